@@ -1,5 +1,6 @@
-//! Lives of an HCA, each from a seed: slow commands, page requests at any time, fatal errors, resets by others and losses of the device at
-//! any moment, that of its recovery included. Every life ends with right data, and with nothing left over.
+//! Lives of an HCA, each from a seed: slow commands, answers out of order, page requests at any time, refusals, fatal errors, resets by
+//! others, losses of the device at any moment, that of its recovery included, and crashes of its owner. Every life ends with right data,
+//! and with nothing left over.
 //!
 //! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
 
@@ -53,7 +54,7 @@ fn recover(net: &mut Net, node: usize) {
                 net.world.pass((wait_ms + 1) * 1_000_000)
             }
             Err(OpenError::Hca(error @ Error::RecoveryGivenUp { .. })) => panic!("{error}"),
-            Err(_) => net.world.pass(SECOND),
+            Err(_) => net.world.pass(30 * SECOND),
         }
         assert!(net.world.now() - began < 900 * SECOND, "bounded");
     }
@@ -73,6 +74,26 @@ fn live(seed: u64) {
         let node = random.below(2) as usize;
         let posted = random.below(6);
         let side = sides[node];
+        if random.one_in(4) {
+            for cookie in 0..posted {
+                net.nodes[node].ep_post_recv(side.ep, &[side.segment(LEN, LEN)], cookie, NONE).unwrap();
+                net.nodes[node].ep_post_send(side.ep, &[side.segment(0, LEN)], cookie, NONE).unwrap();
+            }
+            net.world.pass(random.below(SECOND / 1000));
+            net.crash(node, life + 1);
+            let other = sides[1 - node].ia;
+            net.nodes[1 - node].ia_close(other, CloseFlags::Abrupt).unwrap();
+            recover(&mut net, node);
+            let objects = net.world.census(node).total();
+            assert_eq!(*left.get_or_insert(objects), objects, "life {life}: {:?}", net.world.census(node));
+            assert_eq!(net.nodes[node].hca().firmware_pages(), net.world.firmware_pages(node));
+            sides = [0, 1].map(|at| match at == node {
+                true => net.side(at, &options),
+                false => net.side_over(at, &options, sides[at].memory),
+            });
+            net.connect(&sides);
+            continue;
+        }
         strike(&net.world, node, random.below(3 * SECOND), &mut random);
         for cookie in 0..posted {
             net.nodes[node].ep_post_recv(side.ep, &[side.segment(LEN, LEN)], 100 + cookie, NONE).unwrap();

@@ -109,6 +109,36 @@ pub fn run(
     tables: &mut impl Tables,
     mut work: impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let Choice::Port(guid) = node.hca else { return run_on(machine, node, tables, work) };
+    // What another HCA had done is undone, but for its memory, which machines do not give back.
+    for nth in 0..machine.hcas().count() {
+        let mut other = None;
+        let outcome = run_on(machine, &Node { hca: Choice::Nth(nth), ..*node }, tables, |adapter| {
+            let port = adapter.port_info().gid.interface_id();
+            if port == guid {
+                return work(adapter);
+            }
+            other = Some(port);
+            Ok(())
+        });
+        match (other, outcome) {
+            (Some(port), Ok(())) => println!("hca {nth}: not taken: its port's GUID is {port:#018x}"),
+            (None, Err(Failure::BringUp(error))) => println!("hca {nth}: not taken: {error}"),
+            (None, Err(Failure::Open(error))) => println!("hca {nth}: not taken: {error}"),
+            (_, outcome) => return outcome,
+        }
+    }
+    machine.list_hcas();
+    Err(Failure::Platform(hca::Error::NoHca(node.hca)))
+}
+
+/// The same on an HCA that can be found without its firmware.
+fn run_on(
+    machine: &mut Machine,
+    node: &Node<'_>,
+    tables: &mut impl Tables,
+    mut work: impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let hardware = machine.open_hca(node.hca, VECTORS)?;
     for (name, micros) in machine.steps() {
         println!("@step name=boot_{name} us={micros}");

@@ -95,6 +95,8 @@ impl Platform for BareMetal {
 pub enum Error {
     /// No such function of the mlx5 family.
     NoHca(Choice),
+    /// It is to be found by its port's GUID, where it cannot be brought up to ask.
+    Guid,
     /// It was opened before.
     InUse,
     /// Its configuration space.
@@ -118,6 +120,9 @@ impl fmt::Display for Error {
                     "no HCA {choice}: no PCI function of vendor 15b3 (Mellanox) there that the driver knows"
                 )
             }
+            Error::Guid => f.write_str(
+                "HCA: by a port's GUID it can be chosen for one application on DAT alone; name its PCI address or its number here",
+            ),
             Error::InUse => f.write_str("HCA: it is in use already"),
             Error::Pci(error) => write!(f, "HCA: {error}"),
             Error::Map(error) => write!(f, "HCA: {error}"),

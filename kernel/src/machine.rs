@@ -146,11 +146,16 @@ impl Machine {
     /// Which of [`Machine::hcas`] is meant.
     ///
     /// # Errors
-    /// [`hca::Error::NoHca`]; what there is of Mellanox's, and why it is or is not taken, is printed then.
+    /// [`hca::Error::NoHca`]; what there is of Mellanox's, and why it is or is not taken, is printed then. [`hca::Error::Guid`]: nobody knows
+    /// a port's GUID before the HCA is up, see [`Choice::Port`].
     pub fn find_hca(&self, choice: Choice) -> Result<usize, hca::Error> {
+        if let Choice::Port(_) = choice {
+            return Err(hca::Error::Guid);
+        }
         let meant = |(nth, function): &(usize, &Function)| match choice {
             Choice::Nth(wanted) => *nth == wanted,
             Choice::At(address) => function.address == address,
+            Choice::Port(_) => false,
         };
         let found = self.hcas().enumerate().find(meant).map(|(nth, _)| nth);
         if found.is_none() {

@@ -62,6 +62,20 @@ impl ConnectionId {
     }
 }
 
+impl OperationId {
+    /// The number that a message's entry has of it; never 0.
+    pub(crate) const fn bits(self) -> u16 {
+        self.0.get()
+    }
+
+    pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
+        match NonZeroU16::new(bits) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+}
+
 impl FrameId {
     /// The number that a receive's cookie carries.
     #[inline(always)]

@@ -15,7 +15,8 @@
 //! | `reason` | why connections end |
 //! | `counters`, `info` | what a node says of itself: records, `rds-info`'s elements, tables |
 //!
-//! A message is copied once on each side: into frames by [`Rds::sendmsg`], out of them by [`Rds::recvmsg`]. It occupies
+//! A message is copied once on each side: into frames by [`Rds::sendmsg`], out of them by [`Rds::recvmsg`], unless its payload is
+//! lent ([`Lend`], [`MsgFlags::ZEROCOPY`]). It occupies
 //! frames until the peer's RDS has acknowledged it; when a connection is lost, a new one is made and what was not
 //! acknowledged is sent again. A message that arrives for a port that nobody is bound to is acknowledged, dropped and counted.
 //!
@@ -57,7 +58,7 @@
 //! }
 //! ```
 //!
-//! Not here: masked atomics (but for masks with which they are plain ones), time stamps, receive-path latency, zero-copy sends,
+//! Not here: masked atomics (but for masks with which they are plain ones), time stamps, receive-path latency,
 //! flow control by credits, multipath, and the TCP transport.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -106,12 +107,12 @@ pub use info::binary::{
 pub use info::table::{Table, TableKind};
 pub use info::{ConnectionFlags, ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
 pub use interface::{Interface, InterfaceFlags};
-pub use message::{Arrival, Msg, MsgFlags, Received};
+pub use message::{Arrival, FramesHandle, LentMessage, Msg, MsgFlags, Received};
 pub use node::Rds;
 pub use profile::Profile;
 pub use rdma::{
-    AtomicArgs, AtomicOp, Control, MAX_PIECES, MAX_RDMA_LEN, MemoryHandle, RdmaArgs, RdmaCookie, RdmaFlags,
-    RdmaNotify, RdmaStatus,
+    AtomicArgs, AtomicOp, Control, Lend, MAX_PIECES, MAX_RDMA_LEN, MemoryHandle, RdmaArgs, RdmaCookie,
+    RdmaFlags, RdmaNotify, RdmaStatus,
 };
 pub use reason::DownReason;
 pub use socket::{PollMask, PollRule, Transport};

@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use crate::ids::MessageId;
 use crate::rdma::{Control, RdmaCookie, RdmaNotify};
 
 bitflags::bitflags! {
@@ -16,6 +17,8 @@ bitflags::bitflags! {
         const TRUNC = 0x0020;
         /// Do not wait; nothing here waits in any case.
         const DONTWAIT = 0x0040;
+        /// `recvmsg`: lend the message's frames, copy nothing. (`sendmsg` is told by [`Control::lend`](crate::Control::lend).)
+        const ZEROCOPY = 0x0400_0000;
         const _ = !0;
     }
 }
@@ -76,6 +79,28 @@ pub struct Received {
     pub cookie: Option<RdmaCookie>,
 }
 
+/// A received message that was not copied: its bytes are in frames that are lent until they are
+/// [given back](crate::Rds::give_back).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LentMessage {
+    /// Who sent it: address and port.
+    pub from: SocketAddr,
+    /// Bytes of the message.
+    pub message_len: usize,
+    /// Memory that the sender offers with it (`RDS_CMSG_RDMA_DEST`).
+    pub cookie: Option<RdmaCookie>,
+    /// Where [`Rds::frames`](crate::Rds::frames) finds them.
+    pub frames: FramesHandle,
+}
+
+/// Names the frames of a received message. One whose frames were given back names nothing, even when they are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FramesHandle {
+    pub(crate) message: MessageId,
+    /// Of all loans of the node this one; no other has its number.
+    pub(crate) number: u64,
+}
+
 /// What a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
@@ -85,6 +110,8 @@ pub enum Arrival {
     CongestionUpdate(u64),
     /// A message.
     Message(Received),
+    /// A message whose frames are lent: ZEROCOPY was asked for.
+    Lent(LentMessage),
     /// Out-of-band data was asked for.
     Nothing,
 }
@@ -106,6 +133,7 @@ impl Arrival {
         match self {
             Self::Message(message) if asked.contains(MsgFlags::TRUNC) => message.message_len,
             Self::Message(message) => message.len,
+            Self::Lent(message) => message.message_len,
             _ => 0,
         }
     }

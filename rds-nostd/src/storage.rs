@@ -1,7 +1,7 @@
 //! Capacities and memory: the one place where sizes are chosen.
 
 use crate::connection::{Connection, Map, Remembered};
-use crate::frames::{ACKS_PER_FRAME, Frame, STRIDE};
+use crate::frames::{Frame, HEADERS_PER_FRAME, STRIDE};
 use crate::ids::ConnectionId;
 
 use crate::rdma::{Memory, Operation, Piece, Region};
@@ -119,7 +119,7 @@ impl<
 
 /// DMA memory of so many frames, and behind them of the headers that so many connections send acknowledgements from; bytes.
 pub(crate) const fn dma_len(frames: usize, connections: usize) -> usize {
-    (frames + connections.div_ceil(ACKS_PER_FRAME)) * STRIDE
+    (frames + connections.div_ceil(HEADERS_PER_FRAME)) * STRIDE
 }
 
 #[cfg(test)]

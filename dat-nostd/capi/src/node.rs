@@ -5,7 +5,7 @@ use crate::process;
 use capi_device::{Choices, Device, Guard, Lent, Lock, Parked, Target, device, sleep};
 use dat_calls::{Call, RawHandle, State, Storage};
 use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Ready, ReturnType, Wake, adapter_storage};
-use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
+use platform_linux::{LinuxBar, LinuxPlatform, Memory, Sleeper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
@@ -44,8 +44,29 @@ pub(crate) struct Waiting {
     /// The agent that the device's thread was sent to call last, and how many have come back.
     pub(crate) calling: Option<Calling>,
     pub(crate) returned: Arc<AtomicU64>,
+    lent: Borrowed,
+}
+
+/// What an adapter uses that is not its own.
+struct Borrowed {
     tables: Lent<Tables>,
     notes: Lent<Notes>,
+    memory: Memory,
+}
+
+impl Borrowed {
+    /// Frees it.
+    ///
+    /// # Safety
+    /// The adapter is gone, and everything that it gave pointers to.
+    unsafe fn free(self) {
+        // SAFETY: this function's contract; the platform was dropped with the adapter.
+        unsafe {
+            self.tables.free();
+            self.notes.free();
+            self.memory.free();
+        }
+    }
 }
 
 /// A call of an agent.
@@ -167,14 +188,15 @@ impl Node {
         let (tables, parts) = Lent::new(Box::new(Tables::new()));
         let choices =
             Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id, service_patience: SERVICE_PATIENCE };
-        let Device { adapter, sleeper, is_emulated } = match device::open(target, parts.parts(), &choices) {
-            Ok(device) => device,
-            Err(error) => {
-                // SAFETY: no adapter has come of it.
-                unsafe { tables.free() };
-                return Err(error);
-            }
-        };
+        let Device { adapter, sleeper, memory, is_emulated } =
+            match device::open(target, parts.parts(), &choices) {
+                Ok(device) => device,
+                Err(error) => {
+                    // SAFETY: no adapter has come of it.
+                    unsafe { tables.free() };
+                    return Err(error);
+                }
+            };
         let (notes, beside) = Lent::new(Box::new(Notes::new()));
         let sleeper = Arc::new(sleeper);
         let waiting = Waiting {
@@ -182,8 +204,7 @@ impl Node {
             sleeper,
             calling: None,
             returned: Arc::default(),
-            tables,
-            notes,
+            lent: Borrowed { tables, notes, memory },
         };
         self.emulated.store(is_emulated, Ordering::Relaxed);
         self.lock.open(State { adapter, beside: beside.parts(target.address), waiting });
@@ -198,12 +219,9 @@ impl Node {
             // A thread that was cancelled while it slept never leaves.
             if guard.waiting.parked.is_empty() || std::time::Instant::now() >= end {
                 if let Some(state) = guard.take() {
-                    let (tables, notes) = close(state);
+                    let lent = close(state);
                     // SAFETY: adapter and notes are gone, and they borrowed these.
-                    unsafe {
-                        tables.free();
-                        notes.free();
-                    }
+                    unsafe { lent.free() };
                 }
                 return;
             }
@@ -217,14 +235,14 @@ impl Node {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Takes the adapter down; what it had is left.
-fn close(state: Inner) -> (Lent<Tables>, Lent<Notes>) {
+fn close(state: Inner) -> Borrowed {
     let State { adapter, waiting, .. } = state;
-    let Waiting { sleeper, tables, notes, .. } = waiting;
+    let Waiting { sleeper, lent, .. } = waiting;
     // An HCA that failed is stopped by the platform.
     let _ = adapter.close();
     // Its thread finds the device closed.
     sleeper.wake();
-    (tables, notes)
+    lent
 }
 
 /// What became ready: those who wait for it are woken.

@@ -119,8 +119,12 @@ fn waits_end_by_signals_and_by_what_goes() {
 fn devices_come_and_go() {
     each("lives", &["tests/c/lives.c"], |folder, program, compiler| {
         let fabric = folder.hcas(1);
-        let often = if compiler.program == "gcc" { "6" } else { "1" };
-        run(Command::new(program).args([&fabric.name(0), often]));
+        let (often, lives) = match compiler.program {
+            "gcc" if runner::levels::long() => ("6", "1000"),
+            "gcc" => ("6", "20"),
+            _ => ("1", "2"),
+        };
+        run(Command::new(program).args([&fabric.name(0), often, lives]));
         assert!(fabric.is_empty(), "nothing is left on the HCA");
     });
 }

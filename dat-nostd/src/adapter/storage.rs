@@ -296,6 +296,11 @@ impl<
         self.hca.history()
     }
 
+    /// The driver's part alone, for who wants the HCA without an adapter first.
+    pub fn hca(&mut self) -> HcaParts<'_> {
+        self.hca.parts()
+    }
+
     /// What [`Adapter::open`](crate::Adapter::open) takes.
     pub fn parts(&mut self) -> AdapterParts<'_, B> {
         AdapterParts {

@@ -23,7 +23,8 @@ const SEND_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
 pub(crate) const RDMA_FLAGS: CompletionFlags = SEND_FLAGS.difference(CompletionFlags::SOLICITED_WAIT);
 
 /// Flags that most requests have none but.
-const ORDINARY_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS.union(CompletionFlags::SOLICITED_WAIT);
+pub(crate) const ORDINARY_FLAGS: CompletionFlags =
+    CompletionFlags::SUPPRESS.union(CompletionFlags::SOLICITED_WAIT);
 
 /// Receives are posted in every state, so that nobody asks for it.
 const _: () = {

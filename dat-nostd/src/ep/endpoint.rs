@@ -313,6 +313,25 @@ impl<B: Bar> Ep<B> {
         posted
     }
 
+    /// Posts a send that has been checked, of one SGE or two, as [`post_ordinary`](Self::post_ordinary), but does not ring.
+    #[inline(always)]
+    pub(crate) fn post_part(&mut self, sge: &Sge, second: Option<&Sge>, wr_id: WrId, how: How) -> bool {
+        let Some(qp) = &mut self.qp else { return false };
+        let posted = qp.post_part(sge, second, wr_id, how.send_flags);
+        if posted {
+            self.count_posted(how);
+        }
+        posted
+    }
+
+    /// Tells the device of what was posted.
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) {
+        if let Some(qp) = &mut self.qp {
+            qp.ring();
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn count_posted(&mut self, how: How) {
         self.requests.posted();

@@ -190,6 +190,14 @@ impl Lmr {
         triplet.segment_length <= self.length && offset <= self.length - triplet.segment_length
     }
 
+    /// Whether so many bytes from an address on lie inside.
+    #[inline(always)]
+    pub(crate) fn has(&self, address: u64, length: u32) -> bool {
+        // As in `sge_of`.
+        let rest = self.end.wrapping_sub(address);
+        rest >= u64::from(length) && rest <= self.length
+    }
+
     /// A segment as the device wants it, if nothing is wrong with it: [`Lmr::sge`] says what is. The caller bounds the length by less
     /// than 2^32, and knows that the segment is not empty.
     #[inline(always)]

@@ -5,7 +5,7 @@ mod node;
 use apps::Status;
 use apps::rds::{Config, Generation, Mode, RdsApp, Report, Storage};
 use dat_nostd::{Instant, Wake};
-use node::{Arguments, Outcome, drive, run};
+use node::{Arguments, Outcome, Turn, drive_on, recover, run};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -34,11 +34,18 @@ fn work() -> Outcome<()> {
         let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
         let mut app = RdsApp::start(adapter, storage, config)?;
         println!("ready");
-        let driven = drive(adapter, |adapter, now| {
-            Ok(match app.poll(adapter, now.as_nanos())? {
+        let driven = drive_on(adapter, |adapter, turn| match turn {
+            Turn::Poll(now) => Ok(match app.poll(adapter, now.as_nanos())? {
                 Status::Working(at) => Wake::At(Instant::from_nanos(at)),
                 Status::Done => Wake::Idle,
-            })
+            }),
+            Turn::Lost(cause) => {
+                println!("the HCA has failed: {cause}");
+                recover(adapter)?;
+                app.adapter_recovered(adapter)?;
+                println!("recovered");
+                Ok(Wake::Now)
+            }
         });
         if let Report::Ping(ping) = app.outcome().report {
             println!(

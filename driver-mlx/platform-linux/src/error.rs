@@ -7,8 +7,8 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Neither a PCI address nor the path of a socket.
-    #[error("{0:?} is neither a PCI address like 0000:3b:00.0 nor the path of a socket (with a slash)")]
+    /// Neither an HCA of this machine, as the text says, nor the path of a socket.
+    #[error("{0}\nNor is it the path of a socket, which has a slash")]
     Name(String),
     /// The function is not there, is no HCA, or is not in the hands of VFIO.
     #[error(transparent)]

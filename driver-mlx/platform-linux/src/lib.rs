@@ -16,7 +16,7 @@
 //! # Ok::<(), platform_linux::Error>(())
 //! ```
 //!
-//! Memory: the DMA region is allocated by [`open`] and stays mapped to the end of the process. Memory of the application's own (heap,
+//! Memory: the DMA region is allocated by [`open`] and stays mapped to the end of the process, unless its [`Memory`] is freed. Memory of the application's own (heap,
 //! stack, statics) is made visible page by page by [`Platform::map`](driver_mlx::Platform::map): through the IOMMU, or, for an emulated
 //! HCA, by handing the server a descriptor of this process's memory, so that the server can read and write all of it. Only a server one
 //! trusts with that should get it.
@@ -42,6 +42,7 @@ mod vfio;
 
 pub use bar::LinuxBar;
 pub use error::{Error, Result};
+pub use memory::Memory;
 pub use name::DeviceName;
 pub use open::{Opened, open};
 pub use options::{Iommu, Options};

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::iova::PAGE;
+use crate::socket::Client;
 use driver_mlx::{DmaRegion, HostRegion, MmioBar};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
@@ -13,10 +14,80 @@ const LARGE_PAGE: usize = 2 << 20;
 /// Bytes of a slot in the driver's host memory are 16 for each 64 of a queue; nearly all of the DMA region may be queues.
 const HOST_SHARE: usize = 4;
 
-/// New zeroed memory that stays mapped to the end of the process, and what it is made of if a server is to map it too.
+/// What an open device takes of its process for good: its regions, its registers, its connection. It stays when the platform is dropped,
+/// because handles and buffers may be left, and can be freed by those who know that none is.
+#[derive(Debug, Default)]
+pub struct Memory(Vec<Piece>);
+
+#[derive(Debug)]
+enum Piece {
+    Mapping(Mapping),
+    Words(NonNull<[u64]>),
+    Client(NonNull<Client>),
+}
+
+// SAFETY: the pieces are the process's; the value only ends them.
+unsafe impl Send for Memory {}
+// SAFETY: it gives nothing away by reference.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(crate) fn add_mapping(&mut self, mapping: Mapping) {
+        self.0.push(Piece::Mapping(mapping));
+    }
+
+    /// Lends a connection for as long as this is not freed.
+    pub(crate) fn lend(&mut self, client: Client) -> &'static Client {
+        let client = NonNull::from(Box::leak(Box::new(client)));
+        self.0.push(Piece::Client(client));
+        // SAFETY: just leaked; what frees it says that nobody uses it any more.
+        unsafe { client.as_ref() }
+    }
+
+    /// Memory for what the driver remembers beside a DMA region of `len` bytes.
+    pub(crate) fn host_region(&mut self, len: usize) -> Result<HostRegion> {
+        let words = vec![0_u64; (len / HOST_SHARE / 8).max(4096)];
+        let mut words = NonNull::from(words.leak());
+        self.0.push(Piece::Words(words));
+        // SAFETY: as in `lend`, and nobody else has it.
+        let region = HostRegion::from_static(unsafe { words.as_mut() });
+        region.ok_or(Error::Options("the DMA region is too small"))
+    }
+
+    /// Frees it.
+    ///
+    /// # Safety
+    /// The platform was dropped, or has never been handed out. Nothing is used any more that was made from it or from the regions: no
+    /// [`LinuxBar`](crate::LinuxBar), no [`DmaBuffer`](driver_mlx::DmaBuffer), no reference into one.
+    pub unsafe fn free(self) {
+        for piece in self.0 {
+            match piece {
+                // SAFETY: a whole mapping, which by this function's contract nobody uses.
+                Piece::Mapping(Mapping { start, len }) => unsafe {
+                    let _ = rustix::mm::munmap(start.as_ptr().cast(), len);
+                },
+                // SAFETY: from a vector of exactly this length, and as above.
+                Piece::Words(words) => drop(unsafe { Box::from_raw(words.as_ptr()) }),
+                // SAFETY: from a box, and as above.
+                Piece::Client(client) => drop(unsafe { Box::from_raw(client.as_ptr()) }),
+            }
+        }
+    }
+}
+
+/// A mapping of this process's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+/// New zeroed memory that stays mapped until its [`Memory`] is freed, and what it is made of if a server is to map it too.
 pub(crate) struct Shared {
     base: NonNull<u8>,
     len: usize,
+    /// All that was mapped for it.
+    mapping: Mapping,
     pub(crate) file: Option<OwnedFd>,
 }
 
@@ -42,8 +113,11 @@ impl Shared {
             let _ = rustix::mm::madvise(base.cast(), len, Advice::LinuxHugepage);
             let _ = rustix::mm::madvise(base.cast(), len, Advice::LinuxDontFork);
         }
-        let base = NonNull::new(base).ok_or(Error::Options("the kernel gave memory at address 0"))?;
-        Ok(Self { base, len, file: None })
+        let nowhere = Error::Options("the kernel gave memory at address 0");
+        let (Some(base), Some(start)) = (NonNull::new(base), NonNull::new(start.cast())) else {
+            return Err(nowhere);
+        };
+        Ok(Self { base, len, mapping: Mapping { start, len: room }, file: None })
     }
 
     /// Of a file without a name, which a server can map: it cannot shrink.
@@ -62,7 +136,7 @@ impl Shared {
         }
         .map_err(failed)?;
         let base = NonNull::new(base.cast()).ok_or(Error::Options("the kernel gave memory at address 0"))?;
-        Ok(Self { base, len, file: Some(file) })
+        Ok(Self { base, len, mapping: Mapping { start: base, len }, file: Some(file) })
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -73,10 +147,11 @@ impl Shared {
         self.len
     }
 
-    /// The driver's region, once the device reaches it at `device_address`.
-    pub(crate) fn into_region(self, device_address: u64) -> Result<DmaRegion> {
-        // SAFETY: the memory was mapped for this value alone and is never unmapped; the caller maps it for the device at this address,
-        // and on the machines that Linux offers VFIO on, DMA is coherent, as it is through a server's mapping.
+    /// The driver's region, once the device reaches it at `device_address`; it is `memory`'s to free.
+    pub(crate) fn into_region(self, device_address: u64, memory: &mut Memory) -> Result<DmaRegion> {
+        memory.add_mapping(self.mapping);
+        // SAFETY: the memory was mapped for this value alone and is unmapped only by somebody who knows that the device is gone and nothing
+        // of the region is left; the caller maps it for the device at this address, and on the machines that Linux offers VFIO on, DMA is coherent, as it is through a server's mapping.
         unsafe { DmaRegion::new(self.base.as_ptr(), device_address, self.len) }
             .ok_or(Error::Options("the driver refuses the DMA region"))
     }
@@ -88,12 +163,6 @@ fn rounded(len: usize, huge: bool) -> Result<usize> {
         .checked_next_multiple_of(unit)
         .filter(|len| *len < isize::MAX as usize / 2)
         .ok_or(Error::Options("the DMA region cannot be that large"))
-}
-
-/// Memory for what the driver remembers beside a DMA region of `len` bytes.
-pub(crate) fn host_region(len: usize) -> Result<HostRegion> {
-    let words = vec![0_u64; (len / HOST_SHARE / 8).max(4096)];
-    HostRegion::from_static(words.leak()).ok_or(Error::Options("the DMA region is too small"))
 }
 
 /// Whether all pages from `va` on are mapped in this process.
@@ -120,6 +189,11 @@ pub(crate) struct Registers {
 unsafe impl Send for Registers {}
 
 impl Registers {
+    /// The place of the mapping, which stays.
+    pub(crate) fn mapping(&self) -> Mapping {
+        Mapping { start: self.base, len: self.len }
+    }
+
     /// Maps `len` bytes at `offset` of a device's file.
     pub(crate) fn map(device: impl AsFd, offset: u64, len: usize) -> Result<(MmioBar, Self)> {
         // SAFETY: as in `Shared::anonymous`.
@@ -174,6 +248,24 @@ mod tests {
         bar.write32(4, 7);
         rustix::io::pread(&file, &mut bytes[..], 4).unwrap();
         assert_eq!(bytes, [1, 2, 3, 4], "the file is out of reach");
+    }
+
+    #[test]
+    fn what_is_freed_is_gone() {
+        let mut memory = Memory::default();
+        let mut places = Vec::new();
+        for shared in [Shared::file(8192).unwrap(), Shared::anonymous(4096, false).unwrap()] {
+            let Mapping { start, len } = shared.mapping;
+            let end = start.as_ptr().addr() + len - 4096;
+            places.push(end);
+            assert!(is_mapped(end, 4096));
+            shared.into_region(4096, &mut memory).unwrap();
+        }
+        memory.host_region(1 << 20).unwrap();
+        // SAFETY: no device has it, and the regions were dropped.
+        unsafe { memory.free() };
+        // Another test's memory may be in one of the places by now.
+        assert!(places.iter().any(|end| !is_mapped(*end, 4096)));
     }
 
     #[test]

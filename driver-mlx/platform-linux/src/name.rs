@@ -4,7 +4,7 @@ use crate::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use vfio_functions::PciAddress;
+use vfio_functions::{Function, PciAddress, Sysfs};
 
 /// Which HCA.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,12 +27,14 @@ impl fmt::Display for DeviceName {
 impl FromStr for DeviceName {
     type Err = Error;
 
-    /// What has a slash is the path of a socket, everything else a PCI address.
+    /// What has a slash is the path of a socket, everything else names an HCA of this machine: a PCI address, or what the kernel's driver
+    /// calls it as long as it has it.
     fn from_str(text: &str) -> Result<Self, Error> {
         if text.contains('/') {
             return Ok(Self::Socket(text.into()));
         }
-        text.parse().map(Self::Vfio).map_err(|_| Error::Name(text.into()))
+        let named = Function::named(&Sysfs::default(), text);
+        named.map(Self::Vfio).map_err(|error| Error::Name(error.to_string()))
     }
 }
 

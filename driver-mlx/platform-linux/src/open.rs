@@ -1,10 +1,11 @@
 //! Opening a device.
 
 use crate::error::{Error, Result};
+use crate::memory::Memory;
 use crate::name::DeviceName;
 use crate::options::Options;
 use crate::platform::{Device, LinuxPlatform};
-use crate::{memory, socket, vfio};
+use crate::{socket, vfio};
 use driver_mlx::{DmaRegion, HostRegion};
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ pub struct Opened {
     pub dma: DmaRegion,
     /// Memory that it does not reach.
     pub host: HostRegion,
+    /// What stays when the device is given back, and can be freed then.
+    pub memory: Memory,
     /// MSI-X vectors that were connected, from 0 on.
     pub vectors: u16,
 }
@@ -29,19 +32,20 @@ pub fn open(name: &DeviceName, options: &Options) -> Result<Opened> {
     if !(1..=32).contains(&options.vectors) {
         return Err(Error::Options("from 1 to 32 interrupt vectors can be asked for"));
     }
+    let mut memory = Memory::default();
     let (bar, interrupts, device, dma) = match name {
         DeviceName::Vfio(address) => {
-            let (bar, interrupts, device, dma) = vfio::open(*address, options)?;
+            let (bar, interrupts, device, dma) = vfio::open(*address, options, &mut memory)?;
             (bar, interrupts, Device::Vfio(device), dma)
         }
         DeviceName::Socket(path) => {
-            let (bar, interrupts, device, dma) = socket::open(path, options)?;
+            let (bar, interrupts, device, dma) = socket::open(path, options, &mut memory)?;
             (bar, interrupts, Device::Socket(device), dma)
         }
     };
     // For good, so not before the device is there.
-    let host = memory::host_region(options.dma_bytes)?;
+    let host = memory.host_region(options.dma_bytes)?;
     let platform = LinuxPlatform { bar, interrupts: Arc::new(interrupts), device };
     let vectors = platform.interrupts.descriptors().len() as u16;
-    Ok(Opened { platform, dma, host, vectors })
+    Ok(Opened { platform, dma, host, memory, vectors })
 }

@@ -115,7 +115,7 @@ fn the_self_test_passes_without_a_partner() {
     let fabric = Fabric::new("selftest", 1);
     let (verified, output) = Example::start("selftest", &fabric.socket(0), &[]).finish();
     assert!(verified, "{output}");
-    for level in ["found", "commands", "objects", "nop", "data"] {
+    for level in ["found", "commands", "objects", "nop", "data", "dat", "rds"] {
         assert!(output.contains(&format!("@level name={level} verdict=\"passed\"")), "{output}");
     }
     assert!(output.contains("@done verified=true"), "{output}");
@@ -145,6 +145,73 @@ fn the_demonstration_is_verified_between_two_processes() {
         let (success, text) = end.finish();
         assert!(success && text.lines().last() == Some("verified"), "{text}");
     }
+    fabric.settle();
+}
+
+/// Packets that an HCA has sent since it got power.
+fn sent(fabric: &Fabric, hca: usize) -> u64 {
+    fabric.served.with_world(move |world, _| world.nodes[hca].hca.counters().packets_sent).expect("served")
+}
+
+/// Waits until an HCA has sent so many more packets, or the process on it has ended.
+fn traffic(fabric: &Fabric, hca: usize, process: &mut Example, packets: u64) {
+    let until = sent(fabric, hca) + packets;
+    while sent(fabric, hca) < until && process.0.try_wait().expect("it was started").is_none() {
+        std::thread::yield_now();
+    }
+}
+
+/// The example that goes on: every ping is answered, though its HCA fails and is lost.
+#[test]
+fn rds_pings_go_on_over_an_hca_that_was_recovered() {
+    let fabric = Fabric::new("recovered", 2);
+    let mut server = Example::start("rds_ping", &fabric.socket(0), &SERVER);
+    server.line("ready");
+    let words = [&client("400")[..], &["--grace", "0"]].concat();
+    let mut example = Example::start("rds_ping", &fabric.socket(1), &words);
+    example.line("ready");
+    let hca = |change: fn(&mut hca_model::Hca)| {
+        fabric.served.with_world(move |world, _| change(&mut world.nodes[1].hca)).expect("served");
+    };
+    traffic(&fabric, 1, &mut example, 50);
+    hca(|hca| hca.fail(HealthSyndrome(1)));
+    example.line("recovered");
+    traffic(&fabric, 1, &mut example, 50);
+    hca(hca_model::Hca::kill);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    hca(hca_model::Hca::revive);
+    example.line("recovered");
+    let (success, text) = example.finish();
+    assert!(success && text.contains("400 sent, 400 answered"), "{text}");
+}
+
+/// A process that is killed at any time of its life, its start and the demonstration's middle included, leaves its peer whole: who answers
+/// goes on with the next, and an HCA that was in use is had again.
+#[test]
+fn a_process_may_be_killed_at_any_time() {
+    let fabric = Fabric::new("any-time", 3);
+    let mut server = Example::start("rds_ping", &fabric.socket(0), &SERVER);
+    server.line("ready");
+    for packets in [0, 1, 5, 30, 200] {
+        let mut victim = Example::start("rds_ping", &fabric.socket(1), &client("4000000"));
+        traffic(&fabric, 1, &mut victim, packets);
+        victim.kill();
+    }
+    let (success, text) = Example::start("rds_ping", &fabric.socket(1), &client("20")).finish();
+    assert!(success && text.contains("20 sent, 20 answered"), "{text}");
+    for (round, packets) in [1, 100, 1000, 5000].into_iter().enumerate() {
+        let words = |own, peer| ["--ip", own, "--peer", peer, "--count", "64"];
+        let mut ends = [
+            Example::start("demo", &fabric.socket(1), &words("10.0.0.2", "10.0.0.3")),
+            Example::start("demo", &fabric.socket(2), &words("10.0.0.3", "10.0.0.2")),
+        ];
+        traffic(&fabric, 1, &mut ends[0], packets);
+        ends[round % 2].kill();
+    }
+    let (success, text) = Example::start("rds_ping", &fabric.socket(2), &client("20")).finish();
+    assert!(success && text.contains("20 sent, 20 answered"), "{text}");
+    drop(server);
+    assert!(fabric.served.is_alive());
     fabric.settle();
 }
 

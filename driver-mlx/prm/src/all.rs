@@ -36,7 +36,7 @@ const COUNT: usize = {
     count
 };
 
-/// Every layout of this crate, each once.
+/// Every layout that Linux 6.1 has too, each once; [`management`](crate::management) has others.
 pub static ALL: [&Layout; COUNT] = {
     let mut all = [LISTS[0][0]; COUNT];
     let (mut at, mut list) = (0, 0);
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn nothing_overlaps_and_nothing_lies_outside() {
         let mut wrong: Vec<String> = Vec::new();
-        for layout in ALL {
+        for layout in ALL.iter().chain(crate::management::LAYOUTS) {
             let mut used = vec![false; layout.size * 8];
             layout.visit(&mut |leaf| {
                 let range = leaf.bit_offset as usize..(leaf.bit_offset + leaf.bit_width) as usize;

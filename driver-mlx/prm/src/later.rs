@@ -11,6 +11,14 @@ pub const TERMINATE_SCATTER_LIST_MKEY: Field = Field::bits(0x14, 31, 0);
 pub const CAP_DMA_MMO_SQ: Field = Field::bits(0x28, 12, 12);
 /// `cmd_hca_cap.log_dma_mmo_max_size`: log2 of the most bytes of one such copy.
 pub const CAP_LOG_DMA_MMO_MAX_SIZE: Field = Field::bits(0x0c, 20, 16);
+/// Kind of the general object that sets QP numbers aside; its bit in `cmd_hca_cap.general_obj_types` says that it exists.
+pub const RESERVED_QPN_OBJECT: u16 = 0x2c;
+/// `cmd_hca_cap_2.log_max_num_reserved_qpn`: log2 of all numbers that can be set aside.
+pub const CAP2_LOG_MAX_NUM_RESERVED_QPN: Field = Field::bits(0x10, 20, 16);
+/// `cmd_hca_cap_2.log_reserved_qpn_granularity`: log2 of the fewest numbers of one object.
+pub const CAP2_LOG_RESERVED_QPN_GRANULARITY: Field = Field::bits(0x10, 12, 8);
+/// `cmd_hca_cap_2.log_reserved_qpn_max_alloc`: log2 of the most.
+pub const CAP2_LOG_RESERVED_QPN_MAX_ALLOC: Field = Field::bits(0x10, 4, 0);
 /// `device_mem_cap`: sizes in bytes, one bit each, of a write that increments device memory.
 pub const MEMIC_INCREMENT_SIZES: Field = Field::bits(0x04, 31, 24);
 /// `device_mem_cap`: sizes of a read that sets it.

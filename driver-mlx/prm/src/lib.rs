@@ -84,6 +84,7 @@ pub mod datapath;
 pub mod event;
 pub mod init_seg;
 pub mod later;
+pub mod management;
 pub mod opcode;
 pub mod registers;
 pub mod status;

@@ -5,6 +5,10 @@
 
 use crate::Layout;
 use crate::commands::*;
+use crate::management::{
+    create_general_object_in, create_general_object_out, destroy_general_object_in,
+    destroy_general_object_out,
+};
 use core::fmt;
 
 /// A command opcode: the first 16 bits of every command input. Any value can be held, known or not.
@@ -228,10 +232,10 @@ opcodes! {
     FPGA_QUERY_QP = 0x962;
     FPGA_DESTROY_QP = 0x963;
     FPGA_QUERY_QP_COUNTERS = 0x964;
-    CREATE_GENERAL_OBJECT = 0xa00;
+    CREATE_GENERAL_OBJECT = 0xa00, create_general_object_in, create_general_object_out;
     MODIFY_GENERAL_OBJECT = 0xa01;
     QUERY_GENERAL_OBJECT = 0xa02;
-    DESTROY_GENERAL_OBJECT = 0xa03;
+    DESTROY_GENERAL_OBJECT = 0xa03, destroy_general_object_in, destroy_general_object_out;
     CREATE_UCTX = 0xa04, create_uctx_in, create_uctx_out;
     DESTROY_UCTX = 0xa06, destroy_uctx_in, destroy_uctx_out;
     CREATE_UMEM = 0xa08, create_umem_in, create_umem_out;

@@ -192,7 +192,10 @@ crate::code::codes! {
         MFRL = 0x9028 "MFRL";
         MRTC = 0x902d "MRTC";
         MPEIN = 0x9050 "MPEIN";
+        MCQS = 0x9060 "MCQS";
         MCQI = 0x9061 "MCQI";
+        MCC = 0x9062 "MCC";
+        MCDA = 0x9063 "MCDA";
         MCAM = 0x907f "MCAM";
         DTOR = 0xc00e "DTOR";
     }

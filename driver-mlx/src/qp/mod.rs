@@ -261,6 +261,20 @@ impl<B: Bar> Qp<B> {
         }
     }
 
+    /// Posts a send of one SGE, or of two, if nothing about it is out of the ordinary, as with [`Qp::post_ordinary`]; [`Qp::ring`] hands it
+    /// to the device, with others posted before it. False, and nothing was posted, if it is not ordinary.
+    #[inline(always)]
+    #[must_use]
+    pub fn post_part(
+        &mut self,
+        sge: &Sge,
+        second: Option<&Sge>,
+        wr_id: impl Into<WrId>,
+        flags: SendFlags,
+    ) -> bool {
+        self.sq.post_part(sge, second, wr_id.into(), flags.bits())
+    }
+
     /// Posts a request whose data is copied now, so that the caller may reuse it at once.
     ///
     /// # Errors

@@ -204,6 +204,27 @@ impl SendQueue {
         }
     }
 
+    /// As [`post_ordinary`](Self::post_ordinary) of a send, of one SGE or of two, but nobody rings yet. False: nothing was posted.
+    #[inline(always)]
+    pub(super) fn post_part(&mut self, sge: &Sge, second: Option<&Sge>, wr_id: WrId, control: u8) -> bool {
+        let fits = match second {
+            Some(second) => self.max_sge >= 2 && second.length as i32 > 0,
+            None => true,
+        };
+        if self.head >= self.end || sge.length as i32 <= 0 || !fits {
+            return false;
+        }
+        // The number of octowords is in the low bits.
+        let first = self.bases[0] + u64::from(second.is_some());
+        self.put_control(first, u64::from(control) << 32, wr_id, 1, |block| {
+            put_pair(block, 2, data_segment(sge));
+            if let Some(second) = second {
+                put_pair(block, 4, data_segment(second));
+            }
+        });
+        true
+    }
+
     /// What the doorbell is to say of everything posted: the new head, and the first quadword of the last request.
     #[inline(always)]
     fn newest(&self) -> (u64, u64) {

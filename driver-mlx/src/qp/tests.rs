@@ -102,6 +102,27 @@ fn rdma_write_golden_bytes() {
 }
 
 #[test]
+fn parts_are_rung_for_together() {
+    let mut bench = Bench::new(Service::Rc, 8, 8, 0);
+    let (one, other) = (sge(0x1000, 48), sge(0x2000, 0x1000));
+    assert!(bench.qp.post_part(&one, Some(&other), 7, SendFlags::SIGNALED));
+    assert!(bench.qp.post_part(&one, None, 8, SendFlags::empty()));
+    // What has no bytes, or too many, is not ordinary.
+    assert!(!bench.qp.post_part(&one, Some(&sge(0x2000, 0)), 9, SendFlags::empty()));
+    assert!(!bench.qp.post_part(&sge(0x1000, 1 << 31), None, 9, SendFlags::empty()));
+    assert_eq!((bench.record(1), bench.bar.take().len()), (0, 0), "nothing is visible before ringing");
+    let golden = [
+        [0, 0, 0, 0x0a, 0x12, 0x34, 0x56, 3, 0, 0, 0, 8, 0, 0, 0, 0],
+        [0, 0, 0, 48, 0x11, 0x22, 0x33, 0x44, 0, 0, 0, 0, 0, 0, 0x10, 0],
+        [0, 0, 0x10, 0, 0x11, 0x22, 0x33, 0x44, 0, 0, 0, 0, 0, 0, 0x20, 0],
+    ];
+    assert_eq!(bench.sq(0, 48), golden.concat());
+    assert_eq!(bench.sq(1, 16), [0, 0, 1, 0x0a, 0x12, 0x34, 0x56, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+    bench.qp.ring();
+    assert_eq!((bench.record(1), bench.bar.take().len()), (2, 1));
+}
+
+#[test]
 fn immediate_invalidate_read_and_nop() {
     let mut bench = Bench::new(Service::Rc, 8, 8, 0);
     let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;

@@ -1,17 +1,15 @@
 //! `app=selftest`: what the card can do without a partner, step by step.
 
-use apps::selftest::{self, Summary};
-use driver_mlx::{Config, HcaStorage};
+use apps::selftest::{self, Storage};
+use driver_mlx::{Config, MmioBar};
 use unikernel::hca;
 use unikernel::verbs::{CONFIG, VECTORS};
 use unikernel::{ExitCode, Machine, Mutex, println};
 
 use crate::cmdline::Options;
+use crate::node;
 
-/// Blocks of 4 KiB that the driver can manage: a DMA region of up to 512 MiB, as the newest cards may want.
-const BLOCKS: usize = 131_072;
-
-static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
+static STORAGE: Mutex<Storage<MmioBar>> = Mutex::new(Storage::new());
 
 pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     machine.list_hcas();
@@ -27,8 +25,11 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let mut storage = STORAGE.lock();
     let platform = hardware.platform();
     let mut memory = || machine.dma(options.dma_bytes).ok().and_then(|memory| hca::regions(memory).ok());
-    let summary: Summary =
-        selftest::run(&platform, &mut memory, &mut *storage, &config, &mut |line| println!("{line}"));
+    let (first, second) = (memory(), memory());
+    let out = &mut |line: core::fmt::Arguments<'_>| println!("{line}");
+    let mut summary = selftest::run(platform, first, &mut storage, &config, out);
+    let boot = node::generation(machine);
+    selftest::layers(platform, second, &mut storage, (&config, boot), &mut summary, out);
     summary.tell(&mut |line| println!("{line}"));
     println!("@done verified={}", summary.verified());
     if summary.verified() { ExitCode::Success } else { ExitCode::Failed }

@@ -1,9 +1,9 @@
 //! Capabilities: maximum and current, of a ConnectX-5 with one InfiniBand port, and nothing that is not modelled.
 
-use crate::object::memic;
 use crate::object::walk::MAX_INDIRECTION;
+use crate::object::{compression, memic, reserved};
 use crate::profile::{Profile, Strictness};
-use mlx5_prm::caps::{atomic_caps, cmd_hca_cap, device_mem_cap};
+use mlx5_prm::caps::{atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_mem_cap};
 use mlx5_prm::later;
 use mlx5_prm::value::CapType;
 use mlx5_prm::{Field, Kind};
@@ -43,6 +43,8 @@ pub const LOG_MAX_RA: u32 = 4;
 pub const LOG_MAX_MSG: u32 = 30;
 /// log2 of the largest copy in bytes that a send queue takes.
 pub const LOG_MAX_COPY: u32 = 15;
+/// log2 of the largest UAR page, in units of 4 KiB: 1 MiB.
+pub const LOG_MAX_UAR_PAGE: u32 = 8;
 /// Device clock in kHz: 156.25 MHz.
 pub const DEVICE_FREQUENCY_KHZ: u32 = 156_250;
 /// Largest number of Q counter sets.
@@ -71,6 +73,7 @@ pub struct Caps {
     general_current: Vec<u8>,
     atomic: Vec<u8>,
     device_memory: Vec<u8>,
+    general_2: Vec<u8>,
 }
 
 /// Why SET_HCA_CAP was refused: the field and what is wrong.
@@ -92,6 +95,8 @@ impl Caps {
         cmd_hca_cap::cmdif_checksum.set(&mut general_current, 0u8);
         cmd_hca_cap::cache_line_128byte.set(&mut general_current, 0u8);
         cmd_hca_cap::log_uar_page_sz.set(&mut general_current, 0u8);
+        cmd_hca_cap::uar_4k.set(&mut general_current, 0u8);
+        cmd_hca_cap::num_of_uars_per_page.set(&mut general_current, 1u8);
         cmd_hca_cap::release_all_pages.set(&mut general_current, 0u8);
         let mut atomic = vec![0; 256];
         let habits = &profile.habits;
@@ -103,7 +108,11 @@ impl Caps {
         atomic_caps::atomic_size_dc.set(&mut atomic, 0u8);
         let device_memory =
             if cmd_hca_cap::device_memory.is_set(&general_max) { device_memory() } else { Vec::new() };
-        Self { general_max, general_current, atomic, device_memory }
+        let mut general_2 = vec![0; cmd_hca_cap_2::SIZE];
+        later::CAP2_LOG_MAX_NUM_RESERVED_QPN.set(&mut general_2, reserved::LOG_NUMBERS);
+        later::CAP2_LOG_RESERVED_QPN_GRANULARITY.set(&mut general_2, reserved::LOG_RANGE);
+        later::CAP2_LOG_RESERVED_QPN_MAX_ALLOC.set(&mut general_2, reserved::LOG_RANGE);
+        Self { general_max, general_current, atomic, device_memory, general_2 }
     }
 
     /// The block that QUERY_HCA_CAP answers for `kind`, `None` for a type that firmware does not know.
@@ -114,6 +123,7 @@ impl Caps {
             CapType::GENERAL => Some(&self.general_max),
             CapType::ATOMIC => Some(&self.atomic),
             CapType::DEV_MEM => Some(&self.device_memory),
+            CapType::GENERAL_2 => Some(&self.general_2),
             // Known types of which nothing is modelled: all zero.
             CapType::ETHERNET_OFFLOADS
             | CapType::ODP
@@ -169,11 +179,30 @@ impl Caps {
                 bad = Some(found);
             }
         });
+        // Bits without a name that the device shows itself may come back as they are.
+        let mut strange = block.clone();
+        for (bits, own) in strange.iter_mut().zip(&self.general_current) {
+            *bits &= !own;
+        }
+        if let Some((offset, bits)) = cmd_hca_cap::LAYOUT.reserved_bits_set(&strange) {
+            let field = format!("cmd_hca_cap+{offset:#x}");
+            let found = BadCapability { field, text: format!("reserved bits {bits:#010x} set") };
+            match strictness {
+                Strictness::Lenient => ignored.push(found),
+                Strictness::Strict => bad = bad.or(Some(found)),
+            }
+        }
         if let Some(bad) = bad {
             return Err(bad);
         }
         let log_max_qp = cmd_hca_cap::log_max_qp.get32(&changed).max(LOG_MIN_QP);
         cmd_hca_cap::log_max_qp.set(&mut changed, log_max_qp);
+        let uars = if cmd_hca_cap::uar_4k.is_set(&changed) {
+            1 << cmd_hca_cap::log_uar_page_sz.get32(&changed)
+        } else {
+            1u32
+        };
+        cmd_hca_cap::num_of_uars_per_page.set(&mut changed, uars);
         self.general_current = changed;
         Ok(ignored)
     }
@@ -243,6 +272,8 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::release_all_pages, 1),
         (c::force_teardown, 1),
         (c::max_indirection, MAX_INDIRECTION),
+        // Indirect keys of parts of one size.
+        (c::fixed_buffer_size, 1),
         (c::log_max_mrw_sz, 0x40),
         (c::log_max_bsf_list_size, 0),
         (c::log_max_klm_list_size, 16),
@@ -309,7 +340,9 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::log_max_xrcd, LOG_MAX_XRCD),
         (c::log_max_rmp, LOG_MAX_SRQ),
         (c::log_max_wq_sz, LOG_MAX_QP_SZ),
-        (c::log_uar_page_sz, 0),
+        (c::log_uar_page_sz, LOG_MAX_UAR_PAGE),
+        (c::uar_4k, 1),
+        (c::num_of_uars_per_page, 1 << LOG_MAX_UAR_PAGE),
         (c::device_frequency_mhz, DEVICE_FREQUENCY_KHZ / 1000),
         (c::device_frequency_khz, DEVICE_FREQUENCY_KHZ),
         (c::native_port_num, 1),
@@ -317,6 +350,13 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::log_max_umem, LOG_MAX_UMEM),
         (c::umem_uid_0, 1),
         (c::cqe_128_always, 1),
+        (c::cqe_compression, 1),
+        (c::cqe_compression_128, 1),
+        (c::mini_cqe_resp_stride_index, 1),
+        (c::cqe_compression_max_num, compression::MOST as u32),
+        (c::hca_cap_2, 1),
+        (c::mcam_reg, 1),
+        (c::pcam_reg, 1),
         (c::device_memory, 1),
         (later::CAP_DMA_MMO_SQ, 1),
         (later::CAP_LOG_DMA_MMO_MAX_SIZE, LOG_MAX_COPY),
@@ -324,6 +364,7 @@ fn general(profile: &Profile) -> Vec<u8> {
     for (field, value) in values.iter().chain(profile.card.capabilities) {
         field.set(&mut block, *value);
     }
+    c::general_obj_types.set(&mut block, 1u64 << later::RESERVED_QPN_OBJECT);
     c::uar_sz.set(&mut block, profile.card.log_bar_mib);
     later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
     c::port_type.set(&mut block, u32::from(profile.habits.ethernet));
@@ -379,6 +420,44 @@ mod tests {
         let ignored = caps.set_general(&wanted, Strictness::Lenient).expect("taken");
         assert_eq!(ignored.len(), 1, "{ignored:?}");
         assert_eq!((caps.current(cmd_hca_cap::log_max_qp), caps.current(cmd_hca_cap::dct)), (12, 0));
+    }
+
+    #[test]
+    fn every_other_field_is_read_only_and_every_other_bit_reserved() {
+        let profile = Profile::node(0);
+        let current = Caps::new(&profile).query(CapType::GENERAL, true).unwrap_or(&[]).to_vec();
+        let mut fields = 0;
+        cmd_hca_cap::LAYOUT.visit(&mut |leaf| {
+            let Kind::Field(_) = leaf.kind else { return };
+            let name = leaf.path.name;
+            if SETTABLE.contains(&name) {
+                return;
+            }
+            fields += 1;
+            let field = Field { bit_offset: leaf.bit_offset, bit_width: leaf.bit_width };
+            let mut wanted = current.clone();
+            field.set(&mut wanted, field.get(&current) ^ 1);
+            let mut caps = Caps::new(&profile);
+            let refused = caps.set_general(&wanted, Strictness::Strict).map_err(|e| e.field);
+            assert_eq!(refused, Err(format!("cmd_hca_cap.{name}")));
+            let ignored = caps.set_general(&wanted, Strictness::Lenient).expect("taken");
+            assert_eq!(ignored.len(), 1, "{ignored:?}");
+            assert_eq!(caps.query(CapType::GENERAL, true), Some(&current[..]));
+        });
+        assert!(fields > 150, "{fields}");
+        // The mistakes of iPXE, and any other bit that has no name.
+        for (offset, bits) in [(0x10, 1 << 8), (0x08, 1), (0x0c, 1 << 31)] {
+            let mut wanted = current.clone();
+            let dword = Field::bits(offset, 31, 0);
+            let with = dword.get32(&wanted) | bits;
+            dword.set(&mut wanted, with);
+            let mut caps = Caps::new(&profile);
+            let refused = caps.set_general(&wanted, Strictness::Strict).map_err(|e| e.field);
+            assert_eq!(refused, Err(format!("cmd_hca_cap+{offset:#x}")));
+            let ignored = caps.set_general(&wanted, Strictness::Lenient).expect("taken");
+            assert!(ignored[0].text.contains("reserved bits"), "{ignored:?}");
+            assert_eq!(caps.query(CapType::GENERAL, true), Some(&current[..]));
+        }
     }
 
     #[test]

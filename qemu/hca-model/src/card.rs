@@ -42,6 +42,8 @@ pub struct Card {
     pub vectors: u16,
     /// Where in BAR0 the MSI-X table and the pending bits lie.
     pub msix: [u32; 2],
+    /// Of which technology the chip is (`sltp_reg.version`, `mgir_reg.technology`): 28 nm is 1, 16 nm is 3, 7 nm is 4.
+    pub technology: u8,
     /// Generation of PCI Express (3 is 8 GT/s), and lanes.
     pub pci_link: (u8, u8),
     /// Pages asked for before SET_HCA_CAP.
@@ -81,6 +83,7 @@ pub const CONNECTX_4: Card = Card {
     psid: "MT_2180110032",
     firmware: (12, 28, 2006),
     hardware_id: 0x0209,
+    technology: 1,
     vectors: 64,
     msix: IN_REGISTERS,
     init_pages: 4676,
@@ -102,9 +105,10 @@ pub const CONNECTX_4: Card = Card {
         (cap::relaxed_ordering_read_umr, 0),
         (cap::device_memory, 0),
         (cap::cqe_128_always, 0),
+        (cap::cqe_compression_128, 0),
+        (cap::mini_cqe_resp_stride_index, 0),
         (mlx5_prm::later::CAP_DMA_MMO_SQ, 0),
         (mlx5_prm::later::CAP_LOG_DMA_MMO_MAX_SIZE, 0),
-        (cap::log_uar_page_sz, 8),
     ],
     ..CONNECTX_5
 };
@@ -121,6 +125,7 @@ pub const CONNECTX_5: Card = Card {
     log_bar_mib: 5,
     vectors: 32,
     msix: BEHIND_UARS,
+    technology: 3,
     pci_link: (3, 16),
     boot_pages: 6,
     init_pages: 64,
@@ -162,7 +167,6 @@ pub const CONNECTX_6: Card = Card {
         (cap::log_max_pd, 23),
         (cap::log_max_xrcd, 23),
         (cap::log_max_transport_domain, 16),
-        (cap::log_uar_page_sz, 8),
     ],
     command_timeouts: [MINUTE, 5 | SECONDS],
     default_timeouts: TIMEOUTS,
@@ -178,6 +182,7 @@ pub const CONNECTX_7: Card = Card {
     psid: "MT_0000000838",
     firmware: (28, 39, 1002),
     hardware_id: 0x0218,
+    technology: 4,
     pci_link: (5, 16),
     init_pages: 8200,
     speeds: speed::OLD | speed::FDR | speed::EDR | speed::HDR | speed::NDR,
@@ -198,7 +203,14 @@ pub const VIRTUAL_FUNCTION: Card = Card {
     pages_for_qps: 64,
     capability_mask: 0x2651_ec48,
     has_smi: false,
-    capabilities: &[(cap::vport_group_manager, 0), (cap::device_memory, 0), (cap::log_max_eq, 4)],
+    capabilities: &[
+        (cap::vport_group_manager, 0),
+        (cap::device_memory, 0),
+        (cap::log_max_eq, 4),
+        // 64 KiB: there is not much room.
+        (cap::log_uar_page_sz, 4),
+        (cap::num_of_uars_per_page, 16),
+    ],
     read_only_registers: &[
         RegisterId::HOST_ENDIANNESS,
         RegisterId::PAOS,

@@ -6,7 +6,6 @@ use crate::health::Health;
 use crate::log::{Log, Subject};
 use crate::meter::{Budget, Meter};
 use crate::object::objects::Objects;
-use crate::object::qp::Qps;
 use crate::pages::FirmwarePages;
 use crate::port::Port;
 use crate::profile::Profile;
@@ -14,6 +13,7 @@ use crate::transport::DeviceTransport;
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::status::CmdStatus;
+use mlx5_prm::value::PortState;
 use std::collections::BTreeMap;
 
 /// How far the driver has brought the device up.
@@ -100,8 +100,10 @@ impl Device {
     pub(crate) fn power_on(&mut self) {
         self.stop();
         self.health = Health::default();
-        let cable = self.port.cable;
+        let Port { cable, link_lost, state, .. } = self.port;
         self.port = Port::new(&self.profile);
+        // The other end sees the link go, although it may be back before it looks.
+        self.port.link_lost = link_lost || state != PortState::DOWN;
         self.port.set_cable(cable);
     }
 
@@ -145,7 +147,7 @@ impl Device {
 
     /// INIT_HCA.
     pub(crate) fn initialize(&mut self) {
-        self.objects.qps = Qps::new(1 << self.caps.current(cmd_hca_cap::log_max_qp));
+        self.objects.initialize(&self.caps, &self.profile);
         self.life = Life::Initialized;
         self.update_needed_pages();
     }

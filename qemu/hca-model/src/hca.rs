@@ -201,7 +201,7 @@ impl Hca {
         }
         let effects = self.config.write(offset, data);
         if effects.internal_command {
-            self.config.vendor_specific.icmd.run(&mut self.device.port, &mut self.device.log);
+            self.config.vendor_specific.icmd.run(&mut self.device);
         }
         if effects.function_level_reset {
             self.reset();
@@ -276,6 +276,12 @@ impl Hca {
     #[must_use]
     pub const fn link_is_up(&self) -> bool {
         self.device.port.cable && self.device.port.admin_up && self.device.port.trained
+    }
+
+    /// Whether the link went down since this was last asked, by a reset, a command or a cable out and in again: what holds the other
+    /// end takes its own end down, too, although [`link_is_up`](Self::link_is_up) never said so.
+    pub const fn take_link_loss(&mut self) -> bool {
+        core::mem::replace(&mut self.device.port.link_lost, false)
     }
 
     /// A packet from the wire; the next [`poll`](Self::poll) takes it.

@@ -1,10 +1,10 @@
 //! The firmware's internal commands, behind the gateway of configuration space: what tools and boot loaders do to a card
 //! without a command queue. A mailbox of dwords, a control register that starts the command and shows its end.
 //!
-//! One command exists: access to the registers that ACCESS_REG reaches too.
+//! Two commands exist: access to the registers that ACCESS_REG reaches too, and what there is.
 
-use crate::log::{Log, Subject};
-use crate::port::Port;
+use crate::device::Device;
+use crate::log::Subject;
 use mlx5_prm::value::RegisterId;
 
 /// The control register's address in the space.
@@ -20,11 +20,16 @@ const SIZE: usize = 0x400;
 const BUSY: u32 = 1;
 /// Opcode of register access.
 const REGISTER_ACCESS: u32 = 0x9001;
+/// Opcode that asks what internal commands can do.
+const QUERY_CAPABILITIES: u32 = 0x8400;
+/// Any register can be reached; PCAM and MCAM are among them.
+const CAPABILITIES: u32 = 1 << 29 | 1 << 27 | 1 << 26;
 /// Statuses in the control register.
 const STATUS_OK: u32 = 0;
 const STATUS_INVALID_OPCODE: u32 = 1;
 /// Statuses in the header of a register access: what is wrong with it.
-const NOT_SUPPORTED: u8 = 2;
+const NO_REGISTER: u8 = 4;
+const NO_METHOD: u8 = 6;
 const BAD_PARAMETER: u8 = 7;
 
 /// Kinds of the records (TLVs) in the mailbox: operation, register.
@@ -88,14 +93,23 @@ impl Gateway {
     }
 
     /// Carries the command out that waits.
-    pub(crate) fn run(&mut self, port: &mut Port, log: &mut Log) {
+    pub(crate) fn run(&mut self, device: &mut Device) {
         let opcode = self.control >> 16;
-        if opcode != REGISTER_ACCESS {
-            self.finish(STATUS_INVALID_OPCODE);
-            log.refuse(Subject::Device, "icmd.opcode", format!("{opcode:#x} is not supported"));
+        if opcode == QUERY_CAPABILITIES {
+            self.mailbox.fill(0);
+            // Dwords of the answer: what internal commands can do.
+            if let Some(answer) = self.mailbox.first_chunk_mut() {
+                *answer = CAPABILITIES.to_be_bytes();
+            }
+            self.finish(STATUS_OK);
             return;
         }
-        let status = access(port, log, &mut self.mailbox);
+        if opcode != REGISTER_ACCESS {
+            self.finish(STATUS_INVALID_OPCODE);
+            device.log.refuse(Subject::Device, "icmd.opcode", format!("{opcode:#x} is not supported"));
+            return;
+        }
+        let status = access(device, &mut self.mailbox);
         // The answer's header: response, with its status.
         if let Some([high, low]) = self.mailbox.get_mut(2..4).and_then(|bytes| bytes.first_chunk_mut()) {
             (*high, *low) = (1 << 7 | status, 0);
@@ -105,7 +119,7 @@ impl Gateway {
 }
 
 /// Carries out the register access in `mailbox`; answers its status.
-fn access(port: &mut Port, log: &mut Log, mailbox: &mut [u8]) -> u8 {
+fn access(device: &mut Device, mailbox: &mut [u8]) -> u8 {
     let Some((operation, register)) = mailbox.split_at_mut_checked(OPERATION_LEN) else {
         return BAD_PARAMETER;
     };
@@ -119,16 +133,21 @@ fn access(port: &mut Port, log: &mut Log, mailbox: &mut [u8]) -> u8 {
     let write = match method & 0x7f {
         READ => false,
         WRITE => true,
-        _ => return NOT_SUPPORTED,
+        _ => return NO_METHOD,
     };
     if of_record(kind) != OPERATION || header.first().is_none_or(|kind| of_record(*kind) != REGISTER) {
-        log.refuse(Subject::Device, "icmd.tlv", "no register access");
+        device.log.refuse(Subject::Device, "icmd.tlv", "no register access");
         return BAD_PARAMETER;
     }
-    match port.access(id, write, data) {
+    // Tools ask for what there may be: no register is no mistake of theirs.
+    if let Err(missing) = device.register_size(id) {
+        device.log.info(Subject::Device, missing.text);
+        return NO_REGISTER;
+    }
+    match device.access(id, write, data) {
         Ok(()) => STATUS_OK as u8,
         Err(refusal) => {
-            log.refuse(Subject::Device, refusal.field, refusal.text);
+            device.log.refuse(Subject::Device, refusal.field, refusal.text);
             BAD_PARAMETER
         }
     }
@@ -193,6 +212,14 @@ mod tests {
         assert_eq!(ptys_reg::ib_proto_capability.get32(&bytes), 0x37);
         let (_, status, _) = ask(&mut hca, REGISTER_ACCESS, id, 2, &register);
         assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn tools_learn_that_any_register_can_be_reached() {
+        let mut hca = Hca::new(Profile::node(0));
+        let (control, ..) = ask(&mut hca, QUERY_CAPABILITIES, 0, 1, &[]);
+        assert_eq!(control, QUERY_CAPABILITIES << 16);
+        assert_eq!(get(&mut hca, MAILBOX), CAPABILITIES);
     }
 
     #[test]

@@ -245,6 +245,12 @@ impl Log {
         }
     }
 
+    /// The last time that was passed, in nanoseconds since power-on.
+    #[must_use]
+    pub const fn now(&self) -> u64 {
+        self.now
+    }
+
     #[cold]
     fn end_windows_until(&mut self, now: u64) {
         self.end_windows(|limit| limit.until <= now);

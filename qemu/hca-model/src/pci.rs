@@ -60,7 +60,7 @@ impl ConfigSpace {
             card: profile.card,
             vectors: profile.vectors,
             msix: profile.msix,
-            vendor_specific: Vsc::default(),
+            vendor_specific: Vsc::new(profile.card.hardware_id),
         };
         space.power_on();
         space
@@ -133,7 +133,7 @@ impl ConfigSpace {
         self.put32(MSIX + 8, pending, 0);
 
         self.put(VENDOR_SPECIFIC, &[0x09, 0x00, Vsc::LEN as u8, 0x00], &[]);
-        self.vendor_specific = Vsc::default();
+        self.vendor_specific = Vsc::new(self.card.hardware_id);
     }
 
     /// Reads any number of bytes; beyond the end zero.

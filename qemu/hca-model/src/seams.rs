@@ -126,8 +126,8 @@ pub trait Link {
     /// Gives the buffer of a packet back that was taken from the wire.
     fn give_buffer(&mut self, _buffer: Vec<u8>) {}
 
-    /// The port with `dlid`, if it takes requests without packets: it can, and nobody watches the wire.
-    fn reach(&self, _dlid: u16) -> Option<Neighbour> {
+    /// The port that packets of this connection reach, if it takes requests without packets: it can, and nobody watches the wire.
+    fn reach(&self, _way: &Destination) -> Option<Neighbour> {
         None
     }
 

@@ -1,14 +1,20 @@
 //! The vendor-specific capability: a gateway with a lock, behind which lie numbered spaces (PRM, vendor-specific capability).
 //!
-//! Two spaces exist here: that of semaphores, with which a driver guards a software reset, and that of the firmware's
-//! internal commands ([`crate::icmd`]). Crash-dump spaces and the one of the minimal network driver answer "not supported".
+//! What exists here: semaphores, with which a driver guards a software reset and tools their commands; the firmware's internal commands
+//! ([`crate::icmd`]), under two numbers; and of the card's own registers those that tell which card it is. Crash-dump spaces and the one of
+//! the minimal network driver answer "not supported".
 
 use crate::icmd::Gateway;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// Space number of the internal commands.
+/// Space numbers of the internal commands: of all functions, and of this one.
+const ICMD_ALL: u32 = 0x01;
 const ICMD: u32 = 0x03;
+/// Space number of the card's own registers.
+const CARD: u32 = 0x02;
+/// In that space, which chip it is. All others read as zero, which for a tool means that firmware is ready.
+const CHIP_ID: u32 = 0x000f_0014;
 /// Space number of the semaphores.
 const SEMAPHORES: u32 = 0x0a;
 /// Semaphores that can be held.
@@ -30,13 +36,17 @@ pub(crate) struct Vsc {
     address: u32,
     data: u32,
     held: BTreeMap<u32, u32>,
+    /// The chip's number, as in `health_buffer.hw_id`.
+    chip: u32,
     /// What lies behind the space of internal commands.
     pub(crate) icmd: Gateway,
 }
 
-impl Default for Vsc {
-    fn default() -> Self {
+impl Vsc {
+    /// The capability of a card with this chip.
+    pub(crate) fn new(chip: u32) -> Self {
         Self {
+            chip,
             control: 0,
             counter: Cell::new(1),
             semaphore: 0,
@@ -46,11 +56,13 @@ impl Default for Vsc {
             icmd: Gateway::default(),
         }
     }
-}
 
-impl Vsc {
     /// Bytes of the capability.
     pub(crate) const LEN: usize = 0x18;
+
+    const fn exists(space: u32) -> bool {
+        matches!(space, ICMD_ALL | CARD | ICMD | SEMAPHORES)
+    }
 
     fn get(&self, register: usize) -> Option<u32> {
         Some(match register {
@@ -101,7 +113,7 @@ impl Vsc {
             CONTROL => {
                 let space = value & 0xffff;
                 // Status in the upper three bits: not zero for a space that exists.
-                self.control = space | if matches!(space, ICMD | SEMAPHORES) { 1 << 29 } else { 0 };
+                self.control = space | if Self::exists(space) { 1 << 29 } else { 0 };
             }
             SEMAPHORE if value == 0 || self.semaphore == 0 => self.semaphore = value,
             DATA => self.data = value,
@@ -114,26 +126,32 @@ impl Vsc {
     fn access(&mut self, value: u32) {
         let address = value & 0x3fff_ffff;
         let space = self.control & 0xffff;
-        if !matches!(space, ICMD | SEMAPHORES) {
+        if !Self::exists(space) {
             self.address = value;
             return;
         }
         if value >> 31 == 0 {
             self.data = match space {
-                ICMD => self.icmd.read(address),
+                ICMD | ICMD_ALL => self.icmd.read(address),
+                CARD if address == CHIP_ID => self.chip,
+                CARD => 0,
                 _ => self.held.get(&address).copied().unwrap_or(0),
             };
             self.address = address | 1 << 31;
             return;
         }
         self.address = address;
-        if space == ICMD {
-            self.icmd.write(address, self.data);
-        } else if self.data == 0 {
-            self.held.remove(&address);
-        } else if self.held.len() < LIMIT {
+        match space {
+            ICMD | ICMD_ALL => self.icmd.write(address, self.data),
+            CARD => {}
+            _ if self.data == 0 => {
+                self.held.remove(&address);
+            }
             // Who has it keeps it.
-            self.held.entry(address).or_insert(self.data);
+            _ if self.held.len() < LIMIT => {
+                self.held.entry(address).or_insert(self.data);
+            }
+            _ => {}
         }
     }
 }
@@ -156,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_lock_goes_to_one_ticket() {
-        let mut vsc = Vsc::default();
+        let mut vsc = Vsc::new(0x20d);
         let (first, second) = (read(&vsc, COUNTER), read(&vsc, COUNTER));
         assert!(first != second && first != 0);
         write(&mut vsc, SEMAPHORE, first);
@@ -167,9 +185,24 @@ mod tests {
     }
 
     #[test]
+    fn tools_find_out_which_chip_it_is() {
+        let mut vsc = Vsc::new(0x20d);
+        write(&mut vsc, CONTROL, CARD);
+        assert_eq!(read(&vsc, CONTROL) >> 29, 1);
+        for (address, value) in [(CHIP_ID, 0x20d), (0xb_5e04, 0)] {
+            write(&mut vsc, ADDRESS, address);
+            assert_eq!((read(&vsc, ADDRESS) >> 31, read(&vsc, DATA)), (1, value));
+        }
+        write(&mut vsc, DATA, 1);
+        write(&mut vsc, ADDRESS, 1 << 31 | CHIP_ID);
+        write(&mut vsc, ADDRESS, CHIP_ID);
+        assert_eq!(read(&vsc, DATA), 0x20d, "it stays what it is");
+    }
+
+    #[test]
     fn semaphores_are_taken_and_released_and_other_spaces_are_not_there() {
-        let mut vsc = Vsc::default();
-        for space in [4, 7] {
+        let mut vsc = Vsc::new(0x20d);
+        for space in [4, 7, 0x102] {
             write(&mut vsc, CONTROL, space);
             assert_eq!(read(&vsc, CONTROL) >> 29, 0);
         }

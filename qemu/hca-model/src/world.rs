@@ -86,8 +86,8 @@ impl<G: NodePort> Link for Wire<'_, G> {
         self.fabric.give_buffer(buffer);
     }
 
-    fn reach(&self, dlid: u16) -> Option<Neighbour> {
-        let to = self.fabric.unwatched(self.port, dlid).filter(|_| !self.packets_only)?;
+    fn reach(&self, way: &Destination) -> Option<Neighbour> {
+        let to = self.fabric.unwatched(self.port, way).filter(|_| !self.packets_only)?;
         let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
         let number = nodes.position(|node| node.port == to && node.hca.takes_copies())?;
         Some(Neighbour(number as u32))
@@ -150,6 +150,7 @@ impl World {
     /// [`SwitchFull`].
     pub fn add(&mut self, profile: Profile, name: &str) -> Result<usize, SwitchFull> {
         let port = self.fabric.attach(name)?;
+        self.fabric.set_speeds(port, profile.card);
         let mut hca = Hca::new(profile);
         hca.device.port.set_cable(true);
         self.nodes.push(Node { hca, port });
@@ -247,14 +248,15 @@ impl World {
         devices.chain(self.fabric.next_deadline()).min()
     }
 
-    /// Tells the fabric whether a node's link is up, and whether its port lost its configuration by a reset.
+    /// Tells the fabric whether a node's link is up, and whether it was down meanwhile.
     #[inline]
     fn follow_link(&mut self, index: usize, now: u64) {
         let Some(node) = self.nodes.get_mut(index) else { return };
         let port = &node.hca.device.port;
+        // A port that is Active has its physical link up, and the far end switched on.
         if port.state == PortState::ACTIVE
-            && port.far_end
-            && link_is_up(&node.hca)
+            && !port.link_lost
+            && !node.hca.is_killed()
             && self.fabric.is_linked(node.port)
         {
             return;
@@ -268,10 +270,7 @@ impl World {
         let enabled = self.fabric.port_is_enabled(node.port);
         node.hca.device.port.set_far_end(enabled);
         let up = link_is_up(&node.hca);
-        let port = &node.hca.device.port;
-        let lost = (port.state == PortState::INIT || port.state == PortState::DOWN)
-            && self.fabric.port_record(node.port).is_some_and(|record| record.active);
-        if lost {
+        if node.hca.take_link_loss() {
             self.fabric.set_link(node.port, false, now);
         }
         if up != self.fabric.link_is_up(node.port) {

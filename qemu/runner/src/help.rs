@@ -104,8 +104,8 @@ const COMMANDS: &[Command] = &[
             PROFILE,
             ("--hca", "with an emulated HCA of the kind named before; may be given many times"),
             (
-                "--vfio ADDRESS",
-                "with an HCA of this machine, as in 3b:00.0: taken from its driver, given back at the end",
+                "--vfio HCA",
+                "with an HCA of this machine, as in 3b:00.0, mlx5_0, ib0 or by GUID: taken from its driver, given back at the end",
             ),
             ("--limit SECONDS", "at most (600)"),
             ("--memory MIB", "guest memory (256)"),

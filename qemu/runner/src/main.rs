@@ -180,7 +180,8 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
             Long("profile") => kind = device_spec(&mut arguments)?,
             Long("vfio") => {
                 let text = arguments.value().and_then(ValueExt::string).map_err(usage)?;
-                let address = text.parse().map_err(|error| Error::Usage(format!("--vfio: {error}")))?;
+                let named = vfio_functions::Function::named(&vfio_functions::Sysfs::default(), &text);
+                let address = named.map_err(|error| Error::Usage(format!("--vfio: {error}")))?;
                 if !functions.contains(&address) {
                     functions.push(address);
                 }

@@ -29,6 +29,9 @@ impl HandedOn {
     pub fn take(addresses: &[PciAddress], guest_mib: u32) -> Result<Self> {
         let sysfs = Sysfs::default();
         check_locked_memory((u64::from(guest_mib) << 20) + BESIDE_GUEST).map_err(refused)?;
+        for other in Function::hcas(&sysfs).iter().filter(|hca| !addresses.contains(&hca.address)) {
+            eprintln!("vfio: not taken, as it was not named: {}", other.candidate(&sysfs));
+        }
         for address in addresses {
             let function = Function::look(&sysfs, *address).map_err(|error| with_list(&sysfs, error))?;
             let group = function.iommu_group().map_err(refused)?;
@@ -104,8 +107,7 @@ fn refused(error: Obstacle) -> Error {
 fn with_list(sysfs: &Sysfs, error: Obstacle) -> Error {
     let mut text = error.to_string();
     for hca in Function::hcas(sysfs) {
-        let Function { address, vendor, device, .. } = hca;
-        text += &format!("\n  {address} {vendor:04x}:{device:04x} driver {}", hca.driver_name());
+        text += &format!("\n  {}", hca.candidate(sysfs));
     }
     Error::Program(text)
 }

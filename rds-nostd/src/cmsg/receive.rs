@@ -6,7 +6,7 @@ use crate::cmsg::buffer::ControlWriter;
 use crate::cmsg::message::Cmsg;
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
-use crate::message::{Arrival, MsgFlags};
+use crate::message::{Arrival, LentMessage, MsgFlags, Received};
 use crate::node::Rds;
 
 impl Rds<'_> {
@@ -36,8 +36,8 @@ impl Rds<'_> {
             Arrival::CongestionUpdate(ports) => {
                 control.push(&Cmsg::CongUpdate(ports));
             }
-            Arrival::Message(message) => {
-                if let Some(cookie) = message.cookie {
+            Arrival::Message(Received { cookie, .. }) | Arrival::Lent(LentMessage { cookie, .. }) => {
+                if let Some(cookie) = cookie {
                     control.push(&Cmsg::RdmaDest(cookie));
                 }
             }

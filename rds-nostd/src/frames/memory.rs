@@ -8,8 +8,8 @@ use crate::wire::FRAME_LEN;
 pub(crate) const STRIDE: usize = FRAME_LEN.next_multiple_of(64);
 /// The same in quadwords.
 pub(crate) const WORDS: usize = STRIDE / 8;
-/// Headers of acknowledgements in the memory of one frame, a cache line each.
-pub(crate) const ACKS_PER_FRAME: usize = STRIDE / 64;
+/// Headers without payload in the memory of one frame, a cache line each.
+pub(crate) const HEADERS_PER_FRAME: usize = STRIDE / 64;
 
 /// DMA memory in blocks of [`STRIDE`] bytes; ordinary memory where the protocol is tested alone.
 pub(crate) struct Memory {

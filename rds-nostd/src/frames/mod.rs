@@ -4,6 +4,7 @@
 //! message is a chain of frames, and its descriptor lies in the table entry of the first one: as every message has a
 //! frame, there is always room for its descriptor. All tables are all zero bytes when nothing is in them.
 
+mod lent;
 mod memory;
 mod queue;
 mod shares;
@@ -15,7 +16,8 @@ use crate::ids::{ConnectionId, FrameId, MessageId, OperationId};
 use crate::wire::{BadChecksum, FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 
-pub(crate) use memory::{ACKS_PER_FRAME, STRIDE};
+pub(crate) use lent::{Lent, frames_of_lent, header_place};
+pub(crate) use memory::{HEADERS_PER_FRAME, STRIDE};
 use memory::{Memory, WORDS, address_of};
 pub(crate) use queue::{Chain, Queue};
 pub(crate) use shares::Shares;
@@ -30,6 +32,8 @@ pub(crate) enum Use {
     Send,
     /// Posted to the HCA, or holding what arrived and was not read.
     Receive,
+    /// The first frame of a message that arrived and is lent to the application.
+    Lent,
 }
 
 bitflags::bitflags! {
@@ -46,6 +50,8 @@ bitflags::bitflags! {
         const SILENT = 8;
         /// An answer to a ping: no socket's.
         const PONG = 16;
+        /// The payload lies in memory of the application; the frames have only headers.
+        const LENT = 32;
     }
 }
 
@@ -64,9 +70,9 @@ pub(crate) struct Frame {
     pub(crate) last: Option<FrameId>,
     /// Its RDMA operation, while that is not over.
     pub(crate) operation: Option<OperationId>,
-    /// Frames linked so far.
+    /// Frames linked so far; of a message of ours with a lent payload, whose frames have many headers each, its fragments.
     pub(crate) frames: u16,
-    /// Frames posted so far, on the sending side.
+    /// As many of them as were posted so far, on the sending side.
     pub(crate) posted: u16,
     /// The connection whose share of frames it counts against; none for messages to this node itself.
     pub(crate) connection: Option<ConnectionId>,
@@ -80,8 +86,9 @@ pub(crate) struct Frame {
     pub(crate) sequence: u64,
     /// Number of the last post of its connection that carried a part of it.
     pub(crate) last_post: u64,
-    /// The sender's address of a message of this node to itself, IPv4 mapped, as two halves. That of a peer's is its connection's.
-    source: [u64; 2],
+    /// The sender's address of a message of this node to itself, IPv4 mapped, as two halves; that of a peer's is its connection's. Of a
+    /// message of ours where its payload lies, if that is lent.
+    elsewhere: [u64; 2],
 }
 
 impl Frame {
@@ -104,7 +111,7 @@ impl Frame {
         len: 0,
         sequence: 0,
         last_post: 0,
-        source: [0; 2],
+        elsewhere: [0; 2],
     };
 
     /// Makes a frame a message of its own: nothing is left of what its entry said before but what the caller fills in.
@@ -114,6 +121,19 @@ impl Frame {
         (self.next_message, self.last) = (None, None);
         (self.operation, self.frames, self.posted) = (None, 1, 0);
         self
+    }
+
+    /// Whether a header can be that of a fragment of the message that starts here.
+    #[inline(always)]
+    pub(crate) const fn belongs(&self, header: &Header) -> bool {
+        let begun = Header {
+            sequence: self.sequence,
+            len: self.len,
+            sport: self.sport,
+            dport: self.dport,
+            ..*header
+        };
+        begun.same_message(header)
     }
 
     pub(crate) const fn is(&self, mark: Marks) -> bool {
@@ -130,11 +150,11 @@ impl Frame {
     }
 
     pub(crate) fn source(&self) -> u128 {
-        u128::from(self.source[0]) << 64 | u128::from(self.source[1])
+        u128::from(self.elsewhere[0]) << 64 | u128::from(self.elsewhere[1])
     }
 
     pub(crate) const fn set_source(&mut self, source: u128) {
-        self.source = [(source >> 64) as u64, source as u64];
+        self.elsewhere = [(source >> 64) as u64, source as u64];
     }
 }
 
@@ -196,7 +216,7 @@ impl<'s> Frames<'s> {
     /// The same over ordinary memory, with `acks` acknowledgement headers.
     #[cfg(test)]
     pub(crate) fn plain(table: &'s mut [Frame], acks: usize) -> Self {
-        let count = table.len() + acks.div_ceil(ACKS_PER_FRAME);
+        let count = table.len() + acks.div_ceil(HEADERS_PER_FRAME);
         Self::over(table, Memory::plain(count))
     }
 
@@ -353,12 +373,12 @@ impl<'s> Frames<'s> {
     }
 
     /// Makes `frame` the last one of a message.
+    #[inline(always)]
     pub(crate) fn append(&mut self, message: MessageId, frame: FrameId) {
-        let last = self.message(message).last.unwrap_or(message.first());
-        self.at_mut(last).next = Some(frame);
         let first = self.message_mut(message);
-        first.last = Some(frame);
         first.frames += 1;
+        let last = first.last.replace(frame).unwrap_or(message.first());
+        self.at_mut(last).next = Some(frame);
     }
 
     /// Lends frames to `post` one after the other, at most `most` and as many as there are, to be posted as receives: where each is, and
@@ -416,20 +436,23 @@ impl<'s> Frames<'s> {
     /// Writes the header of a frame; gives the frame's virtual address.
     #[inline(always)]
     pub(crate) fn write_header(&self, frame: FrameId, header: &Header) -> u64 {
-        let Some(words) = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>()) else {
-            return 0;
-        };
+        self.write_header_at(frame.index(), 0, header)
+    }
+
+    /// Writes a header into cache line `place` of a block; gives its virtual address.
+    #[inline(always)]
+    pub(crate) fn write_header_at(&self, block: usize, place: usize, header: &Header) -> u64 {
+        let words = self.memory.block(block);
+        let words = words.and_then(|words| words.get(place * 8..)?.first_chunk::<HEADER_WORDS>());
+        let Some(words) = words else { return 0 };
         write(words, header);
         words.as_ptr().addr() as u64
     }
 
     /// The headers that connection `index` sends acknowledgements from.
     pub(crate) fn write_acknowledgement(&self, index: usize, ack: u64) -> u64 {
-        let (block, at) = (self.table.len() + index / ACKS_PER_FRAME, index % ACKS_PER_FRAME * 8);
-        let words = self.memory.block(block).and_then(|words| words.get(at..)?.first_chunk::<HEADER_WORDS>());
-        let Some(words) = words else { return 0 };
-        write(words, &Header::acknowledgement(ack));
-        words.as_ptr().addr() as u64
+        let (block, place) = (self.table.len() + index / HEADERS_PER_FRAME, index % HEADERS_PER_FRAME);
+        self.write_header_at(block, place, &Header::acknowledgement(ack))
     }
 
     #[inline(always)]

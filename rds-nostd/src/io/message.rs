@@ -9,7 +9,7 @@ use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::post::Wire;
 use crate::message::{Arrival, Msg, MsgFlags};
 use crate::node::Rds;
-use crate::protocol::Outgoing;
+use crate::protocol::{Body, Outgoing};
 use crate::rdma::{Control, RdmaCookie};
 
 impl Rds<'_> {
@@ -27,7 +27,8 @@ impl Rds<'_> {
     /// or half of all operations are ones whose ends the socket has not read. [`RdsError::MessageSize`]: longer than the send buffer or than
     /// [`longest_message`](Self::longest_message); an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
     /// [`MAX_PIECES`](crate::MAX_PIECES). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
-    /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not reach;
+    /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not reach; a
+    /// lent payload that is empty, or with anything else beside it;
     /// a cookie that is not the socket's; memory offered together with an operation, or twice; an operation with no local memory, with
     /// empty parts or with more bytes than the peer's part. [`RdsError::NoMemory`]: an operation of more pieces than there are. Those of
     /// [`get_mr`](Self::get_mr) for memory to map. [`RdsError::BadSocket`].
@@ -72,12 +73,12 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        (to, payload): (&SocketAddr, &[u8]),
+        (to, body): (&SocketAddr, Body<'_>),
         alone: bool,
     ) -> Result<Option<Outgoing>, RdsError> {
-        match self.protocol.compose(from, to, payload, alone) {
+        match self.protocol.compose(from, to, body, alone) {
             Err(RdsError::NoBufferSpace) if self.make_room_to(adapter, from, to) => {
-                self.protocol.compose(from, to, payload, alone)
+                self.protocol.compose(from, to, body, alone)
             }
             composed => composed,
         }
@@ -92,7 +93,7 @@ impl Rds<'_> {
         to: SocketAddr,
         payload: &[u8],
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        if let Some(outgoing) = self.compose(adapter, from, (&to, payload), true)? {
+        if let Some(outgoing) = self.compose(adapter, from, (&to, Body::Copied(payload)), true)? {
             self.transmit(adapter, outgoing.connection);
         }
         Ok(None)
@@ -115,7 +116,17 @@ impl Rds<'_> {
         if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
         }
-        let Some(outgoing) = self.compose(adapter, from, (&to, payload), false)? else { return Ok(None) };
+        let body = match &control.lend {
+            None => Body::Copied(payload),
+            Some(lend) => {
+                let alone = Control { lend: None, ..*control }.is_empty() && payload.is_empty();
+                if !alone || lend.payload.is_empty() {
+                    return Err(RdsError::InvalidArgument);
+                }
+                Body::Lent(lend.payload.len())
+            }
+        };
+        let Some(outgoing) = self.compose(adapter, from, (&to, body), false)? else { return Ok(None) };
         match self.attach(adapter, from, outgoing, control) {
             Ok(cookie) => {
                 self.protocol.enqueue(outgoing, from);
@@ -149,7 +160,8 @@ impl Rds<'_> {
     /// message, what does not fit into `buffer` is gone.
     ///
     /// PEEK leaves a message where it is, but neither of the others; with OOB there is [`Arrival::Nothing`]. TRUNC only changes what the C
-    /// call returns ([`Arrival::value`]).
+    /// call returns ([`Arrival::value`]). With ZEROCOPY nothing is copied: the message's own frames are lent ([`Arrival::Lent`]), until they
+    /// are [given back](Self::give_back).
     ///
     /// # Errors
     /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
@@ -161,7 +173,7 @@ impl Rds<'_> {
         buffer: &mut [u8],
         flags: MsgFlags,
     ) -> Result<Arrival, RdsError> {
-        if flags.intersects(MsgFlags::OOB.union(MsgFlags::PEEK)) {
+        if flags.intersects(MsgFlags::OOB.union(MsgFlags::PEEK).union(MsgFlags::ZEROCOPY)) {
             return self.look(handle, buffer, flags);
         }
         let Some((received, more)) = self.protocol.take_front(handle, buffer) else {
@@ -189,8 +201,8 @@ impl Rds<'_> {
         Ok(Arrival::Message(received))
     }
 
-    /// Leaves a message where it is.
-    #[cold]
+    /// Leaves a message where it is, or its bytes.
+    #[inline(never)]
     fn look(
         &mut self,
         handle: SocketHandle,
@@ -203,7 +215,10 @@ impl Rds<'_> {
         }
         match self.take_told(handle)? {
             Some(told) => Ok(told),
-            None => Ok(Arrival::Message(self.protocol.peek_message(handle, buffer)?)),
+            None if flags.contains(MsgFlags::PEEK) => {
+                Ok(Arrival::Message(self.protocol.peek_message(handle, buffer)?))
+            }
+            None => Ok(Arrival::Lent(self.protocol.lend_message(handle)?)),
         }
     }
 
@@ -218,7 +233,11 @@ impl Rds<'_> {
 
     /// A message was read: a port may be free again, and a connection may get receives.
     #[cold]
-    fn frames_are_free<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, handle: SocketHandle) {
+    pub(crate) fn frames_are_free<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+    ) {
         self.protocol.relieve(usize::from(handle.slot));
         self.send_changed_maps(adapter);
         if self.protocol.starved {

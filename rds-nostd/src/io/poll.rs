@@ -99,6 +99,7 @@ impl Rds<'_> {
             }
             count += taken.max(1);
             self.free_spent_regions(adapter);
+            self.release_ended(adapter);
             self.serve_due(adapter, now);
         }
         count > 0

@@ -7,7 +7,7 @@ use dat_nostd::{
 use crate::connection::Objects;
 use crate::ids::ConnectionId;
 use crate::node::Rds;
-use crate::protocol::{Outlet, Post, Segment, Step};
+use crate::protocol::{Flow, Given, Outlet, Post, Segment, Step};
 use crate::rdma::{Kind, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
@@ -18,27 +18,32 @@ impl Rds<'_> {
     pub(crate) fn flush<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         loop {
             let mut flow = self.protocol.flow(id);
-            match flow.dispatch() {
-                None => return flow.settle(),
-                Some(Post::Fragment) => {
-                    let Some(segment) = flow.fragment() else { return };
-                    if let Err(error) = post_segment(adapter, &flow.connection.objects, &segment) {
-                        return self.not_posted(adapter, id, false, error);
-                    }
-                    flow.fragment_posted(segment.signal);
-                }
-                Some(other) => {
-                    if let Err((is_transfer, error)) = self.post_other(adapter, id, other) {
-                        return self.not_posted(adapter, id, is_transfer, error);
-                    }
-                }
+            let Some(post) = flow.dispatch() else { return flow.settle() };
+            if post == Post::Fragment && self.post_fragments(adapter, id) {
+                continue;
+            }
+            if let Err((is_transfer, error)) = self.post_one(adapter, id, post) {
+                return self.not_posted(adapter, id, is_transfer, error);
             }
         }
     }
 
-    /// Posts anything but a fragment of an ordinary message. An error comes with whether it is that of a transfer.
+    /// Posts fragments of ordinary messages, of which the HCA learns all at once. False if there was no room for any, or the first one
+    /// is out of the ordinary.
     #[inline(never)]
-    fn post_other<P: Platform>(
+    fn post_fragments<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) -> bool {
+        let mut flow = self.protocol.flow(id);
+        let Objects { ep, lmr_context, .. } = flow.connection.objects;
+        let (ep, lent, mut given) = (EpHandle::from_bits(ep), flow.lent_region(), Given::default());
+        let sends = flow.fragments(lent, &mut given);
+        let posted = adapter.ep_post_sends(ep, lmr_context, lent, sends).unwrap_or(0);
+        flow.fragments_posted(given, posted);
+        posted > 0
+    }
+
+    /// Posts one of anything. An error comes with whether it is that of a transfer.
+    #[inline(never)]
+    fn post_one<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         id: ConnectionId,
@@ -56,16 +61,10 @@ impl Rds<'_> {
                 post_segment(adapter, &flow.connection.objects, &segment).map_err(|error| (false, error))?;
                 flow.acknowledgement_posted();
             }
-            Post::Fragment => {}
+            Post::Fragment => post_fragment(adapter, &mut flow)?,
             Post::Operation => match flow.operation() {
                 Step::Done => {}
-                Step::Fragment => {
-                    if let Some(segment) = flow.fragment() {
-                        let objects = &flow.connection.objects;
-                        post_segment(adapter, objects, &segment).map_err(|error| (false, error))?;
-                        flow.fragment_posted(segment.signal);
-                    }
-                }
+                Step::Fragment => post_fragment(adapter, &mut flow)?,
                 Step::Transfer(of, cookie, signal) => {
                     let Some(transfer) = flow.transfer(of) else { return Ok(()) };
                     let ep = EpHandle::from_bits(flow.connection.objects.ep);
@@ -151,18 +150,36 @@ impl<P: Platform> Outlet for Wire<'_, '_, P> {
     }
 }
 
+#[cold]
+fn post_fragment<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    flow: &mut Flow<'_, '_>,
+) -> Result<(), (bool, DatReturn)> {
+    let Some(segment) = flow.fragment() else { return Ok(()) };
+    let objects = &flow.connection.objects;
+    let posted = match segment.lent {
+        None => post_segment(adapter, objects, &segment),
+        Some(lent) => {
+            let header = LmrTriplet::new(objects.lmr_context, segment.address, u64::from(segment.len));
+            let part = LmrTriplet::new(lent.lmr_context, lent.address, u64::from(lent.len));
+            let ep = EpHandle::from_bits(objects.ep);
+            adapter.ep_post_send(ep, &[header, part], segment.cookie, segment.flags())
+        }
+    };
+    posted.map_err(|error| (false, error))?;
+    flow.fragment_posted(segment.signal);
+    Ok(())
+}
+
+/// Posts a SEND of one segment.
 #[inline(always)]
 fn post_segment<P: Platform>(
     adapter: &mut Adapter<'_, P>,
     objects: &Objects,
     segment: &Segment,
 ) -> DatResult<()> {
-    let mut flags = CompletionFlags::empty();
-    flags.set(CompletionFlags::SUPPRESS, !segment.signal);
-    flags.set(CompletionFlags::SOLICITED_WAIT, segment.solicit);
-    flags.set(CompletionFlags::BARRIER_FENCE, segment.fence);
     let (ep, what) = (EpHandle::from_bits(objects.ep), (segment.address, u64::from(segment.len)));
-    adapter.ep_post_send_segment(ep, objects.lmr_context, what, segment.cookie, flags)
+    adapter.ep_post_send_segment(ep, objects.lmr_context, what, segment.cookie, segment.flags())
 }
 
 #[cold]

@@ -278,6 +278,11 @@ impl Rds<'_> {
         Outgoing { connection, message }: Outgoing,
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
+        if let Some(lend) = &control.lend {
+            let lent = self.create_loan(adapter, (from, connection), lend)?;
+            self.protocol.frames.message_mut(message).lend(lent);
+            return Ok(None);
+        }
         let (mut cookie, mut operation, mut extension) = (None, None, None);
         if let Some(args) = &control.rdma {
             operation = Some(self.create_transfer(adapter, (from, connection), args)?);
@@ -391,7 +396,7 @@ impl Rds<'_> {
         Ok(created)
     }
 
-    fn create_operation<P: Platform>(
+    pub(crate) fn create_operation<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         (owner, connection): (SocketHandle, ConnectionId),

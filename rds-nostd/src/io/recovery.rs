@@ -16,7 +16,8 @@ impl Rds<'_> {
     ///
     /// Sockets stay, with what they have received. Memory that was offered to peers is offered no more: their keys are void, and
     /// [`free_mr`](Self::free_mr) does not know them; memory that was [registered](Self::register_memory) is registered no more. RDMA
-    /// operations that had not ended end as [`RdmaStatus::Dropped`], as on any connection that breaks, those not begun too.
+    /// operations that had not ended end as [`RdmaStatus::Dropped`], as on any connection that breaks, those not begun too, and so do
+    /// messages with a [lent payload](crate::Lend) that the peer had not acknowledged: its registration is gone.
     ///
     /// Until then, while the device is gone, the node may be polled as ever: messages wait, and attempts to connect fail.
     ///
@@ -37,7 +38,8 @@ impl Rds<'_> {
                 ..ConnectionObjects::NONE
             };
             let has_operation = |protocol: &crate::protocol::Protocol<'_>, message| {
-                protocol.frames.message(message).operation.is_some()
+                let descriptor = protocol.frames.message(message);
+                descriptor.operation.is_some() || descriptor.lent().is_some()
             };
             self.protocol.drop_unsent(id, has_operation, RdmaStatus::Dropped);
         }

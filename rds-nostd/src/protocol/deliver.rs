@@ -6,7 +6,7 @@ use crate::error::RdsError;
 use crate::frames::{Frame, Marks};
 use crate::ids::MessageId;
 use crate::ids::SocketHandle;
-use crate::message::Received;
+use crate::message::{FramesHandle, LentMessage, Received};
 use crate::protocol::Protocol;
 use crate::rdma::RdmaCookie;
 use crate::socket::address;
@@ -102,6 +102,38 @@ impl Protocol<'_> {
         Ok(Received { from, len, message_len: descriptor.len as usize, cookie })
     }
 
+    /// Takes the oldest message of a socket and lends its frames to the application.
+    ///
+    /// # Errors
+    /// As [`take_message`](Self::take_message).
+    pub(crate) fn lend_message(&mut self, handle: SocketHandle) -> Result<LentMessage, RdsError> {
+        let Received { from, message_len, cookie, .. } = self.peek_message(handle, &mut [])?;
+        let Self { sockets, frames, counters, .. } = self;
+        let socket = sockets.open_mut(handle)?;
+        let message = frames.pop_front(&mut socket.received).ok_or(RdsError::Again)?;
+        // Its bytes and frames count as those of an unread one until it comes back.
+        let descriptor = frames.message_mut(message);
+        (descriptor.socket, descriptor.generation) = (handle.slot, handle.generation);
+        counters.recv_delivered += 1;
+        self.loans += 1;
+        Ok(LentMessage { from, message_len, cookie, frames: frames.lend(message, self.loans) })
+    }
+
+    /// The frames of a lent message are free; gives the socket that it was read from. None if they were not lent.
+    pub(crate) fn take_back_lent(&mut self, handle: FramesHandle) -> Option<SocketHandle> {
+        if !self.frames.is_lent(handle) {
+            return None;
+        }
+        let descriptor = self.frames.message(handle.message);
+        let owner = descriptor.owner();
+        if let Ok(socket) = self.sockets.open_mut(owner) {
+            socket.receive_bytes -= descriptor.len as usize;
+            socket.receive_frames -= usize::from(descriptor.frames);
+        }
+        self.give_received(handle.message);
+        Some(owner)
+    }
+
     /// Who sent a message that arrived, IPv4 mapped.
     pub(crate) fn source_of(&self, descriptor: &Frame) -> u128 {
         descriptor.connection.map_or_else(|| descriptor.source(), |id| self.connections.at(id).foreign)
@@ -126,6 +158,10 @@ impl Protocol<'_> {
             socket.receive_bytes -= descriptor.len as usize;
             socket.receive_frames -= usize::from(descriptor.frames);
             self.give_received(message);
+        }
+        // What it read as frames, and has not given back, is not its any more.
+        if let Ok(socket) = self.sockets.open_mut(handle) {
+            (socket.receive_bytes, socket.receive_frames) = (0, 0);
         }
     }
 }

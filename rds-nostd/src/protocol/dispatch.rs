@@ -1,8 +1,10 @@
 //! What a connection posts next: the congestion map, operations, fragments and acknowledgements, in the order in which they leave.
 
+use dat_nostd::{CompletionFlags, SendDto};
+
 use crate::connection::{Connection, Cookie, CookieKind, State};
 use crate::counters::Counters;
-use crate::frames::{Frames, Marks, Shares};
+use crate::frames::{Frames, Lent, Marks, Shares, header_place};
 use crate::ids::{ConnectionId, FrameId, OperationId};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
@@ -33,17 +35,39 @@ pub(crate) enum Step {
     Done,
 }
 
-/// A SEND of one segment.
+/// A SEND of one segment, or of two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
-    /// Virtual address, and bytes.
+    /// Virtual address in the frames' memory, and bytes.
     pub(crate) address: u64,
     pub(crate) len: u32,
+    /// What is behind it, if that is lent.
+    pub(crate) lent: Option<LentPart>,
     pub(crate) cookie: u64,
     /// It is to be reported; it wakes the peer; it waits for the RDMA reads before it.
     pub(crate) signal: bool,
     pub(crate) solicit: bool,
     pub(crate) fence: bool,
+}
+
+impl Segment {
+    /// How it is posted.
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> CompletionFlags {
+        let mut flags = CompletionFlags::empty();
+        flags.set(CompletionFlags::SUPPRESS, !self.signal);
+        flags.set(CompletionFlags::SOLICITED_WAIT, self.solicit);
+        flags.set(CompletionFlags::BARRIER_FENCE, self.fence);
+        flags
+    }
+}
+
+/// A fragment's part of a lent payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LentPart {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) lmr_context: u32,
 }
 
 /// One connection with what it sends from.
@@ -88,7 +112,7 @@ impl<'s> Protocol<'s> {
     }
 }
 
-impl Flow<'_, '_> {
+impl<'f, 's> Flow<'f, 's> {
     /// What the connection posts next, if its send queue has room. [`committed`](Self::committed) says that it was posted.
     #[inline(always)]
     pub(crate) fn dispatch(&mut self) -> Option<Post> {
@@ -180,10 +204,16 @@ impl Flow<'_, '_> {
             credit: 0,
             extensions: [0; 16],
         };
-        let (marks, operation) = (descriptor.marks, descriptor.operation);
+        let (marks, operation, lent) = (descriptor.marks, descriptor.operation, descriptor.lent());
         let payload_len = if count == 1 { len } else { fragment_len(len as usize, posted as usize) as u32 };
         let frame = tx.cursor.unwrap_or(message.first());
-        let address = if marks.contains(Marks::EXTENDED) {
+        let (mut len, mut part) = (HEADER_LEN as u32 + payload_len, None);
+        let address = if let Some(lent) = lent {
+            let Lent { address, lmr_context, .. } = lent;
+            let address = address + posted * FRAGMENT_LEN as u64;
+            (len, part) = (HEADER_LEN as u32, Some(LentPart { address, len: payload_len, lmr_context }));
+            self.frames.write_header_at(frame.index(), header_place(posted as u16), &header)
+        } else if marks.contains(Marks::EXTENDED) {
             let extensions = self.frames.read_extensions(message.first());
             self.frames.write_header(frame, &Header { extensions, ..header })
         } else {
@@ -192,7 +222,7 @@ impl Flow<'_, '_> {
         let fence = operation.is_some_and(|operation| self.operations.is_fence(operation));
         let (kind, epoch) = (CookieKind::Message, self.connection.objects.epoch);
         let cookie = Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode();
-        Some(Segment { address, len: HEADER_LEN as u32 + payload_len, cookie, signal, solicit: last, fence })
+        Some(Segment { address, len, lent: part, cookie, signal, solicit: last, fence })
     }
 
     #[cold]
@@ -207,6 +237,7 @@ impl Flow<'_, '_> {
         Segment {
             address: frame.map_or(0, |frame| self.frames.address(frame)),
             len: (HEADER_LEN + FRAGMENT_LEN) as u32,
+            lent: None,
             cookie: self.cookie(CookieKind::Message, self.connection.tx.posts + 1),
             signal,
             solicit: last,
@@ -219,6 +250,7 @@ impl Flow<'_, '_> {
         Segment {
             address: self.frames.write_acknowledgement(self.id.index(), self.connection.rx.ack_value),
             len: HEADER_LEN as u32,
+            lent: None,
             cookie: self.cookie(CookieKind::Acknowledgement, self.connection.tx.posts + 1),
             signal: true,
             solicit: true,
@@ -255,19 +287,46 @@ impl Flow<'_, '_> {
         let tx = &mut self.connection.tx;
         let Some(message) = tx.next else { return };
         let descriptor = self.frames.message_mut(message);
-        let begins = descriptor.posted == 0;
+        let (begins, count) = (descriptor.posted == 0, descriptor.frames);
         if begins && descriptor.flags & Flags::ACK_REQUIRED.bits() != 0 {
-            tx.note_asked(descriptor.sequence, number - 1 + u64::from(descriptor.frames));
+            tx.note_asked(descriptor.sequence, number - 1 + u64::from(count));
             self.counters.send_ack_required += 1;
         }
         descriptor.posted += 1;
         descriptor.last_post = number;
         self.connection.rx.ack_wanted = false;
-        if descriptor.posted == descriptor.frames {
+        let (posted, lent) = (descriptor.posted, descriptor.is(Marks::LENT));
+        if posted == count {
             (tx.cursor, tx.next) = (None, descriptor.next_message);
         } else {
             let frame = tx.cursor.unwrap_or(message.first());
-            tx.cursor = self.frames.at(frame).next;
+            let stays = lent && header_place(posted) != 0;
+            tx.cursor = if stays { Some(frame) } else { self.frames.at(frame).next };
+        }
+    }
+
+    /// The region that the first unsent message's payload lies in, if it is lent.
+    #[inline(always)]
+    pub(crate) fn lent_region(&self) -> Option<u32> {
+        let lent = self.frames.message(self.connection.tx.next?).lent()?;
+        Some(lent.lmr_context)
+    }
+
+    /// The fragments that can be posted one behind the other, with their payload in the frames, or lent in this region.
+    #[inline(always)]
+    pub(crate) fn fragments<'a>(
+        &'a mut self,
+        lent: Option<u32>,
+        given: &'a mut Given,
+    ) -> Fragments<'a, 'f, 's> {
+        Fragments { flow: self, lent, given }
+    }
+
+    /// So many of the fragments given were posted: all, or all but the last.
+    #[inline(always)]
+    pub(crate) fn fragments_posted(&mut self, given: Given, count: usize) {
+        if let Some(signal) = given.last.filter(|_| count == given.count) {
+            self.fragment_posted(signal);
         }
     }
 
@@ -298,5 +357,50 @@ impl Flow<'_, '_> {
     pub(crate) fn transfer_posted(&mut self, of: OperationId, signal: bool) {
         let number = self.count(signal);
         self.operations.posted(of, number);
+    }
+}
+
+/// Fragments on their way to be posted together.
+pub(crate) struct Fragments<'a, 'f, 's> {
+    flow: &'a mut Flow<'f, 's>,
+    lent: Option<u32>,
+    given: &'a mut Given,
+}
+
+/// How many of them were given.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    count: usize,
+    /// Of the last one it is not known whether it was posted: whether it is to be reported.
+    last: Option<bool>,
+}
+
+impl Iterator for Fragments<'_, '_, '_> {
+    type Item = SendDto;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<SendDto> {
+        if let Some(signal) = self.given.last.take() {
+            self.flow.fragment_posted(signal);
+        }
+        if self.flow.dispatch() != Some(Post::Fragment) {
+            return None;
+        }
+        // Where a message begins its payload may be elsewhere.
+        if self.flow.connection.tx.cursor.is_none() && self.flow.lent_region() != self.lent {
+            return None;
+        }
+        let segment = self.flow.fragment()?;
+        self.given.count += 1;
+        self.given.last = Some(segment.signal);
+        let (second_address, second_length) = segment.lent.map_or((0, 0), |lent| (lent.address, lent.len));
+        Some(SendDto {
+            address: segment.address,
+            length: segment.len,
+            second_address,
+            second_length,
+            user_cookie: segment.cookie,
+            flags: segment.flags(),
+        })
     }
 }

@@ -20,10 +20,10 @@ mod tests;
 use dat_nostd::Instant;
 
 pub(crate) use admission::{Admission, Request};
-pub(crate) use dispatch::{Post, Segment, Step};
+pub(crate) use dispatch::{Flow, Given, Post, Segment, Step};
 pub(crate) use due::Due;
 pub(crate) use receives::BURST;
-pub(crate) use submit::{Outgoing, Outlet};
+pub(crate) use submit::{Body, Outgoing, Outlet};
 
 use crate::config::RdsConfig;
 use crate::connection::{Connection, Connections, Map, RememberedPeers};
@@ -68,6 +68,8 @@ pub(crate) struct Protocol<'s> {
     pub(crate) maps_changed: bool,
     /// Maps received so far.
     pub(crate) map_generation: u64,
+    /// Received messages lent to the application so far.
+    pub(crate) loans: u64,
     /// An endpoint failed, and its connection is not down yet.
     pub(crate) some_broken: bool,
     /// A connection was begun or ended since the end of the last poll: the adapter may have new deadlines, and others may have frames again.
@@ -121,6 +123,7 @@ impl<'s> Protocol<'s> {
             own_map: [None; MAP_FRAGMENTS as usize],
             maps_changed: false,
             map_generation: 0,
+            loans: 0,
             some_broken: false,
             stirred: false,
             started: now,

@@ -13,7 +13,7 @@ use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::{
     CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header,
-    fragment_len,
+    fragment_len, fragments,
 };
 
 /// What became of a frame.
@@ -32,7 +32,7 @@ impl Protocol<'_> {
     #[inline(always)]
     pub(crate) fn arrived(&mut self, arrival: ReceivedDto, now: Instant) {
         if !self.take_whole(arrival, now) {
-            self.take_other(arrival, now);
+            self.take_rest(arrival, now);
         }
     }
 
@@ -74,6 +74,53 @@ impl Protocol<'_> {
         }
         if full || self.receiving.beyond() > self.limits.congested_common {
             self.crowded(slot);
+        }
+        true
+    }
+
+    // Cold, so that the loop of whole messages keeps its registers.
+    #[cold]
+    #[inline(never)]
+    fn take_rest(&mut self, arrival: ReceivedDto, now: Instant) {
+        if !self.take_part(arrival, now) {
+            self.take_other(arrival, now);
+        }
+    }
+
+    /// Adds a frame to the message that has arrived in part, which is what most frames of long messages are. False for any other, and
+    /// nothing has happened.
+    #[inline(always)]
+    fn take_part(&mut self, arrival: ReceivedDto, now: Instant) -> bool {
+        let Self { connections, frames, limits, .. } = self;
+        let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return false };
+        let Some(connection) = connections.get_mut(id) else { return false };
+        let rx = &mut connection.rx;
+        let (Some(frame), Some(message)) = (rx.oldest(arrival.user_cookie), rx.partial) else { return false };
+        let Ok(header) = frames.header(frame) else { return false };
+        let first = frames.message(message);
+        let (index, len) = (usize::from(first.frames), first.len as usize);
+        let whole = arrival.length as usize == HEADER_LEN + fragment_len(len, index);
+        if !whole || !first.belongs(&header) || header.is_congestion_map() {
+            return false;
+        }
+        frames.pop_chain(&mut rx.posted);
+        frames.append(message, frame);
+        rx.posted_count -= 1;
+        connection.reconnect.busy_at = now;
+        let complete = index + 1 == fragments(len);
+        if complete {
+            rx.partial = None;
+        }
+        let acknowledges = header.ack > connection.tx.highest_ack;
+        if complete || rx.posted_count <= limits.refill_at {
+            connections.make_due(id);
+        }
+        if acknowledges {
+            self.acknowledged(id, header.ack);
+        }
+        if complete {
+            self.give_reserve_up(id);
+            self.message_arrived(id, message, &header);
         }
         true
     }
@@ -147,7 +194,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// A fragment: gives the message if it is the last one.
+    /// A fragment that begins a message, or none at all: gives the message if there is nothing more to it.
     fn fragment_arrived(
         &mut self,
         id: ConnectionId,
@@ -170,37 +217,17 @@ impl Protocol<'_> {
                 frames.message_mut(message).marks.set(Marks::EXTENDED, extended);
                 message
             }
-            Some(message) => {
-                let first = self.frames.message(message);
-                let begun = Header {
-                    sequence: first.sequence,
-                    len: first.len,
-                    sport: first.sport,
-                    dport: first.dport,
-                    ..*header
-                };
-                if !begun.same_message(header) {
-                    return Err(DownReason::FragmentMismatch);
-                }
-                if payload_len != fragment_len(len, usize::from(first.frames)) {
-                    return Err(DownReason::FragmentLength);
-                }
-                self.frames.append(message, frame);
-                message
+            // One that goes on with it has been taken.
+            Some(message) if frames.message(message).belongs(header) => {
+                return Err(DownReason::FragmentLength);
             }
+            Some(_) => return Err(DownReason::FragmentMismatch),
         };
-        let complete = usize::from(self.frames.message(message).frames) == header.fragments();
-        let rx = &mut self.connections.at_mut(id).rx;
-        if complete {
-            if rx.partial.take().is_some() {
-                self.give_reserve_up(id);
-            }
+        if header.fragments() == 1 {
             return Ok(Some(message));
         }
-        if rx.partial.is_none() {
-            rx.begin(message, header.fragments(), now);
-            self.connections.make_due(id);
-        }
+        connection.rx.begin(message, header.fragments(), now);
+        connections.make_due(id);
         Ok(None)
     }
 

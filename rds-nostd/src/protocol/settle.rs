@@ -1,11 +1,11 @@
 //! The end of what was sent: completions, acknowledgements, what goes again after a reconnection, what is cancelled.
 
 use crate::connection::{Cookie, CookieKind};
-use crate::frames::{Marks, Queue};
+use crate::frames::{Frame, Marks, Queue};
 use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, MessageId};
 use crate::protocol::Protocol;
-use crate::rdma::{Ending, RdmaStatus};
+use crate::rdma::{Ending, Operations, RdmaStatus};
 use crate::wire::Flags;
 
 impl Protocol<'_> {
@@ -95,7 +95,7 @@ impl Protocol<'_> {
     /// Takes messages that the peer has off their sockets' accounts, and gives the frames back of those that the HCA is done with, too.
     /// Only what is `newly` acknowledged can still be on an account.
     fn release(&mut self, id: ConnectionId, newly: bool) {
-        let Self { connections, frames, sockets, sending, .. } = self;
+        let Self { connections, frames, sockets, sending, operations, .. } = self;
         let tx = &mut connections.at_mut(id).tx;
         let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
         let (mut next, mut releasing) = (tx.queue.head(), true);
@@ -117,7 +117,10 @@ impl Protocol<'_> {
                 }
                 if releasing {
                     kept = next;
-                    tx.pongs -= u8::from(marks.contains(Marks::PONG));
+                    if marks.intersects(Marks::PONG | Marks::LENT) {
+                        tx.pongs -= u8::from(marks.contains(Marks::PONG));
+                        end_of_loan(operations, descriptor, RdmaStatus::Success);
+                    }
                 }
                 releasing
             });
@@ -144,7 +147,9 @@ impl Protocol<'_> {
     fn discard(&mut self, id: ConnectionId, message: MessageId, status: RdmaStatus) {
         self.finish(id, message, status);
         self.settle(message);
-        let pong = self.frames.message(message).is(Marks::PONG);
+        let descriptor = self.frames.message(message);
+        end_of_loan(&mut self.operations, descriptor, status);
+        let pong = descriptor.is(Marks::PONG);
         let tx = &mut self.connections.at_mut(id).tx;
         tx.pongs -= u8::from(pong);
         let count = self.frames.give_message(message);
@@ -164,9 +169,10 @@ impl Protocol<'_> {
                 (sent, begun) = (false, true);
             }
             let descriptor = self.frames.message(message);
+            let acknowledged = descriptor.sequence <= highest_ack;
             let over = if sent {
                 // What is not sent at all is over with its operation.
-                descriptor.sequence <= highest_ack
+                acknowledged
                     || descriptor.marks.intersects(Marks::CANCELLED | Marks::SILENT)
                     || descriptor.operation.is_some()
             } else {
@@ -178,7 +184,10 @@ impl Protocol<'_> {
             begun = false;
             if over {
                 self.counters.send_drop_acked += u64::from(sent);
-                self.discard(id, message, RdmaStatus::Dropped);
+                // A lent payload that the peer has is over well.
+                let lent_well = self.frames.message(message).is(Marks::LENT) && acknowledged;
+                let status = if lent_well { RdmaStatus::Success } else { RdmaStatus::Dropped };
+                self.discard(id, message, status);
                 continue;
             }
             let descriptor = self.frames.message_mut(message);
@@ -246,7 +255,7 @@ impl Protocol<'_> {
     }
 
     /// Drops the socket's messages, to one port or all, that no part was posted of, and sees to it that the others are not sent
-    /// again. True if the HCA may still use memory of an operation of them.
+    /// again. True if the HCA may still use memory of an operation of them, or that was lent.
     pub(crate) fn cancel(&mut self, id: ConnectionId, owner: SocketHandle, dport: Option<u16>) -> bool {
         if self.connections.at(id).tx.queue.is_empty() {
             return false;
@@ -256,7 +265,8 @@ impl Protocol<'_> {
             descriptor.is_of(owner) && dport.is_none_or(|port| port == descriptor.dport)
         };
         self.drop_unsent(id, is_meant, RdmaStatus::Canceled);
-        let mut next = self.connections.at(id).tx.queue.head();
+        let tx = &self.connections.at(id).tx;
+        let (mut next, completed) = (tx.queue.head(), tx.completed);
         let mut in_use = false;
         while let Some(message) = next {
             next = self.frames.next_message(message);
@@ -270,7 +280,25 @@ impl Protocol<'_> {
                 in_use |= self.operations.is_begun(operation);
                 self.operations.fail(operation, RdmaStatus::Canceled);
             }
+            if let Some(lent) = descriptor.lent() {
+                self.operations.fail(lent.operation, RdmaStatus::Canceled);
+                if descriptor.posted < descriptor.frames || descriptor.last_post > completed {
+                    in_use = true;
+                } else {
+                    // The HCA is done with it, and it is not sent again.
+                    descriptor.marks -= Marks::LENT;
+                    self.operations.end(lent.operation, RdmaStatus::Canceled);
+                }
+            }
         }
         in_use
+    }
+}
+
+/// Nobody uses a message's payload any more: if it was lent, its owner may have it back.
+#[cold]
+fn end_of_loan(operations: &mut Operations<'_>, descriptor: &Frame, status: RdmaStatus) {
+    if let Some(lent) = descriptor.lent() {
+        operations.end(lent.operation, status);
     }
 }

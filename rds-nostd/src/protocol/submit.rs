@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use crate::connection::{Connection, Cookie, Objects, State, Tx, port_mask};
 use crate::error::RdsError;
-use crate::frames::{Marks, Use};
+use crate::frames::{Marks, Use, frames_of_lent};
 use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, MessageId};
 use crate::limits::Limits;
@@ -21,6 +21,32 @@ const MAX_PONGS: u8 = 16;
 pub(crate) struct Outgoing {
     pub(crate) connection: ConnectionId,
     pub(crate) message: MessageId,
+}
+
+/// What a message is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body<'a> {
+    /// Bytes that are copied into frames.
+    Copied(&'a [u8]),
+    /// So many bytes that stay where they are.
+    Lent(usize),
+}
+
+impl Body<'_> {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Copied(bytes) => bytes.len(),
+            Self::Lent(len) => *len,
+        }
+    }
+
+    /// Frames that it takes.
+    const fn frames(&self) -> usize {
+        match self {
+            Self::Copied(bytes) => fragments(bytes.len()),
+            Self::Lent(len) => frames_of_lent(*len),
+        }
+    }
 }
 
 /// Where a message can be posted while it is being queued.
@@ -129,7 +155,7 @@ impl Protocol<'_> {
         }
         let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
         let signal = asks.contains(Asks::REPORT);
-        let segment = Segment { address, len, cookie, signal, solicit: true, fence: false };
+        let segment = Segment { address, len, lent: None, cookie, signal, solicit: true, fence: false };
         let posted = outlet.post(&connection.objects, &segment);
         if !posted || connection.reconnect.probe_at.is_none() {
             self.sent_first(id, message, posted);
@@ -162,7 +188,7 @@ impl Protocol<'_> {
         &mut self,
         from: SocketHandle,
         to: &SocketAddr,
-        payload: &[u8],
+        body: Body<'_>,
         alone: bool,
     ) -> Result<Option<Outgoing>, RdsError> {
         let route = match self.sockets.open(from)?.route_to(to) {
@@ -170,22 +196,30 @@ impl Protocol<'_> {
             known => known,
         };
         let Some(id) = route else {
-            self.check_buffer(from, payload.len(), self.limits.longest_local)?;
+            self.check_buffer(from, body.len(), self.limits.longest_local)?;
+            let Body::Copied(payload) = body else { return Err(RdsError::NotSupported) };
             return self.submit_to_self(from, *to, payload, alone).map(|()| None);
         };
-        self.check_buffer(from, payload.len(), self.limits.longest_sent)?;
+        // What is lent takes hardly a frame here, but as many as anything else at the peer.
+        let longest = match body {
+            Body::Copied(_) => self.limits.longest_sent,
+            Body::Lent(_) => self.limits.longest_received,
+        };
+        self.check_buffer(from, body.len(), longest)?;
         let dport = to.port();
         if self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport)) {
             return Err(self.refuse_congested(from, Some(id), dport));
         }
         let room = self.sending.fair_room(self.connections.at(id).tx.frames);
-        let count = fragments(payload.len()) as u32;
+        let count = body.frames() as u32;
         if count > room {
             return Err(self.refuse_short(from, Wants::Frames(id, count)));
         }
-        let (socket, len) = (self.sockets.open(from)?, payload.len());
+        let (socket, len) = (self.sockets.open(from)?, body.len());
         let tx = &self.connections.at(id).tx;
-        let hurry = tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
+        // Whoever lends a payload waits for it to come back.
+        let lent = matches!(body, Body::Lent(_));
+        let hurry = lent || tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
         let sport = socket.port;
         let message = self.frames.begin(Use::Send, |frame| {
             (frame.sport, frame.dport) = (sport, dport);
@@ -193,9 +227,16 @@ impl Protocol<'_> {
             (frame.socket, frame.generation, frame.len) = (from.slot, from.generation, len as u32);
         });
         let message = message.ok_or(RdsError::NoBufferSpace)?;
-        let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
-        self.frames.write_payload(message.first(), first);
-        self.add_frames(message, rest, Use::Send);
+        match body {
+            Body::Copied(payload) => self.put_payload(message, payload, Use::Send),
+            Body::Lent(_) => {
+                for _ in 1..body.frames() {
+                    if let Some(frame) = self.frames.take(Use::Send) {
+                        self.frames.append(message, frame);
+                    }
+                }
+            }
+        }
         let outgoing = Outgoing { connection: id, message };
         if alone {
             self.enqueue(outgoing, from);
@@ -217,6 +258,13 @@ impl Protocol<'_> {
         Ok(())
     }
 
+    /// Fills a message's first frame, and more of them with the rest.
+    fn put_payload(&mut self, message: MessageId, payload: &[u8], used: Use) {
+        let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
+        self.frames.write_payload(message.first(), first);
+        self.add_frames(message, rest, used);
+    }
+
     /// Fills more frames with the rest of a message. They are there: the caller asked for so much room.
     #[inline(never)]
     fn add_frames(&mut self, message: MessageId, rest: &[u8], used: Use) {
@@ -233,7 +281,11 @@ impl Protocol<'_> {
         let Self { connections, frames, sockets, counters, sending, .. } = self;
         let Ok(socket) = sockets.open_mut(from) else { return };
         let (tx, descriptor) = (&mut connections.at_mut(id).tx, frames.message_mut(message));
-        sending.take(&mut tx.frames, u32::from(descriptor.frames));
+        let count = match descriptor.lent() {
+            None => usize::from(descriptor.frames),
+            Some(_) => frames_of_lent(descriptor.len as usize),
+        };
+        sending.take(&mut tx.frames, count as u32);
         // What is not sent has the number of what is before it.
         let silent = descriptor.is(Marks::SILENT);
         (descriptor.connection, descriptor.sequence) = (Some(id), tx.next_sequence - u64::from(silent));
@@ -310,9 +362,7 @@ impl Protocol<'_> {
             frame.set_source(source);
         });
         let message = message.ok_or(RdsError::NoBufferSpace)?;
-        let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
-        self.frames.write_payload(message.first(), first);
-        self.add_frames(message, rest, Use::Receive);
+        self.put_payload(message, payload, Use::Receive);
         self.receiving.take(&mut self.local_used, count);
         self.counters.send_queued += 1;
         if ping {

@@ -14,7 +14,7 @@ use crate::generation::Generation;
 use crate::ids::ConnectionId;
 use crate::ids::SocketHandle;
 use crate::limits::Limits;
-use crate::protocol::{Outlet, Post, Protocol, Segment, Tables};
+use crate::protocol::{Body, Outlet, Post, Protocol, Segment, Tables};
 use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
@@ -136,7 +136,7 @@ impl Bench {
         let payload = std::vec![7; len];
         let mut queue = SendQueue { full: self.queue_full, posts: 0 };
         if !self.protocol.send(from, &to, &payload, &mut queue) {
-            return self.protocol.compose(from, &to, &payload, true).map(|_| ());
+            return self.protocol.compose(from, &to, Body::Copied(&payload), true).map(|_| ());
         }
         if queue.posts > 0 {
             let id = self.protocol.sockets.open(from)?.route_to(&to).expect("it went that way");

@@ -201,6 +201,20 @@ pub struct AtomicArgs<'a> {
     pub user_token: u64,
 }
 
+/// A payload that is sent from where it lies (`MSG_ZEROCOPY`). It is lent until the peer's RDS has the whole message: until then its bytes
+/// may be sent once more, if the connection has to be made anew, and must not change.
+#[derive(Clone, Copy, Debug)]
+pub struct Lend<'a> {
+    /// The payload. In memory that was [registered](crate::Rds::register_memory) for the destination it costs no command of the HCA's
+    /// firmware; else it is registered for this message.
+    pub payload: DmaSlice<'a>,
+    /// NOTIFY_ME: tell when it is lent no more. Success: the peer has the message. Canceled: it was given up. Dropped: it was lost with
+    /// the adapter, see [`Rds::adapter_recovered`](crate::Rds::adapter_recovered).
+    pub flags: RdmaFlags,
+    /// For the notification.
+    pub user_token: u64,
+}
+
 /// What goes along with a message: the control messages of `sendmsg`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Control<'a> {
@@ -212,12 +226,18 @@ pub struct Control<'a> {
     pub map: Option<(DmaSlice<'a>, RdmaFlags)>,
     /// `RDS_CMSG_RDMA_DEST`: offer memory for which there is a cookie.
     pub dest: Option<RdmaCookie>,
+    /// `RDS_CMSG_ZCOPY_COOKIE`: send this in place of the message's own payload, which is empty; nothing else goes along.
+    pub lend: Option<Lend<'a>>,
 }
 
 impl Control<'_> {
     /// Whether nothing goes along.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.rdma.is_none() && self.atomic.is_none() && self.map.is_none() && self.dest.is_none()
+        self.rdma.is_none()
+            && self.atomic.is_none()
+            && self.map.is_none()
+            && self.dest.is_none()
+            && self.lend.is_none()
     }
 }

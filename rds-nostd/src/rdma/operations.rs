@@ -267,6 +267,11 @@ impl<'s> Operations<'s> {
         }
     }
 
+    /// The first of an operation's pieces.
+    pub(crate) fn first_piece(&self, id: OperationId) -> Option<&Piece> {
+        self.pieces.first(&self.get(id)?.pieces)
+    }
+
     /// Takes one of an operation's pieces, for its memory to be freed.
     pub(crate) fn take_piece(&mut self, id: OperationId) -> Option<Piece> {
         let Self { entries, pieces, memories, .. } = self;

@@ -125,6 +125,11 @@ impl<'s> Pieces<'s> {
         true
     }
 
+    /// The first piece of a list.
+    pub(crate) fn first(&self, list: &PieceList) -> Option<&Piece> {
+        self.get(list.first?)
+    }
+
     /// Takes the first piece off a list.
     pub(crate) fn pop(&mut self, list: &mut PieceList) -> Option<Piece> {
         let id = list.first?;

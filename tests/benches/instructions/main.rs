@@ -25,6 +25,7 @@
 //! | `rds.send64` | `sendmsg` of 64 bytes, until it is posted and rung for |
 //! | `rds.recv64` | for each message of 64 bytes, its share of `Rds::poll`, and `recvmsg`: all that RDS does at the receiving side, posting receives and acknowledgements included; not `Adapter::poll`, which is the application's own call |
 //! | `rds.copied_kib` | for each KiB of messages of 1000 KiB, all that RDS does at both sides: `sendmsg`, `Rds::poll`, `recvmsg` |
+//! | `rds.lent_kib` | the same of a message that the sender lends and the receiver takes as frames, which it gives back |
 //! | `rds.peers_send64` | as `rds.send64`, with 255 and with 1000 peers, one message to each in turn |
 //! | `rds.peers_recv64` | as `rds.recv64`, with 255 and with 1000 peers, one message from each in turn |
 //! | `rds.acked64` | for each message of 64 bytes, its share of `Rds::poll` at the sending side: completions and acknowledgements |
@@ -55,9 +56,11 @@ const LINUX_POST: &str = "linux.post_write";
 const LINUX_DEQUEUE: &str = "linux.dequeue";
 const CAPI_POST: &str = "capi.post_write";
 const CAPI_DEQUEUE: &str = "capi.dequeue";
+const COPIED: &str = "rds.copied_kib";
+const LENT: &str = "rds.lent_kib";
 
 /// The functions that are counted, and the operation that they belong to.
-const MEASURED: [(&str, &str); 26] = [
+const MEASURED: [(&str, &str); 30] = [
     ("measured_linux_post_write", LINUX_POST),
     ("measured_linux_dequeue", LINUX_DEQUEUE),
     ("measured_capi_post_write", CAPI_POST),
@@ -81,12 +84,16 @@ const MEASURED: [(&str, &str); 26] = [
     ("measured_rds_peers_send", "rds.peers_send64"),
     ("measured_rds_peers_poll", "rds.peers_recv64"),
     ("measured_rds_peers_recvmsg", "rds.peers_recv64"),
-    ("measured_rds_long_sendmsg", "rds.copied_kib"),
-    ("measured_rds_long_poll", "rds.copied_kib"),
-    ("measured_rds_long_recvmsg", "rds.copied_kib"),
+    ("measured_rds_long_sendmsg", COPIED),
+    ("measured_rds_long_poll", COPIED),
+    ("measured_rds_long_recvmsg", COPIED),
+    ("measured_rds_lent_sendmsg", LENT),
+    ("measured_rds_lent_poll", LENT),
+    ("measured_rds_lent_recvmsg", LENT),
+    ("measured_rds_lent_give_back", LENT),
 ];
 /// The operations, and how many instructions each may take at most.
-const BARS: [(&str, Option<f64>); 22] = [
+const BARS: [(&str, Option<f64>); 23] = [
     (LINUX_POST, None),
     (LINUX_DEQUEUE, None),
     (CAPI_POST, None),
@@ -108,8 +115,11 @@ const BARS: [(&str, Option<f64>); 22] = [
     ("rds.acked64", Some(200.0)),
     ("rds.peers_send64", Some(370.0)),
     ("rds.peers_recv64", Some(850.0)),
-    ("rds.copied_kib", None),
+    (COPIED, None),
+    (LENT, None),
 ];
+/// How much of what a copied message takes a lent one may take.
+const MOST_OF_COPIED: f64 = 0.25;
 /// What C's calls are held against, and how much more they may take.
 const PAIRS: [(&str, &str); 2] = [(LINUX_POST, CAPI_POST), (LINUX_DEQUEUE, CAPI_DEQUEUE)];
 const MOST_FOR_C: f64 = 60.0;
@@ -131,6 +141,7 @@ fn main() -> ExitCode {
         if handles == HANDLES {
             rds::run();
             rds_long::run();
+            rds_long::run_lent();
             capi::run();
         }
         rds_peers::run(if handles == HANDLES { PEERS } else { handles });
@@ -179,6 +190,10 @@ fn measure() -> Result<(), String> {
         if more > MOST_FOR_C {
             missed.push(format!("{c} takes {more:.1} more than {rust}, which is above {MOST_FOR_C}"));
         }
+    }
+    let share = few.get(LENT).zip(few.get(COPIED)).map_or(f64::INFINITY, |(lent, copied)| lent / copied);
+    if share > MOST_OF_COPIED {
+        missed.push(format!("{LENT} takes {share:.3} of {COPIED}, which is above {MOST_OF_COPIED}"));
     }
     if let Some(path) = report {
         let text = format!("{{\"instructions\": {{{}}}}}\n", items.join(", "));

@@ -12,7 +12,7 @@ use dat_nostd::{
     EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Gid, IaAddress, IaHandle, LmrCreated, LmrTriplet,
     MemPriv, Neighbour, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet, TIMEOUT_INFINITE, adapter_storage,
 };
-use driver_mlx::{Duration, Instant, Wake};
+use driver_mlx::{DmaRegion, Duration, Instant, Wake};
 use hca_model::Profile;
 use std::rc::Rc;
 
@@ -32,6 +32,8 @@ pub struct Net {
     pub world: Rc<World>,
     /// The adapters.
     pub nodes: Vec<Node>,
+    neighbours: &'static [Neighbour],
+    seed: u64,
 }
 
 /// The address of a node.
@@ -43,6 +45,27 @@ pub fn address(node: usize) -> IaAddress {
 /// The port GID of a node: the default prefix and its GUID.
 fn gid(node: usize) -> Gid {
     Gid::new(Gid::DEFAULT_PREFIX, Profile::node(node as u16).port_guid)
+}
+
+fn boot(
+    platform: ModelPlatform,
+    region: DmaRegion,
+    (node, generation): (usize, u64),
+    neighbours: &'static [Neighbour],
+    seed: u64,
+) -> Node {
+    let world = Rc::clone(platform.world());
+    let storage: &'static mut Storage = crate::keep(Storage::new());
+    let seed = (u128::from(generation) << 64 | u128::from(seed)) << 8 | node as u128;
+    let config = AdapterConfig { generation, ..AdapterConfig::new("ib0", address(node), neighbours, seed) };
+    match Adapter::open(platform, region, crate::host_region(), storage.parts(), &config) {
+        Ok(mut adapter) => {
+            // Handles of other nodes are to be told apart.
+            register(&mut adapter, node as u8);
+            adapter
+        }
+        Err(error) => panic!("node {node}: {error}; {:#?}", world.refusals(node)),
+    }
 }
 
 impl Net {
@@ -79,21 +102,20 @@ impl Net {
         let nodes = attached
             .into_iter()
             .enumerate()
-            .map(|(node, (platform, region))| {
-                let storage: &'static mut Storage = crate::keep(Storage::new());
-                let seed = u128::from(config.seed) << 8 | node as u128;
-                let config = AdapterConfig::new("ib0", address(node), neighbours, seed);
-                match Adapter::open(platform, region, crate::host_region(), storage.parts(), &config) {
-                    Ok(mut adapter) => {
-                        // Handles of other nodes are to be told apart.
-                        register(&mut adapter, node as u8);
-                        adapter
-                    }
-                    Err(error) => panic!("node {node}: {error}; {:#?}", world.refusals(node)),
-                }
-            })
+            .map(|(node, (platform, region))| boot(platform, region, (node, 0), neighbours, config.seed))
             .collect();
-        Self { world, nodes }
+        Self { world, nodes, neighbours, seed: config.seed }
+    }
+
+    /// A node's owner is gone without a word, whatever it was at, and boots again, for the `generation`th time. As everybody who finds an
+    /// HCA at work, it resets that before it gives it memory.
+    pub fn crash(&mut self, node: usize, generation: u64) {
+        let platform = self.nodes[node].platform().clone();
+        self.world.reset(node);
+        self.world.enable(node);
+        let region = self.world.memory(node).region_again();
+        let again = boot(platform, region, (node, generation), self.neighbours, self.seed);
+        std::mem::forget(std::mem::replace(&mut self.nodes[node], again));
     }
 
     /// Runs everything once, or lets time pass if there is nothing to run.

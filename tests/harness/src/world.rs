@@ -462,6 +462,9 @@ impl State {
         }
         let device = &mut self.devices[index];
         device.hca.port_mut().set_far_end(self.fabric.port_is_enabled(device.port));
+        if device.hca.take_link_loss() {
+            self.fabric.set_link(device.port, false, now);
+        }
         let up = link_is_up(device, &self.fabric);
         self.fabric.set_link(device.port, up, now);
         while let Some(packet) = self.fabric.receive(device.port, now) {

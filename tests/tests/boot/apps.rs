@@ -207,7 +207,7 @@ fn rping_runs_in_both_roles_at_all_sizes() {
 
 /// The second of two HCAs is taken by its address; one that is not there is told, with what is.
 #[test]
-fn an_hca_is_chosen_by_its_address() {
+fn an_hca_is_chosen_by_its_address_or_guid() {
     let Some(ground) = ground() else { return skip() };
     let fabric = two();
     let boot = |words: &str| {
@@ -240,6 +240,22 @@ fn an_hca_is_chosen_by_its_address() {
     };
     assert_eq!(guid(&address), guid("1"));
     assert_eq!(guid("1"), format!("{:#018x}", Profile::port_guid_of(1)));
+    // By its port's GUID: others are asked before it. RDS answers its own node's pings.
+    let ping =
+        |guid: u64| boot(&format!("app=rds mode=ping ip=10.0.0.1/24 peer=10.0.0.1 count=3 hca={guid:#018x}"));
+    let says = |console: &[String], words: &str| console.iter().any(|line| line.contains(words));
+    let (verdict, console) = ping(Profile::port_guid_of(1));
+    assert_eq!(verdict, Verdict::Success, "{console:?}");
+    assert!(
+        says(&console, "hca 0: not taken: its port's GUID is") && !says(&console, "hca 1: not"),
+        "{console:?}"
+    );
+    let (verdict, console) = ping(7);
+    assert_eq!(verdict, Verdict::NoDevice, "{console:?}");
+    assert!(says(&console, "no HCA with the port GUID 0x0000000000000007"), "{console:?}");
+    let (verdict, console) = boot("app=hca hca=0x0000000000000007");
+    assert_eq!(verdict, Verdict::NoDevice, "{console:?}");
+    assert!(says(&console, "name its PCI address"), "{console:?}");
 }
 
 /// rds-stress between two nodes: the columns of each side's average.

@@ -196,7 +196,7 @@ fn the_self_test_tells_what_a_card_can_do() {
     let transcript = ground.boot(&options);
     let text = text(&transcript);
     assert_eq!(transcript.verdict, Some(Verdict::Success), "{text}");
-    for level in ["found", "commands", "objects", "nop", "data"] {
+    for level in ["found", "commands", "objects", "nop", "data", "dat", "rds"] {
         assert!(text.contains(&format!("@level name={level} verdict=\"passed\"")), "{level}: {text}");
     }
     assert!(text.contains("ConnectX5, physical function, BAR0 32 MiB") && text.contains("round=2"), "{text}");

@@ -10,4 +10,5 @@ mod hca;
 mod ip;
 mod programs;
 mod rds;
+mod selftest;
 mod verbs;

@@ -2,6 +2,9 @@
 
 use crate::debug::complain;
 use crate::target::Target;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 /// Where names are, unless `DAT_OVERRIDE` says another file.
 const FILE: &str = "/etc/dat.conf";
@@ -9,8 +12,8 @@ const FILE: &str = "/etc/dat.conf";
 /// The lines of the file that the process is to go by; none if it cannot be read.
 pub fn read(library: &str) -> Vec<Entry> {
     let file = std::env::var_os("DAT_OVERRIDE").unwrap_or_else(|| FILE.into());
-    match std::fs::read_to_string(&file) {
-        Ok(text) => entries(&text),
+    match bytes_of(Path::new(&file)) {
+        Ok(bytes) => entries(&bytes),
         Err(error) => {
             complain(library, &format!("{}: {error}", file.display()));
             Vec::new()
@@ -82,10 +85,18 @@ fn entry(line: &str) -> Option<Entry> {
     })
 }
 
-/// All entries of a file's text, in its order; the first of a name and version counts.
-fn entries(text: &str) -> Vec<Entry> {
+/// A file's bytes, up to more than anybody writes by hand.
+fn bytes_of(file: &Path) -> std::io::Result<Vec<u8>> {
+    const MOST: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    File::open(file)?.take(MOST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// All entries of a file, in its order; the first of a name and version counts. Bytes that are no text spoil the line that they are in.
+fn entries(bytes: &[u8]) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
-    for found in text.lines().filter_map(entry) {
+    for found in String::from_utf8_lossy(bytes).lines().filter_map(entry) {
         let same = |other: &&mut Entry| other.ia_name == found.ia_name && other.major == found.major;
         match entries.iter_mut().find(same) {
             // The lines of a name are tried in turn: one that is ours is taken.
@@ -103,7 +114,7 @@ mod tests {
 
     #[test]
     fn lines() {
-        let text = r#"
+        let text = br#"
 # a comment
 OpenIB-cma u1.2 nonthreadsafe default libdaplcma.so.1 dapl.1.2 "ib0 0" ""
 ib0 u1.2 threadsafe default libdat.so.1 mlx5.1.2 "/run/hca0 10.0.0.1" "" # ours
@@ -114,13 +125,14 @@ OpenIB-cma u1.2 nonthreadsafe default libdat.so.1 mlx5.1.2 "/run/hca1 10.0.0.3" 
 broken u1.2 nonthreadsafe default x y "/run/hca0
 short u1.2
 "#;
-        let names: Vec<_> = entries(text)
+        let text = [&text[..], b"\xff\xfe u1.2"].concat();
+        let names: Vec<_> = entries(&text)
             .into_iter()
             .map(|entry| (entry.ia_name, entry.minor, entry.is_thread_safe))
             .collect();
         let wanted = [("OpenIB-cma", 2, false), ("ib0", 2, true), ("a name", 1, false)];
         assert_eq!(names, wanted.map(|(name, minor, safe)| (name.to_string(), minor, safe)));
-        assert!(entries(text).iter().all(|entry| entry.target.is_some()));
+        assert!(entries(&text).iter().all(|entry| entry.target.is_some()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::target::Target;
 use dat_calls::{NAMES, bring_up};
 use dat_nostd::{Adapter, AdapterConfig, AdapterParts, DatResult, DatReturn, ReturnType, Subtype};
 use platform_linux::{
-    DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Opened, Options, Sleeper,
+    DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Memory, Opened, Options, Sleeper,
     open as open_platform,
 };
 use std::time::Duration;
@@ -16,6 +16,8 @@ pub struct Device {
     pub adapter: Adapter<'static, LinuxPlatform>,
     /// What its thread sleeps by.
     pub sleeper: Sleeper,
+    /// What is left of it when the adapter is gone.
+    pub memory: Memory,
     /// The HCA is a process of this machine.
     pub is_emulated: bool,
 }
@@ -43,10 +45,11 @@ pub fn open(
 ) -> DatResult<Device> {
     let Choices { library, dma_bytes, id, service_patience } = *choices;
     let options = Options { dma_bytes, iommu: target.iommu, ..Options::default() };
-    let Opened { platform, dma, host, .. } = open_platform(&target.device, &options).map_err(|error| {
-        complain(library, &format!("{}: {error}", target.device));
-        why(&error)
-    })?;
+    let Opened { platform, dma, host, memory, .. } =
+        open_platform(&target.device, &options).map_err(|error| {
+            complain(library, &format!("{}: {error}", target.device));
+            why(&error)
+        })?;
     let sleeper = platform.sleeper().map_err(|error| why(&error))?;
     let config =
         AdapterConfig { service_patience, ..AdapterConfig::new(NAMES[0], target.address, &[], seed(target)) };
@@ -54,7 +57,7 @@ pub fn open(
         complain(library, &format!("{}: {error}", target.device));
         DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice)
     })?;
-    Ok(Device { adapter, sleeper, is_emulated: matches!(target.device, DeviceName::Socket(_)) })
+    Ok(Device { adapter, sleeper, memory, is_emulated: matches!(target.device, DeviceName::Socket(_)) })
 }
 
 /// Why a device could not be opened, as far as DAT has words for it.

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Devices that come and go: with the last IA a device is given back, and can be opened again, by this process and by another; while
- * threads wait on it, by an agent, by threads that open and close it at once. Arguments: an IA name, how often. */
+ * threads wait on it, by an agent, by threads that open and close it at once; and nothing of them stays in the process. Arguments: an IA
+ * name, how often, how often to see that nothing grows. */
 #include "check.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -226,14 +228,78 @@ static void at_once(int times)
     HOLDS(child_opens());
 }
 
+/* Megabytes of addresses that the process has mapped. */
+static long megabytes(void)
+{
+    FILE *status = fopen("/proc/self/statm", "r");
+    long pages = 0;
+
+    HOLDS(status != NULL && fscanf(status, "%ld", &pages) == 1 && fclose(status) == 0);
+    return pages / (1048576 / sysconf(_SC_PAGESIZE));
+}
+
+static int descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    HOLDS(folder != NULL);
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* A device with what programs make on it. */
+static void live_once(void)
+{
+    static char bytes[10000];
+    DAT_IA_HANDLE ia = open_ia();
+    DAT_REGION_DESCRIPTION region;
+    DAT_EVD_HANDLE dto, connection;
+    DAT_LMR_CONTEXT context;
+    DAT_LMR_HANDLE lmr;
+    DAT_PZ_HANDLE pz;
+    DAT_EP_HANDLE ep;
+
+    region.for_va = bytes;
+    OK(dat_pz_create(ia, &pz));
+    OK(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, sizeof bytes, pz, DAT_MEM_PRIV_ALL_FLAG, &lmr, &context, NULL, NULL, NULL));
+    OK(dat_evd_create(ia, 100, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &dto));
+    OK(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &connection));
+    OK(dat_ep_create(ia, pz, dto, dto, connection, NULL, &ep));
+    OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+}
+
+static void nothing_grows(int times)
+{
+    long before;
+    int round, open;
+
+    /* Allocators and threads take what they keep. */
+    for (round = 0; round < 3; round++)
+        live_once();
+    before = megabytes();
+    open = descriptors();
+    for (round = 0; round < times; round++)
+        live_once();
+    /* The threads of the last ones may still be on their way out. */
+    for (round = 0; descriptors() > open && round < PATIENCE / 1000; round++)
+        usleep(1000);
+    /* A device has more than 300 of them. */
+    HOLDS(megabytes() < before + 100);
+    HOLDS(descriptors() <= open);
+}
+
 int main(int count, char **arguments)
 {
     int times;
 
-    if (count != 3)
+    if (count != 4)
         return EXIT_FAILURE;
     name = arguments[1];
     times = atoi(arguments[2]);
+    nothing_grows(atoi(arguments[3]));
     one_after_the_other(times);
     while_threads_wait();
     by_an_agent();

@@ -1,8 +1,10 @@
 //! What the examples have in common: their command line, an adapter on the device that it names, and the loop that drives it.
 
 use dat_nostd::{
-    Adapter, AdapterConfig, Instant, Platform, ProviderInfo, Registry, RegistryEntry, Wake, adapter_storage,
+    Adapter, AdapterConfig, Instant, OpenError, Platform, ProviderInfo, Registry, RegistryEntry, Wake,
+    adapter_storage,
 };
+use driver_mlx::{Config, Error as HcaError, FatalCause};
 use lexopt::prelude::*;
 use platform_linux::{DeviceName, Iommu, LinuxBar, LinuxPlatform, Opened, Options, open};
 use std::error::Error;
@@ -51,22 +53,25 @@ pub struct Arguments {
     pub seed: u64,
     /// The kernel's interface to the IOMMU.
     pub iommu: Iommu,
+    /// From one recovery to the next, at least.
+    pub grace: Duration,
 }
 
 impl Arguments {
     /// Reads the command line. `--help` prints `about` and what can be given, and ends the program.
     pub fn read(about: &str, count: u32) -> Outcome<Self> {
         let (mut device, mut ip, mut peer, mut seed) = (None, None, None, 1);
-        let (mut given, mut iommu) = (count, Iommu::Any);
+        let (mut given, mut iommu, mut grace) = (count, Iommu::Any, Config::DEFAULT.recovery_grace);
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
             match argument {
-                Long("vfio") => device = Some(DeviceName::Vfio(parser.value()?.parse()?)),
+                Long("vfio") => device = Some(parser.value()?.string()?.parse()?),
                 Long("socket") => device = Some(DeviceName::Socket(parser.value()?.into())),
                 Long("ip") => ip = Some(parser.value()?.parse()?),
                 Long("peer") => peer = Some(parser.value()?.parse()?),
                 Long("count") => given = parser.value()?.parse()?,
                 Long("seed") => seed = parser.value()?.parse()?,
+                Long("grace") => grace = Duration::from_secs(parser.value()?.parse()?),
                 Long("iommu") => {
                     iommu = match parser.value()?.string()?.as_str() {
                         "group" => Iommu::Group,
@@ -82,7 +87,8 @@ impl Arguments {
                          --peer ADDRESS   the other node's: begin; without it, answer\n  \
                          --count N        how often ({count})\n  \
                          --seed N         of what is random (1)\n  \
-                         --iommu KIND     with --vfio: by group or iommufd (what there is)"
+                         --iommu KIND     with --vfio: by group or iommufd (what there is)\n  \
+                         --grace SECONDS  from one recovery of an HCA that fails to the next (60); only rds_ping recovers"
                     );
                     std::process::exit(0);
                 }
@@ -98,6 +104,7 @@ impl Arguments {
             count: given,
             seed,
             iommu,
+            grace,
         })
     }
 }
@@ -108,7 +115,8 @@ pub fn run(arguments: &Arguments, work: impl FnOnce(&mut Node) -> Outcome<()>) -
     let Opened { platform, dma, host, .. } = open(&arguments.device, &options)?;
     let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
     let seed = u128::from(arguments.seed) << 32 | u128::from(arguments.ip.to_bits());
-    let config = AdapterConfig::new("ib0", arguments.ip.into(), &[], seed);
+    let hca = Config { recovery_grace: arguments.grace, ..Config::DEFAULT };
+    let config = AdapterConfig { hca, ..AdapterConfig::new("ib0", arguments.ip.into(), &[], seed) };
     let mut adapter = Adapter::open(platform, dma, host, tables.parts(), &config)?;
     let mut names = [RegistryEntry::EMPTY; 2];
     let mut registry = Registry::new(&mut names);
@@ -126,19 +134,52 @@ pub fn run(arguments: &Arguments, work: impl FnOnce(&mut Node) -> Outcome<()>) -
 
 /// Polls the adapter, and `step` with it, until that answers [`Wake::Idle`]; sleeps while there is nothing to do.
 pub fn drive(adapter: &mut Node, mut step: impl FnMut(&mut Node, Instant) -> Outcome<Wake>) -> Outcome<()> {
+    drive_on(adapter, |adapter, turn| match turn {
+        Turn::Poll(now) => step(adapter, now),
+        Turn::Lost(cause) => Err(format!("the HCA has failed: {cause}").into()),
+    })
+}
+
+/// What a loop has come to.
+pub enum Turn {
+    /// The adapter was polled at this time.
+    Poll(Instant),
+    /// The HCA has failed, and everything of it was told.
+    Lost(FatalCause),
+}
+
+/// As [`drive`], for who can go on with an HCA that has failed and was [recovered](recover).
+pub fn drive_on(adapter: &mut Node, mut step: impl FnMut(&mut Node, Turn) -> Outcome<Wake>) -> Outcome<()> {
     loop {
         let now = adapter.platform().now();
         let due = adapter.poll(now);
-        let wanted = step(adapter, now)?;
+        let wanted = step(adapter, Turn::Poll(now))?;
         if wanted == Wake::Idle {
             return Ok(());
         }
         if let Some(cause) = adapter.hca().fatal() {
-            return Err(format!("the HCA has failed: {cause:?}").into());
+            let _ = step(adapter, Turn::Lost(cause))?;
+            continue;
         }
         let wake = due.earliest(wanted);
         if !wake.is_due(now) && adapter.prepare_idle(adapter.platform().now()) {
             adapter.platform().idle(wake.deadline(now).unwrap_or(Instant::MAX));
+        }
+    }
+}
+
+/// Brings an HCA that has failed back.
+#[allow(dead_code, reason = "not every example goes on")]
+pub fn recover(adapter: &mut Node) -> Outcome<()> {
+    loop {
+        match adapter.recover(IP_UP) {
+            // A port that comes up later tells so.
+            Ok(()) | Err(OpenError::PortNotActive { .. }) => return Ok(()),
+            Err(OpenError::Hca(HcaError::RecoveryTooSoon { wait_ms })) => {
+                std::thread::sleep(Duration::from_millis(wait_ms));
+            }
+            Err(error @ OpenError::Hca(HcaError::RecoveryGivenUp { .. })) => return Err(error.into()),
+            Err(error) => println!("recovery: {error}"),
         }
     }
 }

@@ -11,6 +11,17 @@ pub enum Error {
     /// Not a PCI address.
     #[error("{0:?} is no PCI address like 0000:3b:00.0")]
     Address(String),
+    /// Nothing of this name.
+    #[error(
+        "{name:?} is no PCI address like 0000:3b:00.0, and no RDMA device, network interface or GUID of an HCA of this machine; \
+         of those there are: {}", if list.is_empty() { "none" } else { list }
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The HCAs that there are, a line each.
+        list: String,
+    },
     /// There is no such function.
     #[error("there is no PCI function {0}: `lspci -D -d 15b3:` lists the HCAs of this machine")]
     NoDevice(PciAddress),

@@ -9,6 +9,7 @@ mod binding;
 mod error;
 mod function;
 mod limits;
+mod names;
 mod node;
 mod sysfs;
 #[cfg(test)]
@@ -19,5 +20,6 @@ pub use binding::Binding;
 pub use error::{Error, Result};
 pub use function::{Function, MELLANOX};
 pub use limits::check_locked_memory;
+pub use names::Name;
 pub use node::{CONTAINER, group_file, open_file};
 pub use sysfs::Sysfs;

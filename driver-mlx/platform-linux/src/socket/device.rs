@@ -6,7 +6,7 @@ use crate::bar::{LinuxBar, Registers};
 use crate::error::{Error, Result};
 use crate::interrupts::Interrupts;
 use crate::iova::Iovas;
-use crate::memory::{self, Shared};
+use crate::memory::{self, Memory, Shared};
 use crate::options::Options;
 use crate::pci::{self, ConfigSpace};
 use driver_mlx::{DmaRegion, MapError};
@@ -47,7 +47,11 @@ impl ConfigSpace for Client {
 }
 
 /// Connects to the server at `path`, resets the HCA and gives it a DMA region.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxBar, Interrupts, Device, DmaRegion)> {
+pub(crate) fn open(
+    path: &Path,
+    options: &Options,
+    memory: &mut Memory,
+) -> Result<(LinuxBar, Interrupts, Device, DmaRegion)> {
     let client = Client::connect(path)?;
     let info = client.request(Command::DeviceInfo, &Payload::default().u32(16).u32(0).u32(0).u32(0), &[])?;
     let regions = u32_at(&info, 8).unwrap_or(0);
@@ -64,8 +68,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxBar, Interrup
     }
     pci::check_identity(&client)?;
     reset(&client)?;
-    // Handles to registers are copied and may outlive everything else; a connection is small.
-    let client: &'static Client = Box::leak(Box::new(client.with_bar(bar_len)));
+    // Handles to registers are copied and may outlive everything else.
+    let client = memory.lend(client.with_bar(bar_len));
     let stream = client.duplicate();
     let device = Device {
         client,
@@ -73,14 +77,14 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxBar, Interrup
         iovas: Mutex::new(Iovas::new([0..=(1 << 48) - 1])),
         process: OnceLock::new(),
     };
-    let memory = Shared::file(options.dma_bytes)?;
-    let file = memory.file.as_ref().map(AsFd::as_fd);
-    let at = device.map_file(memory.address(), memory.len() as u64, file, 0, READ_WRITE)?;
+    let shared = Shared::file(options.dma_bytes)?;
+    let file = shared.file.as_ref().map(AsFd::as_fd);
+    let at = device.map_file(shared.address(), shared.len() as u64, file, 0, READ_WRITE)?;
     let interrupts = Interrupts::new(vectors as usize)?;
     device.connect(&interrupts)?;
     pci::enable(client)?;
     let bar = LinuxBar(Registers::Socket(client));
-    Ok((bar, interrupts, device, memory.into_region(at)?))
+    Ok((bar, interrupts, device, shared.into_region(at, memory)?))
 }
 
 /// A reset of the function: everything is as at power-on.

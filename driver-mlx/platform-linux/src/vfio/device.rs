@@ -8,7 +8,7 @@ use crate::bar::{LinuxBar, Registers as BarRegisters};
 use crate::error::{Error, Result};
 use crate::interrupts::Interrupts;
 use crate::iova::Iovas;
-use crate::memory::{Registers, Shared};
+use crate::memory::{Memory, Registers, Shared};
 use crate::options::{Iommu, Options};
 use crate::pci::{self, ConfigSpace};
 use driver_mlx::{DmaRegion, MapError, MmioBar};
@@ -66,6 +66,7 @@ impl ConfigSpace for Handle {
 pub(crate) fn open(
     address: PciAddress,
     options: &Options,
+    memory: &mut Memory,
 ) -> Result<(LinuxBar, Interrupts, Device, DmaRegion)> {
     let sysfs = Sysfs::default();
     let found = Function::look(&sysfs, address)?;
@@ -90,13 +91,14 @@ pub(crate) fn open(
     pci::check_identity(&function)?;
     let interrupts = Interrupts::new(vectors(&function, options.vectors)?)?;
     function.connect(&interrupts)?;
+    memory.add_mapping(registers.mapping());
     let device = Device { _registers: registers, function, state: Mutex::new(state) };
-    let memory = Shared::anonymous(options.dma_bytes, options.huge_pages)?;
-    let at = device.map_region(&memory)?;
+    let shared = Shared::anonymous(options.dma_bytes, options.huge_pages)?;
+    let at = device.map_region(&shared)?;
     // Only now is there anything that the device could reach.
     pci::enable(&device.function)?;
     let bar = LinuxBar(BarRegisters::Mapped(bar));
-    Ok((bar, interrupts, device, memory.into_region(at)?))
+    Ok((bar, interrupts, device, shared.into_region(at, memory)?))
 }
 
 /// Finds configuration space and maps BAR0.

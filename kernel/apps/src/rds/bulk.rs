@@ -316,7 +316,7 @@ impl BulkClient {
                 }
                 result = Move::Again;
             }
-            Ok(Arrival::CongestionUpdate(_) | Arrival::Nothing) => {}
+            Ok(Arrival::CongestionUpdate(_) | Arrival::Lent(_) | Arrival::Nothing) => {}
             Err(RdsError::Again) => {}
             Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
         }

@@ -160,7 +160,9 @@ impl Congestion {
                 self.report.updates += 1;
                 return Ok(Move::Again);
             }
-            Ok(Arrival::RdmaStatus(_) | Arrival::Nothing) => return self.fault(CongestionFault::Answer),
+            Ok(Arrival::RdmaStatus(_) | Arrival::Lent(_) | Arrival::Nothing) => {
+                return self.fault(CongestionFault::Answer);
+            }
             Err(RdsError::Again) => {}
             Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
         }

@@ -155,7 +155,7 @@ impl Requester {
                 }
                 self.told(notify.status)?;
             }
-            Ok(Arrival::CongestionUpdate(_) | Arrival::Nothing) => {}
+            Ok(Arrival::CongestionUpdate(_) | Arrival::Lent(_) | Arrival::Nothing) => {}
             Ok(Arrival::Message(received)) => {
                 let answer = buffer.get(..received.message_len).and_then(Message::decode);
                 let Some(answer) = answer.filter(|answer| answer.number == self.number()) else {

@@ -1,5 +1,6 @@
 //! Data through the card to itself: a reliable connection of a QP with itself, by the port's own LID.
 
+use super::halves::{self, HALF};
 use super::report::{Out, step};
 use super::steps::{Stage, wait};
 use driver_mlx::{
@@ -7,8 +8,6 @@ use driver_mlx::{
     PortState, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, Sge,
 };
 
-/// Bytes of each half of the memory: what is sent, and what arrives.
-const HALF: usize = 64 << 10;
 /// How long one operation may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -36,19 +35,9 @@ pub(super) fn through_itself<P: Platform>(
     for (round, name) in ["send", "rdma_write", "rdma_read"].into_iter().enumerate() {
         let began = hca.platform().now();
         let pattern = |at: usize| (at as u8).wrapping_mul(31).wrapping_add(round as u8 + 1);
-        let mut bytes = [0u8; 256];
-        for start in (0..HALF).step_by(bytes.len()) {
-            bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(start + at));
-            memory.write(start, &bytes).map_err(|_| Stage::Wrong("memory"))?;
-        }
-        memory.fill(HALF, HALF, 0).map_err(|_| Stage::Wrong("memory"))?;
+        halves::fill(&memory, pattern)?;
         operate(hca, cq, &mut qp, &key, name)?;
-        for start in (0..HALF).step_by(bytes.len()) {
-            memory.read(HALF + start, &mut bytes).map_err(|_| Stage::Wrong("memory"))?;
-            if bytes.iter().enumerate().any(|(at, byte)| *byte != pattern(start + at)) {
-                return Err(Stage::Wrong("what arrived is not what was sent"));
-            }
-        }
+        halves::compare(&memory, pattern)?;
         step(out, name, began, hca.platform().now(), format_args!("bytes={HALF}"));
     }
     hca.destroy_qp(qp)?;

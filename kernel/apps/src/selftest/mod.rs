@@ -2,8 +2,13 @@
 //! took; at the end stands a verdict for each level, and what a level needs that could not be reached.
 
 mod data;
+mod halves;
+mod layers;
 mod report;
 mod steps;
+mod storage;
 
+pub use layers::layers;
 pub use report::{Level, Out, Summary, Verdict};
 pub use steps::{Stage, run};
+pub use storage::Storage;

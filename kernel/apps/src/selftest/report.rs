@@ -11,7 +11,7 @@ pub type Out<'o> = &'o mut dyn FnMut(fmt::Arguments<'_>);
 pub enum Level {
     /// The device answers, and its firmware runs.
     Found,
-    /// Firmware takes commands: bring-up, tear-down, bring-up again.
+    /// Firmware takes commands: bring-up, tear-down, and, with the levels above the driver, bring-up again.
     Commands,
     /// Objects are made.
     Objects,
@@ -19,11 +19,16 @@ pub enum Level {
     Nop,
     /// Data go through the card to itself.
     Data,
+    /// DAT connects the card to itself, by the subnet administrator and the connection manager, and moves data.
+    Dat,
+    /// RDS starts on the card.
+    Rds,
 }
 
 impl Level {
     /// All, in their order.
-    pub const ALL: [Self; 5] = [Self::Found, Self::Commands, Self::Objects, Self::Nop, Self::Data];
+    pub const ALL: [Self; 7] =
+        [Self::Found, Self::Commands, Self::Objects, Self::Nop, Self::Data, Self::Dat, Self::Rds];
 
     /// A short name.
     #[must_use]
@@ -34,6 +39,8 @@ impl Level {
             Self::Objects => "objects",
             Self::Nop => "nop",
             Self::Data => "data",
+            Self::Dat => "dat",
+            Self::Rds => "rds",
         }
     }
 
@@ -46,6 +53,10 @@ impl Level {
             Self::Objects => "memory for firmware",
             Self::Nop => "doorbells and event queues; no cable",
             Self::Data => "an Active port: a cable and a subnet manager",
+            Self::Dat => {
+                "the same, and memory for a second bring-up; to another card: a partner and app=verbs"
+            }
+            Self::Rds => "the same; its messages to itself do not leave the node: a partner and app=rds",
         }
     }
 }
@@ -85,14 +96,19 @@ impl Summary {
         self.verdicts.get(level as usize).copied().unwrap_or(Verdict::OutOfReach)
     }
 
-    /// Whether the card does what it can do here: no level failed, and none but the last was out of reach.
+    /// Whether the card does what it can do here: no level failed, and none was out of reach but those that need an Active port.
     #[must_use]
     pub fn verified(&self) -> bool {
         Level::ALL.into_iter().all(|level| match self.verdict(level) {
             Verdict::Passed => true,
-            Verdict::OutOfReach => level == Level::Data,
+            Verdict::OutOfReach => level >= Level::Data,
             Verdict::Failed => false,
         })
+    }
+
+    /// Whether a level has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        Level::ALL.into_iter().any(|level| self.verdict(level) == Verdict::Failed)
     }
 
     /// Tells all verdicts, a line each.

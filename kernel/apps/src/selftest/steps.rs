@@ -2,12 +2,15 @@
 
 use super::data;
 use super::report::{Level, Out, Summary, Verdict, step};
+use super::storage::Storage;
 use core::fmt;
+use dat_nostd::DatReturn;
 use driver_mlx::report::Report;
 use driver_mlx::{
-    Config, CqConfig, DeviceState, DmaRegion, Duration, Error, Hca, HcaStorage, HostRegion, InitParams,
-    Instant, LinkState, Platform, PortState, Psn, QKey, QpConfig, SendFlags, SendOp,
+    Config, CqConfig, DeviceState, DmaRegion, Duration, Error, Hca, HostRegion, InitParams, Instant,
+    LinkState, Platform, PortState, Psn, QKey, QpConfig, SendFlags, SendOp,
 };
+use rds_nostd::RdsError;
 
 /// Looks at the health counter, and their distance.
 const COUNTER_LOOKS: u32 = 10;
@@ -27,6 +30,10 @@ const CQ_ENTRIES: u32 = 512;
 pub enum Stage {
     /// The driver's word.
     Hca(Error),
+    /// DAT's.
+    Dat(DatReturn),
+    /// RDS's.
+    Rds(RdsError),
     /// What was not as it has to be.
     Wrong(&'static str),
     /// What is not there.
@@ -39,44 +46,48 @@ impl From<Error> for Stage {
     }
 }
 
+impl From<DatReturn> for Stage {
+    fn from(error: DatReturn) -> Self {
+        Self::Dat(error)
+    }
+}
+
+impl From<RdsError> for Stage {
+    fn from(error: RdsError) -> Self {
+        Self::Rds(error)
+    }
+}
+
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hca(error) => error.fmt(f),
+            Self::Dat(error) => write!(f, "DAT: {error}"),
+            Self::Rds(error) => write!(f, "RDS: {error}"),
             Self::Wrong(what) | Self::Missing(what) => f.write_str(what),
         }
     }
 }
 
-/// Tries one level after the other; a level that fails ends it. `memory` gives the regions, which are wanted twice, for the device is
-/// brought up a second time without a reset; that is left out where there is no more.
-pub fn run<P: Platform, const BLOCKS: usize>(
-    platform: &P,
-    mut memory: impl FnMut() -> Option<(DmaRegion, HostRegion)>,
-    storage: &mut HcaStorage<BLOCKS>,
+/// What a run without memory is told.
+pub(super) const MEMORY_WANTED: &str = "there is no memory for the device";
+
+/// Tries the driver's levels one after the other; one that fails ends it. [`layers`](super::layers) goes on, with memory of its own.
+pub fn run<P: Platform + Copy>(
+    platform: P,
+    memory: Option<(DmaRegion, HostRegion)>,
+    storage: &mut Storage<P::Bar>,
     config: &Config,
     out: Out<'_>,
 ) -> Summary {
     let mut summary = Summary::new();
     let mut level = Level::Found;
-    let mut ended = found(platform, out);
-    for round in 1..=2 {
-        if ended.is_err() {
-            break;
-        }
+    let ended = found(platform, out).and_then(|()| {
         summary.set(level, Verdict::Passed);
-        level = if round == 1 { Level::Commands } else { level };
-        ended = match memory() {
-            Some((region, host)) => {
-                life(platform, region, host, storage, config, (round, &mut level, &mut summary), out)
-            }
-            None if round == 2 => {
-                out(format_args!("a second bring-up is not tried: there is no more memory for the device"));
-                Ok(())
-            }
-            None => Err(Stage::Wrong("there is no memory for the device")),
-        };
-    }
+        level = Level::Commands;
+        let memory = memory.ok_or(Stage::Wrong(MEMORY_WANTED))?;
+        life(platform, memory, storage, config, (&mut level, &mut summary), out)
+    });
     match ended {
         Ok(()) => summary.set(level, Verdict::Passed),
         Err(stage) => {
@@ -84,14 +95,14 @@ pub fn run<P: Platform, const BLOCKS: usize>(
             summary.set(level, if missing { Verdict::OutOfReach } else { Verdict::Failed });
             out(format_args!("level {}: {stage}", level.name()));
             if let Stage::Hca(error) = &stage {
-                out(format_args!("{}", Report::new(error, platform.bar(), storage.history())));
+                out(format_args!("{}", Report::new(error, platform.bar(), storage.adapter.history())));
             }
         }
     }
     summary
 }
 
-fn found<P: Platform>(platform: &P, out: Out<'_>) -> Result<(), Stage> {
+fn found<P: Platform + Copy>(platform: P, out: Out<'_>) -> Result<(), Stage> {
     let began = platform.now();
     let Some(state) = DeviceState::read(platform.bar()) else {
         return Err(Stage::Wrong(
@@ -120,18 +131,17 @@ fn found<P: Platform>(platform: &P, out: Out<'_>) -> Result<(), Stage> {
     Ok(())
 }
 
-/// One life of the HCA, from bring-up to tear-down. In the second, which shows that it can be had again, nothing more is tried.
-fn life<P: Platform, const BLOCKS: usize>(
-    platform: &P,
-    region: DmaRegion,
-    host: HostRegion,
-    storage: &mut HcaStorage<BLOCKS>,
+/// One life of the HCA, from bring-up to tear-down.
+fn life<P: Platform + Copy>(
+    platform: P,
+    (region, host): (DmaRegion, HostRegion),
+    storage: &mut Storage<P::Bar>,
     config: &Config,
-    (round, level, summary): (u32, &mut Level, &mut Summary),
+    (level, summary): (&mut Level, &mut Summary),
     out: Out<'_>,
 ) -> Result<(), Stage> {
     let began = platform.now();
-    let mut hca = Hca::bring_up(platform, region, host, storage.parts(), config)?;
+    let mut hca = Hca::bring_up(platform, region, host, storage.adapter.hca(), config)?;
     for time in hca.steps() {
         out(format_args!("@step name={} us={}", time.step.name(), time.took.as_micros()));
     }
@@ -143,21 +153,18 @@ fn life<P: Platform, const BLOCKS: usize>(
         began,
         platform.now(),
         format_args!(
-            "round={round} firmware={major}.{minor}.{sub} psid={psid} pages={} free_kib={}",
+            "round=1 firmware={major}.{minor}.{sub} psid={psid} pages={} free_kib={}",
             hca.firmware_pages(),
             hca.free_bytes() >> 10
         ),
     );
-    let mut outcome = Ok(());
-    if round == 1 {
-        out(format_args!("{:?}", hca.caps()));
-        outcome = levels(&mut hca, level, summary, out);
-    }
+    out(format_args!("{:?}", hca.caps()));
+    let outcome = levels(&mut hca, level, summary, out);
     let began = platform.now();
     let pages = hca.firmware_pages();
     // What failed before it is what is told.
     let down = hca.tear_down();
-    step(out, "tear_down", began, platform.now(), format_args!("round={round} pages_back={pages}"));
+    step(out, "tear_down", began, platform.now(), format_args!("round=1 pages_back={pages}"));
     outcome.and(down.map_err(|error| {
         *level = Level::Commands;
         error.into()
@@ -254,8 +261,10 @@ fn active<P: Platform>(hca: &mut Hca<'_, P>, out: Out<'_>) -> Result<PortState, 
             }));
         }
         let _ = hca.poll(now);
-        hca.arm_events();
-        hca.platform().idle(now + ACTIVE_POLL);
+        let next = now + ACTIVE_POLL;
+        while hca.platform().now() < next {
+            hca.platform().idle(next);
+        }
     }
 }
 

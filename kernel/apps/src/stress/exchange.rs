@@ -193,7 +193,7 @@ impl<'s> Exchange<'s> {
             Ok(Arrival::Message(received)) => self.arrived(adapter, rds, task, &received)?,
             Ok(Arrival::CongestionUpdate(ports)) => self.cleared(task, ports),
             Ok(Arrival::RdmaStatus(notify)) => self.operation_ended(&notify)?,
-            Ok(Arrival::Nothing) | Err(RdsError::Again) => return Ok(false),
+            Ok(Arrival::Lent(_) | Arrival::Nothing) | Err(RdsError::Again) => return Ok(false),
             Err(error) => return Err(StressError::Rds { call: "recvmsg", error }),
         }
         Ok(true)

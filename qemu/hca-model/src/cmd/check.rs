@@ -2,6 +2,7 @@
 
 use super::devx;
 use super::refusal::{Outcome, Refusal};
+use super::table::Command;
 use crate::device::Life;
 use crate::profile::Strictness;
 use mlx5_prm::opcode::Opcode;
@@ -11,42 +12,6 @@ use std::borrow::Cow;
 
 /// What is odd about a command that is carried out all the same: the field, and what is wrong with it.
 pub(super) type Remark = (String, String);
-
-/// Commands that the device carries out between ENABLE_HCA and INIT_HCA (PRM, driver start-up).
-fn before_init(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::ENABLE_HCA
-            | Opcode::DISABLE_HCA
-            | Opcode::QUERY_ISSI
-            | Opcode::SET_ISSI
-            | Opcode::QUERY_PAGES
-            | Opcode::MANAGE_PAGES
-            | Opcode::QUERY_HCA_CAP
-            | Opcode::SET_HCA_CAP
-            | Opcode::QUERY_ADAPTER
-            | Opcode::ACCESS_REG
-            | Opcode::INIT_HCA
-            | Opcode::TEARDOWN_HCA
-            | Opcode::SET_DRIVER_VERSION
-            | Opcode::NOP
-    )
-}
-
-/// Commands whose output the driver may ask for in part (a capability block, a page list, a context).
-fn output_may_be_cut(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::QUERY_HCA_CAP
-            | Opcode::QUERY_QP
-            | Opcode::QUERY_CQ
-            | Opcode::QUERY_EQ
-            | Opcode::QUERY_MKEY
-            | Opcode::QUERY_SRQ
-            | Opcode::QUERY_XRC_SRQ
-            | Opcode::QUERY_RMP
-    )
-}
 
 /// Whether the structure ends in an open array (perhaps inside its last member).
 fn has_tail(layout: &Layout) -> bool {
@@ -58,10 +23,10 @@ fn has_tail(layout: &Layout) -> bool {
 }
 
 /// The system state allows `opcode`.
-pub(super) fn state(opcode: Opcode, life: Life) -> Outcome {
+pub(super) fn state(opcode: Opcode, command: &Command, life: Life) -> Outcome {
     let allowed = match life {
         Life::Disabled => matches!(opcode, Opcode::ENABLE_HCA | Opcode::NOP),
-        Life::Enabled => before_init(opcode),
+        Life::Enabled => command.early,
         Life::Initialized => true,
     };
     if allowed {
@@ -78,6 +43,7 @@ pub(super) fn state(opcode: Opcode, life: Life) -> Outcome {
 /// lenient device takes what is missing of it for zero and makes remarks.
 pub(super) fn shape<'a>(
     opcode: Opcode,
+    command: &Command,
     input: &'a [u8],
     output_len: usize,
     strictness: Strictness,
@@ -104,7 +70,7 @@ pub(super) fn shape<'a>(
     if input.len() > layout.size && !has_tail(layout) {
         tolerate(bad_length(format!("{} bytes, {} expected", input.len(), layout.size)))?;
     }
-    let shortest = if output_may_be_cut(opcode) { output.size.min(16) } else { output.size };
+    let shortest = if command.partial { output.size.min(16) } else { output.size };
     if output_len < shortest {
         let text = format!("{output_len} bytes, at least {shortest}");
         let refusal = Refusal::new(CmdStatus::BAD_OUTP_LEN, output.name, text);

@@ -6,9 +6,11 @@ use super::ring::{OWNERS_CHECKED, Ring};
 use crate::caps::LOG_MAX_CQ_SZ;
 use crate::device::Device;
 use crate::log::Subject;
+use crate::object::compression::MiniFormat;
 use crate::object::cq::{Cq, Moderation};
 use crate::object::pages::PageList;
 use crate::seams::Io;
+use mlx5_prm::caps::cmd_hca_cap as cap;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::cqc;
 use mlx5_prm::status::CmdStatus;
@@ -52,15 +54,11 @@ impl Device {
         };
         let mut moderation = Moderation::default();
         moderation.configure(context);
-        for (field, name) in [(cqc::cqe_comp_en, "cqc.cqe_comp_en"), (cqc::apu_cq, "cqc.apu_cq")] {
-            if field.is_set(context) {
-                return Err(Refusal::param(name, "the capability is off"));
-            }
+        if cqc::apu_cq.is_set(context) {
+            return Err(Refusal::param("cqc.apu_cq", "the capability is off"));
         }
-        let uar_page = cqc::uar_page.get32(context);
-        if !self.objects.uars.contains(uar_page) {
-            return Err(Refusal::missing("cqc.uar_page", uar_page));
-        }
+        let compression = self.compression_of(context, cqe_bytes)?;
+        let uar_page = self.uar_place("cqc.uar_page", cqc::uar_page.get32(context))?;
         let eqn = self.eq_of_cq(context)?;
         let dbr_addr = CQ_RECORD.record(self, context, cqc::dbr_addr.get(context))?;
         if !dbr_addr.is_multiple_of(8) || io.memory.load64(dbr_addr).is_err() {
@@ -90,6 +88,8 @@ impl Device {
             status: CqStatus::OK,
             moderation,
             listed: None,
+            compression,
+            session: None,
             context: context.to_vec(),
         };
         let memory = cq.memory();
@@ -101,6 +101,29 @@ impl Device {
         self.warn_stale_cqes(cqn, stale);
         create_cq_out::cqn.set(output, cqn);
         Ok(())
+    }
+
+    /// The format in which completions may be written in short, if they may.
+    fn compression_of(&self, context: &[u8], cqe_bytes: u32) -> Result<Option<MiniFormat>, Refusal> {
+        if !cqc::cqe_comp_en.is_set(context) {
+            return Ok(None);
+        }
+        let capability = if cqe_bytes == 128 { cap::cqe_compression_128 } else { cap::cqe_compression };
+        if self.caps.current(capability) == 0 {
+            return Err(Refusal::param("cqc.cqe_comp_en", "the capability is off"));
+        }
+        // One entry that is always overwritten has no room for what belongs together.
+        if cqc::cc.is_set(context) {
+            return Err(Refusal::param("cqc.cqe_comp_en", "set together with cqc.cc"));
+        }
+        let layout = cqc::cqe_compression_layout.get32(context);
+        if layout != 0 {
+            return Err(Refusal::param("cqc.cqe_compression_layout", format!("{layout} is not supported")));
+        }
+        let format = cqc::mini_cqe_res_format.get32(context);
+        MiniFormat::new(format)
+            .map(Some)
+            .ok_or_else(|| Refusal::param("cqc.mini_cqe_res_format", format!("{format}")))
     }
 
     fn warn_stale_cqes(&mut self, cqn: u32, stale: u32) {
@@ -194,6 +217,8 @@ impl Device {
     /// The device ends the old ring with a resize CQE, which takes an index of its own, and goes on in the new one.
     fn resize_cq(&mut self, io: &mut Io<'_>, cqn: u32, input: &[u8]) -> Outcome {
         let context = modify_cq_in::cq_context.of(input);
+        // What is held back belongs into the old ring. A CQ that fails by it says so itself.
+        let _ = self.objects.queues.write_held(io, &mut self.log, cqn);
         let select = MODIFY_SELECT.get32(input);
         let Some(select) = ResizeCqFields::from_bits(select) else {
             return Err(Refusal::param("modify_cq_in.resize_field_select", format!("{select:#x}")));

@@ -6,10 +6,12 @@ use super::refusal::{Outcome, Refusal};
 use super::ring::Ring;
 use crate::device::Device;
 use crate::object::pages::PageList;
+use crate::object::reserved;
 use crate::object::umem::Umem;
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::commands::*;
-use mlx5_prm::{Field, Tail};
+use mlx5_prm::management::{create_general_object_in, create_general_object_out, destroy_general_object_in};
+use mlx5_prm::{Field, Tail, later};
 
 /// log2 of the largest page of user memory.
 const LOG_MAX_PAGE: u32 = 31;
@@ -95,6 +97,38 @@ impl Device {
             None => Err(Refusal::missing("destroy_umem_in.umem_id", id)),
         }
     }
+}
+
+impl Device {
+    /// An object of a kind that has no commands of its own: only reserved QP numbers.
+    pub(super) fn create_general_object(&mut self, kind: u16, input: &[u8], output: &mut [u8]) -> Outcome {
+        known_object(kind)?;
+        let range = create_general_object_in::log_obj_range.get32(input);
+        if range != reserved::LOG_RANGE {
+            let text = format!("{range}, ranges have 2^{}", reserved::LOG_RANGE);
+            return Err(Refusal::param("create_general_object_in.log_obj_range", text));
+        }
+        let first = self.objects.reserved.take().ok_or_else(|| Refusal::full("reserved QP numbers"))?;
+        create_general_object_out::obj_id.set(output, first);
+        Ok(())
+    }
+
+    pub(super) fn destroy_general_object(&mut self, kind: u16, input: &[u8]) -> Outcome {
+        known_object(kind)?;
+        let first = destroy_general_object_in::obj_id.get32(input);
+        if self.objects.reserved.give_back(first) {
+            Ok(())
+        } else {
+            Err(Refusal::missing("destroy_general_object_in.obj_id", first))
+        }
+    }
+}
+
+fn known_object(kind: u16) -> Outcome {
+    if kind == later::RESERVED_QPN_OBJECT {
+        return Ok(());
+    }
+    Err(Refusal::param("general_obj_in_cmd_hdr.obj_type", format!("{kind:#x} is not supported")))
 }
 
 /// Where something names user memory: whether it does, which, and (for a queue) from which byte on.

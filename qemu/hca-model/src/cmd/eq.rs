@@ -20,10 +20,7 @@ impl Device {
         if log_size > LOG_MAX_EQ_SZ {
             return Err(Refusal::param("eqc.log_eq_size", format!("{log_size}, at most {LOG_MAX_EQ_SZ}")));
         }
-        let uar_page = eqc::uar_page.get32(context);
-        if !self.objects.uars.contains(uar_page) {
-            return Err(Refusal::missing("eqc.uar_page", uar_page));
-        }
+        let uar_page = self.uar_place("eqc.uar_page", eqc::uar_page.get32(context))?;
         let intr = eqc::intr.get32(context);
         if intr >= u32::from(self.profile.vectors) {
             let text = format!("{intr}, {} vectors", self.profile.vectors);

@@ -1,11 +1,10 @@
 //! What some cards answer otherwise, as [`Habits`] order it: commands and registers refused, functions by other numbers, ports seen otherwise.
 
-use super::refusal::{Outcome, Refusal};
+use super::refusal::Refusal;
 use crate::habits::Habits;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::hca_vport_context as vport;
-use mlx5_prm::later;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::registers::pmtu_reg;
 use mlx5_prm::status::CmdStatus;
@@ -32,15 +31,6 @@ impl Habits {
     pub(super) fn admit<'a>(&self, opcode: Opcode, input: Cow<'a, [u8]>) -> Result<Cow<'a, [u8]>, Refusal> {
         if self.refused_commands.contains(&opcode) {
             return Err(Refusal::new(CmdStatus::BAD_OP, "opcode", "not supported"));
-        }
-        if opcode == Opcode::ACCESS_REG {
-            let (register, write) = (register_of(&input), access_register_in::op_mod.get32(&input) == 0);
-            if self.refused_registers.contains(&register)
-                || write && self.read_only_registers.contains(&register)
-            {
-                let text = format!("{register} is not this function's");
-                return Err(Refusal::param("access_register_in.register_id", text));
-            }
         }
         let Some((number, embedded)) = function_fields(opcode) else { return Ok(input) };
         let of_other = opcode == Opcode::MANAGE_PAGES && self.has_function(number.get32(&input));
@@ -90,32 +80,6 @@ impl Habits {
             }
             _ => {}
         }
-    }
-
-    /// Whether the register is one that only this card has.
-    pub(super) fn own_register(&self, input: &[u8]) -> bool {
-        register_of(input) == RegisterId::DTOR && !self.default_timeouts.is_empty()
-    }
-
-    /// Reads DTOR.
-    pub(super) fn access_register(&self, op_mod: u16, output: &mut Vec<u8>, output_len: usize) -> Outcome {
-        let at = access_register_out::register_data.offset;
-        if op_mod != 1 {
-            return Err(Refusal::op_mod(op_mod));
-        }
-        if output_len < at + later::DTOR_LEN {
-            let field = "access_register_out.register_data";
-            return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, field, format!("{output_len} bytes")));
-        }
-        let mut register = [0; later::DTOR_LEN];
-        for (offset, word) in &self.default_timeouts {
-            if let Some(to) = register.get_mut(*offset..*offset + 4) {
-                to.copy_from_slice(&word.to_be_bytes());
-            }
-        }
-        output.truncate(at);
-        output.extend_from_slice(&register);
-        Ok(())
     }
 
     /// Whose a page request is, as its event says.

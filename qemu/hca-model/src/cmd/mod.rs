@@ -5,13 +5,15 @@
 //! | `interface` | the queue and the commands that firmware has |
 //! | `refusal` | why a command is refused |
 //! | `check` | what every command must pass before its handler sees it |
-//! | `dispatch` | from an opcode to its handler |
+//! | `table` | each command's handler and properties |
+//! | `dispatch` | from an input to its handler |
 //! | `habits` | what some cards do otherwise |
 //! | `functions` | pages for other functions, and at any time |
 //! | `owner` | whose an object is |
 //! | `ring` | page lists of rings |
 //! | the others | handlers, by the object that they are about |
 
+mod card_register;
 mod check;
 mod counters;
 mod cq;
@@ -27,6 +29,7 @@ mod mkey;
 mod multicast;
 mod owner;
 mod port;
+mod port_register;
 mod qp;
 mod qp_state;
 mod refusal;
@@ -34,6 +37,7 @@ mod register;
 mod resources;
 mod ring;
 mod srq;
+mod table;
 
 use crate::device::Device;
 use crate::fabric::random::Random;

@@ -3,6 +3,7 @@
 
 use super::devx::{CQ_RECORD, CQ_RING, QP_RECORD, QP_RING, WQ_RECORD, WQ_RING};
 use super::refusal::{Outcome, Refusal};
+use super::table::{Command, Deed};
 use crate::device::Device;
 use crate::object::owners::{KERNEL, Kind};
 use mlx5_prm::Field;
@@ -12,69 +13,6 @@ use mlx5_prm::opcode::Opcode;
 
 /// The user that stands for everybody.
 pub(super) const SHARED_UID: u32 = 0xffff;
-/// Where nearly all commands name their object, and answer its number.
-const NUMBER: Field = Field::bits(0x08, 23, 0);
-
-/// What a command does with the object that it is about.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Deed {
-    Make,
-    Use,
-    End,
-}
-
-/// The object that a command is about.
-fn object(opcode: Opcode) -> Option<(Kind, Deed, Field)> {
-    use Deed::{End, Make, Use};
-    let (kind, deed) = match opcode {
-        Opcode::ALLOC_UAR => (Kind::Uar, Make),
-        Opcode::DEALLOC_UAR => (Kind::Uar, End),
-        Opcode::ALLOC_PD => (Kind::Pd, Make),
-        Opcode::DEALLOC_PD => (Kind::Pd, End),
-        Opcode::ALLOC_TRANSPORT_DOMAIN => (Kind::TransportDomain, Make),
-        Opcode::DEALLOC_TRANSPORT_DOMAIN => (Kind::TransportDomain, End),
-        Opcode::ALLOC_XRCD => (Kind::Xrcd, Make),
-        Opcode::DEALLOC_XRCD => (Kind::Xrcd, End),
-        Opcode::CREATE_EQ => (Kind::Eq, Make),
-        Opcode::DESTROY_EQ => (Kind::Eq, End),
-        Opcode::QUERY_EQ => (Kind::Eq, Use),
-        Opcode::CREATE_CQ => (Kind::Cq, Make),
-        Opcode::DESTROY_CQ => (Kind::Cq, End),
-        Opcode::MODIFY_CQ | Opcode::QUERY_CQ => (Kind::Cq, Use),
-        Opcode::CREATE_QP => (Kind::Qp, Make),
-        Opcode::DESTROY_QP => (Kind::Qp, End),
-        Opcode::RST2INIT_QP
-        | Opcode::INIT2INIT_QP
-        | Opcode::INIT2RTR_QP
-        | Opcode::RTR2RTS_QP
-        | Opcode::RTS2RTS_QP
-        | Opcode::SQERR2RTS_QP
-        | Opcode::SQD_RTS_QP
-        | Opcode::QP_2ERR
-        | Opcode::QP_2RST
-        | Opcode::QUERY_QP
-        | Opcode::ATTACH_TO_MCG
-        | Opcode::DETACH_FROM_MCG => (Kind::Qp, Use),
-        Opcode::CREATE_SRQ | Opcode::CREATE_XRC_SRQ | Opcode::CREATE_RMP => (Kind::Srq, Make),
-        Opcode::DESTROY_SRQ | Opcode::DESTROY_XRC_SRQ | Opcode::DESTROY_RMP => (Kind::Srq, End),
-        Opcode::QUERY_SRQ
-        | Opcode::QUERY_XRC_SRQ
-        | Opcode::QUERY_RMP
-        | Opcode::MODIFY_RMP
-        | Opcode::ARM_RQ
-        | Opcode::ARM_XRC_SRQ => (Kind::Srq, Use),
-        Opcode::CREATE_MKEY => (Kind::Mkey, Make),
-        Opcode::DESTROY_MKEY => (Kind::Mkey, End),
-        Opcode::QUERY_MKEY => (Kind::Mkey, Use),
-        Opcode::CREATE_UMEM => (Kind::Umem, Make),
-        Opcode::DESTROY_UMEM => (Kind::Umem, End),
-        Opcode::ALLOC_Q_COUNTER => (Kind::Counters, Make),
-        Opcode::DEALLOC_Q_COUNTER => (Kind::Counters, End),
-        Opcode::QUERY_Q_COUNTER => return Some((Kind::Counters, Use, query_q_counter_in::counter_set_id)),
-        _ => return None,
-    };
-    Some((kind, deed, NUMBER))
-}
 
 /// What a context refers to: in which part of the input, by which field, and which bit says that it does.
 type Reference = (Kind, usize, Field, Option<Field>);
@@ -125,12 +63,12 @@ fn foreign(kind: Kind, number: u32, uid: u32) -> Refusal {
 
 impl Device {
     /// What a command names is its user's, or the kernel gives it.
-    pub(super) fn check_owner(&self, opcode: Opcode, input: &[u8]) -> Outcome {
+    pub(super) fn check_owner(&self, opcode: Opcode, command: &Command, input: &[u8]) -> Outcome {
         let uid = user_of(input);
         if uid == KERNEL || uid == SHARED_UID {
             return Ok(());
         }
-        if let Some((kind, Deed::Use | Deed::End, number)) = object(opcode) {
+        if let Some((kind, Deed::Use | Deed::End, number)) = command.about {
             let number = number.get32(input);
             if ![uid, SHARED_UID].contains(&self.objects.owners.of(kind, number)) {
                 return Err(foreign(kind, number, uid));
@@ -141,7 +79,10 @@ impl Device {
             if valid.is_some_and(|valid| !valid.is_set(context)) {
                 continue;
             }
-            let number = field.get32(context);
+            let mut number = field.get32(context);
+            if *kind == Kind::Uar {
+                number = self.objects.uars.page_number(number);
+            }
             // What the kernel made for itself serves as a default.
             if ![uid, KERNEL, SHARED_UID].contains(&self.objects.owners.of(*kind, number)) {
                 return Err(foreign(*kind, number, uid));
@@ -151,10 +92,10 @@ impl Device {
     }
 
     /// A command was carried out: what it made is its user's, and what it ended nobody's.
-    pub(super) fn note_owner(&mut self, opcode: Opcode, input: &[u8], output: &[u8]) {
-        match object(opcode) {
-            Some((kind, Deed::Make, _)) => {
-                self.objects.owners.set(kind, NUMBER.get32(output), user_of(input));
+    pub(super) fn note_owner(&mut self, command: &Command, input: &[u8], output: &[u8]) {
+        match command.about {
+            Some((kind, Deed::Make, number)) => {
+                self.objects.owners.set(kind, number.get32(output), user_of(input));
             }
             Some((kind, Deed::End, number)) => self.objects.owners.set(kind, number.get32(input), KERNEL),
             _ => {}

@@ -69,6 +69,9 @@ impl Device {
         qp.parse_created(context);
         qp.dbr_addr = QP_RECORD.record(self, context, qp.dbr_addr)?;
         self.check_references_of_qp(&qp)?;
+        if qp.sq.is_some() {
+            qp.uar_page = self.uar_place("qpc.uar_page", qp.uar_page)?;
+        }
         let memory = qp.memory();
         self.hold(memory)?;
         let Some(qpn) = self.objects.qps.table.insert(|qpn| Qp { qpn, ..qp }) else {
@@ -181,9 +184,6 @@ impl Device {
         // The registration QP belongs to no protection domain.
         if qp.service != ServiceType::REG_UMR && !self.objects.pds.contains(qp.pd) {
             return Err(Refusal::missing("qpc.pd", qp.pd));
-        }
-        if qp.sq.is_some() && !self.objects.uars.contains(qp.uar_page) {
-            return Err(Refusal::missing("qpc.uar_page", qp.uar_page));
         }
         if qp.sq.is_some() && !self.objects.queues.cqs.contains(qp.cqn_snd) {
             return Err(Refusal::missing("qpc.cqn_snd", qp.cqn_snd));

@@ -2,15 +2,15 @@
 
 use super::refusal::{Outcome, Refusal};
 use crate::device::Device;
-use crate::object::uar::Uar;
 use mlx5_prm::commands::*;
 use mlx5_prm::value::ServiceType;
 
 impl Device {
     pub(super) fn alloc_uar(&mut self, output: &mut [u8]) -> Outcome {
-        self.hold(Uar::MEMORY)?;
-        let Some(number) = self.objects.uars.insert(|_| Uar::default()) else {
-            self.budget.release(Uar::MEMORY);
+        let memory = self.objects.uars.page_memory();
+        self.hold(memory)?;
+        let Some(number) = self.objects.uars.allocate() else {
+            self.budget.release(memory);
             return Err(Refusal::full("UAR pages"));
         };
         alloc_uar_out::uar.set(output, number);
@@ -20,28 +20,31 @@ impl Device {
     pub(super) fn dealloc_uar(&mut self, input: &[u8]) -> Outcome {
         let field = "dealloc_uar_in.uar";
         let uar = dealloc_uar_in::uar.get32(input);
-        match self.objects.uars.get_mut(uar).filter(|page| !page.released) {
-            Some(page) => page.released = true,
-            None => return Err(Refusal::missing(field, uar)),
-        }
-        self.end_released_uar(uar);
+        let place = self.objects.uars.release(uar).ok_or_else(|| Refusal::missing(field, uar))?;
+        self.end_released_uar(place);
         Ok(())
     }
 
-    /// Ends a UAR page that was given back and that no queue uses any more. A driver gives one back before a program's CQs
-    /// are destroyed, where the program did not do that itself.
-    pub(super) fn end_released_uar(&mut self, uar: u32) {
-        if self.objects.uars.get(uar).is_none_or(|page| !page.released) {
+    /// The place of the UAR that a context names.
+    pub(super) fn uar_place(&self, field: &str, number: u32) -> Result<u32, Refusal> {
+        self.objects.uars.place(number).ok_or_else(|| Refusal::missing(field, number))
+    }
+
+    /// Ends the UAR page around `place` if it was given back and no queue uses it any more. A driver gives one back before a program's
+    /// CQs are destroyed, where the program did not do that itself.
+    pub(super) fn end_released_uar(&mut self, place: u32) {
+        if !self.objects.uars.is_released(place) {
             return;
         }
         self.charge_scan();
         let objects = &mut self.objects;
-        let used = objects.queues.eqs.iter().any(|(_, eq)| eq.uar_page == uar)
-            || objects.queues.cqs.iter().any(|(_, cq)| cq.uar_page == uar)
-            || objects.qps.table.iter().any(|(_, qp)| qp.uar_page == uar);
+        let here = |used: u32| objects.uars.same_page(used, place);
+        let used = objects.queues.eqs.iter().any(|(_, eq)| here(eq.uar_page))
+            || objects.queues.cqs.iter().any(|(_, cq)| here(cq.uar_page))
+            || objects.qps.table.iter().any(|(_, qp)| here(qp.uar_page));
         if !used {
-            objects.uars.remove(uar);
-            self.budget.release(Uar::MEMORY);
+            objects.uars.remove(place);
+            self.budget.release(objects.uars.page_memory());
         }
     }
 

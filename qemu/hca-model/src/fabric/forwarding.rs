@@ -2,7 +2,7 @@
 //! that go without packets.
 
 use crate::meter::price;
-use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Lrh, Traffic, VL_MANAGEMENT};
+use crate::packet::{Destination, LID_MULTICAST, LID_PERMISSIVE, Lrh, Traffic, VL_MANAGEMENT};
 use crate::seams::Packet;
 
 use super::link::Fate;
@@ -57,17 +57,20 @@ impl Fabric {
         }
     }
 
-    /// The port that a packet from `from` to `dlid` reaches at once and untouched, with nobody watching.
-    pub(crate) fn unwatched(&self, from: PortIndex, dlid: u16) -> Option<PortIndex> {
+    /// The port that packets of a connection reach at once and untouched, with nobody watching.
+    pub(crate) fn unwatched(&self, from: PortIndex, way: &Destination) -> Option<PortIndex> {
         if self.capture.is_some() || !self.config.faults.is_none() || self.config.latency != 0 {
             return None;
         }
         let to = match &self.switch.program {
-            Some(program) if program.carries(from) => self.port_of(dlid).filter(|to| program.carries(*to))?,
+            Some(program) if program.carries(from) => {
+                self.port_of(way.dlid).filter(|to| program.carries(*to))?
+            }
             Some(_) => return None,
-            None => self.port_of(dlid)?,
+            None => self.port_of(way.dlid)?,
         };
-        (to != from && self.link_is_up(from) && self.link_is_up(to)).then_some(to)
+        let reached = to != from && self.link_is_up(from) && self.link_is_up(to);
+        (reached && self.may_talk(from, to, way)).then_some(to)
     }
 
     /// Counts packets that would have gone from one port to another and back.
@@ -104,7 +107,9 @@ impl Fabric {
     fn programmed_route(&self, program: &Program, from: PortIndex, lrh: &Lrh) -> Option<Copies> {
         // Subnet management goes through ports of any state, data through those that are Armed or Active.
         let passes = |port: PortIndex| lrh.vl == VL_MANAGEMENT || program.carries(port);
-        if lrh.dlid == self.switch_lid() && lrh.dlid != 0 {
+        // The management port may have more LIDs than its first (IBTA 18.2.4.3).
+        let own = lrh.dlid == self.switch_lid() && lrh.dlid != 0;
+        if own || program.port_of(lrh.dlid) == Some(0) {
             return Some(Copies::Manager);
         }
         if !passes(from) {
@@ -128,6 +133,14 @@ impl Fabric {
             self.counters.malformed += 1;
             return (Some("dropped: malformed"), Copies::None);
         };
+        if !self.admits(from, &lrh, &packet.bytes) {
+            self.counters.refused += 1;
+            self.losses.entry(Flow::of(&packet.bytes)).refused += 1;
+            if let Some(counters) = self.switch.counters(Some(from)) {
+                counters.rcv_constraint_errors += 1;
+            }
+            return (Some("dropped: a LID, P_Key or M_Key that was not given to the port"), Copies::None);
+        }
         if lrh.dlid == LID_PERMISSIVE {
             // Only directed routes use it: the switch looks at each of their hops.
             if lrh.vl == VL_MANAGEMENT {

@@ -31,6 +31,8 @@ pub struct FabricCounters {
     pub no_route: u64,
     /// Dropped because the destination's queue was full.
     pub overflow: u64,
+    /// Dropped at the switch's port because its sender has not been given the LID or the P_Key, or may not set what it would set.
+    pub refused: u64,
     /// Dropped because the LRH made no sense.
     pub malformed: u64,
 }

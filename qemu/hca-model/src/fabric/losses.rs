@@ -100,13 +100,15 @@ pub struct Losses {
     pub overflow: u64,
     /// Lost because nobody has the LID.
     pub no_route: u64,
+    /// Lost because the sender had not been given the LID or the P_Key.
+    pub refused: u64,
 }
 
 impl Losses {
     /// Packets that never arrive: everything lost on the way, corrupted ones not among them.
     #[must_use]
     pub const fn lost(&self) -> u64 {
-        self.dropped + self.link_down + self.overflow + self.no_route
+        self.dropped + self.link_down + self.overflow + self.no_route + self.refused
     }
 
     fn add(&mut self, other: &Self) {
@@ -117,6 +119,7 @@ impl Losses {
         self.link_down += other.link_down;
         self.overflow += other.overflow;
         self.no_route += other.no_route;
+        self.refused += other.refused;
     }
 }
 

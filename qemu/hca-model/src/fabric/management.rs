@@ -110,6 +110,7 @@ impl Fabric {
                     switch: &self.switch,
                     routes: &self.routes,
                     groups: &mut self.groups,
+                    m_key: self.config.m_key,
                 };
                 let reply = self.administrator.input(&mut subnet, from, &address, &mad, now);
                 let looked = self.administrator.take_looked();
@@ -268,13 +269,12 @@ impl Fabric {
 
     /// Lets the subscribers know what happened, and forgets what ports out of service had.
     fn report_events(&mut self, now: u64) {
-        for event in self.manager.take_events() {
+        for (index, event) in self.manager.take_events() {
             let notice = match event {
                 Event::InService(gid) => manager_notice(trap::IN_SERVICE, gid),
-                Event::OutOfService(index, gid) => {
+                Event::OutOfService(gid) => {
                     self.groups.leave_all(index);
-                    let lid = self.manager.record(index).map_or(0, |record| record.lid);
-                    self.administrator.leave(index, lid);
+                    self.administrator.leave(index);
                     match gid {
                         Some(gid) => manager_notice(trap::OUT_OF_SERVICE, gid),
                         None => continue,
@@ -288,10 +288,10 @@ impl Fabric {
                 }
                 Event::Notice(notice) => *notice,
             };
-            self.administrator.report(&notice, now);
+            self.administrator.report(&notice, Some(index), now);
         }
-        for (number, mgid) in std::mem::take(&mut self.groups.changes) {
-            self.administrator.report(&manager_notice(number, mgid), now);
+        for (number, mgid, creator) in std::mem::take(&mut self.groups.changes) {
+            self.administrator.report(&manager_notice(number, mgid), creator, now);
         }
     }
 }

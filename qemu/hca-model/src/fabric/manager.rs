@@ -10,8 +10,10 @@ use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::sa::{Notice, trap};
 use ib_mgmt::smp::{NodeDescription, NodeInfo, PKeyTable, PortInfo, Smp, pkeys_match, port_state};
 use ib_types::Gid;
+use std::ops::RangeInclusive;
 
 use super::ports::PortIndex;
+use super::random::Random;
 use crate::packet::{ICRC_LEN, LID_PERMISSIVE, VL_MANAGEMENT, append_icrc};
 use crate::seams::Packet;
 
@@ -28,6 +30,10 @@ const RESPONSE_NS: u64 = 50_000_000;
 const BACK_OFF_NS: u64 = 200_000_000;
 /// How often an active port is looked at (OpenSM's sweep interval).
 const SWEEP_NS: u64 = 10_000_000_000;
+
+/// Traps of channel adapters: changes of their own; keys that did not fit.
+const LOCAL_CHANGES: RangeInclusive<u16> = trap::CAPABILITY..=145;
+const VIOLATIONS: RangeInclusive<u16> = 256..=258;
 
 /// What a subnet manager knows of a port.
 #[derive(Clone, Debug)]
@@ -76,7 +82,7 @@ pub(super) enum Event {
     /// A port came into service.
     InService(Gid),
     /// A port went out of service.
-    OutOfService(PortIndex, Option<Gid>),
+    OutOfService(Option<Gid>),
     /// A link of the switch came up or went down.
     LinkState,
     /// A port said something itself.
@@ -115,15 +121,24 @@ struct Managed {
 }
 
 /// The subnet manager's state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Manager {
+    /// What it gives to every port, so that nobody else sets anything there; 0 for none.
+    m_key: u64,
     ports: Vec<Managed>,
-    last_tid: u64,
+    /// Where the numbers of its transactions begin: nobody can guess them, and answer in a port's place.
+    first_tid: u64,
+    requests: u32,
     psn: u32,
-    events: Vec<Event>,
+    events: Vec<(PortIndex, Event)>,
 }
 
 impl Manager {
+    pub(super) fn new(m_key: u64) -> Self {
+        let first_tid = Random::new(m_key).next_u64();
+        Self { m_key, ports: Vec::new(), first_tid, requests: 0, psn: 0, events: Vec::new() }
+    }
+
     pub(super) fn attach(&mut self, name: &str) {
         let record = PortRecord {
             name: name.to_owned(),
@@ -156,7 +171,7 @@ impl Manager {
         port.tid = 0;
         port.due = now;
         port.step = if up { Step::NodeInfo } else { Step::Down };
-        self.events.push(Event::LinkState);
+        self.events.push((index, Event::LinkState));
     }
 
     /// Whether [`take_events`](Self::take_events) has something.
@@ -164,14 +179,14 @@ impl Manager {
         !self.events.is_empty()
     }
 
-    /// What happened since the last call.
-    pub(super) fn take_events(&mut self) -> Vec<Event> {
+    /// What happened since the last call, and to which port.
+    pub(super) fn take_events(&mut self) -> Vec<(PortIndex, Event)> {
         std::mem::take(&mut self.events)
     }
 
     /// SMPs sent so far: the subnet manager lives.
     pub(super) fn activity(&self) -> u32 {
-        self.last_tid as u32
+        self.requests
     }
 
     /// Changes the partitions of a port; at most 32 count.
@@ -185,15 +200,19 @@ impl Manager {
         }
     }
 
-    /// A port trapped. Answers whether the trap is one that the subnet manager takes.
+    /// A port trapped. Answers whether the trap is one that the subnet manager takes: what adapters have to tell (IBTA 14.2.5.1).
     pub(super) fn trap(&mut self, from: PortIndex, notice: &Notice, now: u64) -> bool {
         let Some(port) = self.ports.get_mut(from.0 as usize) else { return false };
-        if notice.is_generic() && notice.trap_number() == trap::CAPABILITY && port.step == Step::Sweep {
+        let number = notice.trap_number();
+        if !notice.is_generic() || !(LOCAL_CHANGES.contains(&number) || VIOLATIONS.contains(&number)) {
+            return false;
+        }
+        if number == trap::CAPABILITY && port.step == Step::Sweep {
             port.due = now;
         }
         let mut notice = *notice;
-        notice.set_issuer_gid(port.record.gid().unwrap_or_default());
-        self.events.push(Event::Notice(Box::new(notice)));
+        notice.set_issuer_lid(port.record.lid).set_issuer_gid(port.record.gid().unwrap_or_default());
+        self.events.push((from, Event::Notice(Box::new(notice))));
         true
     }
 
@@ -205,8 +224,9 @@ impl Manager {
     /// The next SMP to send now, and the port to send it to.
     pub(super) fn next_request(&mut self, now: u64) -> Option<(PortIndex, Packet)> {
         let index = self.ports.iter().position(|port| port.step != Step::Down && port.due <= now)?;
-        self.last_tid += 1;
-        let tid = self.last_tid;
+        self.requests = self.requests.wrapping_add(1);
+        let tid = self.first_tid.wrapping_add(u64::from(self.requests)).max(1);
+        let m_key = self.m_key;
         let psn = self.next_psn();
         let port = self.ports.get_mut(index)?;
         port.tid = tid;
@@ -222,6 +242,7 @@ impl Manager {
         };
         // PortInfo of the port that the packet comes in by is number 0 at a channel adapter; P_Key block 0.
         let mut smp = Smp::directed_route(method, attribute, 0, tid, &path);
+        smp.set_m_key(m_key);
         match port.step {
             Step::PKeys => {
                 let mut table = PKeyTable::default();
@@ -231,7 +252,7 @@ impl Manager {
                 smp.set_data(&table.to_bytes());
             }
             Step::Configure | Step::Arm | Step::Activate => {
-                smp.set_data(port.settings().as_bytes());
+                smp.set_data(port.settings(m_key).as_bytes());
             }
             _ => {}
         }
@@ -278,7 +299,7 @@ impl Manager {
                 port.step = Step::PortInfo;
             }
             Step::PortInfo => {
-                let info = PortInfo::from_bytes(*smp.data());
+                let info = keyless(&smp);
                 port.record.port_info = Some(info);
                 if info.port_state() == port_state::DOWN {
                     port.start_over(now, from, events);
@@ -288,7 +309,7 @@ impl Manager {
             }
             Step::PKeys => port.step = Step::Configure,
             Step::Configure => {
-                let info = PortInfo::from_bytes(*smp.data());
+                let info = keyless(&smp);
                 if info.lid() != port.record.lid {
                     port.start_over(now, from, events);
                     return None;
@@ -296,23 +317,23 @@ impl Manager {
                 port.record.port_info = Some(info);
                 port.fresh = false;
                 port.step = match info.port_state() {
-                    port_state::ACTIVE => port.activated(now, events),
+                    port_state::ACTIVE => port.activated(now, from, events),
                     port_state::ARMED => Step::Activate,
                     _ => Step::Arm,
                 };
                 return Some(port.record.lid);
             }
             Step::Arm | Step::Activate => {
-                let info = PortInfo::from_bytes(*smp.data());
+                let info = keyless(&smp);
                 port.record.port_info = Some(info);
                 match (port.step, info.port_state()) {
                     (Step::Arm, port_state::ARMED) => port.step = Step::Activate,
-                    (_, port_state::ACTIVE) => port.step = port.activated(now, events),
+                    (_, port_state::ACTIVE) => port.step = port.activated(now, from, events),
                     _ => port.start_over(now, from, events),
                 }
             }
             Step::Sweep => {
-                let info = PortInfo::from_bytes(*smp.data());
+                let info = keyless(&smp);
                 port.due = now.saturating_add(SWEEP_NS);
                 if info.port_state() != port_state::ACTIVE || info.lid() != port.record.lid {
                     port.out_of_service(from, events);
@@ -333,15 +354,15 @@ impl Manager {
 
 impl Managed {
     /// The port lost its configuration.
-    fn out_of_service(&mut self, index: PortIndex, events: &mut Vec<Event>) {
+    fn out_of_service(&mut self, index: PortIndex, events: &mut Vec<(PortIndex, Event)>) {
         if self.record.active {
-            events.push(Event::OutOfService(index, self.record.gid()));
+            events.push((index, Event::OutOfService(self.record.gid())));
         }
         self.record.active = false;
         self.fresh = true;
     }
 
-    fn start_over(&mut self, now: u64, index: PortIndex, events: &mut Vec<Event>) {
+    fn start_over(&mut self, now: u64, index: PortIndex, events: &mut Vec<(PortIndex, Event)>) {
         if self.record.active {
             self.out_of_service(index, events);
         }
@@ -349,9 +370,9 @@ impl Managed {
         self.due = now.saturating_add(BACK_OFF_NS);
     }
 
-    fn activated(&mut self, now: u64, events: &mut Vec<Event>) -> Step {
+    fn activated(&mut self, now: u64, index: PortIndex, events: &mut Vec<(PortIndex, Event)>) -> Step {
         if !self.record.active {
-            events.extend(self.record.gid().map(Event::InService));
+            events.extend(self.record.gid().map(|gid| (index, Event::InService(gid))));
         }
         self.record.active = true;
         self.due = now.saturating_add(SWEEP_NS);
@@ -359,7 +380,7 @@ impl Managed {
     }
 
     /// PortInfo to set for the present step. Zero in the enabled widths, speeds and states means "no change".
-    fn settings(&self) -> PortInfo {
+    fn settings(&self, m_key: u64) -> PortInfo {
         let mut info = self.record.port_info.unwrap_or_default();
         let (state, reregister) = match self.step {
             Step::Arm => (port_state::ARMED, false),
@@ -369,8 +390,9 @@ impl Managed {
         let mtu = info.mtu_cap();
         let vls = info.vl_cap();
         info.set_gid_prefix(Gid::DEFAULT_PREFIX)
-            .set_m_key(0)
-            .set_m_key_protect(0)
+            .set_m_key(m_key)
+            // Everybody may read, but not the key.
+            .set_m_key_protect(u8::from(m_key != 0))
             .set_m_key_lease_period(0)
             .set_lid(self.record.lid)
             .set_master_sm_lid(SM_LID)
@@ -388,6 +410,11 @@ impl Managed {
             .set_client_reregister(reregister);
         info
     }
+}
+
+/// The PortInfo in an answer, without the M_Key: it is kept to be shown.
+fn keyless(smp: &Smp) -> PortInfo {
+    *PortInfo::from_bytes(*smp.data()).set_m_key(0)
 }
 
 /// Where a management datagram goes, and as whose.

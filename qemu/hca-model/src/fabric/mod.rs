@@ -12,7 +12,7 @@
 //! | `ports` | the switch's ports by number |
 //! | `link` | a link's queue |
 //! | `buffers` | buffers of packets |
-//! | `forwarding` | the way of a packet |
+//! | `forwarding`, `ingress` | the way of a packet, and what the switch lets in |
 //! | `switch`, `attributes` | the switch's agents, directed routes |
 //! | `manager` | subnet manager |
 //! | `administrator` | subnet administrator |
@@ -26,6 +26,7 @@ pub mod capture;
 pub mod cuts;
 pub mod faults;
 mod forwarding;
+mod ingress;
 mod link;
 pub mod losses;
 mod management;
@@ -57,6 +58,7 @@ pub(crate) use manager::{Route as MadRoute, mad_packet};
 pub use ports::PortIndex;
 pub use switch::SWITCH_GUID;
 
+use crate::card::Card;
 use crate::packet::Shape;
 use crate::seams::{Link, Packet};
 use administrator::Administrator;
@@ -81,14 +83,20 @@ pub struct FabricConfig {
     /// Whether the fabric has a subnet manager and administrator of its own. Without, a node's has to be one: until then no
     /// port becomes Active.
     pub subnet_manager: bool,
+    /// The key without which nobody but the fabric's own subnet manager sets anything (M_Key, and the key of trusted requests to the
+    /// subnet administrator), and with it the switch's refusal of LIDs and P_Keys that a port was not given. Whoever serves guests that are
+    /// not trusted draws it from the host's randomness. 0 leaves the fabric open to everybody.
+    pub m_key: u64,
 }
 
 impl Default for FabricConfig {
     fn default() -> Self {
-        Self { seed: 1, faults: Faults::default(), latency: 0, subnet_manager: true }
+        Self { seed: 1, faults: Faults::default(), latency: 0, subnet_manager: true, m_key: DEFAULT_M_KEY }
     }
 }
 
+/// The M_Key of a fabric whose ports are trusted.
+const DEFAULT_M_KEY: u64 = 0x6d6c_7835_6b65_7931;
 /// The interface number under which the subnet manager's packets are captured.
 const MANAGER: u32 = u32::MAX;
 /// Packets of one port that may be on their way before [`Fabric::ready`] says no.
@@ -107,6 +115,8 @@ struct Port {
 /// The fabric. See the [module](self).
 pub struct Fabric {
     config: FabricConfig,
+    /// Ports may send only as what the fabric's own subnet manager made of them.
+    guarded: bool,
     random: Random,
     cutter: Cutter,
     ports: Vec<Port>,
@@ -165,8 +175,9 @@ impl Fabric {
             ports: Vec::new(),
             routes: Vec::new(),
             groups: Groups::new(IPOIB_MTU),
-            switch: Switch::new(!config.subnet_manager),
-            manager: Manager::default(),
+            guarded: config.subnet_manager && config.m_key != 0,
+            switch: Switch::new(!config.subnet_manager, config.m_key),
+            manager: Manager::new(config.m_key),
             administrator: Administrator::default(),
             management: VecDeque::new(),
             counters: FabricCounters::default(),
@@ -222,6 +233,12 @@ impl Fabric {
             capture.interface(index.0, name);
         }
         Ok(index)
+    }
+
+    /// The link of this port is with such a card: its speeds and widths are those that the switch's side shows too. Without one it is
+    /// a ConnectX-5.
+    pub fn set_speeds(&mut self, index: PortIndex, card: &Card) {
+        self.switch.set_speeds(index, card.port_speeds());
     }
 
     /// Brings a port's link up or down. What is on its way to a link that goes down is lost; the subnet manager notices.

@@ -7,8 +7,9 @@ use ib_types::Gid;
 use super::ports::PortIndex;
 use crate::packet::LID_MULTICAST;
 
-/// Groups that the subnet can have.
-const LIMIT: usize = 1_024;
+/// Groups that the subnet can have, and how many of them one port may have made.
+const LIMIT: usize = 4_096;
+const SHARE: usize = 128;
 /// Join states that keep a group alive.
 const ALIVE: u8 = FULL_MEMBER | SEND_ONLY_FULL_MEMBER;
 /// Join states that receive.
@@ -42,8 +43,8 @@ pub(super) struct Group {
     pub(super) mgid: Gid,
     pub(super) mlid: u16,
     pub(super) parameters: Parameters,
-    /// Made by the subnet manager: stays without members.
-    permanent: bool,
+    /// Who made it; the subnet manager's own stay without members.
+    creator: Option<PortIndex>,
     /// Port and its join state bits.
     members: Vec<(PortIndex, u8)>,
 }
@@ -69,8 +70,8 @@ impl Group {
 pub(super) struct Groups {
     groups: Vec<Group>,
     created: u16,
-    /// Trap numbers of groups created and deleted, to be reported.
-    pub(super) changes: Vec<(u16, Gid)>,
+    /// Trap numbers of groups created and deleted, to be reported, and whose doing that is.
+    pub(super) changes: Vec<(u16, Gid, Option<PortIndex>)>,
 }
 
 impl Groups {
@@ -90,11 +91,8 @@ impl Groups {
             hop_limit: 0,
             scope: 2,
         };
-        groups.create(IPOIB_BROADCAST, parameters);
+        groups.create(IPOIB_BROADCAST, parameters, None);
         groups.changes.clear();
-        for group in &mut groups.groups {
-            group.permanent = true;
-        }
         groups
     }
 
@@ -124,9 +122,15 @@ impl Groups {
         })
     }
 
-    /// Makes a group; `None` when there is no room.
-    pub(super) fn create(&mut self, mgid: Gid, parameters: Parameters) -> Option<&Group> {
-        if self.groups.len() >= LIMIT {
+    /// Makes a group; `None` when there is no room, or its creator has made its share.
+    pub(super) fn create(
+        &mut self,
+        mgid: Gid,
+        parameters: Parameters,
+        creator: Option<PortIndex>,
+    ) -> Option<&Group> {
+        let made = self.groups.iter().filter(|group| group.creator == creator).count();
+        if self.groups.len() >= LIMIT || made >= SHARE {
             return None;
         }
         // A LID that no living group uses; there are more LIDs than groups.
@@ -137,8 +141,8 @@ impl Groups {
                 break mlid;
             }
         };
-        self.changes.push((trap::GROUP_CREATED, mgid));
-        self.groups.push(Group { mgid, mlid, parameters, permanent: false, members: Vec::new() });
+        self.changes.push((trap::GROUP_CREATED, mgid, creator));
+        self.groups.push(Group { mgid, mlid, parameters, creator, members: Vec::new() });
         self.groups.last()
     }
 
@@ -179,9 +183,9 @@ impl Groups {
         }
         let changes = &mut self.changes;
         self.groups.retain(|group| {
-            let alive = group.permanent || group.members.iter().any(|(_, bits)| bits & ALIVE != 0);
+            let alive = group.creator.is_none() || group.members.iter().any(|(_, bits)| bits & ALIVE != 0);
             if !alive {
-                changes.push((trap::GROUP_DELETED, group.mgid));
+                changes.push((trap::GROUP_DELETED, group.mgid, group.creator));
             }
             alive
         });

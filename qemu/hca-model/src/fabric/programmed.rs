@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::ports::PortIndex;
 use crate::packet::LID_MULTICAST;
+use crate::port::m_key::MKey;
 
 /// LIDs of one block of the linear table, groups and ports of one of the multicast table.
 const LINEAR_BLOCK: usize = 64;
@@ -109,6 +110,13 @@ impl Program {
     pub(super) fn repressed(&mut self, tid: u64) {
         // The upper half of a transaction may be the manager's.
         self.trap.take_if(|trap| trap.tid as u32 == tid as u32);
+    }
+
+    /// The M_Key that guards the switch.
+    pub(super) fn m_key(&self) -> MKey {
+        self.ports
+            .first()
+            .map_or_else(MKey::default, |port| MKey { key: port.m_key(), protect: port.m_key_protect() })
     }
 
     /// The LID of the management port; 0 before there is one.

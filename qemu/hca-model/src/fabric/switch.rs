@@ -13,7 +13,9 @@ use super::manager::{Manager, SM_LID};
 use super::multicast::Groups;
 use super::ports::{MAX_PORTS, PortIndex};
 use super::programmed::Program;
+use crate::card::{CONNECTX_5, Speeds};
 use crate::packet::{LID_MULTICAST, LID_PERMISSIVE};
+use crate::port::m_key::{Access, MKey};
 use crate::port::{PortCounters, performance};
 
 /// GUID of the switch, of its management port and of the system.
@@ -32,17 +34,33 @@ pub(super) const NO_PORT: u8 = 255;
 /// MTU code of every port.
 const MTU: u8 = 5;
 
+/// Whether a port is switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Power {
+    On,
+    Off,
+    /// Off until the link is down: it is to train anew.
+    Cycle,
+}
+
 /// What the switch itself knows of a port.
 #[derive(Clone, Copy, Debug)]
 struct SwitchPort {
     up: bool,
-    enabled: bool,
+    power: Power,
+    /// Those of the link, as far as both sides can do them.
+    speeds: Speeds,
     counters: PortCounters,
 }
 
 impl Default for SwitchPort {
     fn default() -> Self {
-        Self { up: false, enabled: true, counters: PortCounters::default() }
+        Self {
+            up: false,
+            power: Power::On,
+            speeds: CONNECTX_5.port_speeds(),
+            counters: PortCounters::default(),
+        }
     }
 }
 
@@ -62,6 +80,10 @@ pub(super) enum Hop {
 /// The switch.
 #[derive(Debug, Default)]
 pub(super) struct Switch {
+    /// The M_Key of the fabric's own manager; 0 for none.
+    own_key: u64,
+    /// Packets with a wrong M_Key.
+    m_key_violations: u16,
     /// By number; 0 is the management port.
     ports: Vec<SwitchPort>,
     /// What a subnet manager of somebody else's programmed; `None` where the fabric has its own.
@@ -76,10 +98,19 @@ pub(super) struct Tables<'a> {
 }
 
 impl Switch {
-    /// A switch without cables, which may be `programmed` by a subnet manager of somebody else's.
-    pub(super) fn new(programmed: bool) -> Self {
+    /// A switch without cables, which may be `programmed` by a subnet manager of somebody else's. Otherwise `own_key` guards it.
+    pub(super) fn new(programmed: bool, own_key: u64) -> Self {
         let program = || Box::new(Program::new(LINEAR_CAP, MULTICAST_CAP));
-        Self { ports: Vec::new(), program: programmed.then(program) }
+        let own_key = if programmed { 0 } else { own_key };
+        Self { own_key, program: programmed.then(program), ..Self::default() }
+    }
+
+    /// The key that guards all ports of the switch: the management port's.
+    fn m_key(&self) -> MKey {
+        match &self.program {
+            Some(program) => program.m_key(),
+            None => MKey { key: self.own_key, protect: u8::from(self.own_key != 0) },
+        }
     }
 
     /// Ports beside the management port.
@@ -95,10 +126,19 @@ impl Switch {
         self.ports.push(SwitchPort::default());
     }
 
+    pub(super) fn set_speeds(&mut self, index: PortIndex, speeds: Speeds) {
+        if let Some(port) = self.ports.get_mut(number(index)) {
+            port.speeds = speeds;
+        }
+    }
+
     pub(super) fn set_link(&mut self, index: PortIndex, up: bool, now: u64) {
         if let Some(port) = self.ports.get_mut(number(index)) {
             port.counters.link_downed += u64::from(port.up && !up);
             port.up = up;
+            if !up && port.power == Power::Cycle {
+                port.power = Power::On;
+            }
             if let Some(program) = &mut self.program {
                 program.link_changed(number(index), now);
             }
@@ -107,7 +147,7 @@ impl Switch {
 
     /// Whether the port is switched on.
     pub(super) fn is_enabled(&self, index: PortIndex) -> bool {
-        self.ports.get(number(index)).is_none_or(|port| port.enabled)
+        self.ports.get(number(index)).is_none_or(|port| port.power == Power::On)
     }
 
     /// The counters of the port behind which `source` sits; the management port for the subnet manager.
@@ -154,7 +194,8 @@ impl Switch {
         forward(smp.initial_path(), pointer + 1)
     }
 
-    /// Answers a subnet management packet that reached the switch by port `ingress`; `None` for what wants no answer.
+    /// Answers a subnet management packet that reached the switch by port `ingress`; `None` for what wants no answer, or has a wrong
+    /// M_Key.
     pub(super) fn answer(&mut self, tables: &Tables<'_>, smp: &Smp, ingress: u8) -> Option<Smp> {
         let set = match smp.method() {
             method::GET => false,
@@ -163,12 +204,22 @@ impl Switch {
             method::TRAP | method::TRAP_REPRESS | method::SEND | method::REPORT => return None,
             _ => return Some(smp.to_response(status::METHOD_NOT_SUPPORTED)),
         };
+        let access = self.m_key().access(smp);
+        if access == Access::None {
+            self.m_key_violations = self.m_key_violations.saturating_add(1);
+            return None;
+        }
+        Some(access.show(self.answer_to(tables, smp, ingress, set)))
+    }
+
+    /// The answer to a Get or Set that may be made.
+    fn answer_to(&mut self, tables: &Tables<'_>, smp: &Smp, ingress: u8, set: bool) -> Smp {
         let modifier = smp.attr_mod();
         if let Some(answer) = self.programmed(tables, smp, set, ingress) {
-            return Some(match answer {
+            return match answer {
                 Ok(data) => *smp.to_response(status::OK).set_data(&data),
                 Err(status) => smp.to_response(status),
-            });
+            };
         }
         let data = match smp.attr_id() {
             attr::PORT_INFO if set => {
@@ -176,7 +227,7 @@ impl Switch {
                 self.set_port(port, &PortInfo::from_bytes(*smp.data()));
                 self.port_info(tables, port, ingress).map(|info| *info.as_bytes())
             }
-            _ if set => return Some(smp.to_response(status::ATTR_NOT_SUPPORTED)),
+            _ if set => return smp.to_response(status::ATTR_NOT_SUPPORTED),
             attr::NODE_DESCRIPTION => Some(self.description().0),
             attr::NODE_INFO => Some(block(self.node_info(ingress).as_bytes())),
             attr::SWITCH_INFO => Some(block(self.switch_info(tables).as_bytes())),
@@ -195,12 +246,12 @@ impl Switch {
             attr::MULTICAST_FORWARDING => multicast_block(tables, modifier),
             attr::SM_INFO => Some(block(sm_info(tables.manager).as_bytes())),
             attr::GUID_INFO | attr::PKEY_TABLE => None,
-            _ => return Some(smp.to_response(status::ATTR_NOT_SUPPORTED)),
+            _ => return smp.to_response(status::ATTR_NOT_SUPPORTED),
         };
-        Some(match data {
+        match data {
             Some(data) => *smp.to_response(status::OK).set_data(&data),
             None => smp.to_response(status::INVALID_FIELD),
-        })
+        }
     }
 
     /// Answers what a subnet manager of somebody else's asks or sets; `None` for what is the same whoever manages.
@@ -300,17 +351,19 @@ impl Switch {
         if !self.exists(usize::from(number)) {
             return None;
         }
+        let port = self.ports.get(usize::from(number)).copied().unwrap_or_default();
+        let widths = port.speeds.port_info_widths();
         let mut info = PortInfo::zeroed();
         info.set_local_port_num(ingress)
-            .set_link_width_enabled(3)
-            .set_link_width_supported(3)
+            .set_link_width_enabled(widths)
+            .set_link_width_supported(widths)
             .set_link_width_active(2)
             .set_link_speed_supported(7)
             .set_link_speed_enabled(7)
             .set_link_speed_active(4)
-            .set_link_speed_ext_supported(3)
-            .set_link_speed_ext_enabled(3)
-            .set_link_speed_ext_active(2)
+            .set_link_speed_ext_supported(port.speeds.extended())
+            .set_link_speed_ext_enabled(port.speeds.extended())
+            .set_link_speed_ext_active(port.speeds.extended_active())
             .set_link_down_default_state(2)
             .set_vl_cap(3)
             .set_operational_vls(3)
@@ -324,6 +377,8 @@ impl Switch {
             info.set_gid_prefix(Gid::DEFAULT_PREFIX)
                 .set_lid(SM_LID)
                 .set_master_sm_lid(SM_LID)
+                .set_m_key_protect(self.m_key().protect)
+                .set_m_key_violations(self.m_key_violations)
                 .set_capability_mask(1 << 1 | 1 << 3 | 1 << 11 | 1 << 14)
                 .set_guid_cap(1)
                 .set_subnet_timeout(super::manager::SUBNET_TIMEOUT)
@@ -334,10 +389,9 @@ impl Switch {
                 None => info,
             });
         }
-        let port = self.ports.get(usize::from(number)).copied().unwrap_or_default();
         let record = tables.manager.record(PortIndex(u32::from(number) - 1));
         let (state, physical) = match record {
-            _ if !port.enabled => (port_state::DOWN, phys_state::DISABLED),
+            _ if port.power == Power::Off => (port_state::DOWN, phys_state::DISABLED),
             _ if !port.up => (port_state::DOWN, phys_state::POLLING),
             Some(record) if record.active => (port_state::ACTIVE, phys_state::LINK_UP),
             _ => (port_state::INIT, phys_state::LINK_UP),
@@ -355,15 +409,18 @@ impl Switch {
         })
     }
 
-    /// What Set(PortInfo) changes: the physical state of an outer port. Its other settings are the subnet manager's, who
-    /// does not need the wire for them.
+    /// What Set(PortInfo) changes: the physical state of an outer port, which PortState Down makes train anew (IBTA 14.2.5.6). Its
+    /// other settings are the subnet manager's, who does not need the wire for them.
     fn set_port(&mut self, number: u8, wanted: &PortInfo) {
         let port = self.ports.get_mut(usize::from(number)).filter(|_| number != 0);
         let Some(port) = port else { return };
         match wanted.port_phys_state() {
-            phys_state::DISABLED => port.enabled = false,
-            phys_state::POLLING => port.enabled = true,
+            phys_state::DISABLED => port.power = Power::Off,
+            phys_state::POLLING => port.power = Power::On,
             _ => {}
+        }
+        if wanted.port_state() == port_state::DOWN && port.power == Power::On && port.up {
+            port.power = Power::Cycle;
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct Census {
     pub umems: usize,
     /// Allocations of device memory.
     pub memics: usize,
+    /// Ranges of QP numbers that are set aside.
+    pub reserved_qpns: usize,
 }
 
 impl Census {
@@ -53,6 +55,7 @@ impl Census {
             + self.uctxs
             + self.umems
             + self.memics
+            + self.reserved_qpns
     }
 }
 
@@ -73,6 +76,7 @@ impl fmt::Display for Census {
             (self.uctxs, "user context"),
             (self.umems, "user memory"),
             (self.memics, "allocation of device memory"),
+            (self.reserved_qpns, "range of reserved QP numbers"),
         ];
         let mut first = true;
         for (count, name) in counts {

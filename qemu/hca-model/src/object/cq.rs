@@ -1,5 +1,6 @@
 //! Completion queues (PRM, work requests and completions).
 
+use super::compression::{MiniFormat, Session, Written};
 use super::distance24;
 use super::pages::PageList;
 use crate::seams::{DmaFault, Io};
@@ -41,6 +42,10 @@ pub struct Cq {
     pub(crate) moderation: Moderation,
     /// Its entry in the list of events that are held back.
     pub(crate) listed: Option<u64>,
+    /// `cqc.cqe_comp_en`: completions are written in short where they can be, in this format.
+    pub(crate) compression: Option<MiniFormat>,
+    /// Completions that are held back for that.
+    pub(crate) session: Option<Box<Session>>,
     /// The context as given, for QUERY_CQ.
     pub(crate) context: Vec<u8>,
 }
@@ -111,7 +116,8 @@ impl Cq {
     /// Host memory that it takes.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        (size_of::<Self>() + self.context.len()) as u64 + self.buffer.memory()
+        let session = if self.compression.is_some() { size_of::<Session>() } else { 0 };
+        (size_of::<Self>() + session + self.context.len()) as u64 + self.buffer.memory()
     }
 
     /// Entries of the ring.
@@ -133,40 +139,9 @@ impl Cq {
         first_half: Option<&[u8; 64]>,
         notify: bool,
     ) -> Result<bool, CqError> {
-        if self.status != CqStatus::OK {
-            return Err(CqError::Failed);
-        }
-        if !self.overrun_ignore
-            && !self.collapsed
-            && distance24(self.producer, self.consumer) >= self.entries()
-        {
-            // Only now is the record's fetch worth its cost.
-            self.fetch_consumer(io).map_err(|fault| {
-                self.status = CqStatus::WRITE_FAILURE;
-                CqError::Dma(fault)
-            })?;
-            if distance24(self.producer, self.consumer) >= self.entries() {
-                self.status = CqStatus::OVERFLOW;
-                return Err(CqError::Overrun);
-            }
-        }
-        let mut entry = *cqe;
-        entry[0x3f] = (entry[0x3f] & !1) | ((self.producer >> self.log_size) & 1) as u8;
-        let slot = if self.collapsed { 0 } else { u64::from(self.producer & (self.entries() - 1)) };
-        let mut at = slot * u64::from(self.cqe_bytes);
-        let written = (|| {
-            if self.cqe_bytes == 128 {
-                if let Some(half) = first_half {
-                    self.buffer.write(io.memory, at, half)?;
-                }
-                at += 64;
-            }
-            self.buffer.publish(io.memory, at, &entry)
-        })();
-        if let Err(fault) = written {
-            self.status = CqStatus::WRITE_FAILURE;
-            return Err(CqError::Dma(fault));
-        }
+        self.find_room(io, 1)?;
+        let written = self.write(io, cqe, first_half);
+        self.note_written(written)?;
         self.producer = (self.producer + 1) & 0x00ff_ffff;
         if notify {
             self.last_solicited = Some(self.producer);
@@ -177,6 +152,93 @@ impl Cq {
             _ => false,
         };
         Ok(wanted && self.moderation.completion(io.now, notify) && self.fire(io.now))
+    }
+
+    /// There is room for `count` further CQEs.
+    #[inline(always)]
+    fn find_room(&mut self, io: &mut Io<'_>, count: u32) -> Result<(), CqError> {
+        if self.status != CqStatus::OK {
+            return Err(CqError::Failed);
+        }
+        let full = |cq: &Self| distance24(cq.producer, cq.consumer) + count > cq.entries();
+        if !self.overrun_ignore && !self.collapsed && full(self) {
+            // Only now is the record's fetch worth its cost.
+            self.fetch_consumer(io).map_err(|fault| {
+                self.status = CqStatus::WRITE_FAILURE;
+                CqError::Dma(fault)
+            })?;
+            if full(self) {
+                self.status = CqStatus::OVERFLOW;
+                return Err(CqError::Overrun);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `cqe` as the next entry, its owner bit filled in.
+    #[inline(always)]
+    fn write(&self, io: &mut Io<'_>, cqe: &[u8; 64], first_half: Option<&[u8; 64]>) -> Result<(), DmaFault> {
+        let mut entry = *cqe;
+        entry[0x3f] = (entry[0x3f] & !1) | ((self.producer >> self.log_size) & 1) as u8;
+        let mut at = self.place(0);
+        if self.cqe_bytes == 128 {
+            if let Some(half) = first_half {
+                self.buffer.write(io.memory, at, half)?;
+            }
+            at += 64;
+        }
+        self.buffer.publish(io.memory, at, &entry)
+    }
+
+    /// Where the entry after `ahead` others lies.
+    #[inline(always)]
+    fn place(&self, ahead: u32) -> u64 {
+        let index = self.producer.wrapping_add(ahead) & (self.entries() - 1);
+        let slot = if self.collapsed { 0 } else { u64::from(index) };
+        slot * u64::from(self.cqe_bytes)
+    }
+
+    #[inline(always)]
+    fn note_written(&mut self, written: Result<(), DmaFault>) -> Result<(), CqError> {
+        written.map_err(|fault| {
+            self.status = CqStatus::WRITE_FAILURE;
+            CqError::Dma(fault)
+        })
+    }
+
+    /// Holds `cqe` back, to be written in short with those that follow. Answers whether it does; else the CQE is to be written, after
+    /// what was held back before.
+    pub fn hold(&mut self, cqe: &[u8; 64]) -> bool {
+        match (&mut self.session, self.compression) {
+            (Some(session), _) => session.add(cqe),
+            (None, Some(format)) => {
+                self.session = Session::begin(cqe, format).map(Box::new);
+                self.session.is_some()
+            }
+            (None, None) => false,
+        }
+    }
+
+    /// Writes what was held back. Answers whether a completion event is due.
+    ///
+    /// # Errors
+    /// [`CqError`], as [`push`](Self::push).
+    pub fn write_held(&mut self, io: &mut Io<'_>) -> Result<bool, CqError> {
+        let Some(session) = self.session.take() else { return Ok(false) };
+        let Written { title, array, entries } = session.written();
+        self.find_room(io, entries)?;
+        // The title is what software looks for: it comes last.
+        let written = array.map_or(Ok(()), |array| {
+            let at = self.place(1) + u64::from(self.cqe_bytes - 64);
+            self.buffer.write(io.memory, at, &array)
+        });
+        let written = written.and_then(|()| self.write(io, &title, None));
+        self.note_written(written)?;
+        self.producer = (self.producer + entries) & 0x00ff_ffff;
+        let armed = self.state == Some(CqState::ARMED);
+        let due =
+            armed && (0..entries).fold(false, |due, _| self.moderation.completion(io.now, false) || due);
+        Ok(due && self.fire(io.now))
     }
 
     fn fetch_consumer(&mut self, io: &mut Io<'_>) -> Result<(), DmaFault> {

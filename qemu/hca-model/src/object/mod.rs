@@ -1,6 +1,7 @@
 //! The device's objects.
 
 pub mod census;
+pub mod compression;
 pub mod counters;
 pub mod cq;
 pub mod eq;
@@ -12,10 +13,12 @@ pub(crate) mod owners;
 pub mod pages;
 pub mod qp;
 pub mod queues;
+pub mod reserved;
 pub mod srq;
 pub mod table;
 pub mod translation;
 pub mod uar;
+pub mod uars;
 pub mod umem;
 pub mod umr;
 pub mod walk;

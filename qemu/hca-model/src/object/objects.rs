@@ -7,9 +7,10 @@ use super::mkey::Mkeys;
 use super::owners::Owners;
 use super::qp::Qps;
 use super::queues::Queues;
+use super::reserved::Reserved;
 use super::srq::Srq;
 use super::table::Table;
-use super::uar::{FIRST_UAR, UAR_PAGE, Uar};
+use super::uars::Uars;
 use super::umem::Umem;
 use crate::caps::Caps;
 use crate::profile::Profile;
@@ -18,9 +19,6 @@ use std::sync::Arc;
 
 /// The reserved L_Key.
 const RESERVED_LKEY: u32 = 0x0000_0500;
-
-/// UAR pages that are handed out at most.
-const MOST_UARS: u32 = 1 << 12;
 
 /// The tables of objects.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ pub struct Objects {
     /// Transport domains.
     pub(crate) transport_domains: Table<()>,
     /// UAR pages.
-    pub(crate) uars: Table<Uar>,
+    pub(crate) uars: Uars,
     /// User contexts, by uid.
     pub(crate) uctxs: Table<()>,
     /// User memories.
@@ -49,6 +47,8 @@ pub struct Objects {
     pub(crate) q_counters: QCounters,
     /// Device memory.
     pub(crate) memic: Memic,
+    /// QP numbers that are set aside.
+    pub(crate) reserved: Reserved,
     /// Whose they are.
     pub(crate) owners: Owners,
 }
@@ -56,7 +56,6 @@ pub struct Objects {
 impl Objects {
     /// Empty tables of a device that can do this. `terminator` ends scatter lists, see [`Mkeys`].
     pub(crate) fn new(caps: &Caps, profile: &Profile) -> Self {
-        let pages = profile.card.bar_size() / UAR_PAGE;
         Self {
             queues: Queues::new(caps.table(cap::log_max_eq), caps.table(cap::log_max_cq)),
             qps: Qps::new(1 << caps.current(cap::log_max_qp)),
@@ -65,14 +64,21 @@ impl Objects {
             pds: Table::new(1, caps.table(cap::log_max_pd)),
             xrcds: Table::new(1, caps.table(cap::log_max_xrcd)),
             transport_domains: Table::new(1, caps.table(cap::log_max_transport_domain)),
-            uars: Table::new(FIRST_UAR, (pages as u32 - FIRST_UAR).min(MOST_UARS)),
+            uars: uars(caps, profile),
             uctxs: Table::new(1, caps.table(cap::log_max_uctx)),
             umems: Table::new(1, caps.table(cap::log_max_umem)),
             srqs: Table::new(1, caps.table(cap::log_max_srq)),
             q_counters: QCounters::new(caps.max(cap::max_qp_cnt)),
             memic: Memic::new(Arc::new(DeviceMemory::default())),
+            reserved: Reserved::default(),
             owners: Owners::default(),
         }
+    }
+
+    /// Takes up what software set the capabilities to.
+    pub(crate) fn initialize(&mut self, caps: &Caps, profile: &Profile) {
+        self.qps = Qps::new(1 << caps.current(cap::log_max_qp));
+        self.uars = uars(caps, profile);
     }
 
     /// Removes everything.
@@ -89,6 +95,7 @@ impl Objects {
         self.srqs.clear();
         self.q_counters.sets.clear();
         self.memic.clear();
+        self.reserved.clear();
         self.owners.clear();
     }
 
@@ -110,6 +117,7 @@ impl Objects {
             uctxs: self.uctxs.len(),
             umems: self.umems.len(),
             memics: self.memic.len(),
+            reserved_qpns: self.reserved.len(),
         }
     }
 
@@ -122,4 +130,9 @@ impl Objects {
     pub(crate) fn paged(&self) -> usize {
         self.queues() + self.mkeys.table.len()
     }
+}
+
+fn uars(caps: &Caps, profile: &Profile) -> Uars {
+    let log_page = caps.current(cap::log_uar_page_sz);
+    Uars::new(profile.card.bar_size(), log_page, caps.current(cap::uar_4k) != 0)
 }

@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     Mkey,
     Umem,
     Counters,
+    General,
 }
 
 /// The users of objects that are not the kernel's.

@@ -10,6 +10,7 @@ use crate::meter::{Meter, price};
 use crate::seams::Io;
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
+use mlx5_prm::value::CqStatus;
 use std::collections::BTreeSet;
 
 /// First EQ number, as on a real ConnectX-4.
@@ -63,8 +64,64 @@ impl Queues {
             log.refuse(Subject::CompletionQueue { cqn }, "", "completion for a CQ that does not exist");
             return Err(CqError::Missing);
         };
+        if cq.compression.is_some() {
+            return self.push_in_short(io, log, cqn, cqe, first_half, notify);
+        }
+        let pushed = cq.push(io, cqe, first_half, notify);
+        self.follow(io, log, cqn, pushed)
+    }
+
+    /// The same for a CQ whose completions are written in short where they can be: after all that is due now.
+    #[cold]
+    fn push_in_short(
+        &mut self,
+        io: &mut Io<'_>,
+        log: &mut Log,
+        cqn: u32,
+        cqe: &[u8; 64],
+        first_half: Option<&[u8; 64]>,
+        notify: bool,
+    ) -> Result<(), CqError> {
+        let Some(cq) = self.cqs.get_mut(cqn) else { return Err(CqError::Missing) };
+        let short = first_half.is_none() && !notify;
+        if short && cq.session.is_some() && cq.hold(cqe) {
+            return Ok(());
+        }
+        self.write_held(io, log, cqn)?;
+        let Some(cq) = self.cqs.get_mut(cqn) else { return Err(CqError::Missing) };
+        if short && cq.status == CqStatus::OK && cq.hold(cqe) {
+            if let Some(listed) = cq.listed.replace(io.now) {
+                self.moderated.remove(&(listed, cqn));
+            }
+            self.moderated.insert((io.now, cqn));
+            return Ok(());
+        }
+        let pushed = cq.push(io, cqe, first_half, notify);
+        self.follow(io, log, cqn, pushed)
+    }
+
+    /// Writes what a CQ holds back to write it in short.
+    ///
+    /// # Errors
+    /// As [`push_cqe`](Self::push_cqe).
+    pub fn write_held(&mut self, io: &mut Io<'_>, log: &mut Log, cqn: u32) -> Result<(), CqError> {
+        let Some(cq) = self.cqs.get_mut(cqn).filter(|cq| cq.session.is_some()) else { return Ok(()) };
+        let written = cq.write_held(io);
+        self.follow(io, log, cqn, written)
+    }
+
+    /// What comes of a completion: its event now or later, or a CQ that has failed.
+    #[inline(always)]
+    fn follow(
+        &mut self,
+        io: &mut Io<'_>,
+        log: &mut Log,
+        cqn: u32,
+        pushed: Result<bool, CqError>,
+    ) -> Result<(), CqError> {
+        let Some(cq) = self.cqs.get_mut(cqn) else { return Err(CqError::Missing) };
         let eqn = cq.eqn;
-        match cq.push(io, cqe, first_half, notify) {
+        match pushed {
             Ok(false) => {
                 // An entry that is too early is put right when its time comes.
                 if let Some(due) = cq.event_due()
@@ -114,6 +171,11 @@ impl Queues {
             let (_, cqn) = entry;
             let Some(cq) = self.cqs.get_mut(cqn) else { continue };
             cq.listed = None;
+            if cq.session.is_some() {
+                // A failure is told by an event, and its QPs are looked after.
+                let _ = self.write_held(io, log, cqn);
+            }
+            let Some(cq) = self.cqs.get_mut(cqn) else { continue };
             let eqn = cq.eqn;
             if cq.expire(io.now) {
                 self.completion_event(io, log, eqn, cqn);

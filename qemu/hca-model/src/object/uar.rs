@@ -1,4 +1,4 @@
-//! User access regions: doorbell pages (PRM, UAR page format).
+//! One user access region: a page of doorbells (PRM, UAR page format).
 
 use mlx5_prm::init_seg::uar::LOG_BF_REG_SIZE;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ const fn buffer(offset: usize) -> usize {
 /// QPs of one page whose BlueFlame data differs that are remembered.
 const MOST_DIFFERING: usize = 64;
 
-/// An allocated UAR page.
+/// A UAR that software was given.
 #[derive(Clone, Debug, Default)]
 pub struct Uar {
     /// First halves of 64-bit registers that were written in two parts, by offset of the register.
@@ -79,8 +79,6 @@ pub struct Uar {
     blueflame: [Option<BlueFlame>; BUFFERS],
     /// QPs whose BlueFlame data was found to differ from their ring.
     differing: BTreeSet<u32>,
-    /// The driver gave the page back while queues still used it: it ends with the last of them.
-    pub(crate) released: bool,
 }
 
 impl Uar {

@@ -1,5 +1,6 @@
 //! The port's management agents: subnet management (IBTA volume 1 chapter 14), and the door to performance management.
 
+use super::m_key::{Access, MKey};
 use super::{GID_TABLE_SIZE, PKEY_TABLE_SIZE, Port, performance};
 use ib_mgmt::mad::{Mad, attr, class, method, status};
 use ib_mgmt::smp::{GuidInfo, NodeInfo, PKeyTable, PortInfo, Smp, node_type};
@@ -19,8 +20,9 @@ impl Port {
             .unwrap_or_else(|| *Smp::from_bytes(*mad).to_response(status::INVALID_FIELD).as_bytes())
     }
 
-    /// Answers a management packet; `None` when there is no answer: not a request, or its M_Key is wrong and counts.
-    pub fn agent(&mut self, mad: &[u8; 256], ignore_m_key: bool) -> Option<[u8; 256]> {
+    /// Answers a management packet; `None` when there is no answer: not a request, or its M_Key is wrong and counts. The host
+    /// (`own`) may read whatever the M_Key, but not the key itself.
+    pub fn agent(&mut self, mad: &[u8; 256], own: bool) -> Option<[u8; 256]> {
         let request = Smp::from_bytes(*mad);
         if request.method() == method::TRAP_REPRESS {
             return Some(*request.as_bytes());
@@ -32,11 +34,16 @@ impl Port {
         let reply = match request.mgmt_class() {
             _ if !supported => request.to_response(status::METHOD_NOT_SUPPORTED),
             class::SUBN_LID_ROUTED | class::SUBN_DIRECTED_ROUTE => {
-                if !ignore_m_key && !self.m_key_fits(&request) {
+                let key = MKey { key: self.m_key, protect: self.m_key_protect };
+                let access = match key.access(&request) {
+                    Access::None if own && request.method() == method::GET => Access::Reading,
+                    access => access,
+                };
+                if access == Access::None {
                     self.m_key_violations = self.m_key_violations.saturating_add(1);
                     return None;
                 }
-                self.subnet(&request)
+                access.show(self.subnet(&request))
             }
             class::PERF_MGMT => {
                 // One port, which all ports are, and which is meant by whoever names none.
@@ -47,13 +54,6 @@ impl Port {
             _ => request.to_response(status::BAD_VERSION),
         };
         Some(*reply.as_bytes())
-    }
-
-    /// Whether the request may pass the M_Key check (14.2.4): reads pass at protection levels 0 and 1.
-    fn m_key_fits(&self, request: &Smp) -> bool {
-        self.m_key == 0
-            || request.m_key() == self.m_key
-            || (request.method() == method::GET && self.m_key_protect <= 1)
     }
 
     fn subnet(&mut self, request: &Smp) -> Smp {

@@ -1,6 +1,7 @@
 //! The InfiniBand port: its addresses, tables, state and counters.
 
 mod agent;
+pub(crate) mod m_key;
 pub(crate) mod performance;
 
 pub use performance::PortCounters;
@@ -25,6 +26,8 @@ pub struct Port {
     pub(crate) device_id: u16,
     /// Speeds and widths that the port can do; the fastest runs.
     pub(crate) speeds: Speeds,
+    /// Of which technology its lanes are (`sltp_reg.version`).
+    pub(crate) technology: u8,
     /// Subnet management packets reach this function.
     pub(crate) has_smi: bool,
     /// GUID of the node.
@@ -67,6 +70,8 @@ pub struct Port {
     pub(crate) trained: bool,
     /// Whether the port at the cable's other end is switched on.
     pub far_end: bool,
+    /// The link went down since the other end looked; it may be up again.
+    pub(crate) link_lost: bool,
     /// Packets need a global routing header, those of subnet management apart: a virtual function without a LID of its own.
     pub(crate) grh_required: bool,
     /// Capability mask (PortInfo).
@@ -129,6 +134,7 @@ impl Port {
         Self {
             device_id: profile.card.device_id,
             speeds,
+            technology: profile.card.technology,
             has_smi: profile.card.has_smi,
             node_guid: profile.node_guid,
             port_guid: profile.port_guid,
@@ -150,6 +156,7 @@ impl Port {
             cable: false,
             trained: !profile.habits.link_follows_driver && profile.habits.training.is_none(),
             far_end: true,
+            link_lost: false,
             grh_required: profile.habits.grh_required,
             capability_mask: profile.card.capability_mask,
             known_capability_mask: profile.card.capability_mask,
@@ -192,6 +199,11 @@ impl Port {
     #[must_use]
     pub fn pkey(&self, index: u16) -> Option<u16> {
         self.pkeys.get(usize::from(index)).copied().filter(|&pkey| pkey != 0)
+    }
+
+    /// The entry of the P_Key table by which the port answers a packet with `pkey`.
+    pub(crate) fn matching_pkey(&self, pkey: u16) -> u16 {
+        self.pkeys.iter().copied().find(|own| ib_mgmt::smp::pkeys_match(*own, pkey)).unwrap_or(pkey)
     }
 
     /// Payload bytes of a full packet on this link.
@@ -248,21 +260,24 @@ impl Port {
         } else if !up {
             self.physical_state =
                 if self.admin_up { PortPhysicalState::POLLING } else { PortPhysicalState::DISABLED };
-            if self.state != PortState::DOWN {
-                self.state = PortState::DOWN;
-                self.counters.link_downed += 1;
-                self.changes.push(PortChange::DOWN);
-            }
+            self.lose_link();
         }
     }
 
     /// The link goes down and comes up again, unless something holds it down.
     fn retrain(&mut self) {
+        self.lose_link();
+        self.update_link();
+    }
+
+    fn lose_link(&mut self) {
+        // Whoever manages when it is up again need not be the one who set the key.
+        (self.m_key, self.m_key_protect) = (0, 0);
         if self.state != PortState::DOWN {
             self.state = PortState::DOWN;
             self.counters.link_downed += 1;
             self.changes.push(PortChange::DOWN);
+            self.link_lost = true;
         }
-        self.update_link();
     }
 }

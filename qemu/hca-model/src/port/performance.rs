@@ -34,6 +34,8 @@ pub struct PortCounters {
     pub link_downed: u64,
     /// Packets that a switch could not forward.
     pub rcv_relay_errors: u64,
+    /// Packets that a switch did not take in: their LID or P_Key was not the port's.
+    pub rcv_constraint_errors: u64,
     /// Ticks during which a packet waited for credit.
     pub xmit_wait: u64,
 }
@@ -89,7 +91,7 @@ impl PortCounters {
         }
     }
 
-    fn all(&mut self) -> [&mut u64; 14] {
+    fn all(&mut self) -> [&mut u64; 15] {
         [
             &mut self.xmit_data,
             &mut self.rcv_data,
@@ -104,6 +106,7 @@ impl PortCounters {
             &mut self.vl15_dropped,
             &mut self.link_downed,
             &mut self.rcv_relay_errors,
+            &mut self.rcv_constraint_errors,
             &mut self.xmit_wait,
         ]
     }
@@ -118,6 +121,7 @@ impl PortCounters {
             .set_rcv_errors(short(self.rcv_errors))
             .set_rcv_switch_relay_errors(short(self.rcv_relay_errors))
             .set_xmit_discards(short(self.xmit_discards))
+            .set_rcv_constraint_errors(byte(self.rcv_constraint_errors))
             .set_vl15_dropped(short(self.vl15_dropped))
             .set_xmit_data(word(self.xmit_data))
             .set_rcv_data(word(self.rcv_data))
@@ -142,6 +146,7 @@ impl PortCounters {
             .set_rcv_errors(self.rcv_errors)
             .set_rcv_switch_relay_errors(self.rcv_relay_errors)
             .set_xmit_discards(self.xmit_discards)
+            .set_rcv_constraint_errors(self.rcv_constraint_errors)
             .set_vl15_dropped(self.vl15_dropped)
             .set_xmit_wait(self.xmit_wait);
         data
@@ -156,6 +161,7 @@ impl PortCounters {
                 (3, &mut self.rcv_errors),
                 (5, &mut self.rcv_relay_errors),
                 (6, &mut self.xmit_discards),
+                (8, &mut self.rcv_constraint_errors),
                 (11, &mut self.vl15_dropped),
                 (12, &mut self.xmit_data),
                 (13, &mut self.rcv_data),
@@ -188,6 +194,7 @@ impl PortCounters {
                 (3, &mut self.rcv_errors),
                 (5, &mut self.rcv_relay_errors),
                 (6, &mut self.xmit_discards),
+                (8, &mut self.rcv_constraint_errors),
                 (11, &mut self.vl15_dropped),
                 (12, &mut self.xmit_wait),
             ],

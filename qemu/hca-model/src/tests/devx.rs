@@ -6,6 +6,8 @@ use crate::seams::GuestMemory;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::cqc;
+use mlx5_prm::later;
+use mlx5_prm::management::{create_general_object_in, create_general_object_out, destroy_general_object_in};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 
@@ -157,4 +159,44 @@ fn an_object_is_its_user_s_and_the_kernel_may_name_all() {
     let everybody = guest.hca.census().total();
     assert_eq!(guest.status(&Input::new(Opcode::TEARDOWN_HCA)), CmdStatus::OK);
     assert!(everybody > 0 && guest.hca.census().total() == 0);
+}
+
+#[test]
+fn qp_numbers_are_set_aside_in_ranges_for_a_user() {
+    let mut guest = Guest::up(Profile::node(0));
+    let output = guest.command(&Input::new(Opcode::QUERY_HCA_CAP).op_mod(0x20 << 1 | 1)).expect("known");
+    let granularity =
+        later::CAP2_LOG_RESERVED_QPN_GRANULARITY.get32(query_hca_cap_out::capability.of(&output));
+    let [first, second] = [create_uctx(&mut guest), create_uctx(&mut guest)];
+    let create = |uid: u32, range: u32| {
+        Input::new(Opcode::CREATE_GENERAL_OBJECT)
+            .op_mod(later::RESERVED_QPN_OBJECT)
+            .set(create_general_object_in::uid, uid.into())
+            .set(create_general_object_in::log_obj_range, range.into())
+    };
+    let numbers: Vec<u32> = (0..3)
+        .map(|_| {
+            let output = guest.command(&create(first, granularity)).expect("a range");
+            create_general_object_out::obj_id.get32(&output)
+        })
+        .collect();
+    assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] >= 1 << granularity), "{numbers:x?}");
+    let largest = 1 << guest.hca.device.caps.max(mlx5_prm::caps::cmd_hca_cap::log_max_qp);
+    assert!(numbers[0] > largest * 2, "no QP has it");
+    assert_eq!(guest.hca.census().reserved_qpns, 3);
+    assert_eq!(guest.status(&create(first, granularity + 1)), CmdStatus::BAD_PARAM);
+    assert_eq!(guest.status(&create(first, granularity).op_mod(0x2d)), CmdStatus::BAD_PARAM);
+    let destroy = |uid: u32, number: u32| {
+        Input::new(Opcode::DESTROY_GENERAL_OBJECT)
+            .op_mod(later::RESERVED_QPN_OBJECT)
+            .set(destroy_general_object_in::uid, uid.into())
+            .set(destroy_general_object_in::obj_id, number.into())
+    };
+    assert_eq!(guest.status(&destroy(second, numbers[0])), CmdStatus::BAD_RES, "another's");
+    assert_eq!(guest.status(&destroy(0, numbers[0] + 1)), CmdStatus::BAD_RES);
+    for number in &numbers {
+        assert_eq!(guest.status(&destroy(first, *number)), CmdStatus::OK);
+        assert_eq!(guest.status(&destroy(first, *number)), CmdStatus::BAD_RES);
+    }
+    assert_eq!(guest.hca.census().reserved_qpns, 0);
 }

@@ -74,6 +74,7 @@ impl Link for Unplugged {
 }
 
 /// An input under construction.
+#[derive(Clone)]
 pub struct Input(pub Vec<u8>);
 
 impl Input {

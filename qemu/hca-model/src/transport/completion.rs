@@ -227,7 +227,9 @@ impl Context<'_, '_> {
             qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
             self.complete_send_error(qp, wqe.index, wqe.opcode, wqe.failure.unwrap_or(unknown));
         }
-        let alone = !matches!(qp.service, ServiceType::RC | ServiceType::REG_UMR);
+        // A state of unreliable services only (IBTA 10.3.1.5).
+        let alone =
+            matches!(qp.service, ServiceType::UC | ServiceType::UD | ServiceType::QP0 | ServiceType::QP1);
         if alone && qp.state == QpState::RTS {
             self.enter_send_error(qp);
         } else {

@@ -58,11 +58,12 @@ impl Context<'_, '_> {
     pub(super) fn way(&self, envelope: &Envelope) -> Option<Way> {
         // What is not let out is dropped as a packet.
         let stays = self.port.grh_required && !envelope.is_routed();
-        if envelope.loopback || stays || !self.port.is_active() {
+        if envelope.loopback || envelope.is_outcast() || stays || !self.port.is_active() {
             return None;
         }
-        let neighbour = self.io.link.reach(envelope.dlid)?;
-        Some(Way { neighbour, from: envelope.destination() })
+        let from = envelope.destination();
+        let neighbour = self.io.link.reach(&from)?;
+        Some(Way { neighbour, from })
     }
 
     /// Has a neighbour take the request at the cursor, or a run of its packets.

@@ -21,6 +21,8 @@ use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
 const QKEY_CONTROLLED: u32 = 1 << 31;
 /// Bytes in front of a datagram's payload in the receive buffer.
 const GRH_AREA: usize = Grh::LEN;
+/// P_Key of the default partition, full member.
+const PKEY_DEFAULT: u16 = 0xffff;
 
 impl Context<'_, '_> {
     /// Sends the posted datagrams of a UD, QP0 or QP1. Answers whether the budget, and nothing else, ended it.
@@ -62,7 +64,13 @@ impl Context<'_, '_> {
     fn send_datagram(&mut self, qp: &Qp, wqe: &Wqe, address: Option<&AddressVector>) -> Result<(), Failure> {
         let bad = Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: 0 };
         let av = address.ok_or(bad)?;
-        let Some(pkey) = self.port.pkey(qp.primary_path.pkey_index) else {
+        // Partitions do not exist on the management lane (IBTA 10.9.3).
+        let own = if qp.service == ServiceType::QP0 {
+            Some(PKEY_DEFAULT)
+        } else {
+            self.port.pkey(qp.primary_path.pkey_index)
+        };
+        let Some(pkey) = own else {
             let text = format!("{:#x} names an empty entry", qp.primary_path.pkey_index);
             self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "ads.pkey_index", text);
             return Err(bad);
@@ -121,6 +129,12 @@ impl Context<'_, '_> {
             return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
         }
         if source_qpn == 0 {
+            if !self.port.has_smi {
+                // The management lane is the physical function's.
+                self.port.counters.xmit_discards += 1;
+                self.discard(draft);
+                return Ok(());
+            }
             draft.mark_management();
         }
         if multicast && !qp.block_multicast_loopback {

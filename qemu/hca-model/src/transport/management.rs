@@ -40,8 +40,9 @@ impl Context<'_, '_> {
         }
         // SMInfo is the business of a subnet manager, which is software (IBTA 14.3.1).
         let for_agent = !returning && matches!(request.method(), method::GET | method::SET);
-        let for_manager = request.attr_id() == attr::SM_INFO && qps.qp0.is_some();
-        if request.method() == method::TRAP_REPRESS && qps.qp0.is_none() {
+        let software = qps.qp0.is_some() && self.port.has_smi;
+        let for_manager = request.attr_id() == attr::SM_INFO && software;
+        if request.method() == method::TRAP_REPRESS && !software {
             // The answer to the port's own notice.
             return;
         }
@@ -81,7 +82,7 @@ impl Context<'_, '_> {
 
     fn management_software(&mut self, qps: &mut Qps, shape: &Shape, packet: &[u8]) {
         let dropped = self.device.counters.datagrams_dropped;
-        match qps.qp0.and_then(|qpn| qps.table.get_mut(qpn)) {
+        match qps.qp0.filter(|_| self.port.has_smi).and_then(|qpn| qps.table.get_mut(qpn)) {
             // Partitions do not exist on this lane (IBTA 10.9.3).
             Some(qp) => self.datagram(qp, Operation::SendOnly, shape, packet),
             None => self.device.counters.no_qp += 1,
@@ -105,7 +106,8 @@ impl Context<'_, '_> {
             // With an LMC the port answers by the LID that it was asked by.
             slid: shape.lrh.dlid,
             dlid: shape.lrh.slid,
-            pkey: shape.bth.pkey,
+            // Its own, which may be of another membership than the asker's.
+            pkey: self.port.matching_pkey(shape.bth.pkey),
             source_qpn: 1,
             dest_qpn: deth.src_qpn,
             qkey: QKEY_GSI,

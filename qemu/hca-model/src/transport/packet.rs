@@ -19,6 +19,9 @@ const SERVICE_UC: u8 = 0x20;
 /// Opcode bits of extended reliable connections.
 const SERVICE_XRC: u8 = 0xa0;
 
+/// What an empty entry of the P_Key table holds.
+const PKEY_NONE: u16 = 0;
+
 /// Where a packet goes and as whose, up to the BTH.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope {
@@ -45,6 +48,11 @@ impl Envelope {
             qpn: self.dest_qpn,
             grh: self.grh,
         }
+    }
+
+    /// Whether packets belong to no partition, and are discarded.
+    pub(super) const fn is_outcast(&self) -> bool {
+        self.pkey == PKEY_NONE
     }
 
     /// Whether packets have a global routing header.
@@ -131,6 +139,8 @@ pub(super) struct Draft {
     payload: usize,
     payload_len: usize,
     loopback: bool,
+    /// Its P_Key entry is empty: it goes nowhere.
+    outcast: bool,
 }
 
 impl Draft {
@@ -148,16 +158,17 @@ impl Draft {
 }
 
 impl Context<'_, '_> {
-    /// The envelope of a connected QP's packets, whose opcodes are given as those of RC; `None` when its P_Key entry is empty.
-    pub(super) fn connection(&self, qp: &Qp) -> Option<Envelope> {
-        let pkey = self.port.pkey(qp.primary_path.pkey_index)?;
+    /// The envelope of a connected QP's packets, whose opcodes are given as those of RC. Where its P_Key entry is empty, packets are
+    /// discarded as they are sent, and the requester's retries run out.
+    pub(super) fn connection(&self, qp: &Qp) -> Envelope {
+        let pkey = self.port.pkey(qp.primary_path.pkey_index).unwrap_or(PKEY_NONE);
         let service = match qp.service {
             ServiceType::UC => SERVICE_UC,
             ServiceType::XRC => SERVICE_XRC,
             _ => 0,
         };
         let envelope = envelope(self.port, &Route::from(&qp.primary_path), pkey, qp.remote_qpn);
-        Some(Envelope { service, ..envelope })
+        Envelope { service, ..envelope }
     }
 
     /// A packet with its headers, `extended` among them, and room for `payload_len` bytes.
@@ -212,11 +223,15 @@ impl Context<'_, '_> {
         if let Some(padding) = bytes.get_mut(payload + payload_len..) {
             padding.fill(0);
         }
-        Draft { bytes, payload, payload_len, loopback: envelope.loopback }
+        Draft { bytes, payload, payload_len, loopback: envelope.loopback, outcast: envelope.is_outcast() }
     }
 
     /// Sends a packet that is complete but for its ICRC.
     pub(super) fn dispatch(&mut self, draft: Draft) {
+        if draft.outcast {
+            self.port.counters.xmit_discards += 1;
+            return self.discard(draft);
+        }
         self.send_packet(Packet::unsealed(draft.bytes), draft.loopback);
     }
 

@@ -79,11 +79,8 @@ impl Context<'_, '_> {
     #[inline(never)]
     fn transmit_posted(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         // The registration QP is connected to nothing.
-        let envelope = self.connection(qp);
+        let envelope = (qp.service != ServiceType::REG_UMR).then(|| self.connection(qp));
         let mut way = envelope.as_ref().filter(|_| qp.service == ServiceType::RC).and_then(|to| self.way(to));
-        if envelope.is_none() && qp.service != ServiceType::REG_UMR {
-            return false;
-        }
         loop {
             if *budget == 0 || self.meter.is_spent() {
                 return true;

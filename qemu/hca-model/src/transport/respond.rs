@@ -20,7 +20,7 @@ impl Context<'_, '_> {
         if responder.jobs.is_empty() && !responder.ack_due && responder.nak.is_none() {
             return false;
         }
-        let Some(envelope) = self.connection(qp) else { return false };
+        let envelope = self.connection(qp);
         while !qp.transport.responder.jobs.is_empty() {
             if *budget == 0 || self.meter.is_spent() {
                 return true;

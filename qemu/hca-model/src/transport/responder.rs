@@ -147,11 +147,12 @@ impl Context<'_, '_> {
                 if let Some((field, text)) = text {
                     self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("{syndrome:?}: {text}"));
                 }
-                let counter = match syndrome {
-                    AethSyndrome::RemoteAccess => q::resp_remote_access_errors,
-                    _ => q::resp_remote_invalid_request,
-                };
-                self.count(qp, counter);
+                match syndrome {
+                    AethSyndrome::RemoteAccess => self.count(qp, q::resp_remote_access_errors),
+                    AethSyndrome::InvalidRequest => self.count(qp, q::resp_remote_invalid_request),
+                    // An operational error has no counter.
+                    _ => {}
+                }
                 if let Some(event) = event {
                     self.qp_event(qp, event);
                 }

@@ -5,7 +5,7 @@ use super::hub::follow;
 use super::stream::{Broken, Kind, Link, Stream};
 use hca_model::world::NodePort;
 use hca_model::{Hca, Packet};
-use mlx5_prm::value::{PortPhysicalState, PortState};
+use mlx5_prm::value::PortPhysicalState;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -26,8 +26,6 @@ pub struct Spoke {
     enabled: bool,
     /// What the other end knows of this one's port.
     told: bool,
-    /// The port was configured since its link is up.
-    configured: bool,
     readable: bool,
     /// Buffers for packets.
     buffers: Vec<Vec<u8>>,
@@ -67,14 +65,7 @@ impl hca_model::Link for Nowhere {
 impl Spoke {
     /// A cable that is not plugged in yet.
     pub fn new() -> Self {
-        Self {
-            link: None,
-            enabled: false,
-            told: false,
-            configured: false,
-            readable: false,
-            buffers: Vec::new(),
-        }
+        Self { link: None, enabled: false, told: false, readable: false, buffers: Vec::new() }
     }
 
     /// The HCA of `token`, if it is of a spoke.
@@ -169,19 +160,16 @@ impl Spoke {
     }
 
     /// Tells the other end what became of the port, and sends what waits.
-    fn report(&mut self, hca: &Hca, instant: Instant) -> Result<(), Broken> {
+    fn report(&mut self, hca: &mut Hca, instant: Instant) -> Result<(), Broken> {
         let Some(link) = &mut self.link else { return Ok(()) };
         let up = !hca.is_killed() && hca.port().physical_state == PortPhysicalState::LINK_UP;
         if up != self.told {
             self.told = up;
-            self.configured = false;
             link.send(Kind::Up, &[up.into()], instant);
         }
-        let configured = hca.port().state != PortState::INIT && hca.port().state != PortState::DOWN;
-        if self.configured && !configured {
+        if hca.take_link_loss() {
             link.send(Kind::Reset, &[], instant);
         }
-        self.configured = configured;
         link.keep_alive(instant)?;
         link.flush(instant)
     }

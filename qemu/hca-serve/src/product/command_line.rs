@@ -37,6 +37,8 @@ pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a 
   --listen-anywhere the address may be one that other machines reach: whoever reaches it is part of the fabric
   --uplink ADDRESS  the fabric is that of the server that listens there; GUIDs are chosen by it, unless --guid-base is given
   --no-sm           no subnet manager in the fabric: a guest's, as OpenSM, gives LIDs and brings ports up
+  --open-fabric     every client may configure the switch and everybody's ports, as with `ibportstate`, and send under any LID and
+                    P_Key; otherwise only who knows the M_Key, which {\"do\":\"state\"} tells
   --strict          refuse what the PRM calls reserved or illegal, for tests of drivers; otherwise it is taken with a warning
                     where firmware takes it
   --packets-only    RC requests between HCAs go as packets always; otherwise payload is copied from one client's memory to the
@@ -152,6 +154,10 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
                 options.no_subnet_manager = true;
                 continue;
             }
+            "open-fabric" => {
+                options.open_fabric = true;
+                continue;
+            }
             "strict" => {
                 options.strict = true;
                 continue;
@@ -214,6 +220,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
             ("--faults", !options.faults.is_none()),
             ("--pcap", options.capture.is_some()),
             ("--no-sm", options.no_subnet_manager),
+            ("--open-fabric", options.open_fabric),
         ];
         if let Some((option, _)) = fabric.iter().find(|(_, given)| *given) {
             return Err(Error::Usage(format!(
@@ -362,7 +369,7 @@ mod tests {
     fn every_option_is_in_the_help_and_taken() {
         let words = "--socket a --profile cx-7,lid-ffff --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
                      --control d --report e --ready-fd 9 --log json --strict --no-sm --warm --packets-only \
-                     --file-io \
+                     --file-io --open-fabric \
                      --listen /x --listen-anywhere";
         let words: Vec<&str> = words.split_whitespace().collect();
         let (arguments, log) = parsed(&words).expect("right").expect("no help");
@@ -377,6 +384,7 @@ mod tests {
                 && options.warm
                 && options.packets_only
                 && options.no_subnet_manager
+                && options.open_fabric
         );
         assert_eq!(options.profile(1).port_guid, 0x0002_c903_0000_0020);
         let ids = [0, 1].map(|index| options.profile(index).card.device_id);

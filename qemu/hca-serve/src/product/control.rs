@@ -28,7 +28,7 @@ const PKEYS: usize = 32;
 /// The commands, for who asks.
 pub const HELP: [&str; 13] = [
     r#"{"do":"help"}"#,
-    r#"{"do":"state"}                                 each HCA: client, link, LID, P_Keys, GUID, objects, counters, failure; cables of other servers"#,
+    r#"{"do":"state"}                                 each HCA: client, link, LID, P_Keys, GUID, objects, counters, failure; cables of other servers; M_Key"#,
     r#"{"do":"counters"}                              what happened to packets"#,
     r#"{"do":"losses"}                                what was lost, by flow"#,
     r#"{"do":"cable","hca":0,"plugged":false}         pulls a cable, or plugs it in"#,
@@ -178,7 +178,12 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             let hcas: Vec<Value> = handle.states().ok_or_else(ended)?.iter().map(report::hca).collect();
             let activity = handle.activity().ok_or_else(ended)?;
             let cables: Vec<Value> = handle.cables().ok_or_else(ended)?.iter().map(report::cable).collect();
-            Ok(json!({ "hcas": hcas, "cables": cables, "server": report::activity(&activity) }))
+            let key = handle.with_world(|world, _| world.fabric.config().m_key).ok_or_else(ended)?;
+            let mut state = json!({ "hcas": hcas, "cables": cables, "server": report::activity(&activity) });
+            if handle.fabric_elsewhere().is_none() {
+                state["m_key"] = json!(format!("{key:#018x}"));
+            }
+            Ok(state)
         }
         Command::Counters {} => world(Box::new(|world, _| {
             Ok(json!({ "fabric": report::fabric(&world.fabric.counters()), "copied": world.fabric.copied() }))

@@ -23,6 +23,7 @@ pub fn fabric(counters: &FabricCounters) -> Value {
         "link_down": counters.link_down,
         "cuts": counters.cuts,
         "no_route": counters.no_route,
+        "refused": counters.refused,
         "overflow": counters.overflow,
         "malformed": counters.malformed,
     })
@@ -105,6 +106,7 @@ pub fn flow((flow, losses): (&Flow, &Losses)) -> Value {
         "link_down": losses.link_down,
         "overflow": losses.overflow,
         "no_route": losses.no_route,
+        "refused": losses.refused,
     })
 }
 

@@ -36,7 +36,7 @@ use options::with_guid;
 use rustix::event::{EventfdFlags, eventfd};
 use seat::Seat;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
@@ -148,6 +148,14 @@ pub struct Served {
     sockets: Vec<PathBuf>,
 }
 
+/// A number that no client can guess, other than 0.
+fn secret() -> Result<u64> {
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0; 8];
+    File::open(source).and_then(|mut file| file.read_exact(&mut bytes)).context("cannot read", source)?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
+}
+
 /// What is opened before anything is served.
 struct Prepared {
     options: Options,
@@ -183,6 +191,7 @@ impl Prepared {
             seed: options.seed,
             faults: options.faults,
             subnet_manager: !options.no_subnet_manager,
+            m_key: if options.open_fabric { 0 } else { secret()? },
             ..FabricConfig::default()
         };
         let mut world = World::new(config);

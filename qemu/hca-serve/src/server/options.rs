@@ -51,6 +51,9 @@ pub struct Options {
     pub strict: bool,
     /// No subnet manager in the fabric: one of the guests has to run one.
     pub no_subnet_manager: bool,
+    /// The fabric's own subnet manager guards nothing: every client may configure the switch and everybody's port, and send under any LID and
+    /// P_Key. Otherwise a key is drawn for each run ([`FabricConfig::m_key`](hca_model::fabric::FabricConfig::m_key)).
+    pub open_fabric: bool,
     /// Who is told what the devices log.
     pub log: LogSink,
     /// Who is told what happens to the server itself: cables of other servers, failures.
@@ -77,6 +80,7 @@ impl Options {
             file_io: false,
             strict: false,
             no_subnet_manager: false,
+            open_fabric: false,
             log: to_stderr(),
             notices: notices_to_stderr(),
         }

@@ -32,8 +32,8 @@ pub fn kernels() -> &'static [Kernel] {
 const PROGRAMS: [&str; 3] = ["qperf", "nvme-cli", "ucx-utils"];
 /// NVMe over RDMA, both sides, and what the target stores in.
 const PROGRAM_MODULES: [&str; 3] = ["nvme_rdma", "nvmet_rdma", "brd"];
-/// On the latest kernel also rdma-core's own tests and OpenSM.
-const LATEST: [&str; 3] = ["opensm", "python3-pyverbs", "python3-scapy"];
+/// On the latest kernel also rdma-core's own tests, OpenSM, and the tools of those who made the cards.
+const LATEST: [&str; 4] = ["opensm", "python3-pyverbs", "python3-scapy", "mstflint"];
 const LATEST_FILES: [&str; 1] = ["/usr/share/doc/rdma-core/tests"];
 
 /// The image with the programs of others, one for each kernel.

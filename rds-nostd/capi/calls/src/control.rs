@@ -71,6 +71,7 @@ impl Asked {
             atomic: control.atomic.as_ref().zip(atomic).map(|(args, local)| args.with(local)),
             map: control.map.as_ref().zip(map).map(|(args, memory)| (memory, args.flags)),
             dest: control.dest,
+            lend: None,
         })
     }
 
@@ -107,7 +108,7 @@ pub(crate) fn told(
                 writer.push(&Cmsg::RdmaDest(cookie));
             }
         }
-        Arrival::Nothing => {}
+        Arrival::Lent(_) | Arrival::Nothing => {}
     }
     writer.finish()
 }

@@ -1,7 +1,7 @@
-//! DAT's extensions for many short messages: receives posted and taken at once, looks that poll nothing.
+//! DAT's extensions for many messages: receives posted and taken at once, sends posted at once, looks that poll nothing.
 
 use dat_nostd::{
-    CompletionFlags, DtoStatus, EpAttributes, EpHandle, EventData, Received, ReceivedDto, ReturnType,
+    CompletionFlags, DtoStatus, EpAttributes, EpHandle, EventData, Received, ReceivedDto, ReturnType, SendDto,
 };
 use harness::WorldConfig;
 use harness::pair::Pair;
@@ -105,4 +105,63 @@ fn receives_are_posted_and_taken_many_at_a_time() {
             .is_err()
     );
     pair.finish(&[eps]);
+}
+
+/// Sends of one segment and of two, up to the first that is out of the ordinary or does not fit; what arrives is whole.
+#[test]
+fn sends_are_posted_many_at_a_time() {
+    let mut pair = Pair::new(&WorldConfig::new(12), "ib0");
+    let attributes = EpAttributes {
+        max_recv_dtos: RECEIVES as u32,
+        max_request_dtos: 4,
+        max_request_iov: 2,
+        ..EpAttributes::DEFAULT
+    };
+    let eps = pair.connect(7001, &attributes, |_, _| {});
+    let side = &mut pair.sides[1];
+    let (context, start) = (side.lmr.lmr_context, side.memory.va() as u64);
+    let receives = (0..8).map(|n| (start + (n * LEN) as u64, n as u64));
+    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, receives), Ok(8));
+
+    let side = &mut pair.sides[0];
+    let bytes = message(20);
+    side.memory.write(0, &bytes).expect("inside");
+    let (context, start, end) =
+        (side.lmr.lmr_context, side.memory.va() as u64, (side.memory.va() + side.memory.len()) as u64);
+    // Its bytes, in two parts.
+    let send = |n: u32| SendDto {
+        address: start,
+        length: 10 + n,
+        second_address: start + u64::from(10 + n),
+        second_length: 50,
+        user_cookie: u64::from(n),
+        flags: CompletionFlags::SUPPRESS,
+    };
+    let mut post = |second, sends: Vec<SendDto>| side.adapter.ep_post_sends(eps[0], context, second, sends);
+    let outside = SendDto { second_address: end - 49, ..send(9) };
+    let fenced = SendDto { flags: CompletionFlags::BARRIER_FENCE, ..send(9) };
+    let empty = SendDto { length: 0, ..send(9) };
+    for refused in [outside, fenced, empty] {
+        assert_eq!(post(Some(context), vec![refused, send(9)]), Ok(0));
+    }
+    assert!(
+        post(Some(context + 1), vec![send(9)]).expect_err("no such LMR").is(ReturnType::PrivilegesViolation)
+    );
+    assert_eq!(post(Some(context), vec![send(0), send(1), outside, send(2)]), Ok(2));
+    // Of one segment the rest counts for nothing; of those that do not fit none is taken.
+    let mut rest = vec![SendDto { flags: CompletionFlags::empty(), ..outside }; 5].into_iter();
+    assert_eq!(side.adapter.ep_post_sends(eps[0], context, None, rest.by_ref()), Ok(2));
+    assert_eq!(rest.len(), 3);
+    let unknown = side.adapter.ep_post_sends(EpHandle::from_bits(0), context, None, [send(0)]);
+    assert!(unknown.expect_err("no such endpoint").is(ReturnType::InvalidHandle));
+    pair.pass(10_000_000);
+    let side = &mut pair.sides[1];
+    let mut taken = vec![];
+    side.adapter.evd_take_receives(side.receive_evd, 8, |arrival| taken.push(arrival.length as usize));
+    assert_eq!(taken, [60, 61, 19, 19]);
+    for (n, length) in taken.into_iter().enumerate() {
+        let mut found = vec![0; length];
+        side.memory.read(n * LEN, &mut found).expect("inside");
+        assert_eq!(found, bytes[..length]);
+    }
 }

@@ -1,5 +1,6 @@
-//! RDS over HCAs with many lives, each from a seed: they fail, are reset by others and lost at any moment, that of their recovery included,
-//! while messages of all sizes go from one node to the other. Each comes once, in its order, and right; and it ends in bounded time.
+//! RDS over HCAs with many lives, each from a seed: they fail, refuse, are reset by others and lost at any moment, that of their recovery
+//! included, while messages of all sizes go from one node to the other. Each comes once, in its order, and right; and it ends in bounded time.
+//! In some an owner crashes without a word to its HCA and boots again: what both sides begin anew then is whole, with nothing of before.
 //!
 //! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
 
@@ -9,11 +10,11 @@ use dat_nostd::{Duration, OpenError};
 use driver_mlx::{Error, Instant};
 use harness::dat::{self, ModelAdapter, address, due, sleep};
 use harness::lives::{profile, strike};
-use harness::rds::GENERATION;
+use harness::rds::{GENERATION, boot};
 use harness::seeds::{self, Random};
 use harness::{Next, Task, World, WorldConfig};
 use hca_model::fabric::{FabricConfig, Faults};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 const MEMORY: usize = 32 << 20;
@@ -22,9 +23,25 @@ const COUNT: u64 = 600;
 /// How often a side that waits looks whether the other has ended.
 const LOOK: u64 = SECOND / 100;
 
+/// The one crash of a run.
+#[derive(Default)]
+struct Crash {
+    happened: Cell<bool>,
+    /// The other side has begun anew.
+    answered: Cell<bool>,
+}
+
 struct Side {
     world: Rc<World>,
     adapter: ModelAdapter,
+    config: Config,
+    crash: Rc<Crash>,
+    /// After so many messages this side's owner crashes.
+    crash_at: Option<u64>,
+    /// It has begun anew since.
+    again: bool,
+    /// When the next recovery may be tried.
+    retry_at: u64,
     app: Option<RdsApp<'static>>,
     report: Option<apps::rds::HashReport>,
     /// After so many messages the next strike, in descending order.
@@ -41,8 +58,54 @@ impl Side {
         }
     }
 
+    /// The owner is gone without a word, and boots again: it finds its HCA at work, and resets it before it gives it memory.
+    fn crash(&mut self) {
+        let platform = self.adapter.platform().clone();
+        let node = platform.node();
+        self.crash.happened.set(true);
+        self.app = None;
+        let booted = (0..100).find_map(|_| {
+            self.world.reset(node);
+            self.world.enable(node);
+            let region = self.world.memory(node).region_again();
+            let booted = dat::boot(platform.clone(), region, self.random.next(), 2, 2).ok();
+            if booted.is_none() {
+                self.world.idle(self.world.now() + SECOND);
+            }
+            booted
+        });
+        std::mem::forget(std::mem::replace(&mut self.adapter, booted.expect("boots again, in the end")));
+    }
+
+    /// What both sides did before the crash is void. The other side begins anew first, so that nothing goes to what it did before.
+    fn begin_anew(&mut self, now: u64, deadline: Option<u64>) -> Next {
+        if self.adapter.is_dead() {
+            return self.recover();
+        }
+        let crashed = self.crash_at.is_some();
+        if crashed && !self.crash.answered.get() {
+            return sleep(&mut self.adapter, now, [deadline, Some(now + LOOK)]);
+        }
+        if let Some(app) = self.app.take() {
+            // It fails with an HCA that has failed, whose objects go with its recovery.
+            let _ = app.close(&mut self.adapter);
+        }
+        let config = Config { generation: boot(2), ..self.config };
+        match RdsApp::start(&mut self.adapter, Box::leak(Box::new(Storage::new())), config) {
+            Ok(app) => {
+                (self.app, self.report, self.again) = (Some(app), None, true);
+                self.crash.answered.set(true);
+                Next::Again
+            }
+            Err(_) => Next::At(now + SECOND),
+        }
+    }
+
     fn turn(&mut self, now: u64, last: bool) -> Next {
         let deadline = due(self.adapter.poll(Instant::from_nanos(now)));
+        if self.crash.happened.get() && !self.again {
+            return self.begin_anew(now, deadline);
+        }
         let Some(app) = &mut self.app else { return Next::Done };
         let at = match app.poll(&mut self.adapter, now) {
             Ok(Status::Working(at)) => at.min(now + LOOK),
@@ -61,6 +124,10 @@ impl Side {
             return Next::Done;
         }
         let done = self.messages();
+        if self.report.is_none() && !self.again && self.crash_at.is_some_and(|at| done >= at) {
+            self.crash();
+            return Next::Again;
+        }
         if self.strikes.last().is_some_and(|at| done >= *at) {
             self.strikes.pop();
             let node = self.adapter.platform().node();
@@ -77,11 +144,15 @@ impl Side {
 
     /// What is polled again at once has recovered, or will try later.
     fn recover(&mut self) -> Next {
+        if self.world.now() < self.retry_at {
+            return Next::At(self.retry_at);
+        }
         let wait = match self.adapter.recover(Duration::from_secs(30)) {
             Ok(()) | Err(OpenError::PortNotActive { .. }) => {
-                let app = self.app.as_mut().expect("running");
                 // It may have failed again: then the next turn finds it dead.
-                if let Err(error) = app.adapter_recovered(&mut self.adapter) {
+                if let Some(app) = &mut self.app
+                    && let Err(error) = app.adapter_recovered(&mut self.adapter)
+                {
                     assert!(self.adapter.hca().fatal().is_some(), "{error}");
                 }
                 self.recoveries += 1;
@@ -89,9 +160,14 @@ impl Side {
             }
             Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => (wait_ms + 1) * 1_000_000,
             Err(OpenError::Hca(error @ Error::RecoveryGivenUp { .. })) => panic!("{error}"),
-            Err(_) => SECOND,
+            Err(error) => {
+                println!("node {}: {error}", self.adapter.platform().node());
+                // Longer than firmware refuses, whatever strikes once more.
+                30 * SECOND
+            }
         };
-        Next::At(self.world.now() + wait)
+        self.retry_at = self.world.now() + wait;
+        Next::At(self.retry_at)
     }
 }
 
@@ -104,6 +180,9 @@ fn live(seed: u64) -> u32 {
     let world =
         World::new(&WorldConfig { fabric: FabricConfig { faults, ..config.fabric.clone() }, ..config });
     let attached: Vec<_> = (0..2).map(|node| world.attach(profile(node, &mut random), MEMORY)).collect();
+    let crash = Rc::new(Crash::default());
+    let crasher = if random.one_in(3) { random.below(2) as usize } else { usize::MAX };
+    let crash_at = random.below(COUNT * 3 / 4);
     let sides: Vec<RefCell<Side>> = attached
         .into_iter()
         .enumerate()
@@ -122,8 +201,20 @@ fn live(seed: u64) -> u32 {
             let mut strikes: Vec<u64> = (0..1 + random.below(4)).map(|_| random.below(COUNT)).collect();
             strikes.sort_unstable_by(|a, b| b.cmp(a));
             let (world, random) = (Rc::clone(&world), Random::new(random.next()));
-            let side = Side { world, adapter, app: Some(app), report: None, strikes, random, recoveries: 0 };
-            RefCell::new(side)
+            RefCell::new(Side {
+                world,
+                adapter,
+                config,
+                crash: Rc::clone(&crash),
+                crash_at: (node == crasher).then_some(crash_at),
+                again: false,
+                retry_at: 0,
+                app: Some(app),
+                report: None,
+                strikes,
+                random,
+                recoveries: 0,
+            })
         })
         .collect();
     {

@@ -11,6 +11,7 @@ mod hostile;
 mod info;
 mod isolation;
 mod layouts;
+mod lent;
 mod lives;
 mod load;
 mod local;

@@ -1,11 +1,14 @@
-//! Programs of others move data between two Linux guests of two processors each: perftest, qperf, UCX, NVMe over RDMA. All on one
-//! pair of guests, one after the other, on the kernel of Debian 12 and on the latest that Debian has for its stable release.
+//! Programs of others move data between two Linux guests of two processors each: perftest, qperf, UCX, NVMe over RDMA; tools ask
+//! the HCA what it is; it is taken away while a program uses it. All on one pair of guests, one after the other, on the kernel of
+//! Debian 12 and on the latest that Debian has for its stable release.
 //!
 //! After each part the HCAs hold what they held before; at the end the kernels have no complaint, and nothing is left.
 
 mod nvme;
 mod perftest;
 mod qperf;
+mod removal;
+mod tools;
 mod ucx;
 
 use crate::guests::{
@@ -106,8 +109,12 @@ fn programs_of_others(kernel: Kernel) {
     ground.part("UCX", |ground| ucx::run(ground, kernel, long));
     ground.part("qperf", |ground| qperf::run(ground, long));
     ground.part("perftest", |ground| perftest::run(ground, long));
+    if kernel == Kernel::Backports {
+        ground.part("tools", tools::run);
+    }
     // The last: of the completion queues that kernel users share, the kernel keeps those that it made.
     ground.run("NVMe over RDMA", nvme::run);
+    ground.run("removal", removal::run);
     ground.end();
 }
 

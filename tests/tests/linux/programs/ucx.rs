@@ -10,12 +10,21 @@ const PORT: u16 = 13337;
 type Runs = &'static [(&'static str, &'static [&'static str])];
 const RUNS: Runs = &[
     ("rc_v", &["tag_bw -s 1048576"]),
-    ("rc_x", &["tag_lat -s 1024", "ucp_get -s 65536", "stream_bw -s 65536"]),
+    // Remote writes and atomics are flushed by an indirect memory key (KSM) from UCX 1.18 on.
+    (
+        "rc_x",
+        &[
+            "tag_lat -s 1024",
+            "ucp_get -s 65536",
+            "stream_bw -s 65536",
+            "ucp_put_bw -s 65536",
+            "ucp_fadd -s 8",
+            "ucp_cswap -s 8",
+        ],
+    ),
     ("ud_v", &["tag_lat -s 1024"]),
     ("ud_x", &["tag_bw -s 65536"]),
 ];
-/// From UCX 1.18 on these are flushed by an indirect memory key (KSM) of 'fixed buffer size', which the HCA does not have.
-const FLUSHED: Runs = &[("rc_x", &["ucp_put_bw -s 65536", "ucp_fadd -s 8", "ucp_cswap -s 8"])];
 /// The rest of the full lengths.
 const MORE: Runs = &[
     ("rc_v", &["tag_lat -s 1024", "ucp_put_lat -s 8"]),
@@ -28,9 +37,8 @@ pub fn run(ground: &mut Ground, kernel: Kernel, long: bool) {
     // The older program was built without MPI, and does not know the switch that leaves it out.
     let alone = if kernel == Kernel::V6_1 { "" } else { " -P 0" };
     let iterations = if long { 1000 } else { 20 };
-    let flushed = if kernel == Kernel::V6_1 { FLUSHED } else { &[] };
     let more = if long { MORE } else { &[] };
-    for (transport, measurements) in RUNS.iter().chain(flushed).chain(more) {
+    for (transport, measurements) in RUNS.iter().chain(more) {
         for measurement in *measurements {
             let line = format!(
                 "env UCX_TLS={transport},self UCX_NET_DEVICES=mlx5_0:1 ucx_perftest{alone} -w 2 -n {iterations} -t {measurement}"

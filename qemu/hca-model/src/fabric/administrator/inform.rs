@@ -8,8 +8,10 @@ use super::query::{INFORM, Query};
 use super::subnet::{Address, Records, Subnet};
 use crate::fabric::ports::PortIndex;
 
-/// Subscriptions that the subnet can have, and reports that can wait for their answers.
-const LIMIT: usize = 1_024;
+/// Subscriptions that one port can have.
+const SHARE: usize = 64;
+/// Reports about one port that can wait for the answers of another.
+const WAITING: usize = 16;
 /// How long a report waits for its answer, and how often it is sent.
 const REPORT_NS: u64 = 1_000_000_000;
 const REPORT_TRIES: u8 = 3;
@@ -23,6 +25,8 @@ struct Subscription {
 
 struct Report {
     port: PortIndex,
+    /// Whose doing it reports; `None` for the subnet manager's.
+    about: Option<PortIndex>,
     to: Address,
     mad: SaMad,
     due: u64,
@@ -68,7 +72,7 @@ impl Informs {
                 return Err(status::SA_REQ_INVALID);
             }
         } else if !self.subscriptions.iter().any(same) {
-            if self.subscriptions.len() >= LIMIT {
+            if self.subscriptions.iter().filter(|known| known.port == from).count() >= SHARE {
                 return Err(status::SA_NO_RESOURCES);
             }
             self.subscriptions.push(Subscription { port: from, gid, to, info });
@@ -92,17 +96,22 @@ impl Informs {
         records.filter(|record| query.means(INFORM, record, 0)).collect()
     }
 
-    /// Reports an event to whoever subscribed to it.
-    pub(super) fn report(&mut self, notice: &Notice, now: u64) {
+    /// Reports an event that is a port's doing to whoever subscribed to it. What a port has done last counts: of too many reports about
+    /// it the oldest goes.
+    pub(super) fn report(&mut self, notice: &Notice, about: Option<PortIndex>, now: u64) {
         for known in self.subscriptions.iter().filter(|known| wants(&known.info, notice)) {
-            if self.reports.len() >= LIMIT {
-                return;
+            let alike = |report: &Report| report.port == known.port && report.about == about;
+            if self.reports.iter().filter(|report| alike(report)).count() >= WAITING
+                && let Some(oldest) = self.reports.iter().position(alike)
+            {
+                self.reports.remove(oldest);
             }
             self.last_tid += 1;
             let mut mad = SaMad::request(method::REPORT, attr::NOTICE, 0, self.last_tid);
             mad.set_record_data(notice.as_bytes());
             self.reports.push(Report {
                 port: known.port,
+                about,
                 to: known.to,
                 mad,
                 due: now,

@@ -5,7 +5,7 @@ use ib_mgmt::sa::{McMemberRecord, join_state, selector};
 use ib_types::{Gid, Lid, PKey, QKey, ServiceLevel};
 
 use super::query::{MEMBER, Query, by_code, by_rate};
-use super::subnet::{PACKET_LIFE, RATE_100G, Records, SM_KEY, Subnet};
+use super::subnet::{PACKET_LIFE, RATE_100G, Records, Subnet};
 use crate::fabric::manager::PortRecord;
 use crate::fabric::multicast::{Group, JOIN_STATES, Parameters};
 use crate::fabric::ports::PortIndex;
@@ -22,7 +22,7 @@ fn member(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>) -> Result<(Po
     let gid = query.gid(16);
     let index = subnet.manager.records().position(|port| port.active && port.gid() == Some(gid));
     let index = PortIndex(index.ok_or(status::SA_INVALID_GID)? as u32);
-    if index != from && query.sm_key() != SM_KEY {
+    if index != from && !subnet.is_trusted(query.sm_key()) {
         return Err(status::SA_REQ_INVALID);
     }
     Ok((index, gid))
@@ -92,7 +92,7 @@ fn create(subnet: &mut Subnet<'_>, port: PortIndex, mgid: Gid, query: &Query<'_>
         hop_limit: if query.has(14) { word as u8 } else { 0 },
         scope,
     };
-    subnet.groups.create(mgid, parameters).map(|_| ()).ok_or(status::SA_NO_RESOURCES)
+    subnet.groups.create(mgid, parameters, Some(port)).map(|_| ()).ok_or(status::SA_NO_RESOURCES)
 }
 
 pub(super) fn join(subnet: &mut Subnet<'_>, from: PortIndex, query: &Query<'_>) -> Records {
@@ -145,7 +145,7 @@ pub(super) fn leave(subnet: &mut Subnet<'_>, from: PortIndex, query: &Query<'_>)
 /// The groups, with the asker's own membership; to a trusted asker all members (IBTA 15.2.5.17.1).
 pub(super) fn records(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>) -> Vec<Vec<u8>> {
     let gid_of = |port| subnet.manager.record(port).and_then(PortRecord::gid).unwrap_or_default();
-    let trusted = query.sm_key() == SM_KEY && query.mad.method() == method::GET_TABLE;
+    let trusted = subnet.is_curious(query.sm_key()) && query.mad.method() == method::GET_TABLE;
     let mut records = Vec::new();
     for group in subnet.groups.iter() {
         let p = group.parameters;

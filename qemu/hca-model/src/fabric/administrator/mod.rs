@@ -33,15 +33,16 @@ pub(super) use subnet::{Address, Subnet};
 
 /// Bit of capability mask 2: send-only full members.
 const SEND_ONLY_FULL_MEMBER_SUPPORTED: u32 = 1 << 12;
-/// Tables under way to their askers at a time.
-const TRANSFERS: usize = 256;
+/// Tables under way to one port at a time.
+const TRANSFERS: usize = 16;
 /// Bytes of records that count as one step of work: they are made one by one and sent in segments.
 const RECORD_BYTES_PER_STEP: usize = 16;
-/// Bytes of a table.
+/// Bytes of the tables under way to one port.
 const TABLE_LIMIT: usize = 16 << 20;
 
 /// A table on its way.
 struct Transfer {
+    port: PortIndex,
     to: Address,
     template: SaMad,
     payload: Vec<u8>,
@@ -100,7 +101,7 @@ impl Administrator {
             query.looked() + subnet.manager.names().len() as u64 + (found / RECORD_BYTES_PER_STEP) as u64;
         match records {
             Err(status) => Some(mad.to_response(status)),
-            Ok(records) => self.respond(address, mad, &records, now),
+            Ok(records) => self.respond(from, address, mad, &records, now),
         }
     }
 
@@ -135,7 +136,7 @@ impl Administrator {
             (method::SET, attr::MC_MEMBER_RECORD) => member::join(subnet, from, query),
             (method::DELETE, attr::MC_MEMBER_RECORD) => member::leave(subnet, from, query),
             (method::SET, attr::SERVICE_RECORD) => self.services.register(subnet, from, query, now),
-            (method::DELETE, attr::SERVICE_RECORD) => self.services.withdraw(query, now),
+            (method::DELETE, attr::SERVICE_RECORD) => self.services.withdraw(subnet, from, query, now),
             (method::SET, attr::INFORM_INFO) => self.informs.set(subnet, from, address, query),
             (method::GET | method::SET | method::GET_TABLE | method::DELETE | method::GET_MULTI, _) => {
                 Err(status::ATTR_NOT_SUPPORTED)
@@ -145,7 +146,14 @@ impl Administrator {
     }
 
     /// The answer for Get, Set and Delete: one record; for GetTable the beginning of a transfer.
-    fn respond(&mut self, to: &Address, mad: &Mad, records: &[Vec<u8>], now: u64) -> Option<Mad> {
+    fn respond(
+        &mut self,
+        port: PortIndex,
+        to: &Address,
+        mad: &Mad,
+        records: &[Vec<u8>],
+        now: u64,
+    ) -> Option<Mad> {
         let units = records.first().map_or(0, |record| record.len().div_ceil(8)) as u16;
         let mut template = SaMad::from_mad(&mad.to_response(status::OK));
         template.set_attribute_offset(units);
@@ -176,15 +184,18 @@ impl Administrator {
         if payload.len() > TABLE_LIMIT {
             return Some(mad.to_response(status::SA_TOO_MANY_RECORDS));
         }
-        if self.transfers.len() >= TRANSFERS {
-            return Some(mad.to_response(status::BUSY));
-        }
         let sender = Sender::new(payload.len(), SenderConfig::default());
         if sender.segments() == 1 {
             // One segment: an asker that misses it asks again.
             return Some(sender.segment(1, &template, &payload).to_mad());
         }
-        self.transfers.push(Transfer { to: *to, template, payload, sender, due: now });
+        let own = self.transfers.iter().filter(|transfer| transfer.port == port);
+        let (count, bytes) = own
+            .fold((0, payload.len()), |(count, bytes), transfer| (count + 1, bytes + transfer.payload.len()));
+        if count >= TRANSFERS || bytes > TABLE_LIMIT {
+            return Some(mad.to_response(status::BUSY));
+        }
+        self.transfers.push(Transfer { port, to: *to, template, payload, sender, due: now });
         None
     }
 
@@ -203,15 +214,15 @@ impl Administrator {
     }
 
     /// A port is out of service: what it subscribed to, announced and asked for is over.
-    pub(super) fn leave(&mut self, port: PortIndex, lid: u16) {
+    pub(super) fn leave(&mut self, port: PortIndex) {
         self.services.leave(port);
         self.informs.leave(port);
-        self.transfers.retain(|transfer| transfer.to.lid != lid);
+        self.transfers.retain(|transfer| transfer.port != port);
     }
 
-    /// Reports an event to whoever subscribed to it.
-    pub(super) fn report(&mut self, notice: &Notice, now: u64) {
-        self.informs.report(notice, now);
+    /// Reports an event, and whose doing it is, to whoever subscribed to it.
+    pub(super) fn report(&mut self, notice: &Notice, about: Option<PortIndex>, now: u64) {
+        self.informs.report(notice, about, now);
     }
 
     /// The next MAD to send now.

@@ -7,8 +7,8 @@ use super::query::{Query, SERVICE};
 use super::subnet::{Records, Subnet};
 use crate::fabric::ports::PortIndex;
 
-/// Services that the subnet can have.
-const LIMIT: usize = 4_096;
+/// Services that one port can have.
+const SHARE: usize = 256;
 /// A lease that never ends.
 const FOR_EVER: u32 = u32::MAX;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -61,7 +61,7 @@ impl Services {
             seconds => Some(now.saturating_add(u64::from(seconds) * SECOND_NS)),
         };
         let service = Service { record, port: from, ends };
-        let full = self.0.len() >= LIMIT;
+        let full = self.0.iter().filter(|known| known.port == from).count() >= SHARE;
         match self.0.iter_mut().find(|known| is_same(&known.record, &record)) {
             Some(known) => *known = service,
             None if full => return Err(status::SA_NO_RESOURCES),
@@ -70,10 +70,20 @@ impl Services {
         Ok(vec![record.as_bytes().to_vec()])
     }
 
-    /// Withdraws a service.
-    pub(super) fn withdraw(&mut self, query: &Query<'_>, now: u64) -> Records {
+    /// Withdraws a service: of the asker's own, or of anybody's for a trusted asker.
+    pub(super) fn withdraw(
+        &mut self,
+        subnet: &Subnet<'_>,
+        from: PortIndex,
+        query: &Query<'_>,
+        now: u64,
+    ) -> Records {
         self.tidy(now);
-        let found = self.0.iter().position(|service| means(query, &service.record));
+        let trusted = subnet.is_trusted(query.sm_key());
+        let found = self
+            .0
+            .iter()
+            .position(|service| (trusted || service.port == from) && means(query, &service.record));
         let found = found.ok_or(status::SA_NO_RECORDS)?;
         Ok(vec![self.0.swap_remove(found).record.as_bytes().to_vec()])
     }

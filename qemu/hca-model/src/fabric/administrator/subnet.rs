@@ -13,8 +13,8 @@ pub(super) type Records = Result<Vec<Vec<u8>>, u16>;
 pub(super) const RATE_100G: u8 = 16;
 /// Packet life time of every path: 4.096 us × 2^8, about a millisecond.
 pub(super) const PACKET_LIFE: u8 = 8;
-/// The key of software that may know everything: OpenSM's.
-pub(super) const SM_KEY: u64 = 1;
+/// The key by which software asks for all that is known: OpenSM's, and that of diagnosis programs.
+const SM_KEY: u64 = 1;
 
 /// Where a management datagram came from, and the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +34,21 @@ pub(in crate::fabric) struct Subnet<'a> {
     pub(in crate::fabric) switch: &'a Switch,
     pub(in crate::fabric) routes: &'a [Option<PortIndex>],
     pub(in crate::fabric) groups: &'a mut Groups,
+    /// The key of software that may act for others; 0 where everybody's is that of diagnosis programs.
+    pub(in crate::fabric) m_key: u64,
 }
 
 impl Subnet<'_> {
+    /// Whether this key shows software that may know everything.
+    pub(super) fn is_curious(&self, key: u64) -> bool {
+        key == SM_KEY || self.is_trusted(key)
+    }
+
+    /// Whether this key shows software that may act for other ports.
+    pub(super) fn is_trusted(&self, key: u64) -> bool {
+        key == if self.m_key == 0 { SM_KEY } else { self.m_key }
+    }
+
     pub(super) fn tables(&self) -> Tables<'_> {
         Tables { manager: self.manager, routes: self.routes, groups: self.groups }
     }

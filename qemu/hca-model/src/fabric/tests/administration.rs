@@ -13,7 +13,7 @@ use super::super::multicast::IPOIB_BROADCAST;
 use super::*;
 
 /// A general services MAD that arrives at a port within a few milliseconds; sweeps are passed over.
-fn next_mad(fabric: &mut Fabric, at: PortIndex, now: u64) -> Option<SaMad> {
+pub(super) fn next_mad(fabric: &mut Fabric, at: PortIndex, now: u64) -> Option<SaMad> {
     loop {
         let packet = fabric.receive(at, now)?;
         let shape = Shape::of(&packet.bytes)?;
@@ -289,7 +289,7 @@ fn membership_is_listed_and_ends_with_the_link() {
     assert_eq!(list(&mut fabric, 1), [0, 1].map(|i| agents[i].gid()));
 }
 
-fn subscribe(number: u16) -> Mad {
+pub(super) fn subscribe(number: u16) -> Mad {
     let mut mad = SaMad::request(method::SET, attr::INFORM_INFO, 0, 0x31);
     mad.set_record_data(InformInfo::subscription(number).as_bytes());
     mad.to_mad()

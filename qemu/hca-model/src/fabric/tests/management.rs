@@ -9,7 +9,7 @@ use super::super::manager::DEFAULT_PKEY;
 use super::*;
 
 /// A packet of QP0: directed ones without LIDs, others from `slid` to `dlid`.
-fn smp_packet(smp: &Smp, slid: u16, dlid: u16) -> Packet {
+pub(super) fn smp_packet(smp: &Smp, slid: u16, dlid: u16) -> Packet {
     let route = Route {
         vl: 15,
         sl: 0,
@@ -26,7 +26,7 @@ fn smp_packet(smp: &Smp, slid: u16, dlid: u16) -> Packet {
 }
 
 /// The next SMP at a port.
-fn next_smp(fabric: &mut Fabric, at: PortIndex) -> Option<Smp> {
+pub(super) fn next_smp(fabric: &mut Fabric, at: PortIndex) -> Option<Smp> {
     fabric.poll(1 << 40);
     let packet = fabric.receive(at, u64::MAX)?;
     let shape = Shape::of(&packet.bytes)?;
@@ -36,7 +36,7 @@ fn next_smp(fabric: &mut Fabric, at: PortIndex) -> Option<Smp> {
 }
 
 /// Sends an SMP by LID and answers with what comes back.
-fn ask_switch(fabric: &mut Fabric, agent: &Agent, smp: &Smp) -> Option<Smp> {
+pub(super) fn ask_switch(fabric: &mut Fabric, agent: &Agent, smp: &Smp) -> Option<Smp> {
     fabric.send(agent.index, smp_packet(smp, agent.lid(), SM_LID), 1 << 40);
     let reply = loop {
         match next_smp(fabric, agent.index) {
@@ -52,7 +52,7 @@ fn ask_switch(fabric: &mut Fabric, agent: &Agent, smp: &Smp) -> Option<Smp> {
     reply
 }
 
-fn get(attribute: u16, modifier: u32) -> Smp {
+pub(super) fn get(attribute: u16, modifier: u32) -> Smp {
     Smp::lid_routed(method::GET, attribute, modifier, 0x1234)
 }
 
@@ -91,7 +91,8 @@ fn the_switch_tells_what_it_is() {
 fn what_the_switch_does_not_know_is_refused() {
     let (mut fabric, mut agents) = fabric_of(1, "", 1);
     bring_up(&mut fabric, &mut agents);
-    for (smp, expected) in [
+    let m_key = fabric.config().m_key;
+    for (mut smp, expected) in [
         (get(0x7777, 0), status::ATTR_NOT_SUPPORTED),
         (get(attr::PORT_INFO, 37), status::INVALID_FIELD),
         (get(attr::PORT_INFO, 0x1_0000), status::INVALID_FIELD),
@@ -103,7 +104,7 @@ fn what_the_switch_does_not_know_is_refused() {
         (Smp::lid_routed(method::SET, attr::NODE_DESCRIPTION, 0, 0x1234), status::ATTR_NOT_SUPPORTED),
         (Smp::lid_routed(0x44, attr::NODE_INFO, 0, 0x1234), status::METHOD_NOT_SUPPORTED),
     ] {
-        let reply = ask_switch(&mut fabric, &agents[0], &smp).unwrap();
+        let reply = ask_switch(&mut fabric, &agents[0], smp.set_m_key(m_key)).unwrap();
         assert_eq!(reply.status(), expected, "{smp:?}");
     }
     let response = Smp::lid_routed(method::GET_RESP, attr::NODE_INFO, 0, 1);
@@ -151,6 +152,26 @@ fn directed_routes_lead_to_the_switch_and_through_it() {
     fabric.send(from, smp_packet(&smp, 0xffff, 0xffff), 1 << 40);
     assert!(std::iter::from_fn(|| next_smp(&mut fabric, from)).all(|smp| smp.tid() != 10));
     assert_eq!(fabric.counters().delivered_bytes % 4, before.delivered_bytes % 4);
+}
+
+#[test]
+fn every_lid_that_the_table_leads_to_port_0_is_the_switchs() {
+    let mut fabric = Fabric::new(FabricConfig { subnet_manager: false, ..FabricConfig::default() });
+    let agent = Agent::new(&mut fabric, 0);
+    let mut send = |smp: &Smp, slid, dlid| {
+        fabric.send(agent.index, smp_packet(smp, slid, dlid), 1);
+        next_smp(&mut fabric, agent.index)
+    };
+    let mut table = [255; 64];
+    (table[4], table[8], table[9]) = (1, 0, 0);
+    let mut smp = Smp::directed_route(method::SET, attr::LINEAR_FORWARDING, 0, 1, &[1]);
+    smp.set_hop_pointer(1).set_data(&table);
+    assert!(send(&smp, 0xffff, 0xffff).is_some());
+    for lid in [8, 9] {
+        let reply = send(&get(attr::NODE_INFO, 0), 4, lid).unwrap();
+        assert_eq!((reply.method(), reply.status()), (method::GET_RESP, 0), "LID {lid}");
+    }
+    assert_eq!(send(&get(attr::NODE_INFO, 0), 4, 10), None);
 }
 
 #[test]
@@ -202,6 +223,7 @@ fn a_port_is_switched_off_and_on() {
     bring_up(&mut fabric, &mut agents);
     let set = |fabric: &mut Fabric, port: u32, physical| {
         let mut smp = Smp::lid_routed(method::SET, attr::PORT_INFO, port, 0x1234);
+        smp.set_m_key(fabric.config().m_key);
         smp.set_data(PortInfo::zeroed().set_port_phys_state(physical).as_bytes());
         let reply = ask_switch(fabric, &agents[0], &smp).unwrap();
         assert_eq!(reply.status(), 0);
@@ -324,4 +346,18 @@ proptest! {
             while fabric.receive(PortIndex(0), u64::MAX).is_some() {}
         }
     }
+}
+
+#[test]
+fn both_ends_of_a_link_have_the_same_speed() {
+    let (mut fabric, mut agents) = fabric_of(3, "", 1);
+    fabric.set_speeds(PortIndex(0), &crate::card::CONNECTX_6);
+    fabric.set_speeds(PortIndex(1), &crate::card::CONNECTX_7);
+    bring_up(&mut fabric, &mut agents);
+    let mut found = |port: u32| {
+        let reply = ask_switch(&mut fabric, &agents[2], &get(attr::PORT_INFO, port)).expect("an answer");
+        let info = PortInfo::from_bytes(*reply.data());
+        (info.link_speed_ext_active(), info.link_speed_ext_supported(), info.link_width_supported())
+    };
+    assert_eq!([found(1), found(2), found(3)], [(4, 7, 0x13), (8, 0xf, 0x13), (2, 3, 3)], "HDR, NDR, EDR");
 }

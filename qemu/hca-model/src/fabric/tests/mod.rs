@@ -1,7 +1,9 @@
 //! The fabric alone: a port with a small management agent at the end of each cable.
 
 mod administration;
+mod guard;
 mod management;
+mod shares;
 
 use crate::packet::{QKEY_GSI, append_icrc, icrc_is_right};
 use std::io::Write;
@@ -109,12 +111,16 @@ impl Agent {
     }
 
     fn query(&self, mad: &Mad) -> Packet {
+        self.query_in(0xffff, mad)
+    }
+
+    fn query_in(&self, pkey: u16, mad: &Mad) -> Packet {
         let route = Route {
             vl: 0,
             sl: 0,
             slid: self.lid(),
             dlid: SM_LID,
-            pkey: 0xffff,
+            pkey,
             source_qpn: 1,
             dest_qpn: 1,
             qkey: QKEY_GSI,
@@ -207,7 +213,8 @@ fn a_port_that_lost_its_configuration_is_found_by_the_sweep() {
 }
 
 fn ask(fabric: &mut Fabric, agent: &Agent, mad: &Mad) -> Option<Mad> {
-    fabric.send(agent.index, agent.query(mad), 1 << 40);
+    let pkey = fabric.port_record(agent.index).unwrap().pkeys[0];
+    fabric.send(agent.index, agent.query_in(pkey, mad), 1 << 40);
     fabric.poll(1 << 40);
     while let Some(packet) = fabric.receive(agent.index, u64::MAX) {
         let shape = Shape::of(&packet.bytes).unwrap();

@@ -109,6 +109,27 @@ impl Bed {
     }
 
     fn with_config(nodes: u16, ram: usize, config: FabricConfig) -> Self {
+        let mut bed = Self::with_nodes(nodes, ram, config);
+        bed.run_until("ports are active", |bed| {
+            bed.world.nodes.iter().all(|node| node.hca.device.port.is_active())
+        });
+        for node in 0..usize::from(nodes) {
+            bed.make_eq(node);
+        }
+        bed
+    }
+
+    /// Devices whose ports nobody has brought up.
+    pub(super) fn unmanaged(nodes: u16, config: FabricConfig) -> Self {
+        let mut bed = Self::with_nodes(nodes, RAM, config);
+        bed.step();
+        for node in 0..usize::from(nodes) {
+            bed.make_eq(node);
+        }
+        bed
+    }
+
+    fn with_nodes(nodes: u16, ram: usize, config: FabricConfig) -> Self {
         let mut world = World::new(config);
         let mut guests = Vec::new();
         for n in 0..nodes {
@@ -117,14 +138,7 @@ impl Bed {
             world.nodes[node].hca.config_write(4, &[6, 0]);
             guests.push(Guest::new(ram));
         }
-        let mut bed = Self { world, guests, now: 0, idle: false };
-        bed.run_until("ports are active", |bed| {
-            bed.world.nodes.iter().all(|node| node.hca.device.port.is_active())
-        });
-        for node in 0..usize::from(nodes) {
-            bed.make_eq(node);
-        }
-        bed
+        Self { world, guests, now: 0, idle: false }
     }
 
     pub(super) fn faults(&mut self, spec: &str, seed: u64) {
@@ -231,6 +245,8 @@ impl Bed {
             status: CqStatus::OK,
             moderation: Moderation::default(),
             listed: None,
+            compression: None,
+            session: None,
             context: Vec::new(),
         });
         let cqn = cqn.unwrap();

@@ -6,6 +6,7 @@ use mlx5_prm::value::{QpState, ServiceType};
 
 use super::bed::{Bed, Handle, Options, pattern};
 use super::requests::Request;
+use crate::fabric::PortIndex;
 use crate::packet::QKEY_GSI;
 
 fn ready(bed: &mut Bed, node: usize, service: ServiceType) -> Handle {
@@ -98,10 +99,14 @@ fn datagrams_that_are_not_taken() {
     let (_, rc) = bed.pair(&Options::default());
     send(&mut bed, &mut a, vector(rc.qpn, 0x1111, lid), &[1]);
     // A foreign partition.
-    bed.hca(0).device.port.pkeys[0] = 0x8001;
-    send(&mut bed, &mut a, vector(b.qpn, 0x1111, lid), &[1]);
-    bed.hca(0).device.port.pkeys[0] = 0xffff;
-    bed.run_for(100_000);
+    for pkey in [0x8001, 0xffff] {
+        bed.world.fabric.set_partitions(PortIndex(0), &[pkey], bed.now);
+        bed.run_until("it is programmed", |bed| bed.hca(0).device.port.pkeys[0] == pkey);
+        if pkey == 0x8001 {
+            send(&mut bed, &mut a, vector(b.qpn, 0x1111, lid), &[1]);
+            bed.run_for(100_000);
+        }
+    }
     assert_eq!(bed.poll_cq(1, b.cqn), None);
     let counters = bed.counters(1);
     assert_eq!((counters.qkey_mismatches, counters.datagrams_dropped), (1, 2));

@@ -13,7 +13,7 @@ use crate::fabric::{PortIndex, SWITCH_GUID};
 use crate::packet::QKEY_GSI;
 
 /// A management QP with one receive, and where that lands.
-fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {
+pub(super) fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {
     let mut qp = bed.make_qp(node, service, &Options::default());
     if service == ServiceType::QP0 {
         bed.hca(node).device.objects.qps.qp0 = Some(qp.qpn);
@@ -28,7 +28,7 @@ fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u
     (qp, at, key)
 }
 
-fn vector(qpn: u32, qkey: u32, lid: u16) -> [u8; 48] {
+pub(super) fn vector(qpn: u32, qkey: u32, lid: u16) -> [u8; 48] {
     let mut bytes = [0; 48];
     av::qkey.set(&mut bytes, qkey);
     bytes[8..12].copy_from_slice(&(EXTENDED_UD_AV | qpn).to_be_bytes());
@@ -37,7 +37,12 @@ fn vector(qpn: u32, qkey: u32, lid: u16) -> [u8; 48] {
 }
 
 /// Sends a MAD and answers with the one that comes back, with the LID and QP number it is from.
-fn ask(bed: &mut Bed, qp: &mut (Handle, u64, u32), lid: u16, mad: &[u8; 256]) -> (Mad, (u16, u32)) {
+pub(super) fn ask(
+    bed: &mut Bed,
+    qp: &mut (Handle, u64, u32),
+    lid: u16,
+    mad: &[u8; 256],
+) -> (Mad, (u16, u32)) {
     let mut request = Request::new(SendOpcode::SEND, &[]);
     request.inline = Some(mad.to_vec());
     let (number, qkey) = if bed.qp(&qp.0).q_key == 0 { (0, 0) } else { (1, QKEY_GSI) };
@@ -75,6 +80,37 @@ fn software_behind_qp0_asks_by_lid_and_by_direction() {
     assert_eq!((reply.status(), reply.tid(), source), (0x8000, 0x78, (0xffff, 0)));
     let info = NodeInfo::from_slice(&reply.as_bytes()[64..]).unwrap();
     assert_eq!((info.node_type(), info.port_guid()), (node_type::CA, bed.hca(1).device.port.port_guid));
+}
+
+#[test]
+fn a_virtual_function_has_no_management_lane() {
+    let mut bed = Bed::new(2);
+    let mut a = management_qp(&mut bed, 0, ServiceType::QP0);
+    let mut b = management_qp(&mut bed, 1, ServiceType::QP0);
+    bed.hca(1).device.port.has_smi = false;
+    let lid = bed.hca(1).device.port.lid;
+    // Its agent answers, also for what would be software's business.
+    let get = |attribute| Smp::lid_routed(method::GET, attribute, 0, 0x77);
+    let (reply, source) = ask(&mut bed, &mut a, lid, get(attr::NODE_INFO).as_bytes());
+    assert_eq!((reply.status(), source), (0, (lid, 0)));
+    let (reply, _) = ask(&mut bed, &mut a, lid, get(attr::SM_INFO).as_bytes());
+    assert_eq!(reply.status(), ib_mgmt::mad::status::ATTR_NOT_SUPPORTED);
+    assert_eq!(bed.poll_cq(1, b.0.cqn), None);
+    // What it sends completes, and goes nowhere.
+    let before = bed.hca(1).device.port.counters;
+    for to in [1, lid] {
+        let mut request = Request::new(SendOpcode::SEND, &[]);
+        request.inline = Some(get(attr::NODE_INFO).as_bytes().to_vec());
+        bed.post_with_av(&mut b.0, &request, Some(vector(0, 0, to)));
+        bed.ring(&b.0);
+        let handle = b.0.clone();
+        assert_eq!(bed.wait(&handle).opcode, CqeOpcode::REQ);
+    }
+    bed.run_for(1_000_000);
+    assert_eq!(bed.poll_cq(1, b.0.cqn), None);
+    let after = bed.hca(1).device.port.counters;
+    assert_eq!(after.xmit_discards - before.xmit_discards, 2);
+    assert_eq!(after.xmit_packets, before.xmit_packets);
 }
 
 #[test]
@@ -159,6 +195,7 @@ fn the_switch_takes_a_link_down_and_lets_it_up_again() {
         [(phys_state::DISABLED, PortState::DOWN), (phys_state::POLLING, PortState::ACTIVE)]
     {
         let mut smp = Smp::lid_routed(method::SET, attr::PORT_INFO, 2, 0x42);
+        smp.set_m_key(bed.world.fabric.config().m_key);
         smp.set_data(PortInfo::zeroed().set_port_phys_state(physical).as_bytes());
         let (reply, _) = ask(&mut bed, &mut qp, 1, smp.as_bytes());
         assert_eq!(reply.status(), 0);

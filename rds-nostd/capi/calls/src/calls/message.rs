@@ -158,6 +158,8 @@ unsafe fn receive<N: Node>(
                 whole.get_mut(..total).ok_or(RdsError::MessageSize)?
             }
         };
+        // Whoever reads by these calls gets bytes.
+        let flags = flags.difference(MsgFlags::ZEROCOPY);
         let arrival = match rds.recvmsg(adapter, handle, buffer, flags) {
             Err(RdsError::Again) => {
                 sockets.get(fd).ok_or(RdsError::BadSocket)?.is_empty();

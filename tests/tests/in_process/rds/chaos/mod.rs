@@ -1,5 +1,6 @@
-//! RDS in chaos: three to eight nodes whose packets get lost, doubled and reordered, whose cables are pulled, and which die and
-//! boot again, all as a seed says. A model judges what arrives.
+//! RDS in chaos: three to eight nodes whose packets get lost, doubled and reordered, whose cables are pulled, which stall, and which
+//! die, with or without a word, and boot again, with a clock that may have been set back, all as a seed says. Sockets are of one type of
+//! service or of two, peers have zones of their own or not, programs cancel and close. A model judges what arrives.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -32,6 +33,7 @@ fn messages_survive_chaos() {
     println!("{} seeds: {all}", seeds.count());
     // That it was chaos.
     assert!(all.boots > 400 && all.deaths > 40 && all.cuts > 50 && all.resets > 1000, "{all}");
+    assert!(all.silent > 5 && all.stalls > 50 && all.services > 100, "{all}");
     assert!(
         all.raced > 100 && all.again > 1000 && all.old > 100 && all.congested > 100 && all.raised > 10,
         "{all}"

@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
-/// The port of the socket that hurries acknowledgements at the end.
+/// The port of the socket that hurries acknowledgements at the end; that of another type of service is two below.
 const LAST_PORT: u16 = 3999;
 /// Regions of a node.
 const REGIONS: usize = 16;
@@ -84,14 +84,21 @@ struct Life {
     rds: Rds<'static>,
     /// In the order of their ports.
     sockets: Vec<SocketHandle>,
-    /// The socket of the last messages.
-    last: SocketHandle,
+    /// The sockets of the last messages, one for each type of service.
+    last: Vec<SocketHandle>,
     desk: Desk,
     free_frames: usize,
     /// Lengths of what each socket sent and the peer may not have acknowledged.
     outstanding: Vec<VecDeque<usize>>,
-    /// Whom a last message is still to be sent to, and in which stage this is.
-    last_jobs: (Stage, VecDeque<SocketAddr>),
+    /// Whom a last message is still to be sent to, of which type of service, and in which stage this is.
+    last_jobs: (Stage, VecDeque<(usize, usize)>),
+}
+
+/// A socket of the type of service that its number has.
+fn bind(rds: &mut Rds<'static>, to: SocketAddr, number: u16, services: usize) -> SocketHandle {
+    let socket = rds.bind(to).expect("free");
+    rds.set_type_of_service(socket, (usize::from(number) % services) as u8).expect("nothing was sent");
+    socket
 }
 
 pub struct Node {
@@ -105,6 +112,8 @@ pub struct Node {
     /// Counters of all that died.
     pub past: Vec<Counters>,
     pub boots: u64,
+    /// Of its deaths those that nobody heard of.
+    pub silent_deaths: u64,
     buffer: Vec<u8>,
 }
 
@@ -121,6 +130,7 @@ impl Node {
             boot_at: 0,
             past: Vec::new(),
             boots: 0,
+            silent_deaths: 0,
             buffer: vec![0; 1 << 18],
         }
     }
@@ -143,7 +153,8 @@ impl Node {
         let mut adapter =
             dat::boot(self.platform.clone(), region, shared.seed, shared.count, u64::from(generation))
                 .expect("opens");
-        let Settings { frames, receive_depth, retry_count, send_buffer, receive_buffer } = shared.settings;
+        let Settings { frames, receive_depth, retry_count, send_buffer, receive_buffer, services } =
+            shared.settings;
         let config = RdsConfig {
             receive_depth,
             retry_count,
@@ -154,6 +165,9 @@ impl Node {
             ..RdsConfig::new(shared.generation(generation))
         };
         let mut rds = match frames {
+            _ if services > 1 => {
+                Rds::start(&mut adapter, Box::leak(Box::new(RdsStorage::<6, 16, 512>::new())).parts(), config)
+            }
             128 => {
                 Rds::start(&mut adapter, Box::leak(Box::new(RdsStorage::<5, 8, 128>::new())).parts(), config)
             }
@@ -168,9 +182,11 @@ impl Node {
         let free_frames = rds.free_frames();
         let count = self.plan.senders.len();
         let sockets: Vec<SocketHandle> = (0..count as u16)
-            .map(|port| rds.bind(at(self.index, FIRST_PORT + port)).expect("binds"))
+            .map(|port| bind(&mut rds, at(self.index, FIRST_PORT + port), port, services))
             .collect();
-        let last = rds.bind(at(self.index, LAST_PORT)).expect("binds");
+        let last = (0..services as u16)
+            .map(|service| bind(&mut rds, at(self.index, LAST_PORT - 2 * service), service, services))
+            .collect();
         let desk = Desk::open(self.index, &mut adapter, &mut rds);
         if shared.registers() {
             (0..shared.count)
@@ -192,7 +208,7 @@ impl Node {
         self.note(Event::Booted { node: self.index, incarnation: generation, free_frames });
     }
 
-    fn die(&mut self, orderly: bool) {
+    fn die(&mut self, orderly: bool, silent: bool) {
         let Some(mut life) = self.life.take() else { return };
         self.note(Event::Died { node: self.index, incarnation: self.incarnation, orderly });
         // Nothing leaves the HCA in between: this only tells what nobody will read.
@@ -206,9 +222,13 @@ impl Node {
             let census = self.shared.world.census(self.index);
             assert_eq!(census.total(), 0, "node {} left behind: {census}", self.index);
         }
-        // Without power the link is down, which the subnet manager sees.
         self.shared.world.reset(self.index);
-        self.shared.world.set_cable(self.index, false);
+        // Without power the link is down, which the subnet manager sees; of a mere reset nobody hears.
+        if silent {
+            self.silent_deaths += 1;
+        } else {
+            self.shared.world.set_cable(self.index, false);
+        }
     }
 
     /// One turn.
@@ -217,12 +237,12 @@ impl Node {
             return Next::Done;
         }
         let time = now - self.shared.began.get();
-        if let Some(&Death { at, orderly, boot_at }) = self.plan.deaths.front()
+        if let Some(&Death { at, orderly, silent, boot_at }) = self.plan.deaths.front()
             && at <= time
             && self.life.is_some()
         {
             self.plan.deaths.pop_front();
-            self.die(orderly);
+            self.die(orderly, silent);
             self.boot_at = boot_at.max(time + MS);
         }
         if self.life.is_none() {
@@ -230,6 +250,11 @@ impl Node {
                 return Next::At(self.boot_at + self.shared.began.get());
             }
             self.boot();
+        }
+        if let Some((_, until)) =
+            self.plan.stalls.iter().find(|(from, until)| (*from..*until).contains(&time))
+        {
+            return Next::At(until + self.shared.began.get());
         }
         let Some(mut life) = self.life.take() else { return Next::Again };
         let mut deadlines = vec![
@@ -273,7 +298,7 @@ impl Node {
                     model.got(unread.from, from, self.incarnation, &self.buffer[..unread.len]);
                 }
                 rds.close(adapter, sockets[index]).expect("open");
-                sockets[index] = rds.bind(from).expect("free");
+                sockets[index] = bind(rds, from, index as u16, self.shared.settings.services);
                 life.outstanding[index].clear();
             } else if let Some(&Job { to, .. }) = self.plan.senders[index].jobs.front() {
                 self.shared.model.borrow_mut().gave_up(from, Some(to));
@@ -344,16 +369,17 @@ impl Node {
         let stage = self.shared.stage.get();
         if last_jobs.0 != stage {
             let others = (0..count).filter(|other| *other != index);
-            *last_jobs = (stage, others.map(|other| at(other, LAST_PORT)).collect());
+            let all = others.flat_map(|other| (0..last.len()).map(move |service| (other, service)));
+            *last_jobs = (stage, all.collect());
         }
         let jobs = &mut last_jobs.1;
-        let from = at(index, LAST_PORT);
         let len = (self.shared.settings.send_buffer / 2).min(rds.longest_message());
         let mut moved = false;
-        while let Some(&to) = jobs.front() {
+        while let Some(&(other, service)) = jobs.front() {
+            let [from, to] = [index, other].map(|node| at(node, LAST_PORT - 2 * service as u16));
             let mut model = self.shared.model.borrow_mut();
             let number = model.next_number(from, to);
-            match rds.sendmsg(adapter, *last, Msg::to(to, &content(from, to, number, len))) {
+            match rds.sendmsg(adapter, last[service], Msg::to(to, &content(from, to, number, len))) {
                 Ok(_) => drop(model.accepted(from, to, self.incarnation, len, false)),
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
                 Err(error) => panic!("{from} to {to}: {error}"),
@@ -379,7 +405,7 @@ impl Node {
         let mut moved = false;
         let (time, shared, index, incarnation) = (self.now(), &*self.shared, self.index, self.incarnation);
         let Life { adapter, rds, sockets, last, desk, .. } = life;
-        for socket in sockets.iter().copied().chain([*last, desk.socket]) {
+        for socket in sockets.iter().chain(&*last).copied().chain([desk.socket]) {
             let to = rds.local_address(socket).expect("open");
             let mut unread = 0;
             while let Ok(arrival) = rds.recvmsg(adapter, socket, &mut self.buffer, MsgFlags::empty()) {
@@ -433,7 +459,7 @@ impl Node {
         let Some(Life { rds, sockets, last, desk, last_jobs, .. }) = &mut self.life else { return false };
         // What the desk did since the last messages went is acknowledged with the very last ones.
         let desks = (stage == Stage::VeryLast).then_some(desk.socket);
-        let mut waiting = sockets.iter().copied().chain([*last]).chain(desks);
+        let mut waiting = sockets.iter().chain(&*last).copied().chain(desks);
         let acknowledged = waiting.all(|socket| rds.unacknowledged(socket) == Ok(0));
         let read = rds.is_readable(desk.socket) == Ok(false) && desk.is_idle();
         acknowledged && read && last_jobs.0 == stage && last_jobs.1.is_empty()
@@ -457,7 +483,7 @@ impl Node {
             regions += 1;
         }
         assert_eq!(regions, REGIONS, "node {}", self.index);
-        let peers = self.shared.count - 1;
+        let peers = (self.shared.count - 1) * self.shared.settings.services;
         assert_eq!(rds.connections_up(), peers, "node {}: everybody is connected to everybody", self.index);
         let posted: usize = rds.ib_connections_info(adapter).map(|info| info.cache_allocs as usize).sum();
         assert_eq!(rds.free_frames() + posted, *free_frames, "node {}", self.index);
@@ -480,6 +506,11 @@ impl Node {
         waiting.for_each(|message| eprintln!("  {message:?}"));
     }
 
+    /// Times in which it did nothing.
+    pub fn stalls(&self) -> usize {
+        self.plan.stalls.len()
+    }
+
     pub fn counters(&self) -> Vec<Counters> {
         self.past.iter().copied().chain(self.life.as_ref().map(|life| *life.rds.counters())).collect()
     }
@@ -487,7 +518,7 @@ impl Node {
     /// Ends RDS and the adapter, and looks what stays behind.
     pub fn close(&mut self) {
         let Some(Life { mut adapter, mut rds, sockets, last, desk, .. }) = self.life.take() else { return };
-        for socket in sockets.into_iter().chain([last, desk.socket]) {
+        for socket in sockets.into_iter().chain(last).chain([desk.socket]) {
             rds.close(&mut adapter, socket).expect("closes");
         }
         rds.stop(&mut adapter).expect("stops");

@@ -41,6 +41,8 @@ pub struct Death {
     pub at: u64,
     /// Everything is freed and closed; otherwise the HCA is reset from under a driver that knows nothing of it.
     pub orderly: bool,
+    /// The link stays up: nobody hears of it.
+    pub silent: bool,
     pub boot_at: u64,
 }
 
@@ -76,6 +78,8 @@ pub struct Settings {
     pub retry_count: u8,
     pub send_buffer: usize,
     pub receive_buffer: usize,
+    /// Types of service: sockets have one after the other, and so there are so many connections between two nodes.
+    pub services: usize,
 }
 
 #[derive(Debug)]
@@ -86,6 +90,8 @@ pub struct NodePlan {
     pub whims: VecDeque<Whim>,
     /// Times in which nothing is read.
     pub pauses: Vec<(u64, u64)>,
+    /// Times in which it does nothing at all.
+    pub stalls: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -106,6 +112,7 @@ impl Plan {
             retry_count: random.pick(&[0, 1, 7]),
             send_buffer: random.pick(&[8 << 10, 32 << 10, 106_496]),
             receive_buffer: random.pick(&[4 << 10, 32 << 10, 106_496]),
+            services: if seed.is_multiple_of(3) { 2 } else { 1 },
         };
         let sockets = 1 + random.below(3) as usize;
         let mortal = 1 + random.below(count as u64);
@@ -115,8 +122,13 @@ impl Plan {
                     .map(|_| sender(&mut random, &settings, (node, count, sockets), span))
                     .collect(),
                 rdma: rdma(&mut random, (node, count), span),
-                deaths: if (node as u64) < mortal { deaths(&mut random, span) } else { VecDeque::new() },
+                deaths: if (node as u64) < mortal {
+                    deaths(&mut random, !seed.is_multiple_of(4), span)
+                } else {
+                    VecDeque::new()
+                },
                 whims: whims(&mut Random::new(seed << 8 | node as u64), sockets, span),
+                stalls: stalls(&mut Random::new(seed << 8 | 0x80 | node as u64), span),
                 pauses: (0..random.below(3))
                     .map(|_| {
                         let from = random.below(span);
@@ -189,12 +201,22 @@ fn len(random: &mut Random) -> usize {
     }
 }
 
-fn deaths(random: &mut Random, span: u64) -> VecDeque<Death> {
+/// Rarely, and then for longer than packets are sent again.
+fn stalls(random: &mut Random, span: u64) -> Vec<(u64, u64)> {
+    let stall = |random: &mut Random| {
+        let from = random.below(span);
+        (from, from + random.pick(&[1, 30, 800, 4000]) * MS)
+    };
+    (0..random.below(3) / 2).map(|_| stall(random)).collect()
+}
+
+fn deaths(random: &mut Random, heard_of: bool, span: u64) -> VecDeque<Death> {
     let mut deaths = VecDeque::new();
     let mut from = random.below(span);
     for _ in 0..random.below(3) {
         let down = random.pick(&[0, 1, 20, 700, 5000]) * MS;
-        deaths.push_back(Death { at: from, orderly: random.one_in(3), boot_at: from + down });
+        let silent = !heard_of && down.is_multiple_of(2 * MS);
+        deaths.push_back(Death { at: from, orderly: random.one_in(3), silent, boot_at: from + down });
         from += down + 1 + random.below(span);
     }
     deaths

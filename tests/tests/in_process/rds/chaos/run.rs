@@ -98,6 +98,9 @@ pub fn run(seed: u64) -> Tally {
     for node in &mut nodes {
         tally.boots += node.boots;
         tally.deaths += node.boots - 1;
+        tally.silent += node.silent_deaths;
+        tally.stalls += node.stalls() as u64;
+        tally.services += u64::from(settings.services > 1);
         for counters in node.counters() {
             assert_eq!(counters.recv_protocol_errors + counters.recv_drop_bad_checksum, 0, "{counters:?}");
             tally.raised += counters.send_numbers_raised;

@@ -41,6 +41,10 @@ tally! {
     /// Of nodes.
     boots,
     deaths,
+    /// Deaths that nobody hears of, times in which a node does nothing, and nodes with two types of service.
+    silent,
+    stalls,
+    services,
     /// Cables pulled.
     cuts,
     /// Peers that knew larger numbers than a boot began with.

@@ -1,0 +1,82 @@
+//! The management key of an adapter's port or of a switch: who may set, and who may read (IBTA volume 1, 14.2.4).
+
+use ib_mgmt::mad::{attr, method};
+use ib_mgmt::smp::{PortInfo, Smp};
+
+/// What a subnet management packet may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everything.
+    Whole,
+    /// Read all but the key itself.
+    Reading,
+    /// Nothing, not even get an answer.
+    None,
+}
+
+/// A management key, and how far it protects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MKey {
+    /// The key; 0 for none.
+    pub(crate) key: u64,
+    /// Protection level (M_KeyProtectBits): 0 and 1 let everybody read, 0 even the key.
+    pub(crate) protect: u8,
+}
+
+impl MKey {
+    /// What a Get or Set may do (14.2.4.1, table of protection levels).
+    pub(crate) fn access(self, request: &Smp) -> Access {
+        if self.key == 0 || request.m_key() == self.key {
+            return Access::Whole;
+        }
+        match (request.method(), self.protect) {
+            (method::GET, 0) => Access::Whole,
+            (method::GET, 1) => Access::Reading,
+            _ => Access::None,
+        }
+    }
+}
+
+impl Access {
+    /// An answer as the asker may see it.
+    pub(crate) fn show(self, mut answer: Smp) -> Smp {
+        if self != Self::Whole && answer.attr_id() == attr::PORT_INFO {
+            let mut info = PortInfo::from_bytes(*answer.data());
+            answer.set_data(info.set_m_key(0).as_bytes());
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_of_protection() {
+        let smp = |method, key| *Smp::lid_routed(method, attr::PORT_INFO, 0, 1).set_m_key(key);
+        for (key, protect, [read, set]) in [
+            (0, 3, [Access::Whole, Access::Whole]),
+            (7, 0, [Access::Whole, Access::None]),
+            (7, 1, [Access::Reading, Access::None]),
+            (7, 2, [Access::None, Access::None]),
+            (7, 3, [Access::None, Access::None]),
+        ] {
+            let key = MKey { key, protect };
+            for other in [0, 8] {
+                assert_eq!(key.access(&smp(method::GET, other)), read, "{key:?}");
+                assert_eq!(key.access(&smp(method::SET, other)), set, "{key:?}");
+            }
+            assert_eq!([method::GET, method::SET].map(|m| key.access(&smp(m, 7))), [Access::Whole; 2]);
+        }
+    }
+
+    #[test]
+    fn the_key_is_shown_to_who_has_it() {
+        let mut answer = Smp::lid_routed(method::GET_RESP, attr::PORT_INFO, 0, 1);
+        answer.set_data(PortInfo::zeroed().set_m_key(7).set_lid(3).as_bytes());
+        let shown = |access: Access| PortInfo::from_bytes(*access.show(answer).data());
+        assert_eq!((shown(Access::Whole).m_key(), shown(Access::Whole).lid()), (7, 3));
+        assert_eq!((shown(Access::Reading).m_key(), shown(Access::Reading).lid()), (0, 3));
+    }
+}

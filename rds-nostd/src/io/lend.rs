@@ -1,0 +1,57 @@
+//! Payloads that nobody copies: lent by the application to be sent, and to the application where they arrived.
+
+use dat_nostd::{Adapter, DmaSlice, Platform};
+
+use crate::error::RdsError;
+use crate::frames::Lent;
+use crate::ids::{ConnectionId, SocketHandle};
+use crate::message::FramesHandle;
+use crate::node::Rds;
+use crate::rdma::{Kind, Lend, RdmaCookie};
+
+impl Rds<'_> {
+    /// Keeps what is needed for a payload that is sent from where it lies.
+    ///
+    /// # Errors
+    /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](Self::sendmsg).
+    pub(crate) fn create_loan<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        by: (SocketHandle, ConnectionId),
+        lend: &Lend<'_>,
+    ) -> Result<Lent, RdsError> {
+        // It is an operation on nobody's memory: it holds the registration, and its end is told as that of any.
+        let (nowhere, how) = ((RdmaCookie(0), 0), (lend.flags, lend.user_token));
+        let operation = self.create_operation(adapter, by, Kind::Transfer, nowhere, &[lend.payload], how)?;
+        let piece = self.protocol.operations.first_piece(operation).ok_or(RdsError::NoMemory)?;
+        Ok(Lent { address: piece.address, lmr_context: piece.lmr_context, operation })
+    }
+
+    /// The bytes of a message that was received with [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY), fragment by fragment, where they
+    /// lie.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`]: its frames were given back.
+    pub fn frames(&self, handle: FramesHandle) -> Result<impl Iterator<Item = DmaSlice<'_>>, RdsError> {
+        let frames = &self.protocol.frames;
+        if !frames.is_lent(handle) {
+            return Err(RdsError::InvalidArgument);
+        }
+        Ok(frames.payloads(handle.message))
+    }
+
+    /// Gives the frames of a message back that was received with [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY). Until then they count
+    /// against the share of the peer that sent it and against its socket's receive buffer, as if it had not been read.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`]: they were given back.
+    pub fn give_back<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: FramesHandle,
+    ) -> Result<(), RdsError> {
+        let owner = self.protocol.take_back_lent(handle).ok_or(RdsError::InvalidArgument)?;
+        self.frames_are_free(adapter, owner);
+        Ok(())
+    }
+}
