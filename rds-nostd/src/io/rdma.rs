@@ -476,8 +476,9 @@ impl Rds<'_> {
     pub(crate) fn release_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         while let Some(id) = self.protocol.operations.oldest_ended() {
             let Protocol { operations, sockets, .. } = &mut self.protocol;
-            if free_pieces(adapter, operations, id).is_err() {
-                // A device that has failed may still write there: it is not said to be over before recovery.
+            // A device that has failed may still write there: it is not said to be over before recovery.
+            let kept = adapter.is_dead() && operations.is_in_registered_memory(id);
+            if kept || free_pieces(adapter, operations, id).is_err() {
                 return;
             }
             operations.next_ended();

@@ -272,6 +272,13 @@ impl<'s> Operations<'s> {
         self.pieces.first(&self.get(id)?.pieces)
     }
 
+    /// Whether a part of an operation's memory was registered before, and stays so.
+    #[cold]
+    pub(crate) fn is_in_registered_memory(&self, id: OperationId) -> bool {
+        let pieces = self.get(id).map(|operation| self.pieces.iter(&operation.pieces));
+        pieces.is_some_and(|mut pieces| pieces.any(|piece| piece.memory.is_some()))
+    }
+
     /// Takes one of an operation's pieces, for its memory to be freed.
     pub(crate) fn take_piece(&mut self, id: OperationId) -> Option<Piece> {
         let Self { entries, pieces, memories, .. } = self;

@@ -176,10 +176,10 @@ fn who_needs_the_reserve_no_more_is_not_waited_for() {
     assert_eq!(goes_on(&mut bench, one, &header(1, all, READ), all - 1, all), all);
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
     // Frames come free, the other one takes of them and does not go on, and then they are short again.
-    let mut sockets = bench.protocol.sockets.iter();
-    let (slot, socket) = sockets.find(|(_, socket)| socket.port == UNREAD).expect("bound");
-    let unread = SocketHandle { slot: slot as u16, generation: socket.generation };
-    drop(sockets);
+    let unread = bench.protocol.sockets.iter().find(|(_, socket)| socket.port == UNREAD);
+    let unread =
+        unread.map(|(slot, socket)| SocketHandle { slot: slot as u16, generation: socket.generation });
+    let unread = unread.expect("bound");
     while bench.read(unread).is_some() {}
     assert!(bench.refill(other) > bench.protocol.limits.refill_at);
     for last in 2..6 {
