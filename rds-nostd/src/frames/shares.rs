@@ -27,13 +27,7 @@ impl Shares {
         self.beyond
     }
 
-    /// How many more a user of `used` frames may take.
-    #[cfg(test)]
-    pub(crate) const fn room(&self, used: u32) -> u32 {
-        self.share.saturating_sub(used) + self.common.saturating_sub(self.beyond)
-    }
-
-    /// How many more it may take if it leaves as much of the common part to the others as it has of it.
+    /// How many more a user of `used` frames may take if it leaves as much of the common part to the others as it has of it.
     #[inline(always)]
     pub(crate) const fn fair_room(&self, used: u32) -> u32 {
         let free = self.common.saturating_sub(self.beyond);
