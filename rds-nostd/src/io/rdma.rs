@@ -284,6 +284,11 @@ impl Rds<'_> {
             return Ok(None);
         }
         let (mut cookie, mut operation, mut extension) = (None, None, None);
+        if let (Some(args), Some(_)) = (&control.rdma, &control.atomic)
+            && !self.protocol.operations.could_hold(2, args.local.len() + 1)
+        {
+            return Err(RdsError::NoMemory);
+        }
         if let Some(args) = &control.rdma {
             operation = Some(self.create_transfer(adapter, (from, connection), args)?);
             extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
