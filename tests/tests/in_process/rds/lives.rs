@@ -69,8 +69,10 @@ impl Side {
             self.world.enable(node);
             let region = self.world.memory(node).region_again();
             let booted = dat::boot(platform.clone(), region, self.random.next(), 2, 2).ok();
-            if booted.is_none() {
-                self.world.idle(self.world.now() + SECOND);
+            // Whatever strikes it is over some time later.
+            let later = self.world.now() + SECOND;
+            while booted.is_none() && self.world.now() < later {
+                self.world.idle(later);
             }
             booted
         });
