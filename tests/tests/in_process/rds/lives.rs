@@ -17,7 +17,8 @@ use hca_model::fabric::{FabricConfig, Faults};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-const MEMORY: usize = 32 << 20;
+/// Twice what the messages take, and more for firmware, which takes what is free while an application begins anew.
+const MEMORY: usize = 64 << 20;
 const SECOND: u64 = 1_000_000_000;
 const COUNT: u64 = 600;
 /// How often a side that waits looks whether the other has ended.
@@ -90,7 +91,9 @@ impl Side {
         }
         if let Some(app) = self.app.take() {
             // It fails with an HCA that has failed, whose objects go with its recovery.
-            let _ = app.close(&mut self.adapter);
+            if let Err(error) = app.close(&mut self.adapter) {
+                println!("node {}: {error}", self.adapter.platform().node());
+            }
         }
         let config = Config { generation: boot(2), ..self.config };
         match RdsApp::start(&mut self.adapter, Box::leak(Box::new(Storage::new())), config) {
@@ -99,7 +102,10 @@ impl Side {
                 self.crash.answered.set(true);
                 Next::Again
             }
-            Err(_) => Next::At(now + SECOND),
+            Err(error) => {
+                println!("node {}: {error}", self.adapter.platform().node());
+                Next::At(now + SECOND)
+            }
         }
     }
 
