@@ -9,6 +9,7 @@ use crate::object::objects::Objects;
 use crate::pages::FirmwarePages;
 use crate::port::Port;
 use crate::profile::Profile;
+use crate::seams::Io;
 use crate::transport::DeviceTransport;
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::init_seg as reg;
@@ -73,6 +74,15 @@ pub const fn device_clock(now: u64) -> u64 {
 }
 
 impl Device {
+    /// Events and completions of completion queues whose time has come.
+    #[inline(always)]
+    pub(crate) fn expire_queues(&mut self, io: &mut Io<'_>) {
+        let queues = &mut self.objects.queues;
+        if queues.next_deadline().is_some_and(|due| due <= io.now) {
+            queues.expire(io, &mut self.log, &mut self.meter);
+        }
+    }
+
     /// A device before ENABLE_HCA.
     pub(crate) fn new(profile: Profile) -> Self {
         let caps = Caps::new(&profile);

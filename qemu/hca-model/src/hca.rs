@@ -332,6 +332,8 @@ impl Hca {
             return more;
         }
         if !device.cmd.is_idle() {
+            // What was held back comes before what commands do to its queue.
+            device.expire_queues(&mut io);
             more |= device.poll_commands(&mut io, COMMAND_BUDGET);
             registers.show_habits(&device.profile.habits, device.life != Life::Disabled);
         }
@@ -352,11 +354,9 @@ impl Hca {
         if *unusual {
             device.follow_functions(&mut io);
         }
+        more |= !device.objects.queues.failed_cqs.is_empty();
+        device.expire_queues(&mut io);
         let queues = &mut device.objects.queues;
-        more |= !queues.failed_cqs.is_empty();
-        if queues.next_deadline().is_some_and(|due| due <= now) {
-            queues.expire(&mut io, &mut device.log, &mut device.meter);
-        }
         if !device.port.changes.is_empty() {
             for change in device.port.changes.drain(..) {
                 let mut data = [0; 28];

@@ -26,6 +26,11 @@ impl Node {
         Self { running, console: Vec::new(), deadline: Instant::now() + LIMIT }
     }
 
+    /// It has as much time again, from now on.
+    pub fn go_on(&mut self) {
+        self.deadline = Instant::now() + LIMIT;
+    }
+
     fn text(&self) -> String {
         self.console.join("\n")
     }

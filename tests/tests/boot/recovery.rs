@@ -53,6 +53,7 @@ fn messages_survive_ends_of_the_hcas() {
             }
         }
         nodes[victim].expect("@recovered ");
+        nodes.iter_mut().for_each(Node::go_on);
     }
     let [server, client] = nodes.map(Node::finish);
     for console in [&server, &client] {

@@ -2,6 +2,7 @@
 
 use crate::c_programs::{self, Here};
 use crate::guests::{remove_drivers, run};
+use mlx5_prm::status::HealthSyndrome;
 use runner::install::DAT;
 use runner::kernel_image;
 use runner::linux::{Kind, Lab, Options, judge, program};
@@ -72,7 +73,57 @@ fn exchange(lab: &mut Lab, demo: &Path) {
         assert_eq!(text.lines().last(), Some("verified"), "{text}");
     }
     println!("{own}");
-    run(lab, 0, TAKE_BACK);
+}
+
+/// Waits until the guest's HCA has sent so many more packets.
+fn traffic(lab: &Lab, packets: u64) {
+    let sent =
+        || lab.served().with_world(|world, _| world.nodes[0].hca.counters().packets_sent).expect("served");
+    let until = sent() + packets;
+    let end = Instant::now() + Duration::from_secs(120);
+    while sent() < until {
+        assert!(Instant::now() < end, "no pings");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The HCA fails under a process that has it by VFIO, is reset by somebody else, and falls off the bus: the process recovers it each time,
+/// and no ping stays without an answer.
+fn recover(lab: &mut Lab, rds_ping: &Path) {
+    const COUNT: u32 = 1500;
+    let socket = lab.socket(lab.first_spare()).expect("a socket").to_path_buf();
+    let mut other =
+        Here::start(Command::new(rds_ping).arg("--socket").arg(socket).args(["--ip", "10.0.0.1"]));
+    other.expect("ready");
+    let script = format!(
+        "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\n\
+         rds_ping --vfio $B --iommu group --ip 10.0.0.2 --peer 10.0.0.1 --count {COUNT} --grace 0 > /tmp/pings 2>&1 < /dev/null &"
+    );
+    run(lab, 0, &script);
+    let recovered = |lab: &mut Lab, times: u32| {
+        let script = format!(
+            "i=0\nuntil [ $(grep -c '^recovered' /tmp/pings) -ge {times} ] || [ $i = 1200 ]; do i=$((i+1)); sleep 0.1; done\n\
+             cat /tmp/pings; [ $i -lt 1200 ]"
+        );
+        run(lab, 0, &script);
+    };
+    let hca = |lab: &Lab, change: fn(&mut hca_model::Hca)| {
+        lab.served().with_world(move |world, _| change(&mut world.nodes[0].hca)).expect("served");
+    };
+    traffic(lab, 50);
+    hca(lab, |hca| hca.fail(HealthSyndrome(1)));
+    recovered(lab, 1);
+    traffic(lab, 50);
+    run(lab, 0, "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\necho 1 > /sys/bus/pci/devices/$B/reset");
+    recovered(lab, 2);
+    traffic(lab, 50);
+    hca(lab, hca_model::Hca::kill);
+    std::thread::sleep(Duration::from_secs(3));
+    hca(lab, hca_model::Hca::revive);
+    recovered(lab, 3);
+    let text = run(lab, 0, "while pidof rds_ping > /dev/null; do sleep 0.1; done; cat /tmp/pings").text();
+    println!("{text}");
+    assert!(text.contains(&format!("{COUNT} sent, {COUNT} answered")), "{text}");
 }
 
 /// A guest that can hand its HCA on.
@@ -85,11 +136,14 @@ fn a_process_in_a_guest_drives_an_hca_by_vfio_and_gives_it_back() {
     for kernel in judge::kernels() {
         let demo = program::example("platform-linux", "demo").expect("it compiles");
         let selftest = program::example("platform-linux", "selftest").expect("it compiles");
-        let binaries = vec![demo.clone(), selftest];
+        let rds_ping = program::example("platform-linux", "rds_ping").expect("it compiles");
+        let binaries = vec![demo.clone(), selftest, rds_ping.clone()];
         let options = Options { spare: 1, binaries, ..Options::new(with_iommu(*kernel), 1) };
         let Some(mut lab) = judge::lab_or_skip(options) else { return };
         println!("Linux {}", lab.version());
         exchange(&mut lab, &demo);
+        recover(&mut lab, &rds_ping);
+        run(&mut lab, 0, TAKE_BACK);
         remove_drivers(&mut lab);
         lab.stop().expect("it powers off");
     }

@@ -2,7 +2,8 @@
 
 use super::halves::{self, HALF};
 use super::report::{Out, step};
-use super::steps::{Stage, wait};
+use super::stage::Stage;
+use super::steps::wait;
 use driver_mlx::{
     Access, Base, Completion, Cq, Duration, Grh, Hca, InitParams, MemoryRegion, Path, Pd, Platform,
     PortState, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, Sge,

@@ -1,6 +1,6 @@
 //! The memory of a self-test: what is sent is in its first half, and arrives in the second.
 
-use super::steps::Stage;
+use super::stage::Stage;
 use driver_mlx::DmaBuffer;
 
 /// Bytes of each half.

@@ -2,7 +2,8 @@
 
 use super::halves::{self, HALF};
 use super::report::{Level, Out, Summary, Verdict, step};
-use super::steps::{MEMORY_WANTED, Stage};
+use super::stage::Stage;
+use super::steps::MEMORY_WANTED;
 use super::storage::{RdsTables, Storage};
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;

@@ -5,10 +5,12 @@ mod data;
 mod halves;
 mod layers;
 mod report;
+mod stage;
 mod steps;
 mod storage;
 
 pub use layers::layers;
 pub use report::{Level, Out, Summary, Verdict};
-pub use steps::{Stage, run};
+pub use stage::Stage;
+pub use steps::run;
 pub use storage::Storage;

@@ -2,15 +2,13 @@
 
 use super::data;
 use super::report::{Level, Out, Summary, Verdict, step};
+use super::stage::Stage;
 use super::storage::Storage;
-use core::fmt;
-use dat_nostd::DatReturn;
 use driver_mlx::report::Report;
 use driver_mlx::{
     Config, CqConfig, DeviceState, DmaRegion, Duration, Error, Hca, HostRegion, InitParams, Instant,
     LinkState, Platform, PortState, Psn, QKey, QpConfig, SendFlags, SendOp,
 };
-use rds_nostd::RdsError;
 
 /// Looks at the health counter, and their distance.
 const COUNTER_LOOKS: u32 = 10;
@@ -24,50 +22,6 @@ const COMPLETION_LIMIT: Duration = Duration::from_secs(2);
 /// Requests without a packet.
 const NOPS: u64 = 255;
 const CQ_ENTRIES: u32 = 512;
-
-/// What a level's failure was.
-#[derive(Clone, Copy, Debug)]
-pub enum Stage {
-    /// The driver's word.
-    Hca(Error),
-    /// DAT's.
-    Dat(DatReturn),
-    /// RDS's.
-    Rds(RdsError),
-    /// What was not as it has to be.
-    Wrong(&'static str),
-    /// What is not there.
-    Missing(&'static str),
-}
-
-impl From<Error> for Stage {
-    fn from(error: Error) -> Self {
-        Self::Hca(error)
-    }
-}
-
-impl From<DatReturn> for Stage {
-    fn from(error: DatReturn) -> Self {
-        Self::Dat(error)
-    }
-}
-
-impl From<RdsError> for Stage {
-    fn from(error: RdsError) -> Self {
-        Self::Rds(error)
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hca(error) => error.fmt(f),
-            Self::Dat(error) => write!(f, "DAT: {error}"),
-            Self::Rds(error) => write!(f, "RDS: {error}"),
-            Self::Wrong(what) | Self::Missing(what) => f.write_str(what),
-        }
-    }
-}
 
 /// What a run without memory is told.
 pub(super) const MEMORY_WANTED: &str = "there is no memory for the device";

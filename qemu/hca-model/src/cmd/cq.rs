@@ -112,16 +112,18 @@ impl Device {
         if self.caps.current(capability) == 0 {
             return Err(Refusal::param("cqc.cqe_comp_en", "the capability is off"));
         }
-        // One entry that is always overwritten has no room for what belongs together.
-        if cqc::cc.is_set(context) {
-            return Err(Refusal::param("cqc.cqe_comp_en", "set together with cqc.cc"));
+        // One entry has no room for what belongs together.
+        if cqc::cc.is_set(context) || cqc::log_cq_size.get32(context) == 0 {
+            return Err(Refusal::param("cqc.cqe_comp_en", "set for a CQ of one entry"));
         }
         let layout = cqc::cqe_compression_layout.get32(context);
         if layout != 0 {
             return Err(Refusal::param("cqc.cqe_compression_layout", format!("{layout} is not supported")));
         }
         let format = cqc::mini_cqe_res_format.get32(context);
+        let has_stride = self.caps.current(cap::mini_cqe_resp_stride_index) != 0;
         MiniFormat::new(format)
+            .filter(|format| has_stride || !matches!(format, MiniFormat::ChecksumAndStride))
             .map(Some)
             .ok_or_else(|| Refusal::param("cqc.mini_cqe_res_format", format!("{format}")))
     }

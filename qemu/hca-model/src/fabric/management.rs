@@ -5,6 +5,7 @@ use crate::packet::Grh;
 use ib_mgmt::mad::{Mad, class, method, status};
 use ib_mgmt::sa::{Notice, notice_type, producer, trap};
 use ib_mgmt::smp::Smp;
+use ib_types::PKey;
 
 use super::administrator::{self, Address, Subnet};
 use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
@@ -134,7 +135,8 @@ impl Fabric {
             sl: to.sl,
             slid: self.switch_lid(),
             dlid: to.lid,
-            pkey: to.pkey,
+            // Whoever manages is a full member of every partition (IBTA 13.5.4): limited members do not hear each other.
+            pkey: PKey::new(to.pkey).full_member().get(),
             source_qpn: 1,
             dest_qpn: to.qpn,
             qkey: QKEY_GSI,

@@ -193,7 +193,8 @@ impl Manager {
     pub(super) fn set_pkeys(&mut self, index: PortIndex, pkeys: &[u16], now: u64) {
         let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
         port.record.pkeys = pkeys.iter().copied().take(PKEYS).collect();
-        if port.step == Step::Sweep {
+        // A port whose table may have been written already gets it again, whatever comes next.
+        if matches!(port.step, Step::PKeys | Step::Configure | Step::Arm | Step::Activate | Step::Sweep) {
             port.step = Step::PKeys;
             port.due = now;
             port.tid = 0;

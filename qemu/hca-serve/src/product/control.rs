@@ -180,7 +180,7 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             let cables: Vec<Value> = handle.cables().ok_or_else(ended)?.iter().map(report::cable).collect();
             let key = handle.with_world(|world, _| world.fabric.config().m_key).ok_or_else(ended)?;
             let mut state = json!({ "hcas": hcas, "cables": cables, "server": report::activity(&activity) });
-            if handle.fabric_elsewhere().is_none() {
+            if key != 0 && handle.fabric_elsewhere().is_none() {
                 state["m_key"] = json!(format!("{key:#018x}"));
             }
             Ok(state)

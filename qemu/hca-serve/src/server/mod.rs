@@ -191,7 +191,8 @@ impl Prepared {
             seed: options.seed,
             faults: options.faults,
             subnet_manager: !options.no_subnet_manager,
-            m_key: if options.open_fabric { 0 } else { secret()? },
+            // With a manager in a guest the key is that manager's.
+            m_key: if options.open_fabric || options.no_subnet_manager { 0 } else { secret()? },
             ..FabricConfig::default()
         };
         let mut world = World::new(config);

@@ -17,7 +17,8 @@ use hca_model::fabric::{FabricConfig, Faults};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-const MEMORY: usize = 32 << 20;
+/// Twice what the messages take, and more for firmware, which takes what is free while an application begins anew.
+const MEMORY: usize = 64 << 20;
 const SECOND: u64 = 1_000_000_000;
 const COUNT: u64 = 600;
 /// How often a side that waits looks whether the other has ended.
@@ -69,8 +70,10 @@ impl Side {
             self.world.enable(node);
             let region = self.world.memory(node).region_again();
             let booted = dat::boot(platform.clone(), region, self.random.next(), 2, 2).ok();
-            if booted.is_none() {
-                self.world.idle(self.world.now() + SECOND);
+            // Whatever strikes it is over some time later.
+            let later = self.world.now() + SECOND;
+            while booted.is_none() && self.world.now() < later {
+                self.world.idle(later);
             }
             booted
         });
@@ -88,7 +91,9 @@ impl Side {
         }
         if let Some(app) = self.app.take() {
             // It fails with an HCA that has failed, whose objects go with its recovery.
-            let _ = app.close(&mut self.adapter);
+            if let Err(error) = app.close(&mut self.adapter) {
+                println!("node {}: {error}", self.adapter.platform().node());
+            }
         }
         let config = Config { generation: boot(2), ..self.config };
         match RdsApp::start(&mut self.adapter, Box::leak(Box::new(Storage::new())), config) {
@@ -97,7 +102,10 @@ impl Side {
                 self.crash.answered.set(true);
                 Next::Again
             }
-            Err(_) => Next::At(now + SECOND),
+            Err(error) => {
+                println!("node {}: {error}", self.adapter.platform().node());
+                Next::At(now + SECOND)
+            }
         }
     }
 

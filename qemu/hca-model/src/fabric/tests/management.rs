@@ -269,6 +269,28 @@ fn partitions_are_programmed() {
 }
 
 #[test]
+fn partitions_that_change_while_a_port_comes_up_are_programmed() {
+    for polls in 0..12 {
+        let (mut fabric, mut agents) = fabric_of(1, "", 1);
+        let mut now = 0;
+        for step in 0..100 {
+            if step == polls {
+                fabric.set_partitions(PortIndex(0), &[DEFAULT_PKEY, 0x8001], now);
+            }
+            fabric.poll(now);
+            if let Some(packet) = fabric.receive(PortIndex(0), u64::MAX)
+                && let Some(reply) = agents[0].smp(&packet)
+            {
+                fabric.send(PortIndex(0), reply, now);
+            }
+            now += 1_000_000;
+        }
+        assert_eq!(agents[0].pkeys[..4], [0xff, 0xff, 0x80, 1], "changed after {polls} polls");
+        assert!(fabric.port_record(PortIndex(0)).unwrap().active);
+    }
+}
+
+#[test]
 fn losses_are_the_fabrics_by_flow() {
     let (mut fabric, mut agents) = fabric_of(3, "", 77);
     let now = bring_up(&mut fabric, &mut agents);

@@ -210,8 +210,17 @@ fn general_services_by_qp1_and_by_a_queue_that_speaks_for_it() {
 
 #[test]
 fn a_path_query_from_qp1() {
+    for pkey in [0xffff, 0x7fff] {
+        path_query_of_a_member(pkey);
+    }
+}
+
+fn path_query_of_a_member(pkey: u16) {
     use ib_mgmt::mad::{Mad, attr, class, method};
     let mut bed = Bed::new(2);
+    let now = bed.now;
+    bed.world.fabric.set_partitions(PortIndex(0), &[pkey], now);
+    bed.run_until("it is a member", |bed| bed.hca(0).device.port.pkeys[0] == pkey);
     let mut a = ready(&mut bed, 0, ServiceType::QP1);
     bed.qp(&a).q_key = QKEY_GSI;
     let (at, key) = bed.buffer(0, 0x1000);
