@@ -112,16 +112,18 @@ pub fn run(
     let Choice::Port(guid) = node.hca else { return run_on(machine, node, tables, work) };
     // What another HCA had done is undone, but for its memory, which machines do not give back.
     for nth in 0..machine.hcas().count() {
-        let mut other = None;
+        let (mut other, mut taken) = (None, false);
         let outcome = run_on(machine, &Node { hca: Choice::Nth(nth), ..*node }, tables, |adapter| {
             let port = adapter.port_info().gid.interface_id();
             if port == guid {
+                taken = true;
                 return work(adapter);
             }
             other = Some(port);
             Ok(())
         });
         match (other, outcome) {
+            (_, outcome) if taken => return outcome,
             (Some(port), Ok(())) => println!("hca {nth}: not taken: its port's GUID is {port:#018x}"),
             (None, Err(Failure::BringUp(error))) => println!("hca {nth}: not taken: {error}"),
             (None, Err(Failure::Open(error))) => println!("hca {nth}: not taken: {error}"),

@@ -114,6 +114,9 @@ impl core::error::Error for Error {}
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Error::NoHca(choice @ Choice::Port(_)) => {
+                write!(f, "no HCA {choice} came up: what became of each one is said above")
+            }
             Error::NoHca(choice) => {
                 write!(
                     f,

@@ -125,8 +125,8 @@ impl Rds<'_> {
     }
 
     /// Closes a socket: what it received and nobody read is gone, and so are messages that no part was sent of. What was sent
-    /// goes on until the peer has acknowledged it. If the HCA is at an RDMA operation of the socket, the connection is ended and made anew:
-    /// when this returns, nothing uses the operation's memory.
+    /// goes on until the peer has acknowledged it. If the HCA is at an RDMA operation of the socket, or sends a payload that
+    /// was lent, the connection is ended and made anew: when this returns, nothing uses the memory of either.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`]. [`RdsError::Again`], [`RdsError::Dat`]: a device that has failed may still write to memory of the program's
@@ -206,7 +206,8 @@ impl Rds<'_> {
     }
 
     /// Longest message that [`sendmsg`](Self::sendmsg) takes for a peer, however large the send buffer: 1 MiB, or less if there
-    /// are few frames. One of more frames than the connection's share waits for common ones. Bytes.
+    /// are few frames. One of more frames than the connection's share waits for common ones. A [lent payload](crate::Lend) takes hardly a
+    /// frame here and may be as long as the longest message that this node receives. Bytes.
     #[must_use]
     pub const fn longest_message(&self) -> usize {
         self.protocol.limits.longest_sent

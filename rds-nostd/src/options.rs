@@ -277,8 +277,8 @@ impl Rds<'_> {
     }
 
     /// Forgets the socket's messages to exactly `to` that its peer has not acknowledged (`RDS_CANCEL_SENT_TO`). One that is on
-    /// its way may still arrive. If the HCA is at an RDMA operation of one of them, the connection is ended and made anew: when this returns,
-    /// nothing uses the operation's memory.
+    /// its way may still arrive. If the HCA is at an RDMA operation of one of them, or sends a payload that was lent, the connection is
+    /// ended and made anew: when this returns, nothing uses the memory of either.
     ///
     /// # Errors
     /// [`RdsError::NotConnected`] for a socket that is not bound; [`RdsError::InvalidArgument`] for an address of another

@@ -68,8 +68,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Extension: posts sends, and tells the device of all of them at once: of one segment in the region `lmr_context`, or of two, the
     /// second in the region `second`. Gives how many were posted, the first so many: the one behind them, if there was any, is for
-    /// [`Adapter::ep_post_send`], which takes what is out of the ordinary, or says why not. Where there is no more room nothing is
-    /// taken from `sends`.
+    /// [`Adapter::ep_post_send`], which takes what is out of the ordinary, or says why not. Where there is no more room for
+    /// requests nothing is taken from `sends`; one that is taken and not posted is the one behind them.
     ///
     /// # Errors
     /// INVALID_HANDLE; PRIVILEGES_VIOLATION for a context that names no LMR.

@@ -31,6 +31,7 @@ mod iova;
 #[allow(unsafe_code)]
 mod memory;
 mod name;
+#[allow(unsafe_code)]
 mod open;
 mod options;
 mod pci;

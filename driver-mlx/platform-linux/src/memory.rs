@@ -17,6 +17,7 @@ const HOST_SHARE: usize = 4;
 /// What an open device takes of its process for good: its regions, its registers, its connection. It stays when the platform is dropped,
 /// because handles and buffers may be left, and can be freed by those who know that none is.
 #[derive(Debug, Default)]
+#[must_use = "it stays in the process until it is freed"]
 pub struct Memory(Vec<Piece>);
 
 #[derive(Debug)]
@@ -86,8 +87,8 @@ pub(crate) struct Mapping {
 pub(crate) struct Shared {
     base: NonNull<u8>,
     len: usize,
-    /// All that was mapped for it.
-    mapping: Mapping,
+    /// All that was mapped for it, until that is somebody else's to free.
+    mapping: Option<Mapping>,
     pub(crate) file: Option<OwnedFd>,
 }
 
@@ -117,7 +118,7 @@ impl Shared {
         let (Some(base), Some(start)) = (NonNull::new(base), NonNull::new(start.cast())) else {
             return Err(nowhere);
         };
-        Ok(Self { base, len, mapping: Mapping { start, len: room }, file: None })
+        Ok(Self { base, len, mapping: Some(Mapping { start, len: room }), file: None })
     }
 
     /// Of a file without a name, which a server can map: it cannot shrink.
@@ -136,7 +137,7 @@ impl Shared {
         }
         .map_err(failed)?;
         let base = NonNull::new(base.cast()).ok_or(Error::Options("the kernel gave memory at address 0"))?;
-        Ok(Self { base, len, mapping: Mapping { start: base, len }, file: Some(file) })
+        Ok(Self { base, len, mapping: Some(Mapping { start: base, len }), file: Some(file) })
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -148,12 +149,26 @@ impl Shared {
     }
 
     /// The driver's region, once the device reaches it at `device_address`; it is `memory`'s to free.
-    pub(crate) fn into_region(self, device_address: u64, memory: &mut Memory) -> Result<DmaRegion> {
-        memory.add_mapping(self.mapping);
+    pub(crate) fn into_region(mut self, device_address: u64, memory: &mut Memory) -> Result<DmaRegion> {
+        if let Some(mapping) = self.mapping.take() {
+            memory.add_mapping(mapping);
+        }
         // SAFETY: the memory was mapped for this value alone and is unmapped only by somebody who knows that the device is gone and nothing
-        // of the region is left; the caller maps it for the device at this address, and on the machines that Linux offers VFIO on, DMA is coherent, as it is through a server's mapping.
+        // of the region is left; the caller maps it for the device at this address, and on the machines that Linux offers VFIO on, DMA is
+        // coherent, as it is through a server's mapping.
         unsafe { DmaRegion::new(self.base.as_ptr(), device_address, self.len) }
             .ok_or(Error::Options("the driver refuses the DMA region"))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(Mapping { start, len }) = self.mapping {
+            // SAFETY: a whole mapping, of which no region was made. A device that has it mapped holds on to its pages.
+            unsafe {
+                let _ = rustix::mm::munmap(start.as_ptr().cast(), len);
+            }
+        }
     }
 }
 
@@ -255,7 +270,7 @@ mod tests {
         let mut memory = Memory::default();
         let mut places = Vec::new();
         for shared in [Shared::file(8192).unwrap(), Shared::anonymous(4096, false).unwrap()] {
-            let Mapping { start, len } = shared.mapping;
+            let Mapping { start, len } = shared.mapping.unwrap();
             let end = start.as_ptr().addr() + len - 4096;
             places.push(end);
             assert!(is_mapped(end, 4096));

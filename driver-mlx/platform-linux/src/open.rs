@@ -33,19 +33,35 @@ pub fn open(name: &DeviceName, options: &Options) -> Result<Opened> {
         return Err(Error::Options("from 1 to 32 interrupt vectors can be asked for"));
     }
     let mut memory = Memory::default();
+    match open_in(name, options, &mut memory) {
+        Ok((platform, dma, host)) => {
+            let vectors = platform.interrupts.descriptors().len() as u16;
+            Ok(Opened { platform, dma, host, memory, vectors })
+        }
+        Err(error) => {
+            // SAFETY: no platform has come of it, and what there was of the device and its regions was dropped.
+            unsafe { memory.free() };
+            Err(error)
+        }
+    }
+}
+
+/// The same with what it takes of the process in `memory`.
+fn open_in(
+    name: &DeviceName,
+    options: &Options,
+    memory: &mut Memory,
+) -> Result<(LinuxPlatform, DmaRegion, HostRegion)> {
     let (bar, interrupts, device, dma) = match name {
         DeviceName::Vfio(address) => {
-            let (bar, interrupts, device, dma) = vfio::open(*address, options, &mut memory)?;
+            let (bar, interrupts, device, dma) = vfio::open(*address, options, memory)?;
             (bar, interrupts, Device::Vfio(device), dma)
         }
         DeviceName::Socket(path) => {
-            let (bar, interrupts, device, dma) = socket::open(path, options, &mut memory)?;
+            let (bar, interrupts, device, dma) = socket::open(path, options, memory)?;
             (bar, interrupts, Device::Socket(device), dma)
         }
     };
-    // For good, so not before the device is there.
     let host = memory.host_region(options.dma_bytes)?;
-    let platform = LinuxPlatform { bar, interrupts: Arc::new(interrupts), device };
-    let vectors = platform.interrupts.descriptors().len() as u16;
-    Ok(Opened { platform, dma, host, memory, vectors })
+    Ok((LinuxPlatform { bar, interrupts: Arc::new(interrupts), device }, dma, host))
 }

@@ -46,7 +46,8 @@ fn serve(machine: &mut Machine) -> Result<(), Failure> {
                     Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
                     Ok(Arrival::Message(message)) => {
                         match rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len])) {
-                            // Who takes no answers gets none: others are not to wait for it.
+                            // Where there is no room for an answer it is dropped, whoever filled the socket's send buffer. A server that owes
+                            // its answers keeps this one, polls, and tries again.
                             Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                             Err(error) => return Err(Failure::app(error)),
                         }

@@ -181,7 +181,7 @@ impl Node {
         let choices =
             Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id: 0, service_patience: Duration::ZERO };
         let opened = device::open(target, tables.parts(), &choices).map_err(|_| RdsError::NoDevice)?;
-        let Device { mut adapter, sleeper, .. } = opened;
+        let Device { mut adapter, sleeper, memory, .. } = opened;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let config = RdsConfig {
             send_frames: FRAMES / 2,
@@ -195,6 +195,8 @@ impl Node {
             Err(error) => {
                 complain(LIBRARY, &format!("{}: {error}", target.device));
                 let _ = adapter.close();
+                // SAFETY: the adapter is gone, and of the protocol nothing has come.
+                unsafe { memory.free() };
                 return Err(error);
             }
         };
@@ -207,6 +209,8 @@ impl Node {
             complain(LIBRARY, &format!("{}: no thread: {error}", target.device));
             if let Some(inner) = node.lock().and_then(Guard::take) {
                 inner.close();
+                // SAFETY: adapter and protocol are gone.
+                unsafe { memory.free() };
             }
             RdsError::NoMemory
         })?;

@@ -1,6 +1,6 @@
 //! How many frames each connection may use, so that no peer can take those of another.
 
-/// One side's frames: each of its users has a share that nobody else can take; the rest is common, first come, first served.
+/// One side's frames: each of its users has a share that nobody else can take; the rest is common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
     share: u32,
@@ -27,13 +27,7 @@ impl Shares {
         self.beyond
     }
 
-    /// How many more a user of `used` frames may take.
-    #[cfg(test)]
-    pub(crate) const fn room(&self, used: u32) -> u32 {
-        self.share.saturating_sub(used) + self.common.saturating_sub(self.beyond)
-    }
-
-    /// How many more it may take if it leaves as much of the common part to the others as it has of it.
+    /// How many more a user of `used` frames may take if it leaves as much of the common part to the others as it has of it.
     #[inline(always)]
     pub(crate) const fn fair_room(&self, used: u32) -> u32 {
         let free = self.common.saturating_sub(self.beyond);
@@ -99,7 +93,7 @@ mod tests {
             let mut used = [0u32; 4];
             for (user, takes, count) in steps {
                 if takes {
-                    let count = count.min(shares.room(used[user]));
+                    let count = count.min(shares.fair_room(used[user]));
                     shares.take(&mut used[user], count);
                 } else {
                     let count = count.min(used[user]);
@@ -109,7 +103,7 @@ mod tests {
                 prop_assert_eq!(shares.beyond(), used.iter().map(|used| used.saturating_sub(share)).sum::<u32>());
                 for used in used {
                     prop_assert_eq!(shares.has_one(used), shares.fair_room(used) > 0);
-                    prop_assert!(used + shares.room(used) >= share);
+                    prop_assert!(used + shares.fair_room(used) >= share);
                 }
             }
         }

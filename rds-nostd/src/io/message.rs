@@ -25,12 +25,13 @@ impl Rds<'_> {
     /// full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, the node's connections, or its RDMA operations are in use.
     /// Either may pass with [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when. [`RdsError::Exhausted`]: no region is left,
     /// or half of all operations are ones whose ends the socket has not read. [`RdsError::MessageSize`]: longer than the send buffer or than
-    /// [`longest_message`](Self::longest_message); an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
+    /// [`longest_message`](Self::longest_message), with a lent payload than the longest that is received; an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
     /// [`MAX_PIECES`](crate::MAX_PIECES). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
     /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not reach; a
     /// lent payload that is empty, or with anything else beside it;
     /// a cookie that is not the socket's; memory offered together with an operation, or twice; an operation with no local memory, with
-    /// empty parts or with more bytes than the peer's part. [`RdsError::NoMemory`]: an operation of more pieces than there are. Those of
+    /// empty parts or with more bytes than the peer's part. [`RdsError::NoMemory`]: an operation of more pieces than there are, or two
+    /// operations where there are never so many. Those of
     /// [`get_mr`](Self::get_mr) for memory to map. [`RdsError::BadSocket`].
     // Whoever writes out what a message is gets only the way that such a message goes.
     #[inline(always)]

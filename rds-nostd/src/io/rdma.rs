@@ -284,6 +284,11 @@ impl Rds<'_> {
             return Ok(None);
         }
         let (mut cookie, mut operation, mut extension) = (None, None, None);
+        if let (Some(args), Some(_)) = (&control.rdma, &control.atomic)
+            && !self.protocol.operations.could_hold(2, args.local.len() + 1)
+        {
+            return Err(RdsError::NoMemory);
+        }
         if let Some(args) = &control.rdma {
             operation = Some(self.create_transfer(adapter, (from, connection), args)?);
             extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
@@ -476,8 +481,9 @@ impl Rds<'_> {
     pub(crate) fn release_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         while let Some(id) = self.protocol.operations.oldest_ended() {
             let Protocol { operations, sockets, .. } = &mut self.protocol;
-            if free_pieces(adapter, operations, id).is_err() {
-                // A device that has failed may still write there: it is not said to be over before recovery.
+            // A device that has failed may still write there: it is not said to be over before recovery.
+            let kept = adapter.is_dead() && operations.is_in_registered_memory(id);
+            if kept || free_pieces(adapter, operations, id).is_err() {
                 return;
             }
             operations.next_ended();

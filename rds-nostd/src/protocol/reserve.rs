@@ -31,7 +31,8 @@ impl Protocol<'_> {
             _ => {}
         }
         let next = self.reserve_next.filter(|&next| next != id);
-        if next.is_some_and(|next| self.could_complete(next)) || !self.could_complete(id) {
+        if next.is_some_and(|next| self.waits(next) && self.could_complete(next)) || !self.could_complete(id)
+        {
             return None;
         }
         (self.reserve_of, self.reserve_next) = (Some(id), None);
@@ -44,6 +45,11 @@ impl Protocol<'_> {
         let port = self.frames.message(rx.partial?).dport;
         let may = self.now >= rx.barred_until && !self.sockets.is_congested(port);
         self.missing(rx).filter(|_| may)
+    }
+
+    /// Whether a connection that asked would take it still: it may have got ordinary receives since.
+    fn waits(&self, id: ConnectionId) -> bool {
+        self.wants_receives(id) && self.wanted_of_reserve(id).is_some_and(|wanted| wanted > 0)
     }
 
     /// Whether so much of the reserve is left. What others may still take of the common part does not count.
@@ -62,7 +68,7 @@ impl Protocol<'_> {
 
     /// A connection waits for what another one has, which is to make haste.
     fn ask_for_reserve(&mut self, id: ConnectionId, holder: ConnectionId) {
-        if self.reserve_next.is_none_or(|next| self.wanted_of_reserve(next).is_none()) {
+        if self.reserve_next.is_none_or(|next| !self.waits(next)) {
             self.reserve_next = Some(id);
         }
         let rx = &self.connections.at(holder).rx;

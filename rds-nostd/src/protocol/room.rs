@@ -38,7 +38,10 @@ impl Protocol<'_> {
     fn is_there(&self, socket: &Socket) -> bool {
         match socket.wants {
             Wants::Nothing => true,
-            Wants::Frames(id, count) => count <= self.sending.fair_room(self.connections.at(id).tx.frames),
+            Wants::Frames(id, count) => {
+                let room = self.sending.fair_room(self.connections.at(id).tx.frames);
+                count <= room.min(self.free_frames())
+            }
             Wants::LocalFrames(count) => count <= self.local_room(),
             Wants::Entry => self.has_entry_for(socket.route_to, socket.tos),
             Wants::Operations(count, pieces) => self.operations.has_room_for(count.into(), pieces as usize),
@@ -48,8 +51,14 @@ impl Protocol<'_> {
     /// Frames that a message to this node itself may take.
     pub(crate) fn local_room(&self) -> u32 {
         let common = self.receiving.common() + self.limits.reserve;
-        self.receiving.share().saturating_sub(self.local_used)
-            + common.saturating_sub(self.receiving.beyond())
+        let room = self.receiving.share().saturating_sub(self.local_used)
+            + common.saturating_sub(self.receiving.beyond());
+        room.min(self.free_frames())
+    }
+
+    /// Frames that are free: fewer than there is room for while receives of a device that has failed are withheld.
+    pub(crate) fn free_frames(&self) -> u32 {
+        self.frames.free_count() as u32
     }
 
     /// Whether a peer has an entry, or could get one.

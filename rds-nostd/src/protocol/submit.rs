@@ -212,7 +212,7 @@ impl Protocol<'_> {
         }
         let room = self.sending.fair_room(self.connections.at(id).tx.frames);
         let count = body.frames() as u32;
-        if count > room {
+        if count > room || count > self.free_frames() {
             return Err(self.refuse_short(from, Wants::Frames(id, count)));
         }
         let (socket, len) = (self.sockets.open(from)?, body.len());
@@ -265,7 +265,7 @@ impl Protocol<'_> {
         self.add_frames(message, rest, used);
     }
 
-    /// Fills more frames with the rest of a message. They are there: the caller asked for so much room.
+    /// Fills more frames with the rest of a message. They are there: the caller asked for so much room, and has seen that it is free.
     #[inline(never)]
     fn add_frames(&mut self, message: MessageId, rest: &[u8], used: Use) {
         for chunk in rest.chunks(FRAGMENT_LEN) {

@@ -208,8 +208,9 @@ pub struct Lend<'a> {
     /// The payload. In memory that was [registered](crate::Rds::register_memory) for the destination it costs no command of the HCA's
     /// firmware; else it is registered for this message.
     pub payload: DmaSlice<'a>,
-    /// NOTIFY_ME: tell when it is lent no more. Success: the peer has the message. Canceled: it was given up. Dropped: it was lost with
-    /// the adapter, see [`Rds::adapter_recovered`](crate::Rds::adapter_recovered).
+    /// NOTIFY_ME: tell when it is lent no more. Success: the peer has the message. Canceled: it was given up. Dropped: its registration
+    /// was lost with the adapter, see [`Rds::adapter_recovered`](crate::Rds::adapter_recovered). In either case it may have arrived all the
+    /// same.
     pub flags: RdmaFlags,
     /// For the notification.
     pub user_token: u64,

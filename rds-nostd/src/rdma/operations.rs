@@ -129,6 +129,11 @@ impl<'s> Operations<'s> {
         free.nth(count.saturating_sub(1)).is_some() && self.pieces.room() >= pieces
     }
 
+    /// Whether there is room for them when nobody else has anything: else it is no use to wait.
+    pub(crate) const fn could_hold(&self, count: usize, pieces: usize) -> bool {
+        count <= self.entries.len() && pieces <= self.pieces.count()
+    }
+
     /// All that are in use and not told of yet; for the end of everything.
     pub(crate) fn ids(&self) -> impl Iterator<Item = OperationId> + use<> {
         (0..self.entries.len()).map(OperationId::new)
@@ -272,6 +277,13 @@ impl<'s> Operations<'s> {
         self.pieces.first(&self.get(id)?.pieces)
     }
 
+    /// Whether a part of an operation's memory was registered before, and stays so.
+    #[cold]
+    pub(crate) fn is_in_registered_memory(&self, id: OperationId) -> bool {
+        let pieces = self.get(id).map(|operation| self.pieces.iter(&operation.pieces));
+        pieces.is_some_and(|mut pieces| pieces.any(|piece| piece.memory.is_some()))
+    }
+
     /// Takes one of an operation's pieces, for its memory to be freed.
     pub(crate) fn take_piece(&mut self, id: OperationId) -> Option<Piece> {
         let Self { entries, pieces, memories, .. } = self;
@@ -351,5 +363,21 @@ impl<'s> Operations<'s> {
         }
         let status = operation.status.get().unwrap_or(RdmaStatus::OtherError);
         Ok(Some(RdmaNotify { user_token: operation.user_token, status }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_never_fit_is_not_waited_for() {
+        let (mut one, mut two) = ([Operation::EMPTY; 1], [Operation::EMPTY; 2]);
+        let mut pieces = [[Piece::EMPTY; 4]; 2];
+        let [some, others] = &mut pieces;
+        let one = Operations::new(&mut one, some, &mut []);
+        assert!(one.could_hold(1, 4) && !one.could_hold(2, 2));
+        let two = Operations::new(&mut two, others, &mut []);
+        assert!(two.could_hold(2, 4) && !two.could_hold(2, 5));
     }
 }

@@ -130,6 +130,16 @@ impl<'s> Pieces<'s> {
         self.get(list.first?)
     }
 
+    /// The pieces of a list.
+    pub(crate) fn iter(&self, list: &PieceList) -> impl Iterator<Item = &Piece> {
+        let mut next = list.first;
+        core::iter::from_fn(move || {
+            let piece = self.get(next?)?;
+            next = piece.next;
+            Some(piece)
+        })
+    }
+
     /// Takes the first piece off a list.
     pub(crate) fn pop(&mut self, list: &mut PieceList) -> Option<Piece> {
         let id = list.first?;

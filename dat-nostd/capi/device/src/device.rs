@@ -3,7 +3,9 @@
 use crate::debug::complain;
 use crate::target::Target;
 use dat_calls::{NAMES, bring_up};
-use dat_nostd::{Adapter, AdapterConfig, AdapterParts, DatResult, DatReturn, ReturnType, Subtype};
+use dat_nostd::{
+    Adapter, AdapterConfig, AdapterParts, DatResult, DatReturn, DmaRegion, HostRegion, ReturnType, Subtype,
+};
 use platform_linux::{
     DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Memory, Opened, Options, Sleeper,
     open as open_platform,
@@ -37,27 +39,48 @@ pub struct Choices {
 /// Opens a device and waits until its port can be reached by address.
 ///
 /// # Errors
-/// PROVIDER_NOT_FOUND: the name cannot be a device's; else INSUFFICIENT_RESOURCES.
+/// PROVIDER_NOT_FOUND: the name cannot be a device's; else INSUFFICIENT_RESOURCES. Nothing of the device stays in the process then.
 pub fn open(
     target: &Target,
     tables: AdapterParts<'static, LinuxBar>,
     choices: &Choices,
 ) -> DatResult<Device> {
-    let Choices { library, dma_bytes, id, service_patience } = *choices;
-    let options = Options { dma_bytes, iommu: target.iommu, ..Options::default() };
+    let options = Options { dma_bytes: choices.dma_bytes, iommu: target.iommu, ..Options::default() };
     let Opened { platform, dma, host, memory, .. } =
         open_platform(&target.device, &options).map_err(|error| {
-            complain(library, &format!("{}: {error}", target.device));
+            complain(choices.library, &format!("{}: {error}", target.device));
             why(&error)
         })?;
+    match start(target, platform, (dma, host), tables, choices) {
+        Ok((adapter, sleeper)) => {
+            let is_emulated = matches!(target.device, DeviceName::Socket(_));
+            Ok(Device { adapter, sleeper, memory, is_emulated })
+        }
+        Err(error) => {
+            // SAFETY: the platform has gone with the adapter that did not come up, and nobody uses the tables any more.
+            unsafe { memory.free() };
+            Err(error)
+        }
+    }
+}
+
+/// Makes an adapter of a device, or drops all of it.
+fn start(
+    target: &Target,
+    platform: LinuxPlatform,
+    regions: (DmaRegion, HostRegion),
+    tables: AdapterParts<'static, LinuxBar>,
+    choices: &Choices,
+) -> DatResult<(Adapter<'static, LinuxPlatform>, Sleeper)> {
+    let Choices { library, id, service_patience, .. } = *choices;
     let sleeper = platform.sleeper().map_err(|error| why(&error))?;
     let config =
         AdapterConfig { service_patience, ..AdapterConfig::new(NAMES[0], target.address, &[], seed(target)) };
-    let adapter = bring_up(platform, (dma, host), tables, &config, id).map_err(|error| {
+    let adapter = bring_up(platform, regions, tables, &config, id).map_err(|error| {
         complain(library, &format!("{}: {error}", target.device));
         DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice)
     })?;
-    Ok(Device { adapter, sleeper, memory, is_emulated: matches!(target.device, DeviceName::Socket(_)) })
+    Ok((adapter, sleeper))
 }
 
 /// Why a device could not be opened, as far as DAT has words for it.

@@ -14,6 +14,7 @@
 
 pub mod conf;
 mod debug;
+#[allow(unsafe_code)]
 pub mod device;
 #[allow(unsafe_code)]
 mod end;

@@ -16,9 +16,9 @@ const FREE: i32 = 1;
 const HELD: i32 = 0;
 /// Somebody has it, and others may sleep. Less is the same, by those who have just asked.
 const AWAITED: i32 = -1;
-/// There is no value; and so it is with what is near, by those who have just asked.
+/// There is no value. States near it mean the same: each thread that has just asked has subtracted one.
 const CLOSED: i32 = -(2 << 28);
-/// The mutex stands for it, for good; the same is near.
+/// The mutex stands in for it, for good; so it does in states near it.
 const VISIBLE: i32 = -(4 << 28);
 
 /// What a state is near to.

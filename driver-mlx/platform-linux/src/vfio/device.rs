@@ -88,10 +88,10 @@ pub(crate) fn open(
     };
     let state = State { iovas: Iovas::new(translation.ranges()), translation };
     let (function, bar, registers) = look_at(file)?;
+    memory.add_mapping(registers.mapping());
     pci::check_identity(&function)?;
     let interrupts = Interrupts::new(vectors(&function, options.vectors)?)?;
     function.connect(&interrupts)?;
-    memory.add_mapping(registers.mapping());
     let device = Device { _registers: registers, function, state: Mutex::new(state) };
     let shared = Shared::anonymous(options.dma_bytes, options.huge_pages)?;
     let at = device.map_region(&shared)?;

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use crate::config::RdsConfig;
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::reason::DownReason;
-use crate::wire::{FRAGMENT_LEN, fragments};
+use crate::wire::{FRAGMENT_LEN, Header, fragments};
 
 fn peer(last: u8) -> SocketAddr {
     SocketAddr::new(ip(last), 5000)
@@ -125,4 +126,54 @@ fn nobody_waits_for_an_entrys_former_peer() {
     assert_eq!(bench.protocol.has_room(socket), Ok(true));
     assert_eq!(bench.send(socket, peer(2), 64), Err(RdsError::NoBufferSpace), "and now for an entry");
     assert_eq!(bench.protocol.has_room(socket), Ok(false));
+}
+
+/// While receives of a device that has failed are withheld, shares have room that the free list has not: what is taken is whole, and a
+/// socket is ready when there are frames.
+#[test]
+fn what_is_withheld_is_no_room() {
+    let mut bench = Bench::new(RdsConfig { send_frames: 32, ..CONFIG }, 512, 1);
+    let (sender, receiver) = (bench.socket(ip(1), 4000), bench.socket(ip(1), 4001));
+    for handle in [sender, receiver] {
+        let socket = bench.protocol.sockets.open_mut(handle).expect("open");
+        (socket.send_buffer, socket.receive_buffer) = (usize::MAX, usize::MAX);
+    }
+    bench.protocol.limits.congested_frames = usize::MAX;
+    bench.protocol.limits.congested_common = u32::MAX;
+    let id = bench.up(2);
+    let mut sequence = 0;
+    while bench.refill(id) > 0 && bench.protocol.receiving.beyond() < bench.protocol.receiving.common() / 2 {
+        sequence += 1;
+        let header = Header { sequence, len: 64, sport: 5000, dport: 4001, ..Header::acknowledgement(0) };
+        assert_eq!(bench.arrives(id, &header, 64), Some(None));
+    }
+    bench.refill(id);
+    let withheld = bench.protocol.connection(id).rx.posted_count;
+    assert!(withheld > 3, "{withheld}");
+    bench.protocol.endpoint_gone(id, true);
+    bench.protocol.went_down(id, DownReason::Disconnected, bench.now);
+    let len = 3 * FRAGMENT_LEN;
+    for to in [peer(2), SocketAddr::new(ip(1), 4001)] {
+        fill(&mut bench, sender, to, len);
+        assert!(!agrees(&mut bench, sender, to, len));
+    }
+    assert!(bench.protocol.frames.free_count() < 3);
+    bench.protocol.frames.release();
+    assert!(bench.protocol.frames.free_count() >= withheld.into());
+    assert!(agrees(&mut bench, sender, SocketAddr::new(ip(1), 4001), len));
+    // Everything is as long as it says it is.
+    let mut buffer = [0; 3 * FRAGMENT_LEN];
+    let mut whole = 0;
+    while let Ok(received) = bench.protocol.take_message(receiver, &mut buffer) {
+        let local = received.message_len == len;
+        assert!(!local || buffer.iter().all(|byte| *byte == 7), "message {whole}");
+        whole += usize::from(local);
+        buffer.fill(0);
+    }
+    assert!(whole > 1, "{whole}");
+    let mut queued = bench.protocol.connection(id).tx.queue.head();
+    while let Some(message) = queued {
+        assert_eq!(bench.protocol.frames.message(message).frames, 3);
+        queued = bench.protocol.frames.next_message(message);
+    }
 }

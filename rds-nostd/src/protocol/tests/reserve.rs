@@ -7,6 +7,7 @@ use crate::ids::{ConnectionId, SocketHandle};
 use crate::protocol::Due;
 use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::reason::DownReason;
+use crate::socket::key;
 use crate::wire::{FRAGMENT_LEN, Header};
 
 const MS: Duration = Duration::from_millis(1);
@@ -161,4 +162,33 @@ fn nobody_takes_all_common_frames() {
     let receiving = bench.protocol.receiving;
     assert!(receiving.beyond() <= receiving.common().div_ceil(2), "{receiving:?}");
     assert!(bench.protocol.sockets.is_congested(UNREAD), "its peer is told");
+}
+
+/// Who asked for the reserve and then found ordinary room does not keep it from others.
+#[test]
+fn who_needs_the_reserve_no_more_is_not_waited_for() {
+    let (mut bench, read) = crowded();
+    let (one, other, third) = (bench.up(6), bench.up(7), bench.up(8));
+    let all = 60;
+    assert_eq!(goes_on(&mut bench, one, &header(1, all, READ), 0, all - 1), all - 1);
+    assert!(goes_on(&mut bench, other, &header(1, all, READ), 0, all) < all);
+    assert_eq!(bench.protocol.reserve_next, Some(other));
+    assert_eq!(goes_on(&mut bench, one, &header(1, all, READ), all - 1, all), all);
+    assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
+    // Frames come free, the other one takes of them and does not go on, and then they are short again.
+    let unread = bench.protocol.sockets.iter().find(|(_, socket)| socket.port == UNREAD);
+    let unread =
+        unread.map(|(slot, socket)| SocketHandle { slot: slot as u16, generation: socket.generation });
+    let unread = unread.expect("bound");
+    while bench.read(unread).is_some() {}
+    assert!(bench.refill(other) > bench.protocol.limits.refill_at);
+    for last in 2..6 {
+        let id = bench.protocol.connection_for(key(ip(last)), 0).expect("there");
+        while bench.refill(id) > 0 {
+            let sequence = bench.protocol.connection(id).rx.next_sequence;
+            assert_eq!(bench.arrives(id, &header(sequence, 1, UNREAD), FRAGMENT_LEN), Some(None));
+        }
+    }
+    assert_eq!(goes_on(&mut bench, third, &header(1, all, READ), 0, all), all);
+    assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
 }

@@ -229,8 +229,19 @@ fn memory_of_the_programs_own() {
 /// operation is at is said to be free before the device was reset.
 #[test]
 fn memory_that_a_dead_device_may_write_to_is_not_free() {
-    let mut ground = Ground::new(124, true);
-    let [near, registered, offered, far] = std::array::from_fn(|_| harness::foreign(LEN));
+    device_dies(124, false);
+}
+
+/// Nor is an operation said to be over whose memory was registered before.
+#[test]
+fn an_operation_on_registered_memory_is_not_over_on_a_dead_device() {
+    device_dies(126, true);
+}
+
+fn device_dies(seed: u64, near_is_registered: bool) {
+    let mut ground = Ground::new(seed, true);
+    let [apart, registered, offered, far] = std::array::from_fn(|_| harness::foreign(LEN));
+    let near = if near_is_registered { registered } else { apart };
     let cookie = ground.offer(far);
     let [socket, peer] = ground.sockets;
     ground.nodes.send(0, socket, at(1, 5000), b"hello").expect("room");
@@ -246,7 +257,11 @@ fn memory_that_a_dead_device_may_write_to_is_not_free() {
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     assert_eq!(rds.take_notification(socket), Ok(None), "the operation is not over");
     for _ in 0..2 {
-        assert!(matches!(rds.unregister_memory(adapter, socket, kept), Err(RdsError::Dat(_))));
+        let refused = rds.unregister_memory(adapter, socket, kept);
+        match near_is_registered {
+            true => assert_eq!(refused, Err(RdsError::Again), "the operation is at it"),
+            false => assert!(matches!(refused, Err(RdsError::Dat(_)))),
+        }
         assert!(matches!(rds.free_mr(adapter, socket, told), Err(RdsError::Dat(_))));
     }
     assert_eq!(rds.close(adapter, socket), Err(RdsError::Again));
