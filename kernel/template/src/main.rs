@@ -42,12 +42,10 @@ fn serve(machine: &mut Machine) -> Result<(), Failure> {
             let wake = ControlFlow::Continue(rds.poll(adapter, now));
             loop {
                 match rds.recvmsg(adapter, socket, &mut buffer, MsgFlags::empty()) {
-                    // What comes from port 0 answers a ping: nobody waits for an answer to that.
-                    Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
+                    Ok(Arrival::Message(message)) if message.from.port() == 0 => {} // the answer to a ping
                     Ok(Arrival::Message(message)) => {
                         match rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len])) {
-                            // Where there is no room for an answer it is dropped, whoever filled the socket's send buffer. A server that owes
-                            // its answers keeps this one, polls, and tries again.
+                            // Without room for it an answer is dropped; a server that owes it keeps it, polls, and tries again.
                             Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                             Err(error) => return Err(Failure::app(error)),
                         }

@@ -89,7 +89,7 @@ impl Connection {
     };
 
     /// Whether there is a reason to connect: messages, or a map that one side waits for. A socket here waits for a port there to clear,
-    /// or perhaps one there for one here. To answer a ping is none: that does not outlive the connection.
+    /// or perhaps one there for one here.
     pub(crate) const fn wants_up(&self) -> bool {
         !self.tx.queue.is_empty() || self.map.wanted || self.map.owed && self.reconnect.was_up
     }

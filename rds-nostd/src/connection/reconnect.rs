@@ -36,6 +36,8 @@ pub(crate) struct Reconnect {
     /// It came up and has not gone down since; and the number of the first message that the peer had not acknowledged then.
     is_up: bool,
     first_sent: u64,
+    /// Since it came up the peer acknowledged a message.
+    has_moved: bool,
     /// While it is up and somebody waits for the peer: when to see whether it is there.
     pub(crate) probe_at: Option<Instant>,
     /// When it last had something to do.
@@ -75,6 +77,7 @@ impl Reconnect {
         backoff: Duration::ZERO,
         is_up: false,
         first_sent: 0,
+        has_moved: false,
         probe_at: None,
         busy_at: Instant::ORIGIN,
         broken_by: None,
@@ -100,7 +103,7 @@ impl Reconnect {
 
     pub(crate) const fn came_up(&mut self, now: Instant, first_sent: u64) {
         (self.was_up, self.is_up, self.up_at) = (true, true, now);
-        self.first_sent = first_sent;
+        (self.first_sent, self.has_moved) = (first_sent, false);
         self.probe_at = None;
     }
 
@@ -108,7 +111,7 @@ impl Reconnect {
     /// a peer that only connects and hangs up would have that without end.
     pub(crate) const fn acknowledged(&mut self, highest: u64) {
         if self.is_up && highest >= self.first_sent {
-            self.backoff = Duration::ZERO;
+            (self.backoff, self.has_moved) = (Duration::ZERO, true);
         }
     }
 
@@ -117,15 +120,18 @@ impl Reconnect {
         self.accepted_within(now, CALM)
     }
 
-    /// Chooses when to connect next.
-    pub(crate) fn wait(&mut self, now: Instant, random: u64) {
-        if core::mem::take(&mut self.is_up) && now >= self.up_at + CALM {
+    /// Chooses when to connect next. Answers whether a connection has ended that was good for nothing: it neither stood for a while nor
+    /// moved anything.
+    pub(crate) fn wait(&mut self, now: Instant, random: u64) -> bool {
+        let (ended, stood) = (core::mem::take(&mut self.is_up), now >= self.up_at + CALM);
+        if ended && stood {
             self.backoff = Duration::ZERO;
         }
         let most = self.backoff.as_nanos() as u64;
         self.retry_at = now + Duration::from_nanos(random.checked_rem(most).unwrap_or(0));
         self.backoff = (self.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
         self.probe_at = None;
+        ended && !stood && !self.has_moved
     }
 
     /// Whether so many attempts in a row came to nothing that the peer may never come back.

@@ -159,10 +159,12 @@ impl Protocol<'_> {
         self.note_down(id, reason);
         let random = self.random();
         let reconnect = &mut self.connections.at_mut(id).reconnect;
-        reconnect.wait(now, random);
+        let was_for_nothing = reconnect.wait(now, random);
         reconnect.busy_at = now;
         let in_vain = reconnect.is_in_vain();
-        self.drop_pongs(id);
+        if was_for_nothing || in_vain {
+            self.drop_pongs(id);
+        }
         if in_vain {
             self.forgo(id);
         }

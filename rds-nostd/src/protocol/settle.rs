@@ -228,7 +228,7 @@ impl Protocol<'_> {
         self.connections.at_mut(id).tx.queue = kept;
     }
 
-    /// Answers to pings do not outlive the connection: nobody asks for a peer because of them, which might only ping and hang up.
+    /// Answers to pings go: nobody asks because of them for a peer that only pings and hangs up, or that may never come back.
     #[cold]
     pub(crate) fn drop_pongs(&mut self, id: ConnectionId) {
         if self.connections.at(id).tx.pongs > 0 {

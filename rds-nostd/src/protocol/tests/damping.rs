@@ -62,7 +62,7 @@ fn who_comes_back_after_a_second_is_accepted() {
     }
 }
 
-/// A ping that is not answered yet when the peer hangs up is no reason to ask for it.
+/// A ping that is not answered yet when the peer hangs up at once is no reason to ask for it.
 #[test]
 fn nobody_is_asked_for_to_answer_a_ping() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -77,6 +77,30 @@ fn nobody_is_asked_for_to_answer_a_ping() {
     bench.now += Duration::from_secs(2);
     assert_eq!(bench.protocol.due(id, bench.now), Due::Nothing);
     assert_eq!((bench.protocol.frames.free_count(), bench.protocol.connection(id).tx.pongs), (free, 0));
+}
+
+/// A connection that stood for a while, or moved something, was broken: the ping is answered on the next one.
+#[test]
+fn who_has_pinged_gets_its_answer_on_the_next_connection() {
+    for stands in [false, true] {
+        let mut bench = Bench::new(CONFIG, 256, 2);
+        let id = bench.up(2);
+        bench.refill(id);
+        let ping =
+            |sequence, ack| Header { sequence, len: 0, sport: 7, dport: 0, ..Header::acknowledgement(ack) };
+        assert_eq!(bench.arrives(id, &ping(1, 0), 0), Some(None));
+        let pong = bench.flush(id)[0];
+        bench.complete(id);
+        if stands {
+            bench.now += Duration::from_secs(4);
+        } else {
+            assert_eq!(bench.arrives(id, &ping(2, pong), 0), Some(None));
+            assert_eq!(bench.flush(id).len(), 1);
+        }
+        hang_up(&mut bench, id);
+        assert_eq!(bench.protocol.due(id, bench.now), Due::Connect);
+        assert_eq!(bench.protocol.connection(id).tx.pongs, 1);
+    }
 }
 
 /// There is something to send, and the peer takes the connection, but never the message: it is asked no more often than one that refuses,
