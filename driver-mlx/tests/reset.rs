@@ -49,14 +49,20 @@ fn registers_are_made_readable_before_they_are_waited_for() {
     works(&world, &mut hca);
 }
 
-#[test]
-fn a_function_that_cannot_be_reset_is_ended_by_its_firmware() {
-    let world = world();
-    let mut hca = up(&world);
+/// An HCA that has failed, being away from the bus for a while, and that cannot be reset.
+fn failed_without_reset(world: &std::rc::Rc<common::World>) -> common::Driver {
+    let mut hca = up(world);
     hca.platform().trouble.no_reset.set(true);
     let now = world.now();
     world.model(0, |m| m.habits_mut().away = Some(now + SECOND..now + 20 * SECOND));
-    until_fatal(&world, &mut hca, 5 * SECOND);
+    until_fatal(world, &mut hca, 5 * SECOND);
+    hca
+}
+
+#[test]
+fn a_function_that_cannot_be_reset_is_ended_by_its_firmware() {
+    let world = world();
+    let mut hca = failed_without_reset(&world);
     hca.recover().expect("recovers");
     works(&world, &mut hca);
     assert_eq!(world.model(0, |m| m.resets()), 0);
@@ -309,11 +315,7 @@ fn what_could_not_be_kept_from_memory_is_later() {
 #[test]
 fn a_late_failure_is_no_last_one_where_the_function_cannot_be_reset() {
     let world = world();
-    let mut hca = up(&world);
-    hca.platform().trouble.no_reset.set(true);
-    let now = world.now();
-    world.model(0, |m| m.habits_mut().away = Some(now + SECOND..now + 20 * SECOND));
-    until_fatal(&world, &mut hca, 5 * SECOND);
+    let mut hca = failed_without_reset(&world);
     // Firmware does not run on; then it refuses a step of bring-up.
     world.model(0, |m| m.habits_mut().counter_pause = Some(0..u64::MAX));
     let error = hca.recover().expect_err("stands");

@@ -8,20 +8,12 @@
 // Lengths, contents and sums are those of kernel/apps/src/rds/pattern.rs, their order and end those of hash.rs beside it.
 // Each ends with a line "@rds ...".
 
+#include "rds_program.h"
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <linux/rds.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -33,13 +25,6 @@ enum {
     LAST_LEN = 2048,
     STALL_S = 60,
 };
-
-#ifndef AF_RDS
-#define AF_RDS 21
-#endif
-#ifndef SOL_RDS
-#define SOL_RDS 276
-#endif
 
 static const uint64_t STEP = 0x9e3779b97f4a7c15, FACTOR = 0xff51afd7ed558ccd;
 static const uint64_t OCTAVES = (17 << 16) + (MAX_LEN - (1 << 16)) + 1;
@@ -57,22 +42,6 @@ static struct sum sums[SOCKETS][SOCKETS];
 static int sockets[SOCKETS];
 static uint8_t buffer[MAX_LEN + 8], expected[MAX_LEN + 8];
 static volatile sig_atomic_t stopped;
-
-static void fail(const char *format, ...) {
-    int error = errno;
-    va_list arguments;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    printf(error ? ": %s\n" : "\n", strerror(error));
-    exit(1);
-}
-
-static uint64_t nanoseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;

@@ -20,13 +20,7 @@
 #ifdef RDS_SOLARIS
 #include "rds_solaris.h"
 #else
-#include <linux/rds.h>
-#ifndef AF_RDS
-#define AF_RDS 21
-#endif
-#ifndef SOL_RDS
-#define SOL_RDS 276
-#endif
+#include "rds_linux.h"
 #endif
 
 enum { PORT = 4300, CLIENT_PORT = 4301, FULL = PORT + 10, OPEN = FULL + 1, BULK_PORT = PORT + 20 };

@@ -6,32 +6,17 @@
 // It speaks to itself, to rds-stress with one task, and to the unikernel's app=rds mode=stress (kernel/apps/src/stress, which says what
 // the options on the TCP connection and the headers of messages are). Both sides have DEPTH requests under way and answer those of the
 // other. With RDMA a request offers memory, mapped with it and freed after its answer, from which the answer's sender reads or to which
-// it writes before. Headers are compared always, all other bytes with CHECK. Either ends with a line "@load ...": of the
+// it writes before. Headers are compared always, all other bytes with CHECK. Both end with a line "@load ...": of the
 // measured time, or, the side that serves, of the whole run.
 
+#include "rds_program.h"
 #include <arpa/inet.h>
 #include <endian.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <linux/rds.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-#ifndef AF_RDS
-#define AF_RDS 21
-#endif
-#ifndef SOL_RDS
-#define SOL_RDS 276
-#endif
 
 enum { TCP_PORT = 4000, RDS_PORT = TCP_PORT + 1, MAX_DEPTH = 4096, MAX_BYTES = 1 << 20, OPTIONS = 59, ANSWER = 63 };
 enum { REQUEST_OP = 1, ANSWER_OP, READ_OP = 1, WRITE_OP };
@@ -76,22 +61,6 @@ static struct count {
 static int rds, tcp, asks;
 static struct sockaddr_in there;
 static uint8_t pattern[MAX_BYTES], sent_bytes[MAX_BYTES], received_bytes[MAX_BYTES];
-
-static void fail(const char *format, ...) {
-    int error = errno;
-    va_list arguments;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    printf(error ? ": %s\n" : "\n", strerror(error));
-    exit(1);
-}
-
-static uint64_t nanoseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
-}
 
 static void sleep_until(uint64_t at) {
     for (uint64_t now; (now = nanoseconds()) < at;) usleep((at - now) / 1000 + 1);
