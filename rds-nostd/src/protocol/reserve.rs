@@ -1,8 +1,8 @@
 //! The reserve of receives: one unfinished message at a time is completed with it, so that connections that each hold a part of a long
 //! message do not block each other.
 //!
-//! It is given to whoever can be completed with what is left of it, in the order in which connections asked; whoever has it and does not go
-//! on while another wants it loses it soon, with the connection, and is not given it again for a while. Nobody gets it for a socket that is
+//! It is given to whoever can be completed with what is left of it, first to the one that was the first to ask while another had it;
+//! whoever has it and does not go on while another wants it loses it soon, with the connection, and is not given it again for a while. Nobody gets it for a socket that is
 //! congested: what lies there unread would be taken from all others.
 
 use dat_nostd::{Duration, Instant};

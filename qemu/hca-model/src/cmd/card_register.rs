@@ -74,7 +74,8 @@ impl Device {
                     Field::bits(*offset as u32, 31, 0).set(register, *word);
                 }
             }
-            _ => self.mpein(register),
+            RegisterId::MPEIN => self.mpein(register),
+            other => return Err(register::unknown(other)),
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Access registers of the port (PRM, software context formats).
 
 use super::refusal::{Outcome, Refusal};
+use super::register::unknown;
 use crate::port::Port;
 use mlx5_prm::Field;
 use mlx5_prm::management::*;
@@ -33,7 +34,8 @@ impl Port {
             RegisterId::PDDR => read_only(id, write).and_then(|()| self.pddr(register)),
             RegisterId::PPLM => read_only(id, write).map(|()| nothing(register)),
             RegisterId::SLTP => read_only(id, write).map(|()| self.sltp(register)),
-            _ => self.ppcnt(register, write),
+            RegisterId::PPCNT => self.ppcnt(register, write),
+            other => Err(unknown(other)),
         }
     }
 

@@ -47,6 +47,11 @@ fn index_of(id: RegisterId, size: usize) -> usize {
     }
 }
 
+/// There is no such register.
+pub(super) fn unknown(id: RegisterId) -> Refusal {
+    Refusal::param("access_register_in.register_id", format!("{id} is not supported"))
+}
+
 /// All registers of a card, with their sizes.
 pub(super) fn all(habits: &Habits) -> impl Iterator<Item = (RegisterId, usize)> {
     let timeouts = (!habits.default_timeouts.is_empty()).then_some((RegisterId::DTOR, later::DTOR_LEN));
@@ -94,8 +99,7 @@ impl Device {
     /// There is no such register.
     pub(crate) fn register_size(&self, id: RegisterId) -> Result<usize, Refusal> {
         let found = all(&self.profile.habits).find(|(known, _)| *known == id);
-        let missing = || Refusal::param("access_register_in.register_id", format!("{id} is not supported"));
-        found.map(|(_, size)| size).ok_or_else(missing)
+        found.map(|(_, size)| size).ok_or_else(|| unknown(id))
     }
 
     /// Reads or writes the register `id`, whose content is at the beginning of `data`.
