@@ -184,9 +184,39 @@ fn probe(
             Err(text.lines().next().unwrap_or("it does not start").to_owned())
         }
     };
-    if !ask(&["-device", "help"])?.contains(&format!("\"{device}\"")) {
+    // A list of all devices would load modules, which a QEMU that was unpacked finds among those of the system's, of another version.
+    if !ask(&["-device", &format!("{device},help")])?.contains(&format!("{device} options")) {
         return Err(format!("it has no device {device}"));
     }
     let version = ask(&["-version"])?.lines().next().unwrap_or_default().to_owned();
     Ok(Qemu { program, leading, version })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A program that behaves as a QEMU that was unpacked does beside another one with modules.
+    #[test]
+    fn a_qemu_beside_another_ones_modules_serves() {
+        let folder = crate::process::Temporary::folder("qemu").unwrap();
+        let program = folder.path().join("qemu");
+        let script = "#!/bin/sh\n\
+                      case \"$*\" in\n\
+                      '-device help') echo 'failed to initialize module' >&2; kill -ABRT $$ ;;\n\
+                      '-device vfio-user-pci,help') echo 'vfio-user-pci options:' ;;\n\
+                      -device*) echo \"Device not found\" >&2 ;;\n\
+                      -version) echo 'QEMU emulator version 11.1.3' ;;\n\
+                      *) exit 1 ;;\n\
+                      esac\n";
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let found = probe(program.clone(), Vec::new(), "vfio-user-pci").unwrap();
+        assert_eq!(found.version, "QEMU emulator version 11.1.3");
+        assert_eq!(
+            probe(program, Vec::new(), "intel-iommu").err(),
+            Some("it has no device intel-iommu".into())
+        );
+    }
 }
