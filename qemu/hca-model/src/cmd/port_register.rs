@@ -41,13 +41,11 @@ impl Port {
 
     /// Reads or writes NODE_DESC.
     pub(super) fn node_description(&mut self, register: &mut [u8], write: bool) {
-        let held = &mut self.node_description;
-        for (register, held) in register.iter_mut().zip(held.iter_mut()) {
-            if write {
-                *held = *register;
-            } else {
-                *register = *held;
-            }
+        let Some(register) = register.first_chunk_mut() else { return };
+        if write {
+            self.set_node_description(register);
+        } else {
+            *register = self.node_description;
         }
     }
 

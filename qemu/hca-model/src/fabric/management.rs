@@ -218,7 +218,7 @@ impl Fabric {
             return;
         }
         let tables = Tables { manager: &self.manager, routes: &self.routes, groups: &self.groups };
-        if let Some(reply) = self.switch.answer(&tables, &smp, ingress) {
+        if let Some(reply) = self.switch.answer(&tables, &smp, ingress, now) {
             self.reply_to_smp(from, &route, reply, directed, now);
         }
     }
