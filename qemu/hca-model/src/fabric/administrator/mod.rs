@@ -222,7 +222,7 @@ impl Administrator {
 
     /// Reports an event, and whose doing it is, to whoever subscribed to it.
     pub(super) fn report(&mut self, notice: &Notice, about: Option<PortIndex>, now: u64) {
-        self.informs.report(notice, about, now);
+        self.looked += self.informs.report(notice, about, now);
     }
 
     /// The next MAD to send now.
