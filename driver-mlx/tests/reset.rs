@@ -86,10 +86,36 @@ fn a_function_that_cannot_be_reset_is_ended_by_its_firmware() {
     works(&world, &mut hca);
 }
 
-/// Who cannot reset a function that somebody left enabled is told so, and does not go on.
+/// Firmware ends what a dead owner left when the next one enables the function, whose queues lie elsewhere.
+#[test]
+fn a_function_that_somebody_left_enabled_is_taken_over() {
+    let world = world();
+    let left = up(&world);
+    let old = world.model(0, |m| m.census().total());
+    assert!(old > 0);
+    std::mem::forget(left);
+    let storage = Box::leak(Box::new(HcaStorage::<{ common::BLOCKS }>::new()));
+    let platform = world.platform(0);
+    platform.trouble.no_reset.set(true);
+    let mut hca = driver_mlx::Hca::bring_up(
+        platform,
+        world.region(0),
+        common::host_region(),
+        storage.parts(),
+        &Config::DEFAULT,
+    )
+    .expect("comes up");
+    works(&world, &mut hca);
+    assert_eq!(world.model(0, |m| m.resets()), 0);
+    hca.tear_down().expect("torn down");
+    assert_eq!(world.model(0, |m| (m.census().total(), m.pages().given())), (0, 0));
+}
+
+/// With firmware that does not do so, who cannot reset the function is told so, and does not go on.
 #[test]
 fn a_function_that_somebody_left_enabled_is_reset_or_refused() {
     let world = world();
+    world.model(0, |m| m.habits_mut().no_take_over = true);
     std::mem::forget(up(&world));
     let storage = || Box::leak(Box::new(HcaStorage::<{ common::BLOCKS }>::new()));
     let platform = world.platform(0);

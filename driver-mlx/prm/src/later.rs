@@ -7,6 +7,9 @@ pub const CAP_TERMINATE_SCATTER_LIST_MKEY: Field = Field::bits(0x1c, 9, 9);
 /// `query_special_contexts_out.terminate_scatter_list_mkey`.
 pub const TERMINATE_SCATTER_LIST_MKEY: Field = Field::bits(0x14, 31, 0);
 
+/// `query_q_counter_out.req_rnr_retries_exceeded`: requests given up because the receiver was never ready.
+pub const REQ_RNR_RETRIES_EXCEEDED: Field = Field::bits(0x70, 31, 0);
+
 /// `cmd_hca_cap.dma_mmo_sq`: the send queue of a QP copies memory ([`crate::datapath::SendOpcode::MMO`]).
 pub const CAP_DMA_MMO_SQ: Field = Field::bits(0x28, 12, 12);
 /// `cmd_hca_cap.log_dma_mmo_max_size`: log2 of the most bytes of one such copy.

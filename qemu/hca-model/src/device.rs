@@ -39,6 +39,8 @@ pub(crate) struct Device {
     pub(crate) caps: Caps,
     /// How far it is brought up.
     pub(crate) life: Life,
+    /// Somebody else has given a command queue since, whose ENABLE_HCA takes the device over.
+    pub(crate) new_owner: bool,
     /// Host pages in the device's hands.
     pub(crate) pages: FirmwarePages,
     /// All objects.
@@ -89,6 +91,7 @@ impl Device {
         Self {
             log: Log::default(),
             life: Life::Disabled,
+            new_owner: false,
             pages: FirmwarePages::default(),
             objects: Objects::new(&caps, &profile),
             caps,
@@ -119,19 +122,32 @@ impl Device {
 
     /// Ends the driver's hold of the device: no objects, no pages, no command queue.
     pub(crate) fn stop(&mut self) {
-        self.deinitialize();
-        self.life = Life::Disabled;
+        self.cmd = Interface::new(self.profile.log_cmdq_size);
+        self.let_go();
+    }
+
+    /// The same, the command queue stays: that of the next owner.
+    pub(crate) fn let_go(&mut self) {
         self.pages.clear();
         self.other_pages.clear();
+        self.deinitialize();
+        self.life = Life::Disabled;
+        self.new_owner = false;
         self.issi = 0;
         self.int_moderation.fill(0);
-        self.cmd = Interface::new(self.profile.log_cmdq_size);
-        self.budget.clear();
         self.reset_caps();
     }
 
-    /// The driver gave the command queue's address: it takes the device over.
+    /// Whether ENABLE_HCA was the last owner's, and not that of one before.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.life != Life::Disabled && !self.new_owner
+    }
+
+    /// The driver gave the command queue's address. What was given to an earlier queue and is not completed is forgotten. A device that is
+    /// enabled has another owner now (a crash kernel, the next system of a kexec): what the one before left goes on until the new one's
+    /// ENABLE_HCA, since the device cannot know that nobody waits for it any more.
     pub(crate) fn start_commands(&mut self, base: u64) {
+        self.new_owner = self.life != Life::Disabled;
         if self.cmd.outstanding() != 0 {
             let subject = Subject::Register { offset: reg::CMDQ_ADDR_L_SZ_OFFSET };
             let text = format!("replaced while {} commands are outstanding", self.cmd.outstanding());

@@ -20,6 +20,8 @@ pub struct Habits {
     pub reset_under_way: Option<u64>,
     /// `nic_interface` reads 1 until ENABLE_HCA has completed.
     pub disabled_until_enabled: bool,
+    /// A function that is enabled cannot be enabled by another owner, who has to reset it: firmware of a ConnectX-4 before 12.17.2020.
+    pub no_take_over: bool,
     /// All registers read as all ones for these times of the clock: the link is retrained, or another function resets the card.
     pub away: Option<Range<u64>>,
     /// A fault of a neighbour on the card, logged in the health buffer that all share: a syndrome without `rfr`.

@@ -335,7 +335,7 @@ impl Hca {
             // What was held back comes before what commands do to its queue.
             device.expire_queues(&mut io);
             more |= device.poll_commands(&mut io, COMMAND_BUDGET);
-            registers.show_habits(&device.profile.habits, device.life != Life::Disabled);
+            registers.show_habits(&device.profile.habits, device.is_enabled());
         }
         for _ in 0..PACKET_BUDGET {
             if device.meter.leaves(FOR_QUEUES) {
@@ -415,7 +415,7 @@ impl Hca {
     #[cold]
     #[inline(never)]
     fn show_habits(&mut self, now: u64) {
-        self.registers.show_habits(&self.device.profile.habits, self.device.life != Life::Disabled);
+        self.registers.show_habits(&self.device.profile.habits, self.device.is_enabled());
         self.train(now);
     }
 

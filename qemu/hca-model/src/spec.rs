@@ -118,6 +118,16 @@ const KNOBS: &[Knob] = &[
         Some(())
     }),
     knob(
+        "no-take-over",
+        "",
+        "",
+        "a function left enabled has to be reset before another owner enables it",
+        |p, _| {
+            p.habits.no_take_over = true;
+            Some(())
+        },
+    ),
+    knob(
         "initializing",
         "TIME",
         "30s",

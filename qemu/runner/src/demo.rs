@@ -36,6 +36,8 @@ pub struct Options {
     pub faults: Faults,
     /// The seed of what goes wrong; chosen and printed when not given.
     pub seed: u64,
+    /// Everybody may manage the fabric.
+    pub open_fabric: bool,
     /// QEMU's accelerator.
     pub accelerator: String,
     /// Show the unikernels' logs as well.
@@ -158,6 +160,7 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     serving.kinds = vec![options.kind.clone(); ROLES.len()];
     serving.faults = options.faults;
     serving.seed = options.seed;
+    serving.open_fabric = options.open_fabric;
     serving.strict = true;
     let served = serve(serving)?;
     println!("{}", qemu.version);
@@ -471,6 +474,7 @@ mod tests {
             capture: None,
             kind: DeviceSpec::default(),
             faults: Faults::default(),
+            open_fabric: false,
             seed: 7,
             accelerator: "tcg".into(),
             log: false,

@@ -15,6 +15,8 @@ const FAULTS: (&str, &str) = (
     "as in loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5s",
 );
 const SEED: (&str, &str) = ("--seed N", "replays a run's faults");
+const OPEN_FABRIC: (&str, &str) =
+    ("--open-fabric", "everybody may configure the switch and all ports, as with `ibportstate`");
 const PROFILE: (&str, &str) = (
     "--profile CARD[,HABIT[=VALUE]]...",
     "what the HCAs are, as in cx-7,command-time=1us..5ms (cx-5); `serve --help` lists all",
@@ -34,6 +36,7 @@ const COMMANDS: &[Command] = &[
             PCAP,
             FAULTS,
             SEED,
+            OPEN_FABRIC,
             ACCEL,
             ("--log", "the unikernels' logs as well"),
             ("--divide N", "a Nth of the volume"),
@@ -167,6 +170,7 @@ const COMMANDS: &[Command] = &[
             PCAP,
             FAULTS,
             SEED,
+            OPEN_FABRIC,
         ],
     },
     Command {

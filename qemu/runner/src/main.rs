@@ -292,6 +292,7 @@ fn run_guests(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     run.lab.capture = fabric.capture;
     run.lab.faults = fabric.faults;
     run.lab.seed = fabric.seed;
+    run.lab.open_fabric = fabric.open;
     run.lab.accelerator = accelerator::choose(&accelerator)?;
     linux::run(&run).map(ExitCode::from)
 }
@@ -305,6 +306,7 @@ fn fabric_option(name: &str, arguments: &mut lexopt::Parser, fabric: &mut Fabric
             let text = arguments.value().map_err(usage)?.string().map_err(usage)?;
             fabric.faults = text.parse().map_err(|error| Error::Usage(format!("--faults: {error}")))?;
         }
+        "open-fabric" => fabric.open = true,
         "seed" => fabric.seed = arguments.value().map_err(usage)?.parse().map_err(usage)?,
         _ => return Ok(false),
     }
@@ -322,6 +324,8 @@ struct FabricOptions {
     capture: Option<PathBuf>,
     faults: hca_model::fabric::Faults,
     seed: u64,
+    /// Everybody may manage it.
+    open: bool,
 }
 
 impl FabricOptions {
@@ -331,6 +335,7 @@ impl FabricOptions {
             capture: None,
             faults: hca_model::fabric::Faults::default(),
             seed: fresh_seed(),
+            open: false,
         }
     }
 }
@@ -359,10 +364,21 @@ fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {
             other => return Err(usage(other.unexpected())),
         }
     }
-    let FabricOptions { kind, capture, faults, seed } = fabric;
+    let FabricOptions { kind, capture, faults, seed, open: open_fabric } = fabric;
     let limit = Duration::from_secs(limit);
-    let options =
-        demo::Options { report, capture, kind, faults, seed, accelerator, log, divide, with_linux, limit };
+    let options = demo::Options {
+        report,
+        capture,
+        kind,
+        faults,
+        seed,
+        open_fabric,
+        accelerator,
+        log,
+        divide,
+        with_linux,
+        limit,
+    };
     demo::run(&options)?;
     Ok(ExitCode::SUCCESS)
 }

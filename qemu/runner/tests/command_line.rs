@@ -37,6 +37,8 @@ fn each_mistake_is_named() {
         (&["frobnicate"][..], "unknown command frobnicate"),
         (&["--frob"], "--frob"),
         (&["demo", "--frob"], "--frob"),
+        (&["demo", "--open-fabric", "--frob"], "--frob"),
+        (&["guests", "--open-fabric", "--frob"], "--frob"),
         (&["demo", "--seed", "many"], "many"),
         (&["demo", "--seed"], "--seed"),
         (&["demo", "--faults", "loss=200%"], "200%"),

@@ -47,6 +47,10 @@ pub mod trap {
     pub const LINK_STATE: u16 = 128;
     /// The capability mask of a port, or its node's description, changed.
     pub const CAPABILITY: u16 = 144;
+    /// Of [`CAPABILITY`]: byte 5 of the details says that the word at byte 10 tells of other changes.
+    pub const OTHER_LOCAL_CHANGES: u8 = 1;
+    /// Among these, that the node's description changed.
+    pub const NODE_DESCRIPTION_CHANGE: u16 = 1;
     /// A packet's M_Key was wrong.
     pub const BAD_M_KEY: u16 = 256;
     /// A packet's P_Key was wrong.

@@ -1,13 +1,11 @@
 //! Access registers of the card: what tools ask for before they do anything (PRM, software context formats).
 
-use super::port_register::read_only;
 use super::refusal::{Outcome, Refusal};
 use super::register;
 use crate::device::Device;
 use mlx5_prm::Field;
 use mlx5_prm::management::*;
 use mlx5_prm::registers::*;
-use mlx5_prm::value::RegisterId;
 
 /// The one component: firmware (`mcqs_reg.identifier`).
 const BOOT_IMAGE: u32 = 1;
@@ -39,48 +37,49 @@ fn put_text(place: &mut [u8], text: &str) {
 }
 
 impl Device {
-    /// Reads or writes one of the card's registers.
-    pub(super) fn access_card(&mut self, id: RegisterId, write: bool, register: &mut [u8]) -> Outcome {
-        // Drivers switch the measuring of the highest temperature on, which does not end here.
-        if id != RegisterId::MTMP {
-            read_only(id, write)?;
-        }
-        match id {
-            RegisterId::MGIR => self.mgir(register),
-            RegisterId::MCAM => self.which_registers(register, [0x9000, 0x9080, 0x9100]),
-            RegisterId::PCAM => self.which_registers(register, [0x5000, 0x5080, 0x5100]),
-            RegisterId::MCQS => return mcqs(register),
-            RegisterId::MCQI => return self.mcqi(register),
-            // Nothing is under way, and nothing can be begun: that would be written.
-            RegisterId::MCC => register.fill(0),
-            RegisterId::MTCAP => {
-                register.fill(0);
-                mtcap_reg::sensor_count.set(register, 1u8);
-                mtcap_reg::internal_sensor_count.set(register, 1u8);
-                mtcap_reg::sensor_map.set(register, 1u8);
-            }
-            RegisterId::MCDA => {
-                return Err(Refusal::param("mcda_reg.update_handle", "no component is being changed"));
-            }
-            RegisterId::MQIS => self.mqis(register),
-            RegisterId::MFRL => {
-                register.fill(0);
-                mfrl_reg::reset_level.set(register, COLD_RESET);
-                mfrl_reg::reset_type.set(register, 1u8);
-            }
-            RegisterId::MTMP => return mtmp(register),
-            RegisterId::DTOR => {
-                for (offset, word) in &self.profile.habits.default_timeouts {
-                    Field::bits(*offset as u32, 31, 0).set(register, *word);
-                }
-            }
-            RegisterId::MPEIN => self.mpein(register),
-            other => return Err(register::unknown(other)),
+    pub(super) fn mcam(&self, register: &mut [u8]) -> Outcome {
+        self.which_registers(register, [0x9000, 0x9080, 0x9100]);
+        Ok(())
+    }
+
+    pub(super) fn pcam(&self, register: &mut [u8]) -> Outcome {
+        self.which_registers(register, [0x5000, 0x5080, 0x5100]);
+        Ok(())
+    }
+
+    /// Nothing is under way, and nothing can be begun: that would be written.
+    pub(super) fn mcc(&self, register: &mut [u8]) -> Outcome {
+        register.fill(0);
+        Ok(())
+    }
+
+    pub(super) fn mcda(&self, _: &mut [u8]) -> Outcome {
+        Err(Refusal::param("mcda_reg.update_handle", "no component is being changed"))
+    }
+
+    pub(super) fn mtcap(&self, register: &mut [u8]) -> Outcome {
+        register.fill(0);
+        mtcap_reg::sensor_count.set(register, 1u8);
+        mtcap_reg::internal_sensor_count.set(register, 1u8);
+        mtcap_reg::sensor_map.set(register, 1u8);
+        Ok(())
+    }
+
+    pub(super) fn mfrl(&self, register: &mut [u8]) -> Outcome {
+        register.fill(0);
+        mfrl_reg::reset_level.set(register, COLD_RESET);
+        mfrl_reg::reset_type.set(register, 1u8);
+        Ok(())
+    }
+
+    pub(super) fn dtor(&self, register: &mut [u8]) -> Outcome {
+        for (offset, word) in &self.profile.habits.default_timeouts {
+            Field::bits(*offset as u32, 31, 0).set(register, *word);
         }
         Ok(())
     }
 
-    fn mgir(&self, register: &mut [u8]) {
+    pub(super) fn mgir(&self, register: &mut [u8]) -> Outcome {
         use mgir_reg as r;
         register.fill(0);
         let card = self.profile.card;
@@ -108,6 +107,7 @@ impl Device {
             field.set(register, value);
         }
         put_text(r::psid.of_mut(register), &self.profile.psid);
+        Ok(())
     }
 
     /// Sets a bit for each register of the group that exists. The highest numbers come first.
@@ -116,8 +116,8 @@ impl Device {
         let mask = capability_reg::access_reg_cap_mask.of_mut(register);
         mask.fill(0);
         let Some(first) = groups.get(group) else { return };
-        for (id, _) in register::all(&self.profile.habits) {
-            let Some(bit) = id.0.checked_sub(*first).filter(|bit| *bit < 128) else { continue };
+        for known in register::all(&self.profile.habits) {
+            let Some(bit) = known.id.0.checked_sub(*first).filter(|bit| *bit < 128) else { continue };
             if let Some(byte) = mask.get_mut(15 - usize::from(bit / 8)) {
                 *byte |= 1 << (bit % 8);
             }
@@ -125,7 +125,7 @@ impl Device {
         capability_reg::feature_cap_mask.of_mut(register).fill(0);
     }
 
-    fn mcqi(&self, register: &mut [u8]) -> Outcome {
+    pub(super) fn mcqi(&self, register: &mut [u8]) -> Outcome {
         only_component(mcqi_reg::component_index.get32(register))?;
         let mut info = [0; mcqi_version::SIZE];
         let (major, minor, sub_minor) = self.profile.card.firmware;
@@ -172,7 +172,7 @@ impl Device {
     }
 
     /// A part of a text, eight bytes at a time.
-    fn mqis(&self, register: &mut [u8]) {
+    pub(super) fn mqis(&self, register: &mut [u8]) -> Outcome {
         let text = match mqis_reg::info_type.get32(register) {
             MODEL_NAME => self.profile.card.name.to_uppercase(),
             MODEL_DESCRIPTION => format!("emulated {}", self.profile.card.title),
@@ -189,9 +189,10 @@ impl Device {
         }
         mqis_reg::info_length.set(register, text.len() as u32);
         mqis_reg::read_length.set(register, len as u32);
+        Ok(())
     }
 
-    fn mpein(&self, register: &mut [u8]) {
+    pub(super) fn mpein(&self, register: &mut [u8]) -> Outcome {
         use mpein_reg as r;
         register.fill(0);
         let (generation, lanes) = self.profile.card.pci_link;
@@ -212,6 +213,36 @@ impl Device {
         ] {
             field.set(register, value);
         }
+        Ok(())
+    }
+
+    pub(super) fn mcqs(&self, register: &mut [u8]) -> Outcome {
+        only_component(mcqs_reg::component_index.get32(register))?;
+        register.fill(0);
+        mcqs_reg::last_index_flag.set(register, true);
+        mcqs_reg::identifier.set(register, BOOT_IMAGE);
+        mcqs_reg::component_status.set(register, PRESENT);
+        Ok(())
+    }
+
+    pub(super) fn mtmp(&self, register: &mut [u8]) -> Outcome {
+        let sensor = mtmp_reg::sensor_index.get32(register);
+        if sensor == MODULE_SENSORS {
+            if let Some(answer) = register.get_mut(4..) {
+                answer.fill(0);
+            }
+            return Ok(());
+        }
+        if sensor != 0 {
+            return Err(Refusal::param("mtmp_reg.sensor_index", format!("{sensor}: there is one sensor")));
+        }
+        register.fill(0);
+        mtmp_reg::temperature.set(register, TEMPERATURE);
+        mtmp_reg::max_temperature.set(register, TEMPERATURE);
+        mtmp_reg::temperature_threshold_hi.set(register, HOT);
+        mtmp_reg::temperature_threshold_lo.set(register, HOT - 40);
+        put_text(mtmp_reg::sensor_name.of_mut(register), "asic");
+        Ok(())
     }
 }
 
@@ -220,33 +251,4 @@ fn only_component(index: u32) -> Outcome {
         return Ok(());
     }
     Err(Refusal::param("component_index", format!("{index}: there is one component")))
-}
-
-fn mcqs(register: &mut [u8]) -> Outcome {
-    only_component(mcqs_reg::component_index.get32(register))?;
-    register.fill(0);
-    mcqs_reg::last_index_flag.set(register, true);
-    mcqs_reg::identifier.set(register, BOOT_IMAGE);
-    mcqs_reg::component_status.set(register, PRESENT);
-    Ok(())
-}
-
-fn mtmp(register: &mut [u8]) -> Outcome {
-    let sensor = mtmp_reg::sensor_index.get32(register);
-    if sensor == MODULE_SENSORS {
-        if let Some(answer) = register.get_mut(4..) {
-            answer.fill(0);
-        }
-        return Ok(());
-    }
-    if sensor != 0 {
-        return Err(Refusal::param("mtmp_reg.sensor_index", format!("{sensor}: there is one sensor")));
-    }
-    register.fill(0);
-    mtmp_reg::temperature.set(register, TEMPERATURE);
-    mtmp_reg::max_temperature.set(register, TEMPERATURE);
-    mtmp_reg::temperature_threshold_hi.set(register, HOT);
-    mtmp_reg::temperature_threshold_lo.set(register, HOT - 40);
-    put_text(mtmp_reg::sensor_name.of_mut(register), "asic");
-    Ok(())
 }

@@ -27,8 +27,13 @@ impl Device {
             enable_hca_in::embedded_cpu_function.is_set(input),
             "enable_hca_in.function_id",
         )?;
-        if self.life != Life::Disabled {
+        if self.is_enabled() || (self.new_owner && self.profile.habits.no_take_over) {
             return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", "enabled already"));
+        }
+        if self.new_owner {
+            let left = self.objects.census();
+            self.log.info(Subject::Device, format!("taken over; from the owner before: {left}"));
+            self.let_go();
         }
         self.life = Life::Enabled;
         self.pages.set_needed(self.boot_pages());
@@ -53,6 +58,7 @@ impl Device {
             );
         }
         self.life = Life::Disabled;
+        self.new_owner = false;
         self.budget.release(self.pages.memory());
         self.pages.clear();
         self.issi = 0;

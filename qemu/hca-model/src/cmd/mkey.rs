@@ -39,7 +39,9 @@ impl Device {
     pub(super) fn create_mkey(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
         let context = create_mkey_in::memory_key_mkey_entry.of(input);
         let pd = mkc::pd.get32(context);
-        if !self.objects.pds.contains(pd) {
+        let free = mkc::free.is_set(context);
+        // A key that is free is nobody's: the UMR that makes it usable gives it a protection domain. FreeBSD's cache names none.
+        if !free && !self.objects.pds.contains(pd) {
             return Err(Refusal::missing("mkc.pd", pd));
         }
         if create_mkey_in::mkey_umem_valid.is_set(input) {
@@ -52,7 +54,6 @@ impl Device {
             0x00ff_ffff => None,
             qpn => Some(qpn),
         };
-        let free = mkc::free.is_set(context);
         let access = access_of(context);
         if free && !access.contains(AccessFlags::UMR_EN) && self.profile.strictness == Strictness::Strict {
             return Err(Refusal::param("mkc.umr_en", "a free key that no UMR can make usable"));

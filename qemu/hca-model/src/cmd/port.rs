@@ -165,7 +165,7 @@ impl Port {
         Ok(())
     }
 
-    pub(super) fn mad_ifc(&mut self, op_mod: u16, input: &[u8], output: &mut [u8]) -> Outcome {
+    pub(super) fn mad_ifc(&mut self, op_mod: u16, input: &[u8], output: &mut [u8], now: u64) -> Outcome {
         if op_mod > 3 {
             return Err(Refusal::op_mod(op_mod));
         }
@@ -176,7 +176,7 @@ impl Port {
         let Ok(mad) = <[u8; 256]>::try_from(mad_ifc_in::mad.of(input)) else {
             return Err(Refusal::new(CmdStatus::BAD_INP_LEN, "mad_ifc_in.mad", ""));
         };
-        match self.agent(&mad, op_mod & 1 != 0) {
+        match self.agent(&mad, op_mod & 1 != 0, now) {
             Some(reply) => {
                 mad_ifc_out::response_mad_packet.of_mut(output).copy_from_slice(&reply);
                 Ok(())

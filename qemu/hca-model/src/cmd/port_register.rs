@@ -1,12 +1,11 @@
 //! Access registers of the port (PRM, software context formats).
 
 use super::refusal::{Outcome, Refusal};
-use super::register::unknown;
 use crate::port::Port;
 use mlx5_prm::Field;
 use mlx5_prm::management::*;
 use mlx5_prm::registers::*;
-use mlx5_prm::value::{PortState, RegisterId};
+use mlx5_prm::value::PortState;
 
 /// Lanes of the port.
 const LANES: u8 = 4;
@@ -19,39 +18,19 @@ const CLOSED: (u32, &str) = (1, "Port is close by command (see PAOS)");
 const NO_PARTNER: (u32, &str) = (57, "signal not detected");
 
 impl Port {
-    /// Reads or writes one of the port's registers. All have its number in the same place.
-    pub(super) fn access(&mut self, id: RegisterId, write: bool, register: &mut [u8]) -> Outcome {
-        let port = paos_reg::local_port.get32(register);
-        if port != 1 {
-            return Err(Refusal::param("local_port", format!("port {port} does not exist")));
-        }
-        match id {
-            RegisterId::PAOS => self.paos(register, write),
-            RegisterId::PMTU => self.pmtu(register, write),
-            RegisterId::PTYS => self.ptys(register, write),
-            RegisterId::PVLC => self.pvlc(register, write),
-            RegisterId::PMLP => read_only(id, write).map(|()| pmlp(register)),
-            RegisterId::PDDR => read_only(id, write).and_then(|()| self.pddr(register)),
-            RegisterId::PPLM => read_only(id, write).map(|()| nothing(register)),
-            RegisterId::SLTP => read_only(id, write).map(|()| self.sltp(register)),
-            RegisterId::PPCNT => self.ppcnt(register, write),
-            other => Err(unknown(other)),
-        }
-    }
-
     /// Reads or writes NODE_DESC.
-    pub(super) fn node_description(&mut self, register: &mut [u8], write: bool) {
-        let held = &mut self.node_description;
-        for (register, held) in register.iter_mut().zip(held.iter_mut()) {
+    pub(super) fn node_description(&mut self, register: &mut [u8], write: bool) -> Outcome {
+        if let Some(register) = register.first_chunk_mut() {
             if write {
-                *held = *register;
+                self.set_node_description(register);
             } else {
-                *register = *held;
+                *register = self.node_description;
             }
         }
+        Ok(())
     }
 
-    fn paos(&mut self, register: &mut [u8], write: bool) -> Outcome {
+    pub(super) fn paos(&mut self, register: &mut [u8], write: bool) -> Outcome {
         if write && paos_reg::ase.is_set(register) {
             match paos_reg::admin_status.get32(register) {
                 1 => self.set_admin(true),
@@ -64,7 +43,7 @@ impl Port {
         Ok(())
     }
 
-    fn pmtu(&self, register: &mut [u8], write: bool) -> Outcome {
+    pub(super) fn pmtu(&self, register: &mut [u8], write: bool) -> Outcome {
         let max = 128u32 << self.mtu_cap;
         let asked = pmtu_reg::admin_mtu.get32(register);
         if write && asked > max {
@@ -76,7 +55,7 @@ impl Port {
         Ok(())
     }
 
-    fn ptys(&mut self, register: &mut [u8], write: bool) -> Outcome {
+    pub(super) fn ptys(&mut self, register: &mut [u8], write: bool) -> Outcome {
         let mask = ptys_reg::proto_mask.get32(register);
         if mask != 1 {
             return Err(Refusal::param("ptys_reg.proto_mask", format!("{mask:#x}: the port is InfiniBand")));
@@ -109,7 +88,7 @@ impl Port {
         Ok(())
     }
 
-    fn pvlc(&mut self, register: &mut [u8], write: bool) -> Outcome {
+    pub(super) fn pvlc(&mut self, register: &mut [u8], write: bool) -> Outcome {
         let admin = pvlc_reg::vl_admin.get32(register);
         if write {
             if ![1, 2, 4].contains(&admin) {
@@ -125,7 +104,7 @@ impl Port {
         Ok(())
     }
 
-    fn ppcnt(&mut self, register: &mut [u8], write: bool) -> Outcome {
+    pub(super) fn ppcnt(&mut self, register: &mut [u8], write: bool) -> Outcome {
         let group = ppcnt_reg::grp.get32(register);
         let clear = ppcnt_reg::clr.is_set(register);
         if write && !clear {
@@ -165,13 +144,30 @@ impl Port {
     }
 
     /// Which technology its lanes are of; there is nothing about them that could be set.
-    fn sltp(&self, register: &mut [u8]) {
+    pub(super) fn sltp(&self, register: &mut [u8]) -> Outcome {
         nothing(register);
         sltp_reg::status.set(register, 0u8);
         sltp_reg::version.set(register, self.technology);
+        Ok(())
     }
 
-    fn pddr(&self, register: &mut [u8]) -> Outcome {
+    /// No error correction.
+    pub(super) fn pplm(&self, register: &mut [u8]) -> Outcome {
+        nothing(register);
+        Ok(())
+    }
+
+    /// All lanes lead to the one module.
+    pub(super) fn pmlp(&self, register: &mut [u8]) -> Outcome {
+        pmlp_reg::width.set(register, LANES);
+        let lanes = pmlp_reg::lane_module_mapping.of_mut(register).as_chunks_mut::<4>().0;
+        for (lane, mapping) in (0..LANES).zip(lanes) {
+            *mapping = [lane, lane, 0, 0];
+        }
+        Ok(())
+    }
+
+    pub(super) fn pddr(&self, register: &mut [u8]) -> Outcome {
         let up = self.state != PortState::DOWN;
         let select = pddr_reg::page_select.get32(register);
         let page = pddr_reg::page_data.of_mut(register);
@@ -236,26 +232,9 @@ impl Port {
     }
 }
 
-/// Nothing behind the first dword: no error correction, no parameters of lanes.
+/// Nothing behind the first dword.
 fn nothing(register: &mut [u8]) {
     if let Some(answer) = register.get_mut(4..) {
         answer.fill(0);
     }
-}
-
-/// All lanes lead to the one module.
-fn pmlp(register: &mut [u8]) {
-    pmlp_reg::width.set(register, LANES);
-    let lanes = pmlp_reg::lane_module_mapping.of_mut(register).as_chunks_mut::<4>().0;
-    for (lane, mapping) in (0..LANES).zip(lanes) {
-        *mapping = [lane, lane, 0, 0];
-    }
-}
-
-/// The register cannot be written.
-pub(super) fn read_only(id: RegisterId, write: bool) -> Outcome {
-    if write {
-        return Err(Refusal::param("access_register_in.op_mod", format!("{id} cannot be written")));
-    }
-    Ok(())
 }

@@ -116,7 +116,7 @@ pub(super) fn command(opcode: Opcode) -> Option<Command> {
         Opcode::QUERY_LAG => plain(|_, _| Ok(())),
         Opcode::QUERY_SPECIAL_CONTEXTS => plain(|d, c| d.query_special_contexts(c.output)),
 
-        Opcode::MAD_IFC => plain(|d, c| d.port.mad_ifc(c.op_mod, c.input, c.output)).modified(),
+        Opcode::MAD_IFC => plain(|d, c| d.port.mad_ifc(c.op_mod, c.input, c.output, c.io.now)).modified(),
         Opcode::QUERY_VPORT_STATE => {
             plain(|d, c| d.port.query_vport_state(c.op_mod, c.input, c.output)).modified()
         }

@@ -218,7 +218,7 @@ impl Fabric {
             return;
         }
         let tables = Tables { manager: &self.manager, routes: &self.routes, groups: &self.groups };
-        if let Some(reply) = self.switch.answer(&tables, &smp, ingress) {
+        if let Some(reply) = self.switch.answer(&tables, &smp, ingress, now) {
             self.reply_to_smp(from, &route, reply, directed, now);
         }
     }
@@ -290,10 +290,19 @@ impl Fabric {
                 }
                 Event::Notice(notice) => *notice,
             };
-            self.administrator.report(&notice, Some(index), now);
+            self.report(&notice, Some(index), now);
         }
         for (number, mgid, creator) in std::mem::take(&mut self.groups.changes) {
-            self.administrator.report(&manager_notice(number, mgid), creator, now);
+            self.report(&manager_notice(number, mgid), creator, now);
+        }
+    }
+
+    /// Reports an event, which whoever caused it pays for.
+    fn report(&mut self, notice: &Notice, cause: Option<PortIndex>, now: u64) {
+        self.administrator.report(notice, cause, now);
+        let looked = self.administrator.take_looked();
+        if let Some(index) = cause {
+            self.owe(index, looked);
         }
     }
 }

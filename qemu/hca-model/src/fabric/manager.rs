@@ -93,7 +93,7 @@ pub(super) enum Event {
 const PKEYS: usize = 32;
 
 /// The steps of bringing a port up, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     /// Link down: nothing to ask.
     Down,
@@ -104,6 +104,8 @@ enum Step {
     Configure,
     Arm,
     Activate,
+    /// Active; the node description has changed and is read again.
+    Describe,
     /// Active; the request is the sweep's.
     Sweep,
 }
@@ -194,7 +196,7 @@ impl Manager {
         let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
         port.record.pkeys = pkeys.iter().copied().take(PKEYS).collect();
         // A port whose table may have been written already gets it again, whatever comes next.
-        if matches!(port.step, Step::PKeys | Step::Configure | Step::Arm | Step::Activate | Step::Sweep) {
+        if port.step >= Step::PKeys {
             port.step = Step::PKeys;
             port.due = now;
             port.tid = 0;
@@ -208,7 +210,13 @@ impl Manager {
         if !notice.is_generic() || !(LOCAL_CHANGES.contains(&number) || VIOLATIONS.contains(&number)) {
             return false;
         }
-        if number == trap::CAPABILITY && port.step == Step::Sweep {
+        if number == trap::CAPABILITY && matches!(port.step, Step::Describe | Step::Sweep) {
+            let [_, _, _, _, _, other, _, _, _, _, high, low, ..] = *notice.details();
+            let described = other & trap::OTHER_LOCAL_CHANGES != 0
+                && u16::from_be_bytes([high, low]) & trap::NODE_DESCRIPTION_CHANGE != 0;
+            if described {
+                (port.step, port.tid) = (Step::Describe, 0);
+            }
             port.due = now;
         }
         let mut notice = *notice;
@@ -236,7 +244,7 @@ impl Manager {
         let (method, attribute) = match port.step {
             Step::Down => return None,
             Step::NodeInfo => (method::GET, attr::NODE_INFO),
-            Step::NodeDescription => (method::GET, attr::NODE_DESCRIPTION),
+            Step::NodeDescription | Step::Describe => (method::GET, attr::NODE_DESCRIPTION),
             Step::PortInfo | Step::Sweep => (method::GET, attr::PORT_INFO),
             Step::PKeys => (method::SET, attr::PKEY_TABLE),
             Step::Configure | Step::Arm | Step::Activate => (method::SET, attr::PORT_INFO),
@@ -309,6 +317,10 @@ impl Manager {
                 }
             }
             Step::PKeys => port.step = Step::Configure,
+            Step::Describe => {
+                port.record.description = Some(NodeDescription(*smp.data()));
+                port.step = Step::Sweep;
+            }
             Step::Configure => {
                 let info = keyless(&smp);
                 if info.lid() != port.record.lid {

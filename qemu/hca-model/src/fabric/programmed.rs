@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::ports::PortIndex;
 use crate::packet::LID_MULTICAST;
-use crate::port::m_key::MKey;
+use crate::port::m_key::{Lease, MKey};
 
 /// LIDs of one block of the linear table, groups and ports of one of the multicast table.
 const LINEAR_BLOCK: usize = 64;
@@ -44,6 +44,8 @@ pub(super) struct Program {
     trap: Option<Trap>,
     /// Transaction of the last trap.
     last_tid: u64,
+    /// That of the management port's M_Key.
+    lease: Lease,
     /// Port by LID.
     linear: Vec<u8>,
     /// Masks of ports by group, one for each position.
@@ -61,6 +63,7 @@ impl Program {
             changed: true,
             trap: None,
             last_tid: 0,
+            lease: Lease::default(),
             linear: vec![NO_PORT; usize::from(linear) + 1],
             multicast: vec![[0; PORTS_OF_MASK]; usize::from(multicast) + 1],
             kept: BTreeMap::new(),
@@ -117,6 +120,16 @@ impl Program {
         self.ports
             .first()
             .map_or_else(MKey::default, |port| MKey { key: port.m_key(), protect: port.m_key_protect() })
+    }
+
+    /// A packet comes that the key judges: what that does to the key's lease.
+    pub(super) fn watch_key(&mut self, smp: &Smp, now: u64) {
+        let Some(port) = self.ports.first_mut() else { return };
+        if self.lease.has_run_out(now) {
+            port.set_m_key_protect(0);
+        }
+        let key = MKey { key: port.m_key(), protect: port.m_key_protect() };
+        self.lease.judged(key, smp, key.access(smp), port.m_key_lease_period(), now);
     }
 
     /// The LID of the management port; 0 before there is one.

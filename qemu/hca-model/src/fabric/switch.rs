@@ -196,7 +196,7 @@ impl Switch {
 
     /// Answers a subnet management packet that reached the switch by port `ingress`; `None` for what wants no answer, or has a wrong
     /// M_Key.
-    pub(super) fn answer(&mut self, tables: &Tables<'_>, smp: &Smp, ingress: u8) -> Option<Smp> {
+    pub(super) fn answer(&mut self, tables: &Tables<'_>, smp: &Smp, ingress: u8, now: u64) -> Option<Smp> {
         let set = match smp.method() {
             method::GET => false,
             method::SET => true,
@@ -204,6 +204,9 @@ impl Switch {
             method::TRAP | method::TRAP_REPRESS | method::SEND | method::REPORT => return None,
             _ => return Some(smp.to_response(status::METHOD_NOT_SUPPORTED)),
         };
+        if let Some(program) = &mut self.program {
+            program.watch_key(smp, now);
+        }
         let access = self.m_key().access(smp);
         if access == Access::None {
             self.m_key_violations = self.m_key_violations.saturating_add(1);

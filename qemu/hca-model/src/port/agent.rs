@@ -13,16 +13,9 @@ const PORT_SELECT: usize = 65;
 const PKEY_BLOCK: usize = 32;
 
 impl Port {
-    /// Answers a management packet as the port's agents do. What has no answer (not a request, a wrong M_Key) comes back
-    /// as a response with an invalid-field status.
-    pub fn sma(&mut self, mad: &[u8; 256]) -> [u8; 256] {
-        self.agent(mad, false)
-            .unwrap_or_else(|| *Smp::from_bytes(*mad).to_response(status::INVALID_FIELD).as_bytes())
-    }
-
     /// Answers a management packet; `None` when there is no answer: not a request, or its M_Key is wrong and counts. The host
     /// (`own`) may read whatever the M_Key, but not the key itself.
-    pub fn agent(&mut self, mad: &[u8; 256], own: bool) -> Option<[u8; 256]> {
+    pub fn agent(&mut self, mad: &[u8; 256], own: bool, now: u64) -> Option<[u8; 256]> {
         let request = Smp::from_bytes(*mad);
         if request.method() == method::TRAP_REPRESS {
             return Some(*request.as_bytes());
@@ -34,15 +27,22 @@ impl Port {
         let reply = match request.mgmt_class() {
             _ if !supported => request.to_response(status::METHOD_NOT_SUPPORTED),
             class::SUBN_LID_ROUTED | class::SUBN_DIRECTED_ROUTE => {
+                if self.m_key_lease.has_run_out(now) {
+                    self.m_key_protect = 0;
+                }
                 let key = MKey { key: self.m_key, protect: self.m_key_protect };
                 let access = match key.access(&request) {
                     Access::None if own && request.method() == method::GET => Access::Reading,
                     access => access,
                 };
+                self.m_key_lease.judged(key, &request, access, self.m_key_lease_period, now);
                 if access == Access::None {
                     self.m_key_violations = self.m_key_violations.saturating_add(1);
                     return None;
                 }
+                // Whoever reads it knows it, and need not be told.
+                let described = request.attr_id() == attr::NODE_DESCRIPTION;
+                self.description_changed &= own || !described;
                 access.show(self.subnet(&request))
             }
             class::PERF_MGMT => {
@@ -234,7 +234,9 @@ impl Port {
             PortState::ARMED if self.state == PortState::INIT => self.state = PortState::ARMED,
             PortState::ACTIVE if self.state == PortState::ARMED => {
                 self.state = PortState::ACTIVE;
-                self.known_capability_mask = self.capability_mask;
+                if !self.description_changed {
+                    self.known_capability_mask = self.capability_mask;
+                }
                 self.changes.push(PortChange::ACTIVE);
             }
             _ => {}

@@ -24,15 +24,43 @@ pub(crate) struct MKey {
 }
 
 impl MKey {
+    /// Whether a packet has the key.
+    pub(crate) fn is_of(self, request: &Smp) -> bool {
+        request.m_key() == self.key
+    }
+
     /// What a Get or Set may do (14.2.4.1, table of protection levels).
     pub(crate) fn access(self, request: &Smp) -> Access {
-        if self.key == 0 || request.m_key() == self.key {
+        if self.key == 0 || self.is_of(request) {
             return Access::Whole;
         }
         match (request.method(), self.protect) {
             (method::GET, 0) => Access::Whole,
             (method::GET, 1) => Access::Reading,
             _ => Access::None,
+        }
+    }
+}
+
+/// The lease of a key (M_KeyLeasePeriod): it runs from a packet that is refused to the next that has the key. At its end the protection is
+/// lifted, so that another manager can learn the key where the one who set it is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lease {
+    ends: Option<u64>,
+}
+
+impl Lease {
+    /// Whether it has run out since this was last asked.
+    pub(crate) fn has_run_out(&mut self, now: u64) -> bool {
+        self.ends.take_if(|ends| *ends <= now).is_some()
+    }
+
+    /// A packet was judged by `key`, whose lease lasts `seconds`; 0 is for ever.
+    pub(crate) fn judged(&mut self, key: MKey, request: &Smp, access: Access, seconds: u16, now: u64) {
+        if key.is_of(request) {
+            self.ends = None;
+        } else if access == Access::None && seconds != 0 {
+            self.ends.get_or_insert(now.saturating_add(u64::from(seconds) * 1_000_000_000));
         }
     }
 }
@@ -69,6 +97,28 @@ mod tests {
             }
             assert_eq!([method::GET, method::SET].map(|m| key.access(&smp(m, 7))), [Access::Whole; 2]);
         }
+    }
+
+    #[test]
+    fn a_lease_runs_from_a_refusal_to_the_next_right_key() {
+        const SECOND: u64 = 1_000_000_000;
+        let key = MKey { key: 7, protect: 2 };
+        let packet = |with: u64| *Smp::lid_routed(method::GET, attr::NODE_INFO, 0, 1).set_m_key(with);
+        let mut lease = Lease::default();
+        let comes = |lease: &mut Lease, with: u64, seconds: u16, now: u64| {
+            let request = packet(with);
+            lease.judged(key, &request, key.access(&request), seconds, now);
+        };
+        comes(&mut lease, 8, 0, 0);
+        assert!(!lease.has_run_out(u64::MAX), "0 is for ever");
+        comes(&mut lease, 8, 5, SECOND);
+        comes(&mut lease, 9, 5, 4 * SECOND);
+        assert!(!lease.has_run_out(6 * SECOND - 1));
+        assert!(lease.has_run_out(6 * SECOND), "from the first on");
+        assert!(!lease.has_run_out(7 * SECOND), "once");
+        comes(&mut lease, 8, 5, 10 * SECOND);
+        comes(&mut lease, 7, 5, 14 * SECOND);
+        assert!(!lease.has_run_out(u64::MAX), "who has the key is there");
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) mod performance;
 pub use performance::PortCounters;
 
 use crate::card::Speeds;
+use m_key::Lease;
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 
@@ -58,6 +59,9 @@ pub struct Port {
     pub m_key_protect: u8,
     /// M_Key lease period in seconds.
     pub m_key_lease_period: u16,
+    pub(crate) m_key_lease: Lease,
+    /// When the subnet manager can hear of a wrong M_Key again.
+    pub(crate) next_violation: u64,
     /// Logical state.
     pub state: PortState,
     /// Physical state.
@@ -76,8 +80,10 @@ pub struct Port {
     pub(crate) grh_required: bool,
     /// Capability mask (PortInfo).
     pub capability_mask: u32,
-    /// The capability mask that the subnet manager knows.
+    /// The capability mask that the subnet manager knows; another one where it has something to hear.
     pub(crate) known_capability_mask: u32,
+    /// The node description changed since somebody on the subnet read it.
+    pub(crate) description_changed: bool,
     /// `NeighborMTU` code.
     pub mtu: u8,
     /// `MTUCap` code.
@@ -150,6 +156,8 @@ impl Port {
             m_key: 0,
             m_key_protect: 0,
             m_key_lease_period: 0,
+            m_key_lease: Lease::default(),
+            next_violation: 0,
             state: PortState::DOWN,
             physical_state: PortPhysicalState::POLLING,
             admin_up: true,
@@ -160,6 +168,7 @@ impl Port {
             grh_required: profile.habits.grh_required,
             capability_mask: profile.card.capability_mask,
             known_capability_mask: profile.card.capability_mask,
+            description_changed: false,
             mtu: 5,
             mtu_cap: 5,
             operational_vls: 3,
@@ -212,7 +221,21 @@ impl Port {
         128 << self.mtu
     }
 
-    /// Whether the subnet manager has yet to hear of a change of the capability mask.
+    /// Sets the node description; a change is something for the subnet manager to hear.
+    pub(crate) fn set_node_description(&mut self, text: &[u8; 64]) {
+        if self.node_description != *text {
+            self.node_description = *text;
+            self.description_changed = true;
+            self.known_capability_mask = !self.capability_mask;
+        }
+    }
+
+    /// How often a port tells the subnet manager the same at most: every subnet time-out (IBTA 13.4.9).
+    pub(crate) fn trap_interval(&self) -> u64 {
+        4096 << self.subnet_timeout.min(31)
+    }
+
+    /// Whether the subnet manager has yet to hear of a change of the capability mask or of the node description.
     pub(crate) fn announces_capabilities(&self) -> bool {
         self.known_capability_mask != self.capability_mask && self.is_active()
     }
@@ -272,7 +295,7 @@ impl Port {
 
     fn lose_link(&mut self) {
         // Whoever manages when it is up again need not be the one who set the key.
-        (self.m_key, self.m_key_protect) = (0, 0);
+        (self.m_key, self.m_key_protect, self.m_key_lease) = (0, 0, Lease::default());
         if self.state != PortState::DOWN {
             self.state = PortState::DOWN;
             self.counters.link_downed += 1;

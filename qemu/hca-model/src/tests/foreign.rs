@@ -7,10 +7,10 @@ use crate::profile::{Profile, Strictness};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
 use mlx5_prm::cmd::cmd_queue_entry;
 use mlx5_prm::commands::*;
-use mlx5_prm::contexts::{ads, qpc};
+use mlx5_prm::contexts::{ads, mkc, qpc};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
-use mlx5_prm::value::{CapType, ServiceType};
+use mlx5_prm::value::{AccessMode, CapType, ServiceType};
 
 fn lenient() -> Profile {
     Profile { strictness: Strictness::Lenient, ..Profile::node(0) }
@@ -228,4 +228,32 @@ fn ipxes_capabilities_with_their_mistakes_of_byte_order_leave_queue_pairs() {
     let init = guest.query_pages(2);
     assert_eq!(guest.give(init as usize), CmdStatus::OK);
     assert_eq!(guest.status(&Input::new(Opcode::INIT_HCA)), CmdStatus::OK);
+}
+
+#[test]
+fn freebsds_cache_of_memory_keys_names_no_protection_domain() {
+    for profile in [lenient(), Profile::node(0)] {
+        let mut guest = Guest::up(profile);
+        let create = |free: bool| {
+            let mut input = Input::new(Opcode::CREATE_MKEY);
+            let context = create_mkey_in::memory_key_mkey_entry.of_mut(&mut input.0);
+            mkc::free.set(context, free);
+            mkc::umr_en.set(context, 1u8);
+            mkc::access_mode_1_0.set(context, AccessMode::MTT.0);
+            mkc::qpn.set(context, 0xff_ffffu32);
+            mkc::translations_octword_size.set(context, 8u8);
+            mkc::log_page_size.set(context, 12u8);
+            input
+        };
+        assert_eq!(guest.status(&create(false)), CmdStatus::BAD_RES, "usable, and of PD 0");
+        let output = guest.command(&create(true)).expect("a free key");
+        let index = create_mkey_out::mkey_index.get32(&output);
+        let query = Input::new(Opcode::QUERY_MKEY).set(query_mkey_in::mkey_index, index.into());
+        let output = guest.command(&query).expect("known");
+        let context = query_mkey_out::memory_key_mkey_entry.of(&output);
+        assert!(mkc::free.is_set(context) && mkc::pd.get32(context) == 0);
+        let destroy = Input::new(Opcode::DESTROY_MKEY).set(destroy_mkey_in::mkey_index, index.into());
+        assert_eq!(guest.status(&destroy), CmdStatus::OK);
+        assert_eq!(guest.hca.census().mkeys, 0);
+    }
 }

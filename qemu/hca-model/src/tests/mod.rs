@@ -14,3 +14,4 @@ mod objects;
 mod port;
 mod queues;
 mod registers;
+mod take_over;

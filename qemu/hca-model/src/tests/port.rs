@@ -108,10 +108,10 @@ fn a_wrong_management_key_is_counted_and_not_answered() {
     guest.hca.device.port.m_key = 0x1234;
     guest.hca.device.port.m_key_protect = 2;
     let mut request = *Smp::lid_routed(method::GET, attr::NODE_INFO, 0, 1).as_bytes();
-    assert_eq!(guest.hca.device.port.agent(&request, false), None);
+    assert_eq!(guest.hca.device.port.agent(&request, false, 0), None);
     assert_eq!(guest.hca.device.port.m_key_violations, 1);
     request = *Smp::from_bytes(request).set_m_key(0x1234).as_bytes();
-    assert!(guest.hca.device.port.agent(&request, false).is_some());
+    assert!(guest.hca.device.port.agent(&request, false, 0).is_some());
     let mut input = Input::new(Opcode::MAD_IFC).set(mad_ifc_in::port, 1);
     request = *Smp::from_bytes(request).set_m_key(0).as_bytes();
     mad_ifc_in::mad.of_mut(&mut input.0).copy_from_slice(&request);

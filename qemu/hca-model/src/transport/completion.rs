@@ -4,6 +4,7 @@ use mlx5_prm::Field;
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::datapath::{CqeFormat, CqeOpcode, SendOpcode, cqe64, err_cqe};
 use mlx5_prm::event::{EventQueueType, EventType};
+use mlx5_prm::later;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 
@@ -79,7 +80,7 @@ impl Context<'_, '_> {
             CqeSyndrome::REMOTE_ACCESS_ERR => q::req_remote_access_errors,
             CqeSyndrome::REMOTE_OP_ERR => q::req_remote_operation_errors,
             CqeSyndrome::TRANSPORT_RETRY_EXC_ERR => q::req_transport_retries_exceeded,
-            // Of RNR NAKs every one was counted when it came.
+            CqeSyndrome::RNR_RETRY_EXC_ERR => later::REQ_RNR_RETRIES_EXCEEDED,
             _ => return,
         };
         self.count(qp, counter);

@@ -51,7 +51,9 @@ impl Context<'_, '_> {
             return;
         }
         // A wrong M_Key counts, and is not answered.
-        let Some(reply) = self.port.agent(request.as_bytes(), false) else { return };
+        let Some(reply) = self.port.agent(request.as_bytes(), false, self.io.now) else {
+            return self.tell_wrong_key(&request, shape.lrh.slid);
+        };
         let mut reply = Smp::from_bytes(reply);
         let mut dlid = shape.lrh.slid;
         let mut slid = self.port.lid;
@@ -99,7 +101,7 @@ impl Context<'_, '_> {
         if !ours || deth.qkey != QKEY_GSI {
             return false;
         }
-        let Some(reply) = self.port.agent(mad.as_bytes(), true) else { return true };
+        let Some(reply) = self.port.agent(mad.as_bytes(), true, self.io.now) else { return true };
         let route = MadRoute {
             vl: shape.lrh.vl,
             sl: shape.lrh.sl,
@@ -118,8 +120,8 @@ impl Context<'_, '_> {
         true
     }
 
-    /// Tells the subnet manager that the port's capabilities changed (trap 144, IBTA 14.2.5.1). Once: what it misses it
-    /// finds when it next looks.
+    /// Tells the subnet manager that the port's capabilities or its node's description changed (trap 144, IBTA 14.2.5.1). Once: what it
+    /// misses it finds when it next looks.
     pub(super) fn announce_capabilities(&mut self) {
         let port = &mut *self.port;
         if !port.announces_capabilities() {
@@ -128,11 +130,52 @@ impl Context<'_, '_> {
         port.known_capability_mask = port.capability_mask;
         let mut notice =
             Notice::generic(notice_type::INFORMATIONAL, producer::CA, trap::CAPABILITY, port.lid);
-        let mut details = [0; 10];
+        let mut details = [0; 12];
         details[2..4].copy_from_slice(&port.lid.to_be_bytes());
-        details[6..].copy_from_slice(&port.capability_mask.to_be_bytes());
+        details[6..10].copy_from_slice(&port.capability_mask.to_be_bytes());
+        if core::mem::take(&mut port.description_changed) {
+            details[5] = trap::OTHER_LOCAL_CHANGES;
+            details[10..].copy_from_slice(&trap::NODE_DESCRIPTION_CHANGE.to_be_bytes());
+        }
         notice.set_details(&details);
-        let (slid, dlid, sl) = (port.lid, port.sm_lid, port.sm_sl);
+        self.send_notice(&notice);
+    }
+
+    /// Tells the subnet manager of a packet whose M_Key was wrong (trap 256, IBTA 14.2.5.1), if it did not hear of one just now.
+    #[cold]
+    fn tell_wrong_key(&mut self, request: &Smp, slid: u16) {
+        let now = self.io.now;
+        let port = &mut *self.port;
+        if !port.is_active() || now < port.next_violation {
+            return;
+        }
+        port.next_violation = now.saturating_add(port.trap_interval());
+        let mut notice = Notice::generic(notice_type::SECURITY, producer::CA, trap::BAD_M_KEY, port.lid);
+        let mut details = [0; 54];
+        details[2..4].copy_from_slice(&slid.to_be_bytes());
+        details[6] = request.method();
+        details[8..10].copy_from_slice(&request.attr_id().to_be_bytes());
+        details[10..14].copy_from_slice(&request.attr_mod().to_be_bytes());
+        details[14..22].copy_from_slice(&request.m_key().to_be_bytes());
+        if request.mgmt_class() == class::SUBN_DIRECTED_ROUTE {
+            details[4..6].copy_from_slice(&request.dr_slid().to_be_bytes());
+            let hops = usize::from(request.hop_count());
+            let way_back = request.return_path().get(1..=hops).unwrap_or_default();
+            let (first, room) = details.split_at_mut(24);
+            // A notice of a directed route, its number of hops, and whether they have no room.
+            first[23] =
+                0x80 | u8::from(way_back.len() > room.len()) << 6 | way_back.len().min(room.len()) as u8;
+            for (to, from) in room.iter_mut().zip(way_back) {
+                *to = *from;
+            }
+        }
+        notice.set_details(&details);
+        self.send_notice(&notice);
+    }
+
+    /// Sends a trap to the subnet manager that the port knows.
+    fn send_notice(&mut self, notice: &Notice) {
+        let (slid, dlid, sl) = (self.port.lid, self.port.sm_lid, self.port.sm_sl);
         let psn = self.next_datagram_psn();
         let mut smp = Smp::lid_routed(method::TRAP, attr::NOTICE, 0, u64::from(psn));
         if let Some(data) = notice.as_bytes().first_chunk() {

@@ -40,6 +40,8 @@ pub struct Options {
     pub seed: u64,
     /// The fabric has no subnet manager: a guest runs one.
     pub no_subnet_manager: bool,
+    /// The fabric's own subnet manager guards nothing: every guest may configure the switch and everybody's port.
+    pub open_fabric: bool,
     /// The last guest's HCAs are another server's, which joins the fabric of the first.
     pub joined: Option<Cable>,
     /// The HCAs refuse what the PRM calls reserved or illegal, as Linux gives no reason to.
@@ -71,6 +73,7 @@ impl Options {
             seed: 1,
             strict: true,
             no_subnet_manager: false,
+            open_fabric: false,
             joined: None,
             accelerator: "tcg".into(),
             boot_limit: Duration::from_secs(180),
@@ -147,6 +150,7 @@ impl Lab {
             faults: options.faults,
             seed: options.seed,
             no_subnet_manager: options.no_subnet_manager,
+            open_fabric: options.open_fabric,
             kinds: kinds.into_iter().take(near.len()).collect(),
             // Whoever has a spare HCA may be a program with memory of its own.
             file_io: options.spare > 0,

@@ -7,17 +7,23 @@ use ib_types::Gid;
 use super::query::{INFORM, Query};
 use super::subnet::{Address, Records, Subnet};
 use crate::fabric::ports::PortIndex;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Subscriptions that one port can have.
 const SHARE: usize = 64;
-/// Reports about one port that can wait for the answers of another.
-const WAITING: usize = 16;
+/// Reports that can wait for the answers of one port: two about each port of a switch, all subscriptions to an event several times over.
+const ROOM: usize = 512;
 /// How long a report waits for its answer, and how often it is sent.
 const REPORT_NS: u64 = 1_000_000_000;
 const REPORT_TRIES: u8 = 3;
 
+/// A transaction: the number of a report.
+type Number = u64;
+/// Whose doing an event is; `None` for the subnet manager's.
+type Cause = Option<PortIndex>;
+
 struct Subscription {
-    port: PortIndex,
     gid: Gid,
     to: Address,
     info: InformInfo,
@@ -25,20 +31,58 @@ struct Subscription {
 
 struct Report {
     port: PortIndex,
-    /// Whose doing it reports; `None` for the subnet manager's.
-    about: Option<PortIndex>,
+    cause: Cause,
     to: Address,
-    mad: SaMad,
+    notice: Notice,
     due: u64,
     tries_left: u8,
+}
+
+/// The reports that wait for one port, by whose doing they are about, the oldest first.
+#[derive(Default)]
+struct Waiting {
+    by_cause: BTreeMap<Cause, VecDeque<Number>>,
+    count: usize,
+}
+
+impl Waiting {
+    /// Takes a report in. Where there is no room, the oldest about whoever has done the most goes.
+    fn put(&mut self, cause: Cause, number: Number) -> Option<Number> {
+        self.by_cause.entry(cause).or_default().push_back(number);
+        self.count += 1;
+        if self.count <= ROOM {
+            return None;
+        }
+        let room_of =
+            |(_, queue): &(&Cause, &VecDeque<Number>)| (queue.len(), Reverse(queue.front().copied()));
+        let (&busiest, _) = self.by_cause.iter().max_by_key(room_of)?;
+        let oldest = self.by_cause.get(&busiest)?.front().copied()?;
+        self.remove(busiest, oldest);
+        Some(oldest)
+    }
+
+    fn remove(&mut self, cause: Cause, number: Number) {
+        let Some(queue) = self.by_cause.get_mut(&cause) else { return };
+        // The older a number, the smaller.
+        if let Ok(at) = queue.binary_search(&number) {
+            queue.remove(at);
+            self.count -= 1;
+        }
+        if queue.is_empty() {
+            self.by_cause.remove(&cause);
+        }
+    }
 }
 
 /// Subscriptions and reports under way.
 #[derive(Default)]
 pub(super) struct Informs {
-    subscriptions: Vec<Subscription>,
-    reports: Vec<Report>,
-    last_tid: u64,
+    subscriptions: BTreeMap<PortIndex, Vec<Subscription>>,
+    reports: BTreeMap<Number, Report>,
+    /// The same by when they are to be sent next.
+    schedule: BTreeSet<(u64, Number)>,
+    waiting: BTreeMap<PortIndex, Waiting>,
+    last: Number,
 }
 
 impl Informs {
@@ -61,81 +105,102 @@ impl Informs {
         // Reports go to the QP that the subscription names, QP1 unless it is another's.
         let to = Address { qpn: if info.qpn() == 0 { to.qpn } else { info.qpn() }, grh: None, ..*to };
         let same = |known: &Subscription| {
-            known.port == from
-                && known.to.qpn == to.qpn
-                && without_action(&known.info) == without_action(&info)
+            known.to.qpn == to.qpn && without_action(&known.info) == without_action(&info)
         };
+        let own = self.subscriptions.entry(from).or_default();
         if info.subscribe() == 0 {
-            let before = self.subscriptions.len();
-            self.subscriptions.retain(|known| !same(known));
-            if self.subscriptions.len() == before {
+            let before = own.len();
+            own.retain(|known| !same(known));
+            if own.len() == before {
                 return Err(status::SA_REQ_INVALID);
             }
-        } else if !self.subscriptions.iter().any(same) {
-            if self.subscriptions.iter().filter(|known| known.port == from).count() >= SHARE {
+        } else if !own.iter().any(same) {
+            if own.len() >= SHARE {
                 return Err(status::SA_NO_RESOURCES);
             }
-            self.subscriptions.push(Subscription { port: from, gid, to, info });
+            own.push(Subscription { gid, to, info });
         }
         Ok(vec![info.as_bytes().to_vec()])
     }
 
     /// A port is gone, and its subscriptions with it.
     pub(super) fn leave(&mut self, port: PortIndex) {
-        self.subscriptions.retain(|known| known.port != port);
-        self.reports.retain(|report| report.port != port);
+        self.subscriptions.remove(&port);
+        let waiting = self.waiting.remove(&port).unwrap_or_default();
+        for number in waiting.by_cause.into_values().flatten() {
+            self.forget(number);
+        }
     }
 
     pub(super) fn records(&self, query: &Query<'_>) -> Vec<Vec<u8>> {
-        let records = self.subscriptions.iter().enumerate().map(|(i, known)| {
-            let earlier = self.subscriptions.iter().take(i).filter(|other| other.port == known.port).count();
+        let numbered = self.subscriptions.values().flat_map(|own| (0u16..).zip(own));
+        let records = numbered.map(|(number, known)| {
             let mut record = InformInfoRecord::zeroed();
-            record.set_subscriber_gid(known.gid).set_inform_enum(earlier as u16).set_inform_info(&known.info);
+            record.set_subscriber_gid(known.gid).set_inform_enum(number).set_inform_info(&known.info);
             record.as_bytes().to_vec()
         });
         records.filter(|record| query.means(INFORM, record, 0)).collect()
     }
 
-    /// Reports an event that is a port's doing to whoever subscribed to it. What a port has done last counts: of too many reports about
-    /// it the oldest goes.
-    pub(super) fn report(&mut self, notice: &Notice, about: Option<PortIndex>, now: u64) {
-        for known in self.subscriptions.iter().filter(|known| wants(&known.info, notice)) {
-            let alike = |report: &Report| report.port == known.port && report.about == about;
-            if self.reports.iter().filter(|report| alike(report)).count() >= WAITING
-                && let Some(oldest) = self.reports.iter().position(alike)
-            {
-                self.reports.remove(oldest);
+    /// Reports an event to whoever subscribed to it. Answers how many subscriptions were looked at, and reports made.
+    pub(super) fn report(&mut self, notice: &Notice, cause: Cause, now: u64) -> u64 {
+        let Self { subscriptions, reports, schedule, waiting, last } = self;
+        let mut looked = 0;
+        for (&port, own) in subscriptions {
+            looked += own.len() as u64;
+            for known in own.iter().filter(|known| wants(&known.info, notice)) {
+                looked += 1;
+                *last += 1;
+                let report =
+                    Report { port, cause, to: known.to, notice: *notice, due: now, tries_left: REPORT_TRIES };
+                reports.insert(*last, report);
+                schedule.insert((now, *last));
+                if let Some(oldest) = waiting.entry(port).or_default().put(cause, *last)
+                    && let Some(report) = reports.remove(&oldest)
+                {
+                    schedule.remove(&(report.due, oldest));
+                }
             }
-            self.last_tid += 1;
-            let mut mad = SaMad::request(method::REPORT, attr::NOTICE, 0, self.last_tid);
-            mad.set_record_data(notice.as_bytes());
-            self.reports.push(Report {
-                port: known.port,
-                about,
-                to: known.to,
-                mad,
-                due: now,
-                tries_left: REPORT_TRIES,
-            });
+        }
+        looked
+    }
+
+    /// A report that is not waited for any more.
+    fn forget(&mut self, number: Number) {
+        let Some(report) = self.reports.remove(&number) else { return };
+        self.schedule.remove(&(report.due, number));
+        if let Some(waiting) = self.waiting.get_mut(&report.port) {
+            waiting.remove(report.cause, number);
         }
     }
 
     /// A report was answered.
     pub(super) fn answered(&mut self, from: PortIndex, tid: u64) {
-        self.reports.retain(|report| report.port != from || report.mad.tid() != tid);
+        if self.reports.get(&tid).is_some_and(|report| report.port == from) {
+            self.forget(tid);
+        }
     }
 
     /// The next report to send now.
     pub(super) fn poll(&mut self, now: u64) -> Option<(Address, SaMad)> {
-        self.reports.retain(|report| report.due > now || report.tries_left != 0);
-        let report = self.reports.iter_mut().find(|report| report.due <= now)?;
-        report.tries_left -= 1;
-        report.due = now.saturating_add(REPORT_NS);
-        Some((report.to, report.mad))
+        while let Some(&(due, number)) = self.schedule.first().filter(|(due, _)| *due <= now) {
+            self.schedule.remove(&(due, number));
+            let Some(report) = self.reports.get_mut(&number).filter(|report| report.tries_left != 0) else {
+                self.forget(number);
+                continue;
+            };
+            report.tries_left -= 1;
+            report.due = now.saturating_add(REPORT_NS);
+            self.schedule.insert((report.due, number));
+            let mut mad = SaMad::request(method::REPORT, attr::NOTICE, 0, number);
+            mad.set_record_data(report.notice.as_bytes());
+            return Some((report.to, mad));
+        }
+        None
     }
 
     pub(super) fn next_deadline(&self) -> Option<u64> {
-        self.reports.iter().map(|report| report.due).min()
+        self.schedule.first().map(|(due, _)| *due)
     }
 }
 
@@ -166,6 +231,84 @@ fn wants(info: &InformInfo, notice: &Notice) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FOREVER: u64 = 3600 * REPORT_NS;
+
+    fn event(number: u16, lid: u16) -> Notice {
+        Notice::generic(notice_type::INFORMATIONAL, producer::CA, number, lid)
+    }
+
+    /// Ports that each have `each` subscriptions to everything, told apart by their QPs.
+    fn subscribers(ports: u32, each: u32) -> Informs {
+        let mut informs = Informs::default();
+        for port in 0..ports {
+            let own = (0..each).map(|qpn| Subscription {
+                gid: Gid::new(1, u64::from(port)),
+                to: Address { lid: port as u16 + 2, qpn: qpn + 1, vl: 0, sl: 0, pkey: 0xffff, grh: None },
+                info: InformInfo::subscription(trap::ALL),
+            });
+            informs.subscriptions.insert(PortIndex(port), own.collect());
+        }
+        informs
+    }
+
+    fn sent(informs: &mut Informs, now: u64) -> Vec<(u32, u16, u64)> {
+        std::iter::from_fn(|| informs.poll(now))
+            .map(|(to, mad)| {
+                let notice = Notice::from_slice(mad.record_data()).expect("a notice");
+                (to.qpn, notice.issuer_lid(), mad.tid())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_subscription_hears_of_an_event() {
+        let mut informs = subscribers(3, SHARE as u32);
+        let looked = informs.report(&event(trap::CAPABILITY, 9), Some(PortIndex(7)), 0);
+        assert_eq!(looked, 2 * 3 * SHARE as u64, "each is looked at, and has its report");
+        let reports = sent(&mut informs, 0);
+        assert_eq!(reports.len(), 3 * SHARE);
+        for qpn in 1..=SHARE as u32 {
+            assert_eq!(reports.iter().filter(|report| report.0 == qpn).count(), 3);
+        }
+        assert_eq!((sent(&mut informs, 1), informs.next_deadline()), (vec![], Some(REPORT_NS)));
+        // Answers of a port end its own reports only.
+        for (_, _, tid) in &reports {
+            informs.answered(PortIndex(1), *tid);
+        }
+        assert_eq!(sent(&mut informs, REPORT_NS).len(), 2 * SHARE);
+        informs.leave(PortIndex(2));
+        assert_eq!(sent(&mut informs, 2 * REPORT_NS).len(), SHARE);
+        // Three times is enough.
+        assert_eq!(sent(&mut informs, FOREVER), []);
+        let left = (informs.reports.len(), informs.schedule.len(), informs.next_deadline());
+        assert_eq!(left, (0, 0, None));
+        assert!(informs.waiting.values().all(|waiting| waiting.count == 0 && waiting.by_cause.is_empty()));
+    }
+
+    #[test]
+    fn the_room_is_for_everybodys_doings() {
+        let mut informs = subscribers(1, 2);
+        for i in 0..2_000 {
+            informs.report(&event(trap::CAPABILITY, i), Some(PortIndex(1)), 0);
+        }
+        // 250 others do one thing each: one who did much makes room.
+        for port in 2..252 {
+            informs.report(&event(trap::CAPABILITY, 10_000 + port as u16), Some(PortIndex(port)), 0);
+        }
+        assert_eq!((informs.reports.len(), informs.schedule.len()), (ROOM, ROOM));
+        let reports = sent(&mut informs, 0);
+        let others = reports.iter().filter(|report| report.1 > 10_000).count();
+        assert_eq!((others, reports.len() - others), (500, ROOM - 500));
+        assert!(reports.iter().all(|report| report.1 > 10_000 || report.1 >= 1_994), "the latest of it");
+        // As many again: all have two shares of the room and the oldest go.
+        for port in 0..254 {
+            informs.report(&event(trap::CAPABILITY, 20_000 + port), Some(PortIndex(port.into())), 0);
+        }
+        let reports = sent(&mut informs, 0);
+        assert_eq!(reports.iter().filter(|report| report.1 >= 20_000).count(), 508);
+        assert_eq!(informs.reports.len(), ROOM);
+    }
 
     #[test]
     fn subscriptions_choose() {

@@ -128,6 +128,7 @@ impl Administrator {
             (_, attr::SM_INFO_RECORD) if read => Ok(tables::sm_infos(subnet, query)),
             (_, attr::LINK_RECORD) if read => Ok(tables::links(subnet, query)),
             (_, attr::LINEAR_FORWARDING_RECORD) if read => Ok(tables::linear_forwarding(subnet, query)),
+            (_, attr::MULTICAST_FORWARDING_RECORD) if read => Ok(tables::multicast_forwarding(subnet, query)),
             (_, attr::PKEY_TABLE_RECORD) if read => Ok(tables::pkey_tables(subnet, query)),
             (_, attr::GUID_INFO_RECORD) if read => Ok(tables::guid_infos(subnet, query)),
             (_, attr::INFORM_INFO_RECORD) if read => Ok(self.informs.records(query)),
@@ -222,7 +223,7 @@ impl Administrator {
 
     /// Reports an event, and whose doing it is, to whoever subscribed to it.
     pub(super) fn report(&mut self, notice: &Notice, about: Option<PortIndex>, now: u64) {
-        self.informs.report(notice, about, now);
+        self.looked += self.informs.report(notice, about, now);
     }
 
     /// The next MAD to send now.

@@ -2,6 +2,7 @@
 
 use ib_mgmt::mad::{method, status};
 use ib_mgmt::sa::{PathRecord, selector};
+use ib_mgmt::smp::PortInfo;
 use ib_types::{Gid, Lid, PKey, ServiceLevel};
 
 use super::query::{Query, by_code, by_rate};
@@ -10,21 +11,43 @@ use crate::fabric::manager::{DEFAULT_PKEY, SM_LID};
 use crate::fabric::ports::PortIndex;
 use crate::fabric::switch::SWITCH_GUID;
 
+/// Rate code of NDR, 400 Gb/s: the management port is in nobody's way.
+const FASTEST: u8 = 21;
+
 /// One end of a path: a port, or the switch's management port.
 #[derive(Clone, Copy)]
 struct End<'a> {
     gid: Gid,
     lid: u16,
     mtu: u8,
+    /// The code of its link's rate.
+    rate: u8,
     pkeys: &'a [u16],
 }
 
+/// The rate of a link of four lanes, as the port tells it.
+fn rate_of(info: &PortInfo) -> u8 {
+    match (info.link_speed_ext_active(), info.link_speed_active()) {
+        // FDR, EDR, HDR, NDR.
+        (1, _) => 12,
+        (2, _) => RATE_100G,
+        (4, _) => 17,
+        (8, _) => FASTEST,
+        // SDR, DDR, QDR.
+        (_, 1) => 3,
+        (_, 2) => 6,
+        (_, 4) => 7,
+        _ => RATE_100G,
+    }
+}
+
 fn ends<'a>(subnet: &'a Subnet<'_>) -> Vec<End<'a>> {
-    let switch =
-        End { gid: Gid::new(Gid::DEFAULT_PREFIX, SWITCH_GUID), lid: SM_LID, mtu: 5, pkeys: &[DEFAULT_PKEY] };
+    let gid = Gid::new(Gid::DEFAULT_PREFIX, SWITCH_GUID);
+    let switch = End { gid, lid: SM_LID, mtu: 5, rate: FASTEST, pkeys: &[DEFAULT_PKEY] };
     let ports = subnet.manager.records().filter(|port| port.active).filter_map(|port| {
-        let mtu = port.port_info?.neighbor_mtu();
-        Some(End { gid: port.gid()?, lid: port.lid, mtu, pkeys: &port.pkeys })
+        let info = port.port_info?;
+        let (mtu, rate) = (info.neighbor_mtu(), rate_of(&info));
+        Some(End { gid: port.gid()?, lid: port.lid, mtu, rate, pkeys: &port.pkeys })
     });
     std::iter::once(switch).chain(ports).collect()
 }
@@ -72,10 +95,11 @@ pub(super) fn records(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>) -
         for destination in &destinations {
             let mtu = source.mtu.min(destination.mtu);
             let Some(pkey) = pkey(query, source, destination) else { continue };
-            if fits(query, mtu, RATE_100G) {
-                records.push(
-                    record(query, source, (destination.gid, destination.lid), pkey, mtu).as_bytes().to_vec(),
-                );
+            // As fast as the slower of the two.
+            let rate = std::cmp::min_by_key(source.rate, destination.rate, |rate| by_rate(*rate));
+            if fits(query, mtu, rate) {
+                let mut record = record(query, source, (destination.gid, destination.lid), pkey, mtu);
+                records.push(record.set_rate(rate).as_bytes().to_vec());
             }
         }
     }
@@ -134,7 +158,6 @@ fn record(query: &Query<'_>, source: &End<'_>, destination: (Gid, u16), pkey: u1
         .set_mtu_selector(selector::EXACTLY)
         .set_mtu(mtu)
         .set_rate_selector(selector::EXACTLY)
-        .set_rate(RATE_100G)
         .set_packet_life_time_selector(selector::EXACTLY)
         .set_packet_life_time(PACKET_LIFE);
     // Flow label and hop limit 0: the path stays on the subnet, no GRH is needed. Traffic class and service are the asker's.

@@ -99,6 +99,8 @@ pub(super) const SM_INFO: Components =
 pub(super) const LINK: Components = &[(0, 16), (16, 8), (24, 8), (32, 16)];
 /// LinearForwardingTableRecord.
 pub(super) const LINEAR_FORWARDING: Components = &[(0, 16), (16, 16)];
+/// MulticastForwardingTableRecord: LID, position, a reserved field, block.
+pub(super) const MULTICAST_FORWARDING: Components = &[(0, 16), (16, 4), (20, 3), (23, 9)];
 /// P_KeyTableRecord.
 pub(super) const PKEY_TABLE: Components = &[(0, 16), (16, 16), (32, 8)];
 /// GUIDInfoRecord.

@@ -9,7 +9,7 @@ use crate::packet::Grh;
 /// Records of an answer, or the status that refuses it.
 pub(super) type Records = Result<Vec<Vec<u8>>, u16>;
 
-/// Rate code of every path: 100 Gb/s.
+/// Rate code of EDR: 100 Gb/s.
 pub(super) const RATE_100G: u8 = 16;
 /// Packet life time of every path: 4.096 us × 2^8, about a millisecond.
 pub(super) const PACKET_LIFE: u8 = 8;

@@ -9,6 +9,11 @@ use super::query::{Components, Query};
 use super::subnet::Subnet;
 use crate::fabric::attributes;
 use crate::fabric::manager::{PortRecord, SM_LID};
+use crate::packet::LID_MULTICAST;
+use std::collections::BTreeSet;
+
+/// Groups of one block of the multicast table.
+const MULTICAST_BLOCK: u32 = 32;
 
 /// The records of a list that the query means.
 fn meant(query: &Query<'_>, components: Components, records: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
@@ -89,6 +94,28 @@ pub(super) fn linear_forwarding(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<V
         Some(record.as_bytes().to_vec())
     });
     meant(query, super::query::LINEAR_FORWARDING, records)
+}
+
+/// The blocks of the multicast table that hold a group, in the positions that have ports.
+pub(super) fn multicast_forwarding(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8>> {
+    let tables = subnet.tables();
+    let blocks: BTreeSet<u32> = subnet
+        .groups
+        .iter()
+        .map(|group| u32::from(group.mlid.saturating_sub(LID_MULTICAST)) / MULTICAST_BLOCK)
+        .collect();
+    let positions = 0..=u32::from(subnet.switch.port_count()) / 16;
+    let records =
+        blocks.into_iter().flat_map(|block| positions.clone().map(move |position| (block, position)));
+    let records = records.filter_map(|(block, position)| {
+        let mut record = BlockRecord::zeroed();
+        record
+            .set_lid(SM_LID)
+            .set_block_num((position << 12 | block) as u16)
+            .set_block(&attributes::multicast_block(&tables, position << 28 | block)?);
+        Some(record.as_bytes().to_vec())
+    });
+    meant(query, super::query::MULTICAST_FORWARDING, records)
 }
 
 pub(super) fn pkey_tables(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8>> {

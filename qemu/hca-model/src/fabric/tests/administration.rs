@@ -449,3 +449,55 @@ fn services_are_announced_found_and_forgotten() {
     fabric.poll(1 << 41);
     assert_eq!(ask(&mut fabric, &agents[1], &mad(method::GET, id, &record)).unwrap().status(), 0x0300);
 }
+
+#[test]
+fn a_path_is_as_fast_as_its_slower_end() {
+    let (mut fabric, mut agents) = fabric_of(3, "", 3);
+    // EDR, HDR, NDR.
+    for (agent, speed) in agents.iter_mut().zip([2, 4, 8]) {
+        agent.info.set_link_speed_ext_active(speed);
+    }
+    bring_up(&mut fabric, &mut agents);
+    let mut rate = |from: usize, to: u16, asked: Option<u8>| {
+        let dlid = to.to_be_bytes();
+        let slid = agents[from].lid().to_be_bytes();
+        let wanted = [asked.unwrap_or(0) | 2 << 6];
+        let mask = 1 << 4 | 1 << 5 | if asked.is_some() { 1 << 18 | 1 << 19 } else { 0 };
+        let query = path_query(method::GET, mask, &[(40, &dlid), (42, &slid), (55, &wanted)]);
+        let reply = ask(&mut fabric, &agents[from], &query).expect("an answer");
+        let record = PathRecord::from_slice(SaMad::from_mad(&reply).record_data()).expect("a record");
+        if reply.status() == 0 { Ok(record.rate()) } else { Err(reply.status()) }
+    };
+    let [edr, hdr, ndr] = [2, 3, 4];
+    for (from, to, expected) in
+        [(0, ndr, 16), (1, ndr, 17), (2, hdr, 17), (2, edr, 16), (2, ndr, 21), (2, 1, 21)]
+    {
+        assert_eq!(rate(from, to, None), Ok(expected), "{from} to {to}");
+    }
+    assert_eq!((rate(1, ndr, Some(17)), rate(1, edr, Some(17))), (Ok(17), Err(status::SA_NO_RECORDS)));
+}
+
+#[test]
+fn the_multicast_table_is_in_records() {
+    let (mut fabric, mut agents) = fabric_of(2, "", 3);
+    bring_up(&mut fabric, &mut agents);
+    let join = member(
+        method::SET,
+        McMemberMask::from_bits_retain(1 | 2 | 1 << 16),
+        IPOIB_BROADCAST,
+        agents[1].gid(),
+        1,
+    );
+    assert_eq!(ask(&mut fabric, &agents[1], &join.to_mad()).expect("an answer").status(), 0);
+    let mut now = START;
+    let request = get_table(attr::MULTICAST_FORWARDING_RECORD, 0, &[]);
+    let (bytes, units) = table(&mut fabric, &agents[0], &request, 8, &mut now).expect("a table");
+    // One block, of 36 ports in three positions; port 2 is bit 2 of the first.
+    assert_eq!((units, bytes.len()), (72, 3 * 72));
+    let places: Vec<&[u8]> = bytes.chunks(72).map(|record| &record[..4]).collect();
+    assert_eq!(places, [[0, 1, 0, 0], [0, 1, 0x10, 0], [0, 1, 0x20, 0]]);
+    assert_eq!(bytes[8..72].chunks(2).filter(|mask| *mask == [0, 1 << 2]).count(), 1);
+    let request = get_table(attr::MULTICAST_FORWARDING_RECORD, 1 << 1, &[0, 0, 0x10, 0]);
+    let (bytes, _) = table(&mut fabric, &agents[0], &request, 8, &mut now).expect("a table");
+    assert_eq!((bytes.len(), bytes[2]), (72, 0x10));
+}

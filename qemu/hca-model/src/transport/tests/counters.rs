@@ -3,6 +3,7 @@
 use mlx5_prm::Field;
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::datapath::SendOpcode;
+use mlx5_prm::later;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::ServiceType;
 
@@ -147,4 +148,102 @@ fn port_counters_tell_what_passed_the_wire() {
     bed.send(&mut c, &Request::new(SendOpcode::RDMA_WRITE, &[(local, 5000, lkey)]).to(local + 0x8000, lkey));
     assert_eq!(bed.wait(&c).syndrome, 0);
     assert_eq!(bed.hca(0).device.port.counters.xmit_packets, before.xmit_packets);
+}
+
+/// What is counted on both sides: counters by what Linux calls them, and how often.
+type Counted = Vec<(usize, u32)>;
+
+/// Lets something go wrong on a pair, and answers what both sides have counted of it. `options` are the pair's.
+fn provoked(options: &Options, wrong: impl FnOnce(&mut Bed, &mut Handle, &mut Handle)) -> (Counted, Counted) {
+    let mut bed = Bed::new(2);
+    let (mut a, mut b) = bed.pair(options);
+    counted(&mut bed, &[&a, &b]);
+    wrong(&mut bed, &mut a, &mut b);
+    bed.run_for(1_000_000);
+    (all(&mut bed, &a), all(&mut bed, &b))
+}
+
+fn named(counters: &[(Field, u32)]) -> Counted {
+    let mut named: Counted = counters.iter().map(|(counter, times)| (at(*counter), *times)).collect();
+    named.sort_unstable();
+    named
+}
+
+/// Each error counter of Linux's `hw_counters`, by what makes it count.
+#[test]
+fn errors_are_counted_by_their_kind_on_the_side_that_sees_them() {
+    let options =
+        Options { rnr_retry: 2, min_rnr_nak: 1, retry_count: 3, ack_timeout: 10, ..Options::default() };
+    let failed =
+        |bed: &mut Bed, a: &Handle, syndrome: CqeSyndrome| assert_eq!(bed.wait(a).syndrome, syndrome.0);
+
+    // A message longer than its receive; behind it, one more of each.
+    let (a, b) = provoked(&options, |bed, a, b| {
+        let (from, lkey) = bed.buffer(0, 0x1000);
+        let (to, key) = bed.buffer(1, 0x1000);
+        bed.receive(b, &[(to, 100, key)]);
+        bed.receive(b, &[(to, 100, key)]);
+        bed.post(a, &Request::new(SendOpcode::SEND, &[(from, 101, lkey)]));
+        bed.send(a, &Request::new(SendOpcode::SEND, &[(from, 10, lkey)]));
+        failed(bed, a, CqeSyndrome::REMOTE_INVAL_REQ_ERR);
+    });
+    assert_eq!(
+        a,
+        named(&[(q::req_cqe_error, 2), (q::req_remote_invalid_request, 1), (q::req_cqe_flush_error, 1)])
+    );
+    assert_eq!(
+        b,
+        named(&[
+            (q::resp_cqe_error, 2),
+            (q::resp_local_length_error, 1),
+            (q::resp_cqe_flush_error, 1),
+            (q::resp_remote_invalid_request, 1),
+        ])
+    );
+
+    // A key that does not exist at the other side.
+    let (a, b) = provoked(&options, |bed, a, _| {
+        let (from, lkey) = bed.buffer(0, 0x1000);
+        bed.send(a, &Request::new(SendOpcode::RDMA_WRITE, &[(from, 8, lkey)]).to(0x1000, 0x7777));
+        failed(bed, a, CqeSyndrome::REMOTE_ACCESS_ERR);
+    });
+    assert_eq!(a, named(&[(q::req_cqe_error, 1), (q::req_remote_access_errors, 1)]));
+    assert_eq!(b, named(&[(q::resp_remote_access_errors, 1)]));
+
+    // A receive whose key is wrong.
+    let (a, b) = provoked(&options, |bed, a, b| {
+        let (from, lkey) = bed.buffer(0, 0x1000);
+        bed.receive(b, &[(0x1000, 100, 0x777)]);
+        bed.send(a, &Request::new(SendOpcode::SEND, &[(from, 8, lkey)]));
+        failed(bed, a, CqeSyndrome::REMOTE_OP_ERR);
+    });
+    assert_eq!(a, named(&[(q::req_cqe_error, 1), (q::req_remote_operation_errors, 1)]));
+    assert_eq!(b, named(&[(q::resp_cqe_error, 1), (q::resp_local_protection, 1)]));
+
+    // One's own key, and a request that makes no sense: the other side hears nothing.
+    let (a, b) = provoked(&options, |bed, a, _| {
+        bed.send(a, &Request::new(SendOpcode::SEND, &[(0x1000, 8, 0x9999)]));
+        failed(bed, a, CqeSyndrome::LOCAL_PROT_ERR);
+    });
+    assert_eq!((a, b), (named(&[(q::req_cqe_error, 1), (q::req_local_protection, 1)]), vec![]));
+
+    // Nobody there: the first time and three more.
+    let (a, b) = provoked(&options, |bed, a, _| {
+        let (from, lkey) = bed.buffer(0, 0x1000);
+        let (to, rkey) = bed.buffer(1, 0x1000);
+        bed.world.set_cable(1, false);
+        bed.send(a, &Request::new(SendOpcode::RDMA_WRITE, &[(from, 8, lkey)]).to(to, rkey));
+        failed(bed, a, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
+    });
+    let silent =
+        [(q::req_cqe_error, 1), (q::req_transport_retries_exceeded, 1), (q::local_ack_timeout_err, 4)];
+    assert_eq!((a, b), (named(&silent), vec![]));
+
+    // Never ready: the first time and two more.
+    let (a, b) = provoked(&options, |bed, a, _| {
+        bed.send(a, &Request::new(SendOpcode::SEND, &[]));
+        failed(bed, a, CqeSyndrome::RNR_RETRY_EXC_ERR);
+    });
+    let never = [(q::req_cqe_error, 1), (q::rnr_nak_retry_err, 3), (later::REQ_RNR_RETRIES_EXCEEDED, 1)];
+    assert_eq!((a, b), (named(&never), named(&[(q::out_of_buffer, 3)])));
 }

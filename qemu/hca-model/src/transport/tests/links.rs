@@ -48,7 +48,7 @@ impl Subnet {
             info.set_lid(FIRST_LID + node as u16).set_master_sm_lid(FIRST_LID);
             info.set_port_state(state).set_port_phys_state(0);
             let mut smp = Smp::lid_routed(method::SET, attr::PORT_INFO, 1, 1);
-            assert!(port.agent(smp.set_data(info.as_bytes()).as_bytes(), false).is_some());
+            assert!(port.agent(smp.set_data(info.as_bytes()).as_bytes(), false, 0).is_some());
             let mut info = PortInfo::zeroed();
             self.set(attr::PORT_INFO, node as u32 + 1, info.set_port_state(state).as_bytes());
         }

@@ -2,10 +2,10 @@
 
 use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::pma;
-use ib_mgmt::sa::trap;
+use ib_mgmt::sa::{InformInfo, Notice, SaMad, trap};
 use ib_mgmt::smp::{NodeInfo, PortInfo, Smp, node_type, phys_state};
 use mlx5_prm::datapath::{CqeOpcode, EXTENDED_UD_AV, SendOpcode, av};
-use mlx5_prm::value::{PortState, QpState, ServiceType};
+use mlx5_prm::value::{PortState, QpState, RegisterId, ServiceType};
 
 use super::bed::{Bed, Handle, Options};
 use super::requests::Request;
@@ -184,6 +184,92 @@ fn changed_capabilities_are_told_to_the_subnet_manager() {
     // The trap, and the answer to the subnet manager's look at the port, long before it would have looked by itself.
     assert_eq!(bed.hca(0).device.port.counters.xmit_packets - before.0, 2, "trap {}", trap::CAPABILITY);
     assert!(bed.now - before.1 < 5_000_000_000);
+}
+
+#[test]
+fn a_changed_description_is_told_to_the_subnet_manager_and_read_by_it() {
+    let mut bed = Bed::new(1);
+    let before = (bed.hca(0).device.port.counters.xmit_packets, bed.now);
+    let mut text = [0; 64];
+    text[..6].copy_from_slice(b"host 7");
+    bed.hca(0).device.access(RegisterId::NODE_DESC, true, &mut text).expect("taken");
+    bed.run_until("the subnet manager knows", |bed| {
+        bed.world.fabric.port_record(PortIndex(0)).unwrap().description.unwrap().as_str() == "host 7"
+    });
+    assert!(bed.now - before.1 < 5_000_000_000);
+    bed.run_for(100_000_000);
+    assert_eq!(bed.hca(0).device.port.counters.xmit_packets - before.0, 3, "trap, description, PortInfo");
+    // The same again is no news; and what was read need not be told.
+    bed.hca(0).device.access(RegisterId::NODE_DESC, true, &mut text).expect("taken");
+    bed.run_for(100_000_000);
+    assert_eq!(bed.hca(0).device.port.counters.xmit_packets - before.0, 3);
+    assert!(bed.world.fabric.port_record(PortIndex(0)).unwrap().active);
+}
+
+/// Notices that reach a subscriber of `number` at node 0.
+fn subscribed(bed: &mut Bed, number: u16) -> (Handle, u64, u32) {
+    let mut qp = management_qp(bed, 0, ServiceType::QP1);
+    let mut mad = SaMad::request(method::SET, attr::INFORM_INFO, 0, 9);
+    // To the QP that asks.
+    mad.set_record_data(InformInfo::subscription(number).set_qpn(0).as_bytes());
+    let (reply, _) = ask(bed, &mut qp, 1, mad.to_mad().as_bytes());
+    assert_eq!(reply.status(), 0);
+    qp
+}
+
+#[test]
+fn a_wrong_management_key_is_told_to_the_subnet_manager_once_a_while() {
+    let mut bed = Bed::new(2);
+    let subscriber = subscribed(&mut bed, trap::BAD_M_KEY);
+    let mut qp0 = management_qp(&mut bed, 0, ServiceType::QP0);
+    let [own, lid] = [0, 1].map(|node| bed.hca(node).device.port.lid);
+    // A key of the fabric's own, which none may even read without; the switch itself lets no such Set pass.
+    assert_ne!(bed.hca(1).device.port.m_key, 0);
+    bed.hca(1).device.port.m_key_protect = 2;
+    let mut smp = Smp::lid_routed(method::GET, attr::GUID_INFO, 0, 0x42);
+    smp.set_m_key(0x1122_3344_5566_7788);
+    let sent = bed.hca(1).device.port.counters.xmit_packets;
+    for _ in 0..5 {
+        let mut request = Request::new(SendOpcode::SEND, &[]);
+        request.inline = Some(smp.as_bytes().to_vec());
+        bed.post_with_av(&mut qp0.0, &request, Some(vector(0, 0, lid)));
+        bed.ring(&qp0.0);
+        assert_eq!(bed.wait(&qp0.0).syndrome, 0);
+    }
+    assert_eq!(bed.wait(&subscriber.0).opcode, CqeOpcode::RESP_SEND);
+    let report = bed.guests[0].read(subscriber.1 + 40 + 56, 80);
+    let notice = Notice::from_slice(&report).unwrap();
+    assert_eq!((notice.trap_number(), notice.issuer_lid(), notice.notice_type()), (trap::BAD_M_KEY, lid, 2));
+    let details = notice.details();
+    assert_eq!(details[2..6], [(own >> 8) as u8, own as u8, 0, 0]);
+    assert_eq!(details[6..14], [method::GET, 0, 0, 0x14, 0, 0, 0, 0]);
+    assert_eq!(details[14..22], 0x1122_3344_5566_7788u64.to_be_bytes());
+    assert_eq!(bed.hca(1).device.port.m_key_violations, 5);
+    assert_eq!(bed.hca(1).device.port.counters.xmit_packets - sent, 1, "one trap, no answers");
+}
+
+#[test]
+fn who_lost_the_key_waits_for_its_lease_to_end() {
+    let mut bed = Bed::new(2);
+    let mut qp = management_qp(&mut bed, 0, ServiceType::QP0);
+    let port = &mut bed.hca(1).device.port;
+    let (lid, key) = (port.lid, port.m_key);
+    (port.m_key_protect, port.m_key_lease_period) = (2, 1);
+    let get = Smp::lid_routed(method::GET, attr::PORT_INFO, 1, 0x42);
+    let mut send = |bed: &mut Bed| {
+        let mut request = Request::new(SendOpcode::SEND, &[]);
+        request.inline = Some(get.as_bytes().to_vec());
+        bed.post_with_av(&mut qp.0, &request, Some(vector(0, 0, lid)));
+        bed.ring(&qp.0);
+        assert_eq!(bed.wait(&qp.0).opcode, CqeOpcode::REQ);
+    };
+    send(&mut bed);
+    bed.run_for(999_000_000);
+    assert_eq!(bed.poll_cq(0, qp.0.cqn), None, "no answer");
+    bed.run_for(2_000_000);
+    let (reply, _) = ask(&mut bed, &mut qp, lid, get.as_bytes());
+    let info = PortInfo::from_slice(&reply.as_bytes()[64..]).unwrap();
+    assert_eq!((info.m_key(), info.m_key_protect()), (key, 0), "the key stays, and is shown");
 }
 
 #[test]
