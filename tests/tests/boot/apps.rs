@@ -3,6 +3,8 @@
 
 use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
 use hca_model::Profile;
+use hca_model::card::VIRTUAL_FUNCTION;
+use hca_model::log::Level;
 use runner::qemu::Output;
 use runner::unikernel::{self, Options, Running, Verdict};
 use std::time::Instant;
@@ -274,6 +276,20 @@ fn an_hca_is_chosen_by_its_address_or_guid() {
         assert_eq!(verdict, Verdict::NoDevice, "{app}: {console:?}");
         assert!(says(&console, "no HCA with the port GUID 0x0000000000000007"), "{console:?}");
     }
+}
+
+/// It is sent nothing that it would refuse.
+#[test]
+fn a_virtual_function_is_driven_as_one() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::of(&VIRTUAL_FUNCTION, 0)]);
+    Node::start(ground, &fabric, 0, "app=hca").finish();
+    let refused = fabric.served.with_world(|world, _| {
+        let refused = world.nodes[0].hca.log().entries().filter(|entry| entry.level != Level::Info);
+        refused.map(ToString::to_string).collect::<Vec<_>>()
+    });
+    assert_eq!(refused.expect("served"), [""; 0]);
+    fabric.assert_empty();
 }
 
 /// rds-stress between two nodes: the columns of each side's average.
