@@ -32,3 +32,11 @@ fn a_port_that_needs_routes_finds_the_administrator_and_its_peers() {
         net.assert_no_refusals();
     }
 }
+
+/// What the connection itself uses is as the asker said, which has the path from the administrator.
+#[test]
+fn who_asks_without_a_route_is_answered_with_one() {
+    let mut net = Net::with_profiles(&WorldConfig::new(32), vec![node(0, false), node(1, true)]);
+    net.pair(&Options::default());
+    net.assert_no_refusals();
+}

@@ -14,25 +14,25 @@ use crate::platform::Bar;
 pub use crate::trace::History;
 use core::fmt;
 
-/// An error with all that helps to find its cause.
+/// An error with all that helps to find its cause: the driver's, or that of a layer above it.
 #[derive(Clone, Copy, Debug)]
-pub struct Report<'a> {
-    /// What failed: step, opcode, status and syndrome.
-    pub error: &'a Error,
+pub struct Report<'a, E = Error> {
+    /// What failed; the driver's own says step, opcode, status and syndrome.
+    pub error: &'a E,
     /// What the device says; `None` if it does not answer.
     pub device: Option<DeviceState>,
     /// What was done last.
     pub history: History<'a>,
 }
 
-impl<'a> Report<'a> {
+impl<'a, E> Report<'a, E> {
     /// Reads the device's registers now.
-    pub fn new(error: &'a Error, bar: impl Bar, history: History<'a>) -> Self {
+    pub fn new(error: &'a E, bar: impl Bar, history: History<'a>) -> Self {
         Self { error, device: DeviceState::read(bar), history }
     }
 }
 
-impl fmt::Display for Report<'_> {
+impl<E: fmt::Display> fmt::Display for Report<'_, E> {
     /// Lines, the last without an end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "failed: {}", self.error)?;

@@ -6,10 +6,12 @@ use common::{Driver, World, node};
 use driver_mlx::report::Report;
 use driver_mlx::{
     AsyncEvent, CompletionKind, Config, CqConfig, Duration, Error, FatalCause, HcaStorage, HealthWarning,
-    Instant, LinkState, MemoryRegion, Pd, QpConfig, SendFlags, SendOp, Step, Wake,
+    Instant, LinkState, MemoryRegion, Pd, QpConfig, SendFlags, SendOp, SrqConfig, Step, Wake,
 };
+use hca_model::card::{CONNECTX_5, Card};
 use hca_model::fabric::FabricConfig;
 use hca_model::{Habits, Profile};
+use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CqeSyndrome, HealthSyndrome};
 use mlx5_prm::value::{NicInterface, RegisterId};
@@ -127,6 +129,24 @@ fn it_starts_from_every_state_of_the_interface() {
 }
 
 #[test]
+fn a_function_that_stays_disabled_is_told_of() {
+    let world = world(Habits { stays_disabled: true, ..Habits::default() });
+    assert_eq!(world.bring_up(0, &Config::DEFAULT).err(), Some(Error::NicInterface(1)));
+    world.model(0, |m| assert_eq!((m.life(), m.pages().given()), (hca_model::device::Life::Disabled, 0)));
+}
+
+#[test]
+fn firmware_that_starts_again_after_a_fault_may_take_its_time() {
+    let world = world(Habits { initializing: Some(1000 * SECOND), ..Habits::default() });
+    let error = world.bring_up(0, &Config::DEFAULT).err();
+    assert!(matches!(error, Some(Error::Timeout { step: Step::Initializing, .. })), "{error:?}");
+    assert!((120 * SECOND..130 * SECOND).contains(&world.now()));
+    let config = Config { recovery: true, ..Config::DEFAULT };
+    world.bring_up(0, &config).expect("comes up");
+    assert!((1000 * SECOND..1010 * SECOND).contains(&world.now()));
+}
+
+#[test]
 fn registers_that_are_away_for_a_moment_come_back() {
     let (_, _) = up(Habits { away: Some(0..SECOND), ..Habits::default() });
     let away = Habits { away: Some(0..30 * SECOND), ..Habits::default() };
@@ -174,6 +194,21 @@ fn the_device_says_how_long_things_take() {
 }
 
 #[test]
+fn the_device_says_how_long_it_takes_in_the_command_queue() {
+    let again = |cmd_q_init_to| {
+        let initializing_again = Some(20 * SECOND);
+        let world = world(Habits { cmd_q_init_to, initializing_again, ..Habits::default() });
+        let error = world.bring_up(0, &Config::DEFAULT).err();
+        (error, world.now() / SECOND)
+    };
+    // 30 s.
+    assert_eq!(again(0x2000_001e), (None, 20));
+    let (error, now) = again(0);
+    assert!(matches!(error, Some(Error::Timeout { step: Step::CommandQueue, .. })), "{error:?}");
+    assert!(now < 10, "Linux's 2 s, and nothing to wait for behind them: {now} s");
+}
+
+#[test]
 fn a_command_may_take_seconds() {
     let (world, mut hca) =
         up(Habits { slow_command: Some((Opcode::ALLOC_PD, 20 * SECOND)), ..Habits::default() });
@@ -188,6 +223,28 @@ fn registers_that_a_function_does_not_own_are_no_obstacle() {
     let (_, mut hca) = up(Habits { refused_registers: refused, ..Habits::default() });
     // The MTU is that of the management agent.
     assert_eq!(hca.port().expect("a port").mtu.bytes(), 4096);
+}
+
+#[test]
+fn a_port_that_was_switched_off_is_switched_on_by_who_owns_it() {
+    for (physical_function, after) in [(true, true), (false, false)] {
+        let world = world(Habits::default());
+        world.model(0, |m| m.port_mut().set_admin(false));
+        let config = Config { physical_function, ..Config::DEFAULT };
+        world.bring_up(0, &config).expect("comes up");
+        assert_eq!(world.model(0, |m| m.link_is_up()), after);
+        assert_eq!(world.complaints(0), [""; 0]);
+    }
+    // Firmware that does not let it is no obstacle.
+    for habits in [
+        Habits { read_only_registers: vec![RegisterId::PAOS], ..Habits::default() },
+        Habits { refused_registers: vec![RegisterId::PAOS], ..Habits::default() },
+    ] {
+        let world = self::world(habits);
+        world.model(0, |m| m.port_mut().set_admin(false));
+        let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+        assert_eq!(hca.port().expect("a port").state, LinkState::Down);
+    }
 }
 
 #[test]
@@ -253,6 +310,61 @@ fn pages_are_for_the_function_that_firmware_names() {
     }
 }
 
+#[test]
+fn pages_of_other_functions_are_kept_apart() {
+    for announces_ends in [true, false] {
+        let mut profile = Profile::node(0);
+        if !announces_ends {
+            let bit = cmd_hca_cap::release_all_pages.bit_offset;
+            profile.misbehaviour.hidden_capabilities.push((bit as usize / 32 * 4, 0x8000_0000 >> (bit % 32)));
+        }
+        let world = World::new([profile], FabricConfig::default());
+        let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+        let own = hca.firmware_pages();
+        for wanted in [vec![(3, 40), (7, 5)], vec![(3, 0), (7, 5)], vec![(3, 12), (7, 0)]] {
+            world.model(0, |m| m.habits_mut().other_functions = wanted.clone());
+            live(&world, &mut hca, 10 * SECOND);
+            let others: u32 = wanted.iter().map(|(_, pages)| pages).sum();
+            assert_eq!(hca.firmware_pages(), own + others, "{announces_ends} {wanted:?}");
+            assert_eq!(world.model(0, |m| m.pages().given()), own);
+        }
+        hca.alloc_pd().and_then(|pd| hca.dealloc_pd(pd)).expect("still works");
+        hca.tear_down().expect("torn down");
+        assert_eq!(world.complaints(0), [""; 0]);
+    }
+}
+
+#[test]
+fn pages_that_firmware_offers_back_are_no_error() {
+    let habits = Habits { spare_pages: 3, ..Habits::default() };
+    let world = World::new([Profile { boot_pages: 0, habits, ..Profile::node(0) }], FabricConfig::default());
+    let hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+    assert_eq!(hca.firmware_pages(), world.model(0, |m| m.pages().given()));
+}
+
+/// Whoever asks for pages that are not there is answered too.
+#[test]
+fn pages_are_refused_to_the_function_that_asks() {
+    for (pages_function, embedded_cpu) in [(0, false), (5, true)] {
+        let world = world(Habits { pages_function, embedded_cpu, ..Habits::default() });
+        let config = Config { firmware_reserve: 0, ..Config::DEFAULT };
+        let mut hca = world.bring_up(0, &config).expect("comes up");
+        let pd = hca.alloc_pd().expect("a PD");
+        let memory = hca.alloc(4096, 4096).expect("memory");
+        while hca.alloc(4096, 4096).is_ok() {}
+        let rights = driver_mlx::Access::LOCAL_WRITE;
+        let error =
+            std::iter::repeat_with(|| hca.register(pd, &memory, rights, driver_mlx::Base::Virtual).err());
+        let error = error.take(600).flatten().next().expect("firmware has no memory for so many");
+        assert!(matches!(error, Error::Command(refused) if refused.opcode == Opcode::CREATE_MKEY), "{error}");
+        assert!(hca.counters().page_requests_refused > 0);
+        let refused = |event| matches!(event, AsyncEvent::PagesRefused { needed: 16, available: 0 });
+        assert!(std::iter::from_fn(|| hca.next_event()).any(refused));
+        let misnamed = |line: &String| line.contains("function_id");
+        assert!(!world.complaints(0).iter().any(misnamed), "{:?}", world.complaints(0));
+    }
+}
+
 fn make_keys(hca: &mut Driver, pd: Pd, count: usize) -> Vec<MemoryRegion> {
     let memory = hca.alloc(4096, 4096).expect("memory");
     let keys = (0..count).map(|_| {
@@ -306,35 +418,58 @@ fn atomics_are_offered_only_where_they_count_right() {
     assert!(!atomic(Habits { no_atomic_byte_order: true, ..Habits::default() }), "operands would be swapped");
     assert!(!atomic(Habits { atomics: Some((3, 0x10)), ..Habits::default() }), "no 8 bytes");
     assert!(!atomic(Habits { atomics: Some((1, 8)), ..Habits::default() }), "no fetch-and-add");
+    // Nobody is let in by a key that allows them.
+    let habits = Habits { no_atomic_byte_order: true, ..Habits::default() };
+    let world =
+        World::new([Profile { habits, ..Profile::node(0) }, Profile::node(1)], FabricConfig::default());
+    let [mut a, mut b] = [0, 1].map(|index| node::Node::new(&world, index, |_| ()));
+    a.init();
+    let towards = node::towards(&mut b, 0);
+    let refused = a.hca.modify_to_rtr(&mut a.qp, &towards);
+    assert_eq!(refused, Err(Error::MissingCapability("atomic")));
 }
 
 /// Both kinds of receive queues, each with room for more SGEs than are posted.
 #[test]
 fn scatter_lists_end_with_the_key_that_the_device_names() {
-    for terminator in [None, Some(0x7700)] {
+    for (terminator, shared) in [(None, false), (Some(0x7700), false), (Some(0x7700), true)] {
         let habits = Habits { terminator, ..Habits::default() };
         let profile = |index| Profile { habits: habits.clone(), ..Profile::node(index) };
         let world = World::new([profile(0), profile(1)], FabricConfig::default());
-        let (mut a, mut b) = node::connected(&world, |config| config.max_recv_sge = 3);
-        b.qp.post_recv(&[b.sge(0, 100)], 1).expect("room");
+        let [a, mut b] = [0, 1].map(|index| node::Node::new(&world, index, |config| config.max_recv_sge = 3));
+        let mut srq = shared.then(|| {
+            let srq = b.hca.create_srq(&SrqConfig { pd: b.pd, max_wr: 16, max_sge: 3 }).expect("an SRQ");
+            let config = QpConfig { srq: Some(srq.number()), ..QpConfig::rc(b.pd, b.cq.number()) };
+            let taker = b.hca.create_qp(&config).expect("a QP");
+            b.hca.destroy_qp(std::mem::replace(&mut b.qp, taker)).expect("destroyed");
+            srq
+        });
+        let (mut a, mut b) = node::connect_both(a, b);
         a.put(0, &[7; 200]);
-        a.qp.post_send(SendOp::Send, &[a.sge(0, 100)], 2, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
-        let cqe = b.completion(&world);
-        assert_eq!(cqe.kind(), CompletionKind::Receive, "{terminator:?}: {cqe:?}");
-        b.qp.retire(&cqe).expect("of ours");
+        let mut send = |b: &mut node::Node, len| {
+            let list = [b.sge(0, 100)];
+            match &mut srq {
+                Some(srq) => {
+                    srq.post_recv(&list, 1).expect("room");
+                    srq.ring();
+                }
+                None => b.qp.post_recv(&list, 1).expect("room"),
+            }
+            a.qp.post_send(SendOp::Send, &[a.sge(0, len)], 2, SendFlags::SIGNALED).expect("room");
+            a.qp.ring();
+            let cqe = b.completion(&world);
+            let retired = srq.as_mut().map_or_else(|| b.qp.retire(&cqe), |srq| srq.retire(&cqe));
+            assert_eq!(node::id(retired), Some(1));
+            cqe
+        };
+        let cqe = send(&mut b, 100);
+        assert_eq!(cqe.kind(), CompletionKind::Receive, "{terminator:?} {shared}: {cqe:?}");
         assert_eq!(b.get(0, 101), [&[7; 100][..], &[0]].concat());
         // A list that is too short must end where it ends, and not go on behind.
-        b.qp.post_recv(&[b.sge(0, 100)], 3).expect("room");
-        a.qp.post_send(SendOp::Send, &[a.sge(0, 200)], 4, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
-        let cqe = b.completion(&world);
-        assert_eq!(cqe.kind(), CompletionKind::ReceiveError, "{terminator:?}");
-        assert_eq!(
-            cqe.error().map(|error| error.syndrome),
-            Some(CqeSyndrome::LOCAL_LENGTH_ERR),
-            "{terminator:?}"
-        );
+        let cqe = send(&mut b, 200);
+        assert_eq!(cqe.kind(), CompletionKind::ReceiveError, "{terminator:?} {shared}");
+        let syndrome = cqe.error().map(|error| error.syndrome);
+        assert_eq!(syndrome, Some(CqeSyndrome::LOCAL_LENGTH_ERR), "{terminator:?} {shared}");
     }
 }
 
@@ -356,6 +491,36 @@ fn no_more_objects_than_their_events_have_room_for() {
     // One that goes makes room for another.
     hca.destroy_qp(qps.remove(0)).expect("destroyed");
     hca.create_qp(&QpConfig::rc(pd, cq.number())).expect("room");
+}
+
+/// Each connection would send one when its first packet comes before its owner has made it ready to send.
+#[test]
+fn a_packet_before_the_last_step_sends_no_event() {
+    let world = node::world(FabricConfig::default());
+    let [mut a, mut b] = [0, 1].map(|index| node::Node::new(&world, index, |_| ()));
+    node::connect_one(&mut a, &mut b, 0);
+    b.init();
+    let towards = node::towards(&mut a, 0);
+    b.hca.modify_to_rtr(&mut b.qp, &towards).expect("RTR");
+    b.qp.post_recv(&[b.sge(0, 64)], 1).expect("room");
+    a.qp.post_send(SendOp::Send, &[a.sge(0, 64)], 2, SendFlags::SIGNALED).expect("room");
+    a.qp.ring();
+    b.expect(&world, CompletionKind::Receive);
+    let _ = b.hca.poll(Instant::from_nanos(world.now()));
+    let of_qp = |event| matches!(event, AsyncEvent::Qp { .. });
+    assert!(!std::iter::from_fn(|| b.hca.next_event()).any(of_qp));
+}
+
+/// Fewer objects then.
+#[test]
+fn an_event_queue_is_no_longer_than_the_device_allows() {
+    static SMALL: Card = Card { capabilities: &[(cmd_hca_cap::log_max_eq_sz, 9)], ..CONNECTX_5 };
+    let world = World::new([Profile::of(&SMALL, 0)], FabricConfig::default());
+    let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+    let (pd, cq) = (hca.alloc_pd(), hca.create_cq(&CqConfig { entries: 16, eq: 0 }));
+    let config = QpConfig::rc(pd.expect("a PD"), cq.expect("a CQ").number());
+    let error = std::iter::repeat_with(|| hca.create_qp(&config).err()).take(300).flatten().next();
+    assert_eq!(error, Some(Error::Limit { what: "log_async_eq_size", asked: 449, limit: 448 }));
 }
 
 #[test]

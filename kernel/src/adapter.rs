@@ -11,13 +11,13 @@ use dat_nostd::{
     RegistryEntry, adapter_storage,
 };
 use driver_mlx::report::{History, Report};
-use driver_mlx::{Config, Duration, Error, FatalCause, Instant, MmioBar, Platform, Wake};
+use driver_mlx::{Config, Duration, Error, FatalCause, HcaParts, Instant, MmioBar, Platform, Wake};
 
 use crate::choice::Choice;
 pub use crate::failure::{Failure, conclude};
 use crate::hca::{self, BareMetal, Hardware};
 use crate::memory::DmaMemory;
-use crate::verbs::{CONFIG, VECTORS, with_one_reset};
+use crate::verbs::{CONFIG, VECTORS, open, with_one_reset};
 use crate::{Clock, Machine, println};
 
 /// An adapter on this machine.
@@ -78,6 +78,8 @@ impl Node<'_> {
 pub trait Tables {
     /// Its parts; what was in them is gone.
     fn parts(&mut self) -> AdapterParts<'_, MmioBar>;
+    /// The driver's part alone.
+    fn hca(&mut self) -> HcaParts<'_>;
     /// What the HCA did last.
     fn history(&self) -> History<'_>;
 }
@@ -87,6 +89,10 @@ macro_rules! storage {
         impl<$(const $name: usize),*> Tables for AdapterStorage<MmioBar, $($name),*> {
             fn parts(&mut self) -> AdapterParts<'_, MmioBar> {
                 AdapterStorage::parts(self)
+            }
+
+            fn hca(&mut self) -> HcaParts<'_> {
+                AdapterStorage::hca(self)
             }
 
             fn history(&self) -> History<'_> {
@@ -109,39 +115,7 @@ pub fn run(
     tables: &mut impl Tables,
     mut work: impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let Choice::Port(guid) = node.hca else { return run_on(machine, node, tables, work) };
-    // What another HCA had done is undone, but for its memory, which machines do not give back.
-    for nth in 0..machine.hcas().count() {
-        let (mut other, mut taken) = (None, false);
-        let outcome = run_on(machine, &Node { hca: Choice::Nth(nth), ..*node }, tables, |adapter| {
-            let port = adapter.port_info().gid.interface_id();
-            if port == guid {
-                taken = true;
-                return work(adapter);
-            }
-            other = Some(port);
-            Ok(())
-        });
-        match (other, outcome) {
-            (_, outcome) if taken => return outcome,
-            (Some(port), Ok(())) => println!("hca {nth}: not taken: its port's GUID is {port:#018x}"),
-            (None, Err(Failure::BringUp(error))) => println!("hca {nth}: not taken: {error}"),
-            (None, Err(Failure::Open(error))) => println!("hca {nth}: not taken: {error}"),
-            (_, outcome) => return outcome,
-        }
-    }
-    machine.list_hcas();
-    Err(Failure::Platform(hca::Error::NoHca(node.hca)))
-}
-
-/// The same on an HCA that can be found without its firmware.
-fn run_on(
-    machine: &mut Machine,
-    node: &Node<'_>,
-    tables: &mut impl Tables,
-    mut work: impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let hardware = machine.open_hca(node.hca, VECTORS)?;
+    let hardware = open(machine, node.hca, node.dma_bytes, tables, Tables::hca)?;
     for (name, micros) in machine.steps() {
         println!("@step name=boot_{name} us={micros}");
     }

@@ -6,11 +6,14 @@ use core::ptr::NonNull;
 use crate::choice::Choice;
 use crate::paging::{self, Caching};
 use crate::pci::{self, ConfigAccess, Function, MemoryBar, Saved};
-use driver_mlx::{Bar, DeviceState, DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
+use driver_mlx::{
+    Bar, Config, DeviceState, DmaRegion, Hca, HcaParts, HostRegion, Instant, MapError, MmioBar, Platform,
+};
 
 use crate::arch::config_space::ConfigSpace;
 use crate::arch::msix::{self, Vectors};
 use crate::arch::{clock, interrupts};
+use crate::failure::Failure;
 use crate::mem;
 use crate::memory::DmaMemory;
 use crate::println;
@@ -95,7 +98,7 @@ impl Platform for BareMetal {
 pub enum Error {
     /// No such function of the mlx5 family.
     NoHca(Choice),
-    /// It is to be found by its port's GUID, where it cannot be brought up to ask.
+    /// It is meant by its port's GUID, and was to be opened without being asked: that is [`verbs::open`](crate::verbs::open)'s.
     Guid,
     /// It was opened before.
     InUse,
@@ -124,7 +127,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::Guid => f.write_str(
-                "HCA: by a port's GUID it can be chosen for one application on DAT alone; name its PCI address or its number here",
+                "HCA: only its firmware knows its port's GUID; name its PCI address or its number here",
             ),
             Error::InUse => f.write_str("HCA: it is in use already"),
             Error::Pci(error) => write!(f, "HCA: {error}"),
@@ -262,17 +265,46 @@ impl Hardware {
 /// # Errors
 /// [`Error::Unusable`]: it is too little.
 pub fn regions(memory: DmaMemory) -> Result<(DmaRegion, HostRegion), Error> {
+    // SAFETY: `memory` is given up here, and nothing was made of it before.
+    unsafe { regions_again(&memory) }
+}
+
+/// The same, of memory that lay under another HCA before.
+///
+/// # Safety
+/// That HCA was taken down, and nothing is left of what was made of `memory`.
+unsafe fn regions_again(memory: &DmaMemory) -> Result<(DmaRegion, HostRegion), Error> {
     let range = memory.range();
     let (start, len) = (range.start, range.len());
     let dma_len = (len - len / 16) & !0xfff;
     // SAFETY:
-    // 1. The range was taken out of usable memory, once, and `memory` is given up here: nobody else knows it. It is mapped one to one
-    //    for good, so that the device's address is the same, and x86 keeps DMA coherent.
+    // 1. The range was taken out of usable memory, once, and by this function's contract nobody else has anything of it. It is mapped one
+    //    to one for good, so that the device's address is the same, and x86 keeps DMA coherent.
     // 2. It never comes back, so that it outlives whatever the device does.
     let region = unsafe { DmaRegion::new(start as *mut u8, start, dma_len as usize) };
     // SAFETY: as above; it is the rest of that range.
     let host = unsafe { HostRegion::new((start + dma_len) as *mut u8, (len - dma_len) as usize) };
     region.zip(host).ok_or(Error::Unusable)
+}
+
+/// Brings an HCA up, asks it for its port's GUID, and takes it down. The memory comes back with the answer, if the HCA has let go of it.
+///
+/// # Errors
+/// [`Failure::BringUp`], or what went wrong later.
+#[allow(clippy::result_large_err, reason = "as for failures")]
+pub(crate) fn port_guid(
+    hardware: &Hardware,
+    memory: DmaMemory,
+    storage: HcaParts<'_>,
+    config: &Config,
+) -> Result<(u64, DmaMemory), Failure> {
+    // SAFETY: an HCA that this memory lay under before went down in order, below, and nothing was made of it that could be left.
+    let (region, host) = unsafe { regions_again(&memory) }?;
+    let mut hca =
+        Hca::bring_up(hardware.platform(), region, host, storage, config).map_err(Failure::BringUp)?;
+    let port = hca.port();
+    hca.tear_down()?;
+    Ok((port?.port_guid.get(), memory))
 }
 
 fn window(bar: &MemoryBar) -> Result<MmioBar, Error> {

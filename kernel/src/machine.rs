@@ -147,7 +147,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`hca::Error::NoHca`]; what there is of Mellanox's, and why it is or is not taken, is printed then. [`hca::Error::Guid`]: nobody knows
-    /// a port's GUID before the HCA is up, see [`Choice::Port`].
+    /// a port's GUID before the HCA is up; [`verbs::open`](crate::verbs::open) asks.
     pub fn find_hca(&self, choice: Choice) -> Result<usize, hca::Error> {
         if let Choice::Port(_) = choice {
             return Err(hca::Error::Guid);

@@ -2,7 +2,8 @@
 
 use driver_mlx::report::Report;
 use driver_mlx::{
-    AsyncEvent, Config, Duration, Error, Hca, HcaStorage, Instant, LinkState, Platform, PortState, Wake,
+    AsyncEvent, Config, Duration, Error, Hca, HcaParts, HcaStorage, Instant, LinkState, Platform, PortState,
+    Wake,
 };
 
 use crate::choice::Choice;
@@ -16,7 +17,7 @@ pub const CONFIG: Config = Config { async_vector: 0, completion_vector: 1, ..Con
 pub const VECTORS: u16 = 2;
 
 /// How long the subnet manager may take to bring the port to Active.
-const ACTIVE_LIMIT: Duration = Duration::from_secs(30);
+const ACTIVE_LIMIT: Duration = Duration::from_secs(60);
 /// How often the port is asked, should its event be missed.
 const ASK: Duration = Duration::from_millis(100);
 
@@ -37,6 +38,45 @@ pub(crate) fn with_one_reset(
     }
 }
 
+/// Switches on the HCA that is meant, with the [`VECTORS`] of [`CONFIG`]. One that is meant by its port's GUID is found by asking: HCAs are
+/// brought up, one after the other, with `dma_bytes` of memory and the driver's part of `storage`, and taken down again. Those that are not
+/// it are said to be others, and cannot be opened any more; the memory is not given back.
+///
+/// # Errors
+/// There is no such HCA; what there is of Mellanox's, and why it is or is not taken, is printed then. There is too little memory to ask
+/// with.
+pub fn open<S: ?Sized>(
+    machine: &mut Machine,
+    choice: Choice,
+    dma_bytes: u64,
+    storage: &mut S,
+    parts: for<'a> fn(&'a mut S) -> HcaParts<'a>,
+) -> Result<Hardware, Failure> {
+    let Choice::Port(guid) = choice else { return Ok(machine.open_hca(choice, VECTORS)?) };
+    let mut spare = None;
+    for nth in 0..machine.hcas().count() {
+        let asked = machine.open_hca(nth, VECTORS).map_err(Failure::from).and_then(|hardware| {
+            let config = Config { physical_function: hardware.is_physical(), ..CONFIG };
+            let mut port = 0;
+            with_one_reset(machine, &hardware, |machine| {
+                let memory = spare.take().map_or_else(|| machine.dma(dma_bytes), Ok)?;
+                let (guid, memory) = hca::port_guid(&hardware, memory, parts(storage), &config)?;
+                (port, spare) = (guid, Some(memory));
+                Ok(())
+            })?;
+            Ok((hardware, port))
+        });
+        match asked {
+            Ok((hardware, port)) if port == guid => return Ok(hardware),
+            Ok((_, port)) => println!("hca {nth}: not taken: its port's GUID is {port:#018x}"),
+            Err(error @ Failure::Memory(_)) => return Err(error),
+            Err(error) => println!("hca {nth}: not taken: {error}"),
+        }
+    }
+    machine.list_hcas();
+    Err(Failure::Platform(hca::Error::NoHca(choice)))
+}
+
 /// Brings an HCA of the machine up with `dma_bytes` of memory, at most a page for each of `BLOCKS`, lets `work` use it, and takes
 /// it down. An HCA that somebody left in a state that it cannot be brought up from is reset once.
 ///
@@ -50,7 +90,7 @@ pub fn run<const BLOCKS: usize>(
     storage: &mut HcaStorage<BLOCKS>,
     mut work: impl FnMut(&mut Hca<'_, BareMetal>, Clock) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let hardware = machine.open_hca(choice, VECTORS)?;
+    let hardware = open(machine, choice, dma_bytes, storage, HcaStorage::parts)?;
     let function = hardware.function();
     println!("hca at {}: {:04x}:{:04x}", function.address, function.vendor, function.device);
     let result = with_one_reset(machine, &hardware, |machine| {
@@ -82,7 +122,7 @@ pub fn run<const BLOCKS: usize>(
 /// Waits until the subnet manager has brought the port to Active, and answers what it is then; `told` sees what happens meanwhile.
 ///
 /// # Errors
-/// It is not Active in 30 s; a driver call fails.
+/// It is not Active in a minute; a driver call fails.
 pub fn wait_active(
     hca: &mut Hca<'_, BareMetal>,
     clock: Clock,

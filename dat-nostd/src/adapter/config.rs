@@ -40,8 +40,8 @@ pub struct AdapterConfig<'s> {
 }
 
 impl<'s> AdapterConfig<'s> {
-    /// Defaults beside what has none: half a minute for the port, one second and three tries for the subnet administrator; IP
-    /// unless there is a static table of neighbours.
+    /// Defaults beside what has none: a minute for the port, whose link may have to train before the subnet manager sweeps; one second and
+    /// three tries for the subnet administrator; IP unless there is a static table of neighbours.
     pub fn new(name: &'s str, address: IaAddress, neighbours: &'s [Neighbour], seed: u128) -> Self {
         Self {
             name,
@@ -51,7 +51,7 @@ impl<'s> AdapterConfig<'s> {
             seed,
             generation: 0,
             hca: Config::DEFAULT,
-            activation_timeout: Duration::from_secs(30),
+            activation_timeout: Duration::from_secs(60),
             min_completions: 512,
             service_patience: Duration::ZERO,
             sa: ClientConfig::default(),

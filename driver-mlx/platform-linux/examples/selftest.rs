@@ -8,22 +8,29 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// Bytes of the DMA region.
-const DMA_BYTES: usize = 256 << 20;
+/// MiB of the DMA region: what it is, and what the tables of a self-test can describe.
+const DMA: usize = 256;
+const MOST_DMA: usize = 512;
 
-const USAGE: &str = "selftest --vfio HCA | --socket PATH";
+const USAGE: &str = "selftest --vfio HCA | --socket PATH, and perhaps --dma MIB: memory that the HCA reaches (256; at most 512)";
 
-fn device() -> Result<DeviceName, Box<dyn Error>> {
+fn arguments() -> Result<(DeviceName, usize), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
-    match (words.next().as_deref(), words.next()) {
-        (Some("--vfio"), Some(name)) => Ok(name.parse()?),
-        (Some("--socket"), Some(path)) => Ok(DeviceName::Socket(path.into())),
-        _ => Err(format!("usage: {USAGE}").into()),
-    }
+    let device = match (words.next().as_deref(), words.next()) {
+        (Some("--vfio"), Some(name)) => name.parse()?,
+        (Some("--socket"), Some(path)) => DeviceName::Socket(path.into()),
+        _ => return Err(format!("usage: {USAGE}").into()),
+    };
+    let dma = match (words.next().as_deref(), words.next(), words.next()) {
+        (None, ..) => Some(DMA),
+        (Some("--dma"), Some(mib), None) => mib.parse().ok().filter(|mib| (1..=MOST_DMA).contains(mib)),
+        _ => None,
+    };
+    Ok((device, dma.ok_or_else(|| format!("usage: {USAGE}"))? << 20))
 }
 
 fn main() -> ExitCode {
-    match device().and_then(|device| test(&device)) {
+    match arguments().and_then(|(device, dma)| test(&device, dma)) {
         Ok(summary) => {
             summary.tell(&mut tell);
             println!("@done verified={}", summary.verified());
@@ -41,11 +48,11 @@ fn tell(line: std::fmt::Arguments<'_>) {
 }
 
 /// Opening a device resets it, and has memory for one bring-up: for the second it is opened again.
-fn test(device: &DeviceName) -> Result<Summary, Box<dyn Error>> {
-    let options = Options { dma_bytes: DMA_BYTES, ..Options::default() };
+fn test(device: &DeviceName, dma_bytes: usize) -> Result<Summary, Box<dyn Error>> {
+    let options = Options { dma_bytes, ..Options::default() };
     let mut storage = Box::new(Storage::<LinuxBar>::new());
-    let config = Config::DEFAULT;
     let Opened { platform, dma, host, .. } = open(device, &options)?;
+    let config = Config { physical_function: platform.is_physical(), ..Config::DEFAULT };
     let mut summary = selftest::run(&platform, Some((dma, host)), &mut storage, &config, &mut tell);
     drop(platform);
     let Opened { platform, dma, host, .. } = open(device, &options)?;

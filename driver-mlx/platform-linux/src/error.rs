@@ -13,13 +13,17 @@ pub enum Error {
     /// The function is not there, is no HCA, or is not in the hands of VFIO.
     #[error(transparent)]
     Function(#[from] vfio_functions::Error),
-    /// Another vendor's device.
-    #[error("the device is {vendor:04x}:{device:04x}, which is no Mellanox HCA (vendor 15b3)")]
+    /// Another device.
+    #[error(
+        "the device is {vendor:04x}:{device:04x}, which is no Mellanox HCA of the mlx5 family (vendor 15b3){hint}"
+    )]
     NotAnHca {
         /// PCI vendor.
         vendor: u16,
         /// PCI device.
         device: u16,
+        /// What it is instead, if that is known.
+        hint: &'static str,
     },
     /// Others of its group belong to drivers.
     #[error("the IOMMU group {0} has functions that belong to other drivers: bind all of them to vfio-pci")]

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::name::DeviceName;
 use crate::options::Options;
 use crate::platform::{Device, LinuxPlatform};
-use crate::{socket, vfio};
+use crate::{pci, socket, vfio};
 use driver_mlx::{DmaRegion, HostRegion};
 use std::sync::Arc;
 
@@ -63,5 +63,6 @@ fn open_in(
         }
     };
     let host = memory.host_region(options.dma_bytes)?;
-    Ok((LinuxPlatform { bar, interrupts: Arc::new(interrupts), device }, dma, host))
+    let physical = !pci::identity(&device)?.virtual_function;
+    Ok((LinuxPlatform { bar, interrupts: Arc::new(interrupts), device, physical }, dma, host))
 }

@@ -1,9 +1,8 @@
 //! Configuration space, as far as a driver's owner has to touch it.
 
 use crate::error::{Error, Result};
+use driver_mlx::pci::{Identity, identify, is_flash_recovery};
 
-/// NVIDIA's, formerly Mellanox's.
-const VENDOR: u16 = 0x15b3;
 /// Offset of the command register.
 const COMMAND: u64 = 4;
 /// Memory decoding.
@@ -23,10 +22,18 @@ fn read16(config: &impl ConfigSpace, offset: u64) -> Result<u16> {
     config.get(offset).map(u16::from_le_bytes)
 }
 
-/// Refuses what is no HCA.
-pub(crate) fn check_identity(config: &impl ConfigSpace) -> Result<()> {
+/// Which HCA it is; refuses what is none that the driver is for.
+pub(crate) fn identity(config: &impl ConfigSpace) -> Result<Identity> {
     let (vendor, device) = (read16(config, 0)?, read16(config, 2)?);
-    if vendor == VENDOR { Ok(()) } else { Err(Error::NotAnHca { vendor, device }) }
+    identify(vendor, device).ok_or(Error::NotAnHca {
+        vendor,
+        device,
+        hint: if is_flash_recovery(device) {
+            "; it is in flash recovery: its firmware is broken or missing"
+        } else {
+            ""
+        },
+    })
 }
 
 /// Lets the function decode its registers and reach memory.

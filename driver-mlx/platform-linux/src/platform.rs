@@ -16,6 +16,15 @@ pub struct LinuxPlatform {
     pub(crate) bar: LinuxBar,
     pub(crate) interrupts: Arc<Interrupts>,
     pub(crate) device: Device,
+    pub(crate) physical: bool,
+}
+
+impl LinuxPlatform {
+    /// Whether it is a physical function, which owns its card's port settings: [`Config::physical_function`](driver_mlx::Config::physical_function).
+    #[must_use]
+    pub const fn is_physical(&self) -> bool {
+        self.physical
+    }
 }
 
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 use dat_nostd::*;
 use driver_mlx::{Config, Platform};
+use hca_model::Profile;
+use hca_model::card::{CONNECTX_5, Card, VIRTUAL_FUNCTION};
 use hca_serve::{Options as ServeOptions, Served, serve};
 use mlx5_prm::status::HealthSyndrome;
 use platform_linux::{DeviceName, LinuxBar, LinuxPlatform, Opened, Options, open};
@@ -18,11 +20,16 @@ struct Fabric {
 
 impl Fabric {
     fn new(name: &str, hcas: usize) -> Self {
+        Self::of(name, hcas, Vec::new())
+    }
+
+    /// The same of these cards, where any are named.
+    fn of(name: &str, hcas: usize, profiles: Vec<Profile>) -> Self {
         let folder = std::env::temp_dir().join(format!("platform-linux-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let sockets = (0..hcas).map(|index| folder.join(format!("hca{index}"))).collect();
-        let served = serve(ServeOptions { file_io: true, ..ServeOptions::new(sockets) }).expect("served");
-        Self { served, folder }
+        let options = ServeOptions { file_io: true, profiles, ..ServeOptions::new(sockets) };
+        Self { served: serve(options).expect("served"), folder }
     }
 
     fn socket(&self, index: usize) -> PathBuf {
@@ -113,7 +120,7 @@ fn client(count: &'static str) -> [&'static str; 6] {
 #[test]
 fn the_self_test_passes_without_a_partner() {
     let fabric = Fabric::new("selftest", 1);
-    let (verified, output) = Example::start("selftest", &fabric.socket(0), &[]).finish();
+    let (verified, output) = Example::start("selftest", &fabric.socket(0), &["--dma", "128"]).finish();
     assert!(verified, "{output}");
     for level in ["found", "commands", "objects", "nop", "data", "dat", "rds"] {
         assert!(output.contains(&format!("@level name={level} verdict=\"passed\"")), "{output}");
@@ -415,4 +422,20 @@ fn what_is_no_hca_is_refused_with_a_hint() {
     let first = open(&name, &Options { dma_bytes: 1 << 20, ..Options::default() }).expect("opens");
     drop(first);
     open(&name, &Options { dma_bytes: 1 << 20, ..Options::default() }).expect("opens again");
+}
+
+/// What it is decides what it may be sent; what is no HCA with firmware is not brought up.
+#[test]
+fn an_open_device_is_known_for_what_it_is() {
+    static RECOVERING: Card = Card { device_id: 0x020d, ..CONNECTX_5 };
+    let cards = [(&CONNECTX_5, 0), (&VIRTUAL_FUNCTION, 1), (&RECOVERING, 2)];
+    let fabric = Fabric::of("kinds", 3, cards.map(|(card, node)| Profile::of(card, node)).to_vec());
+    let kind = |node: usize| {
+        let options = Options { dma_bytes: MEMORY, ..Options::default() };
+        let opened = open(&DeviceName::Socket(fabric.socket(node)), &options);
+        opened.map(|opened| opened.platform.is_physical()).map_err(|error| error.to_string())
+    };
+    assert_eq!((kind(0), kind(1)), (Ok(true), Ok(false)));
+    let error = kind(2).expect_err("its firmware is missing");
+    assert!(error.contains("15b3:020d") && error.contains("flash recovery"), "{error}");
 }

@@ -327,6 +327,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         if let Some(name) = max.missing() {
             return Err(Error::MissingCapability(name));
         }
+        let announces_ends = cap::release_all_pages.is_set(query_hca_cap_out::capability.of(&block));
         self.query_caps(true, &mut block)?;
         // A copy of what holds now is edited: reserved bits that firmware has set stay as they are.
         let mut set = input::<{ set_hca_cap_in::SIZE }>(Opcode::SET_HCA_CAP, CapType::GENERAL.set_op_mod());
@@ -336,6 +337,8 @@ impl<'s, P: Platform> Hca<'s, P> {
         cap::log_max_qp.set(target, self.config.log_max_qp.min(max.log_max_qp));
         cap::cmdif_checksum.set(target, 0u32);
         cap::log_uar_page_sz.set(target, 0u32);
+        // A function that ends, a virtual one say, is told of at once, and its pages are not asked for back one after another.
+        cap::release_all_pages.set(target, announces_ends);
         self.exec(&set, &mut [0; set_hca_cap_out::SIZE])?;
         self.atomics = max.atomic && self.set_up_atomics(&mut set)?;
         Ok(())

@@ -88,7 +88,7 @@ pub const KEYS: [Key; 32] = [
     Key::new("dma", "a size of 4K or more in whole 4K blocks", "memory that the HCA reaches; default 64M"),
     Key::new(
         "hca",
-        "a decimal number or a PCI address, as in 3b:00.0",
+        "a decimal number, a PCI address as in 3b:00.0, or a port's GUID as in 0x248a070300abcdef",
         "which HCA, of several; default 0, the first; app=selftest lists them",
     ),
     Key::new(

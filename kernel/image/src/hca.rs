@@ -29,11 +29,13 @@ fn clear_bars(machine: &Machine, choice: Choice) {
     // Bases above limits, then the upper halves.
     const CLOSED: [(u16, u32); 4] = [(0x20, 0x0000_fff0), (0x24, 0x0000_fff0), (0x28, 0), (0x2c, 0)];
     let access = machine.config_space();
-    if let Ok(nth) = machine.find_hca(choice)
-        && let Some(hca) = machine.hcas().nth(nth)
-    {
-        access.write(hca.address, COMMAND, 0);
-        BARS.iter().for_each(|bar| access.write(hca.address, *bar, 0));
+    let meant = machine.find_hca(choice);
+    for (nth, hca) in machine.hcas().enumerate() {
+        // Where the port's GUID says which, all of them will be asked.
+        if meant.is_ok_and(|meant| meant == nth) || matches!(choice, Choice::Port(_)) {
+            access.write(hca.address, COMMAND, 0);
+            BARS.iter().for_each(|bar| access.write(hca.address, *bar, 0));
+        }
     }
     for bridge in machine.pci().iter().filter(|function| function.secondary_bus.is_some()) {
         CLOSED.iter().for_each(|(register, value)| access.write(bridge.address, *register, *value));

@@ -3,6 +3,7 @@
 
 use apps::Role;
 use apps::rping::{Config, DEFAULT_PORT, Rping, RpingError, SIZES};
+use driver_mlx::Error;
 use unikernel::ExitCode;
 use unikernel::options;
 
@@ -45,6 +46,9 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
         let free = adapter.hca().free_bytes();
         for session in 0..sessions {
             let outcome = one(adapter, clock, config);
+            if let Some(cause) = adapter.hca().fatal() {
+                return Err(Failure::DeviceLost(Error::Fatal(cause)));
+            }
             let left = free.saturating_sub(adapter.hca().free_bytes());
             if left != 0 {
                 return Err(Failure::app(format_args!(

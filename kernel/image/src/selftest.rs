@@ -2,8 +2,9 @@
 
 use apps::selftest::{self, Storage};
 use driver_mlx::{Config, MmioBar};
+use unikernel::failure::conclude;
 use unikernel::hca;
-use unikernel::verbs::{CONFIG, VECTORS};
+use unikernel::verbs::{self, CONFIG};
 use unikernel::{ExitCode, Machine, Mutex, println};
 
 use crate::cmdline::Options;
@@ -13,16 +14,12 @@ static STORAGE: Mutex<Storage<MmioBar>> = Mutex::new(Storage::new());
 
 pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     machine.list_hcas();
-    let hardware = match machine.open_hca(options.hca, VECTORS) {
+    let mut storage = STORAGE.lock();
+    let hardware = match verbs::open(machine, options.hca, options.dma_bytes, &mut *storage, Storage::hca) {
         Ok(hardware) => hardware,
-        Err(error) => {
-            println!("error: {error}");
-            println!("@done verified=false");
-            return ExitCode::NoDevice;
-        }
+        Err(failure) => return conclude(Err(failure)),
     };
     let config = Config { physical_function: hardware.is_physical(), ..CONFIG };
-    let mut storage = STORAGE.lock();
     let platform = hardware.platform();
     let mut memory = || machine.dma(options.dma_bytes).ok().and_then(|memory| hca::regions(memory).ok());
     let (first, second) = (memory(), memory());

@@ -22,6 +22,8 @@ pub struct Habits {
     pub disabled_until_enabled: bool,
     /// A function that is enabled cannot be enabled by another owner, who has to reset it: firmware of a ConnectX-4 before 12.17.2020.
     pub no_take_over: bool,
+    /// `nic_interface` reads 1 whatever is done: the function is nobody's to use.
+    pub stays_disabled: bool,
     /// All registers read as all ones for these times of the clock: the link is retrained, or another function resets the card.
     pub away: Option<Range<u64>>,
     /// A fault of a neighbour on the card, logged in the health buffer that all share: a syndrome without `rfr`.
@@ -44,6 +46,8 @@ pub struct Habits {
     pub oper_mtu: Option<u32>,
     /// The LID reads 0xffff before it is set.
     pub unset_lid_is_ffff: bool,
+    /// Management classes whose datagrams of QP1 this card sends and nobody gets: 0x03 subnet administration, 0x07 connection management.
+    pub lost_classes: Vec<u8>,
     /// The number that firmware knows this function by where pages are concerned.
     pub pages_function: u16,
     /// `embedded_cpu`: the driver runs on the card's own processor, and every command about functions has to say so.
@@ -66,6 +70,8 @@ pub struct Habits {
     pub slow_command: Option<(Opcode, u64)>,
     /// Every command takes time, so that they complete out of order.
     pub command_time: Option<CommandTime>,
+    /// Pages that QUERY_PAGES offers back, where none are needed: a negative number.
+    pub spare_pages: u32,
     /// Pages that firmware asks for anew with every command, whatever it is; later it gives them back.
     pub page_requests: u32,
     /// Other functions that the driver gives pages for, such as virtual ones, and how many each wants.

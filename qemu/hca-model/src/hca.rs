@@ -525,7 +525,8 @@ fn take_or_leave(device: &mut Device, registers: &mut Registers, state: NicInter
             }
             device.start_commands(base);
             registers.show_command_queue();
-            if device.profile.habits.disabled_until_enabled {
+            let habits = &device.profile.habits;
+            if habits.disabled_until_enabled || habits.stays_disabled {
                 registers.show_interface(NicInterface::DISABLED);
             }
             if let Some(time) = device.profile.habits.initializing_again {

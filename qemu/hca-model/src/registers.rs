@@ -181,7 +181,7 @@ impl Registers {
                 self.show_interface(NicInterface::DISABLED);
             }
         }
-        if enabled && habits.disabled_until_enabled {
+        if enabled && habits.disabled_until_enabled && !habits.stays_disabled {
             self.show_interface(NicInterface::FULL_DRIVER);
         }
         // Without `rfr`: this function is well.

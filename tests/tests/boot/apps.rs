@@ -3,6 +3,8 @@
 
 use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
 use hca_model::Profile;
+use hca_model::card::VIRTUAL_FUNCTION;
+use hca_model::log::Level;
 use runner::qemu::Output;
 use runner::unikernel::{self, Options, Running, Verdict};
 use std::time::Instant;
@@ -57,17 +59,22 @@ impl Node {
     }
 
     /// Its end, with success; all that it said.
-    pub fn finish(mut self) -> Vec<String> {
+    pub fn finish(self) -> Vec<String> {
+        let (verdict, console) = self.end();
+        let text = console.join("\n");
+        assert_eq!(verdict, Verdict::Success, "{text}");
+        assert_eq!(console.last().map(String::as_str), Some("@done verified=true"), "{text}");
+        console
+    }
+
+    /// Its end, however it comes; all that it said.
+    pub fn end(mut self) -> (Verdict, Vec<String>) {
         while let Some(line) = self.running.next_line(self.deadline).expect("it ends in time") {
             if let Output::Console(line) = line {
                 self.console.push(line);
             }
         }
-        let text = self.text();
-        let verdict = self.running.finish(None).expect("it ended").verdict;
-        assert_eq!(verdict, Verdict::Success, "{text}");
-        assert_eq!(self.console.last().map(String::as_str), Some("@done verified=true"), "{text}");
-        self.console
+        (self.running.finish(None).expect("it ended").verdict, self.console)
     }
 }
 
@@ -113,7 +120,7 @@ fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
 }
 
 /// The words of a node at 10.0.0.`host`.
-fn at(host: u8, app: &str) -> String {
+pub fn at(host: u8, app: &str) -> String {
     format!("{app} ip=10.0.0.{host}/24 seed=1")
 }
 
@@ -217,14 +224,8 @@ fn an_hca_is_chosen_by_its_address_or_guid() {
     let fabric = two();
     let boot = |words: &str| {
         let options = Options { hcas: fabric.sockets.clone(), ..Options::new(words) };
-        let mut running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
-        let mut console = Vec::new();
-        while let Some(line) = running.next_line(Instant::now() + LIMIT).expect("it ends in time") {
-            if let Output::Console(line) = line {
-                console.push(line);
-            }
-        }
-        (running.finish(None).expect("it ended").verdict, console)
+        let running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+        Node { running, console: Vec::new(), deadline: Instant::now() + LIMIT }.end()
     };
     let (verdict, console) = boot("app=hca hca=7f:00.0");
     assert_eq!(verdict, Verdict::NoDevice, "{console:?}");
@@ -258,9 +259,37 @@ fn an_hca_is_chosen_by_its_address_or_guid() {
     let (verdict, console) = ping(7);
     assert_eq!(verdict, Verdict::NoDevice, "{console:?}");
     assert!(says(&console, "no HCA with the port GUID 0x0000000000000007"), "{console:?}");
-    let (verdict, console) = boot("app=hca hca=0x0000000000000007");
-    assert_eq!(verdict, Verdict::NoDevice, "{console:?}");
-    assert!(says(&console, "name its PCI address"), "{console:?}");
+    let second = format!("hca={:#018x}", Profile::port_guid_of(1));
+    for (app, end, line) in [
+        ("app=hca", Verdict::Success, "guid 0x506b4b0300a00010"),
+        ("app=selftest", Verdict::Success, "guid=0x506b4b0300a00010"),
+        // Nobody tells it of a peer.
+        ("app=verbs role=server wait=1", Verdict::Failed, "gid=fe80::506b:4b03:a0:10"),
+    ] {
+        let (verdict, console) = boot(&format!("{app} {second}"));
+        assert_eq!(verdict, end, "{app}: {console:?}");
+        assert!(
+            says(&console, line) && says(&console, "hca 0: not taken: its port's GUID is"),
+            "{console:?}"
+        );
+        let (verdict, console) = boot(&format!("{app} hca=0x0000000000000007"));
+        assert_eq!(verdict, Verdict::NoDevice, "{app}: {console:?}");
+        assert!(says(&console, "no HCA with the port GUID 0x0000000000000007"), "{console:?}");
+    }
+}
+
+/// It is sent nothing that it would refuse.
+#[test]
+fn a_virtual_function_is_driven_as_one() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::of(&VIRTUAL_FUNCTION, 0)]);
+    Node::start(ground, &fabric, 0, "app=hca").finish();
+    let refused = fabric.served.with_world(|world, _| {
+        let refused = world.nodes[0].hca.log().entries().filter(|entry| entry.level != Level::Info);
+        refused.map(ToString::to_string).collect::<Vec<_>>()
+    });
+    assert_eq!(refused.expect("served"), [""; 0]);
+    fabric.assert_empty();
 }
 
 /// rds-stress between two nodes: the columns of each side's average.

@@ -1,9 +1,10 @@
 //! HCAs that fall off the bus and come back under two unikernels that exchange RDS messages: none is lost, none comes twice.
 
-use crate::apps::{Node, number, two, word};
+use crate::apps::{Node, at, number, two, word};
 use crate::ground::{Fabric, ground, skip};
 use harness::seeds::long;
 use mlx5_prm::status::HealthSyndrome;
+use runner::unikernel::Verdict;
 use std::time::Duration;
 
 /// Packets that an HCA has sent since it got power.
@@ -65,4 +66,50 @@ fn messages_survive_ends_of_the_hcas() {
     };
     assert_eq!(sum(&server), sum(&client));
     fabric.assert_empty();
+}
+
+/// Those that do not bring it back say what has failed, with the device's own words, and end.
+#[test]
+fn an_application_whose_hca_fails_says_so_and_ends() {
+    let Some(ground) = ground() else { return skip() };
+    let asserted: fn(&mut hca_model::Hca) = |hca| hca.fail(HealthSyndrome(1));
+    let gone: fn(&mut hca_model::Hca) = hca_model::Hca::kill;
+    for (server, client, busy, end, words) in [
+        // While it waits for its peer's numbers on the console.
+        ("app=verbs role=server", None, "@verbs ", gone, "all registers read as all ones"),
+        ("app=verbs role=server", None, "@verbs ", asserted, "asks for a reset (rfr)"),
+        // While nobody has come, and in the middle of it.
+        ("app=rping role=server sessions=1000", None, "@rping listening", asserted, "asks for a reset (rfr)"),
+        (
+            "app=rping role=server sessions=1000",
+            Some("app=rping role=client peer=10.0.0.1 size=4096 count=1000000000"),
+            "@rping listening",
+            gone,
+            "all registers read as all ones",
+        ),
+        (
+            "app=demo role=server peer=10.0.0.2",
+            Some("app=demo role=client peer=10.0.0.1"),
+            "@progress op=send_recv",
+            asserted,
+            "asks for a reset (rfr)",
+        ),
+    ] {
+        let fabric = two();
+        let mut first = Node::start(ground, &fabric, 0, &at(1, server));
+        let _second = client.map(|client| Node::start(ground, &fabric, 1, &at(2, client)));
+        first.expect(busy);
+        if client.is_some() {
+            traffic(&fabric, 0);
+        }
+        with_hca(&fabric, 0, end);
+        let (verdict, console) = first.end();
+        let text = console.join("\n");
+        assert_eq!(verdict, Verdict::DeviceLost, "{server}: {text}");
+        assert_eq!(console.last().map(String::as_str), Some("@done verified=false"), "{text}");
+        for part in ["failed: the device", words, " op_mod 0x", "error: HCA: the device"] {
+            assert!(text.contains(part), "{server}: no {part:?} in:\n{text}");
+        }
+        assert!(console.iter().filter(|line| line.starts_with("@session")).count() <= 1, "{text}");
+    }
 }

@@ -6,13 +6,18 @@ use driver_mlx::Config;
 use harness::{World, WorldConfig, host_region};
 use hca_model::{Habits, Profile};
 use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::HealthSyndrome;
 
 const MEMORY: usize = 64 << 20;
 
 /// The verdicts of a card, in the order of the levels, whether all in all it is sound, and what was said.
 fn verdicts(habits: Habits, cable: bool) -> (Vec<Verdict>, bool, String) {
+    verdicts_of(Profile { habits, ..Profile::node(0) }, cable)
+}
+
+fn verdicts_of(profile: Profile, cable: bool) -> (Vec<Verdict>, bool, String) {
     let world = World::new(&WorldConfig::new(7));
-    let (platform, region) = world.attach(Profile { habits, ..Profile::node(0) }, MEMORY);
+    let (platform, region) = world.attach(profile, MEMORY);
     world.set_cable(0, cable);
     let storage = Box::leak(Box::new(Storage::new()));
     let mut text = String::new();
@@ -44,7 +49,7 @@ fn what_a_card_without_a_link_cannot_reach_is_said() {
     let [passed, beyond] = [Verdict::Passed, Verdict::OutOfReach];
     assert_eq!(verdicts, [passed, passed, passed, passed, beyond, beyond, beyond], "{text}");
     assert!(verified, "no fault of the card");
-    for words in ["the port is Down after 30 s", "round=2", "@level name=rds verdict=\"out of reach\""] {
+    for words in ["the port is Down after a minute", "round=2", "@level name=rds verdict=\"out of reach\""] {
         assert!(text.contains(words), "{words}: {text}");
     }
 }
@@ -60,7 +65,52 @@ fn what_fails_ends_it_and_is_told() {
         let (verdicts, verified, text) = verdicts(refused(opcode), true);
         let failed = Level::ALL.iter().position(|&other| verdicts[other as usize] == Verdict::Failed);
         assert_eq!((failed, verified), (Some(level as usize), false), "{opcode:?}: {text}");
+        let said = format!("{opcode} op_mod 0x0: status bad operation");
+        reported(&text, &format!("{opcode} (op_mod 0x0) at step "), &[&said, "syndrome 0x"]);
         let after = &verdicts[level as usize + 1..];
         assert!(after.iter().all(|verdict| *verdict == Verdict::OutOfReach), "{opcode:?}: {text}");
     }
+}
+
+/// What a report has besides what failed: what the device says of itself, its health buffer, and the last commands.
+fn reported(text: &str, failed: &str, parts: &[&str]) {
+    let at = text.find(&format!("failed: {failed}")).unwrap_or_else(|| panic!("no {failed:?}: {text}"));
+    let report = &text[at..];
+    for part in
+        ["device: firmware 16.", "health: synd ", "assert_var 0x", "nic_interface 0"].iter().chain(parts)
+    {
+        assert!(report.contains(part), "no {part:?} behind {failed:?}: {text}");
+    }
+}
+
+#[test]
+fn a_card_that_connects_nobody_fails_with_dat() {
+    let [passed, failed, beyond] = [Verdict::Passed, Verdict::Failed, Verdict::OutOfReach];
+    let connects = [passed, passed, passed, passed, passed, failed, beyond];
+    // The administrator is not heard; the connection manager is not.
+    for (class, why) in [
+        (0x03, "DAT: the card does not connect to itself: Unreachable"),
+        (0x07, "DAT: the card does not connect to itself: TimedOut"),
+    ] {
+        let habits = Habits {
+            lost_classes: vec![class],
+            neighbour_syndrome: Some(HealthSyndrome(8)),
+            ..Habits::default()
+        };
+        let (verdicts, verified, text) = verdicts(habits, true);
+        assert_eq!((verdicts, verified), (connects.to_vec(), false), "{class:#x}: {text}");
+        reported(&text, why, &["CREATE_QP op_mod 0x0: ok", "synd unrecoverable hardware error"]);
+        assert!(text.contains("@level name=dat verdict=\"FAILED\""), "{text}");
+    }
+}
+
+/// Its firmware leaves memory for all but RDS.
+#[test]
+fn a_card_that_leaves_too_little_memory_for_rds_fails_with_it() {
+    let profile = Profile { init_pages: 15_000, ..Profile::node(0) };
+    let (verdicts, verified, text) = verdicts_of(profile, true);
+    let mut wanted = vec![Verdict::Passed; 7];
+    wanted[Level::Rds as usize] = Verdict::Failed;
+    assert_eq!((verdicts, verified), (wanted, false), "{text}");
+    reported(&text, "RDS: DAT_INSUFFICIENT_RESOURCES (DAT_RESOURCE_MEMORY)", &["CREATE_MKEY op_mod 0x0: ok"]);
 }

@@ -74,8 +74,9 @@ fn start(
 ) -> DatResult<(Adapter<'static, LinuxPlatform>, Sleeper)> {
     let Choices { library, id, service_patience, .. } = *choices;
     let sleeper = platform.sleeper().map_err(|error| why(&error))?;
-    let config =
+    let mut config =
         AdapterConfig { service_patience, ..AdapterConfig::new(NAMES[0], target.address, &[], seed(target)) };
+    config.hca.physical_function = platform.is_physical();
     let adapter = bring_up(platform, regions, tables, &config, id).map_err(|error| {
         complain(library, &format!("{}: {error}", target.device));
         DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice)

@@ -12,15 +12,16 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Bytes of the DMA region.
-const DMA_BYTES: usize = 64 << 20;
+/// MiB of the DMA region: what it is, and what it can be at most.
+const DMA: usize = 64;
+const MOST_DMA: usize = 512;
 /// How long the port may take to join the broadcast group.
 const IP_UP: Duration = Duration::from_secs(30);
 /// How long to go on after the end, so that a peer whose last message was lost gets its answer.
 const LINGER: Duration = Duration::from_millis(300);
 
 type Tables = adapter_storage! {
-    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: 72, evds: 24, lmrs: 96, events: 256, connections: 112,
+    bar: LinuxBar, dma_bytes: MOST_DMA << 20, eps: 72, evds: 24, lmrs: 96, events: 256, connections: 112,
 };
 
 /// The adapter of an example.
@@ -55,6 +56,8 @@ pub struct Arguments {
     pub iommu: Iommu,
     /// From one recovery to the next, at least.
     pub grace: Duration,
+    /// Bytes of the DMA region.
+    pub dma_bytes: usize,
 }
 
 impl Arguments {
@@ -62,6 +65,7 @@ impl Arguments {
     pub fn read(about: &str, count: u32) -> Outcome<Self> {
         let (mut device, mut ip, mut peer, mut seed) = (None, None, None, 1);
         let (mut given, mut iommu, mut grace) = (count, Iommu::Any, Config::DEFAULT.recovery_grace);
+        let mut dma = DMA;
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
             match argument {
@@ -72,6 +76,12 @@ impl Arguments {
                 Long("count") => given = parser.value()?.parse()?,
                 Long("seed") => seed = parser.value()?.parse()?,
                 Long("grace") => grace = Duration::from_secs(parser.value()?.parse()?),
+                Long("dma") => {
+                    dma = parser.value()?.parse()?;
+                    if !(1..=MOST_DMA).contains(&dma) {
+                        return Err(format!("--dma {dma}: 1 to {MOST_DMA} MiB").into());
+                    }
+                }
                 Long("iommu") => {
                     iommu = match parser.value()?.string()?.as_str() {
                         "group" => Iommu::Group,
@@ -87,6 +97,7 @@ impl Arguments {
                          --peer ADDRESS   the other node's: begin; without it, answer\n  \
                          --count N        how often ({count})\n  \
                          --seed N         of what is random (1)\n  \
+                         --dma MIB        memory that the HCA reaches ({DMA}; at most {MOST_DMA}): firmware of newer cards takes more\n  \
                          --iommu KIND     with --vfio: by group or iommufd (what there is)\n  \
                          --grace SECONDS  from one recovery of an HCA that fails to the next (60); only rds_ping recovers"
                     );
@@ -105,17 +116,22 @@ impl Arguments {
             seed,
             iommu,
             grace,
+            dma_bytes: dma << 20,
         })
     }
 }
 
 /// Opens the device and an adapter on it, does `work`, and closes both.
 pub fn run(arguments: &Arguments, work: impl FnOnce(&mut Node) -> Outcome<()>) -> Outcome<()> {
-    let options = Options { dma_bytes: DMA_BYTES, iommu: arguments.iommu, ..Options::default() };
+    let options = Options { dma_bytes: arguments.dma_bytes, iommu: arguments.iommu, ..Options::default() };
     let Opened { platform, dma, host, .. } = open(&arguments.device, &options)?;
     let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
     let seed = u128::from(arguments.seed) << 32 | u128::from(arguments.ip.to_bits());
-    let hca = Config { recovery_grace: arguments.grace, ..Config::DEFAULT };
+    let hca = Config {
+        recovery_grace: arguments.grace,
+        physical_function: platform.is_physical(),
+        ..Config::DEFAULT
+    };
     let config = AdapterConfig { hca, ..AdapterConfig::new("ib0", arguments.ip.into(), &[], seed) };
     let mut adapter = Adapter::open(platform, dma, host, tables.parts(), &config)?;
     let mut names = [RegistryEntry::EMPTY; 2];

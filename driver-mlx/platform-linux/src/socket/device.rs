@@ -66,7 +66,7 @@ pub(crate) fn open(
     if vectors == 0 {
         return Err(Error::Unusable("it has no MSI-X vectors".into()));
     }
-    pci::check_identity(&client)?;
+    pci::identity(&client)?;
     reset(&client)?;
     // Handles to registers are copied and may outlive everything else.
     let client = memory.lend(client.with_bar(bar_len));

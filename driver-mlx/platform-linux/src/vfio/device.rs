@@ -89,7 +89,7 @@ pub(crate) fn open(
     let state = State { iovas: Iovas::new(translation.ranges()), translation };
     let (function, bar, registers) = look_at(file)?;
     memory.add_mapping(registers.mapping());
-    pci::check_identity(&function)?;
+    pci::identity(&function)?;
     let interrupts = Interrupts::new(vectors(&function, options.vectors)?)?;
     function.connect(&interrupts)?;
     let device = Device { _registers: registers, function, state: Mutex::new(state) };

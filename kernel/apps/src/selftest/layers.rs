@@ -12,7 +12,6 @@ use dat_nostd::{
     EpHandle, EvdFlags, EvdHandle, EventData, LmrCreated, LmrTriplet, MemPriv, OpenError, ProviderInfo,
     PspFlags, Qos, Registry, RegistryEntry, ReturnType, RmrTriplet,
 };
-use driver_mlx::report::Report;
 use driver_mlx::{Config, DmaRegion, HostRegion, Platform};
 use rds_nostd::{Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig};
 
@@ -58,29 +57,21 @@ pub fn layers<P: Platform + Copy>(
         Ok(mut adapter) => {
             step(out, "bring_up", began, platform.now(), format_args!("round=2"));
             let tried = try_layers(&mut adapter, (rds, buffer), generation, (&mut level, summary), out);
-            let closed = adapter.close().map_err(|error| (Level::Commands, Stage::Hca(error)));
-            match tried {
-                Err(stage @ Stage::Missing(_)) => closed.and(Err((level, stage))),
-                tried => tried.map_err(|stage| (level, stage)).and(closed),
+            // Before the commands that end everything take the place of those that led here.
+            if let Err(stage) = &tried {
+                summary.told(level, stage, platform.bar(), adapter.hca().trace().history(), out);
             }
+            adapter.close().map_err(Stage::Hca)
         }
         Err(error @ OpenError::PortNotActive { .. }) => {
             step(out, "bring_up", began, platform.now(), format_args!("round=2"));
             out(format_args!("{error}"));
             Ok(())
         }
-        Err(OpenError::Hca(error)) => Err((Level::Commands, Stage::Hca(error))),
+        Err(OpenError::Hca(error)) => Err(Stage::Hca(error)),
     };
-    match ended {
-        Ok(()) => {}
-        Err((_, stage @ Stage::Missing(_))) => out(format_args!("DAT and RDS are not tried: {stage}")),
-        Err((level, stage)) => {
-            summary.set(level, Verdict::Failed);
-            out(format_args!("level {}: {stage}", level.name()));
-            if let Stage::Hca(error) = &stage {
-                out(format_args!("{}", Report::new(error, platform.bar(), storage.adapter.history())));
-            }
-        }
+    if let Err(stage) = ended {
+        summary.told(Level::Commands, &stage, platform.bar(), storage.adapter.history(), out);
     }
 }
 
@@ -161,7 +152,12 @@ impl<P: Platform> Link<'_, '_, P> {
             match self.event()? {
                 EventData::ConnectionRequest { cr, .. } => self.adapter.cr_accept(cr, Some(passive), b"")?,
                 EventData::Connection { event: ConnectionEvent::Established, .. } => established += 1,
-                _ => return Err(Stage::Wrong("DAT: the card does not connect to itself")),
+                EventData::Connection { event, .. } => return Err(Stage::NotConnected(event)),
+                _ => {
+                    return Err(Stage::Wrong(
+                        "DAT: an event of no connection, though only that was asked for",
+                    ));
+                }
             }
         }
         step(out, "dat_connection", began, self.adapter.platform().now(), format_args!("service={SERVICE}"));

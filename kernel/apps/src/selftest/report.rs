@@ -1,7 +1,10 @@
 //! Levels, verdicts, and how they are told.
 
 use core::fmt;
-use driver_mlx::Instant;
+use driver_mlx::report::{History, Report};
+use driver_mlx::{Bar, Instant};
+
+use super::stage::Stage;
 
 /// Takes lines.
 pub type Out<'o> = &'o mut dyn FnMut(fmt::Arguments<'_>);
@@ -88,6 +91,23 @@ impl Summary {
         if let Some(slot) = self.verdicts.get_mut(level as usize) {
             *slot = verdict;
         }
+    }
+
+    /// A level is not passed: says why, and, where something has failed, all that the device has to say of it.
+    pub(super) fn told<B: Bar>(
+        &mut self,
+        level: Level,
+        stage: &Stage,
+        bar: B,
+        history: History<'_>,
+        out: Out<'_>,
+    ) {
+        out(format_args!("level {}: {stage}", level.name()));
+        if let Stage::Missing(_) = stage {
+            return self.set(level, Verdict::OutOfReach);
+        }
+        self.set(level, Verdict::Failed);
+        out(format_args!("{}", Report::new(stage, bar, history)));
     }
 
     /// What came of `level`.

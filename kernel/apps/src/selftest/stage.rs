@@ -1,7 +1,7 @@
 //! Why a level of the self-test was not passed.
 
 use core::fmt;
-use dat_nostd::DatReturn;
+use dat_nostd::{ConnectionEvent, DatReturn};
 use driver_mlx::Error;
 use rds_nostd::RdsError;
 
@@ -14,6 +14,8 @@ pub enum Stage {
     Dat(DatReturn),
     /// RDS's.
     Rds(RdsError),
+    /// DAT could not connect the card to itself.
+    NotConnected(ConnectionEvent),
     /// What was not as it has to be.
     Wrong(&'static str),
     /// What is not there.
@@ -44,6 +46,7 @@ impl fmt::Display for Stage {
             Self::Hca(error) => error.fmt(f),
             Self::Dat(error) => write!(f, "DAT: {error}"),
             Self::Rds(error) => write!(f, "RDS: {error}"),
+            Self::NotConnected(event) => write!(f, "DAT: the card does not connect to itself: {event:?}"),
             Self::Wrong(what) | Self::Missing(what) => f.write_str(what),
         }
     }

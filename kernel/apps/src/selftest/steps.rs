@@ -4,7 +4,6 @@ use super::data;
 use super::report::{Level, Out, Summary, Verdict, step};
 use super::stage::Stage;
 use super::storage::Storage;
-use driver_mlx::report::Report;
 use driver_mlx::{
     Config, CqConfig, DeviceState, DmaRegion, Duration, Error, Hca, HostRegion, InitParams, Instant,
     LinkState, Platform, PortState, Psn, QKey, QpConfig, SendFlags, SendOp,
@@ -14,7 +13,7 @@ use driver_mlx::{
 const COUNTER_LOOKS: u32 = 10;
 const COUNTER_DISTANCE: Duration = Duration::from_millis(100);
 /// How long the port may take to become Active: a link that trains and a sweep of the subnet manager.
-const ACTIVE_LIMIT: Duration = Duration::from_secs(30);
+const ACTIVE_LIMIT: Duration = Duration::from_secs(60);
 /// How often the port is asked meanwhile.
 const ACTIVE_POLL: Duration = Duration::from_millis(500);
 /// How long completions may take.
@@ -44,14 +43,7 @@ pub fn run<P: Platform + Copy>(
     });
     match ended {
         Ok(()) => summary.set(level, Verdict::Passed),
-        Err(stage) => {
-            let missing = matches!(stage, Stage::Missing(_));
-            summary.set(level, if missing { Verdict::OutOfReach } else { Verdict::Failed });
-            out(format_args!("level {}: {stage}", level.name()));
-            if let Stage::Hca(error) = &stage {
-                out(format_args!("{}", Report::new(error, platform.bar(), storage.adapter.history())));
-            }
-        }
+        Err(stage) => summary.told(level, &stage, platform.bar(), storage.adapter.history(), out),
     }
     summary
 }
@@ -210,8 +202,8 @@ fn active<P: Platform>(hca: &mut Hca<'_, P>, out: Out<'_>) -> Result<PortState, 
         }
         if now - began >= ACTIVE_LIMIT {
             return Err(Stage::Missing(match port.state {
-                LinkState::Down => "the port is Down after 30 s: no cable, or the other end is off",
-                _ => "the port has a link and is not Active after 30 s: no subnet manager",
+                LinkState::Down => "the port is Down after a minute: no cable, or the other end is off",
+                _ => "the port has a link and is not Active after a minute: no subnet manager",
             }));
         }
         let _ = hca.poll(now);

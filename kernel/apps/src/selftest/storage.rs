@@ -1,7 +1,7 @@
 //! The memory of a self-test.
 
 use dat_nostd::adapter_storage;
-use driver_mlx::Bar;
+use driver_mlx::{Bar, HcaParts};
 use rds_nostd::RdsStorage;
 
 /// Bytes of the largest region: the newest cards may want so much.
@@ -27,6 +27,11 @@ impl<B: Bar> Storage<B> {
     #[must_use]
     pub const fn new() -> Self {
         Self { adapter: Tables::<B>::new(), rds: RdsStorage::new(), buffer: [0; MESSAGE] }
+    }
+
+    /// The driver's part alone, for who wants the HCA before.
+    pub fn hca(&mut self) -> HcaParts<'_> {
+        self.adapter.hca()
     }
 }
 

@@ -54,6 +54,9 @@ impl Habits {
     pub(super) fn amend(&self, opcode: Opcode, input: &[u8], output: &mut [u8]) {
         match opcode {
             Opcode::QUERY_PAGES => {
+                if query_pages_out::num_pages.get32(output) == 0 {
+                    query_pages_out::num_pages.set(output, self.spare_pages.wrapping_neg());
+                }
                 query_pages_out::function_id.set(output, self.pages_function);
                 query_pages_out::embedded_cpu_function.set(output, self.embedded_cpu);
             }

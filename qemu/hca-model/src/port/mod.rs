@@ -78,6 +78,8 @@ pub struct Port {
     pub(crate) link_lost: bool,
     /// Packets need a global routing header, those of subnet management apart: a virtual function without a LID of its own.
     pub(crate) grh_required: bool,
+    /// Management classes of QP1 whose datagrams are lost.
+    pub(crate) lost_classes: Vec<u8>,
     /// Capability mask (PortInfo).
     pub capability_mask: u32,
     /// The capability mask that the subnet manager knows; another one where it has something to hear.
@@ -166,6 +168,7 @@ impl Port {
             far_end: true,
             link_lost: false,
             grh_required: profile.habits.grh_required,
+            lost_classes: profile.habits.lost_classes.clone(),
             capability_mask: profile.card.capability_mask,
             known_capability_mask: profile.card.capability_mask,
             description_changed: false,

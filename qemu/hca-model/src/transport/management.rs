@@ -94,6 +94,13 @@ impl Context<'_, '_> {
         }
     }
 
+    /// Whether it is one of QP1's that this card loses.
+    #[inline]
+    pub(super) fn is_lost(&self, packet: &[u8]) -> bool {
+        let lost = &self.port.lost_classes;
+        !lost.is_empty() && of_general_class(packet).is_some_and(|class| lost.contains(&class))
+    }
+
     /// A packet for QP1 that firmware answers: Get and Set of performance management. Answers whether it was one.
     pub(super) fn performance(&mut self, shape: &Shape, packet: &[u8], loopback: bool) -> bool {
         let Some((deth, mad)) = datagram(shape, packet) else { return false };
@@ -218,6 +225,12 @@ pub(super) fn mark_management(packet: &mut [u8]) {
             [*slid_high, *slid_low] = LID_PERMISSIVE.to_be_bytes();
         }
     }
+}
+
+/// The management class of a packet for QP1.
+fn of_general_class(packet: &[u8]) -> Option<u8> {
+    let shape = Shape::of(packet).filter(|shape| shape.bth.dest_qpn == 1)?;
+    datagram(&shape, packet).map(|(_, mad)| mad.mgmt_class())
 }
 
 #[cfg(test)]

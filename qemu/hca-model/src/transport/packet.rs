@@ -249,8 +249,12 @@ impl Context<'_, '_> {
 
     /// Sends a finished packet.
     pub(super) fn send_packet(&mut self, packet: Packet, loopback: bool) {
+        let management = packet.bytes.first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
+        let has_route = packet.bytes.get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);
+        // Without a route it would be the physical function's, whose LID this is.
+        let astray = !management && (self.port.grh_required && !has_route || self.is_lost(&packet.bytes));
         if loopback {
-            if self.device.loopback.len() >= LOOPBACK_LIMIT {
+            if astray || self.device.loopback.len() >= LOOPBACK_LIMIT {
                 self.recycle(packet);
                 return;
             }
@@ -258,10 +262,8 @@ impl Context<'_, '_> {
             self.device.loopback.push_back(packet);
             return;
         }
-        let management = packet.bytes.first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
         let port = &mut *self.port;
-        let has_route = packet.bytes.get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);
-        if !management && (!port.is_active() || port.grh_required && !has_route) {
+        if astray || !management && !port.is_active() {
             port.counters.xmit_discards += 1;
             self.recycle(packet);
             return;
