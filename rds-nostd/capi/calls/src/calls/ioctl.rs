@@ -74,9 +74,10 @@ pub unsafe fn rds_ioctl<N: Node>(fd: i32, request: c_ulong, argument: *mut c_voi
         let inner = &mut N::state(&mut guard);
         let handle = inner.socket(fd)?.handle;
         let number = match request {
-            // SAFETY: the caller's: a byte.
             Request::SetService => {
-                inner.rds.set_type_of_service(handle, unsafe { argument.cast::<u8>().read() })?;
+                // SAFETY: the caller's: a byte.
+                let service = unsafe { argument.cast::<u8>().read() };
+                inner.rds.set_type_of_service(handle, service)?;
                 return Ok(0);
             }
             Request::GetService => {
