@@ -87,7 +87,8 @@ impl Leaving {
     /// None if no agent of a CNO's or an IA's is being called, or this thread is in it. One that is given `kept` may go on.
     pub(crate) fn find(inner: &Inner, owner: RawHandle, kept: Option<usize>) -> Option<Self> {
         let Calling { call, number, thread } = inner.waiting.calling.as_ref()?;
-        let matters = call.is_of(owner) && kept != Some(call.instance_data());
+        let is_under_way = inner.waiting.returned.load(Ordering::Acquire) == *number;
+        let matters = is_under_way && call.is_of(owner) && kept != Some(call.instance_data());
         (matters && *thread != std::thread::current().id())
             .then(|| Self { number: *number, returned: Arc::clone(&inner.waiting.returned) })
     }
