@@ -78,6 +78,8 @@ errors! {
     /// gives back or [reads](crate::Rds::recvmsg) makes room, and nothing else, so that there is no sense in waiting. `EAGAIN`, as Linux has
     /// it for regions.
     Exhausted = 11, 11, "no region left, or too many ends of operations unread";
+    /// A destination of no address. `EDESTADDRREQ`.
+    NoDestination = 89, 96, "the destination has no address";
     /// An RDMA operation has more pieces of local memory than there are, or all entries for registered memory are in use. `ENOMEM`.
     NoMemory = 12, 12, "no entry for memory left";
     /// All sockets are in use. `ENFILE` on Linux, `EMFILE` in rds(3SOCKET).
@@ -90,8 +92,8 @@ errors! {
     Protocol = 94, 120, "protocol not supported";
     /// The adapter is gone. `ENODEV`.
     NoDevice = 19, 19, "no adapter";
-    /// No interface has that name. `ENXIO`.
-    NoInterface = 6, 6, "no such interface";
+    /// No interface has that name. `ENODEV` on Linux, `ENXIO` in rds(3SOCKET).
+    NoInterface = 19, 6, "no such interface";
 }
 
 impl RdsError {

@@ -178,6 +178,26 @@ impl Rds<'_> {
         Ok(!self.protocol.sockets.open(handle)?.received.is_empty())
     }
 
+    /// Bytes of the next message that [`recvmsg`](Self::recvmsg) would find (`FIONREAD`, as sockets with datagrams have it); 0 if there is none.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn next_message_len(&self, handle: SocketHandle) -> Result<usize, RdsError> {
+        match self.protocol.peek_message(handle, &mut []) {
+            Ok(message) => Ok(message.message_len),
+            Err(RdsError::Again) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bytes that the socket sent and the peer has not acknowledged (`TIOCOUTQ`).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn unacknowledged_bytes(&self, handle: SocketHandle) -> Result<usize, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.send_bytes)
+    }
+
     /// Messages that the socket sent and the peer has not acknowledged.
     ///
     /// # Errors

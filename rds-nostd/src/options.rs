@@ -26,9 +26,13 @@ impl Rds<'_> {
     /// Records where messages without an address go; any number of times, before or after bind. Nothing goes to the peer.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`] for unspecified, broadcast and multicast addresses; [`RdsError::BadSocket`].
+    /// [`RdsError::NoDestination`] for the unspecified address, [`RdsError::InvalidArgument`] for broadcast and multicast addresses, both as
+    /// Linux has it; [`RdsError::BadSocket`].
     pub fn connect(&mut self, handle: SocketHandle, to: SocketAddr) -> Result<(), RdsError> {
         let socket = self.protocol.sockets.open_mut(handle)?;
+        if to.ip().to_canonical().is_unspecified() {
+            return Err(RdsError::NoDestination);
+        }
         if !is_unicast(to.ip()) {
             return Err(RdsError::InvalidArgument);
         }

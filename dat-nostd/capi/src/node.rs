@@ -3,7 +3,7 @@
 use crate::nodes;
 use crate::process;
 use capi_device::{Choices, Device, Guard, Lent, Lock, Parked, Target, device, sleep};
-use dat_calls::{Call, RawHandle, State, Storage};
+use dat_calls::{Call, Kinded as _, RawHandle, State, Storage};
 use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Ready, ReturnType, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Memory, Sleeper};
 use std::sync::Arc;
@@ -87,9 +87,15 @@ impl Leaving {
     /// None if no agent of a CNO's or an IA's is being called, or this thread is in it. One that is given `kept` may go on.
     pub(crate) fn find(inner: &Inner, owner: RawHandle, kept: Option<usize>) -> Option<Self> {
         let Calling { call, number, thread } = inner.waiting.calling.as_ref()?;
-        let matters = call.is_of(owner) && kept != Some(call.instance_data());
+        let is_under_way = inner.waiting.returned.load(Ordering::Acquire) == *number;
+        let matters = is_under_way && call.is_of(owner) && kept != Some(call.instance_data());
         (matters && *thread != std::thread::current().id())
             .then(|| Self { number: *number, returned: Arc::clone(&inner.waiting.returned) })
+    }
+
+    /// Whether this thread is the one that calls agents.
+    fn is_caller(inner: &Inner) -> bool {
+        inner.waiting.calling.as_ref().is_some_and(|calling| calling.thread == std::thread::current().id())
     }
 
     /// Waits until it has come back.
@@ -162,12 +168,22 @@ impl dat_calls::Node for Node {
     }
 
     fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()> {
-        let leaving = process::names().close_ia(self, ia, flags)?;
+        let mut leaving = process::names().close_ia(self, ia, flags)?;
         // An agent may open an IA, for which it needs the names.
-        if let Some(leaving) = leaving {
-            leaving.wait();
+        loop {
+            if let Some(leaving) = leaving {
+                leaving.wait();
+            }
+            // With the device, calls that were due have gone, too.
+            let Some(inner) = self.lock_urgently() else { return Ok(()) };
+            leaving = Leaving::find(&inner, ia.raw(), None);
+            // Agents that are due are called by the thread that this may be: then after the agent which has called this.
+            if leaving.is_none() && (Leaving::is_caller(&inner) || !inner.adapter.owes_upcalls(ia)) {
+                return Ok(());
+            }
+            drop(inner);
+            std::thread::sleep(Duration::from_micros(100));
         }
-        Ok(())
     }
 }
 

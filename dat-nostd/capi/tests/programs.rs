@@ -142,6 +142,28 @@ fn a_peer_hears_of_a_program_that_leaves() {
 }
 
 #[test]
+fn a_device_that_fails_ends_every_wait() {
+    let folder = Folder::new(&DAT, "failure");
+    let program = folder.path("failure");
+    compilers()[0].compile(&DAT, &["tests/c/failure.c"], &folder.shared_library(), &program);
+    let fabric = folder.hcas(1);
+    let mut running = Running::start(&program, &[&fabric.name(0)]);
+    running.line("waiting");
+    fabric.kill(0);
+    running.line("closed");
+    fabric.revive(0);
+    running.finish();
+}
+
+#[test]
+fn calls_go_to_a_provider_of_the_programs_own() {
+    each("provider", &["tests/c/provider.c"], |folder, program, _| {
+        let fabric = folder.hcas(1);
+        run(Command::new(program).arg(fabric.name(0)));
+    });
+}
+
+#[test]
 fn wrong_arguments_are_answered() {
     let folder = Folder::new(&DAT, "misuse");
     let program = folder.path("misuse");

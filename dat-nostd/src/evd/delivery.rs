@@ -286,7 +286,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
             let slot = self.progress.upcalls.pop(&mut self.objects.cnos)?;
             let Some(handle) = self.objects.cnos.handle_at(slot) else { continue };
             let Some(state) = self.objects.cnos.at_mut(slot) else { continue };
-            let (agent, evd) = (state.agent.take(), state.call.take());
+            let (agent, evd, ia) = (state.agent.take(), state.call.take(), state.ia);
             let cno = state.gone.unwrap_or(handle);
             if state.gone.is_some() {
                 self.progress.dead_cnos = self.progress.dead_cnos.saturating_sub(1);
@@ -295,7 +295,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
             }
             // The consumer may have taken the agent away meanwhile.
             if let Some(agent) = agent {
-                return Some(Upcall { cno, agent, evd });
+                return Some(Upcall { cno, ia, agent, evd });
             }
         }
     }

@@ -132,6 +132,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.delivery().next_upcall()
     }
 
+    /// Extension: whether agents of CNOs of this IA that have gone, as all of one that was closed abruptly have, are still to be called for
+    /// the last time.
+    pub fn owes_upcalls(&self, ia: IaHandle) -> bool {
+        let is_owed = |slot| self.objects.cnos.at(slot).is_some_and(|cno| cno.ia == ia && cno.gone.is_some());
+        (0..self.objects.cnos.end()).any(is_owed)
+    }
+
     /// Makes the calls of agents that are due; those that these cause come the next time.
     pub fn deliver_upcalls(&mut self) {
         for _ in 0..self.progress.upcalls.len() {

@@ -1,7 +1,7 @@
 //! Upcalls: what a proxy agent is, what it may call, and how it is called.
 
 use crate::base::event::Event;
-use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, SrqHandle};
+use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, SrqHandle};
 use crate::base::ret::DatResult;
 use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet};
 
@@ -31,6 +31,8 @@ impl Eq for ProxyAgent {}
 pub struct Upcall {
     /// The CNO that triggered; not valid any more if it is gone.
     pub cno: CnoHandle,
+    /// The CNO's IA; closed if it is not valid any more.
+    pub ia: IaHandle,
     /// Whom to call.
     pub agent: ProxyAgent,
     /// The EVD that triggered first, which may be gone meanwhile; none if the CNO is gone.

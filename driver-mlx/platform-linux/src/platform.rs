@@ -49,6 +49,18 @@ impl ConfigSpace for Device {
     }
 }
 
+impl LinuxPlatform {
+    /// Whether the HCA is known to be gone for good, so that no recovery brings it back: the server of an emulated one has ended. That a
+    /// function is away by VFIO is not known to last.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        match &self.device {
+            Device::Vfio(_) => false,
+            Device::Socket(device) => device.is_gone(),
+        }
+    }
+}
+
 impl Platform for LinuxPlatform {
     type Bar = LinuxBar;
 

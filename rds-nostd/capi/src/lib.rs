@@ -5,6 +5,7 @@
 //! | `calls` | the functions under their names, and `poll` |
 //! | `descriptor` | what a socket is to the program |
 //! | `node` | an HCA with its sockets, behind its lock, and its thread |
+//! | `recovery` | what is done about an HCA that has failed |
 //! | `process` | the HCAs of a process, and where its sockets are |
 //!
 //! What the calls do is in [`rds_calls`], which firmware shares.
@@ -21,3 +22,4 @@ mod descriptor;
 mod node;
 #[allow(unsafe_code)]
 mod process;
+mod recovery;

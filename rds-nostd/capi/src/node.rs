@@ -2,6 +2,7 @@
 
 use crate::descriptor::Event;
 use crate::process;
+use crate::recovery::Health;
 use capi_device::{
     Choices, Device, Guard, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
 };
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     whole: Box<[u8]>,
     pieces: Box<Pieces>,
     parked: Parked<()>,
+    health: Health,
 }
 
 /// The sockets of an HCA.
@@ -94,8 +96,8 @@ impl rds_calls::Node for Node {
     type Guard<'n> = Guard<'n, Inner>;
 
     fn state<'g>(guard: &'g mut Guard<'_, Inner>) -> State<'g, Self> {
-        let Inner { adapter, rds, sockets, whole, pieces, .. } = &mut **guard;
-        State { adapter, rds, sockets, whole, pieces }
+        let Inner { adapter, rds, sockets, whole, pieces, health, .. } = &mut **guard;
+        State { adapter, rds, sockets, whole, pieces, is_gone: *health == Health::Gone }
     }
 
     fn open() -> Result<&'static Self, RdsError> {
@@ -204,7 +206,8 @@ impl Node {
         let sockets = Descriptors { of: HashMap::new(), node: Some(node) };
         let whole = vec![0; MAX_MESSAGE_LEN].into_boxed_slice();
         let pieces = Box::default();
-        node.lock.open(Inner { adapter, rds, sockets, whole, pieces, parked: Parked::default() });
+        let (parked, health) = (Parked::default(), Health::Working);
+        node.lock.open(Inner { adapter, rds, sockets, whole, pieces, parked, health });
         start_thread(LIBRARY, move || node.run()).map_err(|error| {
             complain(LIBRARY, &format!("{}: no thread: {error}", target.device));
             if let Some(inner) = node.lock().and_then(Guard::take) {
@@ -217,14 +220,17 @@ impl Node {
         Ok(node)
     }
 
-    /// Moves everything on, as long as the process.
+    /// Moves everything on, as long as the process, and brings an HCA back that has failed.
     fn run(&self) {
         while let Some(mut inner) = self.lock() {
-            let (rest, dead) = (Self::state(&mut inner).work(), inner.adapter.is_dead());
+            let rest = Self::state(&mut inner).work();
+            let Inner { adapter, rds, health, .. } = &mut *inner;
+            let look = health.tend(adapter, rds);
+            let dead = adapter.is_dead();
             tell(&mut inner);
             drop(inner);
             if let Some(deadline) = rest {
-                self.sleeper.sleep(deadline, dead);
+                self.sleeper.sleep(look.map_or(deadline, |look| look.min(deadline)), dead);
             }
         }
     }
@@ -281,9 +287,9 @@ impl Node {
         const UNSENT: [u32; 2] = [RDS_INFO_SEND_MESSAGES, RDS_INFO_RETRANS_MESSAGES];
         let end = Instant::now() + PATIENCE;
         while let Some(mut inner) = self.lock.lock_within(PATIENCE) {
-            let Inner { adapter, rds, .. } = &mut *inner;
+            let Inner { adapter, rds, health, .. } = &mut *inner;
             let mut is_none = |list| rds.info(adapter, list, &mut []).is_ok_and(|all| all.len == 0);
-            let quiet = UNSENT.into_iter().all(&mut is_none) || adapter.is_dead();
+            let quiet = UNSENT.into_iter().all(&mut is_none) || *health == Health::Gone;
             if quiet || Instant::now() >= end {
                 // Who sleeps here finds the lock closed.
                 inner.parked.wake_all();
@@ -366,9 +372,9 @@ impl Options {
 
 /// Something may have changed: descriptors say so, and those who wait look again.
 fn tell(inner: &mut Inner) {
-    let Inner { rds, sockets, parked, .. } = inner;
+    let Inner { rds, sockets, parked, health, .. } = inner;
     for socket in sockets.of.values_mut() {
-        socket.look(rds);
+        socket.look(rds, *health == Health::Gone);
     }
     parked.wake_all();
 }

@@ -127,6 +127,67 @@ fn what_does_not_come_up_leaves_no_memory_behind() {
     run(&mut on(&nobody, &program, &["refused"]));
 }
 
+#[test]
+fn an_hca_that_fails_and_comes_back_interrupts_nobody() {
+    let folder = Folder::new(&RDS, "recovered");
+    let program = folder.path("failure");
+    compilers()[0].compile_with(&RDS, &[], &["tests/c/failure.c"], &folder.shared_library(), &program);
+    let fabric = folder.hcas(2);
+    let file = folder.path("go");
+    let words = ["echo", &address(0), &file.display().to_string()];
+    let mut echo = Running::spawn(on(&fabric.name(0), &program, &words));
+    echo.line("ready");
+    let words = ["recovered", &address(1), &address(0)];
+    let mut recovered = Running::spawn(on(&fabric.name(1), &program, &words));
+    recovered.line("begun");
+    fabric.kill(1);
+    recovered.line("failed");
+    fabric.revive(1);
+    std::fs::write(file, "").expect("written");
+    recovered.finish();
+    echo.finish();
+}
+
+#[test]
+fn an_hca_that_is_gone_for_good_ends_every_call() {
+    let folder = Folder::new(&RDS, "gone");
+    let program = folder.path("failure");
+    compilers()[0].compile_with(&RDS, &[], &["tests/c/failure.c"], &folder.shared_library(), &program);
+    let fabric = folder.hcas(1);
+    let mut gone = Running::spawn(on(&fabric.name(0), &program, &["gone", &address(0)]));
+    gone.line("begun");
+    drop(fabric);
+    gone.finish();
+}
+
+#[test]
+fn a_program_of_linux_has_other_descriptors_beside() {
+    let folder = Folder::new(&RDS, "beside");
+    let library = folder.shared_library();
+    for compiler in compilers() {
+        let program = folder.path("beside");
+        compiler.compile_with(&RDS, &UNCHANGED, &["tests/c/beside.c"], &library, &program);
+        let fabric = folder.hcas(1);
+        let file = folder.path("file").display().to_string();
+        run(&mut on(&fabric.name(0), &program, &[&address(0), &file]));
+    }
+}
+
+#[test]
+fn options_requests_and_what_they_refuse() {
+    let folder = Folder::new(&RDS, "options");
+    let library = folder.shared_library();
+    for compiler in compilers() {
+        for options in SYSTEMS {
+            let program = folder.path("options");
+            compiler.compile_with(&RDS, options, &["tests/c/options.c"], &library, &program);
+            let fabric = folder.hcas(2);
+            let names = format!("{},{}", fabric.name(0), fabric.name(1));
+            run(&mut on(&names, &program, &[&address(0), &address(1)]));
+        }
+    }
+}
+
 /// The functions that a header declares, of those that begin with `prefix`.
 fn declared(header: &str, prefix: &str) -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(HERE).join(header)).expect("readable");
@@ -149,7 +210,7 @@ fn the_library_exports_what_its_header_declares_and_every_function_has_a_manual_
     exported.sort_unstable();
     let mut wanted = declared("include/rds/rds.h", "rds_");
     wanted.sort_unstable();
-    assert_eq!((exported, wanted.len()), (wanted.iter().map(String::as_str).collect(), 16));
+    assert_eq!((exported, wanted.len()), (wanted.iter().map(String::as_str).collect(), 17));
     let has_page = |folder: &Path, name: &String| folder.join(format!("{name}.3")).is_file();
     let missing: Vec<_> =
         wanted.iter().filter(|name| !has_page(&prefix.join("share/man/man3"), name)).collect();

@@ -23,6 +23,7 @@ mod args;
 mod buffer;
 mod error;
 mod fields;
+mod interface;
 mod message;
 mod receive;
 mod send;
@@ -37,5 +38,6 @@ pub use args::{
 };
 pub use buffer::{ControlReader, ControlWriter};
 pub use error::CmsgError;
+pub use interface::{IFREQ_LEN, InterfaceField, encode_ifreq, named_interface};
 pub use message::{Cmsg, MAX_PAYLOAD_LEN};
 pub use send::SendControl;

@@ -62,12 +62,11 @@ impl<N: Node> State<N> {
     pub fn next_call(&mut self) -> Option<Call> {
         while let Some(upcall) = self.adapter.next_upcall() {
             if let Some(agent) = self.beside.agents.take(&upcall.agent) {
-                let ia = self.adapter.cno_query(upcall.cno).map_or(NULL, |cno| cno.ia.raw());
                 return Some(Call {
                     agent,
                     evd: upcall.evd.map_or(NULL, Kinded::raw),
                     cno: upcall.cno.raw(),
-                    ia,
+                    ia: upcall.ia.raw(),
                 });
             }
         }

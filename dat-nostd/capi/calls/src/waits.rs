@@ -11,6 +11,8 @@ use dat_nostd::{
 
 /// A signal handler ran while the call waited.
 const INTERRUPTED: DatReturn = DatReturn::error(ReturnType::InterruptedCall, Subtype::SubInterrupted);
+/// The device has failed, so that nothing comes any more: as all calls say that need it.
+const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
 
 /// What a wait has come to.
 enum Step<R> {
@@ -18,12 +20,13 @@ enum Step<R> {
     Pending(Wake),
 }
 
-/// Begins a wait, and polls it until it is over. With the last poll's answer to a signal.
+/// Begins a wait, and polls it until it is over. With the last poll's answer to a signal, and to a device that has failed, for which
+/// `end` ends it.
 fn wait<N: Node, H: Kinded, W, R>(
     raw: RawHandle,
     begin: impl FnOnce(&mut State<N>, H, Instant) -> DatResult<W>,
     mut step: impl FnMut(&mut State<N>, &mut W, Instant) -> Step<R>,
-    interrupt: impl FnOnce(&mut State<N>, W) -> R,
+    end: impl FnOnce(&mut State<N>, W, DatReturn) -> R,
 ) -> DatResult<R> {
     let node = node_of::<N, H>(raw)?;
     let mut inner = lock_urgently::<N, H>(node)?;
@@ -33,6 +36,7 @@ fn wait<N: Node, H: Kinded, W, R>(
         let now = inner.adapter.platform().now();
         let wake = match step(&mut inner, &mut waiter, now) {
             Step::Over(answer) => return Ok(answer),
+            Step::Pending(_) if inner.adapter.is_dead() => return Ok(end(&mut inner, waiter, FAILED)),
             Step::Pending(wake) => wake,
         };
         let interrupted;
@@ -41,7 +45,7 @@ fn wait<N: Node, H: Kinded, W, R>(
             let now = inner.adapter.platform().now();
             return Ok(match step(&mut inner, &mut waiter, now) {
                 Step::Over(answer) => answer,
-                Step::Pending(_) => interrupt(&mut inner, waiter),
+                Step::Pending(_) => end(&mut inner, waiter, INTERRUPTED),
             });
         }
     }
@@ -67,10 +71,10 @@ pub(crate) fn evd_wait<N: Node>(raw: RawHandle, timeout_us: u32, threshold: u32)
                 Err(error) => Step::Over(Waited { event: Err(error), more: None }),
             }
         },
-        |inner, waiter| {
+        |inner, waiter, why| {
             let evd = waiter.evd();
             let _ = inner.adapter.evd_wait_end(waiter);
-            Waited { event: Err(INTERRUPTED), more: Some(queued(inner, evd, threshold)) }
+            Waited { event: Err(why), more: Some(queued(inner, evd, threshold)) }
         },
     )
 }
@@ -97,9 +101,9 @@ pub(crate) fn cno_wait<N: Node>(raw: RawHandle, timeout_us: u32) -> DatResult<Op
             Ok(CnoWait::Triggered(evd)) => Step::Over(Ok(evd)),
             Err(error) => Step::Over(Err(error)),
         },
-        |inner, waiter| {
+        |inner, waiter, why| {
             let _ = inner.adapter.cno_wait_end(waiter);
-            Err(INTERRUPTED)
+            Err(why)
         },
     )?
 }

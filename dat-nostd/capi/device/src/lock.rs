@@ -6,8 +6,10 @@
 use crate::debug;
 use rustix::thread::futex;
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Nobody has it. Taking it subtracts one and giving it back adds one, which are the shortest that a processor has for it.
@@ -51,6 +53,8 @@ pub struct Lock<T> {
     wanting: AtomicU32,
     /// Never moved, as the C library demands.
     mutex: Box<UnsafeCell<libc::pthread_mutex_t>>,
+    /// One thread at a time puts a value in.
+    opening: Mutex<()>,
     value: UnsafeCell<Option<T>>,
 }
 
@@ -72,6 +76,7 @@ impl<T> Lock<T> {
             state: AtomicU32::new(state.cast_unsigned()),
             wanting: AtomicU32::new(0),
             mutex: Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)),
+            opening: Mutex::new(()),
             value: UnsafeCell::new(None),
         }
     }
@@ -101,7 +106,7 @@ impl<T> Lock<T> {
     #[inline]
     pub fn lock(&self) -> Option<Guard<'_, T>> {
         if self.state.fetch_sub(1, Ordering::Acquire).cast_signed() == FREE || self.wait() {
-            Some(Guard { lock: self })
+            Some(Guard::new(self))
         } else {
             None
         }
@@ -174,7 +179,9 @@ impl<T> Lock<T> {
 
     /// Puts a value in, which takes the place of what is there.
     pub fn open(&self, value: T) {
-        // Nobody else opens it meanwhile, nor reaches a value that is not there.
+        // Two that found no value would both write one.
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody reaches a value that is not there.
         let old = self.lock().map(Guard::take);
         drop(old);
         let visible = self.mode() == Mode::Visible;
@@ -210,7 +217,7 @@ impl<T> Lock<T> {
                 Mode::Open => self.step(FREE, HELD),
             };
             if taken {
-                return Some(Guard { lock: self });
+                return Some(Guard::new(self));
             }
             if Instant::now() >= end {
                 return None;
@@ -234,9 +241,26 @@ impl<T> Lock<T> {
     }
 }
 
-/// The lock, held.
+/// The lock, held. The mutex has to be given back by the thread that took it, so it stays there.
+///
+/// ```compile_fail
+/// fn sent<T: Send>() {}
+/// sent::<capi_device::Guard<'static, u8>>();
+/// ```
+/// ```compile_fail
+/// fn shared<T: Sync>() {}
+/// shared::<capi_device::Guard<'static, u8>>();
+/// ```
 pub struct Guard<'l, T> {
     lock: &'l Lock<T>,
+    of_this_thread: PhantomData<*mut T>,
+}
+
+impl<'l, T> Guard<'l, T> {
+    #[inline]
+    fn new(lock: &'l Lock<T>) -> Self {
+        Self { lock, of_this_thread: PhantomData }
+    }
 }
 
 impl<T> Guard<'_, T> {
@@ -311,6 +335,26 @@ mod tests {
             });
             assert_eq!(*lock.lock().unwrap(), (40_000, 40_000));
             assert!(!lock.is_wanted());
+        }
+    }
+
+    #[test]
+    fn values_are_put_in_one_after_the_other() {
+        for state in [CLOSED, VISIBLE] {
+            let lock = Lock::with(state);
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let lock = &lock;
+                    scope.spawn(move || {
+                        for round in 0..2000 {
+                            lock.open(Box::new((thread, round)));
+                            drop(lock.lock().and_then(|held| (round % 3 == 0).then(|| held.take())));
+                        }
+                    });
+                }
+            });
+            lock.open(Box::new((9, 9)));
+            assert_eq!(lock.lock().map(|held| **held), Some((9, 9)));
         }
     }
 

@@ -176,6 +176,21 @@ impl Fabric {
         census.iter().all(|census| *census == Default::default())
     }
 
+    /// An HCA falls off the bus: its registers read all ones, its link is down, its socket stays open.
+    pub fn kill(&self, index: usize) {
+        self.with_hca(index, hca_model::Hca::kill);
+    }
+
+    /// It comes back, as at power-on.
+    pub fn revive(&self, index: usize) {
+        self.with_hca(index, hca_model::Hca::revive);
+    }
+
+    fn with_hca(&self, index: usize, act: fn(&mut hca_model::Hca)) {
+        let done = self.served.with_world(move |world, _| act(&mut world.nodes[index].hca));
+        done.expect("the devices' thread runs");
+    }
+
     /// The IA name of an HCA: 10.0.0.1 is the first one's address.
     pub fn name(&self, index: usize) -> String {
         format!("{}@{}", self.sockets[index].display(), address(index))

@@ -202,6 +202,67 @@ static void after_agents(void)
     }
 }
 
+static int last_calls;
+
+static void hear_of_the_end(DAT_PVOID instance_data, DAT_EVD_HANDLE evd)
+{
+    HOLDS(evd == DAT_HANDLE_NULL);
+    usleep(5000);
+    __sync_fetch_and_add((int *)instance_data, 1);
+}
+
+static void close_the_other(DAT_PVOID other, DAT_EVD_HANDLE evd)
+{
+    (void)evd;
+    OK(dat_ia_close((DAT_IA_HANDLE)other, DAT_CLOSE_ABRUPT_FLAG));
+    pthread_mutex_lock(&mutex);
+    is_closed = 1;
+    pthread_cond_signal(&called);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Agents that wait for their first call hear that their CNOs are gone, before the close returns; an agent that closes the IA does not wait
+ * for the calls that come after its own. */
+static void last_calls_of_agents(void)
+{
+    DAT_IA_HANDLE keeper = open_ia();
+    int way, i;
+
+    for (way = 0; way < 2; way++) {
+        DAT_IA_HANDLE ia = open_ia();
+        DAT_OS_WAIT_PROXY_AGENT agent;
+        DAT_CNO_HANDLE cno;
+
+        last_calls = is_closed = 0;
+        agent.instance_data = &last_calls;
+        agent.proxy_agent_func = hear_of_the_end;
+        for (i = 0; i < 8; i++)
+            OK(dat_cno_create(ia, agent, &cno));
+        if (way == 0) {
+            OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+            HOLDS(__sync_fetch_and_add(&last_calls, 0) == 8);
+        } else {
+            DAT_EVD_HANDLE evd;
+            DAT_EVENT event;
+
+            agent.instance_data = ia;
+            agent.proxy_agent_func = close_the_other;
+            OK(dat_cno_create(keeper, agent, &cno));
+            OK(dat_evd_create(keeper, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
+            memset(&event, 0, sizeof event);
+            event.event_number = DAT_SOFTWARE_EVENT;
+            OK(dat_evd_post_se(evd, &event));
+            pthread_mutex_lock(&mutex);
+            while (!is_closed)
+                pthread_cond_wait(&called, &mutex);
+            pthread_mutex_unlock(&mutex);
+            while (__sync_fetch_and_add(&last_calls, 0) != 8)
+                usleep(100);
+        }
+    }
+    OK(dat_ia_close(keeper, DAT_CLOSE_ABRUPT_FLAG));
+}
+
 static void *open_and_close(void *argument)
 {
     int round, times = *(int *)argument;
@@ -299,11 +360,14 @@ int main(int count, char **arguments)
         return EXIT_FAILURE;
     name = arguments[1];
     times = atoi(arguments[2]);
+    /* Against hanging. */
+    alarm(600);
     nothing_grows(atoi(arguments[3]));
     one_after_the_other(times);
     while_threads_wait();
     by_an_agent();
     after_agents();
+    last_calls_of_agents();
     at_once(times);
     return EXIT_SUCCESS;
 }

@@ -84,6 +84,11 @@ impl Client {
         let _ = self.lock().socket.shutdown(std::net::Shutdown::Both);
     }
 
+    /// Whether the connection is of no use any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
     /// The socket, to wait for its end.
     pub(crate) fn duplicate(&self) -> Option<UnixStream> {
         self.lock().socket.try_clone().ok()

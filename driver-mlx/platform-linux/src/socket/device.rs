@@ -107,6 +107,11 @@ impl Device {
         self.client
     }
 
+    /// Whether the server has ended, or does not answer.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.client.is_gone()
+    }
+
     /// Resets the function.
     pub(crate) fn reset(&self) -> Result<()> {
         reset(self.client)

@@ -1,7 +1,7 @@
 //! Where calls run: an HCA with its sockets, behind its lock.
 
 use crate::control::Pieces;
-use crate::failure::Answer;
+use crate::failure::{Answer, Failure};
 use crate::socket::{Descriptor, Socket};
 use core::net::IpAddr;
 use dat_nostd::{Adapter, Instant, Platform};
@@ -83,13 +83,31 @@ pub struct State<'g, N: Node> {
     pub whole: &'g mut [u8],
     /// Memory that an operation moves.
     pub pieces: &'g mut Pieces,
+    /// The HCA has failed and does not come back.
+    pub is_gone: bool,
 }
 
 impl<N: Node> State<'_, N> {
     /// One socket may have changed: its descriptor says so.
     pub fn look(&mut self, fd: i32) {
         if let Some(socket) = self.sockets.get(fd) {
-            socket.look(self.rds);
+            socket.look(self.rds, self.is_gone);
+        }
+    }
+
+    /// Whether the HCA can be used, or will be again.
+    ///
+    /// # Errors
+    /// [`RdsError::NoDevice`].
+    pub(crate) fn usable(&self) -> Result<(), RdsError> {
+        if self.is_gone { Err(RdsError::NoDevice) } else { Ok(()) }
+    }
+
+    /// Why a call has failed: what an adapter refuses whose HCA has failed, it refuses because of that.
+    pub(crate) fn why(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Rds(RdsError::Dat(_)) if self.adapter.is_dead() => RdsError::NoDevice.into(),
+            other => other,
         }
     }
 

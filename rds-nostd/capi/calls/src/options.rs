@@ -45,6 +45,20 @@ fn int(value: &[u8]) -> Answer<i32> {
     Ok(i32::from_ne_bytes(*bytes))
 }
 
+/// The transport with this number.
+///
+/// # Errors
+/// [`RdsError::NoTransport`]: Linux has it, and this node has not; [`RdsError::InvalidArgument`]: there is none.
+fn transport_of(number: i32) -> Result<Transport, RdsError> {
+    const OTHERS: [i32; 2] = [1, 2];
+    let known = [Transport::InfiniBand, Transport::Loopback];
+    match known.into_iter().find(|known| *known as i32 == number) {
+        Some(found) => Ok(found),
+        None if OTHERS.contains(&number) => Err(RdsError::NoTransport),
+        None => Err(RdsError::InvalidArgument),
+    }
+}
+
 /// `setsockopt`.
 ///
 /// # Safety
@@ -99,10 +113,14 @@ pub(crate) unsafe fn set<N: Node>(
             sockets.get(fd).ok_or(RdsError::BadSocket)?.monitors_congestion = on;
         }
         TRANSPORT => {
-            let wanted = int(value)?;
-            let known = [Transport::InfiniBand, Transport::Loopback];
-            let chosen = known.into_iter().find(|known| *known as i32 == wanted);
-            rds.set_transport(handle, chosen.ok_or(RdsError::NoTransport)?)?;
+            // Linux looks at this first.
+            if rds.transport(handle)?.is_some() {
+                return Err(RdsError::NotSupported.into());
+            }
+            if value.len() != size_of::<i32>() {
+                return Err(RdsError::InvalidArgument.into());
+            }
+            rds.set_transport(handle, transport_of(int(value)?)?)?;
         }
         _ => return Err(Failure::NoOption),
     }

@@ -30,12 +30,16 @@ pub struct Socket<D> {
     is_raised: bool,
     /// What the socket is ready for, as far as it is known.
     mask: PollMask,
+    /// The HCA has failed and does not come back.
+    is_gone: bool,
     /// A peer's congestion has changed and nobody has heard of it: the protocol says so once.
     heard: bool,
 }
 
 /// Readable by a change of congestion.
 const NEWS: PollMask = PollMask::IN.union(PollMask::RDNORM).union(PollMask::WRBAND);
+/// What is told of an HCA that is gone, whether it was asked or not: `POLLERR`, `POLLHUP`.
+const GONE: u16 = 0x8 | 0x10;
 
 impl<D: Descriptor> Socket<D> {
     /// A new one.
@@ -47,6 +51,7 @@ impl<D: Descriptor> Socket<D> {
             monitors_congestion: false,
             is_raised: false,
             mask: PollMask::empty(),
+            is_gone: false,
             heard: false,
         }
     }
@@ -58,10 +63,13 @@ impl<D: Descriptor> Socket<D> {
     }
 
     /// Looks what the socket is ready for, and has the descriptor say so.
-    pub fn look(&mut self, rds: &mut Rds<'_>) {
+    /// That the HCA is gone is something to receive, too: the next call says so.
+    pub fn look(&mut self, rds: &mut Rds<'_>, is_gone: bool) {
         let found = rds.poll_mask(self.handle).unwrap_or(PollMask::empty());
+        self.is_gone = is_gone;
         self.heard |= found.contains(PollMask::WRBAND);
         self.mask = if self.heard { found | NEWS } else { found };
+        self.mask.set(PollMask::IN | PollMask::RDNORM, is_gone || self.mask.contains(PollMask::IN));
         let wanted = self.mask.contains(PollMask::IN);
         if wanted && !self.is_raised {
             self.descriptor.raise();
@@ -75,7 +83,7 @@ impl<D: Descriptor> Socket<D> {
     pub(crate) fn mask_for(&mut self, events: u16) -> u16 {
         let mask = self.mask.bits() & events;
         self.heard &= mask == 0;
-        mask
+        if self.is_gone { mask | GONE } else { mask }
     }
 
     /// There was nothing to receive: no news either.

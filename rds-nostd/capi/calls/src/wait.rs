@@ -29,7 +29,10 @@ pub(crate) fn until<N: Node, R>(
         if *socket.get_or_insert(handle) != handle {
             return Err(RdsError::BadSocket.into());
         }
-        let answer = call(&mut state, handle);
+        let answer = call(&mut state, handle).map_err(|failure| match state.usable() {
+            Err(gone) if may_pass(failure) => gone.into(),
+            _ => state.why(failure),
+        });
         let waits = match &answer {
             Err(failure) => {
                 may_pass(*failure) && !dont_wait && !state.socket(fd)?.descriptor.is_nonblocking()

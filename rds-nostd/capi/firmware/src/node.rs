@@ -180,7 +180,9 @@ impl rds_calls::Node for Node {
     fn state<'g>(guard: &'g mut Guard<'_>) -> rds_calls::State<'g, Self> {
         let dat_calls::State { adapter, waiting, .. } = &mut **guard;
         let Protocol { rds, sockets, whole, pieces } = waiting;
-        rds_calls::State { adapter, rds, sockets, whole, pieces }
+        // Nothing brings it back here.
+        let is_gone = adapter.is_dead();
+        rds_calls::State { adapter, rds, sockets, whole, pieces, is_gone }
     }
 
     fn open() -> Result<&'static Self, RdsError> {

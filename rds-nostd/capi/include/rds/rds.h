@@ -49,6 +49,9 @@ int rds_setsockopt(int fd, int level, int name, const void *value, socklen_t len
 int rds_getsockopt(int fd, int level, int name, void *value, socklen_t *length);
 int rds_ioctl(int fd, unsigned long request, void *argument);
 int rds_poll(struct pollfd *fds, nfds_t count, int timeout);
+#if __STDC_HOSTED__
+int rds_is_socket(int fd);
+#endif
 
 #ifdef __cplusplus
 }

@@ -25,7 +25,34 @@ typedef uint32_t rds_user_token_t;
 #define RDS_MSG_TRUNC 0x20
 #define RDS_MSG_DONTWAIT 0x80
 
+/* Requests, and what they fill. */
+#define RDS_FIONREAD 0x4004667f
+#define RDS_FIONBIO 0x8004667e
+#define RDS_TIOCOUTQ 0x7473
+#define RDS_SIOCGIFADDR 0xc020690d
+#define RDS_SIOCGIFFLAGS 0xc0206911
+#define RDS_SIOCGIFMTU 0xc0206916
+#define RDS_SIOCGIFNUM 0x40046957
+#define RDS_SIOCGIFCONF 0xc008695c
+#define RDS_O_SIOCGIFCONF 0xc0086914
+
+/* Members have this system's macros of the same names out of their way. */
+struct rds_ifreq {
+    char rds_ifr_name[16];
+    union {
+        struct sockaddr rds_ifru_addr;
+        short rds_ifru_flags;
+        uint32_t rds_ifru_mtu;
+    } rds_ifr_ifru;
+};
+
+struct rds_ifconf {
+    int rds_ifc_len;
+    void *rds_ifc_buf;
+};
+
 /* Numbers of errors that Linux numbers differently. */
+#define RDS_EDESTADDRREQ 96
 #define RDS_EMSGSIZE 97
 #define RDS_ENOPROTOOPT 99
 #define RDS_EOPNOTSUPP 122

@@ -95,6 +95,10 @@ fn options_read_back_what_was_set() {
     assert_eq!(rds.peer_address(socket), Ok(at(1, 5000)));
     let multicast = "224.0.0.1:5000".parse().expect("an address");
     assert_eq!(rds.connect(socket, multicast), Err(RdsError::InvalidArgument));
+    for nowhere in ["0.0.0.0:5000", "[::]:5000", "[::ffff:0.0.0.0]:5000"] {
+        let nowhere = nowhere.parse().expect("an address");
+        assert_eq!(rds.connect(socket, nowhere), Err(RdsError::NoDestination));
+    }
     assert_eq!(rds.peer_address(socket), Ok(at(1, 5000)));
 
     assert_eq!((rds.receive_errors(socket), rds.send_buffer(socket)), (Ok(false), Ok(1 << 20)));

@@ -61,6 +61,7 @@ struct Outgoing<'a> {
 unsafe fn send<N: Node>(fd: i32, node: &N, profile: Profile, out: &Outgoing<'_>) -> Answer<isize> {
     let flags = flags_of(profile, out.flags);
     let cookie = until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
+        inner.usable()?;
         let State { adapter, rds, whole, pieces, .. } = inner;
         // SAFETY: this function's contract.
         let (payload, control) = unsafe { (gather(out.parts, whole)?, out.asked.control(pieces)?) };

@@ -5,10 +5,12 @@
 //! meanwhile. So is what the structures lead to. Descriptors may be any numbers.
 #![allow(clippy::missing_safety_doc, clippy::missing_errors_doc)] // The module says it.
 
+mod ioctl;
 mod message;
 mod options;
 mod socket;
 
+pub use ioctl::*;
 pub use message::*;
 pub use options::*;
 pub use socket::*;
@@ -16,7 +18,7 @@ pub use socket::*;
 use crate::failure::{Answer, Failure};
 use crate::node::Node;
 use core::net::SocketAddr;
-use rds_nostd::cmsg::encode_address;
+use rds_nostd::cmsg::{SOCKADDR_LEN, encode_address};
 use rds_nostd::{Profile, RdsError};
 
 /// A call's value, or the number of its error.
@@ -38,12 +40,23 @@ fn lock<N: Node>(node: &N) -> Answer<N::Guard<'_>> {
     Ok(node.lock().ok_or(RdsError::BadSocket)?)
 }
 
+/// A socket address as C has it, and how long it is.
+type Encoded = ([u8; SOCKADDR_LEN], usize);
+
 /// Writes an address where the program wants it: what fits. The length that there is of it.
 ///
 /// # Safety
 /// `to` is null or `room` bytes.
 unsafe fn put_address(profile: Profile, address: &SocketAddr, to: *mut u8, room: u32) -> Answer<u32> {
-    let (bytes, len) = encode_address(profile, address).ok_or(RdsError::AddressFamily)?;
+    // SAFETY: this function's contract.
+    unsafe { put_encoded(encode_address(profile, address).ok_or(RdsError::AddressFamily)?, to, room) }
+}
+
+/// The same, of its bytes, so many of which count.
+///
+/// # Safety
+/// As [`put_address`].
+unsafe fn put_encoded((bytes, len): Encoded, to: *mut u8, room: u32) -> Answer<u32> {
     if room > 0 && to.is_null() {
         return Err(Failure::Fault);
     }

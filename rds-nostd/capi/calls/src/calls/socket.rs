@@ -1,14 +1,14 @@
 //! Sockets come and go, and where they are.
 
-use super::{Called, lock, on, put_address};
+use super::{Called, Encoded, lock, on, put_encoded};
 use crate::abi::profile_of;
 use crate::failure::{Answer, Failure};
 use crate::memory::bytes;
 use crate::node::{Node, Sockets, State};
 use crate::socket::Socket;
 use core::ffi::c_void;
-use core::net::SocketAddr;
-use rds_nostd::cmsg::decode_address;
+use core::net::{Ipv4Addr, SocketAddr};
+use rds_nostd::cmsg::{decode_address, encode_address};
 use rds_nostd::{Profile, RdsError, SocketHandle};
 
 /// What `socket` takes along with its type (`SOCK_NONBLOCK`, `SOCK_CLOEXEC`).
@@ -28,6 +28,7 @@ pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Call
         }
         let mut guard = N::open()?.lock().ok_or(RdsError::NoDevice)?;
         let inner = &mut N::state(&mut guard);
+        inner.usable()?;
         let State { adapter, rds, sockets, .. } = inner;
         let handle = rds.socket()?;
         let made = rds.set_profile(handle, profile).and_then(|()| {
@@ -83,6 +84,7 @@ pub unsafe fn rds_bind<N: Node>(fd: i32, address: *const c_void, len: u32) -> Ca
         let node = N::home(fd, to.ip())?.ok_or(RdsError::BadSocket)?;
         let mut guard = lock(node)?;
         let inner = &mut N::state(&mut guard);
+        inner.usable()?;
         let handle = inner.socket(fd)?.handle;
         inner.rds.bind_socket(handle, to)?;
         inner.look(fd);
@@ -97,6 +99,7 @@ pub unsafe fn rds_connect<N: Node>(fd: i32, address: *const c_void, len: u32) ->
         let to = unsafe { read_address(profile, address.expose_provenance() as u64, len) }?;
         let mut guard = lock(node)?;
         let inner = &mut N::state(&mut guard);
+        inner.usable()?;
         let handle = inner.socket(fd)?.handle;
         inner.rds.connect(handle, to)?;
         inner.look(fd);
@@ -112,7 +115,7 @@ unsafe fn name<N: Node>(
     fd: i32,
     address: *mut c_void,
     len: *mut u32,
-    of: impl FnOnce(&State<'_, N>, SocketHandle) -> Result<SocketAddr, RdsError>,
+    of: impl FnOnce(&State<'_, N>, SocketHandle, Profile) -> Result<Encoded, RdsError>,
 ) -> Called {
     on::<N>(fd, |node, profile| {
         if len.is_null() {
@@ -121,21 +124,45 @@ unsafe fn name<N: Node>(
         let mut guard = lock(node)?;
         let inner = &mut N::state(&mut guard);
         let handle = inner.socket(fd)?.handle;
-        let found = of(inner, handle)?;
+        let found = of(inner, handle, profile)?;
         // SAFETY: this function's contract.
-        unsafe { len.write(put_address(profile, &found, address.cast(), len.read())?) };
+        unsafe { len.write(put_encoded(found, address.cast(), len.read())?) };
         Ok(0)
     })
+}
+
+fn encoded(profile: Profile, address: &SocketAddr) -> Result<Encoded, RdsError> {
+    encode_address(profile, address).ok_or(RdsError::AddressFamily)
+}
+
+/// The address of a socket that has none, as Linux tells it: the family of where it is connected to, if it is, and else nothing.
+fn unbound(profile: Profile, peer: Option<SocketAddr>) -> Result<Encoded, RdsError> {
+    let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+    let (mut bytes, len) = encoded(profile, &peer.unwrap_or(nowhere))?;
+    let family = if peer.is_some() { size_of::<u16>() } else { 0 };
+    bytes[family..].fill(0);
+    Ok((bytes, len))
 }
 
 /// `getsockname(2)`.
 pub unsafe fn rds_getsockname<N: Node>(fd: i32, address: *mut c_void, len: *mut u32) -> Called {
     // SAFETY: the caller's.
-    unsafe { name::<N>(fd, address, len, |inner, handle| inner.rds.local_address(handle)) }
+    unsafe {
+        name::<N>(fd, address, len, |inner, handle, profile| match inner.rds.local_address(handle) {
+            Err(RdsError::NotConnected) if profile == Profile::Linux => {
+                unbound(profile, inner.rds.peer_address(handle).ok())
+            }
+            found => encoded(profile, &found?),
+        })
+    }
 }
 
 /// `getpeername(2)`.
 pub unsafe fn rds_getpeername<N: Node>(fd: i32, address: *mut c_void, len: *mut u32) -> Called {
     // SAFETY: the caller's.
-    unsafe { name::<N>(fd, address, len, |inner, handle| inner.rds.peer_address(handle)) }
+    unsafe {
+        name::<N>(fd, address, len, |inner, handle, profile| {
+            encoded(profile, &inner.rds.peer_address(handle)?)
+        })
+    }
 }

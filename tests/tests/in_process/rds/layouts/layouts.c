@@ -7,7 +7,9 @@
 #ifdef SYSTEM_LINUX
 #include <sys/socket.h>
 #include <netinet/in.h>
+#include <net/if.h>
 #include <linux/rds.h>
+#define LOOPBACK_NAME "lo"
 #define LEVEL SOL_RDS
 #define FAMILY AF_INET
 #else
@@ -42,6 +44,20 @@ struct cmsghdr { uint32_t cmsg_len; int cmsg_level, cmsg_type; };
 #define CMSG_DATA(cmsg) ((unsigned char *)((cmsg) + 1))
 struct in_addr { uint32_t s_addr; };
 struct sockaddr_in { uint16_t sin_family, sin_port; struct in_addr sin_addr; char sin_zero[8]; };
+/* As net/if.h of illumos. */
+#define LOOPBACK_NAME "lo0"
+#define IFF_UP 0x1
+#define IFF_LOOPBACK 0x8
+#define IFF_RUNNING 0x40
+#define IFF_MULTICAST 0x800
+struct ifreq {
+	char ifr_name[16];
+	union {
+		struct sockaddr_in ifr_addr;
+		short ifr_flags;
+		uint32_t ifr_mtu;
+	};
+};
 #endif
 
 static void print(const char *name, const void *bytes, size_t len)
@@ -73,6 +89,7 @@ int main(void)
 	struct rds_free_mr_args release;
 	struct rds_rdma_notify notify;
 	struct sockaddr_in address;
+	struct ifreq interface;
 	uint64_t word = 0x0000010000000300;
 
 	memset(&args, 0, sizeof(args));
@@ -106,6 +123,19 @@ int main(void)
 	address.sin_port = (uint16_t)(0x34 << 8 | 0x12);
 	address.sin_addr.s_addr = 0x0403020a;
 	print("address", &address, sizeof(address));
+	memset(&interface, 0, sizeof(interface));
+	strcpy(interface.ifr_name, "ib0");
+	memcpy(&interface.ifr_addr, &address, sizeof(address));
+	((struct sockaddr_in *)&interface.ifr_addr)->sin_port = 0;
+	print("ifreq_address", &interface, sizeof(interface));
+	memset(&interface, 0, sizeof(interface));
+	strcpy(interface.ifr_name, LOOPBACK_NAME);
+	interface.ifr_flags = IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_MULTICAST;
+	print("ifreq_flags", &interface, sizeof(interface));
+	memset(&interface, 0, sizeof(interface));
+	strcpy(interface.ifr_name, "ib0");
+	interface.ifr_mtu = 2044;
+	print("ifreq_mtu", &interface, sizeof(interface));
 #ifdef SYSTEM_LINUX
 	struct rds_atomic_args atomic;
 	struct rds_cmsg_rx_trace trace;

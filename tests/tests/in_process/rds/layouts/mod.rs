@@ -2,11 +2,13 @@
 //! illumos declare, byte for byte.
 
 use rds_nostd::cmsg::{
-    Abi, Cmsg, ControlWriter, RdsAtomicArgs, RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RdsIovec,
-    RdsRdmaArgs, RxTraceOption, SendControl, ZcopyCookies, decode_address, encode_address,
+    Abi, Cmsg, ControlWriter, InterfaceField, RdsAtomicArgs, RdsFreeMrArgs, RdsGetMrArgs,
+    RdsGetMrForDestArgs, RdsIovec, RdsRdmaArgs, RxTraceOption, SendControl, ZcopyCookies, decode_address,
+    encode_address, encode_ifreq, named_interface,
 };
-use rds_nostd::{AtomicOp, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
+use rds_nostd::{AtomicOp, Interface, InterfaceFlags, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::Command;
 
@@ -16,6 +18,25 @@ const MAP: RdsGetMrArgs = RdsGetMrArgs {
     cookie_addr: 0x33,
     flags: RdmaFlags::USE_ONCE.union(RdmaFlags::INVALIDATE),
 };
+
+const INTERFACES: [Interface; 2] = [
+    Interface {
+        name: "lo0",
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        mtu: 8232,
+        flags: InterfaceFlags::UP
+            .union(InterfaceFlags::LOOPBACK)
+            .union(InterfaceFlags::RUNNING)
+            .union(InterfaceFlags::MULTICAST)
+            .union(InterfaceFlags::IPV4),
+    },
+    Interface {
+        name: "ib0",
+        address: IpAddr::V4(Ipv4Addr::new(10, 2, 3, 4)),
+        mtu: 2044,
+        flags: InterfaceFlags::UP,
+    },
+];
 
 /// What the program prints when it is compiled for a system: bytes by name. None where there is no compiler, or no such header.
 fn compiled(system: &str) -> Option<BTreeMap<String, String>> {
@@ -71,6 +92,13 @@ fn of_all(abi: Abi) -> Vec<(&'static str, String)> {
     let free = RdsFreeMrArgs { cookie: RdmaCookie(WORD), flags: RdmaFlags::INVALIDATE };
     let address = "10.2.3.4:4660".parse().expect("an address");
     let (address, len) = encode_address(abi.profile(), &address).expect("all have it");
+    let ifreq = |interface: &Interface, field| {
+        let bytes = encode_ifreq(abi.profile(), interface, field).expect("an address of IPv4");
+        let bytes = &bytes[..abi.profile().ifreq_len()];
+        assert_eq!(named_interface(abi.profile(), &INTERFACES, bytes), Some(interface));
+        hex(bytes)
+    };
+    let [loopback, infiniband] = &INTERFACES;
     vec![
         ("args", message(abi, &Cmsg::RdmaArgs(args))),
         ("dest", message(abi, &Cmsg::RdmaDest(RdmaCookie(WORD)))),
@@ -80,6 +108,9 @@ fn of_all(abi: Abi) -> Vec<(&'static str, String)> {
         ("cong_update", message(abi, &Cmsg::CongUpdate(WORD))),
         ("free_mr", hex(&free.encode())),
         ("address", hex(&address[..len])),
+        ("ifreq_address", ifreq(infiniband, InterfaceField::Address)),
+        ("ifreq_flags", ifreq(loopback, InterfaceField::Flags)),
+        ("ifreq_mtu", ifreq(infiniband, InterfaceField::Mtu)),
     ]
 }
 

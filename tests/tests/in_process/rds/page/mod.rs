@@ -152,8 +152,8 @@ const ROWS: &[Row] = &[
     (
         "ioctl",
         "the structures that they fill (`ifconf`, `ifreq`)",
-        Missing("a layer of C has to fill them from `Rds::interfaces`"),
-        &[],
+        Conditional("`cmsg::encode_ifreq` fills one; a layer of C lists them, as `librds` does"),
+        &["layouts::control_messages_are_laid_out_as_c_does"],
     ),
     ("close", "pending messages are freed", Conforming, &["connections::closing_with_messages_under_way"]),
     (

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Files, pipes and sockets of other families beside sockets of RDS, by the system's names (compiled with -include rds/sockets.h). Arguments:
+ * the address of the HCA, and a file that can be written. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HOLDS(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+            exit(EXIT_FAILURE); \
+        } \
+    } while (0)
+#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
+
+/* Calls are values, too. */
+static int (*const closes)(int) = close;
+
+static struct sockaddr_in at(const char *text, int port)
+{
+    struct sockaddr_in address;
+
+    memset(&address, 0, sizeof address);
+    address.sin_family = AF_INET;
+    address.sin_port = htons((unsigned short)port);
+    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
+    return address;
+}
+
+/* A bound socket of a family, and its address. */
+static int bound(int family, int type, const char *text, struct sockaddr_in *here)
+{
+    int fd = socket(family, type, 0), number = 100000;
+    socklen_t length = sizeof *here;
+
+    *here = at(text, 0);
+    HOLDS(fd >= 0 && bind(fd, (struct sockaddr *)here, sizeof *here) == 0);
+    HOLDS(getsockname(fd, (struct sockaddr *)here, &length) == 0 && length == sizeof *here && here->sin_port != 0);
+    HOLDS(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &number, sizeof number) == 0);
+    length = sizeof number;
+    HOLDS(getsockopt(fd, SOL_SOCKET, SO_TYPE, &number, &length) == 0 && number == type);
+    return fd;
+}
+
+/* A message to the socket itself, by every pair of calls. */
+static void talk(int fd, struct sockaddr_in *here)
+{
+    struct sockaddr_in from;
+    socklen_t length = sizeof from;
+    struct msghdr message;
+    struct iovec part;
+    char text[8];
+    int bytes = -1;
+
+    HOLDS(sendto(fd, "one", 3, 0, (struct sockaddr *)here, sizeof *here) == 3);
+    HOLDS(recvfrom(fd, text, sizeof text, 0, (struct sockaddr *)&from, &length) == 3 && memcmp(text, "one", 3) == 0);
+    HOLDS(from.sin_port == here->sin_port);
+    HOLDS(connect(fd, (struct sockaddr *)here, sizeof *here) == 0);
+    length = sizeof from;
+    HOLDS(getpeername(fd, (struct sockaddr *)&from, &length) == 0 && from.sin_port == here->sin_port);
+    HOLDS(send(fd, "three", 5, 0) == 5);
+    HOLDS(recv(fd, text, sizeof text, MSG_PEEK) == 5);
+    HOLDS(ioctl(fd, FIONREAD, &bytes) == 0 && bytes == 5);
+    HOLDS(recv(fd, text, sizeof text, 0) == 5 && memcmp(text, "three", 5) == 0);
+    HOLDS(write(fd, "four", 4) == 4);
+    HOLDS(read(fd, text, sizeof text) == 4 && memcmp(text, "four", 4) == 0);
+    memset(&message, 0, sizeof message);
+    part.iov_base = (void *)text;
+    part.iov_len = 2;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    HOLDS(sendmsg(fd, &message, 0) == 2);
+    part.iov_len = sizeof text;
+    HOLDS(recvmsg(fd, &message, 0) == 2 && memcmp(text, "fo", 2) == 0);
+    bytes = 1;
+    HOLDS(ioctl(fd, FIONBIO, &bytes) == 0);
+    FAILS(EAGAIN, recv(fd, text, sizeof text, 0));
+}
+
+int main(int count, char **words)
+{
+    struct sockaddr_in rds_address, address;
+    struct pollfd three[3];
+    char text[16];
+    int file, ends[2], rds, other, status;
+    pid_t child;
+
+    HOLDS(count == 3);
+    alarm(60);
+    rds = bound(AF_RDS, SOCK_SEQPACKET, words[1], &rds_address);
+    other = bound(AF_INET, SOCK_DGRAM, "127.0.0.1", &address);
+    talk(rds, &rds_address);
+    talk(other, &address);
+    file = open(words[2], O_RDWR | O_CREAT | O_TRUNC, 0600);
+    HOLDS(file >= 0 && write(file, "contents", 8) == 8 && lseek(file, 0, SEEK_SET) == 0);
+    HOLDS(read(file, text, sizeof text) == 8 && memcmp(text, "contents", 8) == 0);
+    FAILS(ENOTSOCK, send(file, text, 1, 0));
+    HOLDS(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
+    /* What can be read of all of them. */
+    memset(three, 0, sizeof three);
+    three[0].fd = ends[0];
+    three[1].fd = rds;
+    three[2].fd = other;
+    three[0].events = three[1].events = three[2].events = POLLIN;
+    HOLDS(send(rds, "y", 1, 0) == 1 && send(other, "z", 1, 0) == 1);
+    while (poll(three, 3, 1000) != 3)
+        ;
+    HOLDS(read(ends[0], text, 1) == 1 && read(rds, text + 1, 1) == 1 && read(other, text + 2, 1) == 1);
+    HOLDS(memcmp(text, "xyz", 3) == 0);
+    /* A child has no sockets of RDS: there it is a descriptor like others. */
+    child = fork();
+    HOLDS(child >= 0);
+    if (child == 0)
+        _exit(close(rds) == 0 && fcntl(rds, F_GETFD) == -1 ? EXIT_SUCCESS : EXIT_FAILURE);
+    HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    HOLDS(close(file) == 0 && fcntl(file, F_GETFD) == -1);
+    HOLDS(close(ends[0]) == 0 && close(ends[1]) == 0 && close(other) == 0 && fcntl(other, F_GETFD) == -1);
+    HOLDS(closes(rds) == 0 && fcntl(rds, F_GETFD) == -1);
+    FAILS(EBADF, close(rds));
+    FAILS(EAFNOSUPPORT, socket(12345, SOCK_DGRAM, 0));
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* An HCA that fails under a program. Arguments: "echo", the address, and a file: answers, and once the file is there begins by itself;
+ * "recovered", the address and that of the other: its HCA fails and comes back; "gone" and the address: its HCA's server ends. */
+#define _GNU_SOURCE
+#include "system.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define HOLDS(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+            exit(EXIT_FAILURE); \
+        } \
+    } while (0)
+#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
+#define PORT 4000
+#define BYTES 8192
+
+static unsigned char memory[BYTES];
+
+static struct sockaddr_in at(const char *text)
+{
+    struct sockaddr_in address;
+
+    memset(&address, 0, sizeof address);
+    address.sin_family = ADDRESS_FAMILY;
+    address.sin_port = htons(PORT);
+    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
+    return address;
+}
+
+static int bound(const char *text)
+{
+    struct sockaddr_in address = at(text);
+    int fd = rds_socket(FAMILY, SEQPACKET, 0);
+
+    HOLDS(fd >= 0 && rds_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
+}
+
+static void say(const char *line)
+{
+    printf("%s\n", line);
+    fflush(stdout);
+}
+
+/* Sends a word and takes it back. */
+static void exchange(int fd, const char *word, struct sockaddr_in *to)
+{
+    char text[16];
+
+    HOLDS(rds_sendto(fd, word, strlen(word), 0, (struct sockaddr *)to, sizeof *to) == (ssize_t)strlen(word));
+    HOLDS(rds_recv(fd, text, sizeof text, 0) == (ssize_t)strlen(word) && memcmp(text, word, strlen(word)) == 0);
+}
+
+/* Takes a word and sends it back. */
+static struct sockaddr_in answer(int fd)
+{
+    struct sockaddr_in from;
+    socklen_t length = sizeof from;
+    char text[16];
+    ssize_t got = rds_recvfrom(fd, text, sizeof text, 0, (struct sockaddr *)&from, &length);
+
+    HOLDS(got > 0);
+    HOLDS(rds_sendto(fd, text, (size_t)got, 0, (struct sockaddr *)&from, sizeof from) == got);
+    return from;
+}
+
+static void echo(const char *own, const char *file)
+{
+    int fd = bound(own);
+    struct sockaddr_in from;
+
+    say("ready");
+    from = answer(fd);
+    while (access(file, F_OK) != 0)
+        usleep(1000);
+    HOLDS(rds_sendto(fd, "again", 5, 0, (struct sockaddr *)&from, sizeof from) == 5);
+    answer(fd);
+    answer(fd);
+}
+
+static void *hear_again(void *argument)
+{
+    char text[16];
+
+    HOLDS(rds_recv(*(int *)argument, text, sizeof text, 0) == 5 && memcmp(text, "again", 5) == 0);
+    return NULL;
+}
+
+/* Whether the HCA's link is there. */
+static int is_running(int fd)
+{
+    struct ifreq interface;
+
+    memset(&interface, 0, sizeof interface);
+    strcpy(interface.ifr_name, "ib0");
+    HOLDS(rds_ioctl(fd, SIOCGIFFLAGS, &interface) == 0);
+    return (interface.ifr_flags & IFF_RUNNING) != 0;
+}
+
+static rds_rdma_cookie_t offered(int fd)
+{
+    struct rds_get_mr_args offer;
+    rds_rdma_cookie_t cookie = 0;
+
+    memset(&offer, 0, sizeof offer);
+    offer.vec.addr = (uint64_t)(uintptr_t)memory;
+    offer.vec.bytes = BYTES;
+    offer.cookie_addr = (uint64_t)(uintptr_t)&cookie;
+    return rds_setsockopt(fd, SOL_RDS, RDS_GET_MR, &offer, sizeof offer) == 0 ? cookie : 0;
+}
+
+static void recovered(const char *own, const char *peer)
+{
+    struct sockaddr_in to = at(peer);
+    int fd = bound(own);
+    pthread_t other;
+    char text[16];
+
+    exchange(fd, "first", &to);
+    HOLDS(offered(fd) != 0);
+    HOLDS(pthread_create(&other, NULL, hear_again, &fd) == 0);
+    HOLDS(is_running(fd));
+    say("begun");
+    while (is_running(fd))
+        usleep(1000);
+    /* What is sent waits, and what waits goes on waiting. */
+    HOLDS(rds_sendto(fd, "meanwhile", 9, 0, (struct sockaddr *)&to, sizeof to) == 9);
+    FAILS(EAGAIN, rds_recv(fd, text, sizeof text, NO_WAIT));
+    HOLDS(offered(fd) == 0 && errno == ENODEV);
+    say("failed");
+    HOLDS(pthread_join(other, NULL) == 0);
+    HOLDS(rds_recv(fd, text, sizeof text, 0) == 9 && memcmp(text, "meanwhile", 9) == 0);
+    exchange(fd, "last", &to);
+    HOLDS(is_running(fd) && offered(fd) != 0);
+    HOLDS(rds_close(fd) == 0);
+}
+
+static pthread_barrier_t begun;
+
+static void *lose_while_receiving(void *argument)
+{
+    char text[16];
+
+    pthread_barrier_wait(&begun);
+    FAILS(ENODEV, rds_recv(*(int *)argument, text, sizeof text, 0));
+    return NULL;
+}
+
+static void *lose_while_sending(void *argument)
+{
+    struct sockaddr_in nobody = at("10.0.0.77");
+    char text[1000];
+
+    memset(text, 0, sizeof text);
+    pthread_barrier_wait(&begun);
+    /* Until the send buffer is full. */
+    while (rds_sendto(*(int *)argument, text, sizeof text, 0, (struct sockaddr *)&nobody, sizeof nobody) > 0)
+        ;
+    HOLDS(errno == ENODEV);
+    return NULL;
+}
+
+static void *lose_while_polling(void *argument)
+{
+    struct pollfd one;
+
+    one.fd = *(int *)argument;
+    one.events = 0;
+    pthread_barrier_wait(&begun);
+    HOLDS(rds_poll(&one, 1, -1) == 1 && one.revents == (POLLERR | POLLHUP));
+    return NULL;
+}
+
+static void *lose_while_in_epoll(void *argument)
+{
+    int set = epoll_create1(0);
+    struct epoll_event event;
+
+    memset(&event, 0, sizeof event);
+    event.events = EPOLLIN;
+    event.data.fd = *(int *)argument;
+    HOLDS(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, event.data.fd, &event) == 0);
+    pthread_barrier_wait(&begun);
+    HOLDS(epoll_wait(set, &event, 1, -1) == 1 && event.events == EPOLLIN);
+    close(set);
+    return NULL;
+}
+
+static void gone(const char *own)
+{
+    void *(*losers[4])(void *) = { lose_while_receiving, lose_while_sending, lose_while_polling, lose_while_in_epoll };
+    struct sockaddr_in here = at(own), found;
+    socklen_t length = sizeof found;
+    pthread_t others[4];
+    struct pollfd one;
+    char text[16];
+    int fd = bound(own), unbound = rds_socket(FAMILY, SEQPACKET, 0), i;
+
+    /* The first look tells of congestion that nobody has heard of. */
+    one.fd = fd;
+    one.events = POLLIN;
+    while (rds_poll(&one, 1, 0) > 0)
+        ;
+    HOLDS(pthread_barrier_init(&begun, NULL, 5) == 0);
+    for (i = 0; i < 4; i++)
+        HOLDS(pthread_create(&others[i], NULL, losers[i], &fd) == 0);
+    pthread_barrier_wait(&begun);
+    say("begun");
+    for (i = 0; i < 4; i++)
+        HOLDS(pthread_join(others[i], NULL) == 0);
+    one.events = POLLIN | POLLOUT;
+    HOLDS(rds_poll(&one, 1, 0) == 1 && (one.revents & (POLLIN | POLLERR | POLLHUP)) == (POLLIN | POLLERR | POLLHUP));
+    FAILS(ENODEV, rds_recv(fd, text, sizeof text, NO_WAIT));
+    FAILS(ENODEV, rds_sendto(fd, text, 1, NO_WAIT, (struct sockaddr *)&here, sizeof here));
+    FAILS(ENODEV, rds_connect(fd, (struct sockaddr *)&here, sizeof here));
+    FAILS(ENODEV, rds_bind(unbound, (struct sockaddr *)&here, sizeof here));
+    HOLDS(offered(fd) == 0 && errno == ENODEV);
+    FAILS(ENODEV, rds_socket(FAMILY, SEQPACKET, 0));
+    HOLDS(rds_getsockname(fd, (struct sockaddr *)&found, &length) == 0 && found.sin_port == here.sin_port);
+    HOLDS(!is_running(fd));
+    HOLDS(rds_close(fd) == 0 && rds_close(unbound) == 0);
+}
+
+int main(int count, char **words)
+{
+    /* Against hanging. */
+    alarm(60);
+    HOLDS(count >= 3);
+    if (strcmp(words[1], "echo") == 0)
+        echo(words[2], words[3]);
+    else if (strcmp(words[1], "recovered") == 0)
+        recovered(words[2], words[3]);
+    else
+        gone(words[2]);
+    return EXIT_SUCCESS;
+}

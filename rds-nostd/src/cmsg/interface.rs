@@ -1,0 +1,88 @@
+//! `struct ifreq`: what `SIOCGIFCONF`, `SIOCGIFADDR`, `SIOCGIFFLAGS` and `SIOCGIFMTU` fill of an [`Interface`]. Sources: Linux
+//! `include/uapi/linux/if.h`; illumos `net/if.h`.
+
+use core::net::SocketAddr;
+
+use crate::cmsg::address::encode_address;
+use crate::cmsg::fields::{put, put_u32};
+use crate::interface::{Interface, InterfaceFlags};
+use crate::profile::Profile;
+
+/// Bytes of a name in a `struct ifreq`, with the zero at its end.
+const NAME_LEN: usize = 16;
+/// Bytes of the longer `struct ifreq`, Linux's.
+pub const IFREQ_LEN: usize = 40;
+/// Linux has another number for this flag.
+const LINUX_MULTICAST: u16 = 0x1000;
+
+/// What is told of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterfaceField {
+    /// `ifr_addr`, of IPv4.
+    Address,
+    /// `ifr_flags`.
+    Flags,
+    /// `ifr_mtu`, bytes; in rds(3SOCKET)'s system the same as `ifr_metric`.
+    Mtu,
+}
+
+impl Profile {
+    /// Bytes of a `struct ifreq`, with 64 bits.
+    #[must_use]
+    pub const fn ifreq_len(self) -> usize {
+        match self {
+            Self::Linux => IFREQ_LEN,
+            Self::Solaris => 32,
+        }
+    }
+}
+
+/// An interface's name, as programs of that system know it.
+fn name(profile: Profile, interface: &Interface) -> &'static str {
+    match profile {
+        Profile::Linux if interface.flags.contains(InterfaceFlags::LOOPBACK) => "lo",
+        _ => interface.name,
+    }
+}
+
+/// Which interface a `struct ifreq` names; None for none of these.
+#[must_use]
+pub fn named_interface<'i>(
+    profile: Profile,
+    interfaces: &'i [Interface],
+    ifreq: &[u8],
+) -> Option<&'i Interface> {
+    let field = ifreq.get(..NAME_LEN)?;
+    let wanted = field.split(|byte| *byte == 0).next()?;
+    interfaces.iter().find(|interface| name(profile, interface).as_bytes() == wanted)
+}
+
+/// A `struct ifreq`, of which the profile's [length](Profile::ifreq_len) counts. None if it has no address of a family that fits.
+#[must_use]
+pub fn encode_ifreq(
+    profile: Profile,
+    interface: &Interface,
+    field: InterfaceField,
+) -> Option<[u8; IFREQ_LEN]> {
+    let mut bytes = [0; IFREQ_LEN];
+    for (to, from) in bytes.iter_mut().zip(name(profile, interface).bytes()).take(NAME_LEN - 1) {
+        *to = from;
+    }
+    match field {
+        InterfaceField::Address => {
+            let address = SocketAddr::new(interface.address, 0);
+            let (encoded, _) = encode_address(profile, &address).filter(|_| address.is_ipv4())?;
+            put(&mut bytes, NAME_LEN, *encoded.first_chunk::<16>()?);
+        }
+        InterfaceField::Flags => {
+            let mut flags = interface.flags.bits() as u16;
+            let multicast = InterfaceFlags::MULTICAST.bits() as u16;
+            if profile == Profile::Linux && flags & multicast != 0 {
+                flags = flags & !multicast | LINUX_MULTICAST;
+            }
+            put(&mut bytes, NAME_LEN, flags.to_ne_bytes());
+        }
+        InterfaceField::Mtu => put_u32(&mut bytes, NAME_LEN, interface.mtu),
+    }
+    Some(bytes)
+}
