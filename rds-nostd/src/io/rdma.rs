@@ -258,7 +258,8 @@ impl Rds<'_> {
     /// Ends what was taken out of the table; if that is refused, it is there again.
     fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
         if let Some(id) = region.window {
-            self.end_window(adapter, id, region.invalidate)?;
+            let ended = self.end_window(adapter, id, region.invalidate);
+            ended.inspect_err(|_| self.protocol.regions.insert(region))?;
         }
         let Protocol { counters, regions, .. } = &mut self.protocol;
         if region.window.is_none() {

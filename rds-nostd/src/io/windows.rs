@@ -77,7 +77,7 @@ impl Rds<'_> {
         if self.protocol.windows.get(id).rmr_bits != 0 && self.protocol.windows.get(id).zone == zone.bits() {
             return Some(id);
         }
-        free(adapter, self.protocol.windows.take(id)).ok()?;
+        self.free_window(adapter, id).ok()?;
         let rmr = adapter.rmr_create(zone).ok()?;
         let window = self.protocol.windows.get_mut(id)?;
         *window = Window { rmr_bits: rmr.bits(), zone: zone.bits(), ..Window::EMPTY };
@@ -252,8 +252,15 @@ impl Rds<'_> {
     /// # Errors
     /// DAT's.
     fn free_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> DatResult<()> {
-        self.protocol.leave_memory(id);
-        free(adapter, self.protocol.windows.take(id))
+        let window = self.protocol.windows.take(id);
+        let put_back = |entry: &mut Window| *entry = window;
+        free(adapter, window).inspect_err(|_| {
+            self.protocol.windows.get_mut(id).map(put_back);
+        })?;
+        if let Some(memory) = window.memory {
+            self.protocol.operations.memories.leave(memory);
+        }
+        Ok(())
     }
 
     /// Frees the windows that are like this, whose regions are gone.
@@ -266,8 +273,10 @@ impl Rds<'_> {
         is_meant: impl Fn(&Window) -> bool,
     ) -> DatResult<()> {
         let mut result = Ok(());
-        while let Some(id) = self.protocol.windows.find(&is_meant) {
-            result = self.free_window(adapter, id).and(result);
+        for id in self.protocol.windows.ids() {
+            if is_meant(&self.protocol.windows.get(id)) {
+                result = self.free_window(adapter, id).and(result);
+            }
         }
         result
     }

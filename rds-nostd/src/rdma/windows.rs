@@ -83,7 +83,7 @@ impl<'s> Windows<'s> {
         Self { entries }
     }
 
-    fn ids(&self) -> impl Iterator<Item = WindowId> + use<> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = WindowId> + use<> {
         (0..self.entries.len()).map(WindowId::new)
     }
 
