@@ -118,6 +118,8 @@ counters! {
     send_retransmitted = "send_retransmitted",
     /// Messages refused because their connection, or this node itself, had no frame left.
     send_frames_short = "send_frames_short",
+    /// Regions offered as windows on registered memory, which takes no command of the HCA's firmware.
+    windows_bound = "windows_bound",
     /// Peers that expect larger numbers than this boot began with, which it then went on from: this node's clock was set back, or it has none.
     send_numbers_raised = "send_numbers_raised",
     /// Acknowledgements beyond what was sent; taken for the last one sent.

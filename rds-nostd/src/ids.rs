@@ -44,6 +44,8 @@ ids! {
     PieceId;
     /// An entry of the table of registered memory.
     MemoryId;
+    /// An entry of the table of memory windows.
+    WindowId;
 }
 
 impl ConnectionId {

@@ -18,6 +18,8 @@ use crate::wire::{FRAGMENT_LEN, MAP_FRAGMENTS, MAX_MESSAGE_LEN, fragments};
 const SIGNAL_EVERY: u16 = 16;
 /// Receives posted at once, if there may be twice as many.
 const REFILL: u16 = 16;
+/// Places of a send queue that are kept for binds, at most.
+const KEPT_FOR_BINDS: u16 = 8;
 /// Frames that a connection may send without asking, however small its share, while frames are plenty.
 const UNASKED: u32 = 8;
 /// Frames after which a message asks for an acknowledgement in any case: Linux's 16 MiB.
@@ -35,8 +37,9 @@ pub(crate) struct Limits {
     pub(crate) receive_depth: u16,
     /// With no more than so many posted there are new ones: several at once, so that the HCA is told seldom.
     pub(crate) refill_at: u16,
-    /// Sends in flight for each connection.
+    /// Sends in flight for each connection, and with binds of memory windows: there is room for some behind messages.
     pub(crate) send_depth: u16,
+    pub(crate) request_depth: u16,
     /// Posts of which one is reported.
     pub(crate) signal_every: u16,
     /// Frames that a connection sends without asking for an acknowledgement: those of its share, but for some to ask with.
@@ -90,7 +93,8 @@ impl Limits {
             reserve: reserve as u32,
             receive_depth,
             refill_at: receive_depth - (receive_depth / 2).min(REFILL),
-            send_depth: config.send_depth,
+            send_depth: config.send_depth - (config.send_depth / 16).min(KEPT_FOR_BINDS),
+            request_depth: config.send_depth,
             signal_every: SIGNAL_EVERY.min(config.send_depth / 2),
             unasked_frames: unasked,
             unasked_beyond: if unasked < UNASKED {

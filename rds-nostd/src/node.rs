@@ -145,6 +145,7 @@ impl Rds<'_> {
             return Err(RdsError::Again);
         }
         self.free_regions(adapter, Some(handle))?;
+        self.finish_released(adapter)?;
         self.unregister_all(adapter, Some(handle))?;
         while let Ok(Some(_)) = self.take_notification(handle) {}
         self.protocol.drop_received(handle);

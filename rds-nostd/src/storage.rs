@@ -4,13 +4,13 @@ use crate::connection::{Connection, Map, Remembered};
 use crate::frames::{Frame, HEADERS_PER_FRAME, STRIDE};
 use crate::ids::ConnectionId;
 
-use crate::rdma::{Memory, Operation, Piece, Region};
+use crate::rdma::{Memory, Operation, Piece, Region, Window};
 use crate::socket::Socket;
 
 /// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers,
-/// `OPERATIONS` RDMA operations under way, the `PIECES` of local memory that these have together, and `MEMORIES` registered before. All
+/// each with a memory window, `OPERATIONS` RDMA operations under way, the `PIECES` of local memory that these have together, and `MEMORIES` registered before. All
 /// zero bytes, so a static one takes no room in an image: 176 bytes a socket, 404 and a congestion map of 8192 a connection, 64 a frame,
-/// 64 a region, 96 an operation, 32 a piece, 64 a registered memory; and 4160 bytes of DMA memory a frame, see
+/// 136 a region, 96 an operation, 32 a piece, 64 a registered memory; and 4160 bytes of DMA memory a frame, see
 /// [`dma_len`](Self::dma_len).
 pub struct RdsStorage<
     const SOCKETS: usize,
@@ -30,6 +30,7 @@ pub struct RdsStorage<
     remembered: [Remembered; CONNECTIONS],
     frames: [Frame; FRAMES],
     regions: [Region; REGIONS],
+    windows: [Window; REGIONS],
     operations: [Operation; OPERATIONS],
     pieces: [Piece; PIECES],
     memories: [Memory; MEMORIES],
@@ -45,6 +46,7 @@ pub struct RdsParts<'s> {
     pub(crate) remembered: &'s mut [Remembered],
     pub(crate) frames: &'s mut [Frame],
     pub(crate) regions: &'s mut [Region],
+    pub(crate) windows: &'s mut [Window],
     pub(crate) operations: &'s mut [Operation],
     pub(crate) pieces: &'s mut [Piece],
     pub(crate) memories: &'s mut [Memory],
@@ -72,6 +74,7 @@ impl<
             remembered: [Remembered::NOBODY; CONNECTIONS],
             frames: [Frame::EMPTY; FRAMES],
             regions: [const { Region::EMPTY }; REGIONS],
+            windows: [Window::EMPTY; REGIONS],
             operations: [const { Operation::EMPTY }; OPERATIONS],
             pieces: [Piece::EMPTY; PIECES],
             memories: [Memory::EMPTY; MEMORIES],
@@ -95,6 +98,7 @@ impl<
             remembered: &mut self.remembered,
             frames: &mut self.frames,
             regions: &mut self.regions,
+            windows: &mut self.windows,
             operations: &mut self.operations,
             pieces: &mut self.pieces,
             memories: &mut self.memories,
@@ -130,7 +134,7 @@ mod tests {
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
         assert_eq!(sizes, [176, 368, 64]);
-        assert_eq!((size_of::<Region>(), size_of::<Operation>()), (64, 96));
+        assert_eq!((size_of::<Region>(), size_of::<Window>(), size_of::<Operation>()), (80, 56, 96));
         assert_eq!((size_of::<Piece>(), size_of::<Memory>()), (32, 64));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);
     }

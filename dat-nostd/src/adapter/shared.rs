@@ -1,8 +1,8 @@
 //! What completions change beside their endpoint.
 
-use crate::base::handle::{LmrHandle, RmrHandle, SrqHandle};
+use crate::base::handle::{EpHandle, LmrHandle, RmrHandle, SrqHandle};
 use crate::base::table::Table;
-use crate::mem::bind::{Binds, Bound};
+use crate::mem::bind::{Bind, Binds, Bound};
 use crate::mem::rmr::Rmr;
 use crate::srq::queue::Srq;
 
@@ -22,9 +22,29 @@ impl Shared<'_> {
             && let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
             && bind.order > rmr.order
         {
-            (rmr.confirmed, rmr.order) = (bind.bound, bind.order);
+            (rmr.confirmed, rmr.order, rmr.stands) = (bind.bound, bind.order, bind.key);
+        }
+        if !success {
+            self.not_carried_out(&bind);
         }
         Some(bind.rmr)
+    }
+
+    /// The binds of an EP will not complete.
+    pub(crate) fn forget_binds(&mut self, ep: EpHandle) {
+        while let Some(bind) = self.binds.take_of(ep) {
+            self.not_carried_out(&bind);
+        }
+    }
+
+    /// A bind was never carried out: with no other on its way the window has the key that it has in the device, and the next bind makes
+    /// the same of it as this one would have.
+    fn not_carried_out(&mut self, bind: &Bind) {
+        if self.binds.of(bind.rmr).next().is_none()
+            && let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
+        {
+            rmr.window.rkey = rmr.stands;
+        }
     }
 
     /// A peer's send has ended this context: the window that had it is bound to nothing, whatever is still to be told of its bind.
@@ -36,7 +56,7 @@ impl Shared<'_> {
             if let Ok(rmr) = self.rmrs.get_mut(handle)
                 && rmr.window.rkey.get() == rmr_context
             {
-                (rmr.confirmed, rmr.order) = (None, rmr.order.max(newest));
+                (rmr.confirmed, rmr.order, rmr.stands) = (None, rmr.order.max(newest), rmr.window.rkey);
             }
         }
     }

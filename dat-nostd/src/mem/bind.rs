@@ -3,6 +3,8 @@
 //! A window may be bound again, and by other EPs, before the first bind has completed; when one fails, what the newest of those that
 //! succeeded made of the window still stands.
 
+use driver_mlx::RKey;
+
 use crate::base::attr::RmrBinding;
 use crate::base::handle::{EpHandle, LmrHandle, RmrHandle};
 
@@ -22,6 +24,8 @@ pub(crate) struct Bind {
     pub(crate) order: u64,
     /// None if it unbinds.
     pub(crate) bound: Option<Bound>,
+    /// The window's key once it is carried out.
+    pub(crate) key: RKey,
 }
 
 /// A place for a bind; an empty one is all zero bytes.
@@ -35,7 +39,13 @@ impl BindSlot {
     /// Nothing in it.
     pub const EMPTY: Self = Self {
         taken: false,
-        bind: Bind { rmr: RmrHandle::from_bits(0), ep: EpHandle::from_bits(0), order: 0, bound: None },
+        bind: Bind {
+            rmr: RmrHandle::from_bits(0),
+            ep: EpHandle::from_bits(0),
+            order: 0,
+            bound: None,
+            key: RKey::new(0),
+        },
     };
 }
 
@@ -57,18 +67,11 @@ impl<'s> Binds<'s> {
     }
 
     /// A bind was posted.
-    pub(crate) fn keep(
-        &mut self,
-        place: u16,
-        rmr: RmrHandle,
-        ep: EpHandle,
-        bound: Option<Bound>,
-        flushes: bool,
-    ) {
+    pub(crate) fn keep(&mut self, place: u16, bind: Bind, flushes: bool) {
         self.posted += 1;
         let order = if flushes { 0 } else { self.posted };
         if let Some(slot) = self.slots.get_mut(usize::from(place)) {
-            *slot = BindSlot { taken: true, bind: Bind { rmr, ep, order, bound } };
+            *slot = BindSlot { taken: true, bind: Bind { order, ..bind } };
         }
     }
 
@@ -78,11 +81,11 @@ impl<'s> Binds<'s> {
         core::mem::take(&mut slot.taken).then_some(slot.bind)
     }
 
-    /// Forgets the binds of an EP: they will not complete.
-    pub(crate) fn forget(&mut self, ep: EpHandle) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.bind.ep == ep) {
-            slot.taken = false;
-        }
+    /// Takes one of the binds of an EP: it will not complete.
+    pub(crate) fn take_of(&mut self, ep: EpHandle) -> Option<Bind> {
+        let slot = self.slots.iter_mut().find(|slot| slot.taken && slot.bind.ep == ep)?;
+        slot.taken = false;
+        Some(slot.bind)
     }
 
     /// Those of a window that may be carried out.

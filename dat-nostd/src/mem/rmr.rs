@@ -1,6 +1,6 @@
 //! Remote memory regions as objects.
 
-use driver_mlx::{MemoryWindow, Pd};
+use driver_mlx::{MemoryWindow, Pd, RKey};
 
 use crate::base::handle::{IaHandle, PzHandle};
 use crate::base::ret::{DatReturn, ReturnType};
@@ -18,4 +18,6 @@ pub struct Rmr {
     /// As of the newest bind that is known to have succeeded, and which one that was.
     pub(crate) confirmed: Option<Bound>,
     pub(crate) order: u64,
+    /// The device's key as of that bind; at first, as the window was made.
+    pub(crate) stands: RKey,
 }

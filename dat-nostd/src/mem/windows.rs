@@ -1,6 +1,6 @@
 //! Remote memory regions: create, bind, query, free. DAT 1.2, memory management.
 
-use driver_mlx::{CompletionKind, MwBind, MwType, Platform};
+use driver_mlx::{CompletionKind, MwBind, MwType, Platform, RKey};
 
 use crate::adapter::Adapter;
 use crate::base::attr::{RmrBinding, RmrParameters};
@@ -11,7 +11,7 @@ use crate::base::types::{CompletionFlags, EpState, EvdFlags, LmrTriplet, MemPriv
 use crate::ep::dto::{RDMA_FLAGS, check_flags};
 use crate::ep::endpoint::post_error;
 use crate::ep::work::{How, Note};
-use crate::mem::bind::Bound;
+use crate::mem::bind::{Bind, Bound};
 use crate::mem::lmr::{access, creation_error, lmr_of};
 use crate::mem::rmr::{FULL, Rmr};
 use crate::mem::view::Memory;
@@ -31,7 +31,7 @@ impl<P: Platform> Memory<'_, '_, P> {
             driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
             error => creation_error(error, Subtype::ResourceMemoryRegion),
         })?;
-        let rmr = Rmr { ia, pz, pd, window, confirmed: None, order: 0 };
+        let rmr = Rmr { ia, pz, pd, window, confirmed: None, order: 0, stands: window.rkey };
         let handle = rmrs.insert(rmr).map_err(|_| FULL)?;
         zone.users += 1;
         Ok(handle)
@@ -88,7 +88,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_rmr_bind`: peers may reach the triplet's bytes by the context that this answers, once the RMR-bind event on the EP's
     /// request EVD (which needs that stream) has come, or what was posted behind this. The context of the last bind is dead from
     /// then on. A triplet of length 0 binds to nothing; its context means nothing. A window has less than 2 GiB: a work request counts
-    /// its bytes in 31 bits, and `dat_rmr_bind` lets a provider refuse a range (INVALID_PARAMETER).
+    /// its bytes in 31 bits, and `dat_rmr_bind` lets a provider refuse a range (INVALID_PARAMETER). After a bind that was never carried
+    /// out, and with no other on its way, the next one has that one's context.
     ///
     /// # Errors
     /// INVALID_HANDLE (RMR, EP); INVALID_STATE unless connected or disconnected (flushed), if the request EVD takes no
@@ -149,7 +150,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let rmr_context = self.post_bind(rmr, ep, &bind, user_cookie, flags, place)?;
         let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
         let bound = bound.map(|(lmr, _)| Bound { lmr, binding });
-        self.objects.shared.binds.keep(place, rmr, ep, bound, effect == Effect::Flush);
+        let bind = Bind { rmr, ep, order: 0, bound, key: RKey::new(rmr_context) };
+        self.objects.shared.binds.keep(place, bind, effect == Effect::Flush);
         Ok(rmr_context)
     }
 
@@ -202,6 +204,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 }
             }
         }
-        self.objects.shared.binds.forget(handle);
+        self.objects.shared.forget_binds(handle);
     }
 }

@@ -215,7 +215,7 @@ impl Rds<'_> {
             foreign: address(connection.foreign),
             local_gid,
             foreign_gid: connection.foreign_gid,
-            max_send_wr: u32::from(self.protocol.limits.send_depth),
+            max_send_wr: u32::from(self.protocol.limits.request_depth),
             max_recv_wr: u32::from(self.protocol.limits.receive_depth),
             max_send_sge: 1,
             mr_max: self.protocol.regions.len() as u32,

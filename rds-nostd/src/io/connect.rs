@@ -71,7 +71,7 @@ impl Rds<'_> {
         let limits = &self.protocol.limits;
         let attributes = EpAttributes {
             max_recv_dtos: u32::from(limits.receive_depth),
-            max_request_dtos: u32::from(limits.send_depth),
+            max_request_dtos: u32::from(limits.request_depth),
             max_recv_iov: 1,
             max_request_iov: GATHER as u32,
             // Every fragment wakes, not only a message's last, which the peer marks: it may be waiting for frames before that.
@@ -291,6 +291,7 @@ impl Rds<'_> {
             refuse(adapter, CrHandle::from_bits(held));
         }
         self.refill(adapter, id);
+        self.bind_again(adapter, id);
         self.flush(adapter, id);
     }
 
@@ -313,7 +314,7 @@ impl Rds<'_> {
         if ep != 0 {
             // What ended before counts: an operation that the peer denied is told as that, not as dropped with the connection.
             self.protocol.connections.at_mut(id).fail();
-            let most = u32::from(self.protocol.limits.send_depth) * self.protocol.connections.len() as u32;
+            let most = u32::from(self.protocol.limits.request_depth) * self.protocol.connections.len() as u32;
             for _ in 0..=most / EVENTS_PER_POLL as u32 {
                 if !self.poll_requests(adapter) {
                     break;
@@ -322,6 +323,7 @@ impl Rds<'_> {
             // Aborts whatever the endpoint was doing; after this an HCA that works touches none of its frames.
             let _ = adapter.ep_free(EpHandle::from_bits(ep));
             self.protocol.endpoint_gone(id, adapter.is_dead());
+            self.settle_windows(adapter, id);
             self.release_ended(adapter);
         }
     }

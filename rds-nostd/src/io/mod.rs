@@ -11,6 +11,7 @@ mod post;
 mod rdma;
 mod recovery;
 mod start;
+mod windows;
 mod zone;
 
 pub(crate) use connect::service_level;

@@ -20,6 +20,8 @@ pub(crate) struct Objects {
     /// Apart from the connection events: a peer that asks too often fills only this one.
     pub(crate) demand_evd: EvdHandle,
     pub(crate) psp: PspHandle,
+    /// The device has memory windows.
+    pub(crate) has_windows: bool,
 }
 
 impl Objects {
@@ -35,9 +37,15 @@ impl Objects {
         let registered = adapter.lmr_create(ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
         let receives = u32::from(limits.receive_depth) * connections;
         // One more each: DAT completes an endpoint's requests with one of its own.
-        let requests = (u32::from(limits.send_depth) + 1) * connections;
+        let requests = (u32::from(limits.request_depth) + 1) * connections;
         let receive_evd = adapter.evd_create(ia, receives, None, EvdFlags::DTO)?;
-        let request_evd = adapter.evd_create(ia, requests, None, EvdFlags::DTO)?;
+        let has_windows = match adapter.rmr_create(pz) {
+            Ok(rmr) => adapter.rmr_free(rmr).is_ok(),
+            Err(_) => false,
+        };
+        let mut of_requests = EvdFlags::DTO;
+        of_requests.set(EvdFlags::RMR_BIND, has_windows);
+        let request_evd = adapter.evd_create(ia, requests, None, of_requests)?;
         let connect_evd = adapter.evd_create(ia, 4 * connections, None, EvdFlags::CONNECTION)?;
         let demand_evd = adapter.evd_create(ia, connections, None, EvdFlags::CR)?;
         let port = service_port(adapter.address());
@@ -53,6 +61,7 @@ impl Objects {
             connect_evd,
             demand_evd,
             psp,
+            has_windows,
         })
     }
 }

@@ -124,7 +124,14 @@ impl Rds<'_> {
     pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> bool {
         for count in 0..EVENTS_PER_POLL {
             let Some(event) = adapter.evd_take(self.objects.request_evd) else { return count > 0 };
-            let EventData::Dto(dto) = event.data else { continue };
+            let dto = match event.data {
+                EventData::Dto(dto) => dto,
+                EventData::RmrBind(done) => {
+                    self.bind_done(adapter, &done);
+                    continue;
+                }
+                _ => continue,
+            };
             let Some(cookie) =
                 self.protocol.connections.current(dto.user_cookie).filter(|c| c.kind != CookieKind::Receive)
             else {
@@ -151,7 +158,7 @@ impl Rds<'_> {
 
     /// Takes down what was marked, after a last look at how its requests ended and at what DAT says of the connection: an
     /// operation that the peer denied is reported as that, not as dropped with the connection.
-    fn take_down_broken<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
+    pub(crate) fn take_down_broken<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
         while core::mem::take(&mut self.protocol.some_broken) {
             self.poll_requests(adapter);
             self.poll_connections(adapter, now);

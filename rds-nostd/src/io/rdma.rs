@@ -25,7 +25,7 @@ const LOCAL: MemPriv = MemPriv::LOCAL_READ.union(MemPriv::LOCAL_WRITE);
 impl Rds<'_> {
     /// Registers `memory` for operations of this socket on memory of a destination's node. Those whose local memory lies in it need no
     /// command of the HCA's firmware, which takes long and keeps the whole node waiting; other local memory is registered for each
-    /// operation. It is registered until it is [given back](Self::unregister_memory), the socket closes, or the adapter is
+    /// operation. Parts of it are offered to the destination's node without one, too, while the connection is up. It is registered until it is [given back](Self::unregister_memory), the socket closes, or the adapter is
     /// [recovered](Self::adapter_recovered).
     ///
     /// # Errors
@@ -56,7 +56,8 @@ impl Rds<'_> {
             Some(id) => self.zone_of(adapter, id)?,
             None => self.objects.pz,
         };
-        let created = adapter.lmr_create(self.objects.ia, memory, zone, LOCAL)?;
+        // Counted from its first page, as what is offered of it is named by 32 bits.
+        let created = adapter.lmr_create_zero_based(self.objects.ia, memory, zone, LOCAL)?;
         let registered = self.protocol.operations.memories.insert(Memory {
             lmr_bits: created.lmr.bits(),
             owner: handle,
@@ -74,7 +75,8 @@ impl Rds<'_> {
     /// Ends the registration of memory.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`]: it is not this socket's. [`RdsError::Again`]: operations use it. [`RdsError::Dat`]: a device that
+    /// [`RdsError::InvalidArgument`]: it is not this socket's. [`RdsError::Again`]: operations use it, or part of it is offered.
+    /// [`RdsError::Dat`]: a device that
     /// has failed may still write there, so that it stays registered. [`RdsError::BadSocket`].
     pub fn unregister_memory<P: Platform>(
         &mut self,
@@ -83,6 +85,7 @@ impl Rds<'_> {
         memory: MemoryHandle,
     ) -> Result<(), RdsError> {
         self.protocol.sockets.open(handle)?;
+        self.finish_released(adapter)?;
         let memories = &mut self.protocol.operations.memories;
         let taken = memories.take(handle, memory).map_err(|kept| match kept {
             Kept::NotThere => RdsError::InvalidArgument,
@@ -124,7 +127,7 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
-        self.offer(adapter, handle, memory, flags, None)
+        self.offer(adapter, handle, memory, flags, None, None)
     }
 
     /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`): if the node isolates peers, no other one can use it.
@@ -141,7 +144,7 @@ impl Rds<'_> {
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
         let connection = self.isolated_connection(adapter, handle, to)?;
-        self.offer(adapter, handle, memory, flags, connection)
+        self.offer(adapter, handle, memory, flags, connection, None)
     }
 
     /// The connection to a destination, whose zone memory for it has to be in, if peers are isolated.
@@ -162,7 +165,8 @@ impl Rds<'_> {
         found.ok_or(RdsError::NoBufferSpace).map(Some)
     }
 
-    /// Registers memory for the peer of a connection, which matters only if peers are isolated.
+    /// Registers memory for the peer of a connection, which matters only if peers are isolated. `behind` is the connection of the message
+    /// that tells of it, if one does.
     ///
     /// # Errors
     /// As [`get_mr`](Self::get_mr).
@@ -173,6 +177,7 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
         connection: Option<ConnectionId>,
+        behind: Option<ConnectionId>,
     ) -> Result<RdmaCookie, RdsError> {
         if self.protocol.sockets.open(handle)?.address == 0 {
             return Err(RdsError::NotConnected);
@@ -197,25 +202,39 @@ impl Rds<'_> {
         } else {
             (self.objects.pz, 0, 0)
         };
-        let created = adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights(flags))?;
+        let rights = rights(flags);
+        let window = self.bind_window(adapter, (handle, pz), behind, memory, rights);
+        let (lmr_bits, rkey, offset) = match window {
+            Some(id) => {
+                let window = self.protocol.windows.get(id);
+                (0, window.rkey, window.address)
+            }
+            None => {
+                let created = adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights)?;
+                (created.lmr.bits(), created.rmr_context, created.registered_address as u32)
+            }
+        };
         self.protocol.regions.insert(Region {
-            lmr_bits: created.lmr.bits(),
+            lmr_bits,
+            window,
             zone,
             foreign,
             given,
-            rkey: created.rmr_context,
+            rkey,
             owner: handle,
             use_once: flags.contains(RdmaFlags::USE_ONCE),
+            invalidate: flags.contains(RdmaFlags::INVALIDATE),
             short,
             spent: false,
         });
         let counters = &mut self.protocol.counters;
         *if short { &mut counters.mr_8k_alloc } else { &mut counters.mr_1m_alloc } += 1;
-        Ok(RdmaCookie::new(created.rmr_context, created.registered_address as u32))
+        Ok(RdmaCookie::new(rkey, offset))
     }
 
-    /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`). Cookie 0 asks for the end of
-    /// all released regions, of which there are none.
+    /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`); to part of
+    /// [registered memory](Self::register_memory) only if it was offered with `INVALIDATE`, else a little later. Cookie 0 asks for the end
+    /// of all released regions.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::Dat`]: a device that has failed may still write there, so
@@ -230,7 +249,7 @@ impl Rds<'_> {
             return Err(RdsError::NotConnected);
         }
         if cookie.0 == 0 {
-            return Ok(());
+            return Ok(self.finish_released(adapter)?);
         }
         let region = self.protocol.regions.take(handle, cookie).ok_or(RdsError::InvalidArgument)?;
         Ok(self.revoke(adapter, region)?)
@@ -238,8 +257,14 @@ impl Rds<'_> {
 
     /// Ends what was taken out of the table; if that is refused, it is there again.
     fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
+        if let Some(id) = region.window {
+            let ended = self.end_window(adapter, id, region.invalidate);
+            ended.inspect_err(|_| self.protocol.regions.insert(region))?;
+        }
         let Protocol { counters, regions, .. } = &mut self.protocol;
-        let_go(adapter, region.lmr_bits).inspect_err(|_| regions.insert(region))?;
+        if region.window.is_none() {
+            let_go(adapter, region.lmr_bits).inspect_err(|_| regions.insert(region))?;
+        }
         *if region.short { &mut counters.mr_8k_free } else { &mut counters.mr_1m_free } += 1;
         Ok(())
     }
@@ -317,7 +342,8 @@ impl Rds<'_> {
         if operation.is_none() {
             let offered = match control.map {
                 Some((memory, flags)) => {
-                    cookie = Some(self.offer(adapter, from, memory, flags, Some(connection))?);
+                    cookie =
+                        Some(self.offer(adapter, from, memory, flags, Some(connection), Some(connection))?);
                     cookie
                 }
                 None => control.dest,

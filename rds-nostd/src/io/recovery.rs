@@ -48,6 +48,7 @@ impl Rds<'_> {
         self.protocol.frames.release();
         self.free_regions(adapter, None)?;
         self.unregister_all(adapter, None)?;
+        self.protocol.windows.forget();
         let (ia, async_evd) = adapter.ia_open("ib0", 16, None)?;
         let count = self.protocol.connections.len() as u32;
         let memory = self.protocol.frames.memory().ok_or(RdsError::NoDevice)?;

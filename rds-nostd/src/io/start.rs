@@ -11,7 +11,7 @@ use crate::io::{Held, Objects};
 use crate::limits::Limits;
 use crate::node::Rds;
 use crate::protocol::{Protocol, Tables};
-use crate::rdma::{Operations, Regions};
+use crate::rdma::{Operations, Regions, Windows};
 use crate::socket::{Sockets, key};
 use crate::storage::{RdsParts, dma_len};
 
@@ -50,6 +50,7 @@ impl<'s> Rds<'s> {
             frames: Frames::new(parts.frames, memory),
             operations: Operations::new(parts.operations, parts.pieces, parts.memories),
             regions: Regions::new(parts.regions),
+            windows: Windows::new(parts.windows),
             maps: parts.maps,
             remembered: RememberedPeers::new(parts.remembered),
         };
@@ -80,6 +81,7 @@ impl<'s> Rds<'s> {
             note(free_pieces(adapter, &mut self.protocol.operations, id));
         }
         note(self.free_regions(adapter, None));
+        note(self.free_windows(adapter, |_| true));
         note(self.unregister_all(adapter, None));
         for id in self.protocol.connections.ids() {
             note(self.free_zone_of(adapter, id));

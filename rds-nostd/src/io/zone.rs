@@ -75,6 +75,7 @@ impl Rds<'_> {
         if zone == 0 || self.protocol.zone_is_shared(zone) {
             return Ok(());
         }
+        self.free_windows(adapter, |window| window.zone == zone)?;
         adapter.lmr_free(LmrHandle::from_bits(zone_lmr))?;
         adapter.pz_free(PzHandle::from_bits(zone))
     }

@@ -31,7 +31,7 @@ use crate::counters::Counters;
 use crate::frames::{Frames, Shares};
 use crate::ids::{ConnectionId, FrameId};
 use crate::limits::Limits;
-use crate::rdma::{Operations, Regions};
+use crate::rdma::{Operations, Regions, Windows};
 use crate::reason::DownReason;
 use crate::socket::Sockets;
 use crate::wire::MAP_FRAGMENTS;
@@ -43,6 +43,7 @@ pub(crate) struct Protocol<'s> {
     pub(crate) frames: Frames<'s>,
     pub(crate) operations: Operations<'s>,
     pub(crate) regions: Regions<'s>,
+    pub(crate) windows: Windows<'s>,
     /// What each connection's peer told of its congestion.
     pub(crate) maps: &'s mut [Map],
     pub(crate) remembered: RememberedPeers<'s>,
@@ -87,6 +88,7 @@ pub(crate) struct Tables<'s> {
     pub(crate) frames: Frames<'s>,
     pub(crate) operations: Operations<'s>,
     pub(crate) regions: Regions<'s>,
+    pub(crate) windows: Windows<'s>,
     pub(crate) maps: &'s mut [Map],
     pub(crate) remembered: RememberedPeers<'s>,
 }
@@ -99,7 +101,7 @@ impl<'s> Protocol<'s> {
         local: u128,
         now: Instant,
     ) -> Self {
-        let Tables { sockets, connections, frames, operations, regions, maps, remembered } = tables;
+        let Tables { sockets, connections, frames, operations, regions, windows, maps, remembered } = tables;
         maps.fill_with(|| Map::EMPTY);
         let mut protocol = Self {
             sockets,
@@ -107,6 +109,7 @@ impl<'s> Protocol<'s> {
             frames,
             operations,
             regions,
+            windows,
             maps,
             remembered,
             config,

@@ -15,7 +15,7 @@ use crate::ids::ConnectionId;
 use crate::ids::SocketHandle;
 use crate::limits::Limits;
 use crate::protocol::{Body, Outlet, Post, Protocol, Segment, Tables};
-use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions};
+use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions, Window, Windows};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
 use crate::wire::{HEADER_LEN, Header};
@@ -68,6 +68,7 @@ impl Bench {
                 table(2, || Memory::EMPTY),
             ),
             regions: Regions::new(table(4, || Region::EMPTY)),
+            windows: Windows::new(table(4, || Window::EMPTY)),
             maps: table(connections, || Map::EMPTY),
             remembered: RememberedPeers::new(table(connections, || Remembered::NOBODY)),
         };

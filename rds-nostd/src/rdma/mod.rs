@@ -1,13 +1,15 @@
 //! RDMA as rds(3SOCKET) has it, its terms and regions: memory offered to peers by cookies. Linux `net/rds/rdma.c`.
 //!
 //! A region is exactly the bytes that were asked for, and peers name them by offsets into its first page, because a cookie
-//! has 32 bits for that. It is revoked when it is released, whether or not `INVALIDATE` was given: the page allows a peer
-//! to keep access for a while, it does not ask for it.
+//! has 32 bits for that; or into the first page of the registered memory that it is part of. It is revoked when it is released. Where a
+//! command of the HCA's firmware does that, or `INVALIDATE` was given, access has ended when the call returns; what is part of registered
+//! memory is else out of reach as soon as the HCA comes to it, after what is being sent to the peer.
 
 mod memories;
 mod operations;
 mod pieces;
 mod regions;
+mod windows;
 
 use dat_nostd::DmaSlice;
 
@@ -19,6 +21,7 @@ pub(crate) use operations::{Ending, Kind, Operation, Operations, Transfer};
 pub use pieces::MAX_PIECES;
 pub(crate) use pieces::{GATHER, Piece};
 pub(crate) use regions::{Region, Regions};
+pub(crate) use windows::{Use, Window, Windows};
 
 /// The longest region, and the longest RDMA operation; bytes.
 pub const MAX_RDMA_LEN: usize = 1 << 20;
@@ -54,7 +57,7 @@ bitflags::bitflags! {
         const READWRITE = 0x01;
         /// Operation: the message that goes with it leaves only when a read is done.
         const FENCE = 0x02;
-        /// Region: access ends at release.
+        /// Region: access has ended when the release is done, also of what is part of registered memory.
         const INVALIDATE = 0x04;
         /// Region: released when the peer says that it used it.
         const USE_ONCE = 0x08;

@@ -1,7 +1,7 @@
 //! The table of memory offered to peers.
 
 use crate::counters::Counters;
-use crate::ids::SocketHandle;
+use crate::ids::{SocketHandle, WindowId};
 use crate::rdma::RdmaCookie;
 use crate::wire::{Extension, Extensions, Header};
 
@@ -11,8 +11,9 @@ const SHORT: usize = 8192;
 /// The table entry of a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
-    /// The LMR, 0 if the entry is free.
+    /// The LMR, or the window on registered memory; neither if the entry is free.
     pub(crate) lmr_bits: u64,
+    pub(crate) window: Option<WindowId>,
     /// The zone of the only peer that may use it, and that peer (IPv4 mapped); 0 if all may.
     pub(crate) zone: u64,
     pub(crate) foreign: u128,
@@ -21,6 +22,8 @@ pub(crate) struct Region {
     pub(crate) rkey: u32,
     pub(crate) owner: SocketHandle,
     pub(crate) use_once: bool,
+    /// Access has ended when the release is done.
+    pub(crate) invalidate: bool,
     /// No longer than two pages.
     pub(crate) short: bool,
     /// Its peer used it up: to be freed as soon as the adapter is at hand.
@@ -30,18 +33,24 @@ pub(crate) struct Region {
 impl Region {
     pub(crate) const EMPTY: Self = Self {
         lmr_bits: 0,
+        window: None,
         zone: 0,
         foreign: 0,
         given: 0,
         rkey: 0,
         owner: SocketHandle { slot: 0, generation: 0 },
         use_once: false,
+        invalidate: false,
         short: false,
         spent: false,
     };
 
     pub(crate) const fn is_short(len: usize) -> bool {
         len <= SHORT
+    }
+
+    const fn is_there(&self) -> bool {
+        self.lmr_bits != 0 || self.window.is_some()
     }
 
     /// Whether this peer may use it.
@@ -55,7 +64,7 @@ impl Region {
     }
 
     fn is_of(&self, owner: SocketHandle) -> bool {
-        self.lmr_bits != 0 && self.owner == owner
+        self.is_there() && self.owner == owner
     }
 }
 
@@ -77,13 +86,13 @@ impl<'s> Regions<'s> {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.entries.iter().any(|region| region.lmr_bits == 0)
+        self.entries.iter().any(|region| !region.is_there())
     }
 
     /// Puts it into a free entry, of which there is one.
     pub(crate) fn insert(&mut self, region: Region) {
         self.some_spent |= region.spent;
-        if let Some(free) = self.entries.iter_mut().find(|region| region.lmr_bits == 0) {
+        if let Some(free) = self.entries.iter_mut().find(|region| !region.is_there()) {
             *free = region;
         }
     }
@@ -110,13 +119,13 @@ impl<'s> Regions<'s> {
     }
 
     fn take_if(&mut self, is_meant: impl Fn(&Region) -> bool) -> Option<Region> {
-        let found = self.entries.iter_mut().find(|region| region.lmr_bits != 0 && is_meant(region))?;
+        let found = self.entries.iter_mut().find(|region| region.is_there() && is_meant(region))?;
         Some(core::mem::replace(found, Region::EMPTY))
     }
 
     /// Whether something is offered in a zone.
     pub(crate) fn any_in(&self, zone: u64) -> bool {
-        zone != 0 && self.entries.iter().any(|region| region.lmr_bits != 0 && region.zone == zone)
+        zone != 0 && self.entries.iter().any(|region| region.is_there() && region.zone == zone)
     }
 
     /// The socket tells a peer of a region of this key. False if it has none that the peer may use.

@@ -51,16 +51,21 @@ impl Ground {
         rds.sendmsg(adapter, self.sockets[0], Msg::to(at(1, 5000), b"done").with(&control)).expect("room");
     }
 
-    /// It ends well, and its message arrives.
-    fn ends(&mut self, user_token: u64) {
-        let [near, far] = self.sockets;
+    /// How it ends.
+    fn end(&mut self) -> RdmaNotify {
+        let [near, _] = self.sockets;
         let mut told = None;
         self.nodes.until("the operation ends", |nodes| {
             told = nodes.rds[0].take_notification(near).expect("open");
             told.is_some()
         });
-        assert_eq!(told, Some(RdmaNotify { user_token, status: RdmaStatus::Success }));
-        assert_eq!(self.nodes.receive(1, far, &mut [0; 8]).len, 4);
+        told.expect("just found")
+    }
+
+    /// It ends well, and its message arrives.
+    fn ends(&mut self, user_token: u64) {
+        assert_eq!(self.end(), RdmaNotify { user_token, status: RdmaStatus::Success });
+        assert_eq!(self.nodes.receive(1, self.sockets[1], &mut [0; 8]).len, 4);
     }
 
     fn operate(&mut self, cookie: RdmaCookie, cuts: &[usize], write: bool, user_token: u64) {
@@ -293,4 +298,182 @@ fn receives_of_a_dead_device_are_nobodys() {
     rds.adapter_recovered(adapter).expect("goes on");
     assert!(rds.free_frames() > up);
     ground.close();
+}
+
+/// How a region is offered, and released.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Message(RdmaFlags),
+    Call(RdmaFlags),
+}
+
+impl Ground {
+    /// Node 1 offers part of its memory: the cookie that node 0 has then.
+    fn offer_by(&mut self, way: Way, region: DmaSlice<'_>) -> RdmaCookie {
+        let [near, far] = self.sockets;
+        let (rds, adapter) = (&mut self.nodes.rds[1], &mut self.nodes.adapters[1]);
+        match way {
+            Way::Call(flags) => rds.get_mr_for_dest(adapter, far, at(0, 4000), region, flags).expect("room"),
+            Way::Message(flags) => {
+                let control = Control { map: Some((region, flags)), ..Control::default() };
+                let message = Msg::to(at(0, 4000), b"use").with(&control);
+                let cookie = rds.sendmsg(adapter, far, message).expect("accepted").expect("mapped");
+                let arrived = self.nodes.receive(0, near, &mut [0; 8]);
+                assert_eq!(arrived.cookie, Some(cookie));
+                cookie
+            }
+        }
+    }
+
+    fn release(&mut self, way: Way, cookie: RdmaCookie) {
+        let (Way::Message(flags) | Way::Call(flags)) = way;
+        if !flags.contains(RdmaFlags::USE_ONCE) {
+            let (rds, adapter) = (&mut self.nodes.rds[1], &mut self.nodes.adapters[1]);
+            rds.free_mr(adapter, self.sockets[1], cookie).expect("there");
+        }
+    }
+
+    /// Node 1 registers the first half of its memory for node 0, and they are connected.
+    fn register_offers(&mut self) -> MemoryHandle {
+        let [near, far] = self.sockets;
+        let (rds, adapter) = (&mut self.nodes.rds[1], &mut self.nodes.adapters[1]);
+        let half = self.memory[1].slice(0, LEN).expect("inside");
+        let registered = rds.register_memory(adapter, far, at(0, 4000), half).expect("room");
+        self.nodes.send(1, far, at(0, 4000), b"connect").expect("room");
+        self.nodes.receive(0, near, &mut [0; 8]);
+        registered
+    }
+}
+
+/// A thousand offers of parts of registered memory, in every way there is, each used and released: no command of firmware, on neither
+/// side. What was released is of no use.
+#[test]
+fn offers_of_registered_memory_take_no_command() {
+    let (none, once, ends) = (RdmaFlags::empty(), RdmaFlags::USE_ONCE, RdmaFlags::INVALIDATE);
+    let ways = [
+        Way::Message(once),
+        Way::Message(once | ends),
+        Way::Message(none),
+        Way::Message(ends),
+        Way::Call(none),
+        Way::Call(once),
+        Way::Call(ends),
+    ];
+    for isolate_peers in [true, false] {
+        let mut ground = Ground::new(124, isolate_peers);
+        ground.register();
+        let registered = ground.register_offers();
+        let (mut before, mut stale) = (None, RdmaCookie(0));
+        for number in 0..1000 {
+            // After each window was used for the first time.
+            if number == 20 {
+                before = Some(ground.commands());
+            }
+            let memory = Rc::clone(&ground.memory[1]);
+            let (begin, len) = (number * 31 % 5000, 1 + number * 17 % 3000);
+            let way = ways[number % ways.len()];
+            let cookie = ground.offer_by(way, memory.slice(begin, len).expect("inside"));
+            let text = message(0, number, len);
+            ground.memory[0].write(0, &text).expect("inside");
+            ground.operate(cookie, &[0, len], true, number as u64);
+            let mut found = vec![0; len];
+            ground.memory[1].read(begin, &mut found).expect("inside");
+            assert!(found == text, "{way:?}");
+            ground.release(way, cookie);
+            stale = cookie;
+        }
+        assert_eq!(Some(ground.commands()), before);
+        assert_eq!(ground.nodes.rds[1].counters().windows_bound, 1000);
+        let local = ground.memory[0].clone();
+        ground.ask(stale, &[local.slice(0, 1).expect("inside")], true, 7);
+        assert_eq!(ground.end(), RdmaNotify { user_token: 7, status: RdmaStatus::RemoteError });
+        drop(local);
+        let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+        assert_eq!(rds.unregister_memory(adapter, ground.sockets[1], registered), Ok(()));
+        ground.close();
+    }
+}
+
+/// As long as part of it is offered memory stays registered, and not longer. What one socket registered another's offers do not use.
+#[test]
+fn what_is_offered_stays_registered() {
+    let mut ground = Ground::new(125, true);
+    let registered = ground.register_offers();
+    let memory = Rc::clone(&ground.memory[1]);
+    let part = memory.slice(100, 1000).expect("inside");
+    let cookie = ground.offer_by(Way::Call(RdmaFlags::empty()), part);
+    let [_, far] = ground.sockets;
+    let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+    assert_eq!(rds.counters().windows_bound, 1);
+    assert_eq!(rds.unregister_memory(adapter, far, registered), Err(RdsError::Again));
+    rds.free_mr(adapter, far, cookie).expect("there");
+    assert_eq!(rds.unregister_memory(adapter, far, registered), Ok(()));
+    let other = rds.bind(at(1, 5001)).expect("free");
+    let half = memory.slice(0, LEN).expect("inside");
+    rds.register_memory(adapter, far, at(0, 4000), half).expect("room");
+    rds.get_mr_for_dest(adapter, other, at(0, 4000), part, RdmaFlags::empty()).expect("room");
+    rds.get_mr_for_dest(adapter, far, at(0, 4000), part, RdmaFlags::empty()).expect("room");
+    assert_eq!(rds.counters().windows_bound, 2);
+    // It goes beyond what is registered.
+    let beyond = memory.slice(LEN - 10, 20).expect("inside");
+    rds.get_mr_for_dest(adapter, far, at(0, 4000), beyond, RdmaFlags::empty()).expect("room");
+    assert_eq!(rds.counters().windows_bound, 2);
+    // With everything offered, the socket closes.
+    rds.close(adapter, far).expect("open");
+    drop(memory);
+    ground.close();
+}
+
+/// A key outlives the connection that its window was bound on, also when that broke before the HCA had come to the bind.
+#[test]
+fn a_window_outlives_its_connection() {
+    for cut_before in [false, true] {
+        let mut ground = Ground::new(126, true);
+        ground.register();
+        ground.register_offers();
+        let memory = Rc::clone(&ground.memory[1]);
+        let part = memory.slice(5, 100).expect("inside");
+        let [near, far] = ground.sockets;
+        if cut_before {
+            // The send queue of node 1 is full of what the cable does not carry.
+            ground.nodes.world.set_cable(0, false);
+            let filler = vec![0; 1 << 16];
+            while ground.nodes.rds[1].free_frames() > 600 {
+                if ground.nodes.send(1, far, at(0, 4000), &filler).is_err() {
+                    break;
+                }
+            }
+        }
+        let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+        let control = Control { map: Some((part, RdmaFlags::empty())), ..Control::default() };
+        rds.set_send_buffer(far, 1 << 20).expect("open");
+        let offered = Msg::to(at(0, 4000), b"use").with(&control);
+        let cookie = rds.sendmsg(adapter, far, offered).expect("accepted").expect("mapped");
+        assert_eq!(rds.counters().windows_bound, 1);
+        let breaks = |nodes: &Nodes| nodes.rds[1].counters().conn_reset;
+        let before = breaks(&ground.nodes);
+        if !cut_before {
+            let mut buffer = [0; 8];
+            ground.nodes.receive(0, near, &mut buffer);
+            ground.nodes.world.set_cable(0, false);
+            ground.nodes.send(1, far, at(0, 4000), b"x").expect("room");
+        }
+        ground.nodes.until("the connection breaks", |nodes| breaks(nodes) > before);
+        ground.nodes.world.set_cable(0, true);
+        let mut buffer = vec![0; 1 << 16];
+        let mut last = Vec::new();
+        while last != if cut_before { b"use".to_vec() } else { b"x".to_vec() } {
+            let arrived = ground.nodes.receive(0, near, &mut buffer);
+            last = buffer[..arrived.len].to_vec();
+        }
+        ground.memory[0].write(0, &message(0, 1, 100)).expect("inside");
+        ground.operate(cookie, &[0, 100], true, 1);
+        let mut found = vec![0; 100];
+        ground.memory[1].read(5, &mut found).expect("inside");
+        assert!(found == message(0, 1, 100));
+        let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+        rds.free_mr(adapter, far, cookie).expect("there");
+        drop(memory);
+        ground.close();
+    }
 }

@@ -126,6 +126,7 @@ impl Desk {
                 Kind::Write => RdmaFlags::PEER_WRITES,
                 Kind::Add => RdmaFlags::PEER_ATOMICS,
             };
+            let rights = if is_revoked_at_once(number) { rights | RdmaFlags::INVALIDATE } else { rights };
             let own = match job.map {
                 true => None,
                 false => match self.register(hand, to, region, rights) {
@@ -148,7 +149,7 @@ impl Desk {
                 }
             };
             if job.withheld {
-                hand.rds.free_mr(hand.adapter, self.socket, cookie).expect("there");
+                self.release(hand, number, cookie);
             } else {
                 self.served[slot] = Some((number, job.offset));
             }
@@ -175,13 +176,21 @@ impl Desk {
         moved
     }
 
+    /// Ends the access to an offer that may be used still: afterwards its memory is another's.
+    fn release(&self, hand: &mut Hand<'_>, offer: usize, cookie: RdmaCookie) {
+        hand.rds.free_mr(hand.adapter, self.socket, cookie).expect("there");
+        if !is_revoked_at_once(offer) {
+            hand.rds.free_mr(hand.adapter, self.socket, RdmaCookie(0)).expect("bound");
+        }
+    }
+
     /// Ends the access to what was offered first, and may be used or not; gives its slot.
     fn revoke_oldest(&mut self, hand: &mut Hand<'_>, ledger: &mut Ledger) -> usize {
         let oldest = |slot: &usize| self.served[*slot];
         let slot = (0..SLOTS).min_by_key(oldest).expect("there are slots");
         if let Some((offer, _)) = self.served[slot].take() {
             ledger.offers[offer].revoked = true;
-            hand.rds.free_mr(hand.adapter, self.socket, ledger.offers[offer].cookie).expect("there");
+            self.release(hand, offer, ledger.offers[offer].cookie);
         }
         slot
     }
@@ -342,6 +351,11 @@ impl Desk {
             RdmaStatus::Canceled => panic!("nobody cancelled operation {number}"),
         }
     }
+}
+
+/// Whether access to an offer ends with its release, or with the end of all that were released.
+fn is_revoked_at_once(offer: usize) -> bool {
+    offer.is_multiple_of(2)
 }
 
 fn added(bytes: &[u8], add: u64) -> [u8; 8] {

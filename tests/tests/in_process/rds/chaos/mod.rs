@@ -34,6 +34,7 @@ fn messages_survive_chaos() {
     // That it was chaos.
     assert!(all.boots > 400 && all.deaths > 40 && all.cuts > 50 && all.resets > 1000, "{all}");
     assert!(all.silent > 5 && all.stalls > 50 && all.services > 100, "{all}");
+    assert!(all.windows > 100, "{all}");
     assert!(
         all.raced > 100 && all.again > 1000 && all.old > 100 && all.congested > 100 && all.raised > 10,
         "{all}"

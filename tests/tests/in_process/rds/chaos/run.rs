@@ -109,6 +109,7 @@ pub fn run(seed: u64) -> Tally {
             tally.again += counters.send_retransmitted;
             tally.old += counters.recv_drop_old_seq;
             tally.congested += counters.cong_send_error;
+            tally.windows += counters.windows_bound;
         }
         node.close();
     }

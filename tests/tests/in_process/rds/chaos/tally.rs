@@ -60,5 +60,7 @@ tally! {
     /// RDMA operations that succeeded, and those that did not.
     operations,
     failed_operations,
+    /// Offers of registered memory as windows.
+    windows,
     virtual_ms,
 }

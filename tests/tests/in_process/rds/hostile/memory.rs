@@ -12,6 +12,9 @@ const BEGINS: usize = 1021;
 const LEN: usize = 2001;
 const BYTE: u8 = 0x3c;
 
+/// What is offered is registered by itself, or it is a window on memory that was registered before.
+const BOTH: [bool; 2] = [false, true];
+
 struct Offered {
     hostile: Hostile,
     memory: DmaBuffer,
@@ -20,19 +23,24 @@ struct Offered {
 }
 
 impl Offered {
-    fn new(seed: u64) -> Self {
-        Self::with(seed, RdmaFlags::empty())
+    fn new(seed: u64, window: bool) -> Self {
+        Self::with(seed, window, RdmaFlags::empty())
     }
 
-    fn with(seed: u64, flags: RdmaFlags) -> Self {
+    fn with(seed: u64, window: bool, flags: RdmaFlags) -> Self {
         let mut hostile = Hostile::new(seed);
         let memory = hostile.adapters[0].dma_alloc(8192, 4096).expect("memory");
         memory.fill(0, 8192, BYTE).expect("inside");
         let region = memory.slice(BEGINS, LEN).expect("inside");
+        let ep = hostile.connect();
+        hostile.pass(1);
         let (rds, adapter) = (&mut hostile.rds, &mut hostile.adapters[0]);
         let to = SocketAddr::new(address(1), 4000);
+        if window {
+            rds.register_memory(adapter, hostile.socket, to, memory.as_slice()).expect("room");
+        }
         let cookie = rds.get_mr_for_dest(adapter, hostile.socket, to, region, flags).expect("room");
-        let ep = hostile.connect();
+        assert_eq!(rds.counters().windows_bound, u64::from(window));
         Self { hostile, memory, cookie, ep }
     }
 
@@ -61,7 +69,11 @@ impl Offered {
 
 #[test]
 fn the_bytes_that_were_offered_and_no_other() {
-    let mut offered = Offered::new(80);
+    BOTH.into_iter().for_each(bytes_and_no_other);
+}
+
+fn bytes_and_no_other(window: bool) {
+    let mut offered = Offered::new(80, window);
     let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
     let len = LEN as u64;
     assert_eq!(offered.hostile.reach(offered.ep, key, first, len, false), DtoStatus::Success);
@@ -75,23 +87,31 @@ fn the_bytes_that_were_offered_and_no_other() {
 /// An offer to read is none to write, and the other way round; and one without a word is none to do atomic operations.
 #[test]
 fn no_more_than_the_offer_says() {
-    let mut offered = Offered::with(85, RdmaFlags::PEER_READS);
+    BOTH.into_iter().for_each(no_more_than_said);
+}
+
+fn no_more_than_said(window: bool) {
+    let mut offered = Offered::with(85, window, RdmaFlags::PEER_READS);
     let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
     assert_eq!(offered.hostile.reach(offered.ep, key, first, 8, false), DtoStatus::Success);
     offered.is_denied_to(true, key, first, 8);
     for flags in [RdmaFlags::PEER_WRITES, RdmaFlags::PEER_ATOMICS] {
-        let mut offered = Offered::with(86, flags);
+        let mut offered = Offered::with(86, window, flags);
         let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
         offered.is_denied_to(false, key, first, 8);
     }
-    let mut offered = Offered::with(87, RdmaFlags::PEER_ATOMICS);
+    let mut offered = Offered::with(87, window, RdmaFlags::PEER_ATOMICS);
     let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
     offered.is_denied(key, first, 8);
 }
 
 #[test]
 fn no_key_but_those_that_were_given() {
-    let mut offered = Offered::new(81);
+    BOTH.into_iter().for_each(no_other_key);
+}
+
+fn no_other_key(window: bool) {
+    let mut offered = Offered::new(81, window);
     let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
     for wrong in [key ^ 1, key ^ 0x80, key.wrapping_add(0x100), 0, u32::MAX] {
         offered.is_denied(wrong, first, 1);
@@ -100,18 +120,30 @@ fn no_key_but_those_that_were_given() {
 
 #[test]
 fn no_longer_than_it_is_offered() {
-    let mut offered = Offered::new(82);
+    for (window, flags) in [(false, RdmaFlags::empty()), (true, RdmaFlags::INVALIDATE)] {
+        no_longer(Offered::with(82, window, flags), 0);
+    }
+    // A window may last for a moment if nothing was said.
+    no_longer(Offered::with(82, true, RdmaFlags::empty()), 1);
+}
+
+fn no_longer(mut offered: Offered, later: u64) {
     let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
     assert_eq!(offered.hostile.reach(offered.ep, key, first, 1, false), DtoStatus::Success);
     let Hostile { rds, adapters, socket, .. } = &mut offered.hostile;
     rds.free_mr(&mut adapters[0], *socket, offered.cookie).expect("there");
+    offered.hostile.pass(later);
     offered.is_denied(key, first, 1);
 }
 
 /// Neither the frames nor anything else of the node is within reach with the keys of its own memory.
 #[test]
 fn nothing_after_the_socket_is_closed() {
-    let mut offered = Offered::new(83);
+    BOTH.into_iter().for_each(nothing_after_close);
+}
+
+fn nothing_after_close(window: bool) {
+    let mut offered = Offered::new(83, window);
     let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
     let Hostile { rds, adapters, socket, .. } = &mut offered.hostile;
     rds.close(&mut adapters[0], *socket).expect("open");

@@ -264,7 +264,7 @@ const ROWS: &[Row] = &[
     (
         "MAP, GET_MR",
         "without it, access may last for a while",
-        Conditional("it never does: every release revokes"),
+        Conditional("to part of registered memory, until the HCA comes to it"),
         &["hostile::memory::no_longer_than_it_is_offered"],
     ),
     (
@@ -340,7 +340,7 @@ const ROWS: &[Row] = &[
         "FREE_MR",
         "cookie 0 with INVALIDATE: all that was released is revoked",
         Conforming,
-        &["page::clauses::cookie_0_ends_nothing_that_is_in_use"],
+        &["page::clauses::cookie_0_ends_nothing_that_is_in_use", "chaos::messages_survive_chaos"],
     ),
     (
         "errors",

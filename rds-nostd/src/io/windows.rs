@@ -1,0 +1,354 @@
+//! Memory windows where they meet the adapter: offers of registered memory, and their ends, without a command of the HCA's firmware.
+//!
+//! A bind is one of the connection's requests, like a message: what is sent behind it finds the window bound. Without a connection that is
+//! up, or with its send queue full, an offer is registered by itself and a window is freed, by commands.
+
+use dat_nostd::{
+    Adapter, CompletionFlags, DatResult, DmaSlice, DtoStatus, Duration, EpHandle, LmrTriplet, MemPriv,
+    Platform, PzHandle, ReturnType, RmrCompletion, RmrHandle,
+};
+
+use crate::connection::{Cookie, CookieKind, State};
+use crate::ids::{ConnectionId, SocketHandle, WindowId};
+use crate::node::Rds;
+use crate::protocol::Protocol;
+use crate::rdma::{Use, Window};
+use crate::reason::DownReason;
+
+/// How long to wait for a bind: far longer than a send queue takes whose peer is there.
+const WAIT: Duration = Duration::from_millis(5);
+/// From one look to the next.
+const APART: Duration = Duration::from_micros(1);
+
+impl Rds<'_> {
+    /// Offers part of memory that a socket has registered for a peer, or for all if they share a zone. `behind` is the connection that tells
+    /// the peer of it, behind the bind; without one the window is bound when this returns. None if it has to be registered by itself.
+    pub(crate) fn bind_window<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        (owner, zone): (SocketHandle, PzHandle),
+        behind: Option<ConnectionId>,
+        memory: DmaSlice<'_>,
+        rights: MemPriv,
+    ) -> Option<WindowId> {
+        if !self.objects.has_windows {
+            return None;
+        }
+        let by = self.way_out(adapter, behind, zone.bits())?;
+        let memories = &mut self.protocol.operations.memories;
+        let part = memories.enter(owner, zone.bits(), memory.va(), memory.len())?;
+        let bound = u32::try_from(part.address).ok().and_then(|address| {
+            let id = self.window_in(adapter, zone)?;
+            let window = self.protocol.windows.get_mut(id)?;
+            *window = Window {
+                state: Use::Unbound,
+                memory: Some(part.memory),
+                home: Some(by),
+                lmr_context: part.lmr_context,
+                address,
+                len: memory.len() as u32,
+                rights,
+                ..*window
+            };
+            let rkey = self.post_bind(adapter, id, by);
+            let window = self.protocol.windows.get_mut(id)?;
+            match rkey {
+                Ok(rkey) => window.rkey = rkey,
+                Err(_) => (window.state, window.memory) = (Use::Free, None),
+            }
+            rkey.ok().map(|_| id)
+        });
+        let Some(id) = bound else {
+            self.protocol.operations.memories.leave(part.memory);
+            return None;
+        };
+        if behind.is_none() && !self.await_window(adapter, id) {
+            // Nobody was told of it.
+            let _ = self.end_window(adapter, id, false);
+            return None;
+        }
+        self.protocol.counters.windows_bound += 1;
+        bound
+    }
+
+    /// A window of a zone that nobody uses.
+    fn window_in<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, zone: PzHandle) -> Option<WindowId> {
+        let id = self.protocol.windows.vacant(zone.bits())?;
+        if self.protocol.windows.get(id).rmr_bits != 0 && self.protocol.windows.get(id).zone == zone.bits() {
+            return Some(id);
+        }
+        self.free_window(adapter, id).ok()?;
+        let rmr = adapter.rmr_create(zone).ok()?;
+        let window = self.protocol.windows.get_mut(id)?;
+        *window = Window { rmr_bits: rmr.bits(), zone: zone.bits(), ..Window::EMPTY };
+        Some(id)
+    }
+
+    /// A connection that binds in a zone can be posted on: this one and no other, or any that is in it.
+    fn way_out<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        only: Option<ConnectionId>,
+        zone: u64,
+    ) -> Option<ConnectionId> {
+        let common = self.objects.pz.bits();
+        let find = |protocol: &Protocol<'_>| {
+            let takes = |id: ConnectionId| {
+                let connection = protocol.connection(id);
+                let theirs = if connection.objects.zone == 0 { common } else { connection.objects.zone };
+                theirs == zone && protocol.takes_bind(id)
+            };
+            match only {
+                Some(id) => takes(id).then_some(id),
+                None => protocol.connections.ids().find(|id| takes(*id)),
+            }
+        };
+        let found = find(&self.protocol);
+        if found.is_some() {
+            return found;
+        }
+        // There may be room that nobody has heard of.
+        self.poll_requests(adapter);
+        find(&self.protocol)
+    }
+
+    /// Posts the bind of a window to what it says, or what unbinds it; its key then.
+    ///
+    /// # Errors
+    /// DAT's.
+    fn post_bind<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: WindowId,
+        by: ConnectionId,
+    ) -> DatResult<u32> {
+        let window = self.protocol.windows.get(id);
+        let unbinds = window.state != Use::Unbound;
+        let what = LmrTriplet::new(
+            window.lmr_context,
+            u64::from(window.address),
+            if unbinds { 0 } else { u64::from(window.len) },
+        );
+        let (rmr, ep) = (
+            RmrHandle::from_bits(window.rmr_bits),
+            EpHandle::from_bits(self.protocol.connection(by).objects.ep),
+        );
+        let cookie = self.protocol.bind_cookie(by);
+        let flags = CompletionFlags::empty();
+        let rkey = adapter.rmr_bind(rmr, &what, window.rights, ep, cookie, flags)?;
+        self.protocol.bind_posted(by);
+        if let Some(window) = self.protocol.windows.get_mut(id) {
+            window.state = if unbinds { Use::Ending } else { Use::Binding };
+            window.cookie = cookie;
+        }
+        Ok(rkey)
+    }
+
+    /// A bind is over. One that failed broke its connection, with which it is [settled](Self::settle_windows).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn bind_done<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, done: &RmrCompletion) {
+        let current = self.protocol.connections.current(done.user_cookie);
+        let Some(cookie) = current.filter(|cookie| cookie.kind == CookieKind::Rdma) else { return };
+        if done.status != DtoStatus::Success {
+            return self.protocol.mark_broken(cookie.connection, DownReason::of_request(done.status));
+        }
+        if let Some(id) = self.protocol.windows.find(|window| window.cookie == done.user_cookie) {
+            self.window_changed(id);
+        }
+        self.protocol.sent(cookie);
+        self.release_ended(adapter);
+        self.flush(adapter, cookie.connection);
+    }
+
+    /// The newest bind of a window was carried out.
+    fn window_changed(&mut self, id: WindowId) {
+        let Some(window) = self.protocol.windows.get_mut(id) else { return };
+        window.cookie = 0;
+        if window.state == Use::Ending {
+            window.state = Use::Free;
+            self.protocol.leave_memory(id);
+        } else {
+            window.state = Use::Bound;
+        }
+    }
+
+    /// Waits until the binds of a window are over. False if that takes too long.
+    pub(crate) fn await_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
+        let until = adapter.platform().now() + WAIT;
+        loop {
+            let moved = self.poll_requests(adapter);
+            if self.protocol.windows.get(id).cookie == 0 {
+                return true;
+            }
+            let now = adapter.platform().now();
+            if self.protocol.some_broken || now >= until || adapter.is_dead() {
+                return false;
+            }
+            if !moved {
+                adapter.platform().idle(now + APART);
+            }
+        }
+    }
+
+    /// Ends what a window offers; if `at_once`, nobody has access any more when this returns.
+    ///
+    /// # Errors
+    /// DAT's.
+    pub(crate) fn end_window<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: WindowId,
+        at_once: bool,
+    ) -> DatResult<()> {
+        let window = self.protocol.windows.get(id);
+        let is_bound = matches!(window.state, Use::Binding | Use::Bound) && !adapter.is_dead();
+        // Of two binds on two connections it would not be known which comes first.
+        let by = if is_bound { self.way_out(adapter, window.by(), window.zone) } else { None };
+        // What is known of it may be more by now.
+        let by = by.filter(|_| matches!(self.protocol.windows.get(id).state, Use::Binding | Use::Bound));
+        if by.is_none_or(|by| self.post_bind(adapter, id, by).is_err()) {
+            return self.free_window(adapter, id);
+        }
+        if at_once { self.finish_window(adapter, id) } else { Ok(()) }
+    }
+
+    /// Waits for the end of a window's binds, at the price of the connection if its peer keeps it waiting.
+    ///
+    /// # Errors
+    /// DAT's.
+    pub(crate) fn finish_window<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: WindowId,
+    ) -> DatResult<()> {
+        if !self.await_window(adapter, id) {
+            let now = adapter.platform().now();
+            self.take_down_broken(adapter, now);
+            if let Some(by) = self.protocol.windows.get(id).by() {
+                self.connection_down(adapter, by, DownReason::Local, now);
+            }
+        }
+        if self.protocol.windows.get(id).state == Use::Ending {
+            self.free_window(adapter, id)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// All that was released is out of reach when this returns.
+    ///
+    /// # Errors
+    /// DAT's.
+    pub(crate) fn finish_released<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> DatResult<()> {
+        while let Some(id) = self.protocol.windows.find(|window| window.state == Use::Ending) {
+            self.finish_window(adapter, id)?;
+        }
+        Ok(())
+    }
+
+    /// Frees a window, bound or not, by a command.
+    ///
+    /// # Errors
+    /// DAT's.
+    fn free_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> DatResult<()> {
+        let window = self.protocol.windows.take(id);
+        let put_back = |entry: &mut Window| *entry = window;
+        free(adapter, window).inspect_err(|_| {
+            self.protocol.windows.get_mut(id).map(put_back);
+        })?;
+        if let Some(memory) = window.memory {
+            self.protocol.operations.memories.leave(memory);
+        }
+        Ok(())
+    }
+
+    /// Frees the windows that are like this, whose regions are gone.
+    ///
+    /// # Errors
+    /// DAT's, of the last that could not be freed.
+    pub(crate) fn free_windows<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        is_meant: impl Fn(&Window) -> bool,
+    ) -> DatResult<()> {
+        let mut result = Ok(());
+        for id in self.protocol.windows.ids() {
+            if is_meant(&self.protocol.windows.get(id)) {
+                result = self.free_window(adapter, id).and(result);
+            }
+        }
+        result
+    }
+
+    /// The endpoint of a connection is gone, and what DAT says of windows that were bound on it is certain.
+    #[inline]
+    pub(crate) fn settle_windows<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, by: ConnectionId) {
+        while let Some(id) = self.protocol.windows.find(|window| window.by() == Some(by)) {
+            let Some(window) = self.protocol.windows.get_mut(id) else { return };
+            window.cookie = 0;
+            let (state, rmr) = (window.state, RmrHandle::from_bits(window.rmr_bits));
+            let bound = adapter.rmr_query(rmr).is_ok_and(|rmr| rmr.binding.is_some());
+            if state == Use::Ending {
+                // In either case: whether what unbinds it was carried out at the very end is not known.
+                let _ = self.free_window(adapter, id);
+            } else if let Some(window) = self.protocol.windows.get_mut(id) {
+                window.state = if bound { Use::Bound } else { Use::Unbound };
+            }
+        }
+    }
+
+    /// A connection is up: before anything is sent, what was not bound when it broke is bound again, by the keys that messages which wait
+    /// here tell of.
+    pub(crate) fn bind_again<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, by: ConnectionId) {
+        let lost = |window: &Window| window.state == Use::Unbound && window.home == Some(by);
+        while let Some(id) = self.protocol.windows.find(lost) {
+            let told = self.protocol.windows.get(id).rkey;
+            if !self.protocol.takes_bind(by) || self.post_bind(adapter, id, by) != Ok(told) {
+                // Whoever uses it is denied, as with any key that is not there.
+                break;
+            }
+        }
+    }
+}
+
+impl Protocol<'_> {
+    /// Whether a bind can be posted on a connection. One place is left for an acknowledgement.
+    fn takes_bind(&self, id: ConnectionId) -> bool {
+        let connection = self.connection(id);
+        let depth = u64::from(self.limits.request_depth);
+        connection.state == State::Up && connection.objects.ep != 0 && connection.tx.in_flight() + 1 < depth
+    }
+
+    fn bind_cookie(&self, id: ConnectionId) -> u64 {
+        let connection = self.connection(id);
+        let number = (connection.tx.posts + 1) as u32;
+        Cookie { kind: CookieKind::Rdma, connection: id, epoch: connection.objects.epoch, number }.encode()
+    }
+
+    /// It was posted, and is reported.
+    fn bind_posted(&mut self, id: ConnectionId) {
+        let tx = &mut self.connections.at_mut(id).tx;
+        tx.posts += 1;
+        tx.signalled = tx.posts;
+    }
+
+    /// Nothing of a window leads to its memory any more.
+    fn leave_memory(&mut self, id: WindowId) {
+        if let Some(memory) = self.windows.get_mut(id).and_then(|window| window.memory.take()) {
+            self.operations.memories.leave(memory);
+        }
+    }
+}
+
+/// Frees what was taken out of the table, if there is a window.
+fn free<P: Platform>(adapter: &mut Adapter<'_, P>, window: Window) -> DatResult<()> {
+    if window.rmr_bits == 0 {
+        return Ok(());
+    }
+    match adapter.rmr_free(RmrHandle::from_bits(window.rmr_bits)) {
+        // It has gone with a recovery.
+        Err(error) if error.is(ReturnType::InvalidHandle) => Ok(()),
+        freed => freed,
+    }
+}
