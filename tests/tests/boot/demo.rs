@@ -25,6 +25,7 @@ fn run_on(card: &str, divide: u64, capture: Option<PathBuf>, faults: &str, seed:
         log: true,
         divide,
         with_linux: false,
+        open_fabric: false,
         limit: Duration::from_secs(300),
     };
     demo::run_image(&qemu, &image, &options).unwrap_or_else(|error| panic!("{error}"))
