@@ -17,6 +17,7 @@
 //! to the firmware. A thread that waits sleeps on a descriptor of its own, so that any signal handler ends the wait.
 #![deny(unsafe_code)]
 
+mod agent;
 #[allow(unsafe_code)]
 pub mod calls;
 #[allow(unsafe_code)]

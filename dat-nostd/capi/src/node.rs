@@ -1,5 +1,6 @@
 //! A device that is open in this process: an adapter behind its lock, with what waits for it.
 
+use crate::agent;
 use crate::nodes;
 use crate::process;
 use capi_device::{Choices, Device, Guard, Lent, Lock, Parked, Target, device, sleep};
@@ -93,11 +94,6 @@ impl Leaving {
             .then(|| Self { number: *number, returned: Arc::clone(&inner.waiting.returned) })
     }
 
-    /// Whether this thread is the one that calls agents.
-    fn is_caller(inner: &Inner) -> bool {
-        inner.waiting.calling.as_ref().is_some_and(|calling| calling.thread == std::thread::current().id())
-    }
-
     /// Waits until it has come back.
     fn wait(self) {
         while self.returned.load(Ordering::Acquire) == self.number {
@@ -178,7 +174,7 @@ impl dat_calls::Node for Node {
             let Some(inner) = self.lock_urgently() else { return Ok(()) };
             leaving = Leaving::find(&inner, ia.raw(), None);
             // Agents that are due are called by the thread that this may be: then after the agent which has called this.
-            if leaving.is_none() && (Leaving::is_caller(&inner) || !inner.adapter.owes_upcalls(ia)) {
+            if leaving.is_none() && (agent::is_calling() || !inner.adapter.owes_upcalls(ia)) {
                 return Ok(());
             }
             drop(inner);

@@ -1,5 +1,6 @@
 //! The library's thread: one for each device that is open.
 
+use crate::agent;
 use crate::node::{Calling, Inner, LIBRARY, Node, tell_waiters};
 use capi_device::{Guard, start_thread};
 use dat_calls::{Call, Node as _};
@@ -29,20 +30,22 @@ fn next_call(inner: &mut Inner) -> Option<Call> {
 }
 
 fn run(node: &'static Node, sleeper: &Arc<Sleeper>) {
+    // A program's thread may be the first to find that the device has failed: that is no reason not to wake the others.
+    let mut told_of_death = false;
     while let Some(mut inner) = device(node, sleeper) {
-        let was_dead = inner.adapter.is_dead();
         let rest = inner.work();
         tell_waiters(&mut inner);
         let dead = inner.adapter.is_dead();
-        if dead && !was_dead {
+        if dead && !told_of_death {
             inner.waiting.parked.wake_all();
+            told_of_death = true;
         }
         let mut call = next_call(&mut inner);
         let returned = Arc::clone(&inner.waiting.returned);
         drop(inner);
         let called = call.is_some();
         while let Some(due) = call {
-            due.run();
+            agent::call(|| due.run());
             returned.fetch_add(1, Ordering::Release);
             call = device(node, sleeper).and_then(|mut inner| next_call(&mut inner));
         }

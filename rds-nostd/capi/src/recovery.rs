@@ -25,13 +25,15 @@ pub(crate) enum Health {
         away: Option<Instant>,
         /// It is back, and the protocol has not found its objects so often.
         attempts: u32,
+        /// Nothing is tried before: each call of the program comes by here.
+        next: Instant,
     },
     /// It does not come back in this process's life.
     Gone,
 }
 
 impl Health {
-    /// Looks after an HCA, and brings back one that has failed, which can take some seconds. When to look again, at the latest; None for
+    /// Looks after an HCA, and brings back one that has failed, which can take some seconds, and up to a minute where another function resets the card. When to look again, at the latest; None for
     /// one that works or is gone.
     pub(crate) fn tend(
         &mut self,
@@ -41,11 +43,12 @@ impl Health {
         let now = adapter.platform().now();
         let (away, attempts) = match *self {
             Self::Working if adapter.is_dead() => (None, 0),
-            Self::Failed { away, attempts } => (away, attempts),
+            Self::Failed { next, .. } if now < next => return Some(next),
+            Self::Failed { away, attempts, .. } => (away, attempts),
             Self::Working | Self::Gone => return None,
         };
         if !adapter.is_dead() {
-            return self.reopen(adapter, rds, attempts, now);
+            return self.reopen(adapter, rds, attempts);
         }
         if adapter.platform().is_gone() {
             return self.give_up(&"its server has ended");
@@ -57,20 +60,19 @@ impl Health {
             if now - since >= ABSENCE {
                 return self.give_up(&"it does not come back");
             }
-            *self = Self::Failed { away: Some(since), attempts };
-            return Some(now + LOOK);
+            return self.again(Some(since), attempts, now + LOOK);
         }
-        *self = Self::Failed { away: None, attempts };
         match adapter.recover(Duration::ZERO) {
             // A port that comes up later tells so.
-            Ok(()) | Err(OpenError::PortNotActive { .. }) => self.reopen(adapter, rds, attempts, now),
+            Ok(()) | Err(OpenError::PortNotActive { .. }) => self.reopen(adapter, rds, attempts),
             Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => {
-                Some(now + Duration::from_millis(wait_ms.max(1)))
+                self.again(None, attempts, now + Duration::from_millis(wait_ms.max(1)))
             }
             Err(error @ OpenError::Hca(Error::RecoveryGivenUp { .. })) => self.give_up(&error),
             Err(error) => {
                 complain(LIBRARY, &format!("recovery: {error}"));
-                Some(adapter.platform().now() + LOOK)
+                let now = adapter.platform().now();
+                self.again(None, attempts, now + LOOK)
             }
         }
     }
@@ -81,20 +83,25 @@ impl Health {
         adapter: &mut Adapter<'static, LinuxPlatform>,
         rds: &mut Rds<'static>,
         attempts: u32,
-        now: Instant,
     ) -> Option<Instant> {
-        match rds.adapter_recovered(adapter) {
+        // A recovery takes its time.
+        let reopened = rds.adapter_recovered(adapter);
+        let now = adapter.platform().now();
+        match reopened {
             Ok(()) => {
                 *self = Self::Working;
                 // There is more to do than was known before.
                 Some(now)
             }
             Err(error) if attempts + 1 >= ATTEMPTS => self.give_up(&error),
-            Err(_) => {
-                *self = Self::Failed { away: None, attempts: attempts + 1 };
-                Some(now + LOOK)
-            }
+            Err(_) => self.again(None, attempts + 1, now + LOOK),
         }
+    }
+
+    /// It is tried again, and not before `next`.
+    fn again(&mut self, away: Option<Instant>, attempts: u32, next: Instant) -> Option<Instant> {
+        *self = Self::Failed { away, attempts, next };
+        Some(next)
     }
 
     fn give_up(&mut self, why: &dyn std::fmt::Display) -> Option<Instant> {

@@ -15,8 +15,9 @@ use crate::protocol::Protocol;
 use crate::rdma::{Use, Window};
 use crate::reason::DownReason;
 
-/// How long to wait for a bind: far longer than a send queue takes whose peer is there.
+/// How long to wait for a bind while nothing moves: far longer than a request takes whose peer is there. And in all.
 const WAIT: Duration = Duration::from_millis(5);
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// From one look to the next.
 const APART: Duration = Duration::from_micros(1);
 
@@ -175,17 +176,22 @@ impl Rds<'_> {
 
     /// Waits until the binds of a window are over. False if that takes too long.
     pub(crate) fn await_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
-        let until = adapter.platform().now() + WAIT;
+        let last = adapter.platform().now() + LONGEST_WAIT;
+        let mut until = adapter.platform().now() + WAIT;
         loop {
             let moved = self.poll_requests(adapter);
-            if self.protocol.windows.get(id).cookie == 0 {
+            let window = self.protocol.windows.get(id);
+            if window.cookie == 0 {
                 return true;
             }
             let now = adapter.platform().now();
-            if self.protocol.some_broken || now >= until || adapter.is_dead() {
+            let broken = |by| self.protocol.connection(by).reconnect.broken_by.is_some();
+            if now >= until || window.by().is_some_and(broken) || adapter.is_dead() {
                 return false;
             }
-            if !moved {
+            if moved {
+                until = last.min(now + WAIT);
+            } else {
                 adapter.platform().idle(now + APART);
             }
         }

@@ -35,6 +35,21 @@ static void *wait_for_trigger(void *argument)
     return NULL;
 }
 
+/* Ends the looking. */
+static volatile int enough;
+
+/* Looks without waiting, so that the device's own thread is not the one that finds it dead. */
+static void *look(void *argument)
+{
+    struct wait *wait = (struct wait *)argument;
+    DAT_COUNT more;
+
+    do
+        wait->status = dat_evd_wait(wait->evd, 0, 1, &wait->event, &more);
+    while (!enough && DAT_GET_TYPE(wait->status) == DAT_TIMEOUT_EXPIRED);
+    return NULL;
+}
+
 /* Until a thread waits on an EVD nobody else is refused. */
 static void until_waiting(DAT_EVD_HANDLE evd)
 {
@@ -52,8 +67,8 @@ int main(int count, char **arguments)
 {
     DAT_OS_WAIT_PROXY_AGENT none = DAT_OS_WAIT_PROXY_AGENT_NULL;
     DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL, feeding;
-    struct wait failure, software, trigger;
-    pthread_t threads[3];
+    struct wait failure, software, trigger, looked;
+    pthread_t threads[4];
     DAT_EVENT event;
     DAT_PZ_HANDLE pz;
     DAT_COUNT i;
@@ -65,14 +80,17 @@ int main(int count, char **arguments)
     memset(&failure, 0, sizeof failure);
     memset(&software, 0, sizeof software);
     memset(&trigger, 0, sizeof trigger);
+    memset(&looked, 0, sizeof looked);
     OK(dat_ia_open(arguments[1], 8, &async_evd, &ia));
     failure.evd = async_evd;
     OK(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_SOFTWARE_FLAG, &software.evd));
+    OK(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_SOFTWARE_FLAG, &looked.evd));
     OK(dat_cno_create(ia, none, &trigger.cno));
     OK(dat_evd_create(ia, 8, trigger.cno, DAT_EVD_SOFTWARE_FLAG, &feeding));
     HOLDS(pthread_create(&threads[0], NULL, wait_for_event, &failure) == 0);
     HOLDS(pthread_create(&threads[1], NULL, wait_for_event, &software) == 0);
     HOLDS(pthread_create(&threads[2], NULL, wait_for_trigger, &trigger) == 0);
+    HOLDS(pthread_create(&threads[3], NULL, look, &looked) == 0);
     until_waiting(failure.evd);
     until_waiting(software.evd);
     printf("waiting\n");
@@ -83,6 +101,9 @@ int main(int count, char **arguments)
     HOLDS(failure.event.event_data.asynch_error_event_data.dat_handle == ia);
     /* Nothing comes any more. */
     HOLDS(pthread_join(threads[1], NULL) == 0 && pthread_join(threads[2], NULL) == 0);
+    enough = 1;
+    HOLDS(pthread_join(threads[3], NULL) == 0);
+    FAILS(DAT_TIMEOUT_EXPIRED, looked.status);
     FAILS(DAT_INTERNAL_ERROR, software.status);
     FAILS(DAT_INTERNAL_ERROR, trigger.status);
     HOLDS(trigger.saw == DAT_HANDLE_NULL);

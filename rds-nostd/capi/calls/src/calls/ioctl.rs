@@ -75,6 +75,7 @@ pub unsafe fn rds_ioctl<N: Node>(fd: i32, request: c_ulong, argument: *mut c_voi
         let handle = inner.socket(fd)?.handle;
         let number = match request {
             Request::SetService => {
+                inner.usable()?;
                 // SAFETY: the caller's: a byte.
                 let service = unsafe { argument.cast::<u8>().read() };
                 inner.rds.set_type_of_service(handle, service)?;
@@ -118,7 +119,8 @@ pub unsafe fn rds_ioctl<N: Node>(fd: i32, request: c_ulong, argument: *mut c_voi
 /// At `at` is a `struct ifconf` of the program's, and what it names is the program's too.
 unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bool) -> Answer<()> {
     // SAFETY: this function's contract.
-    let conf = unsafe { room(at, IFCONF_LEN) }?;
+    let conf: [u8; IFCONF_LEN as usize] =
+        unsafe { bytes(at, IFCONF_LEN) }?.try_into().map_err(|_| RdsError::InvalidArgument)?;
     let word = |from: usize| conf.get(from..).and_then(|rest| rest.first_chunk()).copied();
     let len = i32::from_ne_bytes(word(0).ok_or(RdsError::InvalidArgument)?);
     let buffer = u64::from_ne_bytes(
@@ -145,9 +147,10 @@ unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bo
             told += len;
         }
     }
-    if let Some(place) = conf.first_chunk_mut() {
-        *place = (told as i32).to_ne_bytes();
-    }
+    // The program may have named the structure itself as its buffer: it is written to when the buffer is no longer borrowed.
+    // SAFETY: this function's contract.
+    let place = unsafe { room(at, size_of::<i32>() as u64) }?;
+    place.copy_from_slice(&(told as i32).to_ne_bytes());
     Ok(())
 }
 
