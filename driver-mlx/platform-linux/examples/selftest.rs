@@ -3,7 +3,7 @@
 use apps::rds::Generation;
 use apps::selftest::{self, Storage, Summary};
 use driver_mlx::Config;
-use platform_linux::{DeviceName, LinuxBar, Opened, Options, open};
+use platform_linux::{DeviceName, Iommu, LinuxBar, Opened, Options, open};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -12,25 +12,34 @@ use std::time::SystemTime;
 const DMA: usize = 256;
 const MOST_DMA: usize = 512;
 
-const USAGE: &str = "selftest --vfio HCA | --socket PATH, and perhaps --dma MIB: memory that the HCA reaches (256; at most 512)";
+const USAGE: &str = "selftest --vfio HCA | --socket PATH, and perhaps --dma MIB: memory that the HCA reaches (256; at most 512), \
+                     --iommu group | iommufd: how VFIO is opened (what there is)";
 
-fn arguments() -> Result<(DeviceName, usize), Box<dyn Error>> {
+fn arguments() -> Result<(DeviceName, Options), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let device = match (words.next().as_deref(), words.next()) {
         (Some("--vfio"), Some(name)) => name.parse()?,
         (Some("--socket"), Some(path)) => DeviceName::Socket(path.into()),
         _ => return Err(format!("usage: {USAGE}").into()),
     };
-    let dma = match (words.next().as_deref(), words.next(), words.next()) {
-        (None, ..) => Some(DMA),
-        (Some("--dma"), Some(mib), None) => mib.parse().ok().filter(|mib| (1..=MOST_DMA).contains(mib)),
-        _ => None,
-    };
-    Ok((device, dma.ok_or_else(|| format!("usage: {USAGE}"))? << 20))
+    let mut options = Options { dma_bytes: DMA << 20, ..Options::default() };
+    while let Some(word) = words.next() {
+        let value = words.next().unwrap_or_default();
+        match (word.as_str(), value.as_str()) {
+            ("--iommu", "group") => options.iommu = Iommu::Group,
+            ("--iommu", "iommufd") => options.iommu = Iommu::Iommufd,
+            ("--dma", mib) => match mib.parse() {
+                Ok(mib) if (1..=MOST_DMA).contains(&mib) => options.dma_bytes = mib << 20,
+                _ => return Err(format!("--dma {mib}: 1 to {MOST_DMA} MiB").into()),
+            },
+            _ => return Err(format!("usage: {USAGE}").into()),
+        }
+    }
+    Ok((device, options))
 }
 
 fn main() -> ExitCode {
-    match arguments().and_then(|(device, dma)| test(&device, dma)) {
+    match arguments().and_then(|(device, options)| test(&device, &options)) {
         Ok(summary) => {
             summary.tell(&mut tell);
             println!("@done verified={}", summary.verified());
@@ -48,14 +57,13 @@ fn tell(line: std::fmt::Arguments<'_>) {
 }
 
 /// Opening a device resets it, and has memory for one bring-up: for the second it is opened again.
-fn test(device: &DeviceName, dma_bytes: usize) -> Result<Summary, Box<dyn Error>> {
-    let options = Options { dma_bytes, ..Options::default() };
+fn test(device: &DeviceName, options: &Options) -> Result<Summary, Box<dyn Error>> {
     let mut storage = Box::new(Storage::<LinuxBar>::new());
-    let Opened { platform, dma, host, .. } = open(device, &options)?;
+    let Opened { platform, dma, host, .. } = open(device, options)?;
     let config = Config { physical_function: platform.is_physical(), ..Config::DEFAULT };
     let mut summary = selftest::run(&platform, Some((dma, host)), &mut storage, &config, &mut tell);
     drop(platform);
-    let Opened { platform, dma, host, .. } = open(device, &options)?;
+    let Opened { platform, dma, host, .. } = open(device, options)?;
     let boot = Generation::from_wall_clock(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?);
     selftest::layers(&platform, Some((dma, host)), &mut storage, (&config, boot), &mut summary, &mut tell);
     Ok(summary)
