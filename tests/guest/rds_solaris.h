@@ -19,6 +19,17 @@
 #undef EMSGSIZE
 #define EMSGSIZE RDS_EMSGSIZE
 
+// Sockets of this program are all of RDS: no call is left to the system, whose layouts are others.
+#define socket rds_socket
+#define bind rds_bind
+#define sendmsg rds_sendmsg
+#define recvmsg rds_recvmsg
+#define recv rds_recv
+#define setsockopt rds_setsockopt
+#define getsockopt rds_getsockopt
+#define poll(fds, count, timeout) rds_poll((fds), (count), (timeout))
+#define close rds_close
+
 #define msghdr rds_msghdr
 #define cmsghdr rds_cmsghdr
 #undef CMSG_DATA

@@ -20,19 +20,12 @@ fn here(ground: &Ground, program: &Path, words: &str) -> Here {
     Here::start(command.args(words.split_whitespace()))
 }
 
-/// The program, unchanged.
-fn compile(file: &str) -> PathBuf {
-    compile_for(&[], file)
-}
-
-/// The same with options that say for which system.
-fn compile_for(system: &[&str], file: &str) -> PathBuf {
-    c_programs::compile(&RDS, &[&["-include", "rds/sockets.h"], system].concat(), file)
-}
+/// What compiles a program for the kernel's AF_RDS, unchanged.
+const UNCHANGED: &[&str] = &["-include", "rds/sockets.h"];
 
 #[test]
 fn messages_between_linux_and_the_library() {
-    let program = compile("tests/guest/rds.c");
+    let program = c_programs::compile(&RDS, UNCHANGED, "tests/guest/rds.c");
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::new(*kernel, &["rds.c"]) else { return };
         let mut echo = here(&ground, &program, &format!("echo {UNIKERNEL}"));
@@ -63,8 +56,8 @@ fn messages_between_linux_and_the_library() {
     }
 }
 
-/// What compiles a program for either system.
-const SYSTEMS: [&[&str]; 2] = [&[], &["-DRDS_SOLARIS"]];
+/// What compiles a program for Linux and for Solaris.
+const SYSTEMS: [&[&str]; 2] = [UNCHANGED, &["-DRDS_SOLARIS"]];
 /// Operations of a round that Linux's server, which has whole pages, lets be done; and those that it denies, which is all that end before
 /// or behind those pages, with another key, and with one that is no more.
 const DONE_ON_PAGES: u64 = DONE + 2;
@@ -76,7 +69,7 @@ const REMOTE_ERROR: u64 = 1;
 fn rdma_by_cookie_between_linux_and_the_library() {
     for kernel in judge::kernels() {
         for system in SYSTEMS {
-            let program = compile_for(system, "tests/guest/rds_rdma.c");
+            let program = c_programs::compile(&RDS, system, "tests/guest/rds_rdma.c");
             let Some(mut ground) = Ground::new(*kernel, &["rds_rdma.c"]) else { return };
             let mut server = here(&ground, &program, &format!("server {UNIKERNEL}"));
             server.expect("@rds server");
