@@ -82,6 +82,19 @@ impl GroupSlot {
     fn is_live(&self) -> bool {
         self.kind != Kind::Free && !matches!(self.state, State::Leaving | State::Left)
     }
+
+    fn receives(&self) -> bool {
+        matches!(self.kind, Kind::Broadcast | Kind::Member)
+    }
+
+    /// Whether there is nothing to do about it until an answer comes or somebody wants something.
+    fn is_settled(&self) -> bool {
+        match self.state {
+            State::Idle | State::Asked | State::Left => true,
+            State::Joined => self.attached || !self.receives(),
+            State::Wanted { .. } | State::Leaving => false,
+        }
+    }
 }
 
 /// A question for the subnet administrator.
@@ -104,6 +117,8 @@ pub(crate) enum Attachment {
 #[derive(Debug)]
 pub(crate) struct Groups<'s> {
     slots: &'s mut [GroupSlot],
+    /// Nothing is to be asked or told, now or later, until something changes: a poll need not look at the entries.
+    settled: bool,
     /// Joins answered, refused.
     pub(crate) joins: u64,
     pub(crate) refused: u64,
@@ -112,11 +127,12 @@ pub(crate) struct Groups<'s> {
 impl<'s> Groups<'s> {
     pub(crate) fn new(slots: &'s mut [GroupSlot]) -> Self {
         slots.fill(GroupSlot::EMPTY);
-        Self { slots, joins: 0, refused: 0 }
+        Self { slots, settled: false, joins: 0, refused: 0 }
     }
 
     /// Enters a group, or raises send-only to member. False when the table is full.
     pub(crate) fn want(&mut self, now: Instant, mgid: Gid, kind: Kind) -> bool {
+        self.settled = false;
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_live() && slot.mgid == mgid) {
             slot.used = now;
             if slot.kind == Kind::SendOnly && kind == Kind::Member {
@@ -142,12 +158,14 @@ impl<'s> Groups<'s> {
 
     /// Leaves a group; false when the port is not in it.
     pub(crate) fn leave(&mut self, mgid: Gid) -> bool {
+        self.settled = false;
         let slot = self.slots.iter_mut().find(|slot| slot.is_live() && slot.mgid == mgid);
         slot.map(GroupSlot::leave).is_some()
     }
 
     /// Leaves all groups.
     pub(crate) fn leave_all(&mut self) {
+        self.settled = false;
         self.slots.iter_mut().filter(|slot| slot.is_live()).for_each(GroupSlot::leave);
     }
 
@@ -158,6 +176,7 @@ impl<'s> Groups<'s> {
 
     /// The fabric has changed: every group is joined anew. Until the answer the old parameters serve.
     pub(crate) fn rejoin(&mut self, now: Instant) {
+        self.settled = false;
         for slot in self.slots.iter_mut().filter(|slot| slot.is_live() && slot.state != State::Asked) {
             slot.state = State::Wanted { at: now };
             slot.wait = Duration::ZERO;
@@ -166,6 +185,7 @@ impl<'s> Groups<'s> {
 
     /// The HCA was reset: nobody answers what was asked, and every group that was wanted is joined as if for the first time.
     pub(crate) fn begin_again(&mut self, now: Instant) {
+        self.settled = false;
         for slot in self.slots.iter_mut() {
             let GroupSlot { kind, mgid, .. } = *slot;
             let wanted =
@@ -176,12 +196,14 @@ impl<'s> Groups<'s> {
 
     /// The partition has changed: the broadcast group is another one, and all others are forgotten.
     pub(crate) fn restart(&mut self, now: Instant, broadcast: Gid) {
+        self.settled = false;
         self.slots.fill(GroupSlot::EMPTY);
         self.want(now, broadcast, Kind::Broadcast);
     }
 
     /// The queue pair is another one.
     pub(crate) fn detached(&mut self) {
+        self.settled = false;
         self.slots.iter_mut().for_each(|slot| slot.attached = false);
     }
 
@@ -212,6 +234,9 @@ impl<'s> Groups<'s> {
 
     /// The next question that is due.
     pub(crate) fn question(&mut self, now: Instant, port_gid: Gid, pkey: PKey) -> Option<Question> {
+        if self.settled {
+            return None;
+        }
         let pattern = self.broadcast().copied();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let index = index as u32;
@@ -255,11 +280,13 @@ impl<'s> Groups<'s> {
             }
             return Some(Question { index, method: method::SET, mask: mask.bits(), record });
         }
+        self.settled = self.slots.iter().all(GroupSlot::is_settled);
         None
     }
 
     /// The question could not be asked for want of room.
     pub(crate) fn unask(&mut self, now: Instant, question: &Question) {
+        self.settled = false;
         if let Some(slot) = self.slots.get_mut(question.index as usize) {
             slot.state = match slot.state {
                 State::Left => State::Leaving,
@@ -270,6 +297,7 @@ impl<'s> Groups<'s> {
 
     /// The administrator's answer about a group.
     pub(crate) fn answer(&mut self, now: Instant, index: u32, result: Result<McMemberRecord, QueryError>) {
+        self.settled = false;
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         match slot.state {
             // Left or not: there is nothing more to be done about it.
@@ -302,18 +330,19 @@ impl<'s> Groups<'s> {
 
     /// What the queue pair has to be told next.
     pub(crate) fn attachment(&self) -> Option<Attachment> {
-        self.slots.iter().enumerate().find_map(|(index, slot)| {
-            let receives = matches!(slot.kind, Kind::Broadcast | Kind::Member);
-            match (slot.attached, slot.state) {
-                (false, State::Joined) if receives => Some(Attachment::Attach(index as u32, slot.mgid)),
-                (true, State::Leaving) => Some(Attachment::Detach(index as u32, slot.mgid)),
-                _ => None,
-            }
+        if self.settled {
+            return None;
+        }
+        self.slots.iter().enumerate().find_map(|(index, slot)| match (slot.attached, slot.state) {
+            (false, State::Joined) if slot.receives() => Some(Attachment::Attach(index as u32, slot.mgid)),
+            (true, State::Leaving) => Some(Attachment::Detach(index as u32, slot.mgid)),
+            _ => None,
         })
     }
 
     /// It was told.
     pub(crate) fn set_attached(&mut self, index: u32, attached: bool) {
+        self.settled = false;
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.attached = attached;
         }
@@ -321,6 +350,9 @@ impl<'s> Groups<'s> {
 
     /// When the next question is due.
     pub(crate) fn poll_at(&self) -> Wake {
+        if self.settled {
+            return Wake::Idle;
+        }
         let joined = self.broadcast().is_some();
         let wakes = self.slots.iter().map(|slot| match slot.state {
             State::Wanted { at } if joined || slot.kind == Kind::Broadcast => Wake::At(at),
@@ -439,6 +471,36 @@ mod tests {
         assert!(!groups.all_left());
         groups.answer(Instant::ORIGIN, bye.index, Err(QueryError::Timeout));
         assert!(groups.all_left() && groups.broadcast().is_none());
+    }
+
+    #[test]
+    fn what_is_settled_stirs_again() {
+        let mut slots = [GroupSlot::EMPTY; 3];
+        let mut groups = Groups::new(&mut slots);
+        let (all, some) = (broadcast_mgid(PKey::DEFAULT), Gid::new(0xff12_401b_ffff_0000, 5));
+        let now = Instant::ORIGIN;
+        let settle = |groups: &mut Groups<'_>, mgid| {
+            let question = ask(groups, now).expect("a join");
+            groups.answer(now, question.index, Ok(granted(mgid)));
+            assert_eq!(groups.attachment(), Some(Attachment::Attach(question.index, mgid)));
+            groups.set_attached(question.index, true);
+            assert!(ask(groups, now).is_none() && groups.settled);
+            assert_eq!((groups.attachment(), groups.poll_at()), (None, Wake::Idle));
+        };
+        groups.want(now, all, Kind::Broadcast);
+        settle(&mut groups, all);
+        groups.want(now, some, Kind::Member);
+        settle(&mut groups, some);
+        // The queue pair is another one: both are attached anew.
+        groups.detached();
+        while let Some(Attachment::Attach(index, _)) = groups.attachment() {
+            groups.set_attached(index, true);
+        }
+        assert!(ask(&mut groups, now).is_none() && groups.settled);
+        groups.leave(some);
+        assert!(matches!(groups.attachment(), Some(Attachment::Detach(..))));
+        groups.rejoin(now);
+        assert_eq!((groups.poll_at(), ask(&mut groups, now).is_some()), (Wake::At(now), true));
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub fn set_timer(nanos: u64) {
 }
 
 /// Stops the timer.
-pub fn stop_timer() {
+fn stop_timer() {
     if let Some(access) = APIC.get() {
         access.write(TIMER_INITIAL, 0);
         access.write(LVT_TIMER, LVT_MASKED | u32::from(TIMER));

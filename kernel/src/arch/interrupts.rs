@@ -12,6 +12,8 @@ use crate::arch::{apic, clock};
 const PAUSE_BELOW_NANOS: u64 = 100_000;
 
 static FIRED: AtomicU64 = AtomicU64::new(0);
+/// When the timer is going to interrupt, in monotonic nanoseconds; 0 if it is not.
+static TIMER_AT: AtomicU64 = AtomicU64::new(0);
 static TIMER_COUNT: AtomicU32 = AtomicU32::new(0);
 static UNEXPECTED: AtomicU32 = AtomicU32::new(0);
 
@@ -42,6 +44,7 @@ pub fn handle(vector: u8) {
             FIRED.fetch_or(1 << (vector - FIRST_DEVICE), Ordering::Release);
         }
         TIMER => {
+            TIMER_AT.store(0, Ordering::Relaxed);
             TIMER_COUNT.fetch_add(1, Ordering::Relaxed);
         }
         SPURIOUS | PIC..0x30 => {
@@ -87,10 +90,15 @@ pub fn idle(deadline: u64) -> u64 {
         interrupts::enable();
         return fired;
     }
-    apic::set_timer(left);
+    // A timer that is left from an earlier wait and interrupts in time is left alone: whoever waits thousands of times a second is mostly
+    // woken by a device, and each write to the local APIC leaves the guest.
+    let (at, end) = (TIMER_AT.load(Ordering::Relaxed), now.saturating_add(left));
+    if at <= now || at > end {
+        apic::set_timer(left);
+        TIMER_AT.store(end, Ordering::Relaxed);
+    }
     // An interrupt that became pending since the check ends the halt at once: sti takes effect after hlt began.
     interrupts::enable_and_hlt();
-    apic::stop_timer();
     take_fired()
 }
 

@@ -20,7 +20,7 @@ impl Rds<'_> {
     /// and its end can be asked for; if it fails, or the connection breaks before its end, the message does not arrive.
     ///
     /// # Errors
-    /// [`RdsError::NotSupported`]: flags other than DONTWAIT; a destination of another family; something that goes along with a message to
+    /// [`RdsError::NotSupported`]: flags other than DONTWAIT and MORE; a destination of another family; something that goes along with a message to
     /// this node itself. [`RdsError::NotConnected`]: nowhere to send to, or not bound. [`RdsError::Again`]: the socket's send buffer is
     /// full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, the node's connections, or its RDMA operations are in use.
     /// Either may pass with [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when. [`RdsError::Exhausted`]: no region is left,
@@ -41,7 +41,7 @@ impl Rds<'_> {
         from: SocketHandle,
         message: Msg<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        if !MsgFlags::DONTWAIT.contains(message.flags) {
+        if !MsgFlags::DONTWAIT.union(MsgFlags::MORE).contains(message.flags) {
             return Err(RdsError::NotSupported);
         }
         let to = match message.to {
@@ -49,6 +49,9 @@ impl Rds<'_> {
             None => self.peer_address(from)?,
         };
         match message.control {
+            None if message.flags.contains(MsgFlags::MORE) => {
+                self.send_later(adapter, from, to, message.payload)
+            }
             None => self.send(adapter, from, to, message.payload),
             Some(control) => self.send_along(adapter, from, to, message.payload, control),
         }
@@ -83,6 +86,18 @@ impl Rds<'_> {
             }
             composed => composed,
         }
+    }
+
+    /// The message leaves with those that follow it.
+    #[inline(never)]
+    fn send_later<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        to: SocketAddr,
+        payload: &[u8],
+    ) -> Result<Option<RdmaCookie>, RdsError> {
+        self.compose(adapter, from, (&to, Body::Copied(payload)), true).map(|_| None)
     }
 
     /// The message does not leave at once.

@@ -589,7 +589,8 @@ impl<'s> Exchange<'s> {
             *head = header.encode();
         }
         let payload = sent.get(..len as usize).unwrap_or_default();
-        let message = Msg { control, ..Msg::to(to, payload) };
+        // The others of this look follow: `Rds::poll` is next.
+        let message = Msg { control, flags: MsgFlags::MORE, ..Msg::to(to, payload) };
         let Some(pair) = pairs.pair(index) else { return Ok(Sent::No) };
         match rds.sendmsg(adapter, socket, message) {
             Ok(_) => {

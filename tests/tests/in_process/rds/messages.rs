@@ -1,7 +1,7 @@
 //! RDS between two nodes in one process.
 
 use harness::rds::{LIMIT, Nodes, at, message};
-use rds_nostd::{MsgFlags, RdsError, Received};
+use rds_nostd::{Msg, MsgFlags, RdsError, Received};
 
 #[test]
 fn datagrams_arrive_once_in_order_and_whole() {
@@ -105,5 +105,38 @@ fn a_full_send_buffer_is_told_and_empties_when_the_peer_is_there() {
         nodes.step();
     }
     nodes.receive(1, peer, &mut buffer);
+    nodes.close();
+}
+
+/// A doorbell tells of all messages that were sent with MORE, at the next message without it, or in the next poll.
+#[test]
+fn messages_that_more_follow_leave_together() {
+    const FEW: usize = 12;
+    let mut nodes = Nodes::new(9, "none");
+    let (socket, peer) = (nodes.bind(0, 5000), nodes.bind(1, 5001));
+    let mut buffer = [0; 64];
+    // The connection comes up, and its maps go.
+    nodes.send(0, socket, at(1, 5001), b"first").expect("room");
+    nodes.receive(1, peer, &mut buffer);
+    (0..200).for_each(|_| nodes.step());
+    for alone in [true, false] {
+        let rung = |nodes: &Nodes| nodes.world.with_hca(0, |hca| hca.counters().doorbells);
+        let before = rung(&nodes);
+        let mut send = |n: usize, flags| {
+            let bytes = [n as u8];
+            let message = Msg::to(at(1, 5001), &bytes).flags(flags);
+            nodes.rds[0].sendmsg(&mut nodes.adapters[0], socket, message).expect("room");
+        };
+        (0..FEW).for_each(|n| send(n, MsgFlags::MORE | MsgFlags::DONTWAIT));
+        if !alone {
+            send(FEW, MsgFlags::empty());
+        }
+        nodes.step();
+        assert_eq!(rung(&nodes), before + 1, "alone {alone}");
+        for n in 0..FEW + usize::from(!alone) {
+            assert_eq!((nodes.receive(1, peer, &mut buffer).len, usize::from(buffer[0])), (1, n));
+        }
+        (0..200).for_each(|_| nodes.step());
+    }
     nodes.close();
 }

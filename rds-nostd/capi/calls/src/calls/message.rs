@@ -60,6 +60,9 @@ struct Outgoing<'a> {
 /// The parts, and what is asked for, are the program's memory.
 unsafe fn send<N: Node>(fd: i32, node: &N, profile: Profile, out: &Outgoing<'_>) -> Answer<isize> {
     let flags = flags_of(profile, out.flags);
+    if flags.contains(MsgFlags::MORE) {
+        return Err(Failure::Rds(RdsError::NotSupported));
+    }
     let cookie = until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
         inner.usable()?;
         let State { adapter, rds, whole, pieces, .. } = inner;
