@@ -9,7 +9,7 @@ pub struct RdsConfig {
     /// Receives kept posted for each connection, 2 or more. No more than its share of the frames, so that no peer can take
     /// those of another; half of the receiving side's frames (at most 256) are kept back for long messages.
     pub receive_depth: u16,
-    /// Sends in flight for each connection, 4 or more.
+    /// Sends in flight for each connection, 4 or more. One in 16 of them, at most 8, are kept for binds of memory windows.
     pub send_depth: u16,
     /// Frames that messages of ours may take together, at most half of all; the others are for what arrives.
     pub send_frames: usize,

@@ -37,7 +37,8 @@ pub(crate) struct Limits {
     pub(crate) receive_depth: u16,
     /// With no more than so many posted there are new ones: several at once, so that the HCA is told seldom.
     pub(crate) refill_at: u16,
-    /// Sends in flight for each connection, and with binds of memory windows: there is room for some behind messages.
+    /// Requests in flight for each connection at which no message is begun, and at which nothing is: the places between are kept for binds of
+    /// memory windows.
     pub(crate) send_depth: u16,
     pub(crate) request_depth: u16,
     /// Posts of which one is reported.

@@ -126,7 +126,8 @@ impl Rds<'_> {
 
     /// Closes a socket: what it received and nobody read is gone, and so are messages that no part was sent of. What was sent
     /// goes on until the peer has acknowledged it. If the HCA is at an RDMA operation of the socket, or sends a payload that
-    /// was lent, the connection is ended and made anew: when this returns, nothing uses the memory of either.
+    /// was lent, the connection is ended and made anew: when this returns, nothing uses the memory of either. So it is if a peer keeps the
+    /// end of what was offered to it waiting, after some milliseconds.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`]. [`RdsError::Again`], [`RdsError::Dat`]: a device that has failed may still write to memory of the program's
@@ -145,7 +146,7 @@ impl Rds<'_> {
             return Err(RdsError::Again);
         }
         self.free_regions(adapter, Some(handle))?;
-        self.finish_released(adapter)?;
+        self.finish_released(adapter, |_, memory| memory.owner == handle)?;
         self.unregister_all(adapter, Some(handle))?;
         while let Ok(Some(_)) = self.take_notification(handle) {}
         self.protocol.drop_received(handle);

@@ -7,9 +7,9 @@ use crate::ids::ConnectionId;
 use crate::rdma::{Memory, Operation, Piece, Region, Window};
 use crate::socket::Socket;
 
-/// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers,
-/// each with a memory window, `OPERATIONS` RDMA operations under way, the `PIECES` of local memory that these have together, and `MEMORIES` registered before. All
-/// zero bytes, so a static one takes no room in an image: 176 bytes a socket, 404 and a congestion map of 8192 a connection, 64 a frame,
+/// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers, each with a memory
+/// window, `OPERATIONS` RDMA operations under way, the `PIECES` of local memory that these have together, and `MEMORIES` registered
+/// before. All zero bytes, so a static one takes no room in an image: 176 bytes a socket, 404 and a congestion map of 8192 a connection, 64 a frame,
 /// 136 a region, 96 an operation, 32 a piece, 64 a registered memory; and 4160 bytes of DMA memory a frame, see
 /// [`dma_len`](Self::dma_len).
 pub struct RdsStorage<

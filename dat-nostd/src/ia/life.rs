@@ -160,7 +160,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Destroys what belongs to an IA, whatever its state: each object before what it refers to.
     fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
         self.free_each(ia, |objects| &objects.crs, Self::cr_reject);
-        self.free_each(ia, |objects| &objects.shared.rmrs, Self::rmr_free);
+        self.free_each(ia, |objects| &objects.shared.rmrs, Self::drop_rmr);
         self.free_each(ia, |objects| &objects.rsps, Self::rsp_free);
         self.free_each(ia, |objects| &objects.eps, Self::remove_ep);
         self.free_each(ia, |objects| &objects.shared.srqs, Self::srq_free);

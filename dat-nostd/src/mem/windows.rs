@@ -37,12 +37,18 @@ impl<P: Platform> Memory<'_, '_, P> {
         Ok(handle)
     }
 
-    fn free_window(&mut self, rmr: RmrHandle) -> DatResult<()> {
-        let rmr = self.shared.rmrs.remove(rmr)?;
-        self.leave_zone(rmr.pz);
+    fn free_window(&mut self, handle: RmrHandle) -> DatResult<()> {
+        let window = self.shared.rmrs.get(handle)?.window;
         if !self.device.dead {
-            self.device.hca.dealloc_mw(rmr.window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+            self.device.hca.dealloc_mw(window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
+        self.forget_window(handle)
+    }
+
+    /// Takes a window out of the table, whatever the device has of it.
+    fn forget_window(&mut self, handle: RmrHandle) -> DatResult<()> {
+        let rmr = self.shared.rmrs.remove(handle)?;
+        self.leave_zone(rmr.pz);
         Ok(())
     }
 }
@@ -80,9 +86,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// its connection.
     ///
     /// # Errors
-    /// INVALID_HANDLE.
+    /// INVALID_HANDLE; INTERNAL_ERROR: the device refuses, and the window stays as it is.
     pub fn rmr_free(&mut self, rmr: RmrHandle) -> DatResult<()> {
         self.memory().free_window(rmr)
+    }
+
+    /// The same for an IA that closes: what the device refuses to free ends with the adapter.
+    pub(crate) fn drop_rmr(&mut self, rmr: RmrHandle) -> DatResult<()> {
+        self.rmr_free(rmr).or_else(|_| self.memory().forget_window(rmr))
     }
 
     /// `dat_rmr_bind`: peers may reach the triplet's bytes by the context that this answers, once the RMR-bind event on the EP's

@@ -109,8 +109,14 @@ impl<'b> DmaSlice<'b> {
         Self { memory, is_foreign: true, buffer: PhantomData }
     }
 
+    /// What a memory key leads to, for as long as that is borrowed.
+    pub(crate) const fn of_region(memory: DmaMemory, is_foreign: bool) -> Self {
+        Self { memory, is_foreign, buffer: PhantomData }
+    }
+
     /// Whether it is from [`foreign`](Self::foreign).
-    pub(crate) const fn is_foreign(&self) -> bool {
+    #[must_use]
+    pub const fn is_foreign(&self) -> bool {
         self.is_foreign
     }
 

@@ -271,6 +271,23 @@ impl<P: Platform> Hca<'_, P> {
         region.life() == self.life
     }
 
+    /// `len` bytes at `address` (as the key counts) of the memory that a key leads to, for this processor. Neither can end meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] unless all of them are the key's; [`Error::NotAllocated`] for a key of before a recovery.
+    pub fn memory_of<'r>(
+        &'r self,
+        region: &'r MemoryRegion,
+        address: u64,
+        len: u64,
+    ) -> Result<DmaSlice<'r>, Error> {
+        if !self.is_current(region) {
+            return Err(Error::NotAllocated);
+        }
+        let memory = region.range(address, len)?;
+        Ok(DmaSlice::of_region(memory, matches!(region.origin, Origin::Foreign(_))))
+    }
+
     fn destroy_mkey(&mut self, key: &impl Object<Number = RKey>) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_mkey_in::SIZE }>(Opcode::DESTROY_MKEY, 0);
         destroy_mkey_in::mkey_index.set(&mut destroy, key.name().get() >> 8);
@@ -426,12 +443,17 @@ impl Object for MemoryRegion {
 impl MemoryRegion {
     /// Where in virtual memory the `len` bytes lie that begin at `address` as the key counts.
     fn virtual_range(&self, address: u64, len: u64) -> Result<(usize, usize), Error> {
+        self.range(address, len).map(|range| (range.va(), range.len()))
+    }
+
+    /// The same as memory.
+    fn range(&self, address: u64, len: u64) -> Result<DmaMemory, Error> {
         let (Origin::Buffer(memory) | Origin::Foreign(memory)) = self.origin else {
             return Err(Error::OutOfBounds);
         };
         let offset = address.checked_sub(self.start).and_then(|offset| usize::try_from(offset).ok());
         let (offset, len) = offset.zip(usize::try_from(len).ok()).ok_or(Error::OutOfBounds)?;
-        memory.slice(offset, len).map(|range| (range.va(), len)).ok_or(Error::OutOfBounds)
+        memory.slice(offset, len).ok_or(Error::OutOfBounds)
     }
 }
 

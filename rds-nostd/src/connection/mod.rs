@@ -124,10 +124,7 @@ impl Connection {
     /// Whether a message of one frame may be posted straight from `sendmsg`: nothing is before it, and one post is left for an
     /// acknowledgement.
     pub(crate) fn is_clear(&self, depth: u16) -> bool {
-        self.state == State::Up
-            && self.tx.next.is_none()
-            && !self.map.is_due()
-            && self.tx.in_flight() + 1 < u64::from(depth)
+        self.state == State::Up && self.tx.next.is_none() && !self.map.is_due() && self.tx.has_room(depth)
     }
 
     /// After the endpoint is gone: everything that is of one endpoint only begins anew. Queues and frames are the caller's.

@@ -66,6 +66,12 @@ impl Tx {
         self.posts - self.completed
     }
 
+    /// Whether so deep a send queue takes one more post and then an acknowledgement.
+    #[inline(always)]
+    pub(crate) const fn has_room(&self, depth: u16) -> bool {
+        self.in_flight() + 1 < depth as u64
+    }
+
     /// Whether a socket with so many bytes outstanding of `buffer`, those of its new message included, hurries the peer's
     /// acknowledgement: from half of it on, unless one is on its way and many more such messages fit.
     #[inline(always)]

@@ -20,8 +20,9 @@ impl Rds<'_> {
     /// and its end can be asked for; if it fails, or the connection breaks before its end, the message does not arrive.
     ///
     /// # Errors
-    /// [`RdsError::NotSupported`]: flags other than DONTWAIT and MORE; a destination of another family; something that goes along with a message to
-    /// this node itself. [`RdsError::NotConnected`]: nowhere to send to, or not bound. [`RdsError::Again`]: the socket's send buffer is
+    /// [`RdsError::NotSupported`]: flags other than DONTWAIT and MORE; a destination of another family; something that goes along with a
+    /// message to a loopback address, as on Linux, or a lent payload to this node itself. [`RdsError::NotConnected`]: nowhere to send to, or
+    /// not bound. [`RdsError::Again`]: the socket's send buffer is
     /// full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, the node's connections, or its RDMA operations are in use.
     /// Either may pass with [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when. [`RdsError::Exhausted`]: no region is left,
     /// or half of all operations are ones whose ends the socket has not read. [`RdsError::MessageSize`]: longer than the send buffer or than
@@ -131,6 +132,9 @@ impl Rds<'_> {
         let offers = usize::from(control.map.is_some()) + usize::from(control.dest.is_some());
         if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
+        }
+        if !self.protocol.reachable(from, to)? {
+            return self.send_along_within(adapter, from, to, payload, control);
         }
         let body = match &control.lend {
             None => Body::Copied(payload),

@@ -12,6 +12,7 @@ mod rdma;
 mod recovery;
 mod start;
 mod windows;
+mod within;
 mod zone;
 
 pub(crate) use connect::service_level;

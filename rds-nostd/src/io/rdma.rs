@@ -22,15 +22,24 @@ use crate::wire::Extension;
 /// What the HCA may do with local memory of operations.
 const LOCAL: MemPriv = MemPriv::LOCAL_READ.union(MemPriv::LOCAL_WRITE);
 
+/// Who may use what is offered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whom {
+    Anybody,
+    Peer(ConnectionId),
+    /// The sockets of this node.
+    Node,
+}
+
 impl Rds<'_> {
     /// Registers `memory` for operations of this socket on memory of a destination's node. Those whose local memory lies in it need no
     /// command of the HCA's firmware, which takes long and keeps the whole node waiting; other local memory is registered for each
-    /// operation. Parts of it are offered to the destination's node without one, too, while the connection is up. It is registered until it is [given back](Self::unregister_memory), the socket closes, or the adapter is
-    /// [recovered](Self::adapter_recovered).
+    /// operation. Parts of it are offered to the destination's node without one, too, while the connection is up. It is registered until
+    /// it is [given back](Self::unregister_memory), the socket closes, or the adapter is [recovered](Self::adapter_recovered).
     ///
     /// # Errors
     /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes, or a destination that messages cannot go to.
-    /// [`RdsError::NotSupported`]: a destination on this node. [`RdsError::NoMemory`]: no entry is left. [`RdsError::NoBufferSpace`]: no
+    /// [`RdsError::NotSupported`]: a destination on this node, for which nothing has to be registered. [`RdsError::NoMemory`]: no entry is left. [`RdsError::NoBufferSpace`]: no
     /// connection is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
     pub fn register_memory<P: Platform>(
         &mut self,
@@ -64,6 +73,7 @@ impl Rds<'_> {
             lmr_context: created.lmr_context,
             zone: zone.bits(),
             is_peers: connection.is_some(),
+            is_foreign: memory.is_foreign(),
             va: memory.va(),
             address: created.registered_address,
             len: memory.len(),
@@ -72,12 +82,12 @@ impl Rds<'_> {
         registered.ok_or(RdsError::NoMemory)
     }
 
-    /// Ends the registration of memory.
+    /// Ends the registration of memory. Where parts of it that were offered have just been released, and the peer keeps that waiting, this
+    /// waits for a few milliseconds, and then ends the connection and makes it anew.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`]: it is not this socket's. [`RdsError::Again`]: operations use it, or part of it is offered.
-    /// [`RdsError::Dat`]: a device that
-    /// has failed may still write there, so that it stays registered. [`RdsError::BadSocket`].
+    /// [`RdsError::Dat`]: a device that has failed may still write there, so that it stays registered. [`RdsError::BadSocket`].
     pub fn unregister_memory<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -85,7 +95,7 @@ impl Rds<'_> {
         memory: MemoryHandle,
     ) -> Result<(), RdsError> {
         self.protocol.sockets.open(handle)?;
-        self.finish_released(adapter)?;
+        self.finish_released(adapter, |id, entry| id == memory.id() && entry.owner == handle)?;
         let memories = &mut self.protocol.operations.memories;
         let taken = memories.take(handle, memory).map_err(|kept| match kept {
             Kept::NotThere => RdsError::InvalidArgument,
@@ -127,14 +137,15 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
-        self.offer(adapter, handle, memory, flags, None, None)
+        self.offer(adapter, handle, memory, flags, Whom::Anybody, None)
     }
 
-    /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`): if the node isolates peers, no other one can use it.
+    /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`), or for this node itself: if the node isolates peers, no other one
+    /// can use it.
     ///
     /// # Errors
     /// As `get_mr`; [`RdsError::InvalidArgument`] for a destination that messages cannot go to; [`RdsError::NotSupported`] on a node
-    /// that isolates peers for a destination on this node; [`RdsError::NoBufferSpace`]: no connection is left.
+    /// that isolates peers for a loopback address; [`RdsError::NoBufferSpace`]: no connection is left.
     pub fn get_mr_for_dest<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -143,8 +154,12 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
-        let connection = self.isolated_connection(adapter, handle, to)?;
-        self.offer(adapter, handle, memory, flags, connection, None)
+        let whom = match self.isolated_connection(adapter, handle, to)? {
+            Some(id) => Whom::Peer(id),
+            None if key(to.ip()) == self.protocol.local => Whom::Node,
+            None => Whom::Anybody,
+        };
+        self.offer(adapter, handle, memory, flags, whom, None)
     }
 
     /// The connection to a destination, whose zone memory for it has to be in, if peers are isolated.
@@ -165,18 +180,18 @@ impl Rds<'_> {
         found.ok_or(RdsError::NoBufferSpace).map(Some)
     }
 
-    /// Registers memory for the peer of a connection, which matters only if peers are isolated. `behind` is the connection of the message
-    /// that tells of it, if one does.
+    /// Registers memory for whom it is, which matters only if peers are isolated. `behind` is the connection of the message that tells of
+    /// it, if one does.
     ///
     /// # Errors
     /// As [`get_mr`](Self::get_mr).
-    fn offer<P: Platform>(
+    pub(crate) fn offer<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
-        connection: Option<ConnectionId>,
+        whom: Whom,
         behind: Option<ConnectionId>,
     ) -> Result<RdmaCookie, RdsError> {
         if self.protocol.sockets.open(handle)?.address == 0 {
@@ -189,25 +204,33 @@ impl Rds<'_> {
             return Err(RdsError::MessageSize);
         }
         let short = Region::is_short(memory.len());
-        let given = connection.map_or(0, |id| self.protocol.connection(id).foreign);
+        let given = match whom {
+            Whom::Anybody => 0,
+            Whom::Peer(id) => self.protocol.connection(id).foreign,
+            Whom::Node => self.protocol.local,
+        };
         let counters = &mut self.protocol.counters;
         if !self.protocol.regions.has_room() {
             *if short { &mut counters.mr_8k_depleted } else { &mut counters.mr_1m_depleted } += 1;
             return Err(RdsError::Exhausted);
         }
-        let (pz, zone, foreign) = if self.protocol.config.isolate_peers {
-            let id = connection.ok_or(RdsError::NotSupported)?;
-            let pz = self.zone_of(adapter, id)?;
-            (pz, pz.bits(), self.protocol.connection(id).foreign)
-        } else {
-            (self.objects.pz, 0, 0)
+        let (pz, zone) = match whom {
+            _ if !self.protocol.config.isolate_peers => (self.objects.pz, 0),
+            Whom::Anybody => return Err(RdsError::NotSupported),
+            Whom::Peer(id) => {
+                let pz = self.zone_of(adapter, id)?;
+                (pz, pz.bits())
+            }
+            // No peer is in that zone.
+            Whom::Node => (self.objects.pz, 0),
         };
+        let foreign = if self.protocol.config.isolate_peers { given } else { 0 };
         let rights = rights(flags);
         let window = self.bind_window(adapter, (handle, pz), behind, memory, rights);
         let (lmr_bits, rkey, offset) = match window {
             Some(id) => {
                 let window = self.protocol.windows.get(id);
-                (0, window.rkey, window.address)
+                (window.rmr_bits, window.rkey, window.address)
             }
             None => {
                 let created = adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights)?;
@@ -234,7 +257,8 @@ impl Rds<'_> {
 
     /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`); to part of
     /// [registered memory](Self::register_memory) only if it was offered with `INVALIDATE`, else a little later. Cookie 0 asks for the end
-    /// of all released regions.
+    /// of all regions that this socket released (on Linux of the whole node's). Whoever asks for the end waits for it, a few milliseconds if
+    /// the peer keeps it waiting; then the connection is ended and made anew.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::Dat`]: a device that has failed may still write there, so
@@ -249,31 +273,37 @@ impl Rds<'_> {
             return Err(RdsError::NotConnected);
         }
         if cookie.0 == 0 {
-            return Ok(self.finish_released(adapter)?);
+            return Ok(self.finish_released(adapter, |_, memory| memory.owner == handle)?);
         }
         let region = self.protocol.regions.take(handle, cookie).ok_or(RdsError::InvalidArgument)?;
-        Ok(self.revoke(adapter, region)?)
+        Ok(self.revoke(adapter, region, region.invalidate)?)
     }
 
     /// Ends what was taken out of the table; if that is refused, it is there again.
-    fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
-        if let Some(id) = region.window {
-            let ended = self.end_window(adapter, id, region.invalidate);
-            ended.inspect_err(|_| self.protocol.regions.insert(region))?;
-        }
+    fn revoke<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        region: Region,
+        at_once: bool,
+    ) -> DatResult<()> {
+        let ended = match region.window {
+            // One that was freed otherwise may be another region's by now.
+            Some(id) if self.protocol.windows.is_of(id, &region) => self.end_window(adapter, id, at_once),
+            Some(_) => Ok(()),
+            None => let_go(adapter, region.lmr_bits),
+        };
         let Protocol { counters, regions, .. } = &mut self.protocol;
-        if region.window.is_none() {
-            let_go(adapter, region.lmr_bits).inspect_err(|_| regions.insert(region))?;
-        }
+        ended.inspect_err(|_| regions.insert(region))?;
         *if region.short { &mut counters.mr_8k_free } else { &mut counters.mr_1m_free } += 1;
         Ok(())
     }
 
-    /// Revokes the regions that were used up. What is refused comes with the next.
+    /// Revokes the regions that were used up. What is refused comes with the next. Nobody waits for one that is part of registered memory:
+    /// that was the peer's message, which keeps nobody else waiting.
     #[inline(always)]
     pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         while let Some(region) = self.protocol.regions.take_spent() {
-            if self.revoke(adapter, region).is_err() {
+            if self.revoke(adapter, region, false).is_err() {
                 break;
             }
         }
@@ -289,7 +319,7 @@ impl Rds<'_> {
         owner: Option<SocketHandle>,
     ) -> DatResult<()> {
         while let Some(region) = self.protocol.regions.take_any(owner) {
-            self.revoke(adapter, region)?;
+            self.revoke(adapter, region, region.invalidate)?;
         }
         Ok(())
     }
@@ -342,8 +372,14 @@ impl Rds<'_> {
         if operation.is_none() {
             let offered = match control.map {
                 Some((memory, flags)) => {
-                    cookie =
-                        Some(self.offer(adapter, from, memory, flags, Some(connection), Some(connection))?);
+                    cookie = Some(self.offer(
+                        adapter,
+                        from,
+                        memory,
+                        flags,
+                        Whom::Peer(connection),
+                        Some(connection),
+                    )?);
                     cookie
                 }
                 None => control.dest,
@@ -367,6 +403,25 @@ impl Rds<'_> {
         Ok(cookie)
     }
 
+    /// Bytes of a transfer that a socket asks for.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](Self::sendmsg).
+    pub(crate) fn check_transfer(&self, owner: SocketHandle, args: &RdmaArgs<'_>) -> Result<usize, RdsError> {
+        let total: usize = args.local.iter().map(|piece| piece.len()).sum();
+        let fits = match self.protocol.sockets.open(owner)?.profile {
+            Profile::Linux => total as u64 <= args.remote_bytes,
+            Profile::Solaris => total as u64 == args.remote_bytes,
+        };
+        if args.local.is_empty() || args.local.iter().any(|piece| piece.is_empty()) || !fits {
+            return Err(RdsError::InvalidArgument);
+        }
+        if args.local.len() > MAX_PIECES || total > MAX_RDMA_LEN {
+            return Err(RdsError::MessageSize);
+        }
+        Ok(total)
+    }
+
     /// Registers the local memory of an RDMA operation and keeps what is needed for it.
     ///
     /// # Errors
@@ -378,17 +433,7 @@ impl Rds<'_> {
         by: (SocketHandle, ConnectionId),
         args: &RdmaArgs<'_>,
     ) -> Result<OperationId, RdsError> {
-        let total: usize = args.local.iter().map(|piece| piece.len()).sum();
-        let fits = match self.protocol.sockets.open(by.0)?.profile {
-            Profile::Linux => total as u64 <= args.remote_bytes,
-            Profile::Solaris => total as u64 == args.remote_bytes,
-        };
-        if args.local.is_empty() || args.local.iter().any(|piece| piece.is_empty()) || !fits {
-            return Err(RdsError::InvalidArgument);
-        }
-        if args.local.len() > MAX_PIECES || total > MAX_RDMA_LEN {
-            return Err(RdsError::MessageSize);
-        }
+        let total = self.check_transfer(by.0, args)?;
         let remote = (args.cookie, args.remote_offset);
         let how = (args.flags, args.user_token);
         let created = self.create_operation(adapter, by, Kind::Transfer, remote, args.local, how)?;
@@ -407,24 +452,42 @@ impl Rds<'_> {
         by: (SocketHandle, ConnectionId),
         args: &AtomicArgs,
     ) -> Result<OperationId, RdsError> {
-        let address = u64::from(args.cookie.offset()).wrapping_add(args.remote_offset);
-        if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {
-            return Err(RdsError::InvalidArgument);
-        }
+        let kind = check_atomic(args)?;
         let remote = (args.cookie, args.remote_offset);
-        let kind = match args.op.plain()? {
-            AtomicOp::CompareSwap { compare, swap } | AtomicOp::MaskedCompareSwap { compare, swap, .. } => {
-                Kind::CompareSwap { compare, swap }
-            }
-            AtomicOp::FetchAdd { add } | AtomicOp::MaskedFetchAdd { add, .. } => Kind::FetchAdd { add },
-        };
         let how = (args.flags, args.user_token);
         let created = self.create_operation(adapter, by, kind, remote, &[args.local], how)?;
+        self.count_atomic(kind);
+        Ok(created)
+    }
+
+    pub(crate) const fn count_atomic(&mut self, kind: Kind) {
         match kind {
             Kind::CompareSwap { .. } => self.protocol.counters.atomic_cswp += 1,
             _ => self.protocol.counters.atomic_fadd += 1,
         }
-        Ok(created)
+    }
+
+    /// An entry for an operation of a socket with so much local memory; `wanted` of them are to come.
+    ///
+    /// # Errors
+    /// [`RdsError::NoMemory`], [`RdsError::Exhausted`], [`RdsError::NoBufferSpace`]: see [`sendmsg`](Self::sendmsg).
+    pub(crate) fn entry_for_operation(
+        &mut self,
+        owner: SocketHandle,
+        wanted: u16,
+        pieces: usize,
+    ) -> Result<OperationId, RdsError> {
+        let operations = &self.protocol.operations;
+        if !operations.could_hold(wanted.into(), pieces) {
+            return Err(RdsError::NoMemory);
+        }
+        if operations.is_crowded_by(owner) {
+            return Err(RdsError::Exhausted);
+        }
+        match operations.free().filter(|_| operations.has_room_for(wanted.into(), pieces)) {
+            Some(id) => Ok(id),
+            None => Err(self.protocol.wait_for(owner, Wants::Operations(wanted, pieces as u32))),
+        }
     }
 
     pub(crate) fn create_operation<P: Platform>(
@@ -439,17 +502,7 @@ impl Rds<'_> {
         let remote_address =
             u64::from(cookie.offset()).checked_add(remote_offset).ok_or(RdsError::InvalidArgument)?;
         let notify_failure = self.protocol.sockets.open(owner)?.receive_errors;
-        let operations = &self.protocol.operations;
-        if local.len() > operations.pieces.count() {
-            return Err(RdsError::NoMemory);
-        }
-        if operations.is_crowded_by(owner) {
-            return Err(RdsError::Exhausted);
-        }
-        let free = operations.free().filter(|_| operations.has_room_for(1, local.len()));
-        let Some(id) = free else {
-            return Err(self.protocol.wait_for(owner, Wants::Operations(1, local.len() as u32)));
-        };
+        let id = self.entry_for_operation(owner, 1, local.len())?;
         let zone = self.zone_of(adapter, connection)?;
         self.protocol.operations.insert(
             id,
@@ -532,6 +585,23 @@ impl Rds<'_> {
         }
         self.release_ended(adapter);
     }
+}
+
+/// What an atomic operation is.
+///
+/// # Errors
+/// [`RdsError::InvalidArgument`]: no 8 bytes, or not aligned to 8. [`RdsError::NotSupported`]: masks.
+pub(crate) fn check_atomic(args: &AtomicArgs<'_>) -> Result<Kind, RdsError> {
+    let address = u64::from(args.cookie.offset()).wrapping_add(args.remote_offset);
+    if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {
+        return Err(RdsError::InvalidArgument);
+    }
+    Ok(match args.op.plain()? {
+        AtomicOp::CompareSwap { compare, swap } | AtomicOp::MaskedCompareSwap { compare, swap, .. } => {
+            Kind::CompareSwap { compare, swap }
+        }
+        AtomicOp::FetchAdd { add } | AtomicOp::MaskedFetchAdd { add, .. } => Kind::FetchAdd { add },
+    })
 }
 
 /// What a region's peers may do, and the HCA for them, as it was offered.

@@ -4,15 +4,15 @@
 //! up, or with its send queue full, an offer is registered by itself and a window is freed, by commands.
 
 use dat_nostd::{
-    Adapter, CompletionFlags, DatResult, DmaSlice, DtoStatus, Duration, EpHandle, LmrTriplet, MemPriv,
-    Platform, PzHandle, ReturnType, RmrCompletion, RmrHandle,
+    Adapter, CompletionFlags, DatResult, DatReturn, DmaSlice, DtoStatus, Duration, EpHandle, LmrTriplet,
+    MemPriv, Platform, PzHandle, ReturnType, RmrCompletion, RmrHandle, Subtype,
 };
 
-use crate::connection::{Cookie, CookieKind, State};
-use crate::ids::{ConnectionId, SocketHandle, WindowId};
+use crate::connection::{CookieKind, State};
+use crate::ids::{ConnectionId, MemoryId, SocketHandle, WindowId};
 use crate::node::Rds;
 use crate::protocol::Protocol;
-use crate::rdma::{Use, Window};
+use crate::rdma::{Memory, Use, Window};
 use crate::reason::DownReason;
 
 /// How long to wait for a bind while nothing moves: far longer than a request takes whose peer is there. And in all.
@@ -35,10 +35,10 @@ impl Rds<'_> {
         if !self.objects.has_windows {
             return None;
         }
-        let by = self.way_out(adapter, behind, zone.bits())?;
         let memories = &mut self.protocol.operations.memories;
         let part = memories.enter(owner, zone.bits(), memory.va(), memory.len())?;
         let bound = u32::try_from(part.address).ok().and_then(|address| {
+            let by = self.way_out(adapter, behind, zone.bits())?;
             let id = self.window_in(adapter, zone)?;
             let window = self.protocol.windows.get_mut(id)?;
             *window = Window {
@@ -64,7 +64,10 @@ impl Rds<'_> {
             return None;
         };
         if behind.is_none() && !self.await_window(adapter, id) {
-            // Nobody was told of it.
+            // Nobody was told of it. While what unbinds it is on its way nobody waits behind it.
+            if let Some(window) = self.protocol.windows.get_mut(id) {
+                window.home = None;
+            }
             let _ = self.end_window(adapter, id, false);
             return None;
         }
@@ -85,7 +88,8 @@ impl Rds<'_> {
         Some(id)
     }
 
-    /// A connection that binds in a zone can be posted on: this one and no other, or any that is in it.
+    /// A connection that binds in a zone can be posted on: this one and no other; or of those in it the one with the least before it, but
+    /// for any that kept the last bind waiting and has not come to it yet.
     fn way_out<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -101,7 +105,14 @@ impl Rds<'_> {
             };
             match only {
                 Some(id) => takes(id).then_some(id),
-                None => protocol.connections.ids().find(|id| takes(*id)),
+                None => {
+                    let stalls = |id: &ConnectionId| {
+                        let waits = |window: &Window| window.home.is_none() && window.by() == Some(*id);
+                        protocol.windows.find(waits).is_some()
+                    };
+                    let able = protocol.connections.ids().filter(|id| takes(*id) && !stalls(id));
+                    able.min_by_key(|id| protocol.connection(*id).tx.in_flight())
+                }
             }
         };
         let found = find(&self.protocol);
@@ -134,10 +145,11 @@ impl Rds<'_> {
             RmrHandle::from_bits(window.rmr_bits),
             EpHandle::from_bits(self.protocol.connection(by).objects.ep),
         );
-        let cookie = self.protocol.bind_cookie(by);
+        let mut flow = self.protocol.flow(by);
+        let cookie = flow.cookie(CookieKind::Rdma, flow.connection.tx.posts + 1);
         let flags = CompletionFlags::empty();
         let rkey = adapter.rmr_bind(rmr, &what, window.rights, ep, cookie, flags)?;
-        self.protocol.bind_posted(by);
+        flow.count(true);
         if let Some(window) = self.protocol.windows.get_mut(id) {
             window.state = if unbinds { Use::Ending } else { Use::Binding };
             window.cookie = cookie;
@@ -160,6 +172,15 @@ impl Rds<'_> {
         self.protocol.sent(cookie);
         self.release_ended(adapter);
         self.flush(adapter, cookie.connection);
+        // There is room for one that could not be bound again when its connection came up.
+        let waits = |protocol: &Protocol<'_>, window: &Window| {
+            let home = window.home.filter(|_| window.state == Use::Unbound);
+            home.filter(|home| protocol.is_up(*home))
+        };
+        let protocol = &self.protocol;
+        if let Some(home) = protocol.windows.ids().find_map(|id| waits(protocol, &protocol.windows.get(id))) {
+            self.bind_again(adapter, home);
+        }
     }
 
     /// The newest bind of a window was carried out.
@@ -197,7 +218,8 @@ impl Rds<'_> {
         }
     }
 
-    /// Ends what a window offers; if `at_once`, nobody has access any more when this returns.
+    /// Ends what a window offers; if `at_once`, nobody has access any more when this returns. Without room in the send queue a command does
+    /// it, behind a bind that is on its way, which would fail else, and its connection with it.
     ///
     /// # Errors
     /// DAT's.
@@ -207,16 +229,27 @@ impl Rds<'_> {
         id: WindowId,
         at_once: bool,
     ) -> DatResult<()> {
-        let window = self.protocol.windows.get(id);
-        let is_bound = matches!(window.state, Use::Binding | Use::Bound) && !adapter.is_dead();
-        // Of two binds on two connections it would not be known which comes first.
-        let by = if is_bound { self.way_out(adapter, window.by(), window.zone) } else { None };
-        // What is known of it may be more by now.
-        let by = by.filter(|_| matches!(self.protocol.windows.get(id).state, Use::Binding | Use::Bound));
-        if by.is_none_or(|by| self.post_bind(adapter, id, by).is_err()) {
-            return self.free_window(adapter, id);
+        if self.unbind(adapter, id) {
+            return if at_once { self.finish_window(adapter, id) } else { Ok(()) };
         }
-        if at_once { self.finish_window(adapter, id) } else { Ok(()) }
+        if self.protocol.windows.get(id).state == Use::Binding && !adapter.is_dead() {
+            self.await_window(adapter, id);
+        }
+        self.free_window(adapter, id)
+    }
+
+    /// Posts what unbinds a window. False if nothing was posted.
+    fn unbind<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
+        let is_bound = |window: Window| matches!(window.state, Use::Binding | Use::Bound);
+        let window = self.protocol.windows.get(id);
+        if !is_bound(window) || adapter.is_dead() {
+            return false;
+        }
+        // Of two binds on two connections it would not be known which comes first.
+        let by = self.way_out(adapter, window.by(), window.zone);
+        // What is known of it may be more by now.
+        let by = by.filter(|_| is_bound(self.protocol.windows.get(id)));
+        by.is_some_and(|by| self.post_bind(adapter, id, by).is_ok())
     }
 
     /// Waits for the end of a window's binds, at the price of the connection if its peer keeps it waiting.
@@ -242,12 +275,21 @@ impl Rds<'_> {
         }
     }
 
-    /// All that was released is out of reach when this returns.
+    /// What was released of memory like this is out of reach when this returns. What keeps other memory's waiting is not waited for.
     ///
     /// # Errors
     /// DAT's.
-    pub(crate) fn finish_released<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> DatResult<()> {
-        while let Some(id) = self.protocol.windows.find(|window| window.state == Use::Ending) {
+    pub(crate) fn finish_released<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        is_meant: impl Fn(MemoryId, &Memory) -> bool,
+    ) -> DatResult<()> {
+        let find = |protocol: &Protocol<'_>| {
+            let memories = &protocol.operations.memories;
+            let meant = |id| memories.get(id).is_some_and(|memory| is_meant(id, memory));
+            protocol.windows.find(|window| window.state == Use::Ending && window.memory.is_some_and(meant))
+        };
+        while let Some(id) = find(&self.protocol) {
             self.finish_window(adapter, id)?;
         }
         Ok(())
@@ -256,20 +298,22 @@ impl Rds<'_> {
     /// Frees a window, bound or not, by a command.
     ///
     /// # Errors
-    /// DAT's.
+    /// DAT's; INVALID_STATE (LMR_IN_USE), as of a region: a device that has failed may still write to memory that is not the adapter's.
     fn free_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> DatResult<()> {
-        let window = self.protocol.windows.take(id);
-        let put_back = |entry: &mut Window| *entry = window;
-        free(adapter, window).inspect_err(|_| {
-            self.protocol.windows.get_mut(id).map(put_back);
-        })?;
-        if let Some(memory) = window.memory {
-            self.protocol.operations.memories.leave(memory);
+        let window = self.protocol.windows.get(id);
+        let memories = &self.protocol.operations.memories;
+        let is_foreign =
+            window.memory.and_then(|id| memories.get(id)).is_some_and(|memory| memory.is_foreign);
+        if is_foreign && adapter.is_dead() {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateLmrInUse));
         }
+        free(adapter, window)?;
+        self.protocol.leave_memory(id);
+        self.protocol.windows.take(id);
         Ok(())
     }
 
-    /// Frees the windows that are like this, whose regions are gone.
+    /// Frees the windows that are like this. A region that had one knows it no more.
     ///
     /// # Errors
     /// DAT's, of the last that could not be freed.
@@ -305,14 +349,16 @@ impl Rds<'_> {
     }
 
     /// A connection is up: before anything is sent, what was not bound when it broke is bound again, by the keys that messages which wait
-    /// here tell of.
+    /// here tell of. Whoever uses what could not be is denied, as with any key that is not there.
     pub(crate) fn bind_again<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, by: ConnectionId) {
-        let lost = |window: &Window| window.state == Use::Unbound && window.home == Some(by);
-        while let Some(id) = self.protocol.windows.find(lost) {
-            let told = self.protocol.windows.get(id).rkey;
-            if !self.protocol.takes_bind(by) || self.post_bind(adapter, id, by) != Ok(told) {
-                // Whoever uses it is denied, as with any key that is not there.
-                break;
+        for id in self.protocol.windows.ids() {
+            let window = self.protocol.windows.get(id);
+            if window.state != Use::Unbound || window.home != Some(by) || !self.protocol.takes_bind(by) {
+                continue;
+            }
+            if self.post_bind(adapter, id, by).is_ok_and(|rkey| rkey != window.rkey) {
+                // Nobody knows it by this key.
+                let _ = self.end_window(adapter, id, false);
             }
         }
     }
@@ -322,21 +368,8 @@ impl Protocol<'_> {
     /// Whether a bind can be posted on a connection. One place is left for an acknowledgement.
     fn takes_bind(&self, id: ConnectionId) -> bool {
         let connection = self.connection(id);
-        let depth = u64::from(self.limits.request_depth);
-        connection.state == State::Up && connection.objects.ep != 0 && connection.tx.in_flight() + 1 < depth
-    }
-
-    fn bind_cookie(&self, id: ConnectionId) -> u64 {
-        let connection = self.connection(id);
-        let number = (connection.tx.posts + 1) as u32;
-        Cookie { kind: CookieKind::Rdma, connection: id, epoch: connection.objects.epoch, number }.encode()
-    }
-
-    /// It was posted, and is reported.
-    fn bind_posted(&mut self, id: ConnectionId) {
-        let tx = &mut self.connections.at_mut(id).tx;
-        tx.posts += 1;
-        tx.signalled = tx.posts;
+        let is_up = connection.state == State::Up && connection.objects.ep != 0;
+        is_up && connection.tx.has_room(self.limits.request_depth)
     }
 
     /// Nothing of a window leads to its memory any more.
@@ -347,7 +380,7 @@ impl Protocol<'_> {
     }
 }
 
-/// Frees what was taken out of the table, if there is a window.
+/// Frees a window, if there is one.
 fn free<P: Platform>(adapter: &mut Adapter<'_, P>, window: Window) -> DatResult<()> {
     if window.rmr_bits == 0 {
         return Ok(());

@@ -264,14 +264,15 @@ impl<'f, 's> Flow<'f, 's> {
         tx.posts + 1 - tx.signalled >= u64::from(self.limits.signal_every)
     }
 
-    fn cookie(&self, kind: CookieKind, number: u64) -> u64 {
+    /// The cookie of a post of this kind.
+    pub(crate) fn cookie(&self, kind: CookieKind, number: u64) -> u64 {
         let epoch = self.connection.objects.epoch;
         Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode()
     }
 
     /// A post was made, with a report or without: gives its number.
     #[inline(always)]
-    fn count(&mut self, signal: bool) -> u64 {
+    pub(crate) fn count(&mut self, signal: bool) -> u64 {
         let tx = &mut self.connection.tx;
         tx.posts += 1;
         if signal {

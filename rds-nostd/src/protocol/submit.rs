@@ -198,7 +198,7 @@ impl Protocol<'_> {
         let Some(id) = route else {
             self.check_buffer(from, body.len(), self.limits.longest_local)?;
             let Body::Copied(payload) = body else { return Err(RdsError::NotSupported) };
-            return self.submit_to_self(from, *to, payload, alone).map(|()| None);
+            return self.submit_to_self(from, *to, payload, &[0; 16]).map(|_| None);
         };
         // What is lent takes hardly a frame here, but as many as anything else at the peer.
         let longest = match body {
@@ -245,7 +245,12 @@ impl Protocol<'_> {
     }
 
     /// Where buffers are as rds(3SOCKET) has them, only what waits counts. Without a send buffer there are still empty messages.
-    fn check_buffer(&mut self, from: SocketHandle, len: usize, longest: usize) -> Result<(), RdsError> {
+    pub(crate) fn check_buffer(
+        &mut self,
+        from: SocketHandle,
+        len: usize,
+        longest: usize,
+    ) -> Result<(), RdsError> {
         let socket = self.sockets.open(from)?;
         let (buffered, limit) = (socket.send_bytes, socket.send_buffer);
         if len > longest || len > limit && socket.profile == Profile::Linux {
@@ -321,40 +326,60 @@ impl Protocol<'_> {
         RdsError::Congested
     }
 
-    /// A message to this node never leaves it.
-    #[inline(never)]
-    fn submit_to_self(
+    /// The socket that a message of so many bytes to this node itself goes to, for which there is room; of a ping the one that its answer goes
+    /// to. None: it goes to nobody.
+    ///
+    /// # Errors
+    /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
+    pub(crate) fn destination_within(
         &mut self,
         from: SocketHandle,
         to: SocketAddr,
-        payload: &[u8],
-        alone: bool,
-    ) -> Result<(), RdsError> {
-        if !alone {
-            return Err(RdsError::NotSupported);
-        }
+        len: usize,
+    ) -> Result<Option<usize>, RdsError> {
         let socket = self.sockets.open(from)?;
         let (source, sport) = (socket.address, socket.port);
         let (destination, dport) = (key(to.ip()), to.port());
         if destination == self.local && self.own_port_is_marked(dport) {
             return Err(self.refuse_congested(from, None, dport));
         }
-        // A ping is answered at once.
-        let ping = dport == 0;
-        let (source, sport, destination, dport, payload) = if ping {
-            (destination, 0, source, sport, &[][..])
+        let (found, len) = if dport == 0 {
+            (self.sockets.bound_to(source, sport), 0)
         } else {
-            (source, sport, destination, dport, payload)
+            (self.sockets.bound_to(destination, dport), len)
         };
-        let Some(slot) = self.sockets.bound_to(destination, dport) else {
-            self.counters.send_queued += 1;
-            self.counters.recv_drop_no_sock += 1;
-            return Ok(());
-        };
-        let count = fragments(payload.len()) as u32;
-        if count > self.local_room() {
+        let count = fragments(len) as u32;
+        if found.is_some() && count > self.local_room() {
             return Err(self.refuse_short(from, Wants::LocalFrames(count)));
         }
+        Ok(found)
+    }
+
+    /// A message to this node never leaves it. Gives the socket that it came to.
+    #[inline(never)]
+    pub(crate) fn submit_to_self(
+        &mut self,
+        from: SocketHandle,
+        to: SocketAddr,
+        payload: &[u8],
+        extensions: &[u8; 16],
+    ) -> Result<Option<SocketHandle>, RdsError> {
+        let slot = self.destination_within(from, to, payload.len())?;
+        let socket = self.sockets.open(from)?;
+        let (source, sport) = (socket.address, socket.port);
+        let (destination, dport) = (key(to.ip()), to.port());
+        // A ping is answered at once.
+        let ping = dport == 0;
+        let (source, sport, dport, payload, extensions) = if ping {
+            (destination, 0, sport, &[][..], &[0; 16])
+        } else {
+            (source, sport, dport, payload, extensions)
+        };
+        self.counters.send_queued += 1;
+        let Some(slot) = slot else {
+            self.counters.recv_drop_no_sock += 1;
+            return Ok(None);
+        };
         let message = self.frames.begin(Use::Receive, |frame| {
             (frame.sport, frame.dport, frame.flags) = (sport, dport, 0);
             (frame.len, frame.sequence) = (payload.len() as u32, 0);
@@ -362,15 +387,18 @@ impl Protocol<'_> {
             frame.set_source(source);
         });
         let message = message.ok_or(RdsError::NoBufferSpace)?;
+        if *extensions != [0; 16] {
+            self.frames.write_extensions(message.first(), extensions);
+            self.frames.message_mut(message).marks.set(Marks::EXTENDED, true);
+        }
         self.put_payload(message, payload, Use::Receive);
-        self.receiving.take(&mut self.local_used, count);
-        self.counters.send_queued += 1;
+        self.receiving.take(&mut self.local_used, fragments(payload.len()) as u32);
         if ping {
             self.counters.recv_ping += 1;
             self.counters.send_pong += 1;
         }
         self.deliver_to(slot, message);
-        Ok(())
+        Ok(self.sockets.get(slot).map(|socket| socket.handle(slot)))
     }
 
     /// Answers a ping with a sequenced message of no bytes; silently not, if frames are short or the peer does not

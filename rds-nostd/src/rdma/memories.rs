@@ -11,6 +11,13 @@ pub struct MemoryHandle {
     generation: u32,
 }
 
+impl MemoryHandle {
+    /// Its place in the table.
+    pub(crate) const fn id(self) -> MemoryId {
+        MemoryId::new(self.slot as usize)
+    }
+}
+
 /// The table entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
@@ -21,11 +28,13 @@ pub(crate) struct Memory {
     /// The zone that it is registered in, and whether that is a peer's own.
     pub(crate) zone: u64,
     pub(crate) is_peers: bool,
+    /// It is not the adapter's.
+    pub(crate) is_foreign: bool,
     /// Where it is: of this machine, and as work requests name it; bytes.
     pub(crate) va: usize,
     pub(crate) address: u64,
     pub(crate) len: usize,
-    /// Pieces of operations that are not over.
+    /// Pieces of operations that are not over, and windows on it.
     pub(crate) users: u32,
     pub(crate) generation: u32,
 }
@@ -37,6 +46,7 @@ impl Memory {
         lmr_context: 0,
         zone: 0,
         is_peers: false,
+        is_foreign: false,
         va: 0,
         address: 0,
         len: 0,
@@ -68,7 +78,7 @@ pub(crate) struct Part {
 pub(crate) enum Kept {
     /// It is not the socket's.
     NotThere,
-    /// Operations use it.
+    /// Operations use it, or part of it is offered.
     InUse,
 }
 
@@ -85,6 +95,10 @@ impl<'s> Memories<'s> {
 
     pub(crate) fn has_room(&self) -> bool {
         self.0.iter().any(|memory| !memory.is_there())
+    }
+
+    pub(crate) fn get(&self, id: MemoryId) -> Option<&Memory> {
+        self.0.get(id.index()).filter(|entry| entry.is_there())
     }
 
     /// Puts it into a free entry, of which there is one.

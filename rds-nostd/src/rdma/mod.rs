@@ -59,7 +59,8 @@ bitflags::bitflags! {
         const FENCE = 0x02;
         /// Region: access has ended when the release is done, also of what is part of registered memory.
         const INVALIDATE = 0x04;
-        /// Region: released when the peer says that it used it.
+        /// Region: released when the peer says that it used it. Nobody waits then: to part of registered memory access ends a little later,
+        /// also with INVALIDATE, and has ended when cookie 0 is [released](crate::Rds::free_mr).
         const USE_ONCE = 0x08;
         /// Nothing waits here in any case.
         const DONTWAIT = 0x10;

@@ -11,7 +11,7 @@ const SHORT: usize = 8192;
 /// The table entry of a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
-    /// The LMR, or the window on registered memory; neither if the entry is free.
+    /// The LMR, or the window on registered memory with its RMR in place of the LMR; neither if the entry is free.
     pub(crate) lmr_bits: u64,
     pub(crate) window: Option<WindowId>,
     /// The zone of the only peer that may use it, and that peer (IPv4 mapped); 0 if all may.
@@ -126,6 +126,12 @@ impl<'s> Regions<'s> {
     /// Whether something is offered in a zone.
     pub(crate) fn any_in(&self, zone: u64) -> bool {
         zone != 0 && self.entries.iter().any(|region| region.is_there() && region.zone == zone)
+    }
+
+    /// The region that a key is of, if this peer may use it.
+    pub(crate) fn of_key(&self, rkey: u32, foreign: u128) -> Option<&Region> {
+        let named = |region: &&Region| region.is_there() && region.rkey == rkey && region.is_for(foreign);
+        self.entries.iter().find(named).filter(|region| !region.spent)
     }
 
     /// The socket tells a peer of a region of this key. False if it has none that the peer may use.

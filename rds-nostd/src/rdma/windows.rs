@@ -8,6 +8,7 @@ use dat_nostd::MemPriv;
 
 use crate::connection::Cookie;
 use crate::ids::{ConnectionId, MemoryId, WindowId};
+use crate::rdma::regions::Region;
 
 /// Where a window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub(crate) struct Window {
     pub(crate) state: Use,
     /// The cookie of its newest bind, 0 when that is over.
     pub(crate) cookie: u64,
-    /// The connection that tells the peer of it.
+    /// The connection that tells the peer of it; none if nobody was told, because its bind kept everybody waiting.
     pub(crate) home: Option<ConnectionId>,
     /// The memory that it is part of, which stays registered for as long.
     pub(crate) memory: Option<MemoryId>,
@@ -93,6 +94,12 @@ impl<'s> Windows<'s> {
 
     pub(crate) fn get_mut(&mut self, id: WindowId) -> Option<&mut Window> {
         self.entries.get_mut(id.index())
+    }
+
+    /// Whether a region's window is still there, and its.
+    pub(crate) fn is_of(&self, id: WindowId, region: &Region) -> bool {
+        let window = self.get(id);
+        window.state != Use::Free && (window.rmr_bits, window.rkey) == (region.lmr_bits, region.rkey)
     }
 
     /// The first one that is like this.

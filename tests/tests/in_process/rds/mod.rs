@@ -23,3 +23,5 @@ mod registered;
 mod scale;
 mod socket;
 mod stress;
+mod windows;
+mod within;

@@ -3,6 +3,7 @@
 use crate::dat::objects::NONE;
 use dat_nostd::*;
 use harness::net::{Net, Options, Side, pattern};
+use mlx5_prm::opcode::Opcode;
 
 /// Sides whose request EVD takes binds too, connected.
 fn pair_with_binds(net: &mut Net) -> [Side; 2] {
@@ -212,6 +213,31 @@ fn a_window_knows_what_it_is_bound_to() {
     net.nodes[1].rmr_free(rmr).unwrap();
     net.nodes[1].lmr_free(regions[3].lmr).unwrap();
     net.assert_no_refusals();
+}
+
+/// What the device refuses to free is there, and bound, until it does not refuse any more.
+#[test]
+fn a_window_that_is_not_freed_stays() {
+    let mut net = Net::new(24, 2);
+    let [active, passive] = pair_with_binds(&mut net);
+    let rmr = net.nodes[1].rmr_create(passive.pz).unwrap();
+    let rights = MemPriv::REMOTE_READ | MemPriv::REMOTE_WRITE;
+    let context = bind(&mut net, &passive, rmr, passive.segment(0, 4096), rights);
+    let refuse = |net: &Net, refused: &[Opcode]| {
+        net.world.with_hca(1, |hca| hca.habits_mut().refused_commands = refused.to_vec());
+    };
+    refuse(&net, &[Opcode::DESTROY_MKEY]);
+    for _ in 0..2 {
+        let refused = net.nodes[1].rmr_free(rmr).expect_err("firmware refuses");
+        assert!(refused.is(ReturnType::InternalError), "{refused}");
+        assert_eq!(net.nodes[1].rmr_query(rmr).unwrap().binding.unwrap().rmr_context, context);
+    }
+    let remote = RmrTriplet::new(context, passive.lmr.registered_address, 64);
+    assert_eq!(access(&mut net, &active, false, remote), DtoStatus::Success);
+    refuse(&net, &[]);
+    net.nodes[1].rmr_free(rmr).unwrap();
+    assert!(net.nodes[1].rmr_free(rmr).expect_err("gone").is(ReturnType::InvalidHandle));
+    assert_eq!(access(&mut net, &active, false, remote), DtoStatus::ErrRemoteAccess);
 }
 
 /// Extension: a peer that has used a window ends its context by its answer.
