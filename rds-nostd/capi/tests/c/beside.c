@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Files, pipes and sockets of other families beside sockets of RDS, by the system's names (compiled with -include rds/sockets.h). Arguments:
  * the address of the HCA, and a file that can be written. */
-#include <arpa/inet.h>
+#include "system.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -14,31 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
-
 /* Calls are values, too. */
 static int (*const closes)(int) = close;
 
-static struct sockaddr_in at(const char *text, int port)
-{
-    struct sockaddr_in address;
-
-    memset(&address, 0, sizeof address);
-    address.sin_family = AF_INET;
-    address.sin_port = htons((unsigned short)port);
-    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
-    return address;
-}
-
 /* A bound socket of a family, and its address. */
-static int bound(int family, int type, const char *text, struct sockaddr_in *here)
+static int named(int family, int type, const char *text, struct sockaddr_in *here)
 {
     int fd = socket(family, type, 0), number = 100000;
     socklen_t length = sizeof *here;
@@ -97,8 +78,8 @@ int main(int count, char **words)
 
     HOLDS(count == 3);
     alarm(60);
-    rds = bound(AF_RDS, SOCK_SEQPACKET, words[1], &rds_address);
-    other = bound(AF_INET, SOCK_DGRAM, "127.0.0.1", &address);
+    rds = named(AF_RDS, SOCK_SEQPACKET, words[1], &rds_address);
+    other = named(AF_INET, SOCK_DGRAM, "127.0.0.1", &address);
     talk(rds, &rds_address);
     talk(other, &address);
     file = open(words[2], O_RDWR | O_CREAT | O_TRUNC, 0600);

@@ -4,7 +4,6 @@
  *     exchange OWN          waits for memory to write to
  *     exchange OWN PEER     offers it */
 #include "system.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,31 +13,9 @@
 #define BYTES 10000
 #define TOKEN 0x1234
 
-#define HOLDS(condition) holds(__LINE__, #condition, (condition) ? 1 : 0)
-#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
-
 static unsigned char memory[BYTES], text[100];
 static unsigned char control[256];
 static int fd;
-
-static void holds(int line, const char *what, int is_so)
-{
-    if (!is_so) {
-        printf("exchange.c:%d: not so: %s (errno %d)\n", line, what, errno);
-        exit(EXIT_FAILURE);
-    }
-}
-
-static struct sockaddr_in address(const char *ip, int port)
-{
-    struct sockaddr_in to;
-
-    memset(&to, 0, sizeof to);
-    to.sin_family = ADDRESS_FAMILY;
-    to.sin_port = htons((uint16_t)port);
-    HOLDS(inet_pton(AF_INET, ip, &to.sin_addr) == 1);
-    return to;
-}
 
 /* A message of two parts to an address, with something beside it. */
 static ssize_t send_with(struct sockaddr_in *to, int type, const void *beside, size_t length)
@@ -112,7 +89,7 @@ static void readable(void)
 
 static void make(const char *own)
 {
-    struct sockaddr_in here = address(own, PORT), found, foreign = address("10.9.9.9", PORT);
+    struct sockaddr_in here = at(own, PORT), found, foreign = at("10.9.9.9", PORT);
     socklen_t length = sizeof found;
     int number = 50000, again;
 
@@ -178,7 +155,7 @@ static void serve(void)
 
 static void ask(const char *peer)
 {
-    struct sockaddr_in to = address(peer, PORT), from;
+    struct sockaddr_in to = at(peer, PORT), from;
     struct rds_get_mr_args offer;
     struct rds_free_mr_args end;
     rds_rdma_cookie_t cookie = 0;

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "system.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
 #include <pthread.h>
@@ -15,38 +14,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
 #define PORT 4000
 #define BYTES 8192
 
 static unsigned char memory[BYTES];
-
-static struct sockaddr_in at(const char *text)
-{
-    struct sockaddr_in address;
-
-    memset(&address, 0, sizeof address);
-    address.sin_family = ADDRESS_FAMILY;
-    address.sin_port = htons(PORT);
-    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
-    return address;
-}
-
-static int bound(const char *text)
-{
-    struct sockaddr_in address = at(text);
-    int fd = rds_socket(FAMILY, SEQPACKET, 0);
-
-    HOLDS(fd >= 0 && rds_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
-    return fd;
-}
 
 static void say(const char *line)
 {
@@ -78,7 +49,7 @@ static struct sockaddr_in answer(int fd)
 
 static void echo(const char *own, const char *file)
 {
-    int fd = bound(own);
+    int fd = bound(own, PORT);
     struct sockaddr_in from;
 
     say("ready");
@@ -123,8 +94,8 @@ static rds_rdma_cookie_t offered(int fd)
 
 static void recovered(const char *own, const char *peer)
 {
-    struct sockaddr_in to = at(peer);
-    int fd = bound(own);
+    struct sockaddr_in to = at(peer, PORT);
+    int fd = bound(own, PORT);
     pthread_t other;
     char text[16];
 
@@ -160,7 +131,7 @@ static void *lose_while_receiving(void *argument)
 
 static void *lose_while_sending(void *argument)
 {
-    struct sockaddr_in nobody = at("10.0.0.77");
+    struct sockaddr_in nobody = at("10.0.0.77", PORT);
     char text[1000];
 
     memset(text, 0, sizeof text);
@@ -201,12 +172,12 @@ static void *lose_while_in_epoll(void *argument)
 static void gone(const char *own)
 {
     void *(*losers[4])(void *) = { lose_while_receiving, lose_while_sending, lose_while_polling, lose_while_in_epoll };
-    struct sockaddr_in here = at(own), found;
+    struct sockaddr_in here = at(own, PORT), found;
     socklen_t length = sizeof found;
     pthread_t others[4];
     struct pollfd one;
     char text[16];
-    int fd = bound(own), unbound = rds_socket(FAMILY, SEQPACKET, 0), i;
+    int fd = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), i;
 
     /* The first look tells of congestion that nobody has heard of. */
     one.fd = fd;

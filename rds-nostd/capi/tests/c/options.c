@@ -50,40 +50,11 @@ typedef struct ifconf interface_list;
 #define LIST_BUFFER ifc_buf
 #endif
 
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
-
-static struct sockaddr_in at(const char *text, int port)
-{
-    struct sockaddr_in address;
-
-    memset(&address, 0, sizeof address);
-    address.sin_family = ADDRESS_FAMILY;
-    address.sin_port = htons((uint16_t)port);
-    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
-    return address;
-}
-
 static int made(void)
 {
     int fd = rds_socket(FAMILY, SEQPACKET, 0);
 
     HOLDS(fd >= 0);
-    return fd;
-}
-
-static int bound(const char *text, int port)
-{
-    struct sockaddr_in address = at(text, port);
-    int fd = made();
-
-    HOLDS(rds_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
     return fd;
 }
 
