@@ -16,7 +16,7 @@ use rds_nostd::{
 };
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -59,11 +59,28 @@ pub(crate) struct Inner {
 }
 
 /// The sockets of an HCA.
-#[derive(Default)]
 pub(crate) struct Descriptors {
     of: HashMap<RawFd, Socket<Event>>,
-    /// Where new ones are; None before the HCA is up.
-    node: Option<&'static Node>,
+    /// Where they are.
+    node: &'static Node,
+    /// Sockets whose numbers new ones have got: the program took them away behind the library's back.
+    robbed: Vec<SocketHandle>,
+    /// The same of other HCAs.
+    robbed_elsewhere: Vec<(&'static Node, RawFd)>,
+}
+
+impl Descriptors {
+    fn new(node: &'static Node) -> Self {
+        Self { of: HashMap::new(), node, robbed: Vec::new(), robbed_elsewhere: Vec::new() }
+    }
+
+    /// A socket is here from now on. Where one was before that had its number.
+    fn put(&mut self, socket: Socket<Event>) -> Result<Option<&'static Node>, RdsError> {
+        let fd = socket.descriptor.number();
+        let before = process::settle(fd, self.node, socket.descriptor.own().as_raw_fd())?;
+        self.robbed.extend(self.of.insert(fd, socket).map(|robbed| robbed.handle));
+        Ok(before)
+    }
 }
 
 impl Sockets<Event> for Descriptors {
@@ -78,13 +95,13 @@ impl Sockets<Event> for Descriptors {
     ) -> Result<RawFd, RdsError> {
         let event = Event::new(nonblocking)?;
         let fd = event.number();
-        self.of.insert(fd, make(event));
-        process::settle(fd, self.node);
+        let elsewhere = self.put(make(event))?.filter(|before| !std::ptr::eq(*before, self.node));
+        self.robbed_elsewhere.extend(elsewhere.map(|node| (node, fd)));
         Ok(fd)
     }
 
     fn remove(&mut self, fd: RawFd) {
-        process::settle(fd, None);
+        process::leave(fd, self.node);
         self.of.remove(&fd);
     }
 }
@@ -132,6 +149,14 @@ impl rds_calls::Node for Node {
         self.sleeper.wake();
     }
 
+    /// If its number was another's, that one goes.
+    fn opened(&self, mut guard: Guard<'_, Inner>) {
+        guard.close_robbed();
+        let elsewhere = std::mem::take(&mut guard.sockets.robbed_elsewhere);
+        drop(guard);
+        elsewhere.into_iter().for_each(|(node, fd)| node.rob(fd));
+    }
+
     fn closed(&self, guard: Guard<'_, Inner>) {
         guard.parked.wake_all();
         self.changed(guard);
@@ -152,6 +177,18 @@ impl rds_calls::Node for Node {
 }
 
 impl Inner {
+    /// Closes sockets that have no numbers any more; who waits on them hears of it.
+    fn close_robbed(&mut self) {
+        let Self { adapter, rds, sockets, parked, .. } = self;
+        if sockets.robbed.is_empty() {
+            return;
+        }
+        for handle in sockets.robbed.drain(..) {
+            let _ = rds.close(adapter, handle);
+        }
+        parked.wake_all();
+    }
+
     /// Connections end, and the HCA is given back.
     fn close(self) {
         let Self { mut adapter, rds, .. } = self;
@@ -203,7 +240,7 @@ impl Node {
             }
         };
         let node: &'static Self = Box::leak(Box::new(Self { lock: Lock::default(), sleeper }));
-        let sockets = Descriptors { of: HashMap::new(), node: Some(node) };
+        let sockets = Descriptors::new(node);
         let whole = vec![0; MAX_MESSAGE_LEN].into_boxed_slice();
         let pieces = Box::default();
         let (parked, health) = (Parked::default(), Health::Working);
@@ -224,6 +261,7 @@ impl Node {
     fn run(&self) {
         while let Some(mut inner) = self.lock() {
             let rest = Self::state(&mut inner).work();
+            inner.close_robbed();
             let Inner { adapter, rds, health, .. } = &mut *inner;
             let look = health.tend(adapter, rds);
             let dead = adapter.is_dead();
@@ -254,13 +292,25 @@ impl Node {
             let _ = there.rds.close(&mut there.adapter, moved);
             return Err(error);
         }
+        // As far as the table goes, it has reached this number before.
         if let Some(socket) = here.sockets.of.remove(&fd) {
-            there.sockets.of.insert(fd, socket.moved_to(moved));
+            there.sockets.put(socket.moved_to(moved))?;
         }
-        process::settle(fd, Some(new));
         // Who waits for it looks where it is now.
         here.parked.wake_all();
         Ok(())
+    }
+
+    /// The number of a socket of this HCA is that of another one's now.
+    fn rob(&self, fd: RawFd) {
+        let Some(mut inner) = self.lock() else { return };
+        // It may have come back meanwhile, as a third one's.
+        if process::home(fd).is_none_or(|home| !std::ptr::eq(home, self)) {
+            let robbed = inner.sockets.of.remove(&fd);
+            inner.sockets.robbed.extend(robbed.map(|robbed| robbed.handle));
+            inner.close_robbed();
+        }
+        self.changed(inner);
     }
 
     /// Both locks; in the order of their places, lest two threads wait for each other.

@@ -173,6 +173,24 @@ fn a_program_of_linux_has_other_descriptors_beside() {
     }
 }
 
+/// [`UNCHANGED`], and all that the C library declares.
+const UNCHANGED_GNU: [&str; 3] = ["-include", "rds/sockets.h", "-D_GNU_SOURCE"];
+
+#[test]
+fn numbers_that_the_library_does_not_have_any_more_are_left_alone() {
+    let folder = Folder::new(&RDS, "numbers");
+    let library = folder.shared_library();
+    for compiler in compilers() {
+        let program = folder.path("numbers");
+        let options = if compiler.program.ends_with("++") { &UNCHANGED[..] } else { &UNCHANGED_GNU };
+        compiler.compile_with(&RDS, options, &["tests/c/numbers.c"], &library, &program);
+        let fabric = folder.hcas(2);
+        let names = format!("{},{}", fabric.name(0), fabric.name(1));
+        let file = folder.path("file").display().to_string();
+        run(&mut on(&names, &program, &[&address(0), &address(1), &file]));
+    }
+}
+
 #[test]
 fn options_requests_and_what_they_refuse() {
     let folder = Folder::new(&RDS, "options");
@@ -210,7 +228,7 @@ fn the_library_exports_what_its_header_declares_and_every_function_has_a_manual_
     exported.sort_unstable();
     let mut wanted = declared("include/rds/rds.h", "rds_");
     wanted.sort_unstable();
-    assert_eq!((exported, wanted.len()), (wanted.iter().map(String::as_str).collect(), 17));
+    assert_eq!((exported, wanted.len()), (wanted.iter().map(String::as_str).collect(), 18));
     let has_page = |folder: &Path, name: &String| folder.join(format!("{name}.3")).is_file();
     let missing: Vec<_> =
         wanted.iter().filter(|name| !has_page(&prefix.join("share/man/man3"), name)).collect();

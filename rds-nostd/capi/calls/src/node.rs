@@ -45,6 +45,11 @@ pub trait Node: Sized + 'static {
     /// Gives the lock back after a call that may have left something to move on.
     fn changed(&self, guard: Self::Guard<'_>);
 
+    /// A socket has come, perhaps by a number that another one had.
+    fn opened(&self, guard: Self::Guard<'_>) {
+        drop(guard);
+    }
+
     /// A socket has gone: those who wait on it look again.
     fn closed(&self, guard: Self::Guard<'_>);
 

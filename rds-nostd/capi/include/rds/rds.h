@@ -51,6 +51,7 @@ int rds_ioctl(int fd, unsigned long request, void *argument);
 int rds_poll(struct pollfd *fds, nfds_t count, int timeout);
 #if __STDC_HOSTED__
 int rds_is_socket(int fd);
+int rds_close_range(unsigned first, unsigned last, int flags);
 #endif
 
 #ifdef __cplusplus

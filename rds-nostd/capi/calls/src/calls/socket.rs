@@ -26,7 +26,8 @@ pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Call
         if protocol != 0 {
             return Err(RdsError::Protocol);
         }
-        let mut guard = N::open()?.lock().ok_or(RdsError::NoDevice)?;
+        let node = N::open()?;
+        let mut guard = node.lock().ok_or(RdsError::NoDevice)?;
         let inner = &mut N::state(&mut guard);
         inner.usable()?;
         let State { adapter, rds, sockets, .. } = inner;
@@ -37,6 +38,7 @@ pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Call
         match made {
             Ok(fd) => {
                 inner.look(fd);
+                node.opened(guard);
                 Ok(fd as isize)
             }
             Err(error) => {
