@@ -2,7 +2,7 @@
 
 use crate::descriptor::Event;
 use crate::process;
-use crate::recovery::Health;
+use crate::recovery::{Hca, Health};
 use capi_device::{
     Choices, Device, Guard, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
 };
@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of the DMA region: frames, queues and the firmware's pages.
@@ -44,6 +45,8 @@ pub(crate) const LIBRARY: &str = "librds";
 /// An HCA.
 pub(crate) struct Node {
     lock: Lock<Inner>,
+    /// The HCA does not come back: new sockets are another one's.
+    is_gone: AtomicBool,
     sleeper: Sleeper,
 }
 
@@ -114,7 +117,9 @@ impl rds_calls::Node for Node {
 
     fn state<'g>(guard: &'g mut Guard<'_, Inner>) -> State<'g, Self> {
         let Inner { adapter, rds, sockets, whole, pieces, health, .. } = &mut **guard;
-        State { adapter, rds, sockets, whole, pieces, is_gone: *health == Health::Gone }
+        let is_gone = *health == Health::Gone;
+        let is_failed = *health != Health::Working || adapter.is_dead();
+        State { adapter, rds, sockets, whole, pieces, is_gone, is_failed }
     }
 
     fn open() -> Result<&'static Self, RdsError> {
@@ -239,7 +244,8 @@ impl Node {
                 return Err(error);
             }
         };
-        let node: &'static Self = Box::leak(Box::new(Self { lock: Lock::default(), sleeper }));
+        let node: &'static Self =
+            Box::leak(Box::new(Self { lock: Lock::default(), is_gone: AtomicBool::new(false), sleeper }));
         let sockets = Descriptors::new(node);
         let whole = vec![0; MAX_MESSAGE_LEN].into_boxed_slice();
         let pieces = Box::default();
@@ -263,8 +269,10 @@ impl Node {
             let rest = Self::state(&mut inner).work();
             inner.close_robbed();
             let Inner { adapter, rds, health, .. } = &mut *inner;
-            let look = health.tend(adapter, rds);
+            let look = health.tend(&mut Hca { adapter, rds });
             let dead = adapter.is_dead();
+            // Before anybody hears of it, who would then ask for another.
+            self.is_gone.store(*health == Health::Gone, Ordering::Release);
             tell(&mut inner);
             drop(inner);
             if let Some(deadline) = rest {
@@ -322,6 +330,10 @@ impl Node {
             let first = other.lock()?;
             Some((self.lock()?, first))
         }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
     }
 
     /// Whether a socket of this HCA is bound; it stays here then.

@@ -97,26 +97,36 @@ fn targets() -> Vec<Target> {
     targets
 }
 
-/// The HCA with this address, or the first; it is brought up if it is not.
+/// The HCA with this address, or the first that is not gone; it is brought up if it is not. If all are gone, one of them.
 ///
 /// # Errors
-/// [`RdsError::NoDevice`]: none is named, or it does not open.
+/// [`RdsError::NoDevice`]: it does not open.
 fn bring_up(address: Option<IpAddr>) -> Result<Option<&'static Node>, RdsError> {
     let process = get_or_make();
     let is_it = |target: &Target| address.is_none_or(|address| target.address == address);
+    // What is gone still has its address.
     let find = || {
         let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.iter().find(|(target, _)| is_it(target)).map(|(_, node)| *node)
+        let mut fit = open.iter().filter(|(target, _)| is_it(target)).map(|(_, node)| *node);
+        fit.find(|node| address.is_some() || !node.is_gone())
+    };
+    let next = || {
+        let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |target: &Target| !open.iter().any(|(other, _)| other.device == target.device);
+        targets().into_iter().find(|target| is_it(target) && is_new(target))
     };
     if let Some(node) = find() {
         return Ok(Some(node));
     }
-    let Some(target) = targets().into_iter().find(is_it) else { return Ok(None) };
+    if next().is_none() {
+        return Ok(nodes().first().copied().filter(|_| address.is_none()));
+    }
     let _opening = process.opening.lock().unwrap_or_else(PoisonError::into_inner);
     // Another thread may have opened it meanwhile.
     if let Some(node) = find() {
         return Ok(Some(node));
     }
+    let Some(target) = next() else { return Ok(None) };
     let node = Node::open(&target)?;
     process.open.write().unwrap_or_else(PoisonError::into_inner).push((target, node));
     Ok(Some(node))

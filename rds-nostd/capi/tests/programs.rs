@@ -161,6 +161,20 @@ fn an_hca_that_is_gone_for_good_ends_every_call() {
 }
 
 #[test]
+fn an_hca_that_is_gone_for_good_is_passed_over_for_another() {
+    let (folder, other) = (Folder::new(&RDS, "passed"), Folder::new(&RDS, "other"));
+    let program = folder.path("failure");
+    compilers()[0].compile_with(&RDS, &[], &["tests/c/failure.c"], &folder.shared_library(), &program);
+    let (fabric, _stays) = (folder.hcas(1), other.hcas(1));
+    // Of a fabric of its own, and with another address than the first.
+    let names = format!("{},{}@{}", fabric.name(0), other.path("hca0").display(), address(1));
+    let mut passed = Running::spawn(on(&names, &program, &["passed", &address(0), &address(1)]));
+    passed.line("begun");
+    drop(fabric);
+    passed.finish();
+}
+
+#[test]
 fn a_program_of_linux_has_other_descriptors_beside() {
     let folder = Folder::new(&RDS, "beside");
     let library = folder.shared_library();

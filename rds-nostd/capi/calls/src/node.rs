@@ -90,6 +90,8 @@ pub struct State<'g, N: Node> {
     pub pieces: &'g mut Pieces,
     /// The HCA has failed and does not come back.
     pub is_gone: bool,
+    /// It has failed, and is not back altogether.
+    pub is_failed: bool,
 }
 
 impl<N: Node> State<'_, N> {
@@ -111,7 +113,7 @@ impl<N: Node> State<'_, N> {
     /// Why a call has failed: what an adapter refuses whose HCA has failed, it refuses because of that.
     pub(crate) fn why(&self, failure: Failure) -> Failure {
         match failure {
-            Failure::Rds(RdsError::Dat(_)) if self.adapter.is_dead() => RdsError::NoDevice.into(),
+            Failure::Rds(RdsError::Dat(_)) if self.is_failed => RdsError::NoDevice.into(),
             other => other,
         }
     }

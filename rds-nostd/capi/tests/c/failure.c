@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* An HCA that fails under a program. Arguments: "echo", the address, and a file: answers, and once the file is there begins by itself;
- * "recovered", the address and that of the other: its HCA fails and comes back; "gone" and the address: its HCA's server ends. */
+ * "recovered", the address and that of the other: its HCA fails and comes back; "gone" and the address: its HCA's server ends; "passed" and the
+ * addresses of two HCAs: the first one's server ends. */
 #define _GNU_SOURCE
 #include "system.h"
 
@@ -204,6 +205,31 @@ static void gone(const char *own)
     HOLDS(rds_close(fd) == 0 && rds_close(unbound) == 0);
 }
 
+/* New sockets are the other HCA's, which the process has not had before, and those that are not bound go there. */
+static void passed_over(const char *own, const char *other)
+{
+    struct sockaddr_in here = at(other, PORT);
+    int first = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), fd;
+    char text[16];
+
+    HOLDS(unbound >= 0);
+    say("begun");
+    FAILS(ENODEV, rds_recv(first, text, sizeof text, 0));
+    fd = rds_socket(FAMILY, SEQPACKET, 0);
+    HOLDS(fd >= 0 && is_running(fd) && rds_bind(fd, (struct sockaddr *)&here, sizeof here) == 0);
+    exchange(fd, "other", &here);
+    here.sin_port = 0;
+    HOLDS(rds_bind(unbound, (struct sockaddr *)&here, sizeof here) == 0 && is_running(unbound));
+    here = at(own, 0);
+    HOLDS(rds_close(fd) == 0);
+    /* It still has its address. */
+    fd = rds_socket(FAMILY, SEQPACKET, 0);
+    HOLDS(fd >= 0);
+    FAILS(ENODEV, rds_bind(fd, (struct sockaddr *)&here, sizeof here));
+    FAILS(ENODEV, rds_recv(first, text, sizeof text, 0));
+    HOLDS(rds_close(fd) == 0 && rds_close(first) == 0 && rds_close(unbound) == 0);
+}
+
 int main(int count, char **words)
 {
     /* Against hanging. */
@@ -213,6 +239,8 @@ int main(int count, char **words)
         echo(words[2], words[3]);
     else if (strcmp(words[1], "recovered") == 0)
         recovered(words[2], words[3]);
+    else if (strcmp(words[1], "passed") == 0)
+        passed_over(words[2], words[3]);
     else
         gone(words[2]);
     return EXIT_SUCCESS;
