@@ -274,8 +274,10 @@ static void cut(const char *own, const char *other)
 /* The same address in IPv6, which Solaris has not. */
 static void families(const char *own)
 {
+    static const char *const many[] = { "::", "ff02::1", "::ffff:0.0.0.0", "::ffff:255.255.255.255", "::ffff:224.0.0.1" };
     struct sockaddr_in here = at(own, 5006);
     struct sockaddr_in6 mapped, other;
+    size_t i;
     char text[64], found[64];
     socklen_t length;
     int fd = made();
@@ -287,6 +289,8 @@ static void families(const char *own)
     HOLDS(inet_pton(AF_INET6, text, &mapped.sin6_addr) == 1);
 #ifdef RDS_SOLARIS
     FAILS(EINVAL, rds_bind(fd, (struct sockaddr *)&mapped, sizeof mapped));
+    (void)many;
+    (void)i;
     (void)here;
     (void)other;
     (void)found;
@@ -301,6 +305,10 @@ static void families(const char *own)
     /* Told as what it is. */
     HOLDS(rds_getsockname(fd, (struct sockaddr *)found, &length) == 0 && length == sizeof here);
     HOLDS(memcmp(found, &here, 8) == 0);
+    for (i = 0; i < sizeof many / sizeof *many; i++) {
+        HOLDS(inet_pton(AF_INET6, many[i], &other.sin6_addr) == 1);
+        FAILS(EPROTOTYPE, rds_connect(fd, (struct sockaddr *)&other, sizeof other));
+    }
     HOLDS(rds_connect(fd, (struct sockaddr *)&mapped, sizeof mapped) == 0);
     HOLDS(rds_send(fd, "mapped", 6, 0) == 6 && rds_recv(fd, text, sizeof text, 0) == 6);
     HOLDS(rds_sendto(fd, "mapped", 6, 0, (struct sockaddr *)&mapped, sizeof mapped) == 6);
