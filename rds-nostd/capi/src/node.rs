@@ -8,12 +8,13 @@ use capi_device::{
 };
 use dat_nostd::{Adapter, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
-use rds_calls::{Answer, Node as _, Pieces, Socket, Sockets, State};
+use rds_calls::{Answer, Descriptor as _, Node as _, Pieces, Socket, Sockets, State};
 use rds_nostd::wire::MAX_MESSAGE_LEN;
 use rds_nostd::{
     Generation, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, Rds, RdsConfig, RdsError, RdsStorage,
     SocketHandle, Transport,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -75,6 +76,22 @@ pub(crate) struct Descriptors {
 impl Descriptors {
     fn new(node: &'static Node) -> Self {
         Self { of: HashMap::new(), node, robbed: Vec::new(), robbed_elsewhere: Vec::new() }
+    }
+
+    /// Descriptors are made readable that should be and are not: whoever has one, in a child process for instance, can take that away.
+    fn raise_again(&mut self) {
+        let raised = || self.of.values().filter(|socket| socket.is_raised());
+        let mut fds: Vec<_> =
+            raised().map(|socket| PollFd::new(socket.descriptor.own(), PollFlags::IN)).collect();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if fds.is_empty() || poll(&mut fds, Some(&none)) == Ok(fds.len()) {
+            return;
+        }
+        let is_taken: Vec<_> = fds.iter().map(|fd| fd.revents().is_empty()).collect();
+        let raised = self.of.values_mut().filter(|socket| socket.is_raised());
+        for (socket, _) in raised.zip(is_taken).filter(|(_, is_taken)| *is_taken) {
+            socket.descriptor.raise();
+        }
     }
 
     /// A socket is here from now on. Where one was before that had its number.
@@ -438,5 +455,6 @@ fn tell(inner: &mut Inner) {
     for socket in sockets.of.values_mut() {
         socket.look(rds, *health == Health::Gone);
     }
+    sockets.raise_again();
     parked.wake_all();
 }

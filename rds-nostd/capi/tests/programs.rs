@@ -187,6 +187,22 @@ fn a_program_of_linux_has_other_descriptors_beside() {
     }
 }
 
+#[test]
+fn a_program_in_cpp_has_streams_beside() {
+    let folder = Folder::new(&RDS, "streams");
+    let library = folder.shared_library();
+    for compiler in compilers().into_iter().filter(|compiler| compiler.program.ends_with("++")) {
+        for options in [&["-O0"][..], &["-O2", "-D_FORTIFY_SOURCE=2"]] {
+            let options = [&UNCHANGED[..], options].concat();
+            let program = folder.path("streams");
+            compiler.compile_with(&RDS, &options, &["tests/c/streams.cc"], &library, &program);
+            let fabric = folder.hcas(1);
+            let file = folder.path("file").display().to_string();
+            run(&mut on(&fabric.name(0), &program, &[&address(0), &file]));
+        }
+    }
+}
+
 /// [`UNCHANGED`], and all that the C library declares.
 const UNCHANGED_GNU: [&str; 3] = ["-include", "rds/sockets.h", "-D_GNU_SOURCE"];
 

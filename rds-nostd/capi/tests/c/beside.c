@@ -17,6 +17,7 @@
 
 /* Calls are values, too. */
 static int (*const closes)(int) = close;
+static int (*const polls)(struct pollfd *, nfds_t, int) = poll;
 
 /* A bound socket of a family, and its address. */
 static int named(int family, int type, const char *text, struct sockaddr_in *here)
@@ -39,8 +40,10 @@ static void talk(int fd, struct sockaddr_in *here)
     struct sockaddr_in from;
     socklen_t length = sizeof from;
     struct msghdr message;
-    struct iovec part;
-    char text[8];
+    struct iovec part, parts[2];
+    /* Compilers know that it must not be. */
+    volatile int negative = -1;
+    char text[8], rest[8];
     int bytes = -1;
 
     HOLDS(sendto(fd, "one", 3, 0, (struct sockaddr *)here, sizeof *here) == 3);
@@ -63,6 +66,16 @@ static void talk(int fd, struct sockaddr_in *here)
     HOLDS(sendmsg(fd, &message, 0) == 2);
     part.iov_len = sizeof text;
     HOLDS(recvmsg(fd, &message, 0) == 2 && memcmp(text, "fo", 2) == 0);
+    parts[0].iov_base = (void *)"eight";
+    parts[0].iov_len = 5;
+    parts[1].iov_base = (void *)"...";
+    parts[1].iov_len = 3;
+    HOLDS(writev(fd, parts, 2) == 8);
+    parts[0].iov_base = (void *)text;
+    parts[1].iov_base = (void *)rest;
+    HOLDS(readv(fd, parts, 2) == 8 && memcmp(text, "eight", 5) == 0 && memcmp(rest, "...", 3) == 0);
+    FAILS(EINVAL, readv(fd, parts, negative));
+    FAILS(EINVAL, writev(fd, parts, negative));
     bytes = 1;
     HOLDS(ioctl(fd, FIONBIO, &bytes) == 0);
     FAILS(EAGAIN, recv(fd, text, sizeof text, 0));
@@ -94,7 +107,7 @@ int main(int count, char **words)
     three[2].fd = other;
     three[0].events = three[1].events = three[2].events = POLLIN;
     HOLDS(send(rds, "y", 1, 0) == 1 && send(other, "z", 1, 0) == 1);
-    while (poll(three, 3, 1000) != 3)
+    while (polls(three, 3, 1000) != 3)
         ;
     HOLDS(read(ends[0], text, 1) == 1 && read(rds, text + 1, 1) == 1 && read(other, text + 2, 1) == 1);
     HOLDS(memcmp(text, "xyz", 3) == 0);

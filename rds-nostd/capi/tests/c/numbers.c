@@ -154,6 +154,24 @@ static void socket_has_its_number(const char *before)
     FAILS(EBADF, close(fd));
 }
 
+/* What makes it readable somebody has taken, a child for one: it is made so again when the library comes by. */
+static void taken(void)
+{
+    struct sockaddr_in here = at(own, 5100);
+    int fd = bound(own, 5100);
+    struct pollfd one;
+    char text[16];
+
+    one.fd = fd;
+    one.events = POLLIN;
+    HOLDS(sendto(fd, "message", 7, 0, (struct sockaddr *)&here, sizeof here) == 7);
+    HOLDS((int)syscall(SYS_poll, &one, 1, -1) == 1 && syscall(SYS_read, fd, text, sizeof text) == 8);
+    message_for(5100);
+    HOLDS((int)syscall(SYS_poll, &one, 1, -1) == 1);
+    HOLDS(read(fd, text, sizeof text) == 7 && read(fd, text, sizeof text) == 7 && (int)syscall(SYS_poll, &one, 1, 0) == 0);
+    HOLDS(close(fd) == 0);
+}
+
 /* Over and over: what the system closes does not use up sockets. */
 static void closed_behind_the_library(void)
 {
@@ -244,6 +262,7 @@ int main(int count, char **words)
     file_has_its_number();
     socket_has_its_number(own);
     socket_has_its_number(other);
+    taken();
     closed_behind_the_library();
     duplicates();
     children();

@@ -1,6 +1,6 @@
 //! Sockets come and go, and where they are.
 
-use super::{Called, Encoded, lock, on, put_encoded};
+use super::{Called, Encoded, encoded, lock, on, put_encoded};
 use crate::abi::profile_of;
 use crate::failure::{Answer, Failure};
 use crate::memory::bytes;
@@ -8,7 +8,7 @@ use crate::node::{Node, Sockets, State};
 use crate::socket::Socket;
 use core::ffi::c_void;
 use core::net::{Ipv4Addr, SocketAddr};
-use rds_nostd::cmsg::{decode_address, encode_address};
+use rds_nostd::cmsg::decode_address;
 use rds_nostd::{Profile, RdsError, SocketHandle};
 
 /// What `socket` takes along with its type (`SOCK_NONBLOCK`, `SOCK_CLOEXEC`).
@@ -131,10 +131,6 @@ unsafe fn name<N: Node>(
         unsafe { len.write(put_encoded(found, address.cast(), len.read())?) };
         Ok(0)
     })
-}
-
-fn encoded(profile: Profile, address: &SocketAddr) -> Result<Encoded, RdsError> {
-    encode_address(profile, address).ok_or(RdsError::AddressFamily)
 }
 
 /// The address of a socket that has none, as Linux tells it: the family of where it is connected to, if it is, and else nothing.
