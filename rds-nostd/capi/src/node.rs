@@ -67,15 +67,16 @@ pub(crate) struct Descriptors {
     of: HashMap<RawFd, Socket<Event>>,
     /// Where they are.
     node: &'static Node,
-    /// Sockets whose numbers new ones have got: the program took them away behind the library's back.
-    robbed: Vec<SocketHandle>,
+    /// Sockets without numbers, to be closed: new ones have got theirs, which the program took away behind the library's back, or their HCA
+    /// has failed.
+    to_close: Vec<SocketHandle>,
     /// The same of other HCAs.
     robbed_elsewhere: Vec<(&'static Node, RawFd)>,
 }
 
 impl Descriptors {
     fn new(node: &'static Node) -> Self {
-        Self { of: HashMap::new(), node, robbed: Vec::new(), robbed_elsewhere: Vec::new() }
+        Self { of: HashMap::new(), node, to_close: Vec::new(), robbed_elsewhere: Vec::new() }
     }
 
     /// Descriptors are made readable that should be and are not: whoever has one, in a child process for instance, can take that away.
@@ -98,7 +99,7 @@ impl Descriptors {
     fn put(&mut self, socket: Socket<Event>) -> Result<Option<&'static Node>, RdsError> {
         let fd = socket.descriptor.number();
         let before = process::settle(fd, self.node, socket.descriptor.own().as_raw_fd())?;
-        self.robbed.extend(self.of.insert(fd, socket).map(|robbed| robbed.handle));
+        self.to_close.extend(self.of.insert(fd, socket).map(|robbed| robbed.handle));
         Ok(before)
     }
 }
@@ -120,9 +121,10 @@ impl Sockets<Event> for Descriptors {
         Ok(fd)
     }
 
-    fn remove(&mut self, fd: RawFd) {
+    fn remove(&mut self, fd: RawFd, later: Option<SocketHandle>) {
         process::leave(fd, self.node);
         self.of.remove(&fd);
+        self.to_close.extend(later);
     }
 }
 
@@ -173,7 +175,7 @@ impl rds_calls::Node for Node {
 
     /// If its number was another's, that one goes.
     fn opened(&self, mut guard: Guard<'_, Inner>) {
-        guard.close_robbed();
+        guard.close_left();
         let elsewhere = std::mem::take(&mut guard.sockets.robbed_elsewhere);
         drop(guard);
         elsewhere.into_iter().for_each(|(node, fd)| node.rob(fd));
@@ -200,14 +202,14 @@ impl rds_calls::Node for Node {
 
 impl Inner {
     /// Closes sockets that have no numbers any more; who waits on them hears of it.
-    fn close_robbed(&mut self) {
+    fn close_left(&mut self) {
         let Self { adapter, rds, sockets, parked, .. } = self;
-        if sockets.robbed.is_empty() {
+        if sockets.to_close.is_empty() {
             return;
         }
-        for handle in sockets.robbed.drain(..) {
-            let _ = rds.close(adapter, handle);
-        }
+        // What cannot be closed yet is tried again.
+        let is_later = |closed| matches!(closed, Err(RdsError::Again | RdsError::Dat(_)));
+        sockets.to_close.retain(|handle| is_later(rds.close(adapter, *handle)));
         parked.wake_all();
     }
 
@@ -284,7 +286,7 @@ impl Node {
     fn run(&self) {
         while let Some(mut inner) = self.lock() {
             let rest = Self::state(&mut inner).work();
-            inner.close_robbed();
+            inner.close_left();
             let Inner { adapter, rds, health, .. } = &mut *inner;
             let look = health.tend(&mut Hca { adapter, rds });
             let dead = adapter.is_dead();
@@ -332,8 +334,8 @@ impl Node {
         // It may have come back meanwhile, as a third one's.
         if process::home(fd).is_none_or(|home| !std::ptr::eq(home, self)) {
             let robbed = inner.sockets.of.remove(&fd);
-            inner.sockets.robbed.extend(robbed.map(|robbed| robbed.handle));
-            inner.close_robbed();
+            inner.sockets.to_close.extend(robbed.map(|robbed| robbed.handle));
+            inner.close_left();
         }
         self.changed(inner);
     }

@@ -5,7 +5,7 @@ use crate::failure::{Answer, Failure};
 use crate::socket::{Descriptor, Socket};
 use core::net::IpAddr;
 use dat_nostd::{Adapter, Instant, Platform};
-use rds_nostd::{Rds, RdsError};
+use rds_nostd::{Rds, RdsError, SocketHandle};
 
 /// An HCA with its sockets, as calls reach it.
 pub trait Node: Sized + 'static {
@@ -72,8 +72,9 @@ pub trait Sockets<D> {
     /// [`RdsError::TooManySockets`].
     fn add(&mut self, make: impl FnOnce(D) -> Socket<D>, nonblocking: bool) -> Result<i32, RdsError>;
 
-    /// Its descriptor is closed.
-    fn remove(&mut self, fd: i32);
+    /// Its descriptor is closed. The protocol's socket that is to be closed later, if it could not be: its HCA has failed, and may still
+    /// write to memory of the program's.
+    fn remove(&mut self, fd: i32, later: Option<SocketHandle>);
 }
 
 /// What the lock is for.

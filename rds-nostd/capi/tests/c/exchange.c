@@ -116,6 +116,29 @@ static void make(const char *own)
     FAILS(EAGAIN, rds_recv(fd, text, sizeof text, NO_WAIT));
 }
 
+/* A message from where it lies. */
+static void lend(struct sockaddr_in *to)
+{
+    struct rds_rdma_notify notify;
+    int number = 1 << 20, i;
+
+    FAILS(EBADF, rds_lend(-1, memory, BYTES, 0, (struct sockaddr *)to, sizeof *to, 1));
+    FAILS(EFAULT, rds_lend(fd, NULL, BYTES, 0, (struct sockaddr *)to, sizeof *to, 1));
+    FAILS(EINVAL, rds_lend(fd, memory, 0, 0, (struct sockaddr *)to, sizeof *to, 1));
+    FAILS(EINVAL, rds_lend(fd, memory, BYTES, 0, (struct sockaddr *)to, 7, 1));
+    FAILS(NOT_CONNECTED, rds_lend(fd, memory, BYTES, 0, NULL, 0, 1));
+    HOLDS(rds_setsockopt(fd, LEVEL_SOCKET, SEND_BUFFER, &number, sizeof number) == 0);
+    for (i = 0; i < BYTES; i++)
+        memory[i] = (unsigned char)(i * 11);
+    HOLDS(rds_lend(fd, memory, BYTES, 0, (struct sockaddr *)to, sizeof *to, TOKEN + 1) == BYTES);
+    readable();
+    HOLDS(receive(to, RDS_CMSG_RDMA_STATUS, &notify, sizeof notify, 0) == 0);
+    HOLDS(notify.user_token == TOKEN + 1 && notify.status == RDS_RDMA_SUCCESS);
+    /* It is this program's again, and goes back with its socket, too. */
+    memset(memory, 1, sizeof memory);
+    HOLDS(rds_lend(fd, memory, 1, NO_WAIT, (struct sockaddr *)to, sizeof *to, 0) == 1);
+}
+
 static void serve(void)
 {
     struct sockaddr_in from;
@@ -151,6 +174,7 @@ static void serve(void)
     HOLDS(receive(&from, RDS_CMSG_RDMA_STATUS, &notify, sizeof notify, 0) == 0);
     HOLDS(notify.status == RDS_RDMA_REMOTE_ERROR);
     HOLDS(rds_sendto(fd, "end", 3, 0, (struct sockaddr *)&from, sizeof from) == 3);
+    lend(&from);
 }
 
 static void ask(const char *peer)
@@ -178,6 +202,10 @@ static void ask(const char *peer)
     HOLDS(rds_connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
     HOLDS(rds_send(fd, text, sizeof text, 0) == sizeof text);
     HOLDS(rds_recv(fd, text, sizeof text, 0) == 3 && memcmp(text, "end", 3) == 0);
+    HOLDS(rds_recv(fd, memory, sizeof memory, 0) == BYTES);
+    for (i = 0; i < BYTES; i++)
+        HOLDS(memory[i] == (unsigned char)(i * 11));
+    HOLDS(rds_recv(fd, memory, sizeof memory, 0) == 1 && memory[0] == 1);
 }
 
 int main(int count, char **words)

@@ -58,7 +58,8 @@ pub unsafe fn rds_close<N: Node>(fd: i32) -> Called {
         let handle = inner.socket(fd)?.handle;
         let State { adapter, rds, sockets, .. } = inner;
         let closed = rds.close(adapter, handle);
-        sockets.remove(fd);
+        let later = matches!(closed, Err(RdsError::Again | RdsError::Dat(_)));
+        sockets.remove(fd, later.then_some(handle));
         node.closed(guard);
         closed?;
         Ok(0)
