@@ -80,6 +80,8 @@ errors! {
     Exhausted = 11, 11, "no region left, or too many ends of operations unread";
     /// A destination of no address. `EDESTADDRREQ`.
     NoDestination = 89, 96, "the destination has no address";
+    /// A destination in IPv6 that is not one node's. `EPROTOTYPE`.
+    NotUnicast = 91, 98, "the destination is not one node";
     /// An RDMA operation has more pieces of local memory than there are, or all entries for registered memory are in use. `ENOMEM`.
     NoMemory = 12, 12, "no entry for memory left";
     /// All sockets are in use. `ENFILE` on Linux, `EMFILE` in rds(3SOCKET).

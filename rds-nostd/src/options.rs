@@ -26,15 +26,15 @@ impl Rds<'_> {
     /// Records where messages without an address go; any number of times, before or after bind. Nothing goes to the peer.
     ///
     /// # Errors
-    /// [`RdsError::NoDestination`] for the unspecified address, [`RdsError::InvalidArgument`] for broadcast and multicast addresses, both as
-    /// Linux has it; [`RdsError::BadSocket`].
+    /// All as Linux has it: [`RdsError::NoDestination`] for the unspecified address of IPv4, [`RdsError::InvalidArgument`] for broadcast and
+    /// multicast; [`RdsError::NotUnicast`] for any of these in IPv6, mapped or not. [`RdsError::BadSocket`].
     pub fn connect(&mut self, handle: SocketHandle, to: SocketAddr) -> Result<(), RdsError> {
         let socket = self.protocol.sockets.open_mut(handle)?;
-        if to.ip().to_canonical().is_unspecified() {
-            return Err(RdsError::NoDestination);
-        }
-        if !is_unicast(to.ip()) {
-            return Err(RdsError::InvalidArgument);
+        match to {
+            _ if is_unicast(to.ip()) => {}
+            SocketAddr::V6(_) => return Err(RdsError::NotUnicast),
+            SocketAddr::V4(v4) if v4.ip().is_unspecified() => return Err(RdsError::NoDestination),
+            SocketAddr::V4(_) => return Err(RdsError::InvalidArgument),
         }
         (socket.peer, socket.peer_port) = (key(to.ip()), to.port());
         Ok(())

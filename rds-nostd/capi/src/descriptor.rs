@@ -1,12 +1,25 @@
 //! What a socket is to the program: an event descriptor, readable while the socket has something to receive.
+//!
+//! The program has its number, and the library another one of the same file, which is all that it writes and reads: the system may have
+//! closed the program's (`close`, `dup2`, `fclose`) and given it to another file.
 
 use rds_calls::Descriptor;
 use rds_nostd::RdsError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2};
+use std::ffi::CStr;
+use std::io::Write;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+
+/// The library's numbers are above this where the system has so many: lower ones are for `select`.
+const PRIVATE: RawFd = 1024;
 
 /// An event descriptor.
-pub(crate) struct Event(OwnedFd);
+pub(crate) struct Event {
+    /// The program's.
+    number: RawFd,
+    own: OwnedFd,
+}
 
 impl Event {
     /// # Errors
@@ -14,38 +27,145 @@ impl Event {
     pub(crate) fn new(nonblocking: bool) -> Result<Self, RdsError> {
         let flags = if nonblocking { EventfdFlags::NONBLOCK } else { EventfdFlags::empty() };
         let fd = eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(|_| RdsError::TooManySockets)?;
-        Ok(Self(fd))
+        let own = fcntl_dupfd_cloexec(&fd, PRIVATE).or_else(|_| fcntl_dupfd_cloexec(&fd, 0));
+        let own = own.map_err(|_| RdsError::TooManySockets)?;
+        Ok(Self { number: fd.into_raw_fd(), own })
     }
 
+    /// The program's number.
     pub(crate) fn number(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.number
+    }
+
+    /// The library's.
+    pub(crate) fn own(&self) -> &OwnedFd {
+        &self.own
+    }
+}
+
+impl Drop for Event {
+    /// The program's number is closed with it, unless it is another file's by now.
+    fn drop(&mut self) {
+        if is_same(self.number, self.own.as_raw_fd()) {
+            // SAFETY: it was made for this socket, and the program has given it back with the socket.
+            unsafe { rustix::io::close(self.number) };
+        }
     }
 }
 
 impl Descriptor for Event {
     /// Whether the program has asked for that (`O_NONBLOCK`, by `fcntl`).
     fn is_nonblocking(&self) -> bool {
-        let flags = rustix::fs::fcntl_getfl(&self.0);
+        let flags = rustix::fs::fcntl_getfl(&self.own);
         flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
     fn set_nonblocking(&mut self, on: bool) {
-        if let Ok(mut flags) = rustix::fs::fcntl_getfl(&self.0) {
+        if let Ok(mut flags) = rustix::fs::fcntl_getfl(&self.own) {
             flags.set(rustix::fs::OFlags::NONBLOCK, on);
-            let _ = rustix::fs::fcntl_setfl(&self.0, flags);
+            let _ = rustix::fs::fcntl_setfl(&self.own, flags);
         }
     }
 
     fn raise(&mut self) {
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.own, &1_u64.to_ne_bytes());
     }
 
-    /// Takes what makes it readable, unless the program has done so.
+    /// Takes what makes it readable, unless somebody has done so: a child process may, at any time. It does not wait for more, whatever the
+    /// program has asked for.
     fn lower(&mut self) {
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
-        if poll(&mut fds, Some(&none)) == Ok(1) {
-            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        const WHERE_IT_IS: u64 = u64::MAX;
+        let mut count = [0; 8];
+        let into = &mut [IoSliceMut::new(&mut count)];
+        if preadv2(&self.own, into, WHERE_IT_IS, ReadWriteFlags::NOWAIT) == Err(Errno::OPNOTSUPP) {
+            // Linux before 5.8.
+            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let mut fds = [PollFd::new(&self.own, PollFlags::IN)];
+            if poll(&mut fds, Some(&none)) == Ok(1) {
+                let _ = rustix::io::read(&self.own, &mut count);
+            }
         }
+    }
+}
+
+/// Whether the program's number is still that of an event descriptor of this library's, which has `own`. Handlers of signals may ask.
+pub(crate) fn is_same(number: RawFd, own: RawFd) -> bool {
+    // A system that says neither has nothing that could tell them apart.
+    compared(number, own).or_else(|| has_same_id(number, own)).unwrap_or(true)
+}
+
+/// `kcmp(2)`; None where that is not allowed.
+fn compared(number: RawFd, own: RawFd) -> Option<bool> {
+    const KCMP_FILE: i32 = 0;
+    // SAFETY: numbers go in, and a number comes back.
+    let order = unsafe {
+        let process = libc::getpid();
+        libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, i64::from(number), i64::from(own))
+    };
+    match order {
+        0 => Some(true),
+        1.. => Some(false),
+        // What is not open is no file.
+        _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EBADF) => Some(false),
+        _ => None,
+    }
+}
+
+/// By what `/proc` says of them; None where there is none.
+fn has_same_id(number: RawFd, own: RawFd) -> Option<bool> {
+    let own = id(own)?;
+    Some(id(number) == Some(own))
+}
+
+/// The identity of an event descriptor (`proc_pid_fdinfo(5)`). Without an allocator, as handlers of signals want it.
+fn id(fd: RawFd) -> Option<u64> {
+    const NAME: &str = "eventfd-id:";
+    let mut path = [0; 40];
+    write!(&mut path[..], "/proc/self/fdinfo/{fd}\0").ok()?;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let file = rustix::fs::open(path, rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).ok()?;
+    let mut text = [0; 512];
+    let len = rustix::io::read(&file, &mut text).ok()?;
+    let text = std::str::from_utf8(text.get(..len)?).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(NAME))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_known_from_another_files() {
+        let (first, second) = (Event::new(false).unwrap(), Event::new(true).unwrap());
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        for same in [compared, has_same_id] {
+            let is = |event: &Event, number| same(number, event.own.as_raw_fd());
+            assert_eq!(is(&first, first.number), Some(true));
+            assert_eq!(is(&first, second.number), Some(false));
+            assert_eq!(is(&first, file.as_raw_fd()), Some(false));
+            assert_eq!(is(&first, -1), Some(false));
+        }
+    }
+
+    #[test]
+    fn a_number_that_was_taken_away_stays_open() {
+        let event = Event::new(false).unwrap();
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let number = event.number;
+        // SAFETY: the number is this test's.
+        assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
+        drop(event);
+        // SAFETY: a number goes in, and a number comes back.
+        assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
+        // SAFETY: the number is this test's.
+        unsafe { libc::close(number) };
+    }
+
+    #[test]
+    fn nothing_waits_for_what_somebody_took() {
+        let mut event = Event::new(false).unwrap();
+        event.raise();
+        rustix::io::read(&event.own, &mut [0; 8]).unwrap();
+        event.lower();
     }
 }

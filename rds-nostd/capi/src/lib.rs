@@ -5,6 +5,7 @@
 //! | `calls` | the functions under their names, and `poll` |
 //! | `descriptor` | what a socket is to the program |
 //! | `node` | an HCA with its sockets, behind its lock, and its thread |
+//! | `homes` | which HCA a socket is on, by its number, without a lock |
 //! | `recovery` | what is done about an HCA that has failed |
 //! | `process` | the HCAs of a process, and where its sockets are |
 //!
@@ -17,7 +18,10 @@
 
 #[allow(unsafe_code)]
 pub mod calls;
+#[allow(unsafe_code)]
 mod descriptor;
+#[allow(unsafe_code)]
+mod homes;
 #[allow(unsafe_code)]
 mod node;
 #[allow(unsafe_code)]

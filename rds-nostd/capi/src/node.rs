@@ -2,22 +2,24 @@
 
 use crate::descriptor::Event;
 use crate::process;
-use crate::recovery::Health;
+use crate::recovery::{Hca, Health};
 use capi_device::{
     Choices, Device, Guard, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
 };
 use dat_nostd::{Adapter, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
-use rds_calls::{Answer, Node as _, Pieces, Socket, Sockets, State};
+use rds_calls::{Answer, Descriptor as _, Node as _, Pieces, Socket, Sockets, State};
 use rds_nostd::wire::MAX_MESSAGE_LEN;
 use rds_nostd::{
     Generation, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, Rds, RdsConfig, RdsError, RdsStorage,
     SocketHandle, Transport,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of the DMA region: frames, queues and the firmware's pages.
@@ -44,6 +46,8 @@ pub(crate) const LIBRARY: &str = "librds";
 /// An HCA.
 pub(crate) struct Node {
     lock: Lock<Inner>,
+    /// The HCA does not come back: new sockets are another one's.
+    is_gone: AtomicBool,
     sleeper: Sleeper,
 }
 
@@ -59,11 +63,45 @@ pub(crate) struct Inner {
 }
 
 /// The sockets of an HCA.
-#[derive(Default)]
 pub(crate) struct Descriptors {
     of: HashMap<RawFd, Socket<Event>>,
-    /// Where new ones are; None before the HCA is up.
-    node: Option<&'static Node>,
+    /// Where they are.
+    node: &'static Node,
+    /// Sockets without numbers, to be closed: new ones have got theirs, which the program took away behind the library's back, or their HCA
+    /// has failed.
+    to_close: Vec<SocketHandle>,
+    /// The same of other HCAs.
+    robbed_elsewhere: Vec<(&'static Node, RawFd)>,
+}
+
+impl Descriptors {
+    fn new(node: &'static Node) -> Self {
+        Self { of: HashMap::new(), node, to_close: Vec::new(), robbed_elsewhere: Vec::new() }
+    }
+
+    /// Descriptors are made readable that should be and are not: whoever has one, in a child process for instance, can take that away.
+    fn raise_again(&mut self) {
+        let raised = || self.of.values().filter(|socket| socket.is_raised());
+        let mut fds: Vec<_> =
+            raised().map(|socket| PollFd::new(socket.descriptor.own(), PollFlags::IN)).collect();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if fds.is_empty() || poll(&mut fds, Some(&none)) == Ok(fds.len()) {
+            return;
+        }
+        let is_taken: Vec<_> = fds.iter().map(|fd| fd.revents().is_empty()).collect();
+        let raised = self.of.values_mut().filter(|socket| socket.is_raised());
+        for (socket, _) in raised.zip(is_taken).filter(|(_, is_taken)| *is_taken) {
+            socket.descriptor.raise();
+        }
+    }
+
+    /// A socket is here from now on. Where one was before that had its number.
+    fn put(&mut self, socket: Socket<Event>) -> Result<Option<&'static Node>, RdsError> {
+        let fd = socket.descriptor.number();
+        let before = process::settle(fd, self.node, socket.descriptor.own().as_raw_fd())?;
+        self.to_close.extend(self.of.insert(fd, socket).map(|robbed| robbed.handle));
+        Ok(before)
+    }
 }
 
 impl Sockets<Event> for Descriptors {
@@ -78,14 +116,15 @@ impl Sockets<Event> for Descriptors {
     ) -> Result<RawFd, RdsError> {
         let event = Event::new(nonblocking)?;
         let fd = event.number();
-        self.of.insert(fd, make(event));
-        process::settle(fd, self.node);
+        let elsewhere = self.put(make(event))?.filter(|before| !std::ptr::eq(*before, self.node));
+        self.robbed_elsewhere.extend(elsewhere.map(|node| (node, fd)));
         Ok(fd)
     }
 
-    fn remove(&mut self, fd: RawFd) {
-        process::settle(fd, None);
+    fn remove(&mut self, fd: RawFd, later: Option<SocketHandle>) {
+        process::leave(fd, self.node);
         self.of.remove(&fd);
+        self.to_close.extend(later);
     }
 }
 
@@ -97,7 +136,9 @@ impl rds_calls::Node for Node {
 
     fn state<'g>(guard: &'g mut Guard<'_, Inner>) -> State<'g, Self> {
         let Inner { adapter, rds, sockets, whole, pieces, health, .. } = &mut **guard;
-        State { adapter, rds, sockets, whole, pieces, is_gone: *health == Health::Gone }
+        let is_gone = *health == Health::Gone;
+        let is_failed = *health != Health::Working || adapter.is_dead();
+        State { adapter, rds, sockets, whole, pieces, is_gone, is_failed }
     }
 
     fn open() -> Result<&'static Self, RdsError> {
@@ -132,6 +173,14 @@ impl rds_calls::Node for Node {
         self.sleeper.wake();
     }
 
+    /// If its number was another's, that one goes.
+    fn opened(&self, mut guard: Guard<'_, Inner>) {
+        guard.close_left();
+        let elsewhere = std::mem::take(&mut guard.sockets.robbed_elsewhere);
+        drop(guard);
+        elsewhere.into_iter().for_each(|(node, fd)| node.rob(fd));
+    }
+
     fn closed(&self, guard: Guard<'_, Inner>) {
         guard.parked.wake_all();
         self.changed(guard);
@@ -152,6 +201,18 @@ impl rds_calls::Node for Node {
 }
 
 impl Inner {
+    /// Closes sockets that have no numbers any more; who waits on them hears of it.
+    fn close_left(&mut self) {
+        let Self { adapter, rds, sockets, parked, .. } = self;
+        if sockets.to_close.is_empty() {
+            return;
+        }
+        // What cannot be closed yet is tried again.
+        let is_later = |closed| matches!(closed, Err(RdsError::Again | RdsError::Dat(_)));
+        sockets.to_close.retain(|handle| is_later(rds.close(adapter, *handle)));
+        parked.wake_all();
+    }
+
     /// Connections end, and the HCA is given back.
     fn close(self) {
         let Self { mut adapter, rds, .. } = self;
@@ -202,8 +263,9 @@ impl Node {
                 return Err(error);
             }
         };
-        let node: &'static Self = Box::leak(Box::new(Self { lock: Lock::default(), sleeper }));
-        let sockets = Descriptors { of: HashMap::new(), node: Some(node) };
+        let node: &'static Self =
+            Box::leak(Box::new(Self { lock: Lock::default(), is_gone: AtomicBool::new(false), sleeper }));
+        let sockets = Descriptors::new(node);
         let whole = vec![0; MAX_MESSAGE_LEN].into_boxed_slice();
         let pieces = Box::default();
         let (parked, health) = (Parked::default(), Health::Working);
@@ -224,9 +286,12 @@ impl Node {
     fn run(&self) {
         while let Some(mut inner) = self.lock() {
             let rest = Self::state(&mut inner).work();
+            inner.close_left();
             let Inner { adapter, rds, health, .. } = &mut *inner;
-            let look = health.tend(adapter, rds);
+            let look = health.tend(&mut Hca { adapter, rds });
             let dead = adapter.is_dead();
+            // Before anybody hears of it, who would then ask for another.
+            self.is_gone.store(*health == Health::Gone, Ordering::Release);
             tell(&mut inner);
             drop(inner);
             if let Some(deadline) = rest {
@@ -254,13 +319,25 @@ impl Node {
             let _ = there.rds.close(&mut there.adapter, moved);
             return Err(error);
         }
+        // As far as the table goes, it has reached this number before.
         if let Some(socket) = here.sockets.of.remove(&fd) {
-            there.sockets.of.insert(fd, socket.moved_to(moved));
+            there.sockets.put(socket.moved_to(moved))?;
         }
-        process::settle(fd, Some(new));
         // Who waits for it looks where it is now.
         here.parked.wake_all();
         Ok(())
+    }
+
+    /// The number of a socket of this HCA is that of another one's now.
+    fn rob(&self, fd: RawFd) {
+        let Some(mut inner) = self.lock() else { return };
+        // It may have come back meanwhile, as a third one's.
+        if process::home(fd).is_none_or(|home| !std::ptr::eq(home, self)) {
+            let robbed = inner.sockets.of.remove(&fd);
+            inner.sockets.to_close.extend(robbed.map(|robbed| robbed.handle));
+            inner.close_left();
+        }
+        self.changed(inner);
     }
 
     /// Both locks; in the order of their places, lest two threads wait for each other.
@@ -272,6 +349,10 @@ impl Node {
             let first = other.lock()?;
             Some((self.lock()?, first))
         }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
     }
 
     /// Whether a socket of this HCA is bound; it stays here then.
@@ -376,5 +457,6 @@ fn tell(inner: &mut Inner) {
     for socket in sockets.of.values_mut() {
         socket.look(rds, *health == Health::Gone);
     }
+    sockets.raise_again();
     parked.wake_all();
 }

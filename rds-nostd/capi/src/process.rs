@@ -1,10 +1,11 @@
 //! What a process has: its HCAs, and where its sockets are. A child process begins with nothing, because the devices and the threads are
 //! its parent's.
 
+use crate::descriptor::is_same;
+use crate::homes::Homes;
 use crate::node::{LIBRARY, Node};
 use capi_device::{Target, at_exit, complain, conf, guard_children};
 use rds_nostd::RdsError;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,16 +17,19 @@ use std::sync::{Mutex, PoisonError, RwLock};
 const DEVICE: &str = "RDS_DEVICE";
 
 /// A process's HCAs and sockets.
-#[derive(Default)]
 pub(crate) struct Process {
+    /// The process's number: between `vfork` and `exec` another one sees this memory.
+    id: u32,
     /// HCAs that are up; they stay so as long as the process.
     open: RwLock<Vec<(Target, &'static Node)>>,
     /// One at a time is brought up, which may take long: nobody waits for it who needs no other.
     opening: Mutex<()>,
-    homes: RwLock<HashMap<RawFd, &'static Node>>,
+    homes: Homes<Node>,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+/// That of the process which this one was forked from.
+static PARENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 /// Whether children forget.
 static GUARDED: AtomicBool = AtomicBool::new(false);
 
@@ -46,9 +50,12 @@ pub(crate) fn get() -> Option<&'static Process> {
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
-/// A child process has none of this.
+/// A child process has none of this, but for its parent's descriptors.
 extern "C" fn forget() {
-    PROCESS.store(ptr::null_mut(), Ordering::Release);
+    let parents = PROCESS.swap(ptr::null_mut(), Ordering::AcqRel);
+    if !parents.is_null() {
+        PARENT.store(parents, Ordering::Release);
+    }
 }
 
 fn get_or_make() -> &'static Process {
@@ -57,7 +64,12 @@ fn get_or_make() -> &'static Process {
     }
     guard_children(&GUARDED, forget);
     at_exit(&ENDS, end);
-    let made = Box::into_raw(Box::<Process>::default());
+    let made = Box::into_raw(Box::new(Process {
+        id: std::process::id(),
+        open: RwLock::default(),
+        opening: Mutex::default(),
+        homes: Homes::default(),
+    }));
     let process = match PROCESS.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
         Err(other) => {
@@ -85,26 +97,36 @@ fn targets() -> Vec<Target> {
     targets
 }
 
-/// The HCA with this address, or the first; it is brought up if it is not.
+/// The HCA with this address, or the first that is not gone; it is brought up if it is not. If all are gone, one of them.
 ///
 /// # Errors
-/// [`RdsError::NoDevice`]: none is named, or it does not open.
+/// [`RdsError::NoDevice`]: it does not open.
 fn bring_up(address: Option<IpAddr>) -> Result<Option<&'static Node>, RdsError> {
     let process = get_or_make();
     let is_it = |target: &Target| address.is_none_or(|address| target.address == address);
+    // What is gone still has its address.
     let find = || {
         let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.iter().find(|(target, _)| is_it(target)).map(|(_, node)| *node)
+        let mut fit = open.iter().filter(|(target, _)| is_it(target)).map(|(_, node)| *node);
+        fit.find(|node| address.is_some() || !node.is_gone())
+    };
+    let next = || {
+        let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |target: &Target| !open.iter().any(|(other, _)| other.device == target.device);
+        targets().into_iter().find(|target| is_it(target) && is_new(target))
     };
     if let Some(node) = find() {
         return Ok(Some(node));
     }
-    let Some(target) = targets().into_iter().find(is_it) else { return Ok(None) };
+    if next().is_none() {
+        return Ok(nodes().first().copied().filter(|_| address.is_none()));
+    }
     let _opening = process.opening.lock().unwrap_or_else(PoisonError::into_inner);
     // Another thread may have opened it meanwhile.
     if let Some(node) = find() {
         return Ok(Some(node));
     }
+    let Some(target) = next() else { return Ok(None) };
     let node = Node::open(&target)?;
     process.open.write().unwrap_or_else(PoisonError::into_inner).push((target, node));
     Ok(Some(node))
@@ -138,14 +160,49 @@ pub(crate) fn nodes() -> Vec<&'static Node> {
 
 /// Where a socket is.
 pub(crate) fn home(fd: RawFd) -> Option<&'static Node> {
-    get()?.homes.read().unwrap_or_else(PoisonError::into_inner).get(&fd).copied()
+    Some(get()?.homes.get(fd)?.0)
 }
 
-/// A socket is there from now on, or nowhere.
-pub(crate) fn settle(fd: RawFd, node: Option<&'static Node>) {
-    let mut homes = get_or_make().homes.write().unwrap_or_else(PoisonError::into_inner);
-    match node {
-        Some(node) => homes.insert(fd, node),
-        None => homes.remove(&fd),
-    };
+/// A socket is there from now on, and its descriptor has another number, of the library's own. Where the one was that had its number before:
+/// the program took that from it behind the library's back.
+///
+/// # Errors
+/// [`RdsError::TooManySockets`]: a number beyond all that are looked after.
+pub(crate) fn settle(fd: RawFd, node: &'static Node, own: RawFd) -> Result<Option<&'static Node>, RdsError> {
+    get_or_make().homes.settle(fd, node, own).ok_or(RdsError::TooManySockets)
+}
+
+/// A socket is there no more.
+pub(crate) fn leave(fd: RawFd, node: &'static Node) {
+    if let Some(process) = get() {
+        process.homes.leave(fd, node);
+    }
+}
+
+/// Whose a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The system's.
+    System,
+    /// A socket's.
+    Socket,
+    /// That of a socket of the parent process's.
+    Parent,
+}
+
+/// Whose a descriptor is. Handlers of signals may ask.
+pub(crate) fn whose(fd: RawFd) -> Whose {
+    // SAFETY: null, or values that `get_or_make` leaked.
+    let parents = || unsafe { PARENT.load(Ordering::Acquire).as_ref() };
+    let has = |process: &&Process| process.homes.get(fd).is_some_and(|(_, own)| is_same(fd, own));
+    match get().filter(has) {
+        Some(process) if process.id == std::process::id() => Whose::Socket,
+        Some(_) => Whose::Parent,
+        None => parents().filter(has).map_or(Whose::System, |_| Whose::Parent),
+    }
+}
+
+/// Whether an HCA is up in this process, whose descriptors are the library's.
+pub(crate) fn is_up() -> bool {
+    get().is_some_and(|process| process.id == std::process::id()) && !nodes().is_empty()
 }

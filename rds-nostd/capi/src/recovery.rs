@@ -5,7 +5,8 @@ use capi_device::complain;
 use dat_nostd::{Adapter, Duration, Instant, OpenError, Platform};
 use driver_mlx::Error;
 use platform_linux::LinuxPlatform;
-use rds_nostd::Rds;
+use rds_nostd::{Rds, RdsError};
+use std::fmt::Display;
 
 /// How long an HCA may be away, or its firmware start, before it counts as gone: as long as Linux's mlx5 waits for firmware.
 const ABSENCE: Duration = Duration::from_secs(120);
@@ -32,61 +33,114 @@ pub(crate) enum Health {
     Gone,
 }
 
+/// What is known of an HCA, and done about it.
+pub(crate) trait Patient {
+    fn now(&self) -> Instant;
+    /// It has failed.
+    fn is_dead(&self) -> bool;
+    /// There is nobody any more who would answer in its place.
+    fn is_gone(&self) -> bool;
+    /// Whether it answers, and its firmware has started. A function that was reset answers once its configuration is restored.
+    fn answers(&mut self) -> bool;
+    /// Brings the HCA up.
+    fn recover(&mut self) -> Recovered;
+    /// The protocol goes on over it.
+    fn reopen(&mut self) -> Result<(), RdsError>;
+}
+
+/// How an attempt to bring an HCA up has ended.
+#[derive(Debug)]
+pub(crate) enum Recovered {
+    Done,
+    /// It is tried again, at the earliest after so long.
+    TooSoon(Duration),
+    /// It is tried again.
+    Failed(OpenError),
+    /// It is not.
+    GivenUp(OpenError),
+}
+
+/// An HCA of this process's.
+pub(crate) struct Hca<'h> {
+    pub(crate) adapter: &'h mut Adapter<'static, LinuxPlatform>,
+    pub(crate) rds: &'h mut Rds<'static>,
+}
+
+impl Patient for Hca<'_> {
+    fn now(&self) -> Instant {
+        self.adapter.platform().now()
+    }
+
+    fn is_dead(&self) -> bool {
+        self.adapter.is_dead()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.adapter.platform().is_gone()
+    }
+
+    fn answers(&mut self) -> bool {
+        self.adapter.platform().restore_function();
+        self.adapter.hca().device_state().is_some_and(|state| !state.initializing)
+    }
+
+    fn recover(&mut self) -> Recovered {
+        match self.adapter.recover(Duration::ZERO) {
+            // A port that comes up later tells so.
+            Ok(()) | Err(OpenError::PortNotActive { .. }) => Recovered::Done,
+            Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => {
+                Recovered::TooSoon(Duration::from_millis(wait_ms.max(1)))
+            }
+            Err(error @ OpenError::Hca(Error::RecoveryGivenUp { .. })) => Recovered::GivenUp(error),
+            Err(error) => Recovered::Failed(error),
+        }
+    }
+
+    fn reopen(&mut self) -> Result<(), RdsError> {
+        self.rds.adapter_recovered(self.adapter)
+    }
+}
+
 impl Health {
-    /// Looks after an HCA, and brings back one that has failed, which can take some seconds, and up to a minute where another function resets the card. When to look again, at the latest; None for
-    /// one that works or is gone.
-    pub(crate) fn tend(
-        &mut self,
-        adapter: &mut Adapter<'static, LinuxPlatform>,
-        rds: &mut Rds<'static>,
-    ) -> Option<Instant> {
-        let now = adapter.platform().now();
+    /// Looks after an HCA, and brings back one that has failed, which can take some seconds, and up to a minute where another function resets
+    /// the card. When to look again, at the latest; None for one that works or is gone.
+    pub(crate) fn tend(&mut self, hca: &mut impl Patient) -> Option<Instant> {
+        let now = hca.now();
         let (away, attempts) = match *self {
-            Self::Working if adapter.is_dead() => (None, 0),
+            Self::Working if hca.is_dead() => (None, 0),
             Self::Failed { next, .. } if now < next => return Some(next),
             Self::Failed { away, attempts, .. } => (away, attempts),
             Self::Working | Self::Gone => return None,
         };
-        if !adapter.is_dead() {
-            return self.reopen(adapter, rds, attempts);
+        if !hca.is_dead() {
+            return self.reopen(hca, attempts);
         }
-        if adapter.platform().is_gone() {
+        if hca.is_gone() {
             return self.give_up(&"its server has ended");
         }
-        // Without this a function that was reset answers nothing.
-        adapter.platform().restore_function();
-        if adapter.hca().device_state().is_none_or(|state| state.initializing) {
+        if !hca.answers() {
             let since = away.unwrap_or(now);
             if now - since >= ABSENCE {
                 return self.give_up(&"it does not come back");
             }
             return self.again(Some(since), attempts, now + LOOK);
         }
-        match adapter.recover(Duration::ZERO) {
-            // A port that comes up later tells so.
-            Ok(()) | Err(OpenError::PortNotActive { .. }) => self.reopen(adapter, rds, attempts),
-            Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => {
-                self.again(None, attempts, now + Duration::from_millis(wait_ms.max(1)))
-            }
-            Err(error @ OpenError::Hca(Error::RecoveryGivenUp { .. })) => self.give_up(&error),
-            Err(error) => {
+        match hca.recover() {
+            Recovered::Done => self.reopen(hca, attempts),
+            Recovered::TooSoon(wait) => self.again(None, attempts, now + wait),
+            Recovered::GivenUp(error) => self.give_up(&error),
+            Recovered::Failed(error) => {
                 complain(LIBRARY, &format!("recovery: {error}"));
-                let now = adapter.platform().now();
-                self.again(None, attempts, now + LOOK)
+                self.again(None, attempts, hca.now() + LOOK)
             }
         }
     }
 
     /// The HCA is back: the protocol goes on over it.
-    fn reopen(
-        &mut self,
-        adapter: &mut Adapter<'static, LinuxPlatform>,
-        rds: &mut Rds<'static>,
-        attempts: u32,
-    ) -> Option<Instant> {
+    fn reopen(&mut self, hca: &mut impl Patient, attempts: u32) -> Option<Instant> {
+        let reopened = hca.reopen();
         // A recovery takes its time.
-        let reopened = rds.adapter_recovered(adapter);
-        let now = adapter.platform().now();
+        let now = hca.now();
         match reopened {
             Ok(()) => {
                 *self = Self::Working;
@@ -104,9 +158,136 @@ impl Health {
         Some(next)
     }
 
-    fn give_up(&mut self, why: &dyn std::fmt::Display) -> Option<Instant> {
+    fn give_up(&mut self, why: &dyn Display) -> Option<Instant> {
         complain(LIBRARY, &format!("the HCA is given up: {why}"));
         *self = Self::Gone;
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An HCA by word of mouth. Each attempt takes a second.
+    #[derive(Default)]
+    struct Told {
+        now: Duration,
+        is_dead: bool,
+        is_gone: bool,
+        answers: bool,
+        recovers: Vec<Recovered>,
+        reopens: Vec<Result<(), RdsError>>,
+    }
+
+    impl Patient for Told {
+        fn now(&self) -> Instant {
+            Instant::ORIGIN + self.now
+        }
+
+        fn is_dead(&self) -> bool {
+            self.is_dead
+        }
+
+        fn is_gone(&self) -> bool {
+            self.is_gone
+        }
+
+        fn answers(&mut self) -> bool {
+            self.answers
+        }
+
+        fn recover(&mut self) -> Recovered {
+            self.now += Duration::from_secs(1);
+            let recovered = self.recovers.remove(0);
+            self.is_dead = !matches!(recovered, Recovered::Done);
+            recovered
+        }
+
+        fn reopen(&mut self) -> Result<(), RdsError> {
+            self.now += Duration::from_secs(1);
+            self.reopens.remove(0)
+        }
+    }
+
+    impl Told {
+        /// Tends it when it is due, and a hundred times before, which does nothing.
+        fn tended(&mut self, health: &mut Health) -> Option<Instant> {
+            let due = health.tend(self)?;
+            let before = *health;
+            let left = (self.recovers.len(), self.reopens.len());
+            if let Health::Failed { .. } = health {
+                for _ in 0..100 {
+                    assert_eq!((health.tend(self), *health), (Some(due), before));
+                }
+                assert_eq!((self.recovers.len(), self.reopens.len()), left);
+                assert!(due > self.now(), "{due:?} is past");
+                self.now = due - Instant::ORIGIN;
+            }
+            Some(due)
+        }
+    }
+
+    fn failed() -> OpenError {
+        OpenError::Hca(Error::RecoveryTooSoon { wait_ms: 0 })
+    }
+
+    #[test]
+    fn one_that_stays_away_is_gone_after_two_minutes() {
+        let mut health = Health::Working;
+        let mut hca = Told::default();
+        assert_eq!((health.tend(&mut hca), health), (None, Health::Working));
+        hca.is_dead = true;
+        while hca.tended(&mut health).is_some() {
+            assert!(hca.now <= ABSENCE);
+        }
+        assert_eq!((health, hca.now), (Health::Gone, ABSENCE));
+        assert_eq!(health.tend(&mut hca), None);
+    }
+
+    #[test]
+    fn one_whose_server_has_ended_or_that_firmware_gives_up_is_gone_at_once() {
+        let mut health = Health::Working;
+        let mut hca = Told { is_dead: true, is_gone: true, ..Told::default() };
+        assert_eq!((health.tend(&mut hca), health), (None, Health::Gone));
+        health = Health::Working;
+        let recovers = vec![Recovered::TooSoon(Duration::from_secs(7)), Recovered::GivenUp(failed())];
+        hca = Told { is_dead: true, answers: true, recovers, ..Told::default() };
+        assert_eq!(hca.tended(&mut health), Some(Instant::ORIGIN + Duration::from_secs(7)));
+        assert_eq!((hca.tended(&mut health), health), (None, Health::Gone));
+    }
+
+    #[test]
+    fn one_that_comes_back_works_again_and_counts_anew() {
+        let mut health = Health::Working;
+        for _ in 0..3 {
+            let refused = || Err(RdsError::NoMemory);
+            let mut hca = Told {
+                is_dead: true,
+                answers: true,
+                recovers: vec![Recovered::Failed(failed()), Recovered::Failed(failed()), Recovered::Done],
+                reopens: vec![refused(), refused(), Ok(())],
+                ..Told::default()
+            };
+            while health != Health::Working || hca.is_dead {
+                assert!(hca.tended(&mut health).is_some());
+            }
+            assert!(hca.recovers.is_empty() && hca.reopens.is_empty());
+        }
+    }
+
+    #[test]
+    fn one_whose_objects_are_not_found_three_times_is_gone() {
+        let mut health = Health::Working;
+        let refused = || Err(RdsError::NoMemory);
+        let mut hca = Told {
+            is_dead: true,
+            answers: true,
+            recovers: vec![Recovered::Done],
+            reopens: vec![refused(), refused(), refused(), Ok(())],
+            ..Told::default()
+        };
+        while hca.tended(&mut health).is_some() {}
+        assert_eq!((health, hca.reopens.len()), (Health::Gone, 1));
     }
 }

@@ -161,6 +161,20 @@ fn an_hca_that_is_gone_for_good_ends_every_call() {
 }
 
 #[test]
+fn an_hca_that_is_gone_for_good_is_passed_over_for_another() {
+    let (folder, other) = (Folder::new(&RDS, "passed"), Folder::new(&RDS, "other"));
+    let program = folder.path("failure");
+    compilers()[0].compile_with(&RDS, &[], &["tests/c/failure.c"], &folder.shared_library(), &program);
+    let (fabric, _stays) = (folder.hcas(1), other.hcas(1));
+    // Of a fabric of its own, and with another address than the first.
+    let names = format!("{},{}@{}", fabric.name(0), other.path("hca0").display(), address(1));
+    let mut passed = Running::spawn(on(&names, &program, &["passed", &address(0), &address(1)]));
+    passed.line("begun");
+    drop(fabric);
+    passed.finish();
+}
+
+#[test]
 fn a_program_of_linux_has_other_descriptors_beside() {
     let folder = Folder::new(&RDS, "beside");
     let library = folder.shared_library();
@@ -170,6 +184,40 @@ fn a_program_of_linux_has_other_descriptors_beside() {
         let fabric = folder.hcas(1);
         let file = folder.path("file").display().to_string();
         run(&mut on(&fabric.name(0), &program, &[&address(0), &file]));
+    }
+}
+
+#[test]
+fn a_program_in_cpp_has_streams_beside() {
+    let folder = Folder::new(&RDS, "streams");
+    let library = folder.shared_library();
+    for compiler in compilers().into_iter().filter(|compiler| compiler.program.ends_with("++")) {
+        for options in [&["-O0"][..], &["-O2", "-D_FORTIFY_SOURCE=2"]] {
+            let options = [&UNCHANGED[..], options].concat();
+            let program = folder.path("streams");
+            compiler.compile_with(&RDS, &options, &["tests/c/streams.cc"], &library, &program);
+            let fabric = folder.hcas(1);
+            let file = folder.path("file").display().to_string();
+            run(&mut on(&fabric.name(0), &program, &[&address(0), &file]));
+        }
+    }
+}
+
+/// [`UNCHANGED`], and all that the C library declares.
+const UNCHANGED_GNU: [&str; 3] = ["-include", "rds/sockets.h", "-D_GNU_SOURCE"];
+
+#[test]
+fn numbers_that_the_library_does_not_have_any_more_are_left_alone() {
+    let folder = Folder::new(&RDS, "numbers");
+    let library = folder.shared_library();
+    for compiler in compilers() {
+        let program = folder.path("numbers");
+        let options = if compiler.program.ends_with("++") { &UNCHANGED[..] } else { &UNCHANGED_GNU };
+        compiler.compile_with(&RDS, options, &["tests/c/numbers.c"], &library, &program);
+        let fabric = folder.hcas(2);
+        let names = format!("{},{}", fabric.name(0), fabric.name(1));
+        let file = folder.path("file").display().to_string();
+        run(&mut on(&names, &program, &[&address(0), &address(1), &file]));
     }
 }
 
@@ -210,7 +258,7 @@ fn the_library_exports_what_its_header_declares_and_every_function_has_a_manual_
     exported.sort_unstable();
     let mut wanted = declared("include/rds/rds.h", "rds_");
     wanted.sort_unstable();
-    assert_eq!((exported, wanted.len()), (wanted.iter().map(String::as_str).collect(), 17));
+    assert_eq!((exported, wanted.len()), (wanted.iter().map(String::as_str).collect(), 19));
     let has_page = |folder: &Path, name: &String| folder.join(format!("{name}.3")).is_file();
     let missing: Vec<_> =
         wanted.iter().filter(|name| !has_page(&prefix.join("share/man/man3"), name)).collect();

@@ -241,13 +241,21 @@ impl<T> Lock<T> {
     }
 }
 
-/// The lock, held. The mutex has to be given back by the thread that took it, so it stays there.
+/// The lock, held. The mutex has to be given back by the thread that took it, so it stays there, other than the lock:
 ///
-/// ```compile_fail
+/// ```
+/// fn sent<T: Send>() {}
+/// fn shared<T: Sync>() {}
+/// sent::<capi_device::Lock<u8>>();
+/// shared::<capi_device::Lock<u8>>();
+/// fn named<T>() {}
+/// named::<capi_device::Guard<'static, u8>>();
+/// ```
+/// ```compile_fail,E0277
 /// fn sent<T: Send>() {}
 /// sent::<capi_device::Guard<'static, u8>>();
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn shared<T: Sync>() {}
 /// shared::<capi_device::Guard<'static, u8>>();
 /// ```

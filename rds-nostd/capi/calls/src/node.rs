@@ -5,7 +5,7 @@ use crate::failure::{Answer, Failure};
 use crate::socket::{Descriptor, Socket};
 use core::net::IpAddr;
 use dat_nostd::{Adapter, Instant, Platform};
-use rds_nostd::{Rds, RdsError};
+use rds_nostd::{Rds, RdsError, SocketHandle};
 
 /// An HCA with its sockets, as calls reach it.
 pub trait Node: Sized + 'static {
@@ -45,6 +45,11 @@ pub trait Node: Sized + 'static {
     /// Gives the lock back after a call that may have left something to move on.
     fn changed(&self, guard: Self::Guard<'_>);
 
+    /// A socket has come, perhaps by a number that another one had.
+    fn opened(&self, guard: Self::Guard<'_>) {
+        drop(guard);
+    }
+
     /// A socket has gone: those who wait on it look again.
     fn closed(&self, guard: Self::Guard<'_>);
 
@@ -67,8 +72,9 @@ pub trait Sockets<D> {
     /// [`RdsError::TooManySockets`].
     fn add(&mut self, make: impl FnOnce(D) -> Socket<D>, nonblocking: bool) -> Result<i32, RdsError>;
 
-    /// Its descriptor is closed.
-    fn remove(&mut self, fd: i32);
+    /// Its descriptor is closed. The protocol's socket that is to be closed later, if it could not be: its HCA has failed, and may still
+    /// write to memory of the program's.
+    fn remove(&mut self, fd: i32, later: Option<SocketHandle>);
 }
 
 /// What the lock is for.
@@ -85,6 +91,8 @@ pub struct State<'g, N: Node> {
     pub pieces: &'g mut Pieces,
     /// The HCA has failed and does not come back.
     pub is_gone: bool,
+    /// It has failed, and is not back altogether.
+    pub is_failed: bool,
 }
 
 impl<N: Node> State<'_, N> {
@@ -106,7 +114,7 @@ impl<N: Node> State<'_, N> {
     /// Why a call has failed: what an adapter refuses whose HCA has failed, it refuses because of that.
     pub(crate) fn why(&self, failure: Failure) -> Failure {
         match failure {
-            Failure::Rds(RdsError::Dat(_)) if self.adapter.is_dead() => RdsError::NoDevice.into(),
+            Failure::Rds(RdsError::Dat(_)) if self.is_failed => RdsError::NoDevice.into(),
             other => other,
         }
     }

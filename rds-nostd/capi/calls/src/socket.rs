@@ -62,6 +62,11 @@ impl<D: Descriptor> Socket<D> {
         Self { handle, ..self }
     }
 
+    /// Whether its descriptor says that there is something to receive, as far as this library has to do with it.
+    pub fn is_raised(&self) -> bool {
+        self.is_raised
+    }
+
     /// Looks what the socket is ready for, and has the descriptor say so.
     /// That the HCA is gone is something to receive, too: the next call says so.
     pub fn look(&mut self, rds: &mut Rds<'_>, is_gone: bool) {

@@ -15,6 +15,10 @@ macro_rules! for_each_call {
             fd: i32, buffer: *const c_void, len: usize, flags: i32, address: *const c_void, address_len: u32
         ) -> isize,
         rds_send(fd: i32, buffer: *const c_void, len: usize, flags: i32) -> isize,
+        rds_lend(
+            fd: i32, buffer: *const c_void, len: usize, flags: i32, address: *const c_void, address_len: u32,
+            token: u64
+        ) -> isize,
         rds_recvmsg(fd: i32, message: *mut c_void, flags: i32) -> isize,
         rds_recvfrom(
             fd: i32, buffer: *mut c_void, len: usize, flags: i32, address: *mut c_void, address_len: *mut u32

@@ -182,7 +182,7 @@ impl rds_calls::Node for Node {
         let Protocol { rds, sockets, whole, pieces } = waiting;
         // Nothing brings it back here.
         let is_gone = adapter.is_dead();
-        rds_calls::State { adapter, rds, sockets, whole, pieces, is_gone }
+        rds_calls::State { adapter, rds, sockets, whole, pieces, is_gone, is_failed: is_gone }
     }
 
     fn open() -> Result<&'static Self, RdsError> {

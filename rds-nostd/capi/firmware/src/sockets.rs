@@ -2,7 +2,7 @@
 
 use crate::node::SOCKETS;
 use rds_calls::{Descriptor, Socket, Sockets};
-use rds_nostd::RdsError;
+use rds_nostd::{RdsError, SocketHandle};
 
 /// What a socket is to the firmware: a number.
 pub struct Number {
@@ -46,7 +46,8 @@ impl Sockets<Number> for Numbers {
         Ok(number as i32)
     }
 
-    fn remove(&mut self, fd: i32) {
+    /// What has failed stays so here: nothing is closed later.
+    fn remove(&mut self, fd: i32, _later: Option<SocketHandle>) {
         if let Some(place) = usize::try_from(fd).ok().and_then(|place| self.0.get_mut(place)) {
             *place = None;
         }

@@ -42,6 +42,8 @@ int rds_getpeername(int fd, struct sockaddr *address, socklen_t *length);
 ssize_t rds_sendmsg(int fd, const struct rds_msghdr *message, int flags);
 ssize_t rds_sendto(int fd, const void *buffer, size_t length, int flags, const struct sockaddr *to, socklen_t to_length);
 ssize_t rds_send(int fd, const void *buffer, size_t length, int flags);
+ssize_t rds_lend(int fd, const void *buffer, size_t length, int flags, const struct sockaddr *to, socklen_t to_length,
+                 uint64_t token);
 ssize_t rds_recvmsg(int fd, struct rds_msghdr *message, int flags);
 ssize_t rds_recvfrom(int fd, void *buffer, size_t length, int flags, struct sockaddr *from, socklen_t *from_length);
 ssize_t rds_recv(int fd, void *buffer, size_t length, int flags);
@@ -51,6 +53,7 @@ int rds_ioctl(int fd, unsigned long request, void *argument);
 int rds_poll(struct pollfd *fds, nfds_t count, int timeout);
 #if __STDC_HOSTED__
 int rds_is_socket(int fd);
+int rds_close_range(unsigned first, unsigned last, int flags);
 #endif
 
 #ifdef __cplusplus

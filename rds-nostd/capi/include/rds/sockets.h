@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The system's socket calls, by librds where the socket is one of RDS, and by the system otherwise. Given to the compiler as it is
- * (-include rds/sockets.h), a program written for the kernel's AF_RDS needs no change. fcntl works as it is. */
+ * (-include rds/sockets.h), a program written for the kernel's AF_RDS needs no change. What the C library declares is chosen before the
+ * program's first line then: one that defines _GNU_SOURCE there wants -D_GNU_SOURCE.
+ *
+ * Whether a number is a socket is asked without a lock (rds_is_socket): on other descriptors these calls are the system's, in handlers of
+ * signals, too. A socket has one number; there are no duplicates of it (EINVAL). A child process has its parent's numbers and can close them; all
+ * else is EBADF there.
+ *
+ * In C the calls' names are macros. In C++, where members of classes have such names, the system's functions get other symbols. */
 #ifndef RDS_SOCKETS_H
 #define RDS_SOCKETS_H
 
@@ -8,61 +15,121 @@
 #error "programs for Solaris call the functions of <rds/rds.h>: their structures are not those of this system"
 #endif
 
+#ifdef __cplusplus
+/* Its read and recv would pass the symbols by. */
+#undef _FORTIFY_SOURCE
+#endif
+
 #include <rds/rds.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* Begins a call: RDS_SYSTEM(name) is the system's. */
 #ifdef __cplusplus
+#if defined __USE_FORTIFY_LEVEL && __USE_FORTIFY_LEVEL > 0
+#error "include this before the system's headers, or without _FORTIFY_SOURCE"
+#endif
+#ifdef __THROW
+#define RDS_THROW __THROW
+#else
+#define RDS_THROW
+#endif
+#define RDS_SYSTEM(name) rds_system_##name
+#define RDS_CALL(type, name, declared, thrown) \
+    type rds_system_##name declared thrown __asm__(#name); \
+    type name declared thrown __asm__("rds_or_" #name); \
+    __attribute__((used)) inline type rds_or_##name declared
 extern "C" {
+#else
+#define RDS_SYSTEM(name) name
+#define RDS_CALL(type, name, declared, thrown) static inline type rds_or_##name declared
 #endif
 
-static inline int rds_or_socket(int domain, int type, int protocol)
+RDS_CALL(int, socket, (int domain, int type, int protocol), RDS_THROW)
 {
-    return domain == AF_RDS ? rds_socket(domain, type, protocol) : socket(domain, type, protocol);
+    return domain == AF_RDS ? rds_socket(domain, type, protocol) : RDS_SYSTEM(socket)(domain, type, protocol);
 }
 
-/* A call whose first argument is a descriptor. */
-#define RDS_OR(type, name, declared, given) \
-    static inline type rds_or_##name declared \
+/* A call that is the library's under a name of the same arguments. */
+#define RDS_OR(type, name, declared, thrown, given) \
+    RDS_CALL(type, name, declared, thrown) \
     { \
-        return rds_is_socket(fd) ? rds_##name given : name given; \
+        return rds_is_socket(fd) ? rds_##name given : RDS_SYSTEM(name) given; \
     }
 
-RDS_OR(int, bind, (int fd, const struct sockaddr *address, socklen_t length), (fd, address, length))
-RDS_OR(int, connect, (int fd, const struct sockaddr *address, socklen_t length), (fd, address, length))
-RDS_OR(int, getsockname, (int fd, struct sockaddr *address, socklen_t *length), (fd, address, length))
-RDS_OR(int, getpeername, (int fd, struct sockaddr *address, socklen_t *length), (fd, address, length))
-RDS_OR(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags), (fd, message, flags))
+RDS_OR(int, bind, (int fd, const struct sockaddr *address, socklen_t length), RDS_THROW, (fd, address, length))
+RDS_OR(int, connect, (int fd, const struct sockaddr *address, socklen_t length), , (fd, address, length))
+RDS_OR(int, getsockname, (int fd, struct sockaddr *address, socklen_t *length), RDS_THROW, (fd, address, length))
+RDS_OR(int, getpeername, (int fd, struct sockaddr *address, socklen_t *length), RDS_THROW, (fd, address, length))
+RDS_OR(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags), , (fd, message, flags))
 RDS_OR(ssize_t, sendto,
-       (int fd, const void *buffer, size_t length, int flags, const struct sockaddr *to, socklen_t to_length),
+       (int fd, const void *buffer, size_t length, int flags, const struct sockaddr *to, socklen_t to_length), ,
        (fd, buffer, length, flags, to, to_length))
-RDS_OR(ssize_t, send, (int fd, const void *buffer, size_t length, int flags), (fd, buffer, length, flags))
-RDS_OR(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags), (fd, message, flags))
+RDS_OR(ssize_t, send, (int fd, const void *buffer, size_t length, int flags), , (fd, buffer, length, flags))
+RDS_OR(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags), , (fd, message, flags))
 RDS_OR(ssize_t, recvfrom,
-       (int fd, void *buffer, size_t length, int flags, struct sockaddr *from, socklen_t *from_length),
+       (int fd, void *buffer, size_t length, int flags, struct sockaddr *from, socklen_t *from_length), ,
        (fd, buffer, length, flags, from, from_length))
-RDS_OR(ssize_t, recv, (int fd, void *buffer, size_t length, int flags), (fd, buffer, length, flags))
-RDS_OR(int, setsockopt, (int fd, int level, int name, const void *value, socklen_t length),
+RDS_OR(ssize_t, recv, (int fd, void *buffer, size_t length, int flags), , (fd, buffer, length, flags))
+RDS_OR(int, setsockopt, (int fd, int level, int name, const void *value, socklen_t length), RDS_THROW,
        (fd, level, name, value, length))
-RDS_OR(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *length),
+RDS_OR(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *length), RDS_THROW,
        (fd, level, name, value, length))
-RDS_OR(int, close, (int fd), (fd))
 
 #undef RDS_OR
 
-static inline ssize_t rds_or_read(int fd, void *buffer, size_t length)
+/* A child process closes its parent's as the system does. */
+RDS_CALL(int, close, (int fd), )
 {
-    return rds_is_socket(fd) ? rds_recv(fd, buffer, length, 0) : read(fd, buffer, length);
+    return rds_is_socket(fd) == 1 ? rds_close(fd) : RDS_SYSTEM(close)(fd);
 }
 
-static inline ssize_t rds_or_write(int fd, const void *buffer, size_t length)
+RDS_CALL(ssize_t, read, (int fd, void *buffer, size_t length), )
 {
-    return rds_is_socket(fd) ? rds_send(fd, buffer, length, 0) : write(fd, buffer, length);
+    return rds_is_socket(fd) ? rds_recv(fd, buffer, length, 0) : RDS_SYSTEM(read)(fd, buffer, length);
 }
 
-static inline int rds_or_ioctl(int fd, unsigned long request, ...)
+RDS_CALL(ssize_t, write, (int fd, const void *buffer, size_t length), )
+{
+    return rds_is_socket(fd) ? rds_send(fd, buffer, length, 0) : RDS_SYSTEM(write)(fd, buffer, length);
+}
+
+RDS_CALL(ssize_t, readv, (int fd, const struct iovec *parts, int count), )
+{
+    struct msghdr message;
+
+    /* The system refuses this of an event descriptor, too. */
+    if (count < 0 || !rds_is_socket(fd))
+        return RDS_SYSTEM(readv)(fd, parts, count);
+    memset(&message, 0, sizeof message);
+    message.msg_iov = (struct iovec *)parts;
+    message.msg_iovlen = (size_t)count;
+    return rds_recvmsg(fd, &message, 0);
+}
+
+RDS_CALL(ssize_t, writev, (int fd, const struct iovec *parts, int count), )
+{
+    struct msghdr message;
+
+    if (count < 0 || !rds_is_socket(fd))
+        return RDS_SYSTEM(writev)(fd, parts, count);
+    memset(&message, 0, sizeof message);
+    message.msg_iov = (struct iovec *)parts;
+    message.msg_iovlen = (size_t)count;
+    return rds_sendmsg(fd, &message, 0);
+}
+
+RDS_CALL(int, poll, (struct pollfd *fds, nfds_t count, int timeout), )
+{
+    return rds_poll(fds, count, timeout);
+}
+
+RDS_CALL(int, ioctl, (int fd, unsigned long request, ...), RDS_THROW)
 {
     void *argument;
     va_list rest;
@@ -70,13 +137,85 @@ static inline int rds_or_ioctl(int fd, unsigned long request, ...)
     va_start(rest, request);
     argument = va_arg(rest, void *);
     va_end(rest);
-    return rds_is_socket(fd) ? rds_ioctl(fd, request, argument) : ioctl(fd, request, argument);
+    /* These are the descriptor's. */
+    if (request == FIOCLEX || request == FIONCLEX || !rds_is_socket(fd))
+        return RDS_SYSTEM(ioctl)(fd, request, argument);
+    return rds_ioctl(fd, request, argument);
 }
 
-#ifdef __cplusplus
+/* In C++ it may have another symbol already. */
+#if !defined __cplusplus || !defined __USE_FILE_OFFSET64
+RDS_CALL(int, fcntl, (int fd, int command, ...), )
+{
+    void *argument;
+    va_list rest;
+
+    va_start(rest, command);
+    argument = va_arg(rest, void *);
+    va_end(rest);
+    if ((command == F_DUPFD || command == F_DUPFD_CLOEXEC) && rds_is_socket(fd)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return RDS_SYSTEM(fcntl)(fd, command, argument);
 }
 #endif
 
+RDS_CALL(int, dup, (int fd), RDS_THROW)
+{
+    if (rds_is_socket(fd)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return RDS_SYSTEM(dup)(fd);
+}
+
+/* The number of a socket goes to another file, and the socket is closed. */
+static inline int rds_robbed(int to, int was_socket)
+{
+    if (to >= 0 && was_socket)
+        rds_close(to);
+    return to;
+}
+
+RDS_CALL(int, dup2, (int from, int to), RDS_THROW)
+{
+    int was_socket = from != to && rds_is_socket(to) == 1;
+
+    if (from != to && rds_is_socket(from)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return rds_robbed(RDS_SYSTEM(dup2)(from, to), was_socket);
+}
+
+#ifdef _GNU_SOURCE
+RDS_CALL(int, dup3, (int from, int to, int flags), RDS_THROW)
+{
+    int was_socket = from != to && rds_is_socket(to) == 1;
+
+    if (rds_is_socket(from)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return rds_robbed(RDS_SYSTEM(dup3)(from, to, flags), was_socket);
+}
+#endif
+
+#ifdef CLOSE_RANGE_CLOEXEC
+RDS_CALL(int, close_range, (unsigned first, unsigned last, int flags), RDS_THROW)
+{
+    return rds_close_range(first, last, flags);
+}
+#endif
+
+#undef RDS_CALL
+#undef RDS_SYSTEM
+
+#ifdef __cplusplus
+}
+#undef RDS_THROW
+#else
 #define socket rds_or_socket
 #define bind rds_or_bind
 #define connect rds_or_connect
@@ -93,7 +232,19 @@ static inline int rds_or_ioctl(int fd, unsigned long request, ...)
 #define close rds_or_close
 #define read rds_or_read
 #define write rds_or_write
-#define poll(fds, count, timeout) rds_poll((fds), (count), (timeout))
+#define readv rds_or_readv
+#define writev rds_or_writev
+#define poll rds_or_poll
 #define ioctl rds_or_ioctl
+#define fcntl rds_or_fcntl
+#define dup rds_or_dup
+#define dup2 rds_or_dup2
+#ifdef _GNU_SOURCE
+#define dup3 rds_or_dup3
+#endif
+#ifdef CLOSE_RANGE_CLOEXEC
+#define close_range rds_or_close_range
+#endif
+#endif
 
 #endif /* RDS_SOCKETS_H */

@@ -6,12 +6,13 @@
 //! meanwhile. So is what the structures lead to. Descriptors may be any numbers.
 #![allow(clippy::missing_safety_doc, missing_docs)] // The module says it, and the manual pages.
 
+mod numbers;
 mod poll;
 
+pub use numbers::*;
 pub use poll::*;
 
 use crate::node::Node;
-use crate::process;
 use rds_calls::calls::Called;
 use rds_calls::for_each_call;
 use std::ffi::{c_ulong, c_void};
@@ -27,12 +28,6 @@ fn answer(call: impl FnOnce() -> Called) -> isize {
     // SAFETY: the thread's own.
     unsafe { *libc::__errno_location() = error };
     -1
-}
-
-/// Whether a descriptor is a socket of this library.
-#[unsafe(no_mangle)]
-pub extern "C" fn rds_is_socket(fd: i32) -> i32 {
-    catch_unwind(|| process::home(fd).is_some()).unwrap_or(false).into()
 }
 
 macro_rules! exported {

@@ -2,7 +2,7 @@
 
 use super::answer;
 use crate::node::Node;
-use crate::process;
+use crate::process::{self, Whose};
 use rds_calls::{Answer, Failure, Node as _};
 use rds_nostd::{Profile, RdsError};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -93,7 +93,10 @@ fn ours(fds: &mut [libc::pollfd], others: &mut [libc::pollfd]) -> usize {
     for (fd, other) in fds.iter_mut().zip(others) {
         // Also of what is passed over, and of a socket that has gone since the last look.
         (fd.revents, other.fd) = (0, fd.fd);
-        let inner = process::home(fd.fd).and_then(|node| node.lock());
+        // Of the system's, too, if it has got the number of a socket.
+        let is_ours = process::whose(fd.fd) == Whose::Socket;
+        let home = process::home(fd.fd).filter(|_| is_ours);
+        let inner = home.and_then(|node| node.lock());
         let events = fd.events.cast_unsigned();
         let mask = inner.and_then(|mut inner| Node::state(&mut inner).ready(fd.fd, events));
         let Some(mask) = mask else { continue };

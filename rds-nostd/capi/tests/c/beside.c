@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Files, pipes and sockets of other families beside sockets of RDS, by the system's names (compiled with -include rds/sockets.h). Arguments:
  * the address of the HCA, and a file that can be written. */
-#include <arpa/inet.h>
+#include "system.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -14,31 +15,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
-
 /* Calls are values, too. */
 static int (*const closes)(int) = close;
-
-static struct sockaddr_in at(const char *text, int port)
-{
-    struct sockaddr_in address;
-
-    memset(&address, 0, sizeof address);
-    address.sin_family = AF_INET;
-    address.sin_port = htons((unsigned short)port);
-    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
-    return address;
-}
+static int (*const polls)(struct pollfd *, nfds_t, int) = poll;
 
 /* A bound socket of a family, and its address. */
-static int bound(int family, int type, const char *text, struct sockaddr_in *here)
+static int named(int family, int type, const char *text, struct sockaddr_in *here)
 {
     int fd = socket(family, type, 0), number = 100000;
     socklen_t length = sizeof *here;
@@ -58,8 +40,10 @@ static void talk(int fd, struct sockaddr_in *here)
     struct sockaddr_in from;
     socklen_t length = sizeof from;
     struct msghdr message;
-    struct iovec part;
-    char text[8];
+    struct iovec part, parts[2];
+    /* Compilers know that it must not be. */
+    volatile int negative = -1;
+    char text[8], rest[8];
     int bytes = -1;
 
     HOLDS(sendto(fd, "one", 3, 0, (struct sockaddr *)here, sizeof *here) == 3);
@@ -82,6 +66,16 @@ static void talk(int fd, struct sockaddr_in *here)
     HOLDS(sendmsg(fd, &message, 0) == 2);
     part.iov_len = sizeof text;
     HOLDS(recvmsg(fd, &message, 0) == 2 && memcmp(text, "fo", 2) == 0);
+    parts[0].iov_base = (void *)"eight";
+    parts[0].iov_len = 5;
+    parts[1].iov_base = (void *)"...";
+    parts[1].iov_len = 3;
+    HOLDS(writev(fd, parts, 2) == 8);
+    parts[0].iov_base = (void *)text;
+    parts[1].iov_base = (void *)rest;
+    HOLDS(readv(fd, parts, 2) == 8 && memcmp(text, "eight", 5) == 0 && memcmp(rest, "...", 3) == 0);
+    FAILS(EINVAL, readv(fd, parts, negative));
+    FAILS(EINVAL, writev(fd, parts, negative));
     bytes = 1;
     HOLDS(ioctl(fd, FIONBIO, &bytes) == 0);
     FAILS(EAGAIN, recv(fd, text, sizeof text, 0));
@@ -97,8 +91,8 @@ int main(int count, char **words)
 
     HOLDS(count == 3);
     alarm(60);
-    rds = bound(AF_RDS, SOCK_SEQPACKET, words[1], &rds_address);
-    other = bound(AF_INET, SOCK_DGRAM, "127.0.0.1", &address);
+    rds = named(AF_RDS, SOCK_SEQPACKET, words[1], &rds_address);
+    other = named(AF_INET, SOCK_DGRAM, "127.0.0.1", &address);
     talk(rds, &rds_address);
     talk(other, &address);
     file = open(words[2], O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -113,7 +107,7 @@ int main(int count, char **words)
     three[2].fd = other;
     three[0].events = three[1].events = three[2].events = POLLIN;
     HOLDS(send(rds, "y", 1, 0) == 1 && send(other, "z", 1, 0) == 1);
-    while (poll(three, 3, 1000) != 3)
+    while (polls(three, 3, 1000) != 3)
         ;
     HOLDS(read(ends[0], text, 1) == 1 && read(rds, text + 1, 1) == 1 && read(other, text + 2, 1) == 1);
     HOLDS(memcmp(text, "xyz", 3) == 0);

@@ -4,7 +4,6 @@
  *     exchange OWN          waits for memory to write to
  *     exchange OWN PEER     offers it */
 #include "system.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,31 +13,9 @@
 #define BYTES 10000
 #define TOKEN 0x1234
 
-#define HOLDS(condition) holds(__LINE__, #condition, (condition) ? 1 : 0)
-#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
-
 static unsigned char memory[BYTES], text[100];
 static unsigned char control[256];
 static int fd;
-
-static void holds(int line, const char *what, int is_so)
-{
-    if (!is_so) {
-        printf("exchange.c:%d: not so: %s (errno %d)\n", line, what, errno);
-        exit(EXIT_FAILURE);
-    }
-}
-
-static struct sockaddr_in address(const char *ip, int port)
-{
-    struct sockaddr_in to;
-
-    memset(&to, 0, sizeof to);
-    to.sin_family = ADDRESS_FAMILY;
-    to.sin_port = htons((uint16_t)port);
-    HOLDS(inet_pton(AF_INET, ip, &to.sin_addr) == 1);
-    return to;
-}
 
 /* A message of two parts to an address, with something beside it. */
 static ssize_t send_with(struct sockaddr_in *to, int type, const void *beside, size_t length)
@@ -112,7 +89,7 @@ static void readable(void)
 
 static void make(const char *own)
 {
-    struct sockaddr_in here = address(own, PORT), found, foreign = address("10.9.9.9", PORT);
+    struct sockaddr_in here = at(own, PORT), found, foreign = at("10.9.9.9", PORT);
     socklen_t length = sizeof found;
     int number = 50000, again;
 
@@ -137,6 +114,29 @@ static void make(const char *own)
     FAILS(NO_OPTION, rds_setsockopt(fd, SOL_RDS, 999, &number, sizeof number));
     FAILS(EFAULT, rds_sendmsg(fd, NULL, 0));
     FAILS(EAGAIN, rds_recv(fd, text, sizeof text, NO_WAIT));
+}
+
+/* A message from where it lies. */
+static void lend(struct sockaddr_in *to)
+{
+    struct rds_rdma_notify notify;
+    int number = 1 << 20, i;
+
+    FAILS(EBADF, rds_lend(-1, memory, BYTES, 0, (struct sockaddr *)to, sizeof *to, 1));
+    FAILS(EFAULT, rds_lend(fd, NULL, BYTES, 0, (struct sockaddr *)to, sizeof *to, 1));
+    FAILS(EINVAL, rds_lend(fd, memory, 0, 0, (struct sockaddr *)to, sizeof *to, 1));
+    FAILS(EINVAL, rds_lend(fd, memory, BYTES, 0, (struct sockaddr *)to, 7, 1));
+    FAILS(NOT_CONNECTED, rds_lend(fd, memory, BYTES, 0, NULL, 0, 1));
+    HOLDS(rds_setsockopt(fd, LEVEL_SOCKET, SEND_BUFFER, &number, sizeof number) == 0);
+    for (i = 0; i < BYTES; i++)
+        memory[i] = (unsigned char)(i * 11);
+    HOLDS(rds_lend(fd, memory, BYTES, 0, (struct sockaddr *)to, sizeof *to, TOKEN + 1) == BYTES);
+    readable();
+    HOLDS(receive(to, RDS_CMSG_RDMA_STATUS, &notify, sizeof notify, 0) == 0);
+    HOLDS(notify.user_token == TOKEN + 1 && notify.status == RDS_RDMA_SUCCESS);
+    /* It is this program's again, and goes back with its socket, too. */
+    memset(memory, 1, sizeof memory);
+    HOLDS(rds_lend(fd, memory, 1, NO_WAIT, (struct sockaddr *)to, sizeof *to, 0) == 1);
 }
 
 static void serve(void)
@@ -174,11 +174,12 @@ static void serve(void)
     HOLDS(receive(&from, RDS_CMSG_RDMA_STATUS, &notify, sizeof notify, 0) == 0);
     HOLDS(notify.status == RDS_RDMA_REMOTE_ERROR);
     HOLDS(rds_sendto(fd, "end", 3, 0, (struct sockaddr *)&from, sizeof from) == 3);
+    lend(&from);
 }
 
 static void ask(const char *peer)
 {
-    struct sockaddr_in to = address(peer, PORT), from;
+    struct sockaddr_in to = at(peer, PORT), from;
     struct rds_get_mr_args offer;
     struct rds_free_mr_args end;
     rds_rdma_cookie_t cookie = 0;
@@ -201,6 +202,10 @@ static void ask(const char *peer)
     HOLDS(rds_connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
     HOLDS(rds_send(fd, text, sizeof text, 0) == sizeof text);
     HOLDS(rds_recv(fd, text, sizeof text, 0) == 3 && memcmp(text, "end", 3) == 0);
+    HOLDS(rds_recv(fd, memory, sizeof memory, 0) == BYTES);
+    for (i = 0; i < BYTES; i++)
+        HOLDS(memory[i] == (unsigned char)(i * 11));
+    HOLDS(rds_recv(fd, memory, sizeof memory, 0) == 1 && memory[0] == 1);
 }
 
 int main(int count, char **words)

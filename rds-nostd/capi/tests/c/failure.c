@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* An HCA that fails under a program. Arguments: "echo", the address, and a file: answers, and once the file is there begins by itself;
- * "recovered", the address and that of the other: its HCA fails and comes back; "gone" and the address: its HCA's server ends. */
+ * "recovered", the address and that of the other: its HCA fails and comes back; "gone" and the address: its HCA's server ends; "passed" and the
+ * addresses of two HCAs: the first one's server ends. */
 #define _GNU_SOURCE
 #include "system.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
 #include <pthread.h>
@@ -15,38 +15,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
 #define PORT 4000
 #define BYTES 8192
 
 static unsigned char memory[BYTES];
-
-static struct sockaddr_in at(const char *text)
-{
-    struct sockaddr_in address;
-
-    memset(&address, 0, sizeof address);
-    address.sin_family = ADDRESS_FAMILY;
-    address.sin_port = htons(PORT);
-    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
-    return address;
-}
-
-static int bound(const char *text)
-{
-    struct sockaddr_in address = at(text);
-    int fd = rds_socket(FAMILY, SEQPACKET, 0);
-
-    HOLDS(fd >= 0 && rds_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
-    return fd;
-}
 
 static void say(const char *line)
 {
@@ -78,7 +50,7 @@ static struct sockaddr_in answer(int fd)
 
 static void echo(const char *own, const char *file)
 {
-    int fd = bound(own);
+    int fd = bound(own, PORT);
     struct sockaddr_in from;
 
     say("ready");
@@ -123,8 +95,8 @@ static rds_rdma_cookie_t offered(int fd)
 
 static void recovered(const char *own, const char *peer)
 {
-    struct sockaddr_in to = at(peer);
-    int fd = bound(own);
+    struct sockaddr_in to = at(peer, PORT);
+    int fd = bound(own, PORT);
     pthread_t other;
     char text[16];
 
@@ -160,7 +132,7 @@ static void *lose_while_receiving(void *argument)
 
 static void *lose_while_sending(void *argument)
 {
-    struct sockaddr_in nobody = at("10.0.0.77");
+    struct sockaddr_in nobody = at("10.0.0.77", PORT);
     char text[1000];
 
     memset(text, 0, sizeof text);
@@ -201,12 +173,12 @@ static void *lose_while_in_epoll(void *argument)
 static void gone(const char *own)
 {
     void *(*losers[4])(void *) = { lose_while_receiving, lose_while_sending, lose_while_polling, lose_while_in_epoll };
-    struct sockaddr_in here = at(own), found;
+    struct sockaddr_in here = at(own, PORT), found;
     socklen_t length = sizeof found;
     pthread_t others[4];
     struct pollfd one;
     char text[16];
-    int fd = bound(own), unbound = rds_socket(FAMILY, SEQPACKET, 0), i;
+    int fd = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), i;
 
     /* The first look tells of congestion that nobody has heard of. */
     one.fd = fd;
@@ -233,6 +205,31 @@ static void gone(const char *own)
     HOLDS(rds_close(fd) == 0 && rds_close(unbound) == 0);
 }
 
+/* New sockets are the other HCA's, which the process has not had before, and those that are not bound go there. */
+static void passed_over(const char *own, const char *other)
+{
+    struct sockaddr_in here = at(other, PORT);
+    int first = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), fd;
+    char text[16];
+
+    HOLDS(unbound >= 0);
+    say("begun");
+    FAILS(ENODEV, rds_recv(first, text, sizeof text, 0));
+    fd = rds_socket(FAMILY, SEQPACKET, 0);
+    HOLDS(fd >= 0 && is_running(fd) && rds_bind(fd, (struct sockaddr *)&here, sizeof here) == 0);
+    exchange(fd, "other", &here);
+    here.sin_port = 0;
+    HOLDS(rds_bind(unbound, (struct sockaddr *)&here, sizeof here) == 0 && is_running(unbound));
+    here = at(own, 0);
+    HOLDS(rds_close(fd) == 0);
+    /* It still has its address. */
+    fd = rds_socket(FAMILY, SEQPACKET, 0);
+    HOLDS(fd >= 0);
+    FAILS(ENODEV, rds_bind(fd, (struct sockaddr *)&here, sizeof here));
+    FAILS(ENODEV, rds_recv(first, text, sizeof text, 0));
+    HOLDS(rds_close(fd) == 0 && rds_close(first) == 0 && rds_close(unbound) == 0);
+}
+
 int main(int count, char **words)
 {
     /* Against hanging. */
@@ -242,6 +239,8 @@ int main(int count, char **words)
         echo(words[2], words[3]);
     else if (strcmp(words[1], "recovered") == 0)
         recovered(words[2], words[3]);
+    else if (strcmp(words[1], "passed") == 0)
+        passed_over(words[2], words[3]);
     else
         gone(words[2]);
     return EXIT_SUCCESS;

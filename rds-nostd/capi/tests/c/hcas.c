@@ -2,32 +2,12 @@
 /* One process on two HCAs: its sockets are where they are bound. Arguments: the addresses of the HCAs, in the order of RDS_DEVICE. */
 #include "system.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-
-static struct sockaddr_in at(const char *text, int port)
-{
-    struct sockaddr_in address;
-
-    memset(&address, 0, sizeof address);
-    address.sin_family = ADDRESS_FAMILY;
-    address.sin_port = htons((uint16_t)port);
-    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
-    return address;
-}
-
-static int bound(const char *text, int port)
+static int made_and_bound(const char *text, int port)
 {
     struct sockaddr_in address = at(text, port), found;
     socklen_t length = sizeof found;
@@ -56,9 +36,9 @@ int main(int count, char **arguments)
     HOLDS(count == 3);
     first = at(arguments[1], 4000);
     second = at(arguments[2], 4000);
-    near = bound(arguments[1], 4000);
+    near = made_and_bound(arguments[1], 4000);
     /* The same port, on the other HCA. */
-    far = bound(arguments[2], 4000);
+    far = made_and_bound(arguments[2], 4000);
     third = rds_socket(FAMILY, SEQPACKET, 0);
     nowhere = at("10.9.9.9", 4000);
     HOLDS(rds_bind(third, (struct sockaddr *)&nowhere, sizeof nowhere) == -1);

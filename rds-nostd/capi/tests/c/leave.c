@@ -3,24 +3,11 @@
  * they are sent there, else received. */
 #include "system.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static unsigned char message[40000];
-
-static struct sockaddr_in at(const char *text, int port)
-{
-    struct sockaddr_in address;
-
-    memset(&address, 0, sizeof address);
-    address.sin_family = ADDRESS_FAMILY;
-    address.sin_port = htons((uint16_t)port);
-    if (inet_pton(AF_INET, text, &address.sin_addr) != 1)
-        exit(EXIT_FAILURE);
-    return address;
-}
 
 int main(int count, char **arguments)
 {

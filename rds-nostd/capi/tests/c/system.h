@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The names of both systems, as one. */
+/* The names of both systems, as one, and what all programs say that has to hold. */
 #ifndef SYSTEM_H
 #define SYSTEM_H
 
 #include <rds/rds.h>
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifdef RDS_SOLARIS
 #define FAMILY AF_INET_OFFLOAD
@@ -52,5 +57,35 @@ typedef size_t header_length;
 #else
 #define ADDRESS_FAMILY AF_INET
 #endif
+
+#define HOLDS(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+            exit(EXIT_FAILURE); \
+        } \
+    } while (0)
+#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
+
+static inline struct sockaddr_in at(const char *text, int port)
+{
+    struct sockaddr_in address;
+
+    memset(&address, 0, sizeof address);
+    address.sin_family = ADDRESS_FAMILY;
+    address.sin_port = htons((uint16_t)port);
+    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
+    return address;
+}
+
+/* A socket with an address. */
+static inline int bound(const char *text, int port)
+{
+    struct sockaddr_in address = at(text, port);
+    int fd = rds_socket(FAMILY, SEQPACKET, 0);
+
+    HOLDS(fd >= 0 && rds_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
+}
 
 #endif /* SYSTEM_H */

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "system.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -17,35 +16,6 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-#define FAILS(number, call) HOLDS((call) == -1 && errno == (number))
-
-static struct sockaddr_in at(const char *text, int port)
-{
-    struct sockaddr_in address;
-
-    memset(&address, 0, sizeof address);
-    address.sin_family = ADDRESS_FAMILY;
-    address.sin_port = htons((uint16_t)port);
-    HOLDS(inet_pton(AF_INET, text, &address.sin_addr) == 1);
-    return address;
-}
-
-static int bound(const char *text, int port)
-{
-    struct sockaddr_in address = at(text, port);
-    int fd = rds_socket(FAMILY, SEQPACKET, 0);
-
-    HOLDS(fd >= 0 && rds_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
-    return fd;
-}
 
 static void none(int number)
 {

@@ -95,9 +95,11 @@ fn options_read_back_what_was_set() {
     assert_eq!(rds.peer_address(socket), Ok(at(1, 5000)));
     let multicast = "224.0.0.1:5000".parse().expect("an address");
     assert_eq!(rds.connect(socket, multicast), Err(RdsError::InvalidArgument));
-    for nowhere in ["0.0.0.0:5000", "[::]:5000", "[::ffff:0.0.0.0]:5000"] {
-        let nowhere = nowhere.parse().expect("an address");
-        assert_eq!(rds.connect(socket, nowhere), Err(RdsError::NoDestination));
+    let nowhere = "0.0.0.0:5000".parse().expect("an address");
+    assert_eq!(rds.connect(socket, nowhere), Err(RdsError::NoDestination));
+    for many in ["[::]", "[ff02::1]", "[::ffff:0.0.0.0]", "[::ffff:255.255.255.255]", "[::ffff:224.0.0.1]"] {
+        let many = format!("{many}:5000").parse().expect("an address");
+        assert_eq!(rds.connect(socket, many), Err(RdsError::NotUnicast), "{many}");
     }
     assert_eq!(rds.peer_address(socket), Ok(at(1, 5000)));
 

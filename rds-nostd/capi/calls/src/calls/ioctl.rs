@@ -121,11 +121,11 @@ unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bo
     // SAFETY: this function's contract.
     let conf: [u8; IFCONF_LEN as usize] =
         unsafe { bytes(at, IFCONF_LEN) }?.try_into().map_err(|_| RdsError::InvalidArgument)?;
-    let word = |from: usize| conf.get(from..).and_then(|rest| rest.first_chunk()).copied();
-    let len = i32::from_ne_bytes(word(0).ok_or(RdsError::InvalidArgument)?);
-    let buffer = u64::from_ne_bytes(
-        conf.get(8..).and_then(|rest| rest.first_chunk()).copied().ok_or(RdsError::InvalidArgument)?,
-    );
+    let (len, buffer) = conf.split_at(8);
+    let len = i32::from_ne_bytes(*len.first_chunk().ok_or(RdsError::InvalidArgument)?);
+    let buffer = u64::from_ne_bytes(*buffer.first_chunk().ok_or(RdsError::InvalidArgument)?);
+    // To Linux a negative length is none.
+    let len = if profile == Profile::Linux { len.max(0) } else { len };
     let len = u64::try_from(len).map_err(|_| RdsError::InvalidArgument)?;
     let interfaces = inner.rds.interfaces(inner.adapter);
     let all = interfaces

@@ -5,7 +5,7 @@ use super::{Called, on, put_address};
 use crate::abi::{HEADER_LEN, Header};
 use crate::control::{Asked, told};
 use crate::failure::{Answer, Failure};
-use crate::memory::{Elements, bytes, elements, gather, room, scatter, store};
+use crate::memory::{Elements, bytes, elements, gather, lent, room, scatter, store};
 use crate::node::{Node, Sockets, State};
 use crate::wait::until;
 use core::ffi::c_void;
@@ -13,7 +13,7 @@ use core::net::SocketAddr;
 use core::ptr;
 use rds_nostd::cmsg::RdsIovec;
 use rds_nostd::wire::MAX_MESSAGE_LEN;
-use rds_nostd::{Arrival, Msg, MsgFlags, Profile, RdsError};
+use rds_nostd::{Arrival, Control, Lend, Msg, MsgFlags, Profile, RdmaFlags, RdsError};
 
 /// Flags of calls that the systems number differently: do not wait, and (told) control messages were cut.
 fn numbers(profile: Profile) -> (u32, i32) {
@@ -101,6 +101,18 @@ pub unsafe fn rds_sendmsg<N: Node>(fd: i32, message: *const c_void, flags: i32) 
     })
 }
 
+/// The address of a message that has one of its own.
+///
+/// # Safety
+/// `address` is null or `len` bytes.
+unsafe fn destination(profile: Profile, address: *const c_void, len: u32) -> Answer<Option<SocketAddr>> {
+    if address.is_null() || len == 0 {
+        return Ok(None);
+    }
+    // SAFETY: this function's contract.
+    unsafe { read_address(profile, address.expose_provenance() as u64, len) }.map(Some)
+}
+
 /// `sendto(2)`.
 pub unsafe fn rds_sendto<N: Node>(
     fd: i32,
@@ -113,10 +125,7 @@ pub unsafe fn rds_sendto<N: Node>(
     on::<N>(fd, |node, profile| {
         // SAFETY: the caller's.
         unsafe {
-            let to = match address.is_null() || address_len == 0 {
-                true => None,
-                false => Some(read_address(profile, address.expose_provenance() as u64, address_len)?),
-            };
+            let to = destination(profile, address, address_len)?;
             let part = one_part(buffer, len);
             let asked = Asked::parse(profile, &[])?;
             send(fd, node, profile, &Outgoing { to, parts: Elements::of(&part), asked, flags })
@@ -128,6 +137,34 @@ pub unsafe fn rds_sendto<N: Node>(
 pub unsafe fn rds_send<N: Node>(fd: i32, buffer: *const c_void, len: usize, flags: i32) -> Called {
     // SAFETY: the caller's.
     unsafe { rds_sendto::<N>(fd, buffer, len, flags, ptr::null(), 0) }
+}
+
+/// Sends a message from where it lies, which is not the program's to change before it has been told of the end.
+pub unsafe fn rds_lend<N: Node>(
+    fd: i32,
+    buffer: *const c_void,
+    len: usize,
+    flags: i32,
+    address: *const c_void,
+    address_len: u32,
+    token: u64,
+) -> Called {
+    on::<N>(fd, |node, profile| {
+        // SAFETY: the caller's.
+        let to = unsafe { destination(profile, address, address_len) }?;
+        let lies = RdsIovec { addr: buffer.expose_provenance() as u64, bytes: len as u64 };
+        let flags = flags_of(profile, flags);
+        until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
+            inner.usable()?;
+            // SAFETY: the caller's, until the end of the loan is told, or its socket is closed.
+            let payload = unsafe { lent(&lies) }?;
+            let lend = Lend { payload, flags: RdmaFlags::NOTIFY_ME, user_token: token };
+            let control = Control { lend: Some(lend), ..Control::default() };
+            let message = Msg { to, payload: &[], control: Some(&control), flags };
+            Ok(inner.rds.sendmsg(inner.adapter, handle, message)?)
+        })?;
+        Ok(len as isize)
+    })
 }
 
 /// What was received, and what goes with it in the program's buffer.

@@ -43,13 +43,17 @@ fn lock<N: Node>(node: &N) -> Answer<N::Guard<'_>> {
 /// A socket address as C has it, and how long it is.
 type Encoded = ([u8; SOCKADDR_LEN], usize);
 
+fn encoded(profile: Profile, address: &SocketAddr) -> Result<Encoded, RdsError> {
+    encode_address(profile, address).ok_or(RdsError::AddressFamily)
+}
+
 /// Writes an address where the program wants it: what fits. The length that there is of it.
 ///
 /// # Safety
 /// `to` is null or `room` bytes.
 unsafe fn put_address(profile: Profile, address: &SocketAddr, to: *mut u8, room: u32) -> Answer<u32> {
     // SAFETY: this function's contract.
-    unsafe { put_encoded(encode_address(profile, address).ok_or(RdsError::AddressFamily)?, to, room) }
+    unsafe { put_encoded(encoded(profile, address)?, to, room) }
 }
 
 /// The same, of its bytes, so many of which count.

@@ -1,6 +1,6 @@
 //! Sockets come and go, and where they are.
 
-use super::{Called, Encoded, lock, on, put_encoded};
+use super::{Called, Encoded, encoded, lock, on, put_encoded};
 use crate::abi::profile_of;
 use crate::failure::{Answer, Failure};
 use crate::memory::bytes;
@@ -8,7 +8,7 @@ use crate::node::{Node, Sockets, State};
 use crate::socket::Socket;
 use core::ffi::c_void;
 use core::net::{Ipv4Addr, SocketAddr};
-use rds_nostd::cmsg::{decode_address, encode_address};
+use rds_nostd::cmsg::decode_address;
 use rds_nostd::{Profile, RdsError, SocketHandle};
 
 /// What `socket` takes along with its type (`SOCK_NONBLOCK`, `SOCK_CLOEXEC`).
@@ -26,7 +26,8 @@ pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Call
         if protocol != 0 {
             return Err(RdsError::Protocol);
         }
-        let mut guard = N::open()?.lock().ok_or(RdsError::NoDevice)?;
+        let node = N::open()?;
+        let mut guard = node.lock().ok_or(RdsError::NoDevice)?;
         let inner = &mut N::state(&mut guard);
         inner.usable()?;
         let State { adapter, rds, sockets, .. } = inner;
@@ -37,6 +38,7 @@ pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Call
         match made {
             Ok(fd) => {
                 inner.look(fd);
+                node.opened(guard);
                 Ok(fd as isize)
             }
             Err(error) => {
@@ -56,7 +58,8 @@ pub unsafe fn rds_close<N: Node>(fd: i32) -> Called {
         let handle = inner.socket(fd)?.handle;
         let State { adapter, rds, sockets, .. } = inner;
         let closed = rds.close(adapter, handle);
-        sockets.remove(fd);
+        let later = matches!(closed, Err(RdsError::Again | RdsError::Dat(_)));
+        sockets.remove(fd, later.then_some(handle));
         node.closed(guard);
         closed?;
         Ok(0)
@@ -129,10 +132,6 @@ unsafe fn name<N: Node>(
         unsafe { len.write(put_encoded(found, address.cast(), len.read())?) };
         Ok(0)
     })
-}
-
-fn encoded(profile: Profile, address: &SocketAddr) -> Result<Encoded, RdsError> {
-    encode_address(profile, address).ok_or(RdsError::AddressFamily)
 }
 
 /// The address of a socket that has none, as Linux tells it: the family of where it is connected to, if it is, and else nothing.

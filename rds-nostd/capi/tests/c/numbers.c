@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Numbers of descriptors: asked for in handlers of signals, taken away by the system's calls behind the library's back, and by those that it
+ * stands before (compiled with -include rds/sockets.h). Arguments: the addresses of two HCAs, and a file that can be written. */
+#include "system.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *own, *other, *path;
+
+/* Of sockets that come and go while signals are handled. */
+#define ROUNDS 2000
+
+static int ends[2];
+static volatile sig_atomic_t handled, has_changed_errno;
+static pthread_t handling;
+static int is_over;
+
+static void tell(int number)
+{
+    int before = errno;
+
+    (void)number;
+    errno = 12345;
+    has_changed_errno |= rds_is_socket(ends[1]) != 0 || errno != 12345;
+    /* Calls of the system, by the name that the header gave to another function. A full pipe is as good. */
+    (void)!write(ends[1], "x", 1);
+    handled = handled + 1;
+    errno = before;
+}
+
+static void *signals(void *argument)
+{
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED))
+        HOLDS(pthread_kill(handling, SIGUSR1) == 0);
+    return argument;
+}
+
+/* Another thread's sockets, which come and go as well. */
+static void *sockets(void *argument)
+{
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) {
+        int fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
+
+        HOLDS(fd >= 0 && close(fd) == 0);
+    }
+    return argument;
+}
+
+static void handlers_write(void)
+{
+    struct sigaction action;
+    pthread_t others[2];
+    char text[64];
+    int i, number;
+
+    memset(&action, 0, sizeof action);
+    action.sa_handler = tell;
+    HOLDS(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
+    HOLDS(sigaction(SIGUSR1, &action, NULL) == 0);
+    handling = pthread_self();
+    HOLDS(pthread_create(&others[0], NULL, signals, NULL) == 0 && pthread_create(&others[1], NULL, sockets, NULL) == 0);
+    for (i = 0; i < ROUNDS; i++) {
+        int fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
+
+        HOLDS(fd >= 0 && rds_is_socket(fd) == 1 && close(fd) == 0);
+        for (number = 0; number < 1000; number++)
+            rds_is_socket(number);
+        while (read(ends[0], text, sizeof text) > 0)
+            ;
+    }
+    __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
+    HOLDS(pthread_join(others[0], NULL) == 0 && pthread_join(others[1], NULL) == 0);
+    HOLDS(handled > 0 && !has_changed_errno);
+    signal(SIGUSR1, SIG_DFL);
+    HOLDS(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+/* The system's own calls, which a library of the program's would make. */
+static int system_close(int fd)
+{
+    return (int)syscall(SYS_close, fd);
+}
+
+static int opened(void)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+    HOLDS(file >= 0 && write(file, "contents", 8) == 8 && lseek(file, 0, SEEK_SET) == 0);
+    return file;
+}
+
+static int is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+/* A message arrives at a socket whose number is another's. */
+static void message_for(int port)
+{
+    struct sockaddr_in there = at(own, port);
+    int sender = bound(own, 0), left = 1;
+
+    HOLDS(sendto(sender, "message", 7, 0, (struct sockaddr *)&there, sizeof there) == 7);
+    while (left != 0)
+        HOLDS(ioctl(sender, TIOCOUTQ, &left) == 0);
+    HOLDS(close(sender) == 0);
+}
+
+/* A file has got the number: neither does it get what is meant for a socket, nor is it read, nor closed. */
+static void file_has_its_number(void)
+{
+    int fd = bound(own, 5100), file = opened(), again;
+    struct pollfd one;
+    char text[16];
+
+    HOLDS((int)syscall(SYS_dup2, file, fd) == fd && system_close(file) == 0);
+    message_for(5100);
+    HOLDS(lseek(fd, 0, SEEK_CUR) == 0 && lseek(fd, 0, SEEK_END) == 8 && lseek(fd, 0, SEEK_SET) == 0);
+    HOLDS(rds_is_socket(fd) == 0 && read(fd, text, sizeof text) == 8 && memcmp(text, "contents", 8) == 0);
+    one.fd = fd;
+    one.events = POLLIN | POLLOUT;
+    HOLDS(poll(&one, 1, 0) == 1 && one.revents == (POLLIN | POLLOUT));
+    /* What closes the socket leaves the file. */
+    HOLDS(rds_close(fd) == 0);
+    HOLDS(is_open(fd) && lseek(fd, 0, SEEK_SET) == 0 && read(fd, text, sizeof text) == 8);
+    FAILS(EBADF, rds_close(fd));
+    HOLDS(close(fd) == 0 && !is_open(fd));
+    again = bound(own, 5100);
+    HOLDS(close(again) == 0);
+}
+
+/* Another socket has got the number, on the same HCA or on another: it has it alone, and the one before is closed. */
+static void socket_has_its_number(const char *before)
+{
+    struct sockaddr_in here = at(own, 5101);
+    int fd = bound(before, 5100), again, third;
+    FILE *stream = fdopen(fd, "r+");
+    char text[16];
+
+    HOLDS(stream && fclose(stream) == 0 && !is_open(fd) && rds_is_socket(fd) == 0);
+    again = bound(own, 5101);
+    HOLDS(again == fd && rds_is_socket(fd) == 1 && is_open(fd));
+    third = bound(before, 5100);
+    HOLDS(third != fd && close(third) == 0);
+    HOLDS(sendto(fd, "self", 4, 0, (struct sockaddr *)&here, sizeof here) == 4);
+    HOLDS(recv(fd, text, sizeof text, 0) == 4 && memcmp(text, "self", 4) == 0);
+    HOLDS(close(fd) == 0 && !is_open(fd));
+    FAILS(EBADF, close(fd));
+}
+
+/* What makes it readable somebody has taken, a child for one: it is made so again when the library comes by. */
+static void taken(void)
+{
+    struct sockaddr_in here = at(own, 5100);
+    int fd = bound(own, 5100);
+    struct pollfd one;
+    char text[16];
+
+    one.fd = fd;
+    one.events = POLLIN;
+    HOLDS(sendto(fd, "message", 7, 0, (struct sockaddr *)&here, sizeof here) == 7);
+    HOLDS((int)syscall(SYS_poll, &one, 1, -1) == 1 && syscall(SYS_read, fd, text, sizeof text) == 8);
+    message_for(5100);
+    HOLDS((int)syscall(SYS_poll, &one, 1, -1) == 1);
+    HOLDS(read(fd, text, sizeof text) == 7 && read(fd, text, sizeof text) == 7 && (int)syscall(SYS_poll, &one, 1, 0) == 0);
+    HOLDS(close(fd) == 0);
+}
+
+/* Over and over: what the system closes does not use up sockets. */
+static void closed_behind_the_library(void)
+{
+    int i, fd;
+
+    for (i = 0; i < 3000; i++) {
+        fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
+        HOLDS(fd >= 0 && system_close(fd) == 0);
+    }
+    fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
+    HOLDS(fd >= 0 && close(fd) == 0);
+}
+
+/* By the names that the header gives to other functions. */
+static void duplicates(void)
+{
+    int fd = bound(own, 5100), file = opened(), again;
+    char text[16];
+
+    FAILS(EINVAL, dup(fd));
+    FAILS(EINVAL, dup2(fd, 100));
+    FAILS(EINVAL, fcntl(fd, F_DUPFD, 0));
+    FAILS(EINVAL, fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    HOLDS(!is_open(100) && dup2(fd, fd) == fd && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0);
+    HOLDS(fcntl(fd, F_GETFD) == FD_CLOEXEC && ioctl(fd, FIONCLEX) == 0 && fcntl(fd, F_GETFD) == 0);
+    FAILS(EBADF, dup2(1000, fd));
+    HOLDS(rds_is_socket(fd) == 1);
+    HOLDS(dup2(file, fd) == fd && rds_is_socket(fd) == 0);
+    HOLDS(read(fd, text, sizeof text) == 8 && memcmp(text, "contents", 8) == 0);
+    again = bound(own, 5100);
+#ifdef _GNU_SOURCE
+    FAILS(EINVAL, dup3(again, 100, 0));
+    HOLDS(dup3(file, again, O_CLOEXEC) == again && fcntl(again, F_GETFD) == FD_CLOEXEC && rds_is_socket(again) == 0);
+#endif
+    HOLDS(close(again) == 0 && close(fd) == 0);
+    fd = dup(file);
+    HOLDS(fd >= 0 && fcntl(fd, F_DUPFD, 200) == 200 && close(200) == 0 && close(fd) == 0 && close(file) == 0);
+#ifdef CLOSE_RANGE_CLOEXEC
+    fd = bound(own, 5100);
+    FAILS(EBUSY, close_range(3, ~0U, 0));
+    HOLDS(close_range((unsigned)fd, (unsigned)fd, CLOSE_RANGE_CLOEXEC) == 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    HOLDS(rds_is_socket(fd) == 1 && close(fd) == 0);
+#endif
+}
+
+/* In a child, whose memory is its own or still its parent's, a socket's number can be closed, and is no socket. */
+static void children(void)
+{
+    int fd = bound(own, 5100), status;
+    struct sockaddr_in here = at(own, 5100);
+    char text[16];
+    pid_t child = fork();
+
+    HOLDS(child >= 0);
+    if (child == 0) {
+        HOLDS(rds_is_socket(fd) == 2);
+        FAILS(EBADF, read(fd, text, sizeof text));
+        FAILS(EBADF, write(fd, "message!", 8));
+        FAILS(EINVAL, dup(fd));
+        HOLDS(close(fd) == 0 && !is_open(fd) && rds_is_socket(fd) == 0);
+#ifdef CLOSE_RANGE_CLOEXEC
+        HOLDS(close_range(3, ~0U, 0) == 0);
+#endif
+        _exit(EXIT_SUCCESS);
+    }
+    HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    child = vfork();
+#pragma GCC diagnostic pop
+    HOLDS(child >= 0);
+    if (child == 0)
+        _exit(close(fd) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
+    HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    HOLDS(is_open(fd) && sendto(fd, "self", 4, 0, (struct sockaddr *)&here, sizeof here) == 4);
+    HOLDS(read(fd, text, sizeof text) == 4 && close(fd) == 0);
+}
+
+int main(int count, char **words)
+{
+    HOLDS(count == 4);
+    /* Against hanging. */
+    alarm(60);
+    own = words[1];
+    other = words[2];
+    path = words[3];
+    handlers_write();
+    file_has_its_number();
+    socket_has_its_number(own);
+    socket_has_its_number(other);
+    taken();
+    closed_behind_the_library();
+    duplicates();
+    children();
+    return EXIT_SUCCESS;
+}
