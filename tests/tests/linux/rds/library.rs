@@ -5,7 +5,7 @@ use super::{Ground, LINUX, UNIKERNEL, number, result, word};
 use crate::c_programs::{self, Here};
 use runner::install::RDS;
 use runner::linux::judge;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Pings, and messages of all sizes.
