@@ -82,13 +82,13 @@ fn flags_of_calls() {
     let sent = message(0, 1, 5000);
     let none = MsgFlags::empty();
 
-    // sendmsg: nothing but DONTWAIT; the address is looked at before the socket.
+    // sendmsg: nothing but DONTWAIT and MORE; the address is looked at before the socket.
     let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
     for flag in [
         MsgFlags::OOB,
         MsgFlags::PEEK,
         MsgFlags::from_bits_retain(0x4000),
-        MsgFlags::from_bits_retain(0x8000),
+        MsgFlags::from_bits_retain(0x2000),
     ] {
         let refused = rds.sendmsg(adapter, sender, Msg::to(at(1, 5000), b"x").flags(flag));
         assert_eq!(refused, Err(RdsError::NotSupported), "{flag:?}");
