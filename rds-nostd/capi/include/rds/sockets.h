@@ -126,7 +126,12 @@ RDS_CALL(ssize_t, writev, (int fd, const struct iovec *parts, int count), )
 
 RDS_CALL(int, poll, (struct pollfd *fds, nfds_t count, int timeout), )
 {
-    return rds_poll(fds, count, timeout);
+    nfds_t i;
+
+    for (i = 0; fds && i < count; i++)
+        if (rds_is_socket(fds[i].fd))
+            return rds_poll(fds, count, timeout);
+    return RDS_SYSTEM(poll)(fds, count, timeout);
 }
 
 RDS_CALL(int, ioctl, (int fd, unsigned long request, ...), RDS_THROW)
