@@ -122,6 +122,7 @@ static void names(const char *own)
     FAILS(EINVAL, rds_connect(fd, (struct sockaddr *)&all, sizeof all));
     FAILS(EINVAL, rds_connect(fd, (struct sockaddr *)&to, 7));
     HOLDS(rds_connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+    FAILS(ERRNO(EOPNOTSUPP), rds_send(fd, "x", 1, MSG_MORE));
 #ifndef RDS_SOLARIS
     length = sizeof found;
     HOLDS(rds_getsockname(fd, (struct sockaddr *)&found, &length) == 0 && length == sizeof found);
