@@ -155,6 +155,7 @@ impl Rds<'_> {
         let socket = self.protocol.sockets.open_mut(handle)?;
         socket.open = false;
         socket.peers_port = 0;
+        self.choose_burst();
         self.send_changed_maps(adapter);
         if self.protocol.starved {
             self.frames_came_free(adapter);

@@ -39,6 +39,8 @@ pub(crate) struct Socket {
     pub(crate) poll_rule: PollRule,
     /// What its program expects.
     pub(crate) profile: Profile,
+    /// Which parts of a message's way in it wants to know the time of, as `struct rds_rx_trace_so`; all 0 for none.
+    pub(crate) rx_trace: [u8; 4],
     /// Ports that a message was refused for, and those of them that were cleared, folded by 64.
     pub(crate) refused: u64,
     pub(crate) cleared: u64,
@@ -146,6 +148,7 @@ impl Socket {
         receive_errors: false,
         poll_rule: PollRule::Linux,
         profile: Profile::Linux,
+        rx_trace: [0; 4],
         refused: 0,
         cleared: 0,
         polled_generation: 0,
@@ -196,6 +199,11 @@ impl Socket {
             SocketAddr::V6(v6) => v6.ip().to_bits() == self.route_to,
         };
         self.route.filter(|_| same)
+    }
+
+    /// Whether it wants to know the times of what arrives.
+    pub(crate) const fn is_timed(&self) -> bool {
+        self.rx_trace[0] != 0
     }
 
     /// The handle of an open socket in this slot.

@@ -24,6 +24,7 @@ mod buffer;
 mod error;
 mod fields;
 mod interface;
+mod latency;
 mod message;
 mod receive;
 mod send;

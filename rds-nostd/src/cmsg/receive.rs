@@ -23,6 +23,7 @@ impl Rds<'_> {
         flags: MsgFlags,
         control: &mut ControlWriter<'_>,
     ) -> Result<Arrival, RdsError> {
+        let latency = self.rxpath_latency(adapter, handle)?;
         let arrival = self.recvmsg(adapter, handle, buffer, flags)?;
         match arrival {
             Arrival::RdmaStatus(first) => {
@@ -39,6 +40,9 @@ impl Rds<'_> {
             Arrival::Message(Received { cookie, .. }) | Arrival::Lent(LentMessage { cookie, .. }) => {
                 if let Some(cookie) = cookie {
                     control.push(&Cmsg::RdmaDest(cookie));
+                }
+                if let Some(trace) = latency {
+                    control.push(&Cmsg::RxpathLatency(trace));
                 }
             }
             Arrival::Nothing => {}

@@ -52,6 +52,8 @@ bitflags::bitflags! {
         const PONG = 16;
         /// The payload lies in memory of the application; the frames have only headers.
         const LENT = 32;
+        /// When it arrived is known.
+        const TIMED = 64;
     }
 }
 
@@ -86,8 +88,8 @@ pub(crate) struct Frame {
     pub(crate) sequence: u64,
     /// Number of the last post of its connection that carried a part of it.
     pub(crate) last_post: u64,
-    /// The sender's address of a message of this node to itself, IPv4 mapped, as two halves; that of a peer's is its connection's. Of a
-    /// message of ours where its payload lies, if that is lent.
+    /// The sender's address of a message of this node to itself, IPv4 mapped, as two halves; that of a peer's is its connection's, and here
+    /// are two of the times at which it arrived, if they are known. Of a message of ours where its payload lies, if that is lent.
     elsewhere: [u64; 2],
 }
 
@@ -147,6 +149,21 @@ impl Frame {
 
     pub(crate) const fn owner(&self) -> SocketHandle {
         SocketHandle { slot: self.socket, generation: self.generation }
+    }
+
+    /// When a peer's message arrived, nanoseconds: its first header was looked at, that frame was taken, the whole was queued.
+    pub(crate) fn times(&self) -> Option<[u64; 3]> {
+        let [header, start] = self.elsewhere;
+        self.is(Marks::TIMED).then_some([header, start, self.last_post])
+    }
+
+    pub(crate) const fn begin_times(&mut self, header: u64, start: u64) {
+        self.marks = self.marks.union(Marks::TIMED);
+        (self.elsewhere, self.last_post) = ([header, start], start);
+    }
+
+    pub(crate) const fn end_times(&mut self, end: u64) {
+        self.last_post = end;
     }
 
     pub(crate) fn source(&self) -> u128 {
@@ -479,7 +496,7 @@ impl<'s> Frames<'s> {
         let id = message.first();
         let frame = self.table.get_mut(id.index())?;
         let connection = frame.connection?;
-        if frame.frames != 1 || frame.is(Marks::EXTENDED) {
+        if frame.frames != 1 || frame.marks.intersects(Marks::EXTENDED.union(Marks::TIMED)) {
             return None;
         }
         let (_, payload) = self.memory.block(id.index())?.split_first_chunk::<HEADER_WORDS>()?;

@@ -3,6 +3,7 @@
 mod connect;
 mod held;
 mod identity;
+mod latency;
 mod lend;
 mod message;
 mod objects;

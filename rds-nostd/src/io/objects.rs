@@ -15,6 +15,8 @@ pub(crate) struct Objects {
     pub(crate) lmr: LmrHandle,
     pub(crate) lmr_context: u32,
     pub(crate) receive_evd: EvdHandle,
+    /// The same while messages are taken by the burst; none while the time of each is taken.
+    pub(crate) burst_evd: EvdHandle,
     pub(crate) request_evd: EvdHandle,
     pub(crate) connect_evd: EvdHandle,
     /// Apart from the connection events: a peer that asks too often fills only this one.
@@ -57,6 +59,7 @@ impl Objects {
             lmr: registered.lmr,
             lmr_context: registered.lmr_context,
             receive_evd,
+            burst_evd: receive_evd,
             request_evd,
             connect_evd,
             demand_evd,

@@ -92,7 +92,7 @@ impl Rds<'_> {
     fn poll_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
         let mut count = 0;
         while count < EVENTS_PER_POLL {
-            let (evd, protocol) = (self.objects.receive_evd, &mut self.protocol);
+            let (evd, protocol) = (self.objects.burst_evd, &mut self.protocol);
             let taken = adapter.evd_take_receives(evd, BURST, |arrival| protocol.arrived(arrival, now));
             if taken == 0 && !self.take_receive_event(adapter, now) {
                 break;
@@ -105,14 +105,14 @@ impl Rds<'_> {
         count > 0
     }
 
-    /// An event of receives that is not just an arrival. False if there is none.
+    /// An event of receives that is not just an arrival, or one of which the time is taken. False if there is none.
     #[inline(never)]
     fn take_receive_event<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
         let Some(event) = adapter.evd_take(self.objects.receive_evd) else { return false };
         let EventData::Dto(dto) = event.data else { return true };
         if dto.status == DtoStatus::Success {
             let length = u32::try_from(dto.transferred_length).unwrap_or(u32::MAX);
-            self.protocol.arrived(ReceivedDto { user_cookie: dto.user_cookie, length }, now);
+            self.arrived_apart(adapter, ReceivedDto { user_cookie: dto.user_cookie, length }, now);
         } else if let Some(cookie) = self.protocol.connections.current(dto.user_cookie) {
             // Why it broke may still be in the other queue.
             self.protocol.mark_broken(cookie.connection, DownReason::ReceiveFailed);

@@ -55,6 +55,7 @@ impl Rds<'_> {
         match Objects::create(adapter, (ia, async_evd), memory, &self.protocol.limits, count) {
             Ok(objects) => {
                 self.objects = objects;
+                self.choose_burst();
                 Ok(())
             }
             Err(error) => {

@@ -2,8 +2,8 @@
 //! message do not block each other.
 //!
 //! It is given to whoever can be completed with what is left of it, first to the one that was the first to ask while another had it;
-//! whoever has it and does not go on while another wants it loses it soon, with the connection, and is not given it again for a while. Nobody gets it for a socket that is
-//! congested: what lies there unread would be taken from all others.
+//! whoever has it and does not go on while another wants it loses it soon, with the connection, and is not given it again for a while, on none
+//! of its connections. Nobody gets it for a socket that is congested: what lies there unread would be taken from all others.
 
 use dat_nostd::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use crate::wire::fragments;
 
 /// How long a message that has the reserve may take once another wants it, beside so much for each missing fragment.
 const PATIENCE: Duration = Duration::from_millis(100);
-const PER_FRAGMENT: Duration = Duration::from_millis(1);
-/// How long the reserve is not for a connection that lost it.
+const PER_FRAGMENT: Duration = Duration::from_micros(100);
+/// How long the reserve is not for a peer that lost it.
 const BARRED: Duration = Duration::from_secs(8);
 
 impl Protocol<'_> {
@@ -90,7 +90,13 @@ impl Protocol<'_> {
     /// A connection's message was not completed in time.
     pub(super) fn bar_from_reserve(&mut self, id: ConnectionId, now: Instant) {
         if self.reserve_of == Some(id) && self.reserve_next.is_some() {
-            self.connections.at_mut(id).rx.barred_until = now + BARRED;
+            let foreign = self.connections.at(id).foreign;
+            for id in self.connections.ids() {
+                let connection = self.connections.at_mut(id);
+                if connection.foreign == foreign {
+                    connection.rx.barred_until = now + BARRED;
+                }
+            }
         }
         self.give_reserve_up(id);
     }

@@ -5,7 +5,7 @@ use crate::failure::Answer;
 use crate::memory::{elements, lent};
 use driver_mlx::DmaSlice;
 use heapless::Vec;
-use rds_nostd::cmsg::{Cmsg, ControlWriter, RdsIovec, SendControl};
+use rds_nostd::cmsg::{Cmsg, ControlWriter, RdsIovec, RxTrace, SendControl};
 use rds_nostd::{Arrival, Control, MAX_PIECES, Profile, RdsError};
 
 /// Memory that an operation moves: room for one piece more than any operation takes, which is then refused.
@@ -86,7 +86,7 @@ impl Asked {
 pub(crate) fn told(
     profile: Profile,
     room: &mut [u8],
-    arrival: &Arrival,
+    (arrival, latency): (&Arrival, Option<RxTrace>),
     mut more: impl FnMut() -> Option<rds_nostd::RdmaNotify>,
 ) -> (usize, bool) {
     let mut writer = ControlWriter::new(abi_of(profile), room);
@@ -106,6 +106,9 @@ pub(crate) fn told(
         Arrival::Message(message) => {
             if let Some(cookie) = message.cookie {
                 writer.push(&Cmsg::RdmaDest(cookie));
+            }
+            if let Some(trace) = latency {
+                writer.push(&Cmsg::RxpathLatency(trace));
             }
         }
         Arrival::Lent(_) | Arrival::Nothing => {}

@@ -4,7 +4,7 @@ use crate::failure::{Answer, Failure};
 use crate::memory::{lent, store};
 use crate::node::{Node, Sockets, State};
 use crate::socket::Socket;
-use rds_nostd::cmsg::{RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, decode_address};
+use rds_nostd::cmsg::{RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RxTraceOption, decode_address};
 use rds_nostd::{InfoError, Profile, RdsError, Transport};
 
 const CANCEL_SENT_TO: i32 = 1;
@@ -14,6 +14,7 @@ const RECVERR: i32 = 5;
 const CONG_MONITOR: i32 = 6;
 const GET_MR_FOR_DEST: i32 = 7;
 const TRANSPORT: i32 = 8;
+const MSG_RXPATH_LATENCY: i32 = 10;
 /// Options of information begin here, and there are so many.
 const INFO: i32 = 10000;
 const INFOS: i32 = 18;
@@ -106,6 +107,9 @@ pub(crate) unsafe fn set<N: Node>(
             }
         }
         FREE_MR => rds.free_mr(adapter, handle, RdsFreeMrArgs::decode(value)?.cookie)?,
+        MSG_RXPATH_LATENCY if profile == Profile::Linux => {
+            rds.set_rxpath_latency(handle, RxTraceOption::decode(value).map_err(|_| Failure::Fault)?)?;
+        }
         RECVERR => rds.set_receive_errors(handle, int(value)? != 0)?,
         CONG_MONITOR => {
             let on = int(value)? != 0;

@@ -324,3 +324,53 @@ fn kept_frames_are_those_of_one_peer() {
     ground.nodes.until("the port clears", |nodes| nodes.send(2, other, at(1, 4000), b"x").is_ok());
     ground.close();
 }
+
+/// An adapter that fails takes the registration with it: what the peer had not acknowledged ends as dropped, once, when the adapter is
+/// recovered and not before, whether it was begun or not; what was given up before stays given up. Then memory can be lent again.
+#[test]
+fn loans_end_with_a_recovery() {
+    let mut ground = Ground::new(146, "none", 2, config(146));
+    let memory = Rc::clone(&ground.memory);
+    let text = message(0, 3, MEMORY);
+    memory.write(0, &text).expect("inside");
+    let socket = ground.sockets[0];
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    let registered = rds.register_memory(adapter, socket, at(1, 4000), memory.as_slice()).expect("room");
+    ground.lend(0, 5, 0).expect("taken");
+    ground.take(1);
+    ground.told();
+    ground.nodes.world.set_cable(1, false);
+    // Some of it is posted, more than the send queue takes is not; to another port, so that these are given up alone.
+    for (token, port) in [(1, 4000), (2, 4000), (3, 4001), (4, 4000)] {
+        let control = lending(memory.slice(0, 1 << 20).expect("inside"), token);
+        let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+        rds.sendmsg(adapter, socket, Msg::to(at(1, port), &[]).with(&control)).expect("taken");
+    }
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    rds.cancel_sent_to(adapter, socket, at(1, 4001)).expect("bound");
+    assert_eq!(ground.told(), RdmaNotify { user_token: 3, status: RdmaStatus::Canceled });
+    ground.nodes.world.lose_hca(0, 20_000_000_000);
+    ground.nodes.until("the end", |nodes| nodes.adapters[0].is_dead());
+    let end = ground.nodes.world.now() + 1_000_000_000;
+    ground.nodes.until("a second", |nodes| nodes.world.now() > end);
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    assert_eq!(rds.take_notification(socket), Ok(None));
+    assert_eq!(rds.unregister_memory(adapter, socket, registered), Err(RdsError::Again));
+    adapter.recover(dat_nostd::Duration::from_secs(30)).expect("recovers");
+    rds.adapter_recovered(adapter).expect("goes on");
+    let mut told: Vec<_> = std::iter::from_fn(|| rds.take_notification(socket).expect("open"))
+        .map(|told| (told.user_token, told.status))
+        .collect();
+    told.sort_unstable_by_key(|told| told.0);
+    assert_eq!(told, [1, 2, 4].map(|token| (token, RdmaStatus::Dropped)));
+    assert_eq!(rds.unregister_memory(adapter, socket, registered), Err(RdsError::InvalidArgument), "gone");
+    assert_eq!(rds.unacknowledged(socket), Ok(0));
+    ground.nodes.world.set_cable(1, true);
+    ground.lend(7, 9000, 5).expect("taken");
+    let (frames, found) = ground.take(1);
+    assert!(found == text[7..9007]);
+    ground.give_back(1, frames).expect("lent");
+    assert_eq!(ground.told(), RdmaNotify { user_token: 5, status: RdmaStatus::Success });
+    drop(memory);
+    ground.close();
+}

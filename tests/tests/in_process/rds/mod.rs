@@ -10,6 +10,7 @@ mod fuzz;
 mod hostile;
 mod info;
 mod isolation;
+mod latency;
 mod layouts;
 mod lent;
 mod lives;

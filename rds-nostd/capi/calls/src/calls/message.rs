@@ -201,6 +201,7 @@ unsafe fn receive<N: Node>(
         };
         // Whoever reads by these calls gets bytes.
         let flags = flags.difference(MsgFlags::ZEROCOPY);
+        let latency = rds.rxpath_latency(adapter, handle)?;
         let arrival = match rds.recvmsg(adapter, handle, buffer, flags) {
             Err(RdsError::Again) => {
                 sockets.get(fd).ok_or(RdsError::BadSocket)?.is_empty();
@@ -213,7 +214,7 @@ unsafe fn receive<N: Node>(
             unsafe { scatter(parts, buffer.get(..message.len).unwrap_or_default()) }?;
         }
         let more = || rds.take_notification(handle).ok().flatten();
-        let (control_len, is_control_cut) = told(profile, control, &arrival, more);
+        let (control_len, is_control_cut) = told(profile, control, (&arrival, latency), more);
         Ok(Incoming { arrival, control_len, is_control_cut })
     })
 }

@@ -83,6 +83,11 @@ impl Bad {
         }
     }
 
+    /// It has done nothing so far.
+    pub fn take_up(&mut self, misdeed: Misdeed) {
+        self.misdeed = misdeed;
+    }
+
     pub fn is_connected(&self) -> bool {
         !self.up.is_empty()
     }
@@ -232,8 +237,12 @@ impl Bad {
                     (speech.sent, speech.of) = (0, 1 + (speech.sequence % 3) as usize);
                 }
                 let len = [64, 5000, 10_000][speech.of - 1];
-                // To the socket that nobody reads, to a port that nobody is bound to, and to port 0, which answers.
-                let dport = [4001, 4001, 9, 0][(speech.sequence % 4) as usize];
+                // To the socket that nobody reads, to a port that nobody is bound to, and to port 0, which answers: each on a connection of
+                // its own, as the first holds up what is behind it, and all of them on another.
+                let dport = match speech.tos {
+                    0 => [4001, 4001, 9, 0][(speech.sequence % 4) as usize],
+                    tos => [4001, 9, 0][usize::from(tos) - 1],
+                };
                 let len = if dport == 0 { 0 } else { len };
                 speech.of = if len == 0 { 1 } else { speech.of };
                 let header = Header {
