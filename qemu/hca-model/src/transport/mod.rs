@@ -214,6 +214,7 @@ impl Device {
                 context.schedule(qp);
             }
             (QpState::SQER, QpState::RTS) => {
+                qp.transport.failed = false;
                 // What was under way is lost; numbering goes on where the next message begins.
                 let requester = &mut qp.transport.requester;
                 let next = requester.assigned;
@@ -225,7 +226,10 @@ impl Device {
                 qp.transport.queue.rung = qp.sq.is_some();
                 context.schedule(qp);
             }
-            (_, QpState::ERR) => context.enter_error(qp),
+            (_, QpState::ERR) => {
+                context.enter_error(qp);
+                qp.transport.failed = false;
+            }
             _ => context.schedule(qp),
         }
     }

@@ -72,6 +72,8 @@ pub struct QpTransport {
     pub(super) requests_first: bool,
     /// In error, and not all that was posted is flushed.
     pub(super) flushing: bool,
+    /// In error by itself, and not because the driver put it there.
+    pub(super) failed: bool,
 }
 
 impl QpTransport {
@@ -81,6 +83,11 @@ impl QpTransport {
         let requests = blocks.min(WQE_LIMIT as u64) * (size_of::<Wqe>() + 3 * WQEBB_SIZE) as u64;
         let answers = (REPEATED_JOBS + (1 << LOG_MAX_RA)) * size_of::<Job>();
         requests + (answers + 4096) as u64
+    }
+
+    /// Whether the QP went to error by itself.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// The progress, for QUERY_QP.
