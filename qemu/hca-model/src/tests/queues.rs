@@ -13,15 +13,15 @@ use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::QpState;
 
 /// An EQ for completions, its ring, a CQ, its ring and its doorbell record.
-struct Pair {
-    eqn: u32,
-    events: u64,
-    cqn: u32,
-    ring: u64,
-    record: u64,
+pub(super) struct Pair {
+    pub(super) eqn: u32,
+    pub(super) events: u64,
+    pub(super) cqn: u32,
+    pub(super) ring: u64,
+    pub(super) record: u64,
 }
 
-fn pair(guest: &mut Guest, log_size: u32) -> Pair {
+pub(super) fn pair(guest: &mut Guest, log_size: u32) -> Pair {
     let events = guest.page();
     let eqn = guest.create_eq(events, 4, 3, 0).unwrap();
     let (ring, record) = (guest.page(), guest.page());
@@ -38,14 +38,14 @@ fn push(guest: &mut Guest, cqn: u32, mark: u8, notify: bool) -> Result<(), CqErr
     guest.hca.device.objects.queues.push_cqe(&mut io, &mut guest.hca.device.log, cqn, &cqe, None, notify)
 }
 
-fn arm(guest: &mut Guest, cqn: u32, sequence: u32, solicited: bool, consumer: u32) {
+pub(super) fn arm(guest: &mut Guest, cqn: u32, sequence: u32, solicited: bool, consumer: u32) {
     let value = u64::from(sequence << 28 | u32::from(solicited) << 24 | consumer) << 32 | u64::from(cqn);
     let at = guest.uar as usize * 4096 + 0x20;
     guest.bar.write(at, &value.to_be_bytes());
     guest.poll();
 }
 
-fn event(guest: &Guest, ring: u64, index: u64) -> (u8, u32, u8) {
+pub(super) fn event(guest: &Guest, ring: u64, index: u64) -> (u8, u32, u8) {
     let bytes = guest.memory.bytes(ring + index * 64, 64);
     (bytes[1], u32::from_be_bytes(bytes[0x38..0x3c].try_into().unwrap()), bytes[63])
 }

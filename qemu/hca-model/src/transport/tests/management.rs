@@ -188,7 +188,7 @@ fn changed_capabilities_are_told_to_the_subnet_manager() {
 
 #[test]
 fn a_port_shows_its_lanes_to_the_subnet_manager() {
-    let mut bed = Bed::new(1);
+    let bed = Bed::new(1);
     let known = bed.world.fabric.port_record(PortIndex(0)).unwrap().clone();
     assert_eq!(
         known.sl_to_vl,
