@@ -171,3 +171,27 @@ fn commands_that_were_refused_for_room_are_counted() {
             .map(|counter| counter.get32(counters));
     assert_eq!((invalid, quota), (1, 1));
 }
+
+/// Queue pairs of 1,024 basic blocks that a device has memory for, as long as they are idle.
+const QPS: usize = 64 << 10;
+
+#[test]
+fn a_device_has_room_for_as_many_qps_as_applications_have() {
+    let mut profile = Profile::node(0);
+    profile.log_max_qp = 18;
+    profile.objects_per_growth = 1 << 20;
+    let mut guest = Guest::up(profile);
+    let (events, ring, record, page) = (guest.page(), guest.page(), guest.page(), guest.page());
+    guest.create_eq(events, 4, 0, 0).unwrap();
+    let cqn = guest.create_cq(ring, 4, record, 0x10).unwrap();
+    let mut made = 0;
+    let refused = loop {
+        match guest.create_qp(cqn, page) {
+            Ok(_) => made += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, Failed::Status(CmdStatus::NO_RES));
+    assert!(guest.refusal().contains("of the device's memory"), "{}", guest.refusal());
+    assert!((QPS..1 << 18).contains(&made), "{made}");
+}

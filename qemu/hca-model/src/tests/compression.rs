@@ -38,7 +38,7 @@ fn create(guest: &mut Guest, p: &Pair, change: impl Fn(&mut [u8])) -> Result<u32
     cqc::dbr_addr.set(context, p.record);
     cqc::cqe_comp_en.set(context, 1u8);
     change(context);
-    let pages = (cqc::cqe_sz.get(context) + 1) * 64 << cqc::log_cq_size.get32(context);
+    let pages = ((cqc::cqe_sz.get(context) + 1) * 64) << cqc::log_cq_size.get32(context);
     let pas: Vec<u64> = (0..pages.div_ceil(4096)).map(|i| p.ring + i * 4096).collect();
     guest.command(&input.pas(&pas)).map(|output| create_cq_out::cqn.get32(&output))
 }
