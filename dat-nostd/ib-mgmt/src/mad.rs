@@ -219,6 +219,8 @@ pub mod attr {
     pub const SERVICE_RECORD: u16 = 0x31;
     /// SA: PathRecord.
     pub const PATH_RECORD: u16 = 0x35;
+    /// SA: VLArbitrationTableRecord.
+    pub const VL_ARBITRATION_RECORD: u16 = 0x36;
     /// SA: MCMemberRecord.
     pub const MC_MEMBER_RECORD: u16 = 0x38;
     /// SA: MultiPathRecord.

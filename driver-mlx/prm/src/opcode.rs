@@ -133,7 +133,7 @@ opcodes! {
     MODIFY_HCA_VPORT_CONTEXT = 0x763, modify_hca_vport_context_in, modify_hca_vport_context_out;
     QUERY_HCA_VPORT_GID = 0x764, query_hca_vport_gid_in, query_hca_vport_gid_out;
     QUERY_HCA_VPORT_PKEY = 0x765, query_hca_vport_pkey_in, query_hca_vport_pkey_out;
-    QUERY_VNIC_ENV = 0x76f;
+    QUERY_VNIC_ENV = 0x76f, query_vnic_env_in, query_vnic_env_out;
     QUERY_VPORT_COUNTER = 0x770, query_vport_counter_in, query_vport_counter_out;
     ALLOC_Q_COUNTER = 0x771, alloc_q_counter_in, alloc_q_counter_out;
     DEALLOC_Q_COUNTER = 0x772, dealloc_q_counter_in, dealloc_q_counter_out;

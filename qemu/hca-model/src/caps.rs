@@ -283,6 +283,12 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::gid_table_size, 0),
         (c::out_of_seq_cnt, 1),
         (c::vport_counters, 1),
+        // Counters of QUERY_VNIC_ENV.
+        (c::vnic_env_queue_counters, 1),
+        (c::vnic_env_cq_overrun, 1),
+        (c::eq_overrun_count, 1),
+        (c::invalid_command_count, 1),
+        (c::quota_exceeded_count, 1),
         (c::retransmission_q_counters, 1),
         (c::enhanced_error_q_counters, 1),
         (c::max_qp_cnt, MAX_QP_CNT),

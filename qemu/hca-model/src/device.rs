@@ -1,11 +1,12 @@
 //! The parts of a device below its registers: objects, pages, command interface, port, data path; and its life cycle.
 
 use crate::caps::Caps;
-use crate::cmd::{Interface, Refusal};
+use crate::cmd::{Interface, Refusal, Refused};
 use crate::health::Health;
 use crate::log::{Log, Subject};
 use crate::meter::{Budget, Meter};
 use crate::object::objects::Objects;
+use crate::object::queues::Overruns;
 use crate::pages::FirmwarePages;
 use crate::port::Port;
 use crate::profile::Profile;
@@ -63,6 +64,8 @@ pub(crate) struct Device {
     pub(crate) int_moderation: Vec<u16>,
     /// The command interface.
     pub(crate) cmd: Interface,
+    /// Commands that were refused.
+    pub(crate) refused: Refused,
     /// Whether it works.
     pub(crate) health: Health,
 }
@@ -104,6 +107,7 @@ impl Device {
             issi: 0,
             int_moderation: vec![0; usize::from(profile.vectors)],
             cmd: Interface::new(profile.log_cmdq_size),
+            refused: Refused::default(),
             health: Health::default(),
             profile,
         }
@@ -113,6 +117,8 @@ impl Device {
     pub(crate) fn power_on(&mut self) {
         self.stop();
         self.health = Health::default();
+        self.refused = Refused::default();
+        self.objects.queues.overruns = Overruns::default();
         let Port { cable, link_lost, state, .. } = self.port;
         self.port = Port::new(&self.profile);
         // The other end sees the link go, although it may be back before it looks.

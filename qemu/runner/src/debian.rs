@@ -4,6 +4,7 @@ use crate::cache;
 use crate::error::{Error, IoContext, Result};
 use crate::process::{Supervised, Temporary};
 use crate::progress::Progress;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -48,45 +49,59 @@ pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> 
         (!rustix::process::geteuid().is_root()).then(|| PathBuf::from(format!("{}.tar", into.display())));
     ensure_installed("mmdebstrap", "mmdebstrap")
         .map_err(|error| missing(format!("{error}; install the package mmdebstrap")))?;
-    let mirror = mirror(host).ok_or_else(|| {
-        missing(match host {
-            Host::Debian => format!(
-                "no Debian mirror in this machine's apt sources (/etc/apt/sources.list*), nor in the variable {MIRROR_VARIABLE}"
-            ),
-            _ => format!(
-                "guests are made of Debian's packages, which this machine's own mirrors do not have: set the variable \
-                 {MIRROR_VARIABLE} to the address of a Debian mirror"
-            ),
-        })
-    })?;
+    let mirror = mirror(host).ok_or_else(|| missing(no_mirror(host)))?;
     // Who is not Debian does not trust its keys by default.
     let signed = if host == Host::Debian {
         String::new()
     } else {
         format!("[signed-by={}] ", keyring().map_err(missing)?)
     };
-    let mut command = Command::new("mmdebstrap");
-    command.arg("--variant=extract");
-    match archive {
-        None => command.arg("--format=directory"),
-        Some(_) => command.args(["--mode=chrootless", "--format=tar"]),
-    };
-    command.arg(format!("--include={}", packages.names.join(",")));
-    if let Some(release) = packages.release {
-        command.arg(format!("--aptopt=APT::Default-Release \"{release}\""));
-    }
-    for option in host_apt_options() {
-        command.arg(format!("--aptopt={option}"));
-    }
     let output = archive.as_deref().unwrap_or(into);
-    command.arg("").arg(output);
-    for suite in packages.suites {
-        command.arg(format!("deb {signed}{mirror} {suite} main"));
-    }
+    let source = format!("{signed}{mirror}");
+    let mut command = Command::new("mmdebstrap");
+    command.args(arguments(packages, &source, &host_apt_options(), archive.is_some(), output));
     let what = format!("unpacking {}", packages.names.join(" "));
     let archive = archive.clone().map(Temporary::adopt);
     run_with_progress(command, &what, output).map_err(|error| missing(error.to_string()))?;
     archive.map_or(Ok(()), |archive| extract(archive.path(), into))
+}
+
+/// What mmdebstrap is asked for, which then says `deb SOURCE SUITE main`. Packages are only unpacked, no program of theirs is run: who is
+/// not root needs neither a chroot nor namespaces for that.
+fn arguments(
+    packages: &Packages<'_>,
+    source: &str,
+    apt_options: &[String],
+    archive: bool,
+    output: &Path,
+) -> Vec<OsString> {
+    let mut words = vec!["--variant=extract".to_owned()];
+    if archive {
+        words.extend(["--mode=chrootless".to_owned(), "--format=tar".to_owned()]);
+    } else {
+        words.push("--format=directory".to_owned());
+    }
+    words.push(format!("--include={}", packages.names.join(",")));
+    words.extend(packages.release.map(|release| format!("--aptopt=APT::Default-Release \"{release}\"")));
+    words.extend(apt_options.iter().map(|option| format!("--aptopt={option}")));
+    words.push(String::new());
+    let mut arguments: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    arguments.push(output.into());
+    arguments.extend(packages.suites.iter().map(|suite| format!("deb {source} {suite} main").into()));
+    arguments
+}
+
+/// Why there is no mirror.
+fn no_mirror(host: Host) -> String {
+    match host {
+        Host::Debian => format!(
+            "no Debian mirror in this machine's apt sources (/etc/apt/sources.list*), nor in the variable {MIRROR_VARIABLE}"
+        ),
+        _ => format!(
+            "guests are made of Debian's packages, which this machine's own mirrors do not have: set the variable \
+             {MIRROR_VARIABLE} to the address of a Debian mirror"
+        ),
+    }
 }
 
 /// Unpacks an archive of packages into the new folder `into`, as the files of whoever does it, and without devices.
@@ -427,6 +442,48 @@ mod tests {
         ] {
             assert_eq!(host_in(text), host, "{text}");
         }
+    }
+
+    #[test]
+    fn packages_are_asked_for_without_root_s_rights_and_by_others_than_debian() {
+        let packages = Packages {
+            suites: &["trixie", "trixie-backports"],
+            release: Some("trixie-backports"),
+            names: &["a", "b"],
+        };
+        let words = |archive, source: &str| -> Vec<String> {
+            let options = ["Acquire::http::Proxy \"http://proxy.example\"".to_owned()];
+            let words = arguments(&packages, source, &options, archive, Path::new("/out"));
+            words.into_iter().map(|word| word.into_string().expect("text")).collect()
+        };
+        let signed = "[signed-by=/keys.gpg] http://mirror.example/debian";
+        let asked = words(true, signed);
+        assert_eq!(
+            asked,
+            [
+                "--variant=extract",
+                "--mode=chrootless",
+                "--format=tar",
+                "--include=a,b",
+                "--aptopt=APT::Default-Release \"trixie-backports\"",
+                "--aptopt=Acquire::http::Proxy \"http://proxy.example\"",
+                "",
+                "/out",
+                "deb [signed-by=/keys.gpg] http://mirror.example/debian trixie main",
+                "deb [signed-by=/keys.gpg] http://mirror.example/debian trixie-backports main",
+            ]
+        );
+        let as_root = words(false, signed);
+        assert!(as_root.contains(&"--format=directory".to_owned()));
+        assert!(!as_root.iter().any(|word| word.starts_with("--mode")), "mmdebstrap's own choice");
+    }
+
+    #[test]
+    fn who_has_no_mirror_hears_how_to_name_one() {
+        for host in [Host::Debian, Host::Descendant] {
+            assert!(no_mirror(host).contains(MIRROR_VARIABLE), "{host:?}");
+        }
+        assert!(no_mirror(Host::Descendant).contains("this machine's own mirrors do not have"));
     }
 
     #[test]

@@ -11,8 +11,8 @@ pub use client::{
 pub use notice::{InformInfo, InformInfoRecord, Notice, notice_type, producer, trap};
 pub use record::{
     BlockRecord, GuidInfoRecord, LinkRecord, McMemberMask, McMemberRecord, NodeMask, NodeRecord, PathMask,
-    PathRecord, PortInfoMask, PortInfoRecord, RecordMask, ServiceMask, ServiceRecord, SmInfoRecord,
-    SwitchInfoRecord, join_state, selector,
+    PathRecord, PortInfoMask, PortInfoRecord, RecordMask, ServiceMask, ServiceRecord, SlToVlRecord,
+    SmInfoRecord, SwitchInfoRecord, join_state, selector,
 };
 
 use crate::mad::{Mad, class};

@@ -428,7 +428,7 @@ record! {
 
 record! {
     /// Records of 64-byte blocks: LinearForwardingTableRecord (attribute 0x15) and P_KeyTableRecord (attribute 0x33).
-    /// The block is bytes 8 to 71.
+    /// VLArbitrationTableRecord (attribute 0x36) has the port in the upper byte of [`Self::block_num`]. The block is bytes 8 to 71.
     pub struct BlockRecord[72] {
         /// LID of the node or end port.
         lid, set_lid: u16 = 0, 2;
@@ -449,6 +449,33 @@ impl BlockRecord {
     pub fn set_block(&mut self, block: &[u8; 64]) -> &mut Self {
         if let Some(room) = self.as_bytes_mut().last_chunk_mut() {
             *room = *block;
+        }
+        self
+    }
+}
+
+record! {
+    /// SLtoVLMappingTableRecord, attribute 0x13. The table is bytes 8 to 15, four bits for each of 16 service levels.
+    pub struct SlToVlRecord[16] {
+        /// LID of the node or end port.
+        lid, set_lid: u16 = 0, 2;
+        /// The port that packets come in by; 0 at a channel adapter.
+        input_port_num, set_input_port_num: u8 = 2, 1;
+        /// The port that they leave by.
+        output_port_num, set_output_port_num: u8 = 3, 1;
+    }
+}
+
+impl SlToVlRecord {
+    /// The table, as in SLtoVLMappingTable.
+    pub fn sl_to_vl(&self) -> &[u8; 8] {
+        self.as_bytes().last_chunk().unwrap_or(&[0; 8])
+    }
+
+    /// Sets [`Self::sl_to_vl`].
+    pub fn set_sl_to_vl(&mut self, table: &[u8; 8]) -> &mut Self {
+        if let Some(room) = self.as_bytes_mut().last_chunk_mut() {
+            *room = *table;
         }
         self
     }

@@ -25,6 +25,34 @@ crate::layout! {
         0xb0: received_eth_multicast (struct traffic_counter);
         0xc0: transmitted_eth_multicast (struct traffic_counter);
     }
+    /// QUERY_VNIC_ENV input (opcode 0x76f).
+    query_vnic_env_in (16) {
+        0x00: opcode [31:16];
+        0x04: op_mod [15:0];
+        0x08: other_vport [31], vport_number [15:0];
+    }
+    /// QUERY_VNIC_ENV output.
+    query_vnic_env_out (528) {
+        0x00: status [31:24];
+        0x04: syndrome [31:0];
+        0x10: vport_env (struct vnic_diagnostic_statistics);
+    }
+    /// What a function did wrong, or was too slow for.
+    vnic_diagnostic_statistics (512) {
+        0x00: counter_error_queues [31:0];
+        0x04: total_error_queues [31:0];
+        0x08: send_queue_priority_update_flow [31:0];
+        0x10: nic_receive_steering_discard (quad);
+        0x18: receive_discard_vport_down (quad);
+        0x20: transmit_discard_vport_down (quad);
+        0x28: async_eq_overrun [31:0];
+        0x2c: comp_eq_overrun [31:0];
+        0x34: invalid_command [31:0];
+        0x38: quota_exceeded_command [31:0];
+        0x3c: internal_rq_out_of_buffer [31:0];
+        0x40: cq_overrun [31:0];
+        0x44: eth_wqe_too_small [31:0];
+    }
     /// QUERY_Q_COUNTER input (opcode 0x773).
     query_q_counter_in (32) {
         0x00: opcode [31:16];

@@ -2,8 +2,30 @@
 
 use super::refusal::{Outcome, Refusal};
 use crate::device::Device;
+use crate::object::objects::Objects;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
+use mlx5_prm::status::CmdStatus;
+use mlx5_prm::value::CqStatus;
+
+/// Commands that were refused since power-on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refused {
+    /// All of them.
+    commands: u32,
+    /// Those for which the function has used up what it may have.
+    for_quota: u32,
+}
+
+impl Refused {
+    /// One more.
+    pub(super) fn count(&mut self, status: CmdStatus) {
+        self.commands = self.commands.wrapping_add(1);
+        if matches!(status, CmdStatus::NO_RES | CmdStatus::LIM_ERR) {
+            self.for_quota = self.for_quota.wrapping_add(1);
+        }
+    }
+}
 
 impl Device {
     pub(super) fn alloc_q_counter(&mut self, output: &mut [u8]) -> Outcome {
@@ -62,6 +84,31 @@ impl Device {
         if query_vport_counter_in::clear.is_set(input) {
             self.port.counters = crate::port::PortCounters::default();
         }
+        Ok(())
+    }
+
+    /// What the function did wrong, or was too slow for: queues in error that no command put there, refused commands, events and
+    /// completions without room.
+    pub(super) fn query_vnic_env(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
+        use vnic_diagnostic_statistics as env;
+        super::port::own_vport(
+            query_vnic_env_in::other_vport.is_set(input),
+            query_vnic_env_in::vport_number.get32(input),
+            None,
+            "query_vnic_env_in",
+        )?;
+        self.charge_scan();
+        let Objects { queues, qps, .. } = &self.objects;
+        let failed_qps = qps.table.iter().filter(|(_, qp)| qp.transport.has_failed()).count();
+        let failed_cqs = queues.cqs.iter().filter(|(_, cq)| cq.status != CqStatus::OK).count();
+        let Refused { commands, for_quota } = self.refused;
+        let counters = query_vnic_env_out::vport_env.of_mut(output);
+        env::total_error_queues.set(counters, (failed_qps + failed_cqs) as u32);
+        env::async_eq_overrun.set(counters, queues.overruns.async_eq);
+        env::comp_eq_overrun.set(counters, queues.overruns.comp_eq);
+        env::cq_overrun.set(counters, queues.overruns.cq);
+        env::invalid_command.set(counters, commands);
+        env::quota_exceeded_command.set(counters, for_quota);
         Ok(())
     }
 }

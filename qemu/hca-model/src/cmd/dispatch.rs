@@ -65,6 +65,7 @@ impl Device {
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = outcome {
+            self.refused.count(refusal.status);
             let subject = refusal.answer(opcode, output);
             self.log.refuse(subject, refusal.field, refusal.text);
         }

@@ -52,6 +52,7 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
 
+pub(crate) use counters::Refused;
 pub use interface::{Interface, LOG_STRIDE};
 pub use refusal::Refusal;
 

@@ -122,6 +122,7 @@ pub(super) fn command(opcode: Opcode) -> Option<Command> {
         }
         Opcode::MODIFY_VPORT_STATE => plain(|d, c| d.port.modify_vport_state(c.op_mod, c.input)).modified(),
         Opcode::QUERY_VPORT_COUNTER => plain(|d, c| d.query_vport_counter(c.input, c.output)),
+        Opcode::QUERY_VNIC_ENV => plain(|d, c| d.query_vnic_env(c.input, c.output)).partial(),
         Opcode::QUERY_HCA_VPORT_CONTEXT => plain(|d, c| d.port.query_hca_vport_context(c.input, c.output)),
         Opcode::MODIFY_HCA_VPORT_CONTEXT => plain(|d, c| d.port.modify_hca_vport_context(c.input)),
         Opcode::QUERY_HCA_VPORT_GID => {

@@ -10,6 +10,7 @@ use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::sa::{Notice, trap};
 use ib_mgmt::smp::{NodeDescription, NodeInfo, PKeyTable, PortInfo, Smp, pkeys_match, port_state};
 use ib_types::Gid;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::ports::PortIndex;
@@ -52,6 +53,10 @@ pub struct PortRecord {
     pub description: Option<NodeDescription>,
     /// The partitions it is in, as the subnet manager programs them.
     pub pkeys: Vec<u16>,
+    /// The virtual lanes of its service levels, once read, if it says that it maps them.
+    pub sl_to_vl: Option<[u8; 8]>,
+    /// Its VL arbitration, by block, as far as it has blocks.
+    pub vl_arbitration: BTreeMap<u8, [u8; 64]>,
 }
 
 impl PortRecord {
@@ -100,6 +105,9 @@ enum Step {
     NodeInfo,
     NodeDescription,
     PortInfo,
+    SlToVl,
+    /// A block of VL arbitration.
+    Arbitration(u8),
     PKeys,
     Configure,
     Arm,
@@ -108,6 +116,24 @@ enum Step {
     Describe,
     /// Active; the request is the sweep's.
     Sweep,
+}
+
+/// `PortInfo.CapabilityMask`: the port maps service levels to virtual lanes.
+const SL_MAPPING_SUPPORTED: u32 = 1 << 6;
+
+impl Step {
+    /// The first step behind this one that reads a table of lanes which the port has, else that of its partitions. Arbitration has two
+    /// blocks of 32 entries for low priority and two for high (IBTA 14.2.5.9).
+    fn after(self, info: &PortInfo) -> Self {
+        let maps = info.capability_mask() & SL_MAPPING_SUPPORTED != 0;
+        let blocks = [(1, info.vl_arb_low_cap(), 0), (2, info.vl_arb_low_cap(), 32)]
+            .into_iter()
+            .chain([(3, info.vl_arb_high_cap(), 0), (4, info.vl_arb_high_cap(), 32)])
+            .filter(|(_, entries, before)| entries > before)
+            .map(|(block, ..)| Self::Arbitration(block));
+        let tables = maps.then_some(Self::SlToVl).into_iter().chain(blocks);
+        tables.into_iter().find(|step| *step > self).unwrap_or(Self::PKeys)
+    }
 }
 
 #[derive(Debug)]
@@ -150,6 +176,8 @@ impl Manager {
             port_info: None,
             description: None,
             pkeys: vec![DEFAULT_PKEY],
+            sl_to_vl: None,
+            vl_arbitration: BTreeMap::new(),
         };
         self.ports.push(Managed { record, step: Step::Down, due: 0, tid: 0, fresh: true });
     }
@@ -241,16 +269,18 @@ impl Manager {
         port.tid = tid;
         port.due = now.saturating_add(RESPONSE_NS);
         let path = [index as u8 + 1];
-        let (method, attribute) = match port.step {
-            Step::Down => return None,
-            Step::NodeInfo => (method::GET, attr::NODE_INFO),
-            Step::NodeDescription | Step::Describe => (method::GET, attr::NODE_DESCRIPTION),
-            Step::PortInfo | Step::Sweep => (method::GET, attr::PORT_INFO),
-            Step::PKeys => (method::SET, attr::PKEY_TABLE),
-            Step::Configure | Step::Arm | Step::Activate => (method::SET, attr::PORT_INFO),
-        };
         // PortInfo of the port that the packet comes in by is number 0 at a channel adapter; P_Key block 0.
-        let mut smp = Smp::directed_route(method, attribute, 0, tid, &path);
+        let (method, attribute, modifier) = match port.step {
+            Step::Down => return None,
+            Step::NodeInfo => (method::GET, attr::NODE_INFO, 0),
+            Step::NodeDescription | Step::Describe => (method::GET, attr::NODE_DESCRIPTION, 0),
+            Step::PortInfo | Step::Sweep => (method::GET, attr::PORT_INFO, 0),
+            Step::SlToVl => (method::GET, attr::SL_TO_VL, 0),
+            Step::Arbitration(block) => (method::GET, attr::VL_ARBITRATION, u32::from(block) << 16),
+            Step::PKeys => (method::SET, attr::PKEY_TABLE, 0),
+            Step::Configure | Step::Arm | Step::Activate => (method::SET, attr::PORT_INFO, 0),
+        };
+        let mut smp = Smp::directed_route(method, attribute, modifier, tid, &path);
         smp.set_m_key(m_key);
         match port.step {
             Step::PKeys => {
@@ -292,7 +322,8 @@ impl Manager {
             return None;
         }
         port.tid = 0;
-        if smp.status() & 0x7fff != 0 {
+        let refused = smp.status() & 0x7fff != 0;
+        if refused && !matches!(port.step, Step::SlToVl | Step::Arbitration(_)) {
             port.start_over(now, from, events);
             return None;
         }
@@ -313,8 +344,21 @@ impl Manager {
                 if info.port_state() == port_state::DOWN {
                     port.start_over(now, from, events);
                 } else {
-                    port.step = Step::PKeys;
+                    port.record.sl_to_vl = None;
+                    port.record.vl_arbitration.clear();
+                    port.step = port.step.after(&info);
                 }
+            }
+            // A port can do without its tables of lanes.
+            Step::SlToVl | Step::Arbitration(_) => {
+                match port.step {
+                    _ if refused => {}
+                    Step::Arbitration(block) => {
+                        port.record.vl_arbitration.insert(block, *smp.data());
+                    }
+                    _ => port.record.sl_to_vl = smp.data().first_chunk().copied(),
+                }
+                port.step = port.step.after(&port.record.port_info.unwrap_or_default());
             }
             Step::PKeys => port.step = Step::Configure,
             Step::Describe => {

@@ -62,6 +62,12 @@ impl Eq {
         1 << self.log_size
     }
 
+    /// Whether the next event overwrites one that software has not consumed.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        distance24(self.producer, self.consumer) >= self.entries()
+    }
+
     /// Writes one event and raises the interrupt if the queue is armed. `data` goes to bytes 0x20 to 0x3b.
     ///
     /// # Errors
@@ -73,7 +79,7 @@ impl Eq {
         sub_type: u8,
         data: &[u8; 28],
     ) -> Result<(), EqError> {
-        if distance24(self.producer, self.consumer) >= self.entries() && !self.overrun_ignore {
+        if self.is_full() && !self.overrun_ignore {
             return Err(EqError::Overrun);
         }
         let mut entry = [0u8; 64];

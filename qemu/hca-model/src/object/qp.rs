@@ -204,11 +204,11 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// Host memory that it takes, with as many requests under way as its send queue can hold.
+    /// Host memory that it takes, with as many requests under way as there is room for.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let fixed = (size_of::<Self>() + self.context.len()) as u64 + self.buffer.memory();
-        fixed + QpTransport::memory(self.sq.map_or(0, |sq| 1 << sq.log_size))
+        fixed + self.transport.memory(self.sq.map_or(0, |sq| 1 << sq.log_size))
     }
 
     /// Whether completions of either queue go to `cqn`.

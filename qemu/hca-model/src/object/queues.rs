@@ -18,6 +18,17 @@ pub const FIRST_EQN: u32 = 0x10;
 /// First CQ number.
 pub const FIRST_CQN: u32 = 0x400;
 
+/// What found no room since power-on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Overruns {
+    /// Asynchronous events.
+    pub(crate) async_eq: u32,
+    /// Completion events.
+    pub(crate) comp_eq: u32,
+    /// Completions.
+    pub(crate) cq: u32,
+}
+
 /// All EQs and CQs.
 #[derive(Debug)]
 pub struct Queues {
@@ -31,6 +42,8 @@ pub struct Queues {
     moderated: BTreeSet<(u64, u32)>,
     /// CQs that failed; their QPs go to error at the next opportunity.
     pub(crate) failed_cqs: Vec<u32>,
+    /// Counters of what went wrong.
+    pub(crate) overruns: Overruns,
 }
 
 impl Queues {
@@ -43,6 +56,7 @@ impl Queues {
             fatal: None,
             moderated: BTreeSet::new(),
             failed_cqs: Vec::new(),
+            overruns: Overruns { async_eq: 0, comp_eq: 0, cq: 0 },
         }
     }
 
@@ -142,7 +156,10 @@ impl Queues {
             Err(error) => {
                 let (syndrome, text) = match error {
                     CqError::Dma(fault) => (CqErrorSyndrome::CQ_ACCESS_VIOLATION, fault.to_string()),
-                    _ => (CqErrorSyndrome::CQ_OVERRUN, "overrun".to_owned()),
+                    _ => {
+                        self.overruns.cq = self.overruns.cq.wrapping_add(1);
+                        (CqErrorSyndrome::CQ_OVERRUN, "overrun".to_owned())
+                    }
                 };
                 log.refuse(Subject::CompletionQueue { cqn }, "cqc.status", text);
                 self.failed_cqs.push(cqn);
@@ -235,6 +252,11 @@ impl Queues {
         data: &[u8; 28],
     ) {
         let Some(eq) = self.eqs.get_mut(eqn) else { return };
+        if eq.is_full() {
+            let Overruns { comp_eq, async_eq, .. } = &mut self.overruns;
+            let count = if kind == EventType::COMP { comp_eq } else { async_eq };
+            *count = count.wrapping_add(1);
+        }
         match eq.push(io, kind, sub_type, data) {
             Ok(()) => {}
             Err(EqError::Overrun) => {

@@ -4,10 +4,10 @@ use super::guest::{Failed, Guest, Input, Memory};
 use crate::profile::Profile;
 use crate::seams::GuestMemory;
 use mlx5_prm::commands::*;
-use mlx5_prm::contexts::{cqc, mkc, qpc};
+use mlx5_prm::contexts::{cqc, mkc};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
-use mlx5_prm::value::{AccessMode, ServiceType};
+use mlx5_prm::value::AccessMode;
 
 /// Bytes that the devices of these tests may hold.
 const LIMIT: u64 = 4 << 20;
@@ -64,18 +64,7 @@ impl Greedy {
     }
 
     fn qp(&mut self) -> Result<u32, Failed> {
-        let mut input = Input::new(Opcode::CREATE_QP);
-        let context = create_qp_in::qpc.of_mut(&mut input.0);
-        qpc::st.set(context, ServiceType::RC.0);
-        qpc::pm_state.set(context, 3u8);
-        qpc::pd.set(context, self.guest.pd);
-        qpc::uar_page.set(context, self.guest.uar);
-        qpc::log_sq_size.set(context, 10u8);
-        qpc::rq_type.set(context, mlx5_prm::value::RqType::ZERO_LEN_RQ.0);
-        qpc::cqn_snd.set(context, self.cqn);
-        qpc::dbr_addr.set(context, self.page);
-        let output = self.guest.command(&input.pas(&[self.page; 16]))?;
-        Ok(create_qp_out::qpn.get32(&output))
+        self.guest.create_qp(self.cqn, self.page)
     }
 
     /// Makes objects until the device refuses, and takes them away again.
@@ -169,4 +158,40 @@ fn pages_and_long_commands_are_charged() {
     assert_eq!(refused, CmdStatus::NO_RES);
     assert!((512..2048).contains(&given), "{given} pages of 32 bytes each");
     assert_eq!(guest.status(&Input::new(Opcode::NOP)), CmdStatus::OK);
+}
+
+#[test]
+fn commands_that_were_refused_for_room_are_counted() {
+    let mut greedy = Greedy::new();
+    while greedy.cq().is_ok() {}
+    let output = greedy.guest.command(&Input::new(Opcode::QUERY_VNIC_ENV)).expect("an answer");
+    let counters = query_vnic_env_out::vport_env.of(&output);
+    let [invalid, quota] =
+        [vnic_diagnostic_statistics::invalid_command, vnic_diagnostic_statistics::quota_exceeded_command]
+            .map(|counter| counter.get32(counters));
+    assert_eq!((invalid, quota), (1, 1));
+}
+
+/// Queue pairs of 1,024 basic blocks that a device has memory for, as long as they are idle.
+const QPS: usize = 64 << 10;
+
+#[test]
+fn a_device_has_room_for_as_many_qps_as_applications_have() {
+    let mut profile = Profile::node(0);
+    profile.log_max_qp = 18;
+    profile.objects_per_growth = 1 << 20;
+    let mut guest = Guest::up(profile);
+    let (events, ring, record, page) = (guest.page(), guest.page(), guest.page(), guest.page());
+    guest.create_eq(events, 4, 0, 0).unwrap();
+    let cqn = guest.create_cq(ring, 4, record, 0x10).unwrap();
+    let mut made = 0;
+    let refused = loop {
+        match guest.create_qp(cqn, page) {
+            Ok(_) => made += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, Failed::Status(CmdStatus::NO_RES));
+    assert!(guest.refusal().contains("of the device's memory"), "{}", guest.refusal());
+    assert!((QPS..1 << 18).contains(&made), "{made}");
 }

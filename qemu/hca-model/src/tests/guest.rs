@@ -6,9 +6,10 @@ use crate::profile::Profile;
 use crate::seams::{DmaFault, GuestMemory, Interrupts, Link, Packet};
 use mlx5_prm::cmd::{self, cmd_if_box, cmd_out, cmd_queue_entry};
 use mlx5_prm::commands::*;
-use mlx5_prm::contexts::{cqc, eqc, mkc};
+use mlx5_prm::contexts::{cqc, eqc, mkc, qpc};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
+use mlx5_prm::value::{RqType, ServiceType};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -383,6 +384,22 @@ impl Guest {
         let pas: Vec<u64> = (0..pages).map(|i| ring + i * 4096).collect();
         let output = self.command(&input.pas(&pas))?;
         Ok(create_cq_out::cqn.get32(&output))
+    }
+
+    /// An RC QP in reset with a send queue of 1024 blocks, all of it and its doorbell record in `page`.
+    pub fn create_qp(&mut self, cqn: u32, page: u64) -> Result<u32, Failed> {
+        let mut input = Input::new(Opcode::CREATE_QP);
+        let context = create_qp_in::qpc.of_mut(&mut input.0);
+        qpc::st.set(context, ServiceType::RC.0);
+        qpc::pm_state.set(context, 3u8);
+        qpc::pd.set(context, self.pd);
+        qpc::uar_page.set(context, self.uar);
+        qpc::log_sq_size.set(context, 10u8);
+        qpc::rq_type.set(context, RqType::ZERO_LEN_RQ.0);
+        qpc::cqn_snd.set(context, cqn);
+        qpc::dbr_addr.set(context, page);
+        let output = self.command(&input.pas(&[page; 16]))?;
+        Ok(create_qp_out::qpn.get32(&output))
     }
 
     /// A physical key over everything.

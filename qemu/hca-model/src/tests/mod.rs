@@ -3,6 +3,7 @@
 mod bring_up;
 mod budget;
 mod cards;
+mod compression;
 mod delivery;
 mod devx;
 mod foreign;

@@ -4,22 +4,24 @@ use super::guest::{Failed, Guest, Input, Unplugged};
 use crate::object::cq::CqError;
 use crate::profile::Profile;
 use crate::seams::{GuestMemory, Io};
+use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::cqc;
 use mlx5_prm::event::{EventType, PortChange};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
+use mlx5_prm::value::QpState;
 
 /// An EQ for completions, its ring, a CQ, its ring and its doorbell record.
-struct Pair {
-    eqn: u32,
-    events: u64,
-    cqn: u32,
-    ring: u64,
-    record: u64,
+pub(super) struct Pair {
+    pub(super) eqn: u32,
+    pub(super) events: u64,
+    pub(super) cqn: u32,
+    pub(super) ring: u64,
+    pub(super) record: u64,
 }
 
-fn pair(guest: &mut Guest, log_size: u32) -> Pair {
+pub(super) fn pair(guest: &mut Guest, log_size: u32) -> Pair {
     let events = guest.page();
     let eqn = guest.create_eq(events, 4, 3, 0).unwrap();
     let (ring, record) = (guest.page(), guest.page());
@@ -36,14 +38,14 @@ fn push(guest: &mut Guest, cqn: u32, mark: u8, notify: bool) -> Result<(), CqErr
     guest.hca.device.objects.queues.push_cqe(&mut io, &mut guest.hca.device.log, cqn, &cqe, None, notify)
 }
 
-fn arm(guest: &mut Guest, cqn: u32, sequence: u32, solicited: bool, consumer: u32) {
+pub(super) fn arm(guest: &mut Guest, cqn: u32, sequence: u32, solicited: bool, consumer: u32) {
     let value = u64::from(sequence << 28 | u32::from(solicited) << 24 | consumer) << 32 | u64::from(cqn);
     let at = guest.uar as usize * 4096 + 0x20;
     guest.bar.write(at, &value.to_be_bytes());
     guest.poll();
 }
 
-fn event(guest: &Guest, ring: u64, index: u64) -> (u8, u32, u8) {
+pub(super) fn event(guest: &Guest, ring: u64, index: u64) -> (u8, u32, u8) {
     let bytes = guest.memory.bytes(ring + index * 64, 64);
     (bytes[1], u32::from_be_bytes(bytes[0x38..0x3c].try_into().unwrap()), bytes[63])
 }
@@ -285,4 +287,80 @@ fn a_moderated_event_waits_for_completions_or_time() {
     arm(&mut guest, p.cqn, 2, false, 4);
     assert_eq!(push(&mut guest, p.cqn, 4, false), Ok(()));
     assert_eq!(event(&guest, p.events, 2).2, 0);
+}
+
+/// Dwords of QUERY_VNIC_ENV's counters that are not zero, by their offset.
+fn environment(guest: &mut Guest) -> Vec<(usize, u32)> {
+    let output = guest.command(&Input::new(Opcode::QUERY_VNIC_ENV)).unwrap();
+    let dwords = query_vnic_env_out::vport_env.of(&output).as_chunks::<4>().0.iter().enumerate();
+    dwords.map(|(i, dword)| (i * 4, u32::from_be_bytes(*dword))).filter(|(_, count)| *count != 0).collect()
+}
+
+#[test]
+fn a_function_can_ask_what_went_wrong() {
+    let mut guest = Guest::up(Profile::node(0));
+    assert_eq!(environment(&mut guest), []);
+    // As Linux asks for each of them.
+    for capability in [
+        cmd_hca_cap::vnic_env_queue_counters,
+        cmd_hca_cap::vnic_env_cq_overrun,
+        cmd_hca_cap::eq_overrun_count,
+        cmd_hca_cap::invalid_command_count,
+        cmd_hca_cap::quota_exceeded_count,
+    ] {
+        assert_eq!(guest.hca.device.caps.current(capability), 1);
+    }
+    let unknown = Input::new(Opcode::DEALLOC_PD).set(dealloc_pd_in::pd, 0x777);
+    assert_eq!(guest.status(&unknown), CmdStatus::BAD_RES);
+    let other = Input::new(Opcode::QUERY_VNIC_ENV).set(query_vnic_env_in::other_vport, 1);
+    assert_eq!(guest.status(&other), CmdStatus::BAD_PARAM);
+    let [invalid, cq_overrun, failed_queues, async_overrun, comp_overrun] = [0x34, 0x40, 0x04, 0x28, 0x2c];
+    assert_eq!(environment(&mut guest), [(invalid, 2)]);
+
+    // A full CQ fails, with the QP that uses it.
+    let p = pair(&mut guest, 0);
+    let qpn = guest.create_qp(p.cqn, p.record).unwrap();
+    guest.hca.device.objects.qps.table.get_mut(qpn).unwrap().state = QpState::RTS;
+    assert_eq!(push(&mut guest, p.cqn, 1, false), Ok(()));
+    assert_eq!(push(&mut guest, p.cqn, 2, false), Err(CqError::Overrun));
+    assert_eq!(push(&mut guest, p.cqn, 3, false), Err(CqError::Failed));
+    guest.poll();
+    assert_eq!(environment(&mut guest), [(failed_queues, 2), (invalid, 2), (cq_overrun, 1)]);
+    // A QP that starts anew is in error no more.
+    let reset = Input::new(Opcode::QP_2RST).set(qp_2rst_in::qpn, u64::from(qpn));
+    assert_eq!(guest.status(&reset), CmdStatus::OK);
+    let destroy = |opcode, field, number: u32| Input::new(opcode).set(field, number.into());
+    assert_eq!(environment(&mut guest)[0], (failed_queues, 1));
+    assert_eq!(guest.status(&destroy(Opcode::DESTROY_QP, destroy_qp_in::qpn, qpn)), CmdStatus::OK);
+    assert_eq!(guest.status(&destroy(Opcode::DESTROY_CQ, destroy_cq_in::cqn, p.cqn)), CmdStatus::OK);
+    assert_eq!(environment(&mut guest), [(invalid, 2), (cq_overrun, 1)]);
+
+    // Event queues that may be overrun: two events have room.
+    let ring = guest.page();
+    for (mask, counter) in [(1 << EventType::PORT_CHANGE.0, async_overrun), (0, comp_overrun)] {
+        let eqn = guest.create_eq(ring, 1, 0, mask).unwrap();
+        let eq = guest.hca.device.objects.queues.eqs.get_mut(eqn).unwrap();
+        eq.overrun_ignore = true;
+        for i in 0..5 {
+            let device = &mut guest.hca.device;
+            if mask == 0 {
+                let mut io = Io {
+                    now: i,
+                    memory: &guest.memory,
+                    interrupts: &mut guest.vectors,
+                    link: &mut Unplugged,
+                };
+                device.objects.queues.completion_event(&mut io, &mut device.log, eqn, 5);
+            } else {
+                device.port.changes.push(PortChange::GUID);
+                guest.poll();
+            }
+        }
+        assert!(environment(&mut guest).contains(&(counter, 3)));
+    }
+    // The counters are the function's, not a driver's: they end with a reset.
+    guest.hca.reset();
+    guest.attach();
+    guest.initialize();
+    assert_eq!(environment(&mut guest), []);
 }

@@ -249,12 +249,14 @@ impl Context<'_, '_> {
     /// The QP goes to error: everything that was posted is flushed, in order.
     pub(super) fn enter_error(&mut self, qp: &mut Qp) {
         qp.state = QpState::ERR;
+        qp.transport.failed = true;
         self.flush(qp);
     }
 
     /// The send queue of an unreliable QP fails alone (SQER): sends are flushed, receives go on.
     fn enter_send_error(&mut self, qp: &mut Qp) {
         qp.state = QpState::SQER;
+        qp.transport.failed = true;
         // The rest of a long queue in later turns.
         if self.flush_sends(qp) {
             self.schedule(qp);
@@ -350,6 +352,7 @@ impl Context<'_, '_> {
     pub(super) fn catastrophe(&mut self, qp: &mut Qp) {
         qp.transport.reset();
         qp.state = QpState::ERR;
+        qp.transport.failed = true;
         self.qp_event(qp, EventType::WQ_CATAS_ERROR);
     }
 }

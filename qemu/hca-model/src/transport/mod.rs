@@ -63,7 +63,7 @@ use crate::port::Port;
 use crate::profile::Strictness;
 use crate::seams::{Io, Packet};
 use ib_types::Psn;
-use state::WINDOW;
+use state::{Later, WINDOW};
 
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
@@ -145,22 +145,49 @@ impl Device {
             if context.serve(qp, &mut left) {
                 if core::mem::take(&mut qp.transport.later) {
                     qp.transport.scheduled = true;
-                    context.device.later.push(qpn);
+                    context.device.later.push(Later::Turn(qpn));
                 } else {
                     context.schedule(qp);
                 }
             }
             budget -= (given - left).max(1).min(budget);
         }
-        let device = &mut *context.device;
-        if !device.later.is_empty() {
-            device.run.extend(device.later.drain(..));
+        if !context.device.later.is_empty() {
+            self.prepare_next_call();
         }
-        let now = context.io.now;
+        let (device, now) = (&self.transport, io.now);
         !device.run.is_empty()
             || !device.loopback.is_empty()
             || device.error_look.is_some()
             || device.timers.first().is_some_and(|(deadline, _)| *deadline <= now)
+    }
+
+    /// Does what was put off during a call. QPs that could have more requests under way get memory for them, while there is some; others go
+    /// on with the little that each has.
+    #[cold]
+    fn prepare_next_call(&mut self) {
+        let mut list = std::mem::take(&mut self.transport.later);
+        for later in list.drain(..) {
+            let qpn = match later {
+                Later::Turn(qpn) => {
+                    self.transport.run.push_back(qpn);
+                    continue;
+                }
+                Later::Room(qpn) => qpn,
+            };
+            let Some(qp) = self.objects.qps.table.get_mut(qpn) else { continue };
+            let before = qp.memory();
+            if !qp.transport.make_room() {
+                continue;
+            }
+            if self.budget.hold(qp.memory() - before).is_ok() {
+                self.transport.schedule(qp);
+            } else {
+                qp.transport.give_room_back();
+            }
+        }
+        // Kept for its memory.
+        self.transport.later = list;
     }
 
     /// Whether [`poll_transport`](Self::poll_transport) has nothing to do.
@@ -214,6 +241,7 @@ impl Device {
                 context.schedule(qp);
             }
             (QpState::SQER, QpState::RTS) => {
+                qp.transport.failed = false;
                 // What was under way is lost; numbering goes on where the next message begins.
                 let requester = &mut qp.transport.requester;
                 let next = requester.assigned;
@@ -225,7 +253,10 @@ impl Device {
                 qp.transport.queue.rung = qp.sq.is_some();
                 context.schedule(qp);
             }
-            (_, QpState::ERR) => context.enter_error(qp),
+            (_, QpState::ERR) => {
+                context.enter_error(qp);
+                qp.transport.failed = false;
+            }
             _ => context.schedule(qp),
         }
     }

@@ -11,7 +11,9 @@ use super::completion::vendor;
 use super::copy::Next;
 use super::memory::user;
 use super::packet::{Envelope, Head};
-use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, Sge, WINDOW, WQE_LIMIT, Work, Wqe};
+use super::state::{
+    ACK_EVERY, FIRST_WQES, Failure, Fence, Later, Payload, Requester, Room, Sge, WINDOW, Work, Wqe,
+};
 use crate::log::Subject;
 use crate::object::qp::Qp;
 use ib_types::Psn;
@@ -179,7 +181,7 @@ impl Context<'_, '_> {
             return false;
         }
         // Those that take no PSN are not held back by the window.
-        if qp.transport.requester.wqes.len() >= WQE_LIMIT {
+        if qp.transport.requester.wqes.len() >= FIRST_WQES && !self.has_room(qp) {
             return false;
         }
         let Some((mut wqe, _)) = self.fetch(qp) else { return false };
@@ -199,6 +201,20 @@ impl Context<'_, '_> {
         }
         requester.wqes.push_back(wqe);
         true
+    }
+
+    /// Whether a QP that has [`FIRST_WQES`] under way can have one more. Where there is no memory for them yet, it is asked for.
+    #[cold]
+    #[inline(never)]
+    fn has_room(&mut self, qp: &Qp) -> bool {
+        let Requester { wqes, room, .. } = &qp.transport.requester;
+        if wqes.len() < room.0 {
+            return true;
+        }
+        if *room == Room::default() {
+            self.device.later.push(Later::Room(qp.qpn));
+        }
+        false
     }
 
     /// Sends the packet at the cursor and moves on.

@@ -23,8 +23,9 @@ pub(super) const REPEATED_JOBS: usize = 64;
 pub(super) const ACK_LIMIT: usize = 256;
 /// Packets that may wait inside the device on their way back to it.
 pub(super) const LOOPBACK_LIMIT: usize = 8_192;
-/// WQEs of one QP that are fetched and not completed.
-pub(super) const WQE_LIMIT: usize = 2 * WINDOW as usize;
+/// WQEs of one QP that are fetched and not completed: those for which every QP has room, and the most.
+pub(super) const FIRST_WQES: usize = 8;
+const WQE_LIMIT: usize = 2 * WINDOW as usize;
 /// WQEs of one queue that are flushed in one go.
 pub(super) const FLUSH_TURN: usize = 64;
 /// Lists of SGEs kept for reuse.
@@ -72,15 +73,22 @@ pub struct QpTransport {
     pub(super) requests_first: bool,
     /// In error, and not all that was posted is flushed.
     pub(super) flushing: bool,
+    /// In error by itself, and not because the driver put it there.
+    pub(super) failed: bool,
 }
 
 impl QpTransport {
     /// Host memory that it takes at most with a send queue of `blocks` basic blocks: requests under way with their lists and inline
-    /// data, answers that the peer asked for, the receive that is being filled.
-    pub(crate) fn memory(blocks: u64) -> u64 {
-        let requests = blocks.min(WQE_LIMIT as u64) * (size_of::<Wqe>() + 3 * WQEBB_SIZE) as u64;
+    /// data, as many as there is room for, answers that the peer asked for, the receive that is being filled.
+    pub(crate) fn memory(&self, blocks: u64) -> u64 {
+        let requests = blocks.min(self.requester.room.0 as u64) * (size_of::<Wqe>() + 3 * WQEBB_SIZE) as u64;
         let answers = (REPEATED_JOBS + (1 << LOG_MAX_RA)) * size_of::<Job>();
         requests + (answers + 4096) as u64
+    }
+
+    /// Whether the QP went to error by itself.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// The progress, for QUERY_QP.
@@ -100,7 +108,19 @@ impl QpTransport {
 
     /// As new, but for its places in the device's lists.
     pub(super) fn reset(&mut self) {
+        let room = self.requester.room;
         *self = Self { scheduled: self.scheduled, timer: self.timer, ..Self::default() };
+        self.requester.room = room;
+    }
+
+    /// Makes room for the most requests under way. Answers whether there was less.
+    pub(crate) fn make_room(&mut self) -> bool {
+        std::mem::replace(&mut self.requester.room, Room(WQE_LIMIT)) != Room(WQE_LIMIT)
+    }
+
+    /// Takes the room back that [`make_room`](Self::make_room) made, before anything used it.
+    pub(crate) fn give_room_back(&mut self) {
+        self.requester.room = Room::default();
     }
 }
 
@@ -277,10 +297,21 @@ impl Wqe {
 }
 
 /// The requester half of an RC QP.
+/// How many WQEs a QP can have under way: memory for them is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room(pub(super) usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(FIRST_WQES)
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requester {
     /// Fetched WQEs in order; the first is the oldest that is not completed.
     pub(super) wqes: VecDeque<Wqe>,
+    pub(super) room: Room,
     /// PSN that the next fetched WQE begins with.
     pub(super) assigned: Psn,
     /// Oldest PSN that is not acknowledged.
@@ -408,8 +439,8 @@ pub struct DeviceTransport {
     /// What happened so far.
     pub counters: TransportCounters,
     pub(super) run: VecDeque<u32>,
-    /// QPs whose next turn is in the next call.
-    pub(super) later: Vec<u32>,
+    /// What is done at the end of the call.
+    pub(super) later: Vec<Later>,
     /// When which QP wants to run although nothing happens: at that time or later.
     pub(super) timers: BTreeSet<(u64, u32)>,
     pub(super) loopback: VecDeque<Packet>,
@@ -428,6 +459,15 @@ pub struct DeviceTransport {
     pub(super) error_look_every: u64,
     /// PSN of the next packet that belongs to no connection.
     pub(super) datagram_psn: Psn,
+}
+
+/// What a call puts off to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Later {
+    /// The QP's next turn is in the next call.
+    Turn(u32),
+    /// The QP could have more requests under way.
+    Room(u32),
 }
 
 impl DeviceTransport {

@@ -129,6 +129,8 @@ impl Administrator {
             (_, attr::LINK_RECORD) if read => Ok(tables::links(subnet, query)),
             (_, attr::LINEAR_FORWARDING_RECORD) if read => Ok(tables::linear_forwarding(subnet, query)),
             (_, attr::MULTICAST_FORWARDING_RECORD) if read => Ok(tables::multicast_forwarding(subnet, query)),
+            (_, attr::SL_TO_VL_RECORD) if read => Ok(tables::sl_to_vl(subnet, query)),
+            (_, attr::VL_ARBITRATION_RECORD) if read => Ok(tables::vl_arbitration(subnet, query)),
             (_, attr::PKEY_TABLE_RECORD) if read => Ok(tables::pkey_tables(subnet, query)),
             (_, attr::GUID_INFO_RECORD) if read => Ok(tables::guid_infos(subnet, query)),
             (_, attr::INFORM_INFO_RECORD) if read => Ok(self.informs.records(query)),

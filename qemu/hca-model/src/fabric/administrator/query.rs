@@ -101,6 +101,10 @@ pub(super) const LINK: Components = &[(0, 16), (16, 8), (24, 8), (32, 16)];
 pub(super) const LINEAR_FORWARDING: Components = &[(0, 16), (16, 16)];
 /// MulticastForwardingTableRecord: LID, position, a reserved field, block.
 pub(super) const MULTICAST_FORWARDING: Components = &[(0, 16), (16, 4), (20, 3), (23, 9)];
+/// SLtoVLMappingTableRecord: LID, the port that a packet comes in by, the one it leaves by.
+pub(super) const SL_TO_VL: Components = &[(0, 16), (16, 8), (24, 8)];
+/// VLArbitrationTableRecord: LID, port, block.
+pub(super) const VL_ARBITRATION: Components = &[(0, 16), (16, 8), (24, 8)];
 /// P_KeyTableRecord.
 pub(super) const PKEY_TABLE: Components = &[(0, 16), (16, 16), (32, 8)];
 /// GUIDInfoRecord.

@@ -1,7 +1,8 @@
 //! Records of nodes, ports, links and tables: what the subnet manager knows, in the form of each attribute.
 
 use ib_mgmt::sa::{
-    BlockRecord, GuidInfoRecord, LinkRecord, NodeRecord, PortInfoRecord, SmInfoRecord, SwitchInfoRecord,
+    BlockRecord, GuidInfoRecord, LinkRecord, NodeRecord, PortInfoRecord, SlToVlRecord, SmInfoRecord,
+    SwitchInfoRecord,
 };
 use ib_mgmt::smp::{GuidInfo, NodeDescription, PKeyTable};
 
@@ -116,6 +117,30 @@ pub(super) fn multicast_forwarding(subnet: &Subnet<'_>, query: &Query<'_>) -> Ve
         Some(record.as_bytes().to_vec())
     });
     meant(query, super::query::MULTICAST_FORWARDING, records)
+}
+
+/// The virtual lanes of service levels, at the ports that map them; the switch says that it does not.
+pub(super) fn sl_to_vl(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8>> {
+    let records = ports(subnet).filter_map(|(_, port)| {
+        let mut record = SlToVlRecord::zeroed();
+        // An adapter's packets come in by no port of it.
+        record.set_lid(port.lid).set_output_port_num(1).set_sl_to_vl(&port.sl_to_vl?);
+        Some(record.as_bytes().to_vec())
+    });
+    meant(query, super::query::SL_TO_VL, records)
+}
+
+/// VL arbitration, block by block, of the ports that have some; the switch says that it has none.
+pub(super) fn vl_arbitration(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8>> {
+    let blocks = ports(subnet).flat_map(|(_, port)| {
+        query.look(port.vl_arbitration.len());
+        port.vl_arbitration.iter().map(move |(number, block)| {
+            let mut record = BlockRecord::zeroed();
+            record.set_lid(port.lid).set_block_num(1 << 8 | u16::from(*number)).set_block(block);
+            record.as_bytes().to_vec()
+        })
+    });
+    meant(query, super::query::VL_ARBITRATION, blocks)
 }
 
 pub(super) fn pkey_tables(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8>> {

@@ -501,3 +501,68 @@ fn the_multicast_table_is_in_records() {
     let (bytes, _) = table(&mut fabric, &agents[0], &request, 8, &mut now).expect("a table");
     assert_eq!((bytes.len(), bytes[2]), (72, 0x10));
 }
+
+#[test]
+fn the_lanes_of_ports_are_in_records() {
+    let (mut fabric, mut agents) = fabric_of(4, "", 3);
+    // The first has no tables, the second all, the third one lane and short tables, the last does not answer for one block.
+    for agent in &mut agents[1..] {
+        agent.info.set_capability_mask(1 << 6).set_vl_arb_low_cap(64).set_vl_arb_high_cap(33);
+    }
+    agents[2].info.set_capability_mask(0).set_vl_arb_low_cap(8).set_vl_arb_high_cap(0);
+    agents[3].refused_block = Some(2);
+    bring_up(&mut fabric, &mut agents);
+    let mut now = START;
+    let mut ask = |attribute, mask, record: &[u8]| {
+        let request = get_table(attribute, mask, record);
+        let (bytes, units) = table(&mut fabric, &agents[0], &request, 8, &mut now).expect("a table");
+        bytes.chunks(units.max(1)).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    // LID, input port 0, output port 1, four reserved bytes, the table.
+    let [second, fourth] = [
+        [0, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 1],
+        [0, 5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 3],
+    ];
+    assert_eq!(ask(attr::SL_TO_VL_RECORD, 0, &[]), [second, fourth]);
+    assert_eq!(ask(attr::SL_TO_VL_RECORD, 1, &[0, 5]), [fourth]);
+    assert_eq!(ask(attr::SL_TO_VL_RECORD, 1 << 2, &[0, 0, 0, 1]).len(), 2);
+    assert!(ask(attr::SL_TO_VL_RECORD, 1 << 1, &[0, 0, 1]).is_empty());
+
+    // LID, port, block, four reserved bytes, 32 entries.
+    let blocks = ask(attr::VL_ARBITRATION_RECORD, 0, &[]);
+    let places: Vec<&[u8]> = blocks.iter().map(|record| &record[..4]).collect();
+    let expected: [[u8; 4]; 8] = [
+        [0, 3, 1, 1],
+        [0, 3, 1, 2],
+        [0, 3, 1, 3],
+        [0, 3, 1, 4],
+        [0, 4, 1, 1],
+        [0, 5, 1, 1],
+        [0, 5, 1, 3],
+        [0, 5, 1, 4],
+    ];
+    assert_eq!(places, expected);
+    assert!(
+        blocks
+            .iter()
+            .all(|record| record.len() == 72 && record[4..8] == [0; 4] && record[8..] == [record[3]; 64])
+    );
+    assert_eq!(ask(attr::VL_ARBITRATION_RECORD, 1 | 1 << 2, &[0, 5, 0, 4]).len(), 1);
+    assert_eq!(ask(attr::VL_ARBITRATION_RECORD, 1 << 2, &[0, 0, 0, 2]).len(), 1);
+    assert!(ask(attr::VL_ARBITRATION_RECORD, 1 << 1, &[0, 0, 2]).is_empty());
+    // A port that is configured again may have other tables.
+    let agent = &mut agents[1];
+    agent
+        .info
+        .set_port_state(port_state::INIT)
+        .set_capability_mask(0)
+        .set_vl_arb_low_cap(0)
+        .set_vl_arb_high_cap(0);
+    fabric.set_link(agent.index, false, 0);
+    fabric.set_link(agent.index, true, 0);
+    bring_up(&mut fabric, &mut agents);
+    now = 2 * START;
+    let request = get_table(attr::SL_TO_VL_RECORD, 0, &[]);
+    let (bytes, _) = table(&mut fabric, &agents[0], &request, 8, &mut now).expect("a table");
+    assert_eq!(bytes, fourth);
+}

@@ -24,6 +24,8 @@ struct Agent {
     info: PortInfo,
     pkeys: [u8; 64],
     reregister: u32,
+    /// A block of VL arbitration that it should have, and does not answer.
+    refused_block: Option<u8>,
 }
 
 impl Agent {
@@ -32,7 +34,7 @@ impl Agent {
         let mut info = PortInfo::zeroed();
         info.set_port_state(port_state::INIT).set_port_phys_state(5).set_mtu_cap(5).set_vl_cap(4);
         fabric.set_link(index, true, 0);
-        Self { index, guid: 0x1000 + n, info, pkeys: [0; 64], reregister: 0 }
+        Self { index, guid: 0x1000 + n, info, pkeys: [0; 64], reregister: 0, refused_block: None }
     }
 
     fn lid(&self) -> u16 {
@@ -71,6 +73,19 @@ impl Agent {
                 data[..5].copy_from_slice(b"agent");
             }
             (method::GET, attr::PORT_INFO) => data = *self.info.as_bytes(),
+            (method::GET, attr::SL_TO_VL) => {
+                assert_ne!(self.info.capability_mask() & 1 << 6, 0, "it said that it has none");
+                data = [0; 64];
+                data[..8].copy_from_slice(&self.guid.to_be_bytes());
+            }
+            (method::GET, attr::VL_ARBITRATION) => {
+                let block = (smp.attr_mod() >> 16) as u8;
+                let entries =
+                    [self.info.vl_arb_low_cap(), self.info.vl_arb_high_cap()][usize::from(block > 2)];
+                assert!(entries > 32 * ((block - 1) % 2), "block {block} of a table of {entries}");
+                data = [block; 64];
+                failed = if Some(block) == self.refused_block { status::INVALID_FIELD } else { 0 };
+            }
             (method::SET, attr::PKEY_TABLE) => self.pkeys = data,
             (method::SET, attr::PORT_INFO) => {
                 let set = PortInfo::from_bytes(data);

@@ -469,3 +469,27 @@ fn a_full_cq_takes_its_qps_along() {
     assert!(events.contains(&(EventType::WQ_CATAS_ERROR, qp.qpn)), "{events:?}");
     assert!(events.iter().any(|(kind, _)| *kind == EventType::CQ_ERROR), "{events:?}");
 }
+
+#[test]
+fn an_error_of_its_own_is_told_from_one_that_was_ordered() {
+    let mut bed = Bed::new(2);
+    let (mut a, b) = bed.pair(&Options::default());
+    let silent = bed.pair_of(ServiceType::UC, 0, 1, &Options::default());
+    assert!(!bed.qp(&a).transport.has_failed());
+    // A key that does not exist.
+    let (local, _) = bed.buffer(0, 0x1000);
+    bed.send(&mut a, &Request::new(SendOpcode::SEND, &[(local, 64, 0x7700)]));
+    assert_ne!(bed.wait(&a).syndrome, 0);
+    assert!(bed.qp(&a).transport.has_failed());
+    bed.modify(&a, QpState::RST);
+    assert!(!bed.qp(&a).transport.has_failed());
+    bed.modify(&b, QpState::ERR);
+    assert!(bed.qp(&b).state == QpState::ERR && !bed.qp(&b).transport.has_failed());
+    // The send queue of an unreliable QP alone.
+    let mut silent = silent.0;
+    bed.send(&mut silent, &Request::new(SendOpcode::SEND, &[(local, 64, 0x7700)]));
+    assert_ne!(bed.wait(&silent).syndrome, 0);
+    assert!(bed.qp(&silent).state == QpState::SQER && bed.qp(&silent).transport.has_failed());
+    bed.modify(&silent, QpState::RTS);
+    assert!(!bed.qp(&silent).transport.has_failed());
+}

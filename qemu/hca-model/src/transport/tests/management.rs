@@ -187,6 +187,22 @@ fn changed_capabilities_are_told_to_the_subnet_manager() {
 }
 
 #[test]
+fn a_port_shows_its_lanes_to_the_subnet_manager() {
+    let bed = Bed::new(1);
+    let known = bed.world.fabric.port_record(PortIndex(0)).unwrap().clone();
+    assert_eq!(
+        known.sl_to_vl,
+        Some([0x01, 0x23, 0x01, 0x23, 0x01, 0x23, 0x01, 0x23]),
+        "16 levels, four lanes"
+    );
+    assert_eq!(
+        known.vl_arbitration.keys().copied().collect::<Vec<_>>(),
+        [1, 3],
+        "eight entries of each priority"
+    );
+}
+
+#[test]
 fn a_changed_description_is_told_to_the_subnet_manager_and_read_by_it() {
     let mut bed = Bed::new(1);
     let before = (bed.hca(0).device.port.counters.xmit_packets, bed.now);

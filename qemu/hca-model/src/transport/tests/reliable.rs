@@ -6,6 +6,7 @@ use mlx5_prm::value::{AccessFlags, QpState};
 
 use super::bed::{Bed, Options, pattern};
 use super::requests::Request;
+use crate::meter::Budget;
 
 /// Sizes around the MTU, and some that are not.
 fn sizes(mtu: usize) -> Vec<usize> {
@@ -405,4 +406,33 @@ fn a_slow_receiver_is_not_flooded() {
         sent.retransmitted,
         sent.rnr_naks_received
     );
+}
+
+#[test]
+fn memory_for_requests_comes_when_they_do_and_without_it_they_go_on() {
+    for (memory, most) in [(1 << 20, 256), (100, 8)] {
+        let mut bed = Bed::new(2);
+        let (mut a, mut b) =
+            bed.pair(&Options { log_sq: 9, rnr_retry: 7, min_rnr_nak: 1, ..Options::default() });
+        bed.hca(0).device.budget = Budget::new(memory);
+        // One that nobody takes yet, and many behind it that take no packet.
+        bed.post(&mut a, &Request::new(SendOpcode::SEND, &[]));
+        for _ in 0..400 {
+            bed.post(&mut a, &Request::new(SendOpcode::NOP, &[]));
+        }
+        bed.ring(&a);
+        bed.run_for(1_000_000);
+        assert_eq!(bed.qp(&a).transport.requester.wqes.len(), most);
+        let held = bed.hca(0).device.budget.held();
+        assert_eq!(held > 256 << 8, most == 256, "{held} bytes");
+        bed.receive(&mut b, &[]);
+        for counter in 0..401 {
+            let done = bed.wait(&a);
+            assert_eq!((done.syndrome, done.counter), (0, counter));
+        }
+        // What is held stays the QP's: it comes again after a reset.
+        bed.modify(&a, QpState::RST);
+        assert_eq!(bed.hca(0).device.budget.held(), held);
+        assert_eq!(bed.qp(&a).memory() > 256 << 8, most == 256);
+    }
 }
