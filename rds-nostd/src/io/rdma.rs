@@ -302,6 +302,14 @@ impl Rds<'_> {
     /// that was the peer's message, which keeps nobody else waiting.
     #[inline(always)]
     pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        if self.protocol.regions.has_spent() {
+            self.revoke_spent(adapter);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revoke_spent<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         while let Some(region) = self.protocol.regions.take_spent() {
             if self.revoke(adapter, region, false).is_err() {
                 break;
