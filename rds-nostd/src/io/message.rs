@@ -28,7 +28,7 @@ impl Rds<'_> {
     /// [`longest_message`](Self::longest_message), with a lent payload than the longest that is received; an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
     /// [`MAX_PIECES`](crate::MAX_PIECES). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
     /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not reach; a
-    /// lent payload that is empty, or with anything else beside it;
+    /// lent payload that is empty, has empty pieces or too short ones, or with anything else beside it;
     /// a cookie that is not the socket's; memory offered together with an operation, or twice; an operation with no local memory, with
     /// empty parts or with more bytes than the peer's part. [`RdsError::NoMemory`]: an operation of more pieces than there are, or two
     /// operations where there are never so many. Those of
@@ -124,10 +124,10 @@ impl Rds<'_> {
             None => Body::Copied(payload),
             Some(lend) => {
                 let alone = Control { lend: None, ..*control }.is_empty() && payload.is_empty();
-                if !alone || lend.payload.is_empty() {
+                if !alone {
                     return Err(RdsError::InvalidArgument);
                 }
-                Body::Lent(lend.payload.len())
+                Body::Lent(Self::check_loan(lend)?)
             }
         };
         let Some(outgoing) = self.compose(adapter, from, (&to, body), false)? else { return Ok(None) };
