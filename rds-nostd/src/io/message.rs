@@ -21,8 +21,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::NotSupported`]: flags other than DONTWAIT; a destination of another family; something that goes along with a message to
-    /// a loopback address, as on Linux, or a lent payload to this node itself. [`RdsError::NotConnected`]: nowhere to send to, or not bound. [`RdsError::Again`]: the socket's send buffer is
-    /// full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, the node's connections, or its RDMA operations are in use.
+    /// a loopback address, as on Linux, or a lent payload to this node itself. [`RdsError::NotConnected`]: nowhere to send to, or not
+    /// bound. [`RdsError::Again`]: the socket's send buffer is full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, the node's connections, or its RDMA operations are in use.
     /// Either may pass with [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when. [`RdsError::Exhausted`]: no region is left,
     /// or half of all operations are ones whose ends the socket has not read. [`RdsError::MessageSize`]: longer than the send buffer or than
     /// [`longest_message`](Self::longest_message), with a lent payload than the longest that is received; an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
