@@ -10,13 +10,18 @@ use crate::ids::{MessageId, OperationId};
 use crate::message::FramesHandle;
 use crate::wire::{FRAGMENT_LEN, HEADER_LEN, fragments};
 
-/// Where a lent payload lies.
+/// Where a lent payload lies. Of one of several pieces the operation knows: then both are 0, and addresses count from the payload's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lent {
     pub(crate) address: u64,
     pub(crate) lmr_context: u32,
     /// What keeps the registration, and tells the application of the end.
     pub(crate) operation: OperationId,
+}
+
+impl Lent {
+    /// What stands for the region of several pieces: no region is called so.
+    pub(crate) const SCATTERED: u32 = 0;
 }
 
 /// Headers of a lent message in one frame: a power of two, so that nobody has to divide.

@@ -7,7 +7,8 @@ use crate::frames::Lent;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::message::FramesHandle;
 use crate::node::Rds;
-use crate::rdma::{Kind, Lend, RdmaCookie};
+use crate::rdma::{GATHER, Kind, Lend, MAX_PIECES, RdmaCookie};
+use crate::wire::FRAGMENT_LEN;
 
 impl Rds<'_> {
     /// Keeps what is needed for a payload that is sent from where it lies.
@@ -22,9 +23,40 @@ impl Rds<'_> {
     ) -> Result<Lent, RdsError> {
         // It is an operation on nobody's memory: it holds the registration, and its end is told as that of any.
         let (nowhere, how) = ((RdmaCookie(0), 0), (lend.flags, lend.user_token));
-        let operation = self.create_operation(adapter, by, Kind::Transfer, nowhere, &[lend.payload], how)?;
+        let operation = self.create_operation(adapter, by, Kind::Transfer, nowhere, lend.payload, how)?;
         let piece = self.protocol.operations.first_piece(operation).ok_or(RdsError::NoMemory)?;
-        Ok(Lent { address: piece.address, lmr_context: piece.lmr_context, operation })
+        let (address, lmr_context) = match lend.payload {
+            [_] => (piece.address, piece.lmr_context),
+            _ => (0, Lent::SCATTERED),
+        };
+        Ok(Lent { address, lmr_context, operation })
+    }
+
+    /// Bytes of a payload that can be lent.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](Self::sendmsg).
+    pub(crate) fn check_loan(lend: &Lend<'_>) -> Result<usize, RdsError> {
+        if lend.payload.is_empty() || lend.payload.iter().any(|piece| piece.is_empty()) {
+            return Err(RdsError::InvalidArgument);
+        }
+        if lend.payload.len() > MAX_PIECES {
+            return Err(RdsError::MessageSize);
+        }
+        // Bytes of the fragment that a piece begins in, and how many pieces that one lies in so far.
+        let (mut filled, mut parts) = (0, 0);
+        for piece in lend.payload {
+            let end = filled + piece.len();
+            parts += 1;
+            if parts >= GATHER {
+                return Err(RdsError::InvalidArgument);
+            }
+            if end >= FRAGMENT_LEN {
+                parts = usize::from(!end.is_multiple_of(FRAGMENT_LEN));
+            }
+            filled = end % FRAGMENT_LEN;
+        }
+        Ok(lend.payload.iter().fold(0, |sum, piece| piece.len().saturating_add(sum)))
     }
 
     /// The bytes of a message that was received with [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY), fragment by fragment, where they

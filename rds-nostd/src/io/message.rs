@@ -22,14 +22,14 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::NotSupported`]: flags other than DONTWAIT and MORE; a destination of another family; something that goes along with a
     /// message to a loopback address, as on Linux, or a lent payload to this node itself. [`RdsError::NotConnected`]: nowhere to send to, or
-    /// not bound. [`RdsError::Again`]: the socket's send buffer is
-    /// full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, the node's connections, or its RDMA operations are in use.
+    /// not bound. [`RdsError::Again`]: the socket's send buffer is full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, the
+    /// node's connections, or its RDMA operations are in use.
     /// Either may pass with [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when. [`RdsError::Exhausted`]: no region is left,
     /// or half of all operations are ones whose ends the socket has not read. [`RdsError::MessageSize`]: longer than the send buffer or than
     /// [`longest_message`](Self::longest_message), with a lent payload than the longest that is received; an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
     /// [`MAX_PIECES`](crate::MAX_PIECES). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
     /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not reach; a
-    /// lent payload that is empty, or with anything else beside it;
+    /// lent payload that is empty, has empty pieces or too short ones, or with anything else beside it;
     /// a cookie that is not the socket's; memory offered together with an operation, or twice; an operation with no local memory, with
     /// empty parts or with more bytes than the peer's part. [`RdsError::NoMemory`]: an operation of more pieces than there are, or two
     /// operations where there are never so many. Those of
@@ -140,10 +140,10 @@ impl Rds<'_> {
             None => Body::Copied(payload),
             Some(lend) => {
                 let alone = Control { lend: None, ..*control }.is_empty() && payload.is_empty();
-                if !alone || lend.payload.is_empty() {
+                if !alone {
                     return Err(RdsError::InvalidArgument);
                 }
-                Body::Lent(lend.payload.len())
+                Body::Lent(Self::check_loan(lend)?)
             }
         };
         let Some(outgoing) = self.compose(adapter, from, (&to, body), false)? else { return Ok(None) };

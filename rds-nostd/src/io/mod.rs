@@ -7,6 +7,7 @@ mod latency;
 mod lend;
 mod message;
 mod objects;
+mod offers;
 mod poll;
 mod post;
 mod rdma;

@@ -5,10 +5,11 @@ use dat_nostd::{
 };
 
 use crate::connection::Objects;
+use crate::frames::Lent;
 use crate::ids::ConnectionId;
 use crate::node::Rds;
 use crate::protocol::{Flow, Given, Outlet, Post, Segment, Step};
-use crate::rdma::{Kind, Transfer};
+use crate::rdma::{GATHER, Kind, Piece, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
 
@@ -35,6 +36,9 @@ impl Rds<'_> {
         let mut flow = self.protocol.flow(id);
         let Objects { ep, lmr_context, .. } = flow.connection.objects;
         let (ep, lent, mut given) = (EpHandle::from_bits(ep), flow.lent_region(), Given::default());
+        if lent == Some(Lent::SCATTERED) {
+            return false;
+        }
         let sends = flow.fragments(lent, &mut given);
         let posted = adapter.ep_post_sends(ep, lmr_context, lent, sends).unwrap_or(0);
         flow.fragments_posted(given, posted);
@@ -161,9 +165,15 @@ fn post_fragment<P: Platform>(
         None => post_segment(adapter, objects, &segment),
         Some(lent) => {
             let header = LmrTriplet::new(objects.lmr_context, segment.address, u64::from(segment.len));
-            let part = LmrTriplet::new(lent.lmr_context, lent.address, u64::from(lent.len));
-            let ep = EpHandle::from_bits(objects.ep);
-            adapter.ep_post_send(ep, &[header, part], segment.cookie, segment.flags())
+            let triplet = |piece: &Piece| LmrTriplet::new(piece.lmr_context, piece.address, piece.len.into());
+            let (mut segments, mut count) = ([header; GATHER], 1);
+            let (parts, found) = flow.parts_of(&lent);
+            for (segment, part) in segments.iter_mut().skip(1).zip(parts.iter().take(found)) {
+                *segment = triplet(part);
+                count += 1;
+            }
+            let segments = segments.get(..count).unwrap_or_default();
+            adapter.ep_post_send(EpHandle::from_bits(objects.ep), segments, segment.cookie, segment.flags())
         }
     };
     posted.map_err(|error| (false, error))?;

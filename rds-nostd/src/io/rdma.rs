@@ -8,12 +8,13 @@ use crate::error::RdsError;
 use crate::frames::Marks;
 use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, OperationId};
+use crate::io::offers::Whom;
 use crate::node::Rds;
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
     AtomicArgs, AtomicOp, Control, Kept, Kind, MAX_PIECES, MAX_RDMA_LEN, Memory, MemoryHandle, Operation,
-    Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags, Region,
+    Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags,
 };
 use crate::reason::DownReason;
 use crate::socket::{Wants, key};
@@ -21,15 +22,6 @@ use crate::wire::Extension;
 
 /// What the HCA may do with local memory of operations.
 const LOCAL: MemPriv = MemPriv::LOCAL_READ.union(MemPriv::LOCAL_WRITE);
-
-/// Who may use what is offered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Whom {
-    Anybody,
-    Peer(ConnectionId),
-    /// The sockets of this node.
-    Node,
-}
 
 impl Rds<'_> {
     /// Registers `memory` for operations of this socket on memory of a destination's node. Those whose local memory lies in it need no
@@ -124,46 +116,8 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Offers `memory` to peers and gives the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it.
-    ///
-    /// # Errors
-    /// [`RdsError::NotSupported`]: the node isolates peers, so that it has to be said who may use it. [`RdsError::NotConnected`]: not
-    /// bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than [`MAX_RDMA_LEN`].
-    /// [`RdsError::Exhausted`]: no region is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
-    pub fn get_mr<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        memory: DmaSlice<'_>,
-        flags: RdmaFlags,
-    ) -> Result<RdmaCookie, RdsError> {
-        self.offer(adapter, handle, memory, flags, Whom::Anybody, None)
-    }
-
-    /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`), or for this node itself: if the node isolates peers, no other one
-    /// can use it.
-    ///
-    /// # Errors
-    /// As `get_mr`; [`RdsError::InvalidArgument`] for a destination that messages cannot go to; [`RdsError::NotSupported`] on a node
-    /// that isolates peers for a loopback address; [`RdsError::NoBufferSpace`]: no connection is left.
-    pub fn get_mr_for_dest<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        to: SocketAddr,
-        memory: DmaSlice<'_>,
-        flags: RdmaFlags,
-    ) -> Result<RdmaCookie, RdsError> {
-        let whom = match self.isolated_connection(adapter, handle, to)? {
-            Some(id) => Whom::Peer(id),
-            None if key(to.ip()) == self.protocol.local => Whom::Node,
-            None => Whom::Anybody,
-        };
-        self.offer(adapter, handle, memory, flags, whom, None)
-    }
-
     /// The connection to a destination, whose zone memory for it has to be in, if peers are isolated.
-    fn isolated_connection<P: Platform>(
+    pub(crate) fn isolated_connection<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
@@ -178,150 +132,6 @@ impl Rds<'_> {
             found = self.protocol.connection_for(key(to.ip()), tos);
         }
         found.ok_or(RdsError::NoBufferSpace).map(Some)
-    }
-
-    /// Registers memory for whom it is, which matters only if peers are isolated. `behind` is the connection of the message that tells of
-    /// it, if one does.
-    ///
-    /// # Errors
-    /// As [`get_mr`](Self::get_mr).
-    pub(crate) fn offer<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        memory: DmaSlice<'_>,
-        flags: RdmaFlags,
-        whom: Whom,
-        behind: Option<ConnectionId>,
-    ) -> Result<RdmaCookie, RdsError> {
-        if self.protocol.sockets.open(handle)?.address == 0 {
-            return Err(RdsError::NotConnected);
-        }
-        if memory.is_empty() {
-            return Err(RdsError::InvalidArgument);
-        }
-        if memory.len() > MAX_RDMA_LEN {
-            return Err(RdsError::MessageSize);
-        }
-        let short = Region::is_short(memory.len());
-        let given = match whom {
-            Whom::Anybody => 0,
-            Whom::Peer(id) => self.protocol.connection(id).foreign,
-            Whom::Node => self.protocol.local,
-        };
-        let counters = &mut self.protocol.counters;
-        if !self.protocol.regions.has_room() {
-            *if short { &mut counters.mr_8k_depleted } else { &mut counters.mr_1m_depleted } += 1;
-            return Err(RdsError::Exhausted);
-        }
-        let (pz, zone) = match whom {
-            _ if !self.protocol.config.isolate_peers => (self.objects.pz, 0),
-            Whom::Anybody => return Err(RdsError::NotSupported),
-            Whom::Peer(id) => {
-                let pz = self.zone_of(adapter, id)?;
-                (pz, pz.bits())
-            }
-            // No peer is in that zone.
-            Whom::Node => (self.objects.pz, 0),
-        };
-        let foreign = if self.protocol.config.isolate_peers { given } else { 0 };
-        let rights = rights(flags);
-        let window = self.bind_window(adapter, (handle, pz), behind, memory, rights);
-        let (lmr_bits, rkey, offset) = match window {
-            Some(id) => {
-                let window = self.protocol.windows.get(id);
-                (window.rmr_bits, window.rkey, window.address)
-            }
-            None => {
-                let created = adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights)?;
-                (created.lmr.bits(), created.rmr_context, created.registered_address as u32)
-            }
-        };
-        self.protocol.regions.insert(Region {
-            lmr_bits,
-            window,
-            zone,
-            foreign,
-            given,
-            rkey,
-            owner: handle,
-            use_once: flags.contains(RdmaFlags::USE_ONCE),
-            invalidate: flags.contains(RdmaFlags::INVALIDATE),
-            short,
-            spent: false,
-        });
-        let counters = &mut self.protocol.counters;
-        *if short { &mut counters.mr_8k_alloc } else { &mut counters.mr_1m_alloc } += 1;
-        Ok(RdmaCookie::new(rkey, offset))
-    }
-
-    /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`); to part of
-    /// [registered memory](Self::register_memory) only if it was offered with `INVALIDATE`, else a little later. Cookie 0 asks for the end
-    /// of all regions that this socket released (on Linux of the whole node's). Whoever asks for the end waits for it, a few milliseconds if
-    /// the peer keeps it waiting; then the connection is ended and made anew.
-    ///
-    /// # Errors
-    /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::Dat`]: a device that has failed may still write there, so
-    /// that the region stays. [`RdsError::NotConnected`], [`RdsError::BadSocket`].
-    pub fn free_mr<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        cookie: RdmaCookie,
-    ) -> Result<(), RdsError> {
-        if self.protocol.sockets.open(handle)?.address == 0 {
-            return Err(RdsError::NotConnected);
-        }
-        if cookie.0 == 0 {
-            return Ok(self.finish_released(adapter, |_, memory| memory.owner == handle)?);
-        }
-        let region = self.protocol.regions.take(handle, cookie).ok_or(RdsError::InvalidArgument)?;
-        Ok(self.revoke(adapter, region, region.invalidate)?)
-    }
-
-    /// Ends what was taken out of the table; if that is refused, it is there again.
-    fn revoke<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        region: Region,
-        at_once: bool,
-    ) -> DatResult<()> {
-        let ended = match region.window {
-            // One that was freed otherwise may be another region's by now.
-            Some(id) if self.protocol.windows.is_of(id, &region) => self.end_window(adapter, id, at_once),
-            Some(_) => Ok(()),
-            None => let_go(adapter, region.lmr_bits),
-        };
-        let Protocol { counters, regions, .. } = &mut self.protocol;
-        ended.inspect_err(|_| regions.insert(region))?;
-        *if region.short { &mut counters.mr_8k_free } else { &mut counters.mr_1m_free } += 1;
-        Ok(())
-    }
-
-    /// Revokes the regions that were used up. What is refused comes with the next. Nobody waits for one that is part of registered memory:
-    /// that was the peer's message, which keeps nobody else waiting.
-    #[inline(always)]
-    pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
-        while let Some(region) = self.protocol.regions.take_spent() {
-            if self.revoke(adapter, region, false).is_err() {
-                break;
-            }
-        }
-    }
-
-    /// Revokes all regions of a socket that closes, or all there are.
-    ///
-    /// # Errors
-    /// DAT's: a device that has failed may still write there; what is left stays.
-    pub(crate) fn free_regions<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        owner: Option<SocketHandle>,
-    ) -> DatResult<()> {
-        while let Some(region) = self.protocol.regions.take_any(owner) {
-            self.revoke(adapter, region, region.invalidate)?;
-        }
-        Ok(())
     }
 
     /// Gives a composed message what goes along with it: an operation, a cookie.
@@ -604,19 +414,6 @@ pub(crate) fn check_atomic(args: &AtomicArgs<'_>) -> Result<Kind, RdsError> {
     })
 }
 
-/// What a region's peers may do, and the HCA for them, as it was offered.
-fn rights(offer: RdmaFlags) -> MemPriv {
-    let all = RdmaFlags::PEER_READS | RdmaFlags::PEER_WRITES | RdmaFlags::PEER_ATOMICS;
-    let said = offer & all;
-    let said = if said.is_empty() { RdmaFlags::PEER_READS | RdmaFlags::PEER_WRITES } else { said };
-    let mut rights = MemPriv::LOCAL_READ;
-    rights.set(MemPriv::LOCAL_WRITE, said != RdmaFlags::PEER_READS);
-    rights.set(MemPriv::REMOTE_READ, said.contains(RdmaFlags::PEER_READS));
-    rights.set(MemPriv::REMOTE_WRITE, said.contains(RdmaFlags::PEER_WRITES));
-    rights.set(MemPriv::REMOTE_ATOMIC, said.contains(RdmaFlags::PEER_ATOMICS));
-    rights
-}
-
 /// Takes an operation's pieces and frees what was registered for them.
 ///
 /// # Errors
@@ -639,7 +436,7 @@ pub(crate) fn free_pieces<P: Platform>(
 ///
 /// # Errors
 /// DAT's INVALID_STATE (LMR_IN_USE): a device that has failed may still write to its memory, which is not the adapter's.
-fn let_go<P: Platform>(adapter: &mut Adapter<'_, P>, lmr_bits: u64) -> DatResult<()> {
+pub(crate) fn let_go<P: Platform>(adapter: &mut Adapter<'_, P>, lmr_bits: u64) -> DatResult<()> {
     match adapter.lmr_free(LmrHandle::from_bits(lmr_bits)) {
         Err(error) if error.is(ReturnType::InvalidState) => Err(error),
         // What is not there has gone with a recovery.

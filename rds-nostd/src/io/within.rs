@@ -10,7 +10,8 @@ use dat_nostd::{Adapter, DmaSlice, LmrHandle, MemPriv, Platform};
 
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
-use crate::io::rdma::{Whom, check_atomic};
+use crate::io::offers::Whom;
+use crate::io::rdma::check_atomic;
 use crate::node::Rds;
 use crate::rdma::{
     AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Region,

@@ -8,7 +8,7 @@ use crate::frames::{Frames, Lent, Marks, Shares, header_place};
 use crate::ids::{ConnectionId, FrameId, OperationId};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
-use crate::rdma::{Operations, RdmaStatus, Transfer};
+use crate::rdma::{GATHER, Operations, Piece, RdmaStatus, Transfer};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, MAP_FRAGMENTS, fragment_len};
 
 /// What is to be posted.
@@ -311,6 +311,21 @@ impl<'f, 's> Flow<'f, 's> {
     pub(crate) fn lent_region(&self) -> Option<u32> {
         let lent = self.frames.message(self.connection.tx.next?).lent()?;
         Some(lent.lmr_context)
+    }
+
+    /// Where a fragment's part of the first unsent message's payload lies, which is lent.
+    #[cold]
+    pub(crate) fn parts_of(&self, part: &LentPart) -> ([Piece; GATHER - 1], usize) {
+        let whole = Piece::new(0, part.lmr_context, part.address, part.len);
+        let alone = ([whole; GATHER - 1], 1);
+        let lent = self.connection.tx.next.and_then(|message| self.frames.message(message).lent());
+        match lent.filter(|_| part.lmr_context == Lent::SCATTERED) {
+            // That it lies in so few was seen when it was lent.
+            Some(lent) => {
+                self.operations.range(lent.operation, part.address, part.len.into()).unwrap_or(alone)
+            }
+            None => alone,
+        }
     }
 
     /// The fragments that can be posted one behind the other, with their payload in the frames, or lent in this region.

@@ -209,9 +209,10 @@ pub struct AtomicArgs<'a> {
 /// may be sent once more, if the connection has to be made anew, and must not change.
 #[derive(Clone, Copy, Debug)]
 pub struct Lend<'a> {
-    /// The payload. In memory that was [registered](crate::Rds::register_memory) for the destination it costs no command of the HCA's
-    /// firmware; else it is registered for this message.
-    pub payload: DmaSlice<'a>,
+    /// The payload, piece by piece. In memory that was [registered](crate::Rds::register_memory) for the destination it costs no command of
+    /// the HCA's firmware; else each piece is registered for this message. Of several pieces no 4096 bytes, counted from the first, may lie
+    /// in more than five; one piece goes fastest.
+    pub payload: &'a [DmaSlice<'a>],
     /// NOTIFY_ME: tell when it is lent no more. Success: the peer has the message. Canceled: it was given up. Dropped: its registration
     /// was lost with the adapter, see [`Rds::adapter_recovered`](crate::Rds::adapter_recovered). In either case it may have arrived all the
     /// same.

@@ -7,7 +7,7 @@
 use crate::ids::OperationId;
 use crate::ids::SocketHandle;
 use crate::rdma::memories::{Memories, Memory};
-use crate::rdma::pieces::{Gathered, Piece, PieceList, Pieces};
+use crate::rdma::pieces::{GATHER, Gathered, Piece, PieceList, Pieces};
 use crate::rdma::{RdmaFlags, RdmaNotify, RdmaStatus};
 use crate::slot::Slot;
 use crate::socket::Sockets;
@@ -275,6 +275,16 @@ impl<'s> Operations<'s> {
     /// The first of an operation's pieces.
     pub(crate) fn first_piece(&self, id: OperationId) -> Option<&Piece> {
         self.pieces.first(&self.get(id)?.pieces)
+    }
+
+    /// The parts of an operation's local memory that so many bytes from `offset` on lie in; see [`Pieces::range`].
+    pub(crate) fn range(
+        &self,
+        id: OperationId,
+        offset: u64,
+        len: u64,
+    ) -> Option<([Piece; GATHER - 1], usize)> {
+        self.pieces.range(&self.get(id)?.pieces, offset, len)
     }
 
     /// Whether a part of an operation's memory was registered before, and stays so.

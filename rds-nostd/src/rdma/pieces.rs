@@ -125,6 +125,32 @@ impl<'s> Pieces<'s> {
         true
     }
 
+    /// The parts of a list's pieces that `len` bytes from `offset` on lie in; None if they are more than one request gathers beside a
+    /// header.
+    pub(crate) fn range(
+        &self,
+        list: &PieceList,
+        offset: u64,
+        len: u64,
+    ) -> Option<([Piece; GATHER - 1], usize)> {
+        let (mut parts, mut count) = ([Piece::EMPTY; GATHER - 1], 0);
+        let (mut skip, mut left) = (offset, len);
+        for piece in self.iter(list) {
+            let all = u64::from(piece.len);
+            if left == 0 {
+                break;
+            }
+            if skip >= all {
+                skip -= all;
+                continue;
+            }
+            let part = left.min(all - skip);
+            *parts.get_mut(count)? = Piece { address: piece.address + skip, len: part as u32, ..*piece };
+            (count, skip, left) = (count + 1, 0, left - part);
+        }
+        Some((parts, count))
+    }
+
     /// The first piece of a list.
     pub(crate) fn first(&self, list: &PieceList) -> Option<&Piece> {
         self.get(list.first?)

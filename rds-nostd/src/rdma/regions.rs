@@ -102,8 +102,13 @@ impl<'s> Regions<'s> {
         self.take_if(|region| region.is_of(owner) && region.rkey == cookie.rkey())
     }
 
+    /// Whether there may be regions that were used up.
+    #[inline(always)]
+    pub(crate) const fn has_spent(&self) -> bool {
+        self.some_spent
+    }
+
     /// Takes one of the regions that were used up.
-    #[inline]
     pub(crate) fn take_spent(&mut self) -> Option<Region> {
         if !self.some_spent {
             return None;

@@ -189,7 +189,7 @@ pub fn run_lent() {
 
 fn exchange(ground: &mut Ground, memory: &DmaBuffer, message: usize, bytes: &[u8]) {
     let (flags, user_token) = (RdmaFlags::NOTIFY_ME, message as u64);
-    let lend = Lend { payload: memory.as_slice(), flags, user_token };
+    let lend = Lend { payload: &[memory.as_slice()], flags, user_token };
     let control = Control { lend: Some(lend), ..Control::default() };
     let Ground { adapters, nodes, sockets, to } = ground;
     let sent = measured_rds_lent_sendmsg(&mut nodes[0], &mut adapters[0], &sockets[0], to, &control);

@@ -22,7 +22,7 @@ const fn config(seed: u64) -> RdsConfig {
 }
 
 /// All of it, to be sent in place of a payload.
-fn lending(payload: DmaSlice<'_>, user_token: u64) -> Control<'_> {
+fn lending<'a>(payload: &'a [DmaSlice<'a>], user_token: u64) -> Control<'a> {
     let lend = Lend { payload, flags: RdmaFlags::NOTIFY_ME, user_token };
     Control { lend: Some(lend), ..Control::default() }
 }
@@ -37,7 +37,13 @@ impl Ground {
 
     /// Sends bytes of the memory to node 1.
     fn lend(&mut self, offset: usize, len: usize, user_token: u64) -> Result<(), RdsError> {
-        let control = lending(self.memory.slice(offset, len).expect("inside"), user_token);
+        let memory = Rc::clone(&self.memory);
+        let payload = [memory.slice(offset, len).expect("inside")];
+        self.lend_pieces(&payload, user_token)
+    }
+
+    fn lend_pieces(&mut self, payload: &[DmaSlice<'_>], user_token: u64) -> Result<(), RdsError> {
+        let control = lending(payload, user_token);
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
         rds.sendmsg(adapter, self.sockets[0], Msg::to(at(1, 4000), &[]).with(&control)).map(|cookie| {
             assert_eq!(cookie, None);
@@ -144,17 +150,20 @@ fn what_is_refused() {
     let memory = Rc::clone(&ground.memory);
     let socket = ground.sockets[0];
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-    let control = lending(memory.slice(0, 100).expect("inside"), 0);
+    let piece = [memory.slice(0, 100).expect("inside")];
+    let control = lending(&piece, 0);
     let mut refused = |to, payload: &[u8], control: &Control<'_>| {
         rds.sendmsg(adapter, socket, Msg::to(to, payload).with(control)).expect_err("refused")
     };
     assert_eq!(refused(at(1, 4000), b"x", &control), RdsError::InvalidArgument);
     let and_dest = Control { dest: Some(RdmaCookie(0x300)), ..control };
     assert_eq!(refused(at(1, 4000), &[], &and_dest), RdsError::InvalidArgument);
-    let empty = lending(memory.slice(0, 0).expect("inside"), 0);
+    let piece = [memory.slice(0, 0).expect("inside")];
+    let empty = lending(&piece, 0);
     assert_eq!(refused(at(1, 4000), &[], &empty), RdsError::InvalidArgument);
     assert_eq!(refused(at(0, 4001), &[], &control), RdsError::NotSupported);
-    let long = lending(memory.slice(0, (1 << 20) + 1).expect("inside"), 0);
+    let piece = [memory.slice(0, (1 << 20) + 1).expect("inside")];
+    let long = lending(&piece, 0);
     assert_eq!(refused(at(1, 4000), &[], &long), RdsError::MessageSize);
     drop(memory);
     ground.close();
@@ -223,7 +232,8 @@ fn given_up() {
     assert_eq!(told, [1, 2, 3].map(|token| (token, RdmaStatus::Canceled)));
     assert_eq!(rds.unregister_memory(adapter, socket, registered), Ok(()));
     // What is registered for the message is no longer so when the socket is closed.
-    let lent = lending(memory.slice(0, 5).expect("inside"), 4);
+    let piece = [memory.slice(0, 5).expect("inside")];
+    let lent = lending(&piece, 4);
     rds.sendmsg(adapter, socket, Msg::to(at(1, 4000), &[]).with(&lent)).expect("taken");
     rds.close(adapter, socket).expect("open");
     drop(memory);
@@ -342,7 +352,8 @@ fn loans_end_with_a_recovery() {
     ground.nodes.world.set_cable(1, false);
     // Some of it is posted, more than the send queue takes is not; to another port, so that these are given up alone.
     for (token, port) in [(1, 4000), (2, 4000), (3, 4001), (4, 4000)] {
-        let control = lending(memory.slice(0, 1 << 20).expect("inside"), token);
+        let piece = [memory.slice(0, 1 << 20).expect("inside")];
+        let control = lending(&piece, token);
         let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
         rds.sendmsg(adapter, socket, Msg::to(at(1, port), &[]).with(&control)).expect("taken");
     }
@@ -373,4 +384,84 @@ fn loans_end_with_a_recovery() {
     assert_eq!(ground.told(), RdmaNotify { user_token: 5, status: RdmaStatus::Success });
     drop(memory);
     ground.close();
+}
+
+/// Payloads of pieces of any length, in memory that is registered and that is not, between messages that are not lent: each arrives whole. Over
+/// connections that break, too.
+#[test]
+fn several_pieces() {
+    for faults in ["none", "loss=0.3%,dup=1%"] {
+        let mut ground = Ground::new(147, faults, 2, RdsConfig { retry_count: 0, ..config(147) });
+        let memory = Rc::clone(&ground.memory);
+        let text = message(0, 1, MEMORY);
+        memory.write(0, &text).expect("inside");
+        let half = memory.slice(0, MEMORY / 2).expect("inside");
+        let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+        rds.register_memory(adapter, ground.sockets[0], at(1, 4000), half).expect("room");
+        let shapes: [&[usize]; 7] = [
+            &[1, 1],
+            &[4096, 4096, 4096],
+            &[4095, 2, 4095],
+            &[1000, 1000, 1000, 1000, 97, 900],
+            &[100_000, 3, 200_000, 5],
+            &[8192, 1, 1, 1, 4093, 20_000],
+            &[300_001, 4097, 2, 40_000],
+        ];
+        let mut buffer = vec![0; MEMORY];
+        for (number, shape) in shapes.into_iter().enumerate() {
+            // Backwards through the memory, so that no piece lies behind the one before it.
+            let mut at_end = MEMORY - number;
+            let (mut pieces, mut expected) = (vec![], vec![]);
+            for len in shape {
+                at_end -= len + 7;
+                pieces.push(memory.slice(at_end, *len).expect("inside"));
+                expected.extend_from_slice(&text[at_end..at_end + len]);
+            }
+            let send = |ground: &mut Ground, plain: bool| {
+                let sent = if plain {
+                    ground.nodes.send(0, ground.sockets[0], at(1, 4000), &[9; 5000]).map(|_| ())
+                } else {
+                    ground.lend_pieces(&pieces, number as u64)
+                };
+                sent.is_ok()
+            };
+            for plain in [false, true, false] {
+                while !send(&mut ground, plain) {
+                    ground.nodes.step();
+                }
+            }
+            for plain in [false, true, false] {
+                let received = ground.nodes.receive(1, ground.sockets[1], &mut buffer);
+                if plain {
+                    assert!(buffer[..received.len] == [9; 5000]);
+                    continue;
+                }
+                assert!(buffer[..received.len] == expected, "{shape:?}");
+                let status = RdmaStatus::Success;
+                assert_eq!(ground.told(), RdmaNotify { user_token: number as u64, status });
+            }
+        }
+        // As many as there may be; one more, and too short ones, are refused.
+        let many: Vec<_> = (0..513).map(|index| memory.slice(index * 1025, 1024).expect("inside")).collect();
+        assert_eq!(ground.lend_pieces(&many, 0), Err(RdsError::MessageSize));
+        ground.nodes.rds[0].set_send_buffer(ground.sockets[0], 1 << 20).expect("open");
+        ground.nodes.until("the port is clear", |nodes| {
+            let payload: Vec<_> = many[..512].to_vec();
+            let control = lending(&payload, 1);
+            let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
+            rds.sendmsg(adapter, ground.sockets[0], Msg::to(at(1, 4000), &[]).with(&control)).is_ok()
+        });
+        let received = ground.nodes.receive(1, ground.sockets[1], &mut buffer);
+        let expected: Vec<u8> = (0..512).flat_map(|index| text[index * 1025..][..1024].to_vec()).collect();
+        assert!(buffer[..received.len] == expected);
+        ground.told();
+        for cuts in [&[4000, 20, 20, 20, 20, 20][..], &[819; 6], &[4096, 1, 1, 1, 1, 1, 4090]] {
+            let pieces: Vec<_> = cuts.iter().map(|len| memory.slice(0, *len).expect("inside")).collect();
+            assert_eq!(ground.lend_pieces(&pieces, 0), Err(RdsError::InvalidArgument), "{cuts:?}");
+        }
+        let empty = [memory.slice(0, 10).expect("inside"), memory.slice(0, 0).expect("inside")];
+        assert_eq!(ground.lend_pieces(&empty, 0), Err(RdsError::InvalidArgument));
+        drop(memory);
+        ground.close();
+    }
 }

@@ -32,6 +32,12 @@ fn flags_of(profile: Profile, flags: i32) -> MsgFlags {
     known
 }
 
+/// The same for `sendmsg`, to which MORE is a flag like others that it does not know.
+fn flags_to_send(profile: Profile, flags: i32) -> Answer<MsgFlags> {
+    let flags = flags_of(profile, flags);
+    if flags.contains(MsgFlags::MORE) { Err(RdsError::NotSupported.into()) } else { Ok(flags) }
+}
+
 /// Reads a `struct msghdr`.
 ///
 /// # Safety
@@ -59,10 +65,7 @@ struct Outgoing<'a> {
 /// # Safety
 /// The parts, and what is asked for, are the program's memory.
 unsafe fn send<N: Node>(fd: i32, node: &N, profile: Profile, out: &Outgoing<'_>) -> Answer<isize> {
-    let flags = flags_of(profile, out.flags);
-    if flags.contains(MsgFlags::MORE) {
-        return Err(Failure::Rds(RdsError::NotSupported));
-    }
+    let flags = flags_to_send(profile, out.flags)?;
     let cookie = until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
         inner.usable()?;
         let State { adapter, rds, whole, pieces, .. } = inner;
@@ -153,12 +156,12 @@ pub unsafe fn rds_lend<N: Node>(
         // SAFETY: the caller's.
         let to = unsafe { destination(profile, address, address_len) }?;
         let lies = RdsIovec { addr: buffer.expose_provenance() as u64, bytes: len as u64 };
-        let flags = flags_of(profile, flags);
+        let flags = flags_to_send(profile, flags)?;
         until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
             inner.usable()?;
             // SAFETY: the caller's, until the end of the loan is told, or its socket is closed.
-            let payload = unsafe { lent(&lies) }?;
-            let lend = Lend { payload, flags: RdmaFlags::NOTIFY_ME, user_token: token };
+            let payload = [unsafe { lent(&lies) }?];
+            let lend = Lend { payload: &payload, flags: RdmaFlags::NOTIFY_ME, user_token: token };
             let control = Control { lend: Some(lend), ..Control::default() };
             let message = Msg { to, payload: &[], control: Some(&control), flags };
             Ok(inner.rds.sendmsg(inner.adapter, handle, message)?)
