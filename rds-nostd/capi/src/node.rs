@@ -9,6 +9,7 @@ use capi_device::{
 use dat_nostd::{Adapter, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use rds_calls::{Answer, Descriptor as _, Node as _, Pieces, Socket, Sockets, State};
+use rds_nostd::cmsg::RxTraceOption;
 use rds_nostd::wire::MAX_MESSAGE_LEN;
 use rds_nostd::{
     Generation, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, Rds, RdsConfig, RdsError, RdsStorage,
@@ -410,6 +411,7 @@ struct Options {
     sndbuf: usize,
     rcvbuf: usize,
     errors: bool,
+    latency: RxTraceOption,
     tos: u8,
     transport: Option<Transport>,
     peer: Option<std::net::SocketAddr>,
@@ -422,6 +424,7 @@ impl Options {
             sndbuf: rds.send_buffer(handle)?,
             rcvbuf: rds.receive_buffer(handle)?,
             errors: rds.receive_errors(handle)?,
+            latency: rds.rxpath_latency_option(handle)?,
             tos: rds.type_of_service(handle)?,
             transport: rds.transport(handle)?,
             peer: rds.peer_address(handle).ok(),
@@ -438,6 +441,7 @@ impl Options {
         rds.set_send_buffer(handle, self.sndbuf)?;
         rds.set_receive_buffer(adapter, handle, self.rcvbuf)?;
         rds.set_receive_errors(handle, self.errors)?;
+        rds.set_rxpath_latency(handle, self.latency)?;
         if self.tos != 0 {
             rds.set_type_of_service(handle, self.tos)?;
         }

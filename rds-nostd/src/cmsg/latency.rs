@@ -17,6 +17,15 @@ impl Rds<'_> {
         self.set_rx_trace(handle, what.encode())
     }
 
+    /// What [`set_rxpath_latency`](Self::set_rxpath_latency) chose.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn rxpath_latency_option(&self, handle: SocketHandle) -> Result<RxTraceOption, RdsError> {
+        let asked = self.protocol.sockets.open(handle)?.rx_trace;
+        Ok(RxTraceOption::decode(&asked).unwrap_or_default())
+    }
+
     /// What is to be told of the message that [`recvmsg`](Self::recvmsg) gives next (`RDS_CMSG_RXPATH_LATENCY`), if it is read now; None if
     /// there is none, or the socket does not want to know.
     ///
@@ -29,12 +38,10 @@ impl Rds<'_> {
         adapter: &Adapter<'_, P>,
         handle: SocketHandle,
     ) -> Result<Option<RxTrace>, RdsError> {
-        let asked = self.protocol.sockets.open(handle)?.rx_trace;
-        match RxTraceOption::decode(&asked) {
-            Ok(option) if !option.positions().is_empty() => {
-                Ok(self.next_latency(adapter, handle)?.map(|took| option.trace(took)))
-            }
-            _ => Ok(None),
+        let option = self.rxpath_latency_option(handle)?;
+        if option.positions().is_empty() {
+            return Ok(None);
         }
+        Ok(self.next_latency(adapter, handle)?.map(|took| option.trace(took)))
     }
 }

@@ -19,6 +19,8 @@ impl Rds<'_> {
     }
 
     /// A frame that was taken by itself arrived.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn arrived_apart<P: Platform>(
         &mut self,
         adapter: &Adapter<'_, P>,

@@ -19,4 +19,9 @@
 #define SOL_RDS 276
 #endif
 
+/* How long messages take from their arrival to their reader: an option of 4 bytes, a count and the parts of the way that are told; and what is
+ * told, those 4 bytes and, from byte 8 on, nanoseconds. */
+#define SO_RDS_MSG_RXPATH_LATENCY 10
+#define RDS_CMSG_RXPATH_LATENCY 11
+
 #endif /* RDS_LINUX_H */

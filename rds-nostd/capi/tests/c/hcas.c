@@ -17,6 +17,11 @@ static int made_and_bound(const char *text, int port)
     HOLDS(fd >= 0);
     /* What was set before goes along. */
     HOLDS(rds_setsockopt(fd, SOL_RDS, RDS_RECVERR, &on, sizeof on) == 0);
+#ifdef SO_RDS_MSG_RXPATH_LATENCY
+    HOLDS(rds_setsockopt(fd, SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY, "\3\2\1\0", 4) == 0);
+    HOLDS(rds_setsockopt(fd, SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY, "\1\3\0\0", 4) == -1 && errno == EFAULT);
+    HOLDS(rds_setsockopt(fd, SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY, "\0\0\0", 3) == -1 && errno == EFAULT);
+#endif
     HOLDS(rds_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
     on = 0;
     HOLDS(rds_getsockopt(fd, SOL_RDS, RDS_RECVERR, &on, &on_length) == 0 && on == 1);
