@@ -118,6 +118,7 @@ pub use ia::listing::{AdapterId, VERSION_MAJOR, VERSION_MINOR};
 pub use ia::registry::{ProviderInfo, Registry, RegistryEntry};
 pub use mem::buffers::BufferKept;
 pub use mem::lmr::{LmrCookie, Region};
+pub use mem::processor::SoleAccess;
 
 /// The guide, whose code is compiled.
 #[cfg(doctest)]

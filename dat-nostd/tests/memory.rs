@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use dat_nostd::{
-    BufferKept, CompletionFlags, DatReturn, LmrCreated, LmrTriplet, MemPriv, Region, ReturnType, RmrTriplet,
-    Subtype,
+    BufferKept, CompletionFlags, DatResult, DatReturn, LmrCreated, LmrTriplet, MemPriv, Region, ReturnType,
+    RmrTriplet, SoleAccess, Subtype,
 };
 use std::ptr;
 
@@ -115,6 +115,48 @@ fn memory_of_the_consumers_own_goes_both_ways() {
     net.nodes[0].lmr_free(again.lmr).unwrap();
     net.nodes[1].lmr_free(to.lmr).unwrap();
     assert!(world.mapped(0).is_empty() && world.mapped(1).is_empty());
+    net.assert_no_refusals();
+}
+
+/// This processor does with a region what its rights let a device do, and no more.
+#[test]
+fn a_region_under_the_processor() {
+    let mut net = Net::new(6, 1);
+    let side = net.side(0, &Options::default());
+    let world = net.world.clone();
+    let (read_only, sink) = (own(64), own(64));
+    // SAFETY: both are leaked, and accessed by `put` and `get` alone, which are volatile.
+    let [given, taken] = unsafe {
+        [(read_only, MemPriv::READ), (sink, MemPriv::ALL)]
+            .map(|(va, rights)| net.nodes[0].lmr_create_virtual(side.ia, va, 64, side.pz, rights).unwrap())
+    };
+    put(read_only, &[7; 64]);
+    // As for a device that does not see what the processor has in its cache.
+    net.nodes[0].lmr_sync_rdma_read(side.ia, &[named(&given, 64).0]).unwrap();
+    let buffer = net.nodes[0].dma_alloc(64, 64).unwrap();
+    let node = &net.nodes[0];
+    // SAFETY: there is one thread.
+    let promise = unsafe { SoleAccess::promised() };
+    let (from, to) = (given.registered_address, taken.registered_address);
+    assert_eq!(node.lmr_read(promise, given.lmr, from + 8, buffer.slice(0, 16).unwrap()), Ok(()));
+    assert_eq!(node.lmr_write(promise, taken.lmr, to + 40, buffer.slice(0, 16).unwrap()), Ok(()));
+    assert_eq!((get(sink, 64)[39], get(sink, 64)[40], get(sink, 64)[56]), (0, 7, 0));
+    assert_eq!(node.lmr_change(promise, taken.lmr, to + 40, |was| was + 1), Ok(0x0707_0707_0707_0707));
+    assert_eq!(get(sink, 64)[40..48], 0x0707_0707_0707_0708_u64.to_ne_bytes());
+    let refused = |result: DatResult<()>| result.unwrap_err().kind().unwrap();
+    let word = buffer.slice(0, 8).unwrap();
+    assert_eq!(refused(node.lmr_write(promise, given.lmr, from, word)), ReturnType::PrivilegesViolation);
+    let changed = node.lmr_change(promise, given.lmr, from, |was| was).map(|_| ());
+    assert_eq!(refused(changed), ReturnType::PrivilegesViolation);
+    for outside in [to + 57, to.wrapping_sub(1), u64::MAX] {
+        assert_eq!(refused(node.lmr_write(promise, taken.lmr, outside, word)), ReturnType::InvalidParameter);
+        assert_eq!(refused(node.lmr_read(promise, taken.lmr, outside, word)), ReturnType::InvalidParameter);
+    }
+    assert_eq!(get(read_only, 64), [7; 64]);
+    net.nodes[0].lmr_free(given.lmr).unwrap();
+    net.nodes[0].lmr_free(taken.lmr).unwrap();
+    net.nodes[0].dma_free(buffer).unwrap();
+    assert!(world.mapped(0).is_empty());
     net.assert_no_refusals();
 }
 

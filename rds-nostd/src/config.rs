@@ -1,5 +1,7 @@
 //! What a node chooses at start.
 
+use dat_nostd::SoleAccess;
+
 use crate::generation::Generation;
 use crate::profile::Profile;
 
@@ -35,6 +37,9 @@ pub struct RdsConfig {
     /// types. A peer that is not trusted may take them all and keep them: the table of connections has room for the others beside
     /// them, or this is 1.
     pub connections_per_peer: u8,
+    /// RDMA between sockets of this node, which this processor does: it needs a promise about who else accesses the memory that programs
+    /// offer. Without it such an operation is [`NotSupported`](crate::RdsError::NotSupported).
+    pub rdma_within: Option<SoleAccess>,
     /// Grows from boot to boot: messages are numbered from here, so that a peer that knew this node before does not take new messages
     /// for old ones.
     pub generation: Generation,
@@ -57,6 +62,7 @@ impl RdsConfig {
             retry_count: 7,
             isolate_peers: true,
             connections_per_peer: 4,
+            rdma_within: None,
             generation,
             seed: 1,
         }

@@ -5,6 +5,8 @@ pub(crate) mod buffers;
 #[allow(unsafe_code)]
 pub(crate) mod foreign;
 pub(crate) mod lmr;
+#[allow(unsafe_code)]
+pub(crate) mod processor;
 pub(crate) mod regions;
 pub(crate) mod rmr;
 pub(crate) mod view;

@@ -236,17 +236,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(self.objects.lmrs.get(lmr)?.parameters())
     }
 
-    /// Extension: `length` bytes of a region at `address`, as its segments name them, for this processor: for protocols that move data
-    /// within a node.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE; INVALID_PARAMETER (ARG2) unless all of them are the region's, as long as the device has it.
-    pub fn lmr_memory(&self, lmr: LmrHandle, address: u64, length: u64) -> DatResult<DmaSlice<'_>> {
-        let outside = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2);
-        let region = self.objects.lmrs.get(lmr)?.region.as_ref().ok_or(outside)?;
-        self.device.hca.memory_of(region, address, length).map_err(|_| outside)
-    }
-
     /// `dat_lmr_free`. Transfers that still use the region end with protection errors.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub struct MemoryRegion {
     key: RKey,
     life: Life,
     start: u64,
-    origin: Origin,
+    pub(super) origin: Origin,
 }
 
 /// What a memory key leads to.
@@ -271,23 +271,6 @@ impl<P: Platform> Hca<'_, P> {
         region.life() == self.life
     }
 
-    /// `len` bytes at `address` (as the key counts) of the memory that a key leads to, for this processor. Neither can end meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] unless all of them are the key's; [`Error::NotAllocated`] for a key of before a recovery.
-    pub fn memory_of<'r>(
-        &'r self,
-        region: &'r MemoryRegion,
-        address: u64,
-        len: u64,
-    ) -> Result<DmaSlice<'r>, Error> {
-        if !self.is_current(region) {
-            return Err(Error::NotAllocated);
-        }
-        let memory = region.range(address, len)?;
-        Ok(DmaSlice::of_region(memory, matches!(region.origin, Origin::Foreign(_))))
-    }
-
     fn destroy_mkey(&mut self, key: &impl Object<Number = RKey>) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_mkey_in::SIZE }>(Opcode::DESTROY_MKEY, 0);
         destroy_mkey_in::mkey_index.set(&mut destroy, key.name().get() >> 8);
@@ -447,7 +430,7 @@ impl MemoryRegion {
     }
 
     /// The same as memory.
-    fn range(&self, address: u64, len: u64) -> Result<DmaMemory, Error> {
+    pub(super) fn range(&self, address: u64, len: u64) -> Result<DmaMemory, Error> {
         let (Origin::Buffer(memory) | Origin::Foreign(memory)) = self.origin else {
             return Err(Error::OutOfBounds);
         };

@@ -5,7 +5,7 @@ use super::Hca;
 use super::memory::{MemoryRegion, Origin};
 use crate::cmd::{Tail, Ticket};
 use crate::config::{Access, Base};
-use crate::dma::DmaMemory;
+use crate::dma::{DmaMemory, DmaSlice};
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::types::{LKey, Pd};
@@ -89,6 +89,33 @@ impl<P: Platform> Hca<'_, P> {
             self.platform.unmap(device_address, len);
         }
         made
+    }
+
+    /// `len` bytes at `address` (as the key counts) of the memory that a key leads to, for this processor. Neither can end meanwhile.
+    ///
+    /// ```compile_fail,E0133
+    /// fn of<P: driver_mlx::Platform>(hca: &driver_mlx::Hca<'_, P>, region: &driver_mlx::MemoryRegion) {
+    ///     let _ = hca.memory_of(region, 0, 8);
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] unless all of them are the key's; [`Error::NotAllocated`] for a key of before a recovery.
+    ///
+    /// # Safety
+    /// As long as the slice is used no other thread accesses these bytes, whoever has their buffer. They are not written unless the key has
+    /// local write, and no key is made for them.
+    pub unsafe fn memory_of<'r>(
+        &'r self,
+        region: &'r MemoryRegion,
+        address: u64,
+        len: u64,
+    ) -> Result<DmaSlice<'r>, Error> {
+        if !self.is_current(region) {
+            return Err(Error::NotAllocated);
+        }
+        let memory = region.range(address, len)?;
+        Ok(DmaSlice::of_region(memory, matches!(region.origin, Origin::Foreign(_))))
     }
 
     /// Makes a memory key for all of memory, by device address.

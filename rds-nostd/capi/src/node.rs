@@ -6,7 +6,7 @@ use crate::recovery::{Hca, Health};
 use capi_device::{
     Choices, Device, Guard, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
 };
-use dat_nostd::{Adapter, Wake, adapter_storage};
+use dat_nostd::{Adapter, SoleAccess, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use rds_calls::{Answer, Descriptor as _, Node as _, Pieces, Socket, Sockets, State};
 use rds_nostd::cmsg::RxTraceOption;
@@ -252,6 +252,8 @@ impl Node {
             seed: since.as_nanos() as u64,
             // RDS_GET_MR says nothing of who the memory is for.
             isolate_peers: false,
+            // SAFETY: what is offered is memory of a C program, which keeps its threads off it while it may be read or written by a peer.
+            rdma_within: Some(unsafe { SoleAccess::promised() }),
             ..RdsConfig::new(Generation::from_wall_clock(since))
         };
         let rds = match Rds::start(&mut adapter, storage.parts(), config) {

@@ -1,21 +1,20 @@
 //! RDMA between sockets of one node: copies by this processor, of what would be allowed to a peer, told as if it had been one.
 //!
-//! Linux has a connection of the HCA with itself for that. Here the memory is at hand; what counts is that key, bounds, rights and the peers
-//! that memory was offered to are looked at as the HCA does. Between loopback addresses there is no RDMA, as on Linux. A copy is not
+//! Linux has a connection of the HCA with itself for that. Here the memory is at hand, for a node that was promised
+//! that nobody else touches it meanwhile ([`RdsConfig::rdma_within`](crate::RdsConfig::rdma_within)); what counts is that key, bounds,
+//! rights and the peers that memory was offered to are looked at as the HCA does. Between loopback addresses there is no RDMA, as on Linux. A copy is not
 //! atomic for the HCA: an atomic operation of a peer on the same bytes may come in between.
 
 use core::net::SocketAddr;
 
-use dat_nostd::{Adapter, DmaSlice, LmrHandle, MemPriv, Platform};
+use dat_nostd::{Adapter, LmrHandle, MemPriv, Platform, SoleAccess};
 
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
 use crate::io::offers::Whom;
 use crate::io::rdma::check_atomic;
 use crate::node::Rds;
-use crate::rdma::{
-    AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Region,
-};
+use crate::rdma::{AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
 use crate::wire::{Extension, Header};
 
 impl Rds<'_> {
@@ -79,6 +78,7 @@ impl Rds<'_> {
         from: SocketHandle,
         control: &Control<'_>,
     ) -> Result<Option<RdmaFlags>, RdsError> {
+        let promise = self.protocol.config.rdma_within.ok_or(RdsError::NotSupported)?;
         let transfer = match &control.rdma {
             Some(args) => Some((args, self.check_transfer(from, args)?)),
             None => None,
@@ -97,7 +97,7 @@ impl Rds<'_> {
         self.entry_for_operation(from, wanted, 0)?;
         let (mut common, mut all_done) = (RdmaFlags::all(), true);
         if let Some((args, total)) = transfer {
-            let status = match self.copy_within(adapter, args, total) {
+            let status = match self.copy_within(adapter, promise, args, total) {
                 Some(()) => RdmaStatus::Success,
                 None => RdmaStatus::RemoteError,
             };
@@ -110,7 +110,7 @@ impl Rds<'_> {
             let status = match all_done {
                 // Behind an operation that fails a connection does nothing.
                 false => RdmaStatus::Dropped,
-                true if self.change_within(adapter, args, kind).is_some() => RdmaStatus::Success,
+                true if self.change_within(adapter, promise, args, kind).is_some() => RdmaStatus::Success,
                 true => RdmaStatus::RemoteError,
             };
             self.count_atomic(kind);
@@ -139,55 +139,57 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Memory that this node offers, if its sockets may use it like this. All of it, or nothing.
-    fn reach_within<'a, P: Platform>(
+    /// Where the memory is that this node offers, if its sockets may use all of it like this.
+    fn reach_within<P: Platform>(
         &self,
-        adapter: &'a Adapter<'_, P>,
+        adapter: &Adapter<'_, P>,
         cookie: RdmaCookie,
         offset: u64,
         len: u64,
         needed: MemPriv,
-    ) -> Option<DmaSlice<'a>> {
+    ) -> Option<(LmrHandle, u64)> {
         let protocol = &self.protocol;
-        let &Region { lmr_bits, window, .. } = protocol.regions.of_key(cookie.rkey(), protocol.local)?;
+        let region = protocol.regions.of_key(cookie.rkey(), protocol.local)?;
         let address = u64::from(cookie.offset()).checked_add(offset)?;
-        let (lmr, rights) = match window {
-            None => {
-                let lmr = LmrHandle::from_bits(lmr_bits);
-                (lmr, adapter.lmr_query(lmr).ok()?.mem_priv)
-            }
+        let (lmr, granted) = match region.window {
+            None => (LmrHandle::from_bits(region.lmr_bits), None),
             Some(id) => {
+                // One that was freed otherwise may be another region's by now.
                 let window = protocol.windows.get(id);
                 let begin = address.checked_sub(window.address.into())?;
-                if begin.checked_add(len)? > window.len.into() {
+                if !protocol.windows.is_of(id, region) || begin.checked_add(len)? > window.len.into() {
                     return None;
                 }
                 let memory = protocol.operations.memories.get(window.memory?)?;
-                (LmrHandle::from_bits(memory.lmr_bits), window.rights)
+                (LmrHandle::from_bits(memory.lmr_bits), Some(window.rights))
             }
         };
-        if !rights.contains(needed) {
-            return None;
-        }
-        adapter.lmr_memory(lmr, address, len).ok()
+        let parameters = adapter.lmr_query(lmr).ok()?;
+        let begin = address.checked_sub(parameters.registered_address)?;
+        let inside = begin.checked_add(len)? <= parameters.registered_size;
+        (inside && granted.unwrap_or(parameters.mem_priv).contains(needed)).then_some((lmr, address))
     }
 
     /// A read or a write. None if it is denied: then nothing has changed.
     fn copy_within<P: Platform>(
         &self,
         adapter: &Adapter<'_, P>,
+        promise: SoleAccess,
         args: &RdmaArgs<'_>,
         total: usize,
     ) -> Option<()> {
         let writes = args.flags.contains(RdmaFlags::READWRITE);
         let needed = if writes { MemPriv::REMOTE_WRITE } else { MemPriv::REMOTE_READ };
-        let remote = self.reach_within(adapter, args.cookie, args.remote_offset, total as u64, needed)?;
-        let mut offset = 0;
-        for piece in args.local {
-            let part = remote.slice(offset, piece.len())?;
-            offset += piece.len();
-            let (to, source) = if writes { (part, *piece) } else { (*piece, part) };
-            copy(adapter, to, source)?;
+        let (lmr, mut address) =
+            self.reach_within(adapter, args.cookie, args.remote_offset, total as u64, needed)?;
+        for &piece in args.local {
+            let done = if writes {
+                adapter.lmr_write(promise, lmr, address, piece)
+            } else {
+                adapter.lmr_read(promise, lmr, address, piece)
+            };
+            done.ok()?;
+            address += piece.len() as u64;
         }
         Some(())
     }
@@ -196,31 +198,19 @@ impl Rds<'_> {
     fn change_within<P: Platform>(
         &self,
         adapter: &Adapter<'_, P>,
+        promise: SoleAccess,
         args: &AtomicArgs<'_>,
         kind: Kind,
     ) -> Option<()> {
-        let remote =
+        let (lmr, address) =
             self.reach_within(adapter, args.cookie, args.remote_offset, 8, MemPriv::REMOTE_ATOMIC)?;
-        copy(adapter, args.local, remote)?;
-        let mut bytes = [0; 8];
-        remote.read(0, &mut bytes).ok()?;
-        let before = u64::from_ne_bytes(bytes);
-        let after = match kind {
+        let before = adapter.lmr_change(promise, lmr, address, |before| match kind {
             Kind::CompareSwap { compare, swap } if before == compare => swap,
             Kind::FetchAdd { add } => before.wrapping_add(add),
             Kind::CompareSwap { .. } | Kind::Transfer => before,
-        };
-        remote.write(0, &after.to_ne_bytes()).ok()?;
-        adapter.platform().sync_for_device(remote.va(), 8);
+        });
+        args.local.write(0, &before.ok()?.to_ne_bytes()).ok()?;
+        adapter.platform().sync_for_device(args.local.va(), 8);
         Some(())
     }
-}
-
-/// Copies what a device may have written to where one may read.
-fn copy<P: Platform>(adapter: &Adapter<'_, P>, to: DmaSlice<'_>, from: DmaSlice<'_>) -> Option<()> {
-    let platform = adapter.platform();
-    platform.sync_for_cpu(from.va(), from.len());
-    to.copy_from(0, from, 0, from.len()).ok()?;
-    platform.sync_for_device(to.va(), to.len());
-    Some(())
 }

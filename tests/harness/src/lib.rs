@@ -36,7 +36,7 @@ pub mod verbs;
 pub mod world;
 
 pub use kept::keep;
-pub use memory::{Memory, foreign, host_region};
+pub use memory::{Memory, SOLE_ACCESS, foreign, host_region};
 pub use node::Node;
 pub use platform::{ModelBar, ModelPlatform};
 pub use world::{Next, Stalled, Task, World, WorldConfig};

@@ -1,5 +1,6 @@
 //! A node's DMA region.
 
+use dat_nostd::SoleAccess;
 use driver_mlx::{DmaRegion, DmaSlice, HostRegion};
 use hca_model::{DmaFault, GuestMemory};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
@@ -26,6 +27,10 @@ pub fn host_region() -> HostRegion {
     crate::kept::remember(words.as_mut_ptr());
     HostRegion::from_static(words).expect("large enough")
 }
+
+/// What a test's nodes may do with memory that is registered: a test and its nodes are one thread.
+// SAFETY: what is registered with a node of a test stays in the test's thread; the emulated devices run in that one, too.
+pub const SOLE_ACCESS: SoleAccess = unsafe { SoleAccess::promised() };
 
 /// Zeroed memory of a program's own, outside any region. It stays for the rest of the process.
 ///

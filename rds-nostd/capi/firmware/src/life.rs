@@ -8,7 +8,7 @@ use core::fmt;
 use core::net::Ipv4Addr;
 use core::time::Duration;
 use dat_calls::{BringUpError, NAMES, bring_up};
-use dat_nostd::{AdapterConfig, OpenError};
+use dat_nostd::{AdapterConfig, OpenError, SoleAccess};
 use rds_calls::Pieces;
 use rds_nostd::{Generation, Rds, RdsConfig};
 
@@ -114,6 +114,8 @@ fn start(
         seed: low,
         // RDS_GET_MR says nothing of who the memory is for.
         isolate_peers: false,
+        // SAFETY: as with the library for processes; and one thread calls this one.
+        rdma_within: Some(unsafe { SoleAccess::promised() }),
         ..RdsConfig::new(Generation::from_wall_clock(Duration::from_nanos(config.boot)))
     };
     let rds = match Rds::start(&mut adapter, rds.parts(), settings) {

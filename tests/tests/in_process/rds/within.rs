@@ -1,6 +1,7 @@
 //! RDMA between sockets of one node: what would be allowed to a peer, told as it would be to one.
 
 use dat_nostd::{DmaBuffer, DmaSlice};
+use harness::SOLE_ACCESS;
 use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
     AtomicArgs, AtomicOp, Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig,
@@ -21,8 +22,14 @@ struct Ground {
 
 impl Ground {
     fn new(seed: u64, isolate_peers: bool) -> Self {
-        let config = RdsConfig { seed, isolate_peers, ..RdsConfig::new(GENERATION) };
-        let mut nodes = Nodes::with(seed, "none", 2, config);
+        Self::with(
+            seed,
+            RdsConfig { isolate_peers, rdma_within: Some(SOLE_ACCESS), ..RdsConfig::new(GENERATION) },
+        )
+    }
+
+    fn with(seed: u64, config: RdsConfig) -> Self {
+        let mut nodes = Nodes::with(seed, "none", 2, RdsConfig { seed, ..config });
         let (uses, offers) = (nodes.bind(0, 4000), nodes.bind(0, 4001));
         let memory = Rc::new(nodes.adapters[0].dma_alloc(2 * LEN, 4096).expect("memory"));
         memory.write(0, &message(0, 1, 2 * LEN)).expect("inside");
@@ -338,6 +345,23 @@ fn a_window_is_as_long_as_it_is() {
         assert_eq!(ground.operate(cookie, offset, &cuts, flags), Some(RdmaStatus::RemoteError));
         assert!(!ground.heard());
     }
+    drop(memory);
+    ground.close();
+}
+
+/// Memory may be given to another thread while it is offered: nobody touches it who was not promised that it is not.
+#[test]
+fn without_the_promise_nothing_moves() {
+    let mut ground = Ground::with(189, RdsConfig::new(GENERATION));
+    let cookie = ground.offer(LEN, 100, NONE);
+    let memory = Rc::clone(&ground.memory);
+    let (local, before) = ([Ground::part(&memory, 0, 8)], ground.bytes(0, 2 * LEN));
+    let args =
+        RdmaArgs { cookie, remote_offset: 0, remote_bytes: 8, local: &local, flags: WRITES, user_token: 7 };
+    let control = Control { rdma: Some(args), ..Control::default() };
+    assert_eq!(ground.send(b"done", &control), Err(RdsError::NotSupported));
+    assert!(ground.bytes(0, 2 * LEN) == before);
+    assert_eq!(ground.nodes.rds[0].take_notification(ground.uses), Ok(None));
     drop(memory);
     ground.close();
 }
