@@ -89,9 +89,14 @@ RDS_CALL(int, close, (int fd), )
     return rds_is_socket(fd) == 1 ? rds_close(fd) : RDS_SYSTEM(close)(fd);
 }
 
+/* Without room there is nothing to read, and no message is lost. */
 RDS_CALL(ssize_t, read, (int fd, void *buffer, size_t length), )
 {
-    return rds_is_socket(fd) ? rds_recv(fd, buffer, length, 0) : RDS_SYSTEM(read)(fd, buffer, length);
+    int whose = rds_is_socket(fd);
+
+    if (!whose)
+        return RDS_SYSTEM(read)(fd, buffer, length);
+    return whose == 1 && length == 0 ? 0 : rds_recv(fd, buffer, length, 0);
 }
 
 RDS_CALL(ssize_t, write, (int fd, const void *buffer, size_t length), )
@@ -99,13 +104,35 @@ RDS_CALL(ssize_t, write, (int fd, const void *buffer, size_t length), )
     return rds_is_socket(fd) ? rds_send(fd, buffer, length, 0) : RDS_SYSTEM(write)(fd, buffer, length);
 }
 
+/* Bytes of all parts, as readv and writev count them: of none they move nothing. -1 and errno for parts that they refuse. */
+static inline ssize_t rds_length(const struct iovec *parts, int count)
+{
+    size_t length = 0;
+    int i;
+
+    if (count > 0 && count <= 1024 && !parts) {
+        errno = EFAULT;
+        return -1;
+    }
+    for (i = 0; i < count && count <= 1024 && parts[i].iov_len <= SIZE_MAX / 2 - length; i++)
+        length += parts[i].iov_len;
+    if (i == count)
+        return (ssize_t)length;
+    errno = EINVAL;
+    return -1;
+}
+
 RDS_CALL(ssize_t, readv, (int fd, const struct iovec *parts, int count), )
 {
+    int whose = rds_is_socket(fd);
     struct msghdr message;
+    ssize_t length;
 
-    /* The system refuses this of an event descriptor, too. */
-    if (count < 0 || !rds_is_socket(fd))
+    if (!whose)
         return RDS_SYSTEM(readv)(fd, parts, count);
+    length = rds_length(parts, count);
+    if (whose == 1 && length <= 0)
+        return length;
     memset(&message, 0, sizeof message);
     message.msg_iov = (struct iovec *)parts;
     message.msg_iovlen = (size_t)count;
@@ -114,10 +141,15 @@ RDS_CALL(ssize_t, readv, (int fd, const struct iovec *parts, int count), )
 
 RDS_CALL(ssize_t, writev, (int fd, const struct iovec *parts, int count), )
 {
+    int whose = rds_is_socket(fd);
     struct msghdr message;
+    ssize_t length;
 
-    if (count < 0 || !rds_is_socket(fd))
+    if (!whose)
         return RDS_SYSTEM(writev)(fd, parts, count);
+    length = rds_length(parts, count);
+    if (whose == 1 && length <= 0)
+        return length;
     memset(&message, 0, sizeof message);
     message.msg_iov = (struct iovec *)parts;
     message.msg_iovlen = (size_t)count;
