@@ -3,33 +3,52 @@
 //! The program has its number, and the library another one of the same file, which is all that it writes and reads: the system may have
 //! closed the program's (`close`, `dup2`, `fclose`) and given it to another file.
 
+use crate::homes::Mark;
 use rds_calls::Descriptor;
 use rds_nostd::RdsError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2};
 use std::ffi::CStr;
 use std::io::Write;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
-/// The library's numbers are above this where the system has so many: lower ones are for `select`.
-const PRIVATE: RawFd = 1024;
+/// The library's numbers are from here on where the process may have so many: lower ones are for `select`.
+const PRIVATE: u64 = 1024;
+/// And never below this, whatever the program has closed.
+const STANDARD: RawFd = 3;
+
+/// From where on the library's numbers are, of so many that a process may have: a program expects that it is given the lowest.
+fn private(limit: u64) -> RawFd {
+    (PRIVATE.min(limit / 2) as RawFd).max(STANDARD)
+}
+
+/// Another number of a file, for the library.
+fn own_number(file: impl AsFd) -> Result<OwnedFd, Errno> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: it fills what it is given.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    fcntl_dupfd_cloexec(&file, private(limit.rlim_cur)).or_else(|_| fcntl_dupfd_cloexec(&file, STANDARD))
+}
 
 /// An event descriptor.
 pub(crate) struct Event {
     /// The program's.
     number: RawFd,
+    /// Before the number, which is anybody's once it is closed.
+    _mark: Option<Mark>,
     own: OwnedFd,
 }
 
 impl Event {
+    /// With what marks the library's number as such.
+    ///
     /// # Errors
     /// [`RdsError::TooManySockets`]: no descriptor is left.
-    pub(crate) fn new(nonblocking: bool) -> Result<Self, RdsError> {
+    pub(crate) fn new(nonblocking: bool, mark: impl FnOnce(RawFd) -> Option<Mark>) -> Result<Self, RdsError> {
         let flags = if nonblocking { EventfdFlags::NONBLOCK } else { EventfdFlags::empty() };
         let fd = eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(|_| RdsError::TooManySockets)?;
-        let own = fcntl_dupfd_cloexec(&fd, PRIVATE).or_else(|_| fcntl_dupfd_cloexec(&fd, 0));
-        let own = own.map_err(|_| RdsError::TooManySockets)?;
-        Ok(Self { number: fd.into_raw_fd(), own })
+        let own = own_number(&fd).map_err(|_| RdsError::TooManySockets)?;
+        Ok(Self { number: fd.into_raw_fd(), _mark: mark(own.as_raw_fd()), own })
     }
 
     /// The program's number.
@@ -153,9 +172,20 @@ fn id(fd: RawFd) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn made(nonblocking: bool) -> Event {
+        Event::new(nonblocking, |_| None).unwrap()
+    }
+
+    #[test]
+    fn numbers_of_the_librarys_are_high_ones() {
+        let lowest = [0, 1, 64, 1024, 2048, 20_000, u64::MAX].map(private);
+        assert_eq!(lowest, [3, 3, 32, 512, 1024, 1024, 1024]);
+        assert!(made(false).own.as_raw_fd() >= STANDARD);
+    }
+
     #[test]
     fn a_number_is_known_from_another_files() {
-        let (first, second) = (Event::new(false).unwrap(), Event::new(true).unwrap());
+        let (first, second) = (made(false), made(true));
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let own = first.own.as_raw_fd();
         let numbers = [first.number, second.number, file.as_raw_fd(), -1];
@@ -170,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_number_that_was_taken_away_stays_open() {
-        let event = Event::new(false).unwrap();
+        let event = made(false);
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let number = event.number;
         // SAFETY: the number is this test's.
@@ -184,7 +214,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_what_somebody_took() {
-        let mut event = Event::new(false).unwrap();
+        let mut event = made(false);
         event.raise();
         rustix::io::read(&event.own, &mut [0; 8]).unwrap();
         event.lower();

@@ -2,7 +2,7 @@
 //! its parent's.
 
 use crate::descriptor::is_same;
-use crate::homes::Homes;
+use crate::homes::{Homes, Mark};
 use crate::node::{LIBRARY, Node};
 use capi_device::{Target, at_exit, complain, conf, guard_children};
 use rds_nostd::RdsError;
@@ -172,6 +172,11 @@ pub(crate) fn settle(fd: RawFd, node: &'static Node, own: RawFd) -> Result<Optio
     get_or_make().homes.settle(fd, node, own).ok_or(RdsError::TooManySockets)
 }
 
+/// Marks a number as the library's own.
+pub(crate) fn mark(own: RawFd) -> Option<Mark> {
+    get_or_make().homes.mark(own)
+}
+
 /// A socket is there no more.
 pub(crate) fn leave(fd: RawFd, node: &'static Node) {
     if let Some(process) = get() {
@@ -188,6 +193,8 @@ pub(crate) enum Whose {
     Socket,
     /// That of a socket of the parent process's.
     Parent,
+    /// The library's own, of a socket which has another one for the program.
+    Library,
 }
 
 /// Whose a descriptor is. Handlers of signals may ask.
@@ -198,7 +205,12 @@ pub(crate) fn whose(fd: RawFd) -> Whose {
     match get().filter(has) {
         Some(process) if process.id == std::process::id() => Whose::Socket,
         Some(_) => Whose::Parent,
-        None => parents().filter(has).map_or(Whose::System, |_| Whose::Parent),
+        None if parents().filter(has).is_some() => Whose::Parent,
+        // Those of its parent's are no concern of a child's.
+        None if get().is_some_and(|process| process.homes.is_own(fd) && process.id == std::process::id()) => {
+            Whose::Library
+        }
+        None => Whose::System,
     }
 }
 

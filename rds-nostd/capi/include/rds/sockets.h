@@ -4,8 +4,11 @@
  * program's first line then: one that defines _GNU_SOURCE there wants -D_GNU_SOURCE.
  *
  * Whether a number is a socket is asked without a lock (rds_is_socket): on other descriptors these calls are the system's, in handlers of
- * signals, too. A socket has one number; there are no duplicates of it (EINVAL). A child process has its parent's numbers and can close them; all
- * else is EBADF there.
+ * signals, too. A socket has one number; there are no duplicates of it (EINVAL). The library has another one, high up, on
+ * which calls are EBADF, and dup2 to it EBUSY.
+ *
+ * A child process made by fork has its parent's numbers and can close them; all else is EBADF there. One made by vfork, _Fork or clone may
+ * close them and nothing else, until it calls one of exec: the library takes it for its parent, and _exit is the only end that it may have.
  *
  * In C the calls' names are macros. In C++, where members of classes have such names, the system's functions get other symbols. */
 #ifndef RDS_SOCKETS_H
@@ -86,7 +89,9 @@ RDS_OR(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *le
 /* A child process closes its parent's as the system does. */
 RDS_CALL(int, close, (int fd), )
 {
-    return rds_is_socket(fd) == 1 ? rds_close(fd) : RDS_SYSTEM(close)(fd);
+    int whose = rds_is_socket(fd);
+
+    return whose == 0 || whose == 2 ? RDS_SYSTEM(close)(fd) : rds_close(fd);
 }
 
 /* Without room there is nothing to read, and no message is lost. */
@@ -207,35 +212,42 @@ RDS_CALL(int, dup, (int fd), RDS_THROW)
     return RDS_SYSTEM(dup)(fd);
 }
 
-/* The number of a socket goes to another file, and the socket is closed. */
-static inline int rds_robbed(int to, int was_socket)
+/* Whether the number of one file may go to another: none of the library's own does. */
+static inline int rds_may_duplicate(int from, int whose_to)
 {
-    if (to >= 0 && was_socket)
-        rds_close(to);
+    errno = whose_to == 3 ? EBUSY : EINVAL;
+    return whose_to != 3 && !rds_is_socket(from);
+}
+
+/* The number of a socket goes to another file, and the socket is closed. Memory that its HCA still uses nobody can be told of here: who lends or
+ * offers any calls rds_close before. */
+static inline int rds_robbed(int to, int whose, int before)
+{
+    if (to >= 0) {
+        if (whose == 1)
+            rds_close(to);
+        errno = before;
+    }
     return to;
 }
 
 RDS_CALL(int, dup2, (int from, int to), RDS_THROW)
 {
-    int was_socket = from != to && rds_is_socket(to) == 1;
+    int before = errno, whose = from != to ? rds_is_socket(to) : 0;
 
-    if (from != to && rds_is_socket(from)) {
-        errno = EINVAL;
+    if (from != to && !rds_may_duplicate(from, whose))
         return -1;
-    }
-    return rds_robbed(RDS_SYSTEM(dup2)(from, to), was_socket);
+    return rds_robbed(RDS_SYSTEM(dup2)(from, to), whose, before);
 }
 
 #ifdef _GNU_SOURCE
 RDS_CALL(int, dup3, (int from, int to, int flags), RDS_THROW)
 {
-    int was_socket = from != to && rds_is_socket(to) == 1;
+    int before = errno, whose = from != to ? rds_is_socket(to) : 0;
 
-    if (rds_is_socket(from)) {
-        errno = EINVAL;
+    if (!rds_may_duplicate(from, whose))
         return -1;
-    }
-    return rds_robbed(RDS_SYSTEM(dup3)(from, to, flags), was_socket);
+    return rds_robbed(RDS_SYSTEM(dup3)(from, to, flags), whose, before);
 }
 #endif
 
