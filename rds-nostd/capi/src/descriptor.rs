@@ -11,6 +11,7 @@ use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2
 use std::ffi::CStr;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The library's numbers are from here on where the process may have so many: lower ones are for `select`.
 const PRIVATE: u64 = 1024;
@@ -86,8 +87,11 @@ impl Descriptor for Event {
         }
     }
 
+    /// Unless it is readable already: a child process can have made its counter as great as it gets, and a write would wait then.
     fn raise(&mut self) {
-        let _ = rustix::io::write(&self.own, &1_u64.to_ne_bytes());
+        if !is_readable(&self.own) {
+            let _ = rustix::io::write(&self.own, &1_u64.to_ne_bytes());
+        }
     }
 
     /// Takes what makes it readable, unless somebody has done so: a child process may, at any time. It does not wait for more, whatever the
@@ -98,25 +102,42 @@ impl Descriptor for Event {
         let into = &mut [IoSliceMut::new(&mut count)];
         if preadv2(&self.own, into, WHERE_IT_IS, ReadWriteFlags::NOWAIT) == Err(Errno::OPNOTSUPP) {
             // Linux before 5.8.
-            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let mut fds = [PollFd::new(&self.own, PollFlags::IN)];
-            if poll(&mut fds, Some(&none)) == Ok(1) {
+            if is_readable(&self.own) {
                 let _ = rustix::io::read(&self.own, &mut count);
             }
         }
     }
 }
 
-/// Whether the program's number is still that of an event descriptor of this library's, which has `own`. Handlers of signals may ask.
-pub(crate) fn is_same(number: RawFd, own: RawFd) -> bool {
-    let [first, second, third] = WAYS;
-    // A system that has none of them has nothing that could tell them apart.
-    let answer = first(number, own).or_else(|| second(number, own)).or_else(|| third(number, own));
-    answer.unwrap_or(true)
+fn is_readable(own: &OwnedFd) -> bool {
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(own, PollFlags::IN)], Some(&none)) == Ok(1)
 }
 
+/// Whether the program's number is still that of an event descriptor of this library's, which has `own`. Handlers of signals may ask.
+pub(crate) fn is_same(number: RawFd, own: RawFd) -> bool {
+    // A system that has none of them has nothing that could tell them apart.
+    ask(&WAYS, &ANSWERS, number, own).unwrap_or(true)
+}
+
+/// The way that has answered, which does again: on some systems the first ones never do.
+static ANSWERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Asks by the way that has answered before, or the next.
+fn ask(ways: &[Way], answers: &AtomicUsize, number: RawFd, own: RawFd) -> Option<bool> {
+    let before = answers.load(Ordering::Relaxed);
+    let mut rest = ways.iter().enumerate().skip(before);
+    let (place, answer) = rest.find_map(|(place, way)| Some((place, way(number, own)?)))?;
+    if place != before {
+        answers.store(place, Ordering::Relaxed);
+    }
+    Some(answer)
+}
+
+type Way = fn(RawFd, RawFd) -> Option<bool>;
+
 /// Ways to ask, the fastest first.
-const WAYS: [fn(RawFd, RawFd) -> Option<bool>; 3] = [queried, compared, has_same_id];
+const WAYS: [Way; 3] = [queried, compared, has_same_id];
 
 /// `fcntl(F_DUPFD_QUERY)`; None before Linux 6.10.
 fn queried(number: RawFd, own: RawFd) -> Option<bool> {
@@ -171,6 +192,7 @@ fn id(fd: RawFd) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU32;
 
     fn made(nonblocking: bool) -> Event {
         Event::new(nonblocking, |_| None).unwrap()
@@ -181,6 +203,31 @@ mod tests {
         let lowest = [0, 1, 64, 1024, 2048, 20_000, u64::MAX].map(private);
         assert_eq!(lowest, [3, 3, 32, 512, 1024, 1024, 1024]);
         assert!(made(false).own.as_raw_fd() >= STANDARD);
+    }
+
+    #[test]
+    fn a_way_that_does_not_answer_is_not_tried_again() {
+        static TRIED: AtomicU32 = AtomicU32::new(0);
+        let never: Way = |_, _| {
+            TRIED.fetch_add(1, Ordering::Relaxed);
+            None
+        };
+        let answers = AtomicUsize::new(0);
+        let ways = [never, never, |number, own| Some(number == own)];
+        for (number, same) in [(7, true), (8, false), (7, true)] {
+            assert_eq!(ask(&ways, &answers, number, 7), Some(same));
+            assert_eq!(TRIED.load(Ordering::Relaxed), 2);
+        }
+        assert_eq!(ask(&[never], &AtomicUsize::new(0), 7, 7), None);
+    }
+
+    #[test]
+    fn nothing_waits_where_somebody_filled_the_counter() {
+        let mut event = made(false);
+        rustix::io::write(&event.own, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        event.raise();
+        event.lower();
+        assert!(!is_readable(&event.own));
     }
 
     #[test]
