@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* An HCA that fails under a program. Arguments: "echo", the address, and a file: answers, and once the file is there begins by itself;
  * "recovered", the address and that of the other: its HCA fails and comes back; "gone" and the address: its HCA's server ends; "passed" and the
- * addresses of two HCAs: the first one's server ends. */
+ * addresses of three HCAs: the first one's server ends. */
 #define _GNU_SOURCE
 #include "system.h"
 
@@ -205,18 +205,31 @@ static void gone(const char *own)
     HOLDS(rds_close(fd) == 0 && rds_close(unbound) == 0);
 }
 
-/* New sockets are the other HCA's, which the process has not had before, and those that are not bound go there. */
-static void passed_over(const char *own, const char *other)
+/* Whether a socket is on the HCA with this address. */
+static int is_on(int fd, const char *address)
+{
+    struct sockaddr_in wanted = at(address, 0), found;
+    struct ifreq interface;
+
+    memset(&interface, 0, sizeof interface);
+    strcpy(interface.ifr_name, "ib0");
+    HOLDS(rds_ioctl(fd, SIOCGIFADDR, &interface) == 0);
+    memcpy(&found, &interface.ifr_addr, sizeof found);
+    return found.sin_addr.s_addr == wanted.sin_addr.s_addr;
+}
+
+/* New sockets are those of the next HCA that comes up, which the process has not had before, and those that are not bound go there. */
+static void passed_over(const char *own, const char *other, const char *last)
 {
     struct sockaddr_in here = at(other, PORT);
-    int first = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), fd;
+    int first = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), fd = bound(last, PORT);
     char text[16];
 
-    HOLDS(unbound >= 0);
+    HOLDS(unbound >= 0 && is_on(unbound, own) && is_on(fd, last) && rds_close(fd) == 0);
     say("begun");
     FAILS(ENODEV, rds_recv(first, text, sizeof text, 0));
     fd = rds_socket(FAMILY, SEQPACKET, 0);
-    HOLDS(fd >= 0 && is_running(fd) && rds_bind(fd, (struct sockaddr *)&here, sizeof here) == 0);
+    HOLDS(fd >= 0 && is_running(fd) && is_on(fd, other) && rds_bind(fd, (struct sockaddr *)&here, sizeof here) == 0);
     exchange(fd, "other", &here);
     here.sin_port = 0;
     HOLDS(rds_bind(unbound, (struct sockaddr *)&here, sizeof here) == 0 && is_running(unbound));
@@ -240,7 +253,7 @@ int main(int count, char **words)
     else if (strcmp(words[1], "recovered") == 0)
         recovered(words[2], words[3]);
     else if (strcmp(words[1], "passed") == 0)
-        passed_over(words[2], words[3]);
+        passed_over(words[2], words[3], words[4]);
     else
         gone(words[2]);
     return EXIT_SUCCESS;
