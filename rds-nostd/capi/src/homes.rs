@@ -26,12 +26,11 @@ impl Drop for Mark {
     }
 }
 
-impl<N> Home<N> {
-    const NONE: Self = Self {
-        node: AtomicPtr::new(ptr::null_mut()),
-        own: AtomicI32::new(-1),
-        is_own: AtomicBool::new(false),
-    };
+impl<N> Default for Home<N> {
+    fn default() -> Self {
+        let node = AtomicPtr::new(ptr::null_mut());
+        Self { node, own: AtomicI32::new(-1), is_own: AtomicBool::new(false) }
+    }
 }
 
 type Part<N> = [Home<N>; PART];
@@ -63,7 +62,9 @@ impl<N> Homes<N> {
     fn made(&self, fd: RawFd) -> Option<&Home<N>> {
         let (part, place) = self.part(fd)?;
         if part.load(Ordering::Acquire).is_null() {
-            let made = Box::into_raw(Box::new([const { Home::NONE }; PART]));
+            // Not by way of the stack, which may be a small one.
+            let entries: Box<[Home<N>]> = (0..PART).map(|_| Home::default()).collect();
+            let made = Box::into_raw(entries.try_into().ok()?);
             if part.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 // SAFETY: another thread was faster, and nobody has seen this one.
                 drop(unsafe { Box::from_raw(made) });
