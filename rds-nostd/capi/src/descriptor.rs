@@ -3,33 +3,53 @@
 //! The program has its number, and the library another one of the same file, which is all that it writes and reads: the system may have
 //! closed the program's (`close`, `dup2`, `fclose`) and given it to another file.
 
+use crate::homes::Mark;
 use rds_calls::Descriptor;
 use rds_nostd::RdsError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2};
 use std::ffi::CStr;
 use std::io::Write;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The library's numbers are above this where the system has so many: lower ones are for `select`.
-const PRIVATE: RawFd = 1024;
+/// The library's numbers are from here on where the process may have so many: lower ones are for `select`.
+const PRIVATE: u64 = 1024;
+/// And never below this, whatever the program has closed.
+const STANDARD: RawFd = 3;
+
+/// From where on the library's numbers are, of so many that a process may have: a program expects that it is given the lowest.
+fn private(limit: u64) -> RawFd {
+    (PRIVATE.min(limit / 2) as RawFd).max(STANDARD)
+}
+
+/// Another number of a file, for the library.
+fn own_number(file: impl AsFd) -> Result<OwnedFd, Errno> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: it fills what it is given.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    fcntl_dupfd_cloexec(&file, private(limit.rlim_cur)).or_else(|_| fcntl_dupfd_cloexec(&file, STANDARD))
+}
 
 /// An event descriptor.
 pub(crate) struct Event {
     /// The program's.
     number: RawFd,
+    /// Before the number, which is anybody's once it is closed.
+    _mark: Option<Mark>,
     own: OwnedFd,
 }
 
 impl Event {
+    /// With what marks the library's number as such.
+    ///
     /// # Errors
     /// [`RdsError::TooManySockets`]: no descriptor is left.
-    pub(crate) fn new(nonblocking: bool) -> Result<Self, RdsError> {
+    pub(crate) fn new(nonblocking: bool, mark: impl FnOnce(RawFd) -> Option<Mark>) -> Result<Self, RdsError> {
         let flags = if nonblocking { EventfdFlags::NONBLOCK } else { EventfdFlags::empty() };
         let fd = eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(|_| RdsError::TooManySockets)?;
-        let own = fcntl_dupfd_cloexec(&fd, PRIVATE).or_else(|_| fcntl_dupfd_cloexec(&fd, 0));
-        let own = own.map_err(|_| RdsError::TooManySockets)?;
-        Ok(Self { number: fd.into_raw_fd(), own })
+        let own = own_number(&fd).map_err(|_| RdsError::TooManySockets)?;
+        Ok(Self { number: fd.into_raw_fd(), _mark: mark(own.as_raw_fd()), own })
     }
 
     /// The program's number.
@@ -67,8 +87,11 @@ impl Descriptor for Event {
         }
     }
 
+    /// Unless it is readable already: a child process can have made its counter as great as it gets, and a write would wait then.
     fn raise(&mut self) {
-        let _ = rustix::io::write(&self.own, &1_u64.to_ne_bytes());
+        if !is_readable(&self.own) {
+            let _ = rustix::io::write(&self.own, &1_u64.to_ne_bytes());
+        }
     }
 
     /// Takes what makes it readable, unless somebody has done so: a child process may, at any time. It does not wait for more, whatever the
@@ -79,25 +102,42 @@ impl Descriptor for Event {
         let into = &mut [IoSliceMut::new(&mut count)];
         if preadv2(&self.own, into, WHERE_IT_IS, ReadWriteFlags::NOWAIT) == Err(Errno::OPNOTSUPP) {
             // Linux before 5.8.
-            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let mut fds = [PollFd::new(&self.own, PollFlags::IN)];
-            if poll(&mut fds, Some(&none)) == Ok(1) {
+            if is_readable(&self.own) {
                 let _ = rustix::io::read(&self.own, &mut count);
             }
         }
     }
 }
 
-/// Whether the program's number is still that of an event descriptor of this library's, which has `own`. Handlers of signals may ask.
-pub(crate) fn is_same(number: RawFd, own: RawFd) -> bool {
-    let [first, second, third] = WAYS;
-    // A system that has none of them has nothing that could tell them apart.
-    let answer = first(number, own).or_else(|| second(number, own)).or_else(|| third(number, own));
-    answer.unwrap_or(true)
+fn is_readable(own: &OwnedFd) -> bool {
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(own, PollFlags::IN)], Some(&none)) == Ok(1)
 }
 
+/// Whether the program's number is still that of an event descriptor of this library's, which has `own`. Handlers of signals may ask.
+pub(crate) fn is_same(number: RawFd, own: RawFd) -> bool {
+    // A system that has none of them has nothing that could tell them apart.
+    ask(&WAYS, &ANSWERS, number, own).unwrap_or(true)
+}
+
+/// The way that has answered, which does again: on some systems the first ones never do.
+static ANSWERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Asks by the way that has answered before, or the next.
+fn ask(ways: &[Way], answers: &AtomicUsize, number: RawFd, own: RawFd) -> Option<bool> {
+    let before = answers.load(Ordering::Relaxed);
+    let mut rest = ways.iter().enumerate().skip(before);
+    let (place, answer) = rest.find_map(|(place, way)| Some((place, way(number, own)?)))?;
+    if place != before {
+        answers.store(place, Ordering::Relaxed);
+    }
+    Some(answer)
+}
+
+type Way = fn(RawFd, RawFd) -> Option<bool>;
+
 /// Ways to ask, the fastest first.
-const WAYS: [fn(RawFd, RawFd) -> Option<bool>; 3] = [queried, compared, has_same_id];
+const WAYS: [Way; 3] = [queried, compared, has_same_id];
 
 /// `fcntl(F_DUPFD_QUERY)`; None before Linux 6.10.
 fn queried(number: RawFd, own: RawFd) -> Option<bool> {
@@ -152,10 +192,47 @@ fn id(fd: RawFd) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    fn made(nonblocking: bool) -> Event {
+        Event::new(nonblocking, |_| None).unwrap()
+    }
+
+    #[test]
+    fn numbers_of_the_librarys_are_high_ones() {
+        let lowest = [0, 1, 64, 1024, 2048, 20_000, u64::MAX].map(private);
+        assert_eq!(lowest, [3, 3, 32, 512, 1024, 1024, 1024]);
+        assert!(made(false).own.as_raw_fd() >= STANDARD);
+    }
+
+    #[test]
+    fn a_way_that_does_not_answer_is_not_tried_again() {
+        static TRIED: AtomicU32 = AtomicU32::new(0);
+        let never: Way = |_, _| {
+            TRIED.fetch_add(1, Ordering::Relaxed);
+            None
+        };
+        let answers = AtomicUsize::new(0);
+        let ways = [never, never, |number, own| Some(number == own)];
+        for (number, same) in [(7, true), (8, false), (7, true)] {
+            assert_eq!(ask(&ways, &answers, number, 7), Some(same));
+            assert_eq!(TRIED.load(Ordering::Relaxed), 2);
+        }
+        assert_eq!(ask(&[never], &AtomicUsize::new(0), 7, 7), None);
+    }
+
+    #[test]
+    fn nothing_waits_where_somebody_filled_the_counter() {
+        let mut event = made(false);
+        rustix::io::write(&event.own, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        event.raise();
+        event.lower();
+        assert!(!is_readable(&event.own));
+    }
 
     #[test]
     fn a_number_is_known_from_another_files() {
-        let (first, second) = (Event::new(false).unwrap(), Event::new(true).unwrap());
+        let (first, second) = (made(false), made(true));
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let own = first.own.as_raw_fd();
         let numbers = [first.number, second.number, file.as_raw_fd(), -1];
@@ -170,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_number_that_was_taken_away_stays_open() {
-        let event = Event::new(false).unwrap();
+        let event = made(false);
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let number = event.number;
         // SAFETY: the number is this test's.
@@ -184,7 +261,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_what_somebody_took() {
-        let mut event = Event::new(false).unwrap();
+        let mut event = made(false);
         event.raise();
         rustix::io::read(&event.own, &mut [0; 8]).unwrap();
         event.lower();

@@ -115,7 +115,7 @@ impl Sockets<Event> for Descriptors {
         make: impl FnOnce(Event) -> Socket<Event>,
         nonblocking: bool,
     ) -> Result<RawFd, RdsError> {
-        let event = Event::new(nonblocking)?;
+        let event = Event::new(nonblocking, process::mark)?;
         let fd = event.number();
         let elsewhere = self.put(make(event))?.filter(|before| !std::ptr::eq(*before, self.node));
         self.robbed_elsewhere.extend(elsewhere.map(|node| (node, fd)));

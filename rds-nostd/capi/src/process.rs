@@ -2,7 +2,7 @@
 //! its parent's.
 
 use crate::descriptor::is_same;
-use crate::homes::Homes;
+use crate::homes::{Homes, Mark};
 use crate::node::{LIBRARY, Node};
 use capi_device::{Target, at_exit, complain, conf, guard_children};
 use rds_nostd::RdsError;
@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// Which HCAs: `DEVICE@ADDRESS`, several with commas between. Without it, those of `dat.conf`.
 const DEVICE: &str = "RDS_DEVICE";
@@ -20,11 +20,21 @@ const DEVICE: &str = "RDS_DEVICE";
 pub(crate) struct Process {
     /// The process's number: between `vfork` and `exec` another one sees this memory.
     id: u32,
-    /// HCAs that are up; they stay so as long as the process.
-    open: RwLock<Vec<(Target, &'static Node)>>,
+    hcas: RwLock<Hcas>,
+    /// Whether some descriptors are those of an HCA that is up, or may come up. Handlers of signals may ask.
+    is_up: AtomicBool,
     /// One at a time is brought up, which may take long: nobody waits for it who needs no other.
     opening: Mutex<()>,
     homes: Homes<Node>,
+}
+
+/// A process's HCAs.
+#[derive(Default)]
+struct Hcas {
+    /// Those that are up; they stay so as long as the process.
+    up: Vec<(Target, &'static Node)>,
+    /// That of new sockets.
+    chosen: Option<&'static Node>,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
@@ -39,9 +49,9 @@ static ENDS: AtomicBool = AtomicBool::new(false);
 /// The process ends: what was sent is delivered, and peers hear of the end at once, and not by their retries.
 extern "C" fn end() {
     // Another thread may stand still with the list.
-    let Some(Ok(open)) = get().map(|process| process.open.try_read()) else { return };
+    let Some(Ok(hcas)) = get().map(|process| process.hcas.try_read()) else { return };
     // A mistake here is none of the program's, which has done what it wanted.
-    let _ = catch_unwind(AssertUnwindSafe(|| open.iter().for_each(|(_, node)| node.end())));
+    let _ = catch_unwind(AssertUnwindSafe(|| hcas.up.iter().for_each(|(_, node)| node.end())));
 }
 
 /// This process's, if any socket was ever made.
@@ -66,7 +76,8 @@ fn get_or_make() -> &'static Process {
     at_exit(&ENDS, end);
     let made = Box::into_raw(Box::new(Process {
         id: std::process::id(),
-        open: RwLock::default(),
+        hcas: RwLock::default(),
+        is_up: AtomicBool::new(false),
         opening: Mutex::default(),
         homes: Homes::default(),
     }));
@@ -97,49 +108,68 @@ fn targets() -> Vec<Target> {
     targets
 }
 
-/// The HCA with this address, or the first that is not gone; it is brought up if it is not. If all are gone, one of them.
-///
-/// # Errors
-/// [`RdsError::NoDevice`]: it does not open.
-fn bring_up(address: Option<IpAddr>) -> Result<Option<&'static Node>, RdsError> {
-    let process = get_or_make();
-    let is_it = |target: &Target| address.is_none_or(|address| target.address == address);
-    // What is gone still has its address.
-    let find = || {
-        let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
-        let mut fit = open.iter().filter(|(target, _)| is_it(target)).map(|(_, node)| *node);
-        fit.find(|node| address.is_some() || !node.is_gone())
-    };
-    let next = || {
-        let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
-        let is_new = |target: &Target| !open.iter().any(|(other, _)| other.device == target.device);
-        targets().into_iter().find(|target| is_it(target) && is_new(target))
-    };
-    if let Some(node) = find() {
-        return Ok(Some(node));
+impl Process {
+    fn hcas(&self) -> RwLockReadGuard<'_, Hcas> {
+        self.hcas.read().unwrap_or_else(PoisonError::into_inner)
     }
-    if next().is_none() {
-        return Ok(nodes().first().copied().filter(|_| address.is_none()));
+
+    /// The HCA of new sockets, unless it is gone.
+    fn chosen(&self) -> Option<&'static Node> {
+        self.hcas().chosen.filter(|node| !node.is_gone())
     }
-    let _opening = process.opening.lock().unwrap_or_else(PoisonError::into_inner);
-    // Another thread may have opened it meanwhile.
-    if let Some(node) = find() {
-        return Ok(Some(node));
+
+    fn with_address(&self, address: IpAddr) -> Option<&'static Node> {
+        let hcas = self.hcas();
+        let mut up = hcas.up.iter();
+        up.find(|(target, _)| target.address == address).map(|(_, node)| *node)
     }
-    let Some(target) = next() else { return Ok(None) };
-    let node = Node::open(&target)?;
-    process.open.write().unwrap_or_else(PoisonError::into_inner).push((target, node));
-    Ok(Some(node))
+
+    /// An HCA, which is brought up if it is not. One at a time: `opening` is locked.
+    fn bring_up(&self, target: Target) -> Result<&'static Node, RdsError> {
+        let is_it = |(other, _): &&(Target, _)| other.device == target.device;
+        if let Some((_, node)) = self.hcas().up.iter().find(is_it) {
+            return Ok(node);
+        }
+        // Before it has a descriptor.
+        self.is_up.store(true, Ordering::Release);
+        let opened = Node::open(&target);
+        let mut hcas = self.hcas.write().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(node) = opened {
+            hcas.up.push((target, node));
+        }
+        self.is_up.store(!hcas.up.is_empty(), Ordering::Release);
+        opened
+    }
 }
 
-/// The HCA of new sockets.
+/// The HCA of new sockets: the first of those that the process may use that comes up and is not gone, as long as that one is not; of none
+/// but such that are gone, one of them.
 ///
 /// # Errors
-/// [`RdsError::NoDevice`]: none is named, or it does not open.
+/// [`RdsError::NoDevice`]: none is named, or does not open.
 pub(crate) fn first() -> Result<&'static Node, RdsError> {
-    bring_up(None)?.ok_or_else(|| {
+    let process = get_or_make();
+    if let Some(node) = process.chosen() {
+        return Ok(node);
+    }
+    let _opening = process.opening.lock().unwrap_or_else(PoisonError::into_inner);
+    // Another thread may have chosen meanwhile.
+    if let Some(node) = process.chosen() {
+        return Ok(node);
+    }
+    let mut none = None;
+    for target in targets() {
+        match process.bring_up(target) {
+            Ok(node) if !node.is_gone() => {
+                process.hcas.write().unwrap_or_else(PoisonError::into_inner).chosen = Some(node);
+                return Ok(node);
+            }
+            other => none = none.or(Some(other)),
+        }
+    }
+    none.unwrap_or_else(|| {
         complain(LIBRARY, &format!("no HCA: set {DEVICE}=DEVICE@ADDRESS, or name one in dat.conf"));
-        RdsError::NoDevice
+        Err(RdsError::NoDevice)
     })
 }
 
@@ -148,14 +178,22 @@ pub(crate) fn first() -> Result<&'static Node, RdsError> {
 /// # Errors
 /// [`RdsError::NoDevice`]: it does not open.
 pub(crate) fn with_address(address: IpAddr) -> Result<Option<&'static Node>, RdsError> {
-    bring_up(Some(address.to_canonical()))
+    let (process, address) = (get_or_make(), address.to_canonical());
+    // What is gone still has its address.
+    if let Some(node) = process.with_address(address) {
+        return Ok(Some(node));
+    }
+    let Some(target) = targets().into_iter().find(|target| target.address == address) else {
+        return Ok(None);
+    };
+    let _opening = process.opening.lock().unwrap_or_else(PoisonError::into_inner);
+    process.bring_up(target).map(Some)
 }
 
 /// All HCAs that are up.
 pub(crate) fn nodes() -> Vec<&'static Node> {
     let Some(process) = get() else { return Vec::new() };
-    let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
-    open.iter().map(|(_, node)| *node).collect()
+    process.hcas().up.iter().map(|(_, node)| *node).collect()
 }
 
 /// Where a socket is.
@@ -170,6 +208,11 @@ pub(crate) fn home(fd: RawFd) -> Option<&'static Node> {
 /// [`RdsError::TooManySockets`]: a number beyond all that are looked after.
 pub(crate) fn settle(fd: RawFd, node: &'static Node, own: RawFd) -> Result<Option<&'static Node>, RdsError> {
     get_or_make().homes.settle(fd, node, own).ok_or(RdsError::TooManySockets)
+}
+
+/// Marks a number as the library's own.
+pub(crate) fn mark(own: RawFd) -> Option<Mark> {
+    get_or_make().homes.mark(own)
 }
 
 /// A socket is there no more.
@@ -188,6 +231,8 @@ pub(crate) enum Whose {
     Socket,
     /// That of a socket of the parent process's.
     Parent,
+    /// The library's own, of a socket which has another one for the program.
+    Library,
 }
 
 /// Whose a descriptor is. Handlers of signals may ask.
@@ -198,11 +243,16 @@ pub(crate) fn whose(fd: RawFd) -> Whose {
     match get().filter(has) {
         Some(process) if process.id == std::process::id() => Whose::Socket,
         Some(_) => Whose::Parent,
-        None => parents().filter(has).map_or(Whose::System, |_| Whose::Parent),
+        None if parents().filter(has).is_some() => Whose::Parent,
+        // Those of its parent's are no concern of a child's.
+        None if get().is_some_and(|process| process.homes.is_own(fd) && process.id == std::process::id()) => {
+            Whose::Library
+        }
+        None => Whose::System,
     }
 }
 
-/// Whether an HCA is up in this process, whose descriptors are the library's.
+/// Whether an HCA is up in this process, or about to be, whose descriptors are the library's. Handlers of signals may ask.
 pub(crate) fn is_up() -> bool {
-    get().is_some_and(|process| process.id == std::process::id()) && !nodes().is_empty()
+    get().is_some_and(|process| process.id == std::process::id() && process.is_up.load(Ordering::Acquire))
 }

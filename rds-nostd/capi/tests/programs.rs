@@ -165,10 +165,12 @@ fn an_hca_that_is_gone_for_good_is_passed_over_for_another() {
     let (folder, other) = (Folder::new(&RDS, "passed"), Folder::new(&RDS, "other"));
     let program = folder.path("failure");
     compilers()[0].compile_with(&RDS, &[], &["tests/c/failure.c"], &folder.shared_library(), &program);
-    let (fabric, _stays) = (folder.hcas(1), other.hcas(1));
-    // Of a fabric of its own, and with another address than the first.
-    let names = format!("{},{}@{}", fabric.name(0), other.path("hca0").display(), address(1));
-    let mut passed = Running::spawn(on(&names, &program, &["passed", &address(0), &address(1)]));
+    let (fabric, stays) = (folder.hcas(1), other.hcas(3));
+    // Others are of a fabric of their own, whose first has the address of the one that goes, and is not used. One does not come up.
+    let silent = other.path("silent").display().to_string();
+    let names = format!("{},{silent}@10.0.0.99,{},{}", fabric.name(0), stays.name(1), stays.name(2));
+    let words = ["passed", &address(0), &address(1), &address(2)];
+    let mut passed = Running::spawn(on(&names, &program, &words));
     passed.line("begun");
     drop(fabric);
     passed.finish();

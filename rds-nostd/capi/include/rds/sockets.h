@@ -4,8 +4,11 @@
  * program's first line then: one that defines _GNU_SOURCE there wants -D_GNU_SOURCE.
  *
  * Whether a number is a socket is asked without a lock (rds_is_socket): on other descriptors these calls are the system's, in handlers of
- * signals, too. A socket has one number; there are no duplicates of it (EINVAL). A child process has its parent's numbers and can close them; all
- * else is EBADF there.
+ * signals, too. A socket has one number; there are no duplicates of it (EINVAL). The library has another one, high up, on
+ * which calls are EBADF, and dup2 to it EBUSY.
+ *
+ * A child process made by fork has its parent's numbers and can close them; all else is EBADF there. One made by vfork, _Fork or clone may
+ * close them and nothing else, until it calls one of exec: the library takes it for its parent, and _exit is the only end that it may have.
  *
  * In C the calls' names are macros. In C++, where members of classes have such names, the system's functions get other symbols. */
 #ifndef RDS_SOCKETS_H
@@ -86,12 +89,19 @@ RDS_OR(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *le
 /* A child process closes its parent's as the system does. */
 RDS_CALL(int, close, (int fd), )
 {
-    return rds_is_socket(fd) == 1 ? rds_close(fd) : RDS_SYSTEM(close)(fd);
+    int whose = rds_is_socket(fd);
+
+    return whose == 0 || whose == 2 ? RDS_SYSTEM(close)(fd) : rds_close(fd);
 }
 
+/* Without room there is nothing to read, and no message is lost. */
 RDS_CALL(ssize_t, read, (int fd, void *buffer, size_t length), )
 {
-    return rds_is_socket(fd) ? rds_recv(fd, buffer, length, 0) : RDS_SYSTEM(read)(fd, buffer, length);
+    int whose = rds_is_socket(fd);
+
+    if (!whose)
+        return RDS_SYSTEM(read)(fd, buffer, length);
+    return whose == 1 && length == 0 ? 0 : rds_recv(fd, buffer, length, 0);
 }
 
 RDS_CALL(ssize_t, write, (int fd, const void *buffer, size_t length), )
@@ -99,13 +109,35 @@ RDS_CALL(ssize_t, write, (int fd, const void *buffer, size_t length), )
     return rds_is_socket(fd) ? rds_send(fd, buffer, length, 0) : RDS_SYSTEM(write)(fd, buffer, length);
 }
 
+/* Bytes of all parts, as readv and writev count them: of none they move nothing. -1 and errno for parts that they refuse. */
+static inline ssize_t rds_length(const struct iovec *parts, int count)
+{
+    size_t length = 0;
+    int i;
+
+    if (count > 0 && count <= 1024 && !parts) {
+        errno = EFAULT;
+        return -1;
+    }
+    for (i = 0; i < count && count <= 1024 && parts[i].iov_len <= SIZE_MAX / 2 - length; i++)
+        length += parts[i].iov_len;
+    if (i == count)
+        return (ssize_t)length;
+    errno = EINVAL;
+    return -1;
+}
+
 RDS_CALL(ssize_t, readv, (int fd, const struct iovec *parts, int count), )
 {
+    int whose = rds_is_socket(fd);
     struct msghdr message;
+    ssize_t length;
 
-    /* The system refuses this of an event descriptor, too. */
-    if (count < 0 || !rds_is_socket(fd))
+    if (!whose)
         return RDS_SYSTEM(readv)(fd, parts, count);
+    length = rds_length(parts, count);
+    if (whose == 1 && length <= 0)
+        return length;
     memset(&message, 0, sizeof message);
     message.msg_iov = (struct iovec *)parts;
     message.msg_iovlen = (size_t)count;
@@ -114,10 +146,15 @@ RDS_CALL(ssize_t, readv, (int fd, const struct iovec *parts, int count), )
 
 RDS_CALL(ssize_t, writev, (int fd, const struct iovec *parts, int count), )
 {
+    int whose = rds_is_socket(fd);
     struct msghdr message;
+    ssize_t length;
 
-    if (count < 0 || !rds_is_socket(fd))
+    if (!whose)
         return RDS_SYSTEM(writev)(fd, parts, count);
+    length = rds_length(parts, count);
+    if (whose == 1 && length <= 0)
+        return length;
     memset(&message, 0, sizeof message);
     message.msg_iov = (struct iovec *)parts;
     message.msg_iovlen = (size_t)count;
@@ -175,35 +212,42 @@ RDS_CALL(int, dup, (int fd), RDS_THROW)
     return RDS_SYSTEM(dup)(fd);
 }
 
-/* The number of a socket goes to another file, and the socket is closed. */
-static inline int rds_robbed(int to, int was_socket)
+/* Whether the number of one file may go to another: none of the library's own does. */
+static inline int rds_may_duplicate(int from, int whose_to)
 {
-    if (to >= 0 && was_socket)
-        rds_close(to);
+    errno = whose_to == 3 ? EBUSY : EINVAL;
+    return whose_to != 3 && !rds_is_socket(from);
+}
+
+/* The number of a socket goes to another file, and the socket is closed. Memory that its HCA still uses nobody can be told of here: who lends or
+ * offers any calls rds_close before. */
+static inline int rds_robbed(int to, int whose, int before)
+{
+    if (to >= 0) {
+        if (whose == 1)
+            rds_close(to);
+        errno = before;
+    }
     return to;
 }
 
 RDS_CALL(int, dup2, (int from, int to), RDS_THROW)
 {
-    int was_socket = from != to && rds_is_socket(to) == 1;
+    int before = errno, whose = from != to ? rds_is_socket(to) : 0;
 
-    if (from != to && rds_is_socket(from)) {
-        errno = EINVAL;
+    if (from != to && !rds_may_duplicate(from, whose))
         return -1;
-    }
-    return rds_robbed(RDS_SYSTEM(dup2)(from, to), was_socket);
+    return rds_robbed(RDS_SYSTEM(dup2)(from, to), whose, before);
 }
 
 #ifdef _GNU_SOURCE
 RDS_CALL(int, dup3, (int from, int to, int flags), RDS_THROW)
 {
-    int was_socket = from != to && rds_is_socket(to) == 1;
+    int before = errno, whose = from != to ? rds_is_socket(to) : 0;
 
-    if (rds_is_socket(from)) {
-        errno = EINVAL;
+    if (!rds_may_duplicate(from, whose))
         return -1;
-    }
-    return rds_robbed(RDS_SYSTEM(dup3)(from, to, flags), was_socket);
+    return rds_robbed(RDS_SYSTEM(dup3)(from, to, flags), whose, before);
 }
 #endif
 

@@ -3,7 +3,8 @@
 use super::answer;
 use crate::process::{self, Whose};
 
-/// Whether a descriptor is a socket of this library: 1, and 2 for one of the parent process's. Without a lock, and without a trace in
+/// Whether a descriptor is a socket of this library: 1, 2 for one of the parent process's, and 3 for a number that the library itself has of
+/// a socket. Without a lock, and without a trace in
 /// `errno`: handlers of signals write to their pipes by what this says.
 #[unsafe(no_mangle)]
 pub extern "C" fn rds_is_socket(fd: i32) -> i32 {
@@ -18,6 +19,7 @@ pub extern "C" fn rds_is_socket(fd: i32) -> i32 {
         Whose::System => 0,
         Whose::Socket => 1,
         Whose::Parent => 2,
+        Whose::Library => 3,
     }
 }
 

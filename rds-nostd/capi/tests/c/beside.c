@@ -34,6 +34,30 @@ static int named(int family, int type, const char *text, struct sockaddr_in *her
     return fd;
 }
 
+/* What has no room for a message leaves it, and does not wait for one; only write sends one of nothing. */
+static void nothing(int fd)
+{
+    struct iovec many[1025];
+    /* Compilers know that it must not be. */
+    struct iovec *volatile nowhere = NULL;
+    char text[8];
+
+    memset(many, 0, sizeof many);
+    HOLDS(read(fd, text, 0) == 0 && readv(fd, many, 2) == 0 && readv(fd, nowhere, 0) == 0);
+    HOLDS(writev(fd, many, 2) == 0 && writev(fd, nowhere, 0) == 0);
+    HOLDS(send(fd, "left", 4, 0) == 4);
+    HOLDS(read(fd, text, 0) == 0 && readv(fd, many, 2) == 0);
+    FAILS(EINVAL, readv(fd, many, 1025));
+    FAILS(EINVAL, writev(fd, many, 1025));
+    FAILS(EFAULT, readv(fd, nowhere, 1));
+    FAILS(EFAULT, writev(fd, nowhere, 1));
+    many[0].iov_len = SIZE_MAX;
+    FAILS(EINVAL, writev(fd, many, 1));
+    HOLDS(recv(fd, text, sizeof text, MSG_DONTWAIT) == 4 && memcmp(text, "left", 4) == 0);
+    HOLDS(write(fd, text, 0) == 0 && recv(fd, text, sizeof text, 0) == 0);
+    FAILS(EAGAIN, recv(fd, text, sizeof text, MSG_DONTWAIT));
+}
+
 /* A message to the socket itself, by every pair of calls. */
 static void talk(int fd, struct sockaddr_in *here)
 {
@@ -76,6 +100,7 @@ static void talk(int fd, struct sockaddr_in *here)
     HOLDS(readv(fd, parts, 2) == 8 && memcmp(text, "eight", 5) == 0 && memcmp(rest, "...", 3) == 0);
     FAILS(EINVAL, readv(fd, parts, negative));
     FAILS(EINVAL, writev(fd, parts, negative));
+    nothing(fd);
     bytes = 1;
     HOLDS(ioctl(fd, FIONBIO, &bytes) == 0);
     FAILS(EAGAIN, recv(fd, text, sizeof text, 0));

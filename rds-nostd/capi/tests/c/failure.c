@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* An HCA that fails under a program. Arguments: "echo", the address, and a file: answers, and once the file is there begins by itself;
  * "recovered", the address and that of the other: its HCA fails and comes back; "gone" and the address: its HCA's server ends; "passed" and the
- * addresses of two HCAs: the first one's server ends. */
+ * addresses of three HCAs: the first one's server ends. */
 #define _GNU_SOURCE
 #include "system.h"
 
@@ -19,6 +19,7 @@
 #define BYTES 8192
 
 static unsigned char memory[BYTES];
+static const unsigned char loan[BYTES];
 
 static void say(const char *line)
 {
@@ -93,14 +94,47 @@ static rds_rdma_cookie_t offered(int fd)
     return rds_setsockopt(fd, SOL_RDS, RDS_GET_MR, &offer, sizeof offer) == 0 ? cookie : 0;
 }
 
+/* Memory is lent to nobody that there is. */
+static void lend(int fd, uint64_t token)
+{
+    struct sockaddr_in nobody = at("10.0.0.77", PORT);
+
+    HOLDS(rds_lend(fd, loan, BYTES, NO_WAIT, (struct sockaddr *)&nobody, sizeof nobody, token) == BYTES);
+}
+
+static void loan_ends(int fd, uint64_t token, int status)
+{
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(struct rds_rdma_notify))];
+    } control;
+    struct rds_rdma_notify notify;
+    struct msghdr message;
+
+    memset(&message, 0, sizeof message);
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control;
+    HOLDS(rds_recvmsg(fd, &message, 0) == 0 && CMSG_FIRSTHDR(&message));
+    HOLDS(control.header.cmsg_level == SOL_RDS && control.header.cmsg_type == RDS_CMSG_RDMA_STATUS);
+    memcpy(&notify, CMSG_DATA(&control.header), sizeof notify);
+    HOLDS(notify.user_token == token && notify.status == status);
+}
+
 static void recovered(const char *own, const char *peer)
 {
-    struct sockaddr_in to = at(peer, PORT);
-    int fd = bound(own, PORT);
+    struct sockaddr_in to = at(peer, PORT), nobody = at("10.0.0.77", PORT), here = at(own, PORT + 2);
+    int fd = bound(own, PORT), lender = bound(own, PORT + 1), closed = bound(own, PORT + 2);
+    int offerer = bound(own, PORT + 3);
     pthread_t other;
     char text[16];
 
     exchange(fd, "first", &to);
+    lend(lender, 1);
+    HOLDS(rds_setsockopt(lender, SOL_RDS, RDS_CANCEL_SENT_TO, &nobody, sizeof nobody) == 0);
+    loan_ends(lender, 1, RDS_RDMA_CANCELED);
+    lend(lender, 2);
+    lend(closed, 3);
+    HOLDS(offered(offerer) != 0);
     HOLDS(offered(fd) != 0);
     HOLDS(pthread_create(&other, NULL, hear_again, &fd) == 0);
     HOLDS(is_running(fd));
@@ -111,8 +145,20 @@ static void recovered(const char *own, const char *peer)
     HOLDS(rds_sendto(fd, "meanwhile", 9, 0, (struct sockaddr *)&to, sizeof to) == 9);
     FAILS(EAGAIN, rds_recv(fd, text, sizeof text, NO_WAIT));
     HOLDS(offered(fd) == 0 && errno == ENODEV);
+    FAILS(ENODEV, rds_lend(fd, loan, BYTES, NO_WAIT, (struct sockaddr *)&to, sizeof to, 4));
+    /* The HCA may still use what these lent and offered. */
+    FAILS(EAGAIN, rds_close(offerer));
+    FAILS(EAGAIN, rds_close(closed));
+    FAILS(EBADF, rds_close(closed));
     say("failed");
     HOLDS(pthread_join(other, NULL) == 0);
+    loan_ends(lender, 2, RDS_RDMA_DROPPED);
+    HOLDS(rds_close(lender) == 0);
+    /* It closes by itself, and its port is free. */
+    closed = rds_socket(FAMILY, SEQPACKET, 0);
+    while (rds_bind(closed, (struct sockaddr *)&here, sizeof here) != 0)
+        HOLDS(errno == EADDRINUSE && usleep(1000) == 0);
+    HOLDS(rds_close(closed) == 0);
     HOLDS(rds_recv(fd, text, sizeof text, 0) == 9 && memcmp(text, "meanwhile", 9) == 0);
     exchange(fd, "last", &to);
     HOLDS(is_running(fd) && offered(fd) != 0);
@@ -178,8 +224,11 @@ static void gone(const char *own)
     pthread_t others[4];
     struct pollfd one;
     char text[16];
-    int fd = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), i;
+    int fd = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), lender = bound(own, PORT + 1), i;
+    int offerer = bound(own, PORT + 2);
 
+    lend(lender, 1);
+    HOLDS(offered(offerer) != 0);
     /* The first look tells of congestion that nobody has heard of. */
     one.fd = fd;
     one.events = POLLIN;
@@ -203,20 +252,37 @@ static void gone(const char *own)
     HOLDS(rds_getsockname(fd, (struct sockaddr *)&found, &length) == 0 && found.sin_port == here.sin_port);
     HOLDS(!is_running(fd));
     HOLDS(rds_close(fd) == 0 && rds_close(unbound) == 0);
+    FAILS(ENODEV, rds_recv(lender, text, sizeof text, NO_WAIT));
+    FAILS(EAGAIN, rds_close(lender));
+    FAILS(EAGAIN, rds_close(offerer));
+    FAILS(EBADF, rds_close(lender));
 }
 
-/* New sockets are the other HCA's, which the process has not had before, and those that are not bound go there. */
-static void passed_over(const char *own, const char *other)
+/* Whether a socket is on the HCA with this address. */
+static int is_on(int fd, const char *address)
+{
+    struct sockaddr_in wanted = at(address, 0), found;
+    struct ifreq interface;
+
+    memset(&interface, 0, sizeof interface);
+    strcpy(interface.ifr_name, "ib0");
+    HOLDS(rds_ioctl(fd, SIOCGIFADDR, &interface) == 0);
+    memcpy(&found, &interface.ifr_addr, sizeof found);
+    return found.sin_addr.s_addr == wanted.sin_addr.s_addr;
+}
+
+/* New sockets are those of the next HCA that comes up, which the process has not had before, and those that are not bound go there. */
+static void passed_over(const char *own, const char *other, const char *last)
 {
     struct sockaddr_in here = at(other, PORT);
-    int first = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), fd;
+    int first = bound(own, PORT), unbound = rds_socket(FAMILY, SEQPACKET, 0), fd = bound(last, PORT);
     char text[16];
 
-    HOLDS(unbound >= 0);
+    HOLDS(unbound >= 0 && is_on(unbound, own) && is_on(fd, last) && rds_close(fd) == 0);
     say("begun");
     FAILS(ENODEV, rds_recv(first, text, sizeof text, 0));
     fd = rds_socket(FAMILY, SEQPACKET, 0);
-    HOLDS(fd >= 0 && is_running(fd) && rds_bind(fd, (struct sockaddr *)&here, sizeof here) == 0);
+    HOLDS(fd >= 0 && is_running(fd) && is_on(fd, other) && rds_bind(fd, (struct sockaddr *)&here, sizeof here) == 0);
     exchange(fd, "other", &here);
     here.sin_port = 0;
     HOLDS(rds_bind(unbound, (struct sockaddr *)&here, sizeof here) == 0 && is_running(unbound));
@@ -240,7 +306,7 @@ int main(int count, char **words)
     else if (strcmp(words[1], "recovered") == 0)
         recovered(words[2], words[3]);
     else if (strcmp(words[1], "passed") == 0)
-        passed_over(words[2], words[3]);
+        passed_over(words[2], words[3], words[4]);
     else
         gone(words[2]);
     return EXIT_SUCCESS;

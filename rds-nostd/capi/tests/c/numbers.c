@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -226,6 +227,69 @@ static void duplicates(void)
 #endif
 }
 
+/* A number that the library itself has of a socket, or -1. */
+static int librarys(void)
+{
+    int fd;
+
+    for (fd = 0; fd < 20000; fd++)
+        if (rds_is_socket(fd) == 3)
+            return fd;
+    return -1;
+}
+
+/* The library's own number of a socket stays the library's, and is a high one. */
+static void librarys_own(void)
+{
+    int fd, file = opened(), last = 0, first, number, status;
+    struct sockaddr_in here = at(own, 5100);
+    struct rlimit before, less;
+    char text[16];
+    pid_t child;
+
+    HOLDS(librarys() == -1);
+    HOLDS(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    less = before;
+    less.rlim_cur = before.rlim_cur < 1024 ? before.rlim_cur : 1024;
+    HOLDS(setrlimit(RLIMIT_NOFILE, &less) == 0);
+    fd = bound(own, 5100);
+    number = librarys();
+    HOLDS(number >= (int)less.rlim_cur / 2 && is_open(number));
+    FAILS(EBADF, close(number));
+    FAILS(EBADF, write(number, "message!", 8));
+    FAILS(EBADF, read(number, text, sizeof text));
+    FAILS(EINVAL, dup(number));
+    FAILS(EINVAL, dup2(number, 100));
+    FAILS(EBUSY, dup2(file, number));
+#ifdef _GNU_SOURCE
+    FAILS(EBUSY, dup3(file, number, 0));
+#endif
+    HOLDS(rds_is_socket(number) == 3 && is_open(number));
+    child = fork();
+    HOLDS(child >= 0);
+    if (child == 0) {
+        HOLDS(rds_is_socket(number) == 0 && close(number) == 0 && !is_open(number));
+        _exit(EXIT_SUCCESS);
+    }
+    HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    HOLDS(sendto(fd, "self", 4, 0, (struct sockaddr *)&here, sizeof here) == 4);
+    HOLDS(read(fd, text, sizeof text) == 4 && close(fd) == 0);
+    HOLDS(rds_is_socket(number) == 0 && !is_open(number) && librarys() == -1);
+    /* Where all high ones are taken it is a low one, but none of the standard ones. */
+    first = fcntl(file, F_DUPFD, (int)less.rlim_cur / 2);
+    HOLDS(first >= 0);
+    while ((number = fcntl(file, F_DUPFD, first)) >= 0)
+        last = number;
+    HOLDS(errno == EMFILE && system_close(STDIN_FILENO) == 0);
+    fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
+    number = librarys();
+    HOLDS(fd == STDIN_FILENO && number >= 3 && number < first);
+    HOLDS(close(fd) == 0 && dup(file) == STDIN_FILENO);
+    for (number = first; number <= last; number++)
+        close(number);
+    HOLDS(setrlimit(RLIMIT_NOFILE, &before) == 0 && close(file) == 0);
+}
+
 /* In a child, whose memory is its own or still its parent's, a socket's number can be closed, and is no socket. */
 static void children(void)
 {
@@ -274,6 +338,7 @@ int main(int count, char **words)
     taken();
     closed_behind_the_library();
     duplicates();
+    librarys_own();
     children();
     return EXIT_SUCCESS;
 }

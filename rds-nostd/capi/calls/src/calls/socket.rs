@@ -57,8 +57,12 @@ pub unsafe fn rds_close<N: Node>(fd: i32) -> Called {
         let inner = &mut N::state(&mut guard);
         let handle = inner.socket(fd)?.handle;
         let State { adapter, rds, sockets, .. } = inner;
-        let closed = rds.close(adapter, handle);
-        let later = matches!(closed, Err(RdsError::Again | RdsError::Dat(_)));
+        // Whatever keeps it: its HCA may still use memory of the program's.
+        let closed = rds.close(adapter, handle).map_err(|error| match error {
+            RdsError::Dat(_) => RdsError::Again,
+            other => other,
+        });
+        let later = closed == Err(RdsError::Again);
         sockets.remove(fd, later.then_some(handle));
         node.closed(guard);
         closed?;
