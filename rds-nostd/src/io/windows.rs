@@ -15,7 +15,7 @@ use crate::protocol::Protocol;
 use crate::rdma::{Memory, Use, Window};
 use crate::reason::DownReason;
 
-/// How long to wait for a bind while nothing moves: far longer than a request takes whose peer is there. And in all.
+/// How long to wait for a bind while nothing moves on its connection: far longer than a request takes whose peer is there. And in all.
 const WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// From one look to the next.
@@ -199,6 +199,11 @@ impl Rds<'_> {
     pub(crate) fn await_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
         let last = adapter.platform().now() + LONGEST_WAIT;
         let mut until = adapter.platform().now() + WAIT;
+        let completed = |protocol: &Protocol<'_>| {
+            let by = protocol.windows.get(id).by();
+            by.map_or(0, |by| protocol.connection(by).tx.completed)
+        };
+        let mut before = completed(&self.protocol);
         loop {
             let moved = self.poll_requests(adapter);
             let window = self.protocol.windows.get(id);
@@ -210,9 +215,12 @@ impl Rds<'_> {
             if now >= until || window.by().is_some_and(broken) || adapter.is_dead() {
                 return false;
             }
-            if moved {
+            // What moves on others' connections says nothing of this one.
+            let known = completed(&self.protocol);
+            if core::mem::replace(&mut before, known) < known {
                 until = last.min(now + WAIT);
-            } else {
+            }
+            if !moved {
                 adapter.platform().idle(now + APART);
             }
         }
