@@ -108,6 +108,11 @@ impl Connection {
             && self.reconnect.held_request == 0
     }
 
+    /// Whether it is one with this address, or with this port, whatever addresses that gives. A port of zeros is none.
+    pub(crate) fn is_of(&self, foreign: u128, gid: [u8; 16]) -> bool {
+        self.foreign == foreign || gid != [0; 16] && self.foreign_gid == gid
+    }
+
     /// The endpoint is about to go: nothing more is begun on it.
     pub(crate) const fn fail(&mut self) {
         self.state = State::Failed;

@@ -337,6 +337,7 @@ impl Rds<'_> {
         reason: DownReason,
         now: Instant,
     ) {
+        self.protocol.turn_ends(id, reason);
         self.drop_endpoint(adapter, id);
         self.protocol.went_down(id, reason, now);
         let held = core::mem::take(&mut self.protocol.connections.at_mut(id).reconnect.held_request);

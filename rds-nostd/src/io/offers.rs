@@ -5,11 +5,11 @@ use core::net::SocketAddr;
 use dat_nostd::{Adapter, DatResult, DmaSlice, MemPriv, Platform};
 
 use crate::error::RdsError;
-use crate::ids::{ConnectionId, SocketHandle};
+use crate::ids::{ConnectionId, MemoryId, SocketHandle};
 use crate::io::rdma::let_go;
 use crate::node::Rds;
 use crate::protocol::Protocol;
-use crate::rdma::{MAX_RDMA_LEN, RdmaCookie, RdmaFlags, Region};
+use crate::rdma::{MAX_RDMA_LEN, Memory, RdmaCookie, RdmaFlags, Region};
 use crate::socket::key;
 
 /// Who may use what is offered.
@@ -179,7 +179,8 @@ impl Rds<'_> {
     }
 
     /// Revokes the regions that were used up. What is refused comes with the next. Nobody waits for one that is part of registered memory:
-    /// that was the peer's message, which keeps nobody else waiting.
+    /// that was the peer's message, which keeps nobody else waiting. Those whose binds are on their way with no room behind them stay until
+    /// the bind is done, or the connection lost.
     #[inline(always)]
     pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         if self.protocol.regions.has_spent() {
@@ -190,10 +191,31 @@ impl Rds<'_> {
     #[cold]
     #[inline(never)]
     fn revoke_spent<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
-        while let Some(region) = self.protocol.regions.take_spent() {
+        while let Some(region) = self.protocol.take_spent() {
             if self.revoke(adapter, region, false).is_err() {
-                break;
+                return;
             }
+        }
+        self.protocol.regions.spent_wait();
+    }
+
+    /// Revokes those that were used up and are part of memory like this, however long that takes.
+    ///
+    /// # Errors
+    /// DAT's.
+    pub(crate) fn revoke_spent_of<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        is_meant: impl Fn(MemoryId, &Memory) -> bool,
+    ) -> DatResult<()> {
+        loop {
+            let Protocol { regions, windows, operations, .. } = &mut self.protocol;
+            let meant = |id| operations.memories.get(id).is_some_and(|memory| is_meant(id, memory));
+            let window_of = |region: &Region| region.window.filter(|id| windows.is_of(*id, region));
+            let memory_of = |region: &Region| window_of(region).and_then(|id| windows.get(id).memory);
+            let spent = regions.take_spent(|region| memory_of(region).is_some_and(meant));
+            let Some(region) = spent else { return Ok(()) };
+            self.revoke(adapter, region, true)?;
         }
     }
 

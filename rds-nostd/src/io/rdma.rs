@@ -6,15 +6,14 @@ use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform, PzHa
 
 use crate::error::RdsError;
 use crate::frames::Marks;
-use crate::ids::SocketHandle;
-use crate::ids::{ConnectionId, OperationId};
+use crate::ids::{ConnectionId, OperationId, SocketHandle};
 use crate::io::offers::Whom;
 use crate::node::Rds;
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
     AtomicArgs, AtomicOp, Control, Kept, Kind, MAX_PIECES, MAX_RDMA_LEN, Memory, MemoryHandle, Operation,
-    Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags,
+    Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus,
 };
 use crate::reason::DownReason;
 use crate::socket::{Wants, key};
@@ -172,8 +171,7 @@ impl Rds<'_> {
                             let pieces = control.rdma.map_or(0, |args| args.local.len());
                             self.protocol.wait_for(from, Wants::Operations(2, pieces as u32 + 1));
                         }
-                        let _ = free_pieces(adapter, &mut self.protocol.operations, first);
-                        self.protocol.operations.remove(first);
+                        self.abandon(adapter, first);
                     }
                     return Err(error);
                 }
@@ -330,12 +328,27 @@ impl Rds<'_> {
         );
         for memory in local {
             if let Err(error) = self.add_piece(adapter, id, *memory, zone) {
-                let _ = free_pieces(adapter, &mut self.protocol.operations, id);
-                self.protocol.operations.remove(id);
+                self.abandon(adapter, id);
                 return Err(error);
             }
         }
         Ok(id)
+    }
+
+    /// Removes an operation that came to nothing. Nobody is told of it; but a device that has failed may still write to local memory of
+    /// it, which then stays registered until recovery, as that of operations that ended.
+    #[cold]
+    fn abandon<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: OperationId) {
+        let operations = &mut self.protocol.operations;
+        if free_pieces(adapter, operations, id).is_ok() {
+            operations.remove(id);
+            return;
+        }
+        if let Some(operation) = operations.get_mut(id) {
+            operation.flags.remove(RdmaFlags::NOTIFY_ME);
+            operation.notify_failure = false;
+        }
+        operations.end(id, RdmaStatus::Dropped);
     }
 
     /// Adds a piece of local memory to an operation, and registers it if it is not part of any that its socket has registered.

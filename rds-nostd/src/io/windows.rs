@@ -8,14 +8,14 @@ use dat_nostd::{
     MemPriv, Platform, PzHandle, ReturnType, RmrCompletion, RmrHandle, Subtype,
 };
 
-use crate::connection::{CookieKind, State};
+use crate::connection::{Connection, CookieKind, State};
 use crate::ids::{ConnectionId, MemoryId, SocketHandle, WindowId};
 use crate::node::Rds;
 use crate::protocol::Protocol;
-use crate::rdma::{Memory, Use, Window};
+use crate::rdma::{Memory, Region, Use, Window};
 use crate::reason::DownReason;
 
-/// How long to wait for a bind while nothing moves: far longer than a request takes whose peer is there. And in all.
+/// How long to wait for a bind while nothing moves on its connection: far longer than a request takes whose peer is there. And in all.
 const WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// From one look to the next.
@@ -171,15 +171,16 @@ impl Rds<'_> {
         }
         self.protocol.sent(cookie);
         self.release_ended(adapter);
+        self.bind_was_awaited(adapter);
+        // There is room for one that could not be bound again when its connection came up, before messages that tell of it.
+        self.bind_again(adapter, cookie.connection);
         self.flush(adapter, cookie.connection);
-        // There is room for one that could not be bound again when its connection came up.
-        let waits = |protocol: &Protocol<'_>, window: &Window| {
-            let home = window.home.filter(|_| window.state == Use::Unbound);
-            home.filter(|home| protocol.is_up(*home))
-        };
-        let protocol = &self.protocol;
-        if let Some(home) = protocol.windows.ids().find_map(|id| waits(protocol, &protocol.windows.get(id))) {
-            self.bind_again(adapter, home);
+    }
+
+    /// What is known of a window has changed: regions that were used up may have waited for that.
+    fn bind_was_awaited<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        if self.protocol.regions.wait_no_more() {
+            self.free_spent_regions(adapter);
         }
     }
 
@@ -199,6 +200,11 @@ impl Rds<'_> {
     pub(crate) fn await_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
         let last = adapter.platform().now() + LONGEST_WAIT;
         let mut until = adapter.platform().now() + WAIT;
+        let completed = |protocol: &Protocol<'_>| {
+            let by = protocol.windows.get(id).by();
+            by.map_or(0, |by| protocol.connection(by).tx.completed)
+        };
+        let mut before = completed(&self.protocol);
         loop {
             let moved = self.poll_requests(adapter);
             let window = self.protocol.windows.get(id);
@@ -210,9 +216,12 @@ impl Rds<'_> {
             if now >= until || window.by().is_some_and(broken) || adapter.is_dead() {
                 return false;
             }
-            if moved {
+            // What moves on others' connections says nothing of this one.
+            let known = completed(&self.protocol);
+            if core::mem::replace(&mut before, known) < known {
                 until = last.min(now + WAIT);
-            } else {
+            }
+            if !moved {
                 adapter.platform().idle(now + APART);
             }
         }
@@ -284,6 +293,7 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         is_meant: impl Fn(MemoryId, &Memory) -> bool,
     ) -> DatResult<()> {
+        self.revoke_spent_of(adapter, &is_meant)?;
         let find = |protocol: &Protocol<'_>| {
             let memories = &protocol.operations.memories;
             let meant = |id| memories.get(id).is_some_and(|memory| is_meant(id, memory));
@@ -346,6 +356,7 @@ impl Rds<'_> {
                 window.state = if bound { Use::Bound } else { Use::Unbound };
             }
         }
+        self.bind_was_awaited(adapter);
     }
 
     /// A connection is up: before anything is sent, what was not bound when it broke is bound again, by the keys that messages which wait
@@ -367,9 +378,18 @@ impl Rds<'_> {
 impl Protocol<'_> {
     /// Whether a bind can be posted on a connection. One place is left for an acknowledgement.
     fn takes_bind(&self, id: ConnectionId) -> bool {
-        let connection = self.connection(id);
-        let is_up = connection.state == State::Up && connection.objects.ep != 0;
-        is_up && connection.tx.has_room(self.limits.request_depth)
+        takes_bind(self.connection(id), self.limits.request_depth)
+    }
+
+    /// Takes a region that was used up, if nobody has to wait for a bind to revoke it.
+    pub(crate) fn take_spent(&mut self) -> Option<Region> {
+        let Self { regions, windows, connections, limits, .. } = self;
+        let is_stuck = |window: Window| {
+            let by = window.by().filter(|_| window.state == Use::Binding);
+            by.is_some_and(|by| !takes_bind(connections.at(by), limits.request_depth))
+        };
+        let window_of = |region: &Region| region.window.filter(|id| windows.is_of(*id, region));
+        regions.take_spent(|region| !window_of(region).is_some_and(|id| is_stuck(windows.get(id))))
     }
 
     /// Nothing of a window leads to its memory any more.
@@ -378,6 +398,11 @@ impl Protocol<'_> {
             self.operations.memories.leave(memory);
         }
     }
+}
+
+/// Whether a bind can be posted on a connection whose send queue is so deep.
+fn takes_bind(connection: &Connection, depth: u16) -> bool {
+    connection.state == State::Up && connection.objects.ep != 0 && connection.tx.has_room(depth)
 }
 
 /// Frees a window, if there is one.

@@ -65,11 +65,13 @@ impl Protocol<'_> {
         Some(id)
     }
 
-    /// Of the connections that are down and have nothing to move, the one that has been so for longest.
+    /// Of the connections that are down and have nothing to move, the one that has been so for longest; those of peers that lost the reserve
+    /// last, as it is known by them.
     fn longest_idle(&self) -> Option<ConnectionId> {
         let idle = |c: &Connection| c.state == State::Down && c.is_idle() && !self.holds_memory(c);
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
-        idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)
+        let value = |c: &Connection| (c.rx.barred_until > self.now, c.reconnect.busy_at);
+        idle.min_by_key(|(_, connection)| value(connection)).map(|(id, _)| id)
     }
 
     /// A connection that is up and could go for another peer's sake: nothing has moved on it for a while.

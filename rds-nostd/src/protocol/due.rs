@@ -126,6 +126,7 @@ impl Protocol<'_> {
         let (kind, epoch) = (CookieKind::Message, connection.objects.epoch);
         connection.tx.begin(Cookie { kind, connection: id, epoch, number: 0 }.encode());
         connection.foreign_gid = gid.unwrap_or(connection.foreign_gid);
+        self.bar_as_its_peer(id);
         self.connections.make_due(id);
     }
 

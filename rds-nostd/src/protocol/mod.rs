@@ -59,6 +59,7 @@ pub(crate) struct Protocol<'s> {
     /// The connection whose unfinished message may use the reserve, and the one that it is for after that.
     pub(crate) reserve_of: Option<ConnectionId>,
     pub(crate) reserve_next: Option<ConnectionId>,
+    pub(crate) reserve_since: Instant,
     /// Some connection wants for receives because frames are short.
     pub(crate) starved: bool,
     /// Too many of the receiving side's common frames hold messages that nobody read.
@@ -121,6 +122,7 @@ impl<'s> Protocol<'s> {
             local_used: 0,
             reserve_of: None,
             reserve_next: None,
+            reserve_since: Instant::ORIGIN,
             starved: false,
             pool_short: false,
             own_map: [None; MAP_FRAGMENTS as usize],

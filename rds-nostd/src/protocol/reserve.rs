@@ -2,19 +2,22 @@
 //! message do not block each other.
 //!
 //! It is given to whoever can be completed with what is left of it, first to the one that was the first to ask while another had it;
-//! whoever has it and does not go on while another wants it loses it soon, with the connection, and is not given it again for a while, on none
-//! of its connections. Nobody gets it for a socket that is congested: what lies there unread would be taken from all others.
+//! whoever has it and does not go on while another wants it loses it soon, with the connection, and is not given it again for a while:
+//! no connection of its port is, whenever it is made. Nor is who hangs up before that. Nobody gets it for a socket that is congested: what lies there unread would be taken from all others.
 
 use dat_nostd::{Duration, Instant};
 
 use crate::connection::Rx;
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
+use crate::reason::DownReason;
 use crate::wire::fragments;
 
 /// How long a message that has the reserve may take once another wants it, beside so much for each missing fragment.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PER_FRAGMENT: Duration = Duration::from_micros(100);
+/// With a message that has had the reserve for so long it had its turn, however the connection ends.
+const TURN: Duration = Duration::from_millis(10);
 /// How long the reserve is not for a peer that lost it.
 const BARRED: Duration = Duration::from_secs(8);
 
@@ -36,6 +39,7 @@ impl Protocol<'_> {
             return None;
         }
         (self.reserve_of, self.reserve_next) = (Some(id), None);
+        self.reserve_since = self.now;
         Some(wanted)
     }
 
@@ -90,14 +94,37 @@ impl Protocol<'_> {
     /// A connection's message was not completed in time.
     pub(super) fn bar_from_reserve(&mut self, id: ConnectionId, now: Instant) {
         if self.reserve_of == Some(id) && self.reserve_next.is_some() {
-            let foreign = self.connections.at(id).foreign;
+            let lost = self.connections.at(id);
+            let (foreign, gid) = (lost.foreign, lost.foreign_gid);
             for id in self.connections.ids() {
                 let connection = self.connections.at_mut(id);
-                if connection.foreign == foreign {
+                if connection.is_of(foreign, gid) {
                     connection.rx.barred_until = now + BARRED;
                 }
             }
         }
         self.give_reserve_up(id);
+    }
+
+    /// A connection that is up is one of a peer that lost the reserve on another one: it does not get it either.
+    pub(super) fn bar_as_its_peer(&mut self, id: ConnectionId) {
+        let connection = self.connections.at(id);
+        let (foreign, gid) = (connection.foreign, connection.foreign_gid);
+        let theirs = self.connections.iter().filter(|(_, connection)| connection.is_of(foreign, gid));
+        if let Some(latest) = theirs.map(|(_, connection)| connection.rx.barred_until).max() {
+            self.connections.at_mut(id).rx.barred_until = latest;
+        }
+    }
+
+    /// A connection ends. Unless that is for this side's sake, it is as if its message was not completed in time.
+    #[cold]
+    pub(crate) fn turn_ends(&mut self, id: ConnectionId, reason: DownReason) {
+        use DownReason::{Idle, Local, NoResources, Recovered};
+        let for_our_sake = matches!(reason, Local | Recovered | NoResources | Idle);
+        let had_its_turn =
+            self.connections.at(id).rx.partial.is_some() && self.now >= self.reserve_since + TURN;
+        if had_its_turn && !for_our_sake {
+            self.bar_from_reserve(id, self.now);
+        }
     }
 }

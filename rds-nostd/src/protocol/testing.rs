@@ -104,6 +104,7 @@ impl Bench {
     /// The connection is lost.
     pub(crate) fn down(&mut self, id: ConnectionId, reason: DownReason) {
         self.straight.retain(|(of, _)| *of != id);
+        self.protocol.turn_ends(id, reason);
         self.protocol.endpoint_gone(id, false);
         self.protocol.went_down(id, reason, self.now);
     }

@@ -71,14 +71,15 @@ impl Region {
 /// All regions of a node.
 pub(crate) struct Regions<'s> {
     entries: &'s mut [Region],
-    /// Some of them are spent.
+    /// Some of them are spent, and perhaps to be revoked now; and some wait for their binds.
     some_spent: bool,
+    some_wait: bool,
 }
 
 impl<'s> Regions<'s> {
     pub(crate) fn new(entries: &'s mut [Region]) -> Self {
         entries.fill(Region::EMPTY);
-        Self { entries, some_spent: false }
+        Self { entries, some_spent: false, some_wait: false }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -108,14 +109,22 @@ impl<'s> Regions<'s> {
         self.some_spent
     }
 
-    /// Takes one of the regions that were used up.
-    pub(crate) fn take_spent(&mut self) -> Option<Region> {
-        if !self.some_spent {
-            return None;
-        }
-        let spent = self.take_if(|region| region.spent);
-        self.some_spent = spent.is_some();
-        spent
+    /// Takes one of the regions that were used up and are like this.
+    pub(crate) fn take_spent(&mut self, is_meant: impl Fn(&Region) -> bool) -> Option<Region> {
+        self.take_if(|region| region.spent && is_meant(region))
+    }
+
+    /// What was used up and is there still waits for its bind.
+    pub(crate) fn spent_wait(&mut self) {
+        self.some_spent = false;
+        self.some_wait = self.entries.iter().any(|region| region.is_there() && region.spent);
+    }
+
+    /// A bind is over: true if some that were used up may have waited for it.
+    pub(crate) const fn wait_no_more(&mut self) -> bool {
+        let waited = core::mem::replace(&mut self.some_wait, false);
+        self.some_spent |= waited;
+        waited
     }
 
     /// Takes one of a socket's regions, or one of all.
@@ -200,17 +209,17 @@ mod tests {
         let header = Header { extensions, ..Header::acknowledgement(0) };
         let mut counters = Counters::default();
         regions.used(&header, OWNER, 8, &mut counters);
-        assert!(regions.take_spent().is_none());
+        assert!(regions.take_spent(|_| true).is_none());
         assert_eq!(counters.recv_bad_rkey, 1);
         assert!(regions.give(OWNER, RdmaCookie::new(0x300, 0), 7));
         regions.used(&header, OWNER, 8, &mut counters);
-        assert!(regions.take_spent().is_none(), "told again");
+        assert!(regions.take_spent(|_| true).is_none(), "told again");
         regions.used(&header, OWNER, 7, &mut counters);
-        assert!(regions.take_spent().is_some());
+        assert!(regions.take_spent(|_| true).is_some());
         regions.insert(region);
         assert!(regions.give(OWNER, RdmaCookie::new(0x300, 0), 8));
         regions.used(&header, OWNER, 8, &mut counters);
-        assert!(regions.take_spent().is_some());
+        assert!(regions.take_spent(|_| true).is_some());
         assert_eq!(counters.recv_bad_rkey, 2);
     }
 }

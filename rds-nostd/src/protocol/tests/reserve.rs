@@ -142,6 +142,42 @@ fn a_peer_loses_the_reserve_once() {
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
 }
 
+/// A connection that is made after the loss, with another type of service or from another address of the same port, has no turn either.
+#[test]
+fn a_new_connection_does_not_get_what_was_lost() {
+    let (mut bench, _) = crowded();
+    let dripping = drips(&mut bench, 6);
+    let honest = bench.up(7);
+    assert!(goes_on(&mut bench, honest, &header(1, 60, READ), 0, 60) < 60, "frames are short");
+    pass(&mut bench, 130 * MS);
+    bench.refill(dripping);
+    assert_eq!(bench.protocol.due(dripping, bench.now), Due::Break(DownReason::Stalled));
+    bench.down(dripping, DownReason::Stalled);
+    let until = bench.protocol.connection(dripping).rx.barred_until;
+    assert!(until > bench.now);
+    for (last, tos) in [(6, 1), (9, 0)] {
+        let id = bench.protocol.connection_for(key(ip(last)), tos).expect("room");
+        bench.protocol.came_up(id, Some([6; 16]), bench.now);
+        assert_eq!(bench.protocol.connection(id).rx.barred_until, until, "{last}, {tos}");
+    }
+    assert!(bench.protocol.connection(honest).rx.barred_until < bench.now);
+}
+
+/// Who hangs up, or breaks the protocol, just before it would lose the reserve has had its turn as well; who had it for a moment has not.
+#[test]
+fn who_hangs_up_has_had_its_turn() {
+    for (held, is_barred) in [(90 * MS, true), (MS, false)] {
+        let (mut bench, _) = crowded();
+        let dripping = drips(&mut bench, 6);
+        let honest = bench.up(7);
+        assert!(goes_on(&mut bench, honest, &header(1, 60, READ), 0, 60) < 60, "frames are short");
+        pass(&mut bench, held);
+        bench.down(dripping, DownReason::Disconnected);
+        assert_eq!(bench.protocol.connection(dripping).rx.barred_until > bench.now, is_barred);
+        assert!(bench.protocol.connection(honest).rx.barred_until < bench.now);
+    }
+}
+
 /// Who goes on takes turns with others: its next message waits for theirs.
 #[test]
 fn the_reserve_goes_round() {

@@ -386,6 +386,38 @@ fn loans_end_with_a_recovery() {
     ground.close();
 }
 
+/// A device that dies while pieces are registered for an operation may still write to those that were: the message is refused, and the socket
+/// is not closed before the device was reset. Nothing is told of it, and nothing of it is lost.
+#[test]
+fn pieces_of_what_came_to_nothing() {
+    let mut ground = Ground::new(148, "none", 2, config(148));
+    let socket = ground.sockets[0];
+    ground.lend(0, 5, 0).expect("taken");
+    ground.take(1);
+    ground.told();
+    let own = harness::foreign(1 << 16);
+    let pieces = [0, 1].map(|half| own.slice(half << 15, 1 << 15).expect("inside"));
+    let before = ground.nodes.world.now();
+    ground.lend_pieces(&pieces, 1).expect("taken");
+    let both = ground.nodes.world.now() - before;
+    ground.take(1);
+    ground.told();
+    // In the second of the commands.
+    ground.nodes.world.later(0, both * 3 / 4, hca_model::Hca::kill);
+    ground.nodes.world.later(0, 20_000_000_000, hca_model::Hca::revive);
+    let commands = ground.nodes.adapters[0].hca().counters().commands;
+    let refused = ground.lend_pieces(&pieces, 2);
+    assert!(matches!(refused, Err(RdsError::Dat(_))), "{refused:?}");
+    assert_eq!(ground.nodes.adapters[0].hca().counters().commands, commands + 2);
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    assert_eq!(rds.close(adapter, socket), Err(RdsError::Again));
+    adapter.recover(dat_nostd::Duration::from_secs(30)).expect("recovers");
+    rds.adapter_recovered(adapter).expect("goes on");
+    assert_eq!(rds.take_notification(socket), Ok(None));
+    assert_eq!(rds.close(adapter, socket), Ok(()));
+    ground.close();
+}
+
 /// Payloads of pieces of any length, in memory that is registered and that is not, between messages that are not lent: each arrives whole. Over
 /// connections that break, too.
 #[test]

@@ -250,6 +250,28 @@ fn a_peer_that_stalls_is_waited_for_once() {
     ground.close();
 }
 
+/// What moves on the connection of another peer says nothing of the one that stalls: it makes no call wait longer.
+#[test]
+fn others_traffic_makes_no_wait_longer() {
+    let mut ground = Ground::new(167, true);
+    let memory = Rc::clone(&ground.memory);
+    let [socket, _, _] = ground.sockets;
+    ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
+    ground.stall(1);
+    ground.nodes.world.with_fabric(|fabric| fabric.set_faults("delay=2ms".parse().expect("a fault")));
+    for _ in 0..32 {
+        ground.nodes.send(OFFERS, socket, at(2, 4000), b"moves").expect("room");
+    }
+    let part = memory.slice(0, 100).expect("inside");
+    let (_, duration) = ground.takes(|ground| ground.offer(socket, 1, part, RdmaFlags::empty()));
+    // Five milliseconds, and a few commands of firmware.
+    assert!(duration < 7 * MS, "{duration} ns");
+    ground.nodes.world.with_fabric(|fabric| fabric.set_faults("none".parse().expect("a fault")));
+    ground.nodes.world.set_cable(1, true);
+    drop(memory);
+    ground.close();
+}
+
 /// Offers with messages, released while their binds wait behind a full send queue: the connection stays, every message arrives.
 #[test]
 fn a_release_behind_a_full_send_queue_breaks_nothing() {

@@ -4,7 +4,9 @@ use crate::rds::hostile::peer::{Frame, Hostile, data, frame};
 use dat_nostd::{DtoStatus, EpHandle};
 use driver_mlx::DmaBuffer;
 use harness::dat::address;
-use rds_nostd::{Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
+use harness::rds::GENERATION;
+use rds_nostd::wire::{Extension, Header};
+use rds_nostd::{Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig};
 use std::net::SocketAddr;
 
 /// Where in a page the region begins, and its bytes: neither is a multiple of anything.
@@ -148,6 +150,55 @@ fn nothing_after_close(window: bool) {
     let Hostile { rds, adapters, socket, .. } = &mut offered.hostile;
     rds.close(&mut adapters[0], *socket).expect("open");
     offered.is_denied(key, first, 1);
+}
+
+/// A peer takes no messages, so that binds wait behind them, and says that it has used up what is to be bound: nobody waits for that, and no
+/// connection breaks. The regions end once they are bound, or before cookie 0 is released.
+#[test]
+fn what_is_used_up_before_it_is_bound() {
+    for waits in [false, true] {
+        let config = RdsConfig { send_depth: 32, ..RdsConfig::new(GENERATION) };
+        let mut hostile = Hostile::with(88, config);
+        let ep = hostile.connect();
+        hostile.pass(1);
+        let memory = hostile.adapters[0].dma_alloc(8192, 4096).expect("memory");
+        let (socket, to) = (hostile.socket, SocketAddr::new(address(1), 4000));
+        let Hostile { rds, adapters, .. } = &mut hostile;
+        rds.register_memory(&mut adapters[0], socket, to, memory.as_slice()).expect("room");
+        for _ in 0..48 {
+            hostile.victim_sends(b"stuck");
+            hostile.let_time_pass(1);
+            hostile.victim_looks();
+        }
+        let keys = [0, 1].map(|number| {
+            let part = memory.slice(number * 100, 100).expect("inside");
+            let control = Control { map: Some((part, RdmaFlags::USE_ONCE)), ..Control::default() };
+            let Hostile { rds, adapters, .. } = &mut hostile;
+            let sent = rds.sendmsg(&mut adapters[0], socket, Msg::to(to, b"use").with(&control));
+            sent.expect("room").expect("mapped").rkey()
+        });
+        assert_eq!(hostile.rds.counters().windows_bound, 2);
+        let used = |sequence, rkey| {
+            let extensions = Extension::Rdma { rkey }.encode();
+            frame(Header { extensions, ..data(sequence, 8) }, 8)
+        };
+        hostile.send(ep, &[used(1, keys[0]), used(2, keys[1])]);
+        hostile.let_time_pass(1);
+        let duration = hostile.victim_looks();
+        assert!(duration < 1_000_000, "{duration} ns");
+        assert_eq!(hostile.received(), [8, 8]);
+        assert_eq!((hostile.rds.counters().mr_8k_free, hostile.rds.counters().conn_reset), (0, 0));
+        if waits {
+            let Hostile { rds, adapters, .. } = &mut hostile;
+            rds.free_mr(&mut adapters[0], socket, RdmaCookie(0)).expect("is waited for");
+            assert_eq!(rds.counters().mr_8k_free, 2);
+            assert_ne!(hostile.reach(ep, keys[0], 0, 8, true), DtoStatus::Success);
+            continue;
+        }
+        hostile.pass(5);
+        assert_eq!((hostile.rds.counters().mr_8k_free, hostile.rds.counters().conn_reset), (2, 0));
+        assert_eq!(hostile.reach(ep, keys[0], 0, 8, true), DtoStatus::ErrRemoteAccess);
+    }
 }
 
 /// A peer denies an operation and breaks the protocol at once: that ends the connection, but the denial was there before.

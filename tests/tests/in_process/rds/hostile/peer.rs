@@ -74,11 +74,14 @@ pub const fn flagged(header: Header, flags: Flags) -> Header {
 
 impl Hostile {
     pub fn new(seed: u64) -> Self {
+        Self::with(seed, RdsConfig::new(GENERATION))
+    }
+
+    pub fn with(seed: u64, config: RdsConfig) -> Self {
         let world = World::new(&WorldConfig::new(seed));
         let mut adapters = dat::open(&world, seed, 2, 16 << 20).expect("opens");
         let storage = Box::leak(Box::new(RdsStorage::<4, 2, 256>::new()));
-        let mut rds =
-            Rds::start(&mut adapters[0], storage.parts(), RdsConfig::new(GENERATION)).expect("starts");
+        let mut rds = Rds::start(&mut adapters[0], storage.parts(), config).expect("starts");
         let socket = rds.bind(SocketAddr::new(address(0), 4000)).expect("binds");
         let peer = &mut adapters[1];
         let (ia, _) = peer.ia_open("ib0", 8, None).expect("opens");
@@ -153,6 +156,13 @@ impl Hostile {
         while self.world.now() < end {
             self.world.idle(end);
         }
+    }
+
+    /// The victim looks at what there is; how many nanoseconds that takes.
+    pub fn victim_looks(&mut self) -> u64 {
+        let before = self.world.now();
+        let _ = self.rds.poll(&mut self.adapters[0], Instant::from_nanos(before));
+        self.world.now() - before
     }
 
     /// The next connection event at the hostile node.
