@@ -158,6 +158,15 @@ impl Budget {
         Ok(())
     }
 
+    /// As [`hold`](Self::hold), for what can be done without: a quarter of the budget stays for the rest.
+    pub(crate) fn hold_spare(&mut self, bytes: u64) -> Result<(), OverBudget> {
+        let most = self.limit - self.limit / 4;
+        if bytes > most.saturating_sub(self.held) {
+            return Err(OverBudget { asked: bytes, left: most.saturating_sub(self.held) });
+        }
+        self.hold(bytes)
+    }
+
     /// Gives back what [`hold`](Self::hold) took.
     pub(crate) fn release(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.held, "{bytes} of {} bytes given back", self.held);

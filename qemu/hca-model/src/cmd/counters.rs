@@ -8,22 +8,23 @@ use mlx5_prm::commands::*;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::CqStatus;
 
-/// Commands that were refused since power-on.
+/// Commands that were refused since power-on. Each is counted once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refused {
-    /// All of them.
-    commands: u32,
     /// Those for which the function has used up what it may have.
     for_quota: u32,
+    /// All others.
+    as_invalid: u32,
 }
 
 impl Refused {
     /// One more.
     pub(super) fn count(&mut self, status: CmdStatus) {
-        self.commands = self.commands.wrapping_add(1);
-        if matches!(status, CmdStatus::NO_RES | CmdStatus::LIM_ERR) {
-            self.for_quota = self.for_quota.wrapping_add(1);
-        }
+        let counter = match status {
+            CmdStatus::NO_RES | CmdStatus::LIM_ERR => &mut self.for_quota,
+            _ => &mut self.as_invalid,
+        };
+        *counter = counter.wrapping_add(1);
     }
 }
 
@@ -101,13 +102,13 @@ impl Device {
         let Objects { queues, qps, .. } = &self.objects;
         let failed_qps = qps.table.iter().filter(|(_, qp)| qp.transport.has_failed()).count();
         let failed_cqs = queues.cqs.iter().filter(|(_, cq)| cq.status != CqStatus::OK).count();
-        let Refused { commands, for_quota } = self.refused;
+        let Refused { for_quota, as_invalid } = self.refused;
         let counters = query_vnic_env_out::vport_env.of_mut(output);
         env::total_error_queues.set(counters, (failed_qps + failed_cqs) as u32);
         env::async_eq_overrun.set(counters, queues.overruns.async_eq);
         env::comp_eq_overrun.set(counters, queues.overruns.comp_eq);
         env::cq_overrun.set(counters, queues.overruns.cq);
-        env::invalid_command.set(counters, commands);
+        env::invalid_command.set(counters, as_invalid);
         env::quota_exceeded_command.set(counters, for_quota);
         Ok(())
     }

@@ -132,6 +132,7 @@ impl Device {
                         let opcode = Opcode::of(&command.input);
                         let refusal =
                             Refusal::new(CmdStatus::NO_RES, "cmd_queue_entry.input_length", over.to_string());
+                        self.refused.count(refusal.status);
                         let mut output = Vec::new();
                         let subject = refusal.answer(opcode, &mut output);
                         self.log.refuse(subject, refusal.field, refusal.text);

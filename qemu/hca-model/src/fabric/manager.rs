@@ -2,7 +2,8 @@
 //!
 //! It sits behind port 0 of the switch, so that each port is one hop away: NodeInfo, NodeDescription and PortInfo are read,
 //! the P_Key table and PortInfo (LID, subnet prefix, subnet manager's LID) set, then the port is armed and activated.
-//! Afterwards it looks in now and then: a port that fell back (reset, cable) is configured again. What happens to ports it
+//! Afterwards it looks in now and then: a port that fell back (reset, cable) is configured again, and its tables of lanes are
+//! read, which somebody else may have set. What happens to ports it
 //! notes as [`Event`]s, for the subnet administrator to report.
 
 use crate::packet::{Bth, Deth, Grh, LNH_BTH, LNH_GRH, Lrh, Opcode};
@@ -29,6 +30,8 @@ pub(super) const SUBNET_TIMEOUT: u8 = 18;
 const RESPONSE_NS: u64 = 50_000_000;
 /// Pause after an answer that makes no sense, before the port is read afresh.
 const BACK_OFF_NS: u64 = 200_000_000;
+/// How often a table that a port can do without is asked for.
+const TABLE_TRIES: u8 = 4;
 /// How often an active port is looked at (OpenSM's sweep interval).
 const SWEEP_NS: u64 = 10_000_000_000;
 
@@ -122,6 +125,11 @@ enum Step {
 const SL_MAPPING_SUPPORTED: u32 = 1 << 6;
 
 impl Step {
+    /// Whether it reads a table of lanes.
+    const fn reads_table(self) -> bool {
+        matches!(self, Self::SlToVl | Self::Arbitration(_))
+    }
+
     /// The first step behind this one that reads a table of lanes which the port has, else that of its partitions. Arbitration has two
     /// blocks of 32 entries for low priority and two for high (IBTA 14.2.5.9).
     fn after(self, info: &PortInfo) -> Self {
@@ -144,6 +152,8 @@ struct Managed {
     due: u64,
     /// Transaction of the outstanding request; 0 for none.
     tid: u64,
+    /// How often that was sent.
+    tries: u8,
     /// The port lost its configuration since it was last active: its clients must register again.
     fresh: bool,
 }
@@ -179,7 +189,7 @@ impl Manager {
             sl_to_vl: None,
             vl_arbitration: BTreeMap::new(),
         };
-        self.ports.push(Managed { record, step: Step::Down, due: 0, tid: 0, fresh: true });
+        self.ports.push(Managed { record, step: Step::Down, due: 0, tid: 0, tries: 0, fresh: true });
     }
 
     pub(super) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
@@ -224,7 +234,7 @@ impl Manager {
         let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
         port.record.pkeys = pkeys.iter().copied().take(PKEYS).collect();
         // A port whose table may have been written already gets it again, whatever comes next.
-        if port.step >= Step::PKeys {
+        if port.record.active || port.step >= Step::PKeys {
             port.step = Step::PKeys;
             port.due = now;
             port.tid = 0;
@@ -238,7 +248,7 @@ impl Manager {
         if !notice.is_generic() || !(LOCAL_CHANGES.contains(&number) || VIOLATIONS.contains(&number)) {
             return false;
         }
-        if number == trap::CAPABILITY && matches!(port.step, Step::Describe | Step::Sweep) {
+        if number == trap::CAPABILITY && port.is_watched() {
             let [_, _, _, _, _, other, _, _, _, _, high, low, ..] = *notice.details();
             let described = other & trap::OTHER_LOCAL_CHANGES != 0
                 && u16::from_be_bytes([high, low]) & trap::NODE_DESCRIPTION_CHANGE != 0;
@@ -260,12 +270,18 @@ impl Manager {
 
     /// The next SMP to send now, and the port to send it to.
     pub(super) fn next_request(&mut self, now: u64) -> Option<(PortIndex, Packet)> {
-        let index = self.ports.iter().position(|port| port.step != Step::Down && port.due <= now)?;
+        let index = loop {
+            let index = self.ports.iter().position(|port| port.step != Step::Down && port.due <= now)?;
+            if !self.ports.get_mut(index)?.goes_without_table(now) {
+                break index;
+            }
+        };
         self.requests = self.requests.wrapping_add(1);
         let tid = self.first_tid.wrapping_add(u64::from(self.requests)).max(1);
         let m_key = self.m_key;
         let psn = self.next_psn();
         let port = self.ports.get_mut(index)?;
+        port.tries = if port.tid == 0 { 1 } else { port.tries.saturating_add(1) };
         port.tid = tid;
         port.due = now.saturating_add(RESPONSE_NS);
         let path = [index as u8 + 1];
@@ -323,7 +339,7 @@ impl Manager {
         }
         port.tid = 0;
         let refused = smp.status() & 0x7fff != 0;
-        if refused && !matches!(port.step, Step::SlToVl | Step::Arbitration(_)) {
+        if refused && !port.step.reads_table() {
             port.start_over(now, from, events);
             return None;
         }
@@ -346,19 +362,21 @@ impl Manager {
                 } else {
                     port.record.sl_to_vl = None;
                     port.record.vl_arbitration.clear();
-                    port.step = port.step.after(&info);
+                    port.next_table(now);
                 }
             }
             // A port can do without its tables of lanes.
-            Step::SlToVl | Step::Arbitration(_) => {
-                match port.step {
-                    _ if refused => {}
-                    Step::Arbitration(block) => {
-                        port.record.vl_arbitration.insert(block, *smp.data());
-                    }
-                    _ => port.record.sl_to_vl = smp.data().first_chunk().copied(),
+            Step::SlToVl => {
+                port.record.sl_to_vl = smp.data().first_chunk().copied().filter(|_| !refused);
+                port.next_table(now);
+            }
+            Step::Arbitration(block) => {
+                if refused {
+                    port.record.vl_arbitration.remove(&block);
+                } else {
+                    port.record.vl_arbitration.insert(block, *smp.data());
                 }
-                port.step = port.step.after(&port.record.port_info.unwrap_or_default());
+                port.next_table(now);
             }
             Step::PKeys => port.step = Step::Configure,
             Step::Describe => {
@@ -391,13 +409,12 @@ impl Manager {
             }
             Step::Sweep => {
                 let info = keyless(&smp);
-                port.due = now.saturating_add(SWEEP_NS);
                 if info.port_state() != port_state::ACTIVE || info.lid() != port.record.lid {
                     port.out_of_service(from, events);
-                    port.due = now;
                     port.step = Step::NodeInfo;
                 } else {
                     port.record.port_info = Some(info);
+                    port.next_table(now);
                 }
             }
         }
@@ -410,6 +427,31 @@ impl Manager {
 }
 
 impl Managed {
+    /// The port is active, and nothing of it is being set.
+    fn is_watched(&self) -> bool {
+        self.record.active && !(Step::PKeys..=Step::Activate).contains(&self.step)
+    }
+
+    /// Goes on to the next table of lanes. Behind the last come the partitions, or a pause where the port is active.
+    fn next_table(&mut self, now: u64) {
+        let read = if self.step.reads_table() { self.step } else { Step::PortInfo };
+        self.step = read.after(&self.record.port_info.unwrap_or_default());
+        if self.record.active && self.step == Step::PKeys {
+            self.step = Step::Sweep;
+            self.due = now.saturating_add(SWEEP_NS);
+        }
+    }
+
+    /// Gives a table of lanes up that was asked for often enough. Answers whether it did.
+    fn goes_without_table(&mut self, now: u64) -> bool {
+        let silent = self.step.reads_table() && self.tid != 0 && self.tries >= TABLE_TRIES;
+        if silent {
+            self.tid = 0;
+            self.next_table(now);
+        }
+        silent
+    }
+
     /// The port lost its configuration.
     fn out_of_service(&mut self, index: PortIndex, events: &mut Vec<(PortIndex, Event)>) {
         if self.record.active {

@@ -141,6 +141,7 @@ fn pages_and_long_commands_are_charged() {
         .set(manage_pages_in::input_num_entries, pages.len() as u64)
         .pas(&pages);
     assert_eq!(guest.status(&input), CmdStatus::NO_RES);
+    assert_eq!(refused(&mut guest), [0, 1]);
     // A short one, whose pages are too many for what is left.
     let mut given = 0;
     let refused = loop {
@@ -160,16 +161,22 @@ fn pages_and_long_commands_are_charged() {
     assert_eq!(guest.status(&Input::new(Opcode::NOP)), CmdStatus::OK);
 }
 
+/// `invalid_command` and `quota_exceeded_command` of QUERY_VNIC_ENV.
+fn refused(guest: &mut Guest) -> [u32; 2] {
+    let output = guest.command(&Input::new(Opcode::QUERY_VNIC_ENV)).expect("an answer");
+    let counters = query_vnic_env_out::vport_env.of(&output);
+    [vnic_diagnostic_statistics::invalid_command, vnic_diagnostic_statistics::quota_exceeded_command]
+        .map(|counter| counter.get32(counters))
+}
+
 #[test]
-fn commands_that_were_refused_for_room_are_counted() {
+fn commands_that_were_refused_for_room_are_counted_apart() {
     let mut greedy = Greedy::new();
     while greedy.cq().is_ok() {}
-    let output = greedy.guest.command(&Input::new(Opcode::QUERY_VNIC_ENV)).expect("an answer");
-    let counters = query_vnic_env_out::vport_env.of(&output);
-    let [invalid, quota] =
-        [vnic_diagnostic_statistics::invalid_command, vnic_diagnostic_statistics::quota_exceeded_command]
-            .map(|counter| counter.get32(counters));
-    assert_eq!((invalid, quota), (1, 1));
+    assert_eq!(refused(&mut greedy.guest), [0, 1]);
+    let nothing = Input::new(Opcode::DESTROY_CQ).set(destroy_cq_in::cqn, 0xff_ffff);
+    assert_ne!(greedy.guest.status(&nothing), CmdStatus::OK);
+    assert_eq!(refused(&mut greedy.guest), [1, 1]);
 }
 
 /// Queue pairs of 1,024 basic blocks that a device has memory for, as long as they are idle.

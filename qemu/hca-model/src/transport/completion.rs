@@ -9,7 +9,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 
 use super::Context;
-use super::state::{Current, FLUSH_TURN, Failure, LISTS_LIMIT, Payload, ReceiveWqe, SharedOwner};
+use super::state::{Current, FLUSH_TURN, Failure, Payload, ReceiveWqe, SharedOwner};
 use crate::device::device_clock;
 use crate::meter::price;
 use crate::object::qp::Qp;
@@ -206,11 +206,8 @@ impl Context<'_, '_> {
             let inline = wqe.inline_answer.take();
             let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
             requester.wqes.pop_front();
-            if let Payload::Gather(mut list) = payload
-                && self.device.lists.len() < LISTS_LIMIT
-            {
-                list.clear();
-                self.device.lists.push(list);
+            if let Payload::Gather(list) = payload {
+                self.device.lists.keep(list, blocks);
             }
             requester.at = requester.at.saturating_sub(1);
             requester.ssn = requester.ssn.wrapping_add(1) & 0x00ff_ffff;

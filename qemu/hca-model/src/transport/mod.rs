@@ -180,7 +180,7 @@ impl Device {
             if !qp.transport.make_room() {
                 continue;
             }
-            if self.budget.hold(qp.memory() - before).is_ok() {
+            if self.budget.hold_spare(qp.memory() - before).is_ok() {
                 self.transport.schedule(qp);
             } else {
                 qp.transport.give_room_back();
@@ -222,7 +222,11 @@ impl Device {
         match (old, new) {
             (_, QpState::RST) => {
                 context.device.in_error.remove(&qpn);
+                let before = qp.memory();
                 qp.transport.reset();
+                qp.transport.give_room_back();
+                let less = before - qp.memory();
+                self.budget.release(less);
             }
             (QpState::INIT, QpState::RTR) => {
                 let responder = &mut qp.transport.responder;

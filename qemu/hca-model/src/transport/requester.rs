@@ -12,7 +12,8 @@ use super::copy::Next;
 use super::memory::user;
 use super::packet::{Envelope, Head};
 use super::state::{
-    ACK_EVERY, FIRST_WQES, Failure, Fence, Later, Payload, Requester, Room, Sge, WINDOW, Work, Wqe,
+    ACK_EVERY, FIRST_BLOCKS, Failure, Fence, Later, Payload, QpTransport, Requester, Room, Sge, WINDOW, Work,
+    Wqe,
 };
 use crate::log::Subject;
 use crate::object::qp::Qp;
@@ -181,7 +182,7 @@ impl Context<'_, '_> {
             return false;
         }
         // Those that take no PSN are not held back by the window.
-        if qp.transport.requester.wqes.len() >= FIRST_WQES && !self.has_room(qp) {
+        if qp.transport.queue.under_way() >= FIRST_BLOCKS && !self.has_room(qp, 1) {
             return false;
         }
         let Some((mut wqe, _)) = self.fetch(qp) else { return false };
@@ -203,12 +204,13 @@ impl Context<'_, '_> {
         true
     }
 
-    /// Whether a QP that has [`FIRST_WQES`] under way can have one more. Where there is no memory for them yet, it is asked for.
+    /// Whether a QP can have a WQE of `blocks` basic blocks under way, too. Where there is no memory for it yet, it is asked for.
     #[cold]
     #[inline(never)]
-    fn has_room(&mut self, qp: &Qp) -> bool {
-        let Requester { wqes, room, .. } = &qp.transport.requester;
-        if wqes.len() < room.0 {
+    pub(super) fn has_room(&mut self, qp: &Qp, blocks: u16) -> bool {
+        let QpTransport { queue, requester: Requester { room, .. }, .. } = &qp.transport;
+        let under_way = queue.under_way();
+        if under_way == 0 || under_way.saturating_add(blocks) <= room.0 {
             return true;
         }
         if *room == Room::default() {

@@ -8,6 +8,7 @@ use mlx5_prm::datapath::{SendOpcode, UmrFlags, WQEBB_SIZE};
 use mlx5_prm::status::CqeSyndrome;
 
 use super::segments::Reserved;
+use super::wqe::MAX_WQE;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
 use crate::seams::Packet;
@@ -23,13 +24,17 @@ pub(super) const REPEATED_JOBS: usize = 64;
 pub(super) const ACK_LIMIT: usize = 256;
 /// Packets that may wait inside the device on their way back to it.
 pub(super) const LOOPBACK_LIMIT: usize = 8_192;
-/// WQEs of one QP that are fetched and not completed: those for which every QP has room, and the most.
-pub(super) const FIRST_WQES: usize = 8;
-const WQE_LIMIT: usize = 2 * WINDOW as usize;
+/// Basic blocks of a QP's WQEs that are fetched and not completed: those for which every QP has room, and the most. One WQE always has.
+pub(super) const FIRST_BLOCKS: u16 = 8;
+const BLOCK_LIMIT: u16 = 2 * WINDOW as u16;
+/// The longest WQE.
+const MAX_WQE_BLOCKS: u64 = (MAX_WQE / WQEBB_SIZE) as u64;
+/// What a basic block becomes at most: a data pointer of 16 bytes is a [`Sge`] in a list that grew by doubling, or a [`Piece`].
+const BLOCK_MEMORY: u64 = 3 * WQEBB_SIZE as u64;
 /// WQEs of one queue that are flushed in one go.
 pub(super) const FLUSH_TURN: usize = 64;
 /// Lists of SGEs kept for reuse.
-pub(super) const LISTS_LIMIT: usize = 256;
+const LISTS_LIMIT: usize = 256;
 
 /// What QUERY_QP reports of a QP's progress (`qpc` fields of the same names).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,12 +83,17 @@ pub struct QpTransport {
 }
 
 impl QpTransport {
-    /// Host memory that it takes at most with a send queue of `blocks` basic blocks: requests under way with their lists and inline
-    /// data, as many as there is room for, answers that the peer asked for, the receive that is being filled.
+    /// Host memory that it takes at most with a send queue of `blocks` basic blocks: requests under way, answers that the peer asked
+    /// for, the receive that is being filled.
     pub(crate) fn memory(&self, blocks: u64) -> u64 {
-        let requests = blocks.min(self.requester.room.0 as u64) * (size_of::<Wqe>() + 3 * WQEBB_SIZE) as u64;
         let answers = (REPEATED_JOBS + (1 << LOG_MAX_RA)) * size_of::<Job>();
-        requests + (answers + 4096) as u64
+        self.requests_memory(blocks) + (answers + 4096) as u64
+    }
+
+    /// Host memory of requests under way with their lists and inline data, as many as there is room for.
+    pub(super) fn requests_memory(&self, blocks: u64) -> u64 {
+        let room = u64::from(self.requester.room.0);
+        blocks.min(room) * size_of::<Wqe>() as u64 + blocks.min(room.max(MAX_WQE_BLOCKS)) * BLOCK_MEMORY
     }
 
     /// Whether the QP went to error by itself.
@@ -106,7 +116,7 @@ impl QpTransport {
         }
     }
 
-    /// As new, but for its places in the device's lists.
+    /// As new, but for its places in the device's lists and the room for its requests.
     pub(super) fn reset(&mut self) {
         let room = self.requester.room;
         *self = Self { scheduled: self.scheduled, timer: self.timer, ..Self::default() };
@@ -115,10 +125,10 @@ impl QpTransport {
 
     /// Makes room for the most requests under way. Answers whether there was less.
     pub(crate) fn make_room(&mut self) -> bool {
-        std::mem::replace(&mut self.requester.room, Room(WQE_LIMIT)) != Room(WQE_LIMIT)
+        std::mem::replace(&mut self.requester.room, Room(BLOCK_LIMIT)) != Room(BLOCK_LIMIT)
     }
 
-    /// Takes the room back that [`make_room`](Self::make_room) made, before anything used it.
+    /// Takes the room back that [`make_room`](Self::make_room) made, when nothing uses it.
     pub(crate) fn give_room_back(&mut self) {
         self.requester.room = Room::default();
     }
@@ -135,6 +145,13 @@ pub(super) struct SendRing {
     pub(super) fetched: u16,
     /// WQEs before this one are completed.
     pub(super) retired: u16,
+}
+
+impl SendRing {
+    /// Basic blocks of WQEs that are fetched and not completed.
+    pub(super) const fn under_way(&self) -> u16 {
+        self.fetched.wrapping_sub(self.retired)
+    }
 }
 
 /// The device's side of a receive queue.
@@ -296,17 +313,17 @@ impl Wqe {
     }
 }
 
-/// The requester half of an RC QP.
-/// How many WQEs a QP can have under way: memory for them is held.
+/// How many basic blocks of WQEs a QP can have under way: memory for them is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room(pub(super) usize);
+pub(super) struct Room(pub(super) u16);
 
 impl Default for Room {
     fn default() -> Self {
-        Self(FIRST_WQES)
+        Self(FIRST_BLOCKS)
     }
 }
 
+/// The requester half of an RC QP.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requester {
     /// Fetched WQEs in order; the first is the oldest that is not completed.
@@ -433,6 +450,33 @@ pub(super) struct Responder {
     pub(super) last_wqe_told: bool,
 }
 
+/// Lists of SGEs kept for reuse, empty. None was of more than one basic block: what a WQE holds is bounded by its own length.
+#[derive(Debug)]
+pub(super) struct Lists(Vec<Vec<Sge>>);
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self(Vec::with_capacity(LISTS_LIMIT))
+    }
+}
+
+impl Lists {
+    /// One of them, or a new one.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Vec<Sge> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Keeps the list of a WQE of `blocks` basic blocks, where it is short and there is space.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, mut list: Vec<Sge>, blocks: u16) {
+        if blocks == 1 && self.0.len() < self.0.capacity() {
+            list.clear();
+            self.0.push(list);
+        }
+    }
+}
+
 /// What the data path keeps per device: run queue, timers, loopback, counters.
 #[derive(Debug, Default)]
 pub struct DeviceTransport {
@@ -448,7 +492,7 @@ pub struct DeviceTransport {
     pub(super) buffer: Vec<u8>,
     pub(super) segments: Segments,
     /// Lists of WQEs that are done, for the next ones.
-    pub(super) lists: Vec<Vec<Sge>>,
+    pub(super) lists: Lists,
     pub(super) reserved: Reserved,
     /// QPs in error with a receive queue: their doorbell records are looked at, for receives to flush.
     pub(super) in_error: BTreeSet<u32>,

@@ -19,7 +19,7 @@ use crate::seams::DmaFault;
 use ib_types::Psn;
 
 /// Longest send WQE (`cmd_hca_cap.max_wqe_sz_sq`).
-const MAX_WQE: usize = 1024;
+pub(super) const MAX_WQE: usize = 1024;
 /// Longest RDMA READ WQE (PRM, work requests and completions).
 const MAX_READ_WQE: usize = 512;
 
@@ -82,7 +82,7 @@ impl Context<'_, '_> {
         Ok(())
     }
 
-    /// Fetches the next posted WQE. A bad one comes back as a WQE that carries its failure. The datagram address comes
+    /// Fetches the next posted WQE, if there is room for it. A bad one comes back as a WQE that carries its failure. The datagram address comes
     /// with the WQEs of datagram QPs.
     pub(super) fn fetch(&mut self, qp: &mut Qp) -> Option<(Wqe, Option<AddressVector>)> {
         let sq = qp.sq?;
@@ -106,7 +106,7 @@ impl Context<'_, '_> {
             rkey: 0,
             xrc_srqn: 0,
             len: 0,
-            payload: Payload::Gather(self.device.lists.pop().unwrap_or_default()),
+            payload: Payload::Gather(self.device.lists.take()),
             swap_add: 0,
             compare: 0,
             umr: None,
@@ -124,6 +124,7 @@ impl Context<'_, '_> {
                 wqe.blocks = len.div_ceil(WQEBB_SIZE) as u16;
                 match head.get(..len) {
                     Some(bytes) => self.parse(qp, bytes, &mut wqe),
+                    None if !self.has_room(qp, wqe.blocks) => return None,
                     None => self.parse_long(qp, sq, &head, len, &mut wqe),
                 }
             }
@@ -395,7 +396,7 @@ fn take_pointer(rest: &mut &[u8]) -> Result<Sge, Bad> {
 
 /// Inline data and data pointers by turns, as they are in `rest`; `inline` is all of the former.
 #[cold]
-fn by_turns(inline: Vec<u8>, mut rest: &[u8]) -> Payload {
+fn by_turns(mut inline: Vec<u8>, mut rest: &[u8]) -> Payload {
     let mut pieces = Vec::new();
     let mut end = 0;
     while !rest.is_empty() {
@@ -411,6 +412,9 @@ fn by_turns(inline: Vec<u8>, mut rest: &[u8]) -> Payload {
         let Ok(piece) = piece else { break };
         pieces.push(piece);
     }
+    // Both grew by doubling.
+    inline.shrink_to_fit();
+    pieces.shrink_to_fit();
     Payload::Mixed(Box::new(Mixed { inline, pieces }))
 }
 

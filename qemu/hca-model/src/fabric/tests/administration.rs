@@ -505,7 +505,7 @@ fn the_multicast_table_is_in_records() {
 #[test]
 fn the_lanes_of_ports_are_in_records() {
     let (mut fabric, mut agents) = fabric_of(4, "", 3);
-    // The first has no tables, the second all, the third one lane and short tables, the last does not answer for one block.
+    // The first has no tables, the second all, the third one lane and short tables, the last refuses one block.
     for agent in &mut agents[1..] {
         agent.info.set_capability_mask(1 << 6).set_vl_arb_low_cap(64).set_vl_arb_high_cap(33);
     }
@@ -565,4 +565,45 @@ fn the_lanes_of_ports_are_in_records() {
     let request = get_table(attr::SL_TO_VL_RECORD, 0, &[]);
     let (bytes, _) = table(&mut fabric, &agents[0], &request, 8, &mut now).expect("a table");
     assert_eq!(bytes, fourth);
+}
+
+#[test]
+fn lanes_that_somebody_sets_later_are_read_by_the_sweep() {
+    let (mut fabric, mut agents) = fabric_of(1, "", 3);
+    agents[0].info.set_capability_mask(1 << 6).set_vl_arb_low_cap(8);
+    let now = bring_up(&mut fabric, &mut agents);
+    let index = agents[0].index;
+    let lanes = |fabric: &Fabric| {
+        let record = fabric.port_record(index).unwrap();
+        (record.sl_to_vl.map(|map| map[0]), record.vl_arbitration.get(&1).map(|block| block[0]))
+    };
+    assert_eq!(lanes(&fabric), (Some(0), Some(1)));
+    agents[0].lanes = 7;
+    let read = run_until(&mut fabric, &mut agents, now, |fabric, _| lanes(fabric) == (Some(7), Some(8)));
+    assert!(read.is_some_and(|read| read < now + 15_000_000_000), "{read:?}");
+    // It does not answer for them any more: what was known stays, and nothing waits for them.
+    agents[0].is_silent = true;
+    let now = run_until(&mut fabric, &mut agents, read.unwrap(), |_, agents| agents[0].ignored == 1).unwrap();
+    fabric.set_partitions(index, &[0x8001], now);
+    let set = run_until(&mut fabric, &mut agents, now, |_, agents| agents[0].pkeys[..2] == [0x80, 1]);
+    assert!(set.is_some_and(|set| set < now + 1_000_000), "{set:?}");
+    let quiet = |fabric: &Fabric, _: &[Agent]| fabric.next_deadline() > Some(now + 5_000_000_000);
+    assert!(run_until(&mut fabric, &mut agents, now, quiet).is_some());
+    assert!(fabric.port_record(index).unwrap().active);
+    assert_eq!(lanes(&fabric), (Some(7), Some(8)));
+    // Nor does a sweep ask for ever.
+    let before = agents[0].ignored;
+    let later =
+        run_until(&mut fabric, &mut agents, now, |_, agents| agents[0].ignored == before + 9).unwrap();
+    assert!(later > now + 15_000_000_000, "{later}");
+}
+
+#[test]
+fn a_port_that_says_nothing_of_its_lanes_comes_up() {
+    let (mut fabric, mut agents) = fabric_of(2, "", 3);
+    agents[1].info.set_capability_mask(1 << 6).set_vl_arb_low_cap(64).set_vl_arb_high_cap(64);
+    agents[1].is_silent = true;
+    assert!(bring_up(&mut fabric, &mut agents) < 2_000_000_000);
+    let record = fabric.port_record(agents[1].index).unwrap();
+    assert!(record.sl_to_vl.is_none() && record.vl_arbitration.is_empty());
 }

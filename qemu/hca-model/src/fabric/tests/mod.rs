@@ -24,8 +24,14 @@ struct Agent {
     info: PortInfo,
     pkeys: [u8; 64],
     reregister: u32,
-    /// A block of VL arbitration that it should have, and does not answer.
+    /// A block of VL arbitration that it should have, and refuses.
     refused_block: Option<u8>,
+    /// Added to its tables of lanes.
+    lanes: u8,
+    /// It does not answer for its tables of lanes.
+    is_silent: bool,
+    /// Requests that it did not answer for that.
+    ignored: u32,
 }
 
 impl Agent {
@@ -34,7 +40,17 @@ impl Agent {
         let mut info = PortInfo::zeroed();
         info.set_port_state(port_state::INIT).set_port_phys_state(5).set_mtu_cap(5).set_vl_cap(4);
         fabric.set_link(index, true, 0);
-        Self { index, guid: 0x1000 + n, info, pkeys: [0; 64], reregister: 0, refused_block: None }
+        Self {
+            index,
+            guid: 0x1000 + n,
+            info,
+            pkeys: [0; 64],
+            reregister: 0,
+            refused_block: None,
+            lanes: 0,
+            is_silent: false,
+            ignored: 0,
+        }
     }
 
     fn lid(&self) -> u16 {
@@ -73,17 +89,22 @@ impl Agent {
                 data[..5].copy_from_slice(b"agent");
             }
             (method::GET, attr::PORT_INFO) => data = *self.info.as_bytes(),
+            (method::GET, attr::SL_TO_VL | attr::VL_ARBITRATION) if self.is_silent => {
+                self.ignored += 1;
+                return None;
+            }
             (method::GET, attr::SL_TO_VL) => {
                 assert_ne!(self.info.capability_mask() & 1 << 6, 0, "it said that it has none");
                 data = [0; 64];
                 data[..8].copy_from_slice(&self.guid.to_be_bytes());
+                data[0] = self.lanes;
             }
             (method::GET, attr::VL_ARBITRATION) => {
                 let block = (smp.attr_mod() >> 16) as u8;
                 let entries =
                     [self.info.vl_arb_low_cap(), self.info.vl_arb_high_cap()][usize::from(block > 2)];
                 assert!(entries > 32 * ((block - 1) % 2), "block {block} of a table of {entries}");
-                data = [block; 64];
+                data = [block + self.lanes; 64];
                 failed = if Some(block) == self.refused_block { status::INVALID_FIELD } else { 0 };
             }
             (method::SET, attr::PKEY_TABLE) => self.pkeys = data,
@@ -148,8 +169,21 @@ impl Agent {
 
 /// Lets all agents and the subnet manager work until every port is Active, or a second has passed.
 fn bring_up(fabric: &mut Fabric, agents: &mut [Agent]) -> u64 {
-    let mut now = 0;
-    while now < 60_000_000_000 {
+    let all_active = |fabric: &Fabric, agents: &[Agent]| {
+        agents.iter().all(|agent| fabric.port_record(agent.index).unwrap().active)
+    };
+    run_until(fabric, agents, 0, all_active).expect("not active after a minute")
+}
+
+/// Lets the ports answer until `done`, for a minute at most.
+fn run_until(
+    fabric: &mut Fabric,
+    agents: &mut [Agent],
+    start: u64,
+    done: impl Fn(&Fabric, &[Agent]) -> bool,
+) -> Option<u64> {
+    let mut now = start;
+    while now < start + 60_000_000_000 {
         fabric.poll(now);
         for agent in agents.iter_mut() {
             while let Some(packet) = fabric.receive(agent.index, now) {
@@ -161,12 +195,12 @@ fn bring_up(fabric: &mut Fabric, agents: &mut [Agent]) -> u64 {
                 }
             }
         }
-        if agents.iter().all(|agent| fabric.port_record(agent.index).unwrap().active) {
-            return now;
+        if done(fabric, agents) {
+            return Some(now);
         }
         now = fabric.next_deadline().unwrap().max(now + 1);
     }
-    panic!("not active after a minute");
+    None
 }
 
 fn fabric_of(count: u64, faults: &str, seed: u64) -> (Fabric, Vec<Agent>) {

@@ -214,11 +214,15 @@ fn a_changed_description_is_told_to_the_subnet_manager_and_read_by_it() {
     });
     assert!(bed.now - before.1 < 5_000_000_000);
     bed.run_for(100_000_000);
-    assert_eq!(bed.hca(0).device.port.counters.xmit_packets - before.0, 3, "trap, description, PortInfo");
+    assert_eq!(
+        bed.hca(0).device.port.counters.xmit_packets - before.0,
+        6,
+        "trap, description, PortInfo, three tables of lanes"
+    );
     // The same again is no news; and what was read need not be told.
     bed.hca(0).device.access(RegisterId::NODE_DESC, true, &mut text).expect("taken");
     bed.run_for(100_000_000);
-    assert_eq!(bed.hca(0).device.port.counters.xmit_packets - before.0, 3);
+    assert_eq!(bed.hca(0).device.port.counters.xmit_packets - before.0, 6);
     assert!(bed.world.fabric.port_record(PortIndex(0)).unwrap().active);
 }
 

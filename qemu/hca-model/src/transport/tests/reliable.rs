@@ -4,7 +4,8 @@ use mlx5_prm::datapath::{CqeOpcode, FmCeSe, SendOpcode};
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, QpState};
 
-use super::bed::{Bed, Options, pattern};
+use super::super::state::{Mixed, Payload, Piece, Sge, Wqe};
+use super::bed::{Bed, Handle, Options, pattern};
 use super::requests::Request;
 use crate::meter::Budget;
 
@@ -430,9 +431,104 @@ fn memory_for_requests_comes_when_they_do_and_without_it_they_go_on() {
             let done = bed.wait(&a);
             assert_eq!((done.syndrome, done.counter), (0, counter));
         }
-        // What is held stays the QP's: it comes again after a reset.
+        // A reset gives it back.
         bed.modify(&a, QpState::RST);
-        assert_eq!(bed.hca(0).device.budget.held(), held);
-        assert_eq!(bed.qp(&a).memory() > 256 << 8, most == 256);
+        assert_eq!(bed.hca(0).device.budget.held(), 0);
+        assert!(bed.qp(&a).memory() < 256 << 8);
+    }
+}
+
+/// Host memory of a QP's requests under way.
+fn requests(bed: &mut Bed, qp: &Handle) -> u64 {
+    let wqes = &bed.qp(qp).transport.requester.wqes;
+    let payload = |wqe: &Wqe| match &wqe.payload {
+        Payload::Gather(list) => list.capacity() * size_of::<Sge>(),
+        Payload::Inline(data) => data.capacity(),
+        Payload::Mixed(mixed) => {
+            size_of::<Mixed>() + mixed.inline.capacity() + mixed.pieces.capacity() * size_of::<Piece>()
+        }
+    };
+    (wqes.capacity() * size_of::<Wqe>() + wqes.iter().map(payload).sum::<usize>()) as u64
+}
+
+#[test]
+fn requests_under_way_take_no_more_memory_than_is_held_for_them() {
+    // Lists of these lengths, and where half of the data is inline.
+    for (segments, inline) in [(60, None), (35, None), (17, None), (3, None), (40, Some(300)), (2, Some(8))] {
+        for (memory, most) in [(1 << 20, 256), (100, 16)] {
+            let what = format!("{segments} segments, {inline:?} in {memory}");
+            let mut bed = Bed::new(2);
+            let options = Options { log_sq: 9, rnr_retry: 7, min_rnr_nak: 1, ..Options::default() };
+            let (mut a, mut b) = bed.pair(&options);
+            bed.hca(0).device.budget = Budget::new(memory);
+            let (from, key) = bed.buffer(0, 64);
+            let mut request = Request::new(SendOpcode::SEND, &vec![(from, 1, key); segments]);
+            request.inline = inline.map(|len| vec![7; len]);
+            let mut count = 0u16;
+            while a.posted <= 512 - 16 {
+                bed.post(&mut a, &request);
+                count += 1;
+            }
+            let blocks = a.posted / count;
+            bed.ring(&a);
+            bed.run_for(1_000_000);
+            let under_way = bed.qp(&a).transport.queue.under_way();
+            let room = if most == 16 { blocks.max(8) } else { 256 };
+            // No more packets than that are on their way.
+            assert_eq!(under_way, (room / blocks).min(129) * blocks, "{what}");
+            let used = requests(&mut bed, &a);
+            let held = bed.qp(&a).transport.requests_memory(512);
+            assert!(used <= held, "{what}: {used} of {held} bytes");
+            let (to, key) = bed.buffer(1, 4096);
+            for counter in 0..count {
+                bed.receive(&mut b, &[(to, 4096, key)]);
+                let done = bed.wait(&a);
+                assert_eq!((done.syndrome, done.counter), (0, counter * blocks), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_short_request_takes_no_long_list_over() {
+    let mut bed = Bed::new(2);
+    let (mut a, mut b) = bed.pair(&Options::default());
+    let (from, key) = bed.buffer(0, 64);
+    for segments in [60, 1] {
+        bed.send(&mut a, &Request::new(SendOpcode::SEND, &vec![(from, 1, key); segments]));
+        if segments == 1 {
+            bed.run_for(100_000);
+            let used = requests(&mut bed, &a);
+            assert!(used <= (4 * (size_of::<Wqe>() + size_of::<Sge>())) as u64, "{used} bytes");
+        }
+        let (to, key) = bed.buffer(1, 64);
+        bed.receive(&mut b, &[(to, 64, key)]);
+        assert_eq!(bed.wait(&a).syndrome, 0);
+    }
+}
+
+#[test]
+fn rooms_for_requests_leave_a_quarter_to_others() {
+    let mut bed = Bed::new(2);
+    let mut pairs = Vec::new();
+    for _ in 0..8 {
+        pairs.push(bed.pair(&Options { log_sq: 9, min_rnr_nak: 1, ..Options::default() }));
+    }
+    bed.hca(0).device.budget = Budget::new(5 * (256 << 9));
+    for (a, _) in &mut pairs {
+        bed.post(a, &Request::new(SendOpcode::SEND, &[]));
+        for _ in 0..20 {
+            bed.post(a, &Request::new(SendOpcode::NOP, &[]));
+        }
+        bed.ring(a);
+    }
+    bed.run_for(1_000_000);
+    let budget = bed.hca(0).device.budget;
+    assert!((budget.limit() / 2..=budget.limit() * 3 / 4).contains(&budget.held()), "{budget:?}");
+    for (a, b) in &mut pairs {
+        bed.receive(b, &[]);
+        for counter in 0..21 {
+            assert_eq!(bed.wait(a).counter, counter);
+        }
     }
 }
