@@ -238,13 +238,17 @@ impl Rds<'_> {
         id: WindowId,
         at_once: bool,
     ) -> DatResult<()> {
-        if self.unbind(adapter, id) {
-            return if at_once { self.finish_window(adapter, id) } else { Ok(()) };
-        }
-        if self.protocol.windows.get(id).state == Use::Binding && !adapter.is_dead() {
+        let mut unbinds = self.unbind(adapter, id);
+        if !unbinds && self.protocol.windows.get(id).state == Use::Binding && !adapter.is_dead() {
             self.await_window(adapter, id);
+            // What went before it may have left room, though its bind still waits.
+            unbinds = self.unbind(adapter, id);
         }
-        self.free_window(adapter, id)
+        match unbinds {
+            true if at_once => self.finish_window(adapter, id),
+            true => Ok(()),
+            false => self.free_window(adapter, id),
+        }
     }
 
     /// Posts what unbinds a window. False if nothing was posted.
