@@ -1,32 +1,11 @@
 //! Q counters and vport counters (PRM, command reference).
 
-use super::refusal::{Outcome, Refusal};
+use super::refusal::{Outcome, Refusal, Refused};
 use crate::device::Device;
 use crate::object::objects::Objects;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
-use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::CqStatus;
-
-/// Commands that were refused since power-on. Each is counted once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Refused {
-    /// Those for which the function has used up what it may have.
-    for_quota: u32,
-    /// All others.
-    as_invalid: u32,
-}
-
-impl Refused {
-    /// One more.
-    pub(super) fn count(&mut self, status: CmdStatus) {
-        let counter = match status {
-            CmdStatus::NO_RES | CmdStatus::LIM_ERR => &mut self.for_quota,
-            _ => &mut self.as_invalid,
-        };
-        *counter = counter.wrapping_add(1);
-    }
-}
 
 impl Device {
     pub(super) fn alloc_q_counter(&mut self, output: &mut [u8]) -> Outcome {

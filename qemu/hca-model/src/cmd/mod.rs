@@ -52,9 +52,8 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
 
-pub(crate) use counters::Refused;
 pub use interface::{Interface, LOG_STRIDE};
-pub use refusal::Refusal;
+pub(crate) use refusal::{Refusal, Refused};
 
 /// Longest input or output: what one MANAGE_PAGES of a large device takes, and some.
 const MAX_LEN: usize = 16 + 512 * 2048;

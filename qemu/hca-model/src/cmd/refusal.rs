@@ -61,3 +61,23 @@ impl Refusal {
 
 /// Whether a command was carried out.
 pub type Outcome = Result<(), Refusal>;
+
+/// Commands that were refused since power-on. Each is counted once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refused {
+    /// Those for which the function has used up what it may have.
+    pub(super) for_quota: u32,
+    /// All others.
+    pub(super) as_invalid: u32,
+}
+
+impl Refused {
+    /// One more.
+    pub(super) fn count(&mut self, status: CmdStatus) {
+        let counter = match status {
+            CmdStatus::NO_RES | CmdStatus::LIM_ERR => &mut self.for_quota,
+            _ => &mut self.as_invalid,
+        };
+        *counter = counter.wrapping_add(1);
+    }
+}

@@ -8,7 +8,6 @@ use mlx5_prm::datapath::{SendOpcode, UmrFlags, WQEBB_SIZE};
 use mlx5_prm::status::CqeSyndrome;
 
 use super::segments::Reserved;
-use super::wqe::MAX_WQE;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
 use crate::seams::Packet;
@@ -27,7 +26,9 @@ pub(super) const LOOPBACK_LIMIT: usize = 8_192;
 /// Basic blocks of a QP's WQEs that are fetched and not completed: those for which every QP has room, and the most. One WQE always has.
 pub(super) const FIRST_BLOCKS: u16 = 8;
 const BLOCK_LIMIT: u16 = 2 * WINDOW as u16;
-/// The longest WQE.
+/// Longest send WQE (`cmd_hca_cap.max_wqe_sz_sq`).
+pub(super) const MAX_WQE: usize = 1024;
+/// The same in basic blocks.
 const MAX_WQE_BLOCKS: u64 = (MAX_WQE / WQEBB_SIZE) as u64;
 /// What a basic block becomes at most: a data pointer of 16 bytes is a [`Sge`] in a list that grew by doubling, or a [`Piece`].
 const BLOCK_MEMORY: u64 = 3 * WQEBB_SIZE as u64;

@@ -10,7 +10,7 @@ use mlx5_prm::value::ServiceType;
 use super::Context;
 use super::dma::parse_copy;
 use super::segments::Segment;
-use super::state::{Failure, Fence, Mixed, Payload, Piece, Sge, Work, Wqe};
+use super::state::{Failure, Fence, MAX_WQE, Mixed, Payload, Piece, Sge, Work, Wqe};
 use crate::log::Subject;
 use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
@@ -18,8 +18,6 @@ use crate::profile::Strictness;
 use crate::seams::DmaFault;
 use ib_types::Psn;
 
-/// Longest send WQE (`cmd_hca_cap.max_wqe_sz_sq`).
-pub(super) const MAX_WQE: usize = 1024;
 /// Longest RDMA READ WQE (PRM, work requests and completions).
 const MAX_READ_WQE: usize = 512;
 
