@@ -341,7 +341,7 @@ const MIRI_FLAGS: [&str; 4] = [
     "-Zmiri-disable-weak-memory-emulation",
     // The machine is out of reach: random tests must not look for failures of earlier days, and take few cases.
     "-Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=true",
-    "-Zmiri-env-set=PROPTEST_CASES=4",
+    "-Zmiri-env-set=PROPTEST_CASES=2",
 ];
 
 /// The longest that one call of cargo may take.
