@@ -3,7 +3,8 @@
 //!
 //! It is given to whoever can be completed with what is left of it, first to the one that was the first to ask while another had it;
 //! whoever has it and does not go on while another wants it loses it soon, with the connection, and is not given it again for a while:
-//! no connection of its port is, whenever it is made. Nor is who hangs up before that. Nobody gets it for a socket that is congested: what lies there unread would be taken from all others.
+//! no connection of its port is, whenever it is made. Nor is who hangs up before that. Nobody gets it for a socket that is congested: what
+//! lies there unread would be taken from all others.
 
 use dat_nostd::{Duration, Instant};
 

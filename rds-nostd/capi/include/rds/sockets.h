@@ -127,6 +127,17 @@ static inline ssize_t rds_length(const struct iovec *parts, int count)
     return -1;
 }
 
+/* A message of these parts and nothing else. */
+static inline struct msghdr rds_of_parts(const struct iovec *parts, int count)
+{
+    struct msghdr message;
+
+    memset(&message, 0, sizeof message);
+    message.msg_iov = (struct iovec *)parts;
+    message.msg_iovlen = (size_t)count;
+    return message;
+}
+
 RDS_CALL(ssize_t, readv, (int fd, const struct iovec *parts, int count), )
 {
     int whose = rds_is_socket(fd);
@@ -138,9 +149,7 @@ RDS_CALL(ssize_t, readv, (int fd, const struct iovec *parts, int count), )
     length = rds_length(parts, count);
     if (whose == 1 && length <= 0)
         return length;
-    memset(&message, 0, sizeof message);
-    message.msg_iov = (struct iovec *)parts;
-    message.msg_iovlen = (size_t)count;
+    message = rds_of_parts(parts, count);
     return rds_recvmsg(fd, &message, 0);
 }
 
@@ -155,9 +164,7 @@ RDS_CALL(ssize_t, writev, (int fd, const struct iovec *parts, int count), )
     length = rds_length(parts, count);
     if (whose == 1 && length <= 0)
         return length;
-    memset(&message, 0, sizeof message);
-    message.msg_iov = (struct iovec *)parts;
-    message.msg_iovlen = (size_t)count;
+    message = rds_of_parts(parts, count);
     return rds_sendmsg(fd, &message, 0);
 }
 
