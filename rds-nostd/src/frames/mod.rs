@@ -337,6 +337,34 @@ impl<'s> Frames<'s> {
         1 + rest.map_or(0, |rest| self.give_rest(rest))
     }
 
+    /// Gives back the messages at the head of a queue that are of one frame, up to `end`, as long as they are `over`; how many.
+    #[inline(always)]
+    pub(crate) fn give_run(
+        &mut self,
+        queue: &mut Queue,
+        end: Option<MessageId>,
+        mut over: impl FnMut(&Frame) -> bool,
+    ) -> u32 {
+        let (mut next, mut free, mut count) = (queue.head(), self.free, 0);
+        while next != end
+            && let Some(message) = next
+            && let Some(frame) = self.table.get_mut(message.first().index())
+            && frame.next.is_none()
+            && over(frame)
+        {
+            next = frame.next_message;
+            (frame.next, frame.used) = (free, Use::Free);
+            free = Some(message.first());
+            count += 1;
+        }
+        if count > 0 {
+            queue.drop_head(next);
+            self.free = free;
+            self.free_count += count as usize;
+        }
+        count
+    }
+
     #[inline(never)]
     fn give_rest(&mut self, first: FrameId) -> u32 {
         let mut next = Some(first);

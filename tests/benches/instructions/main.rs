@@ -136,6 +136,8 @@ const REPORT: &str = "MLX5_BENCH_REPORT";
 fn main() -> ExitCode {
     if let Ok(handles) = std::env::var(CHILD) {
         let handles = handles.parse().unwrap_or(HANDLES);
+        if std::env::var_os("ONLY_PEERS").is_some() { rds_peers::run(if handles == HANDLES { PEERS } else { handles }); return ExitCode::SUCCESS; }
+        if std::env::var_os("ONLY_RDS").is_some() { rds::run(); return ExitCode::SUCCESS; }
         driver::run(handles);
         dat::run(handles);
         if handles == HANDLES {

@@ -1,6 +1,6 @@
 //! RDS with many connections, one message on each in turn.
 
-use crate::OPERATIONS;
+
 use crate::platform::{BenchBar, BenchPlatform};
 use dat_nostd::{Adapter, AdapterConfig, Gid, Platform, adapter_storage};
 use driver_mlx::{Duration, Instant, Wake};
@@ -124,7 +124,7 @@ fn payload(operation: usize) -> [u8; LEN] {
 
 /// Polls all nodes until all of them have had the time for everything.
 fn settle(nodes: &mut [Node]) {
-    for _ in 0..3 {
+    for _ in 0..3 + nodes[0].sockets.len() / 128 {
         nodes[0].adapter.platform().settle();
         let now = nodes[0].adapter.platform().now();
         for node in nodes.iter_mut() {
@@ -165,8 +165,8 @@ pub fn run(connections: usize) {
     drain(&mut all, connections, &mut buffer);
 
     let mut done = 0;
-    while done < OPERATIONS {
-        let batch = connections.min(OPERATIONS - done);
+    let total = connections * 40; while done < total {
+        let batch = connections.min(total - done);
         for index in 0..batch {
             let (node, socket) = other(index);
             let to = SocketAddr::new(address(node), port(socket));
