@@ -428,7 +428,7 @@ impl<'s> Frames<'s> {
 
     /// Lends frames to `post` one after the other, at most `most` and as many as there are, to be posted as receives: where each is, and
     /// `cookie` with its number. Adds those that were taken to the chain of those posted; gives how many they are, and what `post` gives.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn post_receives(
         &mut self,
         posted: &mut Chain,
