@@ -115,15 +115,13 @@ impl Protocol<'_> {
             && let Some(message) = next
         {
             let descriptor = frames.message_mut(message);
-            if !plain(descriptor) {
-                let may_be = newly || descriptor.last_post <= completed;
-                if may_be && (descriptor.sequence <= highest_ack || descriptor.is(Marks::SILENT)) {
-                    self.release_rest(id, newly);
-                }
+            let over = descriptor.last_post <= completed;
+            if descriptor.sequence > highest_ack && !descriptor.is(Marks::SILENT) || !(newly || over) {
                 return;
             }
-            if !newly {
-                return;
+            // Of several frames, or with something to it.
+            if over || !plain(descriptor) {
+                return self.release_rest(id, newly);
             }
             if descriptor.marks.is_empty() {
                 descriptor.marks = Marks::SETTLED;
