@@ -93,7 +93,7 @@ impl Limits {
             receiving,
             reserve: reserve as u32,
             receive_depth,
-            refill_at: receive_depth - (receive_depth / 2).min(REFILL),
+            refill_at: receive_depth - receive_depth.div_ceil(2).min(REFILL),
             send_depth: config.send_depth - (config.send_depth / 16).min(KEPT_FOR_BINDS),
             request_depth: config.send_depth,
             signal_every: SIGNAL_EVERY.min(config.send_depth / 2),

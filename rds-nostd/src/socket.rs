@@ -198,7 +198,10 @@ impl Socket {
             SocketAddr::V4(v4) => u64::from(u32::from_ne_bytes(v4.ip().octets())) == self.route_v4,
             SocketAddr::V6(v6) => v6.ip().to_bits() == self.route_to,
         };
-        self.route.filter(|_| same)
+        if !same {
+            return None;
+        }
+        self.route
     }
 
     /// Whether it wants to know the times of what arrives.

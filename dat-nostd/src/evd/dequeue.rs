@@ -34,12 +34,12 @@ fn take_ordinary<B: Bar>(
     Some(arrived(ep, wr_id, length))
 }
 
-/// What an ordinary completion of a request reports that others before it were posted without one.
+/// The same, and that of a request with others before it that were posted without a completion.
 #[inline(always)]
-fn take_sent_run<B: Bar>(
-    eps: &mut Table<'_, EpHandle, Ep<B>>,
-    next: &OrdinaryCqe<'_>,
-) -> Option<DtoCompletion> {
+fn take_any<B: Bar>(eps: &mut Table<'_, EpHandle, Ep<B>>, next: &OrdinaryCqe<'_>) -> Option<DtoCompletion> {
+    if let Some(done) = take_ordinary(eps, next) {
+        return Some(done);
+    }
     let ep = eps.at_mut(next.user_index() as u16)?;
     let (wr_id, count) = ep.qp.as_mut()?.retire_sent_run(next, Note::SPECIAL)?;
     Some(sent_well(ep, wr_id, count))
@@ -69,21 +69,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// it anyway. None also where the other call would be an error.
     #[inline(never)]
     pub fn evd_take(&mut self, evd: EvdHandle) -> Option<Event> {
-        self.evd_dequeue_or(evd, Some, |adapter, evd| {
-            if adapter.is_quiet(evd) {
-                return None;
-            }
-            adapter.take_sent(evd).or_else(|| adapter.evd_take_slow(evd))
+        self.take_completion(evd, take_any, Some, |adapter, evd| {
+            if adapter.is_quiet(evd) { None } else { adapter.evd_take_slow(evd) }
         })
-    }
-
-    /// The head of the CQ, if it is the success of a request with others before it.
-    #[inline(never)]
-    fn take_sent(&mut self, evd: EvdHandle) -> Option<Event> {
-        let state = self.objects.evds.get_mut(evd).ok().filter(|state| state.is_on_fast_path())?;
-        let done = state.cq.as_mut()?.poll_ordinary(|next| take_sent_run(&mut self.objects.eps, next))?;
-        state.looks.delivered(1);
-        Some(Event { evd, data: EventData::Dto(done) })
     }
 
     /// Extension: for layers that make something else of an event. Most are ordinary completions: straight from the CQ's entry. Everything
@@ -96,10 +84,22 @@ impl<'s, P: Platform> Adapter<'s, P> {
         wrap: impl FnOnce(Event) -> T,
         otherwise: impl FnOnce(&mut Self, EvdHandle) -> T,
     ) -> T {
+        self.take_completion(evd, take_ordinary, wrap, otherwise)
+    }
+
+    /// The head of the CQ, if it is one that `take` takes.
+    #[inline(always)]
+    fn take_completion<T>(
+        &mut self,
+        evd: EvdHandle,
+        take: impl FnOnce(&mut Table<'s, EpHandle, Ep<P::Bar>>, &OrdinaryCqe<'_>) -> Option<DtoCompletion>,
+        wrap: impl FnOnce(Event) -> T,
+        otherwise: impl FnOnce(&mut Self, EvdHandle) -> T,
+    ) -> T {
         if let Ok(state) = self.objects.evds.get_mut(evd)
             && state.is_on_fast_path()
             && let Some(cq) = &mut state.cq
-            && let Some(done) = cq.poll_ordinary(|next| take_ordinary(&mut self.objects.eps, next))
+            && let Some(done) = cq.poll_ordinary(|next| take(&mut self.objects.eps, next))
         {
             state.looks.delivered(1);
             return wrap(Event { evd, data: EventData::Dto(done) });

@@ -37,6 +37,8 @@ pub(super) struct SendQueue {
     blueflame: Option<u16>,
     /// The next request waits until memory keys are as the one before it makes them.
     fenced: bool,
+    /// The head when a request of several WQEBBs was last posted: behind it each request is one WQEBB.
+    wide: u64,
     /// Connected service (RC, UC).
     connected: bool,
     /// Whether the service has RDMA reads, atomics, invalidation.
@@ -87,6 +89,7 @@ impl SendQueue {
             size,
             blueflame: blueflame.then_some(0),
             fenced: false,
+            wide: 0,
             connected,
             reliable,
             max_sge,
@@ -98,7 +101,7 @@ impl SendQueue {
     /// Forgets everything posted.
     pub(super) fn clear(&mut self) {
         self.ring.clear();
-        (self.head, self.rung, self.last) = (0, 0, 0);
+        (self.head, self.rung, self.last, self.wide) = (0, 0, 0, 0);
         self.blueflame = self.blueflame.map(|_| 0);
         self.fenced = false;
         self.settle(0);
@@ -133,12 +136,18 @@ impl SendQueue {
     fn settle(&mut self, tail: u16) {
         let ordinary =
             self.connected && !self.fenced && self.blueflame.is_none() && self.size > 0 && self.max_sge > 0;
-        let retired = self.head - u64::from(self.head().wrapping_sub(tail));
+        let retired = self.retired(tail);
         self.end = if ordinary { retired + u64::from(self.size) } else { retired };
         self.oldest = u64::from(tail) << 48 | u64::from(self.number.get());
         if self.blueflame.is_some() {
             self.rung = self.head;
         }
+    }
+
+    /// The tail, counted as [`head`](Self::head) is in the struct: without end.
+    #[inline(always)]
+    fn retired(&self, tail: u16) -> u64 {
+        self.head - u64::from(self.head().wrapping_sub(tail))
     }
 
     /// Index that the next request gets.
@@ -468,6 +477,9 @@ impl SendQueue {
         let second = u64::from(control) << 32 | u64::from(imm);
         self.put_control(control_first(opcode, self.number, octowords), second, wr_id, used, |_| {});
         self.fenced = false;
+        if used > 1 {
+            self.wide = self.head;
+        }
         self.settle(self.tail());
     }
 
@@ -559,15 +571,27 @@ impl SendQueue {
     /// Retires the request at `index` and all before it; gives how many they are.
     pub(super) fn retire(&mut self, index: u16) -> Option<(WrId, u16)> {
         let (wr_id, next) = self.find(index)?;
-        let (mut count, mut tail) = (1, self.tail());
+        let tail = self.tail();
+        let count = if self.retired(tail) < self.wide {
+            self.count(tail, index)
+        } else {
+            index.wrapping_sub(tail) + 1
+        };
+        self.settle(next);
+        Some((wr_id, count))
+    }
+
+    /// Outstanding requests from the one at `tail` to that at `index`, both included, of whatever width.
+    #[cold]
+    fn count(&self, mut tail: u16, index: u16) -> u16 {
+        let mut count = 1;
         while tail != index {
             // All that is outstanding was posted in order, so a request begins at the tail.
             let (_, used) = self.slot(tail);
             tail = tail.wrapping_add(used);
             count += 1;
         }
-        self.settle(next);
-        Some((wr_id, count))
+        count
     }
 
     /// Retires the oldest request.

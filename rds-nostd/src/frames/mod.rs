@@ -337,6 +337,34 @@ impl<'s> Frames<'s> {
         1 + rest.map_or(0, |rest| self.give_rest(rest))
     }
 
+    /// Gives back the messages at the head of a queue that are of one frame, up to `end`, as long as they are `over`; how many.
+    #[inline(always)]
+    pub(crate) fn give_run(
+        &mut self,
+        queue: &mut Queue,
+        end: Option<MessageId>,
+        mut over: impl FnMut(&Frame) -> bool,
+    ) -> u32 {
+        let (mut next, mut free, mut count) = (queue.head(), self.free, 0);
+        while next != end
+            && let Some(message) = next
+            && let Some(frame) = self.table.get_mut(message.first().index())
+            && frame.next.is_none()
+            && over(frame)
+        {
+            next = frame.next_message;
+            (frame.next, frame.used) = (free, Use::Free);
+            free = Some(message.first());
+            count += 1;
+        }
+        if count > 0 {
+            queue.drop_head(next);
+            self.free = free;
+            self.free_count += count as usize;
+        }
+        count
+    }
+
     #[inline(never)]
     fn give_rest(&mut self, first: FrameId) -> u32 {
         let mut next = Some(first);
@@ -400,7 +428,7 @@ impl<'s> Frames<'s> {
 
     /// Lends frames to `post` one after the other, at most `most` and as many as there are, to be posted as receives: where each is, and
     /// `cookie` with its number. Adds those that were taken to the chain of those posted; gives how many they are, and what `post` gives.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn post_receives(
         &mut self,
         posted: &mut Chain,

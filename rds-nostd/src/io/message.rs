@@ -45,16 +45,20 @@ impl Rds<'_> {
         if !MsgFlags::DONTWAIT.union(MsgFlags::MORE).contains(message.flags) {
             return Err(RdsError::NotSupported);
         }
-        let to = match message.to {
+        let peer;
+        let to = match &message.to {
             Some(to) => to,
-            None => self.peer_address(from)?,
+            None => {
+                peer = self.peer_address(from)?;
+                &peer
+            }
         };
         match message.control {
             None if message.flags.contains(MsgFlags::MORE) => {
-                self.send_later(adapter, from, to, message.payload)
+                self.send_later(adapter, from, *to, message.payload)
             }
             None => self.send(adapter, from, to, message.payload),
-            Some(control) => self.send_along(adapter, from, to, message.payload, control),
+            Some(control) => self.send_along(adapter, from, *to, message.payload, control),
         }
     }
 
@@ -64,13 +68,13 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        to: SocketAddr,
+        to: &SocketAddr,
         payload: &[u8],
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        if self.protocol.send(from, &to, payload, &mut Wire(adapter)) {
+        if self.protocol.send(from, to, payload, &mut Wire(adapter)) {
             return Ok(None);
         }
-        self.queue(adapter, from, to, payload)
+        self.queue(adapter, from, *to, payload)
     }
 
     /// Composes a message. If there is no entry for a new peer, a connection that has been idle for a while makes room.

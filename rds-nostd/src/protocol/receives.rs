@@ -57,6 +57,10 @@ impl Protocol<'_> {
     fn room_for_receives(&mut self, id: ConnectionId) -> u32 {
         let rx = &self.connections.at(id).rx;
         let missing = self.limits.receive_depth.saturating_sub(rx.posted_count);
+        // While little waits to be read its share is enough.
+        if rx.used + u32::from(missing) <= self.receiving.share() {
+            return missing.into();
+        }
         match self.receiving.fair_room(rx.used).min(u32::from(missing)) {
             0 if !self.wants_receives(id) => 0,
             0 => self.room_in_reserve(id).min(u32::from(missing)),

@@ -95,6 +95,45 @@ impl Protocol<'_> {
     /// Takes messages that the peer has off their sockets' accounts, and gives the frames back of those that the HCA is done with, too.
     /// Only what is `newly` acknowledged can still be on an account.
     fn release(&mut self, id: ConnectionId, newly: bool) {
+        let Self { connections, frames, sockets, sending, .. } = self;
+        let tx = &mut connections.at_mut(id).tx;
+        let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
+        // Nearly all are of one frame, with nothing to them.
+        let plain = |descriptor: &Frame| {
+            descriptor.sequence <= highest_ack && Marks::SETTLED.contains(descriptor.marks)
+        };
+        let count = frames.give_run(&mut tx.queue, first_unsent, |descriptor| {
+            let over = descriptor.last_post <= completed && plain(descriptor);
+            if over && descriptor.marks.is_empty() {
+                sockets.sent(descriptor.owner(), descriptor.len as usize);
+            }
+            over
+        });
+        sending.give(&mut tx.frames, count);
+        let mut next = tx.queue.head();
+        while next != first_unsent
+            && let Some(message) = next
+        {
+            let descriptor = frames.message_mut(message);
+            let over = descriptor.last_post <= completed;
+            if descriptor.sequence > highest_ack && !descriptor.is(Marks::SILENT) || !(newly || over) {
+                return;
+            }
+            // Of several frames, or with something to it.
+            if over || !plain(descriptor) {
+                return self.release_rest(id, newly);
+            }
+            if descriptor.marks.is_empty() {
+                descriptor.marks = Marks::SETTLED;
+                sockets.sent(descriptor.owner(), descriptor.len as usize);
+            }
+            next = descriptor.next_message;
+        }
+    }
+
+    /// The same for messages of any kind.
+    #[inline(never)]
+    fn release_rest(&mut self, id: ConnectionId, newly: bool) {
         let Self { connections, frames, sockets, sending, operations, .. } = self;
         let tx = &mut connections.at_mut(id).tx;
         let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);

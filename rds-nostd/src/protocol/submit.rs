@@ -3,14 +3,15 @@
 use core::net::SocketAddr;
 
 use crate::connection::{Connection, Cookie, Objects, State, Tx, port_mask};
+use crate::counters::Counters;
 use crate::error::RdsError;
-use crate::frames::{Marks, Use, frames_of_lent};
+use crate::frames::{Frames, Marks, Shares, Use, frames_of_lent};
 use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, MessageId};
 use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::protocol::{Protocol, Segment};
-use crate::socket::{Wants, is_unicast, is_v4, key};
+use crate::socket::{Socket, Wants, is_unicast, is_v4, key};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragments};
 
 /// Answers to pings that a peer may have outstanding; further pings are not answered.
@@ -107,45 +108,57 @@ impl Protocol<'_> {
         payload: &[u8],
         outlet: &mut impl Outlet,
     ) -> bool {
+        let Self { sockets, connections, frames, sending, limits, counters, .. } = self;
+        let Ok(socket) = sockets.open_mut(from) else { return false };
+        let Some(id) = socket.route_to(to) else { return false };
+        let connection = connections.at_mut(id);
+        let tx = &connection.tx;
+        let plain = payload.len() <= limits.longest_at_once
+            && tx.posts < tx.plain_until
+            && socket.send_bytes + payload.len() < socket.send_buffer / 2
+            && (sending.has_two(tx.frames)
+                || sending.has_one(tx.frames) && limits.is_plenty(sending.beyond()));
+        debug_assert!(!plain || connection.is_clear(limits.send_depth));
+        // In a function of its own, so that what it asks for is known here.
+        if !plain {
+            return self.send_asking(from, to, payload, outlet);
+        }
+        let way = Way { socket, connection, frames, sending, counters };
+        let Some((message, posted)) = way.send((from, to.port()), payload, Asks::empty(), outlet) else {
+            return false;
+        };
+        if !posted || connection.reconnect.probe_at.is_none() {
+            self.sent_first(id, message, posted);
+        }
+        true
+    }
+
+    /// The same where it may have to ask for an acknowledgement or a report.
+    #[cold]
+    #[inline(never)]
+    fn send_asking(
+        &mut self,
+        from: SocketHandle,
+        to: &SocketAddr,
+        payload: &[u8],
+        outlet: &mut impl Outlet,
+    ) -> bool {
         let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
         let Ok(socket) = sockets.open_mut(from) else { return false };
         let Some(id) = socket.route_to(to) else { return false };
-        let (len, sport, dport) = (payload.len(), socket.port, to.port());
-        let outstanding = socket.send_bytes + len;
-        let connection = connections.at_mut(id);
-        let number = connection.tx.posts + 1;
-        let within = sending.has_two(connection.tx.frames);
-        if len > limits.longest_at_once || !(within || sending.has_one(connection.tx.frames)) {
+        let (connection, dport) = (connections.at_mut(id), to.port());
+        if payload.len() > limits.longest_at_once
+            || !sending.has_one(connection.tx.frames)
+            || connection.map.some_marked && maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
+        {
             return false;
         }
-        let plain = number <= connection.tx.plain_until
-            && outstanding < socket.send_buffer / 2
-            && (within || limits.is_plenty(sending.beyond()));
-        debug_assert!(!plain || connection.is_clear(limits.send_depth));
-        let asks = if plain {
-            Asks::empty()
-        } else if connection.map.some_marked && maps.get(id.index()).is_none_or(|map| map.is_marked(dport)) {
-            return false;
-        } else {
-            let unasked = limits.unasked(sending.beyond());
-            match weigh(connection, limits, unasked, (outstanding, socket.send_buffer, len)) {
-                Some(asks) => asks,
-                None => return false,
-            }
-        };
-        let (tx, len) = (&mut connection.tx, len as u32);
-        let (sequence, ack, flags) = (tx.next_sequence, connection.rx.ack_value, asks.flags());
-        let header = Header { sequence, ack, len, sport, dport, flags, credit: 0, extensions: [0; 16] };
-        let Some((message, address)) = frames.push_to_send(&mut tx.queue, &header, payload, (from, number))
-        else {
-            return false;
-        };
-        sending.take_one(&mut tx.frames);
-        (tx.next_sequence, tx.posts) = (sequence + 1, number);
-        connection.rx.ack_wanted = false;
-        socket.send_bytes = outstanding;
-        socket.send_messages += 1;
-        counters.send_queued += 1;
+        let unasked = limits.unasked(sending.beyond());
+        let Some(asks) = weigh(connection, limits, unasked, socket, payload.len()) else { return false };
+        let (sequence, number) = (connection.tx.next_sequence, connection.tx.posts + 1);
+        let way = Way { socket, connection, frames, sending, counters };
+        let Some((message, posted)) = way.send((from, dport), payload, asks, outlet) else { return false };
+        let tx = &mut connection.tx;
         if !asks.is_empty() {
             asked(tx, limits, limits.unasked(sending.beyond()), (sequence, number), asks);
             if connection.map.some_marked {
@@ -153,10 +166,6 @@ impl Protocol<'_> {
             }
             counters.send_ack_required += u64::from(asks.contains(Asks::ACKNOWLEDGEMENT));
         }
-        let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
-        let signal = asks.contains(Asks::REPORT);
-        let segment = Segment { address, len, lent: None, cookie, signal, solicit: true, fence: false };
-        let posted = outlet.post(&connection.objects, &segment);
         if !posted || connection.reconnect.probe_at.is_none() {
             self.sent_first(id, message, posted);
         }
@@ -463,6 +472,45 @@ impl Asks {
     }
 }
 
+/// What a message of one frame passes on its way out.
+struct Way<'w, 's> {
+    socket: &'w mut Socket,
+    connection: &'w mut Connection,
+    frames: &'w mut Frames<'s>,
+    sending: &'w mut Shares,
+    counters: &'w mut Counters,
+}
+
+impl Way<'_, '_> {
+    /// Queues a message of this socket, and posts it. Gives it, and whether it could be posted; None if no frame is free, and nothing has
+    /// happened.
+    #[inline(always)]
+    fn send(
+        self,
+        (from, dport): (SocketHandle, u16),
+        payload: &[u8],
+        asks: Asks,
+        outlet: &mut impl Outlet,
+    ) -> Option<(MessageId, bool)> {
+        let Self { socket, connection, frames, sending, counters } = self;
+        let (tx, rx) = (&mut connection.tx, &mut connection.rx);
+        let (sequence, ack, number) = (tx.next_sequence, rx.ack_value, tx.posts + 1);
+        let (len, sport, flags) = (payload.len() as u32, socket.port, asks.flags());
+        let header = Header { sequence, ack, len, sport, dport, flags, credit: 0, extensions: [0; 16] };
+        let (message, address) = frames.push_to_send(&mut tx.queue, &header, payload, (from, number))?;
+        sending.take_one(&mut tx.frames);
+        (tx.next_sequence, tx.posts) = (sequence + 1, number);
+        rx.ack_wanted = false;
+        socket.send_bytes += payload.len();
+        socket.send_messages += 1;
+        counters.send_queued += 1;
+        let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
+        let signal = asks.contains(Asks::REPORT);
+        let segment = Segment { address, len, lent: None, cookie, signal, solicit: true, fence: false };
+        Some((message, outlet.post(&connection.objects, &segment)))
+    }
+}
+
 /// A message of one frame may not be as plain as most: what it asks for. None if something is before it, or there is no room.
 #[cold]
 #[inline(never)]
@@ -470,8 +518,10 @@ fn weigh(
     connection: &Connection,
     limits: &Limits,
     unasked: u32,
-    (outstanding, buffer, len): (usize, usize, usize),
+    socket: &Socket,
+    len: usize,
 ) -> Option<Asks> {
+    let (outstanding, buffer) = (socket.send_bytes + len, socket.send_buffer);
     if !connection.is_clear(limits.send_depth) || outstanding >= buffer {
         return None;
     }

@@ -50,7 +50,9 @@ impl Header {
         let [first, second] = halves(&self.extensions);
         let mut words =
             [self.sequence.to_be(), self.ack.to_be(), lengths.to_be(), flags.to_be(), first, second];
-        let [first, second] = (!sum(&words)).to_ne_bytes();
+        // Where that is known to be nothing it is not added.
+        let total = if first | second == 0 { total(&words[..4]) } else { total(&words) };
+        let [first, second] = (!folded(total)).to_ne_bytes();
         words[3] |= u64::from_ne_bytes([0, 0, 0, 0, 0, 0, first, second]);
         words
     }
@@ -190,8 +192,7 @@ fn total(words: &[u64]) -> u64 {
 
 /// The same of 16 bits.
 #[inline(always)]
-fn sum(words: &[u64; HEADER_WORDS]) -> u16 {
-    let total = total(words);
+const fn folded(total: u64) -> u16 {
     // Both halves together, what they carry over included, are in the upper half of the sum with the halves exchanged.
     let total = (total.wrapping_add(total.rotate_left(32)) >> 32) as u32;
     (total.wrapping_add(total.rotate_left(16)) >> 16) as u16

@@ -111,27 +111,31 @@ fn wait(adapters: &mut [BenchAdapter; 2], side: usize, evd: EvdHandle) -> Event 
     panic!("no event");
 }
 
-struct Side {
-    transfers: EvdHandle,
+/// What an adapter has for it.
+pub struct Side {
+    /// How transfers and receives end.
+    pub transfers: EvdHandle,
     connections: EvdHandle,
     requests: EvdHandle,
-    memory: DmaBuffer,
-    lmr: LmrCreated,
-    eps: Vec<EpHandle>,
+    /// Registered memory.
+    pub memory: DmaBuffer,
+    pub lmr: LmrCreated,
+    pub eps: Vec<EpHandle>,
 }
 
 impl Side {
-    fn new(adapter: &mut BenchAdapter, handles: usize) -> Self {
+    /// So many endpoints, with as many requests and receives at a time each, and memory of so many bytes.
+    pub fn new(adapter: &mut BenchAdapter, handles: usize, depth: u32, bytes: usize) -> Self {
         let (ia, _) = adapter.ia_open("ib0", 8, None).expect("IA");
         let pz = adapter.pz_create(ia).expect("PZ");
-        let transfers = adapter.evd_create(ia, 16 * handles as u32, None, EvdFlags::DTO).expect("EVD");
+        let transfers = adapter.evd_create(ia, 4 * depth * handles as u32, None, EvdFlags::DTO).expect("EVD");
         let connections = adapter.evd_create(ia, 64, None, EvdFlags::CONNECTION).expect("EVD");
         let requests = adapter.evd_create(ia, 64, None, EvdFlags::CR).expect("EVD");
-        let memory = adapter.dma_alloc(handles * LEN, 4096).expect("memory");
+        let memory = adapter.dma_alloc(bytes, 4096).expect("memory");
         let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL).expect("LMR");
         let attributes = EpAttributes {
-            max_recv_dtos: 4,
-            max_request_dtos: 4,
+            max_recv_dtos: depth,
+            max_request_dtos: depth,
             max_recv_iov: 1,
             max_request_iov: 1,
             ..EpAttributes::DEFAULT
@@ -171,23 +175,28 @@ impl Side {
     }
 }
 
+/// Connects each endpoint of one side with its like of the other.
+pub fn connect(adapters: &mut [BenchAdapter; 2], sides: &[Side; 2]) {
+    let [near, far] = sides;
+    for (from, to) in near.eps.iter().zip(&far.eps) {
+        let flags = ConnectFlags::Default;
+        adapters[0]
+            .ep_connect(*from, &address(1), PORT, 10_000_000, &[], Qos::BestEffort, flags)
+            .expect("asks");
+        let request = wait(adapters, 1, far.requests);
+        let EventData::ConnectionRequest { cr, .. } = request.data else { panic!("{request:?}") };
+        adapters[1].cr_accept(cr, Some(*to), &[]).expect("accepts");
+        for (side, end) in sides.iter().enumerate() {
+            wait(adapters, side, end.connections);
+        }
+    }
+}
+
 /// Makes and checks the operations.
 pub fn run(handles: usize) {
     let mut adapters = adapters(2);
-    let sides = adapters.each_mut().map(|adapter| Side::new(adapter, handles));
-    let [near, far] = &sides;
-    for handle in 0..handles {
-        let flags = ConnectFlags::Default;
-        adapters[0]
-            .ep_connect(near.eps[handle], &address(1), PORT, 10_000_000, &[], Qos::BestEffort, flags)
-            .expect("asks");
-        let request = wait(&mut adapters, 1, far.requests);
-        let EventData::ConnectionRequest { cr, .. } = request.data else { panic!("{request:?}") };
-        adapters[1].cr_accept(cr, Some(far.eps[handle]), &[]).expect("accepts");
-        for (side, end) in sides.iter().enumerate() {
-            wait(&mut adapters, side, end.connections);
-        }
-    }
+    let sides = adapters.each_mut().map(|adapter| Side::new(adapter, handles, 4, handles * LEN));
+    connect(&mut adapters, &sides);
 
     writes(&mut adapters, &sides, handles);
     sends(&mut adapters, &sides, handles);

@@ -1,6 +1,5 @@
 //! RDS with many connections, one message on each in turn.
 
-use crate::OPERATIONS;
 use crate::platform::{BenchBar, BenchPlatform};
 use dat_nostd::{Adapter, AdapterConfig, Gid, Platform, adapter_storage};
 use driver_mlx::{Duration, Instant, Wake};
@@ -12,6 +11,9 @@ use rds_nostd::{
     Arrival, Msg, MsgFlags, RdmaCookie, Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle,
 };
 use std::net::SocketAddr;
+
+/// Messages over each connection, so that what is done once for several counts as it should.
+pub const ROUNDS: usize = 40;
 
 const LEN: usize = 64;
 /// Connections to one node: by their types of service they are as many peers to the other one.
@@ -122,9 +124,9 @@ fn payload(operation: usize) -> [u8; LEN] {
     std::array::from_fn(|i| (operation * 31 + i * 7) as u8)
 }
 
-/// Polls all nodes until all of them have had the time for everything.
+/// Polls all nodes until all of them have had the time for everything: what one poll takes is bounded.
 fn settle(nodes: &mut [Node]) {
-    for _ in 0..3 {
+    for _ in 0..3 + nodes[0].sockets.len() / 128 {
         nodes[0].adapter.platform().settle();
         let now = nodes[0].adapter.platform().now();
         for node in nodes.iter_mut() {
@@ -164,9 +166,8 @@ pub fn run(connections: usize) {
     settle(&mut all);
     drain(&mut all, connections, &mut buffer);
 
-    let mut done = 0;
-    while done < OPERATIONS {
-        let batch = connections.min(OPERATIONS - done);
+    for round in 0..ROUNDS {
+        let (done, batch) = (round * connections, connections);
         for index in 0..batch {
             let (node, socket) = other(index);
             let to = SocketAddr::new(address(node), port(socket));
@@ -209,7 +210,6 @@ pub fn run(connections: usize) {
             assert_eq!(buffer[..LEN], payload(done + index + 1));
         }
         settle(&mut all);
-        done += batch;
     }
 }
 
