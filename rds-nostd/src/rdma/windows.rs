@@ -74,6 +74,8 @@ impl Window {
 /// All windows of a node.
 pub(crate) struct Windows<'s> {
     entries: &'s mut [Window],
+    /// Some of them may be unbound: nobody looks for those that are not there.
+    some_unbound: bool,
 }
 
 impl<'s> Windows<'s> {
@@ -81,7 +83,7 @@ impl<'s> Windows<'s> {
         let count = entries.len().min(WindowId::MOST);
         let (entries, _) = entries.split_at_mut(count);
         entries.fill(Window::EMPTY);
-        Self { entries }
+        Self { entries, some_unbound: false }
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = WindowId> + use<> {
@@ -117,6 +119,25 @@ impl<'s> Windows<'s> {
             .or_else(|| self.find(free))
     }
 
+    /// Its bind was not carried out before its connection broke.
+    pub(crate) fn unbound(&mut self, id: WindowId) {
+        if let Some(window) = self.get_mut(id) {
+            window.state = Use::Unbound;
+            self.some_unbound = true;
+        }
+    }
+
+    /// Whether there may be windows that are to be bound again.
+    #[inline]
+    pub(crate) const fn some_unbound(&self) -> bool {
+        self.some_unbound
+    }
+
+    /// Those that could be were bound again.
+    pub(crate) fn look_for_unbound(&mut self) {
+        self.some_unbound = self.find(|window| window.state == Use::Unbound).is_some();
+    }
+
     /// Takes it out of the table, to be freed.
     pub(crate) fn take(&mut self, id: WindowId) -> Window {
         self.get_mut(id).map_or(Window::EMPTY, |entry| core::mem::replace(entry, Window::EMPTY))
@@ -125,6 +146,7 @@ impl<'s> Windows<'s> {
     /// None of them is there any more.
     pub(crate) fn forget(&mut self) {
         self.entries.fill(Window::EMPTY);
+        self.some_unbound = false;
     }
 }
 

@@ -94,45 +94,15 @@ impl Ground {
 
     /// How it ends when a peer writes by a cookie.
     fn write(&mut self, peer: usize, cookie: RdmaCookie, bytes: &[u8]) -> RdmaStatus {
-        self.write_from(peer, self.sockets[peer], cookie, 0, bytes)
+        self.nodes.write((peer, self.sockets[peer]), at(OFFERS, 4000), (cookie, 0), bytes)
     }
 
     /// How it ends when another socket of the node that offers does, so far behind the beginning.
     fn write_within(&mut self, cookie: RdmaCookie, offset: u64, bytes: &[u8]) -> RdmaStatus {
         let socket = self.nodes.bind(OFFERS, 4002);
-        let status = self.write_from(OFFERS, socket, cookie, offset, bytes);
+        let status = self.nodes.write((OFFERS, socket), at(OFFERS, 4000), (cookie, offset), bytes);
         self.nodes.rds[OFFERS].close(&mut self.nodes.adapters[OFFERS], socket).expect("open");
         status
-    }
-
-    fn write_from(
-        &mut self,
-        node: usize,
-        socket: SocketHandle,
-        cookie: RdmaCookie,
-        remote_offset: u64,
-        bytes: &[u8],
-    ) -> RdmaStatus {
-        let memory = self.nodes.adapters[node].dma_alloc(bytes.len(), 64).expect("memory");
-        memory.write(0, bytes).expect("inside");
-        let args = RdmaArgs {
-            cookie,
-            remote_offset,
-            remote_bytes: bytes.len() as u64,
-            local: &[memory.as_slice()],
-            flags: RdmaFlags::NOTIFY_ME | RdmaFlags::READWRITE | RdmaFlags::SILENT,
-            user_token: 1,
-        };
-        let control = Control { rdma: Some(args), ..Control::default() };
-        let (rds, adapter) = (&mut self.nodes.rds[node], &mut self.nodes.adapters[node]);
-        rds.sendmsg(adapter, socket, Msg::to(at(OFFERS, 4000), &[]).with(&control)).expect("room");
-        let mut told = None;
-        self.nodes.until("the operation ends", |nodes| {
-            told = nodes.rds[node].take_notification(socket).expect("open");
-            told.is_some()
-        });
-        self.nodes.adapters[node].dma_free(memory).expect("nothing leads there");
-        told.expect("just found").status
     }
 
     fn close(self) {
