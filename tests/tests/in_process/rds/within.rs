@@ -322,6 +322,30 @@ fn atomics_silence_and_one_use() {
     ground.close();
 }
 
+/// The answer of an atomic operation is written last, as on the wire: where it goes to the number itself, that is as before.
+#[test]
+fn an_answer_is_written_last() {
+    let mut ground = Ground::new(185, true);
+    let cookie = ground.offer(LEN, 64, RdmaFlags::PEER_ATOMICS);
+    let memory = Rc::clone(&ground.memory);
+    for (op, after) in
+        [(AtomicOp::FetchAdd { add: 3 }, 8), (AtomicOp::CompareSwap { compare: 5, swap: 7 }, 7)]
+    {
+        memory.write(LEN, &5u64.to_ne_bytes()).expect("inside");
+        for (place, number) in [(LEN, 5), (0, after)] {
+            let local = Ground::part(&memory, place, 8);
+            let args = AtomicArgs { cookie, remote_offset: 0, local, op, flags: NONE, user_token: 9 };
+            let control = Control { atomic: Some(args), ..Control::default() };
+            assert_eq!(ground.send(b"word", &control), Ok(None));
+            assert!(ground.heard());
+            let word = |at| u64::from_ne_bytes(ground.bytes(at, 8).try_into().expect("8 bytes"));
+            assert_eq!((word(place), word(LEN)), (5, number), "{op:?} at {place}");
+        }
+    }
+    drop(memory);
+    ground.close();
+}
+
 /// Where peers are not isolated what is offered to one is offered to all: of part of registered memory exactly that part.
 #[test]
 fn a_window_is_as_long_as_it_is() {
