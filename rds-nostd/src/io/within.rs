@@ -57,7 +57,7 @@ impl Rds<'_> {
         Ok(cookie)
     }
 
-    /// Does what goes along with a message. None if the message does not come, because an operation failed or because it would tell nothing.
+    /// Does what goes along with a message. None if the message does not come: an operation failed, or the message would tell nothing.
     ///
     /// # Errors
     /// See [`sendmsg`](Self::sendmsg); then nothing was done.

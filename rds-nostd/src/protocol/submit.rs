@@ -389,6 +389,7 @@ impl Protocol<'_> {
         });
         let message = message.ok_or(RdsError::NoBufferSpace)?;
         self.put_payload(message, payload, Use::Receive);
+        self.receiving.take(&mut self.local_used, fragments(payload.len()) as u32);
         Ok(Within { found: Some((slot, message)), is_pong })
     }
 
@@ -408,8 +409,6 @@ impl Protocol<'_> {
             self.frames.write_extensions(message.first(), extensions);
             self.frames.message_mut(message).marks.set(Marks::EXTENDED, true);
         }
-        let count = self.frames.message(message).frames;
-        self.receiving.take(&mut self.local_used, u32::from(count));
         if is_pong {
             self.counters.recv_ping += 1;
             self.counters.send_pong += 1;
@@ -421,7 +420,7 @@ impl Protocol<'_> {
     /// It does not come after all.
     pub(crate) fn withdraw_within(&mut self, within: Within) {
         if let Some((_, message)) = within.found {
-            self.frames.give_message(message);
+            self.give_received(message);
         }
     }
 

@@ -154,6 +154,29 @@ impl<'s> Windows<'s> {
 mod tests {
     use super::*;
 
+    /// Nobody looks for windows that are to be bound again where there are none, nor once they were bound, freed, or lost with the adapter.
+    #[test]
+    fn the_unbound_are_remembered() {
+        let mut entries = [Window::EMPTY; 2];
+        let mut windows = Windows::new(&mut entries);
+        let ids = [0, 1].map(WindowId::new);
+        assert!(!windows.some_unbound());
+        for id in ids {
+            *windows.get_mut(id).expect("there") =
+                Window { rmr_bits: 1, state: Use::Binding, ..Window::EMPTY };
+            windows.unbound(id);
+        }
+        windows.take(ids[0]);
+        windows.look_for_unbound();
+        assert!(windows.some_unbound(), "the second");
+        windows.get_mut(ids[1]).expect("there").state = Use::Bound;
+        windows.look_for_unbound();
+        assert!(!windows.some_unbound());
+        windows.unbound(ids[1]);
+        windows.forget();
+        assert!(!windows.some_unbound());
+    }
+
     /// One of the zone first, then a place without one, then one of another zone; none that is in use.
     #[test]
     fn windows_are_taken_where_they_cost_least() {

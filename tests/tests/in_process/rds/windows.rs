@@ -182,7 +182,7 @@ fn one_socket_does_not_wait_for_anothers_releases() {
     ground.close();
 }
 
-/// Without a message to go behind, a window is bound where least is in its way: a peer that stalls is not waited for if there is another one.
+/// Without a message to go behind, a window is bound where least is in its way: a peer that stalls is not waited for if there is another.
 #[test]
 fn a_bind_goes_around_a_peer_that_stalls() {
     for stalls in PEERS {
