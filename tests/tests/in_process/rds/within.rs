@@ -158,7 +158,7 @@ fn what_is_not_offered_is_not_touched() {
     let part = Ground::part(&memory, LEN + 6000, 1000);
     let peers = rds.get_mr_for_dest(adapter, ground.offers, at(1, 5000), part, NONE).expect("room");
     let before = ground.bytes(0, 2 * LEN);
-    let unknown = RdmaCookie(cookie.0 ^ 0x100_0000);
+    let (unknown, free) = (RdmaCookie(cookie.0 ^ 0x100_0000), ground.nodes.rds[0].free_frames());
     let all = [0, 500, 1000];
     let long = [0, 1000, 1001];
     for (cookie, offset, cuts, flags) in [
@@ -203,6 +203,7 @@ fn what_is_not_offered_is_not_touched() {
     }
     let control = Control { dest: Some(peers), ..Control::default() };
     assert_eq!(ground.send(b"x", &control), Err(RdsError::InvalidArgument), "another socket's");
+    assert_eq!(ground.nodes.rds[0].free_frames(), free, "of messages that did not come");
     drop(memory);
     ground.close();
 }
