@@ -135,7 +135,8 @@ impl<'s> Windows<'s> {
 
     /// Those that could be were bound again.
     pub(crate) fn look_for_unbound(&mut self) {
-        self.some_unbound = self.find(|window| window.state == Use::Unbound).is_some();
+        let waits = |window: &Window| window.state == Use::Unbound && window.home.is_some();
+        self.some_unbound = self.find(waits).is_some();
     }
 
     /// Takes it out of the table, to be freed.
@@ -163,7 +164,7 @@ mod tests {
         assert!(!windows.some_unbound());
         for id in ids {
             *windows.get_mut(id).expect("there") =
-                Window { rmr_bits: 1, state: Use::Binding, ..Window::EMPTY };
+                Window { rmr_bits: 1, home: Some(ConnectionId::new(0)), ..Window::EMPTY };
             windows.unbound(id);
         }
         windows.take(ids[0]);
