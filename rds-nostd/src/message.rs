@@ -17,9 +17,9 @@ bitflags::bitflags! {
         const TRUNC = 0x0020;
         /// Do not wait; nothing here waits in any case.
         const DONTWAIT = 0x0040;
-        /// `sendmsg`: more follows at once. The message may wait for the next one to its peer without it, or for
-        /// [`Rds::poll`](crate::Rds::poll), so that the HCA learns of all of them together; one with something beside it does not wait.
-        /// (`MSG_MORE`, which Linux's RDS refuses.)
+        /// `sendmsg`: more follows at once. The message may wait for the next one without it that is taken for the same peer and type of
+        /// service, or for [`Rds::poll`](crate::Rds::poll), so that the HCA learns of all of them together: if that one is refused, for
+        /// `poll`. One with something beside it does not wait. (`MSG_MORE`, which Linux's RDS refuses.)
         const MORE = 0x8000;
         /// `recvmsg`: lend the message's frames, copy nothing. (`sendmsg` is told by [`Control::lend`](crate::Control::lend).)
         const ZEROCOPY = 0x0400_0000;

@@ -39,6 +39,8 @@ pub(crate) struct Tx {
     asked_post: u64,
     /// Answers to pings that the peer has not acknowledged.
     pub(crate) pongs: u8,
+    /// One more than the cookie's number of a bind that was waited for in vain, until it is over; else 0.
+    late_bind: u32,
 }
 
 impl Tx {
@@ -58,6 +60,7 @@ impl Tx {
         asked: 0,
         asked_post: 0,
         pongs: 0,
+        late_bind: 0,
     };
 
     /// Posts that the HCA is not known to be done with.
@@ -113,8 +116,25 @@ impl Tx {
         self.plain_until = 0;
     }
 
+    /// A bind with this number in its cookie was waited for in vain.
+    pub(crate) const fn note_late_bind(&mut self, number: u32) {
+        self.late_bind = number + 1;
+    }
+
+    /// The bind with this number is over.
+    pub(crate) const fn bind_done(&mut self, number: u32) {
+        if self.late_bind == number + 1 {
+            self.late_bind = 0;
+        }
+    }
+
+    /// Whether a bind that was waited for in vain is not over yet.
+    pub(crate) const fn has_late_bind(&self) -> bool {
+        self.late_bind != 0
+    }
+
     pub(crate) const fn reset(&mut self) {
-        self.plain_until = 0;
+        (self.plain_until, self.late_bind) = (0, 0);
         (self.posts, self.completed, self.signalled) = (0, 0, 0);
         (self.highest_ack, self.asked) = (0, 0);
         self.next = self.queue.head();

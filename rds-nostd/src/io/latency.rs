@@ -48,12 +48,8 @@ impl Rds<'_> {
         adapter: &Adapter<'_, P>,
         handle: SocketHandle,
     ) -> Result<Option<[u64; 3]>, RdsError> {
-        let Some(message) = self.protocol.sockets.open(handle)?.received.head() else { return Ok(None) };
-        let Some([header, start, end]) = self.protocol.frames.message(message).times() else {
-            return Ok(Some([0; 3]));
-        };
-        let now = adapter.platform().now().as_nanos();
-        Ok(Some([start.saturating_sub(header), end.saturating_sub(start), now.saturating_sub(end)]))
+        let next = self.protocol.sockets.open(handle)?.received.head();
+        Ok(next.map(|message| self.protocol.latency(message, || adapter.platform().now())))
     }
 
     /// Which parts of a message's way in a socket wants to know the time of.
@@ -65,6 +61,13 @@ impl Rds<'_> {
 }
 
 impl Protocol<'_> {
+    /// How long the parts of a message's way took, see [`next_latency`](Rds::next_latency).
+    fn latency(&self, message: MessageId, now: impl FnOnce() -> Instant) -> [u64; 3] {
+        let Some([header, start, end]) = self.frames.message(message).times() else { return [0; 3] };
+        let now = now().as_nanos();
+        [start.saturating_sub(header), end.saturating_sub(start), now.saturating_sub(end)]
+    }
+
     /// The message that a frame can be a part of which is not its first.
     fn unfinished(&self, arrival: ReceivedDto) -> Option<MessageId> {
         let cookie = self.connections.current(arrival.user_cookie)?;
@@ -84,6 +87,39 @@ impl Protocol<'_> {
             None => frame.begin_times(before, after),
             Some(_) if frame.is(Marks::TIMED) => frame.end_times(after),
             Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::testing::{Bench, CONFIG, ip};
+    use crate::wire::{FRAGMENT_LEN, Header};
+
+    /// From the first frame's header to its end, from there to the end of the last one, and from there to the reader.
+    #[test]
+    fn each_part_has_its_time() {
+        let mut bench = Bench::new(CONFIG, 512, 8);
+        let socket = bench.socket(ip(1), 4000);
+        let id = bench.up(2);
+        bench.refill(id);
+        for (sequence, frames) in [(1, 3), (2, 1)] {
+            let len = (frames * FRAGMENT_LEN) as u32;
+            let header = Header { sequence, len, sport: 5000, dport: 4000, ..Header::acknowledgement(0) };
+            for number in 0..frames as u64 {
+                let arrival = bench.arrival(id, &header, FRAGMENT_LEN).expect("a receive");
+                let begun = bench.protocol.unfinished(arrival);
+                assert_eq!(begun.is_some(), number > 0);
+                bench.protocol.arrived(arrival, bench.now);
+                bench.protocol.note_times(arrival, begun, (1000 * number + 10, 1000 * number + 25));
+            }
+        }
+        for [start, whole] in [[15, 2000], [15, 0]] {
+            let message = bench.protocol.sockets.open(socket).expect("open").received.head().expect("there");
+            let found = bench.protocol.latency(message, || Instant::from_nanos(5000));
+            assert_eq!(found, [start, whole, 5000 - 25 - whole]);
+            bench.read(socket).expect("there");
         }
     }
 }

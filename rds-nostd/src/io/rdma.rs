@@ -30,8 +30,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes, or a destination that messages cannot go to.
-    /// [`RdsError::NotSupported`]: a destination on this node, for which nothing has to be registered. [`RdsError::NoMemory`]: no entry is left. [`RdsError::NoBufferSpace`]: no
-    /// connection is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    /// [`RdsError::NotSupported`]: a destination on this node, for which nothing has to be registered. [`RdsError::NoMemory`]: no entry is
+    /// left. [`RdsError::NoBufferSpace`]: no connection is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
     pub fn register_memory<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -445,7 +445,8 @@ pub(crate) fn free_pieces<P: Platform>(
     Ok(())
 }
 
-/// Frees an LMR.
+/// Frees an LMR. One whose key firmware refuses to destroy is gone as well, and its buffer stays registered: there is nothing to ask for
+/// again, as there is with a window, which is still there then.
 ///
 /// # Errors
 /// DAT's INVALID_STATE (LMR_IN_USE): a device that has failed may still write to its memory, which is not the adapter's.

@@ -8,7 +8,7 @@ use dat_nostd::{
     MemPriv, Platform, PzHandle, ReturnType, RmrCompletion, RmrHandle, Subtype,
 };
 
-use crate::connection::{Connection, CookieKind, State};
+use crate::connection::{Connection, Cookie, CookieKind, State};
 use crate::ids::{ConnectionId, MemoryId, SocketHandle, WindowId};
 use crate::node::Rds;
 use crate::protocol::Protocol;
@@ -69,6 +69,9 @@ impl Rds<'_> {
                 window.home = None;
             }
             let _ = self.end_window(adapter, id, false);
+            if let Some(newest) = Cookie::decode(self.protocol.windows.get(id).cookie) {
+                self.protocol.connections.at_mut(newest.connection).tx.note_late_bind(newest.number);
+            }
             return None;
         }
         self.protocol.counters.windows_bound += 1;
@@ -103,15 +106,12 @@ impl Rds<'_> {
                 let theirs = if connection.objects.zone == 0 { common } else { connection.objects.zone };
                 theirs == zone && protocol.takes_bind(id)
             };
+            let tx = |id: ConnectionId| &protocol.connection(id).tx;
             match only {
                 Some(id) => takes(id).then_some(id),
                 None => {
-                    let stalls = |id: &ConnectionId| {
-                        let waits = |window: &Window| window.home.is_none() && window.by() == Some(*id);
-                        protocol.windows.find(waits).is_some()
-                    };
-                    let able = protocol.connections.ids().filter(|id| takes(*id) && !stalls(id));
-                    able.min_by_key(|id| protocol.connection(*id).tx.in_flight())
+                    let able = protocol.connections.ids().filter(|id| takes(*id) && !tx(*id).has_late_bind());
+                    able.min_by_key(|id| tx(*id).in_flight())
                 }
             }
         };
@@ -169,6 +169,7 @@ impl Rds<'_> {
         if let Some(id) = self.protocol.windows.find(|window| window.cookie == done.user_cookie) {
             self.window_changed(id);
         }
+        self.protocol.connections.at_mut(cookie.connection).tx.bind_done(cookie.number);
         self.protocol.sent(cookie);
         self.release_ended(adapter);
         self.bind_was_awaited(adapter);
@@ -351,31 +352,44 @@ impl Rds<'_> {
         while let Some(id) = self.protocol.windows.find(|window| window.by() == Some(by)) {
             let Some(window) = self.protocol.windows.get_mut(id) else { return };
             window.cookie = 0;
-            let (state, rmr) = (window.state, RmrHandle::from_bits(window.rmr_bits));
+            let rmr = RmrHandle::from_bits(window.rmr_bits);
             let bound = adapter.rmr_query(rmr).is_ok_and(|rmr| rmr.binding.is_some());
-            if state == Use::Ending {
+            if window.state == Use::Ending {
                 // In either case: whether what unbinds it was carried out at the very end is not known.
                 let _ = self.free_window(adapter, id);
-            } else if let Some(window) = self.protocol.windows.get_mut(id) {
-                window.state = if bound { Use::Bound } else { Use::Unbound };
+            } else if bound {
+                window.state = Use::Bound;
+            } else {
+                self.protocol.windows.unbound(id);
             }
         }
         self.bind_was_awaited(adapter);
     }
 
-    /// A connection is up: before anything is sent, what was not bound when it broke is bound again, by the keys that messages which wait
-    /// here tell of. Whoever uses what could not be is denied, as with any key that is not there.
+    /// A connection is up, or there is room on it: before anything is sent, what was not bound when it broke is bound again, by the keys
+    /// that messages which wait here tell of. Whoever uses what could not be is denied, as with any key that is not there.
     pub(crate) fn bind_again<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, by: ConnectionId) {
-        for id in self.protocol.windows.ids() {
-            let window = self.protocol.windows.get(id);
-            if window.state != Use::Unbound || window.home != Some(by) || !self.protocol.takes_bind(by) {
-                continue;
-            }
-            if self.post_bind(adapter, id, by).is_ok_and(|rkey| rkey != window.rkey) {
-                // Nobody knows it by this key.
-                let _ = self.end_window(adapter, id, false);
+        if self.protocol.windows.some_unbound() {
+            self.bind_unbound(adapter, by);
+        }
+    }
+
+    /// Others' follow: what stood in their way may have been this one's binds, of which the adapter takes so many at once.
+    #[cold]
+    fn bind_unbound<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, first: ConnectionId) {
+        for others in [false, true] {
+            for id in self.protocol.windows.ids() {
+                let window = self.protocol.windows.get(id);
+                let home =
+                    window.home.filter(|home| window.state == Use::Unbound && (*home != first) == others);
+                let Some(by) = home.filter(|home| self.protocol.takes_bind(*home)) else { continue };
+                if self.post_bind(adapter, id, by).is_ok_and(|rkey| rkey != window.rkey) {
+                    // Nobody knows it by this key.
+                    let _ = self.end_window(adapter, id, false);
+                }
             }
         }
+        self.protocol.windows.look_for_unbound();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Linux has a connection of the HCA with itself for that. Here the memory is at hand, for a node that was promised
 //! that nobody else touches it meanwhile ([`RdsConfig::rdma_within`](crate::RdsConfig::rdma_within)); what counts is that key, bounds,
-//! rights and the peers that memory was offered to are looked at as the HCA does. Between loopback addresses there is no RDMA, as on Linux. A copy is not
-//! atomic for the HCA: an atomic operation of a peer on the same bytes may come in between.
+//! rights and the peers that memory was offered to are looked at as the HCA does. Between loopback addresses there is no RDMA, as on
+//! Linux. A copy is not atomic for the HCA: an atomic operation of a peer on the same bytes may come in between.
 
 use core::net::SocketAddr;
 
@@ -16,6 +16,14 @@ use crate::io::rdma::check_atomic;
 use crate::node::Rds;
 use crate::rdma::{AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
 use crate::wire::{Extension, Header};
+
+/// What goes along with a message that comes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beside {
+    /// Of memory that was offered with it.
+    cookie: Option<RdmaCookie>,
+    extensions: [u8; 16],
+}
 
 impl Rds<'_> {
     /// A message of this node to itself with something beside it, which is done at once. If an operation fails the message does not arrive.
@@ -30,42 +38,54 @@ impl Rds<'_> {
         payload: &[u8],
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        let protocol = &mut self.protocol;
-        if control.lend.is_some() || protocol.sockets.open(from)?.address != protocol.local {
+        if control.lend.is_some() || self.protocol.sockets.open(from)?.address != self.protocol.local {
             return Err(RdsError::NotSupported);
         }
         // From here on the message itself is not refused.
-        protocol.check_buffer(from, payload.len(), protocol.limits.longest_local)?;
-        protocol.destination_within(from, to, payload.len())?;
-        let (mut cookie, mut extensions) = (None, [0; 16]);
-        if control.rdma.is_some() || control.atomic.is_some() {
-            let Some(done) = self.operate_within(adapter, from, control)? else { return Ok(None) };
-            if payload.is_empty() && done.contains(RdmaFlags::SILENT) {
-                return Ok(None);
-            }
-            if let Some(args) = &control.rdma {
-                extensions = Extension::Rdma { rkey: args.cookie.rkey() }.encode();
-            }
-        } else {
-            if let Some((memory, flags)) = control.map {
-                cookie = Some(self.offer(adapter, from, memory, flags, Whom::Node, None)?);
-            }
-            if let Some(offered) = cookie.or(control.dest) {
-                let local = self.protocol.local;
-                if !self.protocol.regions.give(from, offered, local) {
-                    return Err(RdsError::InvalidArgument);
-                }
-                let (rkey, offset) = (offered.rkey(), offered.offset());
-                extensions = Extension::RdmaDest { rkey, offset }.encode();
-            }
-        }
+        let within = self.protocol.compose_within(from, to, payload)?;
+        let attached = self.attach_within(adapter, from, payload.is_empty(), control);
+        let Ok(Some(Beside { cookie, extensions })) = attached else {
+            self.protocol.withdraw_within(within);
+            return attached.map(|_| None);
+        };
         let protocol = &mut self.protocol;
-        if let Some(owner) = protocol.submit_to_self(from, to, payload, &extensions)? {
+        if let Some(owner) = protocol.deliver_within(within, &extensions) {
             let header = Header { extensions, ..Header::acknowledgement(0) };
             protocol.regions.used(&header, owner, protocol.local, &mut protocol.counters);
             self.free_spent_regions(adapter);
         }
         Ok(cookie)
+    }
+
+    /// Does what goes along with a message. None if the message does not come: an operation failed, or the message would tell nothing.
+    ///
+    /// # Errors
+    /// See [`sendmsg`](Self::sendmsg); then nothing was done.
+    fn attach_within<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        is_empty: bool,
+        control: &Control<'_>,
+    ) -> Result<Option<Beside>, RdsError> {
+        if control.rdma.is_some() || control.atomic.is_some() {
+            let done = self.operate_within(adapter, from, control)?;
+            let comes = done.is_some_and(|flags| !is_empty || !flags.contains(RdmaFlags::SILENT));
+            let tells = |args: &RdmaArgs<'_>| Extension::Rdma { rkey: args.cookie.rkey() }.encode();
+            let extensions = control.rdma.as_ref().map(tells).unwrap_or_default();
+            return Ok(comes.then_some(Beside { cookie: None, extensions }));
+        }
+        let cookie = match control.map {
+            Some((memory, flags)) => Some(self.offer(adapter, from, memory, flags, Whom::Node, None)?),
+            None => None,
+        };
+        let Some(offered) = cookie.or(control.dest) else { return Ok(Some(Beside::default())) };
+        let local = self.protocol.local;
+        if !self.protocol.regions.give(from, offered, local) {
+            return Err(RdsError::InvalidArgument);
+        }
+        let (rkey, offset) = (offered.rkey(), offered.offset());
+        Ok(Some(Beside { cookie, extensions: Extension::RdmaDest { rkey, offset }.encode() }))
     }
 
     /// Does the operations of a message and tells of them: the flags that they have in common, or None if one failed.
@@ -209,6 +229,7 @@ impl Rds<'_> {
             Kind::FetchAdd { add } => before.wrapping_add(add),
             Kind::CompareSwap { .. } | Kind::Transfer => before,
         });
+        // Last, as on the wire: the answer is what is there if it goes where the number was.
         args.local.write(0, &before.ok()?.to_ne_bytes()).ok()?;
         adapter.platform().sync_for_device(args.local.va(), 8);
         Some(())

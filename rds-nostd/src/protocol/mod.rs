@@ -13,7 +13,7 @@ mod room;
 mod settle;
 mod submit;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -14,7 +14,8 @@ use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::fragments;
 
-/// How long a message that has the reserve may take once another wants it, beside so much for each missing fragment.
+/// How long a message that has the reserve may take once another wants it, beside so much for each fragment that has not come: together an
+/// eighth of a second for the longest.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PER_FRAGMENT: Duration = Duration::from_micros(100);
 /// With a message that has had the reserve for so long it had its turn, however the connection ends.
@@ -66,9 +67,13 @@ impl Protocol<'_> {
 
     /// Fragments of the unfinished message that there are no receives for.
     fn missing(&self, rx: &Rx) -> Option<u32> {
+        Some(self.to_come(rx)?.saturating_sub(u32::from(rx.posted_count)))
+    }
+
+    /// Fragments of it that have not come.
+    fn to_come(&self, rx: &Rx) -> Option<u32> {
         let begun = self.frames.message(rx.partial?);
-        let missing = fragments(begun.len as usize).saturating_sub(usize::from(begun.frames));
-        Some(missing.saturating_sub(usize::from(rx.posted_count)) as u32)
+        Some(fragments(begun.len as usize).saturating_sub(usize::from(begun.frames)) as u32)
     }
 
     /// A connection waits for what another one has, which is to make haste.
@@ -77,8 +82,7 @@ impl Protocol<'_> {
             self.reserve_next = Some(id);
         }
         let rx = &self.connections.at(holder).rx;
-        let lacking = self.missing(rx).unwrap_or(0) + u32::from(rx.posted_count);
-        let until = self.now + PATIENCE + PER_FRAGMENT * lacking;
+        let until = self.now + PATIENCE + PER_FRAGMENT * self.to_come(rx).unwrap_or(0);
         if until < rx.partial_until {
             self.connections.at_mut(holder).rx.partial_until = until;
             self.connections.arm(holder, until);

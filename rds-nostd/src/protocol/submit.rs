@@ -6,8 +6,7 @@ use crate::connection::{Connection, Cookie, Objects, State, Tx, port_mask};
 use crate::counters::Counters;
 use crate::error::RdsError;
 use crate::frames::{Frames, Marks, Shares, Use, frames_of_lent};
-use crate::ids::SocketHandle;
-use crate::ids::{ConnectionId, MessageId};
+use crate::ids::{ConnectionId, MessageId, SocketHandle};
 use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::protocol::{Protocol, Segment};
@@ -22,6 +21,15 @@ const MAX_PONGS: u8 = 16;
 pub(crate) struct Outgoing {
     pub(crate) connection: ConnectionId,
     pub(crate) message: MessageId,
+}
+
+/// A message of this node to itself on its way to a socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Within {
+    /// The socket, and the message in frames of its own; None if it goes to nobody.
+    found: Option<(usize, MessageId)>,
+    /// It answers a ping, and nothing goes along.
+    is_pong: bool,
 }
 
 /// What a message is made of.
@@ -205,9 +213,10 @@ impl Protocol<'_> {
             known => known,
         };
         let Some(id) = route else {
-            self.check_buffer(from, body.len(), self.limits.longest_local)?;
             let Body::Copied(payload) = body else { return Err(RdsError::NotSupported) };
-            return self.submit_to_self(from, *to, payload, &[0; 16]).map(|_| None);
+            let within = self.compose_within(from, *to, payload)?;
+            self.deliver_within(within, &[0; 16]);
+            return Ok(None);
         };
         // What is lent takes hardly a frame here, but as many as anything else at the peer.
         let longest = match body {
@@ -254,12 +263,7 @@ impl Protocol<'_> {
     }
 
     /// Where buffers are as rds(3SOCKET) has them, only what waits counts. Without a send buffer there are still empty messages.
-    pub(crate) fn check_buffer(
-        &mut self,
-        from: SocketHandle,
-        len: usize,
-        longest: usize,
-    ) -> Result<(), RdsError> {
+    fn check_buffer(&mut self, from: SocketHandle, len: usize, longest: usize) -> Result<(), RdsError> {
         let socket = self.sockets.open(from)?;
         let (buffered, limit) = (socket.send_bytes, socket.send_buffer);
         if len > longest || len > limit && socket.profile == Profile::Linux {
@@ -335,12 +339,12 @@ impl Protocol<'_> {
         RdsError::Congested
     }
 
-    /// The socket that a message of so many bytes to this node itself goes to, for which there is room; of a ping the one that its answer goes
-    /// to. None: it goes to nobody.
+    /// The socket that a message of so many bytes to this node itself goes to, for which there is room; of a ping the one that its
+    /// answer goes to. None: it goes to nobody.
     ///
     /// # Errors
     /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
-    pub(crate) fn destination_within(
+    fn destination_within(
         &mut self,
         from: SocketHandle,
         to: SocketAddr,
@@ -364,31 +368,28 @@ impl Protocol<'_> {
         Ok(found)
     }
 
-    /// A message to this node never leaves it. Gives the socket that it came to.
+    /// Fills frames with a message to this node, which never leaves it: it is not refused any more, and
+    /// [`deliver_within`](Self::deliver_within) or [`withdraw_within`](Self::withdraw_within) says what becomes of it.
+    ///
+    /// # Errors
+    /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
     #[inline(never)]
-    pub(crate) fn submit_to_self(
+    pub(crate) fn compose_within(
         &mut self,
         from: SocketHandle,
         to: SocketAddr,
         payload: &[u8],
-        extensions: &[u8; 16],
-    ) -> Result<Option<SocketHandle>, RdsError> {
+    ) -> Result<Within, RdsError> {
+        self.check_buffer(from, payload.len(), self.limits.longest_local)?;
         let slot = self.destination_within(from, to, payload.len())?;
         let socket = self.sockets.open(from)?;
         let (source, sport) = (socket.address, socket.port);
         let (destination, dport) = (key(to.ip()), to.port());
         // A ping is answered at once.
-        let ping = dport == 0;
-        let (source, sport, dport, payload, extensions) = if ping {
-            (destination, 0, sport, &[][..], &[0; 16])
-        } else {
-            (source, sport, dport, payload, extensions)
-        };
-        self.counters.send_queued += 1;
-        let Some(slot) = slot else {
-            self.counters.recv_drop_no_sock += 1;
-            return Ok(None);
-        };
+        let is_pong = dport == 0;
+        let Some(slot) = slot else { return Ok(Within { found: None, is_pong }) };
+        let (source, sport, dport, payload) =
+            if is_pong { (destination, 0, sport, &[][..]) } else { (source, sport, dport, payload) };
         let message = self.frames.begin(Use::Receive, |frame| {
             (frame.sport, frame.dport, frame.flags) = (sport, dport, 0);
             (frame.len, frame.sequence) = (payload.len() as u32, 0);
@@ -396,18 +397,40 @@ impl Protocol<'_> {
             frame.set_source(source);
         });
         let message = message.ok_or(RdsError::NoBufferSpace)?;
-        if *extensions != [0; 16] {
+        self.put_payload(message, payload, Use::Receive);
+        self.receiving.take(&mut self.local_used, fragments(payload.len()) as u32);
+        Ok(Within { found: Some((slot, message)), is_pong })
+    }
+
+    /// The message comes, with this beside it. Gives the socket that it came to.
+    #[inline(never)]
+    pub(crate) fn deliver_within(
+        &mut self,
+        Within { found, is_pong }: Within,
+        extensions: &[u8; 16],
+    ) -> Option<SocketHandle> {
+        self.counters.send_queued += 1;
+        let Some((slot, message)) = found else {
+            self.counters.recv_drop_no_sock += 1;
+            return None;
+        };
+        if *extensions != [0; 16] && !is_pong {
             self.frames.write_extensions(message.first(), extensions);
             self.frames.message_mut(message).marks.set(Marks::EXTENDED, true);
         }
-        self.put_payload(message, payload, Use::Receive);
-        self.receiving.take(&mut self.local_used, fragments(payload.len()) as u32);
-        if ping {
+        if is_pong {
             self.counters.recv_ping += 1;
             self.counters.send_pong += 1;
         }
         self.deliver_to(slot, message);
-        Ok(self.sockets.get(slot).map(|socket| socket.handle(slot)))
+        self.sockets.get(slot).map(|socket| socket.handle(slot))
+    }
+
+    /// It does not come after all.
+    pub(crate) fn withdraw_within(&mut self, within: Within) {
+        if let Some((_, message)) = within.found {
+            self.give_received(message);
+        }
     }
 
     /// Answers a ping with a sequenced message of no bytes; silently not, if frames are short or the peer does not

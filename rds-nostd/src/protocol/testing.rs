@@ -11,8 +11,7 @@ use crate::connection::{Broken, Connection, Connections, Map, Objects, Remembere
 use crate::error::RdsError;
 use crate::frames::{Frame, Frames};
 use crate::generation::Generation;
-use crate::ids::ConnectionId;
-use crate::ids::SocketHandle;
+use crate::ids::{ConnectionId, SocketHandle};
 use crate::limits::Limits;
 use crate::protocol::{Body, Outlet, Post, Protocol, Segment, Tables};
 use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions, Window, Windows};
@@ -122,15 +121,25 @@ impl Bench {
         header: &Header,
         payload: usize,
     ) -> Option<Option<DownReason>> {
+        let arrival = self.arrival(id, header, payload)?;
+        self.protocol.arrived(arrival, self.now);
+        Some(self.protocol.connection(id).reconnect.broken_by.map(Broken::reason))
+    }
+
+    /// What the HCA says when a frame arrives, if there is a receive for it.
+    pub(crate) fn arrival(
+        &mut self,
+        id: ConnectionId,
+        header: &Header,
+        payload: usize,
+    ) -> Option<ReceivedDto> {
         let connection = self.protocol.connection(id);
         let frame = connection.rx.posted.head()?;
         let epoch = connection.objects.epoch;
         let (kind, number) = (crate::connection::CookieKind::Receive, u32::from(frame.bits()));
         let cookie = crate::connection::Cookie { kind, connection: id, epoch, number }.encode();
         self.protocol.frames.write_header(frame, header);
-        let arrival = ReceivedDto { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 };
-        self.protocol.arrived(arrival, self.now);
-        Some(self.protocol.connection(id).reconnect.broken_by.map(Broken::reason))
+        Some(ReceivedDto { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 })
     }
 
     /// Sends as `sendmsg` does.

@@ -127,7 +127,7 @@ pub struct RdmaArgs<'a> {
     pub remote_offset: u64,
     /// Bytes of the region that may be touched: as many as the local pieces have; in the Linux profile also more.
     pub remote_bytes: u64,
-    /// Local memory, piece by piece.
+    /// Local memory, piece by piece. Where it overlaps the remote memory, as it can within a node, there is a mixture of both afterwards.
     pub local: &'a [DmaSlice<'a>],
     /// READWRITE, FENCE, NOTIFY_ME, SILENT.
     pub flags: RdmaFlags,
@@ -195,7 +195,7 @@ pub struct AtomicArgs<'a> {
     pub cookie: RdmaCookie,
     /// Where in the region, bytes.
     pub remote_offset: u64,
-    /// 8 bytes for what was there before, in this machine's order.
+    /// 8 bytes for what was there before, in this machine's order. Written last: if they are the same bytes, nothing changes.
     pub local: DmaSlice<'a>,
     /// What to do.
     pub op: AtomicOp,

@@ -74,6 +74,8 @@ impl Window {
 /// All windows of a node.
 pub(crate) struct Windows<'s> {
     entries: &'s mut [Window],
+    /// Some of them may be unbound: nobody looks for those that are not there.
+    some_unbound: bool,
 }
 
 impl<'s> Windows<'s> {
@@ -81,7 +83,7 @@ impl<'s> Windows<'s> {
         let count = entries.len().min(WindowId::MOST);
         let (entries, _) = entries.split_at_mut(count);
         entries.fill(Window::EMPTY);
-        Self { entries }
+        Self { entries, some_unbound: false }
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = WindowId> + use<> {
@@ -117,6 +119,26 @@ impl<'s> Windows<'s> {
             .or_else(|| self.find(free))
     }
 
+    /// Its bind was not carried out before its connection broke.
+    pub(crate) fn unbound(&mut self, id: WindowId) {
+        if let Some(window) = self.get_mut(id) {
+            window.state = Use::Unbound;
+            self.some_unbound = true;
+        }
+    }
+
+    /// Whether there may be windows that are to be bound again.
+    #[inline]
+    pub(crate) const fn some_unbound(&self) -> bool {
+        self.some_unbound
+    }
+
+    /// Those that could be were bound again.
+    pub(crate) fn look_for_unbound(&mut self) {
+        let waits = |window: &Window| window.state == Use::Unbound && window.home.is_some();
+        self.some_unbound = self.find(waits).is_some();
+    }
+
     /// Takes it out of the table, to be freed.
     pub(crate) fn take(&mut self, id: WindowId) -> Window {
         self.get_mut(id).map_or(Window::EMPTY, |entry| core::mem::replace(entry, Window::EMPTY))
@@ -125,12 +147,36 @@ impl<'s> Windows<'s> {
     /// None of them is there any more.
     pub(crate) fn forget(&mut self) {
         self.entries.fill(Window::EMPTY);
+        self.some_unbound = false;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Nobody looks for windows that are to be bound again where there are none, nor once they were bound, freed, or lost with the adapter.
+    #[test]
+    fn the_unbound_are_remembered() {
+        let mut entries = [Window::EMPTY; 2];
+        let mut windows = Windows::new(&mut entries);
+        let ids = [0, 1].map(WindowId::new);
+        assert!(!windows.some_unbound());
+        for id in ids {
+            *windows.get_mut(id).expect("there") =
+                Window { rmr_bits: 1, home: Some(ConnectionId::new(0)), ..Window::EMPTY };
+            windows.unbound(id);
+        }
+        windows.take(ids[0]);
+        windows.look_for_unbound();
+        assert!(windows.some_unbound(), "the second");
+        windows.get_mut(ids[1]).expect("there").state = Use::Bound;
+        windows.look_for_unbound();
+        assert!(!windows.some_unbound());
+        windows.unbound(ids[1]);
+        windows.forget();
+        assert!(!windows.some_unbound());
+    }
 
     /// One of the zone first, then a place without one, then one of another zone; none that is in use.
     #[test]

@@ -3,8 +3,8 @@
 use crate::platform::{ModelBar, ModelPlatform};
 use crate::world::{Next, World};
 use dat_nostd::{
-    Adapter, AdapterConfig, Neighbour, OpenError, Platform, ProviderInfo, Registry, RegistryEntry,
-    adapter_storage,
+    Adapter, AdapterConfig, AdapterParts, Neighbour, OpenError, Platform, ProviderInfo, Registry,
+    RegistryEntry, adapter_storage,
 };
 use driver_mlx::{Config, DmaRegion, Gid, Instant, Wake};
 use hca_model::Profile;
@@ -99,18 +99,34 @@ pub fn open_as(
     generation: u64,
     name: usize,
 ) -> Result<ModelAdapter, OpenError> {
+    let parts = crate::keep(Tables::new()).parts();
+    open_in(parts, platform, region, seed, count, generation, name)
+}
+
+/// The same with tables of other sizes.
+///
+/// # Errors
+/// Those of the adapter.
+pub fn open_in(
+    parts: AdapterParts<'static, ModelBar>,
+    platform: ModelPlatform,
+    region: DmaRegion,
+    seed: u64,
+    count: usize,
+    generation: u64,
+    name: usize,
+) -> Result<ModelAdapter, OpenError> {
     let (node, world) = (platform.node(), Rc::clone(platform.world()));
     let neighbours: Vec<Neighbour> = (0..count)
         .filter(|&other| other != node && other != name)
         .map(|other| (address(other), Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(other as u16))))
         .collect();
-    let storage = crate::keep(Tables::new());
     let config = AdapterConfig {
         generation,
         hca: Config { physical_function: world.with_hca(node, |hca| hca.profile().card.has_smi), ..HCA },
         ..AdapterConfig::new("ib0", address(name), crate::keep(neighbours), node_seed(seed, node))
     };
-    let mut adapter = Adapter::open(platform, region, crate::host_region(), storage.parts(), &config)?;
+    let mut adapter = Adapter::open(platform, region, crate::host_region(), parts, &config)?;
     register(&mut adapter, 0);
     Ok(adapter)
 }

@@ -4,7 +4,8 @@ use crate::dat::{self, ModelAdapter, address};
 use crate::world::{World, WorldConfig};
 use driver_mlx::{DmaBuffer, Duration, Instant, Wake};
 use rds_nostd::{
-    Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle,
+    Arrival, Control, Generation, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsConfig,
+    RdsError, RdsStorage, Received, SocketHandle,
 };
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -57,7 +58,16 @@ impl Nodes {
         let mut config = WorldConfig::new(seed);
         config.fabric.faults = faults.parse().expect("a list of faults");
         let world = World::new(&config);
-        let mut adapters = dat::open(&world, seed, count, 32 << 20).expect("opens");
+        let adapters = dat::open(&world, seed, count, 32 << 20).expect("opens");
+        Self::on(world, adapters, settings)
+    }
+
+    /// Nodes with these adapters.
+    ///
+    /// # Panics
+    /// If anything fails: nothing here may.
+    #[must_use]
+    pub fn on(world: Rc<World>, mut adapters: Vec<ModelAdapter>, settings: RdsConfig) -> Self {
         let rds = adapters
             .iter_mut()
             .map(|adapter| {
@@ -89,6 +99,39 @@ impl Nodes {
     ) -> Result<usize, RdsError> {
         let sent = self.rds[node].sendmsg(&mut self.adapters[node], socket, Msg::to(to, bytes));
         sent.map(|_| bytes.len())
+    }
+
+    /// How it ends when a socket writes bytes so far behind the beginning of what a cookie names, at this destination's node.
+    ///
+    /// # Panics
+    /// If it cannot be begun, or does not end in a minute of virtual time.
+    pub fn write(
+        &mut self,
+        (node, socket): (usize, SocketHandle),
+        to: SocketAddr,
+        (cookie, remote_offset): (RdmaCookie, u64),
+        bytes: &[u8],
+    ) -> RdmaStatus {
+        let memory = self.adapters[node].dma_alloc(bytes.len(), 64).expect("memory");
+        memory.write(0, bytes).expect("inside");
+        let args = RdmaArgs {
+            cookie,
+            remote_offset,
+            remote_bytes: bytes.len() as u64,
+            local: &[memory.as_slice()],
+            flags: RdmaFlags::NOTIFY_ME | RdmaFlags::READWRITE | RdmaFlags::SILENT,
+            user_token: 1,
+        };
+        let control = Control { rdma: Some(args), ..Control::default() };
+        let (rds, adapter) = (&mut self.rds[node], &mut self.adapters[node]);
+        rds.sendmsg(adapter, socket, Msg::to(to, &[]).with(&control)).expect("room");
+        let mut told = None;
+        self.until("the operation ends", |nodes| {
+            told = nodes.rds[node].take_notification(socket).expect("open");
+            told.is_some()
+        });
+        self.adapters[node].dma_free(memory).expect("nothing leads there");
+        told.expect("just found").status
     }
 
     /// Runs all nodes once, or the devices until somebody has something to do.

@@ -22,8 +22,14 @@ fn header(sequence: u64, fragments: usize, dport: u16) -> Header {
 
 /// A node at which a peer has taken all common frames that it may have, and then another one, up to the fourth.
 fn crowded() -> (Bench, SocketHandle) {
-    let mut bench = Bench::new(CONFIG, 512, 8);
-    bench.socket(ip(1), UNREAD);
+    let (bench, [_, read]) = crowded_of(512);
+    (bench, read)
+}
+
+/// The same with so many frames, and both sockets.
+fn crowded_of(frames: usize) -> (Bench, [SocketHandle; 2]) {
+    let mut bench = Bench::new(CONFIG, frames, 8);
+    let unread = bench.socket(ip(1), UNREAD);
     let read = bench.socket(ip(1), READ);
     for last in 2..6 {
         let id = bench.up(last);
@@ -33,7 +39,7 @@ fn crowded() -> (Bench, SocketHandle) {
             assert_eq!(bench.arrives(id, &header(sequence, 1, UNREAD), FRAGMENT_LEN), Some(None));
         }
     }
-    (bench, read)
+    (bench, [unread, read])
 }
 
 /// Time passes.
@@ -111,6 +117,33 @@ fn who_has_the_reserve_makes_haste() {
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
     pass(&mut bench, Duration::from_secs(8));
     assert!(goes_on(&mut bench, dripping, &header(1, longest, READ), again, longest) > longest / 2);
+}
+
+/// Receives that it has beside those that its message still needs buy no time either.
+#[test]
+fn receives_do_not_buy_time() {
+    let (mut bench, [unread, _]) = crowded_of(2048);
+    let longest = bench.protocol.limits.longest_received / FRAGMENT_LEN;
+    let (dripping, all_but_one) = (bench.up(6), longest - 1);
+    assert_eq!(goes_on(&mut bench, dripping, &header(1, longest, READ), 0, all_but_one), all_but_one);
+    assert_eq!(bench.protocol.reserve_of, Some(dripping));
+    // Something is read, of which it gets receives, and others the rest.
+    while bench.read(unread).is_some() {}
+    bench.refill(dripping);
+    let posted = u32::from(bench.protocol.connections.at(dripping).rx.posted_count);
+    assert!(posted > 5, "{posted}");
+    let other = bench.protocol.connection_for(key(ip(2)), 0).expect("there");
+    let mut sequence = 1000;
+    while bench.refill(other) > 0 {
+        sequence += 1;
+        assert_eq!(bench.arrives(other, &header(sequence, 1, UNREAD), FRAGMENT_LEN), Some(None));
+    }
+    let honest = bench.up(7);
+    assert!(goes_on(&mut bench, honest, &header(1, longest, READ), 0, longest) < longest, "frames are short");
+    assert_eq!((bench.protocol.reserve_of, bench.protocol.reserve_next), (Some(dripping), Some(honest)));
+    assert_eq!(bench.protocol.due(dripping, bench.now + 100 * MS), Due::Serve);
+    let late = bench.now + 100 * MS + Duration::from_micros(100);
+    assert_eq!(bench.protocol.due(dripping, late), Due::Break(DownReason::Stalled));
 }
 
 /// Who has lost it on one connection does not get it on another one, even if that was the first to ask.

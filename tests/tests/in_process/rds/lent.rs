@@ -243,7 +243,8 @@ fn given_up() {
     ground.nodes.close();
 }
 
-/// Frames that are lent count as messages that nobody read: the sender is held back until they come back, even if the socket is gone by then.
+/// Frames that are lent count as messages that nobody read: the sender is held back until they come back, even if the socket is gone by
+/// then.
 #[test]
 fn frames_count_until_they_come_back() {
     let receive_buffer = 20_000;
@@ -386,8 +387,8 @@ fn loans_end_with_a_recovery() {
     ground.close();
 }
 
-/// A device that dies while pieces are registered for an operation may still write to those that were: the message is refused, and the socket
-/// is not closed before the device was reset. Nothing is told of it, and nothing of it is lost.
+/// A device that dies while pieces are registered for an operation may still write to those that were: the message is refused, and the
+/// socket is not closed before the device was reset. Nothing is told of it, and nothing of it is lost.
 #[test]
 fn pieces_of_what_came_to_nothing() {
     let mut ground = Ground::new(148, "none", 2, config(148));
@@ -418,8 +419,8 @@ fn pieces_of_what_came_to_nothing() {
     ground.close();
 }
 
-/// Payloads of pieces of any length, in memory that is registered and that is not, between messages that are not lent: each arrives whole. Over
-/// connections that break, too.
+/// Payloads of pieces of any length, in memory that is registered and that is not, between messages that are not lent: each arrives whole.
+/// Over connections that break, too.
 #[test]
 fn several_pieces() {
     for faults in ["none", "loss=0.3%,dup=1%"] {
@@ -493,6 +494,8 @@ fn several_pieces() {
         }
         let empty = [memory.slice(0, 10).expect("inside"), memory.slice(0, 0).expect("inside")];
         assert_eq!(ground.lend_pieces(&empty, 0), Err(RdsError::InvalidArgument));
+        let breaks = ground.nodes.rds[0].counters().conn_reset;
+        assert_eq!(breaks > 0, faults != "none", "{breaks} with {faults}");
         drop(memory);
         ground.close();
     }

@@ -1,7 +1,7 @@
 //! RDS between two nodes in one process.
 
-use harness::rds::{LIMIT, Nodes, at, message};
-use rds_nostd::{Msg, MsgFlags, RdsError, Received};
+use harness::rds::{GENERATION, LIMIT, Nodes, at, message};
+use rds_nostd::{Msg, MsgFlags, RdsConfig, RdsError, Received, SocketHandle};
 
 #[test]
 fn datagrams_arrive_once_in_order_and_whole() {
@@ -138,5 +138,53 @@ fn messages_that_more_follow_leave_together() {
         }
         (0..200).for_each(|_| nodes.step());
     }
+    nodes.close();
+}
+
+/// They wait for one to their own peer alone, and not for one that is refused; nor for a connection that is not there.
+#[test]
+fn messages_that_more_follow_wait_for_their_own() {
+    let config = RdsConfig { send_buffer: 1 << 20, ..RdsConfig::new(GENERATION) };
+    let mut nodes = Nodes::with(10, "none", 4, config);
+    let [socket, full] = [5000, 5001].map(|port| nodes.bind(0, port));
+    let peers: Vec<_> = (1..4).map(|node| nodes.bind(node, 5000)).collect();
+    let mut buffer = [0; 64];
+    for node in [1, 2] {
+        nodes.send(0, socket, at(node, 5000), b"first").expect("room");
+        nodes.receive(node, peers[node - 1], &mut buffer);
+    }
+    (0..200).for_each(|_| nodes.step());
+    // The devices go on; nobody polls.
+    let rung = |nodes: &Nodes| {
+        nodes.world.pass(10_000);
+        nodes.world.with_hca(0, |hca| hca.counters().doorbells)
+    };
+    let before = rung(&nodes);
+    let send = |nodes: &mut Nodes, from: SocketHandle, node: usize, bytes: &[u8], flags| {
+        nodes.rds[0].sendmsg(&mut nodes.adapters[0], from, Msg::to(at(node, 5000), bytes).flags(flags))
+    };
+    let (more, last) = (MsgFlags::MORE, MsgFlags::empty());
+    assert_eq!(send(&mut nodes, socket, 1, b"waits", more), Ok(None));
+    assert_eq!(rung(&nodes), before);
+    assert_eq!(send(&mut nodes, socket, 2, b"leaves", last), Ok(None));
+    assert_eq!(rung(&nodes), before + 1, "it alone");
+    nodes.step();
+    assert_eq!(rung(&nodes), before + 2);
+    assert_eq!(nodes.receive(1, peers[0], &mut buffer).len, 5);
+    assert_eq!(nodes.receive(2, peers[1], &mut buffer).len, 6);
+    (0..200).for_each(|_| nodes.step());
+
+    nodes.rds[0].set_send_buffer(full, 4).expect("open");
+    let before = rung(&nodes);
+    assert_eq!(send(&mut nodes, full, 1, b"four", more), Ok(None));
+    assert_eq!(send(&mut nodes, full, 1, b"five", last), Err(RdsError::Again));
+    assert_eq!(rung(&nodes), before, "nothing leaves");
+    nodes.step();
+    assert_eq!(rung(&nodes), before + 1);
+    nodes.receive(1, peers[0], &mut buffer);
+    assert_eq!(&buffer[..4], b"four");
+
+    assert_eq!(send(&mut nodes, socket, 3, b"connects", more), Ok(None));
+    assert_eq!(nodes.receive(3, peers[2], &mut buffer).len, 8);
     nodes.close();
 }

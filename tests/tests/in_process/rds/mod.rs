@@ -1,6 +1,7 @@
 //! RDS between nodes.
 
 mod apps;
+mod binds;
 mod chaos;
 mod connect;
 mod connections;

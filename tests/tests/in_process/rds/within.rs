@@ -158,7 +158,7 @@ fn what_is_not_offered_is_not_touched() {
     let part = Ground::part(&memory, LEN + 6000, 1000);
     let peers = rds.get_mr_for_dest(adapter, ground.offers, at(1, 5000), part, NONE).expect("room");
     let before = ground.bytes(0, 2 * LEN);
-    let unknown = RdmaCookie(cookie.0 ^ 0x100_0000);
+    let (unknown, free) = (RdmaCookie(cookie.0 ^ 0x100_0000), ground.nodes.rds[0].free_frames());
     let all = [0, 500, 1000];
     let long = [0, 1000, 1001];
     for (cookie, offset, cuts, flags) in [
@@ -203,6 +203,7 @@ fn what_is_not_offered_is_not_touched() {
     }
     let control = Control { dest: Some(peers), ..Control::default() };
     assert_eq!(ground.send(b"x", &control), Err(RdsError::InvalidArgument), "another socket's");
+    assert_eq!(ground.nodes.rds[0].free_frames(), free, "of messages that did not come");
     drop(memory);
     ground.close();
 }
@@ -318,6 +319,30 @@ fn atomics_silence_and_one_use() {
     };
     assert_eq!((refused, done, word(&ground, LEN)), (RdsError::Exhausted, 8, 4 + 8));
     assert_eq!(statuses(&mut ground).len(), 8);
+    drop(memory);
+    ground.close();
+}
+
+/// The answer of an atomic operation is written last, as on the wire: where it goes to the number itself, that is as before.
+#[test]
+fn an_answer_is_written_last() {
+    let mut ground = Ground::new(185, true);
+    let cookie = ground.offer(LEN, 64, RdmaFlags::PEER_ATOMICS);
+    let memory = Rc::clone(&ground.memory);
+    for (op, after) in
+        [(AtomicOp::FetchAdd { add: 3 }, 8), (AtomicOp::CompareSwap { compare: 5, swap: 7 }, 7)]
+    {
+        memory.write(LEN, &5u64.to_ne_bytes()).expect("inside");
+        for (place, number) in [(LEN, 5), (0, after)] {
+            let local = Ground::part(&memory, place, 8);
+            let args = AtomicArgs { cookie, remote_offset: 0, local, op, flags: NONE, user_token: 9 };
+            let control = Control { atomic: Some(args), ..Control::default() };
+            assert_eq!(ground.send(b"word", &control), Ok(None));
+            assert!(ground.heard());
+            let word = |at| u64::from_ne_bytes(ground.bytes(at, 8).try_into().expect("8 bytes"));
+            assert_eq!((word(place), word(LEN)), (5, number), "{op:?} at {place}");
+        }
+    }
     drop(memory);
     ground.close();
 }
