@@ -82,6 +82,10 @@ const COMMANDS: &[Command] = &[
             ("--rounds N", "rds: everything so many times (3)"),
             ("--seconds N", "rds: so long each time (3)"),
             ("--check", "rds: both sides compare all bytes, not headers alone"),
+            (
+                "--rds-stress FILE",
+                "rds: rds-stress of rds-tools, linked statically, is measured on Linux, too",
+            ),
             ACCEL,
         ],
     },

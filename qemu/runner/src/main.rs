@@ -425,7 +425,7 @@ fn bench(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let mut rds = rds_bench::Options::default();
     let mut of_rds = None;
     while let Some(argument) = arguments.next().map_err(usage)? {
-        if let Long(name @ ("rounds" | "seconds" | "check" | "accel")) = argument {
+        if let Long(name @ ("rounds" | "seconds" | "check" | "accel" | "rds-stress")) = argument {
             of_rds = Some(name.to_owned());
         }
         match argument {
@@ -433,6 +433,7 @@ fn bench(mut arguments: lexopt::Parser) -> Result<ExitCode> {
             Long("rounds") => rds.rounds = at_least_one(&mut arguments)?,
             Long("seconds") => rds.seconds = at_least_one(&mut arguments)?,
             Long("check") => rds.check = true,
+            Long("rds-stress") => rds.rds_stress = Some(arguments.value().map_err(usage)?.into()),
             Long("accel") => {
                 rds.accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?;
             }

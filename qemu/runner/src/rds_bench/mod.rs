@@ -16,7 +16,8 @@ use crate::linux::{Kernel, Lab, Options as LabOptions};
 use crate::{cache, kernel_image, setup};
 pub use pattern::{PATTERNS, Pattern, Unit};
 use sides::{Linux, Unikernels};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 pub use table::{Rates, Table};
 
@@ -33,6 +34,8 @@ pub struct Options {
     pub patterns: Vec<Pattern>,
     /// QEMU's accelerator.
     pub accelerator: String,
+    /// rds-stress of rds-tools, linked statically: then it is measured, too, beside the program that stands for it on Linux.
+    pub rds_stress: Option<PathBuf>,
     /// Where the table goes as JSON.
     pub report: Option<PathBuf>,
 }
@@ -45,6 +48,7 @@ impl Default for Options {
             check: false,
             patterns: PATTERNS.to_vec(),
             accelerator: "tcg".into(),
+            rds_stress: None,
             report: None,
         }
     }
@@ -80,12 +84,14 @@ pub fn run(options: &Options) -> Result<()> {
 /// # Errors
 /// As [`run`], but for the bars.
 pub fn measure(options: &Options) -> Result<Table> {
+    let rds_stress = options.rds_stress.as_deref().map(program_name).transpose()?;
     let (qemu, image) = (setup::all()?, kernel_image::build()?);
     let started = Instant::now();
     let lab_options = LabOptions {
         spare: 2,
         strict: false,
         programs: vec![cache::root().join("tests/guest/rds_load.c")],
+        binaries: options.rds_stress.iter().cloned().collect(),
         accelerator: options.accelerator.clone(),
         ..LabOptions::new(KERNEL, 2)
     };
@@ -97,6 +103,11 @@ pub fn measure(options: &Options) -> Result<Table> {
     for round in 1..=options.rounds {
         for (number, pattern) in options.patterns.iter().enumerate() {
             let by_linux = Linux::run(&mut lab, pattern, options)?;
+            if let Some(name) = rds_stress {
+                let rates = Linux::run_rds_stress(&mut lab, name, pattern, options)?;
+                eprintln!("bench: rds-stress {}", pattern.unit.show(rates.get(pattern.unit)));
+                table.add_rds_stress(number, rates);
+            }
             let by_unikernels = Unikernels { qemu: &qemu, image: &image, lab: &lab }.run(pattern, options)?;
             eprintln!(
                 "bench: round {round} of {}, {}: {linux} {}, unikernels {} ({:.0} s since the start)",
@@ -111,4 +122,14 @@ pub fn measure(options: &Options) -> Result<Table> {
     }
     lab.stop()?;
     Ok(table)
+}
+
+/// The name of a program that is there, by which the guests have it.
+fn program_name(path: &Path) -> Result<&str> {
+    let name = path.file_name().and_then(OsStr::to_str).filter(|_| path.is_file());
+    let name = name.filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)));
+    name.ok_or_else(|| {
+        let path = path.display();
+        Error::Usage(format!("--rds-stress: {path} is no program, or none whose name a guest takes"))
+    })
 }

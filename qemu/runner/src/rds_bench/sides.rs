@@ -20,6 +20,19 @@ fn limit(options: &Options) -> Duration {
     LIMIT + Duration::from_secs(options.seconds.into())
 }
 
+/// A run as rds-stress's switches.
+fn switches(Pattern { request, rdma, .. }: &Pattern, options: &Options) -> Vec<String> {
+    let mut switches =
+        vec![format!("-q{request}"), format!("-d{DEPTH}"), format!("-T{}", options.seconds), "-z".into()];
+    if *rdma > 0 {
+        switches.push(format!("-D{rdma}"));
+    }
+    if options.check {
+        switches.push("-v".into());
+    }
+    switches
+}
+
 /// The two guests.
 pub struct Linux;
 
@@ -50,6 +63,20 @@ impl Linux {
         lab.succeed(0, "reap load", limit)?;
         Rates::of_program(&lines)
     }
+
+    /// One run of rds-stress itself, as the guests have it under this name.
+    pub fn run_rds_stress(lab: &mut Lab, name: &str, pattern: &Pattern, options: &Options) -> Result<Rates> {
+        let ([passive, active], limit) = (LINUX, limit(options));
+        let served = format!(
+            "background stress {name} -r {passive}\n\
+             until grep '^waiting for incoming' /tmp/stress.out; do sleep 0.05; done"
+        );
+        lab.succeed(0, &served, limit)?;
+        let switches = switches(pattern, options).join(" ");
+        let lines = lab.succeed(1, &format!("{name} -r {active} -s {passive} {switches}"), limit)?;
+        lab.succeed(0, "reap stress", limit)?;
+        Rates::of_columns(&lines)
+    }
 }
 
 /// Where the two unikernels run.
@@ -66,14 +93,7 @@ impl Unikernels<'_> {
         let (mut lines, mut passive_lines) = (Vec::new(), Vec::new());
         let mut taking = self.start(0, &format!("ip={passive}/24"), options)?;
         taking.follow(&mut passive_lines, Some("waiting for incoming"), limit)?;
-        let Pattern { request, rdma, .. } = pattern;
-        let mut switches = format!("-q{request},-d{DEPTH},-T{},-z", options.seconds);
-        if *rdma > 0 {
-            switches += &format!(",-D{rdma}");
-        }
-        if options.check {
-            switches += ",-v";
-        }
+        let switches = switches(pattern, options).join(",");
         let mut asking =
             self.start(1, &format!("ip={active}/24 to={passive} switches={switches}"), options)?;
         asking.follow(&mut lines, None, limit)?;

@@ -94,11 +94,17 @@ struct Row {
     pattern: Pattern,
     linux: Vec<Rates>,
     unikernels: Vec<Rates>,
+    /// Linux by rds-stress itself, if it was there.
+    rds_stress: Vec<Rates>,
 }
 
 impl Row {
+    fn median(&self, of: &[Rates]) -> f64 {
+        median(of.iter().map(|rates| rates.get(self.pattern.unit)))
+    }
+
     fn medians(&self) -> [f64; 2] {
-        [&self.linux, &self.unikernels].map(|rates| median(rates.iter().map(|r| r.get(self.pattern.unit))))
+        [&self.linux, &self.unikernels].map(|rates| self.median(rates))
     }
 
     /// How often the unikernels are as fast.
@@ -132,7 +138,12 @@ impl Table {
     /// With nothing in it; `linux` says which Linux.
     #[must_use]
     pub fn new(linux: &str, patterns: &[Pattern]) -> Self {
-        let row = |pattern: &Pattern| Row { pattern: *pattern, linux: Vec::new(), unikernels: Vec::new() };
+        let row = |pattern: &Pattern| Row {
+            pattern: *pattern,
+            linux: Vec::new(),
+            unikernels: Vec::new(),
+            rds_stress: Vec::new(),
+        };
         Self { linux: linux.into(), rows: patterns.iter().map(row).collect() }
     }
 
@@ -141,6 +152,13 @@ impl Table {
         if let Some(row) = self.rows.get_mut(number) {
             row.linux.push(linux);
             row.unikernels.push(unikernels);
+        }
+    }
+
+    /// What rds-stress itself measured in a round of the pattern of this number.
+    pub fn add_rds_stress(&mut self, number: usize, rates: Rates) {
+        if let Some(row) = self.rows.get_mut(number) {
+            row.rds_stress.push(rates);
         }
     }
 
@@ -172,6 +190,25 @@ impl Table {
             let missed = if row.is_met() { "" } else { "  missed" };
             // Writing to a String does not fail.
             let _ = writeln!(text, "{name:<16} {linux:>20} {unikernels:>14} {ratio:>6.2} {bar:>5.1}{missed}");
+        }
+        text + &self.beside_rds_stress()
+    }
+
+    /// How much of what rds-stress reaches on Linux the program reaches that stands for it.
+    fn beside_rds_stress(&self) -> String {
+        let mut text = String::new();
+        for row in self.rows.iter().filter(|row| !row.rds_stress.is_empty()) {
+            if text.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "\n{:<16} {:>20} {:>14} {:>6}",
+                    "Linux alone", "rds-stress", "rds_load", "ratio"
+                );
+            }
+            let ([ours, _], theirs) = (row.medians(), row.median(&row.rds_stress));
+            let ratio = ours / theirs.max(f64::MIN_POSITIVE);
+            let [theirs, ours] = [theirs, ours].map(|rate| row.pattern.unit.show(rate));
+            let _ = writeln!(text, "{:<16} {theirs:>20} {ours:>14} {ratio:>6.2}", row.pattern.name);
         }
         text
     }
@@ -241,6 +278,11 @@ mod tests {
         table.add(0, rates(90.0), rates(200.0));
         assert_eq!(table.missed(), ["64 B 2.78 of 3.0"]);
         assert!(table.text().contains("  missed\n"));
+        assert!(!table.text().contains("rds-stress"));
+        table.add_rds_stress(2, rates(100.0));
+        let text = table.text();
+        let words: Vec<&str> = text.lines().last().expect("a row").split_whitespace().collect();
+        assert_eq!(words, ["64", "KiB", "0.0", "MiB/s", "0.0", "MiB/s", "0.95"]);
         assert_eq!(median([].into_iter()), 0.0);
     }
 }
