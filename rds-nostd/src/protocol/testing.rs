@@ -187,14 +187,19 @@ impl Bench {
 
     /// The HCA is done with everything that was posted.
     pub(crate) fn complete(&mut self, id: ConnectionId) {
-        let connection = self.protocol.connection(id);
-        let (epoch, posts) = (connection.objects.epoch, connection.tx.posts);
+        let posts = self.protocol.connection(id).tx.posts;
+        self.complete_to(id, posts);
+    }
+
+    /// The HCA is done with everything up to the post of this number.
+    pub(crate) fn complete_to(&mut self, id: ConnectionId, number: u64) {
+        let epoch = self.protocol.connection(id).objects.epoch;
         for kind in [crate::connection::CookieKind::Message, crate::connection::CookieKind::Acknowledgement] {
             self.protocol.sent(crate::connection::Cookie {
                 kind,
                 connection: id,
                 epoch,
-                number: posts as u32,
+                number: number as u32,
             });
         }
     }

@@ -13,10 +13,11 @@ use proptest::prelude::*;
 use crate::config::RdsConfig;
 use crate::connection::{PARTIAL_LIMIT, State};
 use crate::error::RdsError;
+use crate::frames::Frame;
 use crate::generation::Generation;
 use crate::ids::ConnectionId;
 use crate::protocol::testing::{Bench, CONFIG, ip};
-use crate::protocol::{Admission, Due, Request};
+use crate::protocol::{Admission, Due, Protocol, Request};
 use crate::reason::DownReason;
 use crate::socket::key;
 use crate::wire::{FRAGMENT_LEN, Flags, Header};
@@ -395,6 +396,54 @@ proptest! {
         bench.down(id, DownReason::Disconnected);
         prop_assert_eq!(bench.protocol.frames.free_count(), free);
         prop_assert_eq!(bench.protocol.sending.beyond(), 0);
+    }
+}
+
+proptest! {
+    /// Completions and acknowledgements come apart, and tell of any part of what was sent, messages of one frame and of several: the peer's
+    /// count against no socket any more, and what is done besides is free, all up to the first that is not.
+    #[test]
+    fn what_is_over_is_free(steps in prop::collection::vec((0u8..6, 0usize..9000), 1..120)) {
+        let mut bench = Bench::new(CONFIG, 256, 2);
+        let socket = bench.socket(ip(1), 4000);
+        let id = bench.up(2);
+        bench.flush(id);
+        let free = bench.protocol.frames.free_count();
+        for (action, number) in steps {
+            let part = |from: u64, to: u64| from + (to - from) * number as u64 / 8999;
+            let tx = &bench.protocol.connection(id).tx;
+            match action {
+                0..3 => {
+                    let len = if action == 0 { number } else { number % 64 };
+                    let _ = bench.send(socket, SocketAddr::new(ip(2), 5000), len);
+                }
+                3 => {
+                    bench.flush(id);
+                }
+                4 => {
+                    let done = part(tx.completed, tx.posts);
+                    bench.complete_to(id, done);
+                }
+                _ => {
+                    let sent = tx.next.map(|next| bench.protocol.frames.message(next).sequence);
+                    let ack = part(tx.highest_ack, sent.unwrap_or(tx.next_sequence) - 1);
+                    bench.protocol.acknowledged(id, ack);
+                }
+            }
+            let Protocol { connections, frames, sockets, .. } = &bench.protocol;
+            let tx = &connections.at(id).tx;
+            let queue = std::iter::successors(tx.queue.head(), |message| frames.next_message(*message));
+            let queue: Vec<_> = queue.map(|message| (Some(message), frames.message(message))).collect();
+            let there = |message: &Frame| message.sequence <= tx.highest_ack;
+            if let Some((head, first)) = queue.first() {
+                prop_assert!(*head == tx.next || !there(first) || first.last_post > tx.completed);
+            }
+            let used: usize = queue.iter().map(|(_, message)| usize::from(message.frames)).sum();
+            prop_assert_eq!(frames.free_count(), free - used);
+            let open = queue.iter().filter(|(_, message)| !there(message));
+            let bytes: usize = open.map(|(_, message)| message.len as usize).sum();
+            prop_assert_eq!(sockets.open(socket).unwrap().send_bytes, bytes);
+        }
     }
 }
 
