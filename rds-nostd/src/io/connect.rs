@@ -325,6 +325,8 @@ impl Rds<'_> {
             self.protocol.endpoint_gone(id, adapter.is_dead());
             self.settle_windows(adapter, id);
             self.release_ended(adapter);
+            // Its binds that were on their way are in nobody's way any more.
+            self.bind_again(adapter, id);
         }
     }
 

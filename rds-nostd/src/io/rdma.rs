@@ -445,11 +445,12 @@ pub(crate) fn free_pieces<P: Platform>(
     Ok(())
 }
 
-/// Frees an LMR. One whose key firmware refuses to destroy is gone as well, and its buffer stays registered: there is nothing to ask for
-/// again, as there is with a window, which is still there then.
+/// Frees an LMR. One whose key firmware refuses to destroy, though no window is bound to it, is gone as well, and its buffer stays
+/// registered: there is nothing to ask for again, as there is with a window, which is still there then.
 ///
 /// # Errors
-/// DAT's INVALID_STATE (LMR_IN_USE): a device that has failed may still write to its memory, which is not the adapter's.
+/// DAT's INVALID_STATE (LMR_IN_USE): a window is bound to it, or a device that has failed may still write to its memory, which is not the
+/// adapter's.
 pub(crate) fn let_go<P: Platform>(adapter: &mut Adapter<'_, P>, lmr_bits: u64) -> DatResult<()> {
     match adapter.lmr_free(LmrHandle::from_bits(lmr_bits)) {
         Err(error) if error.is(ReturnType::InvalidState) => Err(error),

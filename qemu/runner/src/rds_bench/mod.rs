@@ -84,7 +84,7 @@ pub fn run(options: &Options) -> Result<()> {
 /// # Errors
 /// As [`run`], but for the bars.
 pub fn measure(options: &Options) -> Result<Table> {
-    let rds_stress = options.rds_stress.as_deref().map(program_name).transpose()?;
+    options.rds_stress.as_deref().map_or(Ok(()), is_rds_stress)?;
     let (qemu, image) = (setup::all()?, kernel_image::build()?);
     let started = Instant::now();
     let lab_options = LabOptions {
@@ -103,8 +103,8 @@ pub fn measure(options: &Options) -> Result<Table> {
     for round in 1..=options.rounds {
         for (number, pattern) in options.patterns.iter().enumerate() {
             let by_linux = Linux::run(&mut lab, pattern, options)?;
-            if let Some(name) = rds_stress {
-                let rates = Linux::run_rds_stress(&mut lab, name, pattern, options)?;
+            if options.rds_stress.is_some() {
+                let rates = Linux::run_rds_stress(&mut lab, pattern, options)?;
                 eprintln!("bench: rds-stress {}", pattern.unit.show(rates.get(pattern.unit)));
                 table.add_rds_stress(number, rates);
             }
@@ -124,12 +124,14 @@ pub fn measure(options: &Options) -> Result<Table> {
     Ok(table)
 }
 
-/// The name of a program that is there, by which the guests have it.
-fn program_name(path: &Path) -> Result<&str> {
-    let name = path.file_name().and_then(OsStr::to_str).filter(|_| path.is_file());
-    let name = name.filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)));
-    name.ok_or_else(|| {
-        let path = path.display();
-        Error::Usage(format!("--rds-stress: {path} is no program, or none whose name a guest takes"))
-    })
+/// What the guests call rds-stress, and no other program of theirs.
+const RDS_STRESS: &str = "rds-stress";
+
+/// # Errors
+/// [`Error::Usage`] if there is no such program, or it has another name, which one of the guests' own may have.
+fn is_rds_stress(path: &Path) -> Result<()> {
+    if path.is_file() && path.file_name() == Some(OsStr::new(RDS_STRESS)) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("--rds-stress: {} is not there, or is not called {RDS_STRESS}", path.display())))
 }

@@ -1,8 +1,8 @@
 //! One measurement of two Linux guests, and one of two unikernels.
 
-use super::Options;
 use super::pattern::{DEPTH, Pattern};
 use super::table::Rates;
+use super::{Options, RDS_STRESS};
 use crate::error::{Error, Result};
 use crate::linux::Lab;
 use crate::setup::Qemu;
@@ -64,16 +64,17 @@ impl Linux {
         Rates::of_program(&lines)
     }
 
-    /// One run of rds-stress itself, as the guests have it under this name.
-    pub fn run_rds_stress(lab: &mut Lab, name: &str, pattern: &Pattern, options: &Options) -> Result<Rates> {
+    /// One run of rds-stress itself.
+    pub fn run_rds_stress(lab: &mut Lab, pattern: &Pattern, options: &Options) -> Result<Rates> {
         let ([passive, active], limit) = (LINUX, limit(options));
         let served = format!(
-            "background stress {name} -r {passive}\n\
-             until grep '^waiting for incoming' /tmp/stress.out; do sleep 0.05; done"
+            "background stress {RDS_STRESS} -r {passive}\n\
+             until grep '^waiting for incoming' /tmp/stress.out; do\n\
+             [ -f /tmp/stress.status ] && {{ cat /tmp/stress.out; exit 1; }}; sleep 0.05; done"
         );
         lab.succeed(0, &served, limit)?;
         let switches = switches(pattern, options).join(" ");
-        let lines = lab.succeed(1, &format!("{name} -r {active} -s {passive} {switches}"), limit)?;
+        let lines = lab.succeed(1, &format!("{RDS_STRESS} -r {active} -s {passive} {switches}"), limit)?;
         lab.succeed(0, "reap stress", limit)?;
         Rates::of_columns(&lines)
     }

@@ -110,6 +110,16 @@ impl Ground {
 /// they are bound, though those of a peer that stalls come before them and cannot be; and those when it goes on.
 #[test]
 fn binds_that_found_no_place_follow() {
+    no_place_was_found(false);
+}
+
+/// The same if the places come free because the peer that kept them is lost.
+#[test]
+fn binds_follow_where_the_peer_in_their_way_is_lost() {
+    no_place_was_found(true);
+}
+
+fn no_place_was_found(is_lost: bool) {
     let mut ground = Ground::new();
     let breaks = ground.nodes.rds[0].counters().conn_reset;
     for peer in [HONEST, STALLS] {
@@ -142,12 +152,19 @@ fn binds_that_found_no_place_follow() {
     }
     ground.step();
 
-    let before = keeper.counters().recv_queued;
-    ground.nodes.until("the places are free", |nodes| {
-        let now = Instant::from_nanos(nodes.world.now());
-        let _ = keeper.poll(&mut nodes.adapters[KEEPS], now);
-        keeper.counters().recv_queued == before + kept as u64
-    });
+    if is_lost {
+        ground.nodes.world.set_cable(KEEPS, false);
+        let breaks = ground.nodes.rds[0].counters().conn_reset;
+        ground.nodes.until("it is lost", |nodes| nodes.rds[0].counters().conn_reset > breaks);
+        ground.nodes.world.set_cable(KEEPS, true);
+    } else {
+        let before = keeper.counters().recv_queued;
+        ground.nodes.until("the places are free", |nodes| {
+            let now = Instant::from_nanos(nodes.world.now());
+            let _ = keeper.poll(&mut nodes.adapters[KEEPS], now);
+            keeper.counters().recv_queued == before + kept as u64
+        });
+    }
     for offered in honest {
         ground.assert_writes(HONEST, offered);
     }
