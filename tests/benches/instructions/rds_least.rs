@@ -87,17 +87,28 @@ impl Ring {
     }
 }
 
-/// The sum of 16-bit words that the header's checksum is made of, folded.
+/// The sum of words that the header's checksum is made of (RFC 1071), modulo 2^64 - 1, which 2^16 - 1 divides.
 #[inline(always)]
-fn fold(words: impl Iterator<Item = u64>) -> u16 {
-    let sum = words.fold(0u64, |sum, word| {
-        let (sum, carry) = sum.overflowing_add(word);
-        sum + u64::from(carry)
-    });
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+fn sum<const N: usize>(words: [u64; N]) -> u64 {
+    let (mut total, mut carry) = (0u64, false);
+    for word in words {
+        (total, carry) = total.carrying_add(word, carry);
+    }
+    let (total, carry) = total.overflowing_add(u64::from(carry));
+    total + u64::from(carry)
+}
+
+/// Whether it is right: a multiple of 2^16 - 1.
+#[inline(always)]
+fn is_right(sum: u64) -> bool {
+    sum.wrapping_mul(0xfffe_fffe_fffe_ffff) <= u64::MAX / 0xffff
+}
+
+/// The checksum that makes it right.
+#[inline(always)]
+fn checksum(sum: u64) -> u16 {
+    let half = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    !((half.wrapping_add(half.rotate_left(16)) >> 16) as u16)
 }
 
 impl End {
@@ -119,19 +130,18 @@ impl End {
     fn send(&mut self, adapter: &mut BenchAdapter, port: u16, bytes: &[u8]) -> Option<()> {
         let frame = self.sequence % FRAMES as u64;
         let words = self.frames.block(frame as usize)?;
-        let quads = bytes.as_chunks::<8>().0;
+        let quads = bytes.first_chunk::<LEN>()?.as_chunks::<8>().0;
         self.sequence += 1;
         let [sequence, ack] = [self.sequence, 0].map(u64::to_be);
         let place = ((bytes.len() as u64) << 32 | u64::from(PORT) << 16 | u64::from(port)).to_be();
-        let checksum = !fold([sequence, ack, place].into_iter());
         words[0].store(sequence);
         words[1].store(ack);
         words[2].store(place);
-        words[3].store(u64::from(checksum) << 48);
+        words[3].store(u64::from(checksum(sum([sequence, ack, place]))) << 48);
         words[4].store(0);
         words[5].store(0);
-        for (word, quad) in words[HEADER..].iter().zip(quads) {
-            word.store(u64::from_ne_bytes(*quad));
+        for (place, word) in words[HEADER..].iter().enumerate() {
+            word.store(u64::from_ne_bytes(quads[place]));
         }
         let mut flags = CompletionFlags::SOLICITED_WAIT;
         flags.set(CompletionFlags::SUPPRESS, !self.sequence.is_multiple_of(REPORTED));
@@ -148,7 +158,7 @@ impl End {
             let Some(header) = words.first_chunk::<HEADER>() else { return };
             let header = header.each_ref().map(DmaWord::load);
             let len = (u64::from_be(header[2]) >> 32) as usize;
-            if fold(header.into_iter()) == u16::MAX && arrival.length as usize == HEADER * 8 + len {
+            if is_right(sum(header)) && arrival.length as usize == HEADER * 8 + len {
                 arrived.push(frame);
             }
         });
@@ -165,9 +175,9 @@ impl End {
         let words = self.frames.block(frame.into())?;
         let place = u64::from_be(words[2].load());
         let message_len = (place >> 32) as usize;
-        let (payload, _) = buffer.split_at_mut_checked(message_len)?;
-        for (quad, word) in payload.as_chunks_mut::<8>().0.iter_mut().zip(&words[HEADER..]) {
-            *quad = word.load().to_ne_bytes();
+        let payload = buffer.first_chunk_mut::<LEN>()?.as_chunks_mut::<8>().0;
+        for (place, word) in words[HEADER..].iter().enumerate() {
+            payload[place] = word.load().to_ne_bytes();
         }
         self.free.push(frame);
         let mut from = self.from;
