@@ -36,7 +36,7 @@ use crate::srq::queue::Srq;
 pub struct Capacities {
     /// Bytes of the DMA region: 4 bytes of table for each 4 KiB, rounded up to a power of two.
     pub dma_bytes: usize,
-    /// Endpoints; 1024 bytes each at most.
+    /// Endpoints; 1032 bytes each at most.
     pub eps: usize,
     /// Event dispatchers; 392 bytes each at most.
     pub evds: usize,
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn the_documented_costs_hold() {
         let costs = [
-            cost!(eps, 1024),
+            cost!(eps, 1032),
             cost!(evds, 392),
             cost!(lmrs, 232),
             cost!(events, 80),
