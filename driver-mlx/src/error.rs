@@ -300,6 +300,16 @@ impl Error {
     }
 }
 
+impl CommandError {
+    /// Whether firmware refused to destroy an object because others refer to it, as a window does to the region that it is bound to: it says
+    /// "resource busy", and cards say "bad resource state" (PRM, command status).
+    #[must_use]
+    pub const fn is_in_use(&self) -> bool {
+        matches!(self.delivery, DeliveryStatus::OK)
+            && matches!(self.status, CmdStatus::RES_BUSY | CmdStatus::BAD_RES_STATE)
+    }
+}
+
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (op_mod {:#x}) at step {}: ", self.opcode, self.op_mod, self.step)?;
@@ -396,5 +406,23 @@ impl From<OutOfBounds> for Error {
 impl From<MapError> for Error {
     fn from(error: MapError) -> Self {
         Self::Map(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is not there, or was never taken by firmware, is not in use.
+    #[test]
+    fn refused_because_it_is_in_use() {
+        let refused = |delivery, status| {
+            let (step, opcode) = (Step::default(), Opcode::DESTROY_MKEY);
+            CommandError { step, opcode, op_mod: 0, delivery, status, syndrome: 0 }.is_in_use()
+        };
+        assert!(refused(DeliveryStatus::OK, CmdStatus::RES_BUSY));
+        assert!(refused(DeliveryStatus::OK, CmdStatus::BAD_RES_STATE));
+        assert!(!refused(DeliveryStatus::OK, CmdStatus::BAD_RES));
+        assert!(!refused(DeliveryStatus::INTERNAL_ERR, CmdStatus::RES_BUSY));
     }
 }

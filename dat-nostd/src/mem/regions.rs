@@ -14,9 +14,6 @@ use crate::mem::lmr::{
 };
 use crate::mem::view::Memory;
 
-/// Firmware's status "resource busy".
-const RESOURCE_BUSY: u8 = 0x06;
-
 /// For whom a region is made, and what it allows.
 #[derive(Clone, Copy)]
 pub(crate) struct Grant {
@@ -111,7 +108,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
             // Only the device knows whether a bind that was flushed had been carried out, and in which order binds of several EPs were. One
             // that has failed may go on with memory that is not the adapter's.
             let used = match error {
-                Error::Command(refused) => refused.status.0 == RESOURCE_BUSY,
+                Error::Command(refused) => refused.is_in_use(),
                 Error::Fatal(_) => true,
                 _ => false,
             };
@@ -239,8 +236,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_lmr_free`. Transfers that still use the region end with protection errors.
     ///
     /// # Errors
-    /// INVALID_HANDLE; INVALID_STATE (LMR_IN_USE) while an RMR is bound to it, and for memory of the consumer's own while a device that has
-    /// failed may still write there: it can be freed when [`Adapter::recover`] has succeeded, which does so itself.
+    /// INVALID_HANDLE; INVALID_STATE (LMR_IN_USE) while an RMR is bound to it, also by a bind that the device carried out though its
+    /// completion was flushed, until that RMR is freed or bound again; and for memory of the consumer's own while a device that has failed
+    /// may still write there: it can be freed when [`Adapter::recover`] has succeeded, which does so itself.
     pub fn lmr_free(&mut self, lmr: LmrHandle) -> DatResult<()> {
         self.memory().free_region(lmr)
     }

@@ -187,13 +187,12 @@ impl Context<'_, '_> {
                 self.fail_front(qp);
                 return;
             }
-            let requester = &qp.transport.requester;
             let done = if wqe.psns == 0 {
-                requester.at > 0
+                wqe.issued
             } else if wqe.work.is_answered() {
                 wqe.answered == wqe.psns
             } else {
-                wqe.issued && !requester.unacked.is_before(wqe.end())
+                wqe.issued && !qp.transport.requester.unacked.is_before(wqe.end())
             };
             if !done {
                 return;

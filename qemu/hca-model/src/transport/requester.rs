@@ -31,7 +31,11 @@ impl Requester {
     /// Moves the cursor to `psn`.
     pub(super) fn seek(&mut self, psn: Psn) {
         self.cursor = psn;
-        let covers = |wqe: &Wqe| wqe.failure.is_some() || (wqe.psns != 0 && psn.is_before(wqe.end()));
+        // One without PSNs is carried out once, when its turn comes.
+        let covers = |wqe: &Wqe| {
+            let is_due = if wqe.psns == 0 { !wqe.issued } else { psn.is_before(wqe.end()) };
+            is_due || wqe.failure.is_some()
+        };
         self.at = self.wqes.iter().position(covers).unwrap_or(self.wqes.len());
     }
 

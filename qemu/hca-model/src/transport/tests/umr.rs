@@ -537,3 +537,27 @@ fn a_key_is_registered_once_whatever_is_sent_again() {
     let got = bed.wait(&a);
     assert_eq!((got.counter, got.syndrome), (last, 0));
 }
+
+/// What was sent before it is acknowledged, late, while it waits to be sent again.
+#[test]
+fn an_invalidation_that_completes_was_carried_out() {
+    for seed in 0..100 {
+        let mut bed = Bed::new(2);
+        let (mut a, mut b) = bed.pair(&Options { ack_timeout: 5, retry_count: 7, ..Options::default() });
+        bed.qp(&a).fast_registration = true;
+        let key = free_mtt(&mut bed, 0);
+        let (at, lkey) = bed.buffer(0, 0x1000);
+        let (to, taken) = bed.buffer(1, 0x1000);
+        good(&mut bed, &mut a, &Change::register(key, 0, 0x1000, ALL).pages(&[at]));
+        bed.faults("delay=1us..300us", seed);
+        bed.post(&mut a, &Request::new(SendOpcode::SEND, &[(at, 8, lkey)]));
+        let last = post(&mut bed, &mut a, &Change::invalidate(key));
+        bed.run_for(250_000);
+        bed.receive(&mut b, &[(to, 8, taken)]);
+        assert_eq!(bed.wait(&a).syndrome, 0);
+        let got = bed.wait(&a);
+        assert_eq!((got.counter, got.syndrome), (last, 0));
+        let mkeys = &bed.hca(0).device.objects.mkeys;
+        assert!(mkeys.table.get(key >> 8).is_some_and(|mkey| mkey.free), "seed {seed}");
+    }
+}

@@ -215,6 +215,38 @@ fn a_window_knows_what_it_is_bound_to() {
     net.assert_no_refusals();
 }
 
+/// Where the device carried out a bind whose completion was flushed, only the device knows: the region stays until the window is freed.
+#[test]
+fn a_flushed_bind_may_have_been_carried_out() {
+    let mut net = Net::new(34, 2);
+    let [_, passive] = pair_with_binds(&mut net);
+    let node = &mut net.nodes[1];
+    let rmr = node.rmr_create(passive.pz).unwrap();
+    let mut own = node.dma_alloc(4096, 4096).unwrap();
+    let region = node.lmr_create(passive.ia, &own, passive.pz, MemPriv::ALL).unwrap();
+    net.world.set_cable(0, false);
+    let node = &mut net.nodes[1];
+    // Nobody acknowledges what is before it.
+    node.ep_post_send(passive.ep, &[passive.segment(0, 8)], 1, NONE).unwrap();
+    let segment = LmrTriplet::new(region.lmr_context, region.registered_address, 4096);
+    node.rmr_bind(rmr, &segment, MemPriv::REMOTE_WRITE, passive.ep, 2, NONE).unwrap();
+    net.pass(100_000);
+    net.nodes[1].ep_disconnect(passive.ep, CloseFlags::Abrupt).unwrap();
+    assert_eq!(net.dto(1, passive.request).status, DtoStatus::ErrFlushed);
+    let EventData::RmrBind(flushed) = net.event(1, passive.request) else { panic!("no bind") };
+    assert_eq!((flushed.user_cookie, flushed.status), (2, DtoStatus::ErrFlushed));
+    let node = &mut net.nodes[1];
+    assert_eq!(node.rmr_query(rmr).unwrap().binding, None);
+    let in_use = DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateLmrInUse);
+    for _ in 0..2 {
+        assert_eq!(node.lmr_free(region.lmr), Err(in_use));
+        own = node.dma_free(own).expect_err("registered").buffer;
+    }
+    node.rmr_free(rmr).unwrap();
+    node.lmr_free(region.lmr).unwrap();
+    node.dma_free(own).unwrap();
+}
+
 /// What the device refuses to free is there, and bound, until it does not refuse any more.
 #[test]
 fn a_window_that_is_not_freed_stays() {

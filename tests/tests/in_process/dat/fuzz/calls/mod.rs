@@ -356,7 +356,8 @@ fn run(seed: u64) -> [u64; 3] {
         // bound a window all the same, and a bind whose window is freed before the device comes to it; nothing else is.
         let named = |line: &String| {
             let late = line.starts_with("RTR2RTS_QP: bad QP state") && line.ends_with("is in error (0x6)");
-            let bound = line.starts_with("DESTROY_MKEY: resource busy") && line.ends_with("is bound to it");
+            let bound =
+                line.starts_with("DESTROY_MKEY: bad resource state") && line.ends_with("is bound to it");
             let unbound = line.contains("wqe_ctrl_seg.imm: WQE") && line.ends_with("does not exist");
             unbound || line.contains("mkc.") || line.contains("wqe_data_seg.") || late || bound
         };
