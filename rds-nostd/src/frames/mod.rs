@@ -6,6 +6,7 @@
 
 mod lent;
 mod memory;
+mod packed;
 mod queue;
 mod shares;
 
@@ -54,8 +55,13 @@ bitflags::bitflags! {
         const LENT = 32;
         /// When it arrived is known.
         const TIMED = 64;
+        /// It is not at the beginning of its frame, or others that arrived after it are in the frame behind it.
+        const PACKED = 128;
     }
 }
+
+/// What a message may have beside its payload.
+const NOT_ALONE: Marks = Marks::EXTENDED.union(Marks::TIMED).union(Marks::PACKED);
 
 /// The table entry of a frame; everything but `next` and `used` is the descriptor of the message that starts here.
 // What is the same of all new messages lies side by side, so that it is written at once.
@@ -86,10 +92,12 @@ pub(crate) struct Frame {
     pub(crate) generation: u32,
     pub(crate) len: u32,
     pub(crate) sequence: u64,
-    /// Number of the last post of its connection that carried a part of it.
+    /// Number of the last post of its connection that carried a part of it; of one that arrived the last of its times, or bytes of those
+    /// packed behind it.
     pub(crate) last_post: u64,
     /// The sender's address of a message of this node to itself, IPv4 mapped, as two halves; that of a peer's is its connection's, and here
-    /// are two of the times at which it arrived, if they are known. Of a message of ours where its payload lies, if that is lent.
+    /// are two of the times at which it arrived, if they are known, or where it begins in its frame and where those packed with it end. Of a
+    /// message of ours where its payload lies, if that is lent.
     elsewhere: [u64; 2],
 }
 
@@ -516,7 +524,7 @@ impl<'s> Frames<'s> {
         words::get(self.payload(frame), bytes);
     }
 
-    /// Takes the oldest message of a queue of received ones, if it is of one frame, from a peer, and without extensions: copies what fits
+    /// Takes the oldest message of a queue of received ones, if it is of one frame, from a peer, and nothing beside it: copies what fits
     /// into `buffer` and gives the frame back.
     #[inline(always)]
     pub(crate) fn read_front(&mut self, queue: &mut Queue, buffer: &mut [u8]) -> Option<ReadMessage> {
@@ -524,7 +532,7 @@ impl<'s> Frames<'s> {
         let id = message.first();
         let frame = self.table.get_mut(id.index())?;
         let connection = frame.connection?;
-        if frame.frames != 1 || frame.marks.intersects(Marks::EXTENDED.union(Marks::TIMED)) {
+        if frame.frames != 1 || frame.marks.intersects(NOT_ALONE) {
             return None;
         }
         let (_, payload) = self.memory.block(id.index())?.split_first_chunk::<HEADER_WORDS>()?;
@@ -545,6 +553,7 @@ impl<'s> Frames<'s> {
         let len = (descriptor.len as usize).min(buffer.len());
         let (buffer, _) = buffer.split_at_mut(len);
         match descriptor.next {
+            None if descriptor.is(Marks::PACKED) => self.read_packed(message, buffer),
             None => self.read_payload(message.first(), buffer),
             Some(_) => self.read_frames(message.first(), buffer),
         }

@@ -6,7 +6,7 @@
 pub(crate) mod binary;
 pub(crate) mod table;
 
-use core::iter::successors;
+use core::iter::{once, successors};
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
@@ -163,15 +163,20 @@ impl Rds<'_> {
     /// Messages that arrived and wait to be read.
     pub fn receive_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
         self.protocol.sockets.iter().flat_map(|(_, socket)| {
-            self.messages_from(socket.received.head()).map(|message| {
+            self.messages_from(socket.received.head()).flat_map(|message| {
                 let frame = self.protocol.frames.message(message);
-                MessageInfo {
-                    sequence: frame.sequence,
-                    len: frame.len,
-                    local: SocketAddr::new(address(socket.address), frame.dport),
-                    foreign: SocketAddr::new(address(self.protocol.source_of(frame)), frame.sport),
+                let first = (frame.sequence, frame.len, frame.dport, frame.sport);
+                let packed = self.protocol.frames.behind(message);
+                let packed = packed
+                    .map(|next| next.header)
+                    .map(|next| (next.sequence, next.len, next.dport, next.sport));
+                once(first).chain(packed).map(|(sequence, len, dport, sport)| MessageInfo {
+                    sequence,
+                    len,
+                    local: SocketAddr::new(address(socket.address), dport),
+                    foreign: SocketAddr::new(address(self.protocol.source_of(frame)), sport),
                     tos: 0,
-                }
+                })
             })
         })
     }

@@ -188,7 +188,9 @@ impl Rds<'_> {
     /// are [given back](Self::give_back).
     ///
     /// # Errors
-    /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
+    /// [`RdsError::Again`]: nothing there. [`RdsError::NoBufferSpace`]: frames are to be lent, and none is free for a short message that is
+    /// packed with others; there will be when something that was sent is acknowledged, and reading without ZEROCOPY needs none.
+    /// [`RdsError::BadSocket`].
     #[inline]
     pub fn recvmsg<P: Platform>(
         &mut self,

@@ -80,12 +80,15 @@ impl Protocol<'_> {
         let received = self.peek_message(handle, buffer)?;
         let Self { sockets, frames, counters, .. } = self;
         let socket = sockets.open_mut(handle)?;
-        let message = frames.pop_front(&mut socket.received).ok_or(RdsError::Again)?;
-        let descriptor = frames.message(message);
-        socket.receive_bytes -= descriptor.len as usize;
-        socket.receive_frames -= usize::from(descriptor.frames);
+        let message = socket.received.head().ok_or(RdsError::Again)?;
+        socket.receive_bytes -= received.message_len;
         counters.recv_delivered += 1;
-        self.give_received(message);
+        if !frames.advance(message) {
+            socket.receive_bytes -= frames.message(message).rest();
+            frames.pop_front(&mut socket.received);
+            socket.receive_frames -= usize::from(frames.message(message).frames);
+            self.give_received(message);
+        }
         Ok(received)
     }
 
@@ -105,12 +108,22 @@ impl Protocol<'_> {
     /// Takes the oldest message of a socket and lends its frames to the application.
     ///
     /// # Errors
-    /// As [`take_message`](Self::take_message).
+    /// As [`take_message`](Self::take_message). [`RdsError::NoBufferSpace`]: it is packed with others, and no frame is free for it.
     pub(crate) fn lend_message(&mut self, handle: SocketHandle) -> Result<LentMessage, RdsError> {
         let Received { from, message_len, cookie, .. } = self.peek_message(handle, &mut [])?;
-        let Self { sockets, frames, counters, .. } = self;
+        let Self { sockets, frames, counters, connections, receiving, .. } = self;
         let socket = sockets.open_mut(handle)?;
-        let message = frames.pop_front(&mut socket.received).ok_or(RdsError::Again)?;
+        let head = socket.received.head().ok_or(RdsError::Again)?;
+        let (packed, rest) = (frames.message(head).is(Marks::PACKED), frames.message(head).rest());
+        let message = if packed { frames.unpack(head).ok_or(RdsError::NoBufferSpace)? } else { head };
+        if message == head {
+            socket.receive_bytes -= rest;
+            frames.pop_front(&mut socket.received);
+        } else if let Some(id) = frames.message(message).connection {
+            // Whatever its share: who reads frames alone would wait for ever.
+            socket.receive_frames += 1;
+            receiving.take_one(&mut connections.at_mut(id).rx.used);
+        }
         // Its bytes and frames count as those of an unread one until it comes back.
         let descriptor = frames.message_mut(message);
         (descriptor.socket, descriptor.generation) = (handle.slot, handle.generation);

@@ -312,9 +312,7 @@ fn begin_message(
 /// What a message's first frame says of it.
 #[inline(always)]
 fn fill(descriptor: &mut Frame, id: ConnectionId, header: &Header) {
-    (descriptor.sport, descriptor.dport, descriptor.flags) =
-        (header.sport, header.dport, header.flags.bits());
-    (descriptor.len, descriptor.sequence) = (header.len, header.sequence);
+    descriptor.describe(header);
     descriptor.connection = Some(id);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each connection has a share of the frames that no other one can take. Beyond it there are common frames, for messages that wait to be
 //! read, of which a connection may have as much as it leaves to the others, and a [reserve](super::reserve) for unfinished ones. Where
-//! frames are short the HCA tells the peer to wait, and nothing is lost.
+//! frames are short, short messages that nobody has read are packed; then the HCA tells the peer to wait, and nothing is lost.
 
 use crate::connection::{Connection, Cookie, CookieKind, Objects};
 use crate::frames::Receives;
@@ -40,6 +40,7 @@ impl Protocol<'_> {
             let (taken, posted) = frames
                 .post_receives(&mut rx.posted, cookie, room as usize, |receives| post(objects, receives));
             rx.posted_count += taken as u16;
+            rx.some_unpacked = true;
             receiving.take(&mut rx.used, taken as u32);
             if posted < room as usize {
                 self.take_back(id, taken - posted.min(taken));
@@ -63,9 +64,36 @@ impl Protocol<'_> {
         }
         match self.receiving.fair_room(rx.used).min(u32::from(missing)) {
             0 if !self.wants_receives(id) => 0,
-            0 => self.room_in_reserve(id).min(u32::from(missing)),
+            0 => self.make_room(id).min(u32::from(missing)),
             room => room,
         }
+    }
+
+    /// How many receives a connection may take that has used up its frames: what packing its unread messages brings, or of the reserve.
+    #[cold]
+    fn make_room(&mut self, id: ConnectionId) -> u32 {
+        self.pack_unread(id);
+        match self.receiving.fair_room(self.connections.at(id).rx.used) {
+            0 => self.room_in_reserve(id),
+            room => room,
+        }
+    }
+
+    /// Packs the short messages that came over a connection and nobody has read. Without any new one since the last time there is nothing
+    /// to do.
+    fn pack_unread(&mut self, id: ConnectionId) {
+        let Self { connections, sockets, frames, receiving, .. } = self;
+        let rx = &mut connections.at_mut(id).rx;
+        if !core::mem::take(&mut rx.some_unpacked) {
+            return;
+        }
+        let mut freed = 0;
+        for socket in sockets.iter_mut() {
+            let count = frames.pack(&mut socket.received, id);
+            socket.receive_frames -= count as usize;
+            freed += count;
+        }
+        receiving.give(&mut rx.used, freed);
     }
 
     #[cold]

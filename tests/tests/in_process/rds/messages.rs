@@ -1,7 +1,7 @@
 //! RDS between two nodes in one process.
 
 use harness::rds::{GENERATION, LIMIT, Nodes, at, message};
-use rds_nostd::{Msg, MsgFlags, RdsConfig, RdsError, Received, SocketHandle};
+use rds_nostd::{Arrival, Msg, MsgFlags, RdsConfig, RdsError, Received, SocketHandle};
 
 #[test]
 fn datagrams_arrive_once_in_order_and_whole() {
@@ -186,5 +186,47 @@ fn messages_that_more_follow_wait_for_their_own() {
 
     assert_eq!(send(&mut nodes, socket, 3, b"connects", more), Ok(None));
     assert_eq!(nodes.receive(3, peers[2], &mut buffer).len, 8);
+    nodes.close();
+}
+
+/// What was sent to a port before its peer heard that nobody reads there keeps nobody else waiting: it is packed, listed, and read later.
+#[test]
+fn a_socket_that_nobody_reads_holds_up_nobody() {
+    let mut nodes = Nodes::new(11, "loss=1%,dup=1%,reorder=1%");
+    let (socket, peers) = (nodes.bind(0, 5000), [5001, 5002].map(|port| nodes.bind(1, port)));
+    let mut buffer = [0; 100];
+    let mut sent = 0;
+    // The peer learns of the full port only while this node polls.
+    while nodes.send(0, socket, at(1, 5001), &message(0, sent, 64)).is_ok() {
+        sent += 1;
+    }
+    assert!(sent > 150, "{sent}");
+    nodes.until("all arrived", |nodes| nodes.rds[1].counters().recv_queued == sent as u64);
+    let next = message(0, sent, 64);
+    nodes.until("there is room", |nodes| nodes.send(0, socket, at(1, 5002), &next).is_ok());
+    nodes.receive(1, peers[1], &mut buffer);
+    assert!(buffer[..64] == next);
+    assert_eq!(nodes.send(0, socket, at(1, 5001), b"more"), Err(RdsError::Congested));
+
+    let listed: Vec<_> = nodes.rds[1].receive_queue_info().map(|info| (info.sequence, info.len)).collect();
+    let first = listed[0].0;
+    assert_eq!(listed, (first..).take(sent).map(|sequence| (sequence, 64)).collect::<Vec<_>>());
+    for n in 0..sent {
+        let flags = if n % 2 == 0 { MsgFlags::ZEROCOPY } else { MsgFlags::empty() };
+        let (rds, adapter) = (&mut nodes.rds[1], &mut nodes.adapters[1]);
+        match rds.recvmsg(adapter, peers[0], &mut buffer, flags) {
+            Ok(Arrival::Lent(lent)) => {
+                assert_eq!((lent.from, lent.message_len), (at(0, 5000), 64));
+                let part = rds.frames(lent.frames).expect("lent").next().expect("one");
+                part.read(0, &mut buffer[..64]).expect("inside");
+                rds.give_back(adapter, lent.frames).expect("lent");
+            }
+            Ok(Arrival::Message(received)) => assert_eq!((received.from, received.len), (at(0, 5000), 64)),
+            other => panic!("message {n}: {other:?}"),
+        }
+        assert!(buffer[..64] == message(0, n, 64), "message {n}");
+    }
+    nodes.until("the port is clear", |nodes| nodes.send(0, socket, at(1, 5001), b"more").is_ok());
+    nodes.receive(1, peers[0], &mut buffer);
     nodes.close();
 }

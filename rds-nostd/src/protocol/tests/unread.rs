@@ -1,0 +1,192 @@
+//! Sockets that nobody reads, beside others that are read.
+
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use crate::error::RdsError;
+use crate::ids::{ConnectionId, SocketHandle};
+use crate::protocol::testing::{Bench, CONFIG, ip};
+use crate::wire::{FRAGMENT_LEN, Header, fragments};
+
+const UNREAD: u16 = 4000;
+const READ: u16 = 4001;
+/// Many times as many as a connection has frames.
+const FLOOD: u64 = 600;
+
+/// What only the message of this number says.
+fn header(sequence: u64, len: usize, dport: u16) -> Header {
+    Header {
+        sequence,
+        len: len as u32,
+        sport: 5000 + (sequence % 7) as u16,
+        dport,
+        ..Header::acknowledgement(0)
+    }
+}
+
+/// A message whose every frame begins with its number, if there is room for that. False if it has to wait.
+fn arrives(bench: &mut Bench, id: ConnectionId, header: &Header) -> bool {
+    let (len, count) = (header.len as usize, fragments(header.len as usize));
+    for index in 0..count {
+        if bench.refill(id) == 0 {
+            assert_eq!(index, 0, "what has begun is completed");
+            return false;
+        }
+        let part = if index + 1 == count { len - index * FRAGMENT_LEN } else { FRAGMENT_LEN };
+        let frame = bench.protocol.connection(id).rx.posted.head().expect("posted");
+        bench.protocol.frames.write_payload(frame, &header.sequence.to_le_bytes());
+        assert_eq!(bench.arrives(id, header, part), Some(None));
+    }
+    true
+}
+
+/// Reads what [`arrives`] sent: copied, or as frames, which come back at once. Its number; 0 if it was too short for that.
+fn read(bench: &mut Bench, socket: SocketHandle, lends: bool) -> Result<(u64, usize, u16), RdsError> {
+    let mut bytes = [0; 8];
+    let received = if lends {
+        let lent = bench.protocol.lend_message(socket)?;
+        let frame = bench.protocol.frames.message(lent.frames.message);
+        assert_eq!(frame.len as usize, lent.message_len);
+        bench.protocol.frames.read_message(lent.frames.message, &mut bytes);
+        let got = (lent.message_len, lent.from.port());
+        assert_eq!(bench.protocol.take_back_lent(lent.frames), Some(socket));
+        got
+    } else {
+        let front = bench.protocol.take_front(socket, &mut bytes).map(|(received, _)| received);
+        let received = front.map_or_else(|| bench.protocol.take_message(socket, &mut bytes), Ok)?;
+        (received.message_len, received.from.port())
+    };
+    bench.protocol.relieve(usize::from(socket.slot));
+    let number = if received.0 < 8 { 0 } else { u64::from_le_bytes(bytes) };
+    Ok((number, received.0, received.1))
+}
+
+/// What a peer sent to a port that nobody reads, before it heard of that, does not keep its messages to other ports waiting. It is all
+/// there when somebody comes to read it, and then nothing of it is left.
+#[test]
+fn a_socket_that_nobody_reads_holds_up_nobody() {
+    for lends in [false, true] {
+        let mut bench = Bench::new(CONFIG, 512, 4);
+        let free = bench.protocol.frames.free_count();
+        let sockets = [UNREAD, READ].map(|port| bench.socket(ip(1), port));
+        let id = bench.up(2);
+        for sequence in 1..=FLOOD {
+            assert!(arrives(&mut bench, id, &header(2 * sequence - 1, 64, UNREAD)), "message {sequence}");
+            assert!(arrives(&mut bench, id, &header(2 * sequence, 64, READ)), "message {sequence}");
+            let number = 2 * sequence;
+            let expected = (number, 64, 5000 + (number % 7) as u16);
+            assert_eq!(read(&mut bench, sockets[1], lends), Ok(expected));
+        }
+        assert!(bench.protocol.sockets.open(sockets[0]).expect("open").congested);
+        for sequence in 1..=FLOOD {
+            let number = 2 * sequence - 1;
+            let expected = (number, 64, 5000 + (number % 7) as u16);
+            assert_eq!(read(&mut bench, sockets[0], lends), Ok(expected));
+        }
+        for socket in sockets {
+            assert_eq!(read(&mut bench, socket, lends), Err(RdsError::Again));
+            let socket = bench.protocol.sockets.open(socket).expect("open");
+            assert_eq!((socket.receive_bytes, socket.receive_frames, socket.congested), (0, 0, false));
+        }
+        bench.down(id, crate::reason::DownReason::Disconnected);
+        assert_eq!(bench.protocol.frames.free_count(), free);
+        assert_eq!(bench.protocol.receiving.beyond(), 0);
+    }
+}
+
+/// A socket that closes takes everything that was packed with it.
+#[test]
+fn what_was_packed_goes_with_its_socket() {
+    let mut bench = Bench::new(CONFIG, 512, 4);
+    let free = bench.protocol.frames.free_count();
+    let socket = bench.socket(ip(1), UNREAD);
+    let id = bench.up(2);
+    for sequence in 1..=FLOOD {
+        assert!(arrives(&mut bench, id, &header(sequence, 64, UNREAD)));
+    }
+    for sequence in 1..100 {
+        assert_eq!(read(&mut bench, socket, false).map(|(number, ..)| number), Ok(sequence));
+    }
+    bench.protocol.drop_received(socket);
+    bench.down(id, crate::reason::DownReason::Disconnected);
+    assert_eq!((bench.protocol.frames.free_count(), bench.protocol.receiving.beyond()), (free, 0));
+}
+
+/// A device may write to frames that it has long been done with: what is packed there is lost, and nothing else.
+#[test]
+fn a_device_that_writes_over_packed_messages_takes_those_alone() {
+    for (lends, len) in [(false, 0), (true, 65), (false, 4000), (true, 200_000), (false, u32::MAX)] {
+        let mut bench = Bench::new(CONFIG, 512, 4);
+        let socket = bench.socket(ip(1), UNREAD);
+        let id = bench.up(2);
+        for sequence in 1..=FLOOD {
+            assert!(arrives(&mut bench, id, &header(sequence, 64, UNREAD)));
+        }
+        let first =
+            bench.protocol.sockets.open(socket).expect("open").received.head().expect("there").first();
+        let forged = Header { len, ..header(2, 64, UNREAD) };
+        // The second message's header, behind the first and its own header.
+        assert_eq!(bench.protocol.frames.payload_word(first, 8), 2u64.swap_bytes());
+        for (index, word) in forged.to_words().into_iter().enumerate() {
+            bench.protocol.frames.set_payload_word(first, 8 + index, u64::from_le(word));
+        }
+        let mut count = 0;
+        while read(&mut bench, socket, lends).is_ok() {
+            count += 1;
+        }
+        assert!((1..=FLOOD).contains(&count), "{count} messages");
+        let socket = bench.protocol.sockets.open(socket).expect("open");
+        assert_eq!((socket.receive_bytes, socket.receive_frames, socket.congested), (0, 0, false), "{len}");
+    }
+}
+
+proptest! {
+    /// Whatever two peers send to two sockets, and however it is read, each gets what it was sent, in order; nothing stays taken.
+    #[test]
+    fn all_is_read_in_order(
+        steps in prop::collection::vec((0usize..2, 0usize..2, 0usize..6, any::<bool>(), 0u8..12), 1..600),
+    ) {
+        const LENGTHS: [usize; 6] = [0, 8, 64, 777, 3000, 9000];
+        let mut bench = Bench::new(CONFIG, 96, 2);
+        let free = bench.protocol.frames.free_count();
+        let sockets = [UNREAD, READ].map(|port| bench.socket(ip(1), port));
+        let ids = [bench.up(2), bench.up(3)];
+        let mut expected: [[Vec<(u64, usize)>; 2]; 2] = Default::default();
+        let mut sequences = [0; 2];
+        let take = |bench: &mut Bench, to: usize, lends, expected: &mut [[Vec<(u64, usize)>; 2]; 2]| {
+            let Ok((number, len, port)) = read(bench, sockets[to], lends) else { return Ok(false) };
+            // The port tells which of the two it came from where the number does not.
+            let from = usize::from(port >= 6000);
+            prop_assert!(!expected[to][from].is_empty());
+            let (sequence, sent) = expected[to][from].remove(0);
+            prop_assert_eq!((len, number), (sent, if len < 8 { 0 } else { sequence }));
+            Ok(true)
+        };
+        for (from, to, length, lends, what) in steps {
+            if what == 0 {
+                take(&mut bench, to, lends, &mut expected)?;
+                continue;
+            }
+            let (sequence, len) = (sequences[from] + 1, LENGTHS[length]);
+            let sport = 5000 + 1000 * from as u16;
+            let sent = Header { sport, ..header(sequence, len, [UNREAD, READ][to]) };
+            let room = bench.refill(ids[from]) > 0;
+            if room && (fragments(len) == 1 || usize::from(bench.refill(ids[from])) >= fragments(len)) {
+                prop_assert!(arrives(&mut bench, ids[from], &sent));
+                sequences[from] = sequence;
+                expected[to][from].push((sequence, len));
+            }
+        }
+        for to in 0..2 {
+            while take(&mut bench, to, false, &mut expected)? {}
+            prop_assert!(expected[to].iter().all(Vec::is_empty));
+            let socket = bench.protocol.sockets.open(sockets[to]).expect("open");
+            prop_assert_eq!((socket.receive_bytes, socket.receive_frames), (0, 0));
+        }
+        for id in ids {
+            bench.down(id, crate::reason::DownReason::Disconnected);
+        }
+        prop_assert_eq!((bench.protocol.frames.free_count(), bench.protocol.receiving.beyond()), (free, 0));
+    }
+}
