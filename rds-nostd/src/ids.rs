@@ -84,13 +84,6 @@ impl FrameId {
     pub(crate) const fn bits(self) -> u16 {
         self.0.get()
     }
-
-    pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
-        match NonZeroU16::new(bits) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
 }
 
 /// A message, named by its first frame, whose table entry describes it.

@@ -21,7 +21,7 @@ bitflags::bitflags! {
         /// service, or for [`Rds::poll`](crate::Rds::poll), so that the HCA learns of all of them together: if that one is refused, for
         /// `poll`. One with something beside it does not wait. (`MSG_MORE`, which Linux's RDS refuses.)
         const MORE = 0x8000;
-        /// `recvmsg`: lend the message's frames, copy nothing. (`sendmsg` is told by [`Control::lend`](crate::Control::lend).)
+        /// `recvmsg`: lend the message's frames instead of copying them. (`sendmsg` is told by [`Control::lend`](crate::Control::lend).)
         const ZEROCOPY = 0x0400_0000;
         const _ = !0;
     }
@@ -83,7 +83,7 @@ pub struct Received {
     pub cookie: Option<RdmaCookie>,
 }
 
-/// A received message that was not copied: its bytes are in frames that are lent until they are
+/// A received message whose bytes are in frames that are lent until they are
 /// [given back](crate::Rds::give_back).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LentMessage {

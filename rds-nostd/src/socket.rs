@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::error::RdsError;
-use crate::frames::{Frames, Queue};
+use crate::frames::{Frames, Queue, Rest};
 use crate::ids::{ConnectionId, MessageId, OperationId, SocketHandle};
 use crate::limits::Limits;
 use crate::profile::Profile;
@@ -27,7 +27,7 @@ pub(crate) struct Socket {
     pub(crate) send_messages: usize,
     /// Arrived and not read.
     pub(crate) received: Queue,
-    /// Their bytes, their frames, and the bytes above which the port counts as congested.
+    /// Their bytes, the frames that they arrived in, and the bytes above which the port counts as congested.
     pub(crate) receive_bytes: usize,
     pub(crate) receive_frames: usize,
     pub(crate) receive_buffer: usize,
@@ -180,6 +180,12 @@ impl Socket {
         self.receive_frames += count;
         frames.push_back(&mut self.received, message);
         self.receive_bytes > self.receive_buffer || self.receive_frames > limits.congested_frames
+    }
+
+    /// Unread messages are gone, each of one frame.
+    pub(crate) const fn lose(&mut self, lost: Rest) {
+        self.receive_bytes -= lost.bytes;
+        self.receive_frames -= lost.count;
     }
 
     /// Remembers where messages to a peer go.

@@ -20,8 +20,8 @@ pub(crate) struct Rx {
     pub(crate) ack_wanted: bool,
     /// One acknowledgement frame is in flight, in the memory kept for it.
     pub(crate) ack_in_flight: bool,
-    /// Something may have arrived since its unread messages were packed the last time.
-    pub(crate) some_unpacked: bool,
+    /// Short messages arrived since those that nobody read were packed the last time.
+    pub(crate) some_short: bool,
     /// A message that has arrived in part, and when it is too late for the rest.
     pub(crate) partial: Option<MessageId>,
     pub(crate) partial_until: Instant,
@@ -42,7 +42,7 @@ impl Rx {
         ack_value: 0,
         ack_wanted: false,
         ack_in_flight: false,
-        some_unpacked: false,
+        some_short: false,
         partial: None,
         partial_until: Instant::ORIGIN,
         barred_until: Instant::ORIGIN,

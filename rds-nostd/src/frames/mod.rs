@@ -20,6 +20,7 @@ use crate::words;
 pub(crate) use lent::{Lent, frames_of_lent, header_place};
 pub(crate) use memory::{HEADERS_PER_FRAME, STRIDE};
 use memory::{Memory, WORDS, address_of};
+pub(crate) use packed::{Rest, SHORT};
 pub(crate) use queue::{Chain, Queue};
 pub(crate) use shares::Shares;
 
@@ -55,7 +56,7 @@ bitflags::bitflags! {
         const LENT = 32;
         /// When it arrived is known.
         const TIMED = 64;
-        /// It is not at the beginning of its frame, or others that arrived after it are in the frame behind it.
+        /// It does not begin where its frame does, or others lie behind it in the same frame.
         const PACKED = 128;
     }
 }
@@ -92,12 +93,11 @@ pub(crate) struct Frame {
     pub(crate) generation: u32,
     pub(crate) len: u32,
     pub(crate) sequence: u64,
-    /// Number of the last post of its connection that carried a part of it; of one that arrived the last of its times, or bytes of those
-    /// packed behind it.
+    /// Of a message of ours: number of the last post of its connection that carried a part of it. Of a peer's: the last of its times.
     pub(crate) last_post: u64,
-    /// The sender's address of a message of this node to itself, IPv4 mapped, as two halves; that of a peer's is its connection's, and here
-    /// are two of the times at which it arrived, if they are known, or where it begins in its frame and where those packed with it end. Of a
-    /// message of ours where its payload lies, if that is lent.
+    /// Of a message of this node to itself: the sender's address, IPv4 mapped, as two halves. Of a peer's: two of the times at which it
+    /// arrived, if they are known; where it lies in its frame, and what is behind it there, if it is packed. Of one of ours: where its
+    /// payload lies, if that is lent.
     elsewhere: [u64; 2],
 }
 

@@ -19,14 +19,24 @@ const fn words_of(len: u32) -> usize {
     HEADER_WORDS + (len as usize).div_ceil(8)
 }
 
+/// The longest message that counts as short, bytes: two of them fit into a frame.
+pub(crate) const SHORT: u32 = ((WORDS / 2 - HEADER_WORDS) * 8) as u32;
+
+/// Messages packed behind another one: how many, and their payload bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rest {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+}
+
 /// A message behind others in their frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed {
     /// Where it begins, in quadwords.
     start: usize,
     pub(crate) header: Header,
-    /// Payload bytes of those behind it.
-    rest: usize,
+    /// What is behind it.
+    rest: Rest,
 }
 
 impl Frame {
@@ -40,21 +50,25 @@ impl Frame {
     /// The part of its frame that is used, in quadwords: from this message's header to the end of the last one behind it.
     const fn extent(&self) -> (usize, usize) {
         if self.is(Marks::PACKED) {
-            let [start, end] = self.elsewhere;
-            (start as usize, end as usize)
+            let [extent, _] = self.elsewhere;
+            (extent as u32 as usize, (extent >> 32) as usize)
         } else {
             (0, words_of(self.len))
         }
     }
 
-    /// Payload bytes of the messages packed behind this one.
-    pub(crate) const fn rest(&self) -> usize {
-        if self.is(Marks::PACKED) { self.last_post as usize } else { 0 }
+    /// What is packed behind this message.
+    pub(crate) const fn rest(&self) -> Rest {
+        if !self.is(Marks::PACKED) {
+            return Rest { count: 0, bytes: 0 };
+        }
+        let [_, rest] = self.elsewhere;
+        Rest { count: (rest >> 32) as usize, bytes: rest as u32 as usize }
     }
 
-    const fn set_packed(&mut self, (start, end): (usize, usize), rest: usize) {
+    const fn set_packed(&mut self, (start, end): (usize, usize), rest: Rest) {
         self.marks = self.marks.union(Marks::PACKED);
-        (self.elsewhere, self.last_post) = ([start as u64, end as u64], rest as u64);
+        self.elsewhere = [(end as u64) << 32 | start as u64, (rest.count as u64) << 32 | rest.bytes as u64];
     }
 
     /// Whether a received message is of one frame, and that holds all that is known of it.
@@ -65,7 +79,7 @@ impl Frame {
 
 impl Frames<'_> {
     /// Packs the short messages in a socket's queue that came over a connection; how many frames came free. They may overtake what came
-    /// over others, which nobody can tell.
+    /// over others: RDS promises no order between peers.
     pub(crate) fn pack(&mut self, queue: &mut Queue, id: ConnectionId) -> u32 {
         let mut unread = core::mem::replace(queue, Queue::EMPTY);
         let (mut open, mut freed) = (None, 0);
@@ -92,14 +106,16 @@ impl Frames<'_> {
         if extent.1 > WORDS {
             return false;
         }
-        let rest = open.rest() + moved.len as usize + moved.rest();
+        let (own, rest) = (open.rest(), moved.rest());
+        let rest =
+            Rest { count: own.count + 1 + rest.count, bytes: own.bytes + moved.len as usize + rest.bytes };
         self.copy_words((message, start..end), (into, at));
         self.message_mut(into).set_packed(extent, rest);
         self.give(message.first());
         true
     }
 
-    /// Within one frame only towards its beginning.
+    /// Copies forwards: within one frame the target lies before the source.
     fn copy_words(&self, (from, range): (MessageId, Range<usize>), (to, at): (MessageId, usize)) {
         let words = |message: MessageId| self.words(message.first()).map_or(&[][..], |words| words);
         let from = words(from).get(range).unwrap_or_default();
@@ -111,12 +127,18 @@ impl Frames<'_> {
     /// The first of packed messages was read: the entry describes the next one. False if none is there: the frame is done with. What is
     /// still said to be the [rest](Frame::rest) then, a device wrote over.
     pub(crate) fn advance(&mut self, message: MessageId) -> bool {
-        let (_, end) = self.message(message).extent();
-        let Some(Packed { start, header, rest }) = self.behind(message).next() else { return false };
+        let next = self.behind(message).next();
+        if let Some(next) = next {
+            self.advance_to(message, &next);
+        }
+        next.is_some()
+    }
+
+    fn advance_to(&mut self, message: MessageId, next: &Packed) {
         let frame = self.message_mut(message);
-        frame.describe(&header);
-        frame.set_packed((start, end), rest);
-        true
+        let (_, end) = frame.extent();
+        frame.describe(&next.header);
+        frame.set_packed((next.start, end), next.rest);
     }
 
     /// The messages packed behind this one.
@@ -125,10 +147,11 @@ impl Frames<'_> {
         let ((start, end), rest) = (frame.extent(), frame.rest());
         let used = self.words(message.first()).and_then(|words| words.get(..end)).unwrap_or_default();
         // A device may write to this memory at any time.
-        let at = move |start: usize, rest: usize| {
+        let at = move |start: usize, rest: Rest| {
             let words = used.get(start..)?.first_chunk()?.each_ref().map(DmaWord::load);
             let header = Header::from_words(&words).ok()?;
-            let rest = rest.checked_sub(header.len as usize)?;
+            let count = rest.count.checked_sub(1)?;
+            let rest = Rest { count, bytes: rest.bytes.checked_sub(header.len as usize)? };
             (start + words_of(header.len) <= end).then_some(Packed { start, header, rest })
         };
         let first = at(start + words_of(frame.len), rest);
@@ -143,18 +166,21 @@ impl Frames<'_> {
         words::get(words.unwrap_or_default(), buffer);
     }
 
-    /// Takes the first of packed messages out of their frame, into one of its own that is in no queue; or into this one, if it is the
-    /// last. None if no frame is free.
+    /// Takes the first of packed messages out of their frame, into one of its own that is in no queue; or, without a `next` one, into this
+    /// one. None if no frame is free.
     #[cold]
-    pub(crate) fn unpack(&mut self, message: MessageId) -> Option<MessageId> {
+    pub(crate) fn unpack(&mut self, message: MessageId, next: Option<&Packed>) -> Option<MessageId> {
         let descriptor = *self.message(message);
         let (start, _) = descriptor.extent();
-        let is_last = self.behind(message).next().is_none();
-        let own = if is_last { message } else { MessageId::starting(self.take(Use::Receive)?) };
-        self.copy_words((message, start..start + words_of(descriptor.len)), (own, 0));
-        if !is_last {
+        let range = start..start + words_of(descriptor.len);
+        let own = match next {
+            None => message,
+            Some(_) => MessageId::starting(self.take(Use::Receive)?),
+        };
+        self.copy_words((message, range), (own, 0));
+        if let Some(next) = next {
             *self.message_mut(own) = Frame { next: None, next_message: None, ..descriptor };
-            self.advance(message);
+            self.advance_to(message, next);
         }
         self.message_mut(own).marks.remove(Marks::PACKED);
         Some(own)

@@ -7,7 +7,7 @@ use dat_nostd::{Adapter, EvdHandle, Instant, Platform, ReceivedDto};
 
 use crate::error::RdsError;
 use crate::frames::{Marks, Use};
-use crate::ids::{FrameId, MessageId, SocketHandle};
+use crate::ids::{MessageId, SocketHandle};
 use crate::node::Rds;
 use crate::protocol::Protocol;
 
@@ -30,11 +30,13 @@ impl Rds<'_> {
         if self.objects.burst_evd == self.objects.receive_evd {
             return self.protocol.arrived(arrival, now);
         }
-        let begun = self.protocol.unfinished(arrival);
+        let part = self.protocol.part_of(arrival);
         let before = adapter.platform().now().as_nanos();
         self.protocol.arrived(arrival, now);
         let after = adapter.platform().now().as_nanos();
-        self.protocol.note_times(arrival, begun, (before, after));
+        if let Some(part) = part {
+            self.protocol.note_times(part, (before, after));
+        }
     }
 
     /// How long the parts of the way of the next message took that [`recvmsg`](Self::recvmsg) would give if it were read now, nanoseconds:
@@ -60,6 +62,13 @@ impl Rds<'_> {
     }
 }
 
+/// What a frame is of the message that starts there.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    First(MessageId),
+    Next(MessageId),
+}
+
 impl Protocol<'_> {
     /// How long the parts of a message's way took, see [`next_latency`](Rds::next_latency).
     fn latency(&self, message: MessageId, now: impl FnOnce() -> Instant) -> [u64; 3] {
@@ -68,25 +77,26 @@ impl Protocol<'_> {
         [start.saturating_sub(header), end.saturating_sub(start), now.saturating_sub(end)]
     }
 
-    /// The message that a frame can be a part of which is not its first.
-    fn unfinished(&self, arrival: ReceivedDto) -> Option<MessageId> {
+    /// The message that a frame is to be a part of: one that has begun, or its own. None if it is not the frame that comes next.
+    fn part_of(&self, arrival: ReceivedDto) -> Option<Part> {
         let cookie = self.connections.current(arrival.user_cookie)?;
-        self.connections.at(cookie.connection).rx.partial
+        let rx = &self.connections.at(cookie.connection).rx;
+        let first = MessageId::starting(rx.oldest(arrival.user_cookie)?);
+        Some(rx.partial.map_or(Part::First(first), Part::Next))
     }
 
-    /// A frame was taken between two times: it began a message, or `begun` goes on.
-    fn note_times(&mut self, arrival: ReceivedDto, begun: Option<MessageId>, (before, after): (u64, u64)) {
-        let first = FrameId::from_bits(arrival.user_cookie as u16).map(MessageId::starting);
-        let Some(message) = begun.or(first) else { return };
+    /// A frame was taken between two times.
+    fn note_times(&mut self, part: Part, (before, after): (u64, u64)) {
+        let (Part::First(message) | Part::Next(message)) = part;
         let frame = self.frames.message_mut(message);
         // What became of it else is nobody's message any more.
         if frame.used != Use::Receive {
             return;
         }
-        match begun {
-            None => frame.begin_times(before, after),
-            Some(_) if frame.is(Marks::TIMED) => frame.end_times(after),
-            Some(_) => {}
+        match part {
+            Part::First(_) => frame.begin_times(before, after),
+            Part::Next(_) if frame.is(Marks::TIMED) => frame.end_times(after),
+            Part::Next(_) => {}
         }
     }
 }
@@ -109,10 +119,12 @@ mod tests {
             let header = Header { sequence, len, sport: 5000, dport: 4000, ..Header::acknowledgement(0) };
             for number in 0..frames as u64 {
                 let arrival = bench.arrival(id, &header, FRAGMENT_LEN).expect("a receive");
-                let begun = bench.protocol.unfinished(arrival);
-                assert_eq!(begun.is_some(), number > 0);
+                let part = bench.protocol.part_of(arrival).expect("the next frame");
+                assert_eq!(matches!(part, Part::Next(_)), number > 0);
                 bench.protocol.arrived(arrival, bench.now);
-                bench.protocol.note_times(arrival, begun, (1000 * number + 10, 1000 * number + 25));
+                bench.protocol.note_times(part, (1000 * number + 10, 1000 * number + 25));
+                // A device that says the same again changes nothing of what waits to be read.
+                assert!(bench.protocol.part_of(arrival).is_none());
             }
         }
         for [start, whole] in [[15, 2000], [15, 0]] {

@@ -185,12 +185,11 @@ impl Rds<'_> {
     ///
     /// PEEK leaves a message where it is, but neither of the others; with OOB there is [`Arrival::Nothing`]. TRUNC only changes what the C
     /// call returns ([`Arrival::value`]). With ZEROCOPY nothing is copied: the message's own frames are lent ([`Arrival::Lent`]), until they
-    /// are [given back](Self::give_back).
+    /// are [given back](Self::give_back). Only a short message that was packed with others is copied, into a frame of its own.
     ///
     /// # Errors
-    /// [`RdsError::Again`]: nothing there. [`RdsError::NoBufferSpace`]: frames are to be lent, and none is free for a short message that is
-    /// packed with others; there will be when something that was sent is acknowledged, and reading without ZEROCOPY needs none.
-    /// [`RdsError::BadSocket`].
+    /// [`RdsError::Again`]: nothing there. [`RdsError::NoBufferSpace`]: with ZEROCOPY, there is no frame for a message that was packed; there
+    /// will be when loans are given back, and reading without ZEROCOPY needs none. [`RdsError::BadSocket`].
     #[inline]
     pub fn recvmsg<P: Platform>(
         &mut self,
@@ -222,8 +221,13 @@ impl Rds<'_> {
         if let Some(told) = self.take_told(handle)? {
             return Ok(told);
         }
+        let free = self.protocol.frames.free_count();
         let received = self.protocol.take_message(handle, buffer)?;
-        self.frames_are_free(adapter, handle);
+        if self.protocol.frames.free_count() > free {
+            self.frames_are_free(adapter, handle);
+        } else {
+            self.port_may_be_clear(adapter, handle);
+        }
         Ok(Arrival::Message(received))
     }
 
@@ -257,6 +261,13 @@ impl Rds<'_> {
         Ok((ports != 0).then_some(Arrival::CongestionUpdate(ports)))
     }
 
+    /// A message was read, which was packed with others.
+    #[cold]
+    fn port_may_be_clear<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, handle: SocketHandle) {
+        self.protocol.relieve(usize::from(handle.slot));
+        self.send_changed_maps(adapter);
+    }
+
     /// A message was read: a port may be free again, and a connection may get receives.
     #[cold]
     pub(crate) fn frames_are_free<P: Platform>(
@@ -264,8 +275,7 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
     ) {
-        self.protocol.relieve(usize::from(handle.slot));
-        self.send_changed_maps(adapter);
+        self.port_may_be_clear(adapter, handle);
         if self.protocol.starved {
             self.frames_came_free(adapter);
         }

@@ -82,11 +82,11 @@ impl Protocol<'_> {
         let socket = sockets.open_mut(handle)?;
         let message = socket.received.head().ok_or(RdsError::Again)?;
         socket.receive_bytes -= received.message_len;
+        socket.receive_frames -= usize::from(frames.message(message).frames);
         counters.recv_delivered += 1;
         if !frames.advance(message) {
-            socket.receive_bytes -= frames.message(message).rest();
+            socket.lose(frames.message(message).rest());
             frames.pop_front(&mut socket.received);
-            socket.receive_frames -= usize::from(frames.message(message).frames);
             self.give_received(message);
         }
         Ok(received)
@@ -108,22 +108,35 @@ impl Protocol<'_> {
     /// Takes the oldest message of a socket and lends its frames to the application.
     ///
     /// # Errors
-    /// As [`take_message`](Self::take_message). [`RdsError::NoBufferSpace`]: it is packed with others, and no frame is free for it.
+    /// As [`take_message`](Self::take_message). [`RdsError::NoBufferSpace`]: it is packed with others, and no frame is to be had for it.
     pub(crate) fn lend_message(&mut self, handle: SocketHandle) -> Result<LentMessage, RdsError> {
         let Received { from, message_len, cookie, .. } = self.peek_message(handle, &mut [])?;
         let Self { sockets, frames, counters, connections, receiving, .. } = self;
         let socket = sockets.open_mut(handle)?;
         let head = socket.received.head().ok_or(RdsError::Again)?;
-        let (packed, rest) = (frames.message(head).is(Marks::PACKED), frames.message(head).rest());
-        let message = if packed { frames.unpack(head).ok_or(RdsError::NoBufferSpace)? } else { head };
-        if message == head {
-            socket.receive_bytes -= rest;
+        let Frame { connection, marks, .. } = *frames.message(head);
+        let next = frames.behind(head).next();
+        let message = if let (Some(next), Some(id)) = (&next, connection) {
+            let rx = &mut connections.at_mut(id).rx;
+            let is_fair = receiving.has_one(rx.used);
+            // Whoever reads only with ZEROCOPY would wait for ever: one loan of the node may be of the reserve, while nobody has that.
+            let left = receiving.beyond() < receiving.common() + self.limits.reserve;
+            let may = is_fair || (left && self.reserve_of.is_none() && self.lent_beyond == 0);
+            let own = if may { frames.unpack(head, Some(next)) } else { None };
+            let own = own.ok_or(RdsError::NoBufferSpace)?;
+            receiving.take_one(&mut rx.used);
+            if !is_fair {
+                self.lent_beyond = self.loans + 1;
+            }
+            own
+        } else {
+            socket.lose(frames.message(head).rest());
             frames.pop_front(&mut socket.received);
-        } else if let Some(id) = frames.message(message).connection {
-            // Whatever its share: who reads frames alone would wait for ever.
-            socket.receive_frames += 1;
-            receiving.take_one(&mut connections.at_mut(id).rx.used);
-        }
+            if marks.contains(Marks::PACKED) {
+                frames.unpack(head, None);
+            }
+            head
+        };
         // Its bytes and frames count as those of an unread one until it comes back.
         let descriptor = frames.message_mut(message);
         (descriptor.socket, descriptor.generation) = (handle.slot, handle.generation);
@@ -136,6 +149,9 @@ impl Protocol<'_> {
     pub(crate) fn take_back_lent(&mut self, handle: FramesHandle) -> Option<SocketHandle> {
         if !self.frames.is_lent(handle) {
             return None;
+        }
+        if self.lent_beyond == handle.number {
+            self.lent_beyond = 0;
         }
         let descriptor = self.frames.message(handle.message);
         let owner = descriptor.owner();

@@ -72,6 +72,8 @@ pub(crate) struct Protocol<'s> {
     pub(crate) map_generation: u64,
     /// Received messages lent to the application so far.
     pub(crate) loans: u64,
+    /// The one for which a frame was taken beyond its connection's share; 0 if there is none.
+    pub(crate) lent_beyond: u64,
     /// An endpoint failed, and its connection is not down yet.
     pub(crate) some_broken: bool,
     /// A connection was begun or ended since the end of the last poll: the adapter may have new deadlines, and others may have frames again.
@@ -129,6 +131,7 @@ impl<'s> Protocol<'s> {
             maps_changed: false,
             map_generation: 0,
             loans: 0,
+            lent_beyond: 0,
             some_broken: false,
             stirred: false,
             started: now,

@@ -7,7 +7,7 @@ use dat_nostd::{Instant, ReceivedDto};
 
 use crate::connection::{Connection, Cookie};
 use crate::counters::Counters;
-use crate::frames::{Frame, Frames, Marks, Use};
+use crate::frames::{Frame, Frames, Marks, SHORT, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -58,6 +58,7 @@ impl Protocol<'_> {
         let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
         (rx.ack_value, rx.next_sequence) = (header.sequence, header.sequence.wrapping_add(1));
         rx.posted_count -= 1;
+        rx.some_short |= header.len <= SHORT;
         connection.reconnect.busy_at = now;
         counters.recv_queued += 1;
         let asked = !header.flags.is_empty();
@@ -321,6 +322,7 @@ fn complete(connection: &mut Connection, counters: &mut Counters, header: &Heade
     let rx = &mut connection.rx;
     rx.ack_value = header.sequence;
     rx.next_sequence = header.sequence.wrapping_add(1);
+    rx.some_short |= header.len <= SHORT;
     if header.flags.contains(Flags::ACK_REQUIRED) {
         rx.ack_wanted = true;
         counters.recv_ack_required += 1;

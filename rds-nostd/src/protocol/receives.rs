@@ -40,7 +40,6 @@ impl Protocol<'_> {
             let (taken, posted) = frames
                 .post_receives(&mut rx.posted, cookie, room as usize, |receives| post(objects, receives));
             rx.posted_count += taken as u16;
-            rx.some_unpacked = true;
             receiving.take(&mut rx.used, taken as u32);
             if posted < room as usize {
                 self.take_back(id, taken - posted.min(taken));
@@ -79,20 +78,15 @@ impl Protocol<'_> {
         }
     }
 
-    /// Packs the short messages that came over a connection and nobody has read. Without any new one since the last time there is nothing
-    /// to do.
+    /// Packs the short messages that came over a connection and nobody has read. That looks at all unread messages, and so waits for several
+    /// new ones, as long as there are receives for them.
     fn pack_unread(&mut self, id: ConnectionId) {
-        let Self { connections, sockets, frames, receiving, .. } = self;
+        let Self { connections, sockets, frames, receiving, limits, .. } = self;
         let rx = &mut connections.at_mut(id).rx;
-        if !core::mem::take(&mut rx.some_unpacked) {
+        if rx.posted_count > limits.refill_at / 2 || !core::mem::take(&mut rx.some_short) {
             return;
         }
-        let mut freed = 0;
-        for socket in sockets.iter_mut() {
-            let count = frames.pack(&mut socket.received, id);
-            socket.receive_frames -= count as usize;
-            freed += count;
-        }
+        let freed = sockets.iter_mut().map(|socket| frames.pack(&mut socket.received, id)).sum();
         receiving.give(&mut rx.used, freed);
     }
 

@@ -84,7 +84,7 @@ fn a_flood_takes_only_its_own_share() {
     while bench.refill(flood) > 0 {
         sequence += 1;
         assert_eq!(bench.arrives(flood, &data(sequence, 64), 64), Some(None));
-        assert!(sequence < 64 * 512, "some sixty unread messages are in one frame");
+        assert!(sequence < 37 * 512, "that many unread messages are in one frame");
     }
     assert!(bench.protocol.sockets.iter().any(|(_, socket)| socket.port == 4000 && socket.congested));
     for sequence in 1..300 {

@@ -71,14 +71,19 @@ fn a_socket_that_nobody_reads_holds_up_nobody() {
         let free = bench.protocol.frames.free_count();
         let sockets = [UNREAD, READ].map(|port| bench.socket(ip(1), port));
         let id = bench.up(2);
+        let mut clears = 0;
         for sequence in 1..=FLOOD {
+            let before = bench.protocol.sockets.open(sockets[0]).expect("open").congested;
             assert!(arrives(&mut bench, id, &header(2 * sequence - 1, 64, UNREAD)), "message {sequence}");
             assert!(arrives(&mut bench, id, &header(2 * sequence, 64, READ)), "message {sequence}");
             let number = 2 * sequence;
             let expected = (number, 64, 5000 + (number % 7) as u16);
             assert_eq!(read(&mut bench, sockets[1], lends), Ok(expected));
+            let after = bench.protocol.sockets.open(sockets[0]).expect("open").congested;
+            clears += u32::from(before && !after);
         }
         assert!(bench.protocol.sockets.open(sockets[0]).expect("open").congested);
+        assert!(clears <= 1, "its port was cleared {clears} times, though nobody reads it");
         for sequence in 1..=FLOOD {
             let number = 2 * sequence - 1;
             let expected = (number, 64, 5000 + (number % 7) as u16);
@@ -93,6 +98,51 @@ fn a_socket_that_nobody_reads_holds_up_nobody() {
         assert_eq!(bench.protocol.frames.free_count(), free);
         assert_eq!(bench.protocol.receiving.beyond(), 0);
     }
+}
+
+/// Nothing waits for room that packing could make.
+#[test]
+fn a_connection_waits_when_its_frames_are_full() {
+    let mut bench = Bench::new(CONFIG, 512, 4);
+    bench.socket(ip(1), UNREAD);
+    let id = bench.up(2);
+    let mut count = 0;
+    while arrives(&mut bench, id, &header(count + 1, 64, UNREAD)) {
+        count += 1;
+    }
+    let full = u64::from(bench.protocol.connection(id).rx.held()) - 1;
+    assert!(count > 37 * full, "{count} messages in {full} frames and another one");
+}
+
+/// Messages that are packed are lent in frames of their own, which are never those of others.
+#[test]
+fn loans_of_packed_messages_take_nothing_from_others() {
+    let mut bench = Bench::new(CONFIG, 512, 4);
+    let socket = bench.socket(ip(1), UNREAD);
+    let read_from = bench.socket(ip(1), READ);
+    let (id, honest) = (bench.up(2), bench.up(3));
+    for sequence in 1..=FLOOD {
+        assert!(arrives(&mut bench, id, &header(sequence, 64, UNREAD)));
+    }
+    let mut loans = Vec::new();
+    let refused = loop {
+        match bench.protocol.lend_message(socket) {
+            Ok(lent) => loans.push(lent.frames),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, RdsError::NoBufferSpace);
+    assert!(!loans.is_empty() && loans.len() < 60, "{} loans", loans.len());
+    for sequence in 1..100 {
+        assert!(arrives(&mut bench, honest, &header(sequence, 64, READ)));
+        assert_eq!(read(&mut bench, read_from, true).map(|(number, ..)| number), Ok(sequence));
+    }
+    assert!(bench.protocol.free_frames() >= bench.protocol.limits.sending.common());
+    for loan in loans {
+        assert_eq!(bench.protocol.take_back_lent(loan), Some(socket));
+    }
+    while read(&mut bench, socket, true).is_ok() {}
+    assert_eq!(bench.protocol.take_message(socket, &mut []).err(), Some(RdsError::Again));
 }
 
 /// A socket that closes takes everything that was packed with it.
