@@ -23,7 +23,7 @@ const fn words_of(len: u32) -> usize {
 pub(crate) const SHORT: u32 = ((WORDS / 2 - HEADER_WORDS) * 8) as u32;
 
 /// Messages packed behind another one: how many, and their payload bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     pub(crate) count: usize,
     pub(crate) bytes: usize,
