@@ -537,7 +537,8 @@ impl<'s> Frames<'s> {
         }
         let (_, payload) = self.memory.block(id.index())?.split_first_chunk::<HEADER_WORDS>()?;
         let message_len = frame.len as usize;
-        let (buffer, _) = buffer.split_at_mut(message_len.min(buffer.len()));
+        // It has one frame, whatever its descriptor says.
+        let (buffer, _) = buffer.split_at_mut(message_len.min(FRAGMENT_LEN).min(buffer.len()));
         words::get(payload, buffer);
         queue.drop_head(frame.next_message);
         (frame.next, frame.used) = (self.free, Use::Free);
@@ -546,11 +547,12 @@ impl<'s> Frames<'s> {
         Some(ReadMessage { connection, sport: frame.sport, message_len, len: buffer.len() })
     }
 
-    /// Copies a message to `buffer`, as much as fits.
+    /// Copies a message to `buffer`, as much as fits and never more than its frames hold.
     #[inline(always)]
     pub(crate) fn read_message(&self, message: MessageId, buffer: &mut [u8]) -> usize {
         let descriptor = self.message(message);
-        let len = (descriptor.len as usize).min(buffer.len());
+        let held = usize::from(descriptor.frames) * FRAGMENT_LEN;
+        let len = (descriptor.len as usize).min(held).min(buffer.len());
         let (buffer, _) = buffer.split_at_mut(len);
         match descriptor.next {
             None if descriptor.is(Marks::PACKED) => self.read_packed(message, buffer),
@@ -640,5 +642,29 @@ mod tests {
         let first = frames.address(FrameId::new(0));
         assert_eq!(frames.write_acknowledgement(0, 5), first + 2 * STRIDE as u64);
         assert_eq!(frames.write_acknowledgement(69, 6), first + 3 * STRIDE as u64 + 4 * 64);
+    }
+
+    /// A descriptor whose length exceeds its frames is a bug elsewhere. It must not lead to the next message's bytes.
+    #[test]
+    fn copies_end_with_the_frames_of_a_message() {
+        let mut table = [Frame::EMPTY; 4];
+        let mut frames = Frames::plain(&mut table, 1);
+        let mut buffer = [0; 4 * FRAGMENT_LEN];
+        for count in 1..4 {
+            let message = frames.begin(Use::Receive, |frame| frame.len = u32::MAX).expect("free");
+            frames.message_mut(message).connection = Some(ConnectionId::new(0));
+            for _ in 1..count {
+                let next = frames.take(Use::Receive).expect("free");
+                frames.append(message, next);
+            }
+            assert_eq!(frames.read_message(message, &mut buffer), count * FRAGMENT_LEN);
+            let mut queue = Queue::EMPTY;
+            frames.push_back(&mut queue, message);
+            let front = frames.read_front(&mut queue, &mut buffer).map(|read| read.len);
+            assert_eq!(front, (count == 1).then_some(FRAGMENT_LEN));
+            if count > 1 {
+                frames.give_message(message);
+            }
+        }
     }
 }

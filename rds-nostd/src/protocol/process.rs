@@ -12,8 +12,8 @@ use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::{
-    CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header,
-    fragment_len, fragments,
+    CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragment_len,
+    fragments,
 };
 
 /// What became of a frame.
@@ -97,11 +97,14 @@ impl Protocol<'_> {
         let Some(connection) = connections.get_mut(id) else { return false };
         let rx = &mut connection.rx;
         let (Some(frame), Some(message)) = (rx.oldest(arrival.user_cookie), rx.partial) else { return false };
-        let Ok(header) = frames.header(frame) else { return false };
         let first = frames.message(message);
         let (index, len) = (usize::from(first.frames), first.len as usize);
-        let whole = arrival.length as usize == HEADER_LEN + fragment_len(len, index);
-        if !whole || !first.belongs(&header) || header.is_congestion_map() {
+        // Checked before the header is read: behind the end of a short frame lies an earlier one.
+        if arrival.length as usize != HEADER_LEN + fragment_len(len, index) {
+            return false;
+        }
+        let Ok(header) = frames.header(frame) else { return false };
+        if !first.belongs(&header) || header.is_congestion_map() {
             return false;
         }
         frames.pop_chain(&mut rx.posted);
@@ -157,18 +160,24 @@ impl Protocol<'_> {
             self.consumed(id, frame);
             return Verdict::Violation(DownReason::ReceiveFailed);
         }
-        if !(HEADER_LEN as u32..=FRAME_LEN as u32).contains(&arrival.length) {
+        let payload_len = (arrival.length as usize).checked_sub(HEADER_LEN);
+        let Some(payload_len) = payload_len.filter(|&len| len <= FRAGMENT_LEN) else {
             return self.violated(id, frame, DownReason::FrameLength);
-        }
-        self.process_frame(id, frame, arrival.length, now)
+        };
+        self.process_frame(id, frame, payload_len, now)
     }
 
-    fn process_frame(&mut self, id: ConnectionId, frame: FrameId, length: u32, now: Instant) -> Verdict {
+    fn process_frame(
+        &mut self,
+        id: ConnectionId,
+        frame: FrameId,
+        payload_len: usize,
+        now: Instant,
+    ) -> Verdict {
         let Ok(header) = &self.frames.header(frame) else {
             self.counters.recv_drop_bad_checksum += 1;
             return self.violated(id, frame, DownReason::BadChecksum);
         };
-        let payload_len = (length as usize).saturating_sub(HEADER_LEN);
         self.acknowledged(id, header.ack);
         if header.is_acknowledgement() {
             if payload_len != 0 {

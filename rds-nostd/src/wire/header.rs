@@ -1,6 +1,6 @@
 //! The 48-byte header that starts every frame. It is read and written as six quadwords, which is how a frame's memory is lent.
 
-use crate::wire::{FRAME_LEN, Flags, HEADER_LEN, fragments};
+use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, fragments};
 
 /// Quadwords of a header.
 pub(crate) const HEADER_WORDS: usize = HEADER_LEN / 8;
@@ -89,7 +89,8 @@ impl Header {
         let (lengths, flags) = (u64::from_be(lengths), u64::from_be(flags));
         let (len, dport) = ((lengths >> 32) as u32, lengths as u16);
         let plain = (first | second | flags >> 56 & !u64::from(Flags::ACK_REQUIRED.bits())) == 0;
-        let whole = length == len.wrapping_add(HEADER_LEN as u32) && length <= FRAME_LEN as u32;
+        // The bound comes first, so that the sum cannot wrap: a frame of 47 bytes is no message of 4 GiB.
+        let whole = len <= FRAGMENT_LEN as u32 && length == len + HEADER_LEN as u32;
         if !plain || !whole || dport == 0 || !is_multiple(total(&[sequence, ack, words[2], words[3]])) {
             return None;
         }

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::protocol::testing::{Bench, CONFIG, ip};
-use crate::wire::{FRAGMENT_LEN, Header, fragments};
+use crate::reason::DownReason;
+use crate::wire::{FRAGMENT_LEN, HEADER_LEN, Header, fragments};
 
 const UNREAD: u16 = 4000;
 const READ: u16 = 4001;
@@ -238,5 +239,27 @@ proptest! {
             bench.down(id, crate::reason::DownReason::Disconnected);
         }
         prop_assert_eq!((bench.protocol.frames.free_count(), bench.protocol.receiving.beyond()), (free, 0));
+    }
+}
+
+/// A frame shorter than its header is refused, whatever message length the bytes in memory give.
+#[test]
+fn frames_shorter_than_a_header_break_the_connection() {
+    for length in 0..HEADER_LEN as u32 {
+        for len in [length.wrapping_sub(HEADER_LEN as u32), u32::MAX, 0] {
+            let mut bench = Bench::new(CONFIG, 64, 2);
+            let socket = bench.socket(ip(1), UNREAD);
+            let id = bench.up(2);
+            bench.refill(id);
+            let header = Header { len, ..header(1, 0, UNREAD) };
+            let mut arrival = bench.arrival(id, &header, 0).expect("a receive");
+            arrival.length = length;
+            bench.protocol.arrived(arrival, bench.now);
+            let broken = bench.protocol.connection(id).reconnect.broken_by;
+            let reason = broken.map(crate::connection::Broken::reason);
+            assert_eq!(reason, Some(DownReason::FrameLength), "{length} bytes, len {len:#x}");
+            let front = bench.protocol.take_front(socket, &mut [0; 8192]);
+            assert!(front.is_none() && bench.read(socket).is_none(), "{length} bytes, len {len:#x}");
+        }
     }
 }

@@ -3,7 +3,10 @@
 use crate::rds::hostile::peer::{Frame, Hostile, data, frame};
 use dat_nostd::ConnectionEvent;
 use rds_nostd::DownReason;
-use rds_nostd::wire::Header;
+use rds_nostd::wire::{HEADER_LEN, Header};
+
+/// More messages than a node has frames: each frame has held one.
+const FRAMES_OF_ALL: usize = 300;
 
 /// Sends the frames on a connection of their own: it goes down for this reason, nothing is delivered, and all frames come back.
 fn costs_the_connection(seed: u64, frames: &[Frame], reason: DownReason) {
@@ -51,6 +54,49 @@ fn shorter_than_a_header() {
 fn without_any_byte() {
     let cut = Frame { cut: Some(0), ..frame(data(1, 0), 0) };
     costs_the_connection(2, &[cut], DownReason::FrameLength);
+}
+
+/// Lengths that a frame of `cut` bytes must not get away with: the one that its header wraps to, and the largest.
+fn wrapped(cut: usize) -> [u32; 2] {
+    [(cut as u32).wrapping_sub(HEADER_LEN as u32), u32::MAX]
+}
+
+/// The rest of the header is what the victim's memory holds: zeros, which are the end of this header.
+#[test]
+fn short_frames_whose_length_wraps_cost_the_connection() {
+    for (number, cut) in [20, 47].into_iter().enumerate() {
+        for len in wrapped(cut) {
+            let cut = Frame { cut: Some(cut), ..frame(data(1, len), 0) };
+            costs_the_connection(20 + number as u64, &[cut], DownReason::FrameLength);
+        }
+    }
+}
+
+/// The rest of the header is that of an earlier message in the same frame, whose checksum is right for this one too.
+#[test]
+fn short_frames_over_an_earlier_header_cost_the_connection() {
+    for (number, cut) in [20, 22, 24, 47].into_iter().enumerate() {
+        for len in wrapped(cut) {
+            let mut hostile = Hostile::new(30 + number as u64);
+            let ep = hostile.connect();
+            let (good, bad) = (data(1000, 10), data(1, len));
+            let sum = |header: Header| {
+                let halves = [header.sequence as u32, header.len >> 16, header.len & 0xffff];
+                halves.iter().sum::<u32>() % 0xffff
+            };
+            let sequence = 1 + u64::from((sum(good) + 0xffff - sum(bad)) % 0xffff);
+            let bad = Header { sequence, ..bad };
+            assert_eq!(good.encode()[30..32], bad.encode()[30..32], "one checksum for both");
+            for _ in 0..FRAMES_OF_ALL {
+                hostile.say(ep, good);
+                assert_eq!(hostile.received(), [10]);
+            }
+            hostile.send(ep, &[Frame { cut: Some(cut), ..frame(bad, 0) }]);
+            hostile.until("the connection goes", |counters| counters.conn_reset > 0);
+            assert_eq!(hostile.rds.counters().downs[DownReason::FrameLength as usize], 1);
+            assert!(hostile.received().is_empty(), "nothing was delivered of it");
+        }
+    }
 }
 
 #[test]
