@@ -414,6 +414,73 @@ fn with_many(
     (world, adapter, evds, eps)
 }
 
+type FewTables = adapter_storage! {
+    bar: ModelBar, dma_bytes: 256 << 20, eps: 8, evds: 64, lmrs: 8, events: 16384, connections: 64,
+};
+
+/// As many EVDs as the adapter has, beyond the entries of the default event queue, are armed and
+/// complete before it is polled.
+#[test]
+fn every_evd_may_complete_at_once() {
+    on_a_large_stack(|| {
+        const COUNT: usize = 520;
+        let (world, mut adapter, evds, eps) = with_many(COUNT);
+        let ia = adapter.ep_query(eps[0]).unwrap().ia;
+        let pz = adapter.ep_query(eps[0]).unwrap().pz.unwrap();
+        let buffer = adapter.dma_alloc(4096, 64).unwrap();
+        let lmr = adapter.lmr_create(ia, &buffer, pz, MemPriv::ALL).unwrap();
+        let segment = LmrTriplet {
+            lmr_context: lmr.lmr_context,
+            virtual_address: buffer.va() as u64,
+            segment_length: 8,
+            pad: 0,
+        };
+        for (cookie, ep) in eps.iter().enumerate() {
+            adapter.ep_post_recv(*ep, &[segment], cookie as u64, CompletionFlags::empty()).unwrap();
+        }
+        visits(&world, &mut adapter, 200);
+        assert_eq!(visits(&world, &mut adapter, 10), 0, "every CQ is armed");
+        for ep in &eps {
+            let (to, qos) = (common::address(1), Qos::BestEffort);
+            adapter.ep_connect(*ep, &to, 7, TIMEOUT_INFINITE, b"", qos, ConnectFlags::Default).unwrap();
+            adapter.ep_disconnect(*ep, CloseFlags::Abrupt).unwrap();
+        }
+        world.idle(world.now() + 1_000_000);
+        for _ in 0..10 {
+            let _ = adapter.poll(Instant::from_nanos(world.now()));
+        }
+        assert!(!adapter.is_dead(), "{:?}", adapter.hca().fatal());
+        assert_eq!(adapter.hca().counters().completion_events, COUNT as u64);
+        for (cookie, evd) in evds.iter().enumerate() {
+            match adapter.evd_dequeue(*evd).unwrap().data {
+                EventData::Dto(done) => {
+                    assert_eq!((done.user_cookie, done.status), (cookie as u64, DtoStatus::ErrFlushed));
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(matches!(adapter.evd_dequeue(*evd).unwrap().data, EventData::Connection { .. }));
+        }
+    });
+}
+
+/// The event queue takes as much of the DMA region as is documented.
+#[test]
+fn the_event_queue_of_many_evds_costs_what_is_documented() {
+    fn free_bytes(parts: AdapterParts<'static, ModelBar>) -> usize {
+        let world = World::new(&WorldConfig::new(210));
+        let (platform, region) = world.attach(hca_model::Profile::node(0), 65536 * 4096);
+        let config = AdapterConfig::new("ib0", common::address(0), &[], 210);
+        Adapter::open(platform, region, harness::host_region(), parts, &config).unwrap().census().free_bytes
+    }
+    on_a_large_stack(|| {
+        let many = free_bytes(Box::leak(Box::new(ManyTables::new())).parts());
+        let few = free_bytes(Box::leak(Box::new(FewTables::new())).parts());
+        let bytes = |evds| 64usize << Capacities { evds, ..Capacities::DEFAULT }.log_eq_size();
+        assert_eq!((bytes(64), bytes(MANY + 8)), (32 << 10, 128 << 10));
+        assert_eq!(few - many, bytes(MANY + 8) - bytes(64));
+    });
+}
+
 /// Objects that so many polls look at, while little time passes.
 fn visits(world: &World, adapter: &mut Adapter<'static, ModelPlatform>, polls: u64) -> u64 {
     let before = adapter.visits();
@@ -427,9 +494,12 @@ fn visits(world: &World, adapter: &mut Adapter<'static, ModelPlatform>, polls: u
 
 #[test]
 fn a_poll_does_not_look_at_what_is_idle() {
-    // The tables are made on the stack.
-    let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(poll_among_many);
-    thread.unwrap().join().unwrap();
+    on_a_large_stack(poll_among_many);
+}
+
+/// The tables are made on the stack.
+fn on_a_large_stack(test: fn()) {
+    std::thread::Builder::new().stack_size(64 << 20).spawn(test).unwrap().join().unwrap();
 }
 
 fn poll_among_many() {

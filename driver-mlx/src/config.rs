@@ -1,5 +1,6 @@
 //! What the embedder chooses at bring-up and at the creation of objects.
 
+use crate::eq;
 use crate::hca::ReservedLKey;
 use crate::types::{CounterSet, CqNumber, Duration, Path, Pd, Psn, QKey, QpNumber, SrqNumber};
 use bitflags::bitflags;
@@ -14,7 +15,9 @@ pub struct Config {
     pub completion_vector: u16,
     /// Number of completion event queues, 1 to [`MAX_COMPLETION_EQS`].
     pub completion_eqs: u8,
-    /// log2 of the entries of each completion event queue, 7 to 16.
+    /// log2 of the entries of each completion event queue (64 bytes of DMA memory each), 7 to 16,
+    /// cut to what the device can. Each takes as many CQs as it has entries less 64:
+    /// [`Config::log_eq_size_for`].
     pub log_eq_size: u8,
     /// log2 of the entries of the asynchronous event queue, 7 to 16. As many objects can be made as have room for their events there.
     pub log_async_eq_size: u8,
@@ -63,6 +66,14 @@ impl Config {
         recovery: false,
         recovery_grace: Duration::from_secs(60),
     };
+
+    /// Returns the [`Config::log_eq_size`] with which a completion event queue takes `cqs` CQs:
+    /// however many of them complete before [`Hca::poll_completions`](crate::Hca::poll_completions)
+    /// runs, the queue is not overrun. Returns 16, the largest size, beyond 65,472 CQs.
+    #[must_use]
+    pub const fn log_eq_size_for(cqs: u32) -> u8 {
+        eq::log_size_for(cqs)
+    }
 }
 
 impl Default for Config {

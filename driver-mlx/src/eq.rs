@@ -12,6 +12,20 @@ use mlx5_prm::init_seg::uar;
 /// The consumer index is reported to the device after this many entries at the latest.
 const BATCH: u32 = 64;
 
+/// Entries of a completion event queue that CQs do not get: the device learns of a batch of taken
+/// entries late, and the CQs that those entries named may be armed again before.
+pub(crate) const SPARE: u32 = BATCH;
+
+/// log2 of the entries of a completion event queue that `cqs` CQs can share, which all complete at
+/// once; 16, the most, if there is none.
+pub(crate) const fn log_size_for(cqs: u32) -> u8 {
+    let mut log_size = 7;
+    while log_size < 16 && (1 << log_size) - SPARE < cqs {
+        log_size += 1;
+    }
+    log_size
+}
+
 /// An event queue entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Eqe {
@@ -29,6 +43,10 @@ pub(crate) struct Eq {
     reported: u32,
     number: EqNumber,
     uar_offset: usize,
+    /// CQs that report here.
+    pub(crate) cqs: u32,
+    /// Upper bound of the entries in the ring that destroyed CQs have left.
+    orphans: u32,
     pub(crate) memory: DmaMemory,
 }
 
@@ -40,7 +58,17 @@ impl Eq {
             ring.put(index, 0, u64::from(index % OCTOWORDS_PER_EQE == OCTOWORDS_PER_EQE - 1));
         }
         barrier::publish();
-        Some(Self { ring, log_size, ci: 0, reported: 0, number: EqNumber::new(0), uar_offset, memory })
+        Some(Self {
+            ring,
+            log_size,
+            ci: 0,
+            reported: 0,
+            number: EqNumber::new(0),
+            uar_offset,
+            cqs: 0,
+            orphans: 0,
+            memory,
+        })
     }
 
     pub(crate) fn set_number(&mut self, number: EqNumber) {
@@ -59,8 +87,36 @@ impl Eq {
     /// The last quadword of the next entry, if the device has handed it over.
     #[inline]
     fn ready(&self) -> Option<u64> {
-        let last = self.ring.second(self.ci as usize * OCTOWORDS_PER_EQE + 3);
-        (last & 1 == u64::from(self.ci >> self.log_size) & 1).then_some(last)
+        self.ready_at(self.ci)
+    }
+
+    /// The last quadword of the entry at `index`, if the device has handed it over.
+    #[inline]
+    fn ready_at(&self, index: u32) -> Option<u64> {
+        let last = self.ring.second(index as usize * OCTOWORDS_PER_EQE + 3);
+        (last & 1 == u64::from(index >> self.log_size) & 1).then_some(last)
+    }
+
+    /// Entries that wait to be taken.
+    fn waiting(&self) -> u32 {
+        let ahead = |count: &u32| self.ready_at(self.ci.wrapping_add(*count)).is_some();
+        (0..self.size()).take_while(ahead).count() as u32
+    }
+
+    /// Entries that CQs may have in the ring at once: one for each CQ, and those that destroyed CQs
+    /// left there.
+    pub(crate) fn expected(&mut self) -> u32 {
+        if self.orphans > 0 {
+            // An entry precedes the response to DESTROY_CQ, so that each one left is among these.
+            self.orphans = self.orphans.min(self.waiting());
+        }
+        self.cqs.saturating_add(self.orphans)
+    }
+
+    /// Counts a CQ out that was destroyed; its last entry may still be in the ring.
+    pub(crate) fn remove_cq(&mut self) {
+        self.cqs = self.cqs.saturating_sub(1);
+        self.orphans = self.orphans.saturating_add(1);
     }
 
     #[inline]

@@ -25,7 +25,8 @@ pub struct AdapterConfig<'s> {
     pub seed: u128,
     /// Differs from boot to boot.
     pub generation: u64,
-    /// The HCA's settings.
+    /// The HCA's settings. The completion event queue is longer than they say where the EVDs need
+    /// that ([`Capacities::log_eq_size`](crate::Capacities::log_eq_size)).
     pub hca: Config,
     /// How long to wait for the port to become active; zero: not at all.
     pub activation_timeout: Duration,

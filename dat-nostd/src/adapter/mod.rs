@@ -12,8 +12,8 @@ pub(crate) mod storage;
 
 use crate::base::states::{EpEvent, SrqEvent};
 use driver_mlx::{
-    AsyncEvent, CqConfig, CqNumber, DmaRegion, Duration, Error, Hca, HostRegion, Instant, Platform, QpNumber,
-    Wake,
+    AsyncEvent, Config, CqConfig, CqNumber, DmaRegion, Duration, Error, Hca, HostRegion, Instant, Platform,
+    QpNumber, Wake,
 };
 use ib_port::{Port, PortConfig, PortCounters, PortInfo};
 
@@ -23,7 +23,7 @@ use crate::adapter::device::Device;
 use crate::adapter::objects::Objects;
 use crate::adapter::progress::Progress;
 use crate::adapter::shared::Shared;
-use crate::adapter::storage::AdapterParts;
+use crate::adapter::storage::{AdapterParts, log_eq_size};
 use crate::base::event::AsyncError;
 use crate::base::handle::Handle;
 use crate::base::log::log;
@@ -71,7 +71,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         parts: AdapterParts<'s, P::Bar>,
         config: &AdapterConfig<'s>,
     ) -> Result<Self, OpenError> {
-        let mut hca = Hca::bring_up(platform, region, host, parts.hca, &config.hca)?;
+        let log_eq_size = log_eq_size(parts.evds.len(), &config.hca);
+        let hca_config = Config { log_eq_size, ..config.hca };
+        let mut hca = Hca::bring_up(platform, region, host, parts.hca, &hca_config)?;
         let mut random = Random::new(config.seed, config.generation);
         let ip = match config.address {
             IaAddress::V4(address) => config.ip.map(|ip| (address, ip)),

@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU32;
 
 use driver_mlx::report::History;
-use driver_mlx::{Bar, HcaParts, HcaStorage};
+use driver_mlx::{Bar, Config, HcaParts, HcaStorage};
 use ib_port::{PortParts, PortStorage};
 
 use crate::base::table::Slot;
@@ -32,13 +32,15 @@ use crate::srq::queue::Srq;
 /// | endpoint with a protection zone | its send queue, 64 to 320 for each request of `max_request_dtos` + 1 (by its segments), and its receive queue, 16 for each segment of each of `max_recv_dtos`; powers of two, 4096 in all at least |
 /// | SRQ | 16 and 16 for each segment, of each of at least 63 buffers; powers of two |
 /// | LMR | the consumer's memory only |
+/// | capacity `evds` | the completion event queue, 64 for each of 2^[`Capacities::log_eq_size`] entries: 32 KiB up to 445 EVDs, 128 KiB for 1024 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacities {
     /// Bytes of the DMA region: 4 bytes of table for each 4 KiB, rounded up to a power of two.
     pub dma_bytes: usize,
     /// Endpoints; 1032 bytes each at most.
     pub eps: usize,
-    /// Event dispatchers; 392 bytes each at most.
+    /// Event dispatchers; 392 bytes each at most. The completion event queue has an entry for each,
+    /// so that all of them may complete at once.
     pub evds: usize,
     /// Memory regions, at most 65,536; 232 bytes each at most.
     pub lmrs: usize,
@@ -105,6 +107,23 @@ impl Capacities {
     pub const fn blocks(&self) -> usize {
         self.dma_bytes.div_ceil(4096).next_power_of_two()
     }
+
+    /// log2 of the entries of the completion event queue: the least with which every EVD can have a
+    /// CQ, or [`Config::log_eq_size`](driver_mlx::Config::log_eq_size) of the adapter's
+    /// configuration if that is more; here its default.
+    pub const fn log_eq_size(&self) -> u8 {
+        log_eq_size(self.evds, &Config::DEFAULT)
+    }
+}
+
+/// CQs of an adapter that are of no EVD: of QP1, of IP, and of receives without an EVD.
+const OWN_CQS: u32 = 3;
+
+/// log2 of the entries of the completion event queue of an adapter with so many EVDs.
+pub(crate) const fn log_eq_size(evds: usize, config: &Config) -> u8 {
+    let evds = if evds < 1 << 16 { evds as u32 } else { 1 << 16 };
+    let needed = Config::log_eq_size_for(evds + OWN_CQS);
+    if needed > config.log_eq_size { needed } else { config.log_eq_size }
 }
 
 /// The type of an adapter's memory, with capacities by name (those of [`Capacities`], in any order); what is not named has its default.
@@ -444,5 +463,16 @@ mod tests {
         }
         let large = size_of::<adapter_storage! { bar: WideBar, dma_bytes: (16 << 20) + 1 }>();
         assert_eq!(large - size_of::<adapter_storage! { bar: WideBar }>(), 4 * (16 << 20) / 4096);
+    }
+
+    #[test]
+    fn the_event_queue_has_an_entry_for_every_evd() {
+        let bytes = |evds| 64usize << Capacities { evds, ..Capacities::DEFAULT }.log_eq_size();
+        assert_eq!([1, 64, 445].map(bytes), [32 << 10; 3]);
+        assert_eq!([446, 957, 958, 1024].map(bytes), [64 << 10, 64 << 10, 128 << 10, 128 << 10]);
+        // The device has no larger one; EVDs beyond it are refused.
+        assert_eq!([65_469, usize::MAX].map(bytes), [4 << 20; 2]);
+        let small = Config { log_eq_size: 7, ..Config::DEFAULT };
+        assert_eq!([1, 61, 62].map(|evds| log_eq_size(evds, &small)), [7, 7, 8]);
     }
 }

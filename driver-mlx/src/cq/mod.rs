@@ -53,6 +53,8 @@ pub struct Cq<B: Bar> {
     details: Details,
     /// The ring, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
+    /// Index of the completion event queue that it reports to.
+    pub(crate) eq: u8,
     pub(crate) life: Life,
 }
 
@@ -106,6 +108,7 @@ impl<B: Bar> Cq<B> {
             errors: 0,
             details: Details::default(),
             memory: [memory, record],
+            eq: 0,
             life: Life::default(),
         };
         cq.record.store_first(0);

@@ -414,10 +414,8 @@ impl<'s, P: Platform> Hca<'s, P> {
         let limit = self.caps.log_max_eq_sz;
         // What the device cannot do makes room for fewer objects.
         self.config.log_async_eq_size = self.config.log_async_eq_size.min(limit);
+        self.config.log_eq_size = self.config.log_eq_size.min(limit);
         let (async_size, size) = (self.config.log_async_eq_size, self.config.log_eq_size);
-        if size > limit {
-            return Err(Error::Limit { what: "log_max_eq_sz", asked: size.into(), limit: limit.into() });
-        }
         let mask = ASYNC_EVENTS.iter().fold(0, |mask, event| mask | event.mask_bit().1);
         self.async_eq = Some(self.create_eq(page, self.config.async_vector, mask, async_size)?);
         for index in 0..self.config.completion_eqs {

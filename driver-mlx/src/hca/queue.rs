@@ -1,6 +1,6 @@
 //! Making and destroying completion queues.
 
-use super::event_room::EVENTS_OF_CQ;
+use super::event_room::{EVENTS_OF_CQ, eq_with_room};
 use super::exec::input;
 use super::{Hca, page_list};
 use crate::buddy::BLOCK;
@@ -8,6 +8,7 @@ use crate::cmd::Tail;
 use crate::config::CqConfig;
 use crate::cq::{self, Cq};
 use crate::dma::DmaMemory;
+use crate::eq::Eq;
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::types::CqNumber;
@@ -20,15 +21,16 @@ impl<P: Platform> Hca<'_, P> {
     /// Makes a completion queue.
     ///
     /// # Errors
-    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`]; [`Error::InvalidArgument`] if there is no such
-    /// event queue.
+    /// Any [`Error`] of a command, [`Error::OutOfMemory`]; [`Error::Limit`], also if the event
+    /// queue has no entry left for one more CQ
+    /// ([`Config::log_eq_size`](crate::Config::log_eq_size)); [`Error::InvalidArgument`] if there
+    /// is no such event queue.
     pub fn create_cq(&mut self, config: &CqConfig) -> Result<Cq<P::Bar>, Error> {
         self.expecting(EVENTS_OF_CQ, |hca| hca.make_cq(config))
     }
 
     fn make_cq(&mut self, config: &CqConfig) -> Result<Cq<P::Bar>, Error> {
-        let eq = self.completion_eqs.get(usize::from(config.eq)).and_then(Option::as_ref);
-        let eqn = eq.map(|eq| eq.number().get()).ok_or(Error::InvalidArgument("eq"))?;
+        let eqn = eq_with_room(&mut self.completion_eqs, config.eq)?.get();
         let page = self.uar.ok_or(Error::WrongState)?.get();
         let log_size = cq::log_size_for(config.entries);
         let limit = u32::from(self.caps.log_max_cq_sz).min(22);
@@ -47,11 +49,21 @@ impl<P: Platform> Hca<'_, P> {
                 return Err(error);
             }
         };
-        let made = self.create_cq_over([ring, record], log_size, page, eqn);
-        if let Err(error) = &made {
-            self.free_cq(&super::not_created(error), [ring, record]);
+        let mut made = self.create_cq_over([ring, record], log_size, page, eqn);
+        match &mut made {
+            Ok(cq) => {
+                cq.eq = config.eq;
+                if let Some(eq) = self.eq_of(cq.eq) {
+                    eq.cqs += 1;
+                }
+            }
+            Err(error) => self.free_cq(&super::not_created(error), [ring, record]),
         }
         made
+    }
+
+    fn eq_of(&mut self, index: u8) -> Option<&mut Eq> {
+        self.completion_eqs.get_mut(usize::from(index)).and_then(Option::as_mut)
     }
 
     fn free_cq(&mut self, destroyed: &Result<(), Error>, [ring, record]: [DmaMemory; 2]) {
@@ -93,6 +105,13 @@ impl<P: Platform> Hca<'_, P> {
         let mut destroy = input::<{ destroy_cq_in::SIZE }>(Opcode::DESTROY_CQ, 0);
         destroy_cq_in::cqn.set(&mut destroy, cq.number().get());
         let result = self.end(&cq, &destroy, &mut [0; destroy_cq_out::SIZE]);
+        // A CQ of an earlier life is not counted at the EQ of this one.
+        if result.is_ok()
+            && cq.life == self.life
+            && let Some(eq) = self.eq_of(cq.eq)
+        {
+            eq.remove_cq();
+        }
         self.free_cq(&result, cq.memory);
         self.expect_no_more(EVENTS_OF_CQ, &result);
         result
