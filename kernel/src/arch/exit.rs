@@ -1,11 +1,14 @@
-//! Ends the machine: by QEMU's exit device, by ACPI, by reset, by halting, whichever works first.
+//! Ends the machine: by QEMU's exit device, else by ACPI's soft-off, else by halting. Only
+//! `panic=reset` resets it, because a reset boots the image again.
 
+use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use spin::Once;
 use x86_64::instructions::{hlt, interrupts, port::Port};
 
-use crate::acpi::Power;
+use crate::acpi::{NoSoftOff, Power};
+use crate::console;
 use crate::exit::ExitCode;
 
 /// I/O port of QEMU's `isa-debug-exit`.
@@ -21,6 +24,8 @@ const SLEEP_ENABLE: u16 = 1 << 13;
 const SCI_ENABLED: u16 = 1;
 /// Reads of a port, of some 1 us each, before the next way is tried.
 const PATIENCE: u32 = 500_000;
+/// Half seconds that soft-off may take.
+const SOFT_OFF_WAITS: u32 = 10;
 
 /// The machine is reset after a panic or a fault.
 static RESET_AFTER_PANIC: AtomicBool = AtomicBool::new(false);
@@ -37,44 +42,77 @@ pub fn reset_after_panic() {
     RESET_AFTER_PANIC.store(true, Ordering::Relaxed);
 }
 
-/// Ends the machine with `code`, which QEMU's process ends with where it has the exit device. Elsewhere the machine is switched off, or
-/// reset where that was asked for.
+/// Why the machine is still on.
+#[derive(Clone, Copy, Debug)]
+enum StillOn {
+    /// The end came before ACPI's tables were read.
+    Early,
+    /// ACPI does not say how.
+    NoSoftOff(NoSoftOff),
+    /// The registers were written, without effect.
+    SoftOff,
+    /// No way to reset it had an effect.
+    Reset,
+}
+
+impl fmt::Display for StillOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Early => f.write_str("not switched off (ACPI's tables were not read yet)"),
+            Self::NoSoftOff(reason) => write!(f, "not switched off ({reason})"),
+            Self::SoftOff => f.write_str("not switched off (ACPI's soft-off has no effect)"),
+            Self::Reset => f.write_str("not reset (no reset register has an effect)"),
+        }
+    }
+}
+
+/// Ends the machine with `code`, which becomes the status of QEMU's process where QEMU has the exit
+/// device. Elsewhere the machine is switched off, or reset where that was asked for. If it stays
+/// on, a line says why and the CPU halts.
 pub fn exit(code: ExitCode) -> ! {
     interrupts::disable();
     let failed = matches!(code, ExitCode::Panic | ExitCode::Fault);
-    let reset = failed && RESET_AFTER_PANIC.load(Ordering::Relaxed);
-    if !reset {
+    let reason = if failed && RESET_AFTER_PANIC.load(Ordering::Relaxed) {
+        reset(POWER.get().and_then(|power| power.reset))
+    } else {
         // SAFETY: the port is the exit device's or nobody's.
         unsafe { Port::<u32>::new(DEBUG_EXIT).write(code as u32) };
-    }
-    if let Some(power) = POWER.get() {
-        if !reset {
-            switch_off(power);
-        }
-        if let Some((port, value)) = power.reset {
-            write(port, value);
-            wait();
-        }
-        // System reset, then with the CPU's reset too.
-        write(RESET_CONTROL, 0x02);
-        write(RESET_CONTROL, 0x06);
-        wait();
-        write(KEYBOARD.0, KEYBOARD.1);
-        wait();
-    }
+        switch_off(POWER.get())
+    };
+    console::print_regardless(format_args!("machine: {reason}: switch it off\n"));
     loop {
         hlt();
     }
 }
 
-/// ACPI's soft-off state.
-fn switch_off(power: &Power) {
-    let Some(types) = power.soft_off else { return };
-    let ports = power.pm1_control.map(|port| port.map(Port::<u16>::new));
-    let mut registers =
-        ports.into_iter().zip(types).filter_map(|(port, sleep_type)| Some((port?, sleep_type)));
-    let Some((mut first, sleep_type)) = registers.next() else { return };
-    // SAFETY: FADT's PM1 control registers and SMI command port, written as ACPI 6.5 sections 4.8.3.2.1 and 16.1.6 say.
+/// Resets the machine by FADT's register, then by the chipset's, then by the keyboard controller's.
+/// Returns if none of them has an effect.
+fn reset(register: Option<(u16, u8)>) -> StillOn {
+    if let Some((port, value)) = register {
+        write(port, value);
+        wait();
+    }
+    // System reset, then with the CPU's reset too.
+    write(RESET_CONTROL, 0x02);
+    write(RESET_CONTROL, 0x06);
+    wait();
+    write(KEYBOARD.0, KEYBOARD.1);
+    wait();
+    StillOn::Reset
+}
+
+/// Enters ACPI's soft-off state. Returns why the machine is still on.
+fn switch_off(power: Option<&Power>) -> StillOn {
+    let Some(power) = power else { return StillOn::Early };
+    let mut registers = match power.soft_off_registers() {
+        Ok(registers) => registers.map(|(port, sleep_type)| (Port::<u16>::new(port), sleep_type)),
+        Err(reason) => return StillOn::NoSoftOff(reason),
+    };
+    let Some((mut first, sleep_type)) = registers.next() else {
+        return StillOn::NoSoftOff(NoSoftOff::Register);
+    };
+    // SAFETY: FADT's PM1 control registers and SMI command port, written as ACPI 6.5 sections
+    // 4.8.3.2.1 and 16.1.6 say.
     unsafe {
         if first.read() & SCI_ENABLED == 0
             && let Some((command, enable)) = power.enable
@@ -96,7 +134,11 @@ fn switch_off(power: &Power) {
             second.write(value(old, sleep_type));
         }
     }
-    wait();
+    // Firmware may trap the write and take seconds.
+    for _ in 0..SOFT_OFF_WAITS {
+        wait();
+    }
+    StillOn::SoftOff
 }
 
 fn write(port: u16, value: u8) {

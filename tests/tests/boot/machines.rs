@@ -9,6 +9,7 @@ use runner::levels;
 use runner::process::Temporary;
 use runner::unikernel::{self, Options, Transcript, Verdict};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub fn boot(ground: &Ground, options: &Options) -> Transcript {
     unikernel::boot(&ground.qemu, &ground.image, options, LIMIT, |_| {}).expect("QEMU starts")
@@ -209,6 +210,27 @@ fn the_machine_is_switched_off_where_nobody_takes_an_exit_code() {
         let lines = transcript.console.iter();
         let starts = lines.filter(|line| line.starts_with("memory: ") || line.starts_with("error: ")).count();
         assert_eq!(starts, 1, "it ran once:\n{}", text(&transcript));
+    }
+}
+
+#[test]
+fn a_machine_without_soft_off_halts_and_says_why() {
+    let Some(ground) = ground() else { return skip() };
+    // A reset would boot it again.
+    let more = ["-action", "reboot=reset", "-machine", "acpi=off"].map(str::to_owned).to_vec();
+    for words in ["app=hello", "app=fault kind=panic"] {
+        let options = Options { exit_device: false, more: more.clone(), ..Options::new(words) };
+        let mut running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+        let mut lines = Vec::new();
+        let stays_on = running.follow(&mut lines, Some("machine: "), LIMIT);
+        assert!(stays_on.is_ok(), "{stays_on:?}: {lines:#?}");
+        let line = "machine: not switched off (ACPI names no PM1 control register): switch it off";
+        assert_eq!(lines.last().map(String::as_str), Some(line), "{lines:#?}");
+        let more = running.next_line(Instant::now() + Duration::from_secs(3));
+        assert!(matches!(more, Err(runner::Error::Timeout { .. })), "it halts: {more:?}");
+        running.kill(None).expect("it ran");
+        let starts = lines.iter().filter(|line| line.starts_with("memory: ") || line.starts_with("error: "));
+        assert_eq!(starts.count(), 1, "it ran once: {lines:#?}");
     }
 }
 

@@ -1,0 +1,299 @@
+//! The ACPI tables that the unikernel uses: PM timer and power registers (FADT), the sleep object
+//! (DSDT, SSDTs), mapped PCI configuration space (MCFG), DMA remapping units (DMAR).
+//!
+//! Firmware's tables are read with bounds and checksums; a malformed table counts as absent.
+
+mod sleep;
+#[cfg(test)]
+mod tests;
+
+use core::cell::Cell;
+use core::fmt;
+
+use heapless::Vec;
+
+use crate::memory_map::Range;
+use crate::pvh::{u32_at, u64_at};
+
+/// Reads physical memory.
+pub trait PhysicalMemory {
+    /// Copies `into.len()` bytes from `address`; false when they cannot be read.
+    fn read(&self, address: u64, into: &mut [u8]) -> bool;
+}
+
+/// The memory-mapped configuration space of some buses of a PCI segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ecam {
+    /// Physical address of bus 0's configuration space, also when the first bus is another.
+    pub base: u64,
+    /// The segment.
+    pub segment: u16,
+    /// First bus decoded.
+    pub first_bus: u8,
+    /// Last bus decoded.
+    pub last_bus: u8,
+}
+
+impl Ecam {
+    /// The physical addresses that it occupies.
+    #[must_use]
+    pub const fn range(&self) -> Range {
+        const BYTES_PER_BUS: u64 = 1 << 20;
+        let start = self.base.saturating_add(self.first_bus as u64 * BYTES_PER_BUS);
+        Range { start, end: self.base.saturating_add((self.last_bus as u64 + 1) * BYTES_PER_BUS) }
+    }
+}
+
+/// Most entries of MCFG and of DMAR that are kept.
+pub const MAX_UNITS: usize = 16;
+
+/// Registers that switch the machine off and reset it (ACPI 6.5 sections 4.8.3.2, 4.8.3.6, 7.4.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Power {
+    /// I/O ports of the PM1 control registers, a and b.
+    pub pm1_control: [Option<u16>; 2],
+    /// The values of their `SLP_TYP` that switch the machine off.
+    pub soft_off: Option<[u8; 2]>,
+    /// I/O port of SMI commands, and the command that hands the power registers to the operating
+    /// system.
+    pub enable: Option<(u16, u8)>,
+    /// I/O port and value that reset the machine.
+    pub reset: Option<(u16, u8)>,
+}
+
+/// Why ACPI cannot switch the machine off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSoftOff {
+    /// No PM1 control register: there is no FADT, or the machine is hardware-reduced.
+    Register,
+    /// Neither the DSDT nor an SSDT has a sleep object `_S5_` with two integers.
+    Object,
+}
+
+impl fmt::Display for NoSoftOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Register => "ACPI names no PM1 control register",
+            Self::Object => "no sleep object _S5_ in ACPI's DSDT and SSDTs",
+        })
+    }
+}
+
+impl Power {
+    /// Returns the PM1 control registers' I/O ports, each with the sleep type that switches the
+    /// machine off.
+    ///
+    /// # Errors
+    /// [`NoSoftOff`].
+    pub fn soft_off_registers(&self) -> Result<impl Iterator<Item = (u16, u8)> + use<>, NoSoftOff> {
+        if self.pm1_control == [None; 2] {
+            return Err(NoSoftOff::Register);
+        }
+        let types = self.soft_off.ok_or(NoSoftOff::Object)?;
+        Ok(self.pm1_control.into_iter().zip(types).filter_map(|(port, sleep_type)| Some((port?, sleep_type))))
+    }
+}
+
+/// The tables' contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// I/O port of the PM timer (3.579545 MHz, at least 24 bits).
+    pub pm_timer_port: Option<u16>,
+    /// PCI configuration space.
+    pub ecam: Vec<Ecam, MAX_UNITS>,
+    /// Physical addresses of the registers of DMA remapping units (VT-d).
+    pub remapping: Vec<u64, MAX_UNITS>,
+    /// Switching off, and reset.
+    pub power: Power,
+}
+
+/// Most bytes read in all. A DSDT of 1.6 MiB, as servers with Xeon SP have it, is read twice. The
+/// limit bounds the time that a table with a damaged length takes, because reads of holes are slow.
+const MAX_BYTES: u64 = 256 << 20;
+/// Most entries followed in one table: servers list some hundred SSDTs.
+const MAX_ENTRIES: u64 = 1024;
+const HEADER_BYTES: u64 = 36;
+
+/// Physical memory of which [`MAX_BYTES`] can be read.
+struct Bounded<'m, M> {
+    memory: &'m M,
+    left: Cell<u64>,
+}
+
+impl<M: PhysicalMemory> PhysicalMemory for Bounded<'_, M> {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let Some(left) = self.left.get().checked_sub(into.len() as u64) else { return false };
+        self.left.set(left);
+        self.memory.read(address, into)
+    }
+}
+
+impl Tables {
+    /// Follows the RSDP at `rsdp`. If the loader named none (0), searches the places where BIOSes
+    /// put it.
+    pub fn find(memory: &impl PhysicalMemory, rsdp: u64) -> Tables {
+        let memory = &Bounded { memory, left: Cell::new(MAX_BYTES) };
+        let mut tables = Tables::default();
+        let rsdp = if rsdp == 0 { scan_for_rsdp(memory) } else { rsdp };
+        let Some((root, entry_bytes)) = root_table(memory, rsdp) else { return tables };
+        let Some((_, len)) = header(memory, root).filter(|(_, len)| sums_to_zero(memory, root, *len)) else {
+            return tables;
+        };
+        let count = ((u64::from(len) - HEADER_BYTES) / entry_bytes).min(MAX_ENTRIES);
+        let mut in_ssdt = None;
+        for i in 0..count {
+            let mut entry = [0; 8];
+            // Entries of the XSDT need not be aligned, and those of the RSDT are 4 bytes.
+            let wanted = entry.split_at_mut(entry_bytes as usize).0;
+            if !memory.read(root + HEADER_BYTES + i * entry_bytes, wanted) {
+                break;
+            }
+            let address = u64::from_le_bytes(entry);
+            let Some((signature, len)) = header(memory, address) else { continue };
+            // Only tables in use are summed, because the others may be large.
+            let sound = || sums_to_zero(memory, address, len);
+            match &signature {
+                b"FACP" if sound() => tables.take_fadt(memory, address, len),
+                b"MCFG" if sound() => tables.take_mcfg(memory, address, len),
+                b"DMAR" if sound() => tables.take_dmar(memory, address, len),
+                b"SSDT" if in_ssdt.is_none() && sound() => {
+                    in_ssdt = sleep::soft_off(memory, address, len);
+                }
+                _ => {}
+            }
+        }
+        // The FADT, which leads to the DSDT, may come after SSDTs.
+        tables.power.soft_off = tables.power.soft_off.or(in_ssdt);
+        tables
+    }
+
+    /// FADT (ACPI 6.5 section 5.2.9): each register has an old field and, in longer tables, an
+    /// extended one. Either may be empty.
+    fn take_fadt(&mut self, memory: &impl PhysicalMemory, address: u64, len: u32) {
+        let mut bytes = [0; 276];
+        let there = bytes.split_at_mut(276.min(len as usize)).0;
+        if !memory.read(address, there) {
+            return;
+        }
+        let port = |old: usize, extended: usize| {
+            let port = |value: u64| u16::try_from(value).ok().filter(|port| *port != 0);
+            port(u32_at(&bytes, old).into()).or(if bytes.get(extended) == Some(&SYSTEM_IO) {
+                port(u64_at(&bytes, extended + 4))
+            } else {
+                None
+            })
+        };
+        self.pm_timer_port = self.pm_timer_port.or(port(76, 208));
+        self.power.pm1_control = [port(64, 172), port(68, 184)];
+        self.power.enable =
+            port(48, usize::MAX).map(|command| (command, bytes[52])).filter(|(_, value)| *value != 0);
+        let has_reset = u32_at(&bytes, 112) & (1 << 10) != 0 && bytes[116] == SYSTEM_IO;
+        let reset_port = u16::try_from(u64_at(&bytes, 120)).ok().filter(|port| *port != 0 && has_reset);
+        self.power.reset = reset_port.map(|port| (port, bytes[128]));
+        // The extended address may be beyond what can be read.
+        self.power.soft_off = [u64_at(&bytes, 140), u32_at(&bytes, 40).into()].into_iter().find_map(|dsdt| {
+            let (signature, len) = header(memory, dsdt)?;
+            let sound = signature == *b"DSDT" && sums_to_zero(memory, dsdt, len);
+            if sound { sleep::soft_off(memory, dsdt, len) } else { None }
+        });
+    }
+
+    /// MCFG: allocation structures of 16 bytes from 44 (PCI Firmware Specification 3.2 section
+    /// 4.1.2).
+    fn take_mcfg(&mut self, memory: &impl PhysicalMemory, address: u64, len: u32) {
+        let count = u64::from(len).saturating_sub(44) / 16;
+        for i in 0..count.min(MAX_ENTRIES) {
+            let mut entry = [0; 16];
+            if !memory.read(address + 44 + i * 16, &mut entry) {
+                return;
+            }
+            let segment = u16::from_le_bytes([entry[8], entry[9]]);
+            let ecam = Ecam { base: u64_at(&entry, 0), segment, first_bus: entry[10], last_bus: entry[11] };
+            if ecam.base != 0 && ecam.base.is_multiple_of(1 << 20) && ecam.first_bus <= ecam.last_bus {
+                // Segments beyond the list's room are not seen.
+                let _ = self.ecam.push(ecam);
+            }
+        }
+    }
+
+    /// DMAR: structures {type, length} from 48. A remapping unit (type 0) has its registers'
+    /// address at 8 (VT-d 4.1 section 8.3).
+    fn take_dmar(&mut self, memory: &impl PhysicalMemory, address: u64, len: u32) {
+        let mut at = 48u32;
+        while at.checked_add(16).is_some_and(|end| end <= len) {
+            let mut entry = [0; 16];
+            if !memory.read(address + u64::from(at), &mut entry) {
+                return;
+            }
+            let entry_len = u32::from(u16::from_le_bytes([entry[2], entry[3]]));
+            let base = u64_at(&entry, 8);
+            if u16::from_le_bytes([entry[0], entry[1]]) == 0 && base != 0 && base.is_multiple_of(4096) {
+                let _ = self.remapping.push(base);
+            }
+            // A length of zero would keep us here.
+            at = at.saturating_add(entry_len.max(4));
+        }
+    }
+}
+
+/// `AddressSpaceKeyword` SystemIO of a generic address structure.
+const SYSTEM_IO: u8 = 1;
+
+/// Returns the RSDP's address on a machine with a BIOS (ACPI 6.5 section 5.2.5.1): it is in the
+/// first KiB of the extended BIOS data area or in the BIOS's own area. Returns 0 if neither has it.
+fn scan_for_rsdp(memory: &impl PhysicalMemory) -> u64 {
+    let mut segment = [0; 2];
+    let ebda = if memory.read(0x40e, &mut segment) { u64::from(u16::from_le_bytes(segment)) << 4 } else { 0 };
+    let areas = [(ebda, ebda + 1024), (0xe_0000, 0x10_0000)];
+    let mut candidates =
+        areas.into_iter().filter(|(start, _)| *start != 0).flat_map(|(start, end)| (start..end).step_by(16));
+    candidates.find(|at| root_table(memory, *at).is_some()).unwrap_or(0)
+}
+
+/// Address of the RSDT or XSDT, and the size of its entries (ACPI 6.5 section 5.2.5).
+fn root_table(memory: &impl PhysicalMemory, rsdp: u64) -> Option<(u64, u64)> {
+    let mut bytes = [0; 36];
+    let (first, rest) = bytes.split_at_mut(20);
+    if rsdp == 0 || !memory.read(rsdp, first) || !first.starts_with(b"RSD PTR ") || sum(first) != 0 {
+        return None;
+    }
+    let revision = first.get(15).copied()?;
+    if revision >= 2 && memory.read(rsdp.checked_add(20)?, rest) && sum(&bytes) == 0 {
+        let xsdt = u64_at(&bytes, 24);
+        if xsdt != 0 {
+            return Some((xsdt, 8));
+        }
+    }
+    Some((u64::from(u32_at(&bytes, 16)), 4))
+}
+
+/// Returns signature and length of the table at `address`, which ends below the last address.
+fn header(memory: &impl PhysicalMemory, address: u64) -> Option<([u8; 4], u32)> {
+    let mut header = [0; HEADER_BYTES as usize];
+    if address == 0 || !memory.read(address, &mut header) {
+        return None;
+    }
+    let len = u32_at(&header, 4);
+    let ends = u64::from(len) >= HEADER_BYTES && address.checked_add(len.into()).is_some();
+    ends.then_some((*header.first_chunk()?, len))
+}
+
+/// Returns whether all of a table can be read and its checksum is right.
+fn sums_to_zero(memory: &impl PhysicalMemory, address: u64, len: u32) -> bool {
+    let mut total = 0u8;
+    let mut block = [0; 256];
+    let mut at = 0;
+    while at < len {
+        let wanted = block.split_at_mut((len - at).min(256) as usize).0;
+        if !memory.read(address + u64::from(at), wanted) {
+            return false;
+        }
+        total = total.wrapping_add(sum(wanted));
+        at = at.saturating_add(256);
+    }
+    total == 0
+}
+
+fn sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |total, byte| total.wrapping_add(*byte))
+}
