@@ -1,7 +1,7 @@
 //! A client's files in this process' memory. Each is mapped once, however many ranges lie in it: a machine with an IOMMU announces its
 //! memory page by page, and the system has room for some ten thousand mappings in a process.
 
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Sources};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -54,6 +54,7 @@ impl Files {
         offset: u64,
         size: u64,
         writable: bool,
+        sources: Sources,
     ) -> Result<(Rc<Mapping>, u64), Errno> {
         let status = fstat(file)?;
         let end = offset.checked_add(size).ok_or(Errno::OVERFLOW)?;
@@ -81,7 +82,7 @@ impl Files {
         if len > room {
             return Err(Errno::NOSPC);
         }
-        let mapping = Rc::new(Mapping::new(file, start, len, writable)?);
+        let mapping = Rc::new(Mapping::new(file, start, len, writable, sources)?);
         self.known.push(Known { whole: identity.filter(|_| whole), mapping: Rc::downgrade(&mapping) });
         Ok((mapping, offset - start))
     }
@@ -102,27 +103,27 @@ mod tests {
     fn a_file_is_mapped_once_while_it_is_used() {
         let file_a = file(4);
         let mut files = Files::new(2);
-        let (first, at) = files.map(&file_a, PAGE, PAGE, true).expect("mapped");
+        let (first, at) = files.map(&file_a, PAGE, PAGE, true, Sources::Memory).expect("mapped");
         assert_eq!(at, PAGE);
         let other = file_a.try_clone().expect("descriptor");
-        let (second, at) = files.map(&other, 3 * PAGE, PAGE, true).expect("mapped");
+        let (second, at) = files.map(&other, 3 * PAGE, PAGE, true, Sources::Memory).expect("mapped");
         assert_eq!(at, 3 * PAGE);
         assert!(Rc::ptr_eq(&first, &second));
-        let (read_only, _) = files.map(&file_a, 0, PAGE, false).expect("mapped");
+        let (read_only, _) = files.map(&file_a, 0, PAGE, false, Sources::Memory).expect("mapped");
         assert!(!Rc::ptr_eq(&first, &read_only), "what is read-only stays so");
-        assert_eq!(files.map(&file(1), 0, PAGE, true).err(), Some(Errno::NOSPC));
+        assert_eq!(files.map(&file(1), 0, PAGE, true, Sources::Memory).err(), Some(Errno::NOSPC));
         drop(read_only);
-        files.map(&file(1), 0, PAGE, true).expect("room again");
+        files.map(&file(1), 0, PAGE, true, Sources::Memory).expect("room again");
     }
 
     #[test]
     fn a_file_that_grew_is_mapped_anew() {
         let growing = file(1);
         let mut files = Files::new(4);
-        let (short, _) = files.map(&growing, 0, PAGE, true).expect("mapped");
-        assert_eq!(files.map(&growing, PAGE, PAGE, true).err(), Some(Errno::OVERFLOW));
+        let (short, _) = files.map(&growing, 0, PAGE, true, Sources::Memory).expect("mapped");
+        assert_eq!(files.map(&growing, PAGE, PAGE, true, Sources::Memory).err(), Some(Errno::OVERFLOW));
         ftruncate(&growing, 2 * PAGE).expect("length");
-        let (long, _) = files.map(&growing, PAGE, PAGE, true).expect("mapped");
+        let (long, _) = files.map(&growing, PAGE, PAGE, true, Sources::Memory).expect("mapped");
         assert_eq!((short.len(), long.len()), (PAGE, 2 * PAGE));
     }
 
@@ -132,16 +133,16 @@ mod tests {
         let huge = file((4 * GIB + PAGE) / PAGE);
         // Room for 4 GiB.
         let mut files = Files::new(2);
-        let (part, at) = files.map(&huge, 16 * PAGE, GIB, true).expect("mapped");
+        let (part, at) = files.map(&huge, 16 * PAGE, GIB, true, Sources::Memory).expect("mapped");
         assert_eq!((part.len(), at), (GIB, 0));
-        assert_eq!(files.map(&huge, 0, 4 * GIB, true).err(), Some(Errno::NOSPC));
-        let (other, _) = files.map(&huge, 16 * PAGE, GIB, true).expect("mapped");
+        assert_eq!(files.map(&huge, 0, 4 * GIB, true, Sources::Memory).err(), Some(Errno::NOSPC));
+        let (other, _) = files.map(&huge, 16 * PAGE, GIB, true, Sources::Memory).expect("mapped");
         assert!(!Rc::ptr_eq(&part, &other));
         drop((part, other));
-        let (most, _) = files.map(&huge, PAGE, 4 * GIB, true).expect("room again");
+        let (most, _) = files.map(&huge, PAGE, 4 * GIB, true, Sources::Memory).expect("room again");
         assert_eq!(most.len(), 4 * GIB);
-        assert_eq!(files.map(&file(1), 0, PAGE, true).err(), Some(Errno::NOSPC));
+        assert_eq!(files.map(&file(1), 0, PAGE, true, Sources::Memory).err(), Some(Errno::NOSPC));
         drop(most);
-        assert_eq!(files.map(&huge, 1, PAGE, true).err(), Some(Errno::INVAL));
+        assert_eq!(files.map(&huge, 1, PAGE, true, Sources::Memory).err(), Some(Errno::INVAL));
     }
 }

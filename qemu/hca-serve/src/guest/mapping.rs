@@ -19,21 +19,40 @@ use vm_memory::VolatileSlice;
 
 /// Bytes of a page, unless the file has larger ones.
 const PAGE: u64 = 4096;
-/// Files of these file systems answer a page fault in bounded time: tmpfs (memfd), hugetlbfs, ramfs, and local disks. One that
-/// a client's own program serves (FUSE), or another machine, could hold the server up for ever.
-const LOCAL: [u32; 10] = [
-    0x0102_1994, // tmpfs
-    HUGETLBFS,
-    0x8584_58f6, // ramfs
-    0xef53,      // ext2, ext3, ext4
-    0x5846_5342, // XFS
-    0x9123_683e, // btrfs
-    0x794c_7630, // overlayfs
-    0xf2f5_2010, // F2FS
-    0x2fc1_2fc1, // ZFS
-    0xca45_1a4e, // bcachefs
-];
+/// File systems whose files are memory of this machine, so that a page fault ends in bounded time.
+///
+/// On all others it may wait without limit, and not even SIGKILL ends the wait: on FUSE for a
+/// client's own program, elsewhere for another machine or a block device. Overlayfs reports only
+/// itself, and its files may lie on FUSE. Any user can mount both in a user namespace.
+const MEMORY: [u32; 3] = [TMPFS, HUGETLBFS, RAMFS];
+/// memfd and `/dev/shm`. Linux `include/uapi/linux/magic.h`, as the other two.
+const TMPFS: u32 = 0x0102_1994;
 const HUGETLBFS: u32 = 0x9584_58f6;
+const RAMFS: u32 = 0x8584_58f6;
+
+/// Files that may be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sources {
+    /// Files that are memory of this machine.
+    Memory,
+    /// Files of any file system: every client is trusted not to hold up the server.
+    Any,
+}
+
+impl Sources {
+    /// Whether files of the file system with this `f_type` may be mapped.
+    fn allows(self, system: u32) -> bool {
+        self == Self::Any || MEMORY.contains(&system)
+    }
+}
+
+/// The `f_type` of the file system that a file is on.
+///
+/// # Errors
+/// The system's.
+pub fn file_system(file: impl AsFd) -> Result<u32, Errno> {
+    Ok(fstatfs(file)?.f_type as u32)
+}
 
 /// The memory behind the mapping is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +75,18 @@ impl Mapping {
     /// Maps `size` bytes of `file` from `offset` on.
     ///
     /// # Errors
-    /// `EOVERFLOW`: the file is shorter; `EMEDIUMTYPE`: it is not on a local file system; otherwise the system's, as for an offset
-    /// that is not page-aligned.
-    pub fn new(file: impl AsFd, offset: u64, size: u64, writable: bool) -> Result<Self, Errno> {
+    /// `EOVERFLOW`: the file is shorter; `EMEDIUMTYPE`: its file system is none of `sources`;
+    /// otherwise the system's, as for an offset that is not page-aligned.
+    pub fn new(
+        file: impl AsFd,
+        offset: u64,
+        size: u64,
+        writable: bool,
+        sources: Sources,
+    ) -> Result<Self, Errno> {
         install_handler()?;
-        let system = fstatfs(&file)?.f_type as u32;
-        if !LOCAL.contains(&system) {
+        let system = file_system(&file)?;
+        if !sources.allows(system) {
             return Err(Errno::MEDIUMTYPE);
         }
         let status = fstat(&file)?;
@@ -220,8 +245,8 @@ mod tests {
     #[test]
     fn a_file_that_is_truncated_is_lost_and_nothing_else() {
         let (short, whole) = (file(4), file(4));
-        let lost = Mapping::new(&short, 0, 4 * PAGE, true).expect("mapped");
-        let kept = Mapping::new(&whole, 0, 4 * PAGE, true).expect("mapped");
+        let lost = Mapping::new(&short, 0, 4 * PAGE, true, Sources::Memory).expect("mapped");
+        let kept = Mapping::new(&whole, 0, 4 * PAGE, true, Sources::Memory).expect("mapped");
         let store =
             |mapping: &Mapping, at: usize| mapping.with(|slice| slice.store(7u32, at, Release).is_ok());
         assert_eq!(store(&lost, 0x3000), Ok(true));
@@ -240,7 +265,7 @@ mod tests {
     #[test]
     fn a_copy_across_the_new_end_is_lost() {
         let short = file(4);
-        let mapping = Mapping::new(&short, 0, 4 * PAGE, true).expect("mapped");
+        let mapping = Mapping::new(&short, 0, 4 * PAGE, true, Sources::Memory).expect("mapped");
         short.set_len(2 * PAGE).expect("truncated");
         let data = vec![1; 4 * PAGE as usize];
         let written = mapping.with(|slice| slice.subslice(0, data.len()).map(|s| s.copy_from(&data)).is_ok());
@@ -249,10 +274,39 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_mapped_are_refused() {
-        assert_eq!(Mapping::new(file(1), 0, 2 * PAGE, true).err(), Some(Errno::OVERFLOW));
-        assert_eq!(Mapping::new(file(2), 1, PAGE, true).err(), Some(Errno::INVAL));
-        assert_eq!(Mapping::new(file(1), u64::MAX, 2, true).err(), Some(Errno::OVERFLOW));
-        let process = File::open("/proc/self/mem").expect("opens");
-        assert_eq!(Mapping::new(process, 0, PAGE, false).err(), Some(Errno::MEDIUMTYPE));
+        let refused = |file, offset, size| Mapping::new(file, offset, size, true, Sources::Memory).err();
+        assert_eq!(refused(file(1), 0, 2 * PAGE), Some(Errno::OVERFLOW));
+        assert_eq!(refused(file(2), 1, PAGE), Some(Errno::INVAL));
+        assert_eq!(refused(file(1), u64::MAX, 2), Some(Errno::OVERFLOW));
+        let process = || File::open("/proc/self/mem").expect("opens");
+        let mapped = |sources| Mapping::new(process(), 0, PAGE, false, sources).err();
+        assert_eq!(mapped(Sources::Memory), Some(Errno::MEDIUMTYPE));
+        assert_eq!(mapped(Sources::Any), Some(Errno::OVERFLOW), "it has no length");
+    }
+
+    /// Page faults on disks, on other machines and in clients' programs have no bound.
+    #[test]
+    fn only_memory_of_this_machine_is_mapped_unless_clients_are_trusted() {
+        for memory in [0x0102_1994, 0x9584_58f6, 0x8584_58f6] {
+            assert!(Sources::Memory.allows(memory) && Sources::Any.allows(memory));
+        }
+        for (name, other) in [
+            ("overlayfs", 0x794c_7630),
+            ("FUSE", 0x6573_5546),
+            ("NFS", 0x6969),
+            ("CIFS", 0xff53_4d42),
+            ("9P", 0x0102_1997),
+            ("ext4", 0xef53),
+            ("XFS", 0x5846_5342),
+            ("btrfs", 0x9123_683e),
+            ("F2FS", 0xf2f5_2010),
+            ("ZFS", 0x2fc1_2fc1),
+            ("bcachefs", 0xca45_1a4e),
+            ("secret memory", 0x5345_434d),
+            ("none", 0),
+        ] {
+            assert!(!Sources::Memory.allows(other), "{name}");
+            assert!(Sources::Any.allows(other), "{name}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! reach as soon as [`GuestMap::unmap`] has returned.
 
 use super::files::Files;
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Sources};
 use super::range::{Backing, Held, Range, all_read, all_written};
 use super::ranges::Ranges;
 use crate::wire::channel::{Channel, Unanswered};
@@ -75,8 +75,15 @@ impl GuestMap {
     ///
     /// # Errors
     /// As [`Mapping::new`]; `ENOSPC`: there are too many mappings.
-    pub fn mapped(&mut self, file: &OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Range, Errno> {
-        let (mapping, at) = self.files.map(file, offset, size, writable)?;
+    pub fn mapped(
+        &mut self,
+        file: &OwnedFd,
+        offset: u64,
+        size: u64,
+        writable: bool,
+        sources: Sources,
+    ) -> Result<Range, Errno> {
+        let (mapping, at) = self.files.map(file, offset, size, writable, sources)?;
         Ok(Range { size, writable, backing: Backing::Mapped(mapping, at) })
     }
 
@@ -346,7 +353,7 @@ mod tests {
     /// Maps pages of a file from a page of it on.
     fn lend(map: &mut GuestMap, address: u64, (file, offset): (&File, u64), pages: u64, writable: bool) {
         let file = file.try_clone().expect("descriptor").into();
-        let range = map.mapped(&file, offset, pages * PAGE, writable).expect("mapped");
+        let range = map.mapped(&file, offset, pages * PAGE, writable, Sources::Memory).expect("mapped");
         map.map(address, range).expect("map");
     }
 
@@ -409,7 +416,7 @@ mod tests {
         let mut map = GuestMap::new(1);
         // Downwards: the order is the client's affair.
         for page in (0..16).rev() {
-            let range = map.mapped(&descriptor, page * PAGE, PAGE, true).expect("mapped");
+            let range = map.mapped(&descriptor, page * PAGE, PAGE, true, Sources::Memory).expect("mapped");
             map.map(0x10_0000 + page * PAGE, range).expect("map");
         }
         let data: Vec<u8> = (0..3 * PAGE).map(|at| (at % 251) as u8).collect();

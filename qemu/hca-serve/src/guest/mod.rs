@@ -2,7 +2,7 @@
 
 mod files;
 pub mod interrupts;
-mod mapping;
+pub mod mapping;
 pub mod memory;
 pub mod range;
 mod ranges;

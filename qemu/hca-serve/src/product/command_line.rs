@@ -44,7 +44,9 @@ pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a 
   --packets-only    RC requests between HCAs go as packets always; otherwise payload is copied from one client's memory to the
                     other's where no fault, latency or capture could tell the difference
   --warm            HCAs stay as they are when their client resets or leaves, as at a kexec: the next one finds what was left
-  --file-io         clients may hand over files that cannot be mapped, such as /proc/self/mem: only for clients that you trust
+  --file-io         memory of clients may be in files on disks, overlayfs, FUSE or network file systems, and in files that cannot be
+                    mapped, such as /proc/self/mem; otherwise only in memfd, tmpfs, hugetlbfs and ramfs. Only for clients that
+                    you trust: an access to such a file can stop all HCAs for ever, and then not even SIGKILL ends the server
 ";
 
 /// Exit statuses, as `--help` lists them.

@@ -4,6 +4,7 @@
 //! model has taken the writes before it, so that everything happens in the order in which the client meant it.
 
 use crate::guest::interrupts::Vectors;
+use crate::guest::mapping::{Sources, file_system};
 use crate::guest::memory::GuestMap;
 use crate::guest::range::Range;
 
@@ -51,6 +52,8 @@ pub enum Remark {
     NotShared { address: u64 },
     /// A map was refused.
     Refused { address: u64, size: u64, why: &'static str },
+    /// A map was refused, because page faults on its file system (`f_type`) have no bound.
+    FileSystem { address: u64, size: u64, system: u32 },
 }
 
 impl fmt::Display for Remark {
@@ -64,6 +67,11 @@ impl fmt::Display for Remark {
             Self::Refused { address, size, why } => {
                 write!(f, "{size:#x} bytes of guest memory at {address:#x} refused: {why}")
             }
+            Self::FileSystem { address, size, system } => write!(
+                f,
+                "{size:#x} bytes of guest memory at {address:#x} refused: a page fault on file system type {system:#x} \
+                 can stop all HCAs; give QEMU -object memory-backend-memfd,share=on, or --file-io to trust every client"
+            ),
         }
     }
 }
@@ -85,7 +93,7 @@ pub struct Device<'a> {
     pub guest: &'a mut Guest,
     /// VERSION was negotiated.
     pub agreed: &'a mut bool,
-    /// Files may be read and written by system calls.
+    /// Files may be of any file system, and may be read and written by system calls.
     pub file_io: bool,
     /// Tells the user.
     pub remark: &'a mut dyn FnMut(Remark),
@@ -169,11 +177,15 @@ impl Device<'_> {
                 self.guest.memory.file(file, offset, size, writable)?
             }
             (Some(file), None) => {
-                let range = self.guest.memory.mapped(&file, offset, size, writable);
+                let sources = if self.file_io { Sources::Any } else { Sources::Memory };
+                let range = self.guest.memory.mapped(&file, offset, size, writable, sources);
                 range.inspect_err(|error| {
                     let why = match *error {
+                        Errno::MEDIUMTYPE => {
+                            let system = file_system(&file).unwrap_or_default();
+                            return (self.remark)(Remark::FileSystem { address, size, system });
+                        }
                         Errno::OVERFLOW => "its file is shorter",
-                        Errno::MEDIUMTYPE => "its file is not on a local file system",
                         Errno::NOSPC => "too many files",
                         _ => "its file cannot be mapped",
                     };

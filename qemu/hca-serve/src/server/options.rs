@@ -43,8 +43,11 @@ pub struct Options {
     pub packets_only: bool,
     /// HCAs stay as they are when a client resets its device or leaves: restarts of their machines are warm.
     pub warm: bool,
-    /// Clients may hand over files that cannot be mapped, such as `/proc/self/mem`. Only for clients that are trusted: a file can
-    /// make who reads it wait.
+    /// Memory of clients may be in files of any file system, and in files that cannot be mapped,
+    /// such as `/proc/self/mem`. Otherwise only memfd, tmpfs, hugetlbfs and ramfs are taken.
+    ///
+    /// Only for clients that are trusted: an access to any other file can stop all HCAs for ever,
+    /// and then not even SIGKILL ends the process.
     pub file_io: bool,
     /// Whatever the PRM calls reserved or illegal is refused, for tests of drivers. Otherwise what firmware is known to take is
     /// taken, with a warning. For profiles that are not given.

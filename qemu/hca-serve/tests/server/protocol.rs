@@ -4,11 +4,13 @@ use crate::support::client::{
     BAR0, CONFIG, Client, DMA_MAP, DMA_READ, DMA_UNMAP, DMA_WRITE, IDS, NO_REPLY, REGION_READ, REGION_WRITE,
     RESET, SET_IRQS, VERSION, WRITE_MULTI, access, map, message, set_irqs,
 };
-use crate::support::{memory, serve, serve_with};
+use crate::support::overlay::Overlay;
+use crate::support::{log, memory, serve, serve_with};
 use hca_serve::Options;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// The command register with memory decoding on: registers read all ones without.
 const DECODE: [u8; 2] = [1 << 1, 0];
@@ -163,6 +165,26 @@ fn vectors_want_event_descriptors() {
     assert!(client.ask_with(SET_IRQS, &set_irqs(0x24, 0, 1), &[write.as_fd()]).is_error());
     assert!(!client.ask_with(SET_IRQS, &set_irqs(0x21, 0, 0), &[]).is_error());
     assert_eq!(client.ids(), IDS);
+}
+
+/// Overlayfs over FUSE looks like any other overlayfs, and a page fault on it waits for the client's own program.
+#[test]
+fn files_on_overlayfs_need_the_users_consent() {
+    let (sink, lines) = log();
+    let Some(overlay) = Overlay::mount() else { return };
+    let file = overlay.file();
+    for file_io in [false, true] {
+        let log = Arc::clone(&sink);
+        let (_folder, _served, sockets) = serve_with(1, |options| Options { file_io, log, ..options });
+        let mut client = Client::new(&sockets[0]);
+        let reply = client.ask_with(DMA_MAP, &map(1, 0, 1 << 30, 4096), &[file.as_fd()]);
+        assert_eq!(reply.is_error(), !file_io, "{reply:?}");
+        assert!(!client.map(memory(4096), 0, 1 << 31, 4096).is_error(), "memfd needs none");
+        assert_eq!(client.ids(), IDS);
+    }
+    let lines = lines.lock().expect("lines");
+    let refusal = "a page fault on file system type 0x794c7630 can stop all HCAs";
+    assert_eq!(lines.iter().filter(|line| line.contains(refusal)).count(), 1, "{lines:?}");
 }
 
 #[test]

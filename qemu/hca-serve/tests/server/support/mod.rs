@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod guest;
+pub mod overlay;
 
 use hca_serve::{LogSink, Options, Served};
 use std::fs::File;
