@@ -130,7 +130,7 @@ pub enum PciError {
     NotExpress,
     /// The function cannot reset itself.
     NoReset,
-    /// The function does not come back from reset.
+    /// The function did not answer within 60 s of its reset.
     Lost,
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for PciError {
             Self::Bar => "BAR0 is not a 64-bit memory BAR",
             Self::NotExpress => "no PCI Express capability",
             Self::NoReset => "no function-level reset",
-            Self::Lost => "the function does not come back from reset",
+            Self::Lost => "the function did not answer within 60 s of its reset",
         })
     }
 }
@@ -174,6 +174,12 @@ const DEVICE_STATUS: u32 = 0xffff_0000;
 const MOST_CAPABILITIES: usize = 48;
 /// The time a function has for its reset (PCI Express base specification, 6.6.2).
 const RESET_TIME: Duration = Duration::from_millis(100);
+/// How long it may take to answer again after that. Linux's limit (`PCIE_RESET_READY_POLL_MS`): a ConnectX-7 with hundreds of
+/// virtual functions needs a second for each.
+const LONGEST_RESET: Duration = Duration::from_secs(60);
+/// Pauses between looks meanwhile: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where BAR0 is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,17 +305,21 @@ impl<A: ConfigRegionAccess> Function<A> {
         }
         let control = self.read(express + DEVICE_CONTROL) & !DEVICE_STATUS;
         self.write(express + DEVICE_CONTROL, control | INITIATE_RESET);
+        // PCIe 6.6.2: no access for 100 ms.
         wait(RESET_TIME);
-        for _ in 0..10 {
-            if self.identify().is_some() {
-                for (index, value) in bars.into_iter().enumerate() {
-                    self.write(BAR0 + 4 * index as u16, value);
-                }
-                return Ok(());
+        let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE);
+        while self.identify().is_none() {
+            if waited >= LONGEST_RESET {
+                return Err(PciError::Lost);
             }
-            wait(RESET_TIME);
+            wait(pause);
+            waited += pause;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        Err(PciError::Lost)
+        for (index, value) in bars.into_iter().enumerate() {
+            self.write(BAR0 + 4 * index as u16, value);
+        }
+        Ok(())
     }
 }
 
@@ -395,6 +405,23 @@ mod tests {
         assert_eq!(function(&space).capability(capability::VENDOR), None);
         space.words.borrow_mut()[16] = 0x0000_6010;
         assert_eq!(function(&space).capability(capability::VENDOR), None);
+    }
+
+    #[test]
+    fn reset_may_take_most_of_a_minute() {
+        let space = space();
+        let id = space.words.borrow()[0];
+        let (mut waited, mut pauses) = (Duration::ZERO, 0);
+        let result = function(&space).reset(|time| {
+            waited += time;
+            pauses += 1;
+            let away = (Duration::from_millis(100)..Duration::from_secs(50)).contains(&waited);
+            space.words.borrow_mut()[0] = if away { u32::MAX } else { id };
+        });
+        assert_eq!(result, Ok(()));
+        assert!(waited < Duration::from_secs(52) && pauses < 100, "{waited:?} in {pauses} pauses");
+        let result = function(&space).reset(|_| space.words.borrow_mut()[0] = u32::MAX);
+        assert_eq!(result, Err(PciError::Lost));
     }
 
     #[test]

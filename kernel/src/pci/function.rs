@@ -58,7 +58,7 @@ pub enum Error {
     BadMsixTable,
     /// The function cannot be reset by itself.
     NoFunctionLevelReset,
-    /// Transactions were still outstanding after 100 ms, or the function did not come back within a second.
+    /// The function did not answer within 60 s of its reset.
     ResetTimedOut,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Error {
             Error::NoCapability(name) => write!(f, "PCI: no {name} capability"),
             Error::BadMsixTable => write!(f, "PCI: the MSI-X table is outside its BAR"),
             Error::NoFunctionLevelReset => write!(f, "PCI: no function-level reset"),
-            Error::ResetTimedOut => write!(f, "PCI: the function did not come back from its reset"),
+            Error::ResetTimedOut => write!(f, "PCI: the function did not answer within 60 s of its reset"),
         }
     }
 }

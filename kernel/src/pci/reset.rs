@@ -7,6 +7,10 @@ use super::function::{ConfigAccess, Error, FIRST_BAR, Function};
 /// The capability of conventional PCI for what PCI Express has its own bits for (Advanced Features, PCI ECN of 2006).
 const ADVANCED_FEATURES: u8 = 0x13;
 const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+/// Nanoseconds that a function may take to answer again after its reset. Linux's limit
+/// (`PCIE_RESET_READY_POLL_MS`): a ConnectX-7 with hundreds of virtual functions needs a second for each.
+const LONGEST_RESET: u64 = 60 * SECOND;
 
 /// What software has put into a function's configuration space, and a reset takes away. Its MSI-X table is elsewhere.
 #[derive(Clone, Copy, Debug)]
@@ -85,14 +89,14 @@ impl Function {
         access.write(self.address, register, access.read(self.address, register) & 0xffff | start);
         // 100 ms without any access; then the function may still answer with retries for a while.
         wait(100 * MILLISECOND);
-        let back = (0..90).any(|attempt| {
-            if attempt > 0 {
-                wait(10 * MILLISECOND);
+        let (mut waited, mut pause) = (0, 10 * MILLISECOND);
+        while access.read(self.address, 0) as u16 != self.vendor {
+            if waited >= LONGEST_RESET {
+                return Err(Error::ResetTimedOut);
             }
-            access.read(self.address, 0) as u16 == self.vendor
-        });
-        if !back {
-            return Err(Error::ResetTimedOut);
+            wait(pause);
+            waited += pause;
+            pause = (pause * 2).min(SECOND);
         }
         self.restore(access, &saved);
         Ok(())
