@@ -3,6 +3,7 @@
 use super::container::Container;
 use super::ioctl::{self, DeviceInfo, IrqInfo, RegionInfo, SetIrqs, Simple};
 use super::iommufd::AddressSpace;
+use super::start::needs_reset;
 use super::{Translation, call, map_error, map_hint};
 use crate::bar::{LinuxBar, Registers as BarRegisters};
 use crate::error::{Error, Result};
@@ -90,6 +91,7 @@ pub(crate) fn open(
     let (function, bar, registers) = look_at(file)?;
     memory.add_mapping(registers.mapping());
     pci::identity(&function)?;
+    function.start(bar)?;
     let interrupts = Interrupts::new(vectors(&function, options.vectors)?)?;
     function.connect(&interrupts)?;
     let device = Device { _registers: registers, function, state: Mutex::new(state) };
@@ -113,12 +115,11 @@ fn look_at(file: OwnedFd) -> Result<(Handle, MmioBar, Registers)> {
         ioctl::call(file.as_fd(), &mut region).map_err(call("VFIO_DEVICE_GET_REGION_INFO"))?;
         Ok::<_, Error>(region)
     };
-    // Opening has tried a reset already; not every function can, and a driver brings up from any state.
-    let _ = ioctl::simple(file.as_fd(), Simple::DeviceReset, 0);
     let (bar0, config) = (region(BAR0)?, region(CONFIG)?);
     let len = usize::try_from(bar0.size).ok().filter(|len| *len >= 4096);
     let len = len.ok_or_else(|| Error::Unusable("BAR0 is missing".into()))?;
-    // Registers are mapped before memory decoding is sure to be on; nobody reads them until then.
+    // Registers are mapped before memory decoding is sure to be on; `start` switches it on before
+    // it reads them.
     let (bar, registers) = Registers::map(&file, bar0.offset, len)?;
     Ok((Handle { file, config: config.offset }, bar, registers))
 }
@@ -135,6 +136,24 @@ fn vectors(function: &Handle, wanted: u16) -> Result<usize> {
 }
 
 impl Handle {
+    /// Waits until firmware has started, and resets the function if the kernel's reset did not make
+    /// it usable.
+    fn start(&self, bar: MmioBar) -> Result<()> {
+        pci::decode(self)?;
+        if needs_reset(bar, std::thread::sleep) {
+            // Not every function can be reset, and a driver brings up from any state.
+            let _ = self.reset();
+            pci::decode(self)?;
+        }
+        Ok(())
+    }
+
+    /// Resets the function; the kernel puts its configuration space and its interrupts back.
+    fn reset(&self) -> Result<()> {
+        let reset = ioctl::simple(self.file.as_fd(), Simple::DeviceReset, 0);
+        reset.map(drop).map_err(call("VFIO_DEVICE_RESET"))
+    }
+
     /// Lets interrupts come to these descriptors, all at once: later growth would take all away for a moment.
     fn connect(&self, interrupts: &Interrupts) -> Result<()> {
         let descriptors = interrupts.descriptors();
@@ -165,8 +184,7 @@ impl Device {
 
     /// Resets the function; the kernel puts its configuration space and its interrupts back.
     pub(crate) fn reset(&self) -> Result<()> {
-        let reset = ioctl::simple(self.function.file.as_fd(), Simple::DeviceReset, 0);
-        reset.map(drop).map_err(call("VFIO_DEVICE_RESET"))
+        self.function.reset()
     }
 
     /// Has the kernel write the MSI-X table again, which a reset that it knows nothing of has cleared.

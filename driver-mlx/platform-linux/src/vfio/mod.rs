@@ -6,6 +6,7 @@ mod container;
 mod device;
 mod ioctl;
 mod iommufd;
+mod start;
 
 pub(crate) use device::{Device, open};
 
