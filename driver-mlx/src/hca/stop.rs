@@ -57,6 +57,8 @@ impl<P: Platform> Hca<'_, P> {
             result = result.and(self.reclaim_pages());
             let mut disable = input::<{ disable_hca_in::SIZE }>(Opcode::DISABLE_HCA, 0);
             disable_hca_in::embedded_cpu_function.set(&mut disable, self.embedded_cpu);
+            // `nic_interface` may read 1 before the completion is in memory. That is no failure.
+            self.enabled = false;
             let disabled = self.exec(&disable, &mut [0; 16]);
             self.enabled = disabled.is_err();
             result = result.and(disabled);

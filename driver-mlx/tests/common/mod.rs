@@ -333,6 +333,8 @@ pub struct Trouble {
     pub no_reset: Cell<bool>,
     /// Bus mastering is somebody else's.
     pub no_bus_master: Cell<bool>,
+    /// No page is mapped write-combining.
+    pub no_write_combining: Cell<bool>,
     /// Waits end at once, for no reason.
     pub restless: Cell<bool>,
     /// Accesses of configuration space so far.
@@ -368,6 +370,9 @@ impl Platform for ModelPlatform {
     }
     fn uar_write_combining(&self, offset: usize, len: usize) -> Option<ModelBar> {
         assert!(offset >= 4096 && offset.is_multiple_of(4096) && len == 4096, "a UAR page");
+        if self.trouble.no_write_combining.get() {
+            return None;
+        }
         Some(ModelBar { start: offset, len, ..self.bar })
     }
     fn now(&self) -> Instant {

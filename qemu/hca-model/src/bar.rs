@@ -56,6 +56,8 @@ pub struct BarPort {
     dead: AtomicU32,
     /// `initializing` is set again at once when the command queue's address is written.
     initializing_again: AtomicBool,
+    /// The command queue's address reads as 0.
+    hidden_queue: AtomicBool,
     /// The part that is memory and not registers.
     memory: Arc<DeviceMemory>,
     len: usize,
@@ -77,6 +79,7 @@ impl BarPort {
             dropped: AtomicU64::new(0),
             dead: AtomicU32::new(0),
             initializing_again: AtomicBool::new(profile.habits.initializing_again.is_some()),
+            hidden_queue: AtomicBool::new(profile.habits.hidden_queue),
             memory,
             len: profile.card.bar_size(),
         }
@@ -164,7 +167,8 @@ impl BarPort {
     #[cold]
     #[inline(never)]
     fn latch(&self, offset: usize, data: &[u8]) {
-        for (i, byte) in data.iter().enumerate() {
+        let kept = if self.hides_queue() { 0 } else { data.len() };
+        for (i, byte) in data.iter().take(kept).enumerate() {
             let at = offset + i;
             let writable: u32 = match at & !3 {
                 0x010 => 0xffff_ffff,
@@ -189,6 +193,16 @@ impl BarPort {
     /// From now on, `initializing` is set again at once when the command queue's address is written, or not.
     pub(crate) fn set_initializing_again(&self, again: bool) {
         self.initializing_again.store(again, Ordering::Release);
+    }
+
+    /// From now on, the command queue's address reads as 0, or not.
+    pub(crate) fn set_hidden_queue(&self, hidden: bool) {
+        self.hidden_queue.store(hidden, Ordering::Release);
+    }
+
+    /// Whether the command queue's address reads as 0.
+    pub(crate) fn hides_queue(&self) -> bool {
+        self.hidden_queue.load(Ordering::Acquire)
     }
 
     /// Whether writes wait for the model.

@@ -14,6 +14,7 @@ use crate::seams::Io;
 use crate::transport::DeviceTransport;
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::init_seg as reg;
+use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::PortState;
 use std::collections::BTreeMap;
@@ -142,6 +143,11 @@ impl Device {
         self.issi = 0;
         self.int_moderation.fill(0);
         self.reset_caps();
+    }
+
+    /// Whether DISABLE_HCA is being carried out.
+    pub(crate) fn is_disabling(&self) -> bool {
+        self.cmd.is_carrying_out(Opcode::DISABLE_HCA)
     }
 
     /// Whether ENABLE_HCA was the last owner's, and not that of one before.

@@ -20,6 +20,12 @@ pub struct Habits {
     pub reset_under_way: Option<u64>,
     /// `nic_interface` reads 1 until ENABLE_HCA has completed.
     pub disabled_until_enabled: bool,
+    /// `nic_interface` reads 1 until so many nanoseconds after ENABLE_HCA has completed.
+    pub enabled_late: Option<u64>,
+    /// `nic_interface` reads 1 from the start of DISABLE_HCA, before the completion is in memory.
+    pub disabled_early: bool,
+    /// The command queue's address reads as 0, whatever was written.
+    pub hidden_queue: bool,
     /// A function that is enabled cannot be enabled by another owner, who has to reset it: firmware of a ConnectX-4 before 12.17.2020.
     pub no_take_over: bool,
     /// `nic_interface` reads 1 whatever is done: the function is nobody's to use.
@@ -44,6 +50,9 @@ pub struct Habits {
     pub grh_required: bool,
     /// `pmtu_reg.oper_mtu` in bytes.
     pub oper_mtu: Option<u32>,
+    /// The LID reads 0xffff though the subnet manager has set one: a virtual function that is
+    /// routed by GID.
+    pub no_lid: bool,
     /// The LID reads 0xffff before it is set.
     pub unset_lid_is_ffff: bool,
     /// Management classes whose datagrams of QP1 this card sends and nobody gets: 0x03 subnet administration, 0x07 connection management.

@@ -10,7 +10,7 @@ use crate::object::census::Census;
 use crate::pages::FirmwarePages;
 use crate::pci::ConfigSpace;
 use crate::port::Port;
-use crate::profile::{Misbehaviour, Profile, Strictness};
+use crate::profile::{FalseDisable, Misbehaviour, Profile, Strictness};
 use crate::registers::{Effect, Registers};
 use crate::restart::Restarts;
 use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
@@ -335,7 +335,7 @@ impl Hca {
             // What was held back comes before what commands do to its queue.
             device.expire_queues(&mut io);
             more |= device.poll_commands(&mut io, COMMAND_BUDGET);
-            registers.show_habits(&device.profile.habits, device.is_enabled());
+            registers.show_habits(&device.profile.habits, device.is_enabled(), device.is_disabling());
         }
         for _ in 0..PACKET_BUDGET {
             if device.meter.leaves(FOR_QUEUES) {
@@ -415,7 +415,8 @@ impl Hca {
     #[cold]
     #[inline(never)]
     fn show_habits(&mut self, now: u64) {
-        self.registers.show_habits(&self.device.profile.habits, self.device.is_enabled());
+        let (enabled, disabling) = (self.device.is_enabled(), self.device.is_disabling());
+        self.registers.show_habits(&self.device.profile.habits, enabled, disabling);
         self.train(now);
     }
 
@@ -526,7 +527,7 @@ fn take_or_leave(device: &mut Device, registers: &mut Registers, state: NicInter
             device.start_commands(base);
             registers.show_command_queue();
             let habits = &device.profile.habits;
-            if habits.disabled_until_enabled || habits.stays_disabled {
+            if habits.disabled_until_enabled || habits.stays_disabled || habits.enabled_late.is_some() {
                 registers.show_interface(NicInterface::DISABLED);
             }
             if let Some(time) = device.profile.habits.initializing_again {
@@ -534,9 +535,14 @@ fn take_or_leave(device: &mut Device, registers: &mut Registers, state: NicInter
             }
         }
         NicInterface::DISABLED => {
-            device.log.info(subject, "interface disabled");
-            device.stop();
-            registers.show_interface(NicInterface::DISABLED);
+            let disable = device.profile.misbehaviour.disable;
+            if disable.is_none() {
+                device.log.info(subject, "interface disabled");
+                device.stop();
+            }
+            if disable != Some(FalseDisable::Ignored) {
+                registers.show_interface(NicInterface::DISABLED);
+            }
         }
         NicInterface::SW_RESET => {
             device.log.info(subject, "software reset");

@@ -17,6 +17,19 @@ pub struct Misbehaviour {
     pub wedge_health: bool,
     /// `initializing` never clears.
     pub never_initialized: bool,
+    /// What a write of 1 to `nic_interface` does instead of stopping the device.
+    pub disable: Option<FalseDisable>,
+    /// MODIFY_CQ changes the ring and writes no resize CQE.
+    pub silent_resize: bool,
+}
+
+/// A device that a write of 1 to `nic_interface` does not stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FalseDisable {
+    /// `nic_interface` reads as before.
+    Ignored,
+    /// `nic_interface` reads 1.
+    Shown,
 }
 
 /// How strictly input is checked.

@@ -70,6 +70,8 @@ pub(crate) struct Registers {
     shown_until: u64,
     /// When a reset that somebody else began is over.
     foreign_reset: Option<u64>,
+    /// When ENABLE_HCA completed, where `nic_interface` follows late.
+    enabled_since: Option<u64>,
     /// Until when all registers read as all ones after a reset.
     away_until: u64,
     /// Time from reset until `initializing` clears.
@@ -108,6 +110,7 @@ impl Registers {
             now: 0,
             shown_until: 0,
             foreign_reset: None,
+            enabled_since: None,
             away_until: 0,
             boot_time: BOOT_TIME,
             neighbour: 0,
@@ -132,6 +135,7 @@ impl Registers {
         (self.now, self.shown_until, self.syndrome) = (0, 0, 0);
         (self.foreign_reset, self.neighbour, self.counter_stands) = (None, 0, false);
         self.away_until = 0;
+        self.enabled_since = None;
         let bar = &self.bar;
         // A driver that reads it right after a reset sees it go on.
         let timer =
@@ -168,8 +172,9 @@ impl Registers {
     }
 
     /// The same as time goes on, of a device that works.
-    pub(crate) fn show_habits(&mut self, habits: &Habits, enabled: bool) {
+    pub(crate) fn show_habits(&mut self, habits: &Habits, enabled: bool, disabling: bool) {
         self.bar.set_initializing_again(habits.initializing_again.is_some());
+        self.bar.set_hidden_queue(habits.hidden_queue);
         self.bar.set_dead(self.now < self.away_until || habits.is_away(self.now));
         self.counter_stands = habits.counter_stands(self.now);
         if self.interface() == NicInterface::SW_RESET
@@ -183,6 +188,15 @@ impl Registers {
         }
         if enabled && habits.disabled_until_enabled && !habits.stays_disabled {
             self.show_interface(NicInterface::FULL_DRIVER);
+        }
+        self.enabled_since = enabled.then(|| self.enabled_since.unwrap_or(self.now));
+        if let (Some(since), Some(late)) = (self.enabled_since, habits.enabled_late)
+            && self.now >= since.saturating_add(late)
+        {
+            self.show_interface(NicInterface::FULL_DRIVER);
+        }
+        if disabling && habits.disabled_early {
+            self.show_interface(NicInterface::DISABLED);
         }
         // Without `rfr`: this function is well.
         let neighbour = habits.neighbour_syndrome.map_or(0, |syndrome| syndrome.0);
@@ -261,7 +275,8 @@ impl Registers {
 
     /// Shows the command queue's address as the device has taken it.
     pub(crate) fn show_command_queue(&self) {
-        self.bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, self.cmdq_low & !0xfff | self.sizes);
+        let address = if self.bar.hides_queue() { 0 } else { self.cmdq_low & !0xfff };
+        self.bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, address | self.sizes);
     }
 
     /// Shows the state of the driver's interface.

@@ -247,7 +247,10 @@ impl Device {
         }
         let mut marker = [0; 64];
         marker[0x3f] = 5 << 4;
-        let pushed = cq.push(io, &marker, None, false);
+        let pushed = match self.profile.misbehaviour.silent_resize {
+            true => Ok(false),
+            false => cq.push(io, &marker, None, false),
+        };
         self.budget.release(if pushed.is_ok() { before } else { after });
         match pushed {
             Ok(due) => {

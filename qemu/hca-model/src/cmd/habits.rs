@@ -62,7 +62,7 @@ impl Habits {
             }
             Opcode::QUERY_HCA_VPORT_CONTEXT => {
                 let context = query_hca_vport_context_out::hca_vport_context.of_mut(output);
-                if self.unset_lid_is_ffff && vport::lid.get(context) == 0 {
+                if self.no_lid || self.unset_lid_is_ffff && vport::lid.get(context) == 0 {
                     vport::lid.set(context, 0xffffu32);
                 }
                 if let Some(state) = self.port_state {

@@ -1,6 +1,7 @@
 //! State of the command interface: the queue, and the commands that firmware has (PRM, command interface).
 
 use crate::fabric::random::Random;
+use mlx5_prm::opcode::Opcode;
 use std::collections::VecDeque;
 
 /// log2 of bytes of an entry.
@@ -76,6 +77,11 @@ impl Interface {
     /// Whether nothing waits to be fetched, carried out or tried again.
     pub(crate) fn is_idle(&self) -> bool {
         self.rung == 0 && self.ready.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Whether a command of this kind takes its time.
+    pub(crate) fn is_carrying_out(&self, opcode: Opcode) -> bool {
+        self.slow.iter().any(|command| Opcode::of(&command.input) == opcode)
     }
 
     /// When the next command that takes time is due.

@@ -14,6 +14,11 @@ use mlx5_prm::contexts::qpc;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 use std::collections::BTreeSet;
 
+/// `cmd_hca_cap.sq_ts_format`: time stamps of the real-time clock, and of no other.
+const REAL_TIME_ONLY: u32 = 1;
+/// `qpc.ts_format` of the free-running clock.
+const FREE_RUNNING: u32 = 0;
+
 impl Device {
     pub(super) fn create_qp(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
         let context = create_qp_in::qpc.of(input);
@@ -119,6 +124,10 @@ impl Device {
             if field.is_set(context) {
                 return Err(Refusal::param(name, "the capability is off"));
             }
+        }
+        let real_time_only = self.caps.current(cmd_hca_cap::sq_ts_format) == REAL_TIME_ONLY;
+        if real_time_only && qpc::ts_format.get32(context) == FREE_RUNNING {
+            return Err(Refusal::param("qpc.ts_format", "free-running, of a device with a real-time clock"));
         }
         if create_qp_in::input_qpn.is_set(input) && self.profile.strictness == Strictness::Strict {
             return Err(Refusal::param("create_qp_in.input_qpn", "the device chooses numbers"));
