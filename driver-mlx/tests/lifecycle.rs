@@ -33,3 +33,13 @@ fn disable_hca_may_show_before_it_completes() {
     assert!(world.model(0, |m| m.bus_master()), "nothing failed");
 }
 
+#[test]
+fn nic_interface_may_follow_enable_hca_late() {
+    for late in [20_000_000, SECOND] {
+        let world = world_of(Habits { enabled_late: Some(late), ..Habits::default() });
+        let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+        works(&world, &mut hca);
+        hca.tear_down().expect("torn down");
+    }
+}
+

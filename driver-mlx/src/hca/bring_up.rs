@@ -1,7 +1,6 @@
 //! From registers to a usable device and back (PRM, "Driver Start-Up"; in the order of Linux's mlx5_core).
 
 use super::access::optional;
-use super::device_state::interface_state;
 use super::exec::input;
 use super::function::Function;
 use super::health::Health;
@@ -32,7 +31,7 @@ use mlx5_prm::init_seg::{self, initial_seg, uar};
 use mlx5_prm::later;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
-use mlx5_prm::value::{CapType, NicInterface, QueryPagesOp};
+use mlx5_prm::value::{CapType, QueryPagesOp};
 
 /// As [`Config::initializing_timeout`], of firmware that starts again after a fault.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(7200);
@@ -236,11 +235,10 @@ impl<'s, P: Platform> Hca<'s, P> {
             self.enable()?;
         }
         self.enabled = true;
+        // Linux's first look at `nic_interface` is one health interval after ENABLE_HCA.
+        Wait { step: Step::EnableHca, limit: self.limits.health_interval, absence: ABSENCE_TIMEOUT }
+            .until_enabled(&self.platform)?;
         self.begin_health_poll();
-        let interface = interface_state(self.platform.bar());
-        if interface != NicInterface::FULL_DRIVER.0 {
-            return Err(Error::NicInterface(interface));
-        }
         self.enter(Step::Issi);
         self.agree_on_issi()?;
         self.enter(Step::BootPages);

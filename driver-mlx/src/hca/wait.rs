@@ -53,6 +53,15 @@ impl Wait {
         self.until(platform, clear)
     }
 
+    /// Waits until `nic_interface` says that the function is enabled.
+    pub(super) fn until_enabled<P: Platform>(self, platform: &P) -> Result<(), Error> {
+        let enabled = |bar: P::Bar| interface_state(bar) == NicInterface::FULL_DRIVER.0;
+        self.until(platform, enabled).map_err(|error| match error {
+            Error::Timeout { .. } => Error::NicInterface(interface_state(platform.bar())),
+            error => error,
+        })
+    }
+
     /// Waits until `nic_interface` is not "in reset": one that somebody else began comes to its end.
     pub(super) fn until_reset_is_over<P: Platform>(self, platform: &P) -> Result<(), Error> {
         let over = |bar: P::Bar| interface_state(bar) != NicInterface::SW_RESET.0;
