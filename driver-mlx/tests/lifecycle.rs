@@ -43,3 +43,38 @@ fn nic_interface_may_follow_enable_hca_late() {
     }
 }
 
+/// A register that does not read back is no sign of another owner.
+#[test]
+fn a_dropped_hca_is_stopped_though_its_queue_is_not_shown() {
+    let world = world_of(Habits { hidden_queue: true, ..Habits::default() });
+    let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+    let _cq = hca.create_cq(&CqConfig { entries: 16, eq: 0 }).expect("a CQ");
+    drop(hca);
+    world.model(0, |m| assert_eq!((m.life(), m.census().total(), m.pages().given()), (Life::Disabled, 0, 0)));
+}
+
+#[test]
+fn firmware_ends_dma_though_its_queue_is_not_shown() {
+    let world = world_of(Habits { hidden_queue: true, ..Habits::default() });
+    let mut hca = up(&world);
+    hca.platform().trouble.no_reset.set(true);
+    let now = world.now();
+    world.model(0, |m| m.habits_mut().away = Some(now + SECOND..now + 20 * SECOND));
+    until_fatal(&world, &mut hca, 5 * SECOND);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
+}
+
+#[test]
+fn a_dropped_hca_that_cannot_be_stopped_loses_bus_mastering() {
+    let world = world_of(Habits::default());
+    let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+    let _cq = hca.create_cq(&CqConfig { entries: 16, eq: 0 }).expect("a CQ");
+    world.model(0, |m| {
+        m.misbehaviour_mut().stall_command = Some(Opcode::TEARDOWN_HCA);
+        m.misbehaviour_mut().disable = Some(FalseDisable::Ignored);
+    });
+    drop(hca);
+    assert!(!world.model(0, |m| m.bus_master()));
+}
+

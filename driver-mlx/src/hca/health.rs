@@ -26,7 +26,7 @@ pub(super) struct Health {
     /// A command that asks whether firmware still runs though its counter stands.
     pub(super) probe: Option<Ticket>,
     /// Whether the register of the command queue's address reads as it was written.
-    names_owner: bool,
+    pub(super) names_owner: bool,
     /// The syndrome that was reported last.
     syndrome: Option<HealthSyndrome>,
     /// When to look next.
@@ -227,7 +227,7 @@ impl<P: Platform> Hca<'_, P> {
         if reset_wanted && syndrome != HealthSyndrome::HEALTHY {
             return self.set_fatal(now, FatalCause::Syndrome { syndrome, extended: ext_syndrome });
         }
-        if self.health.names_owner && !self.is_owner() {
+        if self.is_disowned() {
             self.set_fatal(now, FatalCause::Forgotten);
         }
     }

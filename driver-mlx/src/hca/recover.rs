@@ -176,7 +176,7 @@ impl<P: Platform> Hca<'_, P> {
     /// Where the function cannot be reset: firmware that still answers commands ends all access to memory, and says so. It reads them from
     /// memory, so that the device reaches that once more: not if any was given back because it did not.
     fn firmware_ends_it(&mut self) -> bool {
-        if self.wants_reset() || !self.is_owner() || self.cmd.all_lost() || self.gave_back_foreign {
+        if self.wants_reset() || self.is_disowned() || self.cmd.all_lost() || self.gave_back_foreign {
             return false;
         }
         self.platform.set_bus_master(true);

@@ -107,11 +107,17 @@ impl<P: Platform> Hca<'_, P> {
         known == self.cmd.device_address()
     }
 
+    /// Whether the device shows another command queue, where it has shown this driver's before.
+    pub(super) fn is_disowned(&self) -> bool {
+        self.health.names_owner && !self.is_owner()
+    }
+
     /// Ends the device's DMA, whatever objects there are: fast teardown if it knows that, forced if not, and in any case the interface is
     /// disabled, which takes the command queue away. As Linux does before a reboot, in that order.
     fn halt(&mut self) {
-        // Somebody else has reset the function, or it is gone: it knows nothing of this driver's memory any more.
-        if !self.is_owner() {
+        // After a reset, or off the bus, the function knows nothing of this driver's memory. A
+        // register that never read back is no sign of that.
+        if self.is_disowned() {
             return;
         }
         let address = self.cmd.device_address();
@@ -124,7 +130,9 @@ impl<P: Platform> Hca<'_, P> {
                 let _ = self.close(TeardownProfile::FORCE_CLOSE);
             }
         }
-        disable_interface(&self.platform, address, self.limits.tear_down);
+        if !disable_interface(&self.platform, address, self.limits.tear_down) {
+            self.confine();
+        }
     }
 }
 
