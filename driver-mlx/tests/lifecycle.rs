@@ -78,3 +78,19 @@ fn a_dropped_hca_that_cannot_be_stopped_loses_bus_mastering() {
     assert!(!world.model(0, |m| m.bus_master()));
 }
 
+/// Nobody knows who wrote the 1, and whether anything came of it.
+#[test]
+fn a_disabled_interface_does_not_replace_a_reset() {
+    let world = world();
+    let mut hca = up(&world);
+    world.model(0, |m| m.misbehaviour_mut().disable = Some(FalseDisable::Shown));
+    let bar = hca.platform().bar();
+    let queue = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & 0xffff_f000;
+    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue | 1 << 8);
+    assert_eq!(until_fatal(&world, &mut hca, 3 * SECOND), FatalCause::Interface(1));
+    // The platform itself looks that the device has let go before it has bus mastering again.
+    hca.recover().expect("recovers");
+    assert_eq!(world.model(0, |m| m.resets()), 1);
+    works(&world, &mut hca);
+}
+

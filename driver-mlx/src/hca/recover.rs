@@ -26,6 +26,15 @@ const OTHERS_TIMEOUT: Duration = Duration::from_secs(60);
 const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 const COUNTER_POLL: Duration = Duration::from_millis(50);
 
+/// A reset of the firmware, by this driver or another function.
+struct FirmwareReset {
+    lock: ResetLock,
+    /// How long it may take.
+    limit: Duration,
+    /// This driver began it.
+    begun: bool,
+}
+
 impl<P: Platform> Hca<'_, P> {
     /// Resets the device, or waits until somebody else has, and brings it up again. For one that has failed
     /// ([`AsyncEvent::Fatal`](crate::AsyncEvent::Fatal), [`Hca::fatal`]); one that works loses everything too.
@@ -86,20 +95,22 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Makes sure that the device has forgotten this driver's memory, is there, and that its firmware runs.
     fn reset_device(&mut self) -> Result<(), Error> {
-        let mut lock = ResetLock::Absent;
-        let mut limit = RESET_TIMEOUT;
+        let mut reset =
+            FirmwareReset { lock: ResetLock::Absent, limit: RESET_TIMEOUT, begun: false };
         if self.wants_reset() {
-            (lock, limit) = self.reset_firmware();
+            reset = self.reset_firmware();
         }
+        let FirmwareReset { lock, limit, begun } = reset;
         if self.fatal.is_some() {
             self.await_disabled(limit);
         }
+        let firmware_was_reset = begun && self.is_disabled() && !self.wants_reset();
         lock.release(&self.platform);
         self.until_back()?;
         // If the gateway, or the function itself, was out of reach before.
         lock.release(&self.platform);
         self.confine();
-        self.make_it_let_go()?;
+        self.make_it_let_go(firmware_was_reset)?;
         self.owned = false;
         self.wait_for_counter()?;
         self.platform.set_bus_master(true);
@@ -115,22 +126,23 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Resets the firmware unless another function does; a virtual function leaves it to the physical one. Answers how long it may take, the
     /// crash dump included that another function may be writing first.
-    fn reset_firmware(&self) -> (ResetLock, Duration) {
+    fn reset_firmware(&self) -> FirmwareReset {
         let bar = self.platform.bar();
         if !self.config.physical_function {
-            return (ResetLock::Absent, OTHERS_TIMEOUT);
+            return FirmwareReset { lock: ResetLock::Absent, limit: OTHERS_TIMEOUT, begun: false };
         }
         let supported = bar.read32(init_seg::INITIALIZING_OFFSET) & init_seg::FW_RESET_SUPPORTED != 0;
         let lock = if supported { ResetLock::take(&self.platform) } else { ResetLock::Absent };
         let interface = NicInterface(interface_state(bar));
         let done = interface == NicInterface::DISABLED || interface == NicInterface::SW_RESET;
-        if matches!(lock, ResetLock::Held { .. }) && !done && !is_away(bar) {
+        let begun = matches!(lock, ResetLock::Held { .. }) && !done && !is_away(bar);
+        if begun {
             let reset = u32::from(NicInterface::SW_RESET.0) << init_seg::NIC_INTERFACE_SHIFT;
             let low = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
             bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, low | reset);
         }
         let alone = matches!(lock, ResetLock::Held { .. } | ResetLock::Absent);
-        (lock, if alone { RESET_TIMEOUT } else { OTHERS_TIMEOUT })
+        FirmwareReset { lock, limit: if alone { RESET_TIMEOUT } else { OTHERS_TIMEOUT }, begun }
     }
 
     /// Waits until firmware says that a reset is over, whoever asked for it; a device that does not get there is reset by what comes next.
@@ -155,22 +167,40 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Makes sure that the device no longer accesses this driver's memory. That it does not know this driver's command queue, or is in the
     /// middle of a reset, is no proof; nor is what this driver itself has written to `nic_interface`.
-    fn make_it_let_go(&mut self) -> Result<(), Error> {
+    ///
+    /// A disabled interface counts only after a firmware reset that this driver began, because the
+    /// device has then changed the register itself. Otherwise the function is reset.
+    fn make_it_let_go(&mut self, firmware_was_reset: bool) -> Result<(), Error> {
         // It has already, and nothing was given to it since: the recovery failed later.
         if !self.owned {
             return Ok(());
         }
-        // A function that was never enabled may read so too.
-        if self.enabled && self.is_disabled() && !self.wants_reset() {
+        if firmware_was_reset {
             return Ok(());
         }
+        self.await_firmware()?;
         if self.platform.reset_function() {
             return self.until_back();
+        }
+        // The best that is known of a function that cannot be reset. One that was never enabled
+        // may read so too.
+        if self.enabled && self.is_disabled() && !self.wants_reset() {
+            return Ok(());
         }
         if self.firmware_ends_it() {
             return Ok(());
         }
         Err(Error::NicInterface(interface_state(self.platform.bar())))
+    }
+
+    /// Waits until firmware has started, because a reset while it starts makes ENABLE_HCA hang on a
+    /// ConnectX-5. Firmware that does not start in time is reset all the same.
+    fn await_firmware(&self) -> Result<(), Error> {
+        let (limit, absence) = (self.config.initializing_timeout, self.limits.firmware_reset);
+        match (Wait { step: Step::Recovery, limit, absence }).until_initialized(&self.platform) {
+            Err(Error::Timeout { .. }) => Ok(()),
+            result => result,
+        }
     }
 
     /// Where the function cannot be reset: firmware that still answers commands ends all access to memory, and says so. It reads them from
