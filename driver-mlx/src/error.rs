@@ -99,7 +99,7 @@ pub enum FatalCause {
         /// The extended code.
         extended: u16,
     },
-    /// No command was answered in time, until no slot was left.
+    /// Commands timed out until no slot was left, or MANAGE_PAGES did, which has one slot.
     CommandsLost,
     /// Somebody has reset the function: it does not know this driver's command queue any more.
     Forgotten,

@@ -94,3 +94,21 @@ fn a_disabled_interface_does_not_replace_a_reset() {
     works(&world, &mut hca);
 }
 
+#[test]
+fn a_lost_answer_about_pages_is_fatal_at_once() {
+    let world = world();
+    let mut hca = up(&world);
+    let pd = hca.alloc_pd().expect("a PD");
+    let memory = hca.alloc(4096, 4096).expect("memory");
+    world.model(0, |m| m.misbehaviour_mut().stall_command = Some(Opcode::MANAGE_PAGES));
+    let began = world.now();
+    let make = || hca.register(pd, &memory, Access::LOCAL_WRITE, Base::Virtual).err();
+    let error = std::iter::repeat_with(make).take(600).flatten().next().expect("it wants pages");
+    assert!(matches!(error, Error::Fatal(FatalCause::CommandsLost)), "{error}");
+    assert_eq!(hca.fatal(), Some(FatalCause::CommandsLost));
+    assert!(world.now() - began < 65 * SECOND);
+    world.model(0, |m| m.misbehaviour_mut().stall_command = None);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
+}
+

@@ -4,7 +4,7 @@ use super::Hca;
 use super::device_state::health_syndrome;
 use crate::barrier;
 use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
-use crate::error::{CommandError, Error, FatalCause};
+use crate::error::{CommandError, Error, FatalCause, Step};
 use crate::life::Object;
 use crate::platform::Platform;
 use crate::trace::TraceKind;
@@ -50,6 +50,11 @@ impl<P: Platform> Hca<'_, P> {
         self.cmd.lose(ticket);
         self.counters.command_timeouts += 1;
         self.trace.push(now, TraceKind::CommandTimeout { opcode, took });
+        // Firmware gets no more pages, and what it cannot do without them times out as well. While
+        // the device comes up or goes down the caller undoes as much as can be undone.
+        if self.step == Step::Running && self.cmd.serves_pages(ticket) {
+            self.set_fatal(now, FatalCause::CommandsLost);
+        }
         Err(Error::Timeout {
             step: self.step,
             opcode: Some(opcode),
