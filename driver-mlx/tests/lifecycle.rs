@@ -112,3 +112,26 @@ fn a_lost_answer_about_pages_is_fatal_at_once() {
     works(&world, &mut hca);
 }
 
+#[test]
+fn the_reserve_grows_with_what_firmware_took() {
+    const BLOCKS: usize = 16_384;
+    let profile = Profile { init_pages: 8_000, ..Profile::node(0) };
+    for (firmware_reserve, expected) in [(64, 500), (1000, 1000), (0, 0)] {
+        let world = World::with_memory([profile.clone()], FabricConfig::default(), BLOCKS * 4096);
+        let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
+        let config = Config { firmware_reserve, ..Config::DEFAULT };
+        let mut hca = Hca::bring_up(
+            world.platform(0),
+            world.region(0),
+            common::host_region(),
+            storage.parts(),
+            &config,
+        )
+        .expect("comes up");
+        let taken = hca.firmware_pages() as usize;
+        while hca.alloc(4096, 4096).is_ok() {}
+        let left = hca.free_bytes() / 4096;
+        assert!((expected..=expected + 10).contains(&left), "{firmware_reserve} of {taken}: {left}");
+    }
+}
+

@@ -180,6 +180,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             health: Health::default(),
             limits,
             firmware_pages: 0,
+            boot_pages: 0,
             own_pages: Function { id: 0, embedded_cpu },
             embedded_cpu,
             terminator: LKey::new(DATA_LKEY_TERMINATOR),
@@ -277,6 +278,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             self.port_up()?;
         }
         self.port()?;
+        self.boot_pages = self.firmware_pages;
         self.enter(Step::Running);
         Ok(())
     }

@@ -6,6 +6,9 @@ use crate::dma::{DmaBuffer, DmaMemory};
 use crate::error::{Error, Rejected};
 use crate::platform::Platform;
 
+/// Pages that firmware took in bring-up for each page kept for later. A ConnectX-4 with 12,868
+/// pages asks for hundreds at once.
+const BOOT_PAGES_PER_RESERVED: u32 = 16;
 /// `users` of a buffer that no memory key leads to.
 const UNREGISTERED: u16 = 1;
 /// `users` of memory whose object could not be destroyed.
@@ -91,12 +94,19 @@ impl<P: Platform> Hca<'_, P> {
         let out_of_memory = Error::OutOfMemory { bytes: len };
         let order = buddy::order_for(len.max(align)).ok_or(out_of_memory)?;
         // Firmware asks for more when objects are made, and what it does not get then stops them all.
-        if self.buddy.free_blocks() < (1usize << order).saturating_add(self.config.firmware_reserve as usize)
-        {
+        if self.buddy.free_blocks() < (1usize << order).saturating_add(self.firmware_reserve()) {
             return Err(out_of_memory);
         }
         let block = self.buddy.alloc(order).ok_or(out_of_memory)?;
         self.block_slice(block, len)
+    }
+
+    /// Pages that only firmware may take.
+    fn firmware_reserve(&self) -> usize {
+        match self.config.firmware_reserve {
+            0 => 0,
+            pages => pages.max(self.boot_pages / BOOT_PAGES_PER_RESERVED) as usize,
+        }
     }
 
     /// Gives back what [`Hca::take_memory`] gave, when the device uses it no more.

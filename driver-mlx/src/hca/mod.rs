@@ -82,6 +82,8 @@ pub struct Hca<'s, P: Platform> {
     health: health::Health,
     limits: limits::Limits,
     firmware_pages: u32,
+    /// Those of them that bring-up gave; 0 until it is done.
+    boot_pages: u32,
     /// The number by which firmware knows this function where pages are concerned.
     own_pages: function::Function,
     /// This side is a BlueField's own processor.

@@ -279,6 +279,7 @@ impl<P: Platform> Hca<'_, P> {
         }
         self.forget_memory();
         self.find_lost_records()?;
+        self.boot_pages = 0;
         self.uar = None;
         self.blueflame = [BlueFlamePage { page: None, used: 0 }; BLUEFLAME_PAGES];
         (self.enabled, self.initialized, self.fatal, self.gave_back_foreign) = (false, false, None, false);
