@@ -135,3 +135,20 @@ fn the_reserve_grows_with_what_firmware_took() {
     }
 }
 
+#[test]
+fn a_ring_that_the_device_may_have_comes_back_by_recovery() {
+    let world = world();
+    let mut hca = up(&world);
+    hca.recover().expect("recovers");
+    let free = hca.free_bytes();
+    let mut cq = hca.create_cq(&CqConfig { entries: 16, eq: 0 }).expect("a CQ");
+    world.model(0, |m| m.misbehaviour_mut().silent_resize = true);
+    let resized = hca.resize_cq(&mut cq, 1000);
+    assert!(matches!(resized, Err(Error::BadAnswer { .. })), "{resized:?}");
+    hca.destroy_cq(cq).expect("destroyed");
+    assert!(hca.free_bytes() < free, "nothing says which ring is the device's");
+    assert_eq!(hca.counters().leaked_bytes, 64 << 10);
+    hca.recover().expect("recovers");
+    assert_eq!(hca.free_bytes(), free);
+}
+

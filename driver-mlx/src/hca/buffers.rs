@@ -133,10 +133,15 @@ impl<P: Platform> Hca<'_, P> {
     /// Frees an object's memory, or keeps it taken if destroying the object did not succeed.
     pub(super) fn free_unless(&mut self, destroyed: &Result<(), Error>, memory: DmaMemory) {
         if destroyed.is_err() || self.release(memory).is_err() {
-            self.leak(memory);
-            if let Some(users) = self.block_of(memory).and_then(|block| self.users.get_mut(block)) {
-                *users = LOST;
-            }
+            self.lose(memory);
+        }
+    }
+
+    /// Keeps memory taken until a recovery, because the device may still use it.
+    pub(super) fn lose(&mut self, memory: DmaMemory) {
+        self.leak(memory);
+        if let Some(users) = self.block_of(memory).and_then(|block| self.users.get_mut(block)) {
+            *users = LOST;
         }
     }
 

@@ -62,11 +62,12 @@ impl<P: Platform> Hca<'_, P> {
             self.free_unless(&super::not_created(&error), memory);
             return Err(error);
         }
-        let old = cq.change_ring(ring, memory).ok_or(Error::BadAnswer {
-            step: self.step,
-            field: "cqe.opcode",
-            value: u64::from(number.get()),
-        })?;
+        let Some(old) = cq.change_ring(ring, memory) else {
+            // Either ring may be the device's. The CQ keeps the old one.
+            self.lose(memory);
+            let value = u64::from(number.get());
+            return Err(Error::BadAnswer { step: self.step, field: "cqe.opcode", value });
+        };
         self.free_unless(&Ok(()), old);
         Ok(())
     }
