@@ -152,3 +152,29 @@ fn a_ring_that_the_device_may_have_comes_back_by_recovery() {
     assert_eq!(hca.free_bytes(), free);
 }
 
+#[test]
+fn a_platform_without_write_combining_costs_no_command_per_qp() {
+    let world = world();
+    let mut hca = up(&world);
+    hca.platform().trouble.no_write_combining.set(true);
+    world.model(0, |m| m.misbehaviour_mut().stall_command = Some(Opcode::DEALLOC_UAR));
+    let pd = hca.alloc_pd().expect("a PD");
+    let cq = hca.create_cq(&CqConfig { entries: 16, eq: 0 }).expect("a CQ");
+    let config = QpConfig { blueflame: true, ..QpConfig::rc(pd, cq.number()) };
+    let began = world.now();
+    let first = hca.create_qp(&config).expect("a QP");
+    assert!(world.now() - began < SECOND, "{} s", (world.now() - began) / SECOND);
+    let commands = hca.counters().commands;
+    let second = hca.create_qp(&config).expect("a QP");
+    assert_eq!(hca.counters().commands - commands, 1);
+    assert!(!first.has_blueflame() && !second.has_blueflame());
+    world.model(0, |m| m.misbehaviour_mut().stall_command = None);
+    for qp in [first, second] {
+        hca.destroy_qp(qp).expect("destroyed");
+    }
+    hca.destroy_cq(cq).expect("destroyed");
+    hca.dealloc_pd(pd).expect("ended");
+    hca.tear_down().expect("torn down, the page too");
+    assert_eq!(world.complaints(0), [""; 0]);
+}
+

@@ -194,6 +194,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             atomics: false,
             uar: None,
             blueflame: [BlueFlamePage { page: None, used: 0 }; BLUEFLAME_PAGES],
+            no_write_combining: false,
             async_eq: None,
             completion_eqs: [const { None }; MAX_COMPLETION_EQS as usize],
             reserved_lkey: LKey::new(0),

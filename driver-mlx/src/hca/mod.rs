@@ -106,6 +106,8 @@ pub struct Hca<'s, P: Platform> {
     /// Control page: arming, event queues, plain doorbells.
     uar: Option<UarPage>,
     blueflame: [BlueFlamePage<P::Bar>; BLUEFLAME_PAGES],
+    /// The platform has refused to map a UAR page write-combining.
+    no_write_combining: bool,
     async_eq: Option<Eq>,
     completion_eqs: [Option<Eq>; MAX_COMPLETION_EQS as usize],
     reserved_lkey: LKey,

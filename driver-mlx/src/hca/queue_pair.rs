@@ -316,7 +316,7 @@ impl<P: Platform> Hca<'_, P> {
     #[allow(clippy::type_complexity)]
     fn take_register(&mut self, wanted: bool) -> Option<(UarPage, P::Bar, usize, usize, (u8, u8))> {
         let log_size = u32::from(self.caps.log_bf_reg_size);
-        if !wanted || !(4..=9).contains(&log_size) {
+        if !wanted || self.no_write_combining || !(4..=9).contains(&log_size) {
             return None;
         }
         let every = (1u8 << uar::BLUEFLAME_REGISTERS) - 1;
@@ -330,8 +330,11 @@ impl<P: Platform> Hca<'_, P> {
                 match self.platform.uar_write_combining(start, uar::PAGE_SIZE) {
                     Some(view) => (page, view),
                     None => {
-                        // Nothing was made of the page; at worst it stays allocated until tear-down.
-                        let _ = self.dealloc_uar(page);
+                        // Freeing the page here could take as long as a command may. Tear-down
+                        // frees it, and no other page is tried.
+                        self.no_write_combining = true;
+                        let spent = BlueFlamePage { page: Some((page, self.platform.bar())), used: every };
+                        *self.blueflame.get_mut(index)? = spent;
                         return None;
                     }
                 }
