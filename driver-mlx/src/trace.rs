@@ -2,7 +2,7 @@
 
 use crate::error::{FatalCause, HealthWarning, Step};
 use crate::log::log;
-use crate::types::{Duration, Instant};
+use crate::types::{Duration, Instant, Mtu};
 use core::fmt;
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
@@ -58,6 +58,8 @@ pub enum TraceKind {
     Health(FatalCause),
     /// The health poll noticed this.
     HealthWarning(HealthWarning),
+    /// The device does not tell the MTU of its link: this one is assumed.
+    MtuAssumed(Mtu),
 }
 
 impl TraceKind {
@@ -97,6 +99,9 @@ impl TraceKind {
             Self::Step(step) => log!(info, "hca: {=str}", step.name()),
             Self::Health(cause) => log!(error, "hca: {}", cause),
             Self::HealthWarning(warning) => log!(warn, "hca: {}", warning),
+            Self::MtuAssumed(mtu) => {
+                log!(warn, "hca: MTU of the link unknown, {=u32} assumed", mtu.bytes());
+            }
         }
     }
 }
@@ -215,6 +220,7 @@ impl fmt::Display for TraceKind {
             Self::Step(step) => write!(f, "step {step}"),
             Self::Health(cause) => write!(f, "fatal: {cause}"),
             Self::HealthWarning(warning) => warning.fmt(f),
+            Self::MtuAssumed(mtu) => write!(f, "MTU of the link unknown, {} assumed", mtu.bytes()),
         }
     }
 }

@@ -178,3 +178,23 @@ fn a_platform_without_write_combining_costs_no_command_per_qp() {
     assert_eq!(world.complaints(0), [""; 0]);
 }
 
+/// As many small messages as the smallest MTU takes are an eighth of the speed.
+#[test]
+fn an_mtu_that_nothing_tells_is_assumed_and_reported() {
+    let world = world_of(Habits {
+        read_only_registers: vec![RegisterId::HOST_ENDIANNESS, RegisterId::PAOS],
+        refused_registers: vec![RegisterId::PMTU],
+        refused_commands: vec![Opcode::MAD_IFC],
+        ..Habits::default()
+    });
+    let config = Config { physical_function: false, ..Config::DEFAULT };
+    let mut hca: Driver = world.bring_up(0, &config).expect("comes up");
+    let assumed = |hca: &Driver| {
+        let lines = hca.trace().iter().map(ToString::to_string);
+        lines.filter(|line| line.ends_with("MTU of the link unknown, 2048 assumed")).count()
+    };
+    for _ in 0..2 {
+        assert_eq!(hca.port().expect("a port").mtu.bytes(), 2048);
+        assert_eq!(assumed(&hca), 1, "once");
+    }
+}

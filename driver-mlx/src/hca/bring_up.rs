@@ -191,6 +191,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             enabled: false,
             initialized: false,
             gave_back_foreign: false,
+            mtu_is_assumed: false,
             atomics: false,
             uar: None,
             blueflame: [BlueFlamePage { page: None, used: 0 }; BLUEFLAME_PAGES],

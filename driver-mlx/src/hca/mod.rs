@@ -101,6 +101,8 @@ pub struct Hca<'s, P: Platform> {
     initialized: bool,
     /// Foreign memory went back to its owner because a device that has failed could not reach it.
     gave_back_foreign: bool,
+    /// The trace reports that the link's MTU is assumed.
+    mtu_is_assumed: bool,
     /// Atomics count as this side does.
     atomics: bool,
     /// Control page: arming, event queues, plain doorbells.

@@ -4,6 +4,7 @@ use super::Hca;
 use super::exec::input;
 use crate::error::Error;
 use crate::platform::Platform;
+use crate::trace::TraceKind;
 use crate::types::{Gid, Lid, Mtu, PKey};
 use ib_types::{Guid, ServiceLevel};
 use mlx5_prm::commands::*;
@@ -16,6 +17,9 @@ use mlx5_prm::value::RegisterId;
 const PORT: u32 = 1;
 /// MAD_IFC: check neither M_Key nor B_Key, as the request comes from this side.
 const NO_KEY_CHECK: u16 = 3;
+/// MTU of a link that reports none: subnet managers set 2048 bytes or more by default, and smaller
+/// packets cost as much work each.
+const ASSUMED_MTU: Mtu = Mtu::B2048;
 /// Bytes of a management datagram, and offset of a subnet management attribute in it (IBTA 1.3, 14.2.1.1).
 const MAD: usize = 256;
 const ATTRIBUTE: usize = 64;
@@ -41,7 +45,7 @@ pub struct PortState {
     pub sm_sl: ServiceLevel,
     /// Largest delay in the subnet: 4.096 us times 2 to this power.
     pub subnet_timeout: u8,
-    /// MTU in force on the link.
+    /// MTU in force on the link; 2048 bytes if a virtual function cannot read it.
     pub mtu: Mtu,
     /// The port has no LID of its own: every packet needs a GRH.
     pub grh_required: bool,
@@ -141,8 +145,8 @@ impl<P: Platform> Hca<'_, P> {
         Ok(PortState { gid_prefix: self.gid(0)?.prefix(), ..port })
     }
 
-    /// The MTU in force, by PMTU; a function that may not read it learns it from its own management agent, and takes the smallest if
-    /// that says nothing either.
+    /// The MTU in force, by PMTU or from the function's own management agent. A virtual function may
+    /// have access to neither: then [`ASSUMED_MTU`], which the trace reports.
     fn link_mtu(&mut self) -> Result<Mtu, Error> {
         let mut register = [0; pmtu_reg::SIZE];
         pmtu_reg::local_port.set(&mut register, PORT);
@@ -153,7 +157,13 @@ impl<P: Platform> Hca<'_, P> {
         }
         match self.subnet_get(PORT_INFO, PORT) {
             Ok(info) => Ok(neighbor_mtu(&info)),
-            Err(Error::Command(_) | Error::BadAnswer { .. }) => Ok(Mtu::B256),
+            Err(Error::Command(_) | Error::BadAnswer { .. }) => {
+                if !self.mtu_is_assumed {
+                    self.mtu_is_assumed = true;
+                    self.trace.push(self.platform.now(), TraceKind::MtuAssumed(ASSUMED_MTU));
+                }
+                Ok(ASSUMED_MTU)
+            }
             Err(error) => Err(error),
         }
     }

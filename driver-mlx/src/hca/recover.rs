@@ -279,7 +279,7 @@ impl<P: Platform> Hca<'_, P> {
         }
         self.forget_memory();
         self.find_lost_records()?;
-        self.boot_pages = 0;
+        (self.boot_pages, self.mtu_is_assumed) = (0, false);
         self.uar = None;
         self.blueflame = [BlueFlamePage { page: None, used: 0 }; BLUEFLAME_PAGES];
         (self.enabled, self.initialized, self.fatal, self.gave_back_foreign) = (false, false, None, false);
