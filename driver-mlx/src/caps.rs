@@ -42,6 +42,8 @@ pub struct Capabilities {
     pub local_ca_ack_delay: u8,
     /// Supported static rates, a bit for each code.
     pub stat_rate_support: u16,
+    /// Clocks that time stamps of a send queue may use: 0 free-running, 1 real-time, 2 both.
+    pub sq_ts_format: u8,
     /// Number of ports.
     pub num_ports: u8,
     /// Whether the port is InfiniBand.
@@ -106,6 +108,7 @@ impl Capabilities {
             pkey_table_size: 128u32.checked_shl(cap::pkey_table_size.get32(block)).unwrap_or(0),
             local_ca_ack_delay: cap::local_ca_ack_delay.get(block) as u8,
             stat_rate_support: cap::stat_rate_support.get(block) as u16,
+            sq_ts_format: cap::sq_ts_format.get(block) as u8,
             num_ports: cap::num_ports.get(block) as u8,
             infiniband: cap::port_type.get(block) as u8 == PortType::IB.0,
             ib_virt: cap::ib_virt.is_set(block),

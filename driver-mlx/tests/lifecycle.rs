@@ -178,6 +178,17 @@ fn a_platform_without_write_combining_costs_no_command_per_qp() {
     assert_eq!(world.complaints(0), [""; 0]);
 }
 
+/// A ConnectX-6 Dx or later whose REAL_TIME_CLOCK_ENABLE is on.
+#[test]
+fn a_card_with_a_real_time_clock_takes_queue_pairs() {
+    static REAL_TIME: Card = Card { capabilities: &[(cmd_hca_cap::sq_ts_format, 1)], ..CONNECTX_5 };
+    let world = World::new([Profile::of(&REAL_TIME, 0)], FabricConfig::default());
+    let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+    works(&world, &mut hca);
+    hca.tear_down().expect("torn down");
+    assert_eq!(world.complaints(0), [""; 0]);
+}
+
 /// As many small messages as the smallest MTU takes are an eighth of the speed.
 #[test]
 fn an_mtu_that_nothing_tells_is_assumed_and_reported() {

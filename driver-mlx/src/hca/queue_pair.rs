@@ -31,6 +31,9 @@ const LOG_ACK_REQ_FREQ: u32 = 8;
 const ATOMIC_MODE_IB: u32 = 1;
 /// `qpc.cs_res`: up to 32 received bytes go to the completion.
 const SCATTER_32: u32 = 1;
+/// `qpc.ts_format`: the clock that the device prefers. A device with REAL_TIME_CLOCK_ENABLE refuses
+/// 0, the free-running clock. Linux, include/linux/mlx5/qp.h, mlx5_get_qp_default_ts.
+const DEFAULT_CLOCK: u32 = 1;
 /// MTU code and log2 of the longest message of datagram services: UD, and the management QPs.
 const UD_MTU_AND_MESSAGE: (u32, u32) = (5, 12);
 const GSI_MTU_AND_MESSAGE: (u32, u32) = (1, 8);
@@ -272,6 +275,9 @@ impl<P: Platform> Hca<'_, P> {
             qpc::log_sq_size.set(fields, geometry.log_sq_size);
         } else {
             qpc::no_sq.set(fields, true);
+        }
+        if self.caps.sq_ts_format != 0 {
+            qpc::ts_format.set(fields, DEFAULT_CLOCK);
         }
         qpc::rlky.set(fields, config.reserved_lkey.is_some());
         // Memory windows are bound by work requests that change memory keys.
