@@ -167,7 +167,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     fn close_ias(&mut self) {
-        for slot in 0..self.objects.ias.end() {
+        for slot in self.objects.ias.slots() {
             if let Some(ia) = self.objects.ias.handle_at(slot) {
                 let _ = self.ia_close(ia, CloseFlags::Abrupt);
             }
@@ -282,7 +282,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// An event of a QP: the first data before the confirmation, or an error that no completion tells of.
     fn qp_event(&mut self, qpn: QpNumber, established: bool) {
-        for slot in 0..self.objects.eps.end() {
+        for slot in self.objects.eps.slots() {
             let Some(ep) = self.objects.eps.at(slot) else { continue };
             if ep.qpn != qpn || ep.qp.is_none() {
                 continue;
@@ -313,7 +313,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(handle) = self.objects.evds.handle_at(slot) else { return };
         self.delivery().ready(slot);
         self.async_error(Some(ia), AsyncError::EvdOverflow, handle.into());
-        for ep in 0..self.objects.eps.end() {
+        for ep in self.objects.eps.slots() {
             let uses = |ep: &Ep<P::Bar>| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle);
             if self.objects.eps.at(ep).is_some_and(uses) {
                 self.fail_ep(ep);
@@ -329,7 +329,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device.dead = true;
         self.progress.happened = true;
         self.async_error(None, AsyncError::IaCatastrophic, Handle::from_bits(0));
-        for slot in 0..self.objects.eps.end() {
+        for slot in self.objects.eps.slots() {
             self.end_ep(slot, EpEvent::DeviceGone);
         }
         let _ = self.progress_all_closing(Instant::ORIGIN);

@@ -50,7 +50,7 @@ impl Shared<'_> {
     /// A peer's send has ended this context: the window that had it is bound to nothing, whatever is still to be told of its bind.
     #[cold]
     pub(crate) fn invalidated(&mut self, rmr_context: u32) {
-        for slot in 0..self.rmrs.end() {
+        for slot in self.rmrs.slots() {
             let Some(handle) = self.rmrs.handle_at(slot) else { continue };
             let newest = self.binds.of(handle).map(|bind| bind.order).max().unwrap_or(0);
             if let Ok(rmr) = self.rmrs.get_mut(handle)

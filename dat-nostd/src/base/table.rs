@@ -207,17 +207,18 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
     }
 
     /// The first object of an IA at this slot or behind it.
-    pub(crate) fn next_of(&self, ia: IaHandle, from: u16) -> Option<H>
+    pub(crate) fn next_of(&self, ia: IaHandle, from: u32) -> Option<H>
     where
         T: OfIa,
     {
         let of = |slot: &u16| self.at(*slot).is_some_and(|object| object.ia() == ia);
-        (from..self.end()).find(of).and_then(|slot| self.handle_at(slot))
+        (from..self.fresh).map(|slot| slot as u16).find(of).and_then(|slot| self.handle_at(slot))
     }
 
-    /// One past the highest slot ever used: the end for loops by slot.
-    pub(crate) fn end(&self) -> u16 {
-        self.fresh.min(u16::MAX as u32) as u16
+    /// The slots ever used, for loops that change the table.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u16> + use<H, T> {
+        // A range of slots could not include the last one.
+        (0..self.fresh).map(|slot| slot as u16)
     }
 
     /// All live objects with their handles.
@@ -261,6 +262,26 @@ mod tests {
     }
 
     use crate::base::handle::HandleType as HandleKind;
+
+    #[test]
+    fn loops_come_past_the_last_slot() {
+        struct Object(IaHandle);
+        impl OfIa for Object {
+            fn ia(&self) -> IaHandle {
+                self.0
+            }
+        }
+        let mut slots: std::vec::Vec<_> = (0..(1 << 16) + 1).map(|_| Slot::EMPTY).collect();
+        let mut table: Table<'_, PzHandle, Object> = Table::new(&mut slots);
+        let [many, last] = [1, 2].map(|slot| IaHandle::make(0, slot, 1));
+        for _ in 0..u16::MAX {
+            assert!(table.insert(Object(many)).is_ok());
+        }
+        let handle = table.insert(Object(last)).ok();
+        assert!(handle.is_some() && table.insert(Object(last)).is_err(), "65,536 are the most");
+        assert_eq!((table.slots().last(), table.slots().count()), (Some(u16::MAX), 1 << 16));
+        assert_eq!((table.next_of(last, 0), table.next_of(last, 1 << 16)), (handle, None));
+    }
 
     #[test]
     fn slots_are_reused_first_in_first_out() {

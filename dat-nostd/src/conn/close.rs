@@ -132,7 +132,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The device says that a QP in error takes nothing more from its SRQ, and that it has told of all that it took.
     pub(crate) fn last_receive(&mut self, qpn: QpNumber) {
-        for slot in 0..self.objects.eps.end() {
+        for slot in self.objects.eps.slots() {
             let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
             if ep.qpn == qpn && ep.srq.is_some() {
                 ep.last_receive = true;

@@ -95,7 +95,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The peer of a request that nobody has answered gave up.
     pub(crate) fn request_withdrawn(&mut self, conn: ConnId) {
-        for slot in 0..self.objects.crs.end() {
+        for slot in self.objects.crs.slots() {
             if let Some(cr) = self.objects.crs.at_mut(slot)
                 && cr.conn == conn
             {

@@ -261,8 +261,8 @@ impl<B: Bar> Objects<'_, B> {
 
     /// The service point of an IA that owns a qualifier and takes requests.
     pub(crate) fn target_for(&self, ia: IaHandle, conn_qual: u64) -> Option<Target> {
-        let psps = (0..self.psps.end()).filter_map(|slot| self.psp_target(slot));
-        let rsps = (0..self.rsps.end()).filter_map(|slot| self.rsp_target(slot));
+        let psps = self.psps.slots().filter_map(|slot| self.psp_target(slot));
+        let rsps = self.rsps.slots().filter_map(|slot| self.rsp_target(slot));
         psps.chain(rsps).find(|target| target.ia == ia && target.conn_qual == conn_qual)
     }
 }

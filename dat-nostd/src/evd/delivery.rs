@@ -69,7 +69,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
         reason: i32,
     ) {
         log!(warn, "dat: asynchronous {} of {=u64:#x}, reason {=i32}", error, about.bits(), reason);
-        for slot in 0..self.objects.ias.end() {
+        for slot in self.objects.ias.slots() {
             let (Some(handle), Some(ia)) = (self.objects.ias.handle_at(slot), self.objects.ias.at(slot))
             else {
                 continue;

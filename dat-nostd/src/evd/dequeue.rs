@@ -254,7 +254,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// The next flush that a dead device will not report, of any EP whose completions go to this EVD.
     fn take_dead(&mut self, slot: u16) -> Option<EventData> {
         let evd = self.objects.evds.handle_at(slot)?;
-        for index in 0..self.objects.eps.end() {
+        for index in self.objects.eps.slots() {
             let handle = self.objects.eps.handle_at(index);
             let (Some(handle), Some(ep)) = (handle, self.objects.eps.at_mut(index)) else { continue };
             for receive in [true, false] {

@@ -83,7 +83,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.objects.evds.get(evd)?.users > 0 {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
-        for slot in 0..self.objects.ias.end() {
+        for slot in self.objects.ias.slots() {
             if let Some(ia) = self.objects.ias.at_mut(slot)
                 && ia.async_evd == evd
             {

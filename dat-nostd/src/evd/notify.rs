@@ -136,7 +136,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// the last time.
     pub fn owes_upcalls(&self, ia: IaHandle) -> bool {
         let is_owed = |slot| self.objects.cnos.at(slot).is_some_and(|cno| cno.ia == ia && cno.gone.is_some());
-        (0..self.objects.cnos.end()).any(is_owed)
+        self.objects.cnos.slots().any(is_owed)
     }
 
     /// Makes the calls of agents that are due; those that these cause come the next time.
@@ -149,7 +149,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Drops the CNOs of an IA.
     pub(crate) fn close_cnos(&mut self, ia: IaHandle) {
-        for slot in 0..self.objects.cnos.end() {
+        for slot in self.objects.cnos.slots() {
             if self.objects.cnos.at(slot).is_some_and(|cno| cno.ia == ia && cno.gone.is_none())
                 && let Some(cno) = self.objects.cnos.handle_at(slot)
             {

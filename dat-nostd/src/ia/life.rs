@@ -183,7 +183,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) {
         let mut from = 0;
         while let Some(handle) = table(&self.objects).next_of(ia, from) {
-            from = handle.any().slot().saturating_add(1);
+            from = u32::from(handle.any().slot()) + 1;
             // What the device refuses to destroy ends with the adapter.
             let _ = free(self, handle);
         }

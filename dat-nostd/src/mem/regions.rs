@@ -158,12 +158,12 @@ impl<B: Bar> Objects<'_, B> {
 impl<'s, P: Platform> Adapter<'s, P> {
     /// Frees what a device that had failed kept of closed IAs; it has been reset since.
     pub(crate) fn free_kept(&mut self) {
-        for slot in 0..self.objects.lmrs.end() {
+        for slot in self.objects.lmrs.slots() {
             if let Some(lmr) = self.objects.lmrs.handle_at(slot) {
                 let _ = self.lmr_free(lmr);
             }
         }
-        for slot in 0..self.objects.pzs.end() {
+        for slot in self.objects.pzs.slots() {
             if let Some(pz) = self.objects.pzs.handle_at(slot) {
                 let _ = self.pz_free(pz);
             }

@@ -141,7 +141,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let before = self.objects.shared.srqs.get(handle)?.completions();
         let more = count.saturating_sub(before);
         for change in [false, true] {
-            for slot in 0..self.objects.evds.end() {
+            for slot in self.objects.evds.slots() {
                 let Some(evd) = self.objects.evds.handle_at(slot) else { continue };
                 if !self.objects.eps.iter().any(|(_, ep)| ep.srq == Some(handle) && ep.recv_evd == Some(evd))
                 {
@@ -258,7 +258,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// What the device tells of an SRQ.
     pub(crate) fn srq_told(&mut self, number: SrqNumber, event: SrqEvent) {
-        for slot in 0..self.objects.shared.srqs.end() {
+        for slot in self.objects.shared.srqs.slots() {
             if self.objects.shared.srqs.at(slot).is_some_and(|srq| srq.number() == number)
                 && let Some(handle) = self.objects.shared.srqs.handle_at(slot)
             {
