@@ -246,3 +246,137 @@ fn watermarks_of_an_own_receive_queue() {
     net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 8)], 1, NONE).unwrap();
     assert_eq!(net.connection(1, &passive), ConnectionEvent::Broken, "the sixth is one too many");
 }
+
+/// Begins a message to node 1 that takes a buffer and does not end: its rest is lost.
+fn half_a_message(net: &mut Net, active: &Side, passive: &Side) {
+    half_messages(net, active, &[active.ep]);
+    net.empty(1, passive.recv);
+}
+
+/// The same from each of these endpoints.
+fn half_messages(net: &mut Net, active: &Side, eps: &[EpHandle]) {
+    // No run of packets as long as the message comes through.
+    net.world.with_fabric(|fabric| fabric.set_faults("loss=50%".parse().unwrap()));
+    let before = taken(net);
+    for ep in eps {
+        net.nodes[0].ep_post_send(*ep, &[active.segment(0, LONG)], 1, NONE).unwrap();
+    }
+    net.until("the first packets", |net| (taken(net) == before + eps.len() as u16).then_some(()));
+    net.world.with_fabric(|fabric| fabric.set_faults("loss=100%".parse().unwrap()));
+}
+
+/// Buffers that queue pairs of node 1 have taken so far.
+fn taken(net: &Net) -> u16 {
+    net.world.with_hca(1, |hca| hca.shared_receive_queues().next().expect("one queue").0)
+}
+
+fn heal(net: &Net) {
+    net.world.with_fabric(|fabric| fabric.set_faults(Default::default()));
+}
+
+/// Puts fresh endpoints on both sides and connects them.
+fn again(net: &mut Net, active: &mut Side, passive: &mut Side, srq: SrqHandle) {
+    heal(net);
+    let (recv, request, connect) = (Some(active.recv), Some(active.request), Some(active.connect));
+    active.ep = net.nodes[0].ep_create(active.ia, Some(active.pz), recv, request, connect, None).unwrap();
+    passive.ep = on_queue(net, passive, srq).unwrap();
+    net.connect(&[*active, *passive]);
+}
+
+/// The buffer comes back as often as this happens, to the last place of the queue.
+#[test]
+fn a_buffer_of_half_a_message_comes_back_from_an_endpoint_that_is_freed() {
+    let mut net = Net::new(81, 2);
+    let ([mut active, mut passive], srq) = pair(&mut net, false);
+    for cookie in 0..u64::from(BUFFERS) {
+        post(&mut net, &passive, srq, cookie).unwrap();
+    }
+    for round in 0..2 * BUFFERS {
+        half_a_message(&mut net, &active, &passive);
+        assert_eq!(counts(&net, srq), (16, 16), "round {round}");
+        net.nodes[1].ep_free(passive.ep).unwrap();
+        assert!(net.nodes[1].ep_query(passive.ep).is_err(), "it is gone for its consumer");
+        net.nodes[0].ep_free(active.ep).unwrap();
+        net.pass(1_000_000);
+        assert_eq!(counts(&net, srq), (15, 15), "round {round}");
+        assert_eq!(net.nodes[1].census().closing, 0);
+        net.empty(1, passive.recv);
+        post(&mut net, &passive, srq, 1).unwrap();
+        again(&mut net, &mut active, &mut passive, srq);
+    }
+    // With its EVD gone too: the CQ goes behind the queue pair.
+    half_a_message(&mut net, &active, &passive);
+    net.nodes[1].ep_free(passive.ep).unwrap();
+    net.nodes[1].evd_free(passive.recv).unwrap();
+    assert_eq!(counts(&net, srq), (15, 15));
+    net.nodes[1].srq_free(srq).unwrap();
+    net.assert_no_refusals();
+}
+
+/// The peer leaves in the middle of a message, and the endpoint is reset before the device has
+/// flushed it.
+#[test]
+fn a_buffer_of_half_a_message_comes_back_from_an_endpoint_that_is_reset() {
+    let mut net = Net::new(82, 2);
+    let ([active, passive], srq) = pair(&mut net, false);
+    for cookie in 0..u64::from(BUFFERS) {
+        post(&mut net, &passive, srq, cookie).unwrap();
+    }
+    for round in 0..2 * BUFFERS {
+        half_a_message(&mut net, &active, &passive);
+        heal(&net);
+        net.nodes[0].ep_disconnect(active.ep, CloseFlags::Abrupt).unwrap();
+        net.until("the peer to be gone", |net| {
+            let state = net.nodes[1].ep_query(passive.ep).unwrap().state;
+            (state == EpState::Disconnected).then_some(())
+        });
+        assert_eq!((net.nodes[1].census().closing, counts(&net, srq).1), (1, 16), "the flush is pending");
+        net.nodes[1].ep_reset(passive.ep).unwrap();
+        assert_eq!(net.connection(1, &passive), ConnectionEvent::Disconnected);
+        net.pass(1_000_000);
+        assert_eq!(counts(&net, srq), (15, 15), "round {round}");
+        net.empty(1, passive.connect);
+        post(&mut net, &passive, srq, 1).unwrap();
+        while let Ok(event) = net.nodes[0].evd_dequeue(active.request) {
+            assert!(matches!(event.data, EventData::Dto(done) if done.status == DtoStatus::ErrFlushed));
+        }
+        net.connection(0, &active);
+        net.nodes[0].ep_reset(active.ep).unwrap();
+        net.connect(&[active, passive]);
+    }
+    // The IA takes everything with it, though the device has not flushed yet.
+    half_a_message(&mut net, &active, &passive);
+    net.nodes[1].ia_close(passive.ia, CloseFlags::Abrupt).unwrap();
+    let census = net.nodes[1].census();
+    assert_eq!((census.eps, census.srqs, census.evds, census.closing), (0, 0, 0, 0));
+    net.assert_no_refusals();
+}
+
+/// More at once than can be kept until they are flushed: a free waits for one of those before.
+#[test]
+fn many_endpoints_are_freed_in_the_middle_of_messages() {
+    const COUNT: usize = 16;
+    let mut net = Net::new(83, 2);
+    let ([mut active, mut passive], srq) = pair(&mut net, false);
+    net.nodes[1].srq_resize(srq, COUNT as u32).unwrap();
+    let mut eps = vec![(active.ep, passive.ep)];
+    for _ in 1..COUNT {
+        again(&mut net, &mut active, &mut passive, srq);
+        eps.push((active.ep, passive.ep));
+    }
+    for cookie in 0..COUNT as u64 {
+        post(&mut net, &passive, srq, cookie).unwrap();
+    }
+    let senders: Vec<_> = eps.iter().map(|(sender, _)| *sender).collect();
+    half_messages(&mut net, &active, &senders);
+    let (unfinished, outstanding) = counts(&net, srq);
+    assert!(unfinished > 8 && outstanding == COUNT as i32, "{unfinished} are in the middle of a message");
+    for (sender, receiver) in eps {
+        net.nodes[1].ep_free(receiver).unwrap();
+        net.nodes[0].ep_free(sender).unwrap();
+    }
+    net.pass(1_000_000);
+    assert_eq!(counts(&net, srq), (0, 0));
+    net.nodes[1].srq_free(srq).unwrap();
+    net.assert_no_refusals();
+}

@@ -131,6 +131,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             lmrs: Table::new(parts.lmrs),
             evds: Table::new(parts.evds),
             eps: Table::new(parts.eps),
+            draining: Table::new(parts.draining),
             psps: Table::new(parts.psps),
             rsps: Table::new(parts.rsps),
             cnos: Table::new(parts.cnos),
@@ -178,14 +179,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// when it wants to be called again. There is one clock, the platform's: `now` is what it says, read once for everything that the
     /// caller polls.
     pub fn poll(&mut self, now: Instant) -> Wake {
-        let hca = self.device.hca.poll(now);
-        while let Some(event) = self.device.hca.next_event() {
-            self.progress.happened = true;
-            self.device_event(event);
-        }
-        if self.device.hca.fatal().is_some() {
-            self.die();
-        }
+        let hca = self.take_device_events(now);
         let waits = self.delivery().expire_waits(now);
         if self.device.dead {
             // Until it is known that it reaches no memory.
@@ -202,7 +196,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.look_at_evds();
         self.drain_sink();
         self.check_watermarks();
-        let closing = self.progress_all_closing(now);
+        let closing = self.progress_all_closing(now).earliest(self.expire_draining(now));
         // What the steps above made the connection manager say goes out now.
         if self.device.flush_port || self.device.port.cm_ref().poll_at() == Wake::Now {
             self.device.flush_port = false;
@@ -212,6 +206,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Wake::Now;
         }
         hca.earliest(port).earliest(resolving).earliest(closing).earliest(waits)
+    }
+
+    /// Runs what is due in the driver and carries out what the device says.
+    pub(crate) fn take_device_events(&mut self, now: Instant) -> Wake {
+        let wake = self.device.hca.poll(now);
+        while let Some(event) = self.device.hca.next_event() {
+            self.progress.happened = true;
+            self.device_event(event);
+        }
+        if self.device.hca.fatal().is_some() {
+            self.die();
+        }
+        wake
     }
 
     /// Completion events: whose CQ may be armed again.
@@ -269,6 +276,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             AsyncEvent::Qp { qpn, .. } if self.device.port.qp_failed(qpn) => {}
             AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
             AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
+            AsyncEvent::QpLastWqe(qpn) if self.drained(qpn) => {}
             AsyncEvent::QpLastWqe(qpn) => self.last_receive(qpn),
             AsyncEvent::SrqLimit(number) => self.srq_told(number, SrqEvent::Low),
             AsyncEvent::SrqError(number) => self.srq_told(number, SrqEvent::Failed),
@@ -333,6 +341,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.end_ep(slot, EpEvent::DeviceGone);
         }
         let _ = self.progress_all_closing(Instant::ORIGIN);
+        self.end_draining(None);
         self.delivery().wake_all();
     }
 
@@ -402,7 +411,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             rmrs: self.objects.shared.rmrs.len(),
             events: self.objects.events.used(),
             events_reserved: self.objects.events.reserved(),
-            closing: self.progress.closing.len(),
+            closing: self.progress.closing.len() + self.objects.draining.len() as u32,
             resolving: self.progress.resolving.len(),
             connections: self.device.port.cm_ref().slots_in_use(),
             free_bytes: self.device.hca.free_bytes(),

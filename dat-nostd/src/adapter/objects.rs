@@ -17,6 +17,7 @@ use crate::ia::instance::Ia;
 use crate::mem::lmr::Lmr;
 use crate::mem::rmr::Rmr;
 use crate::mem::zone::Pz;
+use crate::srq::ended_qp::EndedQp;
 use crate::srq::queue::Srq;
 
 /// The tables of an adapter.
@@ -30,6 +31,8 @@ pub(crate) struct Objects<'s, B: Bar> {
     pub(crate) rsps: Table<'s, RspHandle, Rsp>,
     pub(crate) cnos: Table<'s, CnoHandle, Cno>,
     pub(crate) shared: Shared<'s>,
+    /// QPs on SRQs whose EPs are gone, in places of their own: these handles are nobody else's.
+    pub(crate) draining: Table<'s, EpHandle, EndedQp<B>>,
     pub(crate) crs: Table<'s, CrHandle, Cr>,
     /// Events queued in software.
     pub(crate) events: EventPool<'s>,

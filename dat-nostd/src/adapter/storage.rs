@@ -18,6 +18,7 @@ use crate::mem::bind::BindSlot;
 use crate::mem::lmr::Lmr;
 use crate::mem::rmr::Rmr;
 use crate::mem::zone::Pz;
+use crate::srq::ended_qp::{EndedQp, MAX_DRAINING};
 use crate::srq::queue::Srq;
 
 /// How much an adapter can have of everything, and what that costs in its tables. [`adapter_storage!`](crate::adapter_storage) takes
@@ -205,6 +206,7 @@ pub struct AdapterStorage<
     evd_waits: [AtomicU32; EVDS],
     cq_chains: [u32; EVDS],
     eps: [Slot<Ep<B>>; EPS],
+    draining: [Slot<EndedQp<B>>; MAX_DRAINING],
     psps: [Slot<Psp>; PSPS],
     rsps: [Slot<Rsp>; RSPS],
     cnos: [Slot<Cno>; CNOS],
@@ -227,6 +229,7 @@ pub struct AdapterParts<'s, B: Bar> {
     pub(crate) evd_waits: &'s [AtomicU32],
     pub(crate) cq_chains: &'s mut [u32],
     pub(crate) eps: &'s mut [Slot<Ep<B>>],
+    pub(crate) draining: &'s mut [Slot<EndedQp<B>>],
     pub(crate) psps: &'s mut [Slot<Psp>],
     pub(crate) rsps: &'s mut [Slot<Rsp>],
     pub(crate) cnos: &'s mut [Slot<Cno>],
@@ -297,6 +300,7 @@ impl<
             evd_waits: [const { AtomicU32::new(0) }; EVDS],
             cq_chains: [0; EVDS],
             eps: [const { Slot::EMPTY }; EPS],
+            draining: [const { Slot::EMPTY }; MAX_DRAINING],
             psps: [const { Slot::EMPTY }; PSPS],
             rsps: [const { Slot::EMPTY }; RSPS],
             cnos: [const { Slot::EMPTY }; CNOS],
@@ -332,6 +336,7 @@ impl<
             evd_waits: &self.evd_waits,
             cq_chains: &mut self.cq_chains,
             eps: &mut self.eps,
+            draining: &mut self.draining,
             psps: &mut self.psps,
             rsps: &mut self.rsps,
             cnos: &mut self.cnos,

@@ -1,6 +1,6 @@
 //! The end of connections: graceful and abrupt disconnects, what outlives them. DAT 1.2, `dat_ep_disconnect`.
 
-use driver_mlx::{Bar, Duration, Instant, Platform, Qp, QpNumber, SendFlags, SendOp, Wake};
+use driver_mlx::{Bar, Instant, Platform, Qp, QpNumber, SendFlags, SendOp, Wake};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
@@ -9,13 +9,9 @@ use crate::base::handle::{EpHandle, EvdHandle, Typed};
 use crate::base::ret::DatResult;
 use crate::base::states::EpEvent;
 use crate::base::types::{CloseFlags, EpState};
-use crate::conn::closing::{Closing, Phase, ticks};
+use crate::conn::closing::{Closing, LAST_RECEIVE_WITHIN, Phase, TICK, ticks};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
-
-/// How long the device may take to say that an EP takes nothing more from its SRQ, in [`ticks`]: about a second. It does so at once; the
-/// end must come even if it never does.
-const LAST_RECEIVE_WITHIN: u32 = 1000;
 
 /// Far behind everything: events that follow what a dead device will never report.
 const AFTER_ALL: u32 = 1 << 30;
@@ -122,8 +118,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             {
                 let left = receive_end.wrapping_sub(ticks(now)) as i32;
                 ep.last_receive = left <= 0;
-                let left = Duration::from_nanos((left.max(0) as u64) << 20);
-                wake = wake.earliest(Wake::At(now + left));
+                wake = wake.earliest(Wake::At(now + TICK * left.max(0) as u32));
             }
             self.progress_closing(slot);
         }

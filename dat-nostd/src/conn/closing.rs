@@ -1,7 +1,7 @@
 //! How far the end of a connection has come.
 
 use crate::base::event::ConnectionEvent;
-use driver_mlx::Instant;
+use driver_mlx::{Duration, Instant};
 
 /// An EP on its way to DISCONNECTED.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,13 @@ pub(crate) struct Closing {
     /// Where the send queue ended then.
     pub(crate) send_end: Option<u16>,
 }
+
+/// How long the device may take to say that an EP takes nothing more from its SRQ, in [`ticks`]:
+/// about a second. It does so at once; the end must come even if it never does.
+pub(crate) const LAST_RECEIVE_WITHIN: u32 = 1000;
+
+/// The unit of [`ticks`].
+pub(crate) const TICK: Duration = Duration::from_nanos(1 << 20);
 
 /// A time in units of 2^20 nanoseconds, circular.
 pub(crate) fn ticks(now: Instant) -> u32 {

@@ -181,7 +181,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(ep.private_data.get(..usize::from(ep.private_data_size)).unwrap_or_default())
     }
 
-    /// `dat_ep_reset`: a fresh, unconnected EP; never blocks, as the QP is a new one. Completions not taken are lost.
+    /// `dat_ep_reset`: a fresh, unconnected EP; does not wait for flushes, as the QP is a new one.
+    /// Completions not taken are lost.
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE unless disconnected or unconnected; INSUFFICIENT_RESOURCES.
@@ -190,14 +191,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Ok(());
         }
         self.device.usable()?;
+        self.make_draining_room();
         // The new QP first: without it nothing changes.
         let fresh = match self.objects.eps.get(ep)?.plan() {
             Some(plan) => Some(self.device.build_qp(&self.objects, &plan, ep.handle().slot())?),
             None => None,
         };
         self.end_closing(ep);
-        // What the device says to the old one's end changes nothing for the consumer.
-        let _ = self.destroy_ep_qp(ep);
+        if let Some(ended) = self.take_qp(ep) {
+            // What the device says to the old one's end changes nothing for the consumer.
+            let _ = self.end_qp(ended);
+        }
         let (psn, unspecified) = (self.device.next_psn(), self.device.unspecified());
         let ep = self.objects.eps.get_mut(ep)?;
         ep.install(fresh, psn);
@@ -207,12 +211,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// `dat_ep_free`. A connection or its set-up is aborted; completions and events of the EP vanish.
+    /// `dat_ep_free`. A connection or its set-up is aborted; completions and events of the EP
+    /// vanish. A buffer of an SRQ that a message has begun to fill is free again when the device
+    /// has flushed it: the adapter keeps the QP that long.
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE while a service point or request holds it.
     pub fn ep_free(&mut self, ep: EpHandle) -> DatResult<()> {
-        EpCall::Free.in_state(self.objects.eps.get(ep)?.state())?;
+        let endpoint = self.objects.eps.get(ep)?;
+        EpCall::Free.in_state(endpoint.state())?;
+        if endpoint.srq.is_some() {
+            self.make_draining_room();
+        }
         self.remove_ep(ep)
     }
 
@@ -223,11 +233,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.objects.eps.get_mut(ep)?.closing = None;
         self.progress.closing.remove(&mut self.objects.eps, ep.handle().slot());
         self.objects.forget_events(ep);
-        let destroyed = self.destroy_ep_qp(ep);
+        let ended = self.take_qp(ep);
         self.count_watermarks(ep, false);
         self.objects.detach(ep);
         let removed = self.objects.eps.remove(ep).map(drop);
-        destroyed.and(removed)
+        ended.map_or(Ok(()), |ended| self.end_qp(ended)).and(removed)
     }
 
     /// `dat_ep_disconnect`. Abrupt: everything outstanding is flushed, then DISCONNECTED. Graceful: outstanding requests

@@ -185,7 +185,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let old_qp = core::mem::replace(&mut ep.qp, qp);
         (ep.requests, ep.receives) = (requests, receives);
         if let Some(old) = old_qp {
-            // The EP has its new QP whatever becomes of the old one.
+            // The EP has its new QP whatever becomes of the old one, which has never received.
             let _ = self.give_up_qp(old, old_qpn, &streams, plan.srq);
         }
         Ok(())

@@ -5,7 +5,7 @@ use driver_mlx::Bar;
 use crate::adapter::objects::Objects;
 use crate::base::attr::EpAttributes;
 use crate::base::event::EventData;
-use crate::base::handle::{EpHandle, EvdHandle, IaHandle};
+use crate::base::handle::{EpHandle, EvdHandle, IaHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, Subtype};
 use crate::base::states::EpEvent;
 use crate::base::types::EvdFlags;
@@ -13,6 +13,7 @@ use crate::ep::endpoint::Ep;
 use crate::ep::plan::Plan;
 use crate::ep::streams::{Streams, notification, request_notification, reservations};
 use crate::evd::dispatcher::{Notification, check_stream};
+use crate::srq::ended_qp::EndedQp;
 
 impl<B: Bar> Objects<'_, B> {
     /// Whether the EVDs live and take the streams.
@@ -87,15 +88,39 @@ impl<B: Bar> Objects<'_, B> {
         let streams = &plan.streams;
         let (requests, receives) = reservations(&plan.attributes, streams);
         let Some(srq) = plan.srq else { return (requests, receives) };
-        if streams.recv.is_none() {
-            return (requests, 0);
+        (requests, self.srq_places(srq, streams.recv, this))
+    }
+
+    /// Completions of receives that an EP on this SRQ reserves in the CQ of its receive EVD: none
+    /// if another EP there, or a draining QP, reserves them.
+    pub(crate) fn srq_places(&self, srq: SrqHandle, recv: Option<EvdHandle>, this: Option<EpHandle>) -> u32 {
+        if recv.is_none() {
+            return 0;
         }
         let others = |(handle, ep): (EpHandle, &Ep<B>)| {
-            Some(handle) != this && ep.srq == Some(srq) && ep.recv_evd == streams.recv
+            Some(handle) != this && ep.srq == Some(srq) && ep.recv_evd == recv
         };
-        let shared = self.eps.iter().any(others);
-        let whole = self.shared.srqs.get(srq).map_or(0, |srq| srq.completions());
-        (requests, if shared { 0 } else { whole })
+        let drains = |ended: &EndedQp<B>| ended.srq == Some(srq) && ended.streams.recv == recv;
+        let shared = self.eps.iter().any(others) || self.draining.iter().any(|(_, ended)| drains(ended));
+        if shared { 0 } else { self.shared.srqs.get(srq).map_or(0, |srq| srq.completions()) }
+    }
+
+    /// Keeps places in the CQs of the EVDs.
+    pub(crate) fn reserve(&mut self, streams: &Streams, requests: u32, receives: u32) {
+        for (evd, count) in [(streams.recv, receives), (streams.request, requests)] {
+            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
+                evd.reserved += count;
+            }
+        }
+    }
+
+    /// Gives places in the CQs of the EVDs back.
+    pub(crate) fn release(&mut self, streams: &Streams, requests: u32, receives: u32) {
+        for (evd, count) in [(streams.recv, receives), (streams.request, requests)] {
+            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
+                evd.reserved = evd.reserved.saturating_sub(count);
+            }
+        }
     }
 
     /// Counts a new EP in at what it refers to.

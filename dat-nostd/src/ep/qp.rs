@@ -83,16 +83,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// Destroys the QP and forgets its completions.
-    pub(crate) fn destroy_ep_qp(&mut self, handle: EpHandle) -> DatResult<()> {
-        self.settle_binds(handle);
-        let ep = self.objects.eps.get_mut(handle)?;
-        let Some(qp) = ep.qp.take() else { return Ok(()) };
-        let qpn = core::mem::take(&mut ep.qpn);
-        let (streams, srq) = (ep.streams(), ep.srq);
-        self.give_up_qp(qp, qpn, &streams, srq)
-    }
-
     /// Destroys a QP and takes its completions out of the CQs of these EVDs. Buffers of an SRQ that they report are free again.
     pub(crate) fn give_up_qp(
         &mut self,
@@ -102,6 +92,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         srq: Option<SrqHandle>,
     ) -> DatResult<()> {
         let destroyed = self.device.hca.destroy_qp(qp);
+        self.sweep_qp(qpn, streams, srq);
+        destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
+    }
+
+    /// Takes the completions of a QP out of the CQs of these EVDs. Buffers of an SRQ that they
+    /// report are free again.
+    pub(crate) fn sweep_qp(&mut self, qpn: QpNumber, streams: &Streams, srq: Option<SrqHandle>) {
         self.sweep(streams.request, qpn, srq);
         if streams.recv != streams.request {
             self.sweep(streams.recv, qpn, srq);
@@ -109,6 +106,5 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let (None, Some(srq)) = (streams.recv, srq) {
             self.sweep_sink(qpn, srq);
         }
-        destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
     }
 }

@@ -141,7 +141,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 (deliver(ep, &mut self.objects.shared, cqe, retired), reaction)
             }
             _ => {
-                self.progress.counters.stale_completions += 1;
+                let stale = !self.objects.take_drained(cqe);
+                self.progress.counters.stale_completions += u64::from(stale);
                 (None, Reaction::None)
             }
         };

@@ -26,7 +26,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             };
             let slot = completion.user_index() as u16;
             let Some(ep) = self.objects.eps.at(slot).filter(|ep| ep.owns(&completion)) else {
-                self.progress.counters.stale_completions += 1;
+                let stale = !self.objects.take_drained(&completion);
+                self.progress.counters.stale_completions += u64::from(stale);
                 continue;
             };
             let reaction = ep.reaction(&completion);

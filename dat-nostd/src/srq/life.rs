@@ -194,6 +194,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.objects.shared.srqs.get(handle)?.users > 0 {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
         }
+        self.end_draining(Some(handle));
         let srq = self.objects.shared.srqs.remove(handle)?;
         if let Ok(pz) = self.objects.pzs.get_mut(srq.pz) {
             pz.users = pz.users.saturating_sub(1);

@@ -1,0 +1,141 @@
+//! Queue pairs on an SRQ whose endpoint is gone. A message that has begun to arrive holds a buffer of the queue. The buffer comes
+//! back when the device has flushed it: the QP goes to ERROR, and LAST_WQE_REACHED says that it holds no more buffers (IBTA 10.3.1).
+//! Destroyed before that, it would never report the buffer.
+
+use driver_mlx::{Bar, Cqe, Duration, Instant, Platform, QpNumber, Wake};
+
+use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
+use crate::base::handle::{EpHandle, EvdHandle, SrqHandle};
+use crate::base::ret::DatResult;
+use crate::conn::closing::{LAST_RECEIVE_WITHIN, TICK, ticks};
+use crate::ep::streams::Streams;
+use crate::srq::ended_qp::EndedQp;
+
+/// Steps in which a call waits for the device.
+const STEP: Duration = Duration::from_micros(20);
+
+impl<P: Platform> Adapter<'_, P> {
+    /// Takes the QP from an EP that ends or gets another one.
+    pub(crate) fn take_qp(&mut self, handle: EpHandle) -> Option<EndedQp<P::Bar>> {
+        self.settle_binds(handle);
+        let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
+        let ep = self.objects.eps.get_mut(handle).ok()?;
+        let qp = ep.qp.take()?;
+        let qpn = core::mem::take(&mut ep.qpn);
+        let streams = Streams { connect: None, ..ep.streams() };
+        let (srq, requests) = (ep.srq, ep.requests.outstanding());
+        Some(EndedQp { qp, qpn, streams, srq, requests, last_receive: ep.last_receive, until })
+    }
+
+    /// Destroys a QP, later if it may hold a buffer of its SRQ. The completions that it left are forgotten.
+    pub(crate) fn end_qp(&mut self, mut ended: EndedQp<P::Bar>) -> DatResult<()> {
+        let (qpn, streams) = (ended.qpn, ended.streams);
+        let Some(srq) = ended.holds().filter(|_| !self.device.dead) else { return self.destroy(ended) };
+        let receives = self.objects.srq_places(srq, streams.recv, None);
+        let full = self.objects.draining.len() >= self.objects.draining.capacity();
+        if full
+            || self.device.hca.modify_to_error(&mut ended.qp).is_err()
+            || self.make_room(&streams, ended.requests, receives).is_err()
+        {
+            return self.destroy(ended);
+        }
+        self.objects.reserve(&streams, ended.requests, receives);
+        if let Err(ended) = self.objects.draining.insert(ended) {
+            // It was not full.
+            return self.destroy(ended);
+        }
+        self.sweep_qp(qpn, &streams, Some(srq));
+        Ok(())
+    }
+
+    fn destroy(&mut self, ended: EndedQp<P::Bar>) -> DatResult<()> {
+        self.give_up_qp(ended.qp, ended.qpn, &ended.streams, ended.srq)
+    }
+
+    /// Destroys a draining QP and gives back what it reserved.
+    fn finish(&mut self, place: EpHandle) {
+        let Ok(ended) = self.objects.draining.remove(place) else { return };
+        let receives = ended.srq.map_or(0, |srq| self.objects.srq_places(srq, ended.streams.recv, None));
+        self.objects.release(&ended.streams, ended.requests, receives);
+        // The EP is gone whatever the device says to this.
+        let _ = self.destroy(ended);
+    }
+
+    /// The device says that a QP takes no more from its SRQ; true if it was a draining one.
+    pub(crate) fn drained(&mut self, qpn: QpNumber) -> bool {
+        let found = self.objects.draining.iter().find(|(_, ended)| ended.qpn == qpn).map(|(place, _)| place);
+        found.map(|place| self.finish(place)).is_some()
+    }
+
+    /// Destroys the draining QPs of which the device has said nothing for too long; says when it is time for the next.
+    pub(crate) fn expire_draining(&mut self, now: Instant) -> Wake {
+        let mut wake = Wake::Idle;
+        for place in self.objects.draining.slots() {
+            let Some(ended) = self.objects.draining.at(place) else { continue };
+            let left = ended.until.wrapping_sub(ticks(now)) as i32;
+            if left > 0 {
+                wake = wake.earliest(Wake::At(now + TICK * left as u32));
+            } else if let Some(place) = self.objects.draining.handle_at(place) {
+                self.finish(place);
+            }
+        }
+        wake
+    }
+
+    /// Destroys the draining QPs of an SRQ whose buffers go too, or all.
+    pub(crate) fn end_draining(&mut self, srq: Option<SrqHandle>) {
+        for place in self.objects.draining.slots() {
+            if self.objects.draining.at(place).is_some_and(|ended| srq.is_none() || ended.srq == srq)
+                && let Some(place) = self.objects.draining.handle_at(place)
+            {
+                self.finish(place);
+            }
+        }
+    }
+
+    /// Waits for the draining QPs that report to an EVD, whose CQ they would keep the device from destroying.
+    pub(crate) fn drain_evd(&mut self, evd: EvdHandle) {
+        self.await_draining(|objects| objects.draining.iter().any(|(_, ended)| ended.reports_to(evd)));
+        for place in self.objects.draining.slots() {
+            if self.objects.draining.at(place).is_some_and(|ended| ended.reports_to(evd))
+                && let Some(place) = self.objects.draining.handle_at(place)
+            {
+                self.finish(place);
+            }
+        }
+    }
+
+    /// Waits until another QP can drain.
+    pub(crate) fn make_draining_room(&mut self) {
+        self.await_draining(|objects| objects.draining.len() >= objects.draining.capacity());
+    }
+
+    fn await_draining(&mut self, waits: impl Fn(&Objects<'_, P::Bar>) -> bool) {
+        while !self.device.dead && waits(&self.objects) {
+            let now = self.device.now();
+            let _ = self.take_device_events(now);
+            let _ = self.expire_draining(now);
+            if waits(&self.objects) {
+                self.device.hca.platform().idle(now + STEP);
+            }
+        }
+    }
+}
+
+impl<B: Bar> Objects<'_, B> {
+    /// Takes the completion of a draining QP: a buffer is the SRQ's again. False if it is of no such QP.
+    #[cold]
+    pub(crate) fn take_drained(&mut self, cqe: &Cqe) -> bool {
+        let Some(srq) = self.draining.iter().find(|(_, ended)| ended.qpn == cqe.qpn()).map(|(_, e)| e.srq)
+        else {
+            return false;
+        };
+        if !cqe.is_send()
+            && let Some(Ok(srq)) = srq.map(|srq| self.shared.srqs.get_mut(srq))
+        {
+            srq.retire(cqe);
+        }
+        true
+    }
+}
