@@ -14,9 +14,21 @@ pub(crate) struct Shared<'s> {
 }
 
 impl Shared<'_> {
+    /// Keeps a bind that was posted at a vacant place.
+    pub(crate) fn keep_bind(&mut self, place: u16, bind: Bind, flushes: bool) {
+        if let Ok(rmr) = self.rmrs.get_mut(bind.rmr) {
+            self.binds.keep(place, bind, flushes, &mut rmr.pending);
+        }
+    }
+
+    fn take_bind(&mut self, place: u16) -> Option<Bind> {
+        let rmr = self.binds.at(place)?.rmr;
+        self.binds.take(place, self.rmrs.get_mut(rmr).ok().map(|rmr| &mut rmr.pending))
+    }
+
     /// A bind has completed; the window that it was of.
     pub(crate) fn bind_done(&mut self, place: u16, success: bool) -> Option<RmrHandle> {
-        let bind = self.binds.take(place)?;
+        let bind = self.take_bind(place)?;
         // Binds of several EPs complete in any order; they were posted in one.
         if success
             && let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
@@ -32,16 +44,20 @@ impl Shared<'_> {
 
     /// The binds of an EP will not complete.
     pub(crate) fn forget_binds(&mut self, ep: EpHandle) {
-        while let Some(bind) = self.binds.take_of(ep) {
-            self.not_carried_out(&bind);
+        for place in self.binds.places() {
+            if self.binds.at(place).is_some_and(|bind| bind.ep == ep)
+                && let Some(bind) = self.take_bind(place)
+            {
+                self.not_carried_out(&bind);
+            }
         }
     }
 
     /// A bind was never carried out: with no other on its way the window has the key that it has in the device, and the next bind makes
     /// the same of it as this one would have.
     fn not_carried_out(&mut self, bind: &Bind) {
-        if self.binds.of(bind.rmr).next().is_none()
-            && let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
+        if let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
+            && !rmr.pending.any()
         {
             rmr.window.rkey = rmr.stands;
         }
@@ -51,32 +67,32 @@ impl Shared<'_> {
     #[cold]
     pub(crate) fn invalidated(&mut self, rmr_context: u32) {
         for slot in self.rmrs.slots() {
-            let Some(handle) = self.rmrs.handle_at(slot) else { continue };
-            let newest = self.binds.of(handle).map(|bind| bind.order).max().unwrap_or(0);
-            if let Ok(rmr) = self.rmrs.get_mut(handle)
+            // Only the key of each is looked at: how often this is called is up to peers.
+            if let Some(rmr) = self.rmrs.at_mut(slot)
                 && rmr.window.rkey.get() == rmr_context
             {
+                let newest = self.binds.of(rmr.pending).next().map_or(0, |bind| bind.order);
                 (rmr.confirmed, rmr.order, rmr.stands) = (None, rmr.order.max(newest), rmr.window.rkey);
             }
         }
     }
 
     /// What a window is bound to as of the last bind posted, if all succeed.
-    pub(crate) fn bound(&self, handle: RmrHandle, rmr: &Rmr) -> Option<Bound> {
-        match self.binds.of(handle).max_by_key(|bind| bind.order) {
+    pub(crate) fn bound(&self, rmr: &Rmr) -> Option<Bound> {
+        match self.binds.of(rmr.pending).next() {
             Some(last) if last.order > rmr.order => last.bound,
             _ => rmr.confirmed,
         }
     }
 
     /// Whether a window is bound to an LMR, or may be.
-    pub(crate) fn holds(&self, handle: RmrHandle, rmr: &Rmr, lmr: LmrHandle) -> bool {
-        let pending = self.binds.of(handle).map(|bind| bind.bound);
+    fn holds(&self, rmr: &Rmr, lmr: LmrHandle) -> bool {
+        let pending = self.binds.of(rmr.pending).map(|bind| bind.bound);
         pending.chain([rmr.confirmed]).flatten().any(|bound| bound.lmr == lmr)
     }
 
-    /// Whether a window is bound to an LMR, or may be.
+    /// Whether any window is bound to an LMR, or may be.
     pub(crate) fn is_bound(&self, lmr: LmrHandle) -> bool {
-        self.rmrs.iter().any(|(handle, rmr)| self.holds(handle, rmr, lmr))
+        self.rmrs.iter().any(|(_, rmr)| self.holds(rmr, lmr))
     }
 }

@@ -63,7 +63,7 @@ pub struct Capacities {
     pub srqs: usize,
     /// Remote memory regions (windows); 136 bytes each at most.
     pub rmrs: usize,
-    /// Binds that have not completed; 88 bytes each at most.
+    /// Binds that have not completed, at most 65,536; 96 bytes each at most.
     pub binds: usize,
     /// Connection requests waiting for an answer; 240 bytes each at most.
     pub crs: usize,
@@ -449,7 +449,7 @@ mod tests {
             cost!(cnos, 152),
             cost!(srqs, 200),
             cost!(rmrs, 136),
-            cost!(binds, 88),
+            cost!(binds, 96),
             cost!(crs, 240),
             cost!(listeners, 16),
             cost!(queries, 288),

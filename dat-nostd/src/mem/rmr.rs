@@ -4,7 +4,7 @@ use driver_mlx::{MemoryWindow, Pd, RKey};
 
 use crate::base::handle::{IaHandle, PzHandle};
 use crate::base::ret::{DatReturn, ReturnType};
-use crate::mem::bind::Bound;
+use crate::mem::bind::{Bound, Pending};
 
 pub(crate) const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
 
@@ -15,6 +15,8 @@ pub struct Rmr {
     pub(crate) pz: PzHandle,
     pub(crate) pd: Pd,
     pub(crate) window: MemoryWindow,
+    /// Its binds in flight.
+    pub(crate) pending: Pending,
     /// As of the newest bind that is known to have succeeded, and which one that was.
     pub(crate) confirmed: Option<Bound>,
     pub(crate) order: u64,

@@ -11,7 +11,7 @@ use crate::base::types::{CompletionFlags, EpState, EvdFlags, LmrTriplet, MemPriv
 use crate::ep::dto::{RDMA_FLAGS, check_flags};
 use crate::ep::endpoint::post_error;
 use crate::ep::work::{How, Note};
-use crate::mem::bind::{Bind, Bound};
+use crate::mem::bind::{Bind, Bound, Pending};
 use crate::mem::lmr::{access, creation_error, lmr_of};
 use crate::mem::rmr::{FULL, Rmr};
 use crate::mem::view::Memory;
@@ -31,7 +31,16 @@ impl<P: Platform> Memory<'_, '_, P> {
             driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
             error => creation_error(error, Subtype::ResourceMemoryRegion),
         })?;
-        let rmr = Rmr { ia, pz, pd, window, confirmed: None, order: 0, stands: window.rkey };
+        let rmr = Rmr {
+            ia,
+            pz,
+            pd,
+            window,
+            pending: Pending::NONE,
+            confirmed: None,
+            order: 0,
+            stands: window.rkey,
+        };
         let handle = rmrs.insert(rmr).map_err(|_| FULL)?;
         zone.users += 1;
         Ok(handle)
@@ -78,7 +87,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn rmr_query(&self, handle: RmrHandle) -> DatResult<RmrParameters> {
         let rmr = self.objects.shared.rmrs.get(handle)?;
-        let binding = self.objects.shared.bound(handle, rmr).map(|bound| bound.binding);
+        let binding = self.objects.shared.bound(rmr).map(|bound| bound.binding);
         Ok(RmrParameters { ia: rmr.ia, pz: rmr.pz, binding })
     }
 
@@ -133,7 +142,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let bound = if triplet.segment_length == 0 {
             None
-        } else if window.window.kind == MwType::Two && self.objects.shared.bound(rmr, window).is_some() {
+        } else if window.window.kind == MwType::Two && self.objects.shared.bound(window).is_some() {
             return Err(DatReturn::new(ReturnType::InvalidState));
         } else {
             if triplet.segment_length >= 1 << 31 {
@@ -162,7 +171,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
         let bound = bound.map(|(lmr, _)| Bound { lmr, binding });
         let bind = Bind { rmr, ep, order: 0, bound, key: RKey::new(rmr_context) };
-        self.objects.shared.binds.keep(place, bind, effect == Effect::Flush);
+        self.objects.shared.keep_bind(place, bind, effect == Effect::Flush);
         Ok(rmr_context)
     }
 
