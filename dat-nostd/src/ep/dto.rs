@@ -438,6 +438,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<()> {
         let ep = self.objects.eps.get_mut(handle)?;
         EpCall::PostRecv.in_state(ep.state())?;
+        // No segment can be of the zone that the EP does not have: one code, with and without
+        // segments.
+        if ep.pz.is_none() {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
+        }
         if !flags.is_empty() {
             let attribute = ep.attributes.recv_completion_flags;
             check_flags(flags, CompletionFlags::UNSIGNALLED, attribute, Subtype::InvalidArg5)?;

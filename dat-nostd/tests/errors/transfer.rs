@@ -206,7 +206,7 @@ pub const ROWS: &[Row] = &[
     refused("ep_post_recv", InvalidState, "the EP has no protection zone yet", |b| {
         let h = b.here;
         let ep = b.a().ep_create(h.ia, None, Some(h.recv), Some(h.request), Some(h.connect), None).unwrap();
-        vec![recv(ep, vec![], NONE)]
+        vec![recv(ep, vec![], NONE), recv(ep, vec![h.segment(0, 8)], NONE)]
     }),
     refused("ep_post_recv", InvalidState, "the EP takes its receives from an SRQ", |b| {
         let (_, ep) = b.shared();
