@@ -511,3 +511,44 @@ fn closing_gives_everything_back() {
         assert_eq!(world.refusals(node), Vec::<String>::new());
     }
 }
+
+/// QP1 of either side fails, with datagrams in flight and without: it is started again, and
+/// connections are made as before.
+#[test]
+fn a_connection_is_made_after_qp1_has_failed() {
+    for (seed, node) in [(901, 0), (902, 1)] {
+        let mut net = Net::new(seed, 2);
+        let [active, passive] = [net.side(0, &Options::default()), net.side(1, &Options::default())];
+        net.connect(&[active, passive]);
+        // The next datagram does not find its doorbell record.
+        net.world.with_hca(node, |hca| hca.toggle_management_records());
+        let psp = net.nodes[1].psp_create(passive.ia, 9, passive.cr, PspFlags::Consumer).unwrap();
+        let again = net.nodes[0].ep_create(
+            active.ia,
+            Some(active.pz),
+            Some(active.recv),
+            Some(active.request),
+            Some(active.connect),
+            None,
+        );
+        let second = Side { ep: again.unwrap(), ..active };
+        net.ask(&second, 9, TIMEOUT_INFINITE, b"");
+        if node == 1 {
+            let cr = net.request(&passive, psp);
+            net.nodes[1].cr_reject(cr).unwrap();
+        }
+        net.pass(500_000_000);
+        net.world.with_hca(node, |hca| hca.toggle_management_records());
+        if node == 0 {
+            let cr = net.request(&passive, psp);
+            net.nodes[1].cr_reject(cr).unwrap();
+        }
+        assert_eq!(net.connection(0, &second), ConnectionEvent::PeerRejected);
+        let counters = net.nodes[node].port_counters().gsi;
+        assert!(counters.restarts >= 1, "{counters:?}");
+        // What was connected stays.
+        assert_eq!(net.nodes[0].ep_get_status(active.ep).unwrap().state, EpState::Connected);
+        net.nodes[0].ep_disconnect(active.ep, CloseFlags::Abrupt).unwrap();
+        assert_eq!(net.connection(1, &passive), ConnectionEvent::Disconnected);
+    }
+}

@@ -9,9 +9,9 @@ use driver_mlx::{
 };
 use driver_mlx::{Bar, Gid as DriverGid};
 use ib_mgmt::mad::{GrhAddress, MAD_LEN, Mad, MadAddress};
-use ib_types::{Gid, ServiceLevel};
+use ib_types::{Duration, Gid, Instant, ServiceLevel, Wake};
 
-use crate::queue::{Buffers, start_qp};
+use crate::queue::{Buffers, run_qp, start_qp};
 
 /// Bytes before a received datagram: room for its global routing header.
 const GRH_LEN: usize = 40;
@@ -21,6 +21,8 @@ const RECEIVES: usize = 64;
 const RECEIVE_STRIDE: usize = 512;
 /// Datagrams that can be under way at once.
 const SENDS: usize = 32;
+/// Least distance of two restarts.
+const RETRY: Duration = Duration::from_millis(100);
 /// Cookie bit that tells sends from receives.
 const SEND: u64 = 1 << 32;
 
@@ -33,8 +35,11 @@ pub struct GsiCounters {
     pub sent: u64,
     /// Received datagrams of a wrong size, or with an error completion.
     pub bad: u64,
-    /// Datagrams not sent because too many were under way, or refused by the HCA. Their sender repeats them.
+    /// Datagrams not sent because too many were under way, or that the HCA refused or flushed.
+    /// Their sender repeats them.
     pub send_failed: u64,
+    /// Times that QP1 failed and was started again.
+    pub restarts: u64,
 }
 
 /// QP1 and what it needs.
@@ -46,6 +51,10 @@ pub(crate) struct Gsi<B: Bar> {
     sender: Option<Qp<B>>,
     /// A set bit is a send buffer under way.
     sending: u32,
+    /// A queue pair has failed: [`Gsi::service`] starts both again.
+    broken: bool,
+    /// Not before this time.
+    retry_at: Instant,
     pub(crate) counters: GsiCounters,
 }
 
@@ -63,11 +72,55 @@ impl<B: Bar> Gsi<B> {
                 return Err(error);
             }
         };
-        let mut gsi = Self { queue, receiver, sender, sending: 0, counters: GsiCounters::default() };
-        for index in 0..RECEIVES {
-            gsi.post_receive(index);
-        }
+        let counters = GsiCounters::default();
+        let (broken, retry_at) = (false, Instant::ORIGIN);
+        let mut gsi = Self { queue, receiver, sender, sending: 0, broken, retry_at, counters };
+        gsi.post_receives();
         Ok(gsi)
+    }
+
+    /// The device gave a queue pair up; true if it was one of QP1's.
+    pub(crate) fn qp_failed(&mut self, qpn: QpNumber) -> bool {
+        let ours = self.receiver.number() == qpn || self.sender.as_ref().is_some_and(|qp| qp.number() == qpn);
+        self.broken |= ours;
+        ours
+    }
+
+    /// Starts the queue pairs again if one has failed. What was in flight is lost: management
+    /// protocols repeat it.
+    pub(crate) fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: Instant) {
+        if !self.broken || now < self.retry_at {
+            return;
+        }
+        // One that fails again at once is not restarted in a loop.
+        self.retry_at = now + RETRY;
+        if self.restart(hca).is_ok() {
+            self.broken = false;
+            self.counters.restarts += 1;
+        }
+    }
+
+    /// When [`Gsi::service`] has something to do.
+    pub(crate) fn service_at(&self) -> Wake {
+        if self.broken { Wake::At(self.retry_at) } else { Wake::Idle }
+    }
+
+    fn restart<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        for qp in [Some(&mut self.receiver), self.sender.as_mut()].into_iter().flatten() {
+            hca.modify_to_reset(qp)?;
+            self.queue.cq.sweep(qp.number());
+            run_qp(hca, qp)?;
+        }
+        self.counters.send_failed += u64::from(self.sending.count_ones());
+        self.sending = 0;
+        self.post_receives();
+        Ok(())
+    }
+
+    fn post_receives(&mut self) {
+        for index in 0..RECEIVES {
+            self.post_receive(index);
+        }
     }
 
     fn open_pair<P: Platform<Bar = B>>(
@@ -178,12 +231,22 @@ impl<B: Bar> Gsi<B> {
                     Some(wr_id) if wr_id & SEND != 0 => self.sending &= !(1 << (wr_id & 31)),
                     _ => self.counters.bad += 1,
                 }
+                if completion.error().is_some() {
+                    self.counters.send_failed += 1;
+                    self.broken = true;
+                }
                 continue;
             }
             let Some(done) = self.receiver.retire(&completion) else {
                 self.counters.bad += 1;
                 continue;
             };
+            if completion.error().is_some() {
+                // Posted again now it would only be flushed again.
+                self.counters.bad += 1;
+                self.broken = true;
+                continue;
+            }
             let index = done.wr_id().id as usize % RECEIVES;
             let good = completion.kind() == CompletionKind::Receive
                 && completion.byte_len() as usize == GRH_LEN + MAD_LEN;

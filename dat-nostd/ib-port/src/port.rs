@@ -222,8 +222,10 @@ impl<'s, B: Bar> Port<'s, B> {
         Some(Ip { interface: ip.as_mut()?, info, paths: Resolver { paths, sa }, now })
     }
 
-    /// What takes the HCA's commands: the queue pair of IP, and its groups. To be called after each [`Port::poll`].
+    /// What takes the HCA's commands: QP1 if it has failed, the queue pair of IP, and its groups.
+    /// To be called after each [`Port::poll`].
     pub fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: Instant) {
+        self.gsi.service(hca, now);
         if let Some(ip) = &mut self.ip {
             ip.service(hca, now, &self.info);
         }
@@ -231,6 +233,9 @@ impl<'s, B: Bar> Port<'s, B> {
 
     /// The device gave a queue pair up; true if it was one of the port's.
     pub fn qp_failed(&mut self, qpn: QpNumber) -> bool {
+        if self.gsi.qp_failed(qpn) {
+            return true;
+        }
         let ours = self.ip.as_mut().filter(|ip| ip.frames_ref().qpn() == Some(qpn));
         ours.map(|ip| ip.frames().set_broken()).is_some()
     }
@@ -265,7 +270,7 @@ impl<'s, B: Bar> Port<'s, B> {
                 _ => self.other_class += 1,
             }
         }
-        let mut wake = self.poll_ip(now);
+        let mut wake = self.poll_ip(now).earliest(self.gsi.service_at());
         for _ in 0..BATCH {
             let action = self.sa.poll(now);
             if let Action::Idle(sa) = action {

@@ -106,14 +106,18 @@ impl<B: Bar> Buffers<B> {
 /// Makes a datagram queue pair of port 1 and brings it to RTS.
 pub(crate) fn start_qp<P: Platform>(hca: &mut Hca<'_, P>, config: &QpConfig) -> Result<Qp<P::Bar>, Error> {
     let mut qp = hca.create_qp(config)?;
-    let params = InitParams { port: 1, pkey_index: 0, access: Access::empty() };
-    let started =
-        hca.modify_to_init(&mut qp, &params).and_then(|()| hca.modify_to_rts_datagram(&mut qp, Psn::new(0)));
-    match started {
+    match run_qp(hca, &mut qp) {
         Ok(()) => Ok(qp),
         Err(error) => {
             let _ = hca.destroy_qp(qp);
             Err(error)
         }
     }
+}
+
+/// Brings a datagram queue pair of port 1 from RESET to RTS.
+pub(crate) fn run_qp<P: Platform>(hca: &mut Hca<'_, P>, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
+    let params = InitParams { port: 1, pkey_index: 0, access: Access::empty() };
+    hca.modify_to_init(qp, &params)?;
+    hca.modify_to_rts_datagram(qp, Psn::new(0))
 }

@@ -166,6 +166,19 @@ impl Hca {
         self.device.objects.srqs.iter().map(|(_, srq)| (srq.taken, srq.dbr_addr))
     }
 
+    /// Moves the doorbell records of the queue pairs of QP1 out of the device's reach, or back:
+    /// meanwhile each of them fails at its next work request.
+    pub fn toggle_management_records(&mut self) {
+        const BEYOND: u64 = 1 << 62;
+        let qps = &mut self.device.objects.qps;
+        let receiver = qps.qp1;
+        for (qpn, qp) in qps.table.iter_mut() {
+            if Some(qpn) == receiver || qp.deth_sqpn == 1 {
+                qp.dbr_addr ^= BEYOND;
+            }
+        }
+    }
+
     /// The front of BAR0.
     #[must_use]
     pub fn bar(&self) -> Arc<BarPort> {
