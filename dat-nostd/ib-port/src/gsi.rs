@@ -51,6 +51,9 @@ pub(crate) struct Gsi<B: Bar> {
     sender: Option<Qp<B>>,
     /// A set bit is a send buffer under way.
     sending: u32,
+    /// Index of the P_Key that datagrams are sent with; those with any P_Key of the table are
+    /// received.
+    pkey_index: u16,
     /// A queue pair has failed: [`Gsi::service`] starts both again.
     broken: bool,
     /// Not before this time.
@@ -60,11 +63,12 @@ pub(crate) struct Gsi<B: Bar> {
 
 impl<B: Bar> Gsi<B> {
     /// Makes and starts QP1 of port 1. What was begun is undone on failure.
-    pub(crate) fn open<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>) -> Result<Self, Error> {
+    pub(crate) fn open<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, pkey_index: u16) -> Result<Self, Error> {
         let len = RECEIVES * RECEIVE_STRIDE + SENDS * MAD_LEN;
         let queue = Buffers::open(hca, len, RECEIVES + SENDS)?;
         let apart = hca.caps().set_deth_sqpn;
-        let (receiver, sender) = match Self::open_pair(hca, queue.pd, queue.cq_number(), apart) {
+        let (receiver, sender) = match Self::open_pair(hca, (queue.pd, queue.cq_number()), apart, pkey_index)
+        {
             Ok(pair) => pair,
             Err(error) => {
                 // The first error is the one to tell.
@@ -74,7 +78,7 @@ impl<B: Bar> Gsi<B> {
         };
         let counters = GsiCounters::default();
         let (broken, retry_at) = (false, Instant::ORIGIN);
-        let mut gsi = Self { queue, receiver, sender, sending: 0, broken, retry_at, counters };
+        let mut gsi = Self { queue, receiver, sender, sending: 0, pkey_index, broken, retry_at, counters };
         gsi.post_receives();
         Ok(gsi)
     }
@@ -84,6 +88,12 @@ impl<B: Bar> Gsi<B> {
         let ours = self.receiver.number() == qpn || self.sender.as_ref().is_some_and(|qp| qp.number() == qpn);
         self.broken |= ours;
         ours
+    }
+
+    /// Sends with another P_Key from the next [`Gsi::service`] on.
+    pub(crate) fn set_pkey_index(&mut self, index: u16) {
+        self.broken |= index != self.pkey_index;
+        self.pkey_index = index;
     }
 
     /// Starts the queue pairs again if one has failed. What was in flight is lost: management
@@ -109,7 +119,7 @@ impl<B: Bar> Gsi<B> {
         for qp in [Some(&mut self.receiver), self.sender.as_mut()].into_iter().flatten() {
             hca.modify_to_reset(qp)?;
             self.queue.cq.sweep(qp.number());
-            run_qp(hca, qp)?;
+            run_qp(hca, qp, self.pkey_index)?;
         }
         self.counters.send_failed += u64::from(self.sending.count_ones());
         self.sending = 0;
@@ -125,9 +135,9 @@ impl<B: Bar> Gsi<B> {
 
     fn open_pair<P: Platform<Bar = B>>(
         hca: &mut Hca<'_, P>,
-        pd: Pd,
-        cq: CqNumber,
+        (pd, cq): (Pd, CqNumber),
         apart: bool,
+        pkey_index: u16,
     ) -> Result<(Qp<B>, Option<Qp<B>>), Error> {
         let config = QpConfig {
             service: Service::Gsi,
@@ -137,7 +147,7 @@ impl<B: Bar> Gsi<B> {
             max_recv_sge: 1,
             ..QpConfig::rc(pd, cq)
         };
-        let receiver = start_qp(hca, &config)?;
+        let receiver = start_qp(hca, &config, pkey_index)?;
         if !apart {
             return Ok((receiver, None));
         }
@@ -148,7 +158,7 @@ impl<B: Bar> Gsi<B> {
             deth_sqpn: Some(QpNumber::GSI),
             ..config
         };
-        match start_qp(hca, &config) {
+        match start_qp(hca, &config, pkey_index) {
             Ok(sender) => Ok((receiver, Some(sender))),
             Err(error) => {
                 let _ = hca.destroy_qp(receiver);

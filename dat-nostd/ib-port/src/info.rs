@@ -2,6 +2,8 @@
 
 use driver_mlx::{Error, Gid, Guid, Hca, Lid, Mtu, PKey, Platform, ServiceLevel};
 
+use crate::partition::Partitions;
+
 /// Hop limit of routes that stay on the subnet, as far as is known.
 pub(crate) const HOP_LIMIT: u8 = 64;
 
@@ -12,6 +14,8 @@ pub struct PortInfo {
     pub active: bool,
     /// Own LID.
     pub lid: Lid,
+    /// LID mask count: the port has 2^lmc LIDs.
+    pub lmc: u8,
     /// The subnet manager's LID.
     pub sm_lid: Lid,
     /// Service level to it.
@@ -20,8 +24,12 @@ pub struct PortInfo {
     pub mtu: Mtu,
     /// GID 0.
     pub gid: Gid,
-    /// P_Key at index 0.
+    /// P_Key of what the port asks for and sends by itself, and its index.
     pub pkey: PKey,
+    /// See `pkey`.
+    pub pkey_index: u16,
+    /// All P_Keys.
+    pub partitions: Partitions,
     /// GUID of the HCA, which names it in connection management.
     pub node_guid: Guid,
     /// Nobody is reached without a global routing header: a virtual function that has no LID of its own.
@@ -41,16 +49,20 @@ impl PortInfo {
 pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, Error> {
     let port = hca.port()?;
     let gid = hca.gid(0)?;
-    let pkey = hca.pkey(0)?;
+    let partitions = Partitions::read(|keys| hca.pkeys(keys))?;
+    let (pkey_index, pkey) = partitions.preferred();
     let active = port.state == driver_mlx::LinkState::Active && port.lid != Lid::new(0);
     Ok(PortInfo {
         active,
         lid: port.lid,
+        lmc: port.lmc,
         sm_lid: port.sm_lid,
         sm_sl: port.sm_sl,
         mtu: port.mtu,
         gid,
         pkey,
+        pkey_index,
+        partitions,
         node_guid: port.node_guid,
         grh_required: port.grh_required,
         capability_mask: port.capability_mask,

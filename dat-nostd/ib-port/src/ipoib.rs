@@ -195,6 +195,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         &mut self,
         hca: &mut Hca<'_, P>,
         qkey: QKey,
+        pkey_index: u16,
     ) -> Result<(), Error> {
         if let Some(qp) = self.qp.take() {
             let number = qp.number();
@@ -213,7 +214,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             max_recv_sge: 1,
             ..QpConfig::rc(self.queue.pd, self.queue.cq_number())
         };
-        self.qp = Some(start_qp(hca, &config)?);
+        self.qp = Some(start_qp(hca, &config, pkey_index)?);
         self.qkey = qkey;
         self.broken = false;
         for buffer in 0..RECEIVES {

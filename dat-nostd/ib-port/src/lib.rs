@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `queue` | memory and completions of datagram queues |
 //! | `gsi` | QP1: datagrams in and out |
+//! | `partition` | P_Keys, by value |
 //! | `path` | paths to other ports, remembered |
 //! | `group` | multicast groups: joined, kept, left |
 //! | `ipoib`, [`Ip`] | IP over InfiniBand: the queue pair; ARP, neighbours, packets in and out |
@@ -13,7 +14,8 @@
 //! The protocols themselves are `ib-mgmt`'s. The port's owner calls [`Port::poll`] with the time, and takes the connection
 //! manager's events from [`Port::cm`]; after each poll it calls [`Port::service`], which does what takes the HCA's commands.
 //!
-//! Not supported yet: IPv6 and its neighbour discovery, IPoIB's connected mode, P_Keys other than the one at index 0,
+//! Not supported yet: IPv6 and its neighbour discovery, IPoIB's connected mode, IP in more than one
+//! partition,
 //! answers to performance management queries (they are counted).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -26,6 +28,7 @@ mod gsi;
 mod info;
 mod ip;
 mod ipoib;
+mod partition;
 mod path;
 mod port;
 mod queue;
@@ -39,6 +42,7 @@ pub use gsi::GsiCounters;
 pub use info::PortInfo;
 pub use ip::{AddressResolution, Ip, IpConfig, IpCounters, IpError};
 pub use ipoib::{IP_SENDS, TxSlot};
+pub use partition::Partitions;
 pub use path::{PathEntry, Resolution, driver_path};
 pub use port::{Port, PortConfig, PortCounters};
 pub use storage::{PortParts, PortStorage};

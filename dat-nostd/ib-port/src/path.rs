@@ -195,8 +195,14 @@ impl PathEntry {
     }
 }
 
-/// A path in the driver's form, with another service level or traffic class if given.
-pub fn driver_path(path: &PathRecord, sl: Option<ServiceLevel>, traffic_class: u8) -> driver_mlx::Path {
+/// A path in the driver's form, with another service level or traffic class if given. `lmc` is that
+/// of the own port, whose LIDs differ in so many low bits.
+pub fn driver_path(
+    path: &PathRecord,
+    sl: Option<ServiceLevel>,
+    traffic_class: u8,
+    lmc: u8,
+) -> driver_mlx::Path {
     let grh = path.is_routed().then(|| Grh {
         dgid: path.dgid(),
         source_gid_index: 0,
@@ -207,7 +213,7 @@ pub fn driver_path(path: &PathRecord, sl: Option<ServiceLevel>, traffic_class: u
     driver_mlx::Path::InfiniBand {
         dlid: path.dlid(),
         sl: sl.unwrap_or(path.sl()),
-        src_path_bits: 0,
+        src_path_bits: (path.slid().get() & ((1 << lmc.min(7)) - 1)) as u8,
         static_rate: path.rate(),
         grh,
     }
@@ -276,12 +282,13 @@ mod tests {
     fn routed_paths_carry_a_grh() {
         let mut path = PathRecord::zeroed();
         path.set_dlid(Lid::new(3)).set_sl(ServiceLevel::new(2)).set_rate(16).set_mtu(5);
-        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = driver_path(&path, None, 9) else {
+        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = driver_path(&path, None, 9, 0) else {
             panic!()
         };
         assert_eq!((dlid.get(), sl.get(), grh), (3, 2, None));
         path.set_hop_limit(64).set_dgid(Gid::new(1, 2)).set_traffic_class(5);
-        let driver_mlx::Path::InfiniBand { sl, grh, .. } = driver_path(&path, Some(ServiceLevel::new(7)), 9)
+        let driver_mlx::Path::InfiniBand { sl, grh, .. } =
+            driver_path(&path, Some(ServiceLevel::new(7)), 9, 0)
         else {
             panic!()
         };
@@ -290,5 +297,17 @@ mod tests {
             grh.map(|grh| (grh.traffic_class, grh.hop_limit, grh.dgid.interface_id())),
             Some((9, 64, 2))
         );
+    }
+
+    /// The record's source LID says by which of its LIDs the port sends.
+    #[test]
+    fn a_path_begins_at_its_source_lid() {
+        let path = *PathRecord::zeroed().set_slid(Lid::new(0x1a)).set_dlid(Lid::new(3));
+        for (lmc, bits) in [(0, 0), (1, 0), (2, 2), (4, 10), (7, 0x1a), (9, 0x1a)] {
+            let driver_mlx::Path::InfiniBand { src_path_bits, .. } = driver_path(&path, None, 0, lmc) else {
+                panic!()
+            };
+            assert_eq!(src_path_bits, bits, "LMC {lmc}");
+        }
     }
 }

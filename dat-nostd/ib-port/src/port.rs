@@ -78,7 +78,7 @@ impl<'s, B: Bar> Port<'s, B> {
         config: &PortConfig,
     ) -> Result<Self, Error> {
         let info = read_info(hca)?;
-        let gsi = Gsi::open(hca)?;
+        let gsi = Gsi::open(hca, info.pkey_index)?;
         let ip = match config.ip {
             Some((address, ip)) => match Interface::open(hca, parts.ip, address, ip, info.pkey) {
                 Ok(interface) => Some(interface),
@@ -112,7 +112,7 @@ impl<'s, B: Bar> Port<'s, B> {
     pub fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, seed: u64) -> Result<(), Error> {
         let info = read_info(hca)?;
         let counters = self.gsi.counters;
-        core::mem::replace(&mut self.gsi, Gsi::open(hca)?).close(hca)?;
+        core::mem::replace(&mut self.gsi, Gsi::open(hca, info.pkey_index)?).close(hca)?;
         self.gsi.counters = counters;
         if let Some(ip) = &mut self.ip {
             ip.reopen(hca)?;
@@ -190,8 +190,8 @@ impl<'s, B: Bar> Port<'s, B> {
     ) -> Result<(), Error> {
         self.events += 1;
         let info = read_info(hca)?;
-        let moved = (info.lid, info.sm_lid, info.gid, info.pkey)
-            != (self.info.lid, self.info.sm_lid, self.info.gid, self.info.pkey);
+        let moved = (info.lid, info.sm_lid, info.gid, info.partitions)
+            != (self.info.lid, self.info.sm_lid, self.info.gid, self.info.partitions);
         if moved || reregister || info.active && !self.info.active {
             self.moves += u64::from(moved || reregister);
             self.paths.clear();
@@ -201,6 +201,7 @@ impl<'s, B: Bar> Port<'s, B> {
             }
         }
         self.cm.set_route(info.route());
+        self.gsi.set_pkey_index(info.pkey_index);
         self.info = info;
         Ok(())
     }

@@ -104,9 +104,13 @@ impl<B: Bar> Buffers<B> {
 }
 
 /// Makes a datagram queue pair of port 1 and brings it to RTS.
-pub(crate) fn start_qp<P: Platform>(hca: &mut Hca<'_, P>, config: &QpConfig) -> Result<Qp<P::Bar>, Error> {
+pub(crate) fn start_qp<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    config: &QpConfig,
+    pkey_index: u16,
+) -> Result<Qp<P::Bar>, Error> {
     let mut qp = hca.create_qp(config)?;
-    match run_qp(hca, &mut qp) {
+    match run_qp(hca, &mut qp, pkey_index) {
         Ok(()) => Ok(qp),
         Err(error) => {
             let _ = hca.destroy_qp(qp);
@@ -116,8 +120,12 @@ pub(crate) fn start_qp<P: Platform>(hca: &mut Hca<'_, P>, config: &QpConfig) -> 
 }
 
 /// Brings a datagram queue pair of port 1 from RESET to RTS.
-pub(crate) fn run_qp<P: Platform>(hca: &mut Hca<'_, P>, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
-    let params = InitParams { port: 1, pkey_index: 0, access: Access::empty() };
+pub(crate) fn run_qp<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    qp: &mut Qp<P::Bar>,
+    pkey_index: u16,
+) -> Result<(), Error> {
+    let params = InitParams { port: 1, pkey_index, access: Access::empty() };
     hca.modify_to_init(qp, &params)?;
     hca.modify_to_rts_datagram(qp, Psn::new(0))
 }

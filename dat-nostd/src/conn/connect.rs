@@ -35,9 +35,10 @@ pub(crate) fn rtr_params(
     from: &QpAttributes,
     rq_psn: Psn,
     responder_resources: u8,
+    lmc: u8,
 ) -> Option<RtrParams> {
     Some(RtrParams {
-        path: driver_path(&from.path, attributes.sl.map(ServiceLevel::new), attributes.traffic_class),
+        path: driver_path(&from.path, attributes.sl.map(ServiceLevel::new), attributes.traffic_class, lmc),
         mtu: Mtu::from_code(from.path.mtu())?,
         remote_qpn: from.remote_qpn,
         rq_psn,
@@ -288,8 +289,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn connect_qp(&mut self, slot: u16, id: ConnId) -> Option<()> {
         let from = self.device.port.cm_ref().qp_attributes(id)?;
         let ep = self.objects.eps.at_mut(slot)?;
-        let rtr = rtr_params(&ep.attributes, &from, from.rq_psn, from.responder_resources)?;
+        let port = self.device.port.info();
+        let rtr = rtr_params(&ep.attributes, &from, from.rq_psn, from.responder_resources, port.lmc)?;
+        let (pkey_index, _) = port.partitions.member_of(from.path.pkey())?;
         let qp = ep.qp.as_mut()?;
+        qp.set_pkey_index(pkey_index);
         self.device.hca.modify_to_rtr(qp, &rtr).ok()?;
         self.device.hca.modify_to_rts(qp, &rts_params(&from)).ok()?;
         self.device.port.cm().rtu(id, &[]).ok()?;

@@ -34,6 +34,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if info.service_id != target.service_id {
             return Err(gone);
         }
+        // The HCA would drop what the peer sends. Linux's reason for it too: the standard has none
+        // about P_Keys.
+        if self.device.port.info().partitions.reached_by(info.path.pkey()).is_none() {
+            return Err(RejReason::INVALID_GID);
+        }
         let request = framing.parse_request(self.device.port.cm_ref().private_data(conn));
         let request = request.ok_or(RejReason::UNSUPPORTED)?;
         if request
@@ -195,10 +200,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn ready_to_receive(&mut self, ep: EpHandle, conn: ConnId, params: &AcceptParams) -> DatResult<()> {
         const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
         let from = self.device.port.cm_ref().qp_attributes(conn).ok_or(FAILED)?;
+        let port = self.device.port.info();
+        // The table may have changed since the request came.
+        let pkey_index = port.partitions.reached_by(from.path.pkey()).ok_or(FAILED)?;
         let ep = self.objects.eps.get_mut(ep)?;
-        let rtr = rtr_params(&ep.attributes, &from, params.starting_psn, params.responder_resources);
-        let rtr = rtr.ok_or(FAILED)?;
+        let (psn, resources) = (params.starting_psn, params.responder_resources);
+        let rtr = rtr_params(&ep.attributes, &from, psn, resources, port.lmc).ok_or(FAILED)?;
         let qp = ep.qp.as_mut().ok_or(FAILED)?;
+        qp.set_pkey_index(pkey_index);
         self.device.hca.modify_to_rtr(qp, &rtr).map_err(|_| FAILED)
     }
 

@@ -59,7 +59,8 @@ impl<P: Platform> Device<'_, P> {
         let mut qp = self.hca.create_qp(&config).map_err(failed)?;
         let mut access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         access.set(Access::REMOTE_ATOMIC, self.hca.caps().atomic);
-        let params = InitParams { port: 1, pkey_index: 0, access };
+        // Its path may name another partition: then the index changes on the way to RTR.
+        let params = InitParams { port: 1, pkey_index: self.port.info().pkey_index, access };
         if let Err(error) = self.hca.modify_to_init(&mut qp, &params) {
             let _ = self.hca.destroy_qp(qp);
             return Err(failed(error));

@@ -29,6 +29,10 @@ const GUID_INFO: u16 = 0x14;
 const PORT_INFO: u16 = 0x15;
 const P_KEY_TABLE: u16 = 0x16;
 
+/// `pkey_index` that asks for all entries, and the most entries that are asked for so.
+const WHOLE_TABLE: u16 = 0xffff;
+const PKEYS_AT_ONCE: usize = 128;
+
 /// How a port stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -234,6 +238,34 @@ impl<P: Platform> Hca<'_, P> {
         let mut out = [0; query_hca_vport_pkey_out::pkey.len_with(1)];
         self.exec(&query, &mut out)?;
         Ok(PKey::new(number::<4>(&out, query_hca_vport_pkey_out::pkey.offset) as u16))
+    }
+
+    /// Reads port 1's P_Key table into `keys`, as far as there is room, and returns the number of
+    /// entries. Empty ones are 0.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn pkeys(&mut self, keys: &mut [PKey]) -> Result<usize, Error> {
+        let entries = self.caps.pkey_table_size as usize;
+        let count = keys.len().min(entries);
+        let keys = keys.get_mut(..count).unwrap_or_default();
+        if self.caps.ib_virt && entries <= PKEYS_AT_ONCE {
+            let mut query = input::<{ query_hca_vport_pkey_in::SIZE }>(Opcode::QUERY_HCA_VPORT_PKEY, 0);
+            if self.caps.num_ports == 2 {
+                query_hca_vport_pkey_in::port_num.set(&mut query, PORT);
+            }
+            query_hca_vport_pkey_in::pkey_index.set(&mut query, WHOLE_TABLE);
+            let mut out = [0; query_hca_vport_pkey_out::pkey.len_with(PKEYS_AT_ONCE)];
+            self.exec(&query, &mut out)?;
+            for (index, key) in keys.iter_mut().enumerate() {
+                *key = PKey::new(number::<4>(&out, query_hca_vport_pkey_out::pkey.offset + 4 * index) as u16);
+            }
+            return Ok(count);
+        }
+        for (index, key) in keys.iter_mut().enumerate() {
+            *key = self.pkey(index as u16)?;
+        }
+        Ok(count)
     }
 
     /// An attribute of the device's own subnet management agent (IBTA 1.3, 14.2.1): SubnGet through MAD_IFC.

@@ -173,8 +173,14 @@ impl<P: Platform> Hca<'_, P> {
                 (control, Doorbell { bar: self.platform.bar(), offset, blueflame: 0 }, None)
             }
         };
-        let context =
-            QpContext { config: *config, port: 1, pkey_index: 0, access: Access::empty(), register };
+        let context = QpContext {
+            config: *config,
+            port: 1,
+            pkey_index: 0,
+            pkey_changed: false,
+            access: Access::empty(),
+            register,
+        };
         let mut qp = match self.empty_qp(&sizes, doorbell, context) {
             Ok(qp) => qp,
             Err(error) => {
@@ -377,6 +383,7 @@ impl<P: Platform> Hca<'_, P> {
         }
         qp.context.port = params.port;
         qp.context.pkey_index = params.pkey_index;
+        qp.context.pkey_changed = false;
         qp.context.access = params.access;
         let config = qp.context.config;
         let mut change = Change::new(Opcode::RST2INIT_QP, &qp.context, self.named(qp)?);
@@ -417,18 +424,20 @@ impl<P: Platform> Hca<'_, P> {
             u64::from(log_rra),
             u64::from(self.caps.log_max_ra_res_qp).min(MOST_LOG_READS),
         )?;
-        let QpContext { port, pkey_index, access, .. } = qp.context;
+        let QpContext { port, pkey_index, pkey_changed, access, .. } = qp.context;
         let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, self.named(qp)?);
         // Remote rights are set here, where every firmware takes them, and not at RST2INIT.
         let atomics = access.contains(Access::REMOTE_ATOMIC);
         if reliable && atomics && !self.caps.atomic {
             return Err(Error::MissingCapability("atomic"));
         }
-        change.allow(match (reliable, atomics) {
+        let mut optional = match (reliable, atomics) {
             (true, true) => OptParamMask::RRE | OptParamMask::RWE | OptParamMask::RAE,
             (true, false) => OptParamMask::RRE | OptParamMask::RWE,
             (false, _) => OptParamMask::RWE,
-        });
+        };
+        optional.set(OptParamMask::PKEY_INDEX, pkey_changed);
+        change.allow(optional);
         let log_msg_max = self.caps.log_max_msg;
         let fields = change.qp();
         qpc::mtu.set(fields, params.mtu.code());

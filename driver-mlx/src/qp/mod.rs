@@ -77,6 +77,8 @@ pub(crate) struct QpContext {
     pub(crate) config: crate::config::QpConfig,
     pub(crate) port: u8,
     pub(crate) pkey_index: u16,
+    /// Another one than in INIT.
+    pub(crate) pkey_changed: bool,
     pub(crate) access: crate::config::Access,
     /// The BlueFlame register taken: page and register in it.
     pub(crate) register: Option<(u8, u8)>,
@@ -207,6 +209,14 @@ impl<B: Bar> Qp<B> {
     /// The state it was last brought to. The device may have gone to the error state since.
     pub fn state(&self) -> QpState {
         self.state
+    }
+
+    /// Sets the P_Key's index, into the port's table, that a connected QP in INIT takes with its
+    /// transition to RTR. A path or a peer's request may name another partition than was known
+    /// before.
+    pub fn set_pkey_index(&mut self, index: u16) {
+        self.context.pkey_changed |= self.context.pkey_index != index;
+        self.context.pkey_index = index;
     }
 
     /// Whether small requests are written straight to the device.

@@ -31,7 +31,14 @@ impl Bench {
         let record = memory(64);
         let beside = (slots(geometry.send_wqebbs()), geometry.receives().map(slots));
         let config = QpConfig { service, ..QpConfig::rc(Pd::new(1), CqNumber::new(2)) };
-        let context = QpContext { config, port: 1, pkey_index: 0, access: Access::empty(), register: None };
+        let context = QpContext {
+            config,
+            port: 1,
+            pkey_index: 0,
+            pkey_changed: false,
+            access: Access::empty(),
+            register: None,
+        };
         let terminator = crate::types::LKey::new(0x100);
         let limits = QpLimits { max_send_sge: 4, max_inline: 60, max_recv_sge: 3, terminator };
         let doorbell = Doorbell { bar, offset: DOORBELL, blueflame };

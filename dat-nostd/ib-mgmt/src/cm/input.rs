@@ -475,10 +475,13 @@ impl CmSlot {
     }
 }
 
-/// A REQ's primary path, seen from its receiver. The LIDs of a REQ may be void; then the sender's is where it came from.
+/// A REQ's primary path, seen from its receiver. The LIDs of a REQ may be void, as they are behind
+/// a router. LID and service level towards the sender are then those that the REQ came with; its
+/// own service level is the sender's subnet's.
 fn path_of(req: &Req, src: &MadAddress) -> PathRecord {
     let void = |lid: Lid| lid == Lid::new(0) || lid == Lid::PERMISSIVE;
     let dlid = if void(req.primary_local_lid()) { src.lid } else { req.primary_local_lid() };
+    let sl = if void(req.primary_local_lid()) { src.sl } else { req.primary_sl() };
     let slid = if void(req.primary_remote_lid()) { Lid::new(0) } else { req.primary_remote_lid() };
     *PathRecord::zeroed()
         .set_sgid(req.primary_remote_gid())
@@ -486,11 +489,27 @@ fn path_of(req: &Req, src: &MadAddress) -> PathRecord {
         .set_slid(slid)
         .set_dlid(dlid)
         .set_pkey(req.pkey())
-        .set_sl(req.primary_sl())
+        .set_sl(sl)
         .set_mtu(req.path_mtu())
         .set_rate(req.primary_packet_rate())
         .set_packet_life_time(req.primary_local_ack_timeout().saturating_sub(1))
         .set_hop_limit(req.primary_hop_limit())
         .set_traffic_class(req.primary_traffic_class())
         .set_flow_label(req.primary_flow_label())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ib_types::ServiceLevel;
+
+    #[test]
+    fn a_routed_request_is_answered_with_the_service_level_it_came_with() {
+        let src = MadAddress { sl: ServiceLevel::new(5), ..MadAddress::local(Lid::new(9)) };
+        for (lid, dlid, sl) in [(Lid::PERMISSIVE, 9, 5), (Lid::new(0), 9, 5), (Lid::new(4), 4, 2)] {
+            let req = *Req::zeroed().set_primary_local_lid(lid).set_primary_sl(ServiceLevel::new(2));
+            let path = path_of(&req, &src);
+            assert_eq!((path.dlid().get(), path.sl().get()), (dlid, sl));
+        }
+    }
 }

@@ -132,12 +132,14 @@ impl<'s, B: Bar> Interface<'s, B> {
 
     /// The port has moved, or the subnet manager asks for everything anew.
     pub(crate) fn refresh(&mut self, now: Instant, old: &PortInfo, new: &PortInfo) {
+        if (old.pkey, old.pkey_index) != (new.pkey, new.pkey_index) {
+            // Another key makes it another queue pair.
+            self.frames.set_broken();
+        }
         if old.pkey.partition() == new.pkey.partition() {
             self.groups.rejoin(now);
         } else {
-            // The queue pair's partition is the one at index 0: another key makes it another queue pair.
             self.groups.restart(now, broadcast_mgid(new.pkey));
-            self.frames.set_broken();
         }
         self.neighbours.doubt_all();
         self.announced = None;
@@ -173,7 +175,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         if now < self.retry_at || !self.wants_service() {
             return;
         }
-        if let Err(error) = self.try_service(hca) {
+        if let Err(error) = self.try_service(hca, info.pkey_index) {
             self.setup_failures += 1;
             self.retry_at = now + RETRY;
             // A dead device is told of by other means; there is nobody to hear this one.
@@ -188,12 +190,16 @@ impl<'s, B: Bar> Interface<'s, B> {
         }
     }
 
-    fn try_service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+    fn try_service<P: Platform<Bar = B>>(
+        &mut self,
+        hca: &mut Hca<'_, P>,
+        pkey_index: u16,
+    ) -> Result<(), Error> {
         if let Some(qkey) = self.groups.broadcast().map(McMemberRecord::qkey)
             && !self.frames.serves(qkey)
         {
             self.groups.detached();
-            self.frames.make_qp(hca, qkey)?;
+            self.frames.make_qp(hca, qkey, pkey_index)?;
         }
         while let (Some(qp), Some(attachment)) = (self.frames.qp(), self.groups.attachment()) {
             match attachment {
@@ -338,7 +344,7 @@ impl<'s, B: Bar> Interface<'s, B> {
             return Way::Known(own_path(info), hw.qpn);
         }
         match paths.resolve(now, info, hw.gid) {
-            Resolution::Known(path) => Way::Known(driver_path(&path, None, 0), hw.qpn),
+            Resolution::Known(path) => Way::Known(driver_path(&path, None, 0, info.lmc), hw.qpn),
             Resolution::Pending => Way::Pending,
             Resolution::Failed(_) => {
                 if let Some(ip) = ip {
