@@ -151,7 +151,7 @@ impl<'n> Prepared<'n> {
         let (platform, physical_function) = (hardware.platform(), hardware.is_physical());
         let (memory, clock) = (machine.dma(node.dma_bytes)?, machine.clock());
         // Nodes of one machine begin differently too.
-        let at = hardware.function().address;
+        let at = hardware.function().address();
         let place = [at.bus(), at.device(), at.function()];
         let seed =
             machine.seed().wrapping_add(place.iter().fold(0, |all, part| all << 8 | u128::from(*part)));

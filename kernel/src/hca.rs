@@ -4,6 +4,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::choice::Choice;
+use crate::claims::{Conflict, Owner};
+use crate::device::error::Error as DeviceError;
 use crate::paging::{self, Caching};
 use crate::pci::{self, ConfigAccess, Function, MemoryBar, Saved};
 use driver_mlx::{
@@ -55,8 +57,9 @@ impl Platform for BareMetal {
     }
 
     fn idle(&self, deadline: Instant) {
-        // Which vector it was does not matter: the driver looks at all its event queues.
-        interrupts::idle(deadline.as_nanos());
+        // The driver looks at all its event queues, whichever vector it was. Other devices'
+        // interrupts wait for those who want them.
+        interrupts::idle(deadline.as_nanos(), self.vectors.mask());
     }
 
     fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
@@ -66,11 +69,11 @@ impl Platform for BareMetal {
     fn unmap(&self, _device_address: u64, _len: usize) {}
 
     fn read_config(&self, offset: u16) -> Option<u32> {
-        Some(self.access.read(self.function.address, offset))
+        Some(self.access.read(self.function.address(), offset))
     }
 
     fn write_config(&self, offset: u16, value: u32) {
-        self.access.write(self.function.address, offset, value);
+        ConfigAccess::write(self.access, self.function.address(), offset, value);
     }
 
     fn reset_function(&self) -> bool {
@@ -104,10 +107,12 @@ pub enum Error {
     InUse,
     /// Its configuration space.
     Pci(pci::Error),
+    /// Its registers' addresses.
+    Conflict(Conflict),
     /// Its registers could not be mapped.
     Map(paging::MapError),
     /// Its interrupts.
-    Msix(msix::Error),
+    Msix(DeviceError),
     /// BAR0 or the DMA region cannot be what the driver wants.
     Unusable,
 }
@@ -131,6 +136,7 @@ impl fmt::Display for Error {
             ),
             Error::InUse => f.write_str("HCA: it is in use already"),
             Error::Pci(error) => write!(f, "HCA: {error}"),
+            Error::Conflict(error) => write!(f, "HCA: {error}"),
             Error::Map(error) => write!(f, "HCA: {error}"),
             Error::Msix(error) => write!(f, "HCA: {error}"),
             Error::Unusable => f.write_str("HCA: BAR0 is too small or the DMA region is not in whole pages"),
@@ -140,7 +146,7 @@ impl fmt::Display for Error {
 
 /// Whether a function is an HCA that the driver is for.
 pub(crate) fn is_hca(function: &Function) -> bool {
-    driver_mlx::pci::identify(function.vendor, function.device).is_some()
+    driver_mlx::pci::identify(function.vendor(), function.device()).is_some()
 }
 
 /// A function of Mellanox's, and whether the driver is for it: a line for who wonders which is taken.
@@ -161,7 +167,9 @@ impl Candidate {
 
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Function { address, vendor, device, class, revision, .. } = self.function;
+        let (vendor, device) = (self.function.vendor(), self.function.device());
+        let (address, class, revision) =
+            (self.function.address(), self.function.class(), self.function.revision());
         write!(f, "pci {address}: {vendor:04x}:{device:04x} class {class:04x} revision {revision:#x}: ")?;
         match driver_mlx::pci::identify(vendor, device) {
             Some(identity) => write!(
@@ -176,7 +184,7 @@ impl fmt::Display for Candidate {
             None => return f.write_str("not taken: no HCA of the mlx5 family"),
         }
         match self.bar {
-            Ok(bar) => write!(f, ", BAR0 {} MiB at {:#x}", bar.len >> 20, bar.address)?,
+            Ok(bar) => write!(f, ", BAR0 {} MiB at {:#x}", bar.bytes() >> 20, bar.address())?,
             Err(error) => write!(f, ", not usable: {error}")?,
         }
         match self.express {
@@ -197,23 +205,42 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Switches a function on. Once for each.
+    /// Switches a function on, which was handed out to the caller.
     pub(crate) fn open(
         access: &'static ConfigSpace,
         function: Function,
         first_vector: u8,
         vectors: u16,
     ) -> Result<Hardware, Error> {
+        let owner = Owner::Function(function.address());
+        let opened = Self::open_claimed(access, function, first_vector, vectors, owner);
+        if opened.is_err() {
+            function.stop_bus_master(access);
+            mem::release(owner);
+        }
+        opened
+    }
+
+    fn open_claimed(
+        access: &'static ConfigSpace,
+        function: Function,
+        first_vector: u8,
+        vectors: u16,
+        owner: Owner,
+    ) -> Result<Hardware, Error> {
         let bar = function.memory_bar(access, 0).map_err(Error::Pci)?;
+        for bar in (0..6).filter_map(|index| function.memory_bar(access, index).ok()) {
+            mem::claim(bar.range(), owner).map_err(Error::Conflict)?;
+        }
         let registers = window(&bar)?;
-        let views = mem::reserve_window(bar.address, bar.len).map_err(Error::Map)?;
+        let views = mem::reserve_window(bar.address(), bar.bytes()).map_err(Error::Map)?;
         function.decode_memory(access);
         // Its queues are where that driver's memory was, so that the HCA must not reach memory as it is.
         if DeviceState::read(registers).is_some_and(|device| device.left_running()) {
-            println!("hca at {}: somebody left it at work: function-level reset", function.address);
+            println!("hca at {}: somebody left it at work: function-level reset", function.address());
             match function.reset(access, interrupts::wait) {
                 Err(error @ pci::Error::NoFunctionLevelReset) => {
-                    println!("hca at {}: {error}", function.address)
+                    println!("hca at {}: {error}", function.address())
                 }
                 result => result.map_err(Error::Pci)?,
             }
@@ -221,7 +248,7 @@ impl Hardware {
         function.enable(access);
         let vectors = msix::enable(access, &function, first_vector, vectors).map_err(Error::Msix)?;
         let saved = function.save(access);
-        let platform = BareMetal { registers, bar: bar.address, views, function, access, saved, vectors };
+        let platform = BareMetal { registers, bar: bar.address(), views, function, access, saved, vectors };
         Ok(Hardware { platform })
     }
 
@@ -236,7 +263,7 @@ impl Hardware {
     #[must_use]
     pub fn is_physical(&self) -> bool {
         let function = self.function();
-        let identity = driver_mlx::pci::identify(function.vendor, function.device);
+        let identity = driver_mlx::pci::identify(function.vendor(), function.device());
         identity.is_none_or(|identity| !identity.virtual_function)
     }
 
@@ -308,9 +335,9 @@ pub(crate) fn port_guid(
 }
 
 fn window(bar: &MemoryBar) -> Result<MmioBar, Error> {
-    let base = mem::map_device(bar.address, bar.len, Caching::Uncached).map_err(Error::Map)?;
+    let base = mem::map_device(bar.address(), bar.bytes(), Caching::Uncached).map_err(Error::Map)?;
     let base = NonNull::new(base as *mut u8).ok_or(Error::Unusable)?;
-    let len = usize::try_from(bar.len).map_err(|_| Error::Unusable)?;
+    let len = usize::try_from(bar.bytes()).map_err(|_| Error::Unusable)?;
     // SAFETY: the window covers the whole BAR and stays for good; only the driver uses it.
     unsafe { MmioBar::new(base, len) }.ok_or(Error::Unusable)
 }

@@ -13,6 +13,7 @@ use crate::arch::msix::{self, Vectors};
 use crate::arch::{apic, debug_log, exit, interrupts, layout};
 use crate::choice::Choice;
 use crate::console::println;
+use crate::device::{self, Device};
 use crate::exit::ExitCode;
 use crate::hca::{self, Hardware};
 use crate::mem;
@@ -20,7 +21,7 @@ use crate::memory::{DmaMemory, NoMemory};
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{Error, Help, Key, Options};
 use crate::pci::assign::{Room, assign};
-use crate::pci::{Function, MAX_FUNCTIONS, open_bridges};
+use crate::pci::{self, Function, Inventory, MAX_FUNCTIONS, MemoryBar, open_bridges};
 use crate::seed::BootNumber;
 
 /// The machine, as the application finds it: there is one, and it is the application's alone.
@@ -29,14 +30,12 @@ pub struct Machine {
     ram_bytes: u64,
     free: MemoryMap,
     config_space: &'static ConfigSpace,
-    functions: Vec<Function, MAX_FUNCTIONS>,
+    functions: Inventory,
     /// Where BARs may be put that firmware gave no address.
     room: Room,
     identity: Identity,
     reference: Reference,
     steps: Steps,
-    /// Of [`Machine::hcas`], bit `n` for the `n`th: those opened.
-    opened: u64,
     next_vector: u8,
 }
 
@@ -59,18 +58,17 @@ impl Machine {
         reference: Reference,
         steps: Steps,
     ) -> Self {
-        let (opened, next_vector) = (0, 0);
+        let next_vector = 0;
         Self {
             command_line,
             ram_bytes,
             free,
             config_space,
-            functions,
+            functions: Inventory::new(functions),
             room,
             identity,
             reference,
             steps,
-            opened,
             next_vector,
         }
     }
@@ -129,7 +127,34 @@ impl Machine {
     /// The PCI functions found.
     #[must_use]
     pub fn pci(&self) -> &[Function] {
-        &self.functions
+        self.functions.found()
+    }
+
+    /// Returns address and size of memory BAR `index` of a function. Sizing turns the function's
+    /// memory decoding off for some microseconds.
+    ///
+    /// # Errors
+    /// [`pci::Error`]: there is no such BAR, or firmware gave it no address.
+    pub fn memory_bar(&self, function: &Function, index: u8) -> Result<MemoryBar, pci::Error> {
+        function.memory_bar(self.config_space, index)
+    }
+
+    /// Hands out one of [`Machine::pci`] to an application that drives it itself. Its BARs have
+    /// addresses then, the bridges above it pass accesses on, and bus mastering is off.
+    ///
+    /// Returns `None` for a bridge, and for a function that was handed out before, as an opened HCA
+    /// was.
+    pub fn device(&mut self, function: &Function) -> Option<Device> {
+        if !self.functions.take(function) {
+            return None;
+        }
+        if let Err(error) = self.assign_bars(function) {
+            println!("pci {}: {error}", function.address());
+        }
+        // The boot turned it off everywhere; an HCA that failed to open may have it on.
+        function.stop_bus_master(self.config_space);
+        open_bridges(self.config_space, self.functions.found(), function);
+        Some(Device::new(self.config_space, *function))
     }
 
     /// PCI configuration space.
@@ -140,7 +165,7 @@ impl Machine {
 
     /// The HCAs: functions of the mlx5 family, in the order in which they were found.
     pub fn hcas(&self) -> impl Iterator<Item = &Function> {
-        self.functions.iter().filter(|function| hca::is_hca(function))
+        self.pci().iter().filter(|function| hca::is_hca(function))
     }
 
     /// Which of [`Machine::hcas`] is meant.
@@ -154,7 +179,7 @@ impl Machine {
         }
         let meant = |(nth, function): &(usize, &Function)| match choice {
             Choice::Nth(wanted) => *nth == wanted,
-            Choice::At(address) => function.address == address,
+            Choice::At(address) => function.address() == address,
             Choice::Port(_) => false,
         };
         let found = self.hcas().enumerate().find(meant).map(|(nth, _)| nth);
@@ -166,9 +191,7 @@ impl Machine {
 
     /// Prints every function of Mellanox's, and whether and why it is taken.
     pub fn list_hcas(&self) {
-        for function in
-            self.functions.iter().filter(|function| function.vendor == crate::pci::VENDOR_MELLANOX)
-        {
+        for function in self.pci().iter().filter(|function| function.vendor() == pci::VENDOR_MELLANOX) {
             println!("{}", hca::Candidate::of(self.config_space, function));
         }
     }
@@ -181,34 +204,36 @@ impl Machine {
         let choice = choice.into();
         let nth = self.find_hca(choice)?;
         let function = *self.hcas().nth(nth).ok_or(hca::Error::NoHca(choice))?;
-        let bit = 1u64.checked_shl(nth as u32).unwrap_or(0);
-        if bit == 0 || self.opened & bit != 0 {
+        if !self.functions.take(&function) {
             return Err(hca::Error::InUse);
         }
-        self.assign_bars(&function).map_err(hca::Error::Pci)?;
-        open_bridges(self.config_space, &self.functions, &function);
-        let hardware = Hardware::open(self.config_space, function, self.next_vector, vectors)?;
-        self.opened |= bit;
-        self.next_vector += vectors as u8;
-        Ok(hardware)
+        let opened = self.open_function(function, vectors);
+        match &opened {
+            Ok(_) => self.next_vector += vectors as u8,
+            Err(_) => self.functions.give_back(&function),
+        }
+        opened
     }
 
-    /// Gives those memory BARs of `function` an address that firmware left without one, and tells where. Machines' setups have an option for
-    /// what does not find room ("above 4G decoding").
-    ///
-    /// # Errors
-    /// [`pci::Error::NoRoom`](crate::pci::Error::NoRoom).
-    pub fn assign_bars(&self, function: &Function) -> Result<(), crate::pci::Error> {
+    fn open_function(&self, function: Function, vectors: u16) -> Result<Hardware, hca::Error> {
+        self.assign_bars(&function).map_err(hca::Error::Pci)?;
+        open_bridges(self.config_space, self.functions.found(), &function);
+        Hardware::open(self.config_space, function, self.next_vector, vectors)
+    }
+
+    /// Assigns addresses to those memory BARs of `function` that firmware left without one, and
+    /// prints them. Setups have an option for BARs that find no room ("above 4G decoding").
+    fn assign_bars(&self, function: &Function) -> Result<(), pci::Error> {
         for index in 0..6 {
-            if function.memory_bar(self.config_space, index) != Err(crate::pci::Error::NotAssigned(index)) {
+            if self.memory_bar(function, index) != Err(pci::Error::NotAssigned(index)) {
                 continue;
             }
-            let bar = assign(self.config_space, &self.functions, &self.room, function, index)?;
+            let bar = assign(self.config_space, self.functions.found(), &self.room, function, index)?;
             println!(
                 "pci {}: firmware gave BAR{index} no address: {} KiB at {:#x} are its own now",
-                function.address,
-                bar.len >> 10,
-                bar.address
+                function.address(),
+                bar.bytes() >> 10,
+                bar.address()
             );
         }
         Ok(())
@@ -236,12 +261,15 @@ impl Machine {
         if bytes == 0 { Err(none) } else { self.free.take(bytes, align, LOWEST).ok_or(none) }
     }
 
-    /// Lets the first `count` entries of a function's MSI-X table end [`Clock::idle`]. Memory decoding must be on.
+    /// Lets the first `count` entries of a device's MSI-X table end [`Clock::idle`];
+    /// [`Vectors::take_fired`] says which did. Interrupts arrive once bus mastering is on
+    /// ([`Device::enable_bus_master`]).
     ///
     /// # Errors
-    /// [`msix::Error`].
-    pub fn enable_msix(&mut self, function: &Function, count: u16) -> Result<Vectors, msix::Error> {
-        let vectors = msix::enable(self.config_space, function, self.next_vector, count)?;
+    /// [`device::Error`].
+    pub fn enable_msix(&mut self, device: &Device, count: u16) -> Result<Vectors, device::Error> {
+        device.decode_memory()?;
+        let vectors = msix::enable(self.config_space, device.function(), self.next_vector, count)?;
         self.next_vector += count as u8;
         Ok(vectors)
     }
@@ -306,15 +334,11 @@ impl Clock {
         clock::now()
     }
 
-    /// Waits until a device's interrupt or until `deadline` of [`Clock::now`]; may return earlier. Halts the CPU unless the deadline is
-    /// close. Answers with the vectors that fired since they were last taken, see [`Vectors::flag`].
-    pub fn idle(self, deadline: u64) -> u64 {
-        interrupts::idle(deadline)
-    }
-
-    /// Takes the flags of all vectors that fired since they were last taken.
-    pub fn take_fired(self) -> u64 {
-        interrupts::take_fired()
+    /// Waits until a device's interrupt or until `deadline` of [`Clock::now`]; may return earlier.
+    /// Halts the CPU unless the deadline is close. Each device's owner takes its flags by
+    /// [`Vectors::take_fired`].
+    pub fn idle(self, deadline: u64) {
+        interrupts::idle(deadline, u64::MAX);
     }
 
     /// Timer interrupts since boot, and interrupts that nobody asked for.

@@ -30,6 +30,12 @@ impl Range {
     pub const fn is_empty(&self) -> bool {
         self.end <= self.start
     }
+
+    /// Returns whether an address is in both ranges.
+    #[must_use]
+    pub const fn overlaps(&self, other: Range) -> bool {
+        self.start < other.end && other.start < self.end
+    }
 }
 
 /// The map has more separate ranges than [`MAX_RANGES`].

@@ -21,8 +21,8 @@ use crate::machine::{Machine, Steps};
 use crate::mem::registers::Registers;
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{self, MAX_LEN_BYTES};
+use crate::pci::Numbers;
 use crate::pci::assign::Room;
-use crate::pci::{MemoryBar, Numbers};
 use crate::{acpi, mem, pci, println};
 
 static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
@@ -124,9 +124,10 @@ pub fn start(boot: BootMemory) -> ! {
 
 /// Switches a DMA remapping unit off that firmware left on.
 fn release_dma(unit: u64) -> Result<(), &'static str> {
-    let registers = MemoryBar { address: unit, len: 4096, prefetchable: false };
-    let registers = Registers::map(&registers)
-        .map_err(|_| "iommu: the DMA remapping unit's registers cannot be mapped")?;
+    const BYTES: u64 = 4096;
+    let range = Range { start: unit, end: unit.saturating_add(BYTES) };
+    let registers =
+        Registers::unit(range).map_err(|_| "iommu: the DMA remapping unit's registers cannot be mapped")?;
     match iommu::turn_off(&registers) {
         Found::Off => {}
         Found::TurnedOff => println!("iommu: firmware left DMA remapping on at {unit:#x}: switched off"),

@@ -30,7 +30,7 @@ pub(crate) fn with_one_reset(
 ) -> Result<(), Failure> {
     match attempt(machine) {
         Err(Failure::BringUp(error)) if error.wants_reset() => {
-            println!("hca at {}: {error}: function-level reset", hardware.function().address);
+            println!("hca at {}: {error}: function-level reset", hardware.function().address());
             hardware.reset()?;
             attempt(machine)
         }
@@ -92,7 +92,7 @@ pub fn run<const BLOCKS: usize>(
 ) -> Result<(), Failure> {
     let hardware = open(machine, choice, dma_bytes, storage, HcaStorage::parts)?;
     let function = hardware.function();
-    println!("hca at {}: {:04x}:{:04x}", function.address, function.vendor, function.device);
+    println!("hca at {}: {:04x}:{:04x}", function.address(), function.vendor(), function.device());
     let result = with_one_reset(machine, &hardware, |machine| {
         let (region, host) = hca::regions(machine.dma(dma_bytes)?)?;
         let clock = machine.clock();

@@ -5,7 +5,6 @@ use driver_mlx::{Hca, HcaStorage};
 use unikernel::choice::Choice;
 use unikernel::failure::{Failure, conclude};
 use unikernel::hca::BareMetal;
-use unikernel::pci::ConfigAccess as _;
 use unikernel::{Clock, ExitCode, Machine, Mutex, println, verbs};
 
 use crate::cmdline::Options;
@@ -33,12 +32,20 @@ fn clear_bars(machine: &Machine, choice: Choice) {
     for (nth, hca) in machine.hcas().enumerate() {
         // Where the port's GUID says which, all of them will be asked.
         if meant.is_ok_and(|meant| meant == nth) || matches!(choice, Choice::Port(_)) {
-            access.write(hca.address, COMMAND, 0);
-            BARS.iter().for_each(|bar| access.write(hca.address, *bar, 0));
+            // SAFETY: no HCA is open. Memory decoding and bus mastering are off before the BARs are
+            // 0.
+            unsafe {
+                access.write(hca.address(), COMMAND, 0);
+                BARS.iter().for_each(|bar| access.write(hca.address(), *bar, 0));
+            }
         }
     }
-    for bridge in machine.pci().iter().filter(|function| function.secondary_bus.is_some()) {
-        CLOSED.iter().for_each(|(register, value)| access.write(bridge.address, *register, *value));
+    for bridge in machine.pci().iter().filter(|function| function.secondary_bus().is_some()) {
+        // SAFETY: the application has just begun, so that no driver operates a function behind the
+        // bridge. A closed window overlaps nothing.
+        unsafe {
+            CLOSED.iter().for_each(|(register, value)| access.write(bridge.address(), *register, *value))
+        };
     }
 }
 

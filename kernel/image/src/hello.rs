@@ -17,17 +17,17 @@ fn print_pci(machine: &Machine) {
     for function in machine.pci() {
         println!(
             "pci {}: {:04x}:{:04x} class {:04x} revision {:02x}{}",
-            function.address,
-            function.vendor,
-            function.device,
-            function.class,
-            function.revision,
-            if function.vendor == VENDOR_MELLANOX { " (Mellanox)" } else { "" }
+            function.address(),
+            function.vendor(),
+            function.device(),
+            function.class(),
+            function.revision(),
+            if function.vendor() == VENDOR_MELLANOX { " (Mellanox)" } else { "" }
         );
         for index in 0..6 {
-            if let Ok(bar) = function.memory_bar(access, index) {
-                let prefetchable = if bar.prefetchable { " prefetchable" } else { "" };
-                println!("  bar{index} {:#x} {:#x} bytes{prefetchable}", bar.address, bar.len);
+            if let Ok(bar) = machine.memory_bar(function, index) {
+                let prefetchable = if bar.is_prefetchable() { " prefetchable" } else { "" };
+                println!("  bar{index} {:#x} {:#x} bytes{prefetchable}", bar.address(), bar.bytes());
             }
         }
         if let Ok(msix) = function.msix(access) {

@@ -17,6 +17,7 @@ mod echo;
 #[cfg(target_os = "none")]
 mod fault;
 #[cfg(target_os = "none")]
+#[allow(unsafe_code, reason = "takes BARs away, as firmware may")]
 mod hca;
 #[cfg(target_os = "none")]
 mod hello;
@@ -27,6 +28,7 @@ mod info;
 #[cfg(target_os = "none")]
 mod ip;
 #[cfg(target_os = "none")]
+#[allow(unsafe_code, reason = "lets a device raise interrupts")]
 mod msix;
 mod names;
 #[cfg(target_os = "none")]
@@ -36,6 +38,7 @@ mod pair;
 #[cfg(target_os = "none")]
 mod rds;
 #[cfg(target_os = "none")]
+#[allow(unsafe_code, reason = "uses registers that no function has")]
 mod remap;
 #[cfg(target_os = "none")]
 mod rping;

@@ -8,7 +8,7 @@ use x86_64::instructions::port::Port;
 use crate::acpi::{Ecam, MAX_UNITS};
 use crate::mem;
 use crate::paging::{Caching, MapError};
-use crate::pci::{Buses, ConfigAccess};
+use crate::pci::{Buses, ConfigAccess, ConfigRead};
 
 const ADDRESS_PORT: u16 = 0xcf8;
 const DATA_PORT: u16 = 0xcfc;
@@ -47,6 +47,7 @@ impl ConfigSpace {
                 ecam.base.checked_add(u64::from(buses.first) * BYTES_PER_BUS).ok_or(MapError::BadRange)?;
             let len = (u64::from(buses.last - buses.first) + 1) * BYTES_PER_BUS;
             let base = mem::map_device(phys, len, Caching::Uncached)?;
+            mem::keep(ecam.range());
             // There is room for as many as ACPI lists.
             let _ = windows.push(Window { base, buses });
         }
@@ -57,6 +58,24 @@ impl ConfigSpace {
     pub fn buses(&self) -> impl Iterator<Item = Buses> + Clone + '_ {
         let ports = self.windows.is_empty().then_some(BY_PORTS);
         self.windows.iter().map(|window| window.buses).chain(ports)
+    }
+
+    /// Reads the 32-bit register at `offset` of the function at `address`, as [`ConfigRead`] does.
+    #[must_use]
+    pub fn read(&self, address: PciAddress, offset: u16) -> u32 {
+        ConfigRead::read(self, address, offset)
+    }
+
+    /// Writes the 32-bit register at `offset`, a multiple of 4 below 256. A register that does not
+    /// exist is ignored.
+    ///
+    /// # Safety
+    /// 1. No driver operates the function, or a function behind it if it is a bridge.
+    /// 2. Afterwards no BAR and no window of a bridge overlaps memory or registers that are in use.
+    /// 3. The function gains no access to memory (bus mastering, MSI) other than memory that is set
+    ///    aside for it.
+    pub unsafe fn write(&self, address: PciAddress, offset: u16, value: u32) {
+        ConfigAccess::write(self, address, offset, value);
     }
 
     /// The register's address, where it is memory-mapped.
@@ -80,7 +99,7 @@ impl ConfigSpace {
 }
 
 // Not inlined: an access takes a microsecond, and there are many places that make one.
-impl ConfigAccess for ConfigSpace {
+impl ConfigRead for ConfigSpace {
     #[inline(never)]
     fn read(&self, address: PciAddress, offset: u16) -> u32 {
         if let Some(register) = self.register(address, offset) {
@@ -94,7 +113,9 @@ impl ConfigAccess for ConfigSpace {
             Port::<u32>::new(DATA_PORT).read()
         }
     }
+}
 
+impl ConfigAccess for ConfigSpace {
     #[inline(never)]
     fn write(&self, address: PciAddress, offset: u16, value: u32) {
         if let Some(register) = self.register(address, offset) {

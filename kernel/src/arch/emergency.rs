@@ -35,7 +35,7 @@ pub fn watch(config_space: &'static ConfigSpace, functions: &Vec<Function, MAX_F
 pub fn stop_dma() -> Stopped {
     let mut stopped = Stopped { off: 0, on: 0 };
     if let Some(masters) = MASTERS.get() {
-        for function in masters.functions.iter().filter(|function| function.secondary_bus.is_none()) {
+        for function in masters.functions.iter().filter(|function| function.secondary_bus().is_none()) {
             function.stop_bus_master(masters.config_space);
             let counter =
                 if function.masters_bus(masters.config_space) { &mut stopped.on } else { &mut stopped.off };

@@ -1,4 +1,4 @@
-//! Interrupts are flags: a handler sets its bit and nothing else. Whoever waits does so in [`idle`].
+//! Interrupts are flags: a handler sets its bits and nothing else. All waits are in [`idle`].
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -7,11 +7,12 @@ use x86_64::instructions::port::Port;
 
 use crate::arch::vectors::{DEVICE_VECTORS, FIRST_DEVICE, PIC, SPURIOUS, TIMER};
 use crate::arch::{apic, clock};
+use crate::flags::Flags;
 
 /// With less time than this to go, setting the timer and halting takes longer than waiting.
 const PAUSE_BELOW_NANOS: u64 = 100_000;
 
-static FIRED: AtomicU64 = AtomicU64::new(0);
+static FLAGS: Flags = Flags::new();
 /// When the timer is going to interrupt, in monotonic nanoseconds; 0 if it is not.
 static TIMER_AT: AtomicU64 = AtomicU64::new(0);
 static TIMER_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -41,7 +42,7 @@ pub fn handle(vector: u8) {
     const DEVICES: core::ops::Range<u8> = FIRST_DEVICE..FIRST_DEVICE + DEVICE_VECTORS;
     match vector {
         vector if DEVICES.contains(&vector) => {
-            FIRED.fetch_or(1 << (vector - FIRST_DEVICE), Ordering::Release);
+            FLAGS.raise(vector - FIRST_DEVICE);
         }
         TIMER => {
             TIMER_AT.store(0, Ordering::Relaxed);
@@ -63,32 +64,28 @@ pub fn counts() -> (u32, u32) {
     (TIMER_COUNT.load(Ordering::Relaxed), UNEXPECTED.load(Ordering::Relaxed))
 }
 
-/// Takes the flags of all device vectors that fired since they were last taken: bit `n` for vector `n`. Take
-/// them before looking at what the devices wrote, so that an interrupt that comes meanwhile is not lost.
-pub fn take_fired() -> u64 {
-    FIRED.swap(0, Ordering::Acquire)
+/// Takes the flags of those device vectors in `mask` that fired since they were last taken: bit `n`
+/// for vector `n`. Their owner takes them before it looks at what the device wrote, so that an
+/// interrupt that comes meanwhile is not lost.
+pub fn take_fired(mask: u64) -> u64 {
+    FLAGS.take(mask)
 }
 
-/// Waits until a device's interrupt or the monotonic time `deadline` in nanoseconds; may return earlier. Answers with the
-/// device vectors that fired since they were last taken, by whatever means. Halts the CPU unless the deadline
-/// is close.
-pub fn idle(deadline: u64) -> u64 {
+/// Waits until a device vector in `mask` fires or until the monotonic time `deadline` in
+/// nanoseconds; may return earlier. Takes no flags. Halts the CPU unless the deadline is close.
+pub fn idle(deadline: u64, mask: u64) {
     let now = clock::now();
     let left = deadline.saturating_sub(now).min(clock::longest_wait_nanos());
     if left < PAUSE_BELOW_NANOS {
-        loop {
-            let fired = take_fired();
-            if fired != 0 || clock::now() >= deadline {
-                return fired;
-            }
+        while !FLAGS.ends_wait(mask) && clock::now() < deadline {
             core::hint::spin_loop();
         }
+        return;
     }
     interrupts::disable();
-    let fired = take_fired();
-    if fired != 0 {
+    if FLAGS.ends_wait(mask) {
         interrupts::enable();
-        return fired;
+        return;
     }
     // A timer that is left from an earlier wait and interrupts in time is left alone: whoever waits thousands of times a second is mostly
     // woken by a device, and each write to the local APIC leaves the guest.
@@ -99,13 +96,14 @@ pub fn idle(deadline: u64) -> u64 {
     }
     // An interrupt that became pending since the check ends the halt at once: sti takes effect after hlt began.
     interrupts::enable_and_hlt();
-    take_fired()
+    FLAGS.ends_wait(mask);
 }
 
 /// Lets `nanos` pass.
 pub fn wait(nanos: u64) {
     let end = clock::now().saturating_add(nanos);
     while clock::now() < end {
-        idle(end);
+        // Interrupts end none of these waits, and wait for those who want them.
+        idle(end, 0);
     }
 }

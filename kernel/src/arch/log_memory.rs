@@ -41,6 +41,7 @@ pub const RANGE: Range = Range { start: ADDRESS, end: ADDRESS + LEN as u64 };
 /// this boot's. [`RANGE`] is memory that nobody else has, nor maps.
 pub fn open(tell: impl FnOnce(u32, &mut dyn Iterator<Item = u8>)) -> Result<(), MapError> {
     let base = mem::map_device(RANGE.start, RANGE.len(), Caching::Uncached)?;
+    mem::keep(RANGE);
     let window = Window { base };
     if let Some(found) = previous(&window) {
         tell(found.lost(), &mut found.bytes());

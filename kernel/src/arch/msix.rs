@@ -1,14 +1,15 @@
 //! Programming of MSI-X tables: entry `n` raises device vector `n` on this CPU.
 
-use core::fmt;
 use core::ptr::NonNull;
 
 use volatile::{VolatileFieldAccess, VolatilePtr};
 
 use crate::arch::config_space::ConfigSpace;
-use crate::arch::{apic, vectors};
+use crate::arch::{apic, interrupts, vectors};
+use crate::claims::Owner;
+use crate::device::error::Error;
 use crate::mem;
-use crate::paging::{Caching, MapError};
+use crate::paging::Caching;
 use crate::pci::{self, Function};
 
 /// One entry of the table (PCI Express Base 5.0, section 7.7.2.7).
@@ -25,39 +26,6 @@ const MASKED: u32 = 1;
 /// Fixed delivery to the CPU whose APIC ID is in bits 12 to 19 (SDM volume 3, section 11.11.1).
 const MESSAGE_ADDRESS: u32 = 0xfee0_0000;
 
-/// Why MSI-X could not be set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// The function's capability or BARs.
-    Pci(pci::Error),
-    /// The table could not be mapped.
-    Map(MapError),
-    /// More vectors wanted than the function or the image has: wanted, there.
-    TooFew(u16, u16),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Pci(error) => error.fmt(f),
-            Error::Map(error) => error.fmt(f),
-            Error::TooFew(wanted, there) => write!(f, "MSI-X: {wanted} vectors wanted, {there} there"),
-        }
-    }
-}
-
-impl From<pci::Error> for Error {
-    fn from(error: pci::Error) -> Self {
-        Error::Pci(error)
-    }
-}
-
-impl From<MapError> for Error {
-    fn from(error: MapError) -> Self {
-        Error::Map(error)
-    }
-}
-
 /// A function's MSI-X table, in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors {
@@ -72,14 +40,16 @@ pub fn enable(access: &ConfigSpace, function: &Function, first: u8, count: u16) 
     let msix = function.msix(access)?;
     let there = msix.vectors.min(u16::from(vectors::DEVICE_VECTORS.saturating_sub(first)));
     if count == 0 || count > there {
-        return Err(Error::TooFew(count, there));
+        return Err(Error::TooFewVectors(count, there));
     }
     let bar = function.memory_bar(access, msix.table_bar)?;
-    let address = msix.table_address(&bar)?;
-    // Whole pages, with what else is in them: the table's window is this module's alone.
-    let page = address - address % 4096;
-    let len = (address - page + u64::from(msix.vectors) * pci::Msix::ENTRY_BYTES).next_multiple_of(4096);
-    let table = mem::map_device(page, len, Caching::Uncached)? + (address - page) as usize;
+    let range = msix.table(&bar)?;
+    // The function may have other windows on the same BAR.
+    mem::check(range, Owner::Function(function.address()))?;
+    // Whole pages, with the other registers in them: the table's window is this module's alone.
+    let page = range.start - range.start % 4096;
+    let len = (range.end - page).next_multiple_of(4096);
+    let table = mem::map_device(page, len, Caching::Uncached)? + (range.start - page) as usize;
 
     let vectors = Vectors { table, first, count };
     vectors.switch_on(access, function)?;
@@ -87,8 +57,9 @@ pub fn enable(access: &ConfigSpace, function: &Function, first: u8, count: u16) 
 }
 
 impl Vectors {
-    /// Writes the entries and turns MSI-X on: at first, and again when the function has lost both in a reset. Memory decoding must be on.
-    pub fn switch_on(&self, access: &ConfigSpace, function: &Function) -> Result<(), pci::Error> {
+    /// Writes the entries and turns MSI-X on: at first, and again when the function has lost both
+    /// in a reset. Memory decoding must be on.
+    pub(crate) fn switch_on(&self, access: &ConfigSpace, function: &Function) -> Result<(), pci::Error> {
         let msix = function.msix(access)?;
         function.set_msix(access, &msix, true, true);
         for n in 0..self.count {
@@ -98,10 +69,18 @@ impl Vectors {
         Ok(())
     }
 
-    /// What [`Clock::idle`](crate::Clock::idle) answers when entry `n` has fired.
+    /// Takes the flags of the entries that fired since they were last taken: bit `n` for entry `n`.
+    /// Other devices' flags stay. Take them before looking at what the device wrote, so that an
+    /// interrupt that comes meanwhile is not lost.
     #[must_use]
-    pub fn flag(&self, n: u16) -> u64 {
-        1u64.checked_shl(u32::from(self.first) + u32::from(n)).unwrap_or(0)
+    pub fn take_fired(&self) -> u64 {
+        interrupts::take_fired(self.mask()) >> self.first
+    }
+
+    /// The machine's vectors, as [`interrupts::idle`] wants them.
+    pub(crate) fn mask(&self) -> u64 {
+        let entries = u64::MAX >> (64 - self.count.clamp(1, 64));
+        entries.checked_shl(self.first.into()).unwrap_or(0)
     }
 
     fn entry(&self, n: u16) -> VolatilePtr<'_, TableEntry> {

@@ -77,6 +77,7 @@ pub fn init(screen: Option<Screen>, memory: &MemoryMap) -> Result<(), MapError> 
         return Err(MapError::BadRange);
     }
     let window = Window::map(range, caching)?;
+    mem::keep(range);
     let surface = match screen {
         Some(Screen::Pixels(pixels)) => Surface::Pixels(Drawn::new(pixels, window)),
         _ => Surface::Text(window),

@@ -11,6 +11,7 @@ pub mod registers;
 
 use core::mem::MaybeUninit;
 
+use crate::claims::{CHIPSET, Claims, Conflict, Owner};
 use crate::memory_map::{MemoryMap, Range};
 use crate::paging::{Access, Caching, LARGE_PAGE_BYTES, MapError, PAT, PageTables, Table};
 use spin::Mutex;
@@ -35,6 +36,7 @@ static SPACE: Mutex<Option<Space>> = Mutex::new(None);
 struct Space {
     tables: PageTables<'static>,
     next_window: u64,
+    claims: Claims,
 }
 
 impl Space {
@@ -90,8 +92,34 @@ pub fn init(map: &MemoryMap) -> Result<(), Error> {
         Msr::new(PAT_MSR).write(PAT);
         Cr3::write(root, Cr3Flags::empty());
     }
-    *SPACE.lock() = Some(Space { tables, next_window: WINDOWS });
+    let mut claims = Claims::new(map.clone());
+    claims.keep(CHIPSET);
+    *SPACE.lock() = Some(Space { tables, next_window: WINDOWS, claims });
     Ok(())
+}
+
+/// Records a range of the unikernel's own, which no device may have.
+pub fn keep(range: Range) {
+    if let Some(space) = SPACE.lock().as_mut() {
+        space.claims.keep(range);
+    }
+}
+
+/// Claims registers for `owner`, until [`release`]. Memory is refused, and ranges in use.
+pub fn claim(range: Range, owner: Owner) -> Result<(), Conflict> {
+    SPACE.lock().as_mut().ok_or(Conflict::Refused)?.claims.claim(range, owner)
+}
+
+/// Checks that `range` overlaps neither memory nor what an owner other than `owner` has.
+pub fn check(range: Range, owner: Owner) -> Result<(), Conflict> {
+    SPACE.lock().as_ref().ok_or(Conflict::Refused)?.claims.check(range, Some(owner))
+}
+
+/// Releases all ranges of `owner`. No window on them may be used any more.
+pub fn release(owner: Owner) {
+    if let Some(space) = SPACE.lock().as_mut() {
+        space.claims.release(owner);
+    }
 }
 
 /// Makes a window on `len` bytes of device registers at `phys`, both whole pages, and returns its virtual address. Each

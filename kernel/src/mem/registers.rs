@@ -1,14 +1,16 @@
-//! Device registers behind a window: little-endian, 32 bits wide, bounds-checked.
+//! Device registers in a window: little-endian, 32 bits wide, bounds-checked.
 
 use core::ptr::NonNull;
 
 use volatile::VolatilePtr;
 
 use super::map_device;
+use crate::claims::Owner;
+use crate::device::error::Error;
+use crate::memory_map::Range;
 use crate::paging::{Caching, MapError, PAGE_BYTES};
-use crate::pci::MemoryBar;
 
-/// All of a BAR, uncached.
+/// An uncached window on a range of registers, which stays for good.
 #[derive(Debug)]
 pub struct Registers {
     base: NonNull<u8>,
@@ -16,30 +18,61 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Makes a window on `bar`.
-    pub fn map(bar: &MemoryBar) -> Result<Registers, MapError> {
-        let page = bar.address - bar.address % PAGE_BYTES;
-        let len = (bar.address - page + bar.len).next_multiple_of(PAGE_BYTES);
-        let window = map_device(page, len, Caching::Uncached)?;
-        let base = window + (bar.address - page) as usize;
-        Ok(Registers { base: NonNull::new(base as *mut u8).ok_or(MapError::BadRange)?, len: bar.len })
+    /// Makes a window on `range` after claiming it for `owner`.
+    pub(crate) fn claim(range: Range, owner: Owner) -> Result<Registers, Error> {
+        super::claim(range, owner)?;
+        Ok(Self::window(range)?)
+    }
+
+    /// Makes a window on a unit that ACPI lists, and keeps it from devices. The unit may be among
+    /// the chipset's registers, but not in memory.
+    pub(crate) fn unit(range: Range) -> Result<Registers, Error> {
+        super::check(range, Owner::Unikernel)?;
+        super::keep(range);
+        Ok(Self::window(range)?)
+    }
+
+    /// Makes a window on `len` bytes of registers at the physical address `address`, without a
+    /// claim.
+    ///
+    /// # Errors
+    /// [`MapError`]: the range is empty, unaligned or not addressable, or there are no page tables
+    /// left.
+    ///
+    /// # Safety
+    /// 1. The range is registers, not memory.
+    /// 2. Nothing else writes to them while the window is in use.
+    /// 3. Writes through the window direct a device only to memory that is set aside for it.
+    pub unsafe fn foreign(address: u64, len: u64) -> Result<Registers, MapError> {
+        Self::window(Range { start: address, end: address.checked_add(len).ok_or(MapError::BadRange)? })
+    }
+
+    fn window(range: Range) -> Result<Registers, MapError> {
+        let page = range.start - range.start % PAGE_BYTES;
+        let end = range.end.checked_next_multiple_of(PAGE_BYTES).ok_or(MapError::BadRange)?;
+        if range.is_empty() || !range.start.is_multiple_of(4) {
+            return Err(MapError::BadRange);
+        }
+        let base = map_device(page, end - page, Caching::Uncached)? + (range.start - page) as usize;
+        Ok(Registers { base: NonNull::new(base as *mut u8).ok_or(MapError::BadRange)?, len: range.len() })
     }
 
     fn register(&self, offset: u32) -> Option<VolatilePtr<'_, u32>> {
         if !offset.is_multiple_of(4) || u64::from(offset) + 4 > self.len {
             return None;
         }
-        // SAFETY: `map` made a window on all `len` bytes from `base`, uncached, which stays; the register is aligned and
-        // inside it.
+        // SAFETY: `window` mapped all `len` bytes from `base`, uncached, for good. `base` is
+        // aligned to 4, so that the register is aligned, and it is inside the window.
         Some(unsafe { VolatilePtr::new(self.base.add(offset as usize).cast()) })
     }
 
-    /// Reads a register; all ones, as from a device that is not there, when the offset is none.
+    /// Reads a register. Returns all ones, as from a device that is gone, for an offset outside the
+    /// window.
     pub fn read32(&self, offset: u32) -> u32 {
         self.register(offset).map_or(u32::MAX, |register| u32::from_le(register.read()))
     }
 
-    /// Writes a register; an offset that is none is ignored.
+    /// Writes a register. An offset outside the window is ignored.
     pub fn write32(&self, offset: u32, value: u32) {
         if let Some(register) = self.register(offset) {
             register.write(value.to_le());

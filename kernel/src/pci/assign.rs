@@ -136,7 +136,7 @@ struct Search<'a, A> {
 ///
 /// # Errors
 /// [`Error::NoRoom`], and those of a BAR that is none.
-pub fn assign(
+pub(crate) fn assign(
     access: &impl ConfigAccess,
     functions: &[Function],
     room: &Room,

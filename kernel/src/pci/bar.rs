@@ -1,16 +1,42 @@
 //! Where the memory BARs of a function are, and how large.
 
 use super::function::{ConfigAccess, Error, FIRST_BAR, Function};
+use crate::memory_map::Range;
 
-/// A memory BAR.
+/// A memory BAR, as its function had it when it was sized. Holding one gives no access to the
+/// registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryBar {
-    /// Physical address.
-    pub address: u64,
-    /// Length in bytes, a power of two.
-    pub len: u64,
-    /// Reads have no side effect, as far as the device says.
-    pub prefetchable: bool,
+    pub(super) address: u64,
+    /// A power of two; the end does not overflow.
+    pub(super) len: u64,
+    pub(super) prefetchable: bool,
+}
+
+impl MemoryBar {
+    /// Returns the physical address.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns the length in bytes, a power of two.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns whether reads have no side effect, according to the device.
+    #[must_use]
+    pub const fn is_prefetchable(&self) -> bool {
+        self.prefetchable
+    }
+
+    /// Returns the physical addresses.
+    #[must_use]
+    pub const fn range(&self) -> Range {
+        Range { start: self.address, end: self.address.saturating_add(self.len) }
+    }
 }
 
 impl Function {
@@ -18,7 +44,7 @@ impl Function {
     ///
     /// # Errors
     /// [`Error::NoMemoryBar`], [`Error::BadBar`], [`Error::NotAssigned`].
-    pub fn memory_bar(&self, access: &impl ConfigAccess, index: u8) -> Result<MemoryBar, Error> {
+    pub(crate) fn memory_bar(&self, access: &impl ConfigAccess, index: u8) -> Result<MemoryBar, Error> {
         let (bar, _) = self.sized_bar(access, index)?;
         if bar.address == 0 { Err(Error::NotAssigned(index)) } else { Ok(bar) }
     }

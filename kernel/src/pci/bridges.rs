@@ -26,7 +26,7 @@ fn path(functions: &[Function], mut address: PciAddress) -> impl Iterator<Item =
 }
 
 /// Lets accesses through every bridge between `function` and its root bus: memory decoding down, bus mastering up.
-pub fn open_bridges(access: &impl ConfigAccess, functions: &[Function], function: &Function) {
+pub(crate) fn open_bridges(access: &impl ConfigAccess, functions: &[Function], function: &Function) {
     let on = CommandRegister::MEMORY_ENABLE | CommandRegister::BUS_MASTER_ENABLE;
     for bridge in path(functions, function.address).filter_map(|index| functions.get(index)) {
         bridge.set_command(access, bridge.command(access) | on);

@@ -70,7 +70,7 @@ impl fmt::Display for Done {
 /// bus 0, and only its AML says which. Then cards in slots that are off are switched on, and bridges numbered that firmware left without
 /// bus numbers; `tell` hears of both, and what is found there stands behind its bridge. `wait(nanos)` lets that much time pass: a function that was
 /// just reset may ask for some, and so do links.
-pub fn functions(
+pub(crate) fn functions(
     access: &impl ConfigAccess,
     buses: impl Iterator<Item = Buses> + Clone,
     numbers: Numbers,

@@ -1,6 +1,6 @@
 //! The PCI Express capability.
 
-use super::function::{ConfigAccess, Error, Function};
+use super::function::{ConfigRead, Error, Function};
 
 pub(super) const CAPABILITY: u8 = 0x10;
 
@@ -26,7 +26,7 @@ impl Function {
     ///
     /// # Errors
     /// [`Error::NoCapability`].
-    pub fn express(&self, access: &impl ConfigAccess) -> Result<Express, Error> {
+    pub fn express(&self, access: &impl ConfigRead) -> Result<Express, Error> {
         let at = self
             .capability(access, CAPABILITY)
             .filter(|at| *at <= 0x100 - 0x14)

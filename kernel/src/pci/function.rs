@@ -16,29 +16,29 @@ const CAPABILITY_POINTER: u16 = 0x34;
 /// The most capabilities that fit behind the header: a longer list has a loop.
 const MAX_CAPABILITIES: usize = 48;
 
-/// Access to configuration space. Safe, because a register that is not there reads as all ones.
-pub trait ConfigAccess {
-    /// Reads the 32-bit register at `offset`, a multiple of 4 below 256.
+/// Read access to configuration space.
+pub trait ConfigRead {
+    /// Reads the 32-bit register at `offset`, a multiple of 4 below 256. Returns all ones for a
+    /// register that does not exist.
     fn read(&self, address: PciAddress, offset: u16) -> u32;
-    /// Writes it.
+}
+
+/// Access to configuration space. Private to the unikernel, because a write can move a BAR onto
+/// memory or let a device write into it.
+pub(crate) trait ConfigAccess: ConfigRead {
+    /// Writes the 32-bit register at `offset`.
     fn write(&self, address: PciAddress, offset: u16, value: u32);
 }
 
-/// One function, from its header.
+/// One function, from its header. Only enumeration makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Where it is.
-    pub address: PciAddress,
-    /// Vendor ID.
-    pub vendor: u16,
-    /// Device ID.
-    pub device: u16,
-    /// Base class and subclass, as `0x0207`.
-    pub class: u16,
-    /// Revision ID.
-    pub revision: u8,
-    /// Secondary bus, for a PCI-to-PCI bridge.
-    pub secondary_bus: Option<u8>,
+    pub(super) address: PciAddress,
+    pub(super) vendor: u16,
+    pub(super) device: u16,
+    pub(super) class: u16,
+    pub(super) revision: u8,
+    pub(super) secondary_bus: Option<u8>,
 }
 
 /// What is wrong with a function.
@@ -82,8 +82,53 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
+/// Base class of bridges of all kinds, host bridges among them.
+const CLASS_BRIDGE: u16 = 0x06;
+
 impl Function {
-    pub(super) fn command(&self, access: &impl ConfigAccess) -> CommandRegister {
+    /// Returns the function's address.
+    #[must_use]
+    pub const fn address(&self) -> PciAddress {
+        self.address
+    }
+
+    /// Returns the vendor ID.
+    #[must_use]
+    pub const fn vendor(&self) -> u16 {
+        self.vendor
+    }
+
+    /// Returns the device ID.
+    #[must_use]
+    pub const fn device(&self) -> u16 {
+        self.device
+    }
+
+    /// Returns base class and subclass, as `0x0207`.
+    #[must_use]
+    pub const fn class(&self) -> u16 {
+        self.class
+    }
+
+    /// Returns the revision ID.
+    #[must_use]
+    pub const fn revision(&self) -> u8 {
+        self.revision
+    }
+
+    /// Returns the secondary bus of a PCI-to-PCI bridge.
+    #[must_use]
+    pub const fn secondary_bus(&self) -> Option<u8> {
+        self.secondary_bus
+    }
+
+    /// Returns whether the function is a bridge of any kind, by its header or its class.
+    #[must_use]
+    pub const fn is_bridge(&self) -> bool {
+        self.secondary_bus.is_some() || self.class >> 8 == CLASS_BRIDGE
+    }
+
+    pub(super) fn command(&self, access: &impl ConfigRead) -> CommandRegister {
         CommandRegister::from_bits_retain(access.read(self.address, COMMAND) as u16)
     }
 
@@ -93,30 +138,36 @@ impl Function {
     }
 
     /// Turns memory decoding and bus mastering on and INTx off.
-    pub fn enable(&self, access: &impl ConfigAccess) {
+    pub(crate) fn enable(&self, access: &impl ConfigAccess) {
         let on = CommandRegister::MEMORY_ENABLE
             | CommandRegister::BUS_MASTER_ENABLE
             | CommandRegister::INTERRUPT_DISABLE;
         self.set_command(access, self.command(access) | on);
     }
 
+    /// Turns bus mastering on and INTx off.
+    pub(crate) fn enable_bus_master(&self, access: &impl ConfigAccess) {
+        let on = CommandRegister::BUS_MASTER_ENABLE | CommandRegister::INTERRUPT_DISABLE;
+        self.set_command(access, self.command(access) | on);
+    }
+
     /// Turns memory decoding on and leaves the rest as it is.
-    pub fn decode_memory(&self, access: &impl ConfigAccess) {
+    pub(crate) fn decode_memory(&self, access: &impl ConfigAccess) {
         self.set_command(access, self.command(access) | CommandRegister::MEMORY_ENABLE);
     }
 
     /// Turns bus mastering off, so that the function can reach neither memory nor the interrupt controller.
-    pub fn stop_bus_master(&self, access: &impl ConfigAccess) {
+    pub(crate) fn stop_bus_master(&self, access: &impl ConfigAccess) {
         self.set_command(access, self.command(access) - CommandRegister::BUS_MASTER_ENABLE);
     }
 
     /// Whether the function can reach memory. One that is gone cannot.
-    pub fn masters_bus(&self, access: &impl ConfigAccess) -> bool {
+    pub fn masters_bus(&self, access: &impl ConfigRead) -> bool {
         self.bus_mastering(access) == Some(true)
     }
 
     /// The same; `None` of a function that does not answer, and may only seem to be gone.
-    pub fn bus_mastering(&self, access: &impl ConfigAccess) -> Option<bool> {
+    pub fn bus_mastering(&self, access: &impl ConfigRead) -> Option<bool> {
         let command = Some(access.read(self.address, COMMAND)).filter(|&command| command != u32::MAX)?;
         Some(CommandRegister::from_bits_retain(command as u16).contains(CommandRegister::BUS_MASTER_ENABLE))
     }
@@ -130,7 +181,7 @@ impl Function {
     }
 
     /// Offset of the first capability with this ID (section 7.5.3).
-    pub fn capability(&self, access: &impl ConfigAccess, id: u8) -> Option<u16> {
+    pub fn capability(&self, access: &impl ConfigRead, id: u8) -> Option<u16> {
         const STATUS_CAPABILITIES: u32 = 1 << 20;
         if access.read(self.address, COMMAND) & STATUS_CAPABILITIES == 0 {
             return None;

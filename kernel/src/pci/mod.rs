@@ -1,9 +1,14 @@
-//! PCI as the unikernel needs it: which functions there are, where their BARs are, MSI-X and PCI Express
-//! capabilities, bridges and slots, function-level reset. Generic over the access to configuration space, so that it runs on a fake one.
+//! PCI as the unikernel needs it: functions and their BARs, MSI-X and PCI Express capabilities,
+//! bridges and slots, function-level reset.
 //!
-//! pci_types' own header views size BARs without turning decoding off and panic on a reserved type, and its trait is
-//! unsafe to call; its addresses and command register are used here. Sections are those of the PCI Express
-//! Base Specification 5.0.
+//! The code is generic over the access to configuration space, so that unit tests run it on a fake
+//! one. Only reading is public. Functions that write to configuration space are private to the
+//! unikernel or `unsafe`, because a BAR or the command register can give a device any memory.
+//! Applications use `unikernel::device::Device`.
+//!
+//! pci_types' header views size BARs without turning decoding off and panic on a reserved type. Its
+//! addresses and command register are used here. Sections are those of the PCI Express Base
+//! Specification 5.0.
 //!
 //! | module | subject |
 //! |---|---|
@@ -15,6 +20,7 @@
 //! | `bridges` | bus numbers, and the way through bridges |
 //! | `slots` | hot-plug ports: power and link |
 //! | [`assign`] | addresses for BARs that have none |
+//! | `inventory` | handing out each function once |
 
 pub mod assign;
 mod bar;
@@ -22,6 +28,7 @@ mod bridges;
 mod enumerate;
 mod express;
 mod function;
+mod inventory;
 mod msix;
 mod reset;
 mod slots;
@@ -29,10 +36,13 @@ mod slots;
 mod tests;
 
 pub use bar::MemoryBar;
-pub use bridges::open_bridges;
-pub use enumerate::{Buses, Done, MAX_FUNCTIONS, Numbers, functions};
+pub(crate) use bridges::open_bridges;
+pub(crate) use enumerate::functions;
+pub use enumerate::{Buses, Done, MAX_FUNCTIONS, Numbers};
 pub use express::Express;
-pub use function::{ConfigAccess, Error, Function, VENDOR_MELLANOX};
+pub(crate) use function::ConfigAccess;
+pub use function::{ConfigRead, Error, Function, VENDOR_MELLANOX};
+pub(crate) use inventory::Inventory;
 pub use msix::Msix;
 pub use reset::Saved;
 pub use slots::{Slot, State};

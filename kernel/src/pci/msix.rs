@@ -1,7 +1,8 @@
 //! The MSI-X capability (PCI Express Base Specification 5.0 section 7.7.2).
 
 use super::bar::MemoryBar;
-use super::function::{ConfigAccess, Error, Function};
+use super::function::{ConfigAccess, ConfigRead, Error, Function};
+use crate::memory_map::Range;
 
 const CAPABILITY: u8 = 0x11;
 
@@ -26,13 +27,17 @@ impl Msix {
     /// Bytes of one table entry.
     pub const ENTRY_BYTES: u64 = 16;
 
-    /// The table's physical address, if it lies inside `bar`.
+    /// Returns the table's physical addresses.
     ///
     /// # Errors
-    /// [`Error::BadMsixTable`].
-    pub fn table_address(&self, bar: &MemoryBar) -> Result<u64, Error> {
-        let end = u64::from(self.table_offset) + u64::from(self.vectors) * Self::ENTRY_BYTES;
-        if end > bar.len { Err(Error::BadMsixTable) } else { Ok(bar.address + u64::from(self.table_offset)) }
+    /// [`Error::BadMsixTable`]: the table is not inside `bar`.
+    pub(crate) fn table(&self, bar: &MemoryBar) -> Result<Range, Error> {
+        let start = u64::from(self.table_offset);
+        let end = start + u64::from(self.vectors) * Self::ENTRY_BYTES;
+        if end > bar.len {
+            return Err(Error::BadMsixTable);
+        }
+        Ok(Range { start: bar.address + start, end: bar.address + end })
     }
 }
 
@@ -41,7 +46,7 @@ impl Function {
     ///
     /// # Errors
     /// [`Error::NoCapability`].
-    pub fn msix(&self, access: &impl ConfigAccess) -> Result<Msix, Error> {
+    pub fn msix(&self, access: &impl ConfigRead) -> Result<Msix, Error> {
         let at = self
             .capability(access, CAPABILITY)
             .filter(|at| *at <= 0x100 - 12)
@@ -60,7 +65,7 @@ impl Function {
     }
 
     /// Switches MSI-X on or off, and the mask over all its vectors.
-    pub fn set_msix(&self, access: &impl ConfigAccess, msix: &Msix, enable: bool, mask_all: bool) {
+    pub(crate) fn set_msix(&self, access: &impl ConfigAccess, msix: &Msix, enable: bool, mask_all: bool) {
         let mut control = access.read(self.address, msix.at) & !(0b11 << 30);
         control |= u32::from(enable) << 31 | u32::from(mask_all) << 30;
         access.write(self.address, msix.at, control);

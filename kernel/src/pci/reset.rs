@@ -32,7 +32,7 @@ struct Way {
 
 impl Function {
     /// What a reset would take away.
-    pub fn save(&self, access: &impl ConfigAccess) -> Saved {
+    pub(crate) fn save(&self, access: &impl ConfigAccess) -> Saved {
         let controls = |at: u16| CONTROLS.map(|register| access.read(self.address, at + register) & 0xffff);
         let express = self.capability(access, super::express::CAPABILITY).filter(|at| *at <= 0x100 - 0x2c);
         Saved {
@@ -44,7 +44,7 @@ impl Function {
 
     /// Puts back what a reset has taken away, if it has, so that the function's registers can be read. Bus mastering stays as it is.
     /// Nothing is done to a function that does not answer.
-    pub fn restore(&self, access: &impl ConfigAccess, saved: &Saved) {
+    pub(crate) fn restore(&self, access: &impl ConfigAccess, saved: &Saved) {
         if access.read(self.address, 0) as u16 != self.vendor {
             return;
         }
@@ -73,7 +73,7 @@ impl Function {
     ///
     /// # Errors
     /// [`Error::NoFunctionLevelReset`]; [`Error::ResetTimedOut`].
-    pub fn reset(&self, access: &impl ConfigAccess, mut wait: impl FnMut(u64)) -> Result<(), Error> {
+    pub(crate) fn reset(&self, access: &impl ConfigAccess, mut wait: impl FnMut(u64)) -> Result<(), Error> {
         let way = self.way_to_reset(access).ok_or(Error::NoFunctionLevelReset)?;
         let saved = self.save(access);
         self.stop_bus_master(access);

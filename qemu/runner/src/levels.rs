@@ -210,7 +210,8 @@ pub fn test(levels: &[Level], long: bool) -> Result<()> {
 /// A level cannot run at all.
 pub(crate) fn run(levels: &[Level], long: bool) -> Result<Count> {
     let started = Instant::now();
-    let bare_metal = [Level::Boot, Level::Oracle, Level::Linux, Level::NoStd, Level::Lint];
+    // The unikernel's unit tests compile applications that must not compile.
+    let bare_metal = [Level::Boot, Level::Oracle, Level::Linux, Level::NoStd, Level::Lint, Level::Unit];
     if levels.iter().any(|level| bare_metal.contains(level)) {
         setup::rust_targets()?;
     }

@@ -151,6 +151,16 @@ fn timer_and_message_signalled_interrupts_wake_it() {
 }
 
 #[test]
+fn waits_of_the_driver_leave_other_devices_their_interrupts() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::node(0)]);
+    let devices = vec!["e1000e,romfile=".into()];
+    let options = Options { devices, hcas: fabric.sockets.clone(), ..Options::new("app=msix") };
+    let transcript = ground.boot(&options);
+    assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
+}
+
+#[test]
 fn without_an_hca_it_says_so() {
     let Some(ground) = ground() else { return skip() };
     let transcript = ground.run("app=hca");

@@ -4,6 +4,7 @@ mod assign;
 mod tree;
 
 use super::*;
+use crate::memory_map::Range;
 use heapless::Vec;
 use pci_types::PciAddress;
 use std::cell::RefCell;
@@ -82,7 +83,7 @@ impl Bus {
     }
 }
 
-impl ConfigAccess for Bus {
+impl ConfigRead for Bus {
     fn read(&self, address: PciAddress, offset: u16) -> u32 {
         let mut devices = self.0.borrow_mut();
         let Some(device) = devices.get_mut(&address) else { return u32::MAX };
@@ -97,7 +98,9 @@ impl ConfigAccess for Bus {
         }
         value
     }
+}
 
+impl ConfigAccess for Bus {
     fn write(&self, address: PciAddress, offset: u16, value: u32) {
         let mut devices = self.0.borrow_mut();
         let Some(device) = devices.get_mut(&address) else { return };
@@ -294,9 +297,9 @@ fn capabilities() {
     assert!(express.function_level_reset);
 
     let bar = hca.memory_bar(&bus, msix.table_bar).unwrap();
-    assert_eq!(msix.table_address(&bar), Ok(0xc0_0000_2000));
+    assert_eq!(msix.table(&bar), Ok(Range { start: 0xc0_0000_2000, end: 0xc0_0000_2000 + 64 * 16 }));
     let short = MemoryBar { len: 0x2000 + 63 * 16, ..bar };
-    assert_eq!(msix.table_address(&short), Err(Error::BadMsixTable));
+    assert_eq!(msix.table(&short), Err(Error::BadMsixTable));
 }
 
 #[test]
@@ -466,4 +469,36 @@ fn errors_are_one_line() {
         let line = error.to_string();
         assert!(line.starts_with("PCI: ") && !line.contains('\n'));
     }
+}
+
+#[test]
+fn each_function_is_handed_out_once_and_bridges_are_not() {
+    let bus = Bus::default();
+    bus.add(at(0, 0, 0), Device::new(0x29c0_8086, 0x0600_0000));
+    let mut port = Device::new(0x000c_1b36, 0x0604_0000);
+    port.space[3] = 0x0001_0000;
+    port.space[6] = 0x0001_0100;
+    bus.add(at(0, 3, 0), port);
+    bus.add(at(0, 31, 0), Device::new(0x2918_8086, 0x0601_0000));
+    bus.add(at(1, 0, 0), Device::hca());
+    for number in 0..100 {
+        let mut nic = Device::new(0x10d3_8086, 0x0200_0000);
+        nic.space[3] = 0x0080_0000;
+        bus.add(at(2, number / 8, number % 8), nic);
+    }
+    let found = all(&bus);
+    let mut inventory = Inventory::new(found.clone());
+    assert_eq!(inventory.found(), found.as_slice());
+    let taken: StdVec<_> = found.iter().filter(|function| inventory.take(function)).collect();
+    assert_eq!(taken.len(), 101);
+    assert!(taken.iter().all(|function| !function.is_bridge()));
+    assert!(!found.iter().any(|function| inventory.take(function)), "each once");
+    // An HCA that could not be opened.
+    let hca = found.iter().find(|function| function.vendor == VENDOR_MELLANOX).unwrap();
+    inventory.give_back(hca);
+    assert!(inventory.take(hca) && !inventory.take(hca));
+    // A function that this machine does not have.
+    let (_, other) = Bus::with(at(9, 0, 0), Device::hca());
+    inventory.give_back(&other);
+    assert!(!inventory.take(&other));
 }

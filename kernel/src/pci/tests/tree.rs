@@ -133,11 +133,13 @@ fn find(nodes: &mut [Node], bus: u8, address: PciAddress, now: u64) -> Option<&m
     })
 }
 
-impl ConfigAccess for Machine {
+impl ConfigRead for Machine {
     fn read(&self, address: PciAddress, offset: u16) -> u32 {
         self.with(address, |node, _| node.space.space[usize::from(offset / 4)]).unwrap_or(u32::MAX)
     }
+}
 
+impl ConfigAccess for Machine {
     fn write(&self, address: PciAddress, offset: u16, value: u32) {
         self.with(address, |node, now| {
             let has_slot = node.has_slot();
