@@ -44,6 +44,7 @@
 //! | [`pci`] | enumeration, bus numbers, slots, BARs, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
+//! | [`machine_check`] | the registers of hardware errors, in words |
 //! | [`log_ring`] | the console's text in memory that a reset leaves alone |
 //! | [`text_screen`], [`framebuffer`] | the screen as BIOSes leave it, and as UEFI does |
 //! | [`exit`] | exit status values |
@@ -76,6 +77,7 @@ pub mod information;
 pub mod iommu;
 pub mod line;
 pub mod log_ring;
+pub mod machine_check;
 pub mod memory_map;
 pub mod multiboot2;
 pub mod options;

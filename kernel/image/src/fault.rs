@@ -9,7 +9,7 @@ use unikernel::{Machine, println};
 
 use crate::cmdline::Options;
 
-const KINDS: [(&str, fn()); 16] = [
+const KINDS: [(&str, fn()); 17] = [
     ("divide", raise::divide),
     ("debug", raise::debug),
     ("nmi", raise::nmi),
@@ -26,6 +26,12 @@ const KINDS: [(&str, fn()); 16] = [
         core::hint::black_box(raise::stack_overflow(0));
     }),
     ("print", || println!("before {}", Bomb)),
+    ("wait", || {
+        println!("fault: waiting for one from outside");
+        loop {
+            core::hint::spin_loop();
+        }
+    }),
     ("panic", || panic!("asked for by kind=panic")),
     ("index", || {
         let index = core::hint::black_box(3);

@@ -12,7 +12,7 @@ use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::idt::{Entry, HandlerFunc};
 use x86_64::structures::tss::TaskStateSegment;
 
-use crate::arch::{emergency, exit, interrupts, layout};
+use crate::arch::{emergency, exit, interrupts, layout, machine_check};
 use crate::console;
 use crate::exit::ExitCode;
 
@@ -151,14 +151,24 @@ pub fn init() {
         let pointer = DescriptorTablePointer { limit, base: VirtAddr::from_ptr(idt) };
         x86_64::instructions::tables::lidt(&pointer);
     }
+    machine_check::init();
 }
 
 extern "C" fn handle(frame: &Frame) {
     if frame.vector >= FIRST_INTERRUPT.into() {
         interrupts::handle(frame.vector as u8);
     } else {
-        let stopped = emergency::stop_dma();
-        report(frame);
+        let stopped = if frame.vector == MACHINE_CHECK {
+            // The report first, because accesses to a broken device may raise a second machine
+            // check, which shuts the processor down.
+            report(frame);
+            machine_check::report();
+            emergency::stop_dma()
+        } else {
+            let stopped = emergency::stop_dma();
+            report(frame);
+            stopped
+        };
         console::print_regardless(format_args!("  {stopped}\n"));
         exit::exit(ExitCode::Fault);
     }

@@ -14,6 +14,7 @@ pub mod exit;
 pub mod interrupts;
 pub mod layout;
 pub mod log_memory;
+pub mod machine_check;
 pub mod msix;
 pub mod screen;
 pub mod serial;

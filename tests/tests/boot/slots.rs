@@ -12,13 +12,13 @@ use std::path::Path;
 use std::time::Instant;
 
 /// QEMU's machine protocol.
-struct Monitor {
+pub struct Monitor {
     stream: UnixStream,
     answers: BufReader<UnixStream>,
 }
 
 impl Monitor {
-    fn connect(socket: &Path, deadline: Instant) -> Self {
+    pub fn connect(socket: &Path, deadline: Instant) -> Self {
         let stream = loop {
             match UnixStream::connect(socket) {
                 Ok(stream) => break stream,
@@ -32,7 +32,7 @@ impl Monitor {
         monitor
     }
 
-    fn call(&mut self, name: &str, arguments: &str) {
+    pub fn call(&mut self, name: &str, arguments: &str) {
         let command = format!("{{\"execute\":\"{name}\",\"arguments\":{arguments}}}\n");
         self.stream.write_all(command.as_bytes()).expect("it takes commands");
         loop {

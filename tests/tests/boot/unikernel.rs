@@ -2,9 +2,11 @@
 //! says when something is wrong. Where no QEMU can be had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
 use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
+use crate::slots::Monitor;
 use crate::template::loaded_bytes;
 use hca_model::Profile;
 use runner::defmt_log::{Decoded, Decoder};
+use runner::process::Temporary;
 use runner::qemu::Output;
 use runner::unikernel::{self, Options, Transcript, Verdict};
 use std::time::Instant;
@@ -158,6 +160,33 @@ fn waits_of_the_driver_leave_other_devices_their_interrupts() {
     let options = Options { devices, hcas: fabric.sockets.clone(), ..Options::new("app=msix") };
     let transcript = ground.boot(&options);
     assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
+}
+
+#[test]
+fn a_machine_check_is_reported_with_its_banks() {
+    let Some(ground) = ground() else { return skip() };
+    let folder = Temporary::folder("machine-check").expect("a folder");
+    let socket = folder.path().join("monitor");
+    let monitor = format!("unix:{},server=on,wait=off", socket.display());
+    let more = vec!["-qmp".into(), monitor];
+    let options = Options { more, ..Options::new("app=fault kind=wait") };
+    let mut running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+    let mut lines = Vec::new();
+    running.follow(&mut lines, Some("fault: waiting"), LIMIT).expect("it waits");
+    let mut monitor = Monitor::connect(&socket, Instant::now() + LIMIT);
+    let check = "mce 0 9 0xbd00000000000134 0x5 0x12345000 0x8c";
+    monitor.call("human-monitor-command", &format!("{{\"command-line\":\"{check}\"}}"));
+    running.follow(&mut lines, None, LIMIT).expect("it ends");
+    let end = running.finish(None).expect("QEMU ends");
+    assert_eq!(end.verdict, Verdict::Fault, "{lines:#?}");
+    for expected in [
+        "exception 18 #MC machine check",
+        "machine check: status 0x5: not at this instruction, program could go on",
+        "bank 9: status 0xbd00000000000134: cache, uncorrected, address 0x12345000, misc 0x8c",
+        "DMA: bus mastering is off",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:#?}");
+    }
 }
 
 #[test]
