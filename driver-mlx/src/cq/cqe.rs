@@ -238,6 +238,14 @@ impl Details {
         }
     }
 
+    /// Copies only those of a datagram's source.
+    #[inline(always)]
+    pub(super) fn keep_source(&mut self, entry: &[AtomicU64; 8]) {
+        for index in [2, 3] {
+            self.0[index] = entry[index].load(Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn datagram(&self) -> Datagram {
         let [_, _, at_10, at_18] = self.0.map(u64::from_be);
         Datagram {

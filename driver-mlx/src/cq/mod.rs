@@ -189,9 +189,9 @@ impl<B: Bar> Cq<B> {
                 barrier::acquire();
                 let word = if cqe::is_failure(op_own) { &entry[6] } else { &entry[5] };
                 let words = (entry[4].load(Ordering::Relaxed), word.load(Ordering::Relaxed));
-                // Messages of connected QPs have no source.
-                let source = entry[3].load(Ordering::Relaxed);
-                if source != 0 || datapath::cqe_format(op_own) != datapath::CqeFormat::NO_INLINE_DATA {
+                // All zeros are a source, too: QP 0. Left out, an earlier datagram's would stay.
+                details.keep_source(entry);
+                if datapath::cqe_format(op_own) != datapath::CqeFormat::NO_INLINE_DATA {
                     details.keep(entry);
                 }
                 words

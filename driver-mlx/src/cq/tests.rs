@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::{Recorder, memory};
+use crate::types::Lid;
 use mlx5_prm::status::CqeSyndrome;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -69,6 +70,19 @@ fn every_field_is_decoded() {
     assert_eq!(failed.kind(), CompletionKind::SendError);
     let error = CompletionError { syndrome: CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, vendor: 0x81 };
     assert_eq!(failed.error(), Some(error));
+}
+
+/// A datagram from QP 0 with service level 0 has zeros where others have their source.
+#[test]
+fn datagram_does_not_keep_the_source_of_an_earlier_one() {
+    let (mut cq, mut device, _) = queue();
+    device.complete(2, 1, 0, 0);
+    cq.poll().expect("sound").expect("there");
+    assert_eq!(cq.datagram().src_qpn.get(), 0x55_6677);
+    device.complete(2, 1, 1, 0);
+    device.memory.write(64 + 0x10, &[0, 0, 0, 0, 0, 0, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0, 0]).expect("inside");
+    cq.poll().expect("sound").expect("there");
+    assert_eq!(cq.datagram(), Datagram { slid: Lid::new(0x5678), ..Datagram::default() });
 }
 
 #[test]
