@@ -582,6 +582,15 @@ impl<'s> Frames<'s> {
         self.header(frame).map_or([0; 16], |header| header.extensions)
     }
 
+    /// Writes the bytes of a header as they are, whatever its checksum.
+    #[cfg(test)]
+    pub(crate) fn write_header_bytes(&self, frame: FrameId, bytes: &[u8; 8 * HEADER_WORDS]) {
+        let words = self.words(frame).expect("a frame of the table");
+        for (word, bytes) in words.iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_ne_bytes(*bytes));
+        }
+    }
+
     /// Quadword `index` of a frame's payload, first byte lowest.
     pub(crate) fn payload_word(&self, frame: FrameId, index: usize) -> u64 {
         self.payload(frame).get(index).map_or(0, |word| u64::from_le(word.load()))
@@ -644,7 +653,8 @@ mod tests {
         assert_eq!(frames.write_acknowledgement(69, 6), first + 3 * STRIDE as u64 + 4 * 64);
     }
 
-    /// A descriptor whose length exceeds its frames is a bug elsewhere. It must not lead to the next message's bytes.
+    /// A descriptor whose length exceeds its frames is a bug elsewhere. A copy must not go on into
+    /// the next message.
     #[test]
     fn copies_end_with_the_frames_of_a_message() {
         let mut table = [Frame::EMPTY; 4];

@@ -337,3 +337,6 @@ fn complete(connection: &mut Connection, counters: &mut Counters, header: &Heade
         counters.recv_ack_required += 1;
     }
 }
+
+#[cfg(test)]
+mod oracle;

@@ -56,7 +56,8 @@ fn without_any_byte() {
     costs_the_connection(2, &[cut], DownReason::FrameLength);
 }
 
-/// Lengths that a frame of `cut` bytes must not get away with: the one that its header wraps to, and the largest.
+/// Message lengths to refuse in a frame of `cut` bytes: the one that its header wraps to, and the
+/// largest.
 fn wrapped(cut: usize) -> [u32; 2] {
     [(cut as u32).wrapping_sub(HEADER_LEN as u32), u32::MAX]
 }
@@ -72,7 +73,8 @@ fn short_frames_whose_length_wraps_cost_the_connection() {
     }
 }
 
-/// The rest of the header is that of an earlier message in the same frame, whose checksum is right for this one too.
+/// An earlier message in the same frame left the rest of the header. Its checksum is right for
+/// this one too.
 #[test]
 fn short_frames_over_an_earlier_header_cost_the_connection() {
     for (number, cut) in [20, 22, 24, 47].into_iter().enumerate() {
