@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::vec;
 
+mod oracle;
+
 const QPN: u32 = 0x12_3456;
 const DOORBELL: usize = 0x10 * 4096 + 0x800;
 
@@ -24,13 +26,17 @@ struct Bench {
 
 impl Bench {
     fn new(service: Service, send: u32, recv: u32, blueflame: usize) -> Self {
+        Self::with_inline(service, send, recv, blueflame, false)
+    }
+
+    fn with_inline(service: Service, send: u32, recv: u32, blueflame: usize, inline_receive: bool) -> Self {
         let bar = Recorder::new();
         let head = if service == Service::Rc { 2 } else { 4 };
         let geometry = QpGeometry::new(send, recv, head + 4, 3).expect("fits");
         let rings = memory(geometry.ring_bytes());
         let record = memory(64);
         let beside = (slots(geometry.send_wqebbs()), geometry.receives().map(slots));
-        let config = QpConfig { service, ..QpConfig::rc(Pd::new(1), CqNumber::new(2)) };
+        let config = QpConfig { service, inline_receive, ..QpConfig::rc(Pd::new(1), CqNumber::new(2)) };
         let context = QpContext {
             config,
             port: 1,
