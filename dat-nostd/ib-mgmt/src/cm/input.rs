@@ -122,10 +122,7 @@ impl Cm<'_> {
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::INVALID_SERVICE_ID);
             return;
         };
-        let waits = |s: &&CmSlot| s.state == State::ReqRcvd && s.service_id == req.service_id();
-        let waiting = self.slots.iter().filter(waits).count();
-        let full = listener.backlog != 0 && waiting >= usize::from(listener.backlog);
-        let index = if full { None } else { self.allocate() };
+        let index = if self.is_full(&listener) { None } else { self.allocate() };
         let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
             self.shared.counters.no_resources += 1;
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::NO_RESOURCES);
@@ -156,6 +153,15 @@ impl Cm<'_> {
         slot.response = shared.response(req.local_cm_response_timeout(), slot.path.packet_life_time());
         slot.keep_private(req.private_data());
         slot.post(shared, event::REQUEST);
+    }
+
+    /// Whether as many requests as a listener allows wait to be fetched.
+    pub(super) fn is_full(&self, listener: &Listener) -> bool {
+        let waits = |s: &&CmSlot| {
+            s.events & event::REQUEST != 0
+                && (s.datagram, s.service_id) == (listener.datagram, listener.service_id)
+        };
+        listener.backlog != 0 && self.slots.iter().filter(waits).count() >= usize::from(listener.backlog)
     }
 
     /// Where the sender of a request is reached from a port whose packets all need a route.

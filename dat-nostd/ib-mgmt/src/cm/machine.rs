@@ -69,8 +69,8 @@ impl<'s> Cm<'s> {
         }
     }
 
-    /// Takes REQs for a service id. `owner` comes back with each request. At most `backlog` requests wait for the owner
-    /// at a time (0: as many as there are slots); further ones are refused with "no resources".
+    /// Takes REQs for a service id. `owner` comes back with each request. At most `backlog` requests wait to be fetched by
+    /// [`Cm::poll_event`] (0: as many as there are slots); further ones are refused with "no resources".
     pub fn listen(&mut self, service_id: u64, owner: u32, backlog: u16) -> Result<(), ListenError> {
         self.enter_listener(Listener { used: true, datagram: false, service_id, owner, backlog })
     }

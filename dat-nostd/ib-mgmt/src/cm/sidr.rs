@@ -108,10 +108,7 @@ impl Cm<'_> {
             self.refuse_datagram(src, tid, req, sidr_status::SERVICE_ID_NOT_SUPPORTED);
             return;
         };
-        let waits = |s: &&CmSlot| s.state == State::SidrReqRcvd && s.service_id == req.service_id();
-        let waiting = self.slots.iter().filter(waits).count();
-        let full = listener.backlog != 0 && waiting >= usize::from(listener.backlog);
-        let index = if full { None } else { self.allocate() };
+        let index = if self.is_full(&listener) { None } else { self.allocate() };
         let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
             self.shared.counters.no_resources += 1;
             self.refuse_datagram(src, tid, req, sidr_status::NO_QP);

@@ -346,6 +346,13 @@ fn a_backlog_bounds_waiting_requests() {
     assert_eq!(events(&mut b).len(), 2);
     let is_refusal = |e: &&CmEvent| matches!(e, CmEvent::Rejected { reason: RejReason::NO_RESOURCES, .. });
     assert_eq!(events(&mut a).iter().filter(is_refusal).count(), 2);
+    // Fetched requests no longer count, though neither has an answer yet.
+    for n in 4..6 {
+        let params = ConnectParams { qpn: QpNumber::new(0x30 + n), ..params() };
+        a.connect(Instant::ORIGIN, &params, &[], n).unwrap();
+    }
+    settle(Instant::ORIGIN, &mut a, &mut b);
+    assert_eq!((events(&mut b).len(), events(&mut a)), (2, vec![]));
 }
 
 #[test]
