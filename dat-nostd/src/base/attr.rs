@@ -47,9 +47,11 @@ pub struct EpAttributes {
     pub max_rdma_write_iov: u32,
     /// Soft high watermark of an EP on an SRQ; [`WATERMARK_INFINITE`] for none.
     pub srq_soft_hw: i32,
-    /// Extension: transport retries, 0..7.
+    /// Extension: retries of this EP's requests that the peer does not acknowledge, 0..7. As the passive side, at most what the REQ
+    /// says.
     pub retry_count: u8,
-    /// Extension: retries when the peer has no receive posted, 0..6; 7 without end.
+    /// Extension: retries of this EP's requests when the peer has no receive posted, 0..6; 7 without end. A peer of another provider
+    /// may ask for fewer.
     pub rnr_retry: u8,
     /// Extension: the wait that this side asks for when it has no receive posted; code 0..31 of IBTA (10 is
     /// 0.32 ms, 12 is 0.64 ms).

@@ -20,6 +20,9 @@ use crate::conn::attempt::{Attempt, OWNER_PSP, Request};
 /// RDMA-CM's 4.3 s make one lost datagram cost that much.
 const PROCESSING: Duration = Duration::from_secs(1);
 
+/// RNR retry count without a limit.
+pub(crate) const RNR_RETRY_UNLIMITED: u8 = 7;
+
 /// Between two requests for a service that nobody listens on.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -47,13 +50,13 @@ pub(crate) fn rtr_params(
     })
 }
 
-/// RTS by the connection manager's attributes.
-pub(crate) fn rts_params(from: &QpAttributes) -> RtsParams {
+/// Returns the RTS parameters. The peer may ask for fewer retries than the EP's attributes allow, never for more.
+pub(crate) fn rts_params(attributes: &EpAttributes, from: &QpAttributes) -> RtsParams {
     RtsParams {
         sq_psn: from.sq_psn,
         ack_timeout: from.ack_timeout,
-        retry_count: from.retry_count,
-        rnr_retry: from.rnr_retry_count,
+        retry_count: from.retry_count.min(attributes.retry_count),
+        rnr_retry: from.rnr_retry_count.min(attributes.rnr_retry),
         initiator_depth: from.initiator_depth,
     }
 }
@@ -229,7 +232,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         params.responder_resources = ep.attributes.max_rdma_read_in as u8;
         params.initiator_depth = ep.attributes.max_rdma_read_out as u8;
         params.retry_count = ep.attributes.retry_count;
-        params.rnr_retry_count = ep.attributes.rnr_retry;
+        // The count that this message carries is the peer's (IBTA 12.7.28), whose own attribute decides.
+        params.rnr_retry_count = RNR_RETRY_UNLIMITED;
         params.response_timeout = response_timeout(&path);
         params.deadline = (request.deadline != Instant::MAX).then_some(request.deadline);
         self.device.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()
@@ -295,7 +299,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let qp = ep.qp.as_mut()?;
         qp.set_pkey_index(pkey_index);
         self.device.hca.modify_to_rtr(qp, &rtr).ok()?;
-        self.device.hca.modify_to_rts(qp, &rts_params(&from)).ok()?;
+        self.device.hca.modify_to_rts(qp, &rts_params(&ep.attributes, &from)).ok()?;
         self.device.port.cm().rtu(id, &[]).ok()?;
         self.keep_private_data(slot, id);
         self.connection_input(slot, ConnectionInput::Reply, None);
@@ -329,7 +333,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let from = self.device.port.cm_ref().qp_attributes(conn);
         let moved = match (from, &mut ep.qp) {
-            (Some(from), Some(qp)) => self.device.hca.modify_to_rts(qp, &rts_params(&from)).is_ok(),
+            (Some(from), Some(qp)) => {
+                self.device.hca.modify_to_rts(qp, &rts_params(&ep.attributes, &from)).is_ok()
+            }
             _ => false,
         };
         if !moved {

@@ -12,7 +12,7 @@ use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EpState;
 use crate::conn::attempt::Attempt;
-use crate::conn::connect::rtr_params;
+use crate::conn::connect::{RNR_RETRY_UNLIMITED, rtr_params};
 use crate::conn::framing::REQ_LEN;
 use crate::conn::request::Cr;
 use crate::conn::service::Target;
@@ -165,7 +165,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     info.peer_initiator_depth.min(attributes.max_rdma_read_in.min(255) as u8);
                 params.initiator_depth =
                     info.peer_responder_resources.min(attributes.max_rdma_read_out.min(255) as u8);
-                params.rnr_retry_count = attributes.rnr_retry;
+                params.rnr_retry_count = RNR_RETRY_UNLIMITED;
                 params.target_ack_delay = self.device.hca.caps().local_ca_ack_delay.min(31);
                 params.srq = ep.srq.is_some();
                 self.ready_to_receive(ep_handle, conn, &params)?;

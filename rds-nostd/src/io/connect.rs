@@ -77,7 +77,7 @@ impl Rds<'_> {
             // Every fragment wakes, not only a message's last, which the peer marks: it may be waiting for frames before that.
             recv_completion_flags: CompletionFlags::EVD_THRESHOLD,
             retry_count: self.protocol.config.retry_count.min(7),
-            // Without end: a peer posts its first receives only when it knows that the connection is up.
+            // Unlimited retries of our sends, because a peer may post its first receives after the connection is up.
             rnr_retry: 7,
             rnr_timer: 10,
             // Without a type of service the subnet chooses the level.

@@ -382,7 +382,7 @@ pub struct QpAttributes {
     pub initiator_depth: u8,
     /// RTS: transport retry count.
     pub retry_count: u8,
-    /// RTS: RNR retry count.
+    /// RTS: RNR retry count, which the peer chose.
     pub rnr_retry_count: u8,
     /// RTS: local ACK timeout exponent.
     pub ack_timeout: u8,
