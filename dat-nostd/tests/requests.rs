@@ -1,12 +1,89 @@
-//! Connection requests: what they say, and where they go.
+//! What REQ and REP say of their sender's EP, which side's retries count, and REQs that reach the wrong port.
 
 mod common;
 
+use std::sync::{Arc, Mutex};
+
 use common::{Net, Options, Side};
 use dat_nostd::*;
+use hca_model::fabric::Capture;
+use ib_port::ib_mgmt::cm::message::{Message, Rep, Req};
+use ib_port::ib_mgmt::mad::{MAD_LEN, Mad};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 const MS: u64 = 1_000_000;
+
+/// The CM messages that were sent.
+#[derive(Clone, Default)]
+struct Messages(Arc<Mutex<Vec<Mad>>>);
+
+impl Messages {
+    fn of(net: &Net) -> Self {
+        let messages = Self::default();
+        net.world.capture(Box::new(messages.clone()));
+        messages
+    }
+
+    /// The last REQ and the last REP.
+    fn last(&self) -> (Req, Rep) {
+        let sent = self.0.lock().unwrap();
+        let mut found = (None, None);
+        for mad in sent.iter() {
+            match Message::parse(mad) {
+                Some(Message::Req(req)) => found.0 = Some(req),
+                Some(Message::Rep(rep)) => found.1 = Some(rep),
+                _ => {}
+            }
+        }
+        (found.0.expect("a REQ"), found.1.expect("a REP"))
+    }
+}
+
+impl Capture for Messages {
+    fn interface(&mut self, _: u32, _: &str) {}
+
+    fn packet(&mut self, _: u32, _: u64, bytes: &[u8], _: Option<&str>) {
+        // LRH, BTH, DETH before the datagram, ICRC behind it; no GRH on this subnet.
+        if let Some(mad) = bytes.get(28..28 + MAD_LEN).filter(|_| bytes.len() == 28 + MAD_LEN + 4) {
+            self.0.lock().unwrap().push(Mad::from_bytes(mad.try_into().unwrap()));
+        }
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Moves a side's EP to an SRQ.
+fn to_queue(net: &mut Net, node: usize, side: &mut Side) {
+    let adapter = &mut net.nodes[node];
+    adapter.ep_free(side.ep).unwrap();
+    let attributes = SrqAttributes { max_recv_dtos: 16, max_recv_iov: 1, low_watermark: 0 };
+    let srq = adapter.srq_create(side.ia, side.pz, &attributes).unwrap();
+    let (recv, request, connect) = (Some(side.recv), Some(side.request), Some(side.connect));
+    side.ep = adapter
+        .ep_create_with_srq(side.ia, side.pz, recv, request, connect, srq, &EpAttributes::DEFAULT)
+        .unwrap();
+}
+
+#[test]
+fn shared_queues_announce_themselves_and_grant_no_credits() {
+    for on_queue in [[false, false], [true, false], [false, true]] {
+        let mut net = Net::new(91, 2);
+        let mut sides = [0, 1].map(|node| net.side(node, &Options::default()));
+        for node in [0, 1] {
+            if on_queue[node] {
+                to_queue(&mut net, node, &mut sides[node]);
+            }
+        }
+        let messages = Messages::of(&net);
+        net.connect(&sides);
+        let (req, rep) = messages.last();
+        assert_eq!((req.srq(), req.flow_control()), (on_queue[0], !on_queue[0]));
+        assert_eq!((rep.srq(), rep.flow_control()), (on_queue[1], !on_queue[1]));
+        net.assert_no_refusals();
+    }
+}
 
 /// Two sides with attributes of their own, connected.
 fn pair(net: &mut Net, attributes: [EpAttributes; 2]) -> [Side; 2] {

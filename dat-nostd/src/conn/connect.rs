@@ -234,6 +234,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         params.retry_count = ep.attributes.retry_count;
         // The count that this message carries is the peer's (IBTA 12.7.28), whose own attribute decides.
         params.rnr_retry_count = RNR_RETRY_UNLIMITED;
+        params.srq = ep.srq.is_some();
+        params.flow_control = !params.srq;
         params.response_timeout = response_timeout(&path);
         params.deadline = (request.deadline != Instant::MAX).then_some(request.deadline);
         self.device.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()

@@ -168,6 +168,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 params.rnr_retry_count = RNR_RETRY_UNLIMITED;
                 params.target_ack_delay = self.device.hca.caps().local_ca_ack_delay.min(31);
                 params.srq = ep.srq.is_some();
+                params.flow_control = !params.srq;
                 self.ready_to_receive(ep_handle, conn, &params)?;
                 let now = self.device.now();
                 let owner = u32::from(ep_handle.any().slot());
