@@ -23,16 +23,17 @@
 //! Two communication managers connect; the caller only carries MADs and prepares its queue pairs.
 //!
 //! ```
-//! use ib_mgmt::cm::{AcceptParams, Cm, CmConfig, CmEvent, CmSlot, ConnectParams, Listener};
+//! use ib_mgmt::cm::{AcceptParams, Cm, CmConfig, CmEvent, CmSlot, ConnectParams, EndedSet, Listener};
 //! use ib_mgmt::mad::MadAddress;
 //! use ib_mgmt::rdma_cm::{PortSpace, service_id};
 //! use ib_mgmt::sa::PathRecord;
 //! use ib_types::{Guid, Instant, Lid, PKey, Psn, QpNumber};
 //!
 //! let (mut slots_a, mut slots_b) = ([CmSlot::EMPTY; 4], [CmSlot::EMPTY; 4]);
+//! let (mut ended_a, mut ended_b) = ([EndedSet::EMPTY; 4], [EndedSet::EMPTY; 4]);
 //! let (mut listen_a, mut listen_b) = ([Listener::EMPTY; 1], [Listener::EMPTY; 1]);
-//! let mut a = Cm::new(&mut slots_a, &mut listen_a, CmConfig::new(Guid::new(0xa), 1));
-//! let mut b = Cm::new(&mut slots_b, &mut listen_b, CmConfig::new(Guid::new(0xb), 2));
+//! let mut a = Cm::new(&mut slots_a, &mut ended_a, &mut listen_a, CmConfig::new(Guid::new(0xa), 1));
+//! let mut b = Cm::new(&mut slots_b, &mut ended_b, &mut listen_b, CmConfig::new(Guid::new(0xb), 2));
 //! let service = service_id(PortSpace::Tcp, 18634);
 //! b.listen(service, 7, 0)?;
 //!

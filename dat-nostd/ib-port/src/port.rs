@@ -94,7 +94,7 @@ impl<'s, B: Bar> Port<'s, B> {
         Ok(Self {
             gsi,
             sa: Client::new(parts.queries, config.sa, config.seed),
-            cm: Cm::new(parts.connections, parts.listeners, cm_config),
+            cm: Cm::new(parts.connections, parts.ended, parts.listeners, cm_config),
             paths: PathCache::new(parts.paths),
             ip,
             info,

@@ -1,6 +1,6 @@
 //! Memory of a port.
 
-use ib_mgmt::cm::{CmSlot, Listener};
+use ib_mgmt::cm::{CmSlot, EndedSet, Listener};
 use ib_mgmt::ipoib::NeighbourSlot;
 use ib_mgmt::sa::QuerySlot;
 
@@ -12,7 +12,7 @@ use crate::path::PathEntry;
 ///
 /// | parameter | what |
 /// |---|---|
-/// | `CONNECTIONS` | connections in the connection manager, those in TimeWait included |
+/// | `CONNECTIONS` | connections in the connection manager; those in TimeWait give way to new ones |
 /// | `LISTENERS` | services listened to |
 /// | `QUERIES` | questions to the subnet administrator under way |
 /// | `PATHS` | paths remembered |
@@ -28,6 +28,7 @@ pub struct PortStorage<
     const GROUPS: usize,
 > {
     connections: [CmSlot; CONNECTIONS],
+    ended: [EndedSet; CONNECTIONS],
     listeners: [Listener; LISTENERS],
     queries: [QuerySlot; QUERIES],
     paths: [PathEntry; PATHS],
@@ -41,6 +42,7 @@ pub struct PortStorage<
 #[derive(Debug)]
 pub struct PortParts<'s> {
     pub(crate) connections: &'s mut [CmSlot],
+    pub(crate) ended: &'s mut [EndedSet],
     pub(crate) listeners: &'s mut [Listener],
     pub(crate) queries: &'s mut [QuerySlot],
     pub(crate) paths: &'s mut [PathEntry],
@@ -69,6 +71,7 @@ impl<
     pub const fn new() -> Self {
         Self {
             connections: [CmSlot::EMPTY; CONNECTIONS],
+            ended: [EndedSet::EMPTY; CONNECTIONS],
             listeners: [Listener::EMPTY; LISTENERS],
             queries: [QuerySlot::EMPTY; QUERIES],
             paths: [PathEntry::EMPTY; PATHS],
@@ -83,6 +86,7 @@ impl<
     pub fn parts(&mut self) -> PortParts<'_> {
         PortParts {
             connections: &mut self.connections,
+            ended: &mut self.ended,
             listeners: &mut self.listeners,
             queries: &mut self.queries,
             paths: &mut self.paths,

@@ -47,7 +47,8 @@ pub struct Capacities {
     pub lmrs: usize,
     /// Events queued in software, over all EVDs; 80 bytes each at most.
     pub events: usize,
-    /// Connections in the connection manager: `eps`, requests not yet answered, and those in TimeWait; 1024 bytes each at most.
+    /// Connections in the connection manager: `eps`, and requests not yet answered; 1088 bytes each at most. Those in TimeWait use what
+    /// is left, and give way to new ones.
     pub connections: usize,
     /// Open IAs; 56 bytes each at most.
     pub ias: usize,
@@ -441,7 +442,7 @@ mod tests {
             cost!(evds, 392),
             cost!(lmrs, 232),
             cost!(events, 80),
-            cost!(connections, 1024),
+            cost!(connections, 1088),
             cost!(ias, 56),
             cost!(pzs, 56),
             cost!(psps, 80),

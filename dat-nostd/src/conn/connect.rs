@@ -256,7 +256,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 CmEvent::Rejected { id, owner, reason } => self.rejected(now, id, owner, reason),
                 CmEvent::TimedOut { id, owner, stage } => self.timed_out(now, id, owner, stage),
                 CmEvent::Disconnected { id, owner, cause } => self.disconnected(id, owner, cause),
-                // Fresh QPs get fresh numbers and sequences, so nobody waits for this.
+                // A fresh QP gets another number (firmware reuses one only after all others) and a random PSN, so no EP waits
+                // for this.
                 CmEvent::TimeWaitExit { .. } => {}
                 // DAT has no datagram services: nobody listens for them, nobody asks.
                 CmEvent::DatagramRequest { id, .. } => _ = self.device.port.cm().abandon(now, id, &[]),

@@ -2,14 +2,16 @@
 //! on a fabric that loses packets. What was connected is right on both sides, and what was disconnected is gone.
 
 use dat_nostd::{
-    Adapter, AdapterCensus, AdapterConfig, CloseFlags, ConnectFlags, ConnectionEvent, EpAttributes, EpHandle,
-    EvdFlags, EvdHandle, EventData, IaHandle, Neighbour, PspFlags, PzHandle, Qos, adapter_storage,
+    Adapter, AdapterCensus, AdapterConfig, AdapterParts, CloseFlags, ConnectFlags, ConnectionEvent,
+    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, IaHandle, Neighbour, PspFlags, PzHandle, Qos,
+    adapter_storage,
 };
 use driver_mlx::Gid;
 use harness::dat::{HCA, address, due, register};
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Census;
 use hca_model::Profile;
+use hca_model::fabric::OPENSM_PACKET_LIFE_TIME;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -22,12 +24,20 @@ const WINDOW: usize = 8;
 const ATTRIBUTES: EpAttributes =
     EpAttributes { max_recv_dtos: 0, max_request_dtos: 0, ..EpAttributes::DEFAULT };
 
-/// Connections in a node's connection manager, those in TimeWait included.
-const CONNECTIONS: usize = 512;
-
-type Tables = adapter_storage! {
-    bar: ModelBar, dma_bytes: MEMORY, eps: 128, evds: 8, lmrs: 8, connections: CONNECTIONS,
+/// Room for a mesh: more connections than endpoints, but not for those in TimeWait.
+type MeshTables = adapter_storage! {
+    bar: ModelBar, dma_bytes: MEMORY, eps: 128, evds: 8, lmrs: 8, connections: 160,
 };
+/// 64 endpoints, 96 connections.
+type DefaultTables = adapter_storage! { bar: ModelBar, dma_bytes: MEMORY };
+
+fn mesh_parts() -> AdapterParts<'static, ModelBar> {
+    Box::leak(Box::new(MeshTables::new())).parts()
+}
+
+fn default_parts() -> AdapterParts<'static, ModelBar> {
+    Box::leak(Box::new(DefaultTables::new())).parts()
+}
 
 /// A connection as one side sees it.
 struct Side {
@@ -49,6 +59,11 @@ struct Member {
     established: usize,
     ended: usize,
     refused: usize,
+    /// Attempts of its own under way or connected at once.
+    window: usize,
+    /// Nanoseconds from attempt to attempt, and when the next is due.
+    pace: u64,
+    next_attempt: u64,
 }
 
 /// What a node and its HCA hold.
@@ -68,18 +83,25 @@ struct Mesh {
 
 impl Mesh {
     fn new(config: &WorldConfig, count: usize, churn: bool) -> Self {
+        Self::over(config, count, churn, mesh_parts)
+    }
+
+    fn over(
+        config: &WorldConfig,
+        count: usize,
+        churn: bool,
+        parts: fn() -> AdapterParts<'static, ModelBar>,
+    ) -> Self {
         let world = World::new(config);
         let attached: Vec<_> = (0..count).map(|i| world.attach(Profile::node(i as u16), MEMORY)).collect();
         let gid = |node: usize| Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(node as u16));
         let all: Vec<Neighbour> = (0..count).map(|node| (address(node), gid(node))).collect();
         let all: &'static [Neighbour] = all.leak();
         let members = attached.into_iter().enumerate().map(|(node, (platform, region))| {
-            let storage: &'static mut Tables = Box::leak(Box::new(Tables::new()));
             let seed = u128::from(config.seed) << 64 | node as u128;
             let config = AdapterConfig { hca: HCA, ..AdapterConfig::new("ib0", address(node), all, seed) };
             let mut adapter =
-                Adapter::open(platform, region, harness::host_region(), storage.parts(), &config)
-                    .expect("opens");
+                Adapter::open(platform, region, harness::host_region(), parts(), &config).expect("opens");
             register(&mut adapter, 0);
             let (ia, _) = adapter.ia_open("ib0", 8, None).expect("IA");
             let pz = adapter.pz_create(ia).expect("PZ");
@@ -87,7 +109,21 @@ impl Mesh {
             let cr_evd = adapter.evd_create(ia, 32, None, EvdFlags::CR).expect("EVD");
             adapter.psp_create(ia, PORT, cr_evd, PspFlags::Consumer).expect("PSP");
             let (todo, sides) = (Vec::new(), Vec::new());
-            Member { adapter, ia, pz, connect_evd, cr_evd, todo, sides, established: 0, ended: 0, refused: 0 }
+            Member {
+                adapter,
+                ia,
+                pz,
+                connect_evd,
+                cr_evd,
+                todo,
+                sides,
+                established: 0,
+                ended: 0,
+                refused: 0,
+                window: WINDOW,
+                pace: 0,
+                next_attempt: 0,
+            }
         });
         let members = members.collect();
         Self { world, members, churn }
@@ -111,7 +147,11 @@ impl Mesh {
         for node in 0..self.members.len() {
             let deadline = due(self.members[node].adapter.poll(driver_mlx::Instant::from_nanos(now)))
                 .unwrap_or(u64::MAX);
-            next = if self.members[node].act(node, self.churn) { now } else { next.min(deadline) };
+            let member = &mut self.members[node];
+            next = if member.act(node, now, self.churn) { now } else { next.min(deadline) };
+            if member.pace != 0 && !member.todo.is_empty() {
+                next = next.min(member.next_attempt.max(now));
+            }
         }
         self.world.idle(next.max(now + 1));
     }
@@ -134,13 +174,15 @@ impl Member {
     }
 
     /// Whether it did anything.
-    fn act(&mut self, node: usize, churn: bool) -> bool {
+    fn act(&mut self, node: usize, now: u64, churn: bool) -> bool {
         let mut busy = false;
-        let starting = self.sides.iter().filter(|side| side.active && !side.up).count();
-        // Connections that are over stay in the connection manager's table until TimeWait ends.
-        let room = self.adapter.census().connections < CONNECTIONS / 2;
-        for _ in if room { starting..WINDOW } else { 0..0 } {
+        let starting = self.sides.iter().filter(|side| side.active && (churn || !side.up)).count();
+        for _ in starting..self.window {
+            if now < self.next_attempt {
+                break;
+            }
             let Some(peer) = self.todo.pop() else { break };
+            self.next_attempt += self.pace;
             let ep = self.endpoint();
             let data = [node as u8, peer as u8, 0xa5];
             let flags = ConnectFlags::Default;
@@ -290,11 +332,42 @@ fn ten_thousand_connects_and_disconnects_leak_nothing() {
             count as f64 / wall.as_secs_f64()
         );
         for member in &mesh.members {
-            assert_eq!((member.established, member.ended), (count, count));
+            assert_eq!((member.established, member.ended, member.refused), (count, count, 0));
         }
         assert_eq!(mesh.holdings(), before);
         for node in [0, 1] {
             assert_eq!(mesh.world.refusals(node), [""; 0]);
         }
+    }
+}
+
+/// 1,000 connects and disconnects a second from each of two nodes with the default tables, for 3 seconds; for a minute with
+/// `MLX5_TESTS_LONG=1`. Each closed connection is in TimeWait for more than two seconds.
+#[test]
+fn churn_with_opensms_packet_life_time_refuses_none() {
+    let seconds = if runner::levels::long() { 60 } else { 3 };
+    let mut config = WorldConfig::new(44);
+    config.fabric.packet_life_time = OPENSM_PACKET_LIFE_TIME;
+    let mut mesh = Mesh::over(&config, 2, true, default_parts);
+    let before = mesh.holdings();
+    let began = mesh.world.now();
+    for (node, member) in mesh.members.iter_mut().enumerate() {
+        member.todo = vec![1 - node; seconds * 1000];
+        (member.window, member.pace, member.next_attempt) = (24, SECOND / 1000, began);
+    }
+    mesh.until("all connected and disconnected", |members| {
+        members.iter().all(|m| m.todo.is_empty() && m.sides.is_empty())
+    });
+    let took = mesh.world.now() - began;
+    let limit = seconds as u64 * SECOND + SECOND / 10;
+    assert!(took < limit, "{} ms: the rate was not kept", took / 1_000_000);
+    for member in &mesh.members {
+        assert_eq!((member.established, member.ended, member.refused), (seconds * 2000, seconds * 2000, 0));
+        assert!(member.adapter.census().connections > 64, "TimeWait uses the room that there is");
+    }
+    mesh.until("the end of TimeWait", |members| members.iter().all(|m| m.adapter.census().connections == 0));
+    assert_eq!(mesh.holdings(), before);
+    for node in [0, 1] {
+        assert_eq!(mesh.world.refusals(node), [""; 0]);
     }
 }

@@ -29,7 +29,7 @@ impl Cm<'_> {
             Message::Rtu(m) => self.rtu_received(&m),
             Message::Dreq(m) => self.dreq(now, src, tid, &m),
             Message::Drep(m) => self.drep(now, &m),
-            Message::SidrReq(m) => self.sidr_req(src, tid, &m),
+            Message::SidrReq(m) => self.sidr_req(now, src, tid, &m),
             Message::SidrRep(m) => self.sidr_rep(&m),
             Message::Lap(m) => self.lap(src, tid, &m),
             // The answer to what this manager never asks.
@@ -101,6 +101,11 @@ impl Cm<'_> {
             self.repeated_req(src, tid, index);
             return;
         }
+        if let Some(reason) = self.history.find(now, req) {
+            self.shared.counters.duplicates += 1;
+            self.refuse(src, tid, which::REQ, 0, remote_id, reason);
+            return;
+        }
         if req.transport_service() != transport::RC {
             self.shared.counters.malformed += 1;
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::INVALID_TRANSPORT_TYPE);
@@ -122,7 +127,7 @@ impl Cm<'_> {
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::INVALID_SERVICE_ID);
             return;
         };
-        let index = if self.is_full(&listener) { None } else { self.allocate() };
+        let index = if self.is_full(&listener) { None } else { self.allocate(now) };
         let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
             self.shared.counters.no_resources += 1;
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::NO_RESOURCES);

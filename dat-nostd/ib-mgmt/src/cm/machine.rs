@@ -3,6 +3,7 @@
 use heapless::Deque;
 use ib_types::{Instant, Lid, QpNumber};
 
+use super::history::{EndedSet, History};
 use super::id::{IdCipher, mix};
 use super::message::{Dreq, Rej, Rep, Req, Rtu, sidr_status, transport, which};
 use super::reason::RejReason;
@@ -18,6 +19,7 @@ use crate::units::local_ack_timeout;
 pub struct Cm<'s> {
     pub(super) slots: &'s mut [CmSlot],
     pub(super) listeners: &'s mut [Listener],
+    pub(super) history: History<'s>,
     pub(super) cipher: IdCipher,
     pub(super) shared: Shared,
     /// Where the search for a free slot begins, so that slots rest as long as possible.
@@ -31,7 +33,13 @@ pub struct Cm<'s> {
 impl<'s> Cm<'s> {
     /// Begins anew with the same tables, as [`Cm::new`] does. Nobody is told.
     pub fn restart(&mut self, config: CmConfig) {
-        *self = Self::new(core::mem::take(&mut self.slots), core::mem::take(&mut self.listeners), config);
+        let history = core::mem::take(&mut self.history).into_sets();
+        *self = Self::new(
+            core::mem::take(&mut self.slots),
+            history,
+            core::mem::take(&mut self.listeners),
+            config,
+        );
     }
 
     /// From now on [`CmConfig::route`] is this.
@@ -41,7 +49,15 @@ impl<'s> Cm<'s> {
 
     /// A manager of at most `slots.len()` connections (the first 65535 count) and `listeners.len()` listeners.
     /// What the tables held is forgotten.
-    pub fn new(slots: &'s mut [CmSlot], listeners: &'s mut [Listener], config: CmConfig) -> Cm<'s> {
+    ///
+    /// Connections in TimeWait give way when no slot is free. `history` then remembers four of them in each set, so that
+    /// late copies of their REQs do not connect again. An empty one remembers none.
+    pub fn new(
+        slots: &'s mut [CmSlot],
+        history: &'s mut [EndedSet],
+        listeners: &'s mut [Listener],
+        config: CmConfig,
+    ) -> Cm<'s> {
         let usable = slots.len().min(usize::from(u16::MAX));
         let slots = slots.get_mut(..usize::from(u16::MAX).min(usable)).unwrap_or_default();
         for (index, slot) in slots.iter_mut().enumerate() {
@@ -54,6 +70,7 @@ impl<'s> Cm<'s> {
             slots,
             listeners,
             cipher: IdCipher::new(config.seed),
+            history: History::new(history, mix(config.seed ^ 0x68_6973_746f_7279)),
             shared: Shared {
                 config,
                 counters: CmCounters::default(),
@@ -114,7 +131,7 @@ impl<'s> Cm<'s> {
         }
         let mut req = Req::zeroed();
         req.set_private_data(private_data)?;
-        let index = self.allocate().ok_or(CmError::NoResources)?;
+        let index = self.allocate(now).ok_or(CmError::NoResources)?;
         let (slot, shared) = self.parts(index).ok_or(CmError::NoResources)?;
         let ack_timeout = local_ack_timeout(p.path.packet_life_time(), shared.config.ca_ack_delay);
         // A REQ whose path crosses a router names no LIDs.
@@ -469,21 +486,15 @@ impl<'s> Cm<'s> {
         Some((self.slots.get_mut(index)?, &mut self.shared))
     }
 
-    /// A fresh slot with a communication id; a remembered rejection gives way when there is no free one.
-    pub(super) fn allocate(&mut self) -> Option<usize> {
+    /// Returns a fresh slot with a communication id. When none is free, a connection that is over gives way: see
+    /// [`CmSlot::gives_way`].
+    pub(super) fn allocate(&mut self, now: Instant) -> Option<usize> {
         let count = self.slots.len();
         let is = |slots: &[CmSlot], index: usize, state| slots.get(index).is_some_and(|s| s.state == state);
         let free = (0..count)
             .map(|step| (self.alloc_cursor + step) % count)
             .find(|index| is(self.slots, *index, State::Free));
-        let index = free.or_else(|| {
-            let idle = |s: &CmSlot| {
-                matches!(s.state, State::Rejected | State::SidrRepSent) && !s.send_now && !s.held
-            };
-            let oldest =
-                self.slots.iter().enumerate().filter(|(_, s)| idle(s)).min_by_key(|(_, s)| s.deadline);
-            oldest.map(|(index, _)| index)
-        })?;
+        let index = free.or_else(|| self.evict(now))?;
         self.alloc_cursor = (index + 1) % count;
         let slot = self.slots.get_mut(index)?;
         let mut generation = slot.generation.wrapping_add(1);
@@ -498,6 +509,23 @@ impl<'s> Cm<'s> {
         Some(index)
     }
 }
+
+    /// Takes the slot of the connection that gives way first.
+    fn evict(&mut self, now: Instant) -> Option<usize> {
+        let over = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((slot.gives_way()?, index)));
+        let (_, index) = over.min()?;
+        let slot = self.slots.get(index)?;
+        self.shared.counters.evicted += 1;
+        if slot.role == Role::Passive && !slot.datagram {
+            let (until, reason) = match slot.state {
+                State::Rejected => (slot.deadline, RejReason(Rej::from_mad(&slot.tx).reason())),
+                State::DreqSent => (now + slot.time_wait(&self.shared), RejReason::STALE_CONNECTION),
+                _ => (slot.deadline, RejReason::STALE_CONNECTION),
+            };
+            self.history.remember(slot, until, reason);
+        }
+        Some(index)
+    }
 
 impl CmSlot {
     pub(super) fn become_established(&mut self, shared: &mut Shared) {

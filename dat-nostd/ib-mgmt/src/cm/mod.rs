@@ -16,6 +16,7 @@
 //! [`Cm::defer`] does so at once, for a REP too. Connections are reliable ones only. Not supported: alternate paths (a LAP is
 //! answered "not supported").
 
+mod history;
 mod id;
 mod input;
 mod machine;
@@ -26,6 +27,7 @@ mod sidr;
 mod slot;
 mod types;
 
+pub use history::EndedSet;
 pub use machine::Cm;
 pub use reason::{RejClass, RejReason};
 pub use slot::CmSlot;

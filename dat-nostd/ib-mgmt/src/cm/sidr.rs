@@ -33,7 +33,7 @@ impl Cm<'_> {
         }
         let mut req = SidrReq::zeroed();
         req.set_private_data(private_data)?;
-        let index = self.allocate().ok_or(CmError::NoResources)?;
+        let index = self.allocate(now).ok_or(CmError::NoResources)?;
         let (slot, shared) = self.parts(index).ok_or(CmError::NoResources)?;
         req.set_request_id(slot.local_id).set_pkey(p.path.pkey()).set_service_id(p.service_id);
         slot.state = State::SidrReqSent;
@@ -86,7 +86,7 @@ impl Cm<'_> {
         Ok(())
     }
 
-    pub(super) fn sidr_req(&mut self, src: &MadAddress, tid: u64, req: &SidrReq) {
+    pub(super) fn sidr_req(&mut self, now: Instant, src: &MadAddress, tid: u64, req: &SidrReq) {
         let same = |s: &CmSlot| {
             matches!(s.state, State::SidrReqRcvd | State::SidrRepSent)
                 && (s.remote_id, s.tid, s.service_id) == (req.request_id(), tid, req.service_id())
@@ -108,7 +108,7 @@ impl Cm<'_> {
             self.refuse_datagram(src, tid, req, sidr_status::SERVICE_ID_NOT_SUPPORTED);
             return;
         };
-        let index = if self.is_full(&listener) { None } else { self.allocate() };
+        let index = if self.is_full(&listener) { None } else { self.allocate(now) };
         let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
             self.shared.counters.no_resources += 1;
             self.refuse_datagram(src, tid, req, sidr_status::NO_QP);

@@ -378,13 +378,15 @@ struct Summary {
 
 fn run(seed: u64, faults: Faults) -> Summary {
     let mut slots = [vec![CmSlot::EMPTY; faults.slots], vec![CmSlot::EMPTY; faults.slots]];
+    let mut histories = [vec![EndedSet::EMPTY; faults.slots], vec![EndedSet::EMPTY; faults.slots]];
     let mut listeners = [[Listener::EMPTY; 2]; 2];
     let mut nodes = vec![];
-    for (index, (slots, listeners)) in slots.iter_mut().zip(&mut listeners).enumerate() {
+    let tables = slots.iter_mut().zip(&mut histories).zip(&mut listeners);
+    for (index, ((slots, history), listeners)) in tables.enumerate() {
         let lid = index as u16 + 1;
         let mut config = CmConfig::new(Guid::new(u64::from(lid) << 32), seed ^ u64::from(lid));
         config.ca_ack_delay = 8;
-        let mut cm = Cm::new(slots, listeners, config);
+        let mut cm = Cm::new(slots, history, listeners, config);
         cm.listen(SERVICE, 4711, 0).unwrap();
         nodes.push(Node { lid, cm, sides: HashMap::new(), exited: 0, next_qpn: 0x100 });
     }

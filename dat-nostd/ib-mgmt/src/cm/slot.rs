@@ -327,9 +327,29 @@ impl CmSlot {
     /// (IBA volume 1, section 12.9.8.4).
     pub(super) fn enter_time_wait(&mut self, shared: &mut Shared, now: Instant) {
         self.state = State::TimeWait;
-        let time =
-            2 * shared.peer_time(self.path.packet_life_time()) + shared.peer_time(self.target_ack_delay);
+        let time = self.time_wait(shared);
         self.arm(shared, now + time);
+    }
+
+    /// How long TimeWait lasts: a packet may be on its way for a packet life time, and so may its answer.
+    pub(super) fn time_wait(&self, shared: &Shared) -> Duration {
+        2 * shared.peer_time(self.path.packet_life_time()) + shared.peer_time(self.target_ack_delay)
+    }
+
+    /// Whether a new connection may take this slot, and in which order: first those in TimeWait, of which [`History`]
+    /// keeps what matters, then answers kept for repetitions, then abandoned connections whose peer does not answer the
+    /// DREQ. Among equals the one that ends first gives way.
+    ///
+    /// [`History`]: super::history::History
+    pub(super) fn gives_way(&self) -> Option<(u8, Instant)> {
+        let order = match self.state {
+            State::TimeWait => 0,
+            State::Rejected | State::SidrRepSent => 1,
+            State::DreqSent if self.owner_gone => 2,
+            _ => return None,
+        };
+        // An unfetched event, or an unsent message, is still owed.
+        (self.events == 0 && !self.send_now && !self.held).then_some((order, self.deadline))
     }
 
     /// Over without a trace, once the last message is sent and the last event fetched.

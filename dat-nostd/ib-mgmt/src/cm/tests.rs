@@ -53,17 +53,23 @@ fn accept() -> AcceptParams {
 
 struct Store {
     slots: Vec<CmSlot>,
+    history: Vec<EndedSet>,
     listeners: [Listener; 2],
 }
 
 impl Store {
     fn new(slots: usize) -> Store {
-        Store { slots: vec![CmSlot::EMPTY; slots], listeners: [Listener::EMPTY; 2] }
+        Store {
+            slots: vec![CmSlot::EMPTY; slots],
+            history: vec![EndedSet::EMPTY; slots],
+            listeners: [Listener::EMPTY; 2],
+        }
     }
 
     fn cm(&mut self, lid: Lid) -> Cm<'_> {
         Cm::new(
             &mut self.slots,
+            &mut self.history,
             &mut self.listeners,
             CmConfig::new(Guid::new(u64::from(lid.get())), u64::from(lid.get()) * 77),
         )
@@ -510,3 +516,5 @@ fn a_port_that_needs_routes_answers_with_one() {
         );
     }
 }
+#[path = "tests_churn.rs"]
+mod churn;

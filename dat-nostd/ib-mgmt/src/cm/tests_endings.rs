@@ -110,8 +110,12 @@ fn a_restarted_peer_makes_the_old_connection_stale() {
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     let (_, idb) = connected(&mut a, &mut b);
     let mut again = Store::new(1);
-    let mut restarted =
-        Cm::new(&mut again.slots, &mut again.listeners, CmConfig::new(Guid::new(A.get().into()), 0xfeed));
+    let mut restarted = Cm::new(
+        &mut again.slots,
+        &mut [],
+        &mut again.listeners,
+        CmConfig::new(Guid::new(A.get().into()), 0xfeed),
+    );
     let id = restarted.connect(Instant::ORIGIN, &params(), &[], 9).unwrap();
     settle(Instant::ORIGIN, &mut restarted, &mut b);
     let reason = RejReason::STALE_CONNECTION;

@@ -47,8 +47,8 @@ fn with_nodes(slots: usize, test: impl FnOnce(Nodes<'_>)) {
     let (mut sa, mut sb) = (vec![CmSlot::EMPTY; slots], vec![CmSlot::EMPTY; slots]);
     let (mut la, mut lb) = ([Listener::EMPTY; 2], [Listener::EMPTY; 2]);
     test(Nodes {
-        a: Cm::new(&mut sa, &mut la, CmConfig::new(Guid::new(3), 33)),
-        b: Cm::new(&mut sb, &mut lb, CmConfig::new(Guid::new(4), 44)),
+        a: Cm::new(&mut sa, &mut [], &mut la, CmConfig::new(Guid::new(3), 33)),
+        b: Cm::new(&mut sb, &mut [], &mut lb, CmConfig::new(Guid::new(4), 44)),
     });
 }
 

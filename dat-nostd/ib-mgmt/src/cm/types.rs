@@ -328,7 +328,7 @@ pub enum CmEvent {
         cause: DisconnectCause,
     },
     /// TimeWait is over: the QP number and its PSNs may be used again. The last event of a connection that had one of the
-    /// events before it.
+    /// events before it. A connection whose slot a new one needed ends without this event ([`CmCounters::evicted`]).
     TimeWaitExit {
         /// The connection.
         id: ConnId,
@@ -494,6 +494,8 @@ pub struct CmCounters {
     pub disconnects: u64,
     /// REQs refused because all slots, or the listener's backlog, were taken.
     pub no_resources: u64,
+    /// Ended connections whose slot a new one took before TimeWait was over.
+    pub evicted: u64,
     /// REQs for service ids that nobody listens to.
     pub no_listener: u64,
     /// REQs and REPs that showed an older connection to be stale.

@@ -3,8 +3,8 @@
 
 use crate::hostile::Random;
 use ib_mgmt::cm::{
-    AcceptParams, Cm, CmConfig, CmEvent, CmSlot, ConnId, ConnectParams, DatagramService, Listener, RejReason,
-    ResolveParams, State,
+    AcceptParams, Cm, CmConfig, CmEvent, CmSlot, ConnId, ConnectParams, DatagramService, EndedSet, Listener,
+    RejReason, ResolveParams, State,
 };
 use ib_mgmt::mad::{Mad, MadAddress, class};
 use ib_mgmt::sa::PathRecord;
@@ -198,6 +198,7 @@ impl Random {
 
 fn with_world(random: &mut Random, work: impl FnOnce(&mut Random, &mut World<'_>)) {
     let (mut sa, mut sb) = ([CmSlot::EMPTY; SLOTS], [CmSlot::EMPTY; SLOTS]);
+    let (mut ha, mut hb) = ([EndedSet::EMPTY; 2], [EndedSet::EMPTY; 2]);
     let (mut la, mut lb) = ([Listener::EMPTY; 2], [Listener::EMPTY; 2]);
     let config = |guid: u64, seed: u64| CmConfig {
         ca_ack_delay: 2,
@@ -206,8 +207,8 @@ fn with_world(random: &mut Random, work: impl FnOnce(&mut Random, &mut World<'_>
         ..CmConfig::new(Guid::new(guid), seed)
     };
     let mut nodes = [
-        Cm::new(&mut sa, &mut la, config(1, random.next())),
-        Cm::new(&mut sb, &mut lb, config(2, random.next())),
+        Cm::new(&mut sa, &mut ha, &mut la, config(1, random.next())),
+        Cm::new(&mut sb, &mut hb, &mut lb, config(2, random.next())),
     ];
     for cm in &mut nodes {
         cm.listen(SERVICE, 7, random.below(4) as u16).expect("room");

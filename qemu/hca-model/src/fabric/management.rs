@@ -112,6 +112,7 @@ impl Fabric {
                     routes: &self.routes,
                     groups: &mut self.groups,
                     m_key: self.config.m_key,
+                    packet_life_time: self.config.packet_life_time.min(31),
                 };
                 let reply = self.administrator.input(&mut subnet, from, &address, &mad, now);
                 let looked = self.administrator.take_looked();

@@ -87,14 +87,28 @@ pub struct FabricConfig {
     /// subnet administrator), and with it the switch's refusal of LIDs and P_Keys that a port was not given. Whoever serves guests that are
     /// not trusted draws it from the host's randomness. 0 leaves the fabric open to everybody.
     pub m_key: u64,
+    /// Packet life time of the paths that the subnet administrator names, 4.096 µs · 2^n: how long ports wait for packets of ended
+    /// connections.
+    pub packet_life_time: u8,
 }
 
 impl Default for FabricConfig {
     fn default() -> Self {
-        Self { seed: 1, faults: Faults::default(), latency: 0, subnet_manager: true, m_key: DEFAULT_M_KEY }
+        Self {
+            seed: 1,
+            faults: Faults::default(),
+            latency: 0,
+            subnet_manager: true,
+            m_key: DEFAULT_M_KEY,
+            packet_life_time: PACKET_LIFE_TIME,
+        }
     }
 }
 
+/// About a millisecond: a switch holds packets for microseconds.
+const PACKET_LIFE_TIME: u8 = 8;
+/// OpenSM's packet life time, about a second.
+pub const OPENSM_PACKET_LIFE_TIME: u8 = 18;
 /// The M_Key of a fabric whose ports are trusted.
 const DEFAULT_M_KEY: u64 = 0x6d6c_7835_6b65_7931;
 /// The interface number under which the subnet manager's packets are captured.

@@ -5,7 +5,7 @@ use ib_mgmt::sa::{McMemberRecord, join_state, selector};
 use ib_types::{Gid, Lid, PKey, QKey, ServiceLevel};
 
 use super::query::{MEMBER, Query, by_code, by_rate};
-use super::subnet::{PACKET_LIFE, RATE_100G, Records, Subnet};
+use super::subnet::{RATE_100G, Records, Subnet};
 use crate::fabric::manager::PortRecord;
 use crate::fabric::multicast::{Group, JOIN_STATES, Parameters};
 use crate::fabric::ports::PortIndex;
@@ -86,7 +86,7 @@ fn create(subnet: &mut Subnet<'_>, port: PortIndex, mgid: Gid, query: &Query<'_>
         tclass: query.field(39, 1) as u8,
         pkey: pkey | 0x8000,
         rate: choose(query, 8, 9, 42, &rates, 3).ok_or(invalid)?,
-        life: choose(query, 10, 11, 43, &lives, PACKET_LIFE).ok_or(invalid)?,
+        life: choose(query, 10, 11, 43, &lives, subnet.packet_life_time).ok_or(invalid)?,
         sl: (word >> 28) as u8,
         flow_label: word >> 8 & 0xf_ffff,
         hop_limit: if query.has(14) { word as u8 } else { 0 },

@@ -6,7 +6,7 @@ use ib_mgmt::smp::PortInfo;
 use ib_types::{Gid, Lid, PKey, ServiceLevel};
 
 use super::query::{Query, by_code, by_rate};
-use super::subnet::{PACKET_LIFE, RATE_100G, Records, Subnet};
+use super::subnet::{RATE_100G, Records, Subnet};
 use crate::fabric::manager::{DEFAULT_PKEY, SM_LID};
 use crate::fabric::ports::PortIndex;
 use crate::fabric::switch::SWITCH_GUID;
@@ -97,8 +97,9 @@ pub(super) fn records(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>) -
             let Some(pkey) = pkey(query, source, destination) else { continue };
             // As fast as the slower of the two.
             let rate = std::cmp::min_by_key(source.rate, destination.rate, |rate| by_rate(*rate));
-            if fits(query, mtu, rate) {
-                let mut record = record(query, source, (destination.gid, destination.lid), pkey, mtu);
+            if fits(subnet, query, mtu, rate) {
+                let mut record =
+                    record(subnet, query, source, (destination.gid, destination.lid), (pkey, mtu));
                 records.push(record.set_rate(rate).as_bytes().to_vec());
             }
         }
@@ -111,13 +112,13 @@ pub(super) fn records(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>) -
 }
 
 /// Whether a path of this MTU and rate is one that the query admits. A path goes by service level 0 and is not raw.
-fn fits(query: &Query<'_>, mtu: u8, rate: u8) -> bool {
+fn fits(subnet: &Subnet<'_>, query: &Query<'_>, mtu: u8, rate: u8) -> bool {
     (!query.has(15) || query.field(52, 2) & 0xf == 0)
         && (!query.has(6) || query.field(44, 1) & 0x80 == 0)
         && (!query.has(12) || query.field(49, 1) & 0x7f != 0)
         && query.selects(16, 17, 54, mtu, by_code)
         && query.selects(18, 19, 55, rate, by_rate)
-        && query.selects(20, 21, 56, PACKET_LIFE, by_code)
+        && query.selects(20, 21, 56, subnet.packet_life_time, by_code)
 }
 
 /// The paths to a group's members are one (IBTA 15.2.5.16): its LID and its parameters.
@@ -129,11 +130,11 @@ fn to_group(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>, sources: &[
     let named = query.has(3) || query.has(5);
     let sources = sources.iter().filter(|source| named || Some(source.gid) == own);
     let reachable = sources.filter(|source| {
-        source.pkeys.iter().any(|pkey| pkey & 0x7fff == p.pkey & 0x7fff) && fits(query, p.mtu, p.rate)
+        source.pkeys.iter().any(|pkey| pkey & 0x7fff == p.pkey & 0x7fff) && fits(subnet, query, p.mtu, p.rate)
     });
     reachable
         .map(|source| {
-            let mut record = record(query, source, (group.mgid, group.mlid), p.pkey, p.mtu);
+            let mut record = record(subnet, query, source, (group.mgid, group.mlid), (p.pkey, p.mtu));
             record
                 .set_reversible(false)
                 .set_rate(p.rate)
@@ -145,7 +146,13 @@ fn to_group(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>, sources: &[
         .collect()
 }
 
-fn record(query: &Query<'_>, source: &End<'_>, destination: (Gid, u16), pkey: u16, mtu: u8) -> PathRecord {
+fn record(
+    subnet: &Subnet<'_>,
+    query: &Query<'_>,
+    source: &End<'_>,
+    destination: (Gid, u16),
+    (pkey, mtu): (u16, u8),
+) -> PathRecord {
     let mut record = PathRecord::zeroed();
     record
         .set_dgid(destination.0)
@@ -159,7 +166,7 @@ fn record(query: &Query<'_>, source: &End<'_>, destination: (Gid, u16), pkey: u1
         .set_mtu(mtu)
         .set_rate_selector(selector::EXACTLY)
         .set_packet_life_time_selector(selector::EXACTLY)
-        .set_packet_life_time(PACKET_LIFE);
+        .set_packet_life_time(subnet.packet_life_time);
     // Flow label and hop limit 0: the path stays on the subnet, no GRH is needed. Traffic class and service are the asker's.
     if query.has(10) {
         record.set_traffic_class(query.field(48, 1) as u8);

@@ -11,8 +11,6 @@ pub(super) type Records = Result<Vec<Vec<u8>>, u16>;
 
 /// Rate code of EDR: 100 Gb/s.
 pub(super) const RATE_100G: u8 = 16;
-/// Packet life time of every path: 4.096 us × 2^8, about a millisecond.
-pub(super) const PACKET_LIFE: u8 = 8;
 /// The key by which software asks for all that is known: OpenSM's, and that of diagnosis programs.
 const SM_KEY: u64 = 1;
 
@@ -36,6 +34,8 @@ pub(in crate::fabric) struct Subnet<'a> {
     pub(in crate::fabric) groups: &'a mut Groups,
     /// The key of software that may act for others; 0 where everybody's is that of diagnosis programs.
     pub(in crate::fabric) m_key: u64,
+    /// Packet life time of every path.
+    pub(in crate::fabric) packet_life_time: u8,
 }
 
 impl Subnet<'_> {
