@@ -12,13 +12,15 @@ pub const EVENT_ENTRIES: usize = 64;
 /// Memory for one HCA, all zero bytes, so that a static takes no room in an image.
 ///
 /// `BLOCKS` is the number of 4 KiB blocks of the DMA region, rounded up to a power of two; it costs 4 bytes a block: 2 for what is
-/// taken, 2 for how many memory keys lead to a buffer. The rest is about 5 KiB.
+/// taken, 2 for how many memory keys lead to a buffer. The rest is about 5 KiB. If the size of the region is not known before the
+/// program runs, `BLOCKS` is 1 and [`HcaParts::with_block_tables`] supplies the tables.
 #[derive(Debug)]
 pub struct HcaStorage<const BLOCKS: usize> {
     map: [[u8; 2]; BLOCKS],
     users: [u16; BLOCKS],
     trace: [TraceEntry; TRACE_ENTRIES],
     events: [AsyncEvent; EVENT_ENTRIES],
+    region_in_use: bool,
 }
 
 /// The pieces of an [`HcaStorage`], lent to an HCA for as long as it lives.
@@ -28,6 +30,16 @@ pub struct HcaParts<'s> {
     pub(crate) users: &'s mut [u16],
     pub(crate) trace: &'s mut [TraceEntry],
     pub(crate) events: &'s mut [AsyncEvent],
+    pub(crate) region_in_use: &'s mut bool,
+}
+
+impl<'s> HcaParts<'s> {
+    /// Replaces the tables of the DMA region's blocks, so that a region may have any size. Both need an entry for each block of
+    /// 4 KiB, `map` rounded up to a power of two: 4 bytes a block, 1 KiB for each MiB. Bring-up overwrites their content.
+    #[must_use]
+    pub fn with_block_tables(self, map: &'s mut [[u8; 2]], users: &'s mut [u16]) -> Self {
+        Self { map: map.as_flattened_mut(), users, ..self }
+    }
 }
 
 impl<const BLOCKS: usize> HcaStorage<BLOCKS> {
@@ -40,6 +52,7 @@ impl<const BLOCKS: usize> HcaStorage<BLOCKS> {
             users: [0; BLOCKS],
             trace: [TraceEntry { time: Instant::ORIGIN, kind: TraceKind::Empty }; TRACE_ENTRIES],
             events: [AsyncEvent::None; EVENT_ENTRIES],
+            region_in_use: false,
         }
     }
 
@@ -49,6 +62,15 @@ impl<const BLOCKS: usize> HcaStorage<BLOCKS> {
         History::new(&self.trace)
     }
 
+    /// Returns whether the device may still access the DMA region of the HCA that had these parts last. That HCA must be gone.
+    ///
+    /// `false` after an orderly tear-down, and after a failed bring-up whose steps were all undone. `true` if the device did not
+    /// answer: the region must not be used for anything until the function was reset, or its bus mastering is off for good.
+    #[must_use]
+    pub fn region_in_use(&self) -> bool {
+        self.region_in_use
+    }
+
     /// What [`Hca::bring_up`](crate::Hca::bring_up) takes.
     pub fn parts(&mut self) -> HcaParts<'_> {
         HcaParts {
@@ -56,6 +78,7 @@ impl<const BLOCKS: usize> HcaStorage<BLOCKS> {
             users: &mut self.users,
             trace: &mut self.trace,
             events: &mut self.events,
+            region_in_use: &mut self.region_in_use,
         }
     }
 }

@@ -288,3 +288,23 @@ fn an_orderly_end_leaves_nothing_to_drop() {
     let _ = hca.tear_down();
     assert_eq!(world.model(1, |model| (model.life(), model.census().total())), (Life::Disabled, 0));
 }
+
+/// The size of a region need not be known when the program is built.
+#[test]
+fn block_tables_are_as_long_as_the_region_needs() {
+    let world = world(FabricConfig::default());
+    let attempt = |map: usize, users: usize| {
+        let storage = Box::leak(Box::new(HcaStorage::<1>::new()));
+        // Whatever is in them.
+        let parts = storage.parts().with_block_tables(vec![[7; 2]; map].leak(), vec![7; users].leak());
+        let up = Hca::bring_up(world.platform(0), world.region(0), host_region(), parts, &Config::DEFAULT);
+        up.and_then(Hca::tear_down)
+    };
+    let needed = BLOCKS;
+    for (map, users, available) in
+        [(BLOCKS / 2, BLOCKS, BLOCKS / 2), (BLOCKS, BLOCKS - 1, BLOCKS - 1), (1, 1, 1)]
+    {
+        assert_eq!(attempt(map, users), Err(Error::StorageTooSmall { needed, available }));
+    }
+    assert_eq!(attempt(BLOCKS, BLOCKS), Ok(()));
+}

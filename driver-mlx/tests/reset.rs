@@ -382,3 +382,37 @@ fn memory_that_was_given_back_is_not_reached_once_more() {
     hca.recover().expect("recovers");
     works(&world, &mut hca);
 }
+
+/// Storage that survives the HCA reports whether its region may be used for something else.
+#[test]
+fn storage_reports_a_region_that_the_device_may_still_access() {
+    let storage = Box::leak(Box::new(HcaStorage::<{ common::BLOCKS }>::new()));
+    assert!(!storage.region_in_use());
+    let mut after = |stalled: Option<Opcode>, refused: Option<Opcode>, forget: bool| {
+        let world = world();
+        world.model(0, |m| {
+            m.misbehaviour_mut().stall_command = stalled;
+            m.habits_mut().refused_commands = refused.into_iter().collect();
+        });
+        let up = driver_mlx::Hca::bring_up(
+            world.platform(0),
+            world.region(0),
+            common::host_region(),
+            storage.parts(),
+            &Config::DEFAULT,
+        );
+        let result = up.and_then(|hca| {
+            if forget {
+                std::mem::forget(hca);
+                return Ok(());
+            }
+            hca.tear_down()
+        });
+        (result.is_ok(), storage.region_in_use())
+    };
+    assert_eq!(after(None, None, false), (true, false), "an orderly end");
+    assert_eq!(after(None, None, true), (true, true), "it is still at work");
+    assert_eq!(after(Some(Opcode::INIT_HCA), None, false), (false, true), "no answer to bring-up");
+    assert_eq!(after(None, Some(Opcode::INIT_HCA), false), (false, false), "refused, and undone");
+    assert_eq!(after(Some(Opcode::TEARDOWN_HCA), None, false), (false, true), "no answer to tear-down");
+}

@@ -220,6 +220,8 @@ pub struct AdapterStorage<
 }
 
 /// The parts of an [`AdapterStorage`], lent to an adapter for as long as it lives.
+///
+/// [`AdapterParts::with_block_tables`] makes room for a DMA region whose size is not known when the program is built.
 pub struct AdapterParts<'s, B: Bar> {
     pub(crate) hca: HcaParts<'s>,
     pub(crate) port: PortParts<'s>,
@@ -240,6 +242,15 @@ pub struct AdapterParts<'s, B: Bar> {
     pub(crate) binds: &'s mut [BindSlot],
     pub(crate) crs: &'s mut [Slot<Cr>],
     pub(crate) events: &'s mut [EventSlot],
+}
+
+impl<'s, B: Bar> AdapterParts<'s, B> {
+    /// Replaces the tables of the DMA region's blocks, whose number [`Capacities::dma_bytes`] sets otherwise:
+    /// [`HcaParts::with_block_tables`].
+    #[must_use]
+    pub fn with_block_tables(self, map: &'s mut [[u8; 2]], users: &'s mut [u16]) -> Self {
+        Self { hca: self.hca.with_block_tables(map, users), ..self }
+    }
 }
 
 impl<
@@ -318,6 +329,13 @@ impl<
     #[must_use]
     pub fn history(&self) -> History<'_> {
         self.hca.history()
+    }
+
+    /// Returns whether the device may still access the DMA region of the adapter that had these parts last:
+    /// [`HcaStorage::region_in_use`].
+    #[must_use]
+    pub fn region_in_use(&self) -> bool {
+        self.hca.region_in_use()
     }
 
     /// The driver's part alone, for who wants the HCA without an adapter first.

@@ -129,13 +129,15 @@ impl<'s, P: Platform> Hca<'s, P> {
                 return Err(Error::InvalidArgument(name));
             }
         }
-        let HcaParts { map, users, trace, events } = storage;
+        let HcaParts { map, users, trace, events, region_in_use } = storage;
+        *region_in_use = false;
         users.fill(0);
         let memory = region.into_memory();
         let blocks = memory.len() / BLOCK;
-        let room = map.len() / 2;
-        let mut buddy =
-            Buddy::new(map, blocks).ok_or(Error::StorageTooSmall { needed: blocks, available: room })?;
+        let room = users.len().min(map.len() / 2);
+        let mut buddy = Buddy::new(map, blocks)
+            .filter(|_| blocks <= room)
+            .ok_or(Error::StorageTooSmall { needed: blocks, available: room })?;
 
         let host = HostMemory::new(host).ok_or(Error::OutOfHostMemory { bytes: 0 })?;
 
@@ -157,6 +159,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         };
         let cmd = CommandQueue::new(take(BLOCK)?, take(MAILBOX_BYTES)?, log_size, log_stride)
             .ok_or(Error::CommandQueue { log_size: log_size as u8, log_stride: log_stride as u8 })?;
+        *region_in_use = true;
         hand_over_queue(&platform, cmd.device_address(), &mut limits)?;
 
         let mut hca = Self {
@@ -188,6 +191,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             psid: [0; 16],
             issi: 0,
             owned: true,
+            region_in_use,
             enabled: false,
             initialized: false,
             gave_back_foreign: false,

@@ -96,6 +96,8 @@ pub struct Hca<'s, P: Platform> {
     issi: u8,
     /// The device was told where the command queue is, and has not let go of the memory since.
     owned: bool,
+    /// The same, in storage that survives this value.
+    region_in_use: &'s mut bool,
     /// How far bring-up got, so that tear-down undoes that much.
     enabled: bool,
     initialized: bool,

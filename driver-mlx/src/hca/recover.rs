@@ -111,7 +111,7 @@ impl<P: Platform> Hca<'_, P> {
         lock.release(&self.platform);
         self.confine();
         self.make_it_let_go(firmware_was_reset)?;
-        self.owned = false;
+        self.set_owned(false);
         self.wait_for_counter()?;
         self.platform.set_bus_master(true);
         Ok(())
@@ -255,7 +255,7 @@ impl<P: Platform> Hca<'_, P> {
         }
         self.firmware_version = version;
         self.embedded_cpu = embedded_cpu;
-        self.owned = true;
+        self.set_owned(true);
         hand_over_queue(&self.platform, self.cmd.device_address(), &mut self.limits)?;
         self.start()?;
         match self.check_health(self.platform.now()) {

@@ -69,8 +69,14 @@ impl<P: Platform> Hca<'_, P> {
             self.leak(mailboxes);
         }
         // A command that was never answered, or anything that still is: the device has not let go of the memory.
-        self.owned = result.is_err() || self.cmd.has_lost();
+        self.set_owned(result.is_err() || self.cmd.has_lost());
         result
+    }
+
+    /// The device has this driver's command queue and memory from now on, or has let go of both.
+    pub(super) fn set_owned(&mut self, owned: bool) {
+        self.owned = owned;
+        *self.region_in_use = owned;
     }
 
     fn destroy_eq(&mut self, eq: &Eq) -> Result<(), Error> {
@@ -168,6 +174,7 @@ pub(super) fn disable_interface<P: Platform>(platform: &P, queue: u64, limit: Du
 impl<P: Platform> Drop for Hca<'_, P> {
     fn drop(&mut self) {
         if self.owned {
+            // `region_in_use` stays set: that the interface reads as disabled is no proof.
             self.owned = false;
             self.halt();
         }
