@@ -166,6 +166,7 @@ const CAPABILITIES: u16 = 0x34;
 const DEVICE_CAPABILITIES: u16 = 0x04;
 const RESET_CAPABLE: u32 = 1 << 28;
 const DEVICE_CONTROL: u16 = 0x08;
+const DEVICE_CONTROL_2: u16 = 0x28;
 const INITIATE_RESET: u32 = 1 << 15;
 const TRANSACTIONS_PENDING: u32 = 1 << 21;
 /// Bits of Device Status that are cleared by writing one.
@@ -189,6 +190,16 @@ pub struct Bar0 {
     pub address: u64,
     /// Bytes, a power of two.
     pub size: u64,
+}
+
+/// What software has written to a function's configuration space and a reset clears: BARs, command register, device control, MSI-X
+/// control. The MSI-X table is in a BAR and is not part of it.
+#[derive(Clone, Copy, Debug)]
+pub struct SavedConfig {
+    command: CommandRegister,
+    bars: [u32; 6],
+    /// Offset and value of each control register that the function has.
+    controls: [Option<(u16, u32)>; 3],
 }
 
 /// A function's configuration space.
@@ -282,6 +293,55 @@ impl<A: ConfigRegionAccess> Function<A> {
     pub fn stop(&self) {
         PciHeader::new(self.address)
             .update_command(&self.access, |command| command - CommandRegister::BUS_MASTER_ENABLE);
+    }
+
+    /// Returns whether bus mastering is on, or `None` if the function does not answer.
+    pub fn bus_mastering(&self) -> Option<bool> {
+        self.identify()?;
+        Some(PciHeader::new(self.address).command(&self.access).contains(CommandRegister::BUS_MASTER_ENABLE))
+    }
+
+    /// Returns what a reset would clear, for [`Function::restore`].
+    pub fn save(&self) -> SavedConfig {
+        // The upper half of a device control register is status, whose ones clear when they are written.
+        let control = |base: Option<u16>, offset: u16, mask: u32| {
+            let at = base.map(|base| base + offset).filter(|at| *at < 0x100)?;
+            Some((at, self.read(at) & mask))
+        };
+        let express = self.capability(capability::EXPRESS);
+        SavedConfig {
+            command: PciHeader::new(self.address).command(&self.access),
+            bars: core::array::from_fn(|index| self.read(BAR0 + 4 * index as u16)),
+            controls: [
+                control(express, DEVICE_CONTROL, !DEVICE_STATUS),
+                control(express, DEVICE_CONTROL_2, !DEVICE_STATUS),
+                control(self.capability(capability::MSIX), 0, u32::MAX),
+            ],
+        }
+    }
+
+    /// Writes back what [`Function::save`] returned, if a reset has cleared it. Bus mastering stays as it is. A function that does not
+    /// answer is left alone.
+    pub fn restore(&self, saved: &SavedConfig) {
+        if self.identify().is_none() {
+            return;
+        }
+        let SavedConfig { command, bars, controls } = *saved;
+        let mut header = PciHeader::new(self.address);
+        let master = CommandRegister::BUS_MASTER_ENABLE;
+        let now = header.command(&self.access);
+        let wanted = command - master | now & master;
+        let is_bar_kept = |(index, bar): (u16, u32)| self.read(BAR0 + 4 * index) == bar;
+        if now == wanted && (0..).zip(bars).all(is_bar_kept) {
+            return;
+        }
+        for (index, bar) in (0..).zip(bars) {
+            self.write(BAR0 + 4 * index, bar);
+        }
+        for (at, value) in controls.into_iter().flatten() {
+            self.write(at, value);
+        }
+        header.update_command(&self.access, |_| wanted);
     }
 
     /// Resets the function and gives it its BARs back; [`Function::enable`] is next, then a wait for firmware, which
@@ -436,5 +496,29 @@ mod tests {
         assert_eq!((space.words.borrow()[4], space.words.borrow()[5]), (0xf000_000c, 0x12));
         space.words.borrow_mut()[17] = 0;
         assert_eq!(function(&space).reset(|_| ()), Err(PciError::NoReset));
+    }
+    #[test]
+    fn restore_writes_what_a_reset_has_cleared_and_leaves_bus_mastering() {
+        let space = space();
+        function(&space).enable();
+        space.words.borrow_mut()[0x60 / 4] |= 0x8000_0000;
+        space.words.borrow_mut()[0x48 / 4] = 0x0001_2810;
+        assert_eq!(function(&space).bus_mastering(), Some(true));
+        let saved = function(&space).save();
+        let before = *space.words.borrow();
+        assert_eq!(function(&space).reset(|_| ()), Ok(()));
+        space.words.borrow_mut()[0x60 / 4] = 0x11;
+        space.words.borrow_mut()[4] = 0xc;
+        function(&space).restore(&saved);
+        let after = *space.words.borrow();
+        assert_eq!(after[1], before[1] & !4, "all but bus mastering");
+        assert_eq!(after[4..6], before[4..6]);
+        assert_eq!((after[0x48 / 4], after[0x60 / 4]), (0x2810, before[0x60 / 4]));
+        assert_eq!(function(&space).bus_mastering(), Some(false));
+
+        space.words.borrow_mut().fill(u32::MAX);
+        function(&space).restore(&saved);
+        assert_eq!(*space.words.borrow(), [u32::MAX; 64], "it is off the bus");
+        assert_eq!(function(&space).bus_mastering(), None);
     }
 }
