@@ -6,7 +6,6 @@
 //! | `descriptor` | what a socket is to the program |
 //! | `node` | an HCA with its sockets, behind its lock, and its thread |
 //! | `homes` | which HCA a socket is on, by its number, without a lock |
-//! | `recovery` | what is done about an HCA that has failed |
 //! | `process` | the HCAs of a process, and where its sockets are |
 //!
 //! What the calls do is in [`rds_calls`], which firmware shares.
@@ -26,4 +25,3 @@ mod homes;
 mod node;
 #[allow(unsafe_code)]
 mod process;
-mod recovery;

@@ -2,12 +2,12 @@
 
 use crate::descriptor::Event;
 use crate::process;
-use crate::recovery::{Hca, Health};
 use capi_device::{
     Choices, Device, Guard, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
 };
 use dat_nostd::{Adapter, SoleAccess, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
+use rds_calls::recovery::{Hca, Health};
 use rds_calls::{Answer, Descriptor as _, Node as _, Pieces, Socket, Sockets, State};
 use rds_nostd::cmsg::RxTraceOption;
 use rds_nostd::wire::MAX_MESSAGE_LEN;
@@ -17,6 +17,7 @@ use rds_nostd::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -291,7 +292,9 @@ impl Node {
             let rest = Self::state(&mut inner).work();
             inner.close_left();
             let Inner { adapter, rds, health, .. } = &mut *inner;
-            let look = health.tend(&mut Hca { adapter, rds });
+            let is_gone = adapter.platform().is_gone();
+            let complain = |what: &dyn Display| complain(LIBRARY, &what.to_string());
+            let look = health.tend(&mut Hca { adapter, rds, is_gone, complain: &complain });
             let dead = adapter.is_dead();
             // Before anybody hears of it, who would then ask for another.
             self.is_gone.store(*health == Health::Gone, Ordering::Release);

@@ -11,6 +11,7 @@
 //! | `options` | `setsockopt` and `getsockopt` |
 //! | [`socket`] | a socket and its descriptor |
 //! | `node` | an HCA with its sockets, behind its lock |
+//! | [`recovery`] | an HCA that has failed is brought back |
 //! | `wait` | calls that wait |
 //! | `table` | the calls with their arguments, for those who export them |
 #![no_std]
@@ -30,6 +31,7 @@ mod memory;
 mod node;
 #[allow(unsafe_code)]
 mod options;
+pub mod recovery;
 pub mod socket;
 mod table;
 mod wait;

@@ -1,12 +1,9 @@
-//! An HCA that has failed: it is brought back where it can be, and given up where it cannot.
+//! Recovery of an HCA that has failed: it is brought back if it can be, and given up if it cannot.
 
-use crate::node::LIBRARY;
-use capi_device::complain;
+use core::fmt::{self, Display};
 use dat_nostd::{Adapter, Duration, Instant, OpenError, Platform};
 use driver_mlx::Error;
-use platform_linux::LinuxPlatform;
 use rds_nostd::{Rds, RdsError};
-use std::fmt::Display;
 
 /// How long an HCA may be away, or its firmware start, before it counts as gone: as long as Linux's mlx5 waits for firmware.
 const ABSENCE: Duration = Duration::from_secs(120);
@@ -15,9 +12,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often in a row the protocol may fail to make its objects anew.
 const ATTEMPTS: u32 = 3;
 
-/// How it stands with an HCA.
+/// State of an HCA, as recovery sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Health {
+pub enum Health {
     /// It works, as far as is known.
     Working,
     /// It has failed and may come back: what was sent waits.
@@ -29,12 +26,12 @@ pub(crate) enum Health {
         /// Nothing is tried before: each call of the program comes by here.
         next: Instant,
     },
-    /// It does not come back in this process's life.
+    /// It does not come back: whoever uses it has to close it.
     Gone,
 }
 
 /// What is known of an HCA, and done about it.
-pub(crate) trait Patient {
+trait Patient {
     fn now(&self) -> Instant;
     /// It has failed.
     fn is_dead(&self) -> bool;
@@ -46,11 +43,13 @@ pub(crate) trait Patient {
     fn recover(&mut self) -> Recovered;
     /// The protocol goes on over it.
     fn reopen(&mut self) -> Result<(), RdsError>;
+    /// Reports a failure to people.
+    fn complain(&mut self, what: &dyn Display);
 }
 
 /// How an attempt to bring an HCA up has ended.
 #[derive(Debug)]
-pub(crate) enum Recovered {
+enum Recovered {
     Done,
     /// It is tried again, at the earliest after so long.
     TooSoon(Duration),
@@ -60,13 +59,25 @@ pub(crate) enum Recovered {
     GivenUp(OpenError),
 }
 
-/// An HCA of this process's.
-pub(crate) struct Hca<'h> {
-    pub(crate) adapter: &'h mut Adapter<'static, LinuxPlatform>,
-    pub(crate) rds: &'h mut Rds<'static>,
+/// An HCA with the protocol on it.
+pub struct Hca<'h, P: Platform + 'static> {
+    /// Its adapter.
+    pub adapter: &'h mut Adapter<'static, P>,
+    /// The protocol.
+    pub rds: &'h mut Rds<'static>,
+    /// Whether nothing is left that could answer in the HCA's place: the server of an emulated one has ended.
+    pub is_gone: bool,
+    /// Reports a failure to people.
+    pub complain: &'h dyn Fn(&dyn Display),
 }
 
-impl Patient for Hca<'_> {
+impl<P: Platform + 'static> fmt::Debug for Hca<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hca").field("is_gone", &self.is_gone).finish_non_exhaustive()
+    }
+}
+
+impl<P: Platform + 'static> Patient for Hca<'_, P> {
     fn now(&self) -> Instant {
         self.adapter.platform().now()
     }
@@ -76,7 +87,7 @@ impl Patient for Hca<'_> {
     }
 
     fn is_gone(&self) -> bool {
-        self.adapter.platform().is_gone()
+        self.is_gone
     }
 
     fn answers(&mut self) -> bool {
@@ -99,12 +110,20 @@ impl Patient for Hca<'_> {
     fn reopen(&mut self) -> Result<(), RdsError> {
         self.rds.adapter_recovered(self.adapter)
     }
+
+    fn complain(&mut self, what: &dyn Display) {
+        (self.complain)(what);
+    }
 }
 
 impl Health {
-    /// Looks after an HCA, and brings back one that has failed, which can take some seconds, and up to a minute where another function resets
-    /// the card. When to look again, at the latest; None for one that works or is gone.
-    pub(crate) fn tend(&mut self, hca: &mut impl Patient) -> Option<Instant> {
+    /// Checks an HCA and recovers one that has failed. That can take some seconds, and up to a minute while another function resets
+    /// the card. Returns when to check again, at the latest; `None` for an HCA that works or is gone.
+    pub fn tend<P: Platform + 'static>(&mut self, hca: &mut Hca<'_, P>) -> Option<Instant> {
+        self.look_after(hca)
+    }
+
+    fn look_after(&mut self, hca: &mut impl Patient) -> Option<Instant> {
         let now = hca.now();
         let (away, attempts) = match *self {
             Self::Working if hca.is_dead() => (None, 0),
@@ -116,21 +135,21 @@ impl Health {
             return self.reopen(hca, attempts);
         }
         if hca.is_gone() {
-            return self.give_up(&"its server has ended");
+            return self.give_up(hca, &"its server has ended");
         }
         if !hca.answers() {
             let since = away.unwrap_or(now);
             if now - since >= ABSENCE {
-                return self.give_up(&"it does not come back");
+                return self.give_up(hca, &"it does not come back");
             }
             return self.again(Some(since), attempts, now + LOOK);
         }
         match hca.recover() {
             Recovered::Done => self.reopen(hca, attempts),
             Recovered::TooSoon(wait) => self.again(None, attempts, now + wait),
-            Recovered::GivenUp(error) => self.give_up(&error),
+            Recovered::GivenUp(error) => self.give_up(hca, &error),
             Recovered::Failed(error) => {
-                complain(LIBRARY, &format!("recovery: {error}"));
+                hca.complain(&format_args!("recovery: {error}"));
                 self.again(None, attempts, hca.now() + LOOK)
             }
         }
@@ -147,7 +166,7 @@ impl Health {
                 // There is more to do than was known before.
                 Some(now)
             }
-            Err(error) if attempts + 1 >= ATTEMPTS => self.give_up(&error),
+            Err(error) if attempts + 1 >= ATTEMPTS => self.give_up(hca, &error),
             Err(_) => self.again(None, attempts + 1, now + LOOK),
         }
     }
@@ -158,8 +177,8 @@ impl Health {
         Some(next)
     }
 
-    fn give_up(&mut self, why: &dyn Display) -> Option<Instant> {
-        complain(LIBRARY, &format!("the HCA is given up: {why}"));
+    fn give_up(&mut self, hca: &mut impl Patient, why: &dyn Display) -> Option<Instant> {
+        hca.complain(&format_args!("the HCA is given up: {why}"));
         *self = Self::Gone;
         None
     }
@@ -168,6 +187,8 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec;
+    use std::vec::Vec;
 
     /// An HCA by word of mouth. Each attempt takes a second.
     #[derive(Default)]
@@ -208,17 +229,19 @@ mod tests {
             self.now += Duration::from_secs(1);
             self.reopens.remove(0)
         }
+
+        fn complain(&mut self, _: &dyn Display) {}
     }
 
     impl Told {
         /// Tends it when it is due, and a hundred times before, which does nothing.
         fn tended(&mut self, health: &mut Health) -> Option<Instant> {
-            let due = health.tend(self)?;
+            let due = health.look_after(self)?;
             let before = *health;
             let left = (self.recovers.len(), self.reopens.len());
             if let Health::Failed { .. } = health {
                 for _ in 0..100 {
-                    assert_eq!((health.tend(self), *health), (Some(due), before));
+                    assert_eq!((health.look_after(self), *health), (Some(due), before));
                 }
                 assert_eq!((self.recovers.len(), self.reopens.len()), left);
                 assert!(due > self.now(), "{due:?} is past");
@@ -236,20 +259,20 @@ mod tests {
     fn one_that_stays_away_is_gone_after_two_minutes() {
         let mut health = Health::Working;
         let mut hca = Told::default();
-        assert_eq!((health.tend(&mut hca), health), (None, Health::Working));
+        assert_eq!((health.look_after(&mut hca), health), (None, Health::Working));
         hca.is_dead = true;
         while hca.tended(&mut health).is_some() {
             assert!(hca.now <= ABSENCE);
         }
         assert_eq!((health, hca.now), (Health::Gone, ABSENCE));
-        assert_eq!(health.tend(&mut hca), None);
+        assert_eq!(health.look_after(&mut hca), None);
     }
 
     #[test]
     fn one_whose_server_has_ended_or_that_firmware_gives_up_is_gone_at_once() {
         let mut health = Health::Working;
         let mut hca = Told { is_dead: true, is_gone: true, ..Told::default() };
-        assert_eq!((health.tend(&mut hca), health), (None, Health::Gone));
+        assert_eq!((health.look_after(&mut hca), health), (None, Health::Gone));
         health = Health::Working;
         let recovers = vec![Recovered::TooSoon(Duration::from_secs(7)), Recovered::GivenUp(failed())];
         hca = Told { is_dead: true, answers: true, recovers, ..Told::default() };
