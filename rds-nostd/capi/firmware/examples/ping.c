@@ -85,7 +85,7 @@ static void *bar(void *context, size_t *length)
     write_config(context, 0x10, ~0u);
     *length = ~(read_config(context, 0x10) & ~15u) + 1u;
     write_config(context, 0x10, (uint32_t)base);
-    set_command(6);
+    set_command(2);
     return (void *)base;
 }
 
@@ -174,8 +174,8 @@ static void ping(void)
 
 int main(void)
 {
-    struct mlx_platform platform = { NULL, bar, memory, now, idle, panic, say, NULL, NULL, read_config, write_config };
-    struct mlx_config config = { ADDRESS(10, 0, 0, 2), { 0, 0 }, 0, 0 };
+    struct mlx_platform platform = { NULL, bar, memory, now, idle, panic, say, NULL, NULL, read_config, write_config, NULL, NULL, NULL, NULL };
+    struct mlx_config config = { ADDRESS(10, 0, 0, 2), { 0, 0 }, 0, 64 << 20 };
     DAT_EVD_HANDLE async;
     static DAT_IA_ATTR attributes;
     DAT_IA_HANDLE ia, old = DAT_HANDLE_NULL;

@@ -5,9 +5,9 @@
 //! lead to. Handles and numbers of sockets may be any.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, missing_docs)] // The module says it, and the headers.
 
+use crate::abi::{MlxConfig, MlxPlatform};
 use crate::life;
 use crate::node::NODE;
-use crate::platform::{MlxConfig, MlxPlatform};
 use core::ffi::{c_char, c_int, c_ulong, c_void};
 use core::time::Duration;
 use dat_calls::args::{name, need, put};

@@ -3,7 +3,11 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | `abi` | the structures of the header |
 //! | `platform` | the firmware's functions, as the driver's platform |
+//! | `function` | the HCA's PCI function: reset and bus mastering |
+//! | `memory` | memory that the firmware gives |
+//! | `registers` | BAR0 |
 //! | `node` | the one HCA, with its adapter and sockets |
 //! | `place` | where it is, for one call at a time |
 //! | `sockets` | sockets by number |
@@ -19,21 +23,30 @@
 #![cfg_attr(target_os = "none", no_std)]
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
+mod abi;
 #[cfg(target_os = "none")]
 #[allow(unsafe_code)]
 mod calls;
 #[allow(unsafe_code)]
+mod function;
+#[allow(unsafe_code)]
 pub mod life;
+#[allow(unsafe_code)]
+mod memory;
 #[allow(unsafe_code)]
 mod node;
 #[allow(unsafe_code)]
 mod place;
 #[allow(unsafe_code)]
-pub mod platform;
+mod platform;
+#[allow(unsafe_code)]
+pub mod registers;
 mod sockets;
 mod text;
 
-pub use platform::{MlxConfig, MlxPlatform};
+pub use abi::{MlxConfig, MlxPlatform};
+pub use node::Node;
 
 /// A mistake of the library's: the firmware hears of it, and does not come back.
 #[cfg(target_os = "none")]

@@ -1,16 +1,23 @@
 //! The HCA comes and goes.
 
-use crate::node::{FRAMES, Inner, MAX_DMA, Memory, NODE, Protocol};
-use crate::platform::{Firmware, Memory as Given, MlxConfig, MlxPlatform, PAGE, tell_panics};
+use crate::abi::{MlxConfig, MlxPlatform};
+use crate::memory::{Given, PAGE, Regions};
+use crate::node::{FRAMES, Inner, Memory, NODE, Protocol};
+use crate::platform::{Firmware, tell_panics};
 use crate::sockets::Numbers;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::net::Ipv4Addr;
 use core::time::Duration;
 use dat_calls::{BringUpError, NAMES, bring_up};
-use dat_nostd::{AdapterConfig, OpenError, SoleAccess};
+use dat_nostd::{AdapterConfig, OpenError, Platform, SoleAccess};
+use driver_mlx::{Config, Error};
 use rds_calls::Pieces;
+use rds_calls::recovery::Health;
 use rds_nostd::{Generation, Rds, RdsConfig};
+
+/// Bytes that the HCA reaches, unless the firmware says otherwise: enough for the firmware of newer cards, which asks for 200 MiB.
+const DEFAULT_DMA: usize = 256 << 20;
 
 // Numbers of Linux.
 const ENODEV: i32 = 19;
@@ -18,12 +25,25 @@ const ENOMEM: i32 = 12;
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const ENETDOWN: i32 = 100;
+const ENOTRECOVERABLE: i32 = 131;
+
+/// What is known of the HCA while it is not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Past {
+    /// It was not open since the machine started: others may have left it at work.
+    Unknown,
+    /// It has let go of all memory.
+    Released,
+    /// It may still access the memory that it had last.
+    InUse,
+}
 
 /// Memory of the HCA's tables, which is handed out while it is open.
 struct Lent {
     memory: UnsafeCell<Memory>,
     pieces: UnsafeCell<Pieces>,
     given: UnsafeCell<Option<Given>>,
+    past: UnsafeCell<Past>,
 }
 
 // SAFETY: it is the open device's, of which there is one.
@@ -33,6 +53,7 @@ static LENT: Lent = Lent {
     memory: UnsafeCell::new(Memory::new()),
     pieces: UnsafeCell::new(Pieces::new()),
     given: UnsafeCell::new(None),
+    past: UnsafeCell::new(Past::Unknown),
 };
 
 /// Why the HCA was not opened, or not closed.
@@ -81,18 +102,21 @@ fn start(
     let given = *firmware.given();
     let refused = |number, why: &dyn fmt::Display| Refused::because(&given, number, why);
     let dma = match config.dma_length {
-        0 => MAX_DMA,
-        len if len <= MAX_DMA && len.is_multiple_of(PAGE) => len,
-        _ => return Err(refused(EINVAL, &"dma_length: whole pages, at most 64 MiB")),
+        0 => DEFAULT_DMA,
+        len if len.is_multiple_of(PAGE) => len,
+        len => return Err(refused(EINVAL, &format_args!("dma_length is {len}: it has to be whole pages"))),
     };
+    make_sure_of_release(&firmware)?;
     let why = "no memory: whole pages, which the HCA reaches at an address other than 0";
     // SAFETY: one call at a time, and nothing refers to it.
     let kept = unsafe { &mut *LENT.given.get() };
     // What was given once is used again.
-    let lent = kept.filter(|kept| kept.dma_len == dma).or_else(|| firmware.memory(dma));
-    // SAFETY: no device is open; it is nobody else's, as the header says.
+    let lent = kept.filter(|kept| kept.dma_len() == dma).or_else(|| firmware.memory(dma));
+    // SAFETY:
+    // 1. The header requires it of what `memory` returns.
+    // 2. `make_sure_of_release` has seen that the last device let go of it, and the adapter that had the regions is gone.
     let regions = lent.and_then(|lent| unsafe { lent.regions() });
-    let regions = regions.ok_or_else(|| refused(ENOMEM, &why))?;
+    let Regions { dma, host, map, users } = regions.ok_or_else(|| refused(ENOMEM, &why))?;
     // What is of no use is asked for again the next time.
     *kept = lent;
     memory.clear();
@@ -100,14 +124,17 @@ fn start(
     let address = Ipv4Addr::from(config.address.to_ne_bytes());
     let [high, low] = config.seed;
     let seed = u128::from(high) << 64 | u128::from(low);
-    let settings = AdapterConfig::new(NAMES[0], address.into(), &[], seed);
-    let up = bring_up(firmware, regions, tables.parts(), &settings, id);
+    let hca = Config { physical_function: firmware.is_physical(), ..Config::DEFAULT };
+    let settings = AdapterConfig { hca, ..AdapterConfig::new(NAMES[0], address.into(), &[], seed) };
+    if !firmware.let_master_bus() {
+        return Err(refused(ENODEV, &"bus mastering does not read back as switched on"));
+    }
+    let parts = tables.parts().with_block_tables(map, users);
+    let up = bring_up(firmware, (dma, host), parts, &settings, id);
     let mut adapter = up.map_err(|error| {
-        let number = match error {
-            BringUpError::Open(OpenError::PortNotActive { .. }) | BringUpError::NoIp => ENETDOWN,
-            BringUpError::Open(OpenError::Hca(_)) | BringUpError::Names(_) => ENODEV,
-        };
-        refused(number, &error)
+        let refused = refused(number(&error), &error);
+        release(&firmware);
+        refused
     })?;
     let settings = RdsConfig {
         send_frames: FRAMES / 2,
@@ -122,11 +149,59 @@ fn start(
         Ok(rds) => rds,
         Err(error) => {
             let _ = adapter.close();
+            release(&firmware);
             return Err(refused(ENOMEM, &error));
         }
     };
-    let waiting = Protocol { rds, sockets: Numbers::NONE, whole, pieces };
+    let (sockets, health) = (Numbers::NONE, Health::Working);
+    let waiting = Protocol { rds, sockets, whole, pieces, health, failed: None };
     Ok(Inner { adapter, beside: notes.parts(address.into()), waiting })
+}
+
+/// Linux's number for why an HCA does not come up.
+fn number(error: &BringUpError) -> i32 {
+    match error {
+        BringUpError::Open(OpenError::PortNotActive { .. }) | BringUpError::NoIp => ENETDOWN,
+        BringUpError::Open(OpenError::Hca(
+            Error::InsufficientPages { .. } | Error::OutOfMemory { .. } | Error::OutOfHostMemory { .. },
+        )) => ENOMEM,
+        BringUpError::Open(OpenError::Hca(_)) | BringUpError::Names(_) => ENODEV,
+    }
+}
+
+/// Makes sure that the HCA accesses none of the memory that it is about to be opened with.
+///
+/// An HCA that others left at work, before a watchdog's reset of the processor say, is reset if that is possible. It may be taken over
+/// without, which bring-up finds out. After a failure of this library's own only a reset is proof.
+fn make_sure_of_release(firmware: &Firmware) -> Result<(), Refused> {
+    // SAFETY: one call at a time, and nothing refers to it.
+    let past = unsafe { &mut *LENT.past.get() };
+    match *past {
+        Past::InUse if !firmware.reset_function() => {
+            firmware.set_bus_master(false);
+            let why = "the HCA may still access the memory of its last use, and cannot be reset: give `reset`, or \
+                       `read_config` and `write_config`";
+            return Err(Refused::because(firmware.given(), ENOTRECOVERABLE, &why));
+        }
+        Past::Unknown if firmware.is_left_running() && !firmware.reset_function() => {
+            firmware.given().say(&"somebody left the HCA at work, and it cannot be reset");
+        }
+        _ => {}
+    }
+    *past = Past::Released;
+    Ok(())
+}
+
+/// Keeps an HCA from memory whose adapter is gone: bus mastering goes off, and one that did not answer is reset. Returns false if it may
+/// still access memory.
+fn release(firmware: &Firmware) -> bool {
+    // SAFETY: one call at a time, and the adapter that had the tables is gone.
+    let in_use = unsafe { (*LENT.memory.get()).tables.region_in_use() };
+    let is_off = firmware.set_bus_master(false);
+    let past = if !in_use || firmware.reset_function() { Past::Released } else { Past::InUse };
+    // SAFETY: one call at a time, and nothing refers to it.
+    unsafe { *LENT.past.get() = past };
+    is_off || past == Past::Released
 }
 
 /// `mlx_poll`: moves everything on. When it wants to be called again: nanoseconds of the platform's clock, 0 for at once.
@@ -137,10 +212,17 @@ pub fn poll() -> u64 {
 /// `mlx_close`: peers are told, every object is destroyed, and the HCA is handed back as it was.
 pub fn close() -> i32 {
     let closed = NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { rds, .. }, .. }| {
-        let given = *adapter.platform().given();
+        let firmware = *adapter.platform();
+        let refused = |number, why: &dyn fmt::Display| Refused::because(firmware.given(), number, why);
         // What is left is closed with the adapter.
         let _ = rds.stop(&mut adapter);
-        adapter.close().map_err(|error| Refused::because(&given, ENODEV, &error))
+        let closed = adapter.close().map_err(|error| refused(ENODEV, &error));
+        if !release(&firmware) {
+            let why =
+                "the HCA may still access memory: it did not answer, was not reset, and masters the bus";
+            return Err(refused(ENOTRECOVERABLE, &why));
+        }
+        closed
     });
     closed.map_or_else(|refused| -refused.number, |()| 0)
 }

@@ -2,17 +2,19 @@
 
 use crate::place::{self, Place};
 use crate::platform::Firmware;
+use crate::registers::Registers;
 use crate::sockets::{Number, Numbers};
 use core::cell::Cell;
+use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
 use dat_calls::{RawHandle, Storage};
-use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Platform, ReturnType, Wake, adapter_storage};
-use driver_mlx::MmioBar;
+use dat_nostd::{
+    DatResult, DatReturn, Duration, IaHandle, Instant, Platform, ReturnType, Wake, adapter_storage,
+};
+use rds_calls::recovery::{Hca, Health};
 use rds_calls::{Answer, Pieces};
 use rds_nostd::{Rds, RdsError, RdsStorage};
 
-/// The most memory that the HCA reaches.
-pub(crate) const MAX_DMA: usize = 64 << 20;
 pub(crate) const SOCKETS: usize = 32;
 const CONNECTIONS: usize = 32;
 pub(crate) const FRAMES: usize = 1024;
@@ -22,8 +24,9 @@ const PIECES: usize = 512;
 /// Bytes of the longest message of several parts.
 const WHOLE: usize = 64 << 10;
 
+/// The tables of the DMA region's blocks are elsewhere: their size is the firmware's choice.
 pub(crate) type Tables = adapter_storage! {
-    bar: MmioBar, dma_bytes: MAX_DMA, eps: 64, evds: 64, lmrs: 128 + REGIONS + PIECES, events: 1024,
+    bar: Registers, dma_bytes: 4096, eps: 64, evds: 64, lmrs: 128 + REGIONS + PIECES, events: 1024,
     connections: 128, cnos: 16,
 };
 pub(crate) type Notes = Storage<8, 64, 32, { 128 + REGIONS + PIECES }, 32>;
@@ -50,21 +53,55 @@ impl Memory {
     }
 }
 
-const _: () = assert!(size_of::<Memory>() <= 1280 << 10, "what the README says");
+const _: () = assert!(size_of::<Memory>() <= 1216 << 10, "what the README says");
 
 /// The protocol of RDS, and its sockets.
-pub(crate) struct Protocol {
+pub struct Protocol {
     pub(crate) rds: Rds<'static>,
     pub(crate) sockets: Numbers,
     pub(crate) whole: &'static mut [u8],
     pub(crate) pieces: &'static mut Pieces,
+    pub(crate) health: Health,
+    /// When the HCA failed, as long as it is not back.
+    pub(crate) failed: Option<Instant>,
 }
 
 /// What the lock is for.
-pub(crate) type Inner = dat_calls::State<Node>;
+pub type Inner = dat_calls::State<Node>;
 
-/// The one HCA, or none.
-pub(crate) struct Node {
+/// How long recovery leaves a failed HCA to the program, which closes its IAs meanwhile: with recovery they are gone.
+const IA_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Recovers an HCA that has failed. Returns when to call this again, at the latest; `None` if the HCA works or is given up.
+fn tend(inner: &mut Inner) -> Option<Instant> {
+    let dat_calls::State { adapter, waiting, .. } = inner;
+    let Protocol { rds, sockets, health, failed, .. } = waiting;
+    let given = *adapter.platform().given();
+    let now = adapter.platform().now();
+    if adapter.is_dead() && *health == Health::Working {
+        let since = *failed.get_or_insert_with(|| {
+            match adapter.hca().fatal() {
+                Some(cause) => given.say(&format_args!("the HCA has failed: {cause}; recovery follows")),
+                None => given.say(&"the HCA has failed; recovery follows"),
+            }
+            now
+        });
+        // One IA is the protocol's.
+        if adapter.census().ias > 1 && now - since < IA_PATIENCE {
+            return Some(since + IA_PATIENCE);
+        }
+    }
+    let complain = |what: &dyn fmt::Display| given.say(what);
+    let look = health.tend(&mut Hca { adapter, rds, is_gone: false, complain: &complain });
+    if *health == Health::Working && !adapter.is_dead() && failed.take().is_some() {
+        given.say(&"the HCA is back");
+        sockets.close_left(rds, adapter);
+    }
+    look
+}
+
+/// The one HCA, or none. Public for tests on a host, where the library has no names for C.
+pub struct Node {
     place: Place<Inner>,
     /// The number in the handles of the device that was opened last: those of an earlier one are none any more.
     id: AtomicU8,
@@ -78,7 +115,7 @@ unsafe impl Sync for Node {}
 pub(crate) static NODE: Node = Node { place: Place::new(), id: AtomicU8::new(0), rest: Cell::new(None) };
 
 /// A call is under way, on a device that is open.
-pub(crate) type Guard<'n> = place::Guard<'n, Inner>;
+pub type Guard<'n> = place::Guard<'n, Inner>;
 
 impl Node {
     /// Begins a call, unless another is under way or no device is open.
@@ -112,6 +149,9 @@ impl Node {
     pub(crate) fn work(&self) -> Option<Instant> {
         let mut guard = self.place.enter()?;
         let mut rest = <Self as rds_calls::Node>::state(&mut guard).work();
+        if let Some(look) = tend(&mut guard) {
+            rest = rest.map(|rest| rest.min(look));
+        }
         // Who waits here looks again in any case.
         while guard.adapter.next_ready().is_some() {}
         while let Some(call) = guard.next_call() {
@@ -179,10 +219,10 @@ impl rds_calls::Node for Node {
 
     fn state<'g>(guard: &'g mut Guard<'_>) -> rds_calls::State<'g, Self> {
         let dat_calls::State { adapter, waiting, .. } = &mut **guard;
-        let Protocol { rds, sockets, whole, pieces } = waiting;
-        // Nothing brings it back here.
-        let is_gone = adapter.is_dead();
-        rds_calls::State { adapter, rds, sockets, whole, pieces, is_gone, is_failed: is_gone }
+        let Protocol { rds, sockets, whole, pieces, health, .. } = waiting;
+        let is_gone = *health == Health::Gone;
+        let is_failed = *health != Health::Working || adapter.is_dead();
+        rds_calls::State { adapter, rds, sockets, whole, pieces, is_gone, is_failed }
     }
 
     fn open() -> Result<&'static Self, RdsError> {

@@ -12,7 +12,7 @@ pub(crate) struct Place<T> {
 }
 
 /// A call is under way, and there is a value.
-pub(crate) struct Guard<'p, T>(Call<'p, T>);
+pub struct Guard<'p, T>(Call<'p, T>);
 
 /// A call is under way.
 struct Call<'p, T>(&'p Place<T>);

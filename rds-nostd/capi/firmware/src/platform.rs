@@ -1,68 +1,21 @@
 //! The firmware's functions, as the driver's platform.
 
-use crate::text::Text;
+use crate::abi::MlxPlatform;
+use crate::function::PciFunction;
+use crate::memory::{Given, Source};
+use crate::registers::{Registers, registers};
 use core::cell::UnsafeCell;
-use core::ffi::{c_char, c_int, c_uint, c_void};
-use core::fmt;
+use core::ffi::c_void;
 use core::ptr::NonNull;
-use driver_mlx::{DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
+use driver_mlx::{DeviceState, Duration, Instant, MapError, Platform};
 
-/// What memory is given in.
-pub(crate) const PAGE: usize = 4096;
-
-/// `struct mlx_platform`. What a function gets first is `context`. Those from `say` on may be null.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct MlxPlatform {
-    /// The firmware's own.
-    pub context: *mut c_void,
-    /// BAR0 of the HCA, mapped uncached for good, and its length.
-    pub bar: Option<unsafe extern "C" fn(*mut c_void, *mut usize) -> *mut c_void>,
-    /// Whole pages of memory that nobody else uses, for good. The HCA reaches them, coherently, at the address that is stored; where
-    /// there is nowhere to store one, it must not reach them.
-    pub memory: Option<unsafe extern "C" fn(*mut c_void, usize, *mut u64) -> *mut c_void>,
-    /// Nanoseconds, of a clock that never goes back.
-    pub now: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
-    /// Waits for an interrupt of the HCA's or until then, for ever with the largest number; may come back early.
-    pub idle: Option<unsafe extern "C" fn(*mut c_void, u64)>,
-    /// The library is at its end by a mistake of its own: the HCA is to be stopped. Does not come back.
-    pub panic: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
-    /// Says something to people.
-    pub say: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
-    /// Makes memory of the firmware's own visible to the HCA; 0, and stores its device address.
-    pub map: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut u64) -> c_int>,
-    /// Ends that.
-    pub unmap: Option<unsafe extern "C" fn(*mut c_void, u64, usize)>,
-    /// A dword of the function's configuration space.
-    pub read_config: Option<unsafe extern "C" fn(*mut c_void, c_uint) -> u32>,
-    /// The same, written.
-    pub write_config: Option<unsafe extern "C" fn(*mut c_void, c_uint, u32)>,
-}
-
-/// `struct mlx_config`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct MlxConfig {
-    /// The port's IPv4 address, in the order of the network.
-    pub address: u32,
-    /// Random bits.
-    pub seed: [u64; 2],
-    /// Grows from boot to boot: the wall clock in nanoseconds, or 0.
-    pub boot: u64,
-    /// Bytes of memory that the HCA reaches; 0 for 64 MiB.
-    pub dma_length: usize,
-}
-
-// As the header lays them out; a test in C has the same numbers.
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<MlxPlatform>() == 88 && size_of::<MlxConfig>() == 40);
-
-/// The same with all that has to be there.
+/// The firmware's functions, all that must be there.
 #[derive(Clone, Copy)]
 pub struct Firmware {
     given: MlxPlatform,
-    registers: MmioBar,
-    memory: unsafe extern "C" fn(*mut c_void, usize, *mut u64) -> *mut c_void,
+    registers: Registers,
+    function: PciFunction,
+    memory: Source,
     now: unsafe extern "C" fn(*mut c_void) -> u64,
     idle: unsafe extern "C" fn(*mut c_void, u64),
 }
@@ -89,10 +42,11 @@ impl Firmware {
         let base = unsafe { bar(context, &mut len) };
         let base = NonNull::new(base.cast()).ok_or("bar: there are no registers")?;
         // SAFETY: as above: what it says stays mapped.
-        let registers = unsafe { MmioBar::new(base, len) };
+        let registers = unsafe { registers(base, len) };
         let registers = registers
             .ok_or("bar: the length of the registers is a power of two, and they are aligned to 8")?;
-        Ok(Self { given, registers, memory, now, idle })
+        let function = PciFunction::new(&given)?;
+        Ok(Self { given, registers, function, memory, now, idle })
     }
 
     /// What the firmware gave.
@@ -100,62 +54,43 @@ impl Firmware {
         &self.given
     }
 
-    /// Memory for the HCA, and the driver's own beside it.
-    pub(crate) fn memory(&self, dma_len: usize) -> Option<Memory> {
-        let mut device_address = 0;
-        // SAFETY: the firmware's function.
-        let dma = unsafe { (self.memory)(self.given.context, dma_len, &mut device_address) };
-        let dma = NonNull::new(dma)?.as_ptr().cast();
-        let own_len = (dma_len / 4).next_multiple_of(PAGE);
-        // SAFETY: as above.
-        let own = unsafe { (self.memory)(self.given.context, own_len, core::ptr::null_mut()) };
-        Some(Memory { dma, device_address, dma_len, own: own.cast(), own_len })
+    /// Asks for memory: `dma_len` bytes for the HCA, and what the driver needs beside.
+    pub(crate) fn memory(&self, dma_len: usize) -> Option<Given> {
+        Given::ask(&self.given, self.memory, dma_len)
     }
-}
 
-impl MlxPlatform {
-    /// Says something to people.
-    pub(crate) fn say(&self, what: &dyn fmt::Display) {
-        if let Some(say) = self.say {
-            let text = Text::of(what);
-            // SAFETY: the firmware's function, with a text of that length.
-            unsafe { say(self.context, text.bytes().as_ptr().cast(), text.bytes().len()) };
-        }
+    /// Returns whether it is a physical function, which owns its port's settings. Without configuration space it counts as one.
+    pub(crate) fn is_physical(&self) -> bool {
+        !self.function.is_virtual()
     }
-}
 
-/// What the firmware gave for good: one device after the other has it.
-#[derive(Clone, Copy)]
-pub(crate) struct Memory {
-    dma: *mut u8,
-    device_address: u64,
-    pub(crate) dma_len: usize,
-    own: *mut u8,
-    own_len: usize,
-}
+    /// Returns whether a driver seems to have left the HCA at work: [`DeviceState::left_running`].
+    pub(crate) fn is_left_running(&self) -> bool {
+        DeviceState::read(self.registers).is_some_and(|state| state.left_running())
+    }
 
-impl Memory {
-    /// The same for a device. None if it is not as it has to be.
-    ///
-    /// # Safety
-    /// No device has it, and it is nobody else's.
-    pub(crate) unsafe fn regions(&self) -> Option<(DmaRegion, HostRegion)> {
-        // SAFETY: this function's contract.
-        unsafe {
-            let dma = DmaRegion::new(self.dma, self.device_address, self.dma_len);
-            dma.zip(HostRegion::new(self.own, self.own_len))
+    /// Switches bus mastering on, if that is within reach. Without a way to do so, the firmware has. Returns whether it is on, as far
+    /// as is known.
+    pub(crate) fn let_master_bus(&self) -> bool {
+        !self.function.has_bus_master() || self.set_bus_master(true)
+    }
+
+    fn wait(&self, time: Duration) {
+        let end = Platform::now(self) + time;
+        while Platform::now(self) < end {
+            Platform::idle(self, end);
         }
     }
 }
 
 impl Platform for Firmware {
-    type Bar = MmioBar;
+    type Bar = Registers;
 
-    fn bar(&self) -> MmioBar {
+    fn bar(&self) -> Registers {
         self.registers
     }
 
-    fn uar_write_combining(&self, _: usize, _: usize) -> Option<MmioBar> {
+    fn uar_write_combining(&self, _: usize, _: usize) -> Option<Registers> {
         None
     }
 
@@ -165,7 +100,7 @@ impl Platform for Firmware {
     }
 
     fn idle(&self, deadline: Instant) {
-        // The library's own way to take interrupts without a wait, for which a firmware has no need.
+        // A deadline in the past only drains interrupt flags; firmware keeps none.
         if deadline <= self.now() {
             return;
         }
@@ -202,6 +137,36 @@ impl Platform for Firmware {
             unsafe { write(self.given.context, offset.into(), value) };
         }
     }
+
+    fn reset_function(&self) -> bool {
+        self.function.reset(|time| self.wait(time))
+    }
+
+    fn restore_function(&self) {
+        self.function.restore();
+    }
+
+    fn set_bus_master(&self, on: bool) -> bool {
+        self.function.set_bus_master(on)
+    }
+
+    fn dma_is_coherent(&self) -> bool {
+        self.given.sync_for_device.is_none() && self.given.sync_for_cpu.is_none()
+    }
+
+    fn sync_for_device(&self, va: usize, len: usize) {
+        if let Some(sync) = self.given.sync_for_device {
+            // SAFETY: the firmware's function, with memory that was registered.
+            unsafe { sync(self.given.context, core::ptr::with_exposed_provenance_mut(va), len) };
+        }
+    }
+
+    fn sync_for_cpu(&self, va: usize, len: usize) {
+        if let Some(sync) = self.given.sync_for_cpu {
+            // SAFETY: as above.
+            unsafe { sync(self.given.context, core::ptr::with_exposed_provenance_mut(va), len) };
+        }
+    }
 }
 
 /// Whom a panic is told. Written before anything can panic, and read at the end only.
@@ -225,7 +190,7 @@ pub(crate) fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
     if let Some(given) = unsafe { *LAST.0.get() }
         && let Some(panic) = given.panic
     {
-        let text = Text::of(info);
+        let text = crate::text::Text::of(info);
         // SAFETY: the firmware's function, with a text of that length.
         unsafe { panic(given.context, text.bytes().as_ptr().cast(), text.bytes().len()) };
     }
@@ -237,6 +202,7 @@ pub(crate) fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::ffi::c_char;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     static IDLED: AtomicU64 = AtomicU64::new(0);
@@ -270,6 +236,10 @@ mod tests {
         unmap: None,
         read_config: None,
         write_config: None,
+        reset: None,
+        bus_master: None,
+        sync_for_device: None,
+        sync_for_cpu: None,
     };
 
     #[test]

@@ -1,8 +1,9 @@
 //! Sockets by their numbers.
 
 use crate::node::SOCKETS;
+use dat_nostd::{Adapter, Platform};
 use rds_calls::{Descriptor, Socket, Sockets};
-use rds_nostd::{RdsError, SocketHandle};
+use rds_nostd::{Rds, RdsError, SocketHandle};
 
 /// What a socket is to the firmware: a number.
 pub struct Number {
@@ -24,15 +25,29 @@ impl Descriptor for Number {
 }
 
 /// All sockets; the lowest free number is given out, as elsewhere.
-pub struct Numbers([Option<Socket<Number>>; SOCKETS]);
+pub struct Numbers {
+    sockets: [Option<Socket<Number>>; SOCKETS],
+    /// Sockets of the protocol whose numbers are closed already: while the HCA has failed, it may still access memory of theirs.
+    to_close: [Option<SocketHandle>; SOCKETS],
+}
 
 impl Numbers {
-    pub(crate) const NONE: Self = Self([const { None }; SOCKETS]);
+    pub(crate) const NONE: Self = Self { sockets: [const { None }; SOCKETS], to_close: [None; SOCKETS] };
+
+    /// Closes sockets that could not be closed with their numbers.
+    pub(crate) fn close_left<P: Platform>(&mut self, rds: &mut Rds<'_>, adapter: &mut Adapter<'_, P>) {
+        for entry in &mut self.to_close {
+            // What cannot be closed yet is tried again.
+            let mut is_later =
+                |handle| matches!(rds.close(adapter, handle), Err(RdsError::Again | RdsError::Dat(_)));
+            *entry = entry.filter(|handle| is_later(*handle));
+        }
+    }
 }
 
 impl Sockets<Number> for Numbers {
     fn get(&mut self, fd: i32) -> Option<&mut Socket<Number>> {
-        self.0.get_mut(usize::try_from(fd).ok()?)?.as_mut()
+        self.sockets.get_mut(usize::try_from(fd).ok()?)?.as_mut()
     }
 
     fn add(
@@ -40,15 +55,19 @@ impl Sockets<Number> for Numbers {
         make: impl FnOnce(Number) -> Socket<Number>,
         nonblocking: bool,
     ) -> Result<i32, RdsError> {
-        let free = self.0.iter_mut().enumerate().find(|(_, place)| place.is_none());
+        let free = self.sockets.iter_mut().enumerate().find(|(_, place)| place.is_none());
         let (number, place) = free.ok_or(RdsError::TooManySockets)?;
         *place = Some(make(Number { nonblocking }));
         Ok(number as i32)
     }
 
-    /// What has failed stays so here: nothing is closed later.
-    fn remove(&mut self, fd: i32, _later: Option<SocketHandle>) {
-        if let Some(place) = usize::try_from(fd).ok().and_then(|place| self.0.get_mut(place)) {
+    fn remove(&mut self, fd: i32, later: Option<SocketHandle>) {
+        if later.is_some()
+            && let Some(free) = self.to_close.iter_mut().find(|entry| entry.is_none())
+        {
+            *free = later;
+        }
+        if let Some(place) = usize::try_from(fd).ok().and_then(|place| self.sockets.get_mut(place)) {
             *place = None;
         }
     }

@@ -74,6 +74,10 @@ const PLATFORM: MlxPlatform = MlxPlatform {
     unmap: None,
     read_config: None,
     write_config: None,
+    reset: None,
+    bus_master: None,
+    sync_for_device: None,
+    sync_for_cpu: None,
 };
 const CONFIG: MlxConfig = MlxConfig { address: 1, seed: [0; 2], boot: 0, dma_length: DMA };
 
@@ -100,6 +104,13 @@ fn a_function_that_is_missing() {
         assert_eq!(answer, EINVAL);
         assert!(said.contains("function is missing"), "{said}");
     }
+    // A reset leaves bus mastering off, and nobody could switch it on.
+    unsafe extern "C" fn reset(_: *mut c_void) -> c_int {
+        0
+    }
+    let (result, said) = answer(MlxPlatform { reset: Some(reset), ..PLATFORM }, CONFIG);
+    assert_eq!(result, EINVAL);
+    assert!(said.contains("with reset, bus_master"), "{said}");
     // SAFETY: null is refused.
     assert_eq!(unsafe { open(core::ptr::null(), &CONFIG) }, EINVAL);
     assert_eq!(answer(PLATFORM, MlxConfig { dma_length: 5000, ..CONFIG }).0, EINVAL);

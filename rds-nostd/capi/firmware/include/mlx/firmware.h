@@ -18,12 +18,14 @@ extern "C" {
 struct mlx_platform {
     void *context;
 
-    /* BAR0 of the HCA, mapped uncached for good; stores its length, a power of two. Memory decoding and bus mastering are on. */
+    /* Returns BAR0 of the HCA, mapped uncached for good, and stores its length, a power of two. Memory decoding is on. Bus mastering is on
+     * too, unless `bus_master` or both config functions are there: then the library switches it. */
     void *(*bar)(void *context, size_t *length);
 
     /* Memory that nobody else uses, for good: `length` bytes, whole pages. The HCA reaches it, coherently, at the address that is stored,
      * which is not 0; where `device_address` is null it has no business there. Null if there is none. Asked for both when the HCA is
-     * opened the first time, with another dma_length, and again if what it gave last was of no use. */
+     * opened the first time, with another dma_length, and again if what it gave last was of no use. Memory that the HCA may still access
+     * after a failure is not used again before a reset: see mlx_open. */
     void *(*memory)(void *context, size_t length, uint64_t *device_address);
 
     /* Nanoseconds, of a clock that never goes back. */
@@ -47,9 +49,23 @@ struct mlx_platform {
     /* Ends that. */
     void (*unmap)(void *context, uint64_t device_address, size_t length);
 
-    /* A dword of the HCA's configuration space, at a multiple of 4 below 256. */
+    /* A dword of the HCA's configuration space, at a multiple of 4 below 256. With both functions the library itself resets the function
+     * and switches bus mastering, unless `reset` and `bus_master` do. A read of a function that does not answer returns all ones. */
     uint32_t (*read_config)(void *context, unsigned offset);
     void (*write_config)(void *context, unsigned offset, uint32_t value);
+
+    /* Resets the function (Function Level Reset) and waits until it answers again. Returns 0 if it was reset. Its configuration space is as
+     * before then, BARs and MSI-X capability included, but bus mastering is off. Needs `bus_master` or both config functions. */
+    int (*reset)(void *context);
+
+    /* Switches bus mastering on (1) or off (0). Returns 0 if the function reads back so. A firmware that uses interrupts writes the MSI-X
+     * table again when it is switched on, because a reset clears the table. */
+    int (*bus_master)(void *context, int on);
+
+    /* For DMA that is not coherent, both or neither, for memory that `map` was called with: cleans the caches of `length` bytes at `address`
+     * after the processor wrote them, and invalidates them before it reads what the HCA wrote. */
+    void (*sync_for_device)(void *context, void *address, size_t length);
+    void (*sync_for_cpu)(void *context, void *address, size_t length);
 };
 
 /* What the firmware chooses. */
@@ -61,23 +77,35 @@ struct mlx_config {
     /* Grows from boot to boot: the wall clock in nanoseconds. 0 where there is none: a peer that knew an earlier boot may then take the
      * first messages of this one for old ones. */
     uint64_t boot;
-    /* Bytes that `memory` is asked for that the HCA reaches, whole pages; 0 for 64 MiB, which is the most. A quarter of it, rounded
-     * up to whole pages, is asked for beside. An HCA's own firmware takes from half a MiB to 50 MiB. */
+    /* Bytes that `memory` is asked for that the HCA reaches, whole pages; 0 for 256 MiB. There is no upper limit. The HCA's own firmware
+     * takes most of it: the emulated HCA half a MiB, a ConnectX-4 50 MiB, newer cards 200 MiB and more. Too little is -ENOMEM, and `say`
+     * gets both numbers. Beside it the library asks for memory of its own: a quarter of this, or a sixteenth but at least 16 MiB, whichever is
+     * less, and 1 KiB for each MiB, rounded up to a power of two. */
     size_t dma_length;
 };
 
 /* Brings the HCA up and waits until its port can be reached by address. DAT has it as "ib0" (RDMA-CM's framing) and "ib0-dat" (DAT's own).
- * 0, or -ENODEV (19), -ENETDOWN (100), -ENOMEM (12), -EINVAL (22), -EBUSY (16): one is open. `say` says why. Both structures may go
- * afterwards. */
+ * Returns 0, or -ENODEV (19), -ENETDOWN (100), -ENOMEM (12), -EINVAL (22), -EBUSY (16): one is open, -ENOTRECOVERABLE (131): an earlier
+ * mlx_open or mlx_close failed, the HCA may still access the memory that it had, and cannot be reset. `say` says why. Both structures may go
+ * afterwards.
+ *
+ * An HCA that others left at work, before a watchdog's reset say, is reset before it may master the bus. After a failure it is reset, too, and
+ * bus mastering is off. */
 int mlx_open(const struct mlx_platform *platform, const struct mlx_config *config);
 
 /* Moves everything on, and calls agents of CNOs that are due. Calls that wait do the same; a firmware that has other things to do calls this in
- * between: ten times a second, or whenever the HCA interrupts. When it wants to be called again, by the platform's clock; 0 for at
- * once. */
+ * between: ten times a second, or whenever the HCA interrupts. Returns when it wants to be called again, by the platform's clock; 0 for at
+ * once.
+ *
+ * It also recovers an HCA that has failed, which can take seconds. Sockets stay, and what was sent waits meanwhile. Every object of DAT is gone
+ * afterwards: a program that finds DAT_ASYNC_ERROR_IA_CATASTROPHIC closes its IAs and opens them again.
+ * Recovery begins when they are closed, or a second after the failure. */
 uint64_t mlx_poll(void);
 
-/* Closes everything: peers are told, what they have not acknowledged is lost, and the HCA is handed back as it was found. 0, -ENODEV if it
- * did not answer, or -EBUSY. Handles of before stay invalid when it is opened again. Afterwards bus mastering is to be switched off. */
+/* Closes everything: peers are told, what they have not acknowledged is lost, and the HCA is handed back as it was found. Returns 0 or -EBUSY;
+ * -ENODEV if the HCA did not answer and was reset or has lost bus mastering; -ENOTRECOVERABLE if neither was possible: it may still write to
+ * memory, that of `map` included. Handles of before stay invalid when it is opened again. Bus mastering is off afterwards if the library can
+ * switch it; otherwise the firmware has to. */
 int mlx_close(void);
 
 #ifdef __cplusplus

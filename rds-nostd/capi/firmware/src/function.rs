@@ -1,0 +1,111 @@
+//! The HCA's PCI function: bus mastering and reset, by the firmware's functions or by configuration space.
+
+use crate::abi::MlxPlatform;
+use core::ffi::c_void;
+use driver_mlx::Duration;
+use driver_mlx::pci::{Function, SavedConfig};
+use pci_types::{ConfigRegionAccess, PciAddress};
+
+/// The firmware's two functions that access configuration space.
+#[derive(Clone, Copy)]
+struct Space {
+    context: *mut c_void,
+    read: unsafe extern "C" fn(*mut c_void, core::ffi::c_uint) -> u32,
+    write: unsafe extern "C" fn(*mut c_void, core::ffi::c_uint, u32),
+}
+
+impl ConfigRegionAccess for Space {
+    unsafe fn read(&self, _: PciAddress, offset: u16) -> u32 {
+        // SAFETY: the firmware's function, at a multiple of 4 below 256.
+        unsafe { (self.read)(self.context, offset.into()) }
+    }
+
+    unsafe fn write(&self, _: PciAddress, offset: u16, value: u32) {
+        // SAFETY: as above.
+        unsafe { (self.write)(self.context, offset.into(), value) };
+    }
+}
+
+/// What can be done with the function.
+#[derive(Clone, Copy)]
+pub(crate) struct PciFunction {
+    given: MlxPlatform,
+    /// Configuration space as it was when the HCA was opened.
+    saved: Option<SavedConfig>,
+}
+
+impl PciFunction {
+    /// The function that the firmware gave access to. Memory decoding is on.
+    ///
+    /// # Errors
+    /// Which function is missing.
+    pub(crate) fn new(given: &MlxPlatform) -> Result<Self, &'static str> {
+        if given.reset.is_some()
+            && given.bus_master.is_none()
+            && (given.read_config.is_none() || given.write_config.is_none())
+        {
+            return Err(
+                "a function is missing: with reset, bus_master or both of read_config and write_config \
+                        have to be there",
+            );
+        }
+        let mut function = Self { given: *given, saved: None };
+        function.saved = function.space().map(|space| space.save());
+        Ok(function)
+    }
+
+    /// The function by its configuration space, if the firmware gave both functions for that.
+    fn space(&self) -> Option<Function<Space>> {
+        let MlxPlatform { context, read_config, write_config, .. } = self.given;
+        let space = Space { context, read: read_config?, write: write_config? };
+        // SAFETY: the firmware's functions reach its HCA, an endpoint, whatever the address.
+        Some(unsafe { Function::new(space, PciAddress::new(0, 0, 0, 0)) })
+    }
+
+    /// Returns whether it is a virtual function, as far as is known.
+    pub(crate) fn is_virtual(&self) -> bool {
+        let identity = self.space().and_then(|function| function.identify());
+        identity.is_some_and(|identity| identity.virtual_function)
+    }
+
+    /// Returns whether there is a way to switch bus mastering.
+    pub(crate) fn has_bus_master(&self) -> bool {
+        self.given.bus_master.is_some() || self.space().is_some()
+    }
+
+    /// Switches bus mastering. Returns whether it reads back as requested.
+    pub(crate) fn set_bus_master(&self, on: bool) -> bool {
+        if let Some(bus_master) = self.given.bus_master {
+            // SAFETY: the firmware's function.
+            return unsafe { bus_master(self.given.context, on.into()) } == 0;
+        }
+        let Some(function) = self.space() else { return false };
+        if on {
+            function.enable();
+        } else {
+            function.stop();
+        }
+        function.bus_mastering() == Some(on)
+    }
+
+    /// Resets the function. Returns whether it was reset and answers again, with bus mastering off.
+    pub(crate) fn reset(&self, wait: impl FnMut(Duration)) -> bool {
+        if let Some(reset) = self.given.reset {
+            // SAFETY: the firmware's function.
+            return unsafe { reset(self.given.context) } == 0;
+        }
+        let Some(function) = self.space() else { return false };
+        // A function that others have reset may not say how it is reset before its configuration is back.
+        self.restore();
+        let done = function.reset(wait).is_ok();
+        self.restore();
+        done
+    }
+
+    /// Writes back configuration space that a reset has cleared. Bus mastering stays as it is.
+    pub(crate) fn restore(&self) {
+        if let (Some(function), Some(saved)) = (self.space(), &self.saved) {
+            function.restore(saved);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! BAR0, as the driver accesses it: memory-mapped in firmware. On a host, where only tests run, the registers of an emulated HCA can
+//! stand for them.
+
+#[cfg(target_os = "none")]
+pub(crate) use driver_mlx::MmioBar as Registers;
+#[cfg(not(target_os = "none"))]
+pub use host::{Emulated, Registers, emulate};
+
+/// The registers at `base`. `None` if they are not as [`driver_mlx::MmioBar`] needs them.
+///
+/// # Safety
+/// As for [`driver_mlx::MmioBar::new`].
+#[cfg(target_os = "none")]
+pub(crate) unsafe fn registers(base: core::ptr::NonNull<u8>, len: usize) -> Option<Registers> {
+    // SAFETY: this function's contract.
+    unsafe { Registers::new(base, len) }
+}
+#[cfg(not(target_os = "none"))]
+pub(crate) use host::registers;
+
+#[cfg(not(target_os = "none"))]
+mod host {
+    use core::ptr::NonNull;
+    use driver_mlx::{Bar, MmioBar};
+    use std::boxed::Box;
+    use std::cell::Cell;
+
+    /// Registers of an emulated HCA.
+    pub trait Emulated {
+        /// Bytes of BAR0.
+        fn len(&self) -> usize;
+        /// Whether there are none.
+        fn is_empty(&self) -> bool {
+            self.len() == 0
+        }
+        /// One 32-bit read.
+        fn read32(&self, offset: usize) -> u32;
+        /// One 32-bit write.
+        fn write32(&self, offset: usize, value: u32);
+        /// One 64-bit write.
+        fn write64(&self, offset: usize, value: u64);
+    }
+
+    impl Emulated for MmioBar {
+        fn len(&self) -> usize {
+            Bar::len(self)
+        }
+        fn read32(&self, offset: usize) -> u32 {
+            Bar::read32(self, offset)
+        }
+        fn write32(&self, offset: usize, value: u32) {
+            Bar::write32(self, offset, value);
+        }
+        fn write64(&self, offset: usize, value: u64) {
+            Bar::write64(self, offset, value);
+        }
+    }
+
+    /// BAR0: emulated, or memory.
+    #[derive(Clone, Copy)]
+    pub struct Registers(&'static dyn Emulated);
+
+    impl core::fmt::Debug for Registers {
+        fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            f.write_str("Registers")
+        }
+    }
+
+    std::thread_local! {
+        static EMULATED: Cell<Option<(usize, &'static dyn Emulated)>> = const { Cell::new(None) };
+    }
+
+    /// From now on, in this thread, registers whose `bar` function returns `base` are these.
+    pub fn emulate(base: usize, registers: &'static dyn Emulated) {
+        EMULATED.set(Some((base, registers)));
+    }
+
+    pub(crate) unsafe fn registers(base: NonNull<u8>, len: usize) -> Option<Registers> {
+        if let Some((_, emulated)) = EMULATED.get().filter(|(at, _)| *at == base.addr().get()) {
+            return Some(Registers(emulated));
+        }
+        // SAFETY: this function's contract.
+        let registers = unsafe { MmioBar::new(base, len) }?;
+        Some(Registers(Box::leak(Box::new(registers))))
+    }
+
+    impl Bar for Registers {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn read32(&self, offset: usize) -> u32 {
+            self.0.read32(offset)
+        }
+        fn write32(&self, offset: usize, value: u32) {
+            self.0.write32(offset, value);
+        }
+        fn write64(&self, offset: usize, value: u64) {
+            self.0.write64(offset, value);
+        }
+    }
+}
