@@ -508,7 +508,6 @@ impl<'s> Cm<'s> {
             CmSlot { generation, local_id, deadline: Instant::MAX, overall: Instant::MAX, ..CmSlot::EMPTY };
         Some(index)
     }
-}
 
     /// Takes the slot of the connection that gives way first.
     fn evict(&mut self, now: Instant) -> Option<usize> {
@@ -526,6 +525,7 @@ impl<'s> Cm<'s> {
         }
         Some(index)
     }
+}
 
 impl CmSlot {
     pub(super) fn become_established(&mut self, shared: &mut Shared) {
