@@ -4,14 +4,15 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{Net, Options, Side};
+use common::{Net, Options, Side, address};
 use dat_nostd::*;
-use hca_model::fabric::Capture;
+use hca_model::fabric::{Capture, PortIndex};
 use ib_port::ib_mgmt::cm::message::{Message, Rep, Req};
 use ib_port::ib_mgmt::mad::{MAD_LEN, Mad};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
 
 /// The CM messages that were sent.
 #[derive(Clone, Default)]
@@ -158,3 +159,40 @@ fn requests_that_were_taken_do_not_count_against_their_evd() {
 
 /// Endpoints without transfers.
 const BARE: EpAttributes = EpAttributes { max_recv_dtos: 0, max_request_dtos: 0, ..EpAttributes::DEFAULT };
+
+#[test]
+fn a_lid_that_moved_to_another_node_is_looked_up_again() {
+    for name in ["ib0", "ib0-dat"] {
+        let mut net = Net::new(95, 3);
+        let options = Options { name, ..Options::default() };
+        let [active, passive, other] = [0, 1, 2].map(|node| net.side(node, &options));
+        let psp = net.nodes[1].psp_create(passive.ia, 7, passive.cr, PspFlags::Consumer).unwrap();
+        // The node that gets the LID serves the same qualifier.
+        net.nodes[2].psp_create(other.ia, 7, other.cr, PspFlags::Consumer).unwrap();
+        net.ask(&active, 7, TIMEOUT_INFINITE, b"");
+        let cr = net.request(&passive, psp);
+        net.nodes[1].cr_reject(cr).unwrap();
+        assert_eq!(net.connection(0, &active), ConnectionEvent::PeerRejected);
+        net.nodes[0].ep_reset(active.ep).unwrap();
+        let now = net.world.now();
+        net.world.with_fabric(|fabric| fabric.swap_lids([PortIndex(1), PortIndex(2)], now));
+        net.pass(2 * SECOND);
+        net.ask(&active, 7, 10_000_000, b"");
+        let cr = net.request(&passive, psp);
+        net.nodes[1].cr_accept(cr, Some(passive.ep), b"").unwrap();
+        assert_eq!(net.connection(0, &active), ConnectionEvent::Established);
+        assert_eq!(net.connection(1, &passive), ConnectionEvent::Established);
+        net.empty(2, other.cr);
+        // Not more than once more: a service that does not exist is rejected for good.
+        net.pass(2 * SECOND);
+        let adapter = &mut net.nodes[0];
+        let ep = adapter.ep_create(active.ia, Some(active.pz), None, None, Some(active.connect), Some(&BARE));
+        let side = Side { ep: ep.unwrap(), ..active };
+        let queries = adapter.port_counters().sa.answered;
+        net.ask(&side, 8, TIMEOUT_INFINITE, b"");
+        assert_eq!(net.connection(0, &side), ConnectionEvent::NonPeerRejected);
+        assert_eq!(net.nodes[0].port_counters().sa.answered, queries + 1);
+        assert_eq!(net.nodes[0].ep_query(side.ep).unwrap().remote_address, address(1));
+        net.assert_no_refusals();
+    }
+}

@@ -10,6 +10,8 @@ use crate::info::PortInfo;
 const KNOWN: Duration = Duration::from_secs(300);
 /// How long a path is believed once more when nobody confirms it.
 const UNCONFIRMED: Duration = Duration::from_secs(30);
+/// A path this young is right: to ask for it again would give the same.
+const FRESH: Duration = Duration::from_secs(1);
 /// How long a failure is remembered, so that everybody who waits hears of it.
 const FAILED: Duration = Duration::from_millis(100);
 
@@ -178,6 +180,19 @@ impl<'s> PathCache<'s> {
     /// Forgets one path, because it did not lead anywhere.
     pub(crate) fn forget(&mut self, dgid: Gid) {
         self.entries.iter_mut().filter(|entry| entry.dgid == dgid).for_each(PathEntry::forget);
+    }
+
+    /// Forgets one path, unless it is fresh. Returns whether it did.
+    pub(crate) fn doubt(&mut self, now: Instant, dgid: Gid) -> bool {
+        let known = |entry: &&mut PathEntry| {
+            entry.dgid == dgid && matches!(entry.state, State::Known(_) | State::Refreshing(_))
+        };
+        let Some(entry) = self.entries.iter_mut().find(known) else { return false };
+        let fresh = matches!(entry.state, State::Known(_)) && entry.until + FRESH > now + KNOWN;
+        if !fresh {
+            entry.forget();
+        }
+        !fresh
     }
 }
 

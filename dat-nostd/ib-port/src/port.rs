@@ -200,7 +200,7 @@ impl<'s, B: Bar> Port<'s, B> {
                 ip.refresh(now, &self.info, &info);
             }
         }
-        self.cm.set_route(info.route());
+        self.cm.set_port(info.gid, info.mtu.code(), info.route());
         self.gsi.set_pkey_index(info.pkey_index);
         self.info = info;
         Ok(())
@@ -244,6 +244,12 @@ impl<'s, B: Bar> Port<'s, B> {
     /// Forgets the path to a port, because it did not lead there.
     pub fn forget_path(&mut self, dgid: Gid) {
         self.paths.forget(dgid);
+    }
+
+    /// A peer rejected what came along this path, so it may lead to another port than the one meant. Forgets the path and returns
+    /// true, unless the subnet administrator named it a moment ago.
+    pub fn doubt_path(&mut self, now: Instant, dgid: Gid) -> bool {
+        self.paths.doubt(now, dgid)
     }
 
     /// Takes what has arrived, runs the timers, sends what is due. Says when it wants to be
@@ -373,7 +379,13 @@ impl<'s, B: Bar> Port<'s, B> {
 
 fn cm_config<P: Platform>(hca: &Hca<'_, P>, info: &PortInfo, seed: u64) -> CmConfig {
     let ca_ack_delay = hca.caps().local_ca_ack_delay.min(31);
-    CmConfig { ca_ack_delay, route: info.route(), ..CmConfig::new(info.node_guid, seed) }
+    CmConfig {
+        ca_ack_delay,
+        route: info.route(),
+        gid: info.gid,
+        mtu: info.mtu.code(),
+        ..CmConfig::new(info.node_guid, seed)
+    }
 }
 
 /// A path of a port that needs a route though the administrator names none.

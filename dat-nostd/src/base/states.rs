@@ -397,6 +397,8 @@ rows! {
     RejectedByConsumer   [I,   I,        NO,       FAILED,  FAILED],
     /// REJ because nobody listens, and there is patience left.
     NoService            [I,   I,        AGAIN,    I,       I],
+    /// REJ by a port that may not be the one meant: the path is resolved once more.
+    WrongPath            [I,   I,        AGAIN,    I,       I],
     /// REJ for any other reason.
     RejectedOtherwise    [I,   I,        NO_ROOM,  FAILED,  FAILED],
     /// All repetitions of the last message went without answer.

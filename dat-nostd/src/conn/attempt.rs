@@ -22,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) patience: Instant,
     /// Nothing is asked before.
     pub(crate) not_before: Instant,
+    /// The path was resolved once more, because a peer rejected the first.
+    pub(crate) another_path: bool,
 }
 
 /// How far an EP's connection has come.
@@ -92,6 +94,7 @@ mod tests {
             private_data_size: 3,
             patience: Instant::from_nanos(1),
             not_before: Instant::ORIGIN,
+            another_path: false,
         };
         let at = |stage| match stage {
             Stage::Idle => Attempt::None,

@@ -2,7 +2,9 @@
 
 use crate::base::states::{ConnectionInput, EpCall, EpEvent, Stage};
 use driver_mlx::{Duration, Instant, Mtu, Platform, Psn, RtrParams, RtsParams, ServiceLevel, Wake};
-use ib_port::ib_mgmt::cm::{self, CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejReason};
+use ib_port::ib_mgmt::cm::{
+    self, CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejClass, RejReason,
+};
 use ib_port::ib_mgmt::sa::{PathRecord, QueryError};
 use ib_port::ib_mgmt::units::{exponent_for, exponent_time};
 use ib_port::{AddressResolution, Resolution, driver_path};
@@ -128,6 +130,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             private_data_size,
             patience: deadline.min(now + self.device.service_patience),
             not_before: now,
+            another_path: false,
         });
         self.progress.resolving.push(&mut self.objects.eps, handle.any().slot());
         self.advance_resolving(handle.any().slot(), now);
@@ -357,8 +360,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn rejected(&mut self, now: Instant, id: ConnId, owner: u32, reason: RejReason) {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let no_service = reason == RejReason::INVALID_SERVICE_ID;
         let input = if let Attempt::Requested { request, .. } = &mut ep.attempt
-            && reason == RejReason::INVALID_SERVICE_ID
+            && (no_service || reason.class() == RejClass::Path)
+            && now < request.deadline
+            && !request.another_path
+            && self.device.doubt_path(now, id)
+        {
+            // The path may have led to another port than the one meant.
+            request.another_path = true;
+            ConnectionInput::WrongPath
+        } else if let Attempt::Requested { request, .. } = &mut ep.attempt
+            && no_service
             && now < request.patience
         {
             request.not_before = now + PAUSE;

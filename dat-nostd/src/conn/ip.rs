@@ -1,6 +1,7 @@
 //! IP over InfiniBand on the adapter's port, and addresses resolved by it. An extension: DAT 1.2 knows addresses only.
 
 use driver_mlx::{Instant, Platform};
+use ib_port::ib_mgmt::cm::ConnId;
 
 use crate::adapter::Adapter;
 use crate::adapter::device::Device;
@@ -53,5 +54,11 @@ impl<P: Platform> Device<'_, P> {
             IaAddress::V4(address) => self.port.resolve_address(now, *address),
             IaAddress::V6(_) => AddressResolution::Failed,
         }
+    }
+
+    /// A peer rejected a REQ that may have reached the wrong port. Returns whether its path must be resolved again.
+    pub(crate) fn doubt_path(&mut self, now: Instant, conn: ConnId) -> bool {
+        let info = self.port.cm_ref().info(conn);
+        info.is_some_and(|info| self.port.doubt_path(now, info.path.dgid()))
     }
 }

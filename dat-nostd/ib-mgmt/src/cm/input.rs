@@ -6,11 +6,11 @@ use super::message::{
 };
 use super::reason::RejReason;
 use super::slot::{CmSlot, Shared, ShortKind, ShortReply, Terminal, event};
-use super::types::{DisconnectCause, Listener, Role, State};
+use super::types::{CmConfig, DisconnectCause, Listener, Role, State};
 use crate::mad::{GrhAddress, Mad, MadAddress, attr, class, method};
 use crate::sa::PathRecord;
 use crate::units::local_ack_timeout;
-use ib_types::{Guid, Instant, Lid, QpNumber};
+use ib_types::{Gid, Guid, Instant, Lid, QpNumber};
 
 impl Cm<'_> {
     /// Takes a received MAD and where it came from. MADs that are no CM messages are counted and ignored.
@@ -114,6 +114,12 @@ impl Cm<'_> {
         if !(1..=5).contains(&req.path_mtu()) {
             self.shared.counters.malformed += 1;
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::INVALID_MTU);
+            return;
+        }
+        // Before anything is believed of the sender: it did not mean this port.
+        if let Some(reason) = self.shared.config.rejects_path(req) {
+            self.shared.counters.wrong_path += 1;
+            self.refuse(src, tid, which::REQ, 0, remote_id, reason);
             return;
         }
         // The peer uses a QP number that we believe connected: it has forgotten that connection.
@@ -483,6 +489,19 @@ impl CmSlot {
         if let Some(service_timeout) = self.mra_sent.checked_sub(1) {
             shared.reply(self.short(ShortKind::Mra { which, service_timeout }));
         }
+    }
+}
+
+impl CmConfig {
+    /// Why a REQ's primary path does not end at this port, if so: its LID led to the wrong node, or its MTU is too large.
+    fn rejects_path(&self, req: &Req) -> Option<RejReason> {
+        let (own, meant) = (self.gid, req.primary_remote_gid());
+        // A port also has the GID of the default prefix (IBTA 4.1.1).
+        let default = Gid::new(Gid::DEFAULT_PREFIX, own.interface_id());
+        if !own.is_zero() && meant != own && meant != default {
+            return Some(RejReason::INVALID_GID);
+        }
+        (req.path_mtu() > self.mtu).then_some(RejReason::INVALID_MTU)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The communication manager: what its owner calls.
 
 use heapless::Deque;
-use ib_types::{Instant, Lid, QpNumber};
+use ib_types::{Gid, Instant, Lid, QpNumber};
 
 use super::history::{EndedSet, History};
 use super::id::{IdCipher, mix};
@@ -42,9 +42,10 @@ impl<'s> Cm<'s> {
         );
     }
 
-    /// From now on [`CmConfig::route`] is this.
-    pub fn set_route(&mut self, hop_limit: Option<u8>) {
-        self.shared.config.route = hop_limit;
+    /// The port has changed: sets [`CmConfig::gid`], [`CmConfig::mtu`] and [`CmConfig::route`].
+    pub fn set_port(&mut self, gid: Gid, mtu: u8, route: Option<u8>) {
+        let config = &mut self.shared.config;
+        (config.gid, config.mtu, config.route) = (gid, mtu, route);
     }
 
     /// A manager of at most `slots.len()` connections (the first 65535 count) and `listeners.len()` listeners.
@@ -69,8 +70,8 @@ impl<'s> Cm<'s> {
         Cm {
             slots,
             listeners,
-            cipher: IdCipher::new(config.seed),
             history: History::new(history, mix(config.seed ^ 0x68_6973_746f_7279)),
+            cipher: IdCipher::new(config.seed),
             shared: Shared {
                 config,
                 counters: CmCounters::default(),

@@ -362,6 +362,43 @@ fn a_backlog_bounds_waiting_requests() {
 }
 
 #[test]
+fn reqs_to_another_port_or_with_a_larger_mtu_are_rejected() {
+    let (mut sa, mut sb) = (Store::new(4), Store::new(4));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (_, old) = connected(&mut a, &mut b);
+    b.set_port(path(B, A).sgid(), 4, None);
+    let ask = |a: &mut Cm<'_>, b: &mut Cm<'_>, change: fn(&mut PathRecord)| {
+        let mut params = params();
+        change(&mut params.path);
+        let id = a.connect(Instant::ORIGIN, &params, &[], 5).unwrap();
+        settle(Instant::ORIGIN, a, b);
+        let answers = events(a);
+        a.abandon(Instant::ORIGIN, id, &[]).unwrap_or_default();
+        settle(Instant::ORIGIN, a, b);
+        match answers[..] {
+            [CmEvent::Rejected { reason, .. }] => reason,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        ask(&mut a, &mut b, |path| _ = path.set_dgid(Gid::new(Gid::DEFAULT_PREFIX, 99))),
+        RejReason::INVALID_GID
+    );
+    assert_eq!(ask(&mut a, &mut b, |_| {}), RejReason::INVALID_MTU);
+    // Neither says anything about the connection that uses the same QP number.
+    let reason = RejReason::STALE_CONNECTION;
+    assert_eq!((events(&mut b), b.counters().wrong_path), (vec![], 2));
+    assert_eq!(ask(&mut a, &mut b, |path| _ = path.set_mtu(4)), reason);
+    let cause = DisconnectCause::Stale;
+    assert_eq!(events(&mut b), [CmEvent::Disconnected { id: old, owner: 2, cause }]);
+    // A port whose subnet has a prefix of its own also answers to the default one.
+    b.set_port(Gid::new(7, B.get().into()), 5, None);
+    a.connect(Instant::ORIGIN, &params(), &[], 5).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
+    assert!(matches!(events(&mut b)[..], [CmEvent::ConnectRequest { .. }]));
+}
+
+#[test]
 fn lost_rep_and_rtu_are_repaired() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
@@ -495,6 +532,8 @@ fn a_slow_owner_does_not_cost_the_peer_its_repetitions() {
     assert!(matches!(events(&mut a)[..], [CmEvent::Reply { .. }]));
 }
 
+#[path = "tests_churn.rs"]
+mod churn;
 #[path = "tests_endings.rs"]
 mod endings;
 
@@ -506,7 +545,7 @@ fn a_port_that_needs_routes_answers_with_one() {
     let req = one(messages(&mut a, Instant::ORIGIN)).mad;
     for route in [None, Some(64)] {
         let mut b = sb.cm(B);
-        b.set_route(route);
+        b.set_port(Gid::ZERO, 5, route);
         // Nobody listens: the answer is a refusal, which the peer must get.
         b.process(Instant::ORIGIN, &MadAddress::local(A), &req);
         let grh = one(messages(&mut b, Instant::ORIGIN)).dest.grh;
@@ -516,5 +555,3 @@ fn a_port_that_needs_routes_answers_with_one() {
         );
     }
 }
-#[path = "tests_churn.rs"]
-mod churn;

@@ -3,7 +3,7 @@
 use super::reason::RejReason;
 use crate::mad::{Mad, MadAddress};
 use crate::sa::PathRecord;
-use ib_types::{Guid, Instant, Psn, QKey, QpNumber};
+use ib_types::{Gid, Guid, Instant, Psn, QKey, QpNumber};
 
 /// Settings of a communication manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,15 @@ pub struct CmConfig {
     /// The hop limit of the route that every packet of this port needs; `None` for an ordinary port. Replies to a peer that asks without a
     /// route get one. What the connection itself uses is as the peer asks: a QP that sends a GRH takes nothing without one.
     pub route: Option<u8>,
+    /// GID of the own port: REQs to another one are rejected. Zero accepts all.
+    pub gid: Gid,
+    /// MTU code of the own port, 1 to 5: REQs with a larger path MTU are rejected.
+    pub mtu: u8,
 }
 
 impl CmConfig {
-    /// The usual settings: ACK delay 15, exponents up to 21 (8.6 s), five repetitions of a DREQ, 4.3 s of patience.
+    /// The usual settings: ACK delay 15, exponents up to 21 (8.6 s), five repetitions of a DREQ, 4.3 s of patience, any
+    /// GID and MTU.
     pub const fn new(ca_guid: Guid, seed: u64) -> CmConfig {
         CmConfig {
             ca_guid,
@@ -36,6 +41,8 @@ impl CmConfig {
             max_dreq_retries: 5,
             service_timeout: 20,
             route: None,
+            gid: Gid::ZERO,
+            mtu: 5,
         }
     }
 }
@@ -496,6 +503,8 @@ pub struct CmCounters {
     pub no_resources: u64,
     /// Ended connections whose slot a new one took before TimeWait was over.
     pub evicted: u64,
+    /// REQs refused because their destination GID or MTU is not the port's.
+    pub wrong_path: u64,
     /// REQs for service ids that nobody listens to.
     pub no_listener: u64,
     /// REQs and REPs that showed an older connection to be stale.

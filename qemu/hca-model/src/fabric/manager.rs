@@ -241,6 +241,19 @@ impl Manager {
         }
     }
 
+    /// Two ports get each other's LIDs.
+    pub(super) fn swap_lids(&mut self, [one, other]: [PortIndex; 2], now: u64) {
+        let lids = [one, other].map(|index| self.record(index).map(|record| record.lid));
+        let [Some(of_one), Some(of_other)] = lids else { return };
+        for (index, lid) in [(one, of_other), (other, of_one)] {
+            let Some(port) = self.ports.get_mut(index.0 as usize) else { continue };
+            port.record.lid = lid;
+            if port.record.active || port.step >= Step::Configure {
+                (port.step, port.due, port.tid) = (Step::Configure, now, 0);
+            }
+        }
+    }
+
     /// A port trapped. Answers whether the trap is one that the subnet manager takes: what adapters have to tell (IBTA 14.2.5.1).
     pub(super) fn trap(&mut self, from: PortIndex, notice: &Notice, now: u64) -> bool {
         let Some(port) = self.ports.get_mut(from.0 as usize) else { return false };

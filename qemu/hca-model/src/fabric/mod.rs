@@ -324,6 +324,13 @@ impl Fabric {
         self.manager.set_pkeys(index, pkeys, now);
     }
 
+    /// Gives two ports each other's LIDs, as a subnet manager does that has lost its table of them. Neither goes out of service, so
+    /// that no subscriber learns of it.
+    pub fn swap_lids(&mut self, ports: [PortIndex; 2], now: u64) {
+        self.quiet = None;
+        self.manager.swap_lids(ports, now);
+    }
+
     /// The MTU of IP over InfiniBand's broadcast group, as a code: 4 for 2048 bytes, which it is from the beginning, 5 for
     /// 4096. Ports that have joined already are not told.
     pub fn set_ipoib_mtu(&mut self, code: u8) {
