@@ -196,3 +196,27 @@ fn a_lid_that_moved_to_another_node_is_looked_up_again() {
         net.assert_no_refusals();
     }
 }
+
+#[test]
+fn paths_to_ports_that_come_and_go_are_resolved_again() {
+    let mut net = Net::new(96, 2);
+    let [active, passive] = [0, 1].map(|node| net.side(node, &Options::default()));
+    let psp = net.nodes[1].psp_create(passive.ia, 7, passive.cr, PspFlags::Consumer).unwrap();
+    let ask = |net: &mut Net| {
+        net.ask(&active, 7, TIMEOUT_INFINITE, b"");
+        let cr = net.request(&passive, psp);
+        net.nodes[1].cr_reject(cr).unwrap();
+        assert_eq!(net.connection(0, &active), ConnectionEvent::PeerRejected);
+        net.nodes[0].ep_reset(active.ep).unwrap();
+        net.nodes[0].port_counters()
+    };
+    let first = ask(&mut net);
+    assert_eq!(ask(&mut net).sa.answered, first.sa.answered, "the path is known");
+    net.world.set_cable(1, false);
+    net.pass(SECOND);
+    net.world.set_cable(1, true);
+    net.pass(SECOND);
+    let again = ask(&mut net);
+    assert_eq!((again.reports - first.reports, again.sa.answered - first.sa.answered), (2, 1));
+    assert_eq!(again.moves, first.moves, "the own port has stayed");
+}

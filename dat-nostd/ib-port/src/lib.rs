@@ -5,7 +5,7 @@
 //! | `queue` | memory and completions of datagram queues |
 //! | `gsi` | QP1: datagrams in and out |
 //! | `partition` | P_Keys, by value |
-//! | `path` | paths to other ports, remembered |
+//! | `path`, `inform` | paths to other ports, remembered; subscriptions to ports that come and go |
 //! | `group` | multicast groups: joined, kept, left |
 //! | `ipoib`, [`Ip`] | IP over InfiniBand: the queue pair; ARP, neighbours, packets in and out |
 //! | `info` | how the port stands |
@@ -26,6 +26,7 @@ extern crate std;
 mod group;
 mod gsi;
 mod info;
+mod inform;
 mod ip;
 mod ipoib;
 mod partition;

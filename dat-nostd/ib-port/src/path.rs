@@ -279,6 +279,19 @@ mod tests {
     }
 
     #[test]
+    fn doubt_ends_old_paths_only() {
+        let mut entries = [PathEntry::EMPTY; 1];
+        let mut cache = PathCache::new(&mut entries);
+        let now = Instant::ORIGIN + FRESH;
+        assert!(!cache.doubt(now, gid(1)), "nothing is known");
+        assert_eq!(cache.lookup(now, gid(1)), Lookup::Ask(0));
+        cache.answer(now, 0, Ok(PathRecord::zeroed()));
+        assert!(!cache.doubt(now + FRESH / 2, gid(1)), "just answered");
+        assert!(cache.doubt(now + FRESH, gid(1)));
+        assert_eq!(cache.lookup(now + FRESH, gid(1)), Lookup::Ask(0));
+    }
+
+    #[test]
     fn the_entry_that_ends_first_makes_room() {
         let mut entries = [PathEntry::EMPTY; 2];
         let mut cache = PathCache::new(&mut entries);

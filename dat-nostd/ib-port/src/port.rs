@@ -5,18 +5,20 @@ use ib_types::{Duration, Instant, Wake};
 
 use crate::gsi::{Gsi, GsiCounters};
 use crate::info::{HOP_LIMIT, PortInfo, read_info};
+use crate::inform::Subscriptions;
 use crate::ip::{AddressResolution, Interface, Ip, IpConfig, IpCounters};
 use crate::path::{PathCache, Resolution, Resolver};
 use crate::queue::Buffers;
 use crate::storage::PortParts;
 use driver_mlx::{Bar, CqNumber, Error, Gid, Hca, Mtu, Platform, QpNumber};
 use ib_mgmt::cm::{Cm, CmConfig};
-use ib_mgmt::mad::{GrhAddress, MadAddress, attr, class};
+use ib_mgmt::mad::{GrhAddress, Mad, MadAddress, attr, class, method};
 use ib_mgmt::sa::PathRecord;
 use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, QueryError, Response};
 
-/// Owner cookie bit of questions about multicast groups; all others are about paths.
+/// Owner cookie bits of questions about multicast groups, and of subscriptions; all others are about paths.
 const GROUP_QUERY: u32 = 1 << 31;
+const SUBSCRIPTION: u32 = 1 << 30;
 /// How long closing waits for the subnet administrator to take note of groups left, and its steps.
 const LEAVE_LIMIT: Duration = Duration::from_millis(2500);
 const LEAVE_STEP: Duration = Duration::from_micros(50);
@@ -49,6 +51,8 @@ pub struct PortCounters {
     pub events: u64,
     /// Changes of LID, GID or subnet manager, each of which makes all paths unknown.
     pub moves: u64,
+    /// Ports of the subnet that came into service or went out of it: their paths became unknown.
+    pub reports: u64,
     /// IP; all zero without it.
     pub ip: IpCounters,
 }
@@ -60,6 +64,7 @@ pub struct Port<'s, B: Bar> {
     sa: Client<'s>,
     cm: Cm<'s>,
     paths: PathCache<'s>,
+    subscriptions: Subscriptions,
     ip: Option<Interface<'s, B>>,
     info: PortInfo,
     other_class: u64,
@@ -96,6 +101,7 @@ impl<'s, B: Bar> Port<'s, B> {
             sa: Client::new(parts.queries, config.sa, config.seed),
             cm: Cm::new(parts.connections, parts.ended, parts.listeners, cm_config),
             paths: PathCache::new(parts.paths),
+            subscriptions: Subscriptions::new(),
             ip,
             info,
             other_class: 0,
@@ -120,6 +126,7 @@ impl<'s, B: Bar> Port<'s, B> {
         self.sa.restart(seed);
         self.cm.restart(cm_config(hca, &info, seed));
         self.paths.restart();
+        self.subscriptions.restart();
         self.info = info;
         Ok(())
     }
@@ -174,6 +181,7 @@ impl<'s, B: Bar> Port<'s, B> {
             other_class: self.other_class,
             events: self.events,
             moves: self.moves,
+            reports: self.subscriptions.reports,
             ip: self.ip.as_ref().map_or_else(IpCounters::default, Interface::counters),
         }
     }
@@ -195,6 +203,7 @@ impl<'s, B: Bar> Port<'s, B> {
         if moved || reregister || info.active && !self.info.active {
             self.moves += u64::from(moved || reregister);
             self.paths.clear();
+            self.subscriptions.renew();
             let now = hca.platform().now();
             if let Some(ip) = &mut self.ip {
                 ip.refresh(now, &self.info, &info);
@@ -264,20 +273,17 @@ impl<'s, B: Bar> Port<'s, B> {
                 class::CM => self.cm.process(now, &from, &mad),
                 class::SUBN_ADM if mad.is_response() => {
                     if let Some(response) = self.sa.input(&mad) {
-                        if response.owner & GROUP_QUERY != 0 {
-                            self.group_answered(now, response.owner, Ok(response));
-                            continue;
-                        }
-                        let result = response.path().and_then(check_path);
-                        let routed = self.info.grh_required;
-                        let result = result.map(|path| if routed { with_route(path) } else { path });
-                        self.paths.answer(now, response.owner, result);
+                        self.administrator_answered(now, response.owner, Ok(response));
                     }
+                }
+                class::SUBN_ADM if mad.method() == method::REPORT && from.lid == self.info.sm_lid => {
+                    self.reported(&mad, &from);
                 }
                 _ => self.other_class += 1,
             }
         }
-        let mut wake = self.poll_ip(now).earliest(self.gsi.service_at());
+        self.subscribe(now);
+        let mut wake = self.poll_ip(now).earliest(self.gsi.service_at()).earliest(self.subscription_due());
         for _ in 0..BATCH {
             let action = self.sa.poll(now);
             if let Action::Idle(sa) = action {
@@ -309,10 +315,7 @@ impl<'s, B: Bar> Port<'s, B> {
                 };
                 self.gsi.send(mad, &to);
             }
-            Action::Failed { owner, error, .. } if owner & GROUP_QUERY != 0 => {
-                self.group_answered(now, owner, Err(error));
-            }
-            Action::Failed { owner, error, .. } => self.paths.answer(now, owner, Err(error)),
+            Action::Failed { owner, error, .. } => self.administrator_answered(now, owner, Err(error)),
             Action::Idle(_) => {}
         }
     }
@@ -328,10 +331,53 @@ impl<'s, B: Bar> Port<'s, B> {
         }
     }
 
-    fn group_answered(&mut self, now: Instant, owner: u32, result: Result<Response, QueryError>) {
-        if let Some(ip) = &mut self.ip {
-            ip.answer(now, owner & !GROUP_QUERY, result);
+    /// Takes the outcome of a question to whoever asked it.
+    fn administrator_answered(&mut self, now: Instant, owner: u32, result: Result<Response, QueryError>) {
+        if owner & GROUP_QUERY != 0 {
+            if let Some(ip) = &mut self.ip {
+                ip.answer(now, owner & !GROUP_QUERY, result);
+            }
+        } else if owner & SUBSCRIPTION != 0 {
+            let result = result.and_then(|response| response.result);
+            self.subscriptions.answer(now, owner & !SUBSCRIPTION, result);
+        } else {
+            let routed = self.info.grh_required;
+            let path = result.and_then(|response| response.path()).and_then(check_path);
+            let path = path.map(|path| if routed { with_route(path) } else { path });
+            self.paths.answer(now, owner, path);
         }
+    }
+
+    /// Whether the subnet administrator's notices can reach this port: they carry no route.
+    fn can_subscribe(&self) -> bool {
+        self.info.active && !self.info.grh_required
+    }
+
+    /// Subscribes to ports that come and go.
+    fn subscribe(&mut self, now: Instant) {
+        if !self.can_subscribe() {
+            return;
+        }
+        while let Some((index, info)) = self.subscriptions.question(now) {
+            let owner = SUBSCRIPTION | index;
+            let (attribute, record) = (attr::INFORM_INFO, info.as_bytes());
+            if self.sa.query(now, method::SET, attribute, 0, record, owner).is_err() {
+                self.subscriptions.unask(now, index);
+            }
+        }
+    }
+
+    fn subscription_due(&self) -> Wake {
+        if self.can_subscribe() { self.subscriptions.poll_at() } else { Wake::Idle }
+    }
+
+    /// The subnet administrator reports a port that came or went: what was known of the way there may be wrong by now.
+    fn reported(&mut self, report: &Mad, from: &MadAddress) {
+        if let Some(gid) = self.subscriptions.reported(report) {
+            self.paths.forget(gid);
+        }
+        // Also for other notices, or it would be repeated.
+        self.gsi.send(&report.to_response(0), from);
     }
 
     /// Frames in and out, and questions about groups.
