@@ -9,6 +9,7 @@ use crate::cq::{CompletionKind, CqError, OrdinaryCqe};
 use mlx5_prm::datapath::SendOpcode;
 use reference::cases::{self, Random};
 use reference::cqe::{self, Entry, Kind, Posted, Queues};
+use std::fmt;
 use std::vec::Vec;
 
 const ENTRIES: u32 = 64;
@@ -62,6 +63,20 @@ fn expected(completion: &cqe::Completion, (posted, count): (Posted, usize)) -> R
             let immediate = if how == Kind::Send { 0 } else { completion.immediate.unwrap_or_default() };
             Retired::Received { name, how, immediate, length }
         }
+    }
+}
+
+/// What is told of a case that fails. Text is made only then: it would take most of the time.
+struct Case<'c> {
+    owner: u8,
+    entry: &'c [u8; 64],
+    queues: &'c Queues,
+}
+
+impl fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { owner, entry, queues } = self;
+        write!(f, "owner {owner}, {entry:02x?}, outstanding {queues:?}")
     }
 }
 
@@ -143,8 +158,9 @@ impl Comparison {
         self.short.put(entry);
         let owner = self.polled.owner();
         let decoded = cqe::decode(entry, owner);
-        let case = std::format!("owner {owner}, {entry:02x?}, outstanding {:?}", self.queues);
-        let mut queues = self.queues.clone();
+        let outstanding = self.queues.clone();
+        let case = Case { owner, entry, queues: &outstanding };
+        let mut queues = outstanding.clone();
         let retired = match &decoded {
             Entry::Completion(completion) => {
                 queues.retire(completion).map(|found| expected(completion, found))
@@ -176,7 +192,7 @@ impl Comparison {
         }
     }
 
-    fn take_polled(&mut self, decoded: &Entry, retired: Option<Retired>, case: &str) -> Option<Retired> {
+    fn take_polled(&mut self, decoded: &Entry, retired: Option<Retired>, case: &Case<'_>) -> Option<Retired> {
         let Bench { qp, cq, .. } = &mut self.polled.bench;
         assert_eq!(cq.is_empty(), *decoded == Entry::Absent, "{case}");
         let (ahead, polled) = (cq.peek(0), cq.poll());
@@ -226,7 +242,7 @@ impl Comparison {
         qp.retire(&found).as_ref().map(told)
     }
 
-    fn take_short(&mut self, decoded: &Entry, case: &str) -> Option<Retired> {
+    fn take_short(&mut self, decoded: &Entry, case: &Case<'_>) -> Option<Retired> {
         let Bench { qp, cq, .. } = &mut self.short.bench;
         let is_ordinary = matches!(decoded, Entry::Completion(completion)
             if completion.inline.is_none() && matches!(completion.kind, Kind::Request | Kind::Send));
@@ -261,7 +277,7 @@ impl Comparison {
 }
 
 /// Every accessor.
-fn compare(found: &Cqe, completion: &cqe::Completion, case: &str) {
+fn compare(found: &Cqe, completion: &cqe::Completion, case: &Case<'_>) {
     let kind = match found.kind() {
         CompletionKind::Send => Kind::Request,
         CompletionKind::ReceiveWriteImm => Kind::WriteImmediate,
