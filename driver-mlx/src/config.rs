@@ -99,6 +99,13 @@ bitflags! {
     }
 }
 
+impl Access {
+    /// Returns whether the device may write to memory through a key with these rights.
+    pub(crate) fn writes(self) -> bool {
+        self.intersects(Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC))
+    }
+}
+
 #[cfg(feature = "defmt")]
 impl defmt::Format for Access {
     fn format(&self, f: defmt::Formatter<'_>) {

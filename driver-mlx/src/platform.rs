@@ -35,7 +35,7 @@ pub trait Bar: Copy {
 pub enum MapError {
     /// This platform shares only the region handed in at start.
     Unsupported,
-    /// The range is not memory of this process, or not mapped.
+    /// The range is not mapped memory of this process, or is read-only and was to be writable.
     BadAddress,
     /// No room is left in the address translation of the device.
     NoSpace,
@@ -45,7 +45,7 @@ impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unsupported => "the platform shares only its DMA region with the device",
-            Self::BadAddress => "the range is not mapped memory",
+            Self::BadAddress => "the range is not mapped memory with the access rights asked for",
             Self::NoSpace => "no device address space left",
         })
     }
@@ -75,12 +75,14 @@ pub trait Platform {
     /// driver goes through here, those for firmware commands included.
     fn idle(&self, deadline: Instant);
 
-    /// Makes `len` bytes at virtual address `va`, which are not of the [`DmaRegion`](crate::DmaRegion), visible to the device and gives
-    /// their device address, which agrees with `va` modulo 4096. The same memory may be mapped more than once.
+    /// Makes `len` bytes at virtual address `va`, which are not of the [`DmaRegion`](crate::DmaRegion), visible to the device and returns
+    /// their device address, which agrees with `va` modulo 4096. The device may only read them unless `writable`.
+    ///
+    /// The same memory may be mapped more than once, with different rights. Each mapping has its own rights and addresses.
     ///
     /// # Errors
-    /// The platform may refuse: [`MapError`].
-    fn map(&self, va: usize, len: usize) -> Result<u64, MapError>;
+    /// The platform may refuse: [`MapError`]. [`MapError::BadAddress`]: also for memory that this process may not write, if `writable`.
+    fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError>;
 
     /// Ends what one call of [`Platform::map`] began.
     fn unmap(&self, device_address: u64, len: usize);
@@ -152,8 +154,8 @@ impl<P: Platform> Platform for &P {
     fn idle(&self, deadline: Instant) {
         (**self).idle(deadline);
     }
-    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
-        (**self).map(va, len)
+    fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
+        (**self).map(va, len, writable)
     }
     fn unmap(&self, device_address: u64, len: usize) {
         (**self).unmap(device_address, len);

@@ -112,7 +112,7 @@ impl Platform for Hostile {
             memory.store_be64(at, value).expect("inside");
         }
     }
-    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
+    fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
     fn unmap(&self, _: u64, _: usize) {}

@@ -112,7 +112,7 @@ fn rings_and_firmware_pages_cannot_be_registered() {
 #[derive(Clone)]
 struct Mapping {
     inner: ModelPlatform,
-    mapped: Rc<RefCell<Vec<(usize, usize)>>>,
+    mapped: Rc<RefCell<Vec<(usize, usize, bool)>>>,
 }
 
 impl Platform for Mapping {
@@ -130,11 +130,11 @@ impl Platform for Mapping {
     fn idle(&self, deadline: Instant) {
         self.inner.idle(deadline);
     }
-    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+    fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
         if len > 4096 {
             return Err(MapError::NoSpace);
         }
-        self.mapped.borrow_mut().push((va, len));
+        self.mapped.borrow_mut().push((va, len, writable));
         Ok(common::DEVICE + REGION as u64 - 4096 + va as u64 % 4096)
     }
     fn unmap(&self, device_address: u64, len: usize) {
@@ -143,7 +143,7 @@ impl Platform for Mapping {
             .mapped
             .borrow()
             .iter()
-            .position(|&(va, l)| l == len && va as u64 % 4096 == device_address % 4096);
+            .position(|&(va, l, _)| l == len && va as u64 % 4096 == device_address % 4096);
         self.mapped.borrow_mut().remove(at.expect("mapped before"));
     }
 }
@@ -171,9 +171,11 @@ fn foreign_memory_is_mapped_as_long_as_a_key_leads_to_it() {
     // SAFETY: the page is mapped, leaked, and accessed by nobody else.
     let key = unsafe { hca.register_foreign(pd, va, 100, ALL, Base::Virtual) }.expect("a key");
     assert_eq!((key.address, key.length), (va.addr() as u64, 100));
-    assert_eq!(*mapped.borrow(), [(va.addr(), 100)]);
+    assert_eq!(*mapped.borrow(), [(va.addr(), 100, true)]);
     let again = hca.register_again(pd, &key, Access::empty(), Base::Zero).expect("a key");
-    assert_eq!((again.address, mapped.borrow().len()), (8, 2));
+    assert_eq!(again.address, 8);
+    // Each key has a mapping of its own, with the rights that it needs.
+    assert_eq!(*mapped.borrow(), [(va.addr(), 100, true), (va.addr(), 100, false)]);
     hca.deregister(key).expect("deregistered");
     assert_eq!(mapped.borrow().len(), 1, "the other key still needs it");
     hca.deregister(again).expect("deregistered");
@@ -183,7 +185,7 @@ fn foreign_memory_is_mapped_as_long_as_a_key_leads_to_it() {
     let view = unsafe { DmaSlice::foreign(va, 100) };
     let key = hca.register(pd, view.slice(20, 50).expect("inside"), ALL, Base::Zero).expect("a key");
     assert_eq!((key.address, key.length), (28, 50));
-    assert_eq!(*mapped.borrow(), [(va.addr() + 20, 50)]);
+    assert_eq!(*mapped.borrow(), [(va.addr() + 20, 50, true)]);
     hca.deregister(key).expect("deregistered");
     assert!(hca.register(pd, view.slice(100, 0).expect("inside"), ALL, Base::Zero).is_err());
     assert!(mapped.borrow().is_empty());

@@ -62,7 +62,7 @@ impl Platform for BareMetal {
         interrupts::idle(deadline.as_nanos(), self.vectors.mask());
     }
 
-    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+    fn map(&self, va: usize, len: usize, _writable: bool) -> Result<u64, MapError> {
         if mem::is_memory(va as u64, len as u64) { Ok(va as u64) } else { Err(MapError::BadAddress) }
     }
 

@@ -6,6 +6,8 @@ use crate::socket::Client;
 use driver_mlx::{DmaRegion, HostRegion, MmioBar};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
+use std::io::{self, BufRead as _, BufReader};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
@@ -193,6 +195,23 @@ pub(crate) fn is_mapped(va: usize, len: usize) -> bool {
     })
 }
 
+/// Returns whether this process may write all of `len` mapped bytes from `start` on. True where the kernel does not list mappings.
+pub(crate) fn is_writable(start: u64, len: u64) -> bool {
+    let Ok(maps) = std::fs::File::open("/proc/self/maps") else { return true };
+    let end = start.saturating_add(len);
+    let lines = BufReader::new(maps).lines().map_while(io::Result::ok);
+    let ranges = lines.filter_map(|line| protection(&line).filter(|(range, _)| range.end > start));
+    ranges.take_while(|(range, _)| range.start < end).all(|(_, writable)| writable)
+}
+
+/// Parses a line of `/proc/self/maps`: its range, and whether it is writable (proc_pid_maps(5)).
+fn protection(line: &str) -> Option<(Range<u64>, bool)> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some((number(start)?..number(end)?, rest.as_bytes().get(1) == Some(&b'w')))
+}
+
 /// A device's registers, mapped. Dropped, memory without a meaning takes their place, so that handles that are left do no harm.
 #[derive(Debug)]
 pub(crate) struct Registers {
@@ -281,6 +300,27 @@ mod tests {
         unsafe { memory.free() };
         // Another test's memory may be in one of the places by now.
         assert!(places.iter().any(|end| !is_mapped(*end, 4096)));
+    }
+
+    #[test]
+    fn memory_is_writable_if_all_of_it_is() {
+        let shared = Shared::anonymous(3 * 4096, false).unwrap();
+        let start = shared.address();
+        assert!(is_writable(start, 3 * 4096));
+        let middle = ptr::with_exposed_provenance_mut(start as usize + 4096);
+        // SAFETY: the page is this test's, and nobody writes it.
+        unsafe { rustix::mm::mprotect(middle, 4096, rustix::mm::MprotectFlags::READ) }.unwrap();
+        let pages = [(0, 1), (1, 1), (2, 1), (0, 2), (0, 3), (1, 2)];
+        let answers = pages.map(|(first, pages)| is_writable(start + first * 4096, pages * 4096));
+        assert_eq!(answers, [true, false, true, false, false, false]);
+    }
+
+    #[test]
+    fn mappings_are_parsed() {
+        let line = "7f10-7f20 r-xp 00000000 08:01 42                  /usr/lib/w";
+        assert_eq!(protection(line), Some((0x7f10..0x7f20, false)));
+        assert_eq!(protection("0-fff000 rw-s 0 0:0 0"), Some((0..0xfff000, true)));
+        assert_eq!([protection(""), protection("7f10 rw"), protection("x-y rw")], [None, None, None]);
     }
 
     #[test]

@@ -85,13 +85,13 @@ impl Platform for LinuxPlatform {
         self.interrupts.wait(deadline, peer);
     }
 
-    fn map(&self, va: usize, len: usize) -> std::result::Result<u64, MapError> {
+    fn map(&self, va: usize, len: usize, writable: bool) -> std::result::Result<u64, MapError> {
         let start = va as u64 / PAGE * PAGE;
         let end = (va as u64).checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(PAGE));
         let bytes = end.map(|end| end - start).filter(|bytes| *bytes > 0).ok_or(MapError::BadAddress)?;
         let at = match &self.device {
-            Device::Vfio(device) => device.map(start, bytes),
-            Device::Socket(device) => device.map(start, bytes),
+            Device::Vfio(device) => device.map(start, bytes, writable),
+            Device::Socket(device) => device.map(start, bytes, writable),
         }?;
         Ok(at + (va as u64 - start))
     }

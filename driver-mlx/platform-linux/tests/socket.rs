@@ -306,36 +306,44 @@ fn event(nodes: &mut [Node; 2], at: usize, evd: EvdHandle) -> EventData {
     }
 }
 
+/// Connects the EPs of both ends.
+fn connect(nodes: &mut [Node; 2], ends: &[End; 2]) {
+    let (to, flags) = (nodes[1].address(), ConnectFlags::Default);
+    nodes[1].psp_create(ends[1].ia, 7000, ends[1].evd, PspFlags::Consumer).expect("PSP");
+    nodes[0].ep_connect(ends[0].ep, &to, 7000, TIMEOUT_INFINITE, b"", Qos::BestEffort, flags).expect("asks");
+    let EventData::ConnectionRequest { cr, .. } = event(nodes, 1, ends[1].evd) else { panic!("a request") };
+    nodes[1].cr_accept(cr, Some(ends[1].ep), b"").expect("accepts");
+    for at in [0, 1] {
+        let EventData::Connection { event: ConnectionEvent::Established, .. } =
+            event(nodes, at, ends[at].evd)
+        else {
+            panic!("not connected")
+        };
+    }
+}
+
+/// Writes all of a region of one node to memory of the other's.
+fn write(nodes: &mut [Node; 2], from: (&End, LmrCreated, usize), to: LmrCreated) {
+    let (end, lmr, len) = from;
+    let local = LmrTriplet::new(lmr.lmr_context, lmr.registered_address, len as u64);
+    let remote = RmrTriplet::new(to.rmr_context, to.registered_address, len as u64);
+    nodes[0].ep_post_rdma_write(end.ep, &[local], 1, &remote, CompletionFlags::empty()).expect("posts");
+    let EventData::Dto(done) = event(nodes, 0, end.evd) else { panic!("a completion") };
+    assert_eq!((done.status, done.transferred_length), (DtoStatus::Success, len as u64));
+}
+
 #[test]
 fn memory_of_the_heap_is_written_and_read() {
     let fabric = Fabric::new("heap", 2);
     let mut nodes = [node(&fabric.socket(0), 1), node(&fabric.socket(1), 2)];
     let ends = nodes.each_mut().map(End::new);
-    let (to, flags) = (nodes[1].address(), ConnectFlags::Default);
-    nodes[1].psp_create(ends[1].ia, 7000, ends[1].evd, PspFlags::Consumer).expect("PSP");
-    nodes[0].ep_connect(ends[0].ep, &to, 7000, TIMEOUT_INFINITE, b"", Qos::BestEffort, flags).expect("asks");
-    let EventData::ConnectionRequest { cr, .. } = event(&mut nodes, 1, ends[1].evd) else {
-        panic!("a request")
-    };
-    nodes[1].cr_accept(cr, Some(ends[1].ep), b"").expect("accepts");
-    for at in [0, 1] {
-        let EventData::Connection { event: ConnectionEvent::Established, .. } =
-            event(&mut nodes, at, ends[at].evd)
-        else {
-            panic!("not connected")
-        };
-    }
+    connect(&mut nodes, &ends);
     let pattern = |index: usize| (index * 7 + index / 4096) as u8;
     for index in 0..BYTES {
         // SAFETY: inside the allocation.
         unsafe { ends[0].heap.add(index).write_volatile(pattern(index)) };
     }
-    let local = LmrTriplet::new(ends[0].lmr.lmr_context, ends[0].lmr.registered_address, BYTES as u64);
-    let remote = RmrTriplet::new(ends[1].lmr.rmr_context, ends[1].lmr.registered_address, BYTES as u64);
-    let none = CompletionFlags::empty();
-    nodes[0].ep_post_rdma_write(ends[0].ep, &[local], 1, &remote, none).expect("posts");
-    let EventData::Dto(done) = event(&mut nodes, 0, ends[0].evd) else { panic!("a completion") };
-    assert_eq!((done.status, done.transferred_length), (DtoStatus::Success, BYTES as u64));
+    write(&mut nodes, (&ends[0], ends[0].lmr, BYTES), ends[1].lmr);
     for index in 0..BYTES {
         // SAFETY: inside the allocation.
         let byte = unsafe { ends[1].heap.add(index).read_volatile() };
@@ -348,6 +356,51 @@ fn memory_of_the_heap_is_written_and_read() {
             unsafe { node.lmr_create_virtual(end.ia, nowhere, 4096, end.pz, MemPriv::ALL) }.unwrap_err();
         assert!(error.is(ReturnType::InvalidParameter), "{error}");
         node.lmr_free(end.lmr.lmr).expect("nothing uses it");
+    }
+    for node in nodes {
+        node.close().expect("closes");
+    }
+    fabric.settle();
+}
+
+/// An IOMMU pins memory for writing only if the device is to write it, and refuses that for memory which this process may only read.
+#[test]
+fn read_only_memory_is_registered_for_reading_only() {
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+    let fabric = Fabric::new("readonly", 2);
+    let mut nodes = [node(&fabric.socket(0), 1), node(&fabric.socket(1), 2)];
+    let ends = nodes.each_mut().map(End::new);
+    connect(&mut nodes, &ends);
+    // SAFETY: a new mapping at a place of the kernel's choice; it stays.
+    let page = unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::PRIVATE) }
+        .expect("memory");
+    let mut register = |nodes: &mut [Node; 2], rights| {
+        // SAFETY: the page stays mapped, and is accessed by volatile accesses.
+        unsafe { nodes[0].lmr_create_virtual(ends[0].ia, page.cast(), 4096, ends[0].pz, rights) }
+    };
+    let refused = register(&mut nodes, MemPriv::ALL).unwrap_err();
+    assert!(refused.is(ReturnType::InvalidParameter), "{refused}");
+    let readable = register(&mut nodes, MemPriv::LOCAL_READ).expect("it is only read");
+    write(&mut nodes, (&ends[0], readable, 4096), ends[1].lmr);
+    // The same page once more, for writing, while the first region is there.
+    // SAFETY: the page is this test's.
+    unsafe { mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::WRITE) }.expect("allowed");
+    let writable = register(&mut nodes, MemPriv::ALL).expect("it may be written now");
+    // SAFETY: inside the mapping.
+    unsafe { page.cast::<u8>().write_volatile(7) };
+    write(&mut nodes, (&ends[0], readable, 4096), ends[1].lmr);
+    // SAFETY: inside the allocation.
+    assert_eq!(unsafe { ends[1].heap.read_volatile() }, 7);
+    // The other node writes there.
+    // SAFETY: inside the allocation.
+    unsafe { ends[1].heap.write_volatile(9) };
+    nodes.swap(0, 1);
+    write(&mut nodes, (&ends[1], ends[1].lmr, 4096), writable);
+    nodes.swap(0, 1);
+    // SAFETY: inside the mapping.
+    assert_eq!(unsafe { page.cast::<u8>().read_volatile() }, 9);
+    for lmr in [readable, writable] {
+        nodes[0].lmr_free(lmr.lmr).expect("nothing uses it");
     }
     for node in nodes {
         node.close().expect("closes");

@@ -39,7 +39,7 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     /// Makes a memory key for `len` bytes at `va` that are not of the region, which [`Platform::map`] makes visible to the device until
-    /// [`Hca::deregister`].
+    /// [`Hca::deregister`]: for writing if `access` has any right to write.
     ///
     /// ```compile_fail,E0133
     /// use driver_mlx::{Access, Base, Hca, Pd, Platform};
@@ -79,7 +79,8 @@ impl<P: Platform> Hca<'_, P> {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, Error> {
-        let device_address = self.platform.map(va.addr(), len)?;
+        // IOMMUs pin writable memory for writing, which fails for memory that this process may only read.
+        let device_address = self.platform.map(va.addr(), len, access.writes())?;
         // SAFETY: the caller of `register_foreign` promised that the memory is mapped; the driver itself never accesses it.
         let memory = unsafe { DmaMemory::from_raw(va, device_address, len) };
         let made = self.register_memory(pd, memory, Origin::Foreign(memory), access, base);

@@ -398,7 +398,7 @@ impl Platform for ModelPlatform {
         self.world.now.set((next.max(Instant::from_nanos(now + 1))).as_nanos());
         self.world.settle();
     }
-    fn map(&self, va: usize, _: usize) -> Result<u64, MapError> {
+    fn map(&self, va: usize, _: usize, _: bool) -> Result<u64, MapError> {
         self.world.mapped.set(self.world.mapped.get() + 1);
         // Nothing is there; a key for it can be made all the same.
         Ok(1 << 40 | va as u64)

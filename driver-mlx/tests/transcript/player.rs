@@ -342,7 +342,7 @@ impl Platform for &'static Card {
     fn idle(&self, deadline: Instant) {
         self.clock.set(deadline.as_nanos().max(self.clock.get() + 1));
     }
-    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
+    fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
     fn unmap(&self, _: u64, _: usize) {}

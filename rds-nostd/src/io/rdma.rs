@@ -359,7 +359,12 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         zone: PzHandle,
     ) -> Result<(), RdsError> {
-        let owner = self.protocol.operations.get(id).map(|operation| operation.owner);
+        let operation = self.protocol.operations.get(id);
+        let owner = operation.map(|operation| operation.owner);
+        let is_write = |operation: &Operation| {
+            matches!(operation.kind, Kind::Transfer) && operation.flags.contains(RdmaFlags::READWRITE)
+        };
+        let sends = operation.is_some_and(is_write);
         let operations = &mut self.protocol.operations;
         let part =
             owner.and_then(|owner| operations.memories.enter(owner, zone.bits(), memory.va(), memory.len()));
@@ -367,7 +372,9 @@ impl Rds<'_> {
             operations.add_piece(id, Piece::of(part, memory.len() as u32));
             return Ok(());
         }
-        let created = adapter.lmr_create(self.objects.ia, memory, zone, LOCAL)?;
+        // Memory that is only sent may be read-only.
+        let rights = if sends { MemPriv::LOCAL_READ } else { LOCAL };
+        let created = adapter.lmr_create(self.objects.ia, memory, zone, rights)?;
         let piece = Piece::new(
             created.lmr.bits(),
             created.lmr_context,

@@ -103,8 +103,8 @@ impl<const MANY: bool> Platform for BenchPlatform<MANY> {
         self.ring();
         self.inner.idle(deadline);
     }
-    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
-        self.inner.map(va, len)
+    fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
+        self.inner.map(va, len, writable)
     }
     fn unmap(&self, device_address: u64, len: usize) {
         self.inner.unmap(device_address, len);

@@ -187,7 +187,7 @@ impl Platform for Machine {
         let next = fabric.world.next_deadline().unwrap_or(u64::MAX);
         fabric.now = fabric.now.max(next.min(deadline.as_nanos()));
     }
-    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
+    fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
     fn unmap(&self, _: u64, _: usize) {}

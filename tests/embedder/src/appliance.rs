@@ -104,7 +104,7 @@ impl Platform for Appliance {
             self.world.borrow_mut().poll(self.now().as_nanos(), core::slice::from_mut(bus));
         }
     }
-    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
+    fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
     fn unmap(&self, _: u64, _: usize) {}

@@ -57,7 +57,7 @@ impl Platform for Board {
         core::hint::spin_loop();
     }
 
-    fn map(&self, va: usize, _len: usize) -> Result<u64, MapError> {
+    fn map(&self, va: usize, _len: usize, _: bool) -> Result<u64, MapError> {
         Ok(va as u64)
     }
 

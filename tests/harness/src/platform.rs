@@ -110,7 +110,7 @@ impl Platform for ModelPlatform {
     }
 
     /// The model reaches a node's region and nothing else of this process; of other memory it gets a copy.
-    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+    fn map(&self, va: usize, len: usize, _: bool) -> Result<u64, MapError> {
         if va < 4096 { Err(MapError::BadAddress) } else { Ok(self.bounce.map(va, len)) }
     }
 

@@ -2,8 +2,10 @@
 /* Every call that needs no peer, with what it refuses. */
 #include "calls.h"
 #include <dat/dat_registry.h>
+#include <sys/mman.h>
 
 static char bss[64];
+static const char message[64] = "read only";
 static int agents_called;
 static DAT_EVD_HANDLE agent_saw;
 
@@ -287,10 +289,42 @@ static void of_memory(DAT_IA_HANDLE ia)
     free(heap);
 }
 
+/* Memory that the program may only read, and that an IOMMU does not let the HCA write either. */
+static void of_read_only_memory(DAT_IA_HANDLE ia)
+{
+    DAT_PZ_HANDLE pz;
+    DAT_LMR_HANDLE readable, writable;
+    DAT_LMR_CONTEXT context;
+    DAT_REGION_DESCRIPTION region;
+    char *page = (char *)mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    HOLDS(page != MAP_FAILED);
+    OK(dat_pz_create(ia, &pz));
+    region.for_va = (DAT_PVOID)message;
+    OK(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, sizeof message, pz, DAT_MEM_PRIV_LOCAL_READ_FLAG, &readable,
+                      &context, NULL, NULL, NULL));
+    OK(dat_lmr_free(readable));
+    FAILS(DAT_INVALID_PARAMETER, dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, sizeof message, pz,
+                                                DAT_MEM_PRIV_LOCAL_WRITE_FLAG, &writable, &context, NULL, NULL, NULL));
+    region.for_va = page;
+    OK(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, 4096, pz,
+                      PRIVILEGES(DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_REMOTE_READ_FLAG), &readable, &context, NULL,
+                      NULL, NULL));
+    /* Each region has its own rights. */
+    HOLDS(mprotect(page, 4096, PROT_READ | PROT_WRITE) == 0);
+    OK(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, 4096, pz, DAT_MEM_PRIV_ALL_FLAG, &writable, &context, NULL, NULL,
+                      NULL));
+    OK(dat_lmr_free(readable));
+    OK(dat_lmr_free(writable));
+    OK(dat_pz_free(pz));
+    HOLDS(munmap(page, 4096) == 0);
+}
+
 void objects(char *name, DAT_IA_HANDLE ia, DAT_EVD_HANDLE async_evd)
 {
     of_ia(ia, async_evd);
     of_names(name);
     of_notification(ia);
     of_memory(ia);
+    of_read_only_memory(ia);
 }

@@ -16,8 +16,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// What the device may do with memory: read and write.
-const READ_WRITE: u32 = 1 | 2;
+/// The device may read memory.
+const READ: u32 = 1;
+/// The device may write memory.
+const WRITE: u32 = 2;
 /// The descriptor is read and written, because it cannot be mapped.
 const FILE_IO: u32 = 1 << 3;
 /// The index of MSI-X among interrupts.
@@ -79,7 +81,7 @@ pub(crate) fn open(
     };
     let shared = Shared::file(options.dma_bytes)?;
     let file = shared.file.as_ref().map(AsFd::as_fd);
-    let at = device.map_file(shared.address(), shared.len() as u64, file, 0, READ_WRITE)?;
+    let at = device.map_file(shared.address(), shared.len() as u64, file, 0, READ | WRITE)?;
     let interrupts = Interrupts::new(vectors as usize)?;
     device.connect(&interrupts)?;
     pci::enable(client)?;
@@ -164,14 +166,19 @@ impl Device {
     }
 
     /// Makes whole pages of this process visible to the device.
-    pub(crate) fn map(&self, start: u64, len: u64) -> std::result::Result<u64, MapError> {
+    pub(crate) fn map(&self, start: u64, len: u64, writable: bool) -> std::result::Result<u64, MapError> {
         if !memory::is_mapped(start as usize, len as usize) {
+            return Err(MapError::BadAddress);
+        }
+        // The server writes through a file of the kernel's that ignores protection. An IOMMU does not, so neither does this.
+        if writable && !memory::is_writable(start, len) {
             return Err(MapError::BadAddress);
         }
         let open = || File::options().read(true).write(true).open("/proc/self/mem").ok();
         let process = self.process.get_or_init(open).as_ref().ok_or(MapError::Unsupported)?;
         // Where the pages are in the file is their address.
-        let mapped = self.map_file(start, len, Some(process.as_fd()), start, READ_WRITE | FILE_IO);
+        let rights = if writable { READ | WRITE } else { READ };
+        let mapped = self.map_file(start, len, Some(process.as_fd()), start, rights | FILE_IO);
         mapped.map_err(|error| match error {
             Error::Options(_) => MapError::NoSpace,
             _ => MapError::Unsupported,

@@ -14,8 +14,10 @@ use vfio_functions::{CONTAINER, PciAddress, group_file, open_file};
 const TYPE1_V2: u32 = 3;
 /// All functions of the group are in the hands of VFIO or of nobody.
 const VIABLE: u32 = 1;
-/// Reads and writes.
-const READ_WRITE: u32 = 1 | 2;
+/// `VFIO_DMA_MAP_FLAG_READ`: the device may read.
+const READ: u32 = 1;
+/// `VFIO_DMA_MAP_FLAG_WRITE`: the device may write.
+const WRITE: u32 = 2;
 /// An [`IommuInfo`] has capabilities.
 const HAS_CAPABILITIES: u32 = 1 << 1;
 /// The capability that lists usable ranges.
@@ -79,8 +81,9 @@ impl Translation for Container {
         if listed.is_empty() { vec![0x1_0000..=0xfedf_ffff, 0xfef0_0000..=(1 << 39) - 1] } else { listed }
     }
 
-    fn map(&self, va: u64, at: u64, len: u64) -> io::Result<()> {
-        let mut map = MapDma { argsz: MapDma::SIZE, flags: READ_WRITE, vaddr: va, iova: at, size: len };
+    fn map(&self, va: u64, at: u64, len: u64, writable: bool) -> io::Result<()> {
+        let mut map =
+            MapDma { argsz: MapDma::SIZE, flags: map_flags(writable), vaddr: va, iova: at, size: len };
         ioctl::call(self.container.as_fd(), &mut map).map(drop)
     }
 
@@ -88,6 +91,11 @@ impl Translation for Container {
         let mut unmap = UnmapDma { argsz: UnmapDma::SIZE, flags: 0, iova: at, size: len };
         ioctl::call(self.container.as_fd(), &mut unmap).map(drop)
     }
+}
+
+/// Flags of a mapping.
+fn map_flags(writable: bool) -> u32 {
+    if writable { READ | WRITE } else { READ }
 }
 
 /// The ranges that the capabilities list: a chain of headers (id, version, offset of the next from the start of the structure).
@@ -120,6 +128,11 @@ fn ranges_in(info: &IommuInfo) -> Vec<RangeInclusive<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_write_only_where_they_may() {
+        assert_eq!([true, false].map(map_flags), [3, 1]);
+    }
 
     #[test]
     fn ranges_are_found_behind_other_capabilities() {

@@ -202,7 +202,7 @@ impl Device {
         let mut state = self.state();
         let at = state.iovas.take(memory.address(), len as u64);
         let at = at.ok_or(Error::Options("the DMA region is larger than what the IOMMU can address"))?;
-        state.translation.map(memory.address(), at, len as u64).map_err(|error| {
+        state.translation.map(memory.address(), at, len as u64, true).map_err(|error| {
             let hint = map_hint(&error);
             Error::Map { len, error, hint }
         })?;
@@ -210,10 +210,10 @@ impl Device {
     }
 
     /// Makes whole pages of this process visible to the device.
-    pub(crate) fn map(&self, start: u64, len: u64) -> std::result::Result<u64, MapError> {
+    pub(crate) fn map(&self, start: u64, len: u64, writable: bool) -> std::result::Result<u64, MapError> {
         let mut state = self.state();
         let at = state.iovas.take(start, len).ok_or(MapError::NoSpace)?;
-        if let Err(error) = state.translation.map(start, at, len) {
+        if let Err(error) = state.translation.map(start, at, len, writable) {
             state.iovas.give_back(at);
             return Err(map_error(&error));
         }

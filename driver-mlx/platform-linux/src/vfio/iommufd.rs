@@ -10,8 +10,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use vfio_functions::open_file;
 
-/// The address given, writes and reads.
-const FIXED_READ_WRITE: u32 = 1 | 2 | 4;
+/// `IOMMU_IOAS_MAP_FIXED_IOVA`: at the address given.
+const FIXED: u32 = 1;
+/// `IOMMU_IOAS_MAP_WRITEABLE`: the device may write.
+const WRITE: u32 = 2;
+/// `IOMMU_IOAS_MAP_READABLE`: the device may read.
+const READ: u32 = 4;
+
+/// Flags of a mapping.
+fn map_flags(writable: bool) -> u32 {
+    FIXED | READ | if writable { WRITE } else { 0 }
+}
 
 /// An address space that the function uses.
 #[derive(Debug)]
@@ -43,10 +52,10 @@ impl Translation for AddressSpace {
         ranges.into_iter().map(|range| range.start..=range.last).collect()
     }
 
-    fn map(&self, va: u64, at: u64, len: u64) -> io::Result<()> {
+    fn map(&self, va: u64, at: u64, len: u64, writable: bool) -> io::Result<()> {
         let mut map = IoasMap {
             size: IoasMap::SIZE,
-            flags: FIXED_READ_WRITE,
+            flags: map_flags(writable),
             ioas_id: self.id,
             reserved: 0,
             user_va: va,
@@ -59,5 +68,15 @@ impl Translation for AddressSpace {
     fn unmap(&self, at: u64, len: u64) -> io::Result<()> {
         let mut unmap = IoasUnmap { size: IoasUnmap::SIZE, ioas_id: self.id, iova: at, length: len };
         ioctl::call(self.iommufd.as_fd(), &mut unmap).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_write_only_where_they_may() {
+        assert_eq!([true, false].map(map_flags), [7, 5]);
     }
 }

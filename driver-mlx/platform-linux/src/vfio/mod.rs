@@ -19,8 +19,8 @@ use std::ops::RangeInclusive;
 trait Translation: std::fmt::Debug + Send {
     /// Device addresses that may be used.
     fn ranges(&self) -> Vec<RangeInclusive<u64>>;
-    /// Maps whole pages.
-    fn map(&self, va: u64, at: u64, len: u64) -> io::Result<()>;
+    /// Maps whole pages. The kernel pins them for writing if `writable`, which fails with `EFAULT` for memory that may only be read.
+    fn map(&self, va: u64, at: u64, len: u64, writable: bool) -> io::Result<()>;
     /// Ends that.
     fn unmap(&self, at: u64, len: u64) -> io::Result<()>;
 }

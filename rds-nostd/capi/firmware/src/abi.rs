@@ -24,7 +24,7 @@ pub struct MlxPlatform {
     /// Prints a text for people.
     pub say: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
     /// Makes memory of the firmware's own visible to the HCA; returns 0 and stores its device address.
-    pub map: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut u64) -> c_int>,
+    pub map: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, *mut u64) -> c_int>,
     /// Undoes one `map`.
     pub unmap: Option<unsafe extern "C" fn(*mut c_void, u64, usize)>,
     /// Reads a dword of the function's configuration space.

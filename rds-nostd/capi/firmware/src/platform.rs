@@ -108,12 +108,12 @@ impl Platform for Firmware {
         unsafe { (self.idle)(self.given.context, deadline.as_nanos()) };
     }
 
-    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+    fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
         let map = self.given.map.ok_or(MapError::Unsupported)?;
         let mut device_address = 0;
         let memory = core::ptr::with_exposed_provenance_mut(va);
         // SAFETY: the firmware's function.
-        match unsafe { map(self.given.context, memory, len, &mut device_address) } {
+        match unsafe { map(self.given.context, memory, len, writable.into(), &mut device_address) } {
             0 => Ok(device_address),
             _ => Err(MapError::BadAddress),
         }

@@ -105,7 +105,7 @@ impl Platform for Remote {
         }
     }
 
-    fn map(&self, _va: usize, _len: usize) -> Result<u64, MapError> {
+    fn map(&self, _va: usize, _len: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
 

@@ -43,8 +43,8 @@ struct mlx_platform {
     void (*say)(void *context, const char *text, size_t length);
 
     /* Lets the HCA reach memory of the firmware's own, `length` bytes at `address`, coherently: 0, and stores the device address, which agrees
-     * with `address` in its lowest 12 bits. Without it only such memory of `memory` can be registered as is the library's own: none. */
-    int (*map)(void *context, void *address, size_t length, uint64_t *device_address);
+     * with `address` in its lowest 12 bits. The HCA only reads it unless `writable`. Without it only such memory of `memory` can be registered as is the library's own: none. */
+    int (*map)(void *context, void *address, size_t length, int writable, uint64_t *device_address);
 
     /* Ends that. */
     void (*unmap)(void *context, uint64_t device_address, size_t length);
