@@ -61,15 +61,23 @@ fn connect_send_and_disconnect() {
 
 #[test]
 fn private_data_both_ways_under_both_names() {
-    for (name, sent, seen) in
-        [("ib0", 56, 56), ("ib0", 3, 56), ("ib0-dat", 64, 64), ("ib0-dat", 3, 3), ("ib0-dat", 0, 0)]
-    {
+    // The largest process id of Linux, and 1024.
+    const FROM_PID: u64 = 4_195_328;
+    for (name, qualifier, sent, seen) in [
+        ("ib0", 18634, 56, 56),
+        ("ib0", 18634, 3, 56),
+        ("ib0", FROM_PID, 56, 56),
+        ("ib0", u64::MAX, 0, 56),
+        ("ib0-dat", 18634, 64, 64),
+        ("ib0-dat", FROM_PID, 3, 3),
+        ("ib0-dat", 18634, 0, 0),
+    ] {
         let mut net = Net::new(2, 2);
         let options = Options { name, ..Options::default() };
         let [active, passive] = [net.side(0, &options), net.side(1, &options)];
-        let psp = net.nodes[1].psp_create(passive.ia, 18634, passive.cr, PspFlags::Consumer).unwrap();
+        let psp = net.nodes[1].psp_create(passive.ia, qualifier, passive.cr, PspFlags::Consumer).unwrap();
         let data: Vec<u8> = (1..=sent).collect();
-        net.ask(&active, 18634, TIMEOUT_INFINITE, &data);
+        net.ask(&active, qualifier, TIMEOUT_INFINITE, &data);
         let cr = net.request(&passive, psp);
         let request = net.nodes[1].cr_query(cr).unwrap();
         assert_eq!((request.remote_address, request.private_data.len()), (address(0), seen));

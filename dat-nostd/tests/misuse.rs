@@ -363,7 +363,7 @@ fn endpoint_attributes_and_service_points() {
     };
     let (best, plain) = (Qos::BestEffort, ConnectFlags::Default);
     is(connect(adapter, 0, 1, b"", best, plain), InvalidParameter);
-    is(connect(adapter, 65536, 1, b"", best, plain), InvalidParameter);
+    is(connect(adapter, 0x0106_0007, 1, b"", best, plain), InvalidParameter);
     is(connect(adapter, 7, 0, b"", best, plain), InvalidParameter);
     is(connect(adapter, 7, 1, &[0; 57], best, plain), InvalidParameter);
     is(connect(adapter, 7, 1, b"", Qos::LowLatency, plain), ModelNotSupported);
@@ -371,7 +371,7 @@ fn endpoint_attributes_and_service_points() {
     assert_eq!(adapter.ep_get_status(side.ep).unwrap().state, EpState::Unconnected);
 
     is(adapter.psp_create(side.ia, 0, side.cr, PspFlags::Consumer), InvalidParameter);
-    is(adapter.psp_create(side.ia, 65536, side.cr, PspFlags::Consumer), InvalidParameter);
+    is(adapter.psp_create(side.ia, 0x0106_0007, side.cr, PspFlags::Consumer), InvalidParameter);
     is(adapter.psp_create(side.ia, 7, side.recv, PspFlags::Consumer), InvalidHandle);
     let psp = adapter.psp_create(side.ia, 7, side.cr, PspFlags::Consumer).unwrap();
     is(adapter.psp_create(side.ia, 7, side.cr, PspFlags::Consumer), ConnQualInUse);

@@ -63,12 +63,19 @@ impl Framing {
         }
     }
 
-    /// The service id of a qualifier; None if it names none.
+    /// Returns the service id of a qualifier, or `None` if the qualifier names no service.
+    ///
+    /// Under an RDMA-CM name the qualifiers 1 to 65535 are TCP ports of RDMA-CM. Larger ones are service ids, because programs
+    /// derive qualifiers from process ids (MVAPICH2). The service ids of the ports are refused: each service has one name.
     pub(crate) fn service_id(self, conn_qual: u64) -> Option<u64> {
         match self {
             Framing::RdmaCm => match u16::try_from(conn_qual) {
-                Ok(0) | Err(_) => None,
+                Ok(0) => None,
                 Ok(port) => Some(rdma_cm::service_id(PortSpace::Tcp, port)),
+                Err(_) => match rdma_cm::parse_service_id(conn_qual) {
+                    Some((PortSpace::Tcp, _)) => None,
+                    _ => Some(conn_qual),
+                },
             },
             Framing::Dat => (conn_qual != 0).then_some(conn_qual),
         }
@@ -227,7 +234,12 @@ mod tests {
         assert_eq!(Framing::RdmaCm.service_id(18634), Some(0x0106_48ca));
         assert_eq!(Framing::RdmaCm.service_id(0), None);
         assert_eq!(Framing::RdmaCm.service_id(65535), Some(0x0106_ffff));
-        assert_eq!(Framing::RdmaCm.service_id(65536), None);
+        for conn_qual in [65536, 64512 + 1024, 4_194_304 + 1024, 0x0105_ffff, 0x0107_0000, u64::MAX] {
+            assert_eq!(Framing::RdmaCm.service_id(conn_qual), Some(conn_qual));
+        }
+        for service_id in [0x0106_0000, 0x0106_48ca, 0x0106_ffff] {
+            assert_eq!(Framing::RdmaCm.service_id(service_id), None, "a port's");
+        }
         assert_eq!(Framing::Dat.service_id(0), None);
         assert_eq!(Framing::Dat.service_id(u64::MAX), Some(u64::MAX));
         assert_eq!((Framing::RdmaCm.max_private_data(), Framing::Dat.max_private_data()), (56, 64));

@@ -53,15 +53,15 @@ pub const ROWS: &[Row] = &[
         "psp_create",
         InvalidParameter,
         Subtype::InvalidArg2,
-        "the qualifier names no service (0; RDMA-CM: above 65535)",
+        "the qualifier names no service (0; RDMA-CM: a port's service id)",
         |b| {
             let h = b.here;
             let (own, _) = b.a().ia_open("ib0-dat", 8, None).unwrap();
             let evd = b.a().evd_create(own, 8, None, EvdFlags::CR).unwrap();
             vec![
                 call!(psp_create(h.ia, 0, h.cr, CONSUMER)),
-                call!(psp_create(h.ia, 65536, h.cr, CONSUMER)),
-                call!(psp_create(h.ia, u64::MAX, h.cr, CONSUMER)),
+                call!(psp_create(h.ia, 0x0106_0000, h.cr, CONSUMER)),
+                call!(psp_create(h.ia, 0x0106_ffff, h.cr, CONSUMER)),
                 call!(psp_create(own, 0, evd, CONSUMER)),
             ]
         },
@@ -233,10 +233,12 @@ pub const ROWS: &[Row] = &[
     refused(
         "rsp_create",
         InvalidParameter,
-        "the qualifier names no service (0; RDMA-CM: above 65535)",
+        "the qualifier names no service (0; RDMA-CM: a port's service id)",
         |b| {
             let (h, ep) = (b.here, b.endpoint());
-            [0, 65536, u64::MAX].map(|qualifier| call!(rsp_create(h.ia, qualifier, Some(ep), h.cr))).into()
+            [0, 0x0106_0000, 0x0106_ffff]
+                .map(|qualifier| call!(rsp_create(h.ia, qualifier, Some(ep), h.cr)))
+                .into()
         },
     ),
     impossible("rsp_create", InvalidParameter, "the pointer for the RSP is null", BY_VALUE),
