@@ -236,7 +236,8 @@ impl<B: Bar> Evd<B> {
     }
 }
 
-/// Bit of the index difference that says "before".
+/// Returns whether `consumed` completions have reached position `follows`. Both wrap; the sign of
+/// their difference tells which is first.
 pub(crate) fn is_due(follows: u32, consumed: u32) -> bool {
     consumed.wrapping_sub(follows) as i32 >= 0
 }
