@@ -5,8 +5,8 @@ use dat_calls::{RawHandle, for_each_call};
 use dat_nostd::{LmrTriplet, RmrTriplet};
 use std::ffi::c_char;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 macro_rules! provider {
     ($($wrap:ident $member:ident: $call:ident($($argument:ident: $type:ty),* $(,)?),)*) => {
@@ -56,20 +56,38 @@ impl Foreign {
     }
 }
 
-/// Whether any program has ever registered a provider of its own.
-static ANY: AtomicBool = AtomicBool::new(false);
-/// Their tables, by address.
-static TABLES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// The tables of providers that programs have registered, by address; null if there never was one.
+static TABLES: AtomicPtr<Mutex<Vec<usize>>> = AtomicPtr::new(ptr::null_mut());
+
+/// The tables, locked; `None` if there never was one.
+fn tables() -> Option<MutexGuard<'static, Vec<usize>>> {
+    // SAFETY: null, or a value that `expect` leaked.
+    let tables = unsafe { TABLES.load(Ordering::Acquire).as_ref() }?;
+    Some(tables.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// From now on handles may be this provider's.
 pub(crate) fn expect(foreign: &Foreign) {
-    TABLES.lock().unwrap_or_else(PoisonError::into_inner).push(foreign.table());
-    ANY.store(true, Ordering::Release);
+    if TABLES.load(Ordering::Acquire).is_null() {
+        let made = Box::into_raw(Box::<Mutex<Vec<usize>>>::default());
+        if TABLES.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: another thread was faster, and nobody has seen this one.
+            drop(unsafe { Box::from_raw(made) });
+        }
+    }
+    if let Some(mut tables) = tables() {
+        tables.push(foreign.table());
+    }
+}
+
+/// A child process has no handles of its parent's, and a thread of the parent's may have the lock.
+pub(crate) fn forget_all() {
+    TABLES.store(ptr::null_mut(), Ordering::Release);
 }
 
 /// No handle is this provider's any more.
 pub(crate) fn forget(foreign: &Foreign) {
-    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut tables) = tables() else { return };
     if let Some(place) = tables.iter().position(|table| *table == foreign.table()) {
         tables.swap_remove(place);
     }
@@ -79,7 +97,7 @@ pub(crate) fn forget(foreign: &Foreign) {
 #[inline]
 pub(crate) fn foreign(handle: RawHandle) -> Option<&'static Provider> {
     // Our handles name their kind in the top byte, where addresses of a process have nothing.
-    if handle >> 56 != 0 || !ANY.load(Ordering::Relaxed) { None } else { find_foreign(handle) }
+    if handle >> 56 != 0 || TABLES.load(Ordering::Relaxed).is_null() { None } else { find_foreign(handle) }
 }
 
 #[cold]
@@ -92,7 +110,7 @@ fn find_foreign(handle: RawHandle) -> Option<&'static Provider> {
     // SAFETY: there are foreign providers, whose handles are pointers to such objects. A stray number that is no address cannot be told
     // from one then, as with every library of DAT.
     let table = unsafe { ptr::with_exposed_provenance::<*const Provider>(handle as usize).read() };
-    if !TABLES.lock().unwrap_or_else(PoisonError::into_inner).contains(&table.addr()) {
+    if !tables()?.contains(&table.addr()) {
         return None;
     }
     // SAFETY: a registered table.

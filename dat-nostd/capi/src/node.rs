@@ -3,7 +3,7 @@
 use crate::agent;
 use crate::nodes;
 use crate::process;
-use capi_device::{Choices, Device, Guard, Lent, Lock, Parked, Target, device, sleep};
+use capi_device::{Choices, Device, Guard, Inherited, Lent, Lock, Parked, Target, device, sleep};
 use dat_calls::{Call, Kinded as _, RawHandle, State, Storage};
 use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Ready, ReturnType, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Memory, Sleeper};
@@ -45,6 +45,7 @@ pub(crate) struct Waiting {
     /// The agent that the device's thread was sent to call last, and how many have come back.
     pub(crate) calling: Option<Calling>,
     pub(crate) returned: Arc<AtomicU64>,
+    inherited: Inherited,
     lent: Borrowed,
 }
 
@@ -200,7 +201,7 @@ impl Node {
         let (tables, parts) = Lent::new(Box::new(Tables::new()));
         let choices =
             Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id, service_patience: SERVICE_PATIENCE };
-        let Device { adapter, sleeper, memory, is_emulated } =
+        let Device { adapter, sleeper, memory, is_emulated, inherited } =
             match device::open(target, parts.parts(), &choices) {
                 Ok(device) => device,
                 Err(error) => {
@@ -216,6 +217,7 @@ impl Node {
             sleeper,
             calling: None,
             returned: Arc::default(),
+            inherited,
             lent: Borrowed { tables, notes, memory },
         };
         self.emulated.store(is_emulated, Ordering::Relaxed);
@@ -249,7 +251,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Takes the adapter down; what it had is left.
 fn close(state: Inner) -> Borrowed {
     let State { adapter, waiting, .. } = state;
-    let Waiting { sleeper, lent, .. } = waiting;
+    let Waiting { sleeper, inherited, lent, .. } = waiting;
+    drop(inherited);
     // An HCA that failed is stopped by the platform.
     let _ = adapter.close();
     // Its thread finds the device closed.

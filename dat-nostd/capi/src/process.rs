@@ -1,10 +1,11 @@
 //! What a process has: nodes, and names. A child process begins with nothing, because the devices are
 //! its parent's.
 
+use crate::foreign;
 use crate::node::Node;
 use crate::nodes;
 use crate::registry::Names;
-use capi_device::{at_exit, guard_children};
+use capi_device::{at_exit, close_inherited, guard_children};
 use std::panic::catch_unwind;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -47,5 +48,7 @@ pub(crate) fn names() -> MutexGuard<'static, Names> {
 /// A child process has none of this: not the threads, and not the devices. Its handles are dead; it may open devices of its own.
 extern "C" fn forget() {
     nodes::forget();
+    foreign::forget_all();
+    close_inherited();
     NAMES.store(ptr::null_mut(), Ordering::Release);
 }

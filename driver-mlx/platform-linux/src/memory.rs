@@ -195,7 +195,8 @@ pub(crate) fn is_mapped(va: usize, len: usize) -> bool {
     })
 }
 
-/// Returns whether this process may write all of `len` mapped bytes from `start` on. True where the kernel does not list mappings.
+/// Returns whether this process may write all of `len` mapped bytes from `start` on. True where the
+/// kernel does not list mappings.
 pub(crate) fn is_writable(start: u64, len: u64) -> bool {
     let Ok(maps) = std::fs::File::open("/proc/self/maps") else { return true };
     let end = start.saturating_add(len);
@@ -239,6 +240,10 @@ impl Registers {
         let base = NonNull::new(base.cast::<u8>())
             .ok_or(Error::Options("the kernel gave registers at address 0"))?;
         let registers = Self { base, len };
+        // A child process that kept the mapping would keep the device open. Where it cannot be
+        // helped, it does. SAFETY: the range was just mapped. Processes have no use for another
+        // one's registers.
+        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) };
         // SAFETY: BAR0 was just mapped here, uncached, and the range stays mapped: `drop` only changes what it is mapped to.
         let bar = unsafe { MmioBar::new(base, len) };
         let bar = bar.ok_or_else(|| Error::Unusable(format!("BAR0 has {len} bytes, no power of two")))?;

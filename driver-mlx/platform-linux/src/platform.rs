@@ -8,6 +8,7 @@ use crate::pci::{self, ConfigSpace};
 use crate::socket;
 use crate::vfio;
 use driver_mlx::{Instant, MapError, Platform};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// Registers, interrupts and address translation of one HCA. Dropped, the device is given back.
@@ -50,6 +51,18 @@ impl ConfigSpace for Device {
 }
 
 impl LinuxPlatform {
+    /// Descriptors that keep the device open, with those of a [`Sleeper`](crate::Sleeper).
+    ///
+    /// A child process inherits them: as long as it has them, the device stays open, whatever
+    /// becomes of its parent. The child may do nothing with them but close them.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        match &self.device {
+            Device::Vfio(device) => device.descriptors(),
+            Device::Socket(device) => device.descriptors(),
+        }
+    }
+
     /// Whether the HCA is known to be gone for good, so that no recovery brings it back: the server of an emulated one has ended. That a
     /// function is away by VFIO is not known to last.
     #[must_use]

@@ -5,7 +5,7 @@ use crate::interrupts::{Interrupts, timeout};
 use crate::platform::{Device, LinuxPlatform};
 use driver_mlx::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -34,6 +34,12 @@ impl Sleeper {
         if poll(&mut fds, Some(&timeout)).is_ok() && fds.first().is_some_and(|fd| !fd.revents().is_empty()) {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
+    }
+
+    /// Descriptors of this that keep the device open: [`LinuxPlatform::descriptors`].
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.peer.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
     /// Ends the sleep, or the next one if nobody sleeps.

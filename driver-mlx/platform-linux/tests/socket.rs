@@ -363,7 +363,8 @@ fn memory_of_the_heap_is_written_and_read() {
     fabric.settle();
 }
 
-/// An IOMMU pins memory for writing only if the device is to write it, and refuses that for memory which this process may only read.
+/// An IOMMU pins memory for writing only if the device is to write it, and refuses that for memory
+/// which this process may only read.
 #[test]
 fn read_only_memory_is_registered_for_reading_only() {
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
@@ -374,7 +375,7 @@ fn read_only_memory_is_registered_for_reading_only() {
     // SAFETY: a new mapping at a place of the kernel's choice; it stays.
     let page = unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::PRIVATE) }
         .expect("memory");
-    let mut register = |nodes: &mut [Node; 2], rights| {
+    let register = |nodes: &mut [Node; 2], rights| {
         // SAFETY: the page stays mapped, and is accessed by volatile accesses.
         unsafe { nodes[0].lmr_create_virtual(ends[0].ia, page.cast(), 4096, ends[0].pz, rights) }
     };

@@ -3,7 +3,7 @@
 use crate::descriptor::Event;
 use crate::process;
 use capi_device::{
-    Choices, Device, Guard, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
+    Choices, Device, Guard, Inherited, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
 };
 use dat_nostd::{Adapter, SoleAccess, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
@@ -62,6 +62,7 @@ pub(crate) struct Inner {
     pieces: Box<Pieces>,
     parked: Parked<()>,
     health: Health,
+    inherited: Inherited,
 }
 
 /// The sockets of an HCA.
@@ -217,7 +218,8 @@ impl Inner {
 
     /// Connections end, and the HCA is given back.
     fn close(self) {
-        let Self { mut adapter, rds, .. } = self;
+        let Self { mut adapter, rds, inherited, .. } = self;
+        drop(inherited);
         let _ = rds.stop(&mut adapter);
         let _ = adapter.close();
     }
@@ -246,7 +248,7 @@ impl Node {
         let choices =
             Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id: 0, service_patience: Duration::ZERO };
         let opened = device::open(target, tables.parts(), &choices).map_err(|_| RdsError::NoDevice)?;
-        let Device { mut adapter, sleeper, memory, .. } = opened;
+        let Device { mut adapter, sleeper, memory, inherited, .. } = opened;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let config = RdsConfig {
             send_frames: FRAMES / 2,
@@ -273,7 +275,7 @@ impl Node {
         let whole = vec![0; MAX_MESSAGE_LEN].into_boxed_slice();
         let pieces = Box::default();
         let (parked, health) = (Parked::default(), Health::Working);
-        node.lock.open(Inner { adapter, rds, sockets, whole, pieces, parked, health });
+        node.lock.open(Inner { adapter, rds, sockets, whole, pieces, parked, health, inherited });
         start_thread(LIBRARY, move || node.run()).map_err(|error| {
             complain(LIBRARY, &format!("{}: no thread: {error}", target.device));
             if let Some(inner) = node.lock().and_then(Guard::take) {

@@ -4,7 +4,7 @@
 use crate::descriptor::is_same;
 use crate::homes::{Homes, Mark};
 use crate::node::{LIBRARY, Node};
-use capi_device::{Target, at_exit, complain, conf, guard_children};
+use capi_device::{Target, at_exit, close_inherited, complain, conf, guard_children};
 use rds_nostd::RdsError;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -66,6 +66,7 @@ extern "C" fn forget() {
     if !parents.is_null() {
         PARENT.store(parents, Ordering::Release);
     }
+    close_inherited();
 }
 
 fn get_or_make() -> &'static Process {

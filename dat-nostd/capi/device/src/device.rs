@@ -1,6 +1,7 @@
 //! Opening a device: an adapter whose port can be reached by address.
 
 use crate::debug::complain;
+use crate::end::Inherited;
 use crate::target::Target;
 use dat_calls::{NAMES, bring_up};
 use dat_nostd::{
@@ -22,6 +23,8 @@ pub struct Device {
     pub memory: Memory,
     /// The HCA is a process of this machine.
     pub is_emulated: bool,
+    /// What a child process closes. To be dropped before the adapter.
+    pub inherited: Inherited,
 }
 
 /// What a library chooses.
@@ -54,7 +57,10 @@ pub fn open(
     match start(target, platform, (dma, host), tables, choices) {
         Ok((adapter, sleeper)) => {
             let is_emulated = matches!(target.device, DeviceName::Socket(_));
-            Ok(Device { adapter, sleeper, memory, is_emulated })
+            let mut descriptors = adapter.platform().descriptors();
+            descriptors.extend(sleeper.descriptors());
+            let inherited = Inherited::new(&descriptors);
+            Ok(Device { adapter, sleeper, memory, is_emulated, inherited })
         }
         Err(error) => {
             // SAFETY: the platform has gone with the adapter that did not come up, and nobody uses the tables any more.

@@ -29,7 +29,7 @@ mod thread;
 
 pub use debug::complain;
 pub use device::{Choices, Device};
-pub use end::{at_exit, guard_children};
+pub use end::{Inherited, at_exit, close_inherited, guard_children};
 pub use lent::Lent;
 pub use lock::{Guard, Lock};
 pub use parked::{Parked, sleep};

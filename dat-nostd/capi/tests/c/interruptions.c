@@ -3,6 +3,7 @@
  *
  *     interruptions IA */
 #include "check.h"
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -136,6 +137,28 @@ static void goings(void)
     FAILS(DAT_INVALID_HANDLE, dat_evd_free(feeding));
 }
 
+/* Sockets that the process has: an emulated HCA's are. */
+static int sockets(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    struct dirent *entry;
+    char path[300], target[64];
+    int count = 0;
+
+    HOLDS(folder != NULL);
+    while ((entry = readdir(folder)) != NULL) {
+        ssize_t length;
+
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        length = readlink(path, target, sizeof target);
+        count += length > 7 && memcmp(target, "socket:", 7) == 0;
+    }
+    closedir(folder);
+    return count;
+}
+
+static int sockets_before;
+
 static void children(char *name)
 {
     DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
@@ -151,12 +174,15 @@ static void children(char *name)
 
         FAILS(DAT_INVALID_HANDLE, dat_pz_free(pz));
         FAILS(DAT_INVALID_HANDLE, dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
-        /* The device is its parent's. */
+        /* The device is its parent's, and does not stay open as long as the child lives. */
+        HOLDS(sockets() == sockets_before);
         HOLDS(dat_ia_open(name, 8, &evd, &own) != DAT_SUCCESS);
         _exit(EXIT_SUCCESS);
     }
     HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    /* The parent's device goes on. */
     OK(dat_pz_free(pz));
+    HOLDS(sockets() > sockets_before);
 }
 
 int main(int count, char **arguments)
@@ -165,7 +191,9 @@ int main(int count, char **arguments)
 
     if (count != 2)
         return EXIT_FAILURE;
+    sockets_before = sockets();
     OK(dat_ia_open(arguments[1], 8, &async_evd, &ia));
+    HOLDS(sockets() > sockets_before);
     signals();
     children(arguments[1]);
     goings();

@@ -4,6 +4,9 @@
  *     provider IA */
 #include "check.h"
 #include <dat/dat_registry.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct object {
     const DAT_PROVIDER *provider;
@@ -77,6 +80,43 @@ static DAT_RETURN dequeue(DAT_EVD_HANDLE evd, DAT_EVENT *event)
     return DAT_SUCCESS;
 }
 
+static int over;
+
+/* Has the library look for the provider of a handle, again and again. */
+static void *look(void *argument)
+{
+    DAT_HANDLE_TYPE type;
+
+    while (__sync_fetch_and_add(&over, 0) == 0)
+        OK(dat_get_handle_type(argument, &type));
+    return NULL;
+}
+
+/* A child process finds no lock taken, whatever its parent's threads do meanwhile, and has no handles. */
+static void children(DAT_IA_HANDLE ia)
+{
+    pthread_t threads[2];
+    DAT_HANDLE_TYPE type;
+    int round, status;
+    pid_t child;
+
+    for (round = 0; round < 2; round++)
+        HOLDS(pthread_create(&threads[round], NULL, look, ia) == 0);
+    for (round = 0; round < 200; round++) {
+        child = fork();
+        HOLDS(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            FAILS(DAT_INVALID_HANDLE, dat_get_handle_type(ia, &type));
+            _exit(EXIT_SUCCESS);
+        }
+        HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    }
+    __sync_fetch_and_add(&over, 1);
+    for (round = 0; round < 2; round++)
+        HOLDS(pthread_join(threads[round], NULL) == 0);
+}
+
 int main(int count, char **arguments)
 {
     char own[] = "own";
@@ -130,6 +170,7 @@ int main(int count, char **arguments)
     HOLDS(pz != &pz_object);
     OK(dat_pz_free(pz));
     HOLDS(freed == 1);
+    children(ia);
     /* By the macros, too. */
     HOLDS(dats_handle_to_provider(ia) == &table && dats_handle_to_provider(library) != &table);
     OK(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG));

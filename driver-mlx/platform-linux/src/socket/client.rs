@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,6 +87,11 @@ impl Client {
     /// Whether the connection is of no use any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
+    }
+
+    /// The descriptor that keeps the connection open.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.lock().socket.as_raw_fd()
     }
 
     /// The socket, to wait for its end.

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::pci::{self, ConfigSpace};
 use driver_mlx::{DmaRegion, MapError};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -133,6 +133,12 @@ impl Device {
         self.stream.as_ref().map(AsFd::as_fd)
     }
 
+    /// Descriptors that keep the connection open.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let stream = self.stream.as_ref().map(AsRawFd::as_raw_fd);
+        stream.into_iter().chain([self.client.descriptor()]).collect()
+    }
+
     /// The socket once more.
     pub(crate) fn duplicate(&self) -> Option<UnixStream> {
         self.stream.as_ref().and_then(|stream| stream.try_clone().ok())
@@ -170,7 +176,8 @@ impl Device {
         if !memory::is_mapped(start as usize, len as usize) {
             return Err(MapError::BadAddress);
         }
-        // The server writes through a file of the kernel's that ignores protection. An IOMMU does not, so neither does this.
+        // The server writes through a file of the kernel's that ignores protection. An IOMMU does
+        // not, so neither does this.
         if writable && !memory::is_writable(start, len) {
             return Err(MapError::BadAddress);
         }

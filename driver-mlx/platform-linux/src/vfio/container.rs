@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use vfio_functions::{CONTAINER, PciAddress, group_file, open_file};
 
@@ -28,7 +28,7 @@ const IOVA_RANGES: u16 = 1;
 pub(super) struct Container {
     container: File,
     /// Holds the group open.
-    _group: File,
+    group: File,
 }
 
 impl Container {
@@ -65,7 +65,7 @@ impl Container {
             ioctl::call(group_device.as_fd(), &mut name).map_err(call("VFIO_GROUP_GET_DEVICE_FD"))?;
         // SAFETY: the call answers a new descriptor, which is nobody else's.
         let device = unsafe { OwnedFd::from_raw_fd(device) };
-        Ok((Self { container, _group: group_device }, device))
+        Ok((Self { container, group: group_device }, device))
     }
 }
 
@@ -90,6 +90,10 @@ impl Translation for Container {
     fn unmap(&self, at: u64, len: u64) -> io::Result<()> {
         let mut unmap = UnmapDma { argsz: UnmapDma::SIZE, flags: 0, iova: at, size: len };
         ioctl::call(self.container.as_fd(), &mut unmap).map(drop)
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.container.as_raw_fd(), self.group.as_raw_fd()]
     }
 }
 

@@ -13,7 +13,7 @@ use crate::memory::{Memory, Registers, Shared};
 use crate::options::{Iommu, Options};
 use crate::pci::{self, ConfigSpace};
 use driver_mlx::{DmaRegion, MapError, MmioBar};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vfio_functions::{Function, PciAddress, Sysfs, group_file};
 
@@ -191,6 +191,13 @@ impl Device {
     pub(crate) fn reconnect(&self, interrupts: &Interrupts) -> Result<()> {
         self.function.disconnect()?;
         self.function.connect(interrupts)
+    }
+
+    /// Descriptors that keep the function open.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let mut descriptors = self.state().translation.descriptors();
+        descriptors.push(self.function.file.as_raw_fd());
+        descriptors
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -6,7 +6,7 @@ use crate::error::Result;
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use vfio_functions::open_file;
 
@@ -68,6 +68,10 @@ impl Translation for AddressSpace {
     fn unmap(&self, at: u64, len: u64) -> io::Result<()> {
         let mut unmap = IoasUnmap { size: IoasUnmap::SIZE, ioas_id: self.id, iova: at, length: len };
         ioctl::call(self.iommufd.as_fd(), &mut unmap).map(drop)
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.iommufd.as_raw_fd()]
     }
 }
 

@@ -14,15 +14,19 @@ use crate::error::Error;
 use driver_mlx::MapError;
 use std::io;
 use std::ops::RangeInclusive;
+use std::os::fd::RawFd;
 
 /// What stands between the device and memory: a container with a group, or an address space of an iommufd.
 trait Translation: std::fmt::Debug + Send {
     /// Device addresses that may be used.
     fn ranges(&self) -> Vec<RangeInclusive<u64>>;
-    /// Maps whole pages. The kernel pins them for writing if `writable`, which fails with `EFAULT` for memory that may only be read.
+    /// Maps whole pages. The kernel pins them for writing if `writable`, which fails with `EFAULT`
+    /// for memory that may only be read.
     fn map(&self, va: u64, at: u64, len: u64, writable: bool) -> io::Result<()>;
     /// Ends that.
     fn unmap(&self, at: u64, len: u64) -> io::Result<()>;
+    /// Descriptors that keep it open.
+    fn descriptors(&self) -> Vec<RawFd>;
 }
 
 /// What to do about a mapping that failed.
