@@ -75,13 +75,16 @@ pub trait Platform {
     /// driver goes through here, those for firmware commands included.
     fn idle(&self, deadline: Instant);
 
-    /// Makes `len` bytes at virtual address `va`, which are not of the [`DmaRegion`](crate::DmaRegion), visible to the device and returns
-    /// their device address, which agrees with `va` modulo 4096. The device may only read them unless `writable`.
+    /// Makes `len` bytes at virtual address `va`, which are not of the
+    /// [`DmaRegion`](crate::DmaRegion), visible to the device and returns their device address,
+    /// which agrees with `va` modulo 4096. The device may only read them unless `writable`.
     ///
-    /// The same memory may be mapped more than once, with different rights. Each mapping has its own rights and addresses.
+    /// The same memory may be mapped more than once, with different rights. Each mapping has its
+    /// own rights and addresses.
     ///
     /// # Errors
-    /// The platform may refuse: [`MapError`]. [`MapError::BadAddress`]: also for memory that this process may not write, if `writable`.
+    /// The platform may refuse: [`MapError`]. [`MapError::BadAddress`]: also for memory that this
+    /// process may not write, if `writable`.
     fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError>;
 
     /// Ends what one call of [`Platform::map`] began.

@@ -16,8 +16,8 @@ macro_rules! provider {
         pub struct Provider {
             pub device_name: *const c_char,
             pub extension: Pointer,
-            pub ia_open_func: unsafe extern "C" fn(*const u8, i32, *mut RawHandle, *mut RawHandle) -> u32,
-            $(pub $member: unsafe extern "C" fn($($type),*) -> u32,)*
+            pub ia_open_func: unsafe extern "C-unwind" fn(*const u8, i32, *mut RawHandle, *mut RawHandle) -> u32,
+            $(pub $member: unsafe extern "C-unwind" fn($($type),*) -> u32,)*
         }
     };
 }

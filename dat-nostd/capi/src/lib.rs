@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `calls` | the functions under their names, and those that open IAs |
+//! | `waits` | calls that wait, in which threads can be cancelled |
 //! | `node`, `nodes` | a device that is open, behind its lock; all of them |
 //! | `service` | the thread that moves everything on |
 //! | `registry` | names, and the devices that are open under them |
@@ -15,6 +16,7 @@
 //! Every open device has a node: an adapter with one lock, and one thread of the library's, which sleeps until the HCA interrupts, polls,
 //! wakes those who wait, and makes upcalls, with the lock free. Calls take the lock and do not sleep with it, but for commands
 //! to the firmware. A thread that waits sleeps on a descriptor of its own, so that any signal handler ends the wait.
+//! There it can be cancelled, and nowhere else in a call, but for those that only post or dequeue.
 #![deny(unsafe_code)]
 
 mod agent;
@@ -32,5 +34,7 @@ mod process;
 mod provider;
 mod registry;
 mod service;
+#[allow(unsafe_code)]
+mod waits;
 
 pub use dat_calls::layout;

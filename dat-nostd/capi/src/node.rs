@@ -3,9 +3,9 @@
 use crate::agent;
 use crate::nodes;
 use crate::process;
-use capi_device::{Choices, Device, Guard, Inherited, Lent, Lock, Parked, Target, device, sleep};
+use capi_device::{Choices, Device, Guard, Inherited, Lent, Lock, Parked, Target, device};
 use dat_calls::{Call, Kinded as _, RawHandle, State, Storage};
-use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Ready, ReturnType, Wake, adapter_storage};
+use dat_nostd::{DatResult, IaHandle, Ready, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Memory, Sleeper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -145,25 +145,6 @@ impl dat_calls::Node for Node {
         }
     }
 
-    fn sleep<'n>(
-        &'n self,
-        mut guard: Guard<'n, Inner>,
-        what: RawHandle,
-        now: Instant,
-        wake: Wake,
-    ) -> DatResult<(Guard<'n, Inner>, bool)> {
-        let fd = guard.waiting.parked.enter(what)?;
-        let sleeper = Arc::clone(&guard.waiting.sleeper);
-        drop(guard);
-        // The device's thread arms what has to wake us.
-        sleeper.wake();
-        let interrupted = sleep(&fd, wake, now);
-        // Whoever closes the device waits for us.
-        let mut guard = self.lock_urgently().ok_or(DatReturn::new(ReturnType::Abort))?;
-        guard.waiting.parked.leave(fd);
-        Ok((guard, interrupted))
-    }
-
     fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()> {
         let mut leaving = process::names().close_ia(self, ia, flags)?;
         // An agent may open an IA, for which it needs the names.
@@ -230,7 +211,7 @@ impl Node {
         let end = std::time::Instant::now() + PATIENCE;
         while let Some(guard) = self.lock.lock_urgently() {
             guard.waiting.parked.wake_all();
-            // A thread that was cancelled while it slept never leaves.
+            // A thread that is stopped does not leave.
             if guard.waiting.parked.is_empty() || std::time::Instant::now() >= end {
                 if let Some(state) = guard.take() {
                     let lent = close(state);

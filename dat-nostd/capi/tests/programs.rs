@@ -116,6 +116,14 @@ fn waits_end_by_signals_and_by_what_goes() {
 }
 
 #[test]
+fn cancelled_threads_leave_objects_usable() {
+    each("cancellation", &["tests/c/cancellation.c"], |folder, program, _| {
+        let fabric = folder.hcas(1);
+        run(Command::new(program).arg(fabric.name(0)));
+    });
+}
+
+#[test]
 fn devices_come_and_go() {
     each("lives", &["tests/c/lives.c"], |folder, program, compiler| {
         let fabric = folder.hcas(1);

@@ -65,8 +65,9 @@ impl Framing {
 
     /// Returns the service id of a qualifier, or `None` if the qualifier names no service.
     ///
-    /// Under an RDMA-CM name the qualifiers 1 to 65535 are TCP ports of RDMA-CM. Larger ones are service ids, because programs
-    /// derive qualifiers from process ids (MVAPICH2). The service ids of the ports are refused: each service has one name.
+    /// Under an RDMA-CM name the qualifiers 1 to 65535 are TCP ports of RDMA-CM. Larger ones are
+    /// service ids, because programs derive qualifiers from process ids (MVAPICH2). The service ids
+    /// of the ports are refused: each service has one name.
     pub(crate) fn service_id(self, conn_qual: u64) -> Option<u64> {
         match self {
             Framing::RdmaCm => match u16::try_from(conn_qual) {

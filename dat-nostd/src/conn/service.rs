@@ -38,12 +38,13 @@ pub(crate) struct Target {
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_psp_create`. Requests arrive on `evd` until the service point is freed; when the EVD is full, they are refused.
     ///
-    /// Under RDMA-CM names the qualifiers 1 to 65535 are TCP ports of RDMA-CM. Larger ones are InfiniBand service ids, except those
-    /// of the ports (0x1060000 to 0x106ffff). Under names with a framing of ours every qualifier but 0 is a service id.
+    /// Under RDMA-CM names the qualifiers 1 to 65535 are TCP ports of RDMA-CM. Larger ones are
+    /// InfiniBand service ids, except those of the ports (0x1060000 to 0x106ffff). Under names with
+    /// a framing of ours every qualifier but 0 is a service id.
     ///
     /// # Errors
-    /// INVALID_HANDLE (IA, EVD without the CR stream); INVALID_PARAMETER for a qualifier that names no service;
-    /// CONN_QUAL_IN_USE; INSUFFICIENT_RESOURCES.
+    /// INVALID_HANDLE (IA, EVD without the CR stream); INVALID_PARAMETER for a qualifier that names
+    /// no service; CONN_QUAL_IN_USE; INSUFFICIENT_RESOURCES.
     pub fn psp_create(
         &mut self,
         ia: IaHandle,

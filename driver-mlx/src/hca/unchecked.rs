@@ -79,7 +79,8 @@ impl<P: Platform> Hca<'_, P> {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, Error> {
-        // IOMMUs pin writable memory for writing, which fails for memory that this process may only read.
+        // IOMMUs pin writable memory for writing, which fails for memory that this process may only
+        // read.
         let device_address = self.platform.map(va.addr(), len, access.writes())?;
         // SAFETY: the caller of `register_foreign` promised that the memory is mapped; the driver itself never accesses it.
         let memory = unsafe { DmaMemory::from_raw(va, device_address, len) };

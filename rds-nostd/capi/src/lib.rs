@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `calls` | the functions under their names, and `poll` |
+//! | `blocking` | calls that wait, in which threads can be cancelled |
 //! | `descriptor` | what a socket is to the program |
 //! | `node` | an HCA with its sockets, behind its lock, and its thread |
 //! | `homes` | which HCA a socket is on, by its number, without a lock |
@@ -15,6 +16,8 @@
 //! are event descriptors: readable while the socket has something to receive.
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
+mod blocking;
 #[allow(unsafe_code)]
 pub mod calls;
 #[allow(unsafe_code)]

@@ -1,9 +1,10 @@
 //! An HCA of a process with its sockets, behind one lock, and the thread that moves them on.
 
+use crate::blocking::{self, Sleeping};
 use crate::descriptor::Event;
 use crate::process;
 use capi_device::{
-    Choices, Device, Guard, Inherited, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
+    Choices, Device, Guard, Inherited, Lent, Lock, Parked, Rest, Target, complain, device, start_thread,
 };
 use dat_nostd::{Adapter, SoleAccess, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
@@ -189,17 +190,22 @@ impl rds_calls::Node for Node {
         self.changed(guard);
     }
 
+    /// Fails, because the thread sleeps where C has called it.
     fn sleep<'n>(
         &'n self,
         mut guard: Guard<'n, Inner>,
+        socket: SocketHandle,
         now: dat_nostd::Instant,
-    ) -> Answer<(Guard<'n, Inner>, bool)> {
+    ) -> Answer<Guard<'n, Inner>> {
         let waker = guard.parked.enter(()).map_err(|_| RdsError::NoMemory)?;
+        let rest = Rest::new(&waker, Wake::Idle, now);
+        let node = guard.sockets.node;
         drop(guard);
-        let interrupted = sleep(&waker, Wake::Idle, now);
-        let mut guard = self.lock().ok_or(RdsError::BadSocket)?;
-        guard.parked.leave(waker);
-        Ok((guard, interrupted))
+        Err(blocking::pause(Sleeping::new(node, waker, socket, rest)))
+    }
+
+    fn resumed() -> Option<SocketHandle> {
+        blocking::resumed()
     }
 }
 

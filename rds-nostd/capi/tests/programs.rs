@@ -119,6 +119,16 @@ fn threads_of_a_process_do_not_hinder_each_other() {
 }
 
 #[test]
+fn cancelled_threads_leave_sockets_usable() {
+    let folder = Folder::new(&RDS, "cancellation");
+    let program = folder.path("cancellation");
+    let source = ["tests/c/cancellation.c"];
+    compilers()[0].compile_with(&RDS, &[], &source, &folder.shared_library(), &program);
+    let fabric = folder.hcas(1);
+    run(&mut on(&fabric.name(0), &program, &[&address(0), "10.0.0.77"]));
+}
+
+#[test]
 fn what_does_not_come_up_leaves_no_memory_behind() {
     let folder = Folder::new(&RDS, "refused");
     let program = folder.path("threads");

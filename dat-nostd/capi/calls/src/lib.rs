@@ -40,6 +40,7 @@ mod reach;
 #[allow(unsafe_code)]
 mod state;
 mod table;
+#[allow(unsafe_code)]
 mod waits;
 
 pub use asides::SocketAddress;
@@ -47,5 +48,6 @@ pub use beside::{Beside, Storage};
 pub use convert::name;
 pub use device::{BringUpError, NAMES, bring_up};
 pub use handles::{Kinded, NULL, RawHandle, adapter_of};
-pub use node::{Node, Opened, open_ia};
+pub use node::{Node, Opened, Sleep, open_ia};
 pub use state::{Call, State};
+pub use waits::{Pause, Turn, Wait, WaitCall, requests};

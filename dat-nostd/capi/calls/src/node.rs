@@ -40,23 +40,29 @@ pub trait Node: Sized + 'static {
     /// Lets others go first; for calls that are made in a loop and have found nothing.
     fn make_way(&self) {}
 
-    /// Sleeps until `what` may be ready or `wake` is due, without the lock, and takes it again. With whether a signal's handler has run.
+    /// An IA is to be closed: by [`State::close_ia`], and the device with its last one where
+    /// devices come and go.
     ///
     /// # Errors
-    /// INSUFFICIENT_RESOURCES: nothing to sleep by; ABORT: the device was closed meanwhile.
+    /// Those of `dat_ia_close`.
+    fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()>;
+}
+
+/// A node whose threads sleep within a call. Other nodes make calls that wait by
+/// [`WaitCall`](crate::WaitCall).
+pub trait Sleep: Node {
+    /// Sleeps until `what` may be ready or `wake` is due, without the lock, and takes the lock
+    /// again.
+    ///
+    /// # Errors
+    /// ABORT: the device was closed meanwhile.
     fn sleep<'n>(
         &'n self,
         guard: Self::Guard<'n>,
         what: RawHandle,
         now: Instant,
         wake: Wake,
-    ) -> DatResult<(Self::Guard<'n>, bool)>;
-
-    /// An IA is to be closed: by [`State::close_ia`], and the device with its last one where devices come and go.
-    ///
-    /// # Errors
-    /// Those of `dat_ia_close`.
-    fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()>;
+    ) -> DatResult<Self::Guard<'n>>;
 }
 
 /// `DAT_EVD_ASYNC_EXISTS`.

@@ -1,8 +1,9 @@
 //! All calls that take a handle, with their arguments, in the order of a provider's table.
 
 /// Hands the calls to a macro, in the order in which versions 1.0, 1.1 and 1.2 added them to `struct dat_provider` (whose first,
-/// `ia_open_func`, is the library's own): `checked member: name(argument: type, …)`, or `quick` if it is made often. Types are those of
-/// [`layout`](crate::layout), `RawHandle`, `LmrTriplet` and `RmrTriplet`.
+/// `ia_open_func`, is the library's own): `checked member: name(argument: type, …)`, or `quick` if it is made
+/// often, or `waits` (a [`WaitCall`](crate::WaitCall) of [`requests`](crate::requests)). Types are
+/// those of [`layout`](crate::layout), `RawHandle`, `LmrTriplet` and `RmrTriplet`.
 #[macro_export]
 macro_rules! for_each_call {
     ($with:ident) => { $with! {
@@ -18,7 +19,7 @@ macro_rules! for_each_call {
         checked cno_modify_agent_func: dat_cno_modify_agent(cno_handle: RawHandle, agent: ProxyAgent),
         checked cno_query_func: dat_cno_query(cno_handle: RawHandle, mask: u32, cno_param: *mut CnoParam),
         checked cno_free_func: dat_cno_free(cno_handle: RawHandle),
-        checked cno_wait_func: dat_cno_wait(cno_handle: RawHandle, timeout: u32, evd_handle: *mut RawHandle),
+        waits cno_wait_func: dat_cno_wait(cno_handle: RawHandle, timeout: u32, evd_handle: *mut RawHandle),
         checked cr_query_func: dat_cr_query(cr_handle: RawHandle, mask: u32, cr_param: *mut CrParam),
         checked cr_accept_func: dat_cr_accept(cr_handle: RawHandle, ep_handle: RawHandle, private_data_size: i32, data: *const u8),
         checked cr_reject_func: dat_cr_reject(cr_handle: RawHandle),
@@ -30,7 +31,7 @@ macro_rules! for_each_call {
         checked evd_modify_cno_func: dat_evd_modify_cno(evd_handle: RawHandle, cno_handle: RawHandle),
         checked evd_enable_func: dat_evd_enable(evd_handle: RawHandle),
         checked evd_disable_func: dat_evd_disable(evd_handle: RawHandle),
-        checked evd_wait_func: dat_evd_wait(evd_handle: RawHandle, timeout: u32, threshold: i32, event: *mut Event, nmore: *mut i32),
+        waits evd_wait_func: dat_evd_wait(evd_handle: RawHandle, timeout: u32, threshold: i32, event: *mut Event, nmore: *mut i32),
         checked evd_resize_func: dat_evd_resize(evd_handle: RawHandle, evd_min_qlen: i32),
         checked evd_post_se_func: dat_evd_post_se(evd_handle: RawHandle, event: *const Event),
         quick evd_dequeue_func: dat_evd_dequeue(evd_handle: RawHandle, event: *mut Event),

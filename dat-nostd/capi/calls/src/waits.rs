@@ -1,12 +1,16 @@
 //! Calls that wait, without the lock.
+//!
+//! A wait is turned on until it is over: each turn looks at the object, and between two turns the
+//! thread sleeps. Where it sleeps is the library's choice: within the call ([`sleep_through`]), or
+//! after the call has returned to where C called it.
 
 use crate::handles::{Kinded, RawHandle};
-use crate::node::Node;
+use crate::node::{Node, Sleep};
 use crate::reach::{lock_urgently, node_of};
 use crate::state::State;
 use dat_nostd::{
-    CnoHandle, CnoWait, DatResult, DatReturn, EvdHandle, Event, Instant, Platform, ReturnType, Subtype, Wait,
-    Wake,
+    CnoHandle, CnoWait, CnoWaiter, DatResult, DatReturn, EvdHandle, EvdWaiter, Event, Instant, Platform,
+    ReturnType, Subtype, Wait as EvdWaitState, Wake,
 };
 
 /// A signal handler ran while the call waited.
@@ -14,69 +18,162 @@ const INTERRUPTED: DatReturn = DatReturn::error(ReturnType::InterruptedCall, Sub
 /// The device has failed, so that nothing comes any more: as all calls say that need it.
 const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
 
-/// What a wait has come to.
-enum Step<R> {
+/// What one look at a wait's object has found.
+pub enum Look<R> {
+    /// The wait is over.
     Over(R),
+    /// It goes on; the next look is due then, or when the object is ready.
     Pending(Wake),
 }
 
-/// Begins a wait, and polls it until it is over. With the last poll's answer to a signal, and to a device that has failed, for which
-/// `end` ends it.
-fn wait<N: Node, H: Kinded, W, R>(
+/// A wait that has begun.
+pub trait Wait<N: Node>: Sized {
+    /// What it comes to.
+    type Answer;
+    /// What it waits for.
+    fn object(&self) -> RawHandle;
+    /// Looks whether it is over.
+    fn look(&mut self, state: &mut State<N>, now: Instant) -> Look<Self::Answer>;
+    /// Gives it up. Nothing is lost: the object can be waited for again.
+    fn end(self, state: &mut State<N>, why: DatReturn) -> Self::Answer;
+}
+
+/// What one turn of a wait has come to.
+pub enum Turn<N: Node, W: Wait<N>> {
+    /// The wait is over.
+    Over(W::Answer),
+    /// The thread has to sleep before the next turn.
+    Pause(Pause<N, W>),
+}
+
+/// A wait whose thread is about to sleep, without the lock.
+pub struct Pause<N: Node, W> {
+    /// Where its object is.
+    pub node: &'static N,
+    /// The lock.
+    pub guard: N::Guard<'static>,
+    /// The wait.
+    pub wait: W,
+    /// The time of the turn.
+    pub now: Instant,
+    /// When the next turn is due, if the object is not ready before.
+    pub wake: Wake,
+}
+
+/// A call that waits, with the arguments that C gave.
+pub trait WaitCall<N: Node>: Copy {
+    /// Its wait.
+    type Wait: Wait<N>;
+    /// Begins the wait and makes its first turn.
+    ///
+    /// # Errors
+    /// Those of the call in the specification.
+    ///
+    /// # Safety
+    /// As [`WaitCall::finish`].
+    unsafe fn begin(&self) -> DatResult<Turn<N, Self::Wait>>;
+    /// Stores what the wait has come to.
+    ///
+    /// # Errors
+    /// Those of the call in the specification.
+    ///
+    /// # Safety
+    /// The arguments' pointers are as the header says.
+    unsafe fn finish(&self, answer: <Self::Wait as Wait<N>>::Answer) -> DatResult<()>;
+}
+
+/// Begins a wait, and makes its first turn.
+pub(crate) fn begin<N: Node, H: Kinded, W: Wait<N>>(
     raw: RawHandle,
     begin: impl FnOnce(&mut State<N>, H, Instant) -> DatResult<W>,
-    mut step: impl FnMut(&mut State<N>, &mut W, Instant) -> Step<R>,
-    end: impl FnOnce(&mut State<N>, W, DatReturn) -> R,
-) -> DatResult<R> {
+) -> DatResult<Turn<N, W>> {
     let node = node_of::<N, H>(raw)?;
-    let mut inner = lock_urgently::<N, H>(node)?;
-    let now = inner.adapter.platform().now();
-    let mut waiter = begin(&mut inner, H::of(raw), now)?;
+    let mut guard = lock_urgently::<N, H>(node)?;
+    let now = guard.adapter.platform().now();
+    let wait = begin(&mut guard, H::of(raw), now)?;
+    Ok(Turn::new(node, guard, wait, false))
+}
+
+impl<N: Node, W: Wait<N>> Turn<N, W> {
+    /// Looks whether a wait is over. A signal handler that has run while the thread slept ends it,
+    /// and so does a device that has failed.
+    pub fn new(node: &'static N, mut guard: N::Guard<'static>, mut wait: W, interrupted: bool) -> Self {
+        let now = guard.adapter.platform().now();
+        match wait.look(&mut guard, now) {
+            Look::Over(answer) => Self::Over(answer),
+            Look::Pending(_) if interrupted => Self::Over(wait.end(&mut guard, INTERRUPTED)),
+            Look::Pending(_) if guard.adapter.is_dead() => Self::Over(wait.end(&mut guard, FAILED)),
+            Look::Pending(wake) => Self::Pause(Pause { node, guard, wait, now, wake }),
+        }
+    }
+}
+
+/// Makes a call that waits, and sleeps within it.
+///
+/// # Safety
+/// As [`WaitCall::finish`].
+pub(crate) unsafe fn sleep_through<N: Sleep, C: WaitCall<N>>(call: &C) -> DatResult<()> {
+    // SAFETY: this function's contract.
+    let mut turn = unsafe { call.begin() }?;
     loop {
-        let now = inner.adapter.platform().now();
-        let wake = match step(&mut inner, &mut waiter, now) {
-            Step::Over(answer) => return Ok(answer),
-            Step::Pending(_) if inner.adapter.is_dead() => return Ok(end(&mut inner, waiter, FAILED)),
-            Step::Pending(wake) => wake,
-        };
-        let interrupted;
-        (inner, interrupted) = node.sleep(inner, raw, now, wake)?;
-        if interrupted {
-            let now = inner.adapter.platform().now();
-            return Ok(match step(&mut inner, &mut waiter, now) {
-                Step::Over(answer) => answer,
-                Step::Pending(_) => end(&mut inner, waiter, INTERRUPTED),
-            });
+        match turn {
+            // SAFETY: this function's contract.
+            Turn::Over(answer) => return unsafe { call.finish(answer) },
+            Turn::Pause(Pause { node, guard, wait, now, wake }) => {
+                let guard = node.sleep(guard, wait.object(), now, wake)?;
+                turn = Turn::new(node, guard, wait, false);
+            }
         }
     }
 }
 
 /// What `dat_evd_wait` answers: an event or an error, and `nmore` where that is defined.
-pub(crate) struct Waited {
+pub struct Waited {
     pub(crate) event: DatResult<Event>,
     pub(crate) more: Option<u32>,
 }
 
-/// `dat_evd_wait`.
-pub(crate) fn evd_wait<N: Node>(raw: RawHandle, timeout_us: u32, threshold: u32) -> DatResult<Waited> {
-    wait::<N, _, _, _>(
-        raw,
-        |inner, evd: EvdHandle, now| inner.adapter.evd_wait_begin(evd, now, timeout_us, threshold),
-        |inner, waiter, now| {
-            let expired = DatReturn::new(ReturnType::TimeoutExpired);
-            match inner.adapter.evd_wait_poll(waiter, now) {
-                Ok(Wait::Pending(wake)) => Step::Pending(wake),
-                Ok(Wait::Ready(event, more)) => Step::Over(Waited { event: Ok(event), more: Some(more) }),
-                Ok(Wait::TimedOut(more)) => Step::Over(Waited { event: Err(expired), more: Some(more) }),
-                Err(error) => Step::Over(Waited { event: Err(error), more: None }),
-            }
-        },
-        |inner, waiter, why| {
-            let evd = waiter.evd();
-            let _ = inner.adapter.evd_wait_end(waiter);
-            Waited { event: Err(why), more: Some(queued(inner, evd, threshold)) }
-        },
-    )
+/// `dat_evd_wait`, begun.
+pub struct EvdWait {
+    waiter: EvdWaiter<'static>,
+    threshold: u32,
+}
+
+impl EvdWait {
+    pub(crate) fn begin<N: Node>(
+        raw: RawHandle,
+        timeout_us: u32,
+        threshold: u32,
+    ) -> DatResult<Turn<N, Self>> {
+        begin(raw, |state: &mut State<N>, evd: EvdHandle, now| {
+            let waiter = state.adapter.evd_wait_begin(evd, now, timeout_us, threshold)?;
+            Ok(Self { waiter, threshold })
+        })
+    }
+}
+
+impl<N: Node> Wait<N> for EvdWait {
+    type Answer = Waited;
+
+    fn object(&self) -> RawHandle {
+        self.waiter.evd().raw()
+    }
+
+    fn look(&mut self, state: &mut State<N>, now: Instant) -> Look<Waited> {
+        let expired = DatReturn::new(ReturnType::TimeoutExpired);
+        match state.adapter.evd_wait_poll(&mut self.waiter, now) {
+            Ok(EvdWaitState::Pending(wake)) => Look::Pending(wake),
+            Ok(EvdWaitState::Ready(event, more)) => Look::Over(Waited { event: Ok(event), more: Some(more) }),
+            Ok(EvdWaitState::TimedOut(more)) => Look::Over(Waited { event: Err(expired), more: Some(more) }),
+            Err(error) => Look::Over(Waited { event: Err(error), more: None }),
+        }
+    }
+
+    fn end(self, state: &mut State<N>, why: DatReturn) -> Waited {
+        let evd = self.waiter.evd();
+        let _ = state.adapter.evd_wait_end(self.waiter);
+        Waited { event: Err(why), more: Some(queued(state, evd, self.threshold)) }
+    }
 }
 
 /// How many events are queued on an EVD on which a wait for `threshold` of them has not come to an end.
@@ -86,24 +183,47 @@ fn queued<N: Node>(inner: &mut State<N>, evd: EvdHandle, threshold: u32) -> u32 
         return 0;
     };
     match inner.adapter.evd_wait_poll(&mut waiter, now) {
-        Ok(Wait::TimedOut(queued)) => queued,
+        Ok(EvdWaitState::TimedOut(queued)) => queued,
         _ => 0,
     }
 }
 
-/// `dat_cno_wait`: the EVD that triggered, if it still is.
-pub(crate) fn cno_wait<N: Node>(raw: RawHandle, timeout_us: u32) -> DatResult<Option<EvdHandle>> {
-    wait::<N, _, _, _>(
-        raw,
-        |inner, cno: CnoHandle, now| inner.adapter.cno_wait_begin(cno, now, timeout_us),
-        |inner, waiter, now| match inner.adapter.cno_wait_poll(waiter, now) {
-            Ok(CnoWait::Pending(wake)) => Step::Pending(wake),
-            Ok(CnoWait::Triggered(evd)) => Step::Over(Ok(evd)),
-            Err(error) => Step::Over(Err(error)),
-        },
-        |inner, waiter, why| {
-            let _ = inner.adapter.cno_wait_end(waiter);
-            Err(why)
-        },
-    )?
+/// `dat_cno_wait`, begun.
+pub struct CnoWaitBegun {
+    waiter: CnoWaiter<'static>,
+}
+
+impl CnoWaitBegun {
+    pub(crate) fn begin<N: Node>(raw: RawHandle, timeout_us: u32) -> DatResult<Turn<N, Self>> {
+        begin(raw, |state: &mut State<N>, cno: CnoHandle, now| {
+            Ok(Self { waiter: state.adapter.cno_wait_begin(cno, now, timeout_us)? })
+        })
+    }
+}
+
+impl<N: Node> Wait<N> for CnoWaitBegun {
+    /// The EVD that triggered, if it still is.
+    type Answer = DatResult<Option<EvdHandle>>;
+
+    fn object(&self) -> RawHandle {
+        self.waiter.cno().raw()
+    }
+
+    fn look(&mut self, state: &mut State<N>, now: Instant) -> Look<Self::Answer> {
+        match state.adapter.cno_wait_poll(&mut self.waiter, now) {
+            Ok(CnoWait::Pending(wake)) => Look::Pending(wake),
+            Ok(CnoWait::Triggered(evd)) => Look::Over(Ok(evd)),
+            Err(error) => Look::Over(Err(error)),
+        }
+    }
+
+    fn end(self, state: &mut State<N>, why: DatReturn) -> Self::Answer {
+        let _ = state.adapter.cno_wait_end(self.waiter);
+        Err(why)
+    }
+}
+
+/// Calls that wait, under their names, not yet made.
+pub mod requests {
+    pub use crate::calls::{cno_wait_call as dat_cno_wait, evd_wait_call as dat_evd_wait};
 }

@@ -1,9 +1,9 @@
 //! Threads that sleep until something is ready.
 
 use dat_nostd::{DatResult, DatReturn, Instant, ReturnType, Subtype, Wake};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
 use std::sync::Arc;
 
 const NO_DESCRIPTOR: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
@@ -64,21 +64,47 @@ fn ring(fd: &OwnedFd) {
     let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
 }
 
-/// Sleeps until the descriptor is rung or `wake` is due. Whether a signal handler ran.
-pub fn sleep(fd: &OwnedFd, wake: Wake, now: Instant) -> bool {
-    let left = wake.deadline(now).map(|deadline| deadline.as_nanos().saturating_sub(now.as_nanos()));
-    let timeout = left.map(|left| Timespec {
-        tv_sec: (left / 1_000_000_000) as i64,
-        tv_nsec: (left % 1_000_000_000) as i64,
-    });
-    let slept = poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref());
-    let _ = rustix::io::read(fd, &mut [0; 8]);
-    slept == Err(Errno::INTR)
+/// A sleep until a descriptor is rung or a time has come, as `ppoll` takes it.
+#[derive(Debug)]
+pub struct Rest {
+    fd: libc::pollfd,
+    timeout: Option<libc::timespec>,
+}
+
+impl Rest {
+    /// Until `fd` is rung or `wake` is due.
+    #[must_use]
+    pub fn new(fd: &OwnedFd, wake: Wake, now: Instant) -> Self {
+        let left = wake.deadline(now).map(|deadline| deadline.as_nanos().saturating_sub(now.as_nanos()));
+        let timeout = left.map(|left| libc::timespec {
+            tv_sec: (left / 1_000_000_000) as i64,
+            tv_nsec: (left % 1_000_000_000) as i64,
+        });
+        Self { fd: libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }, timeout }
+    }
+
+    /// The descriptor and the time for [`Cancellation::sleep`](crate::Cancellation::sleep). They
+    /// stay valid as long as this is not moved.
+    pub fn parts(&mut self) -> (*mut libc::pollfd, *const libc::timespec) {
+        (&mut self.fd, self.timeout.as_ref().map_or(ptr::null(), ptr::from_ref))
+    }
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)]
 mod tests {
     use super::*;
+    use crate::{Cancellation, Slept};
+    use std::ffi::c_void;
+
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+    fn sleep(fd: &OwnedFd, wake: Wake, now: Instant) -> Slept {
+        let mut rest = Rest::new(fd, wake, now);
+        let (fds, timeout) = rest.parts();
+        // SAFETY: `rest` stays where it is. Nobody cancels this thread.
+        unsafe { Cancellation::disable().sleep(fds, 1, timeout, nothing, ptr::null_mut()) }
+    }
 
     #[test]
     fn who_waits_is_woken() {
@@ -91,8 +117,9 @@ mod tests {
         assert!(!is_rung(&first) && is_rung(&second));
         parked.wake_all();
         // Would not come back in this test's life.
-        assert!(!sleep(&first, Wake::Idle, now) && !sleep(&second, Wake::Idle, now));
-        assert!(!sleep(&first, soon, now));
+        assert_eq!([&first, &second].map(|fd| sleep(fd, Wake::Idle, now)), [Slept::Woken(1); 2]);
+        assert!(is_rung(&first) && is_rung(&second));
+        assert_eq!(sleep(&first, soon, now), Slept::Woken(0));
         parked.wake(1);
         parked.leave(first);
         parked.leave(second);

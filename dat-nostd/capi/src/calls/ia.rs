@@ -41,7 +41,7 @@ unsafe fn open(
 
 /// `dat_ia_openv`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dat_ia_openv(
+pub unsafe extern "C-unwind" fn dat_ia_openv(
     ia_name: *const u8,
     async_evd_min_qlen: i32,
     async_evd_handle: *mut RawHandle,
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn dat_ia_openv(
 ) -> u32 {
     // What was asked for is had in either case.
     let _ = thread_safety;
-    guarded(|| {
+    let call = || {
         need(async_evd_handle, Subtype::InvalidArg3)?;
         need(ia_handle, Subtype::InvalidArg4)?;
         // SAFETY: the caller's; pointers are not null where that was looked at.
@@ -63,11 +63,13 @@ pub unsafe extern "C" fn dat_ia_openv(
             put(ia_handle, opened.ia);
         }
         Ok(())
-    })
+    };
+    // SAFETY: numbers and pointers own nothing.
+    unsafe { guarded(call) }
 }
 
 /// `dat_ia_open` of this provider's table.
-pub(crate) unsafe extern "C" fn dat_ia_open(
+pub(crate) unsafe extern "C-unwind" fn dat_ia_open(
     ia_name: *const u8,
     async_evd_min_qlen: i32,
     async_evd_handle: *mut RawHandle,

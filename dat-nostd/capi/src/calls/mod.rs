@@ -13,6 +13,8 @@ pub use registry::*;
 
 use crate::foreign::{Provider, foreign};
 use crate::node::Node;
+use crate::waits;
+use capi_device::Cancellation;
 use dat_calls::layout::*;
 use dat_calls::{RawHandle, for_each_call};
 use dat_nostd::{DatResult, DatReturn, LmrTriplet, ReturnType, RmrTriplet};
@@ -26,28 +28,47 @@ const SUCCESS: u32 = 0;
 type Table = &'static Provider;
 
 /// `DAT_RETURN` of a call.
-fn value(result: DatResult<()>) -> u32 {
+pub(crate) fn value(result: DatResult<()>) -> u32 {
     match result {
         Ok(()) => SUCCESS,
         Err(error) => error.value(),
     }
 }
 
-/// A call; a mistake of this library's is INTERNAL_ERROR, and not the end of the program.
-fn guarded(call: impl FnOnce() -> DatResult<()>) -> u32 {
+/// Makes a call in which the thread cannot be cancelled: it may have the lock, and its frames have
+/// destructors.
+///
+/// # Safety
+/// As [`Cancellation::restore`].
+unsafe fn guarded(call: impl FnOnce() -> DatResult<()>) -> u32 {
+    let cancellation = Cancellation::disable();
+    let code = caught(call);
+    // SAFETY: this function's contract. Nothing here has a destructor.
+    unsafe { cancellation.restore() };
+    code
+}
+
+/// The code of a call. A mistake of this library's is INTERNAL_ERROR, and not the end of the
+/// program.
+#[inline(never)]
+fn caught(call: impl FnOnce() -> DatResult<()>) -> u32 {
     let result = catch_unwind(AssertUnwindSafe(call));
     value(result.unwrap_or(Err(DatReturn::new(ReturnType::InternalError))))
 }
 
 /// A call with a handle of ours or of another provider's.
-fn checked(
+///
+/// # Safety
+/// As [`Cancellation::restore`]; `theirs` and `ours` own nothing.
+unsafe fn checked(
     handle: RawHandle,
     theirs: impl FnOnce(Table) -> u32,
     ours: impl FnOnce() -> DatResult<()>,
 ) -> u32 {
     match foreign(handle) {
         Some(table) => theirs(table),
-        None => guarded(ours),
+        // SAFETY: this function's contract.
+        None => unsafe { guarded(ours) },
     }
 }
 
@@ -64,12 +85,39 @@ fn quick(handle: RawHandle, theirs: impl FnOnce(Table) -> u32, ours: impl FnOnce
     }
 }
 
-/// Functions of C.
-macro_rules! exported {
-    ($($wrap:ident $member:ident: $name:ident($first:ident: $kind:ty $(, $argument:ident: $type:ty)* $(,)?),)*) => {$(
+/// A function of C.
+macro_rules! exported_one {
+    (checked $member:ident: $name:ident($first:ident: $kind:ty $(, $argument:ident: $type:ty)*)) => {
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($first: $kind $(, $argument: $type)*) -> u32 {
-            $wrap(
+        pub unsafe extern "C-unwind" fn $name($first: $kind $(, $argument: $type)*) -> u32 {
+            // SAFETY: the call that this is, with the arguments that its caller gave. Numbers and
+            // pointers own nothing.
+            unsafe {
+                checked(
+                    $first,
+                    |table| (table.$member)($first $(, $argument)*),
+                    || dat_calls::calls::$name::<Node>($first $(, $argument)*),
+                )
+            }
+        }
+    };
+    (waits $member:ident: $name:ident($first:ident: $kind:ty $(, $argument:ident: $type:ty)*)) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($first: $kind $(, $argument: $type)*) -> u32 {
+            // SAFETY: the call that this is, with the arguments that its caller gave. Numbers and
+            // pointers own nothing.
+            unsafe {
+                match foreign($first) {
+                    Some(table) => (table.$member)($first $(, $argument)*),
+                    None => waits::make(dat_calls::requests::$name($first $(, $argument)*)),
+                }
+            }
+        }
+    };
+    (quick $member:ident: $name:ident($first:ident: $kind:ty $(, $argument:ident: $type:ty)*)) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($first: $kind $(, $argument: $type)*) -> u32 {
+            quick(
                 $first,
                 // SAFETY: the call that this is, with the arguments that its caller gave.
                 |table| unsafe { (table.$member)($first $(, $argument)*) },
@@ -77,6 +125,13 @@ macro_rules! exported {
                 || unsafe { dat_calls::calls::$name::<Node>($first $(, $argument)*) },
             )
         }
+    };
+}
+
+/// Functions of C.
+macro_rules! exported {
+    ($($wrap:ident $member:ident: $name:ident($($argument:ident: $type:ty),* $(,)?),)*) => {$(
+        exported_one!($wrap $member: $name($($argument: $type),*));
     )*};
 }
 
@@ -84,11 +139,11 @@ for_each_call!(exported);
 
 /// `dat_strerror`: static strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dat_strerror(
+pub unsafe extern "C-unwind" fn dat_strerror(
     value: u32,
     major_message: *mut *const c_char,
     minor_message: *mut *const c_char,
 ) -> u32 {
-    // SAFETY: the caller's.
-    guarded(|| unsafe { dat_calls::calls::dat_strerror(value, major_message, minor_message) })
+    // SAFETY: the caller's. Numbers and pointers own nothing.
+    unsafe { guarded(|| dat_calls::calls::dat_strerror(value, major_message, minor_message)) }
 }

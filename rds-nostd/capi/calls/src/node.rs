@@ -53,12 +53,24 @@ pub trait Node: Sized + 'static {
     /// A socket has gone: those who wait on it look again.
     fn closed(&self, guard: Self::Guard<'_>);
 
-    /// Sleeps until something may have changed, without the lock, and takes it again. With whether a signal's handler has run. What the caller
-    /// left to be moved on it has told [`changed`](Self::changed) of before.
+    /// Sleeps until something may have changed, without the lock, and takes the lock again. What
+    /// the caller left to be moved on it has told [`changed`](Self::changed) of before.
     ///
     /// # Errors
     /// [`RdsError::NoMemory`]: nothing to sleep by; [`RdsError::BadSocket`]: the device was closed.
-    fn sleep<'n>(&'n self, guard: Self::Guard<'n>, now: Instant) -> Answer<(Self::Guard<'n>, bool)>;
+    /// A library whose threads sleep outside the call fails always, and makes the call again after
+    /// the sleep.
+    fn sleep<'n>(
+        &'n self,
+        guard: Self::Guard<'n>,
+        socket: SocketHandle,
+        now: Instant,
+    ) -> Answer<Self::Guard<'n>>;
+
+    /// The socket on which this call has slept, if it is made again.
+    fn resumed() -> Option<SocketHandle> {
+        None
+    }
 }
 
 /// Sockets by their descriptors.

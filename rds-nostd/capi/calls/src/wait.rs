@@ -20,7 +20,7 @@ pub(crate) fn until<N: Node, R>(
     mut call: impl FnMut(&mut State<'_, N>, SocketHandle) -> Answer<R>,
 ) -> Answer<R> {
     let mut guard = node.lock().ok_or(RdsError::BadSocket)?;
-    let mut socket = None;
+    let mut socket = N::resumed();
     loop {
         let mut state = N::state(&mut guard);
         let handle = state.socket(fd)?.handle;
@@ -51,10 +51,6 @@ pub(crate) fn until<N: Node, R>(
             continue;
         }
         let now = state.adapter.platform().now();
-        let interrupted;
-        (guard, interrupted) = node.sleep(guard, now)?;
-        if interrupted {
-            return Err(Failure::Interrupted);
-        }
+        guard = node.sleep(guard, handle, now)?;
     }
 }

@@ -107,7 +107,7 @@ fn value(called: Called) -> isize {
 }
 
 macro_rules! rds {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty,)*) => {$(
+    ($($wrap:ident $name:ident($($argument:ident: $type:ty),*) -> $answer:ty,)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
             // SAFETY: the caller's.

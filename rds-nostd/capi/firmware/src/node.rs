@@ -13,7 +13,7 @@ use dat_nostd::{
 };
 use rds_calls::recovery::{Hca, Health};
 use rds_calls::{Answer, Pieces};
-use rds_nostd::{Rds, RdsError, RdsStorage};
+use rds_nostd::{Rds, RdsError, RdsStorage, SocketHandle};
 
 pub(crate) const SOCKETS: usize = 32;
 const CONNECTIONS: usize = 32;
@@ -194,20 +194,21 @@ impl dat_calls::Node for Node {
         drop(guard);
     }
 
+    fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()> {
+        let closed = dat_nostd::HandleType::Ia.invalid();
+        self.begin().ok_or(closed)?.close_ia(ia, flags)
+    }
+}
+
+impl dat_calls::Sleep for Node {
     fn sleep<'n>(
         &'n self,
         guard: Guard<'n>,
         _what: RawHandle,
         now: Instant,
         wake: Wake,
-    ) -> DatResult<(Guard<'n>, bool)> {
-        let guard = self.pause(guard, wake.deadline(now)).ok_or(DatReturn::new(ReturnType::Abort))?;
-        Ok((guard, false))
-    }
-
-    fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()> {
-        let closed = dat_nostd::HandleType::Ia.invalid();
-        self.begin().ok_or(closed)?.close_ia(ia, flags)
+    ) -> DatResult<Guard<'n>> {
+        self.pause(guard, wake.deadline(now)).ok_or(DatReturn::new(ReturnType::Abort))
     }
 }
 
@@ -245,8 +246,8 @@ impl rds_calls::Node for Node {
         drop(guard);
     }
 
-    fn sleep<'n>(&'n self, guard: Guard<'n>, _now: Instant) -> Answer<(Guard<'n>, bool)> {
-        Ok((self.pause(guard, None).ok_or(RdsError::BadSocket)?, false))
+    fn sleep<'n>(&'n self, guard: Guard<'n>, _socket: SocketHandle, _now: Instant) -> Answer<Guard<'n>> {
+        Ok(self.pause(guard, None).ok_or(RdsError::BadSocket)?)
     }
 }
 

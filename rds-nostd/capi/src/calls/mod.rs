@@ -12,30 +12,27 @@ mod poll;
 pub use numbers::*;
 pub use poll::*;
 
+use crate::blocking::{guarded, make};
 use crate::node::Node;
-use rds_calls::calls::Called;
 use rds_calls::for_each_call;
 use std::ffi::{c_ulong, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A call's value, or -1 and `errno`. A mistake of this library's is `EIO`, and not the end of the program.
-fn answer(call: impl FnOnce() -> Called) -> isize {
-    let error = match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(value)) => return value,
-        Ok(Err(number)) => number,
-        Err(_) => libc::EIO,
+/// How a call is made.
+macro_rules! made {
+    (checked $call:expr) => {
+        guarded($call)
     };
-    // SAFETY: the thread's own.
-    unsafe { *libc::__errno_location() = error };
-    -1
+    (waits $call:expr) => {
+        make($call)
+    };
 }
 
 macro_rules! exported {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty,)*) => {$(
+    ($($wrap:ident $name:ident($($argument:ident: $type:ty),*) -> $answer:ty,)*) => {$(
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
-            // SAFETY: the caller's.
-            answer(|| unsafe { rds_calls::calls::$name::<Node>($($argument),*) }) as $answer
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $answer {
+            // SAFETY: the caller's. Numbers and pointers own nothing.
+            unsafe { made!($wrap || rds_calls::calls::$name::<Node>($($argument),*)) as $answer }
         }
     )*};
 }

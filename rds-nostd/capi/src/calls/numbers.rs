@@ -1,6 +1,6 @@
 //! Numbers of descriptors: whose they are.
 
-use super::answer;
+use crate::blocking::guarded;
 use crate::process::{self, Whose};
 
 /// Whether a descriptor is a socket of this library: 1, 2 for one of the parent process's, and 3 for a number that the library itself has of
@@ -25,9 +25,9 @@ pub extern "C" fn rds_is_socket(fd: i32) -> i32 {
 
 /// `close_range(2)`; refused where it may close descriptors of the library's own, which are as many as it needs, and anywhere.
 #[unsafe(no_mangle)]
-pub extern "C" fn rds_close_range(first: u32, last: u32, flags: i32) -> i32 {
+pub extern "C-unwind" fn rds_close_range(first: u32, last: u32, flags: i32) -> i32 {
     const ONLY_MARKS: i32 = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
-    let closed = answer(|| {
+    let close = || {
         if flags & ONLY_MARKS == 0 && process::is_up() {
             return Err(libc::EBUSY);
         }
@@ -36,6 +36,7 @@ pub extern "C" fn rds_close_range(first: u32, last: u32, flags: i32) -> i32 {
             0 => Ok(0),
             _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)),
         }
-    });
-    closed as i32
+    };
+    // SAFETY: numbers own nothing.
+    unsafe { guarded(close) as i32 }
 }

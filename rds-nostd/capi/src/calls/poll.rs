@@ -1,35 +1,102 @@
 //! `poll`, of sockets of these and of any other descriptors.
 
-use super::answer;
+use crate::blocking::{caught, value};
 use crate::node::Node;
 use crate::process::{self, Whose};
+use capi_device::{Cancellation, Slept};
+use rds_calls::calls::Called;
 use rds_calls::{Answer, Failure, Node as _};
 use rds_nostd::{Profile, RdsError};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// `poll(2)`. Of sockets of these it says more than the system's, which knows what can be received and not what can be sent.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rds_poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: i32) -> i32 {
-    let polled = answer(|| {
-        let count = usize::try_from(count).ok().filter(|count| *count <= 1 << 20);
-        let given = match count {
-            None => Err(RdsError::InvalidArgument.into()),
-            Some(0) => Ok(&mut [][..]),
-            _ if fds.is_null() => Err(Failure::Fault),
-            // SAFETY: the caller's array.
-            Some(count) => Ok(unsafe { std::slice::from_raw_parts_mut(fds, count) }),
+pub unsafe extern "C-unwind" fn rds_poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: i32) -> i32 {
+    let mut slot = MaybeUninit::uninit();
+    // SAFETY: nothing here has a destructor.
+    let cancellation = unsafe { Cancellation::point() };
+    let limit = limit(timeout);
+    // SAFETY: the caller's array.
+    let mut outcome = unsafe { look(fds, count, limit, &mut slot) };
+    loop {
+        if let Some(polled) = outcome {
+            // SAFETY: nothing here has a destructor.
+            unsafe { cancellation.restore() };
+            return value(polled) as i32;
+        }
+        // SAFETY: without an outcome the slot is filled, and it is this frame's. The rest is as
+        // above.
+        outcome = unsafe {
+            let slept = rest(cancellation, &mut slot);
+            wake(&mut slot);
+            match slept {
+                Slept::Interrupted => Some(Err(libc::EINTR)),
+                Slept::Refused => Some(Err(libc::EINVAL)),
+                Slept::Woken(_) => look(fds, count, limit, &mut slot),
+            }
         };
-        given.and_then(|fds| poll(fds, timeout)).map_err(|failure| failure.errno(Profile::Linux))
-    });
-    polled as i32
+    }
+}
+
+/// When a poll is over; `None` for never.
+#[inline(never)]
+fn limit(timeout: i32) -> Option<Instant> {
+    u64::try_from(timeout).ok().map(|limit| Instant::now() + Duration::from_millis(limit))
+}
+
+/// A poll whose thread sleeps.
+struct Polling {
+    /// The system's descriptors, and those that wake the thread.
+    fds: Vec<libc::pollfd>,
+    /// Left when it is dropped.
+    _wakers: Wakers,
+    timeout: Option<libc::timespec>,
+}
+
+/// # Safety
+/// The slot is filled. As [`Cancellation::restore`].
+#[inline]
+unsafe fn rest(cancellation: Cancellation, slot: &mut MaybeUninit<Polling>) -> Slept {
+    // SAFETY: this function's contract. The slot is not moved or read before the sleep is over.
+    unsafe {
+        let polling = slot.assume_init_mut();
+        let (fds, count) = (polling.fds.as_mut_ptr(), polling.fds.len());
+        let timeout = polling.timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        cancellation.sleep(fds, count, timeout, gone, slot.as_mut_ptr().cast())
+    }
+}
+
+/// The sleep is over.
+///
+/// # Safety
+/// The slot is filled.
+#[inline(never)]
+unsafe fn wake(slot: &mut MaybeUninit<Polling>) {
+    // SAFETY: this function's contract; nobody else reads it.
+    let polling = unsafe { slot.assume_init_read() };
+    // A mistake here is the next look's, too.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(polling)));
+}
+
+/// The thread was cancelled in its sleep.
+///
+/// # Safety
+/// `slot` is a filled slot, which nobody uses afterwards.
+unsafe extern "C" fn gone(slot: *mut c_void) {
+    // SAFETY: this function's contract.
+    unsafe { wake(&mut *slot.cast::<MaybeUninit<Polling>>()) };
 }
 
 /// The system's call; those that are ours are passed over by a negative number.
-fn system(fds: &mut [libc::pollfd], timeout: i32) -> Answer<usize> {
+fn system(fds: &mut [libc::pollfd]) -> Answer<usize> {
     // SAFETY: an array of this function's caller.
-    let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
+    let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
     match usize::try_from(ready) {
         Ok(ready) => Ok(ready),
         Err(_) if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {
@@ -49,34 +116,74 @@ impl Drop for Wakers {
     }
 }
 
-fn poll(fds: &mut [libc::pollfd], timeout: i32) -> Answer<isize> {
-    let limit = u64::try_from(timeout).ok().map(|limit| Instant::now() + Duration::from_millis(limit));
+/// Looks at all descriptors. Returns how many are ready, or fills the slot if the thread has to
+/// sleep.
+///
+/// # Safety
+/// `fds` is null or `count` entries.
+#[inline(never)]
+unsafe fn look(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    limit: Option<Instant>,
+    slot: &mut MaybeUninit<Polling>,
+) -> Option<Called> {
+    let looked = caught(|| {
+        let count = usize::try_from(count).ok().filter(|count| *count <= 1 << 20);
+        let given = match count {
+            None => Err(RdsError::InvalidArgument.into()),
+            Some(0) => Ok(&mut [][..]),
+            _ if fds.is_null() => Err(Failure::Fault),
+            // SAFETY: this function's contract.
+            Some(count) => Ok(unsafe { std::slice::from_raw_parts_mut(fds, count) }),
+        };
+        given.and_then(|fds| poll(fds, limit)).map_err(|failure| failure.errno(Profile::Linux))
+    });
+    match looked {
+        Ok(Polled::Ready(count)) => Some(Ok(count)),
+        Ok(Polled::Sleep(polling)) => {
+            slot.write(polling);
+            None
+        }
+        Err(errno) => Some(Err(errno)),
+    }
+}
+
+/// What a look has found.
+enum Polled {
+    /// So many descriptors are ready, or the time is over.
+    Ready(isize),
+    Sleep(Polling),
+}
+
+fn poll(fds: &mut [libc::pollfd], limit: Option<Instant>) -> Answer<Polled> {
     // Ours go by their own answer, the others by the system's; the last entries are what wakes us.
     let mut others: Vec<libc::pollfd> = fds.to_vec();
-    loop {
-        let mut ready = ours(fds, &mut others);
-        ready += system(&mut others, 0)?;
-        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_nanos());
-        if ready > 0 || left == Some(0) {
-            return Ok(told(fds, &others));
-        }
-        let mut wakers = Wakers::default();
-        // One more may have come up, and sockets have gone there.
-        for node in process::nodes() {
-            let waker = node.waker()?;
-            others.push(libc::pollfd { fd: waker.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-            wakers.0.push((node, waker));
-        }
-        // What happened before the wakers were there is seen now, and told: some of it is not found a second time.
-        if ours(fds, &mut others) > 0 {
-            others.truncate(fds.len());
-            system(&mut others, 0)?;
-            return Ok(told(fds, &others));
-        }
-        let left = left.map_or(-1, |left| left.div_ceil(1_000_000).min(i32::MAX as u128) as i32);
-        system(&mut others, left)?;
-        others.truncate(fds.len());
+    let mut ready = ours(fds, &mut others);
+    ready += system(&mut others)?;
+    let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
+    if ready > 0 || left == Some(Duration::ZERO) {
+        return Ok(Polled::Ready(told(fds, &others)));
     }
+    let mut wakers = Wakers::default();
+    // One more may have come up, and sockets have gone there.
+    for node in process::nodes() {
+        let waker = node.waker()?;
+        others.push(libc::pollfd { fd: waker.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        wakers.0.push((node, waker));
+    }
+    // What happened before the wakers were there is seen now, and told: some of it is not found a
+    // second time.
+    if ours(fds, &mut others) > 0 {
+        others.truncate(fds.len());
+        system(&mut others)?;
+        return Ok(Polled::Ready(told(fds, &others)));
+    }
+    let timeout = left.map(|left| libc::timespec {
+        tv_sec: left.as_secs() as i64,
+        tv_nsec: i64::from(left.subsec_nanos()),
+    });
+    Ok(Polled::Sleep(Polling { fds: others, _wakers: wakers, timeout }))
 }
 
 /// Answers for those that the system knows; how many of all have something.

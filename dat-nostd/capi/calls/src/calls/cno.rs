@@ -4,10 +4,65 @@ use super::exported::calls;
 use crate::args::{need, put};
 use crate::handles::{Kinded, NULL, RawHandle};
 use crate::layout::{CnoParam, ProxyAgent};
+use crate::node::{Node, Sleep};
 use crate::reach::{replace_agent, with};
-use crate::waits;
+use crate::waits::{CnoWaitBegun, Turn, WaitCall, sleep_through};
 use core::ptr;
-use dat_nostd::{CnoHandle, IaHandle, Subtype};
+use dat_nostd::{CnoHandle, DatResult, EvdHandle, IaHandle, Subtype};
+
+/// The arguments of `dat_cno_wait`.
+#[derive(Clone, Copy)]
+pub struct CnoWaitCall {
+    cno_handle: RawHandle,
+    timeout: u32,
+    evd_handle: *mut RawHandle,
+}
+
+/// `dat_cno_wait`, not yet made.
+pub fn cno_wait_call(cno_handle: RawHandle, timeout: u32, evd_handle: *mut RawHandle) -> CnoWaitCall {
+    CnoWaitCall { cno_handle, timeout, evd_handle }
+}
+
+impl CnoWaitCall {
+    /// # Safety
+    /// The pointer is as the header says.
+    unsafe fn store(&self, evd: RawHandle) {
+        // SAFETY: this function's contract.
+        unsafe { put(self.evd_handle, evd) };
+    }
+}
+
+impl<N: Node> WaitCall<N> for CnoWaitCall {
+    type Wait = CnoWaitBegun;
+
+    unsafe fn begin(&self) -> DatResult<Turn<N, CnoWaitBegun>> {
+        need(self.evd_handle, Subtype::InvalidArg3)?;
+        CnoWaitBegun::begin(self.cno_handle, self.timeout).inspect_err(|_| {
+            // SAFETY: this function's contract.
+            unsafe { self.store(NULL) };
+        })
+    }
+
+    unsafe fn finish(&self, waited: DatResult<Option<EvdHandle>>) -> DatResult<()> {
+        let evd = waited.map_or(NULL, Kinded::raw_or_null);
+        // SAFETY: this function's contract.
+        unsafe { self.store(evd) };
+        waited.map(drop)
+    }
+}
+
+/// `dat_cno_wait`, where threads sleep within it.
+///
+/// # Errors
+/// Those of the call in the specification.
+pub unsafe fn dat_cno_wait<N: Sleep>(
+    cno_handle: RawHandle,
+    timeout: u32,
+    evd_handle: *mut RawHandle,
+) -> DatResult<()> {
+    // SAFETY: the caller's.
+    unsafe { sleep_through::<N, _>(&cno_wait_call(cno_handle, timeout, evd_handle)) }
+}
 
 calls! {
     /// `dat_cno_create`.
@@ -69,15 +124,5 @@ calls! {
             }
             Ok(None)
         })
-    }
-
-    /// `dat_cno_wait`.
-    fn dat_cno_wait(cno_handle: RawHandle, timeout: u32, evd_handle: *mut RawHandle) {
-        need(evd_handle, Subtype::InvalidArg3)?;
-        let waited = waits::cno_wait::<N>(cno_handle, timeout);
-        let evd = waited.map_or(NULL, Kinded::raw_or_null);
-        // SAFETY: the caller's.
-        unsafe { put(evd_handle, evd) };
-        waited.map(drop)
     }
 }

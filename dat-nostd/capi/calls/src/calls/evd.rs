@@ -5,9 +5,9 @@ use crate::args::{bad, get, need, put};
 use crate::convert::{self, signed};
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{EvdParam, Event};
-use crate::node::Node;
+use crate::node::{Node, Sleep};
 use crate::reach::{control, lock, node_of, with};
-use crate::waits;
+use crate::waits::{EvdWait, Turn, WaitCall, Waited, sleep_through};
 use dat_nostd::{CnoHandle, DatResult, EvdFlags, EvdHandle, EventData, EventNumber, IaHandle, Subtype};
 
 /// Takes an event of any kind.
@@ -35,6 +35,67 @@ unsafe fn dequeue_other<N: Node>(
             Err(error)
         }
     }
+}
+
+/// The arguments of `dat_evd_wait`.
+#[derive(Clone, Copy)]
+pub struct EvdWaitCall {
+    evd_handle: RawHandle,
+    timeout: u32,
+    threshold: i32,
+    event: *mut Event,
+    nmore: *mut i32,
+}
+
+/// `dat_evd_wait`, not yet made.
+pub fn evd_wait_call(
+    evd_handle: RawHandle,
+    timeout: u32,
+    threshold: i32,
+    event: *mut Event,
+    nmore: *mut i32,
+) -> EvdWaitCall {
+    EvdWaitCall { evd_handle, timeout, threshold, event, nmore }
+}
+
+impl<N: Node> WaitCall<N> for EvdWaitCall {
+    type Wait = EvdWait;
+
+    unsafe fn begin(&self) -> DatResult<Turn<N, EvdWait>> {
+        need(self.event, Subtype::InvalidArg4)?;
+        need(self.nmore, Subtype::InvalidArg5)?;
+        // A negative threshold is none, which the adapter refuses, behind the handle.
+        let threshold = u32::try_from(self.threshold).unwrap_or(0);
+        EvdWait::begin(self.evd_handle, self.timeout, threshold)
+    }
+
+    unsafe fn finish(&self, waited: Waited) -> DatResult<()> {
+        if let Some(more) = waited.more {
+            // SAFETY: this function's contract.
+            unsafe { put(self.nmore, signed(more)) };
+        }
+        let taken = waited.event?;
+        let node = node_of::<N, EvdHandle>(self.evd_handle)?;
+        let taken = convert::event(&taken, &mut *lock::<N, EvdHandle>(node)?);
+        // SAFETY: this function's contract.
+        unsafe { put(self.event, taken) };
+        Ok(())
+    }
+}
+
+/// `dat_evd_wait`, where threads sleep within it.
+///
+/// # Errors
+/// Those of the call in the specification.
+pub unsafe fn dat_evd_wait<N: Sleep>(
+    evd_handle: RawHandle,
+    timeout: u32,
+    threshold: i32,
+    event: *mut Event,
+    nmore: *mut i32,
+) -> DatResult<()> {
+    // SAFETY: the caller's.
+    unsafe { sleep_through::<N, _>(&evd_wait_call(evd_handle, timeout, threshold, event, nmore)) }
 }
 
 calls! {
@@ -97,30 +158,6 @@ calls! {
     /// `dat_evd_clear_unwaitable`.
     fn dat_evd_clear_unwaitable(evd_handle: RawHandle) {
         control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_clear_unwaitable(evd))
-    }
-
-    /// `dat_evd_wait`.
-    fn dat_evd_wait(
-        evd_handle: RawHandle,
-        timeout: u32,
-        threshold: i32,
-        event: *mut Event,
-        nmore: *mut i32,
-    ) {
-        need(event, Subtype::InvalidArg4)?;
-        need(nmore, Subtype::InvalidArg5)?;
-        // A negative threshold is none, which the adapter refuses, behind the handle.
-        let waited = waits::evd_wait::<N>(evd_handle, timeout, u32::try_from(threshold).unwrap_or(0))?;
-        if let Some(more) = waited.more {
-            // SAFETY: the caller's.
-            unsafe { put(nmore, signed(more)) };
-        }
-        let taken = waited.event?;
-        let node = node_of::<N, EvdHandle>(evd_handle)?;
-        let taken = convert::event(&taken, &mut *lock::<N, EvdHandle>(node)?);
-        // SAFETY: the caller's.
-        unsafe { put(event, taken) };
-        Ok(())
     }
 
     /// `dat_evd_resize`.
