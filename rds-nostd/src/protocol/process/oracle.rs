@@ -22,6 +22,9 @@ const LENGTHS: usize = FRAME_LEN + 64;
 /// Bytes that a reader has room for.
 const BUFFER: usize = 6000;
 
+/// A message that was read: bytes copied, its length, its sender's port, and the cookie with it.
+type Read = (usize, usize, u16, Option<(u32, u32)>);
+
 /// What a frame did, as far as a receiver can show it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
@@ -39,9 +42,7 @@ struct Outcome {
     next: u64,
     /// Fragments of the message that has begun.
     begun: Option<u16>,
-    /// A message that was read: bytes copied, its length, its sender's port, and the cookie that
-    /// came with it.
-    read: Option<(usize, usize, u16, Option<(u32, u32)>)>,
+    read: Option<Read>,
 }
 
 /// The ways that frames can take.
