@@ -1,4 +1,5 @@
-//! Partitions: P_Keys are found by value, wherever in a port's table the subnet manager has put them.
+//! Partitions: P_Keys are found by value, wherever in a port's table the subnet manager has put
+//! them.
 
 mod common;
 
@@ -50,7 +51,8 @@ fn talk(net: &mut Net) {
     net.assert_no_refusals();
 }
 
-/// OpenSM puts 0x7fff first on fabrics whose nodes are limited members of the default partition: two of those do not reach each other.
+/// OpenSM puts 0x7fff first on fabrics whose nodes are limited members of the default partition:
+/// two of those do not reach each other.
 #[test]
 fn full_members_meet_behind_a_limited_first_entry() {
     talk(&mut net(611, [&[0x7fff, 0xffff], &[0x7fff, 0, 0xffff]]));
@@ -78,7 +80,8 @@ fn connections_follow_a_table_that_changes() {
     }
 }
 
-/// A request of a partition in which the port is not, or only a limited member like its peer, is refused: the HCA would drop its data.
+/// A request of a partition in which the port is not, or only a limited member like its peer, is
+/// refused: the HCA would drop its data.
 #[test]
 fn a_request_of_another_partition_is_refused() {
     let world = World::new(&WorldConfig::new(616));

@@ -102,7 +102,7 @@ impl<B: Bar> Gsi<B> {
         if !self.broken || now < self.retry_at {
             return;
         }
-        // One that fails again at once is not restarted in a loop.
+        // Do not restart in a loop if it fails again at once.
         self.retry_at = now + RETRY;
         if self.restart(hca).is_ok() {
             self.broken = false;

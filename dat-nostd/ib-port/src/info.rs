@@ -24,11 +24,11 @@ pub struct PortInfo {
     pub mtu: Mtu,
     /// GID 0.
     pub gid: Gid,
-    /// P_Key of what the port asks for and sends by itself, and its index.
+    /// P_Key of the port's own requests and of IP.
     pub pkey: PKey,
-    /// See `pkey`.
+    /// Index of `pkey` in the table.
     pub pkey_index: u16,
-    /// All P_Keys.
+    /// The P_Key table.
     pub partitions: Partitions,
     /// GUID of the HCA, which names it in connection management.
     pub node_guid: Guid,

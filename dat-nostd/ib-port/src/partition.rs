@@ -1,8 +1,9 @@
-//! The port's partitions: P_Keys are looked up by value, as a subnet manager may put any of them anywhere.
+//! The port's partitions. P_Keys are looked up by value, because a subnet manager may use any
+//! index.
 
 use driver_mlx::PKey;
 
-/// Entries looked at, of a table that has as many at most on the cards known.
+/// Entries used; the known cards have no more.
 const ENTRIES: usize = 128;
 
 /// A port's P_Key table.
@@ -16,7 +17,7 @@ impl Partitions {
     /// Fills the table by `read`, which returns the number of entries.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub(crate) fn read<E>(read: impl FnOnce(&mut [PKey]) -> Result<usize, E>) -> Result<Self, E> {
         let mut keys = [PKey::new(0); ENTRIES];
         let len = read(&mut keys)?.min(ENTRIES) as u8;
@@ -32,20 +33,22 @@ impl Partitions {
         found.map(|index| (index as u16, key))
     }
 
-    /// Returns index and value of the port's entry for the partition of `key`: the full member's if there is one, as limited members
-    /// do not reach each other (IBTA 10.9.1.1).
+    /// Returns index and value of the port's entry for the partition of `key`. Prefers a full
+    /// member, because limited members do not reach each other (IBTA 10.9.1.1).
     pub fn member_of(&self, key: PKey) -> Option<(u16, PKey)> {
         self.find(key.full_member()).or_else(|| self.find(PKey::new(key.partition())))
     }
 
-    /// Returns the index of the entry that a peer with `key` reaches; `None` in another partition, or if both are limited members.
+    /// Returns the index of the entry that a peer with `key` reaches; `None` in another partition,
+    /// or if both are limited members.
     pub fn reached_by(&self, key: PKey) -> Option<u16> {
         let full = key == key.full_member();
         self.member_of(key).filter(|(_, own)| full || *own == own.full_member()).map(|(index, _)| index)
     }
 
-    /// Returns index and value of the entry for paths and IP of the port's own choice: the default partition's full member, in whose
-    /// partition the subnet administrator is; else the full member's of the partition at index 0; else index 0.
+    /// Returns index and value of the entry for the port's own paths and IP. The default partition's
+    /// full member comes first, because the subnet administrator is in that partition. The full
+    /// member of index 0's partition follows, then index 0.
     pub(crate) fn preferred(&self) -> (u16, PKey) {
         let first = self.keys().first().copied().unwrap_or_default();
         self.find(PKey::DEFAULT).or_else(|| self.find(first.full_member())).unwrap_or((0, first))
@@ -72,7 +75,8 @@ mod tests {
             (&[0x7fff, 0, 0x8001, 0xffff], (3, 0xffff)),
             (&[0x8001, 0xffff], (1, 0xffff)),
             (&[0x0001, 0x8002, 0x8001], (2, 0x8001)),
-            // A limited member reaches the full ones of the default partition; another partition would not.
+            // A limited member reaches the full ones of the default partition; another partition
+            // would not.
             (&[0x7fff, 0x8001], (0, 0x7fff)),
             // A port without partitions yet.
             (&[0, 0], (0, 0)),

@@ -31,7 +31,7 @@ pub(crate) struct Objects<'s, B: Bar> {
     pub(crate) rsps: Table<'s, RspHandle, Rsp>,
     pub(crate) cnos: Table<'s, CnoHandle, Cno>,
     pub(crate) shared: Shared<'s>,
-    /// QPs on SRQs whose EPs are gone, in places of their own: these handles are nobody else's.
+    /// QPs on SRQs whose EPs are gone. The handles of this table never leave the adapter.
     pub(crate) draining: Table<'s, EpHandle, EndedQp<B>>,
     pub(crate) crs: Table<'s, CrHandle, Cr>,
     /// Events queued in software.

@@ -18,8 +18,8 @@ pub(crate) struct Closing {
     pub(crate) send_end: Option<u16>,
 }
 
-/// How long the device may take to say that an EP takes nothing more from its SRQ, in [`ticks`]:
-/// about a second. It does so at once; the end must come even if it never does.
+/// Time limit for LAST_WQE_REACHED in [`ticks`], about a second. The event takes microseconds, but an
+/// end must come even without it.
 pub(crate) const LAST_RECEIVE_WITHIN: u32 = 1000;
 
 /// The unit of [`ticks`].

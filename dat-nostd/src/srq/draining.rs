@@ -1,6 +1,7 @@
-//! Queue pairs on an SRQ whose endpoint is gone. A message that has begun to arrive holds a buffer of the queue. The buffer comes
-//! back when the device has flushed it: the QP goes to ERROR, and LAST_WQE_REACHED says that it holds no more buffers (IBTA 10.3.1).
-//! Destroyed before that, it would never report the buffer.
+//! Queue pairs on an SRQ whose endpoint is gone. A message that has begun to arrive holds a buffer
+//! of the queue. The buffer comes back when the device has flushed it: the QP goes to ERROR, and
+//! LAST_WQE_REACHED says that it holds no more buffers (IBTA 10.3.1). Destroyed before that, it
+//! would never report the buffer.
 
 use driver_mlx::{Bar, Cqe, Duration, Instant, Platform, QpNumber, Wake};
 
@@ -28,7 +29,7 @@ impl<P: Platform> Adapter<'_, P> {
         Some(EndedQp { qp, qpn, streams, srq, requests, last_receive: ep.last_receive, until })
     }
 
-    /// Destroys a QP, later if it may hold a buffer of its SRQ. The completions that it left are forgotten.
+    /// Destroys a QP, later if it may hold a buffer of its SRQ. Drops the completions that it left.
     pub(crate) fn end_qp(&mut self, mut ended: EndedQp<P::Bar>) -> DatResult<()> {
         let (qpn, streams) = (ended.qpn, ended.streams);
         let Some(srq) = ended.holds().filter(|_| !self.device.dead) else { return self.destroy(ended) };
@@ -42,7 +43,7 @@ impl<P: Platform> Adapter<'_, P> {
         }
         self.objects.reserve(&streams, ended.requests, receives);
         if let Err(ended) = self.objects.draining.insert(ended) {
-            // It was not full.
+            // Unreachable: the table was not full.
             return self.destroy(ended);
         }
         self.sweep_qp(qpn, &streams, Some(srq));
@@ -62,13 +63,14 @@ impl<P: Platform> Adapter<'_, P> {
         let _ = self.destroy(ended);
     }
 
-    /// The device says that a QP takes no more from its SRQ; true if it was a draining one.
+    /// Handles LAST_WQE_REACHED. Returns whether the QP was a draining one.
     pub(crate) fn drained(&mut self, qpn: QpNumber) -> bool {
         let found = self.objects.draining.iter().find(|(_, ended)| ended.qpn == qpn).map(|(place, _)| place);
         found.map(|place| self.finish(place)).is_some()
     }
 
-    /// Destroys the draining QPs of which the device has said nothing for too long; says when it is time for the next.
+    /// Destroys the draining QPs whose LAST_WQE_REACHED is overdue. Returns when the next one will
+    /// be.
     pub(crate) fn expire_draining(&mut self, now: Instant) -> Wake {
         let mut wake = Wake::Idle;
         for place in self.objects.draining.slots() {
@@ -94,7 +96,8 @@ impl<P: Platform> Adapter<'_, P> {
         }
     }
 
-    /// Waits for the draining QPs that report to an EVD, whose CQ they would keep the device from destroying.
+    /// Waits for the draining QPs that report to an EVD, whose CQ they would keep the device from
+    /// destroying.
     pub(crate) fn drain_evd(&mut self, evd: EvdHandle) {
         self.await_draining(|objects| objects.draining.iter().any(|(_, ended)| ended.reports_to(evd)));
         for place in self.objects.draining.slots() {
@@ -124,7 +127,8 @@ impl<P: Platform> Adapter<'_, P> {
 }
 
 impl<B: Bar> Objects<'_, B> {
-    /// Takes the completion of a draining QP: a buffer is the SRQ's again. False if it is of no such QP.
+    /// Takes a completion of a draining QP and returns its buffer to the SRQ. Returns false for all
+    /// other QPs.
     #[cold]
     pub(crate) fn take_drained(&mut self, cqe: &Cqe) -> bool {
         let Some(srq) = self.draining.iter().find(|(_, ended)| ended.qpn == cqe.qpn()).map(|(_, e)| e.srq)

@@ -5,7 +5,8 @@ use driver_mlx::{Bar, Qp, QpNumber, QpState};
 use crate::base::handle::{EvdHandle, SrqHandle};
 use crate::ep::streams::Streams;
 
-/// QPs that may be draining at once. A device takes microseconds for one; with all places taken, a free waits for one of them.
+/// QPs that may be draining at once. A device takes microseconds for one; with all places taken, a
+/// free waits for one of them.
 pub(crate) const MAX_DRAINING: usize = 8;
 
 /// A QP whose EP is gone, or has another QP.
