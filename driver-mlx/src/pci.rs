@@ -330,7 +330,7 @@ impl<A: ConfigRegionAccess> Function<A> {
         let mut header = PciHeader::new(self.address);
         let master = CommandRegister::BUS_MASTER_ENABLE;
         let now = header.command(&self.access);
-        let wanted = command - master | now & master;
+        let wanted = (command - master) | (now & master);
         let is_bar_kept = |(index, bar): (u16, u32)| self.read(BAR0 + 4 * index) == bar;
         if now == wanted && (0..).zip(bars).all(is_bar_kept) {
             return;

@@ -297,7 +297,7 @@ fn block_tables_are_as_long_as_the_region_needs() {
     let world = world(FabricConfig::default());
     let attempt = |map: usize, users: usize| {
         let storage = Box::leak(Box::new(HcaStorage::<1>::new()));
-        // Whatever is in them.
+        // Bring-up overwrites their content.
         let parts = storage.parts().with_block_tables(vec![[7; 2]; map].leak(), vec![7; users].leak());
         let up = Hca::bring_up(world.platform(0), world.region(0), host_region(), parts, &Config::DEFAULT);
         up.and_then(Hca::tear_down)

@@ -95,8 +95,7 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Makes sure that the device has forgotten this driver's memory, is there, and that its firmware runs.
     fn reset_device(&mut self) -> Result<(), Error> {
-        let mut reset =
-            FirmwareReset { lock: ResetLock::Absent, limit: RESET_TIMEOUT, begun: false };
+        let mut reset = FirmwareReset { lock: ResetLock::Absent, limit: RESET_TIMEOUT, begun: false };
         if self.wants_reset() {
             reset = self.reset_firmware();
         }

@@ -57,11 +57,7 @@ mod tests {
 
     /// Whether a reset is needed, and after how long, of a function that reads `first` and, `after`
     /// so long, `then`.
-    fn look(
-        first: [(usize, u32); 3],
-        after: Duration,
-        then: [(usize, u32); 3],
-    ) -> (bool, Duration) {
+    fn look(first: [(usize, u32); 3], after: Duration, then: [(usize, u32); 3]) -> (bool, Duration) {
         let (card, mut passed) = (Cell::new(first), Duration::ZERO);
         let needed = needs_reset(Card(&card), |time| {
             passed += time;

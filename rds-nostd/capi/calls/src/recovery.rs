@@ -26,7 +26,7 @@ pub enum Health {
         /// Nothing is tried before: each call of the program comes by here.
         next: Instant,
     },
-    /// It does not come back: whoever uses it has to close it.
+    /// Given up after failed attempts, or after two minutes without an answer.
     Gone,
 }
 

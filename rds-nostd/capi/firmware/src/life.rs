@@ -27,14 +27,14 @@ const EINVAL: i32 = 22;
 const ENETDOWN: i32 = 100;
 const ENOTRECOVERABLE: i32 = 131;
 
-/// What is known of the HCA while it is not open.
+/// State of the HCA while it is not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Past {
-    /// It was not open since the machine started: others may have left it at work.
+    /// Never opened since the machine started: another driver may have left it at work.
     Unknown,
-    /// It has let go of all memory.
+    /// The HCA has let go of all memory.
     Released,
-    /// It may still access the memory that it had last.
+    /// The HCA may still access the memory that it had last.
     InUse,
 }
 

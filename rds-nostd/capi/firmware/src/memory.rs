@@ -24,7 +24,7 @@ pub(crate) struct Given {
     sizes: Sizes,
 }
 
-/// What is asked for beside `dma_len` bytes for the HCA.
+/// Sizes of the driver's own memory beside `dma_len` bytes for the HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sizes {
     /// Bytes of the driver's records.
@@ -77,7 +77,7 @@ impl Given {
     /// The same for a device. `None` if it is not as it has to be.
     ///
     /// # Safety
-    /// 1. It is memory of this length that nothing else uses, as the header requires.
+    /// 1. The memory has this length and no other user, as the header requires.
     /// 2. No device accesses it, and no [`Regions`] made before are used any more.
     pub(crate) unsafe fn regions(&self) -> Option<Regions> {
         let Sizes { records, blocks, .. } = self.sizes;

@@ -16,7 +16,7 @@ fn an_hca_that_was_left_at_work_is_reset_before_it_may_master_the_bus() {
     assert_eq!(bed.open(&bed.platform(), 32 << 20), 0, "{}", bed.said());
     assert_eq!(bed.resets.get(), 1);
     assert_eq!(life::close(), 0, "{}", bed.said());
-    // It is known how the next one finds it.
+    // An orderly close needs no reset before the next open.
     assert_eq!(bed.open(&bed.platform(), 32 << 20), 0, "{}", bed.said());
     assert_eq!((life::close(), bed.resets.get()), (0, 1));
 }

@@ -59,7 +59,7 @@ fn a_failed_bring_up_is_followed_by_a_reset() {
     bed.hca(cured);
     assert_eq!(bed.open(&bed.platform(), dma), 0, "{}", bed.said());
     assert_eq!((life::close(), bed.asked.borrow().len(), bed.resets.get()), (0, 2, 1));
-    // What was undone in order needs none.
+    // A bring-up that was undone in order needs no reset.
     bed.hca(|hca| hca.habits_mut().refused_commands = vec![Opcode::INIT_HCA]);
     assert_eq!((bed.open(&bed.platform(), dma), bed.resets.get()), (ENODEV, 1));
 }

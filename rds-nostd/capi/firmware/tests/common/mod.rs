@@ -179,7 +179,7 @@ impl Bed {
         }
     }
 
-    /// Those that there have to be: the machine itself switches bus mastering on, as [`Bed::enable`] does.
+    /// Required functions only: the machine itself switches bus mastering on, as [`Bed::enable`] does.
     pub fn least(&self) -> MlxPlatform {
         let platform = self.platform();
         MlxPlatform { read_config: None, write_config: None, reset: None, bus_master: None, ..platform }
