@@ -1,6 +1,6 @@
 //! What DAT makes of cards that take long, or cannot do everything.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options, address};
 use dat_nostd::*;

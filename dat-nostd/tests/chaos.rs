@@ -1,7 +1,7 @@
 //! Random calls on a bad fabric: every operation posted completes exactly once and in order, every attempt to connect ends in
 //! exactly one event, behind everything that it ends.
 
-mod common;
+use crate::common;
 
 use common::Net;
 use dat_nostd::AdapterCounters;

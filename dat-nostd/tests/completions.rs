@@ -4,7 +4,7 @@
 //! The endpoint is disconnected, so that errors change nothing more, and no time passes: the device
 //! never looks at what is posted. The test writes the completions in its place.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options, Side};
 use dat_nostd::*;

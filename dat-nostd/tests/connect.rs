@@ -1,6 +1,6 @@
 //! Connections between two adapters on the model: set-up, refusal, time-outs, ends.
 
-mod common;
+use crate::common;
 
 use common::{LIMIT, Net, Options, Side, address};
 use dat_nostd::*;

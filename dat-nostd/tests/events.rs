@@ -1,6 +1,6 @@
 //! Event dispatchers: waits, thresholds, notification modes, software events, idling.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options};
 use dat_nostd::*;

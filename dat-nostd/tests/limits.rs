@@ -1,7 +1,7 @@
 //! Limits are ordinary errors: every table, queue and pool is filled, refuses, and takes again what was freed; a great many
 //! create/free cycles leave nothing behind. `MLX5_TESTS_LONG=1` makes it 1,000,000 cycles.
 
-mod common;
+use crate::common;
 
 use common::{Net, Node, Side};
 use dat_nostd::*;

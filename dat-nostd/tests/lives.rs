@@ -4,7 +4,7 @@
 //!
 //! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options, Side};
 use dat_nostd::*;

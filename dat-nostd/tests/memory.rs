@@ -1,7 +1,7 @@
 //! Memory: who owns a buffer while regions lead to it, memory of the consumer's own, and what `lmr_sync` does where DMA is not
 //! coherent.
 
-mod common;
+use crate::common;
 
 use common::*;
 use dat_nostd::{

@@ -1,6 +1,6 @@
 //! Wrong arguments, stale handles, full tables: the specified error, and nothing changed.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options, address};
 use dat_nostd::*;

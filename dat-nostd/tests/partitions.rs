@@ -1,7 +1,7 @@
 //! Partitions: P_Keys are found by value, wherever in a port's table the subnet manager has put
 //! them.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options};
 use dat_nostd::*;

@@ -1,6 +1,6 @@
 //! Who hears of what: upcalls, waiters, the ready queue, requests that nobody answers; and what a poll costs.
 
-mod common;
+use crate::common;
 
 use common::{Net, Node, Options, Side};
 use dat_nostd::*;

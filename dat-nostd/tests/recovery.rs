@@ -1,7 +1,7 @@
 //! An HCA that fails under a DAT program: everything outstanding is reported, the adapter recovers, and the program goes on with the same
 //! memory.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options, Side};
 use dat_nostd::*;

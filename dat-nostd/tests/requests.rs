@@ -1,6 +1,6 @@
 //! What REQ and REP say of their sender's EP, which side's retries count, and REQs that reach the wrong port.
 
-mod common;
+use crate::common;
 
 use std::sync::{Arc, Mutex};
 

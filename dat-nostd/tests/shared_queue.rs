@@ -1,7 +1,7 @@
 //! Shared receive queues when something ends: an endpoint with messages that nobody has taken, a connection in the middle of a message,
 //! the queue itself.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options, Side};
 use dat_nostd::states::{Effect, SRQ_CALLS, SRQ_STATES, SrqCall, SrqState, TRANSFER_TO_ERROR};

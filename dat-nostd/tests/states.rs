@@ -1,6 +1,6 @@
 //! Every call on an endpoint in every state that this provider reaches: the result, and the state afterwards.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options, Side, address};
 use dat_nostd::*;

@@ -1,6 +1,6 @@
 //! Transfers between two adapters on the model: bytes, order, completion flags, flushes, errors.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options, Side};
 use dat_nostd::*;

@@ -1,6 +1,6 @@
 //! A node on a virtual function without a LID of its own: its packets are dropped unless they have a global routing header.
 
-mod common;
+use crate::common;
 
 use common::{Net, Options};
 use dat_nostd::*;

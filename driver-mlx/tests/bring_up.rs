@@ -1,6 +1,6 @@
 //! Bring-up, tear-down, pages and what can go wrong there, against the emulated HCA.
 
-mod common;
+use crate::common;
 
 use common::{REGION, World};
 use driver_mlx::{AsyncEvent, Config, Duration, Error, FatalCause, Instant, LinkState, Step, Wake};

@@ -1,6 +1,6 @@
 //! Every kind of card that the emulated HCA can be: it comes up, is used, fails, recovers, and is left with nothing.
 
-mod common;
+use crate::common;
 
 use common::World;
 use common::recovery::{SECOND, ready, until_fatal, works};

@@ -1,6 +1,6 @@
 //! RC, UD and QP1 between two emulated HCAs: every operation, every byte checked, every error named.
 
-mod common;
+use crate::common;
 
 use common::node::{ALL, Node, connect_one, connected, filled, id, path, sound, world};
 use driver_mlx::{

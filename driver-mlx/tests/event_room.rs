@@ -1,7 +1,7 @@
 //! Completion event queues: no CQ is made for whose event there is no entry, so that no burst
 //! overruns the queue.
 
-mod common;
+use crate::common;
 
 use common::recovery::SECOND;
 use common::{Driver, ModelBar, World};

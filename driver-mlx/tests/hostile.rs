@@ -1,7 +1,7 @@
 //! A device that writes what it likes where it likes, and answers registers at random: every call must come back with an
 //! answer, nothing may panic, and no drain may go on without end.
 
-mod common;
+use crate::common;
 
 use common::{BLOCKS, ModelBar, World, host_region};
 use driver_mlx::{

@@ -1,7 +1,7 @@
 //! Edges of the HCA's life: what a device shows late, early or falsely while it comes up, goes down
 //! and recovers, and what it does not answer.
 
-mod common;
+use crate::common;
 
 use common::recovery::{SECOND, until_fatal, up, works, world};
 use common::{Driver, World};

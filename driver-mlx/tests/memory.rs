@@ -1,6 +1,6 @@
 //! Who may use which memory, and until when: buffers, keys, foreign memory, and the end of an HCA.
 
-mod common;
+use crate::common;
 
 use common::node::{ALL, connected, world};
 use common::{BLOCKS, Driver, ModelPlatform, REGION, World, host_region};

@@ -1,6 +1,6 @@
 //! What real cards do and an obliging emulator does not: the driver comes up all the same, and goes on.
 
-mod common;
+use crate::common;
 
 use common::{Driver, World, node};
 use driver_mlx::report::Report;

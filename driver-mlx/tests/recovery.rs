@@ -1,6 +1,6 @@
 //! A device that fails is noticed in time, reset, and brought up again; what its owner has of it stays sound meanwhile.
 
-mod common;
+use crate::common;
 
 use common::node::{self, ALL, Node};
 use common::recovery::{SECOND, VENDOR, ready, semaphore, until_fatal, up, works, world};

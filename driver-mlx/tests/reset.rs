@@ -1,6 +1,6 @@
 //! How a failed device is made to let go of memory: what counts as proof, who is waited for, and what is given back whatever happens.
 
-mod common;
+use crate::common;
 
 use common::node::{self, ALL};
 use common::recovery::{SECOND, VENDOR, semaphore, until_fatal, up, works, world};

@@ -1,6 +1,6 @@
 //! Completion queues that grow while completions are in them and on their way.
 
-mod common;
+use crate::common;
 
 use common::node::{connected, filled, sound, world};
 use driver_mlx::{CompletionKind, Error, SendFlags, SendOp};

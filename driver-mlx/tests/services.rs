@@ -1,6 +1,6 @@
 //! Atomics, multicast, and looking at completions before they are retired.
 
-mod common;
+use crate::common;
 
 use common::World;
 use common::node::{ALL, Node, connected, filled, id, path, sound, world};

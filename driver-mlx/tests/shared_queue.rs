@@ -1,6 +1,6 @@
 //! Shared receive queues between two emulated HCAs: who gets which receive, in which order they come back, and when they run out.
 
-mod common;
+use crate::common;
 
 use common::node::{ALL, Node, connect_one, filled, id, path, sound, world};
 use common::{ModelBar, World};

@@ -1,6 +1,6 @@
 //! What is left of a life of the device before its recovery names nothing any more: no call with it reaches the device.
 
-mod common;
+use crate::common;
 
 use common::node::{self, ALL, Node};
 use common::recovery::{ready, works};

@@ -1,6 +1,6 @@
 //! Unreliable connections between two emulated HCAs: what arrives is whole, what is lost is lost.
 
-mod common;
+use crate::common;
 
 use common::node::{connected, filled, id, sound, world};
 use driver_mlx::{CompletionKind, PostError, SendFlags, SendOp, Service};

@@ -1,6 +1,6 @@
 //! Memory windows of both types: what peers reach through them, and what they do not.
 
-mod common;
+use crate::common;
 
 use common::World;
 use common::node::{ALL, Node, connected, filled, id, sound, world};

@@ -126,6 +126,10 @@ pub fn required() -> bool {
     is_set(REQUIRE_VARIABLE)
 }
 
+/// The packages that cargo resolves features for when it builds a target of the package `tests`: those of the unit level, so
+/// that both levels share one build.
+const TEST_SELECTION: &str = "--workspace";
+
 /// What begins the line of a test that was skipped.
 const SKIPPED: &str = "SKIPPED: ";
 
@@ -240,8 +244,7 @@ pub(crate) fn run(levels: &[Level], long: bool) -> Result<Count> {
 /// # Errors
 /// Cargo cannot be started.
 pub(crate) fn demonstration() -> Result<Count> {
-    let count =
-        cargo(&["test", "--quiet", "--package", "tests", "--test", "in_process", "--", "demo::"], true)?;
+    let count = cargo(&["test", "--quiet", TEST_SELECTION, "--test", "in_process", "--", "demo::"], true)?;
     // A filter that finds no test would pass.
     Ok(if count.passed == 0 { Count::FAILED } else { count })
 }
@@ -250,8 +253,11 @@ fn run_level(level: Level, long: bool) -> Result<Count> {
     let mut total = Count::default();
     for arguments in commands(level) {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        println!("level {}: cargo {}", level.name(), words.join(" "));
+        let call = format!("level {}: cargo {}", level.name(), words.join(" "));
+        println!("{call}");
+        let began = Instant::now();
         total.add(cargo(&words, long)?);
+        println!("{call}: {:.0} s", began.elapsed().as_secs_f64());
     }
     if level == Level::Lint {
         total.add(import_circles());
@@ -276,15 +282,15 @@ fn commands(level: Level) -> Vec<Vec<String>> {
     let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
     let libraries = LIBRARIES.map(|name| format!("--package {name}")).join(" ");
     match level {
+        // Packages of one selection share their builds; a second selection may differ in features
+        // and then compiles everything again.
         Level::Lint => vec![
             words("fmt --all --check"),
-            words("clippy --workspace --exclude kernel --exclude unikernel --all-targets -- -D warnings"),
-            words("clippy --package kernel --package unikernel --bins --lib --tests -- -D warnings"),
-            words("clippy --package kernel --package unikernel --target x86_64-unknown-none -- -D warnings"),
-            words("clippy --package freestanding --target x86_64-unknown-none -- -D warnings"),
-            words(
-                "clippy --package driver-mlx --package dat-nostd --features driver-mlx/defmt,dat-nostd/defmt --target x86_64-unknown-none -- -D warnings",
-            ),
+            words("clippy --workspace --all-targets -- -D warnings"),
+            words(&format!(
+                "clippy --package kernel --package unikernel --package freestanding --package driver-mlx --package dat-nostd --target {} -- -D warnings",
+                setup::TARGETS[0]
+            )),
             words("doc --workspace --exclude kernel --exclude unikernel --no-deps"),
             words("doc --package unikernel --features dat --no-deps --target x86_64-unknown-none"),
         ],
@@ -293,15 +299,12 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             .map(|target| words(&format!("build {libraries} --target {target}")))
             .chain([words("build --release --package kernel --target x86_64-unknown-none")])
             .collect(),
-        Level::Unit => vec![
-            words("test --workspace --exclude kernel --exclude unikernel --exclude tests"),
-            words("test --package kernel --package unikernel"),
-        ],
+        Level::Unit => vec![words("test --workspace --exclude tests")],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
             let target = level.target().unwrap_or_default();
             // QEMU guests share two cores badly: those tests run one after the other.
             let serial = if level == Level::InProcess { "" } else { " -- --test-threads=1" };
-            vec![words(&format!("test --package tests --test {target}{serial}"))]
+            vec![words(&format!("test {TEST_SELECTION} --test {target}{serial}"))]
         }
         Level::Miri => {
             // The libraries that have unsafe code; the others forbid it.
@@ -427,7 +430,7 @@ pub fn bench(bench: Bench, report: Option<&Path>) -> Result<()> {
         Bench::Instructions => "instructions",
         Bench::Model => "model",
     };
-    command.args(["bench", "--package", "tests", "--bench", name]);
+    command.args(["bench", "--package", "benches", "--bench", name]);
     if let Some(path) = report {
         let absolute = std::path::absolute(path).map_err(|source| Error::Io {
             action: "cannot write",
@@ -473,9 +476,9 @@ mod tests {
 
     #[test]
     fn levels_choose_their_targets_and_unknown_ones_are_named() {
-        let boot = ["test", "--package", "tests", "--test", "boot", "--", "--test-threads=1"];
+        let boot = ["test", "--workspace", "--test", "boot", "--", "--test-threads=1"];
         assert_eq!(commands(Level::Boot), [boot]);
-        assert_eq!(commands(Level::InProcess), [&["test", "--package", "tests", "--test", "in_process"]]);
+        assert_eq!(commands(Level::InProcess), [["test", "--workspace", "--test", "in_process"]]);
         for (name, level) in NAMES {
             assert_eq!(name.parse::<Level>().ok(), Some(level));
         }

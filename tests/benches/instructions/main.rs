@@ -1,6 +1,6 @@
 //! Instructions per operation of the hot path, counted by callgrind.
 //!
-//! `cargo bench -p tests` prints a table; `--report FILE` (or the variable `MLX5_BENCH_REPORT`) also writes JSON. The program
+//! `cargo bench -p benches` prints a table; `--report FILE` (or the variable `MLX5_BENCH_REPORT`) also writes JSON. The program
 //! starts itself under valgrind: there it makes [`OPERATIONS`] of each operation over [`HANDLES`] handles, so that all rings
 //! wrap, and only what happens inside the functions named `measured_*` is counted. The emulated HCAs run between them.
 //! Cookies, lengths and bytes are checked. Driver and DAT are counted again over [`MANY_HANDLES`]: what they do must not depend on
