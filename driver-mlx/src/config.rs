@@ -189,8 +189,8 @@ pub struct QpConfig {
     pub inline_receive: bool,
     /// Whether work requests may bind memory windows (RC): each of `max_send_wr` may then be a bind, which takes 192 bytes.
     pub memory_windows: bool,
-    /// Counters that this QP counts in, from [`Hca::alloc_q_counters`](crate::Hca::alloc_q_counters); 0 for none.
-    pub counters: CounterSet,
+    /// Counters that this QP counts in, from [`Hca::alloc_q_counters`](crate::Hca::alloc_q_counters).
+    pub counters: Option<CounterSet>,
 }
 
 /// Bytes of the longest message that a completion itself can hold.
@@ -229,7 +229,7 @@ impl QpConfig {
             srq: None,
             inline_receive: false,
             memory_windows: false,
-            counters: CounterSet::new(0),
+            counters: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Memory windows: keys for a part of a registered region, bound and unbound by work requests instead of commands.
 
 use crate::config::Access;
-use crate::life::{Life, Object};
+use crate::life::{Life, Made, Object};
 use crate::types::{LKey, RKey};
 use mlx5_prm::datapath::{FmCeSe, MkeyMask, UmrFlags};
 
@@ -28,8 +28,8 @@ pub struct MemoryWindow {
 impl Object for MemoryWindow {
     type Number = RKey;
 
-    fn life(&self) -> Life {
-        self.life
+    fn made(&self, now: Life) -> Made {
+        self.life.made(now)
     }
 
     fn name(&self) -> RKey {

@@ -1,5 +1,7 @@
 //! Numbers of objects and addresses as distinct types, so that a QP number cannot be taken for a CQ number.
 
+use crate::life::{Life, Made, Named, Object};
+use core::fmt;
 pub use ib_types::{Duration, Gid, Guid, Instant, Lid, Mtu, PKey, Psn, QKey, QpNumber, ServiceLevel, Wake};
 
 ib_types::number! {
@@ -9,16 +11,100 @@ ib_types::number! {
     SrqNumber(u32, 24);
     /// Number of an event queue, 8 bits.
     EqNumber(u8, 8);
-    /// Number of a protection domain, 24 bits.
-    Pd(u32, 24);
+    /// Number of a protection domain, 24 bits: what the device calls a [`Pd`].
+    PdNumber(u32, 24);
     /// Number of a UAR page: its distance from the start of BAR0 in pages of 4 KiB, 24 bits.
     UarPage(u32, 24);
     /// Key by which a work request names local memory.
     LKey(u32, 32);
     /// Key by which a peer names this side's memory, or this side the peer's.
     RKey(u32, 32);
-    /// Identifier of a set of Q counters, 8 bits; 0 stands for none.
-    CounterSet(u8, 8);
+}
+
+/// A protection domain, from [`Hca::alloc_pd`](crate::Hca::alloc_pd). A copy is a name, not
+/// ownership. A recovery ends it: every call but
+/// [`Hca::dealloc_pd`](crate::Hca::dealloc_pd) then refuses it as stale. The default is none.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Pd(Named);
+
+impl Pd {
+    pub(crate) const fn new(number: u32, life: Life) -> Self {
+        Self(Named::new(number, life))
+    }
+
+    /// What the device calls it.
+    #[must_use]
+    pub const fn number(self) -> PdNumber {
+        PdNumber::new(self.0.number())
+    }
+}
+
+/// A set of Q counters, from [`Hca::alloc_q_counters`](crate::Hca::alloc_q_counters). A copy is a
+/// name, not ownership. A recovery ends it: every call but
+/// [`Hca::dealloc_q_counters`](crate::Hca::dealloc_q_counters) then refuses it as stale.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CounterSet(Named);
+
+impl CounterSet {
+    pub(crate) const fn new(number: u8, life: Life) -> Self {
+        Self(Named::new(number as u32, life))
+    }
+
+    /// What the device calls it, 8 bits.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0.number() as u8
+    }
+}
+
+impl Object for Pd {
+    type Number = PdNumber;
+
+    fn made(&self, now: Life) -> Made {
+        self.0.made(now)
+    }
+
+    fn name(&self) -> PdNumber {
+        self.number()
+    }
+}
+
+impl Object for CounterSet {
+    type Number = u8;
+
+    fn made(&self, now: Life) -> Made {
+        self.0.made(now)
+    }
+
+    fn name(&self) -> u8 {
+        self.number()
+    }
+}
+
+impl fmt::Debug for Pd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pd({:#x})", self.0.number())
+    }
+}
+
+impl fmt::Debug for CounterSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CounterSet({:#x})", self.number())
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for Pd {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "Pd({=u32:#x})", self.0.number());
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for CounterSet {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "CounterSet({=u8:#x})", self.number());
+    }
 }
 
 /// A scatter/gather element (SGE): a range of local memory of a work request.

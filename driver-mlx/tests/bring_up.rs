@@ -240,7 +240,9 @@ fn pages_are_supplied_and_returned_at_run_time() {
 fn refused_commands_carry_status_and_syndrome() {
     let world = world(Profile::node(0));
     let mut hca = world.bring_up(0, &Config::DEFAULT).expect("brought up");
-    let error = hca.dealloc_pd(driver_mlx::Pd::new(0x1234)).err();
+    let pd = hca.alloc_pd().expect("a PD");
+    hca.dealloc_pd(pd).expect("ended");
+    let error = hca.dealloc_pd(pd).err();
     let Some(Error::Command(refused)) = error else { panic!("{error:?}") };
     assert_eq!(refused.opcode, Opcode::DEALLOC_PD);
     assert_eq!(refused.status, mlx5_prm::status::CmdStatus::BAD_RES);

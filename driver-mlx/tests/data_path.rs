@@ -4,7 +4,7 @@ use crate::common;
 
 use common::node::{ALL, Node, connect_one, connected, filled, id, path, sound, world};
 use driver_mlx::{
-    Access, AddressVector, Base, CompletionKind, CqConfig, Error, Instant, Mtu, Pd, PostError, Psn, QKey,
+    Access, AddressVector, Base, CompletionKind, CqConfig, Error, Instant, Mtu, PostError, Psn, QKey,
     QpConfig, QpNumber, QpState, RKey, RtrParams, SendFlags, SendOp, Service, Sge,
 };
 use hca_model::fabric::{FabricConfig, Faults};
@@ -418,7 +418,9 @@ fn more_than_the_device_can_is_refused_by_name() {
     assert!(matches!(refused, Some(Error::Limit { what: "log_max_ra_res_qp", .. })), "{refused:?}");
     assert_eq!(node.qp.state(), QpState::Init);
     let free = node.hca.free_bytes();
-    let refused = node.hca.create_qp(&QpConfig { pd: Pd::new(0x99), ..base }).err();
+    let gone = node.hca.alloc_pd().expect("a PD");
+    node.hca.dealloc_pd(gone).expect("ended");
+    let refused = node.hca.create_qp(&QpConfig { pd: gone, ..base }).err();
     assert!(matches!(refused, Some(Error::Command(_))), "{refused:?}");
     assert_eq!(node.hca.free_bytes(), free, "a refused queue leaves nothing behind");
     node.end();

@@ -290,7 +290,9 @@ fn what_cannot_be_is_refused() {
     };
     refused(a.hca.create_srq(&SrqConfig { pd: a.pd, max_wr: 8, max_sge: 33 }), "max_wqe_sz_rq");
     refused(a.hca.create_srq(&SrqConfig { pd: a.pd, max_wr: 1 << 16, max_sge: 1 }), "log_max_srq_sz");
-    let foreign = SrqConfig { pd: driver_mlx::Pd::new(0xff_0000), max_wr: 8, max_sge: 1 };
+    let gone = a.hca.alloc_pd().expect("a PD");
+    a.hca.dealloc_pd(gone).expect("ended");
+    let foreign = SrqConfig { pd: gone, max_wr: 8, max_sge: 1 };
     let free = a.hca.free_bytes();
     assert!(matches!(a.hca.create_srq(&foreign), Err(Error::Command(_))));
     assert_eq!(a.hca.free_bytes(), free, "nothing is lost by a refusal");

@@ -19,6 +19,7 @@ fn stale_objects_are_refused_and_given_back_without_the_device() {
     let mut datagrams = a.hca.create_qp(&ud).expect("a QP");
     let srq = a.hca.create_srq(&SrqConfig { pd: a.pd, max_wr: 16, max_sge: 1 }).expect("an SRQ");
     let window = a.hca.alloc_mw(a.pd, MwType::Two).expect("a window");
+    let counters = a.hca.alloc_q_counters().expect("counters");
     a.hca.recover().expect("recovers");
     // Of the same kinds and, as the device counts, of the same numbers.
     ready(&world, &mut a.hca);
@@ -28,9 +29,10 @@ fn stale_objects_are_refused_and_given_back_without_the_device() {
     let new_srq = a.hca.create_srq(&SrqConfig { pd, max_wr: 16, max_sge: 1 }).expect("an SRQ");
     let new_window = a.hca.alloc_mw(pd, MwType::Two).expect("a window");
 
+    let new_counters = a.hca.alloc_q_counters().expect("counters");
     let commands = a.hca.counters().commands;
     let stale = Err(Error::Stale);
-    let Node { mut hca, mut qp, cq: mut old_cq, memory, key, .. } = a;
+    let Node { mut hca, pd: old_pd, mut qp, cq: mut old_cq, memory, key } = a;
     assert_eq!(hca.modify_to_init(&mut qp, &INIT), stale);
     assert_eq!(hca.modify_to_rtr(&mut qp, &node::towards(&mut b, 1)), stale);
     assert_eq!(hca.modify_to_rts(&mut qp, &node::from(0)), stale);
@@ -44,6 +46,13 @@ fn stale_objects_are_refused_and_given_back_without_the_device() {
     assert_eq!(hca.arm_srq(&srq, 1), stale);
     assert_eq!(hca.query_srq(&srq).map(|_| ()), stale);
     assert_eq!(hca.register_again(pd, &key, ALL, Base::Virtual).map(|_| ()), stale);
+    assert_eq!(hca.register(old_pd, &memory, ALL, Base::Virtual).map(|_| ()), stale);
+    assert_eq!(hca.alloc_mw(old_pd, MwType::Two).map(|_| ()), stale);
+    assert_eq!(hca.create_qp(&QpConfig::rc(old_pd, cq.number())).map(|_| ()), stale);
+    assert_eq!(hca.create_srq(&SrqConfig { pd: old_pd, max_wr: 16, max_sge: 1 }).map(|_| ()), stale);
+    let counted = QpConfig { counters: Some(counters), ..QpConfig::rc(pd, cq.number()) };
+    assert_eq!(hca.create_qp(&counted).map(|_| ()), stale);
+    assert_eq!(hca.query_q_counters(counters, true).map(|_| ()), stale);
     hca.destroy_qp(qp).expect("given back");
     hca.destroy_qp(datagrams).expect("given back");
     hca.destroy_cq(old_cq).expect("given back");
@@ -51,6 +60,8 @@ fn stale_objects_are_refused_and_given_back_without_the_device() {
     hca.dealloc_mw(window).expect("given back");
     hca.deregister(key).expect("given back");
     hca.free(memory).expect("given back");
+    hca.dealloc_q_counters(counters).expect("given back");
+    hca.dealloc_pd(old_pd).expect("given back");
     assert_eq!(hca.counters().commands, commands, "the device was asked for nothing");
     // Those of now are whole.
     for qp in qps {
@@ -59,6 +70,7 @@ fn stale_objects_are_refused_and_given_back_without_the_device() {
     hca.destroy_cq(cq).expect("destroyed");
     hca.destroy_srq(new_srq).expect("destroyed");
     hca.dealloc_mw(new_window).expect("ended");
+    hca.dealloc_q_counters(new_counters).expect("ended");
     hca.dealloc_pd(pd).expect("ended");
     works(&world, &mut hca);
     hca.tear_down().expect("torn down");
@@ -73,6 +85,7 @@ fn objects_of_another_hca_are_refused() {
     assert_eq!(a.hca.resize_cq(&mut b.cq, 1000), Err(Error::NotAllocated));
     let again = a.hca.register_again(a.pd, &b.key, ALL, Base::Virtual);
     assert_eq!(again.map(|_| ()), Err(Error::NotAllocated));
+    assert_eq!(a.hca.dealloc_pd(b.pd), Err(Error::NotAllocated));
     a.end();
     b.end();
 }

@@ -75,7 +75,7 @@ fn a_window_opens_a_part_of_a_region() {
             "the same window, another key"
         );
         let state = b.hca.query_mkey(rkey).expect("there");
-        assert_eq!((state.free, state.rkey, state.pd), (false, rkey, b.pd));
+        assert_eq!((state.free, state.rkey, state.pd), (false, rkey, b.pd.number()));
         // All of it is written and read, and nothing beside it.
         b.put(0, &[0xee; 10_000]);
         a.put(0, &filled(1, 1, 3000));

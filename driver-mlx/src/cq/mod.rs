@@ -7,7 +7,7 @@ pub use cqe::{CompletionError, CompletionKind, CqError, Cqe, Datagram, OrdinaryC
 use crate::barrier;
 use crate::config::INLINE_RECEIVE;
 use crate::dma::DmaMemory;
-use crate::life::{Life, Object};
+use crate::life::{Life, Made, Object};
 use crate::platform::Bar;
 use crate::ring::{DoorbellRecord, EntryRing, Step};
 use crate::types::{CqNumber, QpNumber};
@@ -84,8 +84,8 @@ fn moved(entry: &[AtomicU64; 8], index: u32, ring: &EntryRing) -> [u64; 8] {
 impl<B: Bar> Object for Cq<B> {
     type Number = CqNumber;
 
-    fn life(&self) -> Life {
-        self.life
+    fn made(&self, now: Life) -> Made {
+        self.life.made(now)
     }
 
     fn name(&self) -> CqNumber {

@@ -82,27 +82,27 @@ impl<P: Platform> Hca<'_, P> {
     pub fn alloc_q_counters(&mut self) -> Result<CounterSet, Error> {
         let mut out = [0; alloc_q_counter_out::SIZE];
         self.exec(&input::<{ alloc_q_counter_in::SIZE }>(Opcode::ALLOC_Q_COUNTER, 0), &mut out)?;
-        Ok(CounterSet::new(alloc_q_counter_out::counter_set_id.get(&out) as u8))
+        Ok(CounterSet::new(alloc_q_counter_out::counter_set_id.get(&out) as u8, self.life))
     }
 
-    /// Ends a set of counters that no QP uses any more.
+    /// Ends a set of counters that no QP uses any more. One of before a recovery is gone already.
     ///
     /// # Errors
-    /// Any [`Error`] of a command.
+    /// Any [`Error`] of a command; [`Error::NotAllocated`] for one of another HCA.
     pub fn dealloc_q_counters(&mut self, set: CounterSet) -> Result<(), Error> {
         let mut free = input::<{ dealloc_q_counter_in::SIZE }>(Opcode::DEALLOC_Q_COUNTER, 0);
-        dealloc_q_counter_in::counter_set_id.set(&mut free, set.get());
-        self.exec(&free, &mut [0; dealloc_q_counter_out::SIZE])
+        dealloc_q_counter_in::counter_set_id.set(&mut free, set.number());
+        self.end(&set, &free, &mut [0; dealloc_q_counter_out::SIZE])
     }
 
     /// Reads a set of counters, and sets them to 0 with `clear`.
     ///
     /// # Errors
-    /// Any [`Error`] of a command.
+    /// Any [`Error`] of a command; [`Error::Stale`] for one of before a recovery.
     pub fn query_q_counters(&mut self, set: CounterSet, clear: bool) -> Result<QCounters, Error> {
         use query_q_counter_out as q;
         let mut query = input::<{ query_q_counter_in::SIZE }>(Opcode::QUERY_Q_COUNTER, 0);
-        query_q_counter_in::counter_set_id.set(&mut query, set.get());
+        query_q_counter_in::counter_set_id.set(&mut query, self.named(&set)?);
         query_q_counter_in::clear.set(&mut query, clear);
         let mut out = [0; q::SIZE];
         self.exec(&query, &mut out)?;

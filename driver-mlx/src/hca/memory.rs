@@ -7,10 +7,10 @@ use crate::cmd::Tail;
 use crate::config::{Access, Base};
 use crate::dma::{DmaMemory, DmaSlice};
 use crate::error::{Error, Rejected};
-use crate::life::{Life, Object};
+use crate::life::{Life, Made, Object};
 use crate::mw::{MemoryWindow, MwType};
 use crate::platform::Platform;
-use crate::types::{LKey, Pd, RKey};
+use crate::types::{LKey, Pd, PdNumber, RKey};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::mkc;
 use mlx5_prm::opcode::Opcode;
@@ -62,7 +62,7 @@ pub struct MkeyState {
     /// Whether it leads nowhere: a memory window that is not bound.
     pub free: bool,
     /// Its protection domain.
-    pub pd: Pd,
+    pub pd: PdNumber,
     /// What it allows.
     pub access: Access,
     /// First address as the key counts.
@@ -111,17 +111,18 @@ impl<P: Platform> Hca<'_, P> {
     pub fn alloc_pd(&mut self) -> Result<Pd, Error> {
         let mut out = [0; alloc_pd_out::SIZE];
         self.exec(&input::<{ alloc_pd_in::SIZE }>(Opcode::ALLOC_PD, 0), &mut out)?;
-        Ok(Pd::new(alloc_pd_out::pd.get32(&out)))
+        Ok(Pd::new(alloc_pd_out::pd.get32(&out), self.life))
     }
 
-    /// Ends a protection domain.
+    /// Ends a protection domain. One of before a recovery is gone already.
     ///
     /// # Errors
     /// Any [`Error`] of a command: firmware refuses while something uses it.
+    /// [`Error::NotAllocated`] for one of another HCA.
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), Error> {
         let mut free = input::<{ dealloc_pd_in::SIZE }>(Opcode::DEALLOC_PD, 0);
-        dealloc_pd_in::pd.set(&mut free, pd.get());
-        self.exec(&free, &mut [0; dealloc_pd_out::SIZE])
+        dealloc_pd_in::pd.set(&mut free, pd.number().get());
+        self.end(&pd, &free, &mut [0; dealloc_pd_out::SIZE])
     }
 
     /// Makes a memory key for a buffer or a range of one, or for [foreign memory](DmaSlice::foreign). The buffer cannot be freed until the
@@ -129,8 +130,8 @@ impl<P: Platform> Hca<'_, P> {
     ///
     /// # Errors
     /// Any [`Error`] of a command; [`Error::Map`] as the platform answers; [`Error::InvalidArgument`] for an empty range and for remote write
-    /// or atomic access without local write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65533 keys of
-    /// one buffer.
+    /// or atomic access without local write; [`Error::NotAllocated`] for memory or a protection domain of another HCA; [`Error::Stale`] for
+    /// one of before a recovery; [`Error::Limit`] for more than 65533 keys of one buffer.
     pub fn register<'b>(
         &mut self,
         pd: Pd,
@@ -268,7 +269,7 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Whether the device still knows a key: it forgets all of them in a recovery.
     pub fn is_current(&self, region: &MemoryRegion) -> bool {
-        region.life() == self.life
+        region.made(self.life) == Made::Now
     }
 
     fn destroy_mkey(&mut self, key: &impl Object<Number = RKey>) -> Result<(), Error> {
@@ -295,6 +296,7 @@ impl<P: Platform> Hca<'_, P> {
         if !self.caps.imaicl {
             return Err(Error::MissingCapability("imaicl"));
         }
+        let domain = self.named(&pd)?;
         let variant = self.take_variant();
         let mut create = input::<{ create_mkey_in::SIZE }>(Opcode::CREATE_MKEY, 0);
         let key = create_mkey_in::memory_key_mkey_entry.of_mut(&mut create);
@@ -305,7 +307,7 @@ impl<P: Platform> Hca<'_, P> {
         mkc::access_mode_1_0.set(key, AccessMode::KLMS.0);
         mkc::qpn.set(key, ANY_QPN);
         mkc::mkey_7_0.set(key, variant);
-        mkc::pd.set(key, pd.get());
+        mkc::pd.set(key, domain.get());
         mkc::translations_octword_size.set(key, WINDOW_OCTOWORDS);
         let mut out = [0; create_mkey_out::SIZE];
         self.exec(&create, &mut out)?;
@@ -340,7 +342,7 @@ impl<P: Platform> Hca<'_, P> {
         Ok(MkeyState {
             rkey: RKey::new(rkey.get() & !0xff | mkc::mkey_7_0.get32(key)),
             free: mkc::free.is_set(key),
-            pd: Pd::new(mkc::pd.get32(key)),
+            pd: PdNumber::new(mkc::pd.get32(key)),
             access: rights
                 .into_iter()
                 .filter(|(field, _)| field.is_set(key))
@@ -364,6 +366,7 @@ impl<P: Platform> Hca<'_, P> {
         if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
             return Err(Error::InvalidArgument("access"));
         }
+        let domain = self.named(&pd)?;
         let variant = self.take_variant();
         let mut create = input::<{ create_mkey_in::SIZE }>(Opcode::CREATE_MKEY, 0);
         let key = create_mkey_in::memory_key_mkey_entry.of_mut(&mut create);
@@ -374,7 +377,7 @@ impl<P: Platform> Hca<'_, P> {
         mkc::a.set(key, access.contains(Access::REMOTE_ATOMIC));
         mkc::qpn.set(key, ANY_QPN);
         mkc::mkey_7_0.set(key, variant);
-        mkc::pd.set(key, pd.get());
+        mkc::pd.set(key, domain.get());
         let Translation { log_page, first, count } = match translation {
             Some(translation) => {
                 // Two translations to an octword, the list padded to whole ones.
@@ -414,8 +417,8 @@ impl<P: Platform> Hca<'_, P> {
 impl Object for MemoryRegion {
     type Number = RKey;
 
-    fn life(&self) -> Life {
-        self.life
+    fn made(&self, now: Life) -> Made {
+        self.life.made(now)
     }
 
     fn name(&self) -> RKey {

@@ -48,7 +48,7 @@ use crate::eq::Eq;
 use crate::error::{Error, FatalCause, Step};
 use crate::event::AsyncEvent;
 use crate::host::HostMemory;
-use crate::life::{Life, Object};
+use crate::life::{Life, Made, Object};
 use crate::platform::Platform;
 use crate::trace::{Counters, Trace};
 use crate::types::{Duration, Instant, LKey, UarPage};
@@ -235,12 +235,10 @@ impl<P: Platform> Hca<'_, P> {
 
     /// What the device calls an object, for a command: the one place that tells whether it still does.
     fn named<O: Object>(&self, object: &O) -> Result<O::Number, Error> {
-        if !object.life().same_hca(self.life) {
-            Err(Error::NotAllocated)
-        } else if object.life() == self.life {
-            Ok(object.name())
-        } else {
-            Err(Error::Stale)
+        match object.made(self.life) {
+            Made::Now => Ok(object.name()),
+            Made::Before => Err(Error::Stale),
+            Made::Elsewhere => Err(Error::NotAllocated),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::mw::BIND_OCTOWORDS;
 use crate::platform::Platform;
 use crate::qp::{Doorbell, Qp, QpContext, QpGeometry, QpLimits, QpState};
-use crate::types::{Path, Psn, QpNumber, UarPage};
+use crate::types::{CounterSet, Path, Psn, QpNumber, UarPage};
 use crate::wqe::stat_rate;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{ads, qpc};
@@ -65,7 +65,7 @@ impl Change {
         let qp = rst2init_qp_in::qpc.of_mut(&mut bytes);
         qpc::st.set(qp, service_type(context.config.service).0);
         qpc::pm_state.set(qp, PmState::MIGRATED.0);
-        qpc::pd.set(qp, context.config.pd.get());
+        qpc::pd.set(qp, context.config.pd.number().get());
         qpc::cqn_snd.set(qp, context.config.send_cq.get());
         qpc::cqn_rcv.set(qp, context.config.recv_cq.get());
         qpc::log_ack_req_freq.set(qp, LOG_ACK_REQ_FREQ);
@@ -162,6 +162,8 @@ impl<P: Platform> Hca<'_, P> {
         if config.inline_receive && !self.caps.sctr_data_cqe {
             return Err(Error::MissingCapability("sctr_data_cqe"));
         }
+        self.named(&config.pd)?;
+        config.counters.map_or(Ok(0), |counters| self.named(&counters))?;
         let sizes = self.sizes(config)?;
         let control = self.uar.ok_or(Error::WrongState)?;
         let (page, doorbell, register) = match self.take_register(config.blueflame) {
@@ -266,7 +268,7 @@ impl<P: Platform> Hca<'_, P> {
         let fields = create_qp_in::qpc.of_mut(&mut create);
         qpc::st.set(fields, service_type(config.service).0);
         qpc::pm_state.set(fields, PmState::MIGRATED.0);
-        qpc::pd.set(fields, config.pd.get());
+        qpc::pd.set(fields, config.pd.number().get());
         if let Some(srq) = config.srq {
             qpc::rq_type.set(fields, RqType::SRQ_RQ.0);
             qpc::srqn_rmpn_xrqn.set(fields, srq.get());
@@ -291,7 +293,7 @@ impl<P: Platform> Hca<'_, P> {
         if config.inline_receive {
             qpc::cs_res.set(fields, SCATTER_32);
         }
-        qpc::counter_set_id.set(fields, config.counters.get());
+        qpc::counter_set_id.set(fields, config.counters.map_or(0, CounterSet::number));
         qpc::uar_page.set(fields, page.get());
         qpc::user_index.set(fields, config.user_index);
         qpc::log_page_size.set(fields, log_page);
@@ -391,7 +393,7 @@ impl<P: Platform> Hca<'_, P> {
         ads::vhca_port_num.set(change.path(), params.port);
         let fields = change.qp();
         qpc::rlky.set(fields, config.reserved_lkey.is_some());
-        qpc::counter_set_id.set(fields, config.counters.get());
+        qpc::counter_set_id.set(fields, config.counters.map_or(0, CounterSet::number));
         match config.service {
             Service::Rc | Service::Uc => {}
             Service::Ud { q_key } => qpc::q_key.set(fields, q_key.get()),

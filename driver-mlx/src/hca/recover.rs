@@ -47,7 +47,7 @@ impl<P: Platform> Hca<'_, P> {
     /// | queues | what was posted does not complete: retire it as flushed. Destroying one succeeds and needs no device | the same; all other calls for it are refused |
     /// | [`MemoryRegion`](crate::MemoryRegion) | can be deregistered; of foreign memory only if the platform can keep the device from it ([`Platform::set_bus_master`]) | can be deregistered |
     /// | windows | – | ending one succeeds; all other calls for it are refused |
-    /// | protection domains, counters | – | gone: do not destroy them, their numbers may be in use again |
+    /// | protection domains, counters | – | ending one succeeds; all other calls with it are refused |
     /// | tickets | lost | void |
     ///
     /// So nothing that the device could still write to is ever allocated for something else, and a consumer keeps its data and makes its

@@ -111,7 +111,7 @@ impl<P: Platform> Hca<'_, P> {
         rmpc::state.set(context, READY);
         let queue = rmpc::wq.of_mut(context);
         wq::wq_type.set(queue, LINKED_LIST);
-        wq::pd.set(queue, config.pd.get());
+        wq::pd.set(queue, self.named(&config.pd)?.get());
         wq::log_wq_stride.set(queue, geometry.log_stride + 4);
         wq::log_wq_sz.set(queue, geometry.log_size);
         wq::log_wq_pg_sz.set(queue, log_page);

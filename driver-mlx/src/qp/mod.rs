@@ -12,7 +12,7 @@ use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, Wr
 use crate::config::Service;
 use crate::cq::{Cqe, OrdinaryCqe};
 use crate::dma::DmaMemory;
-use crate::life::{Life, Object};
+use crate::life::{Life, Made, Object};
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
 use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
@@ -97,8 +97,8 @@ pub(crate) struct QpLimits {
 impl<B: Bar> Object for Qp<B> {
     type Number = QpNumber;
 
-    fn life(&self) -> Life {
-        self.life
+    fn made(&self, now: Life) -> Made {
+        self.life.made(now)
     }
 
     fn name(&self) -> QpNumber {

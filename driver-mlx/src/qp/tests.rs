@@ -36,7 +36,7 @@ impl Bench {
         let rings = memory(geometry.ring_bytes());
         let record = memory(64);
         let beside = (slots(geometry.send_wqebbs()), geometry.receives().map(slots));
-        let config = QpConfig { service, inline_receive, ..QpConfig::rc(Pd::new(1), CqNumber::new(2)) };
+        let config = QpConfig { service, inline_receive, ..QpConfig::rc(Pd::default(), CqNumber::new(2)) };
         let context = QpContext {
             config,
             port: 1,

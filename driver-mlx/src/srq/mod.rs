@@ -8,7 +8,7 @@ use crate::barrier;
 use crate::completion::{Completion, WrId};
 use crate::cq::Cqe;
 use crate::dma::DmaMemory;
-use crate::life::{Life, Object};
+use crate::life::{Life, Made, Object};
 use crate::qp::put_receive;
 use crate::ring::{DoorbellRecord, OCTOWORDS_PER_ENTRY, OctowordRing, Slot, Slots};
 use crate::types::{LKey, Sge, SrqNumber};
@@ -77,8 +77,8 @@ pub struct Srq {
 impl Object for Srq {
     type Number = SrqNumber;
 
-    fn life(&self) -> Life {
-        self.life
+    fn made(&self, now: Life) -> Made {
+        self.life.made(now)
     }
 
     fn name(&self) -> SrqNumber {

@@ -147,7 +147,7 @@ fn create_mkey(pd: u32, free: bool, octowords: u32, parts: &[(u32, u32, u64)]) -
 
 /// Makes a key; answers its number.
 fn indirect(guest: &mut Guest, parts: &[(u32, u32, u64)]) -> u32 {
-    let input = create_mkey(guest.pd().get(), false, parts.len() as u32, parts);
+    let input = create_mkey(guest.pd().number().get(), false, parts.len() as u32, parts);
     let mut output = [0; 16];
     // SAFETY: the parts are of keys that the driver made over its own memory.
     let ticket = unsafe { guest.hca().submit(&input, output.len()) }.expect("submitted");
@@ -187,7 +187,7 @@ fn a2_memory_without_end() {
     let profile = |n| Profile { memory: 64 << 20, ..Profile::node(n) };
     let mut scene = Scene::with(|options| Options { profiles: (0..3).map(profile).collect(), ..options });
     let mut guest = scene.third();
-    let input = create_mkey(guest.pd().get(), true, 1 << 16, &[]);
+    let input = create_mkey(guest.pd().number().get(), true, 1 << 16, &[]);
     let mut waiting: Vec<Ticket> = Vec::new();
     let mut refused = 0;
     scene.stands("keys of 3 MB", 4, || {
