@@ -142,9 +142,13 @@ impl<P: Platform> Hca<'_, P> {
     }
 }
 
-/// Ends an HCA's DMA at once, for a panic handler: whatever state its driver is in, one register is written, and nothing is waited for,
-/// allocated or locked. The device lets go within microseconds; its objects are gone then, and a driver can bring it up again. Where
-/// configuration space is at hand, switching bus mastering off is surer still, for a device that does not listen any more.
+/// Asks an HCA to end its DMA, for a panic handler: writes one register, whatever state the driver is
+/// in, and neither waits nor allocates nor takes a lock. A driver can bring the device up again.
+///
+/// This is best effort. Linux writes `nic_interface` 1 only after TEARDOWN_HCA has prepared firmware
+/// for it, and how soon a device without that preparation stops is not documented. Clearing the
+/// bus master bit of the command register in configuration space is the sure way: do that as well
+/// wherever configuration space is within reach.
 pub fn emergency_stop(bar: impl Bar) {
     write_disabled(bar, bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET));
 }
