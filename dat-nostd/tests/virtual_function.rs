@@ -33,6 +33,19 @@ fn a_port_that_needs_routes_finds_the_administrator_and_its_peers() {
     }
 }
 
+/// SRIOV_IB_ROUTING_MODE=GID: the subnet manager gives the function no LID at all.
+#[test]
+fn a_port_without_a_lid_is_active() {
+    let routed = |number| {
+        let mut profile = node(number, true);
+        profile.habits.no_lid = true;
+        profile
+    };
+    let mut net = Net::with_profiles(&WorldConfig::new(33), vec![routed(0), routed(1)]);
+    net.pair(&Options::default());
+    net.assert_no_refusals();
+}
+
 /// What the connection itself uses is as the asker said, which has the path from the administrator.
 #[test]
 fn who_asks_without_a_route_is_answered_with_one() {

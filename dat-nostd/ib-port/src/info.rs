@@ -10,7 +10,7 @@ pub(crate) const HOP_LIMIT: u8 = 64;
 /// How the port stands; read again after every port event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
-    /// Data may flow, and the subnet manager has given a LID.
+    /// Data may flow, and the subnet manager has given a LID, or the port is routed by GID.
     pub active: bool,
     /// Own LID.
     pub lid: Lid,
@@ -51,7 +51,8 @@ pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, E
     let gid = hca.gid(0)?;
     let partitions = Partitions::read(|keys| hca.pkeys(keys))?;
     let (pkey_index, pkey) = partitions.preferred();
-    let active = port.state == driver_mlx::LinkState::Active && port.lid != Lid::new(0);
+    let named = port.lid != Lid::new(0) || port.grh_required;
+    let active = port.state == driver_mlx::LinkState::Active && named;
     Ok(PortInfo {
         active,
         lid: port.lid,
