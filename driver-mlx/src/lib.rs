@@ -124,7 +124,7 @@ pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};
 pub use types::{
-    CounterSet, CqNumber, Duration, EqNumber, Gid, Grh, Guid, Instant, LKey, Lid, Mtu, PKey, Path, Pd, PdNumber, Psn,
-    QKey, QpNumber, RKey, ServiceLevel, Sge, SrqNumber, UarPage, Wake,
+    CounterSet, CqNumber, Duration, EqNumber, Gid, Grh, Guid, Instant, LKey, Lid, Mtu, PKey, Path, Pd,
+    PdNumber, Psn, QKey, QpNumber, RKey, Rate, ServiceLevel, Sge, SrqNumber, UarPage, Wake,
 };
 pub use wqe::{AddressVector, PostError, SendFlags, SendOp};

@@ -2,7 +2,9 @@
 
 use crate::life::{Life, Made, Named, Object};
 use core::fmt;
-pub use ib_types::{Duration, Gid, Guid, Instant, Lid, Mtu, PKey, Psn, QKey, QpNumber, ServiceLevel, Wake};
+pub use ib_types::{
+    Duration, Gid, Guid, Instant, Lid, Mtu, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel, Wake,
+};
 
 ib_types::number! {
     /// Number of a completion queue, 24 bits.
@@ -149,7 +151,8 @@ pub enum Path {
         sl: ServiceLevel,
         /// Low bits of the source LID (LMC), 7 bits.
         src_path_bits: u8,
-        /// Injection rate in InfiniBand's code (IBTA 1.3, table 207), 0 for the port's own.
+        /// Injection rate as a code of [`Rate`], 0 for the port's own. A device that cannot limit
+        /// to it takes the next slower rate that it can, or the port's own if there is none.
         static_rate: u8,
         /// Global routing header, if one is to be sent.
         grh: Option<Grh>,

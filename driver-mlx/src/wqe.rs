@@ -1,6 +1,6 @@
 //! Send work requests as the caller states them, and the address vector of datagrams.
 
-use crate::types::{Path, QKey, QpNumber, RKey};
+use crate::types::{Path, QKey, QpNumber, RKey, Rate};
 use bitflags::bitflags;
 use core::fmt;
 use mlx5_prm::datapath::{EXTENDED_UD_AV, FmCeSe, SendOpcode};
@@ -177,10 +177,36 @@ impl AddressVector {
     }
 }
 
-/// The device's code of InfiniBand rate `rate`: the next lower one that is supported, 0 (the port's own) if there is none.
+/// Rates that the device can limit to, from the fastest, and its codes for them. Linux,
+/// drivers/infiniband/hw/mlx5/qp.c, ib_to_mlx5_rate_map; codes above 15 do not fit the field.
+const STATIC_RATES: [(Rate, u8); 15] = [
+    (Rate::new(21), 6),
+    (Rate::new(17), 4),
+    (Rate::new(10), 15),
+    (Rate::new(16), 3),
+    (Rate::new(9), 14),
+    (Rate::new(8), 13),
+    (Rate::new(12), 1),
+    (Rate::new(20), 5),
+    (Rate::new(7), 12),
+    (Rate::new(4), 9),
+    (Rate::new(15), 2),
+    (Rate::new(6), 11),
+    (Rate::new(3), 8),
+    (Rate::new(5), 10),
+    (Rate::new(2), 7),
+];
+
+/// The device's code of InfiniBand rate `rate`: that of the next slower one that is supported. 0, the
+/// port's own rate, if there is none, and for rates faster than the device can limit to.
 pub(crate) fn stat_rate(rate: u8, supported: u16) -> u8 {
-    const OFFSET: u8 = 5;
-    (1..=rate.min(10)).rev().map(|rate| rate + OFFSET).find(|&code| supported >> code & 1 != 0).unwrap_or(0)
+    let Some(asked) = Rate::new(rate).megabits() else { return 0 };
+    let [(fastest, _), ..] = STATIC_RATES;
+    if fastest.megabits() < Some(asked) {
+        return 0;
+    }
+    let usable = |(rate, code): &(Rate, u8)| rate.megabits() <= Some(asked) && supported >> code & 1 != 0;
+    STATIC_RATES.iter().find(|rate| usable(rate)).map_or(0, |&(_, code)| code)
 }
 
 #[cfg(test)]
@@ -221,6 +247,21 @@ mod tests {
         assert_eq!(stat_rate(7, 1 << 7 | 1 << 12), 12);
         assert_eq!(stat_rate(6, 1 << 7 | 1 << 12), 7);
         assert_eq!(stat_rate(6, 1), 0);
-        assert_eq!(stat_rate(255, 1 << 15), 15);
+        assert_eq!(stat_rate(255, 1 << 15), 0, "no rate");
+        assert_eq!(stat_rate(17, 1 << 15), 15, "120 Gb/s of 200");
+        assert_eq!(stat_rate(23, 0xffff), 0, "800 Gb/s is more than any limit");
+        // Slower is a matter of speed: code 5 is 5 Gb/s, code 4 is 30.
+        assert_eq!(stat_rate(5, 1 << 9 | 1 << 8 | 1 << 7), 7);
+        assert_eq!(stat_rate(4, 1 << 10 | 1 << 8), 8);
+    }
+
+    #[test]
+    fn rates_have_the_device_s_own_codes() {
+        let codes = [(12, 1), (15, 2), (16, 3), (17, 4), (20, 5), (21, 6)];
+        for (rate, code) in (2..=10).map(|rate| (rate, rate + 5)).chain(codes) {
+            assert_eq!(stat_rate(rate, 0xffff), code, "rate {rate}");
+            assert_eq!(stat_rate(rate, 1 << code), code, "rate {rate} alone");
+        }
+        assert!(STATIC_RATES.is_sorted_by(|a, b| a.0.megabits() > b.0.megabits()));
     }
 }

@@ -8,7 +8,7 @@ use common::{Driver, World};
 use driver_mlx::{
     Access, Bar, Base, Config, CqConfig, Error, FatalCause, Hca, HcaStorage, Platform, QpConfig,
 };
-use hca_model::card::{CONNECTX_5, Card};
+use hca_model::card::{CONNECTX_5, CONNECTX_6, CONNECTX_7, Card};
 use hca_model::device::Life;
 use hca_model::fabric::FabricConfig;
 use hca_model::profile::FalseDisable;
@@ -78,7 +78,7 @@ fn a_dropped_hca_that_cannot_be_stopped_loses_bus_mastering() {
     assert!(!world.model(0, |m| m.bus_master()));
 }
 
-/// Nobody knows who wrote the 1, and whether anything came of it.
+/// The register does not say who wrote the 1, or whether the device has stopped.
 #[test]
 fn a_disabled_interface_does_not_replace_a_reset() {
     let world = world();
@@ -208,4 +208,22 @@ fn an_mtu_that_nothing_tells_is_assumed_and_reported() {
         assert_eq!(hca.port().expect("a port").mtu.bytes(), 2048);
         assert_eq!(assumed(&hca), 1, "once");
     }
+}
+
+/// By PTYS, by the function's own management agent, and where neither may be read.
+#[test]
+fn the_link_has_a_speed() {
+    static BY_MAD: Card = Card { capabilities: &[(cmd_hca_cap::ib_virt, 0)], ..CONNECTX_5 };
+    let speed = |profile| {
+        let world = World::new([profile], FabricConfig::default());
+        world.ready(0).port().expect("a port").speed
+    };
+    for (card, megabits) in
+        [(&CONNECTX_5, 100_000), (&CONNECTX_6, 200_000), (&CONNECTX_7, 400_000), (&BY_MAD, 100_000)]
+    {
+        let profile = Profile { init_pages: 64, ..Profile::of(card, 0) };
+        assert_eq!(speed(profile), megabits, "{}", card.name);
+    }
+    let habits = Habits { refused_registers: vec![RegisterId::PTYS], ..Habits::default() };
+    assert_eq!(speed(Profile { habits, ..Profile::node(0) }), 0);
 }

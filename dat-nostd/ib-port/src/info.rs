@@ -1,6 +1,6 @@
 //! How a port stands.
 
-use driver_mlx::{Error, Gid, Guid, Hca, Lid, Mtu, PKey, Platform, ServiceLevel};
+use driver_mlx::{Error, Gid, Guid, Hca, Lid, Mtu, PKey, Platform, Rate, ServiceLevel};
 
 use crate::partition::Partitions;
 
@@ -20,6 +20,8 @@ pub struct PortInfo {
     pub sm_lid: Lid,
     /// Service level to it.
     pub sm_sl: ServiceLevel,
+    /// Speed of the link in Mb/s; 0 if unknown.
+    pub speed: u32,
     /// MTU of the link.
     pub mtu: Mtu,
     /// GID 0.
@@ -39,6 +41,34 @@ pub struct PortInfo {
 }
 
 impl PortInfo {
+    /// A port whose link has this speed, for tests.
+    #[cfg(test)]
+    pub(crate) fn example(speed: u32) -> Self {
+        Self {
+            active: true,
+            lid: Lid::new(1),
+            lmc: 0,
+            sm_lid: Lid::new(1),
+            sm_sl: ServiceLevel::new(0),
+            speed,
+            mtu: Mtu::B4096,
+            gid: Gid::new(Gid::DEFAULT_PREFIX, 1),
+            pkey: PKey::DEFAULT,
+            pkey_index: 0,
+            partitions: Partitions::default_only(),
+            node_guid: Guid::new(1),
+            grh_required: false,
+            capability_mask: 0,
+        }
+    }
+
+    /// The static rate for a path or group of rate `rate`: 0, the port's own, unless the link is
+    /// faster. A limit that changes nothing may be one that the device cannot keep exactly.
+    pub(crate) fn static_rate(&self, rate: u8) -> u8 {
+        let slower = Rate::new(rate).megabits().is_some_and(|path| self.speed == 0 || path < self.speed);
+        if slower { rate } else { 0 }
+    }
+
     /// The hop limit of the route that every packet of this port needs, if it is such a port.
     pub(crate) fn route(&self) -> Option<u8> {
         self.grh_required.then_some(HOP_LIMIT)
@@ -59,6 +89,7 @@ pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, E
         lmc: port.lmc,
         sm_lid: port.sm_lid,
         sm_sl: port.sm_sl,
+        speed: port.speed,
         mtu: port.mtu,
         gid,
         pkey,

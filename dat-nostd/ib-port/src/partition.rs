@@ -24,6 +24,14 @@ impl Partitions {
         Ok(Self { keys, len })
     }
 
+    /// A table of the default partition, for tests.
+    #[cfg(test)]
+    pub(crate) fn default_only() -> Self {
+        let mut keys = [PKey::new(0); ENTRIES];
+        keys[0] = PKey::DEFAULT;
+        Self { keys, len: 1 }
+    }
+
     fn keys(&self) -> &[PKey] {
         self.keys.get(..usize::from(self.len)).unwrap_or_default()
     }

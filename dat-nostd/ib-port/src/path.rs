@@ -210,13 +210,12 @@ impl PathEntry {
     }
 }
 
-/// A path in the driver's form, with another service level or traffic class if given. `lmc` is that
-/// of the own port, whose LIDs differ in so many low bits.
+/// A path of port `info` in the driver's form, with another service level or traffic class if given.
 pub fn driver_path(
+    info: &PortInfo,
     path: &PathRecord,
     sl: Option<ServiceLevel>,
     traffic_class: u8,
-    lmc: u8,
 ) -> driver_mlx::Path {
     let grh = path.is_routed().then(|| Grh {
         dgid: path.dgid(),
@@ -228,8 +227,8 @@ pub fn driver_path(
     driver_mlx::Path::InfiniBand {
         dlid: path.dlid(),
         sl: sl.unwrap_or(path.sl()),
-        src_path_bits: (path.slid().get() & ((1 << lmc.min(7)) - 1)) as u8,
-        static_rate: path.rate(),
+        src_path_bits: (path.slid().get() & ((1 << info.lmc.min(7)) - 1)) as u8,
+        static_rate: info.static_rate(path.rate()),
         grh,
     }
 }
@@ -307,16 +306,35 @@ mod tests {
     }
 
     #[test]
+    fn only_a_path_slower_than_the_link_limits_the_rate() {
+        let limit = |speed, rate| {
+            let path = *PathRecord::zeroed().set_rate(rate);
+            let driver_mlx::Path::InfiniBand { static_rate, .. } =
+                driver_path(&PortInfo::example(speed), &path, None, 0)
+            else {
+                panic!()
+            };
+            static_rate
+        };
+        // HDR 200 Gb/s on links of 100, 200 and 400 Gb/s, and of unknown speed.
+        assert_eq!([100_000, 200_000, 400_000, 0].map(|speed| limit(speed, 17)), [0, 0, 17, 17]);
+        assert_eq!((limit(40_000, 4), limit(40_000, 5)), (4, 5));
+        assert_eq!((limit(0, 0), limit(100_000, 63)), (0, 0), "no rate");
+    }
+
+    #[test]
     fn routed_paths_carry_a_grh() {
         let mut path = PathRecord::zeroed();
         path.set_dlid(Lid::new(3)).set_sl(ServiceLevel::new(2)).set_rate(16).set_mtu(5);
-        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = driver_path(&path, None, 9, 0) else {
+        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } =
+            driver_path(&PortInfo::example(0), &path, None, 9)
+        else {
             panic!()
         };
         assert_eq!((dlid.get(), sl.get(), grh), (3, 2, None));
         path.set_hop_limit(64).set_dgid(Gid::new(1, 2)).set_traffic_class(5);
         let driver_mlx::Path::InfiniBand { sl, grh, .. } =
-            driver_path(&path, Some(ServiceLevel::new(7)), 9, 0)
+            driver_path(&PortInfo::example(0), &path, Some(ServiceLevel::new(7)), 9)
         else {
             panic!()
         };
@@ -332,7 +350,8 @@ mod tests {
     fn a_path_begins_at_its_source_lid() {
         let path = *PathRecord::zeroed().set_slid(Lid::new(0x1a)).set_dlid(Lid::new(3));
         for (lmc, bits) in [(0, 0), (1, 0), (2, 2), (4, 10), (7, 0x1a), (9, 0x1a)] {
-            let driver_mlx::Path::InfiniBand { src_path_bits, .. } = driver_path(&path, None, 0, lmc) else {
+            let info = PortInfo { lmc, ..PortInfo::example(0) };
+            let driver_mlx::Path::InfiniBand { src_path_bits, .. } = driver_path(&info, &path, None, 0) else {
                 panic!()
             };
             assert_eq!(src_path_bits, bits, "LMC {lmc}");

@@ -7,7 +7,7 @@ use ib_port::ib_mgmt::cm::{
 };
 use ib_port::ib_mgmt::sa::{PathRecord, QueryError};
 use ib_port::ib_mgmt::units::{exponent_for, exponent_time};
-use ib_port::{AddressResolution, Resolution, driver_path};
+use ib_port::{AddressResolution, PortInfo, Resolution, driver_path};
 
 use crate::adapter::Adapter;
 use crate::base::attr::EpAttributes;
@@ -36,14 +36,14 @@ fn response_timeout(path: &PathRecord) -> u8 {
 
 /// RTR by the connection manager's attributes.
 pub(crate) fn rtr_params(
+    info: &PortInfo,
     attributes: &EpAttributes,
     from: &QpAttributes,
     rq_psn: Psn,
     responder_resources: u8,
-    lmc: u8,
 ) -> Option<RtrParams> {
     Some(RtrParams {
-        path: driver_path(&from.path, attributes.sl.map(ServiceLevel::new), attributes.traffic_class, lmc),
+        path: driver_path(info, &from.path, attributes.sl.map(ServiceLevel::new), attributes.traffic_class),
         mtu: Mtu::from_code(from.path.mtu())?,
         remote_qpn: from.remote_qpn,
         rq_psn,
@@ -300,7 +300,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let from = self.device.port.cm_ref().qp_attributes(id)?;
         let ep = self.objects.eps.at_mut(slot)?;
         let port = self.device.port.info();
-        let rtr = rtr_params(&ep.attributes, &from, from.rq_psn, from.responder_resources, port.lmc)?;
+        let rtr = rtr_params(port, &ep.attributes, &from, from.rq_psn, from.responder_resources)?;
         let (pkey_index, _) = port.partitions.member_of(from.path.pkey())?;
         let qp = ep.qp.as_mut()?;
         qp.set_pkey_index(pkey_index);

@@ -206,7 +206,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let pkey_index = port.partitions.reached_by(from.path.pkey()).ok_or(FAILED)?;
         let ep = self.objects.eps.get_mut(ep)?;
         let (psn, resources) = (params.starting_psn, params.responder_resources);
-        let rtr = rtr_params(&ep.attributes, &from, psn, resources, port.lmc).ok_or(FAILED)?;
+        let rtr = rtr_params(port, &ep.attributes, &from, psn, resources).ok_or(FAILED)?;
         let qp = ep.qp.as_mut().ok_or(FAILED)?;
         qp.set_pkey_index(pkey_index);
         self.device.hca.modify_to_rtr(qp, &rtr).map_err(|_| FAILED)

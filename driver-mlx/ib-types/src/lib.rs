@@ -19,5 +19,5 @@ pub mod number;
 pub mod time;
 
 pub use address::{Gid, Mtu};
-pub use number::{Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
+pub use number::{Guid, Lid, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel};
 pub use time::{Duration, Instant, Wake};

@@ -53,6 +53,8 @@ number! {
     PKey(u16, 16);
     /// Key that a datagram must carry to be accepted by a UD QP (IBTA 1.3, 3.5.3).
     QKey(u32, 32);
+    /// Code of a path's or a link's rate, 6 bits (IBTA 1.3, table 207, and later releases).
+    Rate(u8, 6);
     /// Service level, 4 bits; the subnet maps it to virtual lanes (IBTA 1.3, 7.6.5).
     ServiceLevel(u8, 4);
 }
@@ -64,6 +66,40 @@ impl QpNumber {
     pub const GSI: Self = Self(1);
     /// The destination of multicast datagrams.
     pub const MULTICAST: Self = Self(0xff_ffff);
+}
+
+impl Rate {
+    /// Returns the speed in Mb/s, or `None` for a code without a meaning. FDR's 56.25 Gb/s counts
+    /// as 56.
+    #[must_use]
+    pub const fn megabits(self) -> Option<u32> {
+        Some(match self.0 {
+            2 => 2_500,
+            3 => 10_000,
+            4 => 30_000,
+            5 => 5_000,
+            6 => 20_000,
+            7 => 40_000,
+            8 => 60_000,
+            9 => 80_000,
+            10 => 120_000,
+            11 => 14_000,
+            12 => 56_000,
+            13 => 112_000,
+            14 => 168_000,
+            15 => 25_000,
+            16 => 100_000,
+            17 => 200_000,
+            18 => 300_000,
+            19 => 28_000,
+            20 => 50_000,
+            21 => 400_000,
+            22 => 600_000,
+            23 => 800_000,
+            24 => 1_200_000,
+            _ => return None,
+        })
+    }
 }
 
 impl PKey {

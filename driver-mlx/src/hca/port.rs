@@ -1,6 +1,7 @@
 //! The port: state, LID, GIDs and P_Keys, from vport contexts or by management datagrams to the device itself.
 
 use super::Hca;
+use super::access::optional;
 use super::exec::input;
 use crate::error::Error;
 use crate::platform::Platform;
@@ -10,13 +11,18 @@ use ib_types::{Guid, ServiceLevel};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::hca_vport_context as vport;
 use mlx5_prm::opcode::Opcode;
-use mlx5_prm::registers::pmtu_reg;
+use mlx5_prm::registers::{pmtu_reg, ptys_reg};
 use mlx5_prm::value::RegisterId;
 
 /// The only port that is used.
 const PORT: u32 = 1;
 /// MAD_IFC: check neither M_Key nor B_Key, as the request comes from this side.
 const NO_KEY_CHECK: u16 = 3;
+/// `ptys_reg.proto_mask`: InfiniBand.
+const INFINIBAND: u32 = 1;
+/// Mb/s of a lane by the bits of `ptys_reg.ib_proto_oper`: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR,
+/// XDR.
+const LANE_SPEEDS: [u32; 9] = [2_500, 5_000, 10_000, 10_000, 14_000, 25_000, 50_000, 100_000, 200_000];
 /// MTU of a link that reports none: subnet managers set 2048 bytes or more by default, and smaller
 /// packets cost as much work each.
 const ASSUMED_MTU: Mtu = Mtu::B2048;
@@ -51,6 +57,8 @@ pub struct PortState {
     pub subnet_timeout: u8,
     /// MTU in force on the link; 2048 bytes if a virtual function cannot read it.
     pub mtu: Mtu,
+    /// Speed of the link in Mb/s; 0 if it is down, or unknown to a virtual function.
+    pub speed: u32,
     /// The port has no LID of its own: every packet needs a GRH.
     pub grh_required: bool,
     /// Prefix of GID 0.
@@ -97,6 +105,23 @@ fn at_most(bytes: u32) -> Mtu {
         .unwrap_or(Mtu::B256)
 }
 
+/// What the highest bit of a register's mask stands for; 0 for an empty one.
+fn highest(mask: u32, meanings: &[u32]) -> u32 {
+    mask.checked_ilog2().and_then(|bit| meanings.get(bit as usize)).copied().unwrap_or(0)
+}
+
+/// Speed of a PortInfo's link in Mb/s: `LinkWidthActive`, `LinkSpeedActive` and
+/// `LinkSpeedExtActive`, which counts if it is not 0 (IBTA 1.3, 14.2.5.6).
+fn link_speed(info: &[u8; ATTRIBUTE]) -> u32 {
+    let field = |at| number::<1>(info, at) as u32;
+    let width = highest(field(31), &[1, 4, 8, 12, 2]);
+    let lane = match field(62) >> 4 {
+        0 => highest(field(35) >> 4, &LANE_SPEEDS[..3]),
+        extended => highest(extended, &LANE_SPEEDS[4..]),
+    };
+    width * lane
+}
+
 /// `NeighborMTU` of a PortInfo.
 fn neighbor_mtu(info: &[u8; ATTRIBUTE]) -> Mtu {
     Mtu::from_code((number::<1>(info, 36) >> 4) as u8).unwrap_or(Mtu::B256)
@@ -129,7 +154,7 @@ impl<P: Platform> Hca<'_, P> {
         let mut out = [0; query_hca_vport_context_out::SIZE];
         self.exec(&query, &mut out)?;
         let context = query_hca_vport_context_out::hca_vport_context.of(&out);
-        let mtu = self.link_mtu()?;
+        let (mtu, speed) = (self.link_mtu()?, self.link_speed()?);
         let lmc = vport::lmc.get(context) as u8;
         let port = PortState {
             // Of this function's own port, which need not be as the card's is.
@@ -140,6 +165,7 @@ impl<P: Platform> Hca<'_, P> {
             sm_sl: ServiceLevel::new(vport::sm_sl.get(context) as u8),
             subnet_timeout: vport::subnet_timeout.get(context) as u8,
             mtu,
+            speed,
             grh_required: vport::grh_required.is_set(context),
             gid_prefix: 0,
             port_guid: Guid::new(vport::port_guid.get(context)),
@@ -172,6 +198,20 @@ impl<P: Platform> Hca<'_, P> {
         }
     }
 
+    /// The speed of the link in Mb/s by PTYS; 0 where the function may not read that.
+    fn link_speed(&mut self) -> Result<u32, Error> {
+        let mut register = [0; ptys_reg::SIZE];
+        ptys_reg::local_port.set(&mut register, PORT);
+        ptys_reg::proto_mask.set(&mut register, INFINIBAND);
+        let read = self.access_register::<{ 16 + ptys_reg::SIZE }>(RegisterId::PTYS, false, &mut register);
+        if !optional(read)? {
+            return Ok(0);
+        }
+        let lanes = [1, 2, 4, 8, 12];
+        let width = highest(ptys_reg::ib_link_width_oper.get32(&register), &lanes);
+        Ok(width * highest(ptys_reg::ib_proto_oper.get32(&register), &LANE_SPEEDS))
+    }
+
     fn port_by_mad(&mut self) -> Result<PortState, Error> {
         let info = self.subnet_get(PORT_INFO, PORT)?;
         let node = self.subnet_get(NODE_INFO, 0)?;
@@ -182,6 +222,7 @@ impl<P: Platform> Hca<'_, P> {
             sm_lid: base_lid(number::<2>(&info, 18)),
             sm_sl: ServiceLevel::new(number::<1>(&info, 36) as u8 & 0xf),
             subnet_timeout: number::<1>(&info, 51) as u8 & 0x1f,
+            speed: link_speed(&info),
             mtu: neighbor_mtu(&info),
             grh_required: false,
             gid_prefix: number::<8>(&info, 8),

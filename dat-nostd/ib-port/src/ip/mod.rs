@@ -327,7 +327,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         let (ip, hw) = match waiting.destination {
             Destination::Group(mgid) => {
                 return match self.groups.parameters(now, mgid) {
-                    Ok(Some(record)) => Way::Known(group_path(record), QpNumber::new(0xff_ffff)),
+                    Ok(Some(record)) => Way::Known(group_path(info, record), QpNumber::new(0xff_ffff)),
                     Ok(None) => Way::Pending,
                     Err(()) => Way::None,
                 };
@@ -344,7 +344,7 @@ impl<'s, B: Bar> Interface<'s, B> {
             return Way::Known(own_path(info), hw.qpn);
         }
         match paths.resolve(now, info, hw.gid) {
-            Resolution::Known(path) => Way::Known(driver_path(&path, None, 0, info.lmc), hw.qpn),
+            Resolution::Known(path) => Way::Known(driver_path(info, &path, None, 0), hw.qpn),
             Resolution::Pending => Way::Pending,
             Resolution::Failed(_) => {
                 if let Some(ip) = ip {
@@ -439,12 +439,12 @@ fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
 }
 
 /// Multicast packets go to the group's LID and carry its GID (RFC 4391, section 6).
-fn group_path(record: &McMemberRecord) -> driver_mlx::Path {
+fn group_path(info: &PortInfo, record: &McMemberRecord) -> driver_mlx::Path {
     driver_mlx::Path::InfiniBand {
         dlid: record.mlid(),
         sl: record.sl(),
         src_path_bits: 0,
-        static_rate: record.rate(),
+        static_rate: info.static_rate(record.rate()),
         grh: Some(Grh {
             dgid: driver_mlx::Gid(record.mgid().0),
             source_gid_index: 0,
@@ -506,8 +506,12 @@ mod tests {
             .set_rate(3)
             .set_hop_limit(9)
             .set_traffic_class(5);
-        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = group_path(&record) else { panic!() };
-        assert_eq!((dlid.get(), sl.get()), (0xc000, 3));
+        let driver_mlx::Path::InfiniBand { dlid, sl, static_rate, grh, .. } =
+            group_path(&PortInfo::example(0), &record)
+        else {
+            panic!()
+        };
+        assert_eq!((dlid.get(), sl.get(), static_rate), (0xc000, 3, 3));
         let grh = grh.expect("a GRH");
         assert_eq!((grh.dgid.0, grh.hop_limit, grh.traffic_class), (mgid.0, 9, 5));
     }
