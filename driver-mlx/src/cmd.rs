@@ -246,7 +246,7 @@ impl CommandQueue {
         self.slots.iter().take(self.count - 1).all(|slot| slot.state == SlotState::Lost)
     }
 
-    /// Whether a command is in the slot kept for MANAGE_PAGES.
+    /// Returns whether a command is in the slot kept for MANAGE_PAGES.
     pub(crate) fn serves_pages(&self, ticket: Ticket) -> bool {
         usize::from(ticket.slot) == self.count - 1
     }

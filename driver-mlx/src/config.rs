@@ -25,8 +25,7 @@ pub struct Config {
     pub log_max_qp: u8,
     /// Pages of 4 KiB that must stay free for the owner's use after firmware took its own, else bring-up is refused.
     pub reserved_pages: u32,
-    /// Pages of 4 KiB that neither buffers nor objects may take: they are for firmware, which asks
-    /// for more as objects are made. A sixteenth of what firmware took in bring-up if that is more;
+    /// Pages of 4 KiB kept from buffers and objects: firmware requests more as objects are made. A sixteenth of what firmware took in bring-up if that is more;
     /// 0 keeps none.
     pub firmware_reserve: u32,
     /// How long a firmware command may take, unless the device says how long.

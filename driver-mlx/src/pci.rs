@@ -175,7 +175,7 @@ const DEVICE_STATUS: u32 = 0xffff_0000;
 const MOST_CAPABILITIES: usize = 48;
 /// The time a function has for its reset (PCI Express base specification, 6.6.2).
 const RESET_TIME: Duration = Duration::from_millis(100);
-/// How long it may take to answer again after that. Linux's limit (`PCIE_RESET_READY_POLL_MS`): a ConnectX-7 with hundreds of
+/// Longest time until it answers again after that. Linux's limit (`PCIE_RESET_READY_POLL_MS`): a ConnectX-7 with hundreds of
 /// virtual functions needs a second for each.
 const LONGEST_RESET: Duration = Duration::from_secs(60);
 /// Pauses between looks meanwhile: the first, and the longest.

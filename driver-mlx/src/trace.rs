@@ -58,7 +58,7 @@ pub enum TraceKind {
     Health(FatalCause),
     /// The health poll noticed this.
     HealthWarning(HealthWarning),
-    /// The device does not tell the MTU of its link: this one is assumed.
+    /// The MTU of the link cannot be read: this one is assumed.
     MtuAssumed(Mtu),
 }
 

@@ -5,8 +5,8 @@ use crate::common;
 use common::World;
 use common::node::{ALL, Node, connected, filled, id, path, sound, world};
 use driver_mlx::{
-    Access, AddressVector, Base, CompletionKind, Error, Gid, Grh, InitParams, Lid, Path,
-    PostError, Psn, QKey, QpConfig, QpNumber, RKey, SendFlags, SendOp, Service, ServiceLevel,
+    Access, AddressVector, Base, CompletionKind, Error, Gid, Grh, InitParams, Lid, Path, PostError, Psn,
+    QKey, QpConfig, QpNumber, RKey, SendFlags, SendOp, Service, ServiceLevel,
 };
 use hca_model::fabric::{FabricConfig, Faults};
 use mlx5_prm::status::CqeSyndrome;
@@ -264,7 +264,8 @@ fn counters_say_what_happened() {
     let mut nodes = [0, 1].map(|index| {
         let mut node = Node::new(&world, index, |_| ());
         let set = node.hca.alloc_q_counters().expect("counters");
-        let config = QpConfig { counters: Some(set), user_index: 0x100, ..QpConfig::rc(node.pd, node.cq.number()) };
+        let config =
+            QpConfig { counters: Some(set), user_index: 0x100, ..QpConfig::rc(node.pd, node.cq.number()) };
         let counted = node.hca.create_qp(&config).expect("a QP");
         let plain = std::mem::replace(&mut node.qp, counted);
         node.hca.destroy_qp(plain).expect("destroyed");

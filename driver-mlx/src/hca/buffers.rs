@@ -7,7 +7,7 @@ use crate::error::{Error, Rejected};
 use crate::platform::Platform;
 
 /// Pages that firmware took in bring-up for each page kept for later. A ConnectX-4 with 12,868
-/// pages asks for hundreds at once.
+/// pages requests hundreds at once.
 const BOOT_PAGES_PER_RESERVED: u32 = 16;
 /// `users` of a buffer that no memory key leads to.
 const UNREGISTERED: u16 = 1;

@@ -82,7 +82,7 @@ pub struct Hca<'s, P: Platform> {
     health: health::Health,
     limits: limits::Limits,
     firmware_pages: u32,
-    /// Those of them that bring-up gave; 0 until it is done.
+    /// `firmware_pages` at the end of bring-up; 0 before.
     boot_pages: u32,
     /// The number by which firmware knows this function where pages are concerned.
     own_pages: function::Function,

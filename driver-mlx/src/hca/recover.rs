@@ -29,7 +29,7 @@ const COUNTER_POLL: Duration = Duration::from_millis(50);
 /// A reset of the firmware, by this driver or another function.
 struct FirmwareReset {
     lock: ResetLock,
-    /// How long it may take.
+    /// Time limit.
     limit: Duration,
     /// This driver began it.
     begun: bool,
@@ -181,8 +181,8 @@ impl<P: Platform> Hca<'_, P> {
         if self.platform.reset_function() {
             return self.until_back();
         }
-        // The best that is known of a function that cannot be reset. One that was never enabled
-        // may read so too.
+        // A function without a reset gives no better sign. A function that was never enabled may
+        // read so too.
         if self.enabled && self.is_disabled() && !self.wants_reset() {
             return Ok(());
         }

@@ -113,7 +113,7 @@ impl<P: Platform> Hca<'_, P> {
         known == self.cmd.device_address()
     }
 
-    /// Whether the device shows another command queue, where it has shown this driver's before.
+    /// Returns whether the device shows another command queue after it has shown this driver's.
     pub(super) fn is_disowned(&self) -> bool {
         self.health.names_owner && !self.is_owner()
     }

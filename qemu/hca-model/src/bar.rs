@@ -200,7 +200,7 @@ impl BarPort {
         self.hidden_queue.store(hidden, Ordering::Release);
     }
 
-    /// Whether the command queue's address reads as 0.
+    /// Returns whether the command queue's address reads as 0.
     pub(crate) fn hides_queue(&self) -> bool {
         self.hidden_queue.load(Ordering::Acquire)
     }

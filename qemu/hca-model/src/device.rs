@@ -145,7 +145,7 @@ impl Device {
         self.reset_caps();
     }
 
-    /// Whether DISABLE_HCA is being carried out.
+    /// Returns whether DISABLE_HCA is in progress.
     pub(crate) fn is_disabling(&self) -> bool {
         self.cmd.is_carrying_out(Opcode::DISABLE_HCA)
     }

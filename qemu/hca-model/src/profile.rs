@@ -17,7 +17,7 @@ pub struct Misbehaviour {
     pub wedge_health: bool,
     /// `initializing` never clears.
     pub never_initialized: bool,
-    /// What a write of 1 to `nic_interface` does instead of stopping the device.
+    /// Effect of a write of 1 to `nic_interface` that does not stop the device.
     pub disable: Option<FalseDisable>,
     /// MODIFY_CQ changes the ring and writes no resize CQE.
     pub silent_resize: bool,

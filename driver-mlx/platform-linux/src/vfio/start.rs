@@ -1,12 +1,12 @@
-//! How a function stands after it was opened: whether it needs another reset.
+//! The state of a function after it was opened: does it need another reset?
 
 use driver_mlx::{Bar, DeviceState, Duration};
 
 /// Interval between reads of the registers.
 const POLL: Duration = Duration::from_millis(10);
-/// How long registers may read as all ones after the kernel's reset.
+/// Longest time for which registers may read as all ones after the kernel's reset.
 const ABSENCE: Duration = Duration::from_secs(2);
-/// How long firmware may take to start after it, as in
+/// Longest time that firmware may take to start after it, as in
 /// [`Config::DEFAULT`](driver_mlx::Config::DEFAULT).
 const INITIALIZING: Duration = Duration::from_secs(120);
 
@@ -55,8 +55,8 @@ mod tests {
     const FW_VERSION: usize = 0x230;
     const THERE: (usize, u32) = (FW_VERSION, 0x1020_0000);
 
-    /// Whether a reset is needed, and after how long, of a function that reads `first` and, `after`
-    /// so long, `then`.
+    /// Looks at a function that reads `first` and, after the time `after`, `then`. Returns whether a
+    /// reset is needed, and the time that passed.
     fn look(first: [(usize, u32); 3], after: Duration, then: [(usize, u32); 3]) -> (bool, Duration) {
         let (card, mut passed) = (Cell::new(first), Duration::ZERO);
         let needed = needs_reset(Card(&card), |time| {

@@ -447,7 +447,7 @@ fn reset_that_cannot_be_done() {
     assert!((60_000_000_000..61_100_000_000).contains(&waited), "{waited}");
 }
 
-/// With hundreds of virtual functions, a second for each.
+/// A card with hundreds of virtual functions needs a second for each.
 #[test]
 fn reset_may_take_most_of_a_minute() {
     let (bus, hca) = Bus::with(at(0, 4, 0), Device::hca());

@@ -79,7 +79,7 @@ impl Interface {
         self.rung == 0 && self.ready.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether a command of this kind takes its time.
+    /// Returns whether a slow command of this kind is in progress.
     pub(crate) fn is_carrying_out(&self, opcode: Opcode) -> bool {
         self.slow.iter().any(|command| Opcode::of(&command.input) == opcode)
     }
