@@ -68,7 +68,7 @@ fn event(nodes: &mut [Node; 2], at: usize) -> DatResult<EventData> {
             Err(error) if error.is(ReturnType::TimeoutExpired) => {}
             event => return event.map(|event| event.data),
         }
-        let now = nodes[1 - at].adapter.platform().now();
+        let now = nodes[1 - at].adapter.now();
         let _ = nodes[1 - at].adapter.poll(now);
     }
 }

@@ -156,7 +156,7 @@ fn memory_of_a_program_s_own_is_given_back_when_the_device_cannot_reach_it() {
     let mut net = Net::new(24, 2);
     let side = net.side(0, &Options::default());
     let memory = own(5000);
-    let coherent = |net: &Net| net.nodes[0].platform().dma_is_coherent();
+    let coherent = |net: &Net| net.nodes[0].hca().dma_is_coherent();
     // SAFETY: leaked, and not touched here.
     let make = |net: &mut Net, ia, pz| unsafe {
         net.nodes[0].lmr_create_virtual(ia, memory, 5000, pz, MemPriv::ALL)

@@ -3,6 +3,7 @@
 //! What runs here is one command in one slot; waiting, and serving page requests while waiting, is the [`Hca`](crate::Hca)'s.
 
 use crate::barrier;
+use crate::control;
 use crate::dma::{DmaMemory, OutOfBounds};
 use crate::platform::Bar;
 use crate::types::Instant;
@@ -223,7 +224,7 @@ impl CommandQueue {
         };
         let ticket = Ticket { slot: index as u8, generation: slot.generation };
         barrier::before_doorbell();
-        bar.write32(init_seg::CMD_DBELL_OFFSET, 1 << index);
+        control::write32(bar, init_seg::CMD_DBELL_OFFSET, 1 << index);
         Ok(ticket)
     }
 
@@ -381,18 +382,23 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Doorbell<'a>(&'a Cell<u32>);
 
+    #[allow(unsafe_code)]
     impl Bar for Doorbell<'_> {
+        type DoorbellRegister = crate::mmio::MmioDoorbellRegister;
+
         fn len(&self) -> usize {
             4096
         }
         fn read32(&self, _: usize) -> u32 {
             0
         }
-        fn write32(&self, offset: usize, value: u32) {
+        unsafe fn write32(&self, offset: usize, value: u32) {
             assert_eq!(offset, 0x18);
             self.0.set(value);
         }
-        fn write64(&self, _: usize, _: u64) {}
+        unsafe fn doorbell_register(&self, _: usize, _: usize) -> Self::DoorbellRegister {
+            unreachable!("commands only")
+        }
     }
 
     fn queue(log_size: u32) -> (CommandQueue, DmaMemory) {

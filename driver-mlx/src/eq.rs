@@ -1,6 +1,7 @@
 //! Event queues.
 
 use crate::barrier;
+use crate::control;
 use crate::dma::DmaMemory;
 use crate::platform::Bar;
 use crate::ring::{OCTOWORDS_PER_ENTRY as OCTOWORDS_PER_EQE, OctowordRing};
@@ -130,7 +131,7 @@ impl Eq {
     fn report<B: Bar>(&mut self, bar: B, register: usize) {
         self.reported = self.ci;
         barrier::before_doorbell();
-        bar.write32(self.uar_offset + register, datapath::eq_doorbell(self.number.get(), self.ci));
+        control::write32(bar, self.uar_offset + register, datapath::eq_doorbell(self.number.get(), self.ci));
     }
 
     /// Takes the next entry.

@@ -70,6 +70,8 @@ pub mod caps;
 mod cmd;
 pub mod completion;
 pub mod config;
+#[allow(unsafe_code)]
+mod control;
 pub mod cq;
 #[allow(unsafe_code)]
 pub mod dma;
@@ -86,6 +88,7 @@ pub mod mmio;
 pub mod mw;
 #[allow(unsafe_code)]
 pub mod pci;
+#[allow(unsafe_code)]
 pub mod platform;
 pub mod qp;
 pub mod report;
@@ -116,9 +119,9 @@ pub use hca::{
     ReservedLKey, SrqState, StepTime, Traffic, emergency_stop,
 };
 pub use host::HostRegion;
-pub use mmio::MmioBar;
+pub use mmio::{MmioBar, MmioDoorbellRegister};
 pub use mw::{MemoryWindow, MwBind, MwType};
-pub use platform::{Bar, MapError, Platform};
+pub use platform::{Bar, DoorbellRegister, MapError, Platform};
 pub use qp::{Qp, QpState, ReceiveBatch};
 pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};

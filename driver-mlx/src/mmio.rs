@@ -1,6 +1,6 @@
-//! [`MmioBar`]: BAR0 as memory-mapped registers.
+//! [`MmioBar`], [`MmioDoorbellRegister`]: BAR0 as memory-mapped registers.
 
-use crate::platform::Bar;
+use crate::platform::{Bar, DoorbellRegister};
 use core::ptr::NonNull;
 use volatile::VolatilePtr;
 
@@ -42,7 +42,35 @@ unsafe impl Send for MmioBar {}
 // SAFETY: as above; the handle itself holds no state.
 unsafe impl Sync for MmioBar {}
 
+/// A doorbell register in a memory-mapped BAR0: its address, checked when it was made.
+#[derive(Debug)]
+pub struct MmioDoorbellRegister {
+    base: NonNull<u64>,
+    /// Bytes less 8: what an offset is cut to.
+    mask: usize,
+}
+
+// SAFETY: `MmioBar::new`'s caller promised that registers may be accessed from any thread.
+unsafe impl Send for MmioDoorbellRegister {}
+
+impl DoorbellRegister for MmioDoorbellRegister {
+    #[inline(always)]
+    fn ring(&mut self, value: u64) {
+        // SAFETY: `MmioBar::doorbell_register` took the pointer from inside the mapping, aligned to 8.
+        unsafe { VolatilePtr::new(self.base) }.write(value.to_be());
+    }
+
+    #[inline]
+    fn write(&mut self, offset: usize, value: u64) {
+        // SAFETY: the offset, cut to the mask, is a multiple of 8 inside the register, which `MmioBar::doorbell_register` took from
+        // inside the mapping.
+        unsafe { VolatilePtr::new(self.base.byte_add(offset & self.mask)) }.write(value.to_be());
+    }
+}
+
 impl Bar for MmioBar {
+    type DoorbellRegister = MmioDoorbellRegister;
+
     #[inline]
     fn len(&self) -> usize {
         self.mask + 8
@@ -54,13 +82,17 @@ impl Bar for MmioBar {
     }
 
     #[inline]
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         self.register::<u32>(offset).write(value.to_be());
     }
 
-    #[inline]
-    fn write64(&self, offset: usize, value: u64) {
-        self.register::<u64>(offset).write(value.to_be());
+    /// A `len` that is no power of two, or an `offset` that is no multiple of it, is cut to one.
+    unsafe fn doorbell_register(&self, offset: usize, len: usize) -> MmioDoorbellRegister {
+        let mask = (len.max(8).checked_next_power_of_two().unwrap_or(8) - 8) & self.mask;
+        // SAFETY: the BAR's length is a power of two of at least 8, so the offset, cut to a multiple of the register's length below it,
+        // leaves room for the register inside the mapping that `new`'s caller promised. `base` is aligned to 8.
+        let base = unsafe { self.base.add(offset & self.mask & !mask) }.cast();
+        MmioDoorbellRegister { base, mask }
     }
 }
 
@@ -76,12 +108,37 @@ mod tests {
         let mut memory = Registers([0; 64]);
         // SAFETY: the array outlives the handle and is touched only through it until the end.
         let bar = unsafe { MmioBar::new(NonNull::from(&mut memory.0).cast(), 64) }.expect("a power of two");
-        bar.write64(8, 0x0102_0304_0506_0708);
-        bar.write32(64 + 4, 0xa0b0_c0d0);
-        bar.write64(0xffff_fff8, 0x1112_1314_1516_1718);
+        // SAFETY: it is memory.
+        let (mut first, mut last) = unsafe {
+            bar.write32(64 + 4, 0xa0b0_c0d0);
+            (bar.doorbell_register(8, 8), bar.doorbell_register(0xffff_fff8, 8))
+        };
+        first.ring(0x0102_0304_0506_0708);
+        last.ring(0x1112_1314_1516_1718);
         assert_eq!(bar.read64(8), 0x0102_0304_0506_0708);
         assert_eq!(bar.read32(4), 0xa0b0_c0d0);
         assert_eq!(memory.0[8..16], [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(memory.0[56..64], [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
+    }
+
+    #[test]
+    fn doorbell_register_keeps_writes_inside_itself() {
+        let mut memory = Registers([0; 64]);
+        // SAFETY: the array outlives the handles and is touched only through them until the end.
+        let mut register = unsafe {
+            let bar = MmioBar::new(NonNull::from(&mut memory.0).cast(), 64).expect("a power of two");
+            bar.doorbell_register(64 + 32, 16)
+        };
+        register.write(8, 1);
+        register.write(16, 2);
+        let written: std::vec::Vec<_> =
+            memory.0.chunks_exact(8).map(|word| u64::from_be_bytes(word.try_into().expect("8"))).collect();
+        assert_eq!(written, [0, 0, 0, 0, 2, 1, 0, 0]);
+        // SAFETY: as above.
+        let longer = unsafe {
+            let bar = MmioBar::new(NonNull::from(&mut memory.0).cast(), 64).expect("a power of two");
+            bar.doorbell_register(24, 1 << 20)
+        };
+        assert_eq!((longer.base.addr().get(), longer.mask), (memory.0.as_ptr().addr(), 56));
     }
 }

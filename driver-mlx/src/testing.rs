@@ -1,7 +1,7 @@
 //! What the unit tests of the data path share: memory that stays, and a BAR that remembers its writes.
 
 use crate::dma::{DmaBuffer, DmaMemory};
-use crate::platform::Bar;
+use crate::platform::{Bar, DoorbellRegister};
 use core::cell::RefCell;
 use std::boxed::Box;
 use std::sync::Mutex;
@@ -79,17 +79,32 @@ impl Recorder {
     }
 }
 
+/// A register of the [`Recorder`], at this offset.
+#[derive(Debug)]
+pub(crate) struct RecorderRegister(Recorder, usize);
+
+impl DoorbellRegister for RecorderRegister {
+    fn ring(&mut self, value: u64) {
+        self.write(0, value);
+    }
+    fn write(&mut self, offset: usize, value: u64) {
+        self.0.0.borrow_mut().push((self.1 + offset, value));
+    }
+}
+
 impl Bar for Recorder {
+    type DoorbellRegister = RecorderRegister;
+
     fn len(&self) -> usize {
         1 << 20
     }
     fn read32(&self, _: usize) -> u32 {
         0
     }
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         self.0.borrow_mut().push((offset, u64::from(value)));
     }
-    fn write64(&self, offset: usize, value: u64) {
-        self.0.borrow_mut().push((offset, value));
+    unsafe fn doorbell_register(&self, offset: usize, _: usize) -> RecorderRegister {
+        RecorderRegister(*self, offset)
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{BLOCKS, ModelBar, World, host_region};
+use common::{BLOCKS, ModelBar, ModelRegister, World, host_region};
 use driver_mlx::{
     Access, Bar, Base, Config, CqConfig, Duration, Error, Hca, HcaStorage, InitParams, Instant, LKey,
     MapError, Platform, Psn, QpConfig, RtsParams, SendFlags, SendOp, Service, Sge, SrqConfig, WorkQueue,
@@ -61,6 +61,8 @@ struct HostileBar {
 }
 
 impl Bar for HostileBar {
+    type DoorbellRegister = ModelRegister;
+
     fn len(&self) -> usize {
         self.inner.len()
     }
@@ -73,13 +75,15 @@ impl Bar for HostileBar {
             _ => self.inner.read32(offset),
         }
     }
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         assert!(offset + 4 <= self.len(), "a register outside the BAR");
-        self.inner.write32(offset, value);
+        // SAFETY: this function's contract.
+        unsafe { self.inner.write32(offset, value) };
     }
-    fn write64(&self, offset: usize, value: u64) {
-        assert!(offset + 8 <= self.len(), "a register outside the BAR");
-        self.inner.write64(offset, value);
+    unsafe fn doorbell_register(&self, offset: usize, len: usize) -> ModelRegister {
+        assert!(offset + len <= self.len(), "a register outside the BAR");
+        // SAFETY: this function's contract.
+        unsafe { self.inner.doorbell_register(offset, len) }
     }
 }
 
@@ -112,10 +116,10 @@ impl Platform for Hostile {
             memory.store_be64(at, value).expect("inside");
         }
     }
-    fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
-    fn unmap(&self, _: u64, _: usize) {}
+    unsafe fn unmap(&self, _: u64, _: usize) {}
 }
 
 /// Everything a user does, with every error taken as an answer.
@@ -173,12 +177,12 @@ fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
                 let _ = qp.post_send(SendOp::Send, &[sge], round, SendFlags::SIGNALED);
                 keys_left += u32::from(hca.deregister(key).is_err());
             }
-            hca.platform().idle(Instant::from_nanos(world.now() + 1000));
+            hca.idle(Instant::from_nanos(world.now() + 1000));
         }
         qp.ring();
         cq.arm(round.is_multiple_of(2));
         world.pass(1_000_000);
-        hca.platform().idle(Instant::from_nanos(world.now() + 1000));
+        hca.idle(Instant::from_nanos(world.now() + 1000));
         let _ = hca.poll(Instant::from_nanos(world.now()));
         let mut named = 0;
         assert!(hca.poll_completions(|_| named += 1) <= 512);

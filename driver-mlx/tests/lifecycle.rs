@@ -57,7 +57,7 @@ fn a_dropped_hca_is_stopped_though_its_queue_is_not_shown() {
 fn firmware_ends_dma_though_its_queue_is_not_shown() {
     let world = world_of(Habits { hidden_queue: true, ..Habits::default() });
     let mut hca = up(&world);
-    hca.platform().trouble.no_reset.set(true);
+    world.trouble(0).no_reset.set(true);
     let now = world.now();
     world.model(0, |m| m.habits_mut().away = Some(now + SECOND..now + 20 * SECOND));
     until_fatal(&world, &mut hca, 5 * SECOND);
@@ -84,9 +84,8 @@ fn a_disabled_interface_does_not_replace_a_reset() {
     let world = world();
     let mut hca = up(&world);
     world.model(0, |m| m.misbehaviour_mut().disable = Some(FalseDisable::Shown));
-    let bar = hca.platform().bar();
-    let queue = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & 0xffff_f000;
-    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue | 1 << 8);
+    let queue = world.platform(0).bar().read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & 0xffff_f000;
+    world.write_register(0, init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue | 1 << 8);
     assert_eq!(until_fatal(&world, &mut hca, 3 * SECOND), FatalCause::Interface(1));
     // The platform itself looks that the device has let go before it has bus mastering again.
     hca.recover().expect("recovers");
@@ -156,7 +155,7 @@ fn a_ring_that_the_device_may_have_comes_back_by_recovery() {
 fn a_platform_without_write_combining_costs_no_command_per_qp() {
     let world = world();
     let mut hca = up(&world);
-    hca.platform().trouble.no_write_combining.set(true);
+    world.trouble(0).no_write_combining.set(true);
     world.model(0, |m| m.misbehaviour_mut().stall_command = Some(Opcode::DEALLOC_UAR));
     let pd = hca.alloc_pd().expect("a PD");
     let cq = hca.create_cq(&CqConfig { entries: 16, eq: 0 }).expect("a CQ");

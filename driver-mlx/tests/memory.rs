@@ -130,14 +130,14 @@ impl Platform for Mapping {
     fn idle(&self, deadline: Instant) {
         self.inner.idle(deadline);
     }
-    fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
         if len > 4096 {
             return Err(MapError::NoSpace);
         }
         self.mapped.borrow_mut().push((va, len, writable));
         Ok(common::DEVICE + REGION as u64 - 4096 + va as u64 % 4096)
     }
-    fn unmap(&self, device_address: u64, len: usize) {
+    unsafe fn unmap(&self, device_address: u64, len: usize) {
         assert!(device_address >= common::DEVICE + REGION as u64 - 4096);
         let at = self
             .mapped

@@ -574,7 +574,7 @@ fn an_emergency_stop_ends_dma_in_the_middle_of_everything() {
     a.qp.post_send(SendOp::Write { raddr, rkey }, &[a.sge(0, 4096)], 1, SendFlags::SIGNALED).expect("room");
     a.qp.ring();
     // The stop comes behind the doorbell, and before the peer writes what arrives.
-    driver_mlx::emergency_stop(driver_mlx::Platform::bar(b.hca.platform()));
+    driver_mlx::emergency_stop(driver_mlx::Platform::bar(&world.platform(1)));
     world.pass(SECOND);
     assert_eq!(b.get(0, 4096), [0; 4096]);
     world.model(1, |m| assert_eq!((m.life(), m.census().total()), (hca_model::device::Life::Disabled, 0)));

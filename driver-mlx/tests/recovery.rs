@@ -4,9 +4,7 @@ use crate::common;
 
 use common::node::{self, ALL, Node};
 use common::recovery::{SECOND, VENDOR, ready, semaphore, until_fatal, up, works, world};
-use driver_mlx::{
-    Bar, Base, Config, CqConfig, Error, FatalCause, Instant, Platform, QpConfig, SendFlags, SendOp, Step,
-};
+use driver_mlx::{Base, Config, CqConfig, Error, FatalCause, Instant, QpConfig, SendFlags, SendOp, Step};
 use mlx5_prm::init_seg;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
@@ -81,7 +79,7 @@ fn firmware_that_asks_for_a_reset_gets_one() {
     hca.recover().expect("recovers");
     works(&world, &mut hca);
     assert_eq!(world.model(0, |m| m.resets()), 0, "of the firmware, not of the function");
-    assert_eq!(semaphore(hca.platform()), 0, "given back");
+    assert_eq!(semaphore(&world), 0, "given back");
 }
 
 #[test]
@@ -90,10 +88,9 @@ fn a_neighbour_that_has_the_semaphore_goes_first() {
     let mut hca = up(&world);
     world.model(0, |m| m.fail(HealthSyndrome(1)));
     until_fatal(&world, &mut hca, 3 * SECOND);
-    let platform = hca.platform().clone();
-    platform.write_config(VENDOR + 0x04, 0x0a);
-    platform.write_config(VENDOR + 0x14, 77);
-    platform.write_config(VENDOR + 0x10, 1 << 31 | 0x20);
+    world.write_config(0, VENDOR + 0x04, 0x0a);
+    world.write_config(0, VENDOR + 0x14, 77);
+    world.write_config(0, VENDOR + 0x10, 1 << 31 | 0x20);
     let began = world.now();
     hca.recover().expect("recovers");
     let waited = (world.now() - began) / SECOND;
@@ -106,8 +103,7 @@ fn a_neighbour_that_has_the_semaphore_goes_first() {
 fn a_reset_by_a_neighbour_is_noticed_and_used() {
     let world = world();
     let mut hca = up(&world);
-    let bar = hca.platform().bar();
-    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, 7 << 8);
+    world.write_register(0, init_seg::CMDQ_ADDR_L_SZ_OFFSET, 7 << 8);
     let cause = until_fatal(&world, &mut hca, 3 * SECOND);
     assert!(matches!(cause, FatalCause::Interface(1 | 7)), "{cause}");
     hca.recover().expect("recovers");

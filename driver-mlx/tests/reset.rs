@@ -5,7 +5,7 @@ use crate::common;
 use common::node::{self, ALL};
 use common::recovery::{SECOND, VENDOR, semaphore, until_fatal, up, works, world};
 use driver_mlx::{
-    Bar, Base, Config, Duration, Error, FatalCause, HcaStorage, Instant, Platform, SendFlags, SendOp, Wake,
+    Base, Config, Duration, Error, FatalCause, HcaStorage, Instant, Platform, SendFlags, SendOp, Wake,
 };
 use hca_model::Habits;
 use mlx5_prm::init_seg;
@@ -17,7 +17,7 @@ use mlx5_prm::status::HealthSyndrome;
 fn only_a_reset_that_is_over_is_one() {
     let world = world();
     let mut hca = up(&world);
-    hca.platform().bar().write32(init_seg::CMDQ_ADDR_H_OFFSET, 0x55);
+    world.write_register(0, init_seg::CMDQ_ADDR_H_OFFSET, 0x55);
     assert_eq!(until_fatal(&world, &mut hca, 3 * SECOND), FatalCause::Forgotten);
     hca.recover().expect("recovers");
     works(&world, &mut hca);
@@ -52,7 +52,7 @@ fn registers_are_made_readable_before_they_are_waited_for() {
 /// An HCA that has failed, being away from the bus for a while, and that cannot be reset.
 fn failed_without_reset(world: &std::rc::Rc<common::World>) -> common::Driver {
     let mut hca = up(world);
-    hca.platform().trouble.no_reset.set(true);
+    world.trouble(0).no_reset.set(true);
     let now = world.now();
     world.model(0, |m| m.habits_mut().away = Some(now + SECOND..now + 20 * SECOND));
     until_fatal(world, &mut hca, 5 * SECOND);
@@ -81,7 +81,7 @@ fn a_function_that_cannot_be_reset_is_ended_by_its_firmware() {
         m.habits_mut().counter_pause = None;
         m.misbehaviour_mut().stall_command = None;
     });
-    hca.platform().trouble.no_reset.set(false);
+    world.trouble(0).no_reset.set(false);
     hca.recover().expect("recovers");
     works(&world, &mut hca);
 }
@@ -96,7 +96,7 @@ fn a_function_that_somebody_left_enabled_is_taken_over() {
     std::mem::forget(left);
     let storage = Box::leak(Box::new(HcaStorage::<{ common::BLOCKS }>::new()));
     let platform = world.platform(0);
-    platform.trouble.no_reset.set(true);
+    world.trouble(0).no_reset.set(true);
     let mut hca = driver_mlx::Hca::bring_up(
         platform,
         world.region(0),
@@ -119,7 +119,7 @@ fn a_function_that_somebody_left_enabled_is_reset_or_refused() {
     std::mem::forget(up(&world));
     let storage = || Box::leak(Box::new(HcaStorage::<{ common::BLOCKS }>::new()));
     let platform = world.platform(0);
-    platform.trouble.no_reset.set(true);
+    world.trouble(0).no_reset.set(true);
     let refused = driver_mlx::Hca::bring_up(
         platform,
         world.region(0),
@@ -131,6 +131,7 @@ fn a_function_that_somebody_left_enabled_is_reset_or_refused() {
     assert!(matches!(error, Error::Command(refused) if refused.opcode == Opcode::ENABLE_HCA), "{error}");
     assert!(error.wants_reset());
     assert_eq!(world.model(0, |m| m.resets()), 0);
+    world.trouble(0).no_reset.set(false);
     let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
     works(&world, &mut hca);
     assert_eq!(world.model(0, |m| m.resets()), 1);
@@ -141,19 +142,18 @@ fn a_function_that_somebody_left_enabled_is_reset_or_refused() {
 fn time_is_counted_and_not_looks() {
     let world = world();
     let mut hca = up(&world);
-    hca.platform().trouble.restless.set(true);
+    world.trouble(0).restless.set(true);
     world.model(0, |m| m.fail(HealthSyndrome(1)));
     until_fatal(&world, &mut hca, 3 * SECOND);
     // A neighbour has the gateway for a second, and the counter stands for four after that.
-    let platform = hca.platform().clone();
-    platform.write_config(VENDOR + 0x0c, 77);
+    world.write_config(0, VENDOR + 0x0c, 77);
     world.later(0, SECOND, |m| m.config_write(usize::from(VENDOR) + 0x0c, &[0; 4]));
     let now = world.now();
     world.model(0, |m| m.habits_mut().counter_pause = Some(now..now + 5 * SECOND));
     hca.recover().expect("recovers");
     assert_eq!(world.model(0, |m| m.resets()), 0, "the semaphore was to be had");
     assert!((world.now() - now) / SECOND >= 4);
-    platform.trouble.restless.set(false);
+    world.trouble(0).restless.set(false);
     works(&world, &mut hca);
 }
 
@@ -167,14 +167,14 @@ fn what_is_shared_is_given_back_whatever_happens() {
             let mut hca = up(&world);
             world.model(0, |m| m.fail(HealthSyndrome(1)));
             until_fatal(&world, &mut hca, 3 * SECOND);
-            let platform = hca.platform().clone();
-            platform.trouble.accesses.set(0);
-            *platform.trouble.failing.borrow_mut() = first..first + length;
+            let trouble = world.trouble(0);
+            trouble.accesses.set(0);
+            *trouble.failing.borrow_mut() = first..first + length;
             hca.recover().expect("recovers");
-            hits += u32::from(platform.trouble.accesses.get() > first);
-            *platform.trouble.failing.borrow_mut() = 0..0;
-            assert_eq!(platform.read_config(VENDOR + 0x0c), Some(0), "access {first}: the gateway");
-            assert_eq!(semaphore(&platform), 0, "access {first}: the semaphore");
+            hits += u32::from(trouble.accesses.get() > first);
+            *trouble.failing.borrow_mut() = 0..0;
+            assert_eq!(world.platform(0).read_config(VENDOR + 0x0c), Some(0), "access {first}: the gateway");
+            assert_eq!(semaphore(&world), 0, "access {first}: the semaphore");
             works(&world, &mut hca);
         }
         assert!(hits > 20, "{hits}");
@@ -190,8 +190,9 @@ fn a_virtual_function_waits_for_its_physical_one() {
     world.model(0, |m| m.fail(HealthSyndrome(1)));
     until_fatal(&world, &mut hca, 3 * SECOND);
     let began = world.now();
-    let bar = hca.platform().bar();
-    world.later(0, 40 * SECOND, move |_| bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, 7 << 8));
+    let bar = world.model(0, |m| m.bar());
+    let reset = (7u32 << 8).to_be_bytes();
+    world.later(0, 40 * SECOND, move |_| bar.write(init_seg::CMDQ_ADDR_L_SZ_OFFSET, &reset));
     hca.recover().expect("recovers");
     assert!((40..45).contains(&((world.now() - began) / SECOND)), "{} s", (world.now() - began) / SECOND);
     assert_eq!(world.model(0, |m| m.resets()), 1, "of the function, after that of the firmware");
@@ -205,7 +206,7 @@ fn foreign_memory_is_the_device_s_until_it_cannot_reach_it() {
     for confinable in [false, true] {
         let world = world();
         let mut hca = up(&world);
-        hca.platform().trouble.no_bus_master.set(!confinable);
+        world.trouble(0).no_bus_master.set(!confinable);
         let pd = hca.alloc_pd().expect("a PD");
         // SAFETY: it is a static, which nobody else touches, and neither does the model.
         let key = unsafe { hca.register_foreign(pd, (&raw mut MEMORY).cast(), 4096, ALL, Base::Virtual) }
@@ -225,7 +226,7 @@ fn foreign_memory_is_the_device_s_until_it_cannot_reach_it() {
             }
         };
         // Bus mastering would stay off otherwise.
-        hca.platform().trouble.no_bus_master.set(false);
+        world.trouble(0).no_bus_master.set(false);
         hca.recover().expect("recovers");
         if let Some(key) = key {
             hca.deregister(key).expect("the device was reset");
@@ -297,8 +298,8 @@ fn habits_do_not_matter_to_a_reset() {
 }
 
 /// The device reads as another driver's, while its queues still take what arrives.
-fn lose_the_queue(world: &std::rc::Rc<common::World>, hca: &mut common::Driver) {
-    hca.platform().bar().write32(init_seg::CMDQ_ADDR_H_OFFSET, 0x55);
+fn lose_the_queue(world: &std::rc::Rc<common::World>, node: usize, hca: &mut common::Driver) {
+    world.write_register(node, init_seg::CMDQ_ADDR_H_OFFSET, 0x55);
     assert_eq!(until_fatal(world, hca, 3 * SECOND), FatalCause::Forgotten);
 }
 
@@ -307,7 +308,7 @@ fn what_has_failed_writes_nothing_from_the_moment_it_is_told() {
     let world = world();
     let (mut a, mut b) = node::connected(&world, |_| ());
     b.qp.post_recv(&[b.sge(0, 4096)], 1).expect("room");
-    lose_the_queue(&world, &mut b.hca);
+    lose_the_queue(&world, 1, &mut b.hca);
     a.put(0, &[9; 4096]);
     a.qp.post_send(SendOp::Send, &[a.sge(0, 4096)], 2, SendFlags::SIGNALED).expect("room");
     a.qp.ring();
@@ -324,15 +325,15 @@ fn what_has_failed_writes_nothing_from_the_moment_it_is_told() {
 fn what_could_not_be_kept_from_memory_is_later() {
     let world = world();
     let mut hca = up(&world);
-    hca.platform().trouble.no_bus_master.set(true);
-    lose_the_queue(&world, &mut hca);
+    world.trouble(0).no_bus_master.set(true);
+    lose_the_queue(&world, 0, &mut hca);
     let poll = |hca: &mut common::Driver| {
         world.pass(60 * SECOND);
         hca.poll(Instant::from_nanos(world.now()))
     };
     assert!(matches!(poll(&mut hca), Wake::At(_)));
     assert!(world.model(0, |m| m.bus_master()));
-    hca.platform().trouble.no_bus_master.set(false);
+    world.trouble(0).no_bus_master.set(false);
     assert_eq!(poll(&mut hca), Wake::Idle);
     assert!(!world.model(0, |m| m.bus_master()));
 }
@@ -367,7 +368,7 @@ fn memory_that_was_given_back_is_not_reached_once_more() {
     static mut MEMORY: [u8; 4096] = [0; 4096];
     let world = world();
     let mut hca = up(&world);
-    hca.platform().trouble.no_reset.set(true);
+    world.trouble(0).no_reset.set(true);
     let pd = hca.alloc_pd().expect("a PD");
     // SAFETY: it is a static, which nobody else touches, and neither does the model.
     let key = unsafe { hca.register_foreign(pd, (&raw mut MEMORY).cast(), 4096, ALL, Base::Virtual) }
@@ -378,7 +379,7 @@ fn memory_that_was_given_back_is_not_reached_once_more() {
     hca.deregister(key).expect("bus mastering is off");
     assert_eq!(hca.recover(), Err(Error::NicInterface(0)));
     assert!(!world.model(0, |m| m.bus_master()));
-    hca.platform().trouble.no_reset.set(false);
+    world.trouble(0).no_reset.set(false);
     hca.recover().expect("recovers");
     works(&world, &mut hca);
 }

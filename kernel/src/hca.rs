@@ -62,31 +62,31 @@ impl Platform for BareMetal {
         interrupts::idle(deadline.as_nanos(), self.vectors.mask());
     }
 
-    fn map(&self, va: usize, len: usize, _writable: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, va: usize, len: usize, _writable: bool) -> Result<u64, MapError> {
         if mem::is_memory(va as u64, len as u64) { Ok(va as u64) } else { Err(MapError::BadAddress) }
     }
 
-    fn unmap(&self, _device_address: u64, _len: usize) {}
+    unsafe fn unmap(&self, _device_address: u64, _len: usize) {}
 
     fn read_config(&self, offset: u16) -> Option<u32> {
         Some(self.access.read(self.function.address(), offset))
     }
 
-    fn write_config(&self, offset: u16, value: u32) {
+    unsafe fn write_config(&self, offset: u16, value: u32) {
         ConfigAccess::write(self.access, self.function.address(), offset, value);
     }
 
-    fn reset_function(&self) -> bool {
+    unsafe fn reset_function(&self) -> bool {
         // One that is gone, or says nothing of itself any more, is not asked how it is reset.
         self.function.restore(self.access, &self.saved);
         self.function.reset(self.access, interrupts::wait).is_ok()
     }
 
-    fn restore_function(&self) {
+    unsafe fn restore_function(&self) {
         self.function.restore(self.access, &self.saved);
     }
 
-    fn set_bus_master(&self, on: bool) -> bool {
+    unsafe fn set_bus_master(&self, on: bool) -> bool {
         if !on {
             self.function.stop_bus_master(self.access);
         } else if self.vectors.switch_on(self.access, &self.function).is_ok() {

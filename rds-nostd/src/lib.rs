@@ -38,7 +38,7 @@
 //!     let socket = rds.bind(SocketAddr::new(address, 4000))?;
 //!     let mut buffer = [0; 8192];
 //!     loop {
-//!         let now = adapter.platform().now();
+//!         let now = adapter.now();
 //!         adapter.poll(now);
 //!         rds.poll(adapter, now);
 //!         match rds.recvmsg(adapter, socket, &mut buffer, MsgFlags::empty()) {

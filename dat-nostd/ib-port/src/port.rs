@@ -148,13 +148,13 @@ impl<'s, B: Bar> Port<'s, B> {
     fn leave_groups<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) {
         let Some(ip) = &mut self.ip else { return };
         ip.groups.leave_all();
-        let mut now = hca.platform().now();
+        let mut now = hca.now();
         let end = now + LEAVE_LIMIT;
         while now < end && self.ip.as_ref().is_some_and(|ip| !ip.groups.all_left()) {
             self.service(hca, now);
             let _ = self.poll(now);
-            hca.platform().idle(now + LEAVE_STEP);
-            now = hca.platform().now();
+            hca.idle(now + LEAVE_STEP);
+            now = hca.now();
         }
     }
 
@@ -204,7 +204,7 @@ impl<'s, B: Bar> Port<'s, B> {
             self.moves += u64::from(moved || reregister);
             self.paths.clear();
             self.subscriptions.renew();
-            let now = hca.platform().now();
+            let now = hca.now();
             if let Some(ip) = &mut self.ip {
                 ip.refresh(now, &self.info, &info);
             }

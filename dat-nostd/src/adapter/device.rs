@@ -39,7 +39,7 @@ pub(crate) struct Device<'s, P: Platform> {
 impl<P: Platform> Device<'_, P> {
     /// What the clock says: for calls that are not given the time.
     pub(crate) fn now(&self) -> Instant {
-        self.hca.platform().now()
+        self.hca.now()
     }
 
     /// INTERNAL_ERROR if the device is gone: nothing can be made any more.

@@ -355,9 +355,22 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device.usable()
     }
 
-    /// The platform.
-    pub fn platform(&self) -> &P {
-        self.device.hca.platform()
+    /// The platform's monotonic clock.
+    ///
+    /// The platform itself is not lent, because it leads to every register:
+    ///
+    /// ```compile_fail,E0599
+    /// fn any_register<P: dat_nostd::Platform>(adapter: &dat_nostd::Adapter<'_, P>) -> P::Bar {
+    ///     adapter.platform().bar()
+    /// }
+    /// ```
+    pub fn now(&self) -> Instant {
+        self.device.now()
+    }
+
+    /// Waits for an interrupt or until `deadline`, and may return early.
+    pub fn idle(&self, deadline: Instant) {
+        self.device.hca.idle(deadline);
     }
 
     /// The HCA, to look at: capabilities, bring-up times, counters, trace.
@@ -435,10 +448,10 @@ pub(crate) fn wait_active<P: Platform>(
     port: &mut Port<'_, P::Bar>,
     timeout: Duration,
 ) -> Result<(), OpenError> {
-    let start = hca.platform().now();
+    let start = hca.now();
     let end = start + timeout;
     loop {
-        let now = hca.platform().now();
+        let now = hca.now();
         if port.info().active || timeout.is_zero() {
             return Ok(());
         }
@@ -455,8 +468,8 @@ pub(crate) fn wait_active<P: Platform>(
             hca.arm_events();
             // A wait may end early, and what is asked of the device is itself a reason for that.
             let next = (now + ACTIVATION_STEP).min(end);
-            while hca.platform().now() < next {
-                hca.platform().idle(next);
+            while hca.now() < next {
+                hca.idle(next);
             }
         }
     }

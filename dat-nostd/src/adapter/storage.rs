@@ -424,6 +424,7 @@ impl<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use driver_mlx::DoorbellRegister;
 
     /// A view of a BAR as large as an embedder's pointer and length.
     #[derive(Clone, Copy)]
@@ -432,15 +433,32 @@ mod tests {
         _len: usize,
     }
 
+    /// A register as large as a pointer and an offset.
+    #[derive(Debug)]
+    struct WideRegister {
+        _base: u64,
+        _offset: usize,
+    }
+
+    impl DoorbellRegister for WideRegister {
+        fn ring(&mut self, _: u64) {}
+        fn write(&mut self, _: usize, _: u64) {}
+    }
+
+    #[allow(unsafe_code)]
     impl Bar for WideBar {
+        type DoorbellRegister = WideRegister;
+
         fn len(&self) -> usize {
             0
         }
         fn read32(&self, _: usize) -> u32 {
             u32::MAX
         }
-        fn write32(&self, _: usize, _: u32) {}
-        fn write64(&self, _: usize, _: u64) {}
+        unsafe fn write32(&self, _: usize, _: u32) {}
+        unsafe fn doorbell_register(&self, _: usize, _: usize) -> WideRegister {
+            WideRegister { _base: 0, _offset: 0 }
+        }
     }
 
     /// Bytes of 64 more of something, and what is documented.

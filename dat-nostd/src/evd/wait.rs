@@ -38,7 +38,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 return Err(DatReturn::new(ReturnType::TimeoutExpired));
             }
             if let Some(deadline) = self.rest(now) {
-                self.platform().idle(deadline.min(end));
+                self.idle(deadline.min(end));
             }
         }
     }

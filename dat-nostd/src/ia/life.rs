@@ -88,7 +88,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn ia_query(&self, ia: IaHandle) -> DatResult<(EvdHandle, IaAttributes<'_>, ProviderAttributes)> {
         let ia = self.objects.ias.get(ia)?;
-        let lmr_sync_req = !self.device.hca.platform().dma_is_coherent();
+        let lmr_sync_req = !self.device.hca.dma_is_coherent();
         let provider = ProviderAttributes { lmr_sync_req, ..provider_attributes(ia.framing) };
         Ok((ia.async_evd, self.ia_attributes(), provider))
     }

@@ -64,12 +64,12 @@ impl<P: Platform> Adapter<'_, P> {
         change: impl FnOnce(u64) -> u64,
     ) -> DatResult<u64> {
         let word = self.bytes_of(lmr, address, 8, MemPriv::LOCAL_WRITE)?;
-        self.platform().sync_for_cpu(word.va(), 8);
+        self.device.hca.sync_slice_for_cpu(word);
         let mut bytes = [0; 8];
         word.read(0, &mut bytes).map_err(|_| outside())?;
         let before = u64::from_ne_bytes(bytes);
         word.write(0, &change(before).to_ne_bytes()).map_err(|_| outside())?;
-        self.platform().sync_for_device(word.va(), 8);
+        self.device.hca.sync_slice_for_device(word);
         Ok(before)
     }
 
@@ -86,9 +86,9 @@ impl<P: Platform> Adapter<'_, P> {
 
     /// Copies what a device may have written to where one may read.
     fn copy(&self, to: DmaSlice<'_>, from: DmaSlice<'_>) -> DatResult<()> {
-        self.platform().sync_for_cpu(from.va(), from.len());
+        self.device.hca.sync_slice_for_cpu(from);
         to.copy_from(0, from, 0, from.len()).map_err(|_| outside())?;
-        self.platform().sync_for_device(to.va(), to.len());
+        self.device.hca.sync_slice_for_device(to);
         Ok(())
     }
 }

@@ -120,7 +120,7 @@ impl<P: Platform> Adapter<'_, P> {
             let _ = self.take_device_events(now);
             let _ = self.expire_draining(now);
             if waits(&self.objects) {
-                self.device.hca.platform().idle(now + STEP);
+                self.device.hca.idle(now + STEP);
             }
         }
     }

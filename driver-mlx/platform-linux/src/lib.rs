@@ -26,6 +26,7 @@
 //! A platform that is dropped gives the device back: interrupts off, DMA over, and every [`LinuxBar`] that is left reads all ones.
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
 mod bar;
 mod error;
 mod interrupts;
@@ -37,13 +38,14 @@ mod name;
 mod open;
 mod options;
 mod pci;
+#[allow(unsafe_code)]
 mod platform;
 mod sleeper;
 mod socket;
 #[allow(unsafe_code)]
 mod vfio;
 
-pub use bar::LinuxBar;
+pub use bar::{LinuxBar, LinuxDoorbellRegister};
 pub use error::{Error, Result};
 pub use memory::Memory;
 pub use name::DeviceName;

@@ -278,13 +278,15 @@ mod tests {
         let file = rustix::fs::memfd_create(c"registers", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 8192).unwrap();
         let (bar, registers) = Registers::map(&file, 0, 8192).unwrap();
-        bar.write32(4, 0x0102_0304);
+        // SAFETY: the registers are a file's.
+        unsafe { bar.write32(4, 0x0102_0304) };
         let mut bytes = [0; 4];
         rustix::io::pread(&file, &mut bytes[..], 4).unwrap();
         assert_eq!(bytes, [1, 2, 3, 4]);
         drop(registers);
         assert_eq!(bar.read32(4), 0);
-        bar.write32(4, 7);
+        // SAFETY: as above.
+        unsafe { bar.write32(4, 7) };
         rustix::io::pread(&file, &mut bytes[..], 4).unwrap();
         assert_eq!(bytes, [1, 2, 3, 4], "the file is out of reach");
     }

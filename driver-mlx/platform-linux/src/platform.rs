@@ -98,7 +98,7 @@ impl Platform for LinuxPlatform {
         self.interrupts.wait(deadline, peer);
     }
 
-    fn map(&self, va: usize, len: usize, writable: bool) -> std::result::Result<u64, MapError> {
+    unsafe fn map(&self, va: usize, len: usize, writable: bool) -> std::result::Result<u64, MapError> {
         let start = va as u64 / PAGE * PAGE;
         let end = (va as u64).checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(PAGE));
         let bytes = end.map(|end| end - start).filter(|bytes| *bytes > 0).ok_or(MapError::BadAddress)?;
@@ -113,27 +113,28 @@ impl Platform for LinuxPlatform {
         self.device.get(offset.into()).ok().map(u32::from_le_bytes)
     }
 
-    fn write_config(&self, offset: u16, value: u32) {
+    unsafe fn write_config(&self, offset: u16, value: u32) {
         // Who reads it back sees whether it was done.
         let _ = self.device.put(offset.into(), value.to_le_bytes());
     }
 
-    fn reset_function(&self) -> bool {
+    unsafe fn reset_function(&self) -> bool {
         let _ = pci::stop_dma(&self.device);
         let reset = match &self.device {
             Device::Vfio(device) => device.reset(),
             Device::Socket(device) => device.reset(),
         };
-        self.restore_function();
+        // SAFETY: this function's contract.
+        unsafe { self.restore_function() };
         reset.is_ok()
     }
 
-    fn restore_function(&self) {
+    unsafe fn restore_function(&self) {
         // What does not answer is asked again.
         let _ = pci::decode(&self.device);
     }
 
-    fn set_bus_master(&self, on: bool) -> bool {
+    unsafe fn set_bus_master(&self, on: bool) -> bool {
         let _ = if on {
             let connected = match &self.device {
                 Device::Vfio(device) => device.reconnect(&self.interrupts),
@@ -146,7 +147,7 @@ impl Platform for LinuxPlatform {
         pci::masters_bus(&self.device) == Some(on)
     }
 
-    fn unmap(&self, device_address: u64, _len: usize) {
+    unsafe fn unmap(&self, device_address: u64, _len: usize) {
         let start = device_address / PAGE * PAGE;
         match &self.device {
             Device::Vfio(device) => device.unmap(start),

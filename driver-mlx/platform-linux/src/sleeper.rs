@@ -8,6 +8,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Sleeps until the HCA interrupts, another thread wakes it, or a deadline passes. From [`LinuxPlatform::sleeper`].
 ///
@@ -17,6 +18,7 @@ use std::sync::Arc;
 pub struct Sleeper {
     interrupts: Arc<Interrupts>,
     peer: Option<UnixStream>,
+    gone: Arc<AtomicBool>,
     wake: OwnedFd,
 }
 
@@ -42,6 +44,12 @@ impl Sleeper {
         self.peer.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
+    /// Whether the HCA is known to be gone for good: [`LinuxPlatform::is_gone`], for an adapter that has the platform.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
     /// Ends the sleep, or the next one if nobody sleeps.
     pub fn wake(&self) {
         // It fails where the counter is full: then there is a wake-up already.
@@ -56,13 +64,14 @@ impl LinuxPlatform {
     /// No descriptors are left.
     pub fn sleeper(&self) -> Result<Sleeper> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let peer = match &self.device {
-            Device::Vfio(_) => None,
-            Device::Socket(device) => device.duplicate(),
+        let (peer, gone) = match &self.device {
+            Device::Vfio(_) => (None, Arc::default()),
+            Device::Socket(device) => (device.duplicate(), device.gone()),
         };
         Ok(Sleeper {
             interrupts: Arc::clone(&self.interrupts),
             peer,
+            gone,
             wake: wake.map_err(Error::kernel("cannot make an event descriptor"))?,
         })
     }
@@ -75,7 +84,7 @@ mod tests {
 
     fn sleeper(vectors: usize, peer: Option<UnixStream>) -> Sleeper {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        Sleeper { interrupts: Arc::new(Interrupts::new(vectors).unwrap()), peer, wake }
+        Sleeper { interrupts: Arc::new(Interrupts::new(vectors).unwrap()), peer, gone: Arc::default(), wake }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Processes on emulated HCAs, without QEMU: the examples as they are, processes that are killed, and memory of this process's own.
 
 use dat_nostd::*;
-use driver_mlx::{Config, Platform};
+use driver_mlx::Config;
 use hca_model::Profile;
 use hca_model::card::{CONNECTX_5, Card, VIRTUAL_FUNCTION};
 use hca_serve::{Options as ServeOptions, Served, serve};
@@ -301,7 +301,7 @@ fn event(nodes: &mut [Node; 2], at: usize, evd: EvdHandle) -> EventData {
         if let Ok(event) = nodes[at].evd_dequeue(evd) {
             return event.data;
         }
-        let now = nodes[1 - at].platform().now();
+        let now = nodes[1 - at].now();
         let _ = nodes[1 - at].poll(now);
     }
 }
@@ -427,9 +427,9 @@ fn a_process_recovers_its_hca() {
             _ => hca(hca_model::Hca::reset),
         }
         while !node.is_dead() {
-            let now = node.platform().now();
+            let now = node.now();
             let _ = node.poll(now);
-            node.platform().idle(now + Duration::from_millis(10));
+            node.idle(now + Duration::from_millis(10));
         }
         let freed = node.lmr_free(end.lmr.lmr);
         if round == 0 {
@@ -441,21 +441,21 @@ fn a_process_recovers_its_hca() {
         node.recover(Duration::from_secs(60)).expect("recovers");
         assert!(node.is_up() && node.census().lmrs == 0);
         // Interrupts come again: one ends the wait, and not the time.
-        let now = node.platform().now();
+        let now = node.now();
         let limit = now + Duration::from_secs(60);
-        while !node.prepare_idle(node.platform().now()) {}
+        while !node.prepare_idle(node.now()) {}
         fabric.served.set_cable(0, false).expect("served");
         while node.is_up() {
-            node.platform().idle(limit);
-            let now = node.platform().now();
+            node.idle(limit);
+            let now = node.now();
             assert!(now < limit, "no interrupt");
             let _ = node.poll(now);
         }
         fabric.served.set_cable(0, true).expect("served");
         while !node.is_up() {
-            let now = node.platform().now();
+            let now = node.now();
             let _ = node.poll(now);
-            node.platform().idle(now + Duration::from_millis(10));
+            node.idle(now + Duration::from_millis(10));
         }
     }
     node.close().expect("closes");

@@ -8,13 +8,12 @@ use crate::barrier;
 use crate::config::INLINE_RECEIVE;
 use crate::dma::DmaMemory;
 use crate::life::{Life, Made, Object};
-use crate::platform::Bar;
+use crate::platform::{Bar, DoorbellRegister};
 use crate::ring::{DoorbellRecord, EntryRing, Step};
 use crate::types::{CqNumber, QpNumber};
 use core::sync::atomic::{AtomicU64, Ordering};
 use cqe::Details;
 use mlx5_prm::datapath::{self, CqArm, CqeOpcode};
-use mlx5_prm::init_seg::uar;
 
 /// The consumer index is written back to memory after this many completions, or when the queue is found empty.
 const BATCH: u32 = EntryRing::BATCH;
@@ -43,9 +42,8 @@ pub struct Cq<B: Bar> {
     /// gives the rest.
     recorded: u32,
     record: DoorbellRecord,
-    bar: B,
-    /// Offset of the arm register in BAR0.
-    arm_register: usize,
+    /// Arms the queue.
+    register: B::DoorbellRegister,
     arm_sn: u32,
     number: CqNumber,
     errors: u32,
@@ -95,14 +93,13 @@ impl<B: Bar> Object for Cq<B> {
 
 impl<B: Bar> Cq<B> {
     /// A queue over `memory`, which is all ring, and a doorbell record.
-    pub(crate) fn new(memory: DmaMemory, record: DmaMemory, bar: B, uar_offset: usize) -> Option<Self> {
+    pub(crate) fn new(memory: DmaMemory, record: DmaMemory, register: B::DoorbellRegister) -> Option<Self> {
         let mut cq = Self {
             ring: empty_ring(memory)?,
             owner: 0,
             recorded: 0,
             record: DoorbellRecord::new(record)?,
-            bar,
-            arm_register: uar_offset + uar::CQ_DOORBELL,
+            register,
             arm_sn: 0,
             number: CqNumber::new(0),
             errors: 0,
@@ -307,7 +304,7 @@ impl<B: Bar> Cq<B> {
         let value = datapath::cq_arm_value(self.arm_sn, what, self.recorded);
         self.record.store_second(value);
         barrier::before_doorbell();
-        self.bar.write64(self.arm_register, datapath::cq_doorbell(value, self.number.get()));
+        self.register.ring(datapath::cq_doorbell(value, self.number.get()));
         barrier::full();
     }
 

@@ -12,6 +12,7 @@ use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
 use crate::cmd::{CommandQueue, MAILBOX_BYTES, Tail};
 use crate::config::{Config, MAX_COMPLETION_EQS};
+use crate::control;
 use crate::dma::{DmaMemory, DmaRegion};
 use crate::eq::Eq;
 use crate::error::{CommandError, Error, Step};
@@ -231,13 +232,13 @@ impl<'s, P: Platform> Hca<'s, P> {
                 return Err(error);
             };
             // Somebody left the function enabled, and only a reset surely takes it, and the memory that it knows of, away from them.
-            if !self.platform.reset_function() {
+            if !control::reset_function(&self.platform) {
                 return Err(error);
             }
             let config = Config { recovery: true, ..self.config };
             let address = self.cmd.device_address();
             Firmware::wait(&self.platform, &config, &self.limits, &mut self.steps, &mut self.trace)?;
-            self.platform.set_bus_master(true);
+            control::set_bus_master(&self.platform, true);
             hand_over_queue(&self.platform, address, &mut self.limits)?;
             self.enable()?;
         }

@@ -79,15 +79,20 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Words<'a>(&'a [Cell<u32>; 2]);
 
+    #[allow(unsafe_code)]
     impl Bar for Words<'_> {
+        type DoorbellRegister = crate::mmio::MmioDoorbellRegister;
+
         fn len(&self) -> usize {
             0x4000
         }
         fn read32(&self, offset: usize) -> u32 {
             self.0[usize::from(offset == 0xffc)].get()
         }
-        fn write32(&self, _: usize, _: u32) {}
-        fn write64(&self, _: usize, _: u64) {}
+        unsafe fn write32(&self, _: usize, _: u32) {}
+        unsafe fn doorbell_register(&self, _: usize, _: usize) -> Self::DoorbellRegister {
+            unreachable!("it is only read")
+        }
     }
 
     #[test]

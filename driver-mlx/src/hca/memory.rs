@@ -5,6 +5,7 @@ use super::exec::input;
 use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::{Access, Base};
+use crate::control;
 use crate::dma::{DmaMemory, DmaSlice};
 use crate::error::{Error, Rejected};
 use crate::life::{Life, Made, Object};
@@ -238,7 +239,7 @@ impl<P: Platform> Hca<'_, P> {
             Origin::Buffer(_) => {}
             Origin::Foreign(memory) => {
                 self.gave_back_foreign |= current && self.fatal.is_some();
-                self.platform.unmap(memory.device_address(), memory.len());
+                control::unmap(&self.platform, memory.device_address(), memory.len());
             }
             Origin::All => {}
         }
@@ -251,9 +252,13 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// [`Error::OutOfBounds`] unless all of them are the key's.
     pub fn sync_for_device(&self, region: &MemoryRegion, address: u64, len: u64) -> Result<(), Error> {
-        let (va, len) = region.virtual_range(address, len)?;
-        self.platform.sync_for_device(va, len);
+        control::sync_for_device(&self.platform, region.range(address, len)?);
         Ok(())
+    }
+
+    /// The same for memory of the region, or registered, whatever key leads to it.
+    pub fn sync_slice_for_device(&self, slice: DmaSlice<'_>) {
+        control::sync_for_device(&self.platform, slice.memory());
     }
 
     /// Makes what the device wrote to `len` bytes at `address` (as the key counts) visible to the processor:
@@ -262,9 +267,13 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// [`Error::OutOfBounds`] unless all of them are the key's.
     pub fn sync_for_cpu(&self, region: &MemoryRegion, address: u64, len: u64) -> Result<(), Error> {
-        let (va, len) = region.virtual_range(address, len)?;
-        self.platform.sync_for_cpu(va, len);
+        control::sync_for_cpu(&self.platform, region.range(address, len)?);
         Ok(())
+    }
+
+    /// The same for memory of the region, or registered, whatever key leads to it.
+    pub fn sync_slice_for_cpu(&self, slice: DmaSlice<'_>) {
+        control::sync_for_cpu(&self.platform, slice.memory());
     }
 
     /// Whether the device still knows a key: it forgets all of them in a recovery.
@@ -427,12 +436,7 @@ impl Object for MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// Where in virtual memory the `len` bytes lie that begin at `address` as the key counts.
-    fn virtual_range(&self, address: u64, len: u64) -> Result<(usize, usize), Error> {
-        self.range(address, len).map(|range| (range.va(), range.len()))
-    }
-
-    /// The same as memory.
+    /// The `len` bytes that begin at `address` as the key counts.
     pub(super) fn range(&self, address: u64, len: u64) -> Result<DmaMemory, Error> {
         let (Origin::Buffer(memory) | Origin::Foreign(memory)) = self.origin else {
             return Err(Error::OutOfBounds);

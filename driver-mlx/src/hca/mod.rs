@@ -43,6 +43,7 @@ use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
 use crate::cmd::CommandQueue;
 use crate::config::{Config, MAX_COMPLETION_EQS};
+use crate::control;
 use crate::dma::DmaMemory;
 use crate::eq::Eq;
 use crate::error::{Error, FatalCause, Step};
@@ -182,10 +183,27 @@ impl EventRing<'_> {
     }
 }
 
+/// An HCA does not lend its platform, which leads to every register:
+///
+/// ```compile_fail,E0599
+/// fn any_register<P: driver_mlx::Platform>(hca: &driver_mlx::Hca<'_, P>) -> P::Bar {
+///     hca.platform().bar()
+/// }
+/// ```
 impl<P: Platform> Hca<'_, P> {
-    /// The platform.
-    pub fn platform(&self) -> &P {
-        &self.platform
+    /// The platform's monotonic clock.
+    pub fn now(&self) -> Instant {
+        self.platform.now()
+    }
+
+    /// Waits for an interrupt or until `deadline`, and may return early: [`Platform::idle`].
+    pub fn idle(&self, deadline: Instant) {
+        self.platform.idle(deadline);
+    }
+
+    /// Returns whether processor and device see each other's writes at once: [`Platform::dma_is_coherent`].
+    pub fn dma_is_coherent(&self) -> bool {
+        self.platform.dma_is_coherent()
     }
 
     /// What the HCA can do.
@@ -211,6 +229,13 @@ impl<P: Platform> Hca<'_, P> {
     /// What the device says of itself now; `None` if it does not answer.
     pub fn device_state(&self) -> Option<DeviceState> {
         DeviceState::read(self.platform.bar())
+    }
+
+    /// The same for a device that has failed and may have been reset by others: its configuration space is restored first
+    /// ([`Platform::restore_function`]), because registers cannot be read without.
+    pub fn restored_device_state(&self) -> Option<DeviceState> {
+        control::restore_function(&self.platform);
+        self.device_state()
     }
 
     /// Why the device can no longer be used, if so.

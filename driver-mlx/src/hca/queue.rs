@@ -6,6 +6,7 @@ use super::{Hca, page_list};
 use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::CqConfig;
+use crate::control;
 use crate::cq::{self, Cq};
 use crate::dma::DmaMemory;
 use crate::eq::Eq;
@@ -78,8 +79,9 @@ impl<P: Platform> Hca<'_, P> {
         page: u32,
         eqn: u8,
     ) -> Result<Cq<P::Bar>, Error> {
-        let bar = self.platform.bar();
-        let mut cq = Cq::new(ring, record, bar, page as usize * uar::PAGE_SIZE).ok_or(Error::OutOfBounds)?;
+        let offset = page as usize * uar::PAGE_SIZE + uar::CQ_DOORBELL;
+        let register = control::doorbell_register(self.platform.bar(), offset, 8);
+        let mut cq = Cq::new(ring, record, register).ok_or(Error::OutOfBounds)?;
         let (log_page, pages) = page_list(ring, ring.len());
         let mut create = input::<{ create_cq_in::SIZE }>(Opcode::CREATE_CQ, 0);
         let context = create_cq_in::cq_context.of_mut(&mut create);

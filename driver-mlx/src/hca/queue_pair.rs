@@ -6,10 +6,11 @@ use super::{BlueFlamePage, Hca, page_list};
 use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
+use crate::control;
 use crate::error::Error;
 use crate::mw::BIND_OCTOWORDS;
-use crate::platform::Platform;
-use crate::qp::{Doorbell, Qp, QpContext, QpGeometry, QpLimits, QpState};
+use crate::platform::{Bar, Platform};
+use crate::qp::{Qp, QpContext, QpGeometry, QpLimits, QpState, SendRegister};
 use crate::types::{CounterSet, Path, Psn, QpNumber, UarPage};
 use crate::wqe::stat_rate;
 use mlx5_prm::commands::*;
@@ -165,14 +166,16 @@ impl<P: Platform> Hca<'_, P> {
         self.named(&config.pd)?;
         config.counters.map_or(Ok(0), |counters| self.named(&counters))?;
         let sizes = self.sizes(config)?;
-        let control = self.uar.ok_or(Error::WrongState)?;
-        let (page, doorbell, register) = match self.take_register(config.blueflame) {
-            Some((page, bar, offset, half, register)) => {
-                (page, Doorbell { bar, offset, blueflame: half }, Some(register))
+        let control_page = self.uar.ok_or(Error::WrongState)?;
+        let (page, send_register, register) = match self.take_register(config.blueflame) {
+            Some((page, view, offset, half_len, register)) => {
+                let handle = control::doorbell_register(view, offset, 2 * half_len);
+                (page, SendRegister { handle, half_len, half: 0 }, Some(register))
             }
             None => {
-                let offset = control.get() as usize * uar::PAGE_SIZE + uar::BLUEFLAME;
-                (control, Doorbell { bar: self.platform.bar(), offset, blueflame: 0 }, None)
+                let offset = control_page.get() as usize * uar::PAGE_SIZE + uar::BLUEFLAME;
+                let handle = control::doorbell_register(self.platform.bar(), offset, 8);
+                (control_page, SendRegister { handle, half_len: 0, half: 0 }, None)
             }
         };
         let context = QpContext {
@@ -183,7 +186,7 @@ impl<P: Platform> Hca<'_, P> {
             access: Access::empty(),
             register,
         };
-        let mut qp = match self.empty_qp(&sizes, doorbell, context) {
+        let mut qp = match self.empty_qp(&sizes, send_register, context) {
             Ok(qp) => qp,
             Err(error) => {
                 self.give_register(register);
@@ -201,7 +204,7 @@ impl<P: Platform> Hca<'_, P> {
     fn empty_qp(
         &mut self,
         sizes: &Sizes,
-        doorbell: Doorbell<P::Bar>,
+        register: SendRegister<<P::Bar as Bar>::DoorbellRegister>,
         context: QpContext,
     ) -> Result<Qp<P::Bar>, Error> {
         let Sizes { geometry, limits } = sizes;
@@ -226,7 +229,7 @@ impl<P: Platform> Hca<'_, P> {
             record.map(|record| [rings, record])
         });
         match memory {
-            Ok(memory) => Qp::new(memory, (send_slots, receive_slots), geometry, *limits, doorbell, context)
+            Ok(memory) => Qp::new(memory, (send_slots, receive_slots), geometry, *limits, register, context)
                 .ok_or(Error::OutOfBounds),
             Err(error) => {
                 self.host.free(send_slots);

@@ -9,6 +9,7 @@ use super::stop::disable_interface;
 use super::wait::{Wait, hand_over_queue};
 use super::{BLUEFLAME_PAGES, BlueFlamePage, Hca, HealthBuffer, StepTimes};
 use crate::config::Config;
+use crate::control;
 use crate::error::{Error, FatalCause, Step};
 use crate::platform::{Bar, Platform};
 use crate::trace::TraceKind;
@@ -112,7 +113,7 @@ impl<P: Platform> Hca<'_, P> {
         self.make_it_let_go(firmware_was_reset)?;
         self.set_owned(false);
         self.wait_for_counter()?;
-        self.platform.set_bus_master(true);
+        control::set_bus_master(&self.platform, true);
         Ok(())
     }
 
@@ -138,7 +139,7 @@ impl<P: Platform> Hca<'_, P> {
         if begun {
             let reset = u32::from(NicInterface::SW_RESET.0) << init_seg::NIC_INTERFACE_SHIFT;
             let low = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
-            bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, low | reset);
+            control::write32(bar, init_seg::CMDQ_ADDR_L_SZ_OFFSET, low | reset);
         }
         let alone = matches!(lock, ResetLock::Held { .. } | ResetLock::Absent);
         FirmwareReset { lock, limit: if alone { RESET_TIMEOUT } else { OTHERS_TIMEOUT }, begun }
@@ -160,7 +161,7 @@ impl<P: Platform> Hca<'_, P> {
     /// Waits until registers can be read, which they cannot before configuration space is as it was.
     fn until_back(&self) -> Result<(), Error> {
         let limit = self.limits.firmware_reset;
-        self.platform.restore_function();
+        control::restore_function(&self.platform);
         Wait { step: Step::Recovery, limit, absence: limit }.until_restored(&self.platform)
     }
 
@@ -178,7 +179,7 @@ impl<P: Platform> Hca<'_, P> {
             return Ok(());
         }
         self.await_firmware()?;
-        if self.platform.reset_function() {
+        if control::reset_function(&self.platform) {
             return self.until_back();
         }
         // A function without a reset gives no better sign. A function that was never enabled may
@@ -208,7 +209,7 @@ impl<P: Platform> Hca<'_, P> {
         if self.wants_reset() || self.is_disowned() || self.cmd.all_lost() || self.gave_back_foreign {
             return false;
         }
-        self.platform.set_bus_master(true);
+        control::set_bus_master(&self.platform, true);
         let failure = self.fatal.take();
         let limit = core::mem::replace(&mut self.limits.command, self.limits.tear_down);
         let closed = self.close(TeardownProfile::FORCE_CLOSE);

@@ -1,6 +1,7 @@
 //! The semaphore that the functions of a card share: who has it may reset the firmware. It lies behind the vendor-specific capability, in
 //! configuration space (PRM, vendor-specific capability; space and address as in Linux's mlx5).
 
+use crate::control;
 use crate::pci::capability::VENDOR;
 use crate::platform::Platform;
 use crate::types::Duration;
@@ -98,17 +99,17 @@ fn with_gateway<P: Platform, T>(platform: &P, base: u16, access: impl FnOnce() -
         }
         ours = platform.read_config(base + COUNTER).filter(|&ticket| ticket != 0);
         let Some(ticket) = ours else { return false };
-        platform.write_config(base + GATEWAY, ticket);
+        control::write_config(platform, base + GATEWAY, ticket);
         platform.read_config(base + GATEWAY) == ours
     });
     let done = taken.then(|| {
-        platform.write_config(base + CONTROL, SEMAPHORES);
+        control::write_config(platform, base + CONTROL, SEMAPHORES);
         let there = platform.read_config(base + CONTROL).is_some_and(|control| control >> 29 != 0);
         there.then(access)
     });
     if let Some(ticket) = ours {
         let owner = || platform.read_config(base + GATEWAY);
-        give_back(platform, ticket, owner, || platform.write_config(base + GATEWAY, 0));
+        give_back(platform, ticket, owner, || control::write_config(platform, base + GATEWAY, 0));
     }
     done
 }
@@ -125,13 +126,13 @@ fn give_back<P: Platform>(platform: &P, ticket: u32, owner: impl Fn() -> Option<
 }
 
 fn write<P: Platform>(platform: &P, base: u16, value: u32) -> bool {
-    platform.write_config(base + DATA, value);
-    platform.write_config(base + ADDRESS, RESET | FLAG);
+    control::write_config(platform, base + DATA, value);
+    control::write_config(platform, base + ADDRESS, RESET | FLAG);
     until(platform, || platform.read_config(base + ADDRESS).is_some_and(|address| address & FLAG == 0))
 }
 
 fn read<P: Platform>(platform: &P, base: u16) -> Option<u32> {
-    platform.write_config(base + ADDRESS, RESET);
+    control::write_config(platform, base + ADDRESS, RESET);
     let there =
         until(platform, || platform.read_config(base + ADDRESS).is_some_and(|address| address & FLAG != 0));
     if there { platform.read_config(base + DATA) } else { None }

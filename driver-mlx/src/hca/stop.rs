@@ -3,6 +3,7 @@
 use super::Hca;
 use super::device_state::{CMDQ_ADDRESS_MASK, interface_state, is_away};
 use super::exec::input;
+use crate::control;
 use crate::eq::Eq;
 use crate::error::{Error, Step};
 use crate::platform::{Bar, Platform};
@@ -89,7 +90,7 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Keeps a device that has failed from memory, and answers whether that is beyond doubt: bus mastering is off.
     pub(super) fn confine(&self) -> bool {
-        self.platform.set_bus_master(false)
+        control::set_bus_master(&self.platform, false)
     }
 
     /// TEARDOWN_HCA.
@@ -156,7 +157,7 @@ pub fn emergency_stop(bar: impl Bar) {
 /// Tells firmware that nobody uses the function any more; `queue` is the lower half of the command queue's address.
 fn write_disabled(bar: impl Bar, queue: u32) {
     let disabled = u32::from(NicInterface::DISABLED.0) << init_seg::NIC_INTERFACE_SHIFT;
-    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue & CMDQ_ADDRESS_MASK | disabled);
+    control::write32(bar, init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue & CMDQ_ADDRESS_MASK | disabled);
 }
 
 /// Disables the interface, which takes the command queue away: the device then accesses no memory. Answers whether the register reads so

@@ -5,6 +5,7 @@ use super::Hca;
 use super::memory::{MemoryRegion, Origin};
 use crate::cmd::{Tail, Ticket};
 use crate::config::{Access, Base};
+use crate::control;
 use crate::dma::{DmaMemory, DmaSlice};
 use crate::error::Error;
 use crate::platform::Platform;
@@ -81,14 +82,14 @@ impl<P: Platform> Hca<'_, P> {
     ) -> Result<MemoryRegion, Error> {
         // IOMMUs pin writable memory for writing, which fails for memory that this process may only
         // read.
-        let device_address = self.platform.map(va.addr(), len, access.writes())?;
+        let device_address = control::map(&self.platform, va.addr(), len, access.writes())?;
         // SAFETY: the caller of `register_foreign` promised that the memory is mapped; the driver itself never accesses it.
         let memory = unsafe { DmaMemory::from_raw(va, device_address, len) };
         let made = self.register_memory(pd, memory, Origin::Foreign(memory), access, base);
         if let Err(error) = &made
             && super::not_created(error).is_ok()
         {
-            self.platform.unmap(device_address, len);
+            control::unmap(&self.platform, device_address, len);
         }
         made
     }

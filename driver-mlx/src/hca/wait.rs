@@ -2,6 +2,7 @@
 
 use super::device_state::{health_syndrome, interface_state, is_away};
 use super::limits::Limits;
+use crate::control;
 use crate::error::{Error, Step};
 use crate::platform::{Bar, Platform};
 use crate::types::Duration;
@@ -20,8 +21,8 @@ pub(super) fn hand_over_queue<P: Platform>(
     limits: &mut Limits,
 ) -> Result<(), Error> {
     let bar = platform.bar();
-    bar.write32(init_seg::CMDQ_ADDR_H_OFFSET, (address >> 32) as u32);
-    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, address as u32);
+    control::write32(bar, init_seg::CMDQ_ADDR_H_OFFSET, (address >> 32) as u32);
+    control::write32(bar, init_seg::CMDQ_ADDR_L_SZ_OFFSET, address as u32);
     limits.read_segment(bar);
     Wait { step: Step::CommandQueue, limit: limits.command_queue, absence: ABSENCE_TIMEOUT }
         .until_initialized(platform)
@@ -41,7 +42,7 @@ impl Wait {
     pub(super) fn until_restored<P: Platform>(self, platform: &P) -> Result<(), Error> {
         self.until(platform, |bar| {
             if is_away(bar) {
-                platform.restore_function();
+                control::restore_function(platform);
             }
             true
         })

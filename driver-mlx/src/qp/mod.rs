@@ -14,7 +14,7 @@ use crate::cq::{Cqe, OrdinaryCqe};
 use crate::dma::DmaMemory;
 use crate::life::{Life, Made, Object};
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
-use crate::platform::Bar;
+use crate::platform::{Bar, DoorbellRegister};
 use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
 use crate::types::{LKey, QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
@@ -43,13 +43,14 @@ pub enum QpState {
     Error,
 }
 
-/// Where a queue pair rings: which view of BAR0, and at which offset.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Doorbell<B> {
-    pub(crate) bar: B,
-    pub(crate) offset: usize,
+/// The register that a queue pair rings.
+#[derive(Debug)]
+pub(crate) struct SendRegister<R> {
+    pub(crate) handle: R,
     /// Bytes of half a BlueFlame register; 0 for a plain doorbell.
-    pub(crate) blueflame: usize,
+    pub(crate) half_len: usize,
+    /// Offset of the half whose turn it is.
+    pub(crate) half: usize,
 }
 
 /// A queue pair. Owns all it needs for posting and retiring, apart from the [`Hca`](crate::Hca) that made it.
@@ -61,7 +62,7 @@ pub struct Qp<B: Bar> {
     sq: SendQueue,
     rq: Option<ReceiveQueue>,
     record: DoorbellRecord,
-    doorbell: Doorbell<B>,
+    register: SendRegister<B::DoorbellRegister>,
     spurious: u32,
     service: Service,
     state: QpState,
@@ -113,7 +114,7 @@ impl<B: Bar> Qp<B> {
         (send_slots, receive_slots): (Slots, Option<Slots>),
         geometry: &QpGeometry,
         limits: QpLimits,
-        doorbell: Doorbell<B>,
+        register: SendRegister<B::DoorbellRegister>,
         context: QpContext,
     ) -> Option<Self> {
         let service = context.config.service;
@@ -139,7 +140,7 @@ impl<B: Bar> Qp<B> {
         let send_limits = SendLimits {
             connected: matches!(service, Service::Rc | Service::Uc),
             reliable: service == Service::Rc,
-            blueflame: doorbell.blueflame != 0,
+            blueflame: register.half_len != 0,
             max_sge: limits.max_send_sge,
             max_inline: limits.max_inline,
         };
@@ -147,7 +148,7 @@ impl<B: Bar> Qp<B> {
             sq: SendQueue::new(SendRing::new(ring, &send_slots)?, send_slots, size as u16, send_limits),
             rq,
             record: DoorbellRecord::new(record)?,
-            doorbell,
+            register,
             spurious: 0,
             service,
             state: QpState::Reset,
@@ -221,7 +222,7 @@ impl<B: Bar> Qp<B> {
 
     /// Whether small requests are written straight to the device.
     pub fn has_blueflame(&self) -> bool {
-        self.doorbell.blueflame != 0
+        self.register.half_len != 0
     }
 
     /// Completions that named a work request which is not outstanding. Never more than zero with an honest device.
@@ -375,7 +376,7 @@ impl<B: Bar> Qp<B> {
     #[inline(always)]
     pub fn ring(&mut self) {
         let Some((head, last)) = self.sq.unrung() else {
-            return self.sq.ring_blueflame(&mut self.record, &mut self.doorbell);
+            return self.sq.ring_blueflame(&mut self.record, &mut self.register);
         };
         self.ring_for(head, last);
     }
@@ -387,7 +388,7 @@ impl<B: Bar> Qp<B> {
         barrier::publish();
         self.record.store_second(u32::from(head as u16));
         barrier::before_doorbell();
-        self.doorbell.bar.write64(self.doorbell.offset, last);
+        self.register.handle.ring(last);
     }
 
     /// Posts a receive; the device may use it from now on. SGEs of length 0 are left out.

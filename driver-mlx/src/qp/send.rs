@@ -1,10 +1,10 @@
 //! The send queue: what is outstanding, and the bytes of requests.
 
-use super::Doorbell;
+use super::SendRegister;
 use crate::barrier;
 use crate::completion::WrId;
 use crate::mw::{BIND_OCTOWORDS, small_fence};
-use crate::platform::Bar;
+use crate::platform::DoorbellRegister;
 use crate::ring::{DoorbellRecord, OCTOWORDS_PER_ENTRY, SendRing, Slot, Slots, data_segment};
 use crate::types::{QpNumber, RKey, Sge};
 use crate::wqe::{ATOMIC_BYTES, AddressVector, PostError, SendOp};
@@ -499,7 +499,11 @@ impl SendQueue {
     /// quadword of the last; then turns to the other half.
     #[cold]
     #[inline(never)]
-    pub(super) fn ring_blueflame<B: Bar>(&mut self, record: &mut DoorbellRecord, doorbell: &mut Doorbell<B>) {
+    pub(super) fn ring_blueflame<R: DoorbellRegister>(
+        &mut self,
+        record: &mut DoorbellRecord,
+        register: &mut SendRegister<R>,
+    ) {
         let Some(from) = self.blueflame.filter(|from| *from != self.head()) else { return };
         barrier::publish();
         record.store_second(u32::from(self.head()));
@@ -507,21 +511,21 @@ impl SendQueue {
         let last = u64::from_be(self.last);
         let index = (last >> 40) as u16;
         let count = self.head().wrapping_sub(index);
-        if index == from && usize::from(count) * 64 <= doorbell.blueflame {
-            let mut offset = doorbell.offset;
+        if index == from && usize::from(count) * 64 <= register.half_len {
+            let mut offset = register.half;
             for at in 0..count {
                 for (quad, word) in self.ring.block(u64::from(index.wrapping_add(at))).iter().enumerate() {
                     // The first quadword is the doorbell: the one just made, whatever the memory says by now.
                     let word = u64::from_be(word.load(Ordering::Relaxed));
-                    doorbell.bar.write64(offset, if at == 0 && quad == 0 { last } else { word });
+                    register.handle.write(offset, if at == 0 && quad == 0 { last } else { word });
                     offset += 8;
                 }
             }
         } else {
-            doorbell.bar.write64(doorbell.offset, last);
+            register.handle.write(register.half, last);
         }
         barrier::flush_write_combining();
-        doorbell.offset ^= doorbell.blueflame;
+        register.half ^= register.half_len;
         self.blueflame = Some(self.head());
     }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::{Access, QpConfig};
+use crate::control;
 use crate::cq::{Cq, Cqe};
 use crate::testing::{Recorder, bytes, memory, slots};
 use crate::types::{CqNumber, LKey, Lid, Path, Pd, QKey, RKey, ServiceLevel};
@@ -47,11 +48,12 @@ impl Bench {
         };
         let terminator = crate::types::LKey::new(0x100);
         let limits = QpLimits { max_send_sge: 4, max_inline: 60, max_recv_sge: 3, terminator };
-        let doorbell = Doorbell { bar, offset: DOORBELL, blueflame };
-        let mut qp = Qp::new([rings, record], beside, &geometry, limits, doorbell, context).expect("fits");
+        let handle = control::doorbell_register(bar, DOORBELL, (2 * blueflame).max(8));
+        let register = SendRegister { handle, half_len: blueflame, half: 0 };
+        let mut qp = Qp::new([rings, record], beside, &geometry, limits, register, context).expect("fits");
         qp.set_number(QpNumber::new(QPN));
         let cq_memory = memory(64 * 64);
-        let cq = Cq::new(cq_memory, memory(64), bar, 0).expect("fits");
+        let cq = Cq::new(cq_memory, memory(64), control::doorbell_register(bar, 0x20, 8)).expect("fits");
         Self { qp, geometry, memory: rings, record, bar, cq, cq_memory, completions: 0 }
     }
 

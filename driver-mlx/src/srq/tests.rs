@@ -1,6 +1,7 @@
 //! The free list against a plain model, and completions that cannot be.
 
 use super::*;
+use crate::control;
 use crate::cq::Cq;
 use crate::testing::{Recorder, bytes, memory, rounds, slots};
 use crate::types::LKey;
@@ -29,7 +30,8 @@ fn id(retired: Option<Completion>) -> Option<u64> {
 /// A completion of the entry: an opcode of the receive side unless `opcode` is 0 (send).
 fn completion(opcode: u8, entry: u16) -> Cqe {
     let ring = memory(64 << 6);
-    let mut cq = Cq::new(ring, memory(64), Recorder::new(), 0).expect("fits");
+    let mut cq = Cq::<Recorder>::new(ring, memory(64), control::doorbell_register(Recorder::new(), 0, 8))
+        .expect("fits");
     let mut cqe = [0; 64];
     cqe[0x38..0x3c].copy_from_slice(&0x12_3456u32.to_be_bytes());
     cqe[0x3c..0x3e].copy_from_slice(&entry.to_be_bytes());

@@ -5,7 +5,8 @@ pub mod node;
 pub mod recovery;
 
 use driver_mlx::{
-    Bar, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, HostRegion, Instant, MapError, Platform,
+    Bar, Config, DmaRegion, DmaSlice, DoorbellRegister, Error, Hca, HcaStorage, HostRegion, Instant,
+    MapError, Platform,
 };
 use hca_model::fabric::{Fabric, FabricConfig, PortIndex};
 use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
@@ -65,6 +66,7 @@ struct Node {
     port: PortIndex,
     memory: Guest,
     raised: Raised,
+    trouble: Rc<Trouble>,
 }
 
 /// All devices, their fabric and the clock.
@@ -136,7 +138,13 @@ impl World {
                 let mut hca = hca_model::Hca::new(profile);
                 hca.config_write(4, &[0x06, 0x04]);
                 hca.port_mut().set_cable(true);
-                Node { hca, port, memory: Guest(leaked(bytes)), raised: Raised::default() }
+                Node {
+                    hca,
+                    port,
+                    memory: Guest(leaked(bytes)),
+                    raised: Raised::default(),
+                    trouble: Rc::default(),
+                }
             })
             .collect();
         Rc::new(Self {
@@ -214,7 +222,23 @@ impl World {
     pub fn platform(self: &Rc<Self>, node: usize) -> ModelPlatform {
         let port = self.model(node, |hca| hca.bar());
         let bar = ModelBar::new(Box::leak(Box::new(port)));
-        ModelPlatform { world: Rc::clone(self), node, bar, trouble: Rc::default() }
+        ModelPlatform { world: Rc::clone(self), node, bar, trouble: self.trouble(node) }
+    }
+
+    /// What a node's platform does to its driver.
+    pub fn trouble(&self, node: usize) -> Rc<Trouble> {
+        Rc::clone(&self.inner.borrow().nodes[node].trouble)
+    }
+
+    /// Writes a register of a node's device past its driver.
+    pub fn write_register(&self, node: usize, offset: usize, value: u32) {
+        let port = self.model(node, |hca| hca.bar());
+        port.write(offset, &value.to_be_bytes());
+    }
+
+    /// Writes a dword of a node's configuration space past its driver.
+    pub fn write_config(&self, node: usize, offset: u16, value: u32) {
+        self.model(node, |hca| hca.config_write(offset.into(), &value.to_le_bytes()));
     }
 
     /// A node's memory, as the driver sees it.
@@ -295,7 +319,31 @@ impl ModelBar {
     }
 }
 
+/// A queue's register of a model.
+#[derive(Clone, Copy)]
+pub struct ModelRegister {
+    bar: ModelBar,
+    offset: usize,
+}
+
+impl std::fmt::Debug for ModelRegister {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.offset)
+    }
+}
+
+impl DoorbellRegister for ModelRegister {
+    fn ring(&mut self, value: u64) {
+        self.write(0, value);
+    }
+    fn write(&mut self, offset: usize, value: u64) {
+        self.bar.port.write(self.bar.at(self.offset + offset, 8), &value.to_be_bytes());
+    }
+}
+
 impl Bar for ModelBar {
+    type DoorbellRegister = ModelRegister;
+
     fn len(&self) -> usize {
         self.len
     }
@@ -304,11 +352,11 @@ impl Bar for ModelBar {
         self.port.read(self.at(offset, 4), &mut bytes);
         u32::from_be_bytes(bytes)
     }
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         self.port.write(self.at(offset, 4), &value.to_be_bytes());
     }
-    fn write64(&self, offset: usize, value: u64) {
-        self.port.write(self.at(offset, 8), &value.to_be_bytes());
+    unsafe fn doorbell_register(&self, offset: usize, _: usize) -> ModelRegister {
+        ModelRegister { bar: *self, offset }
     }
 }
 
@@ -323,7 +371,7 @@ pub struct ModelPlatform {
     world: Rc<World>,
     node: usize,
     bar: ModelBar,
-    pub trouble: Rc<Trouble>,
+    trouble: Rc<Trouble>,
 }
 
 /// What a platform may do to a driver.
@@ -398,12 +446,12 @@ impl Platform for ModelPlatform {
         self.world.now.set((next.max(Instant::from_nanos(now + 1))).as_nanos());
         self.world.settle();
     }
-    fn map(&self, va: usize, _: usize, _: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, va: usize, _: usize, _: bool) -> Result<u64, MapError> {
         self.world.mapped.set(self.world.mapped.get() + 1);
         // Nothing is there; a key for it can be made all the same.
         Ok(1 << 40 | va as u64)
     }
-    fn unmap(&self, _: u64, _: usize) {
+    unsafe fn unmap(&self, _: u64, _: usize) {
         self.world.mapped.set(self.world.mapped.get() - 1);
     }
     fn read_config(&self, offset: u16) -> Option<u32> {
@@ -414,26 +462,27 @@ impl Platform for ModelPlatform {
         self.world.model(self.node, |hca| hca.config_read(offset.into(), &mut bytes));
         Some(u32::from_le_bytes(bytes))
     }
-    fn write_config(&self, offset: u16, value: u32) {
+    unsafe fn write_config(&self, offset: u16, value: u32) {
         // Data alone is not lost: what lay there before would be used in its place, by any driver.
         if self.trouble.strikes() && offset != recovery::VENDOR + 0x14 {
             return;
         }
         self.world.model(self.node, |hca| hca.config_write(offset.into(), &value.to_le_bytes()));
     }
-    fn reset_function(&self) -> bool {
+    unsafe fn reset_function(&self) -> bool {
         if self.trouble.no_reset.get() {
             return false;
         }
         self.world.model(self.node, hca_model::Hca::reset);
-        self.restore_function();
+        // SAFETY: this function's contract.
+        unsafe { self.restore_function() };
         true
     }
-    fn restore_function(&self) {
+    unsafe fn restore_function(&self) {
         let master = self.command() & BUS_MASTER;
         self.set_command(INTX_OFF | MEMORY_SPACE | master);
     }
-    fn set_bus_master(&self, on: bool) -> bool {
+    unsafe fn set_bus_master(&self, on: bool) -> bool {
         if self.trouble.no_bus_master.get() {
             return false;
         }

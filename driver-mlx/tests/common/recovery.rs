@@ -1,6 +1,6 @@
 //! A device that fails and is brought up again: what tests of it share.
 
-use super::{Driver, ModelPlatform, World};
+use super::{Driver, World};
 use driver_mlx::{Config, CqConfig, Duration, FatalCause, Instant, LinkState, Platform, QpConfig, Wake};
 use hca_model::Profile;
 use hca_model::fabric::FabricConfig;
@@ -59,8 +59,8 @@ pub fn works(world: &Rc<World>, hca: &mut Driver) {
 }
 
 /// The reset semaphore's owner.
-pub fn semaphore(platform: &ModelPlatform) -> u32 {
-    platform.write_config(VENDOR + 0x04, 0x0a);
-    platform.write_config(VENDOR + 0x10, 0x20);
-    platform.read_config(VENDOR + 0x14).expect("within reach")
+pub fn semaphore(world: &Rc<World>) -> u32 {
+    world.write_config(0, VENDOR + 0x04, 0x0a);
+    world.write_config(0, VENDOR + 0x10, 0x20);
+    world.platform(0).read_config(VENDOR + 0x14).expect("within reach")
 }

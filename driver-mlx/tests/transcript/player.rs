@@ -1,7 +1,7 @@
 //! A card that answers as a recorded one did, and knows nothing else: registers, the command queue and its mailboxes, byte by byte. It shares no
 //! layout with the driver but the names of capabilities, so that a mistake in one does not hide in the other.
 
-use driver_mlx::{Bar, DmaRegion, DmaSlice, Instant, MapError, Platform};
+use driver_mlx::{Bar, DmaRegion, DmaSlice, DoorbellRegister, Instant, MapError, Platform};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -298,7 +298,29 @@ impl Card {
     }
 }
 
+/// A queue's register: the card, and the offset.
+pub struct CardRegister(&'static Card, usize);
+
+impl std::fmt::Debug for CardRegister {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.1)
+    }
+}
+
+impl DoorbellRegister for CardRegister {
+    fn ring(&mut self, value: u64) {
+        self.write(0, value);
+    }
+    fn write(&mut self, offset: usize, value: u64) {
+        let at = self.1 + offset;
+        let halves = [(at, (value >> 32) as u32), (at + 4, value as u32)];
+        self.0.played.borrow_mut().doorbells.extend(halves);
+    }
+}
+
 impl Bar for &'static Card {
+    type DoorbellRegister = CardRegister;
+
     fn len(&self) -> usize {
         BAR
     }
@@ -307,7 +329,7 @@ impl Bar for &'static Card {
         self.played.borrow().registers.get(&offset).copied().unwrap_or(0)
     }
 
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         match offset {
             0x10 => _ = self.played.borrow_mut().registers.insert(offset, value),
             // The size of the queue is the card's.
@@ -321,9 +343,8 @@ impl Bar for &'static Card {
         }
     }
 
-    fn write64(&self, offset: usize, value: u64) {
-        self.write32(offset, (value >> 32) as u32);
-        self.write32(offset + 4, value as u32);
+    unsafe fn doorbell_register(&self, offset: usize, _: usize) -> CardRegister {
+        CardRegister(*self, offset)
     }
 }
 
@@ -342,8 +363,8 @@ impl Platform for &'static Card {
     fn idle(&self, deadline: Instant) {
         self.clock.set(deadline.as_nanos().max(self.clock.get() + 1));
     }
-    fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
-    fn unmap(&self, _: u64, _: usize) {}
+    unsafe fn unmap(&self, _: u64, _: usize) {}
 }

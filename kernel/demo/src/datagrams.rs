@@ -221,7 +221,7 @@ impl Datagrams {
         let mut buffer = [0; ROUND_TRIP_LEN];
         let Some(began) = self.trip_began else {
             self.own.fill(sequence, 0, &mut buffer);
-            let now = adapter.platform().now().as_nanos();
+            let now = adapter.now().as_nanos();
             return match rds.sendmsg(adapter, self.echo, Msg::to(self.echo_peer, &buffer)) {
                 Ok(_) => {
                     self.trip_began = Some(now);
@@ -239,7 +239,7 @@ impl Datagrams {
                     let position = mismatch.unwrap_or(message.message_len);
                     return Err(DemoError::Mismatch { operation: Operation::Rds, sequence, position });
                 }
-                tally.latency.record(adapter.platform().now().as_nanos().saturating_sub(began));
+                tally.latency.record(adapter.now().as_nanos().saturating_sub(began));
                 self.trips += 1;
                 self.trip_began = None;
                 Ok(())

@@ -118,7 +118,7 @@ impl Part {
                     let len = plan.len(*sent);
                     let Some(buffer) = link.send_buffer(*sent) else { break };
                     fill(buffer, plan.own, *sent, len);
-                    stamp(posted_at, *sent, adapter.platform().now().as_nanos());
+                    stamp(posted_at, *sent, adapter.now().as_nanos());
                     link.send(adapter, *sent, len)?;
                     tally.messages += 1;
                     tally.bytes += len as u64;
@@ -135,7 +135,7 @@ impl Part {
                     let len = plan.len(*posted);
                     let Some(slot) = link.slot(*posted) else { break };
                     fill(slot, plan.own, *posted, len);
-                    stamp(posted_at, *posted, adapter.platform().now().as_nanos());
+                    stamp(posted_at, *posted, adapter.now().as_nanos());
                     link.rdma_write(adapter, *posted, len)?;
                     // Behind the write on the same connection, so the write is there when this arrives.
                     link.send_control(adapter, Control::Written(*posted))?;
@@ -149,7 +149,7 @@ impl Part {
                 // A read that completes is answered by a control message: leave room for it.
                 while *posted < *ready && *posted < *taken + SLOTS as u64 {
                     let len = plan.len(*posted);
-                    stamp(posted_at, *posted, adapter.platform().now().as_nanos());
+                    stamp(posted_at, *posted, adapter.now().as_nanos());
                     link.rdma_read(adapter, *posted, len)?;
                     tally.messages += 1;
                     tally.bytes += len as u64;
@@ -181,9 +181,7 @@ impl Part {
             (_, Done::Control) => {}
             (Self::Messages { completed, posted_at, .. }, Done::Sent(number)) if number == *completed => {
                 *completed += 1;
-                tally
-                    .latency
-                    .record(adapter.platform().now().as_nanos().saturating_sub(stamped(posted_at, number)));
+                tally.latency.record(adapter.now().as_nanos().saturating_sub(stamped(posted_at, number)));
             }
             (Self::Messages { received, .. }, Done::Arrived { buffer, len }) if *received < plan.count => {
                 let expected = plan.len(*received);
@@ -202,16 +200,12 @@ impl Part {
                 if number == *completed =>
             {
                 *completed += 1;
-                tally
-                    .latency
-                    .record(adapter.platform().now().as_nanos().saturating_sub(stamped(posted_at, number)));
+                tally.latency.record(adapter.now().as_nanos().saturating_sub(stamped(posted_at, number)));
             }
             (Self::Reader { posted, taken, posted_at, .. }, Done::Transferred(number))
                 if number < *posted =>
             {
-                tally
-                    .latency
-                    .record(adapter.platform().now().as_nanos().saturating_sub(stamped(posted_at, number)));
+                tally.latency.record(adapter.now().as_nanos().saturating_sub(stamped(posted_at, number)));
                 let slot = link.slot(number).ok_or(plan.protocol())?;
                 if let Some(position) = check(slot, plan.theirs, number, plan.len(number)) {
                     return Err(plan.mismatch(number, position));

@@ -74,7 +74,7 @@ impl<'s> Demo<'s> {
         storage: &'s mut Storage,
         config: Config,
     ) -> Result<Self, DemoError> {
-        let now = adapter.platform().now().as_nanos();
+        let now = adapter.now().as_nanos();
         let link = Link::open(adapter, &config)?;
         let rds_config = RdsConfig {
             receive_depth: 256,
@@ -208,7 +208,7 @@ impl<'s> Demo<'s> {
         };
         if finished && !self.finished_here {
             self.finished_here = true;
-            reporter.result(&self.tally.result(self.plan.operation, adapter.platform().now().as_nanos()));
+            reporter.result(&self.tally.result(self.plan.operation, adapter.now().as_nanos()));
             self.link.send_control(adapter, Control::Finished(self.step as u64))?;
         }
         if self.finished_here && self.finished_there {
@@ -239,7 +239,7 @@ impl<'s> Demo<'s> {
             };
         };
         self.plan = plan(&self.config, operation, adapter.mtu());
-        self.tally = Tally::new(adapter.platform().now().as_nanos());
+        self.tally = Tally::new(adapter.now().as_nanos());
         self.finished_here = false;
         self.finished_there = false;
         let client = self.config.role == Role::Client;

@@ -300,7 +300,7 @@ impl Node {
             let rest = Self::state(&mut inner).work();
             inner.close_left();
             let Inner { adapter, rds, health, .. } = &mut *inner;
-            let is_gone = adapter.platform().is_gone();
+            let is_gone = self.sleeper.is_gone();
             let complain = |what: &dyn Display| complain(LIBRARY, &what.to_string());
             let look = health.tend(&mut Hca { adapter, rds, is_gone, complain: &complain });
             let dead = adapter.is_dead();

@@ -207,7 +207,7 @@ impl Rds<'_> {
         };
         // Its port does not matter: nobody asks.
         let request = Request { remote: key(to.ip()), tos: socket.tos, gid: [0; 16] };
-        let now = adapter.platform().now();
+        let now = adapter.now();
         self.make_room(adapter, &request, now)
     }
 

@@ -31,9 +31,9 @@ impl Rds<'_> {
             return self.protocol.arrived(arrival, now);
         }
         let part = self.protocol.part_of(arrival);
-        let before = adapter.platform().now().as_nanos();
+        let before = adapter.now().as_nanos();
         self.protocol.arrived(arrival, now);
-        let after = adapter.platform().now().as_nanos();
+        let after = adapter.now().as_nanos();
         if let Some(part) = part {
             self.protocol.note_times(part, (before, after));
         }
@@ -51,7 +51,7 @@ impl Rds<'_> {
         handle: SocketHandle,
     ) -> Result<Option<[u64; 3]>, RdsError> {
         let next = self.protocol.sockets.open(handle)?.received.head();
-        Ok(next.map(|message| self.protocol.latency(message, || adapter.platform().now())))
+        Ok(next.map(|message| self.protocol.latency(message, || adapter.now())))
     }
 
     /// Which parts of a message's way in a socket wants to know the time of.

@@ -176,7 +176,7 @@ impl Rds<'_> {
     /// There is something to send on a connection that is not up.
     #[cold]
     fn wake_up<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
-        let now = adapter.platform().now();
+        let now = adapter.now();
         self.serve(adapter, id, now);
     }
 

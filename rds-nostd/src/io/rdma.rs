@@ -410,7 +410,7 @@ impl Rds<'_> {
         dport: Option<u16>,
     ) {
         if self.protocol.cancel(id, owner, dport) {
-            let now = adapter.platform().now();
+            let now = adapter.now();
             self.connection_down(adapter, id, DownReason::Local, now);
         }
         self.release_ended(adapter);

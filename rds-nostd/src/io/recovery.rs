@@ -24,7 +24,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::Dat`]: the adapter has failed again, or lacks objects. It can be called again.
     pub fn adapter_recovered<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
-        let now = adapter.platform().now();
+        let now = adapter.now();
         self.protocol.now = now;
         self.held = Held::EMPTY;
         for id in self.protocol.connections.ids() {

@@ -54,7 +54,7 @@ impl<'s> Rds<'s> {
             maps: parts.maps,
             remembered: RememberedPeers::new(parts.remembered),
         };
-        let (local, now) = (key(adapter.address()), adapter.platform().now());
+        let (local, now) = (key(adapter.address()), adapter.now());
         Ok(Self { protocol: Protocol::new(tables, config, limits, local, now), objects, held: Held::EMPTY })
     }
 

@@ -199,8 +199,8 @@ impl Rds<'_> {
 
     /// Waits until the binds of a window are over. False if that takes too long.
     pub(crate) fn await_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
-        let last = adapter.platform().now() + LONGEST_WAIT;
-        let mut until = adapter.platform().now() + WAIT;
+        let last = adapter.now() + LONGEST_WAIT;
+        let mut until = adapter.now() + WAIT;
         let completed = |protocol: &Protocol<'_>| {
             let by = protocol.windows.get(id).by();
             by.map_or(0, |by| protocol.connection(by).tx.completed)
@@ -212,7 +212,7 @@ impl Rds<'_> {
             if window.cookie == 0 {
                 return true;
             }
-            let now = adapter.platform().now();
+            let now = adapter.now();
             let broken = |by| self.protocol.connection(by).reconnect.broken_by.is_some();
             if now >= until || window.by().is_some_and(broken) || adapter.is_dead() {
                 return false;
@@ -223,7 +223,7 @@ impl Rds<'_> {
                 until = last.min(now + WAIT);
             }
             if !moved {
-                adapter.platform().idle(now + APART);
+                adapter.idle(now + APART);
             }
         }
     }
@@ -276,7 +276,7 @@ impl Rds<'_> {
         id: WindowId,
     ) -> DatResult<()> {
         if !self.await_window(adapter, id) {
-            let now = adapter.platform().now();
+            let now = adapter.now();
             self.take_down_broken(adapter, now);
             if let Some(by) = self.protocol.windows.get(id).by() {
                 self.connection_down(adapter, by, DownReason::Local, now);

@@ -231,7 +231,7 @@ impl Rds<'_> {
         });
         // Last, as on the wire: the answer is what is there if it goes where the number was.
         args.local.write(0, &before.ok()?.to_ne_bytes()).ok()?;
-        adapter.platform().sync_for_device(args.local.va(), 8);
+        adapter.hca().sync_slice_for_device(args.local.slice(0, 8)?);
         Some(())
     }
 }

@@ -5,7 +5,7 @@ use dat::calls::*;
 use dat::layout::{Event, RegionDescription};
 use dat_nostd::{
     Adapter, AdapterConfig, CompletionFlags, ConnectFlags, DatResult, EpHandle, EvdFlags, EvdHandle,
-    EventData, LmrTriplet, MemPriv, Platform, Qos, RmrTriplet, Wait, adapter_storage,
+    EventData, LmrTriplet, MemPriv, Qos, RmrTriplet, Wait, adapter_storage,
 };
 use harness::dat::register;
 use hca_serve::{Options as ServeOptions, serve};
@@ -112,7 +112,7 @@ fn node(socket: &Path) -> Node {
 }
 
 fn step(node: &mut Node) {
-    let _ = node.poll(node.platform().now());
+    let _ = node.poll(node.now());
     std::thread::yield_now();
 }
 
@@ -144,10 +144,10 @@ fn rust_writes(node: &mut Node, far: &Side) {
             }
             .expect("posts");
         }
-        let now = node.platform().now();
+        let now = node.now();
         let mut wait = node.evd_wait_begin(transfers, now, PATIENCE_US, BATCH as u32).expect("waits");
         let mut event = loop {
-            match node.evd_wait_poll(&mut wait, node.platform().now()).expect("waits") {
+            match node.evd_wait_poll(&mut wait, node.now()).expect("waits") {
                 Wait::Ready(event, _) => break event,
                 Wait::TimedOut(_) => panic!("nothing completes"),
                 Wait::Pending(_) => step(node),

@@ -1,11 +1,12 @@
 //! Posts and dequeues of DAT: some connections of one adapter with another.
 
+pub use crate::platform::BenchAdapter;
 use crate::platform::{BenchBar, BenchPlatform};
 use crate::{MANY_HANDLES, OPERATIONS};
 use dat_nostd::{
     Adapter, AdapterConfig, CompletionFlags, ConnectFlags, DatResult, DmaBuffer, DtoOperation, DtoStatus,
     Duration, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, Instant, LmrCreated,
-    LmrTriplet, MemPriv, Platform, PspFlags, Qos, RmrTriplet, Wake, adapter_storage,
+    LmrTriplet, MemPriv, PspFlags, Qos, RmrTriplet, Wake, adapter_storage,
 };
 use harness::dat::{address, register};
 use harness::{World, WorldConfig};
@@ -16,8 +17,6 @@ const PORT: u64 = 7000;
 /// Bytes of an adapter's memory: for a thousand endpoints.
 const MEMORY: usize = 128 << 20;
 
-/// An adapter of the bench.
-pub type BenchAdapter = Adapter<'static, BenchPlatform>;
 type Tables = adapter_storage! {
     bar: BenchBar, dma_bytes: MEMORY, eps: MANY_HANDLES + 8, evds: 8, lmrs: 8, events: 256, connections: MANY_HANDLES + 40,
 };
@@ -84,21 +83,22 @@ pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
         node = other;
         let platform = BenchPlatform::new(platform);
         let mut adapter =
-            Adapter::open(platform, region, harness::host_region(), tables.parts(), &config).expect("opens");
+            Adapter::open(platform.clone(), region, harness::host_region(), tables.parts(), &config)
+                .expect("opens");
         register(&mut adapter, 0);
-        adapter
+        BenchAdapter::new(adapter, platform)
     })
 }
 
 /// Runs both nodes once.
 pub fn step(adapters: &mut [BenchAdapter; 2]) {
-    let now = adapters[0].platform().now();
+    let now = adapters[0].now();
     for adapter in adapters.iter_mut() {
         let _ = adapter.poll(now);
         adapter.platform().ring();
     }
     adapters[0].platform().settle();
-    adapters[0].platform().idle(now + Duration::from_nanos(100_000));
+    adapters[0].idle(now + Duration::from_nanos(100_000));
 }
 
 fn wait(adapters: &mut [BenchAdapter; 2], side: usize, evd: EvdHandle) -> Event {
@@ -208,7 +208,7 @@ fn idles(adapters: &mut [BenchAdapter; 2]) {
     for _ in 0..200 {
         step(adapters);
     }
-    let now = adapters[0].platform().now();
+    let now = adapters[0].now();
     for _ in 0..OPERATIONS {
         assert_ne!(measured_dat_poll_idle(&mut adapters[0], now), Wake::Now);
     }

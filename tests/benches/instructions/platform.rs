@@ -1,11 +1,13 @@
 //! A node's platform whose doorbells are what they are on hardware: one volatile store to memory. Between the counted functions
 //! they are carried to the emulated HCA.
 
-use driver_mlx::{Bar, Instant, MapError, MmioBar, Platform};
-use harness::{ModelBar, ModelPlatform};
+use dat_nostd::Adapter;
+use driver_mlx::{Bar, DoorbellRegister, Instant, MapError, MmioBar, MmioDoorbellRegister, Platform};
+use harness::{ModelBar, ModelPlatform, ModelRegister};
 use hca_model::BarPort;
 use hca_model::bar::BAR0_SIZE;
 use std::alloc::{Layout, alloc_zeroed};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// Bytes of a UAR page.
@@ -25,11 +27,34 @@ pub struct BenchBar<const MANY: bool = false> {
 
 /// Nothing is counted in here, as its name says to callgrind: it turns the count off where that is on.
 #[inline(never)]
-fn unmeasured_write64(model: ModelBar, offset: usize, value: u64) {
-    model.write64(offset, value);
+fn unmeasured_ring(model: &mut ModelRegister, value: u64) {
+    model.ring(value);
+}
+
+/// A queue's register: in memory, and of the emulated HCA.
+#[derive(Debug)]
+pub struct BenchRegister<const MANY: bool> {
+    memory: MmioDoorbellRegister,
+    model: ModelRegister,
+}
+
+impl<const MANY: bool> DoorbellRegister for BenchRegister<MANY> {
+    #[inline(always)]
+    fn ring(&mut self, value: u64) {
+        if MANY {
+            unmeasured_ring(&mut self.model, value);
+        } else {
+            self.memory.ring(value);
+        }
+    }
+    fn write(&mut self, offset: usize, value: u64) {
+        self.model.write(offset, value);
+    }
 }
 
 impl<const MANY: bool> Bar for BenchBar<MANY> {
+    type DoorbellRegister = BenchRegister<MANY>;
+
     #[inline]
     fn len(&self) -> usize {
         BAR0_SIZE
@@ -37,16 +62,16 @@ impl<const MANY: bool> Bar for BenchBar<MANY> {
     fn read32(&self, offset: usize) -> u32 {
         self.model.read32(offset)
     }
-    fn write32(&self, offset: usize, value: u32) {
-        self.model.write32(offset, value);
+    unsafe fn write32(&self, offset: usize, value: u32) {
+        // SAFETY: this function's contract.
+        unsafe { self.model.write32(offset, value) };
     }
-    #[inline]
-    fn write64(&self, offset: usize, value: u64) {
-        if MANY {
-            unmeasured_write64(self.model, offset, value);
-        } else {
-            self.memory.write64(offset, value);
-        }
+    unsafe fn doorbell_register(&self, offset: usize, len: usize) -> BenchRegister<MANY> {
+        // SAFETY: this function's contract.
+        let model = unsafe { self.model.doorbell_register(offset, len) };
+        // SAFETY: it is memory.
+        let memory = unsafe { self.memory.doorbell_register(offset, len) };
+        BenchRegister { memory, model }
     }
 }
 
@@ -74,8 +99,15 @@ impl<const MANY: bool> BenchPlatform<MANY> {
         for offset in PAGES.flat_map(|page| REGISTERS.map(|register| page * PAGE + register)) {
             let value = self.bar.memory.read64(offset);
             if value != 0 {
-                self.bar.memory.write64(offset, 0);
-                self.bar.model.write64(offset, value);
+                // SAFETY: memory, and an emulated HCA that reaches no other memory than its region.
+                let (mut memory, mut model) = unsafe {
+                    (
+                        self.bar.memory.doorbell_register(offset, 8),
+                        self.bar.model.doorbell_register(offset, 8),
+                    )
+                };
+                memory.ring(0);
+                model.ring(value);
             }
         }
     }
@@ -103,11 +135,47 @@ impl<const MANY: bool> Platform for BenchPlatform<MANY> {
         self.ring();
         self.inner.idle(deadline);
     }
-    fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
-        self.inner.map(va, len, writable)
+    unsafe fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
+        // SAFETY: this function's contract.
+        unsafe { self.inner.map(va, len, writable) }
     }
-    fn unmap(&self, device_address: u64, len: usize) {
-        self.inner.unmap(device_address, len);
+    unsafe fn unmap(&self, device_address: u64, len: usize) {
+        // SAFETY: this function's contract.
+        unsafe { self.inner.unmap(device_address, len) };
+    }
+}
+
+/// An adapter of the bench, and a handle to its platform.
+#[repr(C)]
+pub struct BenchAdapter<const MANY: bool = false> {
+    // First, so that the functions that are counted do not compute where it is.
+    adapter: Adapter<'static, BenchPlatform<MANY>>,
+    platform: BenchPlatform<MANY>,
+}
+
+impl<const MANY: bool> BenchAdapter<MANY> {
+    /// Keeps `platform`, which the adapter has a copy of.
+    pub fn new(adapter: Adapter<'static, BenchPlatform<MANY>>, platform: BenchPlatform<MANY>) -> Self {
+        Self { adapter, platform }
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> &BenchPlatform<MANY> {
+        &self.platform
+    }
+}
+
+impl<const MANY: bool> Deref for BenchAdapter<MANY> {
+    type Target = Adapter<'static, BenchPlatform<MANY>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.adapter
+    }
+}
+
+impl<const MANY: bool> DerefMut for BenchAdapter<MANY> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.adapter
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::dat::{BenchAdapter, adapters, step};
 use crate::{HANDLES, OPERATIONS};
-use dat_nostd::Platform;
 use driver_mlx::{Duration, Instant, Wake};
 use harness::dat::address;
 use harness::rds::GENERATION;
@@ -91,7 +90,7 @@ pub fn run() {
             adapters[0].platform().ring();
         }
         adapters[0].platform().settle();
-        let now = adapters[1].platform().now();
+        let now = adapters[1].now();
         let _ = measured_rds_poll(&mut nodes[1], &mut adapters[1], now.as_nanos());
         for (handle, &socket) in sockets[1].iter().enumerate().take(batch) {
             let received = measured_rds_recvmsg(&mut nodes[1], &mut adapters[1], socket, &mut buffer);
@@ -102,10 +101,10 @@ pub fn run() {
         }
         // The sender hears of the acknowledgements. The receiver does all that it does inside the count.
         adapters[1].platform().settle();
-        let now = adapters[0].platform().now();
+        let now = adapters[0].now();
         let _ = adapters[0].poll(now);
         let _ = measured_rds_sender(&mut nodes[0], &mut adapters[0], &now);
-        adapters[0].platform().idle(now + Duration::from_micros(100));
+        adapters[0].idle(now + Duration::from_micros(100));
         done += batch;
     }
 }
@@ -114,7 +113,7 @@ pub fn run() {
 fn round(adapters: &mut [BenchAdapter; 2], nodes: &mut [Rds<'_>; 2]) {
     for _ in 0..2 {
         step(adapters);
-        let now = adapters[0].platform().now();
+        let now = adapters[0].now();
         for (rds, adapter) in nodes.iter_mut().zip(adapters.iter_mut()) {
             let _ = rds.poll(adapter, now);
         }

@@ -2,7 +2,7 @@
 
 use crate::OPERATIONS;
 use crate::dat::{BenchAdapter, adapters, step};
-use dat_nostd::{DmaBuffer, Platform};
+use dat_nostd::DmaBuffer;
 use driver_mlx::{Instant, Wake};
 use harness::dat::address;
 use harness::rds::GENERATION;
@@ -120,7 +120,7 @@ impl Ground {
 
     fn settle(&mut self) {
         step(&mut self.adapters);
-        let now = self.adapters[0].platform().now();
+        let now = self.adapters[0].now();
         for (rds, adapter) in self.nodes.iter_mut().zip(&mut self.adapters) {
             let _ = rds.poll(adapter, now);
         }
@@ -133,7 +133,7 @@ impl Ground {
             rounds += 1;
             assert!(rounds < 10_000, "message {message} arrives");
             self.adapters[0].platform().settle();
-            let now = self.adapters[0].platform().now();
+            let now = self.adapters[0].now();
             for (rds, adapter) in self.nodes.iter_mut().zip(&mut self.adapters).rev() {
                 poll(rds, adapter, now);
                 adapter.platform().ring();

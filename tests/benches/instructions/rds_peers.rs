@@ -1,7 +1,7 @@
 //! RDS with many connections, one message on each in turn.
 
-use crate::platform::{BenchBar, BenchPlatform};
-use dat_nostd::{Adapter, AdapterConfig, Gid, Platform, adapter_storage};
+use crate::platform::{self, BenchBar, BenchPlatform};
+use dat_nostd::{Adapter, AdapterConfig, Gid, adapter_storage};
 use driver_mlx::{Duration, Instant, Wake};
 use harness::dat::{address, register};
 use harness::rds::GENERATION;
@@ -23,7 +23,7 @@ const MOST: usize = 1000;
 /// Bytes of an adapter's memory.
 const MEMORY: usize = 128 << 20;
 
-type BenchAdapter = Adapter<'static, BenchPlatform<true>>;
+type BenchAdapter = platform::BenchAdapter<true>;
 type Tables = adapter_storage! {
     bar: BenchBar<true>, dma_bytes: MEMORY, eps: MOST + 8, evds: 8, pzs: MOST + 8, lmrs: MOST + 8, events: 8192, connections: MOST + 40,
 };
@@ -103,10 +103,10 @@ fn nodes(seed: u64, count: usize) -> Vec<BenchAdapter> {
             let tables = Box::leak(Box::new(Tables::new()));
             let platform = BenchPlatform::new(platform);
             let mut adapter =
-                Adapter::open(platform, region, harness::host_region(), tables.parts(), &config)
+                Adapter::open(platform.clone(), region, harness::host_region(), tables.parts(), &config)
                     .expect("opens");
             register(&mut adapter, 0);
-            adapter
+            BenchAdapter::new(adapter, platform)
         })
         .collect()
 }
@@ -128,12 +128,12 @@ fn payload(operation: usize) -> [u8; LEN] {
 fn settle(nodes: &mut [Node]) {
     for _ in 0..3 + nodes[0].sockets.len() / 128 {
         nodes[0].adapter.platform().settle();
-        let now = nodes[0].adapter.platform().now();
+        let now = nodes[0].adapter.now();
         for node in nodes.iter_mut() {
             let _ = node.adapter.poll(now);
             let _ = node.rds.poll(&mut node.adapter, now);
         }
-        nodes[0].adapter.platform().idle(now + Duration::from_micros(100));
+        nodes[0].adapter.idle(now + Duration::from_micros(100));
     }
 }
 
@@ -190,7 +190,7 @@ pub fn run(connections: usize) {
         }
         // The peers hear of what was acknowledged; the node that is counted takes what they sent.
         all[0].adapter.platform().settle();
-        let now = all[0].adapter.platform().now();
+        let now = all[0].adapter.now();
         for node in &mut all[1..] {
             let _ = node.adapter.poll(now);
             let _ = node.rds.poll(&mut node.adapter, now);

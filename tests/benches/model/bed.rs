@@ -1,8 +1,8 @@
 //! Two nodes on one fabric, each a driver on an emulated HCA, moved on by the calls that a server makes.
 
 use driver_mlx::{
-    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, Hca, HcaStorage, InitParams, Instant, LinkState,
-    MapError, MemoryRegion, Platform, Qp, QpConfig, SendFlags, SendOp, Sge,
+    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, DoorbellRegister, Hca, HcaStorage, InitParams,
+    Instant, LinkState, MapError, MemoryRegion, Platform, Qp, QpConfig, SendFlags, SendOp, Sge,
 };
 use harness::verbs::{Options, to_rts};
 use harness::{Memory, host_region};
@@ -29,7 +29,29 @@ impl Registers {
     }
 }
 
+/// A queue's register: those of the HCA, and the offset.
+pub struct Register(Registers, usize);
+
+impl std::fmt::Debug for Register {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.1)
+    }
+}
+
+impl DoorbellRegister for Register {
+    fn ring(&mut self, value: u64) {
+        self.write(0, value);
+    }
+    fn write(&mut self, offset: usize, value: u64) {
+        let (Registers(port, last), offset) = (self.0, self.1 + offset);
+        last.set((offset, value));
+        port.write(offset, &value.to_be_bytes());
+    }
+}
+
 impl Bar for Registers {
+    type DoorbellRegister = Register;
+
     fn len(&self) -> usize {
         BAR0_SIZE
     }
@@ -38,12 +60,11 @@ impl Bar for Registers {
         self.0.read(offset, &mut bytes);
         u32::from_be_bytes(bytes)
     }
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         self.0.write(offset, &value.to_be_bytes());
     }
-    fn write64(&self, offset: usize, value: u64) {
-        self.1.set((offset, value));
-        self.0.write(offset, &value.to_be_bytes());
+    unsafe fn doorbell_register(&self, offset: usize, _: usize) -> Register {
+        Register(*self, offset)
     }
 }
 
@@ -187,10 +208,10 @@ impl Platform for Machine {
         let next = fabric.world.next_deadline().unwrap_or(u64::MAX);
         fabric.now = fabric.now.max(next.min(deadline.as_nanos()));
     }
-    fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
-    fn unmap(&self, _: u64, _: usize) {}
+    unsafe fn unmap(&self, _: u64, _: usize) {}
 }
 
 /// A node: memory with a key over it, and queue pairs on one CQ.

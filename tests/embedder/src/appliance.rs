@@ -1,6 +1,6 @@
 //! Where the appliance runs: its registers, memory, clock and interrupts. This is all that an embedder writes.
 
-use driver_mlx::{Bar, DmaRegion, DmaSlice, HostRegion, Instant, MapError, Platform};
+use driver_mlx::{Bar, DmaRegion, DmaSlice, DoorbellRegister, HostRegion, Instant, MapError, Platform};
 use hca_model::bar::{BAR0_SIZE, BarPort};
 use hca_model::fabric::FabricConfig;
 use hca_model::world::{NodePort, World};
@@ -20,7 +20,27 @@ const DEVICE_ADDRESS: u64 = 0x4000_0000;
 #[derive(Clone, Copy)]
 pub struct Registers(&'static BarPort);
 
+/// A queue's register: those of the HCA, and the offset.
+pub struct Register(Registers, usize);
+
+impl std::fmt::Debug for Register {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.1)
+    }
+}
+
+impl DoorbellRegister for Register {
+    fn ring(&mut self, value: u64) {
+        self.write(0, value);
+    }
+    fn write(&mut self, offset: usize, value: u64) {
+        self.0.0.write(self.1 + offset, &value.to_be_bytes());
+    }
+}
+
 impl Bar for Registers {
+    type DoorbellRegister = Register;
+
     fn len(&self) -> usize {
         BAR0_SIZE
     }
@@ -29,11 +49,11 @@ impl Bar for Registers {
         self.0.read(offset, &mut bytes);
         u32::from_be_bytes(bytes)
     }
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         self.0.write(offset, &value.to_be_bytes());
     }
-    fn write64(&self, offset: usize, value: u64) {
-        self.0.write(offset, &value.to_be_bytes());
+    unsafe fn doorbell_register(&self, offset: usize, _: usize) -> Register {
+        Register(*self, offset)
     }
 }
 
@@ -104,10 +124,10 @@ impl Platform for Appliance {
             self.world.borrow_mut().poll(self.now().as_nanos(), core::slice::from_mut(bus));
         }
     }
-    fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, _: usize, _: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
-    fn unmap(&self, _: u64, _: usize) {}
+    unsafe fn unmap(&self, _: u64, _: usize) {}
 }
 
 /// What the emulated HCA is plugged into: memory and interrupts.

@@ -57,11 +57,11 @@ impl Platform for Board {
         core::hint::spin_loop();
     }
 
-    fn map(&self, va: usize, _len: usize, _: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, va: usize, _len: usize, _: bool) -> Result<u64, MapError> {
         Ok(va as u64)
     }
 
-    fn unmap(&self, _device_address: u64, _len: usize) {}
+    unsafe fn unmap(&self, _device_address: u64, _len: usize) {}
 }
 
 /// A clock of 1 GHz, as this board has it.

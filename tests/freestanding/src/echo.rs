@@ -85,7 +85,7 @@ pub fn serve(board: Board) -> Result<(), Error> {
 
     let mut datagram = [0; LEN];
     loop {
-        let now = adapter.platform().now();
+        let now = adapter.now();
         let _ = adapter.poll(now);
         let _ = rds.poll(&mut adapter, now);
         match rds.recvmsg(&mut adapter, socket, &mut datagram, MsgFlags::empty()) {

@@ -152,9 +152,5 @@ pub fn due(wake: Wake) -> Option<u64> {
 /// `deadlines` are those of everything polled at `now`.
 pub fn sleep(adapter: &mut ModelAdapter, now: u64, deadlines: impl IntoIterator<Item = Option<u64>>) -> Next {
     let deadline = deadlines.into_iter().flatten().min().unwrap_or(u64::MAX);
-    if deadline > now && adapter.prepare_idle(Instant::from_nanos(adapter.platform().world().now())) {
-        Next::At(deadline)
-    } else {
-        Next::Again
-    }
+    if deadline > now && adapter.prepare_idle(adapter.now()) { Next::At(deadline) } else { Next::Again }
 }

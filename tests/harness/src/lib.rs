@@ -38,5 +38,5 @@ pub mod world;
 pub use kept::keep;
 pub use memory::{Memory, SOLE_ACCESS, foreign, host_region};
 pub use node::Node;
-pub use platform::{ModelBar, ModelPlatform};
+pub use platform::{ModelBar, ModelPlatform, ModelRegister};
 pub use world::{Next, Stalled, Task, World, WorldConfig};

@@ -110,7 +110,7 @@ impl Net {
     /// A node's owner is gone without a word, whatever it was at, and boots again, for the `generation`th time. As everybody who finds an
     /// HCA at work, it resets that before it gives it memory.
     pub fn crash(&mut self, node: usize, generation: u64) {
-        let platform = self.nodes[node].platform().clone();
+        let platform = self.world.platform(node);
         self.world.reset(node);
         self.world.enable(node);
         let region = self.world.memory(node).region_again();

@@ -17,6 +17,8 @@ pub struct Node {
     pub hca: Hca<'static, ModelPlatform>,
     /// Its number in the world.
     pub index: usize,
+    /// A handle to what the driver runs on.
+    pub platform: ModelPlatform,
 }
 
 impl Node {
@@ -41,8 +43,9 @@ impl Node {
     pub fn bring_up_on(platform: ModelPlatform, region: DmaRegion, config: &Config) -> Result<Self, Error> {
         let index = platform.node();
         let storage = crate::keep(HcaStorage::<BLOCKS>::new());
-        let hca = Hca::bring_up(platform, region, crate::host_region(), storage.parts(), config)?;
-        Ok(Self { hca, index })
+        let own = platform.clone();
+        let hca = Hca::bring_up(own, region, crate::host_region(), storage.parts(), config)?;
+        Ok(Self { hca, index, platform })
     }
 
     /// Waits until the subnet manager has made the port Active.
@@ -53,7 +56,7 @@ impl Node {
     /// # Panics
     /// If it does not happen in 30 s of virtual time.
     pub fn wait_active(&mut self) -> Result<PortState, Error> {
-        let world = Rc::clone(self.hca.platform().world());
+        let world = Rc::clone(self.platform.world());
         let began = world.now();
         loop {
             let port = self.hca.port()?;

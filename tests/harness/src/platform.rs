@@ -2,7 +2,7 @@
 
 use crate::bounce::Bounce;
 use crate::world::World;
-use driver_mlx::{Bar, Instant, MapError, Platform};
+use driver_mlx::{Bar, DoorbellRegister, Instant, MapError, Platform};
 use hca_model::BarPort;
 use std::cell::Cell;
 use std::fmt;
@@ -37,6 +37,16 @@ impl ModelBar {
         Self { registers, start: 0, len: registers.port.len() }
     }
 
+    /// Writes 32 bits, without a driver.
+    pub fn poke32(&self, offset: usize, value: u32) {
+        self.write(offset, &value.to_be_bytes());
+    }
+
+    /// Writes 64 bits, without a driver.
+    pub fn poke64(&self, offset: usize, value: u64) {
+        self.write(offset, &value.to_be_bytes());
+    }
+
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.len, "a register outside of the view");
         if !self.registers.gone.get() {
@@ -45,7 +55,26 @@ impl ModelBar {
     }
 }
 
+/// The register of one queue.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelRegister {
+    bar: ModelBar,
+    offset: usize,
+}
+
+impl DoorbellRegister for ModelRegister {
+    fn ring(&mut self, value: u64) {
+        self.write(0, value);
+    }
+
+    fn write(&mut self, offset: usize, value: u64) {
+        self.bar.write(self.offset + offset, &value.to_be_bytes());
+    }
+}
+
 impl Bar for ModelBar {
+    type DoorbellRegister = ModelRegister;
+
     fn len(&self) -> usize {
         self.len
     }
@@ -59,12 +88,12 @@ impl Bar for ModelBar {
         u32::from_be_bytes(bytes)
     }
 
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         self.write(offset, &value.to_be_bytes());
     }
 
-    fn write64(&self, offset: usize, value: u64) {
-        self.write(offset, &value.to_be_bytes());
+    unsafe fn doorbell_register(&self, offset: usize, _: usize) -> ModelRegister {
+        ModelRegister { bar: *self, offset }
     }
 }
 
@@ -110,11 +139,11 @@ impl Platform for ModelPlatform {
     }
 
     /// The model reaches a node's region and nothing else of this process; of other memory it gets a copy.
-    fn map(&self, va: usize, len: usize, _: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, va: usize, len: usize, _: bool) -> Result<u64, MapError> {
         if va < 4096 { Err(MapError::BadAddress) } else { Ok(self.bounce.map(va, len)) }
     }
 
-    fn unmap(&self, device_address: u64, len: usize) {
+    unsafe fn unmap(&self, device_address: u64, len: usize) {
         self.bounce.unmap(device_address, len);
     }
 
@@ -124,21 +153,22 @@ impl Platform for ModelPlatform {
         Some(u32::from_le_bytes(bytes))
     }
 
-    fn write_config(&self, offset: u16, value: u32) {
-        self.world.with_hca(self.node, |hca| hca.config_write(offset.into(), &value.to_le_bytes()));
+    unsafe fn write_config(&self, offset: u16, value: u32) {
+        self.set_config(offset, value);
     }
 
-    fn reset_function(&self) -> bool {
+    unsafe fn reset_function(&self) -> bool {
         self.world.with_hca(self.node, hca_model::Hca::reset);
-        self.restore_function();
+        // SAFETY: this function's contract.
+        unsafe { self.restore_function() };
         true
     }
 
-    fn restore_function(&self) {
+    unsafe fn restore_function(&self) {
         self.set_command(self.command() & BUS_MASTER | INTX_OFF | MEMORY_SPACE);
     }
 
-    fn set_bus_master(&self, on: bool) -> bool {
+    unsafe fn set_bus_master(&self, on: bool) -> bool {
         let master = if on { BUS_MASTER } else { 0 };
         self.set_command(self.command() & !BUS_MASTER | master);
         self.command() & (BUS_MASTER | GONE) == master
@@ -148,11 +178,11 @@ impl Platform for ModelPlatform {
         self.bounce.is_empty()
     }
 
-    fn sync_for_device(&self, va: usize, len: usize) {
+    unsafe fn sync_for_device(&self, va: usize, len: usize) {
         self.bounce.sync_for_device(va, len);
     }
 
-    fn sync_for_cpu(&self, va: usize, len: usize) {
+    unsafe fn sync_for_cpu(&self, va: usize, len: usize) {
         self.bounce.sync_for_cpu(va, len);
     }
 }
@@ -162,8 +192,13 @@ impl ModelPlatform {
         self.read_config(COMMAND).unwrap_or(u32::MAX) & 0xffff
     }
 
+    /// Writes a dword of configuration space past the driver.
+    pub fn set_config(&self, offset: u16, value: u32) {
+        self.world.with_hca(self.node, |hca| hca.config_write(offset.into(), &value.to_le_bytes()));
+    }
+
     fn set_command(&self, command: u32) {
-        self.write_config(COMMAND, command);
+        self.set_config(COMMAND, command);
     }
 
     /// The world it is in.

@@ -369,6 +369,14 @@ impl World {
         enable(&mut self.state.borrow_mut().devices[node].hca);
     }
 
+    /// A handle to the platform of node `node`, beside the one that its driver has.
+    #[must_use]
+    pub fn platform(self: &Rc<Self>, node: usize) -> ModelPlatform {
+        let state = self.state.borrow();
+        let Device { bar, memory, .. } = &state.devices[node];
+        ModelPlatform { world: Rc::clone(self), node, bar: *bar, bounce: memory.bounce.clone() }
+    }
+
     /// Node `node`'s memory.
     #[must_use]
     pub fn memory(&self, node: usize) -> Memory {

@@ -35,7 +35,7 @@ fn two_nodes_come_up_exchange_messages_and_go() {
         for (end, node, kind) in
             [(&mut *at, &*a, CompletionKind::Send), (&mut *to, &*b, CompletionKind::Receive)]
         {
-            let completion = end.wait(node.hca.platform(), LIMIT);
+            let completion = end.wait(&node.platform, LIMIT);
             let retired = end.qp.retire(&completion).map(|done| done.wr_id().id);
             assert_eq!((completion.kind(), retired), (kind, Some(number)));
         }

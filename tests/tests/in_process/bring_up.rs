@@ -90,7 +90,7 @@ fn a_driver_that_vanished_is_reset_away() {
     let world = world(3);
     let node = up(&world);
     assert!(world.census(0).total() > 0);
-    let platform = node.hca.platform().clone();
+    let platform = node.platform.clone();
     drop(node);
     world.reset(0);
     assert_eq!(world.census(0).total(), 0, "left behind: {}", world.census(0));

@@ -261,7 +261,7 @@ fn a_cable_pulled_and_a_node_opened_anew_are_found_again() {
     // The node starts anew: another queue pair, which it announces.
     let old = nodes.adapters[1].ip().expect("IP").hardware_address();
     let adapter = nodes.adapters.pop().expect("node 1");
-    let platform = adapter.platform().clone();
+    let platform = nodes.world.platform(1);
     adapter.close().expect("closes");
     assert_eq!(nodes.world.census(1).total(), 0);
     let region = nodes.world.memory(1).region_again();

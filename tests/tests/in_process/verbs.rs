@@ -47,8 +47,7 @@ impl Pair {
     }
 
     fn wait(&mut self, side: usize) -> Cqe {
-        let platform = self.nodes[side].hca.platform().clone();
-        self.ends[side].wait(&platform, 100 * SECOND)
+        self.ends[side].wait(&self.nodes[side].platform, 100 * SECOND)
     }
 
     fn send(&mut self, side: usize, op: SendOp, offset: usize, len: usize, cookie: u64) {

@@ -67,9 +67,9 @@ pub fn bring_up<P: Platform>(
 }
 
 fn wait_ip_up<P: Platform>(adapter: &mut Adapter<'static, P>) -> Result<(), BringUpError> {
-    let end = adapter.platform().now() + IP_UP;
+    let end = adapter.now() + IP_UP;
     loop {
-        let now = adapter.platform().now();
+        let now = adapter.now();
         let wake = adapter.poll(now);
         match adapter.ip() {
             Some(ip) if !ip.is_up() => {}
@@ -78,8 +78,8 @@ fn wait_ip_up<P: Platform>(adapter: &mut Adapter<'static, P>) -> Result<(), Brin
         if now >= end || adapter.is_dead() {
             return Err(BringUpError::NoIp);
         }
-        if !wake.is_due(now) && adapter.prepare_idle(adapter.platform().now()) {
-            adapter.platform().idle(wake.deadline(now).unwrap_or(Instant::MAX).min(end));
+        if !wake.is_due(now) && adapter.prepare_idle(adapter.now()) {
+            adapter.idle(wake.deadline(now).unwrap_or(Instant::MAX).min(end));
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::convert::close_flags;
 use crate::handles::{Kinded, NULL, RawHandle};
 use crate::node::Node;
 use core::ptr;
-use dat_nostd::{Adapter, DatResult, IaHandle, Instant, Platform};
+use dat_nostd::{Adapter, DatResult, IaHandle, Instant};
 
 /// An adapter, and what goes with it.
 pub struct State<N: Node> {
@@ -52,8 +52,8 @@ impl<N: Node> State<N> {
     /// Moves everything on. Until when one may sleep then, if one may: not while an upcall is due.
     pub fn work(&mut self) -> Option<Instant> {
         // Takes the interrupts and does not wait.
-        self.adapter.platform().idle(Instant::ORIGIN);
-        let now = self.adapter.platform().now();
+        self.adapter.idle(Instant::ORIGIN);
+        let now = self.adapter.now();
         let _ = self.adapter.poll(now);
         self.adapter.rest(now)
     }

@@ -9,8 +9,8 @@ use crate::node::{Node, Sleep};
 use crate::reach::{lock_urgently, node_of};
 use crate::state::State;
 use dat_nostd::{
-    CnoHandle, CnoWait, CnoWaiter, DatResult, DatReturn, EvdHandle, EvdWaiter, Event, Instant, Platform,
-    ReturnType, Subtype, Wait as EvdWaitState, Wake,
+    CnoHandle, CnoWait, CnoWaiter, DatResult, DatReturn, EvdHandle, EvdWaiter, Event, Instant, ReturnType,
+    Subtype, Wait as EvdWaitState, Wake,
 };
 
 /// A signal handler ran while the call waited.
@@ -89,7 +89,7 @@ pub(crate) fn begin<N: Node, H: Kinded, W: Wait<N>>(
 ) -> DatResult<Turn<N, W>> {
     let node = node_of::<N, H>(raw)?;
     let mut guard = lock_urgently::<N, H>(node)?;
-    let now = guard.adapter.platform().now();
+    let now = guard.adapter.now();
     let wait = begin(&mut guard, H::of(raw), now)?;
     Ok(Turn::new(node, guard, wait, false))
 }
@@ -98,7 +98,7 @@ impl<N: Node, W: Wait<N>> Turn<N, W> {
     /// Looks whether a wait is over. A signal handler that has run while the thread slept ends it,
     /// and so does a device that has failed.
     pub fn new(node: &'static N, mut guard: N::Guard<'static>, mut wait: W, interrupted: bool) -> Self {
-        let now = guard.adapter.platform().now();
+        let now = guard.adapter.now();
         match wait.look(&mut guard, now) {
             Look::Over(answer) => Self::Over(answer),
             Look::Pending(_) if interrupted => Self::Over(wait.end(&mut guard, INTERRUPTED)),
@@ -178,7 +178,7 @@ impl<N: Node> Wait<N> for EvdWait {
 
 /// How many events are queued on an EVD on which a wait for `threshold` of them has not come to an end.
 fn queued<N: Node>(inner: &mut State<N>, evd: EvdHandle, threshold: u32) -> u32 {
-    let now = inner.adapter.platform().now();
+    let now = inner.adapter.now();
     let Ok(mut waiter) = inner.adapter.evd_wait_begin(evd, now, 0, threshold.saturating_add(1)) else {
         return 0;
     };

@@ -54,10 +54,10 @@ pub fn open(
             complain(choices.library, &format!("{}: {error}", target.device));
             why(&error)
         })?;
+    let mut descriptors = platform.descriptors();
     match start(target, platform, (dma, host), tables, choices) {
         Ok((adapter, sleeper)) => {
             let is_emulated = matches!(target.device, DeviceName::Socket(_));
-            let mut descriptors = adapter.platform().descriptors();
             descriptors.extend(sleeper.descriptors());
             let inherited = Inherited::new(&descriptors);
             Ok(Device { adapter, sleeper, memory, is_emulated, inherited })

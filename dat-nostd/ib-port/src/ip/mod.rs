@@ -89,7 +89,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     /// Begins again after a recovery of the HCA. Groups that were entered are entered again.
     pub(crate) fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
         self.frames.reopen(hca)?;
-        self.groups.begin_again(hca.platform().now());
+        self.groups.begin_again(hca.now());
         self.neighbours.doubt_all();
         (self.announced, self.retry_at) = (None, Instant::ORIGIN);
         Ok(())

@@ -1,8 +1,7 @@
 //! What the examples have in common: their command line, an adapter on the device that it names, and the loop that drives it.
 
 use dat_nostd::{
-    Adapter, AdapterConfig, Instant, OpenError, Platform, ProviderInfo, Registry, RegistryEntry, Wake,
-    adapter_storage,
+    Adapter, AdapterConfig, Instant, OpenError, ProviderInfo, Registry, RegistryEntry, Wake, adapter_storage,
 };
 use driver_mlx::{Config, Error as HcaError, FatalCause};
 use lexopt::prelude::*;
@@ -140,7 +139,7 @@ pub fn run(arguments: &Arguments, work: impl FnOnce(&mut Node) -> Outcome<()>) -
         registry.registry_add_provider(&mut adapter, ProviderInfo::new(name))?;
     }
     let done = wait_ip_up(&mut adapter).and_then(|()| work(&mut adapter)).and_then(|()| {
-        let end = adapter.platform().now() + LINGER;
+        let end = adapter.now() + LINGER;
         drive(&mut adapter, |_, now| Ok(if now >= end { Wake::Idle } else { Wake::At(end) }))
     });
     let closed = adapter.close();
@@ -167,7 +166,7 @@ pub enum Turn {
 /// As [`drive`], for who can go on with an HCA that has failed and was [recovered](recover).
 pub fn drive_on(adapter: &mut Node, mut step: impl FnMut(&mut Node, Turn) -> Outcome<Wake>) -> Outcome<()> {
     loop {
-        let now = adapter.platform().now();
+        let now = adapter.now();
         let due = adapter.poll(now);
         let wanted = step(adapter, Turn::Poll(now))?;
         if wanted == Wake::Idle {
@@ -178,8 +177,8 @@ pub fn drive_on(adapter: &mut Node, mut step: impl FnMut(&mut Node, Turn) -> Out
             continue;
         }
         let wake = due.earliest(wanted);
-        if !wake.is_due(now) && adapter.prepare_idle(adapter.platform().now()) {
-            adapter.platform().idle(wake.deadline(now).unwrap_or(Instant::MAX));
+        if !wake.is_due(now) && adapter.prepare_idle(adapter.now()) {
+            adapter.idle(wake.deadline(now).unwrap_or(Instant::MAX));
         }
     }
 }
@@ -201,7 +200,7 @@ pub fn recover(adapter: &mut Node) -> Outcome<()> {
 }
 
 fn wait_ip_up(adapter: &mut Node) -> Outcome<()> {
-    let end = adapter.platform().now() + IP_UP;
+    let end = adapter.now() + IP_UP;
     drive(adapter, |adapter, now| match adapter.ip() {
         Some(ip) if ip.is_up() => Ok(Wake::Idle),
         _ if now >= end => {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The region of BAR0.
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     /// One request at a time: an answer follows its request. None once it was closed.
     stream: Mutex<Connection>,
     /// The connection is of no use any more: registers read all ones.
-    gone: AtomicBool,
+    gone: Arc<AtomicBool>,
     bar_len: usize,
 }
 
@@ -54,7 +54,7 @@ impl Client {
             socket.set_read_timeout(Some(PATIENCE)).and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
         configured.map_err(open)?;
         let stream = Mutex::new(Connection { socket, next_id: 0 });
-        let client = Self { stream, gone: AtomicBool::new(false), bar_len: 0 };
+        let client = Self { stream, gone: Arc::default(), bar_len: 0 };
         let capabilities = br#"{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":1048576}}"#;
         // Major and minor version 0 and 1, 16 bits each.
         let version = Payload::default().u32(1 << 16).bytes(capabilities).bytes(&[0]);
@@ -92,6 +92,11 @@ impl Client {
     /// The descriptor that keeps the connection open.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.lock().socket.as_raw_fd()
+    }
+
+    /// The same, for what outlives the client.
+    pub(crate) fn gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.gone)
     }
 
     /// The socket, to wait for its end.

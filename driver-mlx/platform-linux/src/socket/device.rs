@@ -14,7 +14,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The device may read memory.
 const READ: u32 = 1;
@@ -112,6 +113,11 @@ impl Device {
     /// Whether the server has ended, or does not answer.
     pub(crate) fn is_gone(&self) -> bool {
         self.client.is_gone()
+    }
+
+    /// The same, for what outlives the connection.
+    pub(crate) fn gone(&self) -> Arc<AtomicBool> {
+        self.client.gone()
     }
 
     /// Resets the function.

@@ -40,14 +40,18 @@ mod tests {
     struct Card<'a>(&'a Cell<[(usize, u32); 3]>);
 
     impl Bar for Card<'_> {
+        type DoorbellRegister = driver_mlx::MmioDoorbellRegister;
+
         fn len(&self) -> usize {
             0x4000
         }
         fn read32(&self, offset: usize) -> u32 {
             self.0.get().into_iter().find(|(at, _)| *at == offset).map_or(0, |(_, value)| value)
         }
-        fn write32(&self, _: usize, _: u32) {}
-        fn write64(&self, _: usize, _: u64) {}
+        unsafe fn write32(&self, _: usize, _: u32) {}
+        unsafe fn doorbell_register(&self, _: usize, _: usize) -> Self::DoorbellRegister {
+            unreachable!("it is only read")
+        }
     }
 
     const QUEUE: usize = 0x14;

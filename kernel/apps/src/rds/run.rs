@@ -48,7 +48,7 @@ impl<'s> RdsApp<'s> {
         storage: &'s mut Storage,
         config: Config,
     ) -> Result<Self, AppError> {
-        let now = adapter.platform().now().as_nanos();
+        let now = adapter.now().as_nanos();
         let settings =
             RdsConfig { send_frames: 1024, seed: config.random, ..RdsConfig::new(config.generation) };
         let mut rds = Rds::start(adapter, storage.rds.parts(), settings).in_call("rds start")?;

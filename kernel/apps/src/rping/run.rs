@@ -39,7 +39,7 @@ impl Rping {
     /// # Errors
     /// [`RpingError::Dat`] if the adapter lacks objects or memory.
     pub fn start<P: Platform>(adapter: &mut Adapter<'_, P>, config: Config) -> Result<Self, RpingError> {
-        let now = adapter.platform().now().as_nanos();
+        let now = adapter.now().as_nanos();
         let size = config.size.clamp(*SIZES.start(), *SIZES.end());
         let link = Link::open(adapter, &config)?;
         Ok(Self {

@@ -20,26 +20,20 @@ pub(super) fn through_itself<P: Platform>(
     port: &PortState,
     out: Out<'_>,
 ) -> Result<(), Stage> {
-    let began = hca.platform().now();
+    let began = hca.now();
     let memory = hca.alloc(2 * HALF, 4096)?;
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let key = hca.register(pd, &memory, rights, Base::Virtual)?;
     let mut qp = hca.create_qp(&QpConfig::rc(pd, cq.number()))?;
     connect(hca, &mut qp, port, rights)?;
-    step(
-        out,
-        "self_connection",
-        began,
-        hca.platform().now(),
-        format_args!("lid={} qpn={}", port.lid, qp.number()),
-    );
+    step(out, "self_connection", began, hca.now(), format_args!("lid={} qpn={}", port.lid, qp.number()));
     for (round, name) in ["send", "rdma_write", "rdma_read"].into_iter().enumerate() {
-        let began = hca.platform().now();
+        let began = hca.now();
         let pattern = |at: usize| (at as u8).wrapping_mul(31).wrapping_add(round as u8 + 1);
         halves::fill(&memory, pattern)?;
         operate(hca, cq, &mut qp, &key, name)?;
         halves::compare(&memory, pattern)?;
-        step(out, name, began, hca.platform().now(), format_args!("bytes={HALF}"));
+        step(out, name, began, hca.now(), format_args!("bytes={HALF}"));
     }
     hca.destroy_qp(qp)?;
     hca.deregister(key).map_err(driver_mlx::Error::from)?;
@@ -100,7 +94,7 @@ fn operate<P: Platform>(
     qp.ring();
     let mut done = 0;
     wait(hca, LIMIT, |hca| {
-        let _ = hca.poll(hca.platform().now());
+        let _ = hca.poll(hca.now());
         while let Some(cqe) = cq.poll().map_err(|_| Stage::Wrong("a completion makes no sense"))? {
             match qp.retire(&cqe) {
                 Some(Completion::Sent(_) | Completion::Received(_)) => done += 1,

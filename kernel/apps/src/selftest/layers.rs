@@ -135,7 +135,7 @@ impl<P: Platform> Link<'_, '_, P> {
     }
 
     fn connect(&mut self, [active, passive]: [EpHandle; 2], out: Out<'_>) -> Result<(), Stage> {
-        let began = self.adapter.platform().now();
+        let began = self.adapter.now();
         let own = self.adapter.address();
         let patience = LIMIT.as_micros() as u32;
         self.adapter.ep_connect(
@@ -160,7 +160,7 @@ impl<P: Platform> Link<'_, '_, P> {
                 }
             }
         }
-        step(out, "dat_connection", began, self.adapter.platform().now(), format_args!("service={SERVICE}"));
+        step(out, "dat_connection", began, self.adapter.now(), format_args!("service={SERVICE}"));
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl<P: Platform> Link<'_, '_, P> {
     fn transfer(&mut self, [active, passive]: [EpHandle; 2], out: Out<'_>) -> Result<(), Stage> {
         const NONE: CompletionFlags = CompletionFlags::empty();
         for (round, name) in ["dat_send", "dat_rdma_write", "dat_rdma_read"].into_iter().enumerate() {
-            let began = self.adapter.platform().now();
+            let began = self.adapter.now();
             let pattern = |at: usize| (at as u8).wrapping_mul(29).wrapping_add(round as u8 + 1);
             halves::fill(self.memory, pattern)?;
             let (from, to) = (self.half(0), self.half(1));
@@ -209,7 +209,7 @@ impl<P: Platform> Link<'_, '_, P> {
                 }
             }
             halves::compare(self.memory, pattern)?;
-            step(out, name, began, self.adapter.platform().now(), format_args!("bytes={HALF}"));
+            step(out, name, began, self.adapter.now(), format_args!("bytes={HALF}"));
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ fn datagrams<P: Platform>(
     generation: Generation,
     out: Out<'_>,
 ) -> Result<(), Stage> {
-    let began = adapter.platform().now();
+    let began = adapter.now();
     let config = RdsConfig { send_buffer: 1 << 20, ..RdsConfig::new(generation) };
     let mut rds = Rds::start(adapter, storage.parts(), config)?;
     let [from, to] = [rds.bind((ADDRESS, PORTS[0]).into())?, rds.bind((ADDRESS, PORTS[1]).into())?];
@@ -240,6 +240,6 @@ fn datagrams<P: Platform>(
     rds.close(adapter, from)?;
     rds.close(adapter, to)?;
     rds.stop(adapter)?;
-    step(out, "rds_message", began, adapter.platform().now(), format_args!("bytes={}", buffer.len()));
+    step(out, "rds_message", began, adapter.now(), format_args!("bytes={}", buffer.len()));
     Ok(())
 }

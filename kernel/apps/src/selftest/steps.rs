@@ -125,18 +125,18 @@ fn levels<P: Platform>(
 ) -> Result<(), Stage> {
     summary.set(*level, Verdict::Passed);
     *level = Level::Objects;
-    let began = hca.platform().now();
+    let began = hca.now();
     let pd = hca.alloc_pd()?;
     let mut cq = hca.create_cq(&CqConfig { entries: CQ_ENTRIES, eq: 0 })?;
     let mut qp = hca.create_qp(&QpConfig {
         max_send_wr: NOPS as u32 + 1,
         ..QpConfig::ud(pd, cq.number(), QKey::new(1))
     })?;
-    step(out, "objects", began, hca.platform().now(), format_args!("pd cq qp"));
+    step(out, "objects", began, hca.now(), format_args!("pd cq qp"));
     summary.set(*level, Verdict::Passed);
 
     *level = Level::Nop;
-    let began = hca.platform().now();
+    let began = hca.now();
     hca.modify_to_init(&mut qp, &InitParams { port: 1, pkey_index: 0, access: driver_mlx::Access::empty() })?;
     hca.modify_to_rts_datagram(&mut qp, Psn::new(0))?;
     cq.arm(false);
@@ -153,15 +153,15 @@ fn levels<P: Platform>(
                 _ => return Err(Stage::Wrong("a request without a packet failed")),
             }
         }
-        let _ = hca.poll(hca.platform().now());
+        let _ = hca.poll(hca.now());
         Ok((done == NOPS).then_some(()))
     })?
     .ok_or(Stage::Wrong("no completion in 2 s: doorbell record, byte order, UAR page or DMA"))?;
-    step(out, "nop", began, hca.platform().now(), format_args!("requests={NOPS}"));
-    let began = hca.platform().now();
+    step(out, "nop", began, hca.now(), format_args!("requests={NOPS}"));
+    let began = hca.now();
     wait(hca, COMPLETION_LIMIT, |hca| Ok((hca.poll_completions(|_| ()) > 0).then_some(())))?
         .ok_or(Stage::Wrong("completions, but no event of them in 2 s: event queue or its arming"))?;
-    step(out, "completion_event", began, hca.platform().now(), format_args!("eq=0"));
+    step(out, "completion_event", began, hca.now(), format_args!("eq=0"));
     hca.destroy_qp(qp)?;
     summary.set(*level, Verdict::Passed);
 
@@ -174,11 +174,11 @@ fn levels<P: Platform>(
 
 /// Waits until the port is Active.
 fn active<P: Platform>(hca: &mut Hca<'_, P>, out: Out<'_>) -> Result<PortState, Stage> {
-    let began = hca.platform().now();
+    let began = hca.now();
     let mut shown = None;
     loop {
         let port = hca.port()?;
-        let now = hca.platform().now();
+        let now = hca.now();
         if shown != Some(port.state) {
             shown = Some(port.state);
             step(
@@ -208,8 +208,8 @@ fn active<P: Platform>(hca: &mut Hca<'_, P>, out: Out<'_>) -> Result<PortState, 
         }
         let _ = hca.poll(now);
         let next = now + ACTIVE_POLL;
-        while hca.platform().now() < next {
-            hca.platform().idle(next);
+        while hca.now() < next {
+            hca.idle(next);
         }
     }
 }
@@ -220,18 +220,18 @@ pub(super) fn wait<P: Platform, T>(
     limit: Duration,
     mut ask: impl FnMut(&mut Hca<'_, P>) -> Result<Option<T>, Stage>,
 ) -> Result<Option<T>, Stage> {
-    let end = hca.platform().now() + limit;
+    let end = hca.now() + limit;
     loop {
         if let Some(answer) = ask(hca)? {
             return Ok(Some(answer));
         }
-        let now: Instant = hca.platform().now();
+        let now: Instant = hca.now();
         if let Some(cause) = hca.fatal() {
             return Err(Stage::Hca(Error::Fatal(cause)));
         }
         if now >= end {
             return Ok(None);
         }
-        hca.platform().idle(now + Duration::from_micros(50));
+        hca.idle(now + Duration::from_micros(50));
     }
 }

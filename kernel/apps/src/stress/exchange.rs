@@ -330,7 +330,7 @@ impl<'s> Exchange<'s> {
         slot: usize,
         header: &Header,
     ) -> Result<(), StressError> {
-        let now = adapter.platform().now().as_nanos();
+        let now = adapter.now().as_nanos();
         let sent_at = self.tables.pairs.get(0, slot).map_or(now, |(_, place)| place.sent_at);
         self.stats.answers += 1;
         self.stats.answer_ns += now.saturating_sub(sent_at);
@@ -489,7 +489,7 @@ impl<'s> Exchange<'s> {
         let Some(before) = self.tables.pairs.pair(index).copied() else { return Ok(Sent::No) };
         let slot = self.slot_of(index, before.send_index);
         let next = (before.send_index + 1) % self.options.depth;
-        let began = adapter.platform().now().as_nanos();
+        let began = adapter.now().as_nanos();
         let offer =
             |this: &mut Self, memory: &Memory| this.request_rdma(adapter, rds, (task, other), slot, memory);
         let sent = match self.with_memory(before.send_sequence > FIRST_RDMA, offer) {
@@ -504,7 +504,7 @@ impl<'s> Exchange<'s> {
         pair.send_index = next;
         pair.pending += 1;
         self.stats.sent += 1;
-        self.stats.send_ns += adapter.platform().now().as_nanos().saturating_sub(began);
+        self.stats.send_ns += adapter.now().as_nanos().saturating_sub(began);
         Ok(sent)
     }
 

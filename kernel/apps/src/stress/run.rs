@@ -161,7 +161,7 @@ impl<'s> Stress<'s> {
         let rds = Rds::start(adapter, storage.rds.parts(), settings).in_call("rds start")?;
         let port = config.options.port;
         say(config.peer.map_or(Say::Waiting(port), |peer| Say::Connecting(peer, port)));
-        let now = adapter.platform().now().as_nanos();
+        let now = adapter.now().as_nanos();
         Ok(Self {
             config,
             rds,
@@ -219,7 +219,7 @@ impl<'s> Stress<'s> {
             let stopping = matches!(self.stage, Stage::Stopping(_));
             moved = exchange.poll(adapter, &mut self.rds, stopping)?;
             if moved {
-                exchange.stats.busy_ns += adapter.platform().now().as_nanos().saturating_sub(now);
+                exchange.stats.busy_ns += adapter.now().as_nanos().saturating_sub(now);
             }
         }
         if !moved || now >= self.looked_at + LOOK {

@@ -95,7 +95,7 @@ impl<P: Platform> Verbs<P> {
         }
         let endpoint = Endpoint::new(hca)?;
         endpoint.set_word(swapped(0))?;
-        let now = hca.platform().now().as_nanos();
+        let now = hca.now().as_nanos();
         Ok(Self {
             config,
             endpoint,
@@ -125,7 +125,7 @@ impl<P: Platform> Verbs<P> {
     /// [`VerbsError`]: the address cannot be used.
     pub fn connect(&mut self, hca: &mut Hca<'_, P>, peer: &Address) -> Result<(), VerbsError> {
         self.endpoint.connect(hca, peer, self.config.psn)?;
-        self.moved_at = hca.platform().now().as_nanos();
+        self.moved_at = hca.now().as_nanos();
         if self.config.role == Role::Client {
             self.endpoint.send_control(Control::Hello)?;
         }

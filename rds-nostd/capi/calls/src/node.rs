@@ -148,8 +148,8 @@ impl<N: Node> State<'_, N> {
     /// Moves everything on. Until when one may sleep then, if one may.
     pub fn work(&mut self) -> Option<Instant> {
         // Takes the interrupts and does not wait.
-        self.adapter.platform().idle(Instant::ORIGIN);
-        let now = self.adapter.platform().now();
+        self.adapter.idle(Instant::ORIGIN);
+        let now = self.adapter.now();
         let _ = self.adapter.poll(now);
         let wake = self.rds.poll(self.adapter, now);
         let rest = self.adapter.rest(now).filter(|_| !wake.is_due(now))?;

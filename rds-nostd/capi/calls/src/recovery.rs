@@ -79,7 +79,7 @@ impl<P: Platform + 'static> fmt::Debug for Hca<'_, P> {
 
 impl<P: Platform + 'static> Patient for Hca<'_, P> {
     fn now(&self) -> Instant {
-        self.adapter.platform().now()
+        self.adapter.now()
     }
 
     fn is_dead(&self) -> bool {
@@ -91,8 +91,7 @@ impl<P: Platform + 'static> Patient for Hca<'_, P> {
     }
 
     fn answers(&mut self) -> bool {
-        self.adapter.platform().restore_function();
-        self.adapter.hca().device_state().is_some_and(|state| !state.initializing)
+        self.adapter.hca().restored_device_state().is_some_and(|state| !state.initializing)
     }
 
     fn recover(&mut self) -> Recovered {

@@ -3,7 +3,6 @@
 use crate::failure::{Answer, Failure};
 use crate::node::{Node, State};
 use crate::socket::Descriptor;
-use dat_nostd::Platform;
 use rds_nostd::{RdsError, SocketHandle};
 
 /// Whether what was refused may come to pass.
@@ -50,7 +49,7 @@ pub(crate) fn until<N: Node, R>(
             guard = node.lock().ok_or(RdsError::BadSocket)?;
             continue;
         }
-        let now = state.adapter.platform().now();
+        let now = state.adapter.now();
         guard = node.sleep(guard, handle, now)?;
     }
 }

@@ -141,14 +141,14 @@ pub unsafe extern "C" fn rds_poll(fds: *mut PollFd, count: c_ulong, timeout: c_i
     };
     let Some(mut node) = NODE.begin() else { return errno(RdsError::NoDevice) };
     let limit = u64::try_from(timeout).ok();
-    let limit = limit.map(|limit| node.adapter.platform().now() + Duration::from_millis(limit));
+    let limit = limit.map(|limit| node.adapter.now() + Duration::from_millis(limit));
     loop {
         for fd in &mut *fds {
             let ready = <crate::node::Node as rds_calls::Node>::state(&mut node).ready(fd.fd, fd.events);
             fd.revents = if fd.fd < 0 { 0 } else { ready.unwrap_or(NVAL) };
         }
         let ready = fds.iter().filter(|fd| fd.revents != 0).count();
-        if ready > 0 || limit.is_some_and(|limit| node.adapter.platform().now() >= limit) {
+        if ready > 0 || limit.is_some_and(|limit| node.adapter.now() >= limit) {
             return ready as c_int;
         }
         node = match NODE.pause(node, limit) {

@@ -154,7 +154,7 @@ fn start(
         }
     };
     let (sockets, health) = (Numbers::NONE, Health::Working);
-    let waiting = Protocol { rds, sockets, whole, pieces, health, failed: None };
+    let waiting = Protocol { rds, sockets, whole, pieces, health, failed: None, firmware };
     Ok(Inner { adapter, beside: notes.parts(address.into()), waiting })
 }
 
@@ -177,13 +177,16 @@ fn make_sure_of_release(firmware: &Firmware) -> Result<(), Refused> {
     // SAFETY: one call at a time, and nothing refers to it.
     let past = unsafe { &mut *LENT.past.get() };
     match *past {
-        Past::InUse if !firmware.reset_function() => {
-            firmware.set_bus_master(false);
+        // SAFETY: no adapter drives the function.
+        Past::InUse if !unsafe { firmware.reset_function() } => {
+            // SAFETY: no adapter drives the function.
+            unsafe { firmware.set_bus_master(false) };
             let why = "the HCA may still access the memory of its last use, and cannot be reset: give `reset`, or \
                        `read_config` and `write_config`";
             return Err(Refused::because(firmware.given(), ENOTRECOVERABLE, &why));
         }
-        Past::Unknown if firmware.is_left_running() && !firmware.reset_function() => {
+        // SAFETY: no adapter drives the function.
+        Past::Unknown if firmware.is_left_running() && !unsafe { firmware.reset_function() } => {
             firmware.given().say(&"somebody left the HCA at work, and it cannot be reset");
         }
         _ => {}
@@ -197,8 +200,10 @@ fn make_sure_of_release(firmware: &Firmware) -> Result<(), Refused> {
 fn release(firmware: &Firmware) -> bool {
     // SAFETY: one call at a time, and the adapter that had the tables is gone.
     let in_use = unsafe { (*LENT.memory.get()).tables.region_in_use() };
-    let is_off = firmware.set_bus_master(false);
-    let past = if !in_use || firmware.reset_function() { Past::Released } else { Past::InUse };
+    // SAFETY: the adapter that drove the function is gone.
+    let is_off = unsafe { firmware.set_bus_master(false) };
+    // SAFETY: as above.
+    let past = if !in_use || unsafe { firmware.reset_function() } { Past::Released } else { Past::InUse };
     // SAFETY: one call at a time, and nothing refers to it.
     unsafe { *LENT.past.get() = past };
     is_off || past == Past::Released
@@ -211,18 +216,18 @@ pub fn poll() -> u64 {
 
 /// `mlx_close`: peers are told, every object is destroyed, and the HCA is handed back as it was.
 pub fn close() -> i32 {
-    let closed = NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { rds, .. }, .. }| {
-        let firmware = *adapter.platform();
-        let refused = |number, why: &dyn fmt::Display| Refused::because(firmware.given(), number, why);
-        // What is left is closed with the adapter.
-        let _ = rds.stop(&mut adapter);
-        let closed = adapter.close().map_err(|error| refused(ENODEV, &error));
-        if !release(&firmware) {
-            let why =
-                "the HCA may still access memory: it did not answer, was not reset, and masters the bus";
-            return Err(refused(ENOTRECOVERABLE, &why));
-        }
-        closed
-    });
+    let closed =
+        NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { rds, firmware, .. }, .. }| {
+            let refused = |number, why: &dyn fmt::Display| Refused::because(firmware.given(), number, why);
+            // What is left is closed with the adapter.
+            let _ = rds.stop(&mut adapter);
+            let closed = adapter.close().map_err(|error| refused(ENODEV, &error));
+            if !release(&firmware) {
+                let why =
+                    "the HCA may still access memory: it did not answer, was not reset, and masters the bus";
+                return Err(refused(ENOTRECOVERABLE, &why));
+            }
+            closed
+        });
     closed.map_or_else(|refused| -refused.number, |()| 0)
 }

@@ -8,9 +8,7 @@ use core::cell::Cell;
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
 use dat_calls::{RawHandle, Storage};
-use dat_nostd::{
-    DatResult, DatReturn, Duration, IaHandle, Instant, Platform, ReturnType, Wake, adapter_storage,
-};
+use dat_nostd::{DatResult, DatReturn, Duration, IaHandle, Instant, ReturnType, Wake, adapter_storage};
 use rds_calls::recovery::{Hca, Health};
 use rds_calls::{Answer, Pieces};
 use rds_nostd::{Rds, RdsError, RdsStorage, SocketHandle};
@@ -58,6 +56,8 @@ const _: () = assert!(size_of::<Memory>() <= 1216 << 10, "what the README says")
 /// The protocol of RDS, and its sockets.
 pub struct Protocol {
     pub(crate) rds: Rds<'static>,
+    /// The platform of the HCA, beside the adapter's.
+    pub(crate) firmware: Firmware,
     pub(crate) sockets: Numbers,
     pub(crate) whole: &'static mut [u8],
     pub(crate) pieces: &'static mut Pieces,
@@ -75,9 +75,9 @@ const IA_PATIENCE: Duration = Duration::from_secs(1);
 /// Recovers an HCA that has failed. Returns when to call this again, at the latest; `None` if the HCA works or is given up.
 fn tend(inner: &mut Inner) -> Option<Instant> {
     let dat_calls::State { adapter, waiting, .. } = inner;
-    let Protocol { rds, sockets, health, failed, .. } = waiting;
-    let given = *adapter.platform().given();
-    let now = adapter.platform().now();
+    let Protocol { rds, sockets, health, failed, firmware, .. } = waiting;
+    let given = *firmware.given();
+    let now = adapter.now();
     if adapter.is_dead() && *health == Health::Working {
         let since = *failed.get_or_insert_with(|| {
             match adapter.hca().fatal() {
@@ -169,7 +169,7 @@ impl Node {
     /// A call that waits: idles, at most until then, and moves everything on. What was ready before has been looked at.
     pub(crate) fn pause<'n>(&'n self, guard: Guard<'n>, until: Option<Instant>) -> Option<Guard<'n>> {
         if let Some(rest) = self.rest.take() {
-            guard.adapter.platform().idle(until.map_or(rest, |until| until.min(rest)));
+            guard.adapter.idle(until.map_or(rest, |until| until.min(rest)));
         }
         drop(guard);
         self.work();

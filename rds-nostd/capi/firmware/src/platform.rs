@@ -72,7 +72,7 @@ impl Firmware {
     /// Switches bus mastering on, if that is within reach. Without a way to do so, the firmware has. Returns whether it is on, as far
     /// as is known.
     pub(crate) fn let_master_bus(&self) -> bool {
-        !self.function.has_bus_master() || self.set_bus_master(true)
+        !self.function.has_bus_master() || self.function.set_bus_master(true)
     }
 
     fn wait(&self, time: Duration) {
@@ -108,7 +108,7 @@ impl Platform for Firmware {
         unsafe { (self.idle)(self.given.context, deadline.as_nanos()) };
     }
 
-    fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
         let map = self.given.map.ok_or(MapError::Unsupported)?;
         let mut device_address = 0;
         let memory = core::ptr::with_exposed_provenance_mut(va);
@@ -119,7 +119,7 @@ impl Platform for Firmware {
         }
     }
 
-    fn unmap(&self, device_address: u64, len: usize) {
+    unsafe fn unmap(&self, device_address: u64, len: usize) {
         if let Some(unmap) = self.given.unmap {
             // SAFETY: the firmware's function.
             unsafe { unmap(self.given.context, device_address, len) };
@@ -131,22 +131,22 @@ impl Platform for Firmware {
         self.given.read_config.map(|read| unsafe { read(self.given.context, offset.into()) })
     }
 
-    fn write_config(&self, offset: u16, value: u32) {
+    unsafe fn write_config(&self, offset: u16, value: u32) {
         if let Some(write) = self.given.write_config {
             // SAFETY: the firmware's function.
             unsafe { write(self.given.context, offset.into(), value) };
         }
     }
 
-    fn reset_function(&self) -> bool {
+    unsafe fn reset_function(&self) -> bool {
         self.function.reset(|time| self.wait(time))
     }
 
-    fn restore_function(&self) {
+    unsafe fn restore_function(&self) {
         self.function.restore();
     }
 
-    fn set_bus_master(&self, on: bool) -> bool {
+    unsafe fn set_bus_master(&self, on: bool) -> bool {
         self.function.set_bus_master(on)
     }
 
@@ -154,14 +154,14 @@ impl Platform for Firmware {
         self.given.sync_for_device.is_none() && self.given.sync_for_cpu.is_none()
     }
 
-    fn sync_for_device(&self, va: usize, len: usize) {
+    unsafe fn sync_for_device(&self, va: usize, len: usize) {
         if let Some(sync) = self.given.sync_for_device {
             // SAFETY: the firmware's function, with memory that was registered.
             unsafe { sync(self.given.context, core::ptr::with_exposed_provenance_mut(va), len) };
         }
     }
 
-    fn sync_for_cpu(&self, va: usize, len: usize) {
+    unsafe fn sync_for_cpu(&self, va: usize, len: usize) {
         if let Some(sync) = self.given.sync_for_cpu {
             // SAFETY: as above.
             unsafe { sync(self.given.context, core::ptr::with_exposed_provenance_mut(va), len) };

@@ -21,7 +21,7 @@ pub(crate) use host::registers;
 #[cfg(not(target_os = "none"))]
 mod host {
     use core::ptr::NonNull;
-    use driver_mlx::{Bar, MmioBar};
+    use driver_mlx::{Bar, DoorbellRegister, MmioBar};
     use std::boxed::Box;
     use std::cell::Cell;
 
@@ -49,10 +49,12 @@ mod host {
             Bar::read32(self, offset)
         }
         fn write32(&self, offset: usize, value: u32) {
-            Bar::write32(self, offset, value);
+            // SAFETY: only the driver has these, by `Registers`.
+            unsafe { Bar::write32(self, offset, value) };
         }
         fn write64(&self, offset: usize, value: u64) {
-            Bar::write64(self, offset, value);
+            // SAFETY: as above.
+            unsafe { self.doorbell_register(offset, 8) }.ring(value);
         }
     }
 
@@ -84,18 +86,33 @@ mod host {
         Some(Registers(Box::leak(Box::new(registers))))
     }
 
+    /// The register of one queue.
+    #[derive(Debug)]
+    pub struct Register(Registers, usize);
+
+    impl DoorbellRegister for Register {
+        fn ring(&mut self, value: u64) {
+            self.write(0, value);
+        }
+        fn write(&mut self, offset: usize, value: u64) {
+            self.0.0.write64(self.1 + offset, value);
+        }
+    }
+
     impl Bar for Registers {
+        type DoorbellRegister = Register;
+
         fn len(&self) -> usize {
             self.0.len()
         }
         fn read32(&self, offset: usize) -> u32 {
             self.0.read32(offset)
         }
-        fn write32(&self, offset: usize, value: u32) {
+        unsafe fn write32(&self, offset: usize, value: u32) {
             self.0.write32(offset, value);
         }
-        fn write64(&self, offset: usize, value: u64) {
-            self.0.write64(offset, value);
+        unsafe fn doorbell_register(&self, offset: usize, _: usize) -> Register {
+            Register(*self, offset)
         }
     }
 }

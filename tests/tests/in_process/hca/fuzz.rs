@@ -9,7 +9,7 @@
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 
 use super::guest::{Guest, MEMORY, RawQp, input};
-use driver_mlx::{Bar, Completion, Config, SendFlags, SendOp};
+use driver_mlx::{Completion, Config, SendFlags, SendOp};
 use harness::seeds::{Random, ci, in_process, long, only_seed, with_seed};
 use harness::verbs::{Endpoint, Options, connect};
 use harness::{Node, World, WorldConfig};
@@ -274,13 +274,13 @@ impl Hostile {
                 let unit = self.random.pick(&[0x20, 0x40, 0x48, 0x800, 0x808, 0x900]);
                 let value = self.number();
                 for _ in 0..self.random.below(200) {
-                    self.guest.bar.write64(self.guest.uar as usize * 4096 + unit, value);
+                    self.guest.bar.poke64(self.guest.uar as usize * 4096 + unit, value);
                 }
             }
             7 => {
                 let offset = (0x18 + self.random.below(0x3000) as usize) & !3;
                 let value = self.number();
-                self.guest.bar.write32(offset, value as u32);
+                self.guest.bar.poke32(offset, value as u32);
             }
             _ => {
                 let bytes: Vec<u8> = (0..64).map(|_| self.random.next() as u8).collect();

@@ -101,8 +101,8 @@ impl Guest {
         }
         assert_eq!(self.bar.read32(0x1fc) >> 31, 0, "`initializing` clears");
         let queue = self.address(0);
-        self.bar.write32(0x10, (queue >> 32) as u32);
-        self.bar.write32(0x14, queue as u32);
+        self.bar.poke32(0x10, (queue >> 32) as u32);
+        self.bar.poke32(0x14, queue as u32);
         let good = |guest: &mut Self, input: Vec<u8>| guest.command(&input).expect("a good command");
         good(self, input(Opcode::ENABLE_HCA));
         for which in [1, 2] {
@@ -197,7 +197,7 @@ impl Guest {
     }
 
     pub fn ring_command(&self) {
-        self.bar.write32(0x18, 1);
+        self.bar.poke32(0x18, 1);
     }
 
     /// A command, waited for.
@@ -343,6 +343,6 @@ impl Guest {
     pub fn ring(&self, qp: &RawQp) {
         self.write(qp.record + 4, &u32::from(qp.posted).to_be_bytes());
         let head = u64::from(qp.posted) << 40 | u64::from(qp.qpn) << 8 | 1;
-        self.bar.write64(self.uar as usize * 4096 + 0x800, head);
+        self.bar.poke64(self.uar as usize * 4096 + 0x800, head);
     }
 }

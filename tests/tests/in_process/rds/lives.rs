@@ -34,6 +34,7 @@ struct Crash {
 
 struct Side {
     world: Rc<World>,
+    node: usize,
     adapter: ModelAdapter,
     config: Config,
     crash: Rc<Crash>,
@@ -61,8 +62,8 @@ impl Side {
 
     /// The owner is gone without a word, and boots again: it finds its HCA at work, and resets it before it gives it memory.
     fn crash(&mut self) {
-        let platform = self.adapter.platform().clone();
-        let node = platform.node();
+        let node = self.node;
+        let platform = self.world.platform(node);
         self.crash.happened.set(true);
         self.app = None;
         let booted = (0..100).find_map(|_| {
@@ -92,7 +93,7 @@ impl Side {
         if let Some(app) = self.app.take() {
             // It fails with an HCA that has failed, whose objects go with its recovery.
             if let Err(error) = app.close(&mut self.adapter) {
-                println!("node {}: {error}", self.adapter.platform().node());
+                println!("node {}: {error}", self.node);
             }
         }
         let config = Config { generation: boot(2), ..self.config };
@@ -103,7 +104,7 @@ impl Side {
                 Next::Again
             }
             Err(error) => {
-                println!("node {}: {error}", self.adapter.platform().node());
+                println!("node {}: {error}", self.node);
                 Next::At(now + SECOND)
             }
         }
@@ -138,7 +139,7 @@ impl Side {
         }
         if self.strikes.last().is_some_and(|at| done >= *at) {
             self.strikes.pop();
-            let node = self.adapter.platform().node();
+            let node = self.node;
             let most = self.random.below(32);
             let delay = self.random.below(1 << most);
             strike(&self.world, node, delay, &mut self.random);
@@ -169,7 +170,7 @@ impl Side {
             Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => (wait_ms + 1) * 1_000_000,
             Err(OpenError::Hca(error @ Error::RecoveryGivenUp { .. })) => panic!("{error}"),
             Err(error) => {
-                println!("node {}: {error}", self.adapter.platform().node());
+                println!("node {}: {error}", self.node);
                 // Longer than firmware refuses, whatever strikes once more.
                 30 * SECOND
             }
@@ -211,6 +212,7 @@ fn live(seed: u64) -> u32 {
             let (world, random) = (Rc::clone(&world), Random::new(random.next()));
             RefCell::new(Side {
                 world,
+                node,
                 adapter,
                 config,
                 crash: Rc::clone(&crash),

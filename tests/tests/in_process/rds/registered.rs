@@ -1,6 +1,6 @@
 //! Local memory of operations that was registered before, and memory that is not the adapter's.
 
-use dat_nostd::{DmaBuffer, DmaSlice, Duration, Platform};
+use dat_nostd::{DmaBuffer, DmaSlice, Duration};
 use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
     Control, MemoryHandle, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig, RdsError,
@@ -210,11 +210,11 @@ fn memory_of_the_programs_own() {
         };
         // The emulated HCA sees a copy of such memory.
         let sync = |ground: &Ground, node: usize, memory: DmaSlice<'_>, to_device: bool| {
-            let platform = ground.nodes.adapters[node].platform();
+            let hca = ground.nodes.adapters[node].hca();
             if to_device {
-                platform.sync_for_device(memory.va(), memory.len());
+                hca.sync_slice_for_device(memory);
             } else {
-                platform.sync_for_cpu(memory.va(), memory.len());
+                hca.sync_slice_for_cpu(memory);
             }
         };
         ground.ask(cookie, &[near], true, 1);

@@ -47,6 +47,7 @@ fn open(platform: ModelPlatform, region: DmaRegion) -> ModelAdapter {
 
 /// A side: its run from when IP is up, and what it said.
 struct Side {
+    node: usize,
     adapter: ModelAdapter,
     config: Config,
     running: Option<(Host<'static>, Stress<'static>)>,
@@ -58,7 +59,7 @@ struct Side {
 
 impl Side {
     fn start(&mut self, now: u64) {
-        let node = self.adapter.platform().node();
+        let node = self.node;
         let config = HostConfig { address: ip_of(node), prefix_len: 16, gateway: None, seed: node as u64 };
         let packets = Box::leak(Box::new(PacketBuffers::new()));
         let host = Host::new(&mut AdapterLink(&mut self.adapter), packets, &config, now);
@@ -115,7 +116,8 @@ fn run(seed: u64, faults: &str, switches: &str) -> [Side; 2] {
     let sides: Vec<RefCell<Side>> = adapters
         .into_iter()
         .zip([Role::Server, Role::Client])
-        .map(|(adapter, role)| {
+        .enumerate()
+        .map(|(node, (adapter, role))| {
             let config = Config {
                 peer: (role == Role::Client).then(|| ip_of(0)),
                 options,
@@ -124,7 +126,7 @@ fn run(seed: u64, faults: &str, switches: &str) -> [Side; 2] {
                 generation: GENERATION,
                 connect_timeout: 60 * SECOND,
             };
-            RefCell::new(Side { adapter, config, running: None, free: 0, said: vec![], ended: None })
+            RefCell::new(Side { node, adapter, config, running: None, free: 0, said: vec![], ended: None })
         })
         .collect();
     {

@@ -2,9 +2,9 @@
 
 use super::client::{CONFIG, Client, NO_REPLY, REGION_WRITE, access};
 use driver_mlx::{
-    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, DmaRegion, Hca, HcaStorage, HostRegion, InitParams,
-    Instant, Lid, LinkState, MapError, MemoryRegion, Mtu, Path, Platform, Psn, Qp, QpConfig, QpNumber,
-    RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
+    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, DmaRegion, DoorbellRegister, Hca, HcaStorage,
+    HostRegion, InitParams, Instant, Lid, LinkState, MapError, MemoryRegion, Mtu, Path, Platform, Psn, Qp,
+    QpConfig, QpNumber, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
 };
 use hca_serve::Stepped;
 use std::cell::{Cell, RefCell};
@@ -48,7 +48,31 @@ impl RemoteBar {
     }
 }
 
+/// A queue's register.
+pub struct RemoteRegister {
+    bar: RemoteBar,
+    offset: usize,
+}
+
+impl std::fmt::Debug for RemoteRegister {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.offset)
+    }
+}
+
+impl DoorbellRegister for RemoteRegister {
+    fn ring(&mut self, value: u64) {
+        self.write(0, value);
+    }
+
+    fn write(&mut self, offset: usize, value: u64) {
+        self.bar.write(self.offset + offset, &value.to_be_bytes());
+    }
+}
+
 impl Bar for RemoteBar {
+    type DoorbellRegister = RemoteRegister;
+
     fn len(&self) -> usize {
         self.len
     }
@@ -65,12 +89,12 @@ impl Bar for RemoteBar {
         }
     }
 
-    fn write32(&self, offset: usize, value: u32) {
+    unsafe fn write32(&self, offset: usize, value: u32) {
         self.write(offset, &value.to_be_bytes());
     }
 
-    fn write64(&self, offset: usize, value: u64) {
-        self.write(offset, &value.to_be_bytes());
+    unsafe fn doorbell_register(&self, offset: usize, _: usize) -> RemoteRegister {
+        RemoteRegister { bar: *self, offset }
     }
 }
 
@@ -105,11 +129,11 @@ impl Platform for Remote {
         }
     }
 
-    fn map(&self, _va: usize, _len: usize, _: bool) -> Result<u64, MapError> {
+    unsafe fn map(&self, _va: usize, _len: usize, _: bool) -> Result<u64, MapError> {
         Err(MapError::Unsupported)
     }
 
-    fn unmap(&self, _device_address: u64, _len: usize) {}
+    unsafe fn unmap(&self, _device_address: u64, _len: usize) {}
 }
 
 /// Maps a guest's memory for the rest of the process, aligned as the device has it: the sizes of pages that the driver registers depend
@@ -138,6 +162,7 @@ struct End {
 /// A driver on a served HCA.
 pub struct Guest {
     hca: Hca<'static, Remote>,
+    connection: &'static Connection,
     end: Option<End>,
     /// Its memory.
     pub file: File,
@@ -189,7 +214,7 @@ impl Guest {
         let host = HostRegion::from_static(words).expect("large enough");
         let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
         let hca = Hca::bring_up(Remote { bar }, region, host, storage.parts(), &Config::DEFAULT);
-        Self { hca: hca.expect("comes up"), end: None, file }
+        Self { hca: hca.expect("comes up"), connection, end: None, file }
     }
 
     /// Waits until the port is Active.
@@ -201,10 +226,10 @@ impl Guest {
                 return port.lid;
             }
             assert!(Clock::now() < deadline, "the port is {:?}", port.state);
-            let now = self.hca.platform().now();
+            let now = self.hca.now();
             let _ = self.hca.poll(now);
-            self.hca.platform().idle(now);
-            if self.hca.platform().bar.connection.counted.get().is_none() {
+            self.hca.idle(now);
+            if self.connection.counted.get().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -275,8 +300,8 @@ impl Guest {
             if Clock::now() > deadline {
                 return Err("no completion in 30 s".into());
             }
-            self.hca.platform().idle(Instant::ORIGIN);
-            let now = self.hca.platform().now();
+            self.hca.idle(Instant::ORIGIN);
+            let now = self.hca.now();
             let _ = self.hca.poll(now);
         }
     }
@@ -335,17 +360,17 @@ impl Guest {
 
     /// Whether its server is gone.
     pub fn failed(&self) -> bool {
-        self.hca.platform().bar.connection.failed.get()
+        self.connection.failed.get()
     }
 
     /// Its connection, for what a driver would not say.
     pub fn client(&mut self) -> std::cell::RefMut<'_, Client> {
-        self.hca.platform().bar.connection.client.borrow_mut()
+        self.connection.client.borrow_mut()
     }
 
     /// Its connection, and no driver any more.
     pub fn into_client(self) -> Client {
-        let connection = self.hca.platform().bar.connection;
+        let connection = self.connection;
         // A driver that is dropped stops its device.
         std::mem::forget(self);
         let stream = connection.client.borrow().stream.try_clone().expect("descriptor");

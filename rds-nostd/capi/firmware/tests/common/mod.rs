@@ -41,10 +41,10 @@ impl Emulated for Registers {
         self.0.read32(offset)
     }
     fn write32(&self, offset: usize, value: u32) {
-        self.0.write32(offset, value);
+        self.0.poke32(offset, value);
     }
     fn write64(&self, offset: usize, value: u64) {
-        self.0.write64(offset, value);
+        self.0.poke64(offset, value);
     }
 }
 

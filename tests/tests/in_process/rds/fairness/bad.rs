@@ -2,7 +2,7 @@
 
 use crate::rds::fairness::{FORGED, VICTIM};
 use crate::rds::raw::{DEPTH, Heard, Raw};
-use dat_nostd::{CloseFlags, ConnectionEvent, CrHandle, EpHandle, Platform};
+use dat_nostd::{CloseFlags, ConnectionEvent, CrHandle, EpHandle};
 use harness::dat::{ModelAdapter, address};
 use rds_nostd::wire::{
     ConnectData, FRAGMENT_LEN, FRAME_LEN, Flags, Header, REJECT_DATA, VERSION, fragment_len,
@@ -184,7 +184,7 @@ impl Bad {
         match self.misdeed {
             Misdeed::Stall => self.begin(false),
             Misdeed::Drip => {
-                let now = self.raw.adapter.platform().now().as_nanos();
+                let now = self.raw.adapter.now().as_nanos();
                 if now >= self.next_drop {
                     self.next_drop = now + DROP_APART;
                     self.begin(true);
