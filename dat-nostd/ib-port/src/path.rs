@@ -351,7 +351,8 @@ mod tests {
         let path = *PathRecord::zeroed().set_slid(Lid::new(0x1a)).set_dlid(Lid::new(3));
         for (lmc, bits) in [(0, 0), (1, 0), (2, 2), (4, 10), (7, 0x1a), (9, 0x1a)] {
             let info = PortInfo { lmc, ..PortInfo::example(0) };
-            let driver_mlx::Path::InfiniBand { src_path_bits, .. } = driver_path(&info, &path, None, 0) else {
+            let driver_mlx::Path::InfiniBand { src_path_bits, .. } = driver_path(&info, &path, None, 0)
+            else {
                 panic!()
             };
             assert_eq!(src_path_bits, bits, "LMC {lmc}");

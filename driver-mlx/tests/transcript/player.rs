@@ -344,7 +344,7 @@ impl Bar for &'static Card {
     }
 
     unsafe fn doorbell_register(&self, offset: usize, _: usize) -> CardRegister {
-        CardRegister(*self, offset)
+        CardRegister(self, offset)
     }
 }
 
