@@ -1,9 +1,9 @@
 //! The example runs.
 
 #[path = "../examples/ping.rs"]
-mod ping;
+mod example;
 
 #[test]
 fn the_example_pings() {
-    ping::main().expect("a ping and its answer, four times");
+    example::main().expect("a ping and its answer, four times");
 }

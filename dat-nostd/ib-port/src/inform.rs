@@ -119,7 +119,7 @@ mod tests {
         own.answer(now, 1, Err(QueryError::Status(status::SA_NO_RESOURCES)));
         own.answer(now, 9, Ok(SaMad::zeroed()));
         assert_eq!(asked(&mut own, now), []);
-        now = now + PAUSE;
+        now += PAUSE;
         assert_eq!(own.poll_at(), Wake::At(now));
         assert_eq!(asked(&mut own, now), [(1, 65, 1)]);
         // An answer is awaited, so only the other is asked for again.
