@@ -6,6 +6,7 @@
 use crate::buddy::Buddy;
 use crate::ring::{Slot, Slots};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots in a block of the allocator.
 const BLOCK_SLOTS: usize = 16;
@@ -22,6 +23,7 @@ const BLOCK_BYTES: usize = BLOCK_SLOTS * size_of::<Slot>();
 pub struct HostRegion {
     base: NonNull<Slot>,
     blocks: usize,
+    epoch: NonNull<AtomicU64>,
     map: NonNull<[u8]>,
 }
 
@@ -35,20 +37,23 @@ impl HostRegion {
     ///
     /// # Safety
     /// `va` to `va + len` must be mapped memory that nobody else uses, until the end of the program or until neither the
-    /// [`Hca`](crate::Hca) that it is given to nor any queue made by it is used any more.
+    /// [`Hca`](crate::Hca) that it is given to nor any queue made by it is used any more. Dropping the HCA is a use.
     #[must_use]
     pub unsafe fn new(va: *mut u8, len: usize) -> Option<Self> {
         let base = NonNull::new(va.cast::<Slot>()).filter(|base| base.is_aligned())?;
         let most = len / BLOCK_BYTES;
         let map_bytes = 2 * most.checked_next_power_of_two()?;
-        let blocks = len.checked_sub(map_bytes)? / BLOCK_BYTES;
+        let blocks = len.checked_sub(map_bytes + size_of::<AtomicU64>())? / BLOCK_BYTES;
         if blocks == 0 {
             return None;
         }
         let map_bytes = 2 * blocks.next_power_of_two();
-        // SAFETY: blocks and map together are at most `len` bytes, so the map lies inside the caller's memory.
-        let map = unsafe { base.add(blocks * BLOCK_SLOTS) }.cast::<u8>();
-        Some(Self { base, blocks, map: NonNull::slice_from_raw_parts(map, map_bytes) })
+        // SAFETY: blocks, epoch and map together are at most `len` bytes, so epoch and map lie inside the caller's memory.
+        let (epoch, map) = unsafe {
+            let epoch = base.add(blocks * BLOCK_SLOTS).cast::<AtomicU64>();
+            (epoch, epoch.add(1).cast::<u8>())
+        };
+        Some(Self { base, blocks, epoch, map: NonNull::slice_from_raw_parts(map, map_bytes) })
     }
 
     /// All of `memory`. `None` for less than 512 bytes.
@@ -65,6 +70,7 @@ impl HostRegion {
 pub(crate) struct HostMemory {
     base: NonNull<Slot>,
     buddy: Buddy<'static>,
+    epoch: NonNull<AtomicU64>,
 }
 
 // SAFETY: as for `HostRegion`.
@@ -73,14 +79,31 @@ unsafe impl Send for HostMemory {}
 impl HostMemory {
     /// All of `region` free.
     pub(crate) fn new(region: HostRegion) -> Option<Self> {
-        let HostRegion { base, blocks, mut map } = region;
+        let HostRegion { base, blocks, epoch, mut map } = region;
+        // SAFETY: the epoch lies inside the region, aligned to 8, beside its blocks and the map.
+        unsafe { epoch.write(AtomicU64::new(0)) };
         // SAFETY: the map lies inside the region's memory, beside its blocks, and only this value uses it from now on; it is written
         // before a reference to it is made.
         let map: &'static mut [u8] = unsafe {
             map.cast::<u8>().write_bytes(0, map.len());
             map.as_mut()
         };
-        Some(Self { base, buddy: Buddy::new(map, blocks)? })
+        Some(Self { base, buddy: Buddy::new(map, blocks)?, epoch })
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: `new` wrote the word, inside the region. All accesses from then on are atomic.
+        unsafe { self.epoch.as_ref() }
+    }
+
+    /// The present epoch, for a queue that is being made.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch { word: self.epoch, made: self.word().load(Ordering::Relaxed) }
+    }
+
+    /// Ends the present epoch and begins the next: all queues made so far are stale.
+    pub(crate) fn end_epoch(&mut self) {
+        self.word().fetch_add(1, Ordering::Release);
     }
 
     /// `count` slots, all zero, rounded up to a power of two.
@@ -104,6 +127,26 @@ impl HostMemory {
     #[cfg(test)]
     pub(crate) fn free_bytes(&self) -> usize {
         self.buddy.free_blocks() * BLOCK_BYTES
+    }
+}
+
+/// When a queue was made: before or after a recovery. Queues do not see their HCA, so that they
+/// learn of its recovery, and of its end, from a word in the region.
+#[derive(Debug)]
+pub(crate) struct Epoch {
+    word: NonNull<AtomicU64>,
+    made: u64,
+}
+
+// SAFETY: the word lives as long as any queue is used (contract of `HostRegion::new`), and all accesses are atomic.
+unsafe impl Send for Epoch {}
+
+impl Epoch {
+    /// Returns whether the HCA has recovered since, or is gone.
+    pub(crate) fn has_ended(&self) -> bool {
+        // SAFETY: `HostMemory::new` wrote the word, which lives as long as any queue is used. All accesses are atomic.
+        let now = unsafe { self.word.as_ref() }.load(Ordering::Acquire);
+        now != self.made
     }
 }
 
@@ -153,6 +196,17 @@ mod tests {
         let free = memory.free_bytes();
         memory.free(other);
         assert_eq!(memory.free_bytes(), free, "slots of another region");
+    }
+
+    #[test]
+    fn epoch_ends_for_those_made_in_it() {
+        let mut memory = HostMemory::new(region(4096).expect("large enough")).expect("a map");
+        while memory.alloc(1).is_some() {}
+        let first = memory.epoch();
+        assert!(!first.has_ended());
+        memory.end_epoch();
+        let second = memory.epoch();
+        assert!(first.has_ended() && !second.has_ended());
     }
 
     #[test]

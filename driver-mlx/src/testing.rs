@@ -57,6 +57,12 @@ pub(crate) fn slots(count: usize) -> crate::ring::Slots {
     crate::host::HostMemory::new(region).and_then(|mut host| host.alloc(count)).expect("large enough")
 }
 
+/// An epoch without end.
+pub(crate) fn epoch() -> crate::host::Epoch {
+    let region = crate::host::HostRegion::from_static(keep(Box::new([0; 64]))).expect("large enough");
+    keep(Box::new(crate::host::HostMemory::new(region).expect("a map"))).epoch()
+}
+
 /// The bytes of `slice`.
 pub(crate) fn bytes(slice: DmaMemory, offset: usize, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];

@@ -3,8 +3,12 @@
 use crate::common;
 
 use common::node::{self, ALL, Node};
-use common::recovery::{ready, works};
-use driver_mlx::{Base, CqConfig, Error, Gid, InitParams, MwType, Psn, QKey, QpConfig, Service, SrqConfig};
+use common::recovery::{ready, up, works};
+use common::{Driver, ModelBar, World};
+use driver_mlx::{
+    Base, CqConfig, Error, Gid, InitParams, MwType, Psn, QKey, Qp, QpConfig, SendFlags, SendOp, Service,
+    SrqConfig,
+};
 use hca_model::Profile;
 use hca_model::fabric::FabricConfig;
 
@@ -88,4 +92,54 @@ fn objects_of_another_hca_are_refused() {
     assert_eq!(a.hca.dealloc_pd(b.pd), Err(Error::NotAllocated));
     a.end();
     b.end();
+}
+
+/// Makes a QP with a BlueFlame register.
+fn blueflame_qp(hca: &mut Driver) -> Qp<ModelBar> {
+    let pd = hca.alloc_pd().expect("a PD");
+    let cq = hca.create_cq(&CqConfig { entries: 16, eq: 0 }).expect("a CQ");
+    let config = QpConfig { blueflame: true, max_inline: 100, ..QpConfig::rc(pd, cq.number()) };
+    let qp = hca.create_qp(&config).expect("a QP");
+    assert!(qp.has_blueflame());
+    qp
+}
+
+/// `stale` was made before `qp`, which has the same number and the same register page.
+fn rings_nothing(world: &World, stale: &mut Qp<ModelBar>, qp: &mut Qp<ModelBar>) {
+    let rings = |qp: &mut Qp<ModelBar>, posts: usize| {
+        let counters = || world.model(0, |model| *model.counters());
+        let before = counters();
+        for _ in 0..posts {
+            qp.post_inline(SendOp::Send, &[1; 16], 1, SendFlags::SIGNALED).expect("room");
+        }
+        qp.ring();
+        world.settle();
+        (counters().doorbells - before.doorbells, counters().blueflame - before.blueflame)
+    };
+    assert_eq!(stale.number(), qp.number());
+    assert_eq!(rings(stale, 1), (0, 0), "a whole request");
+    assert_eq!(rings(stale, 2), (0, 0), "the first quadword of the last of two");
+    assert_eq!(rings(qp, 1), (1, 1));
+    assert_eq!(rings(qp, 2), (1, 0));
+}
+
+#[test]
+fn stale_qp_rings_no_blueflame_register_after_recovery() {
+    let world = common::recovery::world();
+    let mut hca = up(&world);
+    let mut stale = blueflame_qp(&mut hca);
+    hca.recover().expect("recovers");
+    let mut qp = blueflame_qp(&mut hca);
+    rings_nothing(&world, &mut stale, &mut qp);
+}
+
+#[test]
+fn qp_of_a_dropped_hca_rings_no_blueflame_register() {
+    let world = common::recovery::world();
+    let mut hca = up(&world);
+    let mut stale = blueflame_qp(&mut hca);
+    drop(hca);
+    let mut hca = up(&world);
+    let mut qp = blueflame_qp(&mut hca);
+    rings_nothing(&world, &mut stale, &mut qp);
 }

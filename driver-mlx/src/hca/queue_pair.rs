@@ -167,15 +167,16 @@ impl<P: Platform> Hca<'_, P> {
         config.counters.map_or(Ok(0), |counters| self.named(&counters))?;
         let sizes = self.sizes(config)?;
         let control_page = self.uar.ok_or(Error::WrongState)?;
+        let epoch = self.host.epoch();
         let (page, send_register, register) = match self.take_register(config.blueflame) {
             Some((page, view, offset, half_len, register)) => {
                 let handle = control::doorbell_register(view, offset, 2 * half_len);
-                (page, SendRegister { handle, half_len, half: 0 }, Some(register))
+                (page, SendRegister { handle, half_len, half: 0, epoch }, Some(register))
             }
             None => {
                 let offset = control_page.get() as usize * uar::PAGE_SIZE + uar::BLUEFLAME;
                 let handle = control::doorbell_register(self.platform.bar(), offset, 8);
-                (control_page, SendRegister { handle, half_len: 0, half: 0 }, None)
+                (control_page, SendRegister { handle, half_len: 0, half: 0, epoch }, None)
             }
         };
         let context = QpContext {

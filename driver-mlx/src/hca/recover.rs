@@ -45,7 +45,7 @@ impl<P: Platform> Hca<'_, P> {
     /// | | before, while it has failed | afterwards |
     /// |---|---|---|
     /// | [`DmaBuffer`](crate::DmaBuffer) | can be freed; none can be allocated | lives on with its content; no key leads to it: register it again |
-    /// | queues | what was posted does not complete: retire it as flushed. Destroying one succeeds and needs no device | the same; all other calls for it are refused |
+    /// | queues | what was posted does not complete: retire it as flushed. Destroying one succeeds and needs no device | the same; all other calls for it are refused, and one with BlueFlame rings nothing |
     /// | [`MemoryRegion`](crate::MemoryRegion) | can be deregistered; of foreign memory only if the platform can keep the device from it ([`Platform::set_bus_master`]) | can be deregistered |
     /// | windows | – | ending one succeeds; all other calls for it are refused |
     /// | protection domains, counters | – | ending one succeeds; all other calls with it are refused |
@@ -266,6 +266,7 @@ impl<P: Platform> Hca<'_, P> {
 
     fn forget_life(&mut self) -> Result<(), Error> {
         self.life = self.life.next();
+        self.host.end_epoch();
         while let Some(memory) = self.cmd.take_lent() {
             self.release(memory)?;
         }

@@ -178,6 +178,8 @@ pub(super) fn disable_interface<P: Platform>(platform: &P, queue: u64, limit: Du
 
 impl<P: Platform> Drop for Hca<'_, P> {
     fn drop(&mut self) {
+        // The next HCA may have queues of the same numbers.
+        self.host.end_epoch();
         if self.owned {
             // `region_in_use` stays set: that the interface reads as disabled is no proof.
             self.owned = false;

@@ -12,6 +12,7 @@ use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, Wr
 use crate::config::Service;
 use crate::cq::{Cqe, OrdinaryCqe};
 use crate::dma::DmaMemory;
+use crate::host::Epoch;
 use crate::life::{Life, Made, Object};
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::{Bar, DoorbellRegister};
@@ -51,6 +52,8 @@ pub(crate) struct SendRegister<R> {
     pub(crate) half_len: usize,
     /// Offset of the half whose turn it is.
     pub(crate) half: usize,
+    /// The register may have another owner afterwards.
+    pub(crate) epoch: Epoch,
 }
 
 /// A queue pair. Owns all it needs for posting and retiring, apart from the [`Hca`](crate::Hca) that made it.
@@ -373,6 +376,9 @@ impl<B: Bar> Qp<B> {
     }
 
     /// Hands everything posted to the send queue to the device: once for any number of posts.
+    ///
+    /// A queue with BlueFlame writes nothing once its [`Hca`](crate::Hca) has recovered or is gone:
+    /// its register page may belong to a new queue of the same number.
     #[inline(always)]
     pub fn ring(&mut self) {
         let Some((head, last)) = self.sq.unrung() else {

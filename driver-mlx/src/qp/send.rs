@@ -496,7 +496,10 @@ impl SendQueue {
     }
 
     /// Rings a BlueFlame register for what was posted since, if anything was: writes a lone small request to it, else only the first
-    /// quadword of the last; then turns to the other half.
+    /// quadword of the last. Then turns to the other half.
+    ///
+    /// A stale queue writes nothing: the device would take its request for one of the queue that has
+    /// this number and page now. A recovery on another core takes longer than check and write.
     #[cold]
     #[inline(never)]
     pub(super) fn ring_blueflame<R: DoorbellRegister>(
@@ -505,6 +508,9 @@ impl SendQueue {
         register: &mut SendRegister<R>,
     ) {
         let Some(from) = self.blueflame.filter(|from| *from != self.head()) else { return };
+        if register.epoch.has_ended() {
+            return;
+        }
         barrier::publish();
         record.store_second(u32::from(self.head()));
         barrier::flush_write_combining();
