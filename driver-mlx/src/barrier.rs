@@ -1,11 +1,15 @@
-//! Ordering between the processor's accesses and the device's, one body per architecture.
+//! Ordering between the processor's accesses and the device's, one body for each supported architecture.
 //!
 //! A Rust `fence` orders atomics between threads; what is needed here is the order in which a bus master sees normal
 //! memory, and the order of normal memory against device registers. Under Miri there is neither a bus master nor inline
 //! assembly, and a fence stands in.
 
-#[cfg(not(any(miri, target_arch = "x86_64", target_arch = "aarch64")))]
-use core::sync::atomic::{Ordering, fence};
+// A `fence` is no substitute elsewhere: that of RISC-V does not order memory against registers.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!(
+    "driver-mlx has no barriers between memory and device registers for this architecture: build for x86_64 or \
+     aarch64, or write them in `barrier.rs`"
+);
 
 /// Stores to memory before this call are seen by the device before stores to memory after it.
 #[inline(always)]
@@ -19,8 +23,6 @@ pub(crate) fn publish() {
     unsafe {
         core::arch::asm!("dmb oshst", options(nostack, preserves_flags));
     }
-    #[cfg(not(any(miri, target_arch = "x86_64", target_arch = "aarch64")))]
-    fence(Ordering::SeqCst);
 }
 
 /// Stores to memory before this call are seen by the device before it sees register writes after it.
@@ -42,8 +44,6 @@ pub(crate) fn acquire() {
     unsafe {
         core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
     }
-    #[cfg(not(any(miri, target_arch = "x86_64", target_arch = "aarch64")))]
-    fence(Ordering::SeqCst);
 }
 
 /// Stores before this call are seen by the device before a load of its answer after it (arm, then look again).
@@ -73,6 +73,4 @@ pub(crate) fn flush_write_combining() {
     unsafe {
         core::arch::asm!("dsb oshst", options(nostack, preserves_flags));
     }
-    #[cfg(not(any(miri, target_arch = "x86_64", target_arch = "aarch64")))]
-    fence(Ordering::SeqCst);
 }

@@ -55,6 +55,8 @@
 //! }
 //! ```
 //!
+//! The crate compiles for x86_64 and aarch64. Other architectures need barriers of their own between memory and device registers.
+//!
 //! Not supported yet: Ethernet ports (RoCE); work requests that register memory; XRC and DC services. With firmware of interface step
 //! sequence 0 there are no shared receive queues; the device cannot resize those, nor make a completion queue smaller here.
 #![no_std]
