@@ -273,11 +273,12 @@ impl Hardware {
         self.platform
     }
 
-    /// Resets the function, which takes some 100 ms; its interrupts stay set up.
+    /// Resets the function, which takes some 100 ms; its interrupts stay set up. Not public: a reset is
+    /// invisible to a driver that operates the function, and bus mastering is on afterwards.
     ///
     /// # Errors
     /// It cannot be reset, or does not come back.
-    pub fn reset(&self) -> Result<(), Error> {
+    pub(crate) fn reset(&self) -> Result<(), Error> {
         let BareMetal { function, access, vectors, .. } = &self.platform;
         function.reset(*access, interrupts::wait).map_err(Error::Pci)?;
         // A function-level reset clears the MSI-X table of real hardware.

@@ -58,6 +58,18 @@ const DOORS: &[Door] = &[
         "vectors.switch_on(machine.config_space(), function).ok();",
         PRIVATE_METHOD,
     ),
+    door("an HCA's configuration space", "hca.platform().write_config(0x10, 0x10_0000);", UNSAFE),
+    door("an HCA's configuration space", "hca.platform().restore_function();", UNSAFE),
+    door("an HCA's bus mastering", "hca.platform().set_bus_master(true);", UNSAFE),
+    door("an HCA's registers", "hca.platform().bar().write32(0x10, 0x10_0000);", UNSAFE),
+    door("an HCA's doorbells", "hca.platform().bar().doorbell_register(0x1800, 8);", UNSAFE),
+    door("an HCA's reset under its driver", "hca.platform().reset_function();", UNSAFE),
+    door("an HCA's reset under its driver", "hca.reset().ok();", PRIVATE_METHOD),
+    door(
+        "the platform of an HCA at work",
+        "fn lent(hca: &driver_mlx::Hca<'_, unikernel::hca::BareMetal>) { hca.platform(); }",
+        NO_FUNCTION,
+    ),
     door("bridges", "unikernel::pci::open_bridges(machine.config_space(), &[], function);", PRIVATE),
     door(
         "BARs of any function",
