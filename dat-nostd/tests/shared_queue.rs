@@ -210,6 +210,34 @@ fn receives_without_an_evd_give_their_buffers_back() {
     net.assert_no_refusals();
 }
 
+/// A message too long for its buffer breaks the connection, also where no EVD hears of receives and
+/// the peer's DREQ is found together with the failure.
+#[test]
+fn a_receive_without_an_evd_fails_before_the_peer_leaves() {
+    let mut net = Net::new(70, 2);
+    let [active, mut passive] = [net.side(0, &Options::default()), net.side(1, &Options::default())];
+    let node = &mut net.nodes[1];
+    node.ep_free(passive.ep).unwrap();
+    let attributes = SrqAttributes { max_recv_dtos: BUFFERS, max_recv_iov: 1, low_watermark: 0 };
+    let srq = node.srq_create(passive.ia, passive.pz, &attributes).unwrap();
+    let (request, connect) = (Some(passive.request), Some(passive.connect));
+    let attributes = EpAttributes { max_recv_dtos: 0, ..EpAttributes::DEFAULT };
+    passive.ep =
+        node.ep_create_with_srq(passive.ia, passive.pz, None, request, connect, srq, &attributes).unwrap();
+    node.srq_post_recv(srq, &[passive.segment(0, 16)], 1).unwrap();
+    net.connect(&[active, passive]);
+    net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 64)], 2, NONE).unwrap();
+    // Node 1 is not polled meanwhile.
+    let end = net.world.now() + 10_000_000;
+    while net.world.now() < end {
+        let now = net.world.now();
+        let _ = net.nodes[0].poll(Instant::from_nanos(now));
+        net.world.idle(now + 10_000);
+    }
+    assert_eq!(net.connection(0, &active), ConnectionEvent::Broken);
+    assert_eq!(net.connection(1, &passive), ConnectionEvent::Broken);
+}
+
 /// The marks are about what messages consumed, from an SRQ or from the EP's own receive queue alike.
 #[test]
 fn watermarks_of_an_own_receive_queue() {

@@ -403,8 +403,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     fn disconnected(&mut self, id: ConnId, owner: u32, cause: DisconnectCause) {
+        // The sink has failed receives of EPs without a receive EVD; they end the connection first.
+        self.drain_sink();
         let Some(slot) = self.ep_of(id, owner) else { return };
+        // The device reported the failure first; the DREQ may be the peer's answer to it.
+        let failed = !self.device.port.cm_ref().peer_left(id) && self.objects.has_failed(slot);
         let input = match cause {
+            DisconnectCause::Peer | DisconnectCause::Local if failed => ConnectionInput::Lost,
             DisconnectCause::Peer | DisconnectCause::Local => ConnectionInput::Disconnected,
             // Everything of ours was done before the DREQ went out, whatever became of the peer.
             DisconnectCause::LocalUnanswered if self.objects.is_leaving(slot) => {

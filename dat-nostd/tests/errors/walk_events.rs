@@ -146,6 +146,50 @@ fn a_transfer_fails() {
     });
 }
 
+/// Polls node 1 alone for 10 ms.
+fn the_peer_alone_runs(b: &mut Bench) {
+    let end = b.net.world.now() + 10_000_000;
+    while b.net.world.now() < end {
+        let now = b.net.world.now();
+        let _ = b.net.nodes[1].poll(Instant::from_nanos(now));
+        b.net.world.idle(now + 10_000);
+    }
+}
+
+#[test]
+fn a_transfer_fails_and_the_peer_leaves() {
+    // Node 0 finds the failed completion and the peer's DREQ in one poll. By DAT 1.2 a failed DTO ends
+    // a connection in BROKEN.
+    let fail = |b: &mut Bench, ep: EpHandle| {
+        let (iov, mut remote) = ([b.here.segment(0, 64)], b.there.remote(0, 64));
+        remote.rmr_context ^= 0x55;
+        let _ = b.a().ep_post_rdma_write(ep, &iov, 1, &remote, NONE);
+        the_peer_alone_runs(b);
+    };
+    strike("a transfer's failure before a DREQ", true, fail, |state| match state {
+        Connected => (&[ConnectionEvent::Broken], Disconnected),
+        CompletionPending => (&[ConnectionEvent::Established], Connected),
+        other => (&[], other),
+    });
+}
+
+#[test]
+fn a_receive_fails_while_a_disconnect_is_pending() {
+    // Node 0 finds the failed completion and the answer to its own DREQ in one poll.
+    let mut b = Bench::new();
+    let (cr, peer) = b.request();
+    let (h, t, ep) = (b.here, b.there, b.endpoint());
+    b.a().ep_post_recv(ep, &[h.segment(0, 16)], 8, NONE).unwrap();
+    b.a().cr_accept(cr, Some(ep), b"").unwrap();
+    assert_eq!(b.connection_event(1, peer), ConnectionEvent::Established);
+    assert_eq!(b.connection_event(0, ep), ConnectionEvent::Established);
+    b.net.nodes[1].ep_post_send(peer, &[t.segment(0, 64)], 1, NONE).unwrap();
+    b.a().ep_disconnect(ep, CloseFlags::Graceful).unwrap();
+    assert_eq!(b.a().ep_get_status(ep).unwrap().state, DisconnectPending);
+    the_peer_alone_runs(&mut b);
+    assert_eq!(outcome(&mut b, ep, true), (vec![ConnectionEvent::Broken], Disconnected));
+}
+
 /// An EP of node 0 that asks node 1, with this time-out.
 fn asks(b: &mut Bench, to: IaAddress, qualifier: u64, timeout_us: u32) -> EpHandle {
     let ep = b.endpoint();
