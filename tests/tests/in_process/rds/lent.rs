@@ -403,8 +403,8 @@ fn pieces_of_what_came_to_nothing() {
     let both = ground.nodes.world.now() - before;
     ground.take(1);
     ground.told();
-    // In the second of the commands.
-    ground.nodes.world.later(0, both * 3 / 4, hca_model::Hca::kill);
+    // In the second of the commands: they take less than half of the call's time.
+    ground.nodes.world.later(0, both / 3, hca_model::Hca::kill);
     ground.nodes.world.later(0, 20_000_000_000, hca_model::Hca::revive);
     let commands = ground.nodes.adapters[0].hca().counters().commands;
     let refused = ground.lend_pieces(&pieces, 2);
