@@ -69,7 +69,9 @@ fn linux_6_1_probes_every_card() {
 
 #[test]
 fn trixie_backports_kernel_probes_every_card() {
-    every_card(Kernel::Backports, false);
+    if runner::levels::long() {
+        every_card(Kernel::Backports, false);
+    }
 }
 
 #[test]

@@ -119,5 +119,7 @@ fn a_killed_linux_a_unikernel_and_linux_again_on_one_hca_without_a_reset() {
 
 #[test]
 fn linux_6_12_again_on_one_hca_without_a_reset() {
-    hand_over(Kernel::V6_12);
+    if runner::levels::long() {
+        hand_over(Kernel::V6_12);
+    }
 }
