@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const TARGET: &str = "x86_64-unknown-none";
 
@@ -180,10 +181,17 @@ fn errors(code: &str) -> String {
     // Procedural macros are the host's.
     let host = dependencies.ancestors().nth(3).expect("the target directory").join("debug/deps");
     let with = |name: &str, file: &Path| format!("{name}={}", file.display());
+    // One file for each compilation, because the tests run in parallel.
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("door-{number}.rmeta"));
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .current_dir(&compiled.root)
         .args(["--edition", "2024", "--crate-type", "lib", "--crate-name", "application", "--target", TARGET])
-        .args(["--emit", "metadata", "-o", "/dev/null", "--error-format", "short", "-"])
+        .args(["--emit", "metadata", "--error-format", "short", "-"])
+        // A file, not `/dev/null`: rustc renames its output into place, and root may replace devices.
+        .arg("-o")
+        .arg(&output)
         .args(["--extern", &with("unikernel", &compiled.unikernel)])
         .args(["--extern", &with("driver_mlx", &compiled.driver)])
         .args(["-L", &with("dependency", dependencies), "-L", &with("dependency", &host)])
