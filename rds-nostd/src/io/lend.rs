@@ -1,6 +1,6 @@
 //! Payloads that nobody copies: lent by the application to be sent, and to the application where they arrived.
 
-use dat_nostd::{Adapter, DmaSlice, Platform};
+use dat_nostd::{Adapter, DmaSlice, MemPriv, Platform};
 
 use crate::error::RdsError;
 use crate::frames::Lent;
@@ -23,7 +23,8 @@ impl Rds<'_> {
     ) -> Result<Lent, RdsError> {
         // It is an operation on nobody's memory: it holds the registration, and its end is told as that of any.
         let (nowhere, how) = ((RdmaCookie(0), 0), (lend.flags, lend.user_token));
-        let operation = self.create_operation(adapter, by, Kind::Transfer, nowhere, lend.payload, how)?;
+        let local = (lend.payload, MemPriv::LOCAL_READ);
+        let operation = self.create_operation(adapter, by, Kind::Transfer, nowhere, local, how)?;
         let piece = self.protocol.operations.first_piece(operation).ok_or(RdsError::NoMemory)?;
         let (address, lmr_context) = match lend.payload {
             [_] => (piece.address, piece.lmr_context),

@@ -244,7 +244,11 @@ impl Rds<'_> {
         let total = self.check_transfer(by.0, args)?;
         let remote = (args.cookie, args.remote_offset);
         let how = (args.flags, args.user_token);
-        let created = self.create_operation(adapter, by, Kind::Transfer, remote, args.local, how)?;
+        // Memory that is only sent may be read-only.
+        let writes_peer = args.flags.contains(RdmaFlags::READWRITE);
+        let rights = if writes_peer { MemPriv::LOCAL_READ } else { LOCAL };
+        let local = (args.local, rights);
+        let created = self.create_operation(adapter, by, Kind::Transfer, remote, local, how)?;
         self.protocol.counters.send_rdma += 1;
         self.protocol.counters.send_rdma_bytes += total as u64;
         Ok(created)
@@ -263,7 +267,7 @@ impl Rds<'_> {
         let kind = check_atomic(args)?;
         let remote = (args.cookie, args.remote_offset);
         let how = (args.flags, args.user_token);
-        let created = self.create_operation(adapter, by, kind, remote, &[args.local], how)?;
+        let created = self.create_operation(adapter, by, kind, remote, (&[args.local], LOCAL), how)?;
         self.count_atomic(kind);
         Ok(created)
     }
@@ -304,7 +308,7 @@ impl Rds<'_> {
         (owner, connection): (SocketHandle, ConnectionId),
         kind: Kind,
         (cookie, remote_offset): (RdmaCookie, u64),
-        local: &[DmaSlice<'_>],
+        (local, rights): (&[DmaSlice<'_>], MemPriv),
         (flags, user_token): (RdmaFlags, u64),
     ) -> Result<OperationId, RdsError> {
         let remote_address =
@@ -327,7 +331,7 @@ impl Rds<'_> {
             },
         );
         for memory in local {
-            if let Err(error) = self.add_piece(adapter, id, *memory, zone) {
+            if let Err(error) = self.add_piece(adapter, id, (*memory, rights), zone) {
                 self.abandon(adapter, id);
                 return Err(error);
             }
@@ -356,15 +360,10 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         id: OperationId,
-        memory: DmaSlice<'_>,
+        (memory, rights): (DmaSlice<'_>, MemPriv),
         zone: PzHandle,
     ) -> Result<(), RdsError> {
-        let operation = self.protocol.operations.get(id);
-        let owner = operation.map(|operation| operation.owner);
-        let is_write = |operation: &Operation| {
-            matches!(operation.kind, Kind::Transfer) && operation.flags.contains(RdmaFlags::READWRITE)
-        };
-        let sends = operation.is_some_and(is_write);
+        let owner = self.protocol.operations.get(id).map(|operation| operation.owner);
         let operations = &mut self.protocol.operations;
         let part =
             owner.and_then(|owner| operations.memories.enter(owner, zone.bits(), memory.va(), memory.len()));
@@ -372,8 +371,6 @@ impl Rds<'_> {
             operations.add_piece(id, Piece::of(part, memory.len() as u32));
             return Ok(());
         }
-        // Memory that is only sent may be read-only.
-        let rights = if sends { MemPriv::LOCAL_READ } else { LOCAL };
         let created = adapter.lmr_create(self.objects.ia, memory, zone, rights)?;
         let piece = Piece::new(
             created.lmr.bits(),
