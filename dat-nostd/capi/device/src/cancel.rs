@@ -6,6 +6,11 @@
 //! waits therefore returns to the function that C called before it sleeps. The frames from there to
 //! [`Cancellation::sleep`] own nothing: what the call needs afterwards is in a slot, which a
 //! cleanup handler frees if the thread is cancelled.
+//!
+//! The state of the thread is not enough to keep it from being cancelled. `pthread_cancel` sends a
+//! signal to a thread whose cancellation is asynchronous and enabled. The handler of the GNU C
+//! library 2.36 looks at the type only, so a signal on its way cancels a thread that has disabled
+//! cancellation since. While a call runs its type is therefore deferred, too.
 
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
@@ -17,6 +22,7 @@ type CleanupBuffer = [usize; 4];
 
 unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
     fn pthread_testcancel();
     fn ppoll(
         fds: *mut libc::pollfd,
@@ -36,6 +42,8 @@ unsafe extern "C-unwind" {
 
 /// `PTHREAD_CANCEL_DISABLE` of Linux's C libraries.
 const DISABLE: c_int = 1;
+/// `PTHREAD_CANCEL_DEFERRED`.
+const DEFERRED: c_int = 0;
 
 /// How a sleep has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,18 +64,23 @@ pub enum Slept {
 #[must_use = "the thread stays immune to cancellation until its state is restored"]
 pub struct Cancellation {
     /// The thread's cancelability state before.
-    before: c_int,
+    state: c_int,
+    /// Its cancelability type before.
+    kind: c_int,
 }
 
 impl Cancellation {
     /// Disables cancellation of the calling thread, whatever its type.
     #[inline]
     pub fn disable() -> Self {
-        let mut before = DISABLE;
-        // SAFETY: it writes the integer. It does not cancel, because afterwards the thread cannot
+        let (mut state, mut kind) = (DISABLE, DEFERRED);
+        // SAFETY: they write the integers. They do not cancel, because afterwards the thread cannot
         // be cancelled.
-        unsafe { pthread_setcancelstate(DISABLE, &mut before) };
-        Self { before }
+        unsafe {
+            pthread_setcancelstate(DISABLE, &mut state);
+            pthread_setcanceltype(DEFERRED, &mut kind);
+        }
+        Self { state, kind }
     }
 
     /// Acts on a cancellation that is pending, then disables cancellation: for calls that may wait,
@@ -82,17 +95,23 @@ impl Cancellation {
         Self::disable()
     }
 
-    /// Restores the thread's state, and acts on a cancellation that is pending if its type is
-    /// asynchronous.
+    /// Restores the thread's type and state, and acts on a cancellation that is pending if its type
+    /// is asynchronous.
     ///
     /// # Safety
     /// No frame between this function and the nearest one of C has a destructor to run or catches
     /// unwinds, and all of them are of functions that may unwind.
     #[inline]
     pub unsafe fn restore(self) {
-        let mut disabled = DISABLE;
-        // SAFETY: it writes the integer; the frames that it may unwind own nothing.
-        unsafe { pthread_setcancelstate(self.before, &mut disabled) };
+        let mut before = 0;
+        // SAFETY: they write the integer; the frames that they may unwind own nothing.
+        unsafe {
+            // Most threads have the type that calls run with.
+            if self.kind != DEFERRED {
+                pthread_setcanceltype(self.kind, &mut before);
+            }
+            pthread_setcancelstate(self.state, &mut before);
+        }
     }
 
     /// Sleeps until one of the descriptors is ready or the time is over, and lets the thread be
@@ -125,6 +144,9 @@ impl Cancellation {
             let errno = *libc::__errno_location();
             let mut before = 0;
             pthread_setcancelstate(DISABLE, &mut before);
+            if self.kind != DEFERRED {
+                pthread_setcanceltype(DEFERRED, &mut before);
+            }
             _pthread_cleanup_pop(buffer.as_mut_ptr(), 0);
             if ready >= 0 {
                 Slept::Woken(ready as usize)
