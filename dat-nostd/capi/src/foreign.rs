@@ -1,5 +1,6 @@
 //! Providers that programs register, and what every provider is: a table of calls.
 
+use capi_device::Cancellation;
 use dat_calls::layout::*;
 use dat_calls::{RawHandle, for_each_call};
 use dat_nostd::{LmrTriplet, RmrTriplet};
@@ -94,14 +95,35 @@ pub(crate) fn forget(foreign: &Foreign) {
 }
 
 /// The provider of a handle that is not ours: a pointer to an object that begins with a pointer to its table.
+///
+/// # Safety
+/// As [`Cancellation::restore`], except on threads whose type of cancellation is deferred.
 #[inline]
-pub(crate) fn foreign(handle: RawHandle) -> Option<&'static Provider> {
+pub(crate) unsafe fn foreign(handle: RawHandle) -> Option<&'static Provider> {
     // Our handles name their kind in the top byte, where addresses of a process have nothing.
-    if handle >> 56 != 0 || TABLES.load(Ordering::Relaxed).is_null() { None } else { find_foreign(handle) }
+    if handle >> 56 != 0 || TABLES.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    // SAFETY: this function's contract.
+    unsafe { find_foreign(handle) }
 }
 
+/// Looks for a provider. A thread that is cancelled meanwhile would leave the tables locked.
+///
+/// # Safety
+/// As [`foreign`].
 #[cold]
-fn find_foreign(handle: RawHandle) -> Option<&'static Provider> {
+unsafe fn find_foreign(handle: RawHandle) -> Option<&'static Provider> {
+    let cancellation = Cancellation::disable();
+    let found = provider_of(handle);
+    // SAFETY: this function's contract. Nothing here has a destructor. A deferred cancellation
+    // waits for a cancellation point, which this is not.
+    unsafe { cancellation.restore() };
+    found
+}
+
+#[inline(never)]
+fn provider_of(handle: RawHandle) -> Option<&'static Provider> {
     /// The first page is nobody's.
     const PAGE: u64 = 4096;
     if handle < PAGE || !handle.is_multiple_of(8) {

@@ -23,6 +23,7 @@ for_each_call!(ours);
 /// # Safety
 /// As every function of DAT with this handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dats_handle_to_provider(handle: RawHandle) -> *const Provider {
-    foreign(handle).unwrap_or(&OURS)
+pub unsafe extern "C-unwind" fn dats_handle_to_provider(handle: RawHandle) -> *const Provider {
+    // SAFETY: nothing here has a destructor.
+    unsafe { foreign(handle) }.unwrap_or(&OURS)
 }

@@ -65,7 +65,8 @@ unsafe fn checked(
     theirs: impl FnOnce(Table) -> u32,
     ours: impl FnOnce() -> DatResult<()>,
 ) -> u32 {
-    match foreign(handle) {
+    // SAFETY: this function's contract.
+    match unsafe { foreign(handle) } {
         Some(table) => theirs(table),
         // SAFETY: this function's contract.
         None => unsafe { guarded(ours) },
@@ -78,7 +79,8 @@ unsafe fn checked(
 fn quick(handle: RawHandle, theirs: impl FnOnce(Table) -> u32, ours: impl FnOnce() -> DatResult<()>) -> u32 {
     match ours() {
         Ok(()) => SUCCESS,
-        Err(error) => match foreign(handle) {
+        // SAFETY: a thread with asynchronous cancellation does not make these calls (README.md).
+        Err(error) => match unsafe { foreign(handle) } {
             Some(table) => theirs(table),
             None => error.value(),
         },

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #endif
 #include "check.h"
+#include <dat/dat_registry.h>
 #include <dirent.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -94,6 +95,29 @@ static void *make_calls(void *argument)
     for (;;) {
         dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param);
         dat_evd_wait(evd, 0, 2, &event, &more);
+    }
+    return NULL;
+}
+
+/* Like an object of a provider that nobody has registered: the library looks for it. */
+static DAT_HANDLE stray(void)
+{
+    static const void *object[1];
+
+    return (DAT_HANDLE)object;
+}
+
+static void *search(void *argument)
+{
+    DAT_EVENT event;
+    DAT_COUNT more;
+
+    (void)argument;
+    HOLDS(pthread_setcanceltype(type, NULL) == 0);
+    for (;;) {
+        dat_pz_free((DAT_PZ_HANDLE)stray());
+        /* A cancellation point. */
+        dat_evd_wait((DAT_EVD_HANDLE)stray(), 0, 1, &event, &more);
     }
     return NULL;
 }
@@ -207,9 +231,25 @@ static void on_cnos(void)
     OK(dat_cno_free(cno));
 }
 
+/* Another provider's handles are looked for behind a lock. */
+static void on_strays(void)
+{
+    pthread_t thread;
+    int round;
+
+    for (round = 0; round < 10 * ROUNDS; round++) {
+        HOLDS(pthread_create(&thread, NULL, search, NULL) == 0);
+        usleep(10 * (round % 10));
+        cancel(thread);
+        FAILS(DAT_INVALID_HANDLE, dat_pz_free((DAT_PZ_HANDLE)stray()));
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const int types[] = { PTHREAD_CANCEL_DEFERRED, PTHREAD_CANCEL_ASYNCHRONOUS };
+    static DAT_PROVIDER other;
+    DAT_PROVIDER_INFO info;
     DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
     unsigned each;
 
@@ -223,6 +263,16 @@ int main(int count, char **arguments)
         on_evds();
         on_cnos();
     }
+    memset(&info, 0, sizeof info);
+    strcpy(info.ia_name, "other");
+    info.dapl_version_major = 1;
+    info.dapl_version_minor = 2;
+    OK(dat_registry_add_provider(&other, &info));
+    for (each = 0; each < sizeof types / sizeof types[0]; each++) {
+        type = types[each];
+        on_strays();
+    }
+    OK(dat_registry_remove_provider(&other, &info));
     OK(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG));
     return EXIT_SUCCESS;
 }
