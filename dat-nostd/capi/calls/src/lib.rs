@@ -45,9 +45,10 @@ mod waits;
 
 pub use asides::SocketAddress;
 pub use beside::{Beside, Storage};
+pub use calls::requests;
 pub use convert::name;
 pub use device::{BringUpError, NAMES, bring_up};
 pub use handles::{Kinded, NULL, RawHandle, adapter_of};
 pub use node::{Node, Opened, Sleep, open_ia};
 pub use state::{Call, State};
-pub use waits::{Pause, Turn, Wait, WaitCall, requests};
+pub use waits::{Pause, Turn, Wait, WaitCall};

@@ -222,8 +222,3 @@ impl<N: Node> Wait<N> for CnoWaitBegun {
         Err(why)
     }
 }
-
-/// Calls that wait, under their names, not yet made.
-pub mod requests {
-    pub use crate::calls::{cno_wait_call as dat_cno_wait, evd_wait_call as dat_evd_wait};
-}

@@ -35,3 +35,8 @@ pub use registry::*;
 pub use rmr::*;
 pub use service_point::*;
 pub use srq::*;
+
+/// Calls that wait, under their names, not yet made.
+pub mod requests {
+    pub use super::{cno::cno_wait_call as dat_cno_wait, evd::evd_wait_call as dat_evd_wait};
+}
