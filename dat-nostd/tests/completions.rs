@@ -31,7 +31,7 @@ struct Operation {
     suppressed: bool,
 }
 
-/// What is told of a case that fails. Text is made only then: it would take most of the time.
+/// Failure report of one case. Text is made only then: it would take most of the time.
 struct Case<'c> {
     entry: &'c [u8; 64],
     queues: &'c Queues,

@@ -35,7 +35,7 @@ impl Subscriptions {
         Self { states: [State::Wanted(Instant::ORIGIN); TRAPS.len()], due: Instant::ORIGIN, reports: 0 }
     }
 
-    /// Nobody answers what was asked, and the subnet manager knows of no subscription.
+    /// Pending requests get no reply, and the subnet manager stores no subscription.
     pub(crate) fn restart(&mut self) {
         self.states = [State::Wanted(Instant::ORIGIN); TRAPS.len()];
         self.due = Instant::ORIGIN;

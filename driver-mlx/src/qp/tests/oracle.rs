@@ -66,7 +66,7 @@ fn expected(completion: &cqe::Completion, (posted, count): (Posted, usize)) -> R
     }
 }
 
-/// What is told of a case that fails. Text is made only then: it would take most of the time.
+/// Failure report of one case. Text is made only then: it would take most of the time.
 struct Case<'c> {
     owner: u8,
     entry: &'c [u8; 64],
