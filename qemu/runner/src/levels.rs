@@ -244,20 +244,37 @@ pub(crate) fn run(levels: &[Level], long: bool) -> Result<Count> {
 /// # Errors
 /// Cargo cannot be started.
 pub(crate) fn demonstration() -> Result<Count> {
-    let count = cargo(&["test", "--quiet", TEST_SELECTION, "--test", "in_process", "--", "demo::"], true)?;
+    let count =
+        cargo(&["test", "--quiet", TEST_SELECTION, "--test", "in_process", "--", "demo::"], true, "")?;
     // A filter that finds no test would pass.
     Ok(if count.passed == 0 { Count::FAILED } else { count })
 }
 
 fn run_level(level: Level, long: bool) -> Result<Count> {
-    let mut total = Count::default();
-    for arguments in commands(level) {
+    let run = |arguments: Vec<String>, beside_others: bool| {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let call = format!("level {}: cargo {}", level.name(), words.join(" "));
         println!("{call}");
         let began = Instant::now();
-        total.add(cargo(&words, long)?);
+        let package = words.iter().skip_while(|word| **word != "--package").nth(1);
+        let prefix = package.filter(|_| beside_others).map(|name| format!("{name}: "));
+        let count = cargo(&words, long, &prefix.unwrap_or_default())?;
         println!("{call}: {:.0} s", began.elapsed().as_secs_f64());
+        Ok(count)
+    };
+    let calls = commands(level);
+    let counts: Vec<Result<Count>> = if level == Level::Miri {
+        // An interpreter uses one processor.
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = calls.into_iter().map(|call| scope.spawn(|| run(call, true))).collect();
+            runs.into_iter().map(|run| run.join().unwrap_or(Ok(Count::FAILED))).collect()
+        })
+    } else {
+        calls.into_iter().map(|call| run(call, false)).collect()
+    };
+    let mut total = Count::default();
+    for count in counts {
+        total.add(count?);
     }
     if level == Level::Lint {
         total.add(import_circles());
@@ -306,13 +323,10 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             let serial = if level == Level::InProcess { "" } else { " -- --test-threads=1" };
             vec![words(&format!("test {TEST_SELECTION} --test {target}{serial}"))]
         }
-        Level::Miri => {
-            // The libraries that have unsafe code; the others forbid it.
-            let libraries = "--package driver-mlx --package dat-nostd --lib";
-            ["--package harness --test short", libraries]
-                .map(|what| words(&format!("+{} miri test {what}", setup::MIRI_TOOLCHAIN)))
-                .to_vec()
-        }
+        // A short world, and the libraries that have unsafe code; the others forbid it.
+        Level::Miri => ["harness --test short", "driver-mlx --lib", "dat-nostd --lib"]
+            .map(|what| words(&format!("+{} miri test --package {what}", setup::MIRI_TOOLCHAIN)))
+            .to_vec(),
     }
 }
 
@@ -351,8 +365,8 @@ const MIRI_FLAGS: [&str; 4] = [
 /// The longest that one call of cargo may take.
 const CARGO_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
-/// Runs cargo, passing its output on, and counts. A call without tests counts as one.
-fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
+/// Runs cargo, passing its output on with `prefix` before each line, and counts. A call without tests counts as one.
+fn cargo(arguments: &[&str], long: bool, prefix: &str) -> Result<Count> {
     let mut command = cargo_command();
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Without a terminal cargo would draw no colours.
@@ -370,15 +384,20 @@ fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
         command.env("RUSTDOCFLAGS", "-D warnings");
     }
     let mut child = Supervised::spawn(command)?;
-    let errors =
-        child.streams().stderr.take().map(|stream| std::thread::spawn(move || pass_errors_on(stream)));
+    let prefix = prefix.to_owned();
+    let of_errors = prefix.clone();
+    let errors = child
+        .streams()
+        .stderr
+        .take()
+        .map(|stream| std::thread::spawn(move || pass_errors_on(stream, &of_errors)));
     let mut count = Count::default();
     let mut failures = failures::Reader::default();
     let mut tests = false;
     if let Some(output) = child.streams().stdout.take() {
         for line in BufReader::new(output).split(b'\n').map_while(std::result::Result::ok) {
             let line = String::from_utf8_lossy(&line);
-            println!("{line}");
+            println!("{prefix}{line}");
             failures.line(&line);
             if let Some(found) = Count::from_line(&line) {
                 tests = true;
@@ -400,12 +419,12 @@ fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
 }
 
 /// Passes on what comes from a child's standard error; answers how many lines say that a test was skipped.
-fn pass_errors_on(stream: impl std::io::Read) -> u64 {
+fn pass_errors_on(stream: impl std::io::Read, prefix: &str) -> u64 {
     let mut skipped = 0;
     for line in BufReader::new(stream).split(b'\n').map_while(std::result::Result::ok) {
         let line = String::from_utf8_lossy(&line);
         skipped += u64::from(line.starts_with(SKIPPED));
-        eprintln!("{line}");
+        eprintln!("{prefix}{line}");
     }
     skipped
 }
@@ -468,7 +487,7 @@ mod tests {
     fn skipped_tests_are_counted_and_are_not_among_the_passed() {
         let errors =
             b"   Compiling tests\nSKIPPED: no QEMU\nwarning: SKIPPED: not at the start\nSKIPPED: no tshark\n";
-        assert_eq!(pass_errors_on(&errors[..]), 2);
+        assert_eq!(pass_errors_on(&errors[..], ""), 2);
         let count = Count { passed: 5, failed: 1, skipped: 2, ..Count::default() }.without_skipped();
         assert_eq!(count.to_string(), "3 passed, 1 failed, 2 skipped");
         assert_eq!(Count { passed: 5, ..Count::default() }.to_string(), "5 passed, 0 failed");
