@@ -216,8 +216,9 @@ fn a_unikernel_in_a_guests_own_guest_has_the_hca_and_gives_it_back() {
     }
     run(&mut lab, 0, "hcas-up");
     if runner::levels::long() {
+        // The server is up long before the nested client, which may take minutes to boot.
         let demo = |role, own, peer| {
-            format!("app=demo role={role} ip=10.0.0.{own} peer=10.0.0.{peer} divide=400 seed=5")
+            format!("app=demo role={role} ip=10.0.0.{own} peer=10.0.0.{peer} divide=400 seed=5 wait=1400")
         };
         let mut other = unikernel::Options::new(&demo("server", 1, 2));
         other.hcas = vec![lab.socket(lab.first_spare()).expect("a socket").to_path_buf()];
