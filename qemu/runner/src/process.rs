@@ -127,6 +127,39 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     receiver.recv().map_err(|_| gone())?
 }
 
+/// What Linux's scheduler says of a thread, in `/proc/PID/task/TID/schedstat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Scheduling {
+    /// Time on a processor.
+    ran: Duration,
+    /// Time ready to run, without a processor.
+    waited: Duration,
+}
+
+impl Scheduling {
+    fn parse(text: &str) -> Option<Self> {
+        let mut nanoseconds =
+            text.split_whitespace().map_while(|word| word.parse().ok().map(Duration::from_nanos));
+        Some(Self { ran: nanoseconds.next()?, waited: nanoseconds.next()? })
+    }
+}
+
+/// Returns the time that this machine's processors were taken away by a machine that it is virtual on, as a mean of all, since it
+/// was switched on. 0 where Linux does not count it.
+pub fn stolen_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    stolen(&text).unwrap_or_default()
+}
+
+/// From the text of `/proc/stat`.
+fn stolen(text: &str) -> Option<Duration> {
+    /// Linux's unit, 1/100 s whatever the machine.
+    const TICK: Duration = Duration::from_millis(10);
+    let ticks: u32 = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()?;
+    let processors = text.lines().skip(1).filter(|line| line.starts_with("cpu")).count();
+    (TICK * ticks).checked_div(processors as u32)
+}
+
 /// A child in a process group of its own, killed with the whole group when dropped.
 #[derive(Debug)]
 pub struct Supervised {
@@ -175,19 +208,26 @@ impl Supervised {
     /// # Errors
     /// The child has ended, or has no such thread.
     pub fn thread_time(&self, prefix: &str) -> Result<Duration> {
+        match self.scheduling(prefix)?.iter().map(|thread| thread.ran).sum() {
+            Duration::ZERO => Err(Error::Program(format!("no thread `{prefix}` of the child has run"))),
+            sum => Ok(sum),
+        }
+    }
+
+    /// The longest time that one of the child's threads whose names begin with `prefix` has waited for a processor, because other
+    /// programs had them all. 0 if the child has ended.
+    pub fn thread_delay(&self, prefix: &str) -> Duration {
+        let threads = self.scheduling(prefix).unwrap_or_default();
+        threads.iter().map(|thread| thread.waited).max().unwrap_or_default()
+    }
+
+    fn scheduling(&self, prefix: &str) -> Result<Vec<Scheduling>> {
         let folder = PathBuf::from(format!("/proc/{}/task", self.child.id()));
         let tasks = std::fs::read_dir(&folder).context("cannot read", &folder)?;
         // Threads come and go meanwhile.
         let read = |path: &Path, file| std::fs::read_to_string(path.join(file)).unwrap_or_default();
-        let nanoseconds: Vec<u64> = tasks
-            .flatten()
-            .filter(|task| read(&task.path(), "comm").starts_with(prefix))
-            .filter_map(|task| read(&task.path(), "schedstat").split_whitespace().next()?.parse().ok())
-            .collect();
-        match nanoseconds.iter().sum() {
-            0 => Err(Error::Program(format!("no thread `{prefix}` of the child has run"))),
-            sum => Ok(Duration::from_nanos(sum)),
-        }
+        let named = tasks.flatten().filter(|task| read(&task.path(), "comm").starts_with(prefix));
+        Ok(named.filter_map(|task| Scheduling::parse(&read(&task.path(), "schedstat"))).collect())
     }
 
     /// The exit status if the child has ended.
@@ -284,5 +324,48 @@ impl Drop for Temporary {
         if registry().paths.remove(&self.path) {
             remove(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_share_a_processor_wait_for_it() {
+        let spin = || {
+            let mut command = Command::new("taskset");
+            command.args(["--cpu-list", "0", "sh", "-c", "while :; do :; done"]);
+            Supervised::spawn(command).expect("taskset is part of every Debian")
+        };
+        let children = [spin(), spin()];
+        let enough = Duration::from_millis(200);
+        while children.iter().any(|child| child.thread_time("").unwrap_or_default() < enough) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // While one ran the other waited.
+        for child in &children {
+            let waited = child.thread_delay("");
+            assert!(waited >= enough / 4, "{waited:?}");
+            assert_eq!(child.thread_delay("another name"), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn stolen_time_is_a_mean_of_all_processors() {
+        let text =
+            "cpu  1 2 3 4 5 6 7 800 9 10\ncpu0 1 2 3 4 5 6 7 300 9 10\ncpu1 1 2 3 4 5 6 7 500 9 10\nintr 5\n";
+        assert_eq!(stolen(text), Some(Duration::from_secs(4)));
+        for text in ["", "cpu  1 2 3 4 5 6 7\ncpu0 1\n", "cpu  1 2 3 4 5 6 7 8 9 10\nintr 5\n"] {
+            assert_eq!(stolen(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_scheduler_says() {
+        let parsed = Scheduling { ran: Duration::from_nanos(12), waited: Duration::from_nanos(34) };
+        assert_eq!(Scheduling::parse("12 34 5\n"), Some(parsed));
+        assert_eq!(Scheduling::parse("12"), None);
+        assert_eq!(Scheduling::parse(""), None);
     }
 }

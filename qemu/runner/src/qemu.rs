@@ -2,7 +2,7 @@
 
 use crate::error::{Error, IoContext, Result};
 use crate::iso::{PXE_BIOS, PXE_UEFI};
-use crate::process::Supervised;
+use crate::process::{Supervised, stolen_time};
 use crate::setup::Qemu;
 use hca_serve::product::qemu::{hca_argument, memory_arguments};
 use std::ffi::OsString;
@@ -202,6 +202,8 @@ const LONGEST_LINE: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Guest {
     child: Supervised,
+    /// [`stolen_time`] at power on.
+    stolen_before: Duration,
     /// COM1's input.
     input: Option<ChildStdin>,
     output: Receiver<Output>,
@@ -221,6 +223,7 @@ impl Guest {
         let mut command = qemu.command();
         command.args(machine.arguments());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let stolen_before = stolen_time();
         let mut child = Supervised::spawn(command)?;
         // Bounded: a guest that floods its console waits for the host, as on a slow serial line.
         let (sender, output) = mpsc::sync_channel(4096);
@@ -239,7 +242,7 @@ impl Guest {
             });
         }
         let input = streams.stdin.take();
-        Ok(Self { child, input, output })
+        Ok(Self { child, stolen_before, input, output })
     }
 
     /// Types `line` and a line feed on COM1. It waits in QEMU until the guest reads it.
@@ -257,16 +260,46 @@ impl Guest {
     /// The next line, waiting at most until `deadline`. `Ok(None)` when the guest has ended and all its lines
     /// were taken.
     ///
+    /// Time in which the machine's CPUs were ready to run and the host had no processor for them does not count: a busy host makes
+    /// a guest slow, not wrong.
+    ///
     /// # Errors
     /// [`Error::Timeout`] when nothing came in time.
     pub fn next_line(&mut self, deadline: Instant) -> Result<Option<Output>> {
         let limit = deadline.saturating_duration_since(Instant::now());
+        loop {
+            match self.line_within(self.left(deadline)) {
+                Err(Error::Timeout { .. }) if !self.left(deadline).is_zero() => {}
+                Err(Error::Timeout { what, .. }) => return Err(Error::Timeout { what, limit }),
+                result => return result,
+            }
+        }
+    }
+
+    /// The same, waiting at most for `limit` of the host's time.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when nothing came in time.
+    pub fn line_within(&mut self, limit: Duration) -> Result<Option<Output>> {
         match self.output.recv_timeout(limit) {
             Ok(line) => Ok(Some(line)),
             Err(RecvTimeoutError::Disconnected) => Ok(None),
             Err(RecvTimeoutError::Timeout) => {
                 Err(Error::Timeout { what: "the guest said nothing more".into(), limit })
             }
+        }
+    }
+
+    /// Returns the time until `deadline`. A deadline that has passed moves by the time that the machine's CPUs have waited for the
+    /// host's processors since power on.
+    pub fn left(&self, deadline: Instant) -> Duration {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        match left(deadline) {
+            Duration::ZERO => {
+                let stolen = stolen_time().saturating_sub(self.stolen_before);
+                left(deadline + self.child.thread_delay("CPU ") + stolen)
+            }
+            time => time,
         }
     }
 

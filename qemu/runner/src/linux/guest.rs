@@ -282,7 +282,7 @@ impl Guest {
             return Err(self.ended());
         }
         let deadline = Instant::now() + limit;
-        while Instant::now() < deadline {
+        while !self.machine.left(deadline).is_zero() {
             match self.machine.next_line(deadline) {
                 Ok(Some(line)) => self.take(line),
                 Ok(None) => return self.machine.end().map(drop),
@@ -297,14 +297,15 @@ impl Guest {
         self.machine.kill();
     }
 
-    /// The next line of the guest's answers; `None` at `deadline`.
+    /// The next line of the guest's answers; `None` at `deadline`, which the guest's delays move as in
+    /// [`next_line`](crate::qemu::Guest::next_line).
     fn next_answer(&mut self, deadline: Instant) -> Result<Option<String>> {
         loop {
             self.read_console();
             match self.answers.recv_timeout(LOOK) {
                 Ok(line) => return Ok(Some(line)),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if self.machine.left(deadline).is_zero() => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -312,7 +313,7 @@ impl Guest {
 
     /// Takes what the console has for us; a guest whose console is not read stands still.
     fn read_console(&mut self) {
-        while let Ok(Some(line)) = self.machine.next_line(Instant::now()) {
+        while let Ok(Some(line)) = self.machine.line_within(Duration::ZERO) {
             self.take(line);
         }
     }
@@ -367,7 +368,7 @@ fn accept(listener: &UnixListener, machine: &mut qemu::Guest) -> Result<UnixStre
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(failed(error)),
         }
-        match machine.next_line(Instant::now() + LOOK) {
+        match machine.line_within(LOOK) {
             Ok(None) => return Err(Error::Program("QEMU ended at once".into())),
             Ok(Some(Output::Qemu(line))) => eprintln!("qemu: {line}"),
             _ => {}
