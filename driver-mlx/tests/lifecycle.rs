@@ -93,6 +93,24 @@ fn a_disabled_interface_does_not_replace_a_reset() {
     works(&world, &mut hca);
 }
 
+/// A reset in the middle of a start makes ENABLE_HCA hang on a ConnectX-5.
+#[test]
+fn recovery_resets_the_function_after_its_firmware_has_started() {
+    let world = world();
+    let mut hca = up(&world);
+    // Another driver resets the function, whose firmware takes 30 s to start.
+    world.model(0, |m| {
+        m.habits_mut().initializing = Some(30 * SECOND);
+        m.reset();
+    });
+    until_fatal(&world, &mut hca, 3 * SECOND);
+    let began = world.now();
+    hca.recover().expect("recovers");
+    assert_eq!(world.model(0, |m| m.resets()), 2);
+    assert!(world.now() - began > 50 * SECOND, "one start after the other");
+    works(&world, &mut hca);
+}
+
 #[test]
 fn a_lost_answer_about_pages_is_fatal_at_once() {
     let world = world();
