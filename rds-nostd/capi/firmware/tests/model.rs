@@ -42,8 +42,8 @@ fn a_card_that_asks_for_two_hundred_mib_comes_up() {
     assert_eq!(life::close(), 0, "{}", bed.said());
     assert_eq!((bed.world.firmware_pages(0), bed.world.census(0)), (0, Census::default()));
     assert!(!bed.hca(|hca| hca.bus_master()));
-    // The same memory serves again.
-    assert_eq!(bed.open(&bed.platform(), 0), 0, "{}", bed.said());
+    // The same memory serves again, also where its length is told.
+    assert_eq!(bed.open(&bed.platform(), 256 << 20), 0, "{}", bed.said());
     assert_eq!((life::close(), bed.asked.borrow().len()), (0, 2));
     assert_eq!((bed.resets.get(), bed.said()), (0, String::new()));
 }
