@@ -1,6 +1,7 @@
 //! The driver's calls of the platform's `unsafe` functions: only here are registers and configuration space written.
 //!
-//! The callers are the parts of an [`Hca`](crate::Hca), which has its platform to itself and decides what memory the device knows.
+//! The callers are the parts of an [`Hca`](crate::Hca), which has its platform to itself and
+//! decides which memory addresses the device gets.
 
 use crate::dma::DmaMemory;
 use crate::platform::{Bar, MapError, Platform};
@@ -19,7 +20,8 @@ pub(crate) fn doorbell_register<B: Bar>(bar: B, offset: usize, len: usize) -> B:
 
 /// Writes a dword of configuration space.
 pub(crate) fn write_config<P: Platform>(platform: &P, offset: u16, value: u32) {
-    // SAFETY: the function's HCA is the caller. It writes the vendor-specific capability, which names no memory.
+    // SAFETY: the function's HCA is the caller, which writes the vendor-specific capability. That
+    // names no memory.
     unsafe { platform.write_config(offset, value) }
 }
 
@@ -37,7 +39,8 @@ pub(crate) fn restore_function<P: Platform>(platform: &P) {
 
 /// Switches bus mastering; returns whether it reads back so.
 pub(crate) fn set_bus_master<P: Platform>(platform: &P, on: bool) -> bool {
-    // SAFETY: the function's HCA is the caller. It gives memory another use only once the device has forgotten it.
+    // SAFETY: the function's HCA is the caller, which gives memory another use only once the device
+    // has forgotten it.
     unsafe { platform.set_bus_master(on) }
 }
 
@@ -55,12 +58,13 @@ pub(crate) fn unmap<P: Platform>(platform: &P, device_address: u64, len: usize) 
 
 /// Hands what the processor wrote to `memory` to the device.
 pub(crate) fn sync_for_device<P: Platform>(platform: &P, memory: DmaMemory) {
-    // SAFETY: it is mapped memory that the device shares (`DmaMemory::from_raw`).
+    // SAFETY: `memory` is mapped memory that the device shares (`DmaMemory::from_raw`).
     unsafe { platform.sync_for_device(memory.va(), memory.len()) }
 }
 
 /// Hands what the device wrote to `memory` to the processor.
 pub(crate) fn sync_for_cpu<P: Platform>(platform: &P, memory: DmaMemory) {
-    // SAFETY: it is mapped memory that the device shares and no reference covers (`DmaMemory::from_raw`).
+    // SAFETY: `memory` is mapped memory that the device shares and no reference covers
+    // (`DmaMemory::from_raw`).
     unsafe { platform.sync_for_cpu(memory.va(), memory.len()) }
 }

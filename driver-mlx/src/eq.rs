@@ -13,7 +13,7 @@ use mlx5_prm::init_seg::uar;
 /// The consumer index is reported to the device after this many entries at the latest.
 const BATCH: u32 = 64;
 
-/// Entries of a completion event queue that CQs do not get: the device learns of a batch of taken
+/// Entries of a completion event queue that CQs do not get. The device learns of a batch of taken
 /// entries late, and the CQs that those entries named may be armed again before.
 pub(crate) const SPARE: u32 = BATCH;
 

@@ -36,8 +36,9 @@ impl HostRegion {
     /// `None` unless `va` is a multiple of 8 and not null, and at least 512 bytes fit.
     ///
     /// # Safety
-    /// `va` to `va + len` must be mapped memory that nobody else uses, until the end of the program or until neither the
-    /// [`Hca`](crate::Hca) that it is given to nor any queue made by it is used any more. Dropping the HCA is a use.
+    /// `va` to `va + len` must be mapped memory that no other code uses. This must hold until the
+    /// end of the program, or until neither the [`Hca`](crate::Hca) that the memory is given to nor
+    /// any queue made by that HCA is used any more. Dropping the HCA is a use.
     #[must_use]
     pub unsafe fn new(va: *mut u8, len: usize) -> Option<Self> {
         let base = NonNull::new(va.cast::<Slot>()).filter(|base| base.is_aligned())?;

@@ -89,8 +89,9 @@ impl Bar for MmioBar {
     /// A `len` that is no power of two, or an `offset` that is no multiple of it, is cut to one.
     unsafe fn doorbell_register(&self, offset: usize, len: usize) -> MmioDoorbellRegister {
         let mask = (len.max(8).checked_next_power_of_two().unwrap_or(8) - 8) & self.mask;
-        // SAFETY: the BAR's length is a power of two of at least 8, so the offset, cut to a multiple of the register's length below it,
-        // leaves room for the register inside the mapping that `new`'s caller promised. `base` is aligned to 8.
+        // SAFETY: the BAR's length is a power of two of at least 8. The offset, cut to a multiple
+        // of the register's length below it, therefore leaves room for the register inside the
+        // mapping that `new`'s caller promised. `base` is aligned to 8.
         let base = unsafe { self.base.add(offset & self.mask & !mask) }.cast();
         MmioDoorbellRegister { base, mask }
     }
@@ -108,7 +109,7 @@ mod tests {
         let mut memory = Registers([0; 64]);
         // SAFETY: the array outlives the handle and is touched only through it until the end.
         let bar = unsafe { MmioBar::new(NonNull::from(&mut memory.0).cast(), 64) }.expect("a power of two");
-        // SAFETY: it is memory.
+        // SAFETY: `bar` is memory.
         let (mut first, mut last) = unsafe {
             bar.write32(64 + 4, 0xa0b0_c0d0);
             (bar.doorbell_register(8, 8), bar.doorbell_register(0xffff_fff8, 8))

@@ -192,8 +192,9 @@ pub struct Bar0 {
     pub size: u64,
 }
 
-/// What software has written to a function's configuration space and a reset clears: BARs, command register, device control, MSI-X
-/// control. The MSI-X table is in a BAR and is not part of it.
+/// State of a function's configuration space that software has written and a reset clears: BARs,
+/// command register, device control, MSI-X control. The MSI-X table is in a BAR and is not part of
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct SavedConfig {
     command: CommandRegister,

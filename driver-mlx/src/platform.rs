@@ -29,7 +29,7 @@ pub trait Bar: Copy {
     fn read64(&self, offset: usize) -> u64 {
         (u64::from(self.read32(offset)) << 32) | u64::from(self.read32(offset + 4))
     }
-    /// One 32-bit write.
+    /// Writes a 32-bit register.
     ///
     /// ```compile_fail,E0133
     /// fn point_the_command_queue_elsewhere(bar: impl driver_mlx::Bar) {

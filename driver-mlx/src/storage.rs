@@ -11,9 +11,10 @@ pub const EVENT_ENTRIES: usize = 64;
 
 /// Memory for one HCA, all zero bytes, so that a static takes no room in an image.
 ///
-/// `BLOCKS` is the number of 4 KiB blocks of the DMA region, rounded up to a power of two; it costs 4 bytes a block: 2 for what is
-/// taken, 2 for how many memory keys lead to a buffer. The rest is about 5 KiB. If the size of the region is not known before the
-/// program runs, `BLOCKS` is 1 and [`HcaParts::with_block_tables`] supplies the tables.
+/// `BLOCKS` is the number of 4 KiB blocks of the DMA region, rounded up to a power of two. A block
+/// costs 4 bytes: 2 for what is taken, 2 for how many memory keys lead to a buffer. The rest is
+/// about 5 KiB. If the size of the region is set at run time, `BLOCKS` is 1 and
+/// [`HcaParts::with_block_tables`] supplies the tables.
 #[derive(Debug)]
 pub struct HcaStorage<const BLOCKS: usize> {
     map: [[u8; 2]; BLOCKS],

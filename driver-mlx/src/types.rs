@@ -34,7 +34,7 @@ impl Pd {
         Self(Named::new(number, life))
     }
 
-    /// What the device calls it.
+    /// Returns the device's number of the domain.
     #[must_use]
     pub const fn number(self) -> PdNumber {
         PdNumber::new(self.0.number())
@@ -52,7 +52,7 @@ impl CounterSet {
         Self(Named::new(number as u32, life))
     }
 
-    /// What the device calls it, 8 bits.
+    /// Returns the device's number of the set, 8 bits.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0.number() as u8

@@ -197,8 +197,9 @@ const STATIC_RATES: [(Rate, u8); 15] = [
     (Rate::new(2), 7),
 ];
 
-/// The device's code of InfiniBand rate `rate`: that of the next slower one that is supported. 0, the
-/// port's own rate, if there is none, and for rates faster than the device can limit to.
+/// Returns the device's code of InfiniBand rate `rate`, or of the next slower rate that is
+/// supported. Returns 0, the port's own rate, if there is none, and for rates faster than the
+/// device can limit to.
 pub(crate) fn stat_rate(rate: u8, supported: u16) -> u8 {
     let Some(asked) = Rate::new(rate).megabits() else { return 0 };
     let [(fastest, _), ..] = STATIC_RATES;

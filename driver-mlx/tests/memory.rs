@@ -291,7 +291,7 @@ fn an_orderly_end_leaves_nothing_to_drop() {
     assert_eq!(world.model(1, |model| (model.life(), model.census().total())), (Life::Disabled, 0));
 }
 
-/// The size of a region need not be known when the program is built.
+/// The size of a region may be set at run time.
 #[test]
 fn block_tables_are_as_long_as_the_region_needs() {
     let world = world(FabricConfig::default());

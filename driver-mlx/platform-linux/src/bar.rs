@@ -13,7 +13,8 @@ pub(crate) enum Registers {
     Socket(&'static Client),
 }
 
-/// The register of one queue. One that outlives its [`LinuxPlatform`](crate::LinuxPlatform) leads nowhere.
+/// The register of one queue. A register that outlives its
+/// [`LinuxPlatform`](crate::LinuxPlatform) leads nowhere.
 #[derive(Debug)]
 pub struct LinuxDoorbellRegister(Register);
 

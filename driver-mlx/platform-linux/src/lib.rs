@@ -19,8 +19,8 @@
 //! Memory: the DMA region is allocated by [`open`] and stays mapped to the end of the process,
 //! unless its [`Memory`] is freed. Memory of the application's own (heap, stack, statics) is made
 //! visible by [`Platform::map`](driver_mlx::Platform::map), one mapping of whole pages for each
-//! region: through the IOMMU, or, for an emulated HCA, by handing the server a descriptor of this
-//! process's memory, so that the server can read and write all of it. Only a server one trusts with
+//! region. Cards reach it through the IOMMU. The server of an emulated HCA gets a descriptor of
+//! this process's memory, so that it can read and write all of that. Only a server one trusts with
 //! that should get it.
 //!
 //! A platform that is dropped gives the device back: interrupts off, DMA over, and every [`LinuxBar`] that is left reads all ones.

@@ -315,7 +315,7 @@ mod tests {
         let start = shared.address();
         assert!(is_writable(start, 3 * 4096));
         let middle = ptr::with_exposed_provenance_mut(start as usize + 4096);
-        // SAFETY: the page is this test's, and nobody writes it.
+        // SAFETY: the page is this test's, and no code writes it.
         unsafe { rustix::mm::mprotect(middle, 4096, rustix::mm::MprotectFlags::READ) }.unwrap();
         let pages = [(0, 1), (1, 1), (2, 1), (0, 2), (0, 3), (1, 2)];
         let answers = pages.map(|(first, pages)| is_writable(start + first * 4096, pages * 4096));

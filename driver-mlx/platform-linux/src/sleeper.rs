@@ -44,7 +44,8 @@ impl Sleeper {
         self.peer.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// Whether the HCA is known to be gone for good: [`LinuxPlatform::is_gone`], for an adapter that has the platform.
+    /// Returns whether the HCA was found permanently gone: [`LinuxPlatform::is_gone`], for an
+    /// adapter that has the platform.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)

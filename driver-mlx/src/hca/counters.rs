@@ -85,7 +85,8 @@ impl<P: Platform> Hca<'_, P> {
         Ok(CounterSet::new(alloc_q_counter_out::counter_set_id.get(&out) as u8, self.life))
     }
 
-    /// Ends a set of counters that no QP uses any more. One of before a recovery is gone already.
+    /// Ends a set of counters that no QP uses any more. A set from before a recovery is gone
+    /// already.
     ///
     /// # Errors
     /// Any [`Error`] of a command; [`Error::NotAllocated`] for one of another HCA.

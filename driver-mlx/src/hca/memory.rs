@@ -115,7 +115,7 @@ impl<P: Platform> Hca<'_, P> {
         Ok(Pd::new(alloc_pd_out::pd.get32(&out), self.life))
     }
 
-    /// Ends a protection domain. One of before a recovery is gone already.
+    /// Ends a protection domain. A domain from before a recovery is gone already.
     ///
     /// # Errors
     /// Any [`Error`] of a command: firmware refuses while something uses it.
@@ -130,9 +130,11 @@ impl<P: Platform> Hca<'_, P> {
     /// key is given back.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::Map`] as the platform answers; [`Error::InvalidArgument`] for an empty range and for remote write
-    /// or atomic access without local write; [`Error::NotAllocated`] for memory or a protection domain of another HCA; [`Error::Stale`] for
-    /// one of before a recovery; [`Error::Limit`] for more than 65533 keys of one buffer.
+    /// Any [`Error`] of a command; [`Error::Map`] as the platform answers.
+    /// [`Error::InvalidArgument`] for an empty range and for remote write or atomic access without
+    /// local write. [`Error::NotAllocated`] for memory or a protection domain of another HCA;
+    /// [`Error::Stale`] for either from before a recovery. [`Error::Limit`] for more than 65533
+    /// keys of one buffer.
     pub fn register<'b>(
         &mut self,
         pd: Pd,

@@ -57,9 +57,10 @@ use crate::types::{Duration, Instant, LKey, UarPage};
 /// One HCA, up and running.
 ///
 /// Queues made here own what posting and polling need and do not borrow it; give them back with
-/// [`Hca::destroy_qp`] and [`Hca::destroy_cq`] before [`Hca::tear_down`]. One that is dropped without `tear_down` stops the device, so
-/// that it accesses memory no more, and waits for that at most some seconds; nothing is given back then. Bus mastering is off afterwards
-/// if the device does not confirm that it has stopped ([`Platform::set_bus_master`]).
+/// [`Hca::destroy_qp`] and [`Hca::destroy_cq`] before [`Hca::tear_down`]. An HCA that is dropped
+/// without `tear_down` stops the device, so that it accesses memory no more, and waits for that at
+/// most some seconds; nothing is given back then. Bus mastering is off afterwards if the device
+/// does not confirm that it has stopped ([`Platform::set_bus_master`]).
 pub struct Hca<'s, P: Platform> {
     platform: P,
     config: Config,

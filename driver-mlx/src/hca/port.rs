@@ -35,7 +35,7 @@ const GUID_INFO: u16 = 0x14;
 const PORT_INFO: u16 = 0x15;
 const P_KEY_TABLE: u16 = 0x16;
 
-/// `pkey_index` that asks for all entries, and the most entries that are asked for so.
+/// `pkey_index` that queries all entries, and the most entries that one such query returns.
 const WHOLE_TABLE: u16 = 0xffff;
 const PKEYS_AT_ONCE: usize = 128;
 
@@ -105,7 +105,7 @@ fn at_most(bytes: u32) -> Mtu {
         .unwrap_or(Mtu::B256)
 }
 
-/// What the highest bit of a register's mask stands for; 0 for an empty one.
+/// Returns the meaning of the highest bit of a register's mask; 0 for an empty one.
 fn highest(mask: u32, meanings: &[u32]) -> u32 {
     mask.checked_ilog2().and_then(|bit| meanings.get(bit as usize)).copied().unwrap_or(0)
 }

@@ -122,7 +122,7 @@ impl<P: Platform> Hca<'_, P> {
     /// Ends the device's DMA, whatever objects there are: fast teardown if it knows that, forced if not, and in any case the interface is
     /// disabled, which takes the command queue away. As Linux does before a reboot, in that order.
     fn halt(&mut self) {
-        // After a reset, or off the bus, the function knows nothing of this driver's memory. A
+        // After a reset, or off the bus, the function has no address of this driver's memory. A
         // register that never read back is no sign of that.
         if self.is_disowned() {
             return;
@@ -143,8 +143,9 @@ impl<P: Platform> Hca<'_, P> {
     }
 }
 
-/// Asks an HCA to end its DMA, for a panic handler: writes one register, whatever state the driver is
-/// in, and neither waits nor allocates nor takes a lock. A driver can bring the device up again.
+/// Requests that an HCA end its DMA, for a panic handler: writes one register, whatever state the
+/// driver is in. Neither waits nor allocates nor takes a lock. A driver can bring the device up
+/// again.
 ///
 /// This is best effort. Linux writes `nic_interface` 1 only after TEARDOWN_HCA has prepared firmware
 /// for it, and how soon a device without that preparation stops is not documented. Clearing the

@@ -39,8 +39,9 @@ impl<P: Platform> Hca<'_, P> {
         self.issue(input, Tail::NONE, out_len, false)
     }
 
-    /// Makes a memory key for `len` bytes at `va` that are not of the region, which [`Platform::map`] makes visible to the device until
-    /// [`Hca::deregister`]: for writing if `access` has any right to write.
+    /// Makes a memory key for `len` bytes at `va` that are not of the region. [`Platform::map`]
+    /// makes them visible to the device until [`Hca::deregister`], for writing if `access` has any
+    /// right to write.
     ///
     /// ```compile_fail,E0133
     /// use driver_mlx::{Access, Base, Hca, Pd, Platform};

@@ -216,8 +216,8 @@ impl<B: Bar> Qp<B> {
     }
 
     /// Sets the P_Key's index, into the port's table, that a connected QP in INIT takes with its
-    /// transition to RTR. A path or a peer's request may name another partition than was known
-    /// before.
+    /// transition to RTR. A path or a peer's request may name another partition than the
+    /// QP has so far.
     pub fn set_pkey_index(&mut self, index: u16) {
         self.context.pkey_changed |= self.context.pkey_index != index;
         self.context.pkey_index = index;

@@ -225,7 +225,7 @@ impl World {
         ModelPlatform { world: Rc::clone(self), node, bar, trouble: self.trouble(node) }
     }
 
-    /// What a node's platform does to its driver.
+    /// Returns what a node's platform does to its driver.
     pub fn trouble(&self, node: usize) -> Rc<Trouble> {
         Rc::clone(&self.inner.borrow().nodes[node].trouble)
     }

@@ -17,7 +17,7 @@ const RECEIVES: u16 = 8;
 /// Tag of requests that the short cuts leave alone.
 const SPECIAL: u64 = 1 << 40;
 
-/// A completion as both sides tell it.
+/// A completion as both sides report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retired {
     Sent { name: u64, count: usize, opcode: Option<u8>, length: u32 },
@@ -171,7 +171,7 @@ impl Comparison {
         assert_eq!(polled, retired, "by poll: {case}");
         let short = self.take_short(&decoded, &case);
         let same = match (short, retired) {
-            // The short cut does not tell the opcode, nor lengths of what was not received.
+            // The short cut does not report the opcode, nor lengths of what was not received.
             (
                 Some(Retired::Sent { name, count, opcode: None, .. }),
                 Some(Retired::Sent { name: other, count: others, .. }),
