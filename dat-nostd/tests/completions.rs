@@ -190,7 +190,7 @@ impl Bed {
             _ => Received::Plain,
         };
         event.transferred_length = match completion.kind {
-            // What the device claims is bounded by what was posted, but for a write, which goes
+            // The device's length is bounded by what was posted, except for a write, which goes
             // elsewhere.
             Kind::Send | Kind::SendImmediate | Kind::SendInvalidate => operation.length.min(bytes),
             Kind::WriteImmediate => bytes,
@@ -259,7 +259,7 @@ impl Bed {
             _ => posted.first().map_or(self.heads.0, |posted| posted.index),
         };
         entry[0x3c..0x3e].copy_from_slice(&index.to_be_bytes());
-        // Which other indices the ring of receives takes for the oldest depends on its size.
+        // The size of the ring of receives decides which other indices it takes for the oldest.
         let is_receive = receives.iter().any(|posted| posted.index == index);
         let opcode = match random.below(16) {
             0 => random.below(16) as u8,

@@ -554,7 +554,7 @@ fn a_connection_is_made_after_qp1_has_failed() {
         assert_eq!(net.connection(0, &second), ConnectionEvent::PeerRejected);
         let counters = net.nodes[node].port_counters().gsi;
         assert!(counters.restarts >= 1, "{counters:?}");
-        // What was connected stays.
+        // Existing connections remain.
         assert_eq!(net.nodes[0].ep_get_status(active.ep).unwrap().state, EpState::Connected);
         net.nodes[0].ep_disconnect(active.ep, CloseFlags::Abrupt).unwrap();
         assert_eq!(net.connection(1, &passive), ConnectionEvent::Disconnected);

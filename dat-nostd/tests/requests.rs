@@ -1,4 +1,5 @@
-//! What REQ and REP say of their sender's EP, which side's retries count, and REQs that reach the wrong port.
+//! REQ and REP: contents that describe their sender's EP, which side's retries count, and REQs that
+//! reach the wrong port.
 
 use crate::common;
 
@@ -139,7 +140,7 @@ fn requests_that_were_taken_do_not_count_against_their_evd() {
     let mut net = Net::new(94, 2);
     let [active, passive] = [0, 1].map(|node| net.side(node, &Options::default()));
     net.nodes[1].psp_create(passive.ia, 7, passive.cr, PspFlags::Consumer).unwrap();
-    // The EVD holds eight. Nobody answers.
+    // The EVD holds eight. No request is answered.
     let mut taken = Vec::new();
     for _ in 0..12 {
         let adapter = &mut net.nodes[0];

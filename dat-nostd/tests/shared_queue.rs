@@ -210,7 +210,7 @@ fn receives_without_an_evd_give_their_buffers_back() {
     net.assert_no_refusals();
 }
 
-/// A message too long for its buffer breaks the connection, also where no EVD hears of receives and
+/// A message too long for its buffer breaks the connection, also where receives have no EVD and
 /// the peer's DREQ is found together with the failure.
 #[test]
 fn a_receive_without_an_evd_fails_before_the_peer_leaves() {
@@ -332,7 +332,7 @@ fn a_buffer_of_half_a_message_comes_back_from_an_endpoint_that_is_freed() {
         post(&mut net, &passive, srq, 1).unwrap();
         again(&mut net, &mut active, &mut passive, srq);
     }
-    // With its EVD gone too: the CQ goes behind the queue pair.
+    // The EVD is freed too: the CQ goes behind the queue pair.
     half_a_message(&mut net, &active, &passive);
     net.nodes[1].ep_free(passive.ep).unwrap();
     net.nodes[1].evd_free(passive.recv).unwrap();

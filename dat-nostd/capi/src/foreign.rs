@@ -72,7 +72,7 @@ pub(crate) fn expect(foreign: &Foreign) {
     if TABLES.load(Ordering::Acquire).is_null() {
         let made = Box::into_raw(Box::<Mutex<Vec<usize>>>::default());
         if TABLES.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: another thread was faster, and nobody has seen this one.
+            // SAFETY: another thread was faster, and no other code has the address of this one.
             drop(unsafe { Box::from_raw(made) });
         }
     }

@@ -16,7 +16,7 @@
 //! Every open device has a node: an adapter with one lock, and one thread of the library's, which sleeps until the HCA interrupts, polls,
 //! wakes those who wait, and makes upcalls, with the lock free. Calls take the lock and do not sleep with it, but for commands
 //! to the firmware. A thread that waits sleeps on a descriptor of its own, so that any signal handler ends the wait.
-//! There it can be cancelled, and nowhere else in a call, but for those that only post or dequeue.
+//! A thread can be cancelled only in that sleep, except in calls that only post or dequeue.
 #![deny(unsafe_code)]
 
 mod agent;

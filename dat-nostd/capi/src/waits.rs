@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// The device was closed under the wait, or the thread was cancelled.
 const ABORT: DatReturn = DatReturn::new(ReturnType::Abort);
 
-/// What a call needs after its sleep. Its thread is entered in the device's list of those that
-/// wait.
+/// State that a call needs after its sleep. Its thread is entered in the device's list of those
+/// that wait.
 struct Sleeping<W> {
     node: &'static Node,
     /// Another device may be open in the node's place by then.
@@ -42,10 +42,10 @@ impl<W: Wait<Node>> Sleeping<W> {
     /// Takes the lock after a sleep; `None` if the device was closed.
     fn leave(self) -> Option<(&'static Node, Guard<'static, Inner>, W)> {
         let Self { node, sleeper, fd, wait, .. } = self;
-        // Whoever closes the device waits for this.
+        // The thread that closes the device waits for this.
         let guard = node.lock_urgently().filter(|inner| Arc::ptr_eq(&inner.waiting.sleeper, &sleeper));
         let Some(mut guard) = guard else {
-            // It refers to the device's tables, which may have gone.
+            // `wait` refers to the device's tables, which may have been freed.
             mem::forget(wait);
             return None;
         };
@@ -112,7 +112,7 @@ unsafe fn resume<C: WaitCall<Node>>(
     slot: &mut MaybeUninit<Sleeping<C::Wait>>,
     interrupted: bool,
 ) -> Option<u32> {
-    // SAFETY: this function's contract; nobody else reads it.
+    // SAFETY: this function's contract; no other code reads the slot.
     let sleeping = unsafe { slot.assume_init_read() };
     caught(|| {
         let (node, guard, wait) = sleeping.leave().ok_or(ABORT)?;
@@ -151,7 +151,7 @@ fn caught(call: impl FnOnce() -> DatResult<Option<()>>) -> Option<u32> {
 /// object.
 ///
 /// # Safety
-/// `slot` is a filled slot of this type, which nobody uses afterwards.
+/// `slot` is a filled slot of this type, and is not used afterwards.
 unsafe extern "C" fn gone<W: Wait<Node>>(slot: *mut c_void) {
     // SAFETY: this function's contract.
     let sleeping = unsafe { slot.cast::<Sleeping<W>>().read() };

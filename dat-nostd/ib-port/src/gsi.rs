@@ -96,8 +96,8 @@ impl<B: Bar> Gsi<B> {
         self.pkey_index = index;
     }
 
-    /// Starts the queue pairs again if one has failed. What was in flight is lost: management
-    /// protocols repeat it.
+    /// Starts the queue pairs again if one has failed. Messages in flight are lost:
+    /// management protocols repeat them.
     pub(crate) fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: Instant) {
         if !self.broken || now < self.retry_at {
             return;

@@ -3,7 +3,7 @@
 
 use driver_mlx::PKey;
 
-/// Entries used; the known cards have no more.
+/// Entries used; no supported card has more.
 const ENTRIES: usize = 128;
 
 /// A port's P_Key table.

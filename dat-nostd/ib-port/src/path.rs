@@ -10,7 +10,7 @@ use crate::info::PortInfo;
 const KNOWN: Duration = Duration::from_secs(300);
 /// How long a path is believed once more when nobody confirms it.
 const UNCONFIRMED: Duration = Duration::from_secs(30);
-/// A path this young is right: to ask for it again would give the same.
+/// A path this young is valid: another query would return the same.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long a failure is remembered, so that everybody who waits hears of it.
 const FAILED: Duration = Duration::from_millis(100);

@@ -232,8 +232,8 @@ impl<'s, B: Bar> Port<'s, B> {
         Some(Ip { interface: ip.as_mut()?, info, paths: Resolver { paths, sa }, now })
     }
 
-    /// What takes the HCA's commands: QP1 if it has failed, the queue pair of IP, and its groups.
-    /// To be called after each [`Port::poll`].
+    /// Does the work that needs HCA commands: QP1 if it has failed, the queue pair of IP, and its
+    /// groups. To be called after each [`Port::poll`].
     pub fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: Instant) {
         self.gsi.service(hca, now);
         if let Some(ip) = &mut self.ip {
@@ -331,7 +331,7 @@ impl<'s, B: Bar> Port<'s, B> {
         }
     }
 
-    /// Takes the outcome of a question to whoever asked it.
+    /// Hands the outcome of a query to its owner.
     fn administrator_answered(&mut self, now: Instant, owner: u32, result: Result<Response, QueryError>) {
         if owner & GROUP_QUERY != 0 {
             if let Some(ip) = &mut self.ip {
@@ -348,7 +348,7 @@ impl<'s, B: Bar> Port<'s, B> {
         }
     }
 
-    /// Whether the subnet administrator's notices can reach this port: they carry no route.
+    /// Returns whether the subnet administrator's notices can reach this port: they carry no route.
     fn can_subscribe(&self) -> bool {
         self.info.active && !self.info.grh_required
     }
@@ -371,7 +371,8 @@ impl<'s, B: Bar> Port<'s, B> {
         if self.can_subscribe() { self.subscriptions.poll_at() } else { Wake::Idle }
     }
 
-    /// The subnet administrator reports a port that came or went: what was known of the way there may be wrong by now.
+    /// The subnet administrator reports a port that came or went: the stored path to it may be
+    /// wrong by now.
     fn reported(&mut self, report: &Mad, from: &MadAddress) {
         if let Some(gid) = self.subscriptions.reported(report) {
             self.paths.forget(gid);

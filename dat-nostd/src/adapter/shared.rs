@@ -91,7 +91,7 @@ impl Shared<'_> {
         pending.chain([rmr.confirmed]).flatten().any(|bound| bound.lmr == lmr)
     }
 
-    /// Whether any window is bound to an LMR, or may be.
+    /// Returns whether any window is bound to an LMR, or may be.
     pub(crate) fn is_bound(&self, lmr: LmrHandle) -> bool {
         self.rmrs.iter().any(|(_, rmr)| self.holds(rmr, lmr))
     }

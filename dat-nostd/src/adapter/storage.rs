@@ -47,8 +47,8 @@ pub struct Capacities {
     pub lmrs: usize,
     /// Events queued in software, over all EVDs; 80 bytes each at most.
     pub events: usize,
-    /// Connections in the connection manager: `eps`, and requests not yet answered; 1088 bytes each at most. Those in TimeWait use what
-    /// is left, and give way to new ones.
+    /// Connections in the connection manager: `eps`, and requests not yet answered; 1088 bytes each
+    /// at most. Connections in TimeWait use the remaining slots, and give way to new ones.
     pub connections: usize,
     /// Open IAs; 56 bytes each at most.
     pub ias: usize,
@@ -221,7 +221,7 @@ pub struct AdapterStorage<
 
 /// The parts of an [`AdapterStorage`], lent to an adapter for as long as it lives.
 ///
-/// [`AdapterParts::with_block_tables`] makes room for a DMA region whose size is not known when the program is built.
+/// [`AdapterParts::with_block_tables`] makes room for a DMA region whose size is set at run time.
 pub struct AdapterParts<'s, B: Bar> {
     pub(crate) hca: HcaParts<'s>,
     pub(crate) port: PortParts<'s>,

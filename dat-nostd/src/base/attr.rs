@@ -51,7 +51,7 @@ pub struct EpAttributes {
     /// says.
     pub retry_count: u8,
     /// Extension: retries of this EP's requests when the peer has no receive posted, 0..6; 7 without end. A peer of another provider
-    /// may ask for fewer.
+    /// may request fewer.
     pub rnr_retry: u8,
     /// Extension: the wait that this side asks for when it has no receive posted; code 0..31 of IBTA (10 is
     /// 0.32 ms, 12 is 0.64 ms).

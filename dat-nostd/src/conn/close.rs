@@ -240,8 +240,8 @@ impl<B: Bar> Objects<'_, B> {
         })
     }
 
-    /// Whether a completion with an error waits for an EP whose QP was not moved to ERROR yet: the
-    /// device reported a transfer that failed by itself.
+    /// Returns whether a completion with an error waits for an EP whose QP was not moved to ERROR
+    /// yet. In that case the device reported a transfer that failed by itself.
     pub(crate) fn has_failed(&self, slot: u16) -> bool {
         let Some(ep) = self.eps.at(slot).filter(|ep| !ep.is_flushing()) else { return false };
         let failed = |completion: &driver_mlx::Cqe| ep.owns(completion) && completion.error().is_some();

@@ -52,7 +52,8 @@ pub(crate) fn rtr_params(
     })
 }
 
-/// Returns the RTS parameters. The peer may ask for fewer retries than the EP's attributes allow, never for more.
+/// Returns the RTS parameters. The peer may request fewer retries than the EP's attributes allow,
+/// never more.
 pub(crate) fn rts_params(attributes: &EpAttributes, from: &QpAttributes) -> RtsParams {
     RtsParams {
         sq_psn: from.sq_psn,

@@ -199,7 +199,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         self.end_closing(ep);
         if let Some(ended) = self.take_qp(ep) {
-            // What the device says to the old one's end changes nothing for the consumer.
+            // The device's reply to the end of the old QP changes nothing for the consumer.
             let _ = self.end_qp(ended);
         }
         let (psn, unspecified) = (self.device.next_psn(), self.device.unspecified());

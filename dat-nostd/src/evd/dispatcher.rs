@@ -237,7 +237,7 @@ impl<B: Bar> Evd<B> {
 }
 
 /// Returns whether `consumed` completions have reached position `follows`. Both wrap; the sign of
-/// their difference tells which is first.
+/// their difference gives the order.
 pub(crate) fn is_due(follows: u32, consumed: u32) -> bool {
     consumed.wrapping_sub(follows) as i32 >= 0
 }

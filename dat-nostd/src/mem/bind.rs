@@ -63,7 +63,7 @@ impl Pending {
     /// None.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Whether there is one.
+    /// Returns whether there is a bind.
     pub(crate) fn any(self) -> bool {
         self.0 != 0
     }
@@ -124,7 +124,7 @@ impl<'s> Binds<'s> {
         }
     }
 
-    /// A bind was posted at the vacant place. One that an EP only flushes is not among its
+    /// A bind was posted at the vacant place. A bind that an EP only flushes is not among its
     /// window's.
     pub(crate) fn keep(&mut self, place: u16, bind: Bind, flushes: bool, pending: &mut Pending) {
         self.posted += 1;
@@ -247,7 +247,7 @@ mod tests {
             let mut binds = Binds::new(&mut slots);
             let mut pending = Pending::NONE;
             let places = [0, 1, 2].map(|_| keep(&mut binds, 5, &mut pending));
-            // One that is flushed has a place, and is not among them.
+            // A flushed bind has a place, and is not among them.
             let flushed = binds.vacant().expect("a place");
             binds.keep(flushed, bind(5, 2), true, &mut pending);
             let mut left = places.to_vec();

@@ -44,7 +44,7 @@ pub trait Node: Sized + 'static {
     /// devices come and go.
     ///
     /// # Errors
-    /// Those of `dat_ia_close`.
+    /// Errors of `dat_ia_close`.
     fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()>;
 }
 

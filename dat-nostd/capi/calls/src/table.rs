@@ -1,9 +1,10 @@
 //! All calls that take a handle, with their arguments, in the order of a provider's table.
 
-/// Hands the calls to a macro, in the order in which versions 1.0, 1.1 and 1.2 added them to `struct dat_provider` (whose first,
-/// `ia_open_func`, is the library's own): `checked member: name(argument: type, …)`, or `quick` if it is made
-/// often, or `waits` (a [`WaitCall`](crate::WaitCall) of [`requests`](crate::requests)). Types are
-/// those of [`layout`](crate::layout), `RawHandle`, `LmrTriplet` and `RmrTriplet`.
+/// Hands the calls to a macro, in the order in which versions 1.0, 1.1 and 1.2 added them to
+/// `struct dat_provider`. The first member there, `ia_open_func`, is the library's own. A call is
+/// `checked member: name(argument: type, …)`. Frequent calls are `quick` instead of `checked`, and
+/// calls that wait are `waits` (a [`WaitCall`](crate::WaitCall) of [`requests`](crate::requests)).
+/// Types are those of [`layout`](crate::layout), `RawHandle`, `LmrTriplet` and `RmrTriplet`.
 #[macro_export]
 macro_rules! for_each_call {
     ($with:ident) => { $with! {

@@ -18,27 +18,27 @@ const INTERRUPTED: DatReturn = DatReturn::error(ReturnType::InterruptedCall, Sub
 /// The device has failed, so that nothing comes any more: as all calls say that need it.
 const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
 
-/// What one look at a wait's object has found.
+/// Result of one look at a wait's object.
 pub enum Look<R> {
     /// The wait is over.
     Over(R),
-    /// It goes on; the next look is due then, or when the object is ready.
+    /// The wait goes on; the next look is due at this time, or when the object is ready.
     Pending(Wake),
 }
 
 /// A wait that has begun.
 pub trait Wait<N: Node>: Sized {
-    /// What it comes to.
+    /// Result of the wait.
     type Answer;
-    /// What it waits for.
+    /// Returns the object that the wait is for.
     fn object(&self) -> RawHandle;
-    /// Looks whether it is over.
+    /// Checks whether the wait is over.
     fn look(&mut self, state: &mut State<N>, now: Instant) -> Look<Self::Answer>;
-    /// Gives it up. Nothing is lost: the object can be waited for again.
+    /// Gives the wait up. Nothing is lost: the object can be waited for again.
     fn end(self, state: &mut State<N>, why: DatReturn) -> Self::Answer;
 }
 
-/// What one turn of a wait has come to.
+/// Result of one turn of a wait.
 pub enum Turn<N: Node, W: Wait<N>> {
     /// The wait is over.
     Over(W::Answer),
@@ -67,7 +67,7 @@ pub trait WaitCall<N: Node>: Copy {
     /// Begins the wait and makes its first turn.
     ///
     /// # Errors
-    /// Those of the call in the specification.
+    /// The call's errors in the specification.
     ///
     /// # Safety
     /// As [`WaitCall::finish`].
@@ -75,7 +75,7 @@ pub trait WaitCall<N: Node>: Copy {
     /// Stores what the wait has come to.
     ///
     /// # Errors
-    /// Those of the call in the specification.
+    /// The call's errors in the specification.
     ///
     /// # Safety
     /// The arguments' pointers are as the header says.

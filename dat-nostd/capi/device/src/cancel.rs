@@ -30,8 +30,8 @@ unsafe extern "C-unwind" {
         timeout: *const libc::timespec,
         mask: *const libc::sigset_t,
     ) -> c_int;
-    // What the macros of <pthread.h> are made of. `longjmp` out of a handler of a signal calls the
-    // handler, too.
+    // Functions that implement macros of <pthread.h>. `longjmp` out of a handler of a signal calls
+    // the handler, too.
     fn _pthread_cleanup_push(
         buffer: *mut CleanupBuffer,
         handler: unsafe extern "C" fn(*mut c_void),
@@ -45,7 +45,7 @@ const DISABLE: c_int = 1;
 /// `PTHREAD_CANCEL_DEFERRED`.
 const DEFERRED: c_int = 0;
 
-/// How a sleep has ended.
+/// Reason why a sleep has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slept {
     /// So many descriptors are ready, or the time is over.

@@ -23,7 +23,7 @@ pub struct Device {
     pub memory: Memory,
     /// The HCA is a process of this machine.
     pub is_emulated: bool,
-    /// What a child process closes. To be dropped before the adapter.
+    /// Descriptors that a child process closes. To be dropped before the adapter.
     pub inherited: Inherited,
 }
 

@@ -50,7 +50,7 @@ pub fn close_inherited() {
     for descriptor in OPEN.iter().flatten() {
         let descriptor = descriptor.swap(0, Ordering::Relaxed) - 1;
         if descriptor >= 0 {
-            // SAFETY: it is this process's copy of a descriptor of its parent's, and nothing of the
+            // SAFETY: `descriptor` is this process's copy of its parent's, and nothing of the
             // parent's is used here.
             unsafe { libc::close(descriptor) };
         }

@@ -102,7 +102,7 @@ mod tests {
     fn sleep(fd: &OwnedFd, wake: Wake, now: Instant) -> Slept {
         let mut rest = Rest::new(fd, wake, now);
         let (fds, timeout) = rest.parts();
-        // SAFETY: `rest` stays where it is. Nobody cancels this thread.
+        // SAFETY: `rest` stays where it is. No thread cancels this one.
         unsafe { Cancellation::disable().sleep(fds, 1, timeout, nothing, ptr::null_mut()) }
     }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Threads that are cancelled, asleep in a call or in the midst of one, by either type of cancellation: what they waited for can be waited for
- * again, and nobody finds a lock taken.
+/* Threads that are cancelled, asleep in a call or in the midst of one, by either type of
+ * cancellation. Another thread can then wait for the same object, and no lock stays taken.
  *
  *     cancellation IA */
 #ifndef _GNU_SOURCE
@@ -40,7 +40,7 @@ static void post(DAT_EVD_HANDLE to)
     OK(dat_evd_post_se(to, &event));
 }
 
-/* Nobody waits on the EVD, and one event is on it. */
+/* No thread waits on the EVD, and one event is on it. */
 static void can_wait(void)
 {
     DAT_EVENT event;
@@ -99,7 +99,7 @@ static void *make_calls(void *argument)
     return NULL;
 }
 
-/* Like an object of a provider that nobody has registered: the library looks for it. */
+/* Like an object of a provider that is not registered: the library looks for it. */
 static DAT_HANDLE stray(void)
 {
     static const void *object[1];
@@ -141,7 +141,7 @@ static void *wait_immune(void *argument)
     return NULL;
 }
 
-/* Until a thread waits on the EVD nobody else is refused. */
+/* Waits until another thread waits on the EVD, which makes this wait DAT_INVALID_STATE. */
 static void until_waiting(void)
 {
     DAT_EVENT event;
@@ -255,7 +255,7 @@ int main(int count, char **arguments)
 
     if (count != 2)
         return EXIT_FAILURE;
-    /* Who finds a lock taken hangs. */
+    /* A lock that stays taken hangs the test. */
     alarm(120);
     OK(dat_ia_open(arguments[1], 8, &async_evd, &ia));
     for (each = 0; each < sizeof types / sizeof types[0]; each++) {

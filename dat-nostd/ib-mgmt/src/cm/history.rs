@@ -1,4 +1,5 @@
-//! Ended connections that gave up their slot: what still tells a late copy of a REQ from a new one.
+//! Records of ended connections that gave up their slot: they distinguish a late copy of a REQ from
+//! a new REQ.
 
 use super::id::mix;
 use super::message::Req;

@@ -166,7 +166,7 @@ impl Cm<'_> {
         slot.post(shared, event::REQUEST);
     }
 
-    /// Whether as many requests as a listener allows wait to be fetched.
+    /// Returns whether a listener's backlog is full of requests that wait to be fetched.
     pub(super) fn is_full(&self, listener: &Listener) -> bool {
         let waits = |s: &&CmSlot| {
             s.events & event::REQUEST != 0

@@ -331,14 +331,16 @@ impl CmSlot {
         self.arm(shared, now + time);
     }
 
-    /// How long TimeWait lasts: a packet may be on its way for a packet life time, and so may its answer.
+    /// Returns the duration of TimeWait: a packet may be in flight for a packet life time, and so
+    /// may its reply.
     pub(super) fn time_wait(&self, shared: &Shared) -> Duration {
         2 * shared.peer_time(self.path.packet_life_time()) + shared.peer_time(self.target_ack_delay)
     }
 
-    /// Whether a new connection may take this slot, and in which order: first those in TimeWait, of which [`History`]
-    /// keeps what matters, then answers kept for repetitions, then abandoned connections whose peer does not answer the
-    /// DREQ. Among equals the one that ends first gives way.
+    /// Returns the rank and the end of this slot if a new connection may take it. Slots in TimeWait
+    /// come first, because [`History`] keeps what matters of them. Answers kept for repetitions
+    /// come next, then abandoned connections whose peer does not answer the DREQ. Among equals the
+    /// slot that ends first gives way.
     ///
     /// [`History`]: super::history::History
     pub(super) fn gives_way(&self) -> Option<(u8, Instant)> {

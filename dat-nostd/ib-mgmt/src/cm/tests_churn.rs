@@ -33,7 +33,7 @@ fn came_and_went(a: &mut Cm<'_>, b: &mut Cm<'_>, now: Instant, number: u32) -> M
     req
 }
 
-/// What a copy of a REQ is answered with.
+/// Returns the reason of the REJ that answers a copy of a REQ, if there is a reply.
 fn answer(b: &mut Cm<'_>, now: Instant, req: &Mad) -> Option<RejReason> {
     b.process(now, &MadAddress::local(A), req);
     match messages(b, now)[..] {

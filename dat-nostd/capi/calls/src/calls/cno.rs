@@ -54,7 +54,7 @@ impl<N: Node> WaitCall<N> for CnoWaitCall {
 /// `dat_cno_wait`, where threads sleep within it.
 ///
 /// # Errors
-/// Those of the call in the specification.
+/// The call's errors in the specification.
 pub unsafe fn dat_cno_wait<N: Sleep>(
     cno_handle: RawHandle,
     timeout: u32,

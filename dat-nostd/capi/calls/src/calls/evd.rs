@@ -86,7 +86,7 @@ impl<N: Node> WaitCall<N> for EvdWaitCall {
 /// `dat_evd_wait`, where threads sleep within it.
 ///
 /// # Errors
-/// Those of the call in the specification.
+/// The call's errors in the specification.
 pub unsafe fn dat_evd_wait<N: Sleep>(
     evd_handle: RawHandle,
     timeout: u32,
