@@ -14,7 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
-/// What a call needs after its sleep. Its thread is entered in the HCA's list of those that wait.
+/// State that a call needs after its sleep. Its thread is entered in the HCA's list of those that
+/// wait.
 pub(crate) struct Sleeping {
     node: &'static Node,
     waker: Arc<OwnedFd>,
@@ -29,7 +30,7 @@ impl Sleeping {
     }
 }
 
-/// One attempt to make a call.
+/// An attempt to make a call.
 struct Attempt {
     /// The socket on which the call has slept before.
     resumed: Option<SocketHandle>,
@@ -63,7 +64,7 @@ pub(crate) fn pause(sleeping: Sleeping) -> Failure {
     }
 }
 
-/// What an attempt has come to: a value or the number of an error, or a sleep.
+/// Result of an attempt: a value or the number of an error, or a sleep.
 type Outcome = Option<Called>;
 
 /// Stores `errno` if a call has failed, and returns its value.
@@ -166,7 +167,7 @@ unsafe fn rest(cancellation: Cancellation, slot: &mut MaybeUninit<Sleeping>) -> 
 /// The slot is filled.
 #[inline(never)]
 unsafe fn wake(slot: &mut MaybeUninit<Sleeping>) -> SocketHandle {
-    // SAFETY: this function's contract; nobody else reads it.
+    // SAFETY: this function's contract; no other code reads the slot.
     let Sleeping { node, waker, socket, .. } = unsafe { slot.assume_init_read() };
     // A mistake here is the next attempt's, too.
     let _ = catch_unwind(AssertUnwindSafe(|| node.leave(waker)));
@@ -176,7 +177,7 @@ unsafe fn wake(slot: &mut MaybeUninit<Sleeping>) -> SocketHandle {
 /// The thread was cancelled in its sleep.
 ///
 /// # Safety
-/// `slot` is a filled slot, which nobody uses afterwards.
+/// `slot` is a filled slot, and is not used afterwards.
 unsafe extern "C" fn gone(slot: *mut c_void) {
     // SAFETY: this function's contract.
     let _ = unsafe { wake(&mut *slot.cast::<MaybeUninit<Sleeping>>()) };

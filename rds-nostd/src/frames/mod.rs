@@ -537,7 +537,7 @@ impl<'s> Frames<'s> {
         }
         let (_, payload) = self.memory.block(id.index())?.split_first_chunk::<HEADER_WORDS>()?;
         let message_len = frame.len as usize;
-        // It has one frame, whatever its descriptor says.
+        // The message has one frame, whatever its descriptor says.
         let (buffer, _) = buffer.split_at_mut(message_len.min(FRAGMENT_LEN).min(buffer.len()));
         words::get(payload, buffer);
         queue.drop_head(frame.next_message);

@@ -53,8 +53,8 @@ pub trait Node: Sized + 'static {
     /// A socket has gone: those who wait on it look again.
     fn closed(&self, guard: Self::Guard<'_>);
 
-    /// Sleeps until something may have changed, without the lock, and takes the lock again. What
-    /// the caller left to be moved on it has told [`changed`](Self::changed) of before.
+    /// Sleeps until something may have changed, without the lock, and takes the lock again. The
+    /// caller has reported work that it left to be moved on before, by [`changed`](Self::changed).
     ///
     /// # Errors
     /// [`RdsError::NoMemory`]: nothing to sleep by; [`RdsError::BadSocket`]: the device was closed.

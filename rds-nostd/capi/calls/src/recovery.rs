@@ -65,7 +65,8 @@ pub struct Hca<'h, P: Platform + 'static> {
     pub adapter: &'h mut Adapter<'static, P>,
     /// The protocol.
     pub rds: &'h mut Rds<'static>,
-    /// Whether nothing is left that could answer in the HCA's place: the server of an emulated one has ended.
+    /// True if nothing is left that could answer in the HCA's place: the server of an emulated HCA
+    /// has ended.
     pub is_gone: bool,
     /// Reports a failure to people.
     pub complain: &'h dyn Fn(&dyn Display),

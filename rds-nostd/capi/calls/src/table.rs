@@ -1,7 +1,7 @@
 //! All calls with their arguments.
 
 /// Hands the calls to a macro: `checked name(argument: type, …) -> type`, or `waits` for one that
-/// may wait. Those of `poll` are the library's own.
+/// may wait. The calls of `poll` are the library's own.
 #[macro_export]
 macro_rules! for_each_call {
     ($with:ident) => { $with! {

@@ -4,7 +4,8 @@ use crate::text::Text;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::fmt;
 
-/// `struct mlx_platform`. What a function gets first is `context`. Those from `say` on may be null.
+/// `struct mlx_platform`. The first argument of each function is `context`. Functions from `say` on
+/// may be null.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MlxPlatform {

@@ -26,7 +26,7 @@ impl ConfigRegionAccess for Space {
     }
 }
 
-/// What can be done with the function.
+/// The HCA's PCI function, by the functions that the firmware gave.
 #[derive(Clone, Copy)]
 pub(crate) struct PciFunction {
     given: MlxPlatform,
@@ -38,7 +38,7 @@ impl PciFunction {
     /// The function that the firmware gave access to. Memory decoding is on.
     ///
     /// # Errors
-    /// Which function is missing.
+    /// The reason, which names the missing function.
     pub(crate) fn new(given: &MlxPlatform) -> Result<Self, &'static str> {
         if given.reset.is_some()
             && given.bus_master.is_none()
@@ -62,7 +62,7 @@ impl PciFunction {
         Some(unsafe { Function::new(space, PciAddress::new(0, 0, 0, 0)) })
     }
 
-    /// Returns whether it is a virtual function, as far as is known.
+    /// Returns whether configuration space shows a virtual function; false if it cannot be read.
     pub(crate) fn is_virtual(&self) -> bool {
         let identity = self.space().and_then(|function| function.identify());
         identity.is_some_and(|identity| identity.virtual_function)

@@ -16,7 +16,8 @@ use rds_calls::Pieces;
 use rds_calls::recovery::Health;
 use rds_nostd::{Generation, Rds, RdsConfig};
 
-/// Bytes that the HCA reaches, unless the firmware says otherwise: enough for the firmware of newer cards, which asks for 200 MiB.
+/// Bytes that the HCA reaches, unless the firmware says otherwise: enough for the firmware of newer
+/// cards, which needs 200 MiB.
 const DEFAULT_DMA: usize = 256 << 20;
 
 // Numbers of Linux.
@@ -108,7 +109,7 @@ fn start(
     };
     make_sure_of_release(&firmware)?;
     let why = "no memory: whole pages, which the HCA reaches at an address other than 0";
-    // SAFETY: one call at a time, and nothing refers to it.
+    // SAFETY: calls do not overlap, and nothing refers to `given`.
     let kept = unsafe { &mut *LENT.given.get() };
     // What was given once is used again.
     let lent = kept.filter(|kept| kept.dma_len() == dma).or_else(|| firmware.memory(dma));
@@ -171,10 +172,11 @@ fn number(error: &BringUpError) -> i32 {
 
 /// Makes sure that the HCA accesses none of the memory that it is about to be opened with.
 ///
-/// An HCA that others left at work, before a watchdog's reset of the processor say, is reset if that is possible. It may be taken over
-/// without, which bring-up finds out. After a failure of this library's own only a reset is proof.
+/// An HCA that others left at work, before a watchdog's reset of the processor say, is reset if
+/// that is possible. Bring-up finds out whether it can be taken over without a reset. After a
+/// failure of this library's own only a reset is proof.
 fn make_sure_of_release(firmware: &Firmware) -> Result<(), Refused> {
-    // SAFETY: one call at a time, and nothing refers to it.
+    // SAFETY: calls do not overlap, and nothing refers to `past`.
     let past = unsafe { &mut *LENT.past.get() };
     match *past {
         // SAFETY: no adapter drives the function.
@@ -198,13 +200,13 @@ fn make_sure_of_release(firmware: &Firmware) -> Result<(), Refused> {
 /// Keeps an HCA from memory whose adapter is gone: bus mastering goes off, and one that did not answer is reset. Returns false if it may
 /// still access memory.
 fn release(firmware: &Firmware) -> bool {
-    // SAFETY: one call at a time, and the adapter that had the tables is gone.
+    // SAFETY: calls do not overlap, and the adapter that had the tables is gone.
     let in_use = unsafe { (*LENT.memory.get()).tables.region_in_use() };
     // SAFETY: the adapter that drove the function is gone.
     let is_off = unsafe { firmware.set_bus_master(false) };
     // SAFETY: as above.
     let past = if !in_use || unsafe { firmware.reset_function() } { Past::Released } else { Past::InUse };
-    // SAFETY: one call at a time, and nothing refers to it.
+    // SAFETY: calls do not overlap, and nothing refers to `past`.
     unsafe { *LENT.past.get() = past };
     is_off || past == Past::Released
 }
@@ -219,7 +221,7 @@ pub fn close() -> i32 {
     let closed =
         NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { rds, firmware, .. }, .. }| {
             let refused = |number, why: &dyn fmt::Display| Refused::because(firmware.given(), number, why);
-            // What is left is closed with the adapter.
+            // Objects that are left are closed with the adapter.
             let _ = rds.stop(&mut adapter);
             let closed = adapter.close().map_err(|error| refused(ENODEV, &error));
             if !release(&firmware) {

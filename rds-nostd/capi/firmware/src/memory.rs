@@ -56,7 +56,7 @@ pub(crate) struct Regions {
 }
 
 impl Given {
-    /// Asks the firmware for `dma_len` bytes for the HCA, and for what the driver needs beside.
+    /// Requests memory from the firmware: `dma_len` bytes for the HCA, and the driver's own.
     pub(crate) fn ask(given: &MlxPlatform, source: Source, dma_len: usize) -> Option<Self> {
         let sizes = Sizes::of(dma_len)?;
         let mut device_address = 0;

@@ -69,7 +69,8 @@ pub struct Protocol {
 /// What the lock is for.
 pub type Inner = dat_calls::State<Node>;
 
-/// How long recovery leaves a failed HCA to the program, which closes its IAs meanwhile: with recovery they are gone.
+/// Time that recovery leaves a failed HCA to the program, which closes its IAs meanwhile: with
+/// recovery they are gone.
 const IA_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Recovers an HCA that has failed. Returns when to call this again, at the latest; `None` if the HCA works or is given up.
@@ -86,7 +87,7 @@ fn tend(inner: &mut Inner) -> Option<Instant> {
             }
             now
         });
-        // One IA is the protocol's.
+        // The protocol has an IA, too.
         if adapter.census().ias > 1 && now - since < IA_PATIENCE {
             return Some(since + IA_PATIENCE);
         }

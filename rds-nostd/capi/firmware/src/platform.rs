@@ -54,7 +54,7 @@ impl Firmware {
         &self.given
     }
 
-    /// Asks for memory: `dma_len` bytes for the HCA, and what the driver needs beside.
+    /// Requests memory: `dma_len` bytes for the HCA, and the driver's own.
     pub(crate) fn memory(&self, dma_len: usize) -> Option<Given> {
         Given::ask(&self.given, self.memory, dma_len)
     }
@@ -69,8 +69,8 @@ impl Firmware {
         DeviceState::read(self.registers).is_some_and(|state| state.left_running())
     }
 
-    /// Switches bus mastering on, if that is within reach. Without a way to do so, the firmware has. Returns whether it is on, as far
-    /// as is known.
+    /// Switches bus mastering on, if that is within reach. Without a way to do so, the firmware
+    /// has. Returns whether bus mastering is on; true if the firmware has switched it.
     pub(crate) fn let_master_bus(&self) -> bool {
         !self.function.has_bus_master() || self.function.set_bus_master(true)
     }

@@ -29,15 +29,15 @@ mod host {
     pub trait Emulated {
         /// Bytes of BAR0.
         fn len(&self) -> usize;
-        /// Whether there are none.
+        /// Returns whether BAR0 has no bytes.
         fn is_empty(&self) -> bool {
             self.len() == 0
         }
-        /// One 32-bit read.
+        /// Reads a 32-bit register.
         fn read32(&self, offset: usize) -> u32;
-        /// One 32-bit write.
+        /// Writes a 32-bit register.
         fn write32(&self, offset: usize, value: u32);
-        /// One 64-bit write.
+        /// Writes a 64-bit register.
         fn write64(&self, offset: usize, value: u64);
     }
 

@@ -37,7 +37,7 @@ impl Numbers {
     /// Closes sockets that could not be closed with their numbers.
     pub(crate) fn close_left<P: Platform>(&mut self, rds: &mut Rds<'_>, adapter: &mut Adapter<'_, P>) {
         for entry in &mut self.to_close {
-            // What cannot be closed yet is tried again.
+            // Sockets that cannot be closed yet are tried again.
             let mut is_later =
                 |handle| matches!(rds.close(adapter, handle), Err(RdsError::Again | RdsError::Dat(_)));
             *entry = entry.filter(|handle| is_later(*handle));

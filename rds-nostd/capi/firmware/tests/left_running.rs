@@ -1,4 +1,4 @@
-//! The first `mlx_open` of a machine whose HCA somebody left at work.
+//! The first `mlx_open` of a machine whose HCA another driver left at work.
 
 mod common;
 

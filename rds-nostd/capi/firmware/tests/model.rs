@@ -28,7 +28,7 @@ fn a_card_that_asks_for_two_hundred_mib_comes_up() {
     let _alone = alone();
     let profile = Profile { init_pages: 50_000, ..Profile::node(0) };
     let bed = Bed::new(profile, 256 << 20);
-    // Too little is told as such, with both numbers.
+    // Too little memory is reported as such, with both numbers.
     assert_eq!(bed.open(&bed.platform(), 64 << 20), ENOMEM);
     let said = bed.said();
     assert!(said.contains("firmware needs 50") && said.contains("available"), "{said}");
@@ -170,7 +170,7 @@ fn rds_carries_on_over_an_hca_that_hangs() {
     let said = bed.said();
     assert!(said.contains("health counter") && said.ends_with("the HCA is back"), "{said}");
     assert_eq!(bed.receive(fd), Ok(message(3)));
-    // Firmware asks for a reset, while a call waits.
+    // Firmware requests a reset while a call waits.
     for number in 4..8 {
         bed.send(fd, &message(number));
         if number == 5 {
@@ -229,7 +229,7 @@ fn an_hca_that_does_not_come_back_is_given_up() {
     let fd = bed.socket(4001);
     bed.send(fd, b"lost");
     bed.hca(Hca::kill);
-    // It waits for two minutes.
+    // The driver waits for two minutes.
     let began = bed.world.now();
     assert_eq!(bed.receive(fd), Err(19));
     assert!(bed.world.now() - began >= 120 * SECOND);

@@ -104,7 +104,7 @@ fn a_function_that_is_missing() {
         assert_eq!(answer, EINVAL);
         assert!(said.contains("function is missing"), "{said}");
     }
-    // A reset leaves bus mastering off, and nobody could switch it on.
+    // A reset leaves bus mastering off, and no function could switch it on.
     unsafe extern "C" fn reset(_: *mut c_void) -> c_int {
         0
     }

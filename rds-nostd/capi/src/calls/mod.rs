@@ -17,7 +17,7 @@ use crate::node::Node;
 use rds_calls::for_each_call;
 use std::ffi::{c_ulong, c_void};
 
-/// How a call is made.
+/// Makes a call, by its kind.
 macro_rules! made {
     (checked $call:expr) => {
         guarded($call)

@@ -78,7 +78,7 @@ unsafe fn rest(cancellation: Cancellation, slot: &mut MaybeUninit<Polling>) -> S
 /// The slot is filled.
 #[inline(never)]
 unsafe fn wake(slot: &mut MaybeUninit<Polling>) {
-    // SAFETY: this function's contract; nobody else reads it.
+    // SAFETY: this function's contract; no other code reads the slot.
     let polling = unsafe { slot.assume_init_read() };
     // A mistake here is the next look's, too.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(polling)));
@@ -87,7 +87,7 @@ unsafe fn wake(slot: &mut MaybeUninit<Polling>) {
 /// The thread was cancelled in its sleep.
 ///
 /// # Safety
-/// `slot` is a filled slot, which nobody uses afterwards.
+/// `slot` is a filled slot, and is not used afterwards.
 unsafe extern "C" fn gone(slot: *mut c_void) {
     // SAFETY: this function's contract.
     unsafe { wake(&mut *slot.cast::<MaybeUninit<Polling>>()) };
@@ -149,7 +149,7 @@ unsafe fn look(
     }
 }
 
-/// What a look has found.
+/// Result of a look.
 enum Polled {
     /// So many descriptors are ready, or the time is over.
     Ready(isize),
@@ -166,14 +166,14 @@ fn poll(fds: &mut [libc::pollfd], limit: Option<Instant>) -> Answer<Polled> {
         return Ok(Polled::Ready(told(fds, &others)));
     }
     let mut wakers = Wakers::default();
-    // One more may have come up, and sockets have gone there.
+    // Another node may have come up, and sockets have gone there.
     for node in process::nodes() {
         let waker = node.waker()?;
         others.push(libc::pollfd { fd: waker.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         wakers.0.push((node, waker));
     }
-    // What happened before the wakers were there is seen now, and told: some of it is not found a
-    // second time.
+    // Report now what happened before the wakers were there, because a second look does not find
+    // all of it.
     if ours(fds, &mut others) > 0 {
         others.truncate(fds.len());
         system(&mut others)?;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Threads that are cancelled, asleep in a call or in the midst of one, by either type of cancellation: their sockets go on, and nobody finds a
- * lock taken.
+/* Threads that are cancelled, asleep in a call or in the midst of one, by either type of
+ * cancellation. Their sockets go on, and no lock stays taken.
  *
  *     cancellation ADDRESS NOBODY'S-ADDRESS */
 #define _GNU_SOURCE
@@ -81,7 +81,7 @@ static void *send_all(void *argument)
     static char bytes[60000];
 
     begin();
-    /* To nobody, until the buffer is full. */
+    /* To an address without a node, until the buffer is full. */
     while (rds_sendto(sending, bytes, sizeof bytes, 0, (struct sockaddr *)&nobody, sizeof nobody) == sizeof bytes)
         ;
     return argument;
@@ -163,7 +163,7 @@ int main(int count, char **arguments)
 
     if (count != 3)
         return EXIT_FAILURE;
-    /* Who finds a lock taken hangs. */
+    /* A lock that stays taken hangs the test. */
     alarm(120);
     HOLDS(pipe(begins) == 0);
     here = at(arguments[1], 4000);

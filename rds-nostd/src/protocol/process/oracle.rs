@@ -25,7 +25,7 @@ const BUFFER: usize = 6000;
 /// A message that was read: bytes copied, its length, its sender's port, and the cookie with it.
 type Read = (usize, usize, u16, Option<(u32, u32)>);
 
-/// What a frame did, as far as a receiver can show it.
+/// Effects of a frame, as far as a receiver can show them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     broken: Option<DownReason>,
@@ -36,7 +36,7 @@ struct Outcome {
     old: u64,
     no_socket: u64,
     acknowledgement_wanted: bool,
-    /// What the receiver acknowledges, if a message came to its end.
+    /// The number that the receiver acknowledges, if a message is complete.
     acknowledges: Option<u64>,
     /// The number that it expects.
     next: u64,
@@ -169,7 +169,7 @@ fn expected(receiver: &mut Receiver, frame: &[u8]) -> Outcome {
             }
         }
     }
-    // What has begun is still there when the fault is found.
+    // A message that has begun is still there when the fault is found.
     outcome.begun = receiver.begun().map(|(_, count)| count as u16);
     outcome.next = receiver.next;
     if meaning.is_err() {
@@ -211,7 +211,7 @@ impl Comparison {
     }
 }
 
-/// How the checksum of a header comes about.
+/// Choice of a header's checksum.
 #[derive(Clone, Copy, Debug)]
 enum Sum {
     Right,
@@ -347,7 +347,7 @@ fn drawn(random: &mut Random, receiver: &Receiver, longest: u32) -> ([u8; HEADER
         _ => rds::Header { len: length.saturating_sub(HEADER_LEN) as u32, ..PLAIN },
     };
     let next = receiver.next;
-    // One field, or a few, are something else.
+    // Change none to four fields.
     for _ in 0..random.pick(&[0, 1, 1, 2, 4]) {
         match random.below(12) {
             0 | 1 => header.len = random.pick(&lengths_of_messages(length, longest)),

@@ -49,8 +49,9 @@ struct mlx_platform {
     /* Ends that. */
     void (*unmap)(void *context, uint64_t device_address, size_t length);
 
-    /* A dword of the HCA's configuration space, at a multiple of 4 below 256. With both functions the library itself resets the function
-     * and switches bus mastering, unless `reset` and `bus_master` do. A read of a function that does not answer returns all ones. */
+    /* A dword of the HCA's configuration space, at a multiple of 4 below 256. If both functions are
+     * given, the library itself resets the function and switches bus mastering, unless `reset` and
+     * `bus_master` do. A read of a function that does not answer returns all ones. */
     uint32_t (*read_config)(void *context, unsigned offset);
     void (*write_config)(void *context, unsigned offset, uint32_t value);
 
@@ -62,8 +63,9 @@ struct mlx_platform {
      * table again when it is switched on, because a reset clears the table. */
     int (*bus_master)(void *context, int on);
 
-    /* For DMA that is not coherent, both or neither, for memory that `map` was called with: cleans the caches of `length` bytes at `address`
-     * after the processor wrote them, and invalidates them before it reads what the HCA wrote. */
+    /* For DMA that is not coherent, both or neither, for memory that `map` was called with. The
+     * first cleans the caches of `length` bytes at `address` after the processor wrote them. The
+     * second invalidates them before the processor reads what the HCA wrote. */
     void (*sync_for_device)(void *context, void *address, size_t length);
     void (*sync_for_cpu)(void *context, void *address, size_t length);
 };
@@ -77,35 +79,41 @@ struct mlx_config {
     /* Grows from boot to boot: the wall clock in nanoseconds. 0 where there is none: a peer that knew an earlier boot may then take the
      * first messages of this one for old ones. */
     uint64_t boot;
-    /* Bytes that `memory` is asked for that the HCA reaches, whole pages; 0 for 256 MiB. There is no upper limit. The HCA's own firmware
-     * takes most of it: the emulated HCA half a MiB, a ConnectX-4 50 MiB, newer cards 200 MiB and more. Too little is -ENOMEM, and `say`
-     * gets both numbers. Beside it the library asks for memory of its own: a quarter of this, or a sixteenth but at least 16 MiB, whichever is
-     * less, and 1 KiB for each MiB, rounded up to a power of two. */
+    /* Bytes that `memory` is asked for that the HCA reaches, whole pages; 0 for 256 MiB. The length
+     * has no upper limit. The HCA's own firmware takes most of it: the emulated HCA half a MiB, a
+     * ConnectX-4 50 MiB, newer cards 200 MiB and more. Too little is -ENOMEM, and `say` gets both
+     * numbers. The library also requests memory of its own. Its size is a quarter of `dma_length`,
+     * or a sixteenth but at least 16 MiB, whichever is less, and 1 KiB for each MiB, rounded up to
+     * a power of two. */
     size_t dma_length;
 };
 
-/* Brings the HCA up and waits until its port can be reached by address. DAT has it as "ib0" (RDMA-CM's framing) and "ib0-dat" (DAT's own).
- * Returns 0, or -ENODEV (19), -ENETDOWN (100), -ENOMEM (12), -EINVAL (22), -EBUSY (16): one is open, -ENOTRECOVERABLE (131): an earlier
- * mlx_open or mlx_close failed, the HCA may still access the memory that it had, and cannot be reset. `say` says why. Both structures may go
- * afterwards.
+/* Brings the HCA up and waits until its port can be reached by address. DAT has it as "ib0"
+ * (RDMA-CM's framing) and "ib0-dat" (DAT's own). Returns 0, -ENODEV (19), -ENETDOWN (100), -ENOMEM
+ * (12), -EINVAL (22), or -EBUSY (16): one is open. Returns -ENOTRECOVERABLE (131) if an earlier
+ * mlx_open or mlx_close failed, the HCA may still access the memory that it had, and cannot be
+ * reset. `say` says why. Both structures may go afterwards.
  *
- * An HCA that others left at work, before a watchdog's reset say, is reset before it may master the bus. After a failure it is reset, too, and
- * bus mastering is off. */
+ * An HCA that others left at work, before a watchdog's reset say, is reset before it may master the
+ * bus. After a failure it is reset, too, and bus mastering is off. */
 int mlx_open(const struct mlx_platform *platform, const struct mlx_config *config);
 
-/* Moves everything on, and calls agents of CNOs that are due. Calls that wait do the same; a firmware that has other things to do calls this in
- * between: ten times a second, or whenever the HCA interrupts. Returns when it wants to be called again, by the platform's clock; 0 for at
- * once.
+/* Moves everything on, and calls agents of CNOs that are due. Calls that wait do the same; a
+ * firmware that has other things to do calls this in between: ten times a second, or whenever the
+ * HCA interrupts. Returns when it wants to be called again, by the platform's clock; 0 for at once.
  *
- * It also recovers an HCA that has failed, which can take seconds. Sockets stay, and what was sent waits meanwhile. Every object of DAT is gone
- * afterwards: a program that finds DAT_ASYNC_ERROR_IA_CATASTROPHIC closes its IAs and opens them again.
- * Recovery begins when they are closed, or a second after the failure. */
+ * mlx_poll also recovers an HCA that has failed, which can take seconds. Sockets stay, and what was
+ * sent waits meanwhile. Every object of DAT is gone afterwards: a program that finds
+ * DAT_ASYNC_ERROR_IA_CATASTROPHIC closes its IAs and opens them again. Recovery begins when they
+ * are closed, or a second after the failure. */
 uint64_t mlx_poll(void);
 
-/* Closes everything: peers are told, what they have not acknowledged is lost, and the HCA is handed back as it was found. Returns 0 or -EBUSY;
- * -ENODEV if the HCA did not answer and was reset or has lost bus mastering; -ENOTRECOVERABLE if neither was possible: it may still write to
- * memory, that of `map` included. Handles of before stay invalid when it is opened again. Bus mastering is off afterwards if the library can
- * switch it; otherwise the firmware has to. */
+/* Closes everything: peers are notified, what they have not acknowledged is lost, and the HCA is
+ * handed back as it was found. Returns 0, -EBUSY, or -ENODEV if the HCA did not answer and was
+ * reset or has lost bus mastering. Returns -ENOTRECOVERABLE if neither was possible: the HCA may
+ * still write to memory, that of `map` included. Handles of before stay invalid when it is opened
+ * again. Bus mastering is off afterwards if the library can switch it; otherwise the firmware has
+ * to. */
 int mlx_close(void);
 
 #ifdef __cplusplus

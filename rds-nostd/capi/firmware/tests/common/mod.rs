@@ -25,7 +25,7 @@ pub const SECOND: u64 = 1_000_000_000;
 /// Longest sleep of a firmware, which has a peer to poll.
 const NAP: u64 = 10_000_000;
 
-/// One call at a time, as the header demands: tests are threads.
+/// Lets tests, which are threads, make one call at a time, as the header demands.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,9 +99,9 @@ pub struct Bed {
     pub asked: RefCell<Vec<(usize, bool)>>,
     /// Everything that was said.
     pub said: RefCell<Vec<String>>,
-    /// What happens to the HCA before it is reset by `reset`.
+    /// Change to the HCA before `reset` resets it.
     pub cure: Cell<fn(&mut Hca)>,
-    /// How often `reset` was called.
+    /// Number of calls of `reset`.
     pub resets: Cell<u32>,
     /// For a driver that has the HCA before.
     before: RefCell<Option<(ModelPlatform, DmaRegion)>>,
@@ -198,7 +198,7 @@ impl Bed {
         unsafe { life::open(platform, &config) }
     }
 
-    /// What was said since the last call.
+    /// Returns everything that was said since the last call.
     pub fn said(&self) -> String {
         self.said.take().join("\n")
     }
