@@ -29,11 +29,11 @@ pub(crate) enum Owner {
 /// Why a range of physical addresses cannot be used as registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflict {
-    /// It overlaps memory.
+    /// The range overlaps memory.
     Memory,
-    /// It overlaps a range that is in use.
+    /// The range overlaps a range that is in use.
     InUse,
-    /// It is empty, or too many ranges are in use.
+    /// The range is empty, or too many ranges are in use.
     Refused,
 }
 

@@ -1,4 +1,4 @@
-//! Which devices' interrupts have fired: one word for their owners, one for waits.
+//! Devices' interrupts that have fired: one word for their owners, one for waits.
 //!
 //! An owner takes its own vectors only, so that no device's interrupt is lost to another owner. A
 //! wait ends with interrupts that fired since the last wait of the same vectors. An owner that does

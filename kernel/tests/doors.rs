@@ -15,7 +15,7 @@ const TARGET: &str = "x86_64-unknown-none";
 
 /// Code of an application that must not compile.
 struct Door {
-    /// What it reaches.
+    /// Thing that the code reaches.
     to: &'static str,
     code: &'static str,
     /// The compiler's error.
@@ -181,7 +181,7 @@ fn errors(code: &str) -> String {
     // Procedural macros are the host's.
     let host = dependencies.ancestors().nth(3).expect("the target directory").join("debug/deps");
     let with = |name: &str, file: &Path| format!("{name}={}", file.display());
-    // One file for each compilation, because the tests run in parallel.
+    // Each compilation has its own file, because the tests run in parallel.
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("door-{number}.rmeta"));
@@ -216,7 +216,7 @@ fn safe_code_opens_no_door_to_config_space_and_physical_memory() {
             found.lines().filter_map(|line| line.split("error[").nth(1)?.split(']').next()).collect();
         assert_eq!(codes, [*error], "to {to}: {code}\n{found}");
         if *error == UNSAFE {
-            // What it lacks is `unsafe`, and nothing else.
+            // The code lacks `unsafe`, and nothing else.
             assert_eq!(errors(&format!("unsafe {{ {code} }}")), "", "to {to}: {code}");
         }
     }

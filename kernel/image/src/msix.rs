@@ -1,8 +1,8 @@
 //! `app=msix`: an Intel 82574 (QEMU's `e1000e`) raises each of three MSI-X vectors by software.
 //!
-//! Checks that exactly that vector wakes a halted CPU, that a masked one waits until it is
-//! unmasked, and, with an HCA in the machine, that waits of the HCA's driver leave the card its
-//! flags. The card, its registers and ranges in use are handed out once.
+//! Checks that exactly that vector wakes a halted CPU, and that a masked one waits until it is
+//! unmasked. If the machine has an HCA, waits of the HCA's driver must leave the card its flags.
+//! The card, its registers and ranges in use are handed out once.
 
 use driver_mlx::{Instant, Platform};
 use unikernel::ExitCode;

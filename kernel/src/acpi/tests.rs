@@ -172,7 +172,7 @@ const OBJECTS: [(&[u8], [u8; 2]); 9] = [
     (b"\x08_S5_\x12\x14\x02\x0e\x03\0\0\0\0\0\0\0\x0e\x04\0\0\0\0\0\0\0", [3, 4]),
     // PkgLength in two bytes, OnesOp, several prefixes.
     (b"\x08_S5_\x12\x47\x00\x04\xff\x0b\x02\x00\x00\x00", [7, 2]),
-    // One integer for both registers.
+    // A single integer for both registers.
     (b"\x08_S5_\x12\x05\x01\x0b\x05\x06\x00", [5, 6]),
     // The same name elsewhere first, then elements that are no integers.
     (b"\x0d_S5_\x12\x00_S5_\x12\x08\x02\x0dab\x00_S5_\x12\x04\x02\x01\x01", [1, 1]),
@@ -236,7 +236,7 @@ fn sleep_types_of_all_integer_encodings_are_read() {
             assert_eq!(found, Some(types), "{object:02x?} at {at}");
         }
         for cut in 1..object.len() {
-            // What is cut off is no integer, or an object that is complete.
+            // A cut leaves no integer, or an object that is complete.
             let found = power(&object[..cut], &[]).soft_off;
             assert!(found.is_none() || found == Some(types) || found == Some([1, 1]), "{object:02x?} {cut}");
         }

@@ -47,7 +47,7 @@ impl Banks {
                 Register::Address => 2,
                 Register::Misc => 3,
             };
-            // SAFETY: the capabilities count this bank, and `Bank::read` asks for registers that
+            // SAFETY: the capabilities count this bank, and `Bank::read` reads the registers that
             // its status names.
             unsafe { Msr::new(bank_register(number, offset)).read() }
         })

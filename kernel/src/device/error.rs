@@ -1,4 +1,4 @@
-//! What can be wrong with a device.
+//! Errors of a device.
 
 use core::fmt;
 

@@ -34,7 +34,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// `function` was handed out, to nobody else.
+    /// `function` was handed out, to no other owner.
     pub(crate) const fn new(access: &'static ConfigSpace, function: Function) -> Self {
         Self { access, function }
     }
@@ -79,8 +79,8 @@ impl Device {
     ///    where they were.
     /// 2. If the write lets the device reach memory: as for [`Device::enable_bus_master`].
     pub unsafe fn write_config(&self, offset: u16, value: u32) {
-        // SAFETY: nobody else has the function, and it is no bridge; conditions 2 and 3 are 1 and 2
-        // above.
+        // SAFETY: no other owner has the function, and it is no bridge; conditions 2 and 3 are 1
+        // and 2 above.
         unsafe { self.access.write(self.function.address(), offset, value) };
     }
 
@@ -99,7 +99,7 @@ impl Device {
     /// # Safety
     /// 1. The device has no address of memory from an earlier driver: it was reset
     ///    ([`Device::reset`]), or its DMA engines were stopped.
-    /// 2. As long as bus mastering is on, every write to its [`Registers`], by whoever has them,
+    /// 2. As long as bus mastering is on, every write to its [`Registers`], by any owner of them,
     ///    directs it only to memory that is set aside for it, such as
     ///    [`Machine::dma`](crate::Machine::dma)'s.
     pub unsafe fn enable_bus_master(&self) {

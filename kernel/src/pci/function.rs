@@ -30,7 +30,7 @@ pub(crate) trait ConfigAccess: ConfigRead {
     fn write(&self, address: PciAddress, offset: u16, value: u32);
 }
 
-/// One function, from its header. Only enumeration makes one.
+/// A function, from its header. Only enumeration makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
     pub(super) address: PciAddress,

@@ -40,7 +40,7 @@ pub enum Sources {
 }
 
 impl Sources {
-    /// Whether files of the file system with this `f_type` may be mapped.
+    /// Returns whether files of the file system with this `f_type` may be mapped.
     fn allows(self, system: u32) -> bool {
         self == Self::Any || MEMORY.contains(&system)
     }
