@@ -69,7 +69,7 @@ impl<const MANY: bool> Bar for BenchBar<MANY> {
     unsafe fn doorbell_register(&self, offset: usize, len: usize) -> BenchRegister<MANY> {
         // SAFETY: this function's contract.
         let model = unsafe { self.model.doorbell_register(offset, len) };
-        // SAFETY: it is memory.
+        // SAFETY: `self.memory` is memory.
         let memory = unsafe { self.memory.doorbell_register(offset, len) };
         BenchRegister { memory, model }
     }

@@ -1,4 +1,4 @@
-//! How many cases are tried, and the randomness that they are drawn from.
+//! Number of cases that are tried, and the randomness that they are drawn from.
 //!
 //! | variable | meaning |
 //! |---|---|

@@ -2,11 +2,11 @@
 //! `include/linux/mlx5/device.h`.
 //!
 //! Offsets are those of the PRM. Compressed entries, 64 inline bytes and signature errors are
-//! refused, because the driver asks for none.
+//! refused, because the driver enables none of them.
 
 use crate::number;
 
-/// What happened.
+/// Kinds of completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A request of the send queue is done.
@@ -26,13 +26,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether it is of the send queue.
+    /// Returns whether the completion is of the send queue.
     #[must_use]
     pub const fn is_request(self) -> bool {
         matches!(self, Self::Request | Self::RequestError)
     }
 
-    /// Whether something failed.
+    /// Returns whether the work request failed.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self, Self::RequestError | Self::ReceiveError)
@@ -42,17 +42,17 @@ impl Kind {
 /// The fields of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What happened.
+    /// The kind of completion.
     pub kind: Kind,
     /// The queue pair, 24 bits.
     pub qpn: u32,
     /// Its user index, 24 bits.
     pub user_index: u32,
-    /// Which work request.
+    /// Index of the work request.
     pub wqe_counter: u16,
     /// Opcode of the request in the send queue.
     pub send_opcode: u8,
-    /// Whether the sender asked for an event.
+    /// The sender requested an event.
     pub solicited: bool,
     /// Bytes that arrived or were read. Errors have none.
     pub byte_count: Option<u32>,
@@ -66,7 +66,7 @@ pub struct Completion {
     pub source: (u32, u16, u8, u8, bool),
 }
 
-/// What an entry is.
+/// An entry, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Not handed over by the device yet.
@@ -147,7 +147,7 @@ pub struct Queues {
     pub receives: Vec<Posted>,
     /// Receives that the ring has room for: indices count modulo this.
     pub receive_ring: u16,
-    /// Whether it asks for short messages in the completion.
+    /// Short messages are requested in the completion.
     pub inline: bool,
 }
 

@@ -54,7 +54,7 @@ pub enum Fault {
     FragmentMismatch,
 }
 
-/// What a frame is, taken alone.
+/// A frame, taken alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'f> {
     /// Only acknowledges.
@@ -159,7 +159,7 @@ pub struct Message {
     pub fate: Fate,
 }
 
-/// What becomes of a message.
+/// Fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// To the socket of its destination port, if there is one.
@@ -174,7 +174,7 @@ pub enum Fate {
     Nothing,
 }
 
-/// What a frame means to its receiver.
+/// Meaning of a frame to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Only acknowledges.
