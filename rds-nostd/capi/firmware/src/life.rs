@@ -128,6 +128,7 @@ fn start(
     let hca = Config { physical_function: firmware.is_physical(), ..Config::DEFAULT };
     let settings = AdapterConfig { hca, ..AdapterConfig::new(NAMES[0], address.into(), &[], seed) };
     if !firmware.let_master_bus() {
+        release(&firmware);
         return Err(refused(ENODEV, &"bus mastering does not read back as switched on"));
     }
     let parts = tables.parts().with_block_tables(map, users);
