@@ -58,7 +58,7 @@ fn target() -> PathBuf {
 }
 
 fn search(sources: &Path) -> Option<PathBuf> {
-    let mut folders: Vec<PathBuf> = fs::read_dir(sources)
+    let folders: Vec<PathBuf> = fs::read_dir(sources)
         .ok()?
         .flatten()
         .filter(|entry| {
@@ -69,8 +69,19 @@ fn search(sources: &Path) -> Option<PathBuf> {
         .map(|entry| entry.path().join("include/linux/mlx5"))
         .filter(|folder| folder.join("mlx5_ifc.h").is_file())
         .collect();
-    folders.sort();
-    folders.pop()
+    folders.into_iter().max_by_key(|folder| version(&folder.to_string_lossy()))
+}
+
+/// The numbers in a package's name, so that 6.1.0-9 comes before 6.1.0-48.
+fn version(name: &str) -> Vec<u32> {
+    name.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+}
+
+#[test]
+fn versions_are_numbers() {
+    let newest =
+        ["linux-headers-6.1.0-9-common", "linux-headers-6.1.0-48-common", "linux-headers-6.1.0-10-common"];
+    assert_eq!(newest.into_iter().max_by_key(|name| version(name)), Some(newest[1]));
 }
 
 fn download(cache: &Path) -> Result<(), String> {
@@ -161,11 +172,10 @@ impl<'a> Apt<'a> {
         self.run("apt-get", &["update"]).map(|_| ())
     }
 
-    /// The last by name of the packages that carry the headers.
+    /// The newest of the packages that carry the headers.
     fn newest(&self) -> Result<Option<String>, String> {
         let found = self.run("apt-cache", &["search", "--names-only", r"^linux-headers-6\.1\..*-common$"])?;
-        let mut names: Vec<&str> = found.lines().filter_map(|line| line.split_whitespace().next()).collect();
-        names.sort_unstable();
-        Ok(names.last().map(|name| (*name).to_owned()))
+        let names = found.lines().filter_map(|line| line.split_whitespace().next());
+        Ok(names.max_by_key(|name| version(name)).map(str::to_owned))
     }
 }
