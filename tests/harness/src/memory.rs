@@ -23,7 +23,9 @@ pub struct Memory {
 /// Memory for what a driver remembers of its work requests: enough for a thousand endpoints.
 #[must_use]
 pub fn host_region() -> HostRegion {
-    let words = Box::leak(vec![0; 4 << 20 >> 3].into_boxed_slice());
+    // Its map costs an interpreter more than anything else.
+    let len = if cfg!(miri) { 1 << 17 } else { 4 << 20 };
+    let words = Box::leak(vec![0; len >> 3].into_boxed_slice());
     crate::kept::remember(words.as_mut_ptr());
     HostRegion::from_static(words).expect("large enough")
 }

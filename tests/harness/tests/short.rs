@@ -7,7 +7,7 @@ use hca_model::Profile;
 
 const MEMORY: usize = 8192;
 /// Small event queues, as most of an interpreter's time goes into filling them.
-const CONFIG: Config = Config { log_eq_size: 7, ..Config::DEFAULT };
+const CONFIG: Config = Config { log_eq_size: 7, log_async_eq_size: 7, ..Config::DEFAULT };
 const LIMIT: u64 = 1_000_000_000;
 
 #[test]
