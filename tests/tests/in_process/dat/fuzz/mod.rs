@@ -2,7 +2,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `CI` | 60 seconds of random calls instead of 5 |
+//! | `CI` | 500 seeds of random calls instead of 100 |
 //! | `MLX5_TESTS_LONG=1` | full lengths: 10 minutes of random calls, 200 seeds of faults |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 

@@ -380,7 +380,7 @@ fn random_calls_answer_as_the_specification_says() {
     let seeds = 1000..if long() {
         11_000
     } else if ci() {
-        2000
+        1500
     } else {
         1100
     };
