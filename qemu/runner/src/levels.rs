@@ -316,12 +316,13 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             .map(|target| words(&format!("build {libraries} --target {target}")))
             .chain([words("build --release --package kernel --target x86_64-unknown-none")])
             .collect(),
-        Level::Unit => vec![words("test --workspace --exclude tests")],
+        // More threads than processors: programs in C wait most of the time.
+        Level::Unit => vec![words("test --workspace --exclude tests -- --test-threads=4")],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
             let target = level.target().unwrap_or_default();
-            // QEMU guests share two cores badly: those tests run one after the other.
-            let serial = if level == Level::InProcess { "" } else { " -- --test-threads=1" };
-            vec![words(&format!("test {TEST_SELECTION} --test {target}{serial}"))]
+            // A guest uses one or two processors. More at a time would only wait for each other.
+            let threads = if level == Level::InProcess { "" } else { " -- --test-threads=2" };
+            vec![words(&format!("test {TEST_SELECTION} --test {target}{threads}"))]
         }
         // A short world, and the libraries that have unsafe code; the others forbid it.
         Level::Miri => ["harness --test short", "driver-mlx --lib", "dat-nostd --lib"]

@@ -20,15 +20,16 @@ const ENTRY: &str = "linux-dev-bookworm-1";
 const REMEDY: &str =
     "programs for Linux guests need Debian on x86-64, root, the network (package mmdebstrap) and gcc";
 
-/// Builds the example `name` of the package `package` of this workspace, linked statically, so that it runs in any guest.
+/// Builds the example `name` of the package `package` of this workspace, linked statically, so that it runs in any guest. It is
+/// built as tests are, whose build has compiled its dependencies.
 ///
 /// # Errors
 /// [`Error::Program`] with the compiler's messages.
 pub fn example(package: &str, name: &str) -> Result<PathBuf> {
-    build(&["--release", "--package", package, "--example", name])
+    build(&["--package", package, "--example", name])
 }
 
-/// Builds the program `name` of the package `package` in the same way, as tests are built: what it is made of is there already.
+/// Builds the program `name` of the package `package` in the same way.
 ///
 /// # Errors
 /// As [`example`].

@@ -112,7 +112,10 @@ fn moved(rdma: u32, lines: &[String]) {
 /// What it measures is not judged here: other work of this machine slows down whichever pair meets it.
 #[test]
 fn linux_and_unikernels_are_measured_in_turn() {
-    let patterns = if levels::long() { PATTERNS.to_vec() } else { PATTERNS[2..4].to_vec() };
+    if !levels::long() {
+        return;
+    }
+    let patterns = PATTERNS.to_vec();
     let options =
         rds_bench::Options { rounds: 1, seconds: 1, check: true, patterns, ..rds_bench::Options::default() };
     match rds_bench::measure(&options) {
