@@ -264,6 +264,7 @@ mod tests {
     use crate::base::handle::HandleType as HandleKind;
 
     #[test]
+    #[cfg_attr(miri, ignore = "65,536 slots")]
     fn loops_come_past_the_last_slot() {
         struct Object(IaHandle);
         impl OfIa for Object {
