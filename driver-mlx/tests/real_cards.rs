@@ -516,7 +516,9 @@ fn a_packet_before_the_last_step_sends_no_event() {
 fn an_event_queue_is_no_longer_than_the_device_allows() {
     static SMALL: Card = Card { capabilities: &[(cmd_hca_cap::log_max_eq_sz, 9)], ..CONNECTX_5 };
     let world = World::new([Profile::of(&SMALL, 0)], FabricConfig::default());
-    let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+    // The device would refuse either of both queues.
+    let config = Config { log_eq_size: 10, ..Config::DEFAULT };
+    let mut hca = world.bring_up(0, &config).expect("comes up");
     let (pd, cq) = (hca.alloc_pd(), hca.create_cq(&CqConfig { entries: 16, eq: 0 }));
     let config = QpConfig::rc(pd.expect("a PD"), cq.expect("a CQ").number());
     let error = std::iter::repeat_with(|| hca.create_qp(&config).err()).take(300).flatten().next();

@@ -36,7 +36,7 @@ pub const LOG_MAX_QP_SZ: u32 = 15;
 /// log2 of CQEs in a CQ.
 pub const LOG_MAX_CQ_SZ: u32 = 22;
 /// log2 of EQEs in an EQ.
-pub const LOG_MAX_EQ_SZ: u32 = 22;
+const LOG_MAX_EQ_SZ: u32 = 22;
 /// log2 of outstanding reads and atomics.
 pub const LOG_MAX_RA: u32 = 4;
 /// log2 of the longest message.

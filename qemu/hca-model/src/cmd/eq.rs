@@ -2,12 +2,12 @@
 
 use super::refusal::{Outcome, Refusal};
 use super::ring::{OWNERS_CHECKED, Ring};
-use crate::caps::LOG_MAX_EQ_SZ;
 use crate::device::Device;
 use crate::log::Subject;
 use crate::object::eq::Eq;
 use crate::seams::Io;
 use mlx5_prm::Field;
+use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::eqc;
 use mlx5_prm::event::EventType;
@@ -17,8 +17,9 @@ impl Device {
     pub(super) fn create_eq(&mut self, io: &mut Io<'_>, input: &[u8], output: &mut [u8]) -> Outcome {
         let context = create_eq_in::eq_context_entry.of(input);
         let log_size = eqc::log_eq_size.get32(context);
-        if log_size > LOG_MAX_EQ_SZ {
-            return Err(Refusal::param("eqc.log_eq_size", format!("{log_size}, at most {LOG_MAX_EQ_SZ}")));
+        let limit = self.caps.max(cmd_hca_cap::log_max_eq_sz);
+        if log_size > limit {
+            return Err(Refusal::param("eqc.log_eq_size", format!("{log_size}, at most {limit}")));
         }
         let uar_page = self.uar_place("eqc.uar_page", eqc::uar_page.get32(context))?;
         let intr = eqc::intr.get32(context);
