@@ -30,6 +30,8 @@ const STEPS: [Step; 6] = [
 /// Something failed; everything else has still run.
 pub fn run() -> Result<()> {
     let began = Instant::now();
+    // Downloads wait for the network while the first steps compile. A level waits for what is not there yet.
+    std::thread::spawn(levels::prepare);
     let mut total = Count::default();
     let mut summary = Vec::new();
     for (number, (name, work)) in (1..).zip(STEPS) {

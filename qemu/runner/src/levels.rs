@@ -208,6 +208,13 @@ pub fn test(levels: &[Level], long: bool) -> Result<()> {
     if total.failed() { Err(Error::Program("there were failures".into())) } else { Ok(()) }
 }
 
+/// Makes what the tests of all levels stand on. Errors are left to the level that needs it, which tries again.
+pub(crate) fn prepare() {
+    for level in DEFAULT {
+        let _ = level.prepare();
+    }
+}
+
 /// Runs `levels` and counts.
 ///
 /// # Errors
