@@ -503,7 +503,7 @@ mod tests {
 
     #[test]
     fn levels_choose_their_targets_and_unknown_ones_are_named() {
-        let boot = ["test", "--workspace", "--test", "boot", "--", "--test-threads=1"];
+        let boot = ["test", "--workspace", "--test", "boot", "--", "--test-threads=2"];
         assert_eq!(commands(Level::Boot), [boot]);
         assert_eq!(commands(Level::InProcess), [["test", "--workspace", "--test", "in_process"]]);
         for (name, level) in NAMES {
