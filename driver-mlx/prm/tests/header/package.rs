@@ -58,7 +58,7 @@ fn target() -> PathBuf {
 }
 
 fn search(sources: &Path) -> Option<PathBuf> {
-    let folders: Vec<PathBuf> = fs::read_dir(sources)
+    fs::read_dir(sources)
         .ok()?
         .flatten()
         .filter(|entry| {
@@ -68,8 +68,7 @@ fn search(sources: &Path) -> Option<PathBuf> {
         })
         .map(|entry| entry.path().join("include/linux/mlx5"))
         .filter(|folder| folder.join("mlx5_ifc.h").is_file())
-        .collect();
-    folders.into_iter().max_by_key(|folder| version(&folder.to_string_lossy()))
+        .max_by_key(|folder| version(&folder.to_string_lossy()))
 }
 
 /// The numbers in a package's name, so that 6.1.0-9 comes before 6.1.0-48.
