@@ -118,7 +118,6 @@ fn cut_and_lossy(ground: &mut Ground, from_linux: bool, (loss, cuts, count): (&s
 
 #[test]
 fn no_message_is_lost_on_a_fabric_that_loses_packets_and_links() {
-    // The share lasts too short for one of a thousand to be lost for certain.
     if !levels::long() {
         return;
     }
