@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 
 mod agent;
+mod binding;
 #[allow(unsafe_code)]
 pub mod calls;
 #[allow(unsafe_code)]

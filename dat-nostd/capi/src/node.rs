@@ -1,12 +1,9 @@
 //! A device that is open in this process: an adapter behind its lock, with what waits for it.
 
-use crate::agent;
-use crate::nodes;
-use crate::process;
 use capi_device::{Choices, Device, Guard, Inherited, Lent, Lock, Parked, Target, device};
-use dat_calls::{Call, Kinded as _, RawHandle, State, Storage};
-use dat_nostd::{DatResult, IaHandle, Ready, adapter_storage};
-use platform_linux::{LinuxBar, LinuxPlatform, Memory, Sleeper};
+use dat_calls::{Call, RawHandle, State, Storage};
+use dat_nostd::{DatResult, Ready, adapter_storage};
+use platform_linux::{LinuxBar, Memory, Sleeper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
@@ -96,76 +93,40 @@ impl Leaving {
     }
 
     /// Waits until it has come back.
-    fn wait(self) {
+    pub(crate) fn wait(self) {
         while self.returned.load(Ordering::Acquire) == self.number {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 }
 
-impl dat_calls::Node for Node {
-    type Platform = LinuxPlatform;
-    type Waiting = Waiting;
-    type Guard<'n> = Guard<'n, Inner>;
-
+impl Node {
+    /// Locks the open device; `None` if there is none.
     #[inline]
-    fn get(id: u8) -> Option<&'static Self> {
-        nodes::get(id)
-    }
-
-    #[inline]
-    fn lock(&self) -> Option<Guard<'_, Inner>> {
+    pub(crate) fn lock(&self) -> Option<Guard<'_, Inner>> {
         self.lock.lock()
     }
 
-    fn lock_urgently(&self) -> Option<Guard<'_, Inner>> {
+    /// As [`Self::lock`], ahead of threads that lock in the common case.
+    pub(crate) fn lock_urgently(&self) -> Option<Guard<'_, Inner>> {
         self.lock.lock_urgently()
     }
 
-    fn changed(&self, guard: Guard<'_, Inner>) {
+    /// Unlocks, and wakes all threads that wait and the device's thread: objects have changed.
+    pub(crate) fn changed(&self, guard: Guard<'_, Inner>) {
         guard.waiting.parked.wake_all();
         let sleeper = Arc::clone(&guard.waiting.sleeper);
         drop(guard);
         sleeper.wake();
     }
 
-    fn agent_gone(&self, guard: Guard<'_, Inner>, cno: RawHandle, kept: Option<usize>) {
-        let leaving = Leaving::find(&guard, cno, kept);
-        self.changed(guard);
-        if let Some(leaving) = leaving {
-            leaving.wait();
-        }
-    }
-
-    /// Threads go first that have waited for the lock, and the server of an emulated HCA, which may want this processor.
+    /// Whether a poll without result should yield the processor: to threads that wait for the lock, or to the server of an
+    /// emulated HCA.
     #[inline]
-    fn make_way(&self) {
-        if self.emulated.load(Ordering::Relaxed) || self.lock.is_wanted() {
-            std::thread::yield_now();
-        }
+    pub(crate) fn should_yield(&self) -> bool {
+        self.emulated.load(Ordering::Relaxed) || self.lock.is_wanted()
     }
 
-    fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()> {
-        let mut leaving = process::names().close_ia(self, ia, flags)?;
-        // An agent may open an IA, for which it needs the names.
-        loop {
-            if let Some(leaving) = leaving {
-                leaving.wait();
-            }
-            // With the device, calls that were due have gone, too.
-            let Some(inner) = self.lock_urgently() else { return Ok(()) };
-            leaving = Leaving::find(&inner, ia.raw(), None);
-            // Agents that are due are called by the thread that this may be: then after the agent which has called this.
-            if leaving.is_none() && (agent::is_calling() || !inner.adapter.owes_upcalls(ia)) {
-                return Ok(());
-            }
-            drop(inner);
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-}
-
-impl Node {
     /// The process ends: gives the device back, unless a thread stands still with the lock. Who waits there hears of it, for the program may
     /// join that thread. Other threads may still read what their calls gave them pointers to, so the tables stay.
     pub(crate) fn end(&self) {

@@ -9,7 +9,7 @@ use crate::{nodes, service};
 use capi_device::Target;
 use capi_device::conf::{self, Entry};
 use dat_calls::layout::ProviderInfo;
-use dat_calls::{Kinded as _, Node as _, name};
+use dat_calls::{Kinded as _, name};
 use dat_nostd::{DatResult, DatReturn, IaHandle, ReturnType, Subtype};
 use std::ptr;
 

@@ -3,7 +3,7 @@
 use crate::agent;
 use crate::node::{Calling, Inner, LIBRARY, Node, tell_waiters};
 use capi_device::{Guard, start_thread};
-use dat_calls::{Call, Node as _};
+use dat_calls::Call;
 use dat_nostd::{DatResult, DatReturn, ReturnType, Subtype};
 use platform_linux::Sleeper;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 use crate::calls::value;
 use crate::node::{Inner, Node};
 use capi_device::{Cancellation, Guard, Rest, Slept};
-use dat_calls::{Node as _, Pause, Turn, Wait, WaitCall};
+use dat_calls::{Pause, Turn, Wait, WaitCall};
 use dat_nostd::{DatResult, DatReturn, ReturnType};
 use platform_linux::Sleeper;
 use std::ffi::c_void;

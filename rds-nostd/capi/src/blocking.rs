@@ -1,7 +1,6 @@
 //! Calls that wait. They return to the function that C called before they sleep, so that the thread
 //! can be cancelled there, and are made again afterwards: [`Cancellation`].
 
-use crate::node::Node;
 use capi_device::{Cancellation, Rest, Slept};
 use rds_calls::Failure;
 use rds_calls::calls::Called;
@@ -14,10 +13,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
+/// A list of threads that wait.
+pub(crate) trait Waiters: Sync {
+    /// Removes the thread with this waker.
+    fn leave(&self, waker: Arc<OwnedFd>);
+}
+
 /// State that a call needs after its sleep. Its thread is entered in the HCA's list of those that
 /// wait.
 pub(crate) struct Sleeping {
-    node: &'static Node,
+    waiters: &'static dyn Waiters,
     waker: Arc<OwnedFd>,
     /// The number of a socket may be another one's by then.
     socket: SocketHandle,
@@ -25,8 +30,13 @@ pub(crate) struct Sleeping {
 }
 
 impl Sleeping {
-    pub(crate) fn new(node: &'static Node, waker: Arc<OwnedFd>, socket: SocketHandle, rest: Rest) -> Self {
-        Self { node, waker, socket, rest }
+    pub(crate) fn new(
+        waiters: &'static dyn Waiters,
+        waker: Arc<OwnedFd>,
+        socket: SocketHandle,
+        rest: Rest,
+    ) -> Self {
+        Self { waiters, waker, socket, rest }
     }
 }
 
@@ -168,9 +178,9 @@ unsafe fn rest(cancellation: Cancellation, slot: &mut MaybeUninit<Sleeping>) -> 
 #[inline(never)]
 unsafe fn wake(slot: &mut MaybeUninit<Sleeping>) -> SocketHandle {
     // SAFETY: this function's contract; no other code reads the slot.
-    let Sleeping { node, waker, socket, .. } = unsafe { slot.assume_init_read() };
+    let Sleeping { waiters, waker, socket, .. } = unsafe { slot.assume_init_read() };
     // A mistake here is the next attempt's, too.
-    let _ = catch_unwind(AssertUnwindSafe(|| node.leave(waker)));
+    let _ = catch_unwind(AssertUnwindSafe(|| waiters.leave(waker)));
     socket
 }
 

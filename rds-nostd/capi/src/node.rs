@@ -1,6 +1,6 @@
 //! An HCA of a process with its sockets, behind one lock, and the thread that moves them on.
 
-use crate::blocking::{self, Sleeping};
+use crate::blocking::{self, Sleeping, Waiters};
 use crate::descriptor::Event;
 use crate::process;
 use capi_device::{
@@ -404,9 +404,10 @@ impl Node {
         let mut inner = self.lock().ok_or(RdsError::BadSocket)?;
         inner.parked.enter(()).map_err(|_| RdsError::NoMemory)
     }
+}
 
-    /// And does not sleep any more.
-    pub(crate) fn leave(&self, waker: Arc<OwnedFd>) {
+impl Waiters for Node {
+    fn leave(&self, waker: Arc<OwnedFd>) {
         if let Some(mut inner) = self.lock() {
             inner.parked.leave(waker);
         }

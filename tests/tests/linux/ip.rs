@@ -378,7 +378,7 @@ fn linux_and_a_unikernel_speak_ip_and_rdma_cm() {
 
 #[test]
 fn a_fabric_that_loses_packets_makes_ip_and_rdma_cm_slower_and_nothing_else() {
-    if !runner::levels::long() {
+    if !runner::conditions::long() {
         return;
     }
     for kernel in judge::kernels() {

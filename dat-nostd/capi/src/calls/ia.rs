@@ -4,7 +4,7 @@ use super::{SUCCESS, guarded};
 use crate::process;
 use crate::registry::Provider;
 use dat_calls::args::{name, need, put};
-use dat_calls::{NAMES, NULL, Node as _, Opened, RawHandle, open_ia};
+use dat_calls::{NAMES, NULL, Opened, RawHandle, open_ia};
 use dat_nostd::{DatResult, DatReturn, ReturnType, Subtype};
 
 /// Opens an IA. No device is closed meanwhile.

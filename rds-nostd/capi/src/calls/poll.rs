@@ -1,5 +1,6 @@
 //! `poll`, of sockets of these and of any other descriptors.
 
+use crate::blocking::Waiters as _;
 use crate::blocking::{caught, value};
 use crate::node::Node;
 use crate::process::{self, Whose};
