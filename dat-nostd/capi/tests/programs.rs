@@ -84,7 +84,7 @@ fn threads_share_ias_and_evds() {
     let program = folder.path("threads");
     compilers()[0].compile(&DAT, &["tests/c/threads.c"], &folder.shared_library(), &program);
     let fabric = folder.hcas(2);
-    let rounds = if runner::levels::long() { "5000" } else { "100" };
+    let rounds = if runner::conditions::long() { "5000" } else { "100" };
     run(Command::new(program).args([&fabric.name(0), &fabric.name(1), &address(1)]).arg(rounds));
 }
 
@@ -98,7 +98,7 @@ fn helgrind_finds_no_race() {
     let program = folder.path("threads");
     compilers()[0].compile(&DAT, &["tests/c/threads.c"], &folder.shared_library(), &program);
     let fabric = folder.hcas(2);
-    let rounds = if runner::levels::long() { "1000" } else { "100" };
+    let rounds = if runner::conditions::long() { "1000" } else { "100" };
     run(Command::new("valgrind")
         .args(["-q", "--tool=helgrind", "--error-exitcode=9"])
         .arg(format!("--suppressions={HERE}/tests/c/helgrind.supp"))
@@ -128,7 +128,7 @@ fn devices_come_and_go() {
     each("lives", &["tests/c/lives.c"], |folder, program, compiler| {
         let fabric = folder.hcas(1);
         let (often, lives) = match compiler.program {
-            "gcc" if runner::levels::long() => ("6", "1000"),
+            "gcc" if runner::conditions::long() => ("6", "1000"),
             "gcc" => ("6", "20"),
             _ => ("1", "2"),
         };

@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_guest_runs() {
-        let Ok(qemu) = setup::qemu() else { return crate::levels::skip("no QEMU") };
+        let Ok(qemu) = setup::qemu() else { return crate::conditions::skip("no QEMU") };
         // Under TCG, which is always there: what it says and how it ends; how long it takes depends on what else runs.
         let verdict = try_guest(&qemu, "tcg").expect("QEMU starts");
         assert!(

@@ -102,6 +102,12 @@ const COMMANDS: &[Command] = &[
         options: &[("FILE", "in place of that what these files use and are used by, as in ep/mod.rs")],
     },
     Command {
+        name: "prose",
+        arguments: "[--write]",
+        summary: "shares of sentences that are hard to read, by crate, against the recorded ones",
+        options: &[("--write", "records them; refused if the whole project has more")],
+    },
+    Command {
         name: "boot",
         arguments: "[WORD]... [OPTION]...",
         summary: "one unikernel without HCA, or with one",

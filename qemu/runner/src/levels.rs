@@ -1,22 +1,24 @@
 //! `cargo xtask test` and `cargo xtask bench`: the levels of tests, each by calling cargo with the right packages.
 
-use crate::cache;
+use crate::cargo;
+use crate::conditions::{LONG_VARIABLE, SKIPPED, required, skip};
 use crate::error::{Error, Result};
 use crate::failures::{self, Failure};
 use crate::graph::Graph;
 use crate::linux::{self, Kernel, Recipe, judge};
 use crate::process::Supervised;
+use crate::prose;
 use crate::setup;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// A level of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Formatting, clippy on the host and on bare metal, documentation.
+    /// Formatting, clippy on the host and on bare metal, documentation, import circles, prose.
     Lint,
     /// The libraries build without std for both bare-metal targets.
     NoStd,
@@ -105,41 +107,12 @@ impl FromStr for Level {
 const LIBRARIES: [&str; 7] =
     ["ib-types", "mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
 
-/// The variable by which tests learn that they are to run their full lengths.
-pub const LONG_VARIABLE: &str = "MLX5_TESTS_LONG";
-/// The variable that makes it a failure, not a skipped test, when this machine lacks what a test needs (with the value 1).
-pub const REQUIRE_VARIABLE: &str = "MLX5_TESTS_REQUIRE";
 /// The variable by which the bench learns where to write its report.
 pub const BENCH_REPORT_VARIABLE: &str = "MLX5_BENCH_REPORT";
-
-fn is_set(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
-}
-
-/// Whether tests are to run their full lengths.
-pub fn long() -> bool {
-    is_set(LONG_VARIABLE)
-}
-
-/// Whether what a test needs has to be there.
-pub fn required() -> bool {
-    is_set(REQUIRE_VARIABLE)
-}
 
 /// The packages that cargo resolves features for when it builds a target of the package `tests`: those of the unit level, so
 /// that both levels share one build.
 const TEST_SELECTION: &str = "--workspace";
-
-/// What begins the line of a test that was skipped.
-const SKIPPED: &str = "SKIPPED: ";
-
-/// Says that a test is skipped, past the test harness, which shows the output of failed tests only. `cargo xtask test` counts
-/// these lines: one for each test.
-pub fn skip(reason: &str) {
-    let line = format!("{SKIPPED}{}\n", reason.replace('\n', " "));
-    // Nobody is left to tell when the standard error is closed.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
 
 /// How many passed, failed and were skipped: tests, and steps that are no tests.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -284,15 +257,16 @@ fn run_level(level: Level, long: bool) -> Result<Count> {
         total.add(count?);
     }
     if level == Level::Lint {
-        total.add(import_circles());
+        total.add(step("import circles", Graph::of_project().and_then(|graph| graph.judge())));
+        total.add(step("prose", prose::judge()));
     }
     Ok(total)
 }
 
-/// The step of `lint` that judges import circles.
-fn import_circles() -> Count {
-    println!("level lint: import circles");
-    match Graph::of_project().and_then(|graph| graph.judge()) {
+/// Counts a step of `lint` that is no call of cargo.
+fn step(name: &str, result: Result<()>) -> Count {
+    println!("level lint: {name}");
+    match result {
         Ok(()) => Count::PASSED,
         Err(error) => {
             eprintln!("{error}");
@@ -327,8 +301,8 @@ fn commands(level: Level) -> Vec<Vec<String>> {
         Level::Unit => vec![words("test --workspace --exclude tests -- --test-threads=4")],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
             let target = level.target().unwrap_or_default();
-            // A guest uses one or two processors. More at a time would only wait for each other.
-            let threads = if level == Level::InProcess { "" } else { " -- --test-threads=2" };
+            // More threads than processors: guests wait for timers and for each other.
+            let threads = if level == Level::InProcess { "" } else { " -- --test-threads=3" };
             vec![words(&format!("test {TEST_SELECTION} --test {target}{threads}"))]
         }
         // A short world, and the libraries that have unsafe code; the others forbid it.
@@ -336,27 +310,6 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             .map(|what| words(&format!("+{} miri test --package {what}", setup::MIRI_TOOLCHAIN)))
             .to_vec(),
     }
-}
-
-/// What `cargo metadata` says of this workspace.
-///
-/// # Errors
-/// Cargo fails.
-pub(crate) fn metadata() -> Result<serde_json::Value> {
-    let output = cargo_command()
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
-    serde_json::from_slice(&output.stdout)
-        .map_err(|error| Error::Format(format!("cargo metadata is not JSON: {error}")))
-}
-
-fn cargo_command() -> Command {
-    // Not the variable CARGO: that names one toolchain's program, which does not take `+nightly`.
-    let mut command = Command::new("cargo");
-    command.current_dir(cache::root()).stdin(Stdio::null());
-    command
 }
 
 /// What Miri is told.
@@ -375,7 +328,7 @@ const CARGO_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
 /// Runs cargo, passing its output on with `prefix` before each line, and counts. A call without tests counts as one.
 fn cargo(arguments: &[&str], long: bool, prefix: &str) -> Result<Count> {
-    let mut command = cargo_command();
+    let mut command = cargo::command();
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Without a terminal cargo would draw no colours.
     if std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("CARGO_TERM_COLOR").is_none()
@@ -452,7 +405,7 @@ pub enum Bench {
 /// It fails.
 pub fn bench(bench: Bench, report: Option<&Path>) -> Result<()> {
     setup::program("valgrind", "valgrind")?;
-    let mut command = cargo_command();
+    let mut command = cargo::command();
     let name = match bench {
         Bench::Instructions => "instructions",
         Bench::Model => "model",
@@ -503,7 +456,7 @@ mod tests {
 
     #[test]
     fn levels_choose_their_targets_and_unknown_ones_are_named() {
-        let boot = ["test", "--workspace", "--test", "boot", "--", "--test-threads=2"];
+        let boot = ["test", "--workspace", "--test", "boot", "--", "--test-threads=3"];
         assert_eq!(commands(Level::Boot), [boot]);
         assert_eq!(commands(Level::InProcess), [["test", "--workspace", "--test", "in_process"]]);
         for (name, level) in NAMES {
@@ -515,7 +468,7 @@ mod tests {
 
     #[test]
     fn each_target_of_the_package_of_tests_is_a_levels() {
-        let metadata = metadata().expect("cargo metadata");
+        let metadata = cargo::metadata().expect("cargo metadata");
         let tests = metadata["packages"]
             .as_array()
             .and_then(|packages| packages.iter().find(|package| package["name"] == "tests"))

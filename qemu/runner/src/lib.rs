@@ -16,14 +16,18 @@
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
 //! | [`levels`], [`ci`], `failures` | `cargo xtask test` and `bench`; all that a change has to pass; what failed |
+//! | [`conditions`], `cargo` | full lengths, required tools, skipped tests; calls of cargo |
 //! | [`rds_bench`] | RDS by Linux and by unikernels, in one run |
 //! | [`install`] | the C library, where other programs build against it |
 //! | [`help`] | what `--help` prints |
-//! | [`graph`] | which source files use which, and the circles among them |
+//! | [`graph`] | import circles among source files; files with unsafe code |
+//! | [`prose`] | a ratchet for words |
 
 pub mod accelerator;
 pub mod cache;
+mod cargo;
 pub mod ci;
+pub mod conditions;
 pub mod console;
 pub mod debian;
 pub mod defmt_log;
@@ -40,6 +44,7 @@ pub mod linux;
 pub mod passthrough;
 pub mod process;
 pub mod progress;
+pub mod prose;
 pub mod qemu;
 pub mod rds_bench;
 pub mod report;

@@ -84,6 +84,7 @@ fn run(command: &str, arguments: lexopt::Parser) -> Result<ExitCode> {
         "install" => install_library(arguments),
         "bench" => bench(arguments),
         "graph" => graph(arguments),
+        "prose" => prose(arguments),
         "ci" => ci(arguments),
         "linux" => Err(Error::Usage("unknown command linux; it is `guests --linux ''` now".into())),
         _ => Err(Error::Usage(format!("unknown command {command}"))),
@@ -396,6 +397,18 @@ fn test(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         levels.extend(levels::DEFAULT);
     }
     levels::test(&levels, long)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn prose(mut arguments: lexopt::Parser) -> Result<ExitCode> {
+    let mut write = false;
+    while let Some(argument) = arguments.next().map_err(usage)? {
+        match argument {
+            Long("write") => write = true,
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    runner::prose::run(write)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -168,7 +168,7 @@ fn ip_hosts_ping_each_other_and_move_16_mib_by_tcp_both_ways() {
 
 #[test]
 fn ip_hosts_at_two_servers_that_are_joined_do_so_too() {
-    if !runner::levels::long() {
+    if !runner::conditions::long() {
         return;
     }
     let Some(ground) = ground() else { return skip() };

@@ -2,8 +2,8 @@
 
 use crate::ground::{LIMIT, ground, serve, skip};
 use hca_model::Profile;
+use runner::conditions;
 use runner::install::{FIRMWARE_FOLDER, firmware_library};
-use runner::levels;
 use runner::process::Temporary;
 use runner::qemu::Output;
 use runner::unikernel::{self, Options, Verdict};
@@ -75,8 +75,8 @@ fn firmware_in_c_pings_an_rds_peer() {
     {}
     for compiler in ["gcc", "clang"] {
         let there = Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok();
-        if !there && !levels::required() {
-            levels::skip(&format!("{compiler} is missing"));
+        if !there && !conditions::required() {
+            conditions::skip(&format!("{compiler} is missing"));
             continue;
         }
         let image = build(compiler, &library, folder.path());

@@ -2,8 +2,8 @@
 
 use hca_model::Profile;
 use hca_serve::Served;
+use runner::conditions;
 use runner::kernel_image;
-use runner::levels;
 use runner::process::Temporary;
 use runner::setup::{self, Qemu};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub fn ground() -> Option<&'static Ground> {
             }
             Err(error) => {
                 let missing = matches!(error, runner::Error::Missing { .. });
-                assert!(missing && !levels::required(), "QEMU is required here: {error}");
+                assert!(missing && !conditions::required(), "QEMU is required here: {error}");
                 None
             }
         })
@@ -38,7 +38,7 @@ pub fn ground() -> Option<&'static Ground> {
 
 /// For a test that has no ground.
 pub fn skip() {
-    levels::skip("no QEMU on this machine");
+    conditions::skip("no QEMU on this machine");
 }
 
 /// HCAs served for a test, quietly, and where.

@@ -4,8 +4,8 @@
 use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
 use hca_model::Profile;
 use hca_serve::product::qemu::hca_argument;
+use runner::conditions;
 use runner::iso;
-use runner::levels;
 use runner::process::Temporary;
 use runner::unikernel::{self, Options, Transcript, Verdict};
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ pub fn succeeded(transcript: &Transcript) -> String {
 pub fn disk(ground: &Ground, folder: &Path, words: &str) -> Option<PathBuf> {
     let missing = iso::missing_packages();
     if !missing.is_empty() {
-        assert!(!levels::required(), "these Debian packages are required here: {}", missing.join(" "));
-        levels::skip("no GRUB on this machine");
+        assert!(!conditions::required(), "these Debian packages are required here: {}", missing.join(" "));
+        conditions::skip("no GRUB on this machine");
         return None;
     }
     let name: String = words.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -41,7 +41,7 @@ pub fn disk(ground: &Ground, folder: &Path, words: &str) -> Option<PathBuf> {
 
 pub fn ovmf() -> Option<PathBuf> {
     let found = iso::ovmf();
-    assert!(found.is_some() || !levels::required(), "the Debian package ovmf is required here");
+    assert!(found.is_some() || !conditions::required(), "the Debian package ovmf is required here");
     found
 }
 
@@ -88,8 +88,8 @@ fn network_cards_boot_it_by_bios_and_by_uefi() {
     let folder = Temporary::folder("pxe-test").expect("a folder");
     let missing = iso::missing_packages();
     if !missing.is_empty() {
-        assert!(!levels::required(), "these Debian packages are required here: {}", missing.join(" "));
-        return levels::skip("no GRUB on this machine");
+        assert!(!conditions::required(), "these Debian packages are required here: {}", missing.join(" "));
+        return conditions::skip("no GRUB on this machine");
     }
     iso::make_network(&ground.image, "app=hca", folder.path()).expect("the folder is filled");
     let fabric = serve(vec![Profile::node(0), Profile::node(1)]);

@@ -345,7 +345,7 @@ fn ten_thousand_connects_and_disconnects_leak_nothing() {
 /// `MLX5_TESTS_LONG=1`. Each closed connection is in TimeWait for more than two seconds.
 #[test]
 fn churn_with_opensms_packet_life_time_refuses_none() {
-    let seconds = if runner::levels::long() { 60 } else { 3 };
+    let seconds = if runner::conditions::long() { 60 } else { 3 };
     let mut config = WorldConfig::new(44);
     config.fabric.packet_life_time = OPENSM_PACKET_LIFE_TIME;
     let mut mesh = Mesh::over(&config, 2, true, default_parts);

@@ -69,7 +69,7 @@ fn linux_6_1_probes_every_card() {
 
 #[test]
 fn trixie_backports_kernel_probes_every_card() {
-    if runner::levels::long() {
+    if runner::conditions::long() {
         every_card(Kernel::Backports, false);
     }
 }

@@ -6,7 +6,7 @@ use crate::guests::{
     run, run_everywhere,
 };
 use hca_model::fabric::{Faults, Kind, Losses};
-use runner::levels;
+use runner::conditions;
 use runner::linux::{Answer, Kernel, Lab, Options, judge};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use std::time::Instant;
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
 fn seeds() -> &'static [u64] {
-    if levels::long() { &SEEDS } else { &SEEDS[..2] }
+    if conditions::long() { &SEEDS } else { &SEEDS[..2] }
 }
 
 /// TCP ports at which rdma-core's programs and ours exchange addresses.

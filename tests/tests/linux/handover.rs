@@ -5,7 +5,7 @@ use crate::guests::{hcas_are_content, kernels_are_content, remove_drivers, run};
 use crate::unikernel::exchange;
 use hca_model::device::Life;
 use runner::kernel_image;
-use runner::linux::{Kernel, Lab, Options, judge, ready};
+use runner::linux::{Kernel, Lab, Options, judge, power_on};
 use runner::qemu::Output;
 use runner::setup;
 use runner::unikernel::{self, Running, Verdict};
@@ -99,8 +99,8 @@ fn hand_over(kernel: Kernel) {
 
     lab.boot(0).expect("QEMU starts");
     lab.wait_ready(0).expect("it comes up");
-    let linux = ready::linux(&mut lab, 0).expect("its port becomes Active");
-    let unikernel = ready::unikernel(&lab, &image, lab.first_spare()).expect("its port becomes Active");
+    let linux = power_on::linux(&mut lab, 0).expect("its port becomes Active");
+    let unikernel = power_on::unikernel(&lab, &image, lab.first_spare()).expect("its port becomes Active");
     println!("power on to an Active port: {linux:?}, {unikernel:?}, 1/{:.0}", unikernel.times(&linux));
     assert!(unikernel.times(&linux) >= 30.0, "{linux:?}, {unikernel:?}");
     run(&mut lab, 0, "dmesg -c > /dev/null; hcas-up");
@@ -119,7 +119,7 @@ fn a_killed_linux_a_unikernel_and_linux_again_on_one_hca_without_a_reset() {
 
 #[test]
 fn linux_6_12_again_on_one_hca_without_a_reset() {
-    if runner::levels::long() {
+    if runner::conditions::long() {
         hand_over(Kernel::V6_12);
     }
 }

@@ -39,7 +39,7 @@ fn linux_6_1_uses_every_object() {
 
 #[test]
 fn linux_6_12_uses_every_object() {
-    if runner::levels::long() {
+    if runner::conditions::long() {
         objects(Kernel::V6_12);
     }
 }

@@ -1,7 +1,7 @@
 //! The page "RDMA in your CI": its commands, as they stand there, in a shell at the project's root.
 
 use runner::cache;
-use runner::levels;
+use runner::conditions;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -25,8 +25,8 @@ fn run(heading: &str, wanted: &[&str]) {
         .expect("bash starts");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    if !levels::required() && errors.contains("guests need Debian or Ubuntu") {
-        return levels::skip(&format!("no Linux guest on this machine: {errors}"));
+    if !conditions::required() && errors.contains("guests need Debian or Ubuntu") {
+        return conditions::skip(&format!("no Linux guest on this machine: {errors}"));
     }
     assert!(output.status.success(), "{heading} ends with {}:\n{text}\n{errors}", output.status);
     for words in wanted {
@@ -41,22 +41,22 @@ fn perftest_as_the_page_has_it() {
 
 #[test]
 fn a_program_in_rust_as_the_page_has_it() {
-    if !levels::required() && !Path::new("/usr/include/infiniband/verbs.h").exists() {
-        return levels::skip("libibverbs-dev is not installed");
+    if !conditions::required() && !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        return conditions::skip("libibverbs-dev is not installed");
     }
     run("A program of your own", &["1000 messages of 4096 bytes sent, answered and compared"]);
 }
 
 #[test]
 fn nvme_as_the_page_has_it() {
-    if levels::long() {
+    if conditions::long() {
         run("NVMe over RDMA", &["what was written is stored"]);
     }
 }
 
 #[test]
 fn rdma_cores_tests_as_the_page_has_them() {
-    if levels::long() {
+    if conditions::long() {
         run("rdma-core's own tests", &["OK (skipped="]);
     }
 }

@@ -215,7 +215,7 @@ fn a_unikernel_in_a_guests_own_guest_has_the_hca_and_gives_it_back() {
         assert!(lines.iter().any(|line| line.contains(wanted)), "no `{wanted}`:\n{}", lines.join("\n"));
     }
     run(&mut lab, 0, "hcas-up");
-    if runner::levels::long() {
+    if runner::conditions::long() {
         // The server is up long before the nested client, which may take minutes to boot.
         let demo = |role, own, peer| {
             format!("app=demo role={role} ip=10.0.0.{own} peer=10.0.0.{peer} divide=400 seed=5 wait=1400")

@@ -3,7 +3,7 @@
 use crate::guests::{
     At, census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers, run, run_everywhere,
 };
-use runner::levels;
+use runner::conditions;
 use runner::linux::{Kernel, Lab, Options, judge};
 
 /// The TCP port at which the programs exchange addresses.
@@ -81,7 +81,7 @@ fn linux_6_1_moves_data_by_all_programs() {
 
 #[test]
 fn linux_6_12_moves_data() {
-    if levels::long() {
+    if conditions::long() {
         exchange(Kernel::V6_12, all_programs);
     }
 }

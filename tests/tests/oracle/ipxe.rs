@@ -7,7 +7,7 @@ use runner::debian::{self, Packages};
 use runner::error::Error;
 use runner::linux::{Kernel, Lab, Options, judge};
 use runner::qemu::{Guest, Machine, Output, write_file};
-use runner::{levels, process::Temporary};
+use runner::{conditions, process::Temporary};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,8 +25,8 @@ fn loader() -> Option<PathBuf> {
     let remedy = "the test of iPXE needs Debian on x86-64, root and the network (package mmdebstrap)";
     match debian::tree("ipxe-trixie", &packages, remedy) {
         Ok(tree) => Some(tree.join("usr/lib/ipxe/ipxe.lkrn")),
-        Err(Error::Missing { what, remedy }) if !levels::required() => {
-            levels::skip(&format!("no iPXE on this machine: {what}; {remedy}"));
+        Err(Error::Missing { what, remedy }) if !conditions::required() => {
+            conditions::skip(&format!("no iPXE on this machine: {what}; {remedy}"));
             None
         }
         Err(error) => panic!("{error}"),

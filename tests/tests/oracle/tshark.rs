@@ -7,7 +7,7 @@ use demo::Stream;
 use harness::pair::Pair;
 use harness::{World, WorldConfig};
 use hca_model::fabric::PcapNg;
-use runner::{levels, setup, tshark};
+use runner::{conditions, setup, tshark};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
@@ -96,8 +96,8 @@ fn same_bytes(packets: &[Packet], opcodes: &[u32], stream: Stream) {
 #[test]
 fn tshark_reads_the_capture() {
     if let Err(error) = setup::program("tshark", "tshark") {
-        assert!(!levels::required(), "tshark is required here: {error}");
-        return levels::skip(&format!("captures are not read: {error}"));
+        assert!(!conditions::required(), "tshark is required here: {error}");
+        return conditions::skip(&format!("captures are not read: {error}"));
     }
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("oracle_tshark.pcapng");
     record(&file);

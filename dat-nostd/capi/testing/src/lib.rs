@@ -51,7 +51,7 @@ pub fn compilers() -> Vec<Compiler> {
             .stderr(Stdio::null())
             .status()
             .is_ok_and(|status| status.success());
-        assert!(there || !runner::levels::required(), "{} is missing", compiler.program);
+        assert!(there || !runner::conditions::required(), "{} is missing", compiler.program);
         there
     };
     let there: Vec<_> = COMPILERS.into_iter().filter(is_there).collect();
@@ -162,9 +162,9 @@ pub struct Fabric {
 
 /// Whether Valgrind is there, which it has to be where nothing may be skipped.
 pub fn has_valgrind() -> bool {
-    let there = runner::levels::required() || Command::new("valgrind").arg("--version").output().is_ok();
+    let there = runner::conditions::required() || Command::new("valgrind").arg("--version").output().is_ok();
     if !there {
-        runner::levels::skip("valgrind is missing");
+        runner::conditions::skip("valgrind is missing");
     }
     there
 }

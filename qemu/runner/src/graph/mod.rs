@@ -1,4 +1,4 @@
-//! Which source files of the driver, of DAT, of RDS, of the unikernel and of the emulated HCA use which others, and the circles among them.
+//! Import graph of the source files of all libraries, of the unikernel and of the host tool: circles, and files with `unsafe`.
 //!
 //! A file uses another one if a path in it (of a `use`, a type, a call, a macro) leads to an item that the other one defines.
 //! Paths are followed through re-exports; re-exports in `lib.rs` and `mod.rs` are not uses themselves. Tests are left out.
@@ -18,6 +18,7 @@ mod references;
 mod tests;
 
 use crate::cache;
+use crate::cargo;
 use crate::error::{Error, Result};
 pub use modules::Root;
 use modules::Tree;
@@ -28,9 +29,8 @@ use std::path::{Path, PathBuf};
 /// How many files a circle may have.
 pub const MOST_FILES: usize = 2;
 
-/// The folders whose crates are judged.
-const FOLDERS: [&str; 6] =
-    ["driver-mlx", "dat-nostd", "rds-nostd", "kernel", "qemu/hca-model", "qemu/hca-serve"];
+/// Directories of the judged crates.
+const FOLDERS: [&str; 5] = ["driver-mlx", "dat-nostd", "rds-nostd", "kernel", "qemu"];
 
 /// One place where a file names an item of another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +47,8 @@ pub struct Graph {
     /// From the using file and the used file to the places.
     uses: BTreeMap<(PathBuf, PathBuf), BTreeSet<Use>>,
     files: BTreeSet<PathBuf>,
+    /// Files with `unsafe` in their code.
+    unsafe_files: BTreeSet<PathBuf>,
 }
 
 impl Graph {
@@ -59,6 +61,9 @@ impl Graph {
         let mut graph = Self::default();
         for module in &tree.modules {
             graph.files.insert(module.file.clone());
+            if module.has_unsafe {
+                graph.unsafe_files.insert(module.file.clone());
+            }
         }
         for (at, module) in tree.modules.iter().enumerate() {
             for reference in &module.references {
@@ -100,6 +105,20 @@ impl Graph {
         circles.iter_mut().for_each(|circle: &mut Vec<&Path>| circle.sort());
         circles.sort_by_key(|circle| (std::cmp::Reverse(circle.len()), circle.first().copied()));
         circles
+    }
+
+    /// Returns the files with the keyword `unsafe` in their code, tests excepted: file names by directory.
+    #[must_use]
+    pub fn unsafe_files(&self) -> BTreeMap<&Path, Vec<&str>> {
+        let mut directories: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
+        for file in &self.unsafe_files {
+            if let (Some(directory), Some(name)) =
+                (file.parent(), file.file_stem().and_then(|name| name.to_str()))
+            {
+                directories.entry(directory).or_default().push(name);
+            }
+        }
+        directories
     }
 
     /// A circle's files, and the uses among them.
@@ -160,9 +179,9 @@ fn listed(places: &BTreeSet<Use>) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-/// The library crates of [`FOLDERS`] and the unikernel's image, with paths from the workspace's root.
+/// The library crates of [`FOLDERS`], those for C included, and the unikernel's image, with paths from the workspace's root.
 fn project_roots(workspace: &Path) -> Result<Vec<Root>> {
-    let metadata = crate::levels::metadata()?;
+    let metadata = cargo::metadata()?;
     let mut roots = Vec::new();
     for target in metadata["packages"]
         .as_array()
@@ -173,7 +192,7 @@ fn project_roots(workspace: &Path) -> Result<Vec<Root>> {
             let kind =
                 |name| target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == name));
             // The image of our own applications is a program, and has modules enough.
-            kind("lib") || kind("bin") && target["name"] == "kernel"
+            kind("lib") || kind("rlib") || kind("staticlib") || kind("bin") && target["name"] == "kernel"
         })
     {
         let (Some(name), Some(path)) = (target["name"].as_str(), target["src_path"].as_str()) else {

@@ -2,6 +2,7 @@
 
 use super::references::{Reference, Visitor};
 use crate::error::{Error, Result};
+use quote::ToTokens as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use syn::visit::Visit;
@@ -39,6 +40,8 @@ pub struct Module {
     pub globs: Vec<Vec<String>>,
     /// The paths that its code names.
     pub references: Vec<Reference>,
+    /// Whether its items contain the keyword `unsafe`.
+    pub has_unsafe: bool,
 }
 
 /// All modules, without those of tests.
@@ -108,6 +111,7 @@ impl Loader<'_> {
             local_aliases: BTreeMap::new(),
             globs: Vec::new(),
             references: Vec::new(),
+            has_unsafe: false,
         });
         number
     }
@@ -128,6 +132,9 @@ impl Loader<'_> {
                     module.local_aliases.append(&mut visitor.aliases);
                     module.globs.append(&mut visitor.globs);
                     module.items.extend(name(item));
+                    let mut words = BTreeSet::new();
+                    super::references::identifiers(item.to_token_stream(), &mut words);
+                    module.has_unsafe |= words.contains("unsafe");
                 }
             }
         }

@@ -174,3 +174,19 @@ fn circles_are_found_described_and_judged() {
     assert_eq!(two.circles().len(), 1);
     assert!(two.judge().is_ok(), "two that belong together");
 }
+
+#[test]
+fn files_with_unsafe_code_are_listed_without_tests() {
+    let graph = graph(&[
+        ("k/lib.rs", "mod a; mod b; mod c; #[cfg(test)] mod t; #[allow(unsafe_code)] mod d {}"),
+        ("k/a.rs", "fn f(p: *const u8) -> u8 { /* SAFETY: unsafe */ unsafe { *p } }"),
+        (
+            "k/b.rs",
+            "/// unsafe\nfn g() -> &'static str { \"unsafe\" } #[cfg(test)] fn t() { unsafe { f() } }",
+        ),
+        ("k/c.rs", "macro_rules! m { () => { unsafe impl Send for X {} } }"),
+        ("k/t.rs", "unsafe fn f() {}"),
+    ]);
+    let listed: Vec<_> = graph.unsafe_files().into_values().flatten().collect();
+    assert_eq!(listed, ["a", "c"]);
+}

@@ -1,7 +1,7 @@
 //! The demonstration's second half: Linux's RDS and a unikernel exchange messages and RDMA, each as server and as client.
 
 use super::lab::{Lab, Options};
-use super::ready;
+use super::power_on;
 use super::recipe::Kernel;
 use crate::cache;
 use crate::console::Operation;
@@ -138,7 +138,8 @@ impl Demo<'_> {
         let started = Instant::now();
         let mut lab = Lab::start(self.qemu, Options { spare: 1, programs, ..self.lab.clone() })?;
         println!("Linux {}, booted in {:.1} s", lab.version(), started.elapsed().as_secs_f64());
-        let times = [ready::linux(&mut lab, 0)?, ready::unikernel(&lab, self.image, lab.first_spare())?];
+        let times =
+            [power_on::linux(&mut lab, 0)?, power_on::unikernel(&lab, self.image, lab.first_spare())?];
         lab.succeed(0, SET_UP, LIMIT)?;
         let mut nodes = [format!("Linux {KERNEL}"), "unikernel".into()].map(|role| Node {
             role,

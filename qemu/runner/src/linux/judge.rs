@@ -3,8 +3,8 @@
 use super::guest::KernelMessage;
 use super::lab::{Lab, Options};
 use super::recipe::{Kernel, Recipe};
+use crate::conditions;
 use crate::error::{Error, Result};
-use crate::levels;
 use crate::setup;
 
 /// Guests as `options` has them, or `None` after saying that the test is skipped: no QEMU or no Debian packages can be had.
@@ -15,8 +15,8 @@ pub fn lab_or_skip(options: Options) -> Option<Lab> {
     let lab = setup::qemu().and_then(|qemu| Lab::start(&qemu, options));
     match lab {
         Ok(lab) => Some(lab),
-        Err(Error::Missing { what, remedy }) if !levels::required() => {
-            levels::skip(&format!("no Linux guest on this machine: {what}; {remedy}"));
+        Err(Error::Missing { what, remedy }) if !conditions::required() => {
+            conditions::skip(&format!("no Linux guest on this machine: {what}; {remedy}"));
             None
         }
         Err(error) => panic!("{error}"),
@@ -25,7 +25,7 @@ pub fn lab_or_skip(options: Options) -> Option<Lab> {
 
 /// The kernels that a test runs: the first always, the others where full lengths are asked for.
 pub fn kernels() -> &'static [Kernel] {
-    if levels::long() { &Kernel::RELEASES } else { &Kernel::RELEASES[..1] }
+    if conditions::long() { &Kernel::RELEASES } else { &Kernel::RELEASES[..1] }
 }
 
 /// Guests that judge more than a kernel does: with the programs by which RDMA is measured and used.

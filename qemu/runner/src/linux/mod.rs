@@ -9,7 +9,7 @@
 //! | `network` | the Ethernet between guests |
 //! | `lab` | several guests on one fabric |
 //! | `judge` | what tests with guests have in common |
-//! | `ready` | from power on to an Active port, here and there |
+//! | `ready`, `power_on` | time from power on to an Active port; measured for Linux and for the unikernel |
 //! | `run` | `cargo xtask guests` |
 //! | `demo` | the half of `cargo xtask demo --with-linux` that is about Linux |
 
@@ -23,8 +23,9 @@ mod kind;
 mod lab;
 mod network;
 mod overlay;
+pub mod power_on;
 pub mod program;
-pub mod ready;
+mod ready;
 mod recipe;
 mod run;
 

@@ -17,7 +17,7 @@ use crate::guests::{
 };
 use crate::ip::{ip_up, resources};
 use hca_model::Census;
-use runner::levels;
+use runner::conditions;
 use runner::linux::{Answer, Kernel, Kind, Lab, Options, judge};
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ const STRICT: bool = false;
 
 fn programs_of_others(kernel: Kernel) {
     let Some(mut ground) = Ground::new(kernel) else { return };
-    let long = levels::long();
+    let long = conditions::long();
     if kernel == Kernel::Backports {
         ground.part("tools", tools::run);
     }
@@ -133,7 +133,7 @@ fn programs_of_others_run_on_the_latest_kernel() {
 
 #[test]
 fn programs_of_others_run_on_linux_6_12() {
-    if levels::long() {
+    if conditions::long() {
         programs_of_others(Kernel::V6_12);
     }
 }

@@ -3,8 +3,8 @@
 use super::rdma::{DONE, DROPPED, linux_tells_of_denied_operations};
 use super::{Ground, LINUX, UNIKERNEL, number, result, word};
 use crate::c_programs::{self, Here};
+use runner::conditions;
 use runner::install::RDS;
-use runner::levels;
 use runner::linux::judge;
 use std::path::Path;
 use std::process::Command;
@@ -69,7 +69,7 @@ const REMOTE_ERROR: u64 = 1;
 #[test]
 fn rdma_by_cookie_between_linux_and_the_library() {
     for kernel in judge::kernels() {
-        for system in &SYSTEMS[..if levels::long() { 2 } else { 1 }] {
+        for system in &SYSTEMS[..if conditions::long() { 2 } else { 1 }] {
             let program = c_programs::compile(&RDS, system, "tests/guest/rds_rdma.c");
             let Some(mut ground) = Ground::new(*kernel, &["rds_rdma.c"]) else { return };
             let mut server = here(&ground, &program, &format!("server {UNIKERNEL}"));

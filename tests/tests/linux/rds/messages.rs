@@ -4,7 +4,7 @@ use super::{Ground, LINUX, UNIKERNEL, number, result, word};
 use hca_model::fabric::Faults;
 use runner::linux::{Demo, Kernel, judge};
 use runner::report::Node;
-use runner::{Error, kernel_image, levels, setup};
+use runner::{Error, conditions, kernel_image, setup};
 use std::time::Instant;
 
 /// Pings each way.
@@ -92,7 +92,7 @@ fn messages(ground: &mut Ground, from_linux: bool, count: u64, seed: u64) -> Vec
 
 #[test]
 fn messages_of_all_sizes_arrive_once_and_in_order() {
-    let count = if levels::long() { 50_000 } else { 2000 };
+    let count = if conditions::long() { 50_000 } else { 2000 };
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::new(*kernel, &["rds.c"]) else { return };
         messages(&mut ground, true, count, 1);
@@ -118,7 +118,7 @@ fn cut_and_lossy(ground: &mut Ground, from_linux: bool, (loss, cuts, count): (&s
 
 #[test]
 fn no_message_is_lost_on_a_fabric_that_loses_packets_and_links() {
-    if !levels::long() {
+    if !conditions::long() {
         return;
     }
     let volume = ("0.1%", 20, 4200);
@@ -135,8 +135,8 @@ fn the_demonstration_with_linux_verifies_messages_and_rdma_both_ways() {
     let qemu = match setup::qemu() {
         Ok(qemu) => qemu,
         Err(error) => {
-            assert!(!levels::required(), "QEMU is required here: {error}");
-            return levels::skip("no QEMU on this machine");
+            assert!(!conditions::required(), "QEMU is required here: {error}");
+            return conditions::skip("no QEMU on this machine");
         }
     };
     setup::rust_targets().expect("the bare-metal target");
@@ -144,7 +144,9 @@ fn the_demonstration_with_linux_verifies_messages_and_rdma_both_ways() {
     let demo = Demo { qemu: &qemu, image: &image, lab: Demo::lab(), divide: 10, seed: 5 };
     let (nodes, summary) = match demo.run() {
         Ok(result) => result,
-        Err(error @ Error::Missing { .. }) if !levels::required() => return levels::skip(&error.to_string()),
+        Err(error @ Error::Missing { .. }) if !conditions::required() => {
+            return conditions::skip(&error.to_string());
+        }
         Err(error) => panic!("{error}"),
     };
     let [linux, unikernel] = nodes.as_slice() else { panic!("{nodes:?}") };

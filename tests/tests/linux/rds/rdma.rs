@@ -2,7 +2,7 @@
 //! switch, bytes compared on both sides; what has to fail fails and touches nothing; a full receiver closes its own port alone.
 
 use super::{Ground, LINUX, UNIKERNEL, number, result};
-use runner::levels;
+use runner::conditions;
 use runner::linux::{Kernel, judge};
 use std::time::Instant;
 
@@ -53,7 +53,7 @@ pub fn linux_tells_of_denied_operations(ground: &mut Ground, kernel: Kernel, exp
 
 #[test]
 fn rdma_by_cookie_with_every_switch_both_ways() {
-    let rounds = if levels::long() { 10 } else { 1 };
+    let rounds = if conditions::long() { 10 } else { 1 };
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::new(*kernel, &["rds_rdma.c"]) else { return };
         let [client, server] = linux_asks(&mut ground, "rdma", rounds);
@@ -74,7 +74,7 @@ fn rdma_by_cookie_with_every_switch_both_ways() {
 
 #[test]
 fn a_full_receiver_closes_its_own_port_alone_both_ways() {
-    let rounds = if levels::long() { 50 } else { 5 };
+    let rounds = if conditions::long() { 50 } else { 5 };
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::new(*kernel, &["rds_rdma.c"]) else { return };
         let [client, server] = linux_asks(&mut ground, "congestion", rounds);
@@ -88,7 +88,7 @@ fn a_full_receiver_closes_its_own_port_alone_both_ways() {
 
 #[test]
 fn many_bytes_by_rdma_both_ways() {
-    let bytes: u64 = if levels::long() { 256 << 20 } else { (16 << 20) + 4321 };
+    let bytes: u64 = if conditions::long() { 256 << 20 } else { (16 << 20) + 4321 };
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::new(*kernel, &["rds_bulk.c"]) else { return };
         let mut node = ground.unikernel("app=rds mode=bulk role=server stall=60");

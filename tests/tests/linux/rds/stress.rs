@@ -5,7 +5,7 @@
 use super::{Ground, LINUX, UNIKERNEL, number, result};
 use runner::linux::judge;
 use runner::rds_bench::{self, PATTERNS};
-use runner::{Error, levels};
+use runner::{Error, conditions};
 use std::path::PathBuf;
 
 /// Switches of the active side; all bytes are compared.
@@ -47,7 +47,7 @@ fn judge_run(switches: &str, active: &Average, passive: &Average) {
 #[test]
 fn rds_stress_of_rds_tools_runs_in_both_roles() {
     let Some(program) = std::env::var_os("RDS_STRESS").map(PathBuf::from) else {
-        return levels::skip("RDS_STRESS names no rds-stress of rds-tools, linked statically");
+        return conditions::skip("RDS_STRESS names no rds-stress of rds-tools, linked statically");
     };
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::with_binaries(*kernel, &[], vec![program.clone()]) else { return };
@@ -112,7 +112,7 @@ fn moved(rdma: u32, lines: &[String]) {
 /// What it measures is not judged here: other work of this machine slows down whichever pair meets it.
 #[test]
 fn linux_and_unikernels_are_measured_in_turn() {
-    if !levels::long() {
+    if !conditions::long() {
         return;
     }
     let patterns = PATTERNS.to_vec();
@@ -120,8 +120,8 @@ fn linux_and_unikernels_are_measured_in_turn() {
         rds_bench::Options { rounds: 1, seconds: 1, check: true, patterns, ..rds_bench::Options::default() };
     match rds_bench::measure(&options) {
         Ok(table) => println!("{}", table.text()),
-        Err(Error::Missing { what, remedy }) if !levels::required() => {
-            levels::skip(&format!("{what}; {remedy}"))
+        Err(Error::Missing { what, remedy }) if !conditions::required() => {
+            conditions::skip(&format!("{what}; {remedy}"))
         }
         Err(error) => panic!("{error}"),
     }

@@ -54,7 +54,7 @@ fn compiled(system: &str) -> Option<BTreeMap<String, String>> {
         Err(error) => Some(error.to_string()),
     };
     if let Some(refusal) = refusal {
-        assert!(!runner::levels::required(), "{refusal}");
+        assert!(!runner::conditions::required(), "{refusal}");
         println!("SKIPPED: no C compiler with Linux's headers: {refusal}");
         return None;
     }
