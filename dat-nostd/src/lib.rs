@@ -39,6 +39,8 @@
 //! | `ep`, `srq` | endpoints: attributes, queue pairs, posts, outstanding operations; shared receive queues |
 //! | `conn` | connections: active side, service points, requests, private data, the end; IP over InfiniBand ([`Adapter::ip`]), addresses by ARP |
 //!
+//! [`guide`] follows a write, a received packet and a connection through these directories.
+//!
 //! In each folder the objects (`ep/endpoint.rs`, `evd/dispatcher.rs`, …) know nothing of the adapter; the calls on them are beside them.
 //!
 //! # Waiting
@@ -90,6 +92,7 @@ mod base;
 mod conn;
 mod ep;
 mod evd;
+pub mod guide;
 mod ia;
 mod mem;
 mod srq;

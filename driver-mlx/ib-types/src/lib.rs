@@ -5,6 +5,7 @@
 //! | [`number`](mod@number) | numbers of a fixed width: a QP number cannot be taken for a PSN |
 //! | [`address`] | [`Gid`] and [`Mtu`] |
 //! | [`time`] | [`Instant`], [`Duration`], and when a state machine wants to run again: [`Wake`] |
+//! | [`glossary`] | words of the field |
 //!
 //! Everything is `Copy`, and the all-zero bytes of each number, [`Gid`] and [`Instant`] are its zero, so that tables of them
 //! can be static memory that takes no room in an image.
@@ -15,6 +16,7 @@
 extern crate std;
 
 pub mod address;
+pub mod glossary;
 pub mod number;
 pub mod time;
 

@@ -1,17 +1,18 @@
-//! Tables in a library's README that have to be what its tests say.
+//! Tables in Markdown files that tests compare with what they prove.
 
 use std::path::Path;
 
 /// The variable that makes a test write its table instead of comparing it.
 const WRITE: &str = "README_WRITE";
 
-/// Compares the table between `<!-- NAME: begin -->` and `<!-- NAME: end -->` in a README with what it has to be, line for line.
+/// Compares the table between `<!-- NAME: begin -->` and `<!-- NAME: end -->` in a Markdown file with `rows`, line for line. With
+/// `README_WRITE=1` it writes the table instead.
 ///
 /// # Panics
 /// If they differ, or there is no such table.
-pub fn judge(folder: &str, name: &str, head: &[&str], rows: &[String]) {
-    let path = Path::new(folder).join("README.md");
-    let text = std::fs::read_to_string(&path).expect("the README");
+pub fn judge(path: impl AsRef<Path>, name: &str, head: &[&str], rows: &[String]) {
+    let path = path.as_ref();
+    let text = std::fs::read_to_string(path).expect("a Markdown file");
     let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
     let from = text.find(&begin).expect("the table's beginning") + begin.len();
     let to = text.find(&end).expect("the table's end");
