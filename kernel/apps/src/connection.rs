@@ -141,6 +141,7 @@ pub struct Connection {
     state: LinkState,
     retry_at: Option<u64>,
     last_failure: Option<ConnectionEvent>,
+    failures: u32,
 }
 
 impl Connection {
@@ -193,6 +194,7 @@ impl Connection {
             state: LinkState::Connecting,
             retry_at: (config.role == Role::Client).then_some(0),
             last_failure: None,
+            failures: 0,
         })
     }
 
@@ -206,6 +208,12 @@ impl Connection {
     #[must_use]
     pub fn last_failure(&self) -> Option<ConnectionEvent> {
         self.last_failure
+    }
+
+    /// How many attempts have failed.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     /// The time of the next attempt, if one is due.
@@ -246,6 +254,7 @@ impl Connection {
             }
             // The peer is not there yet: everything posted was flushed; begin anew.
             self.last_failure = Some(event);
+            self.failures = self.failures.saturating_add(1);
             while dequeue(adapter, self.receive_evd)?.is_some() {}
             adapter.ep_reset(self.ep).in_call("ep_reset")?;
             if self.config.role == Role::Client {

@@ -80,11 +80,20 @@ fn one(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), E
         println!("@rping listening port={}", config.port);
     }
     let mut lost = None;
+    let mut failed = None;
     let driven = node::drive(adapter, clock, |adapter, now| {
-        rping.poll(adapter, now).or_else(|error| {
+        let status = rping.poll(adapter, now).or_else(|error| {
             lost = Some(error);
             Ok(apps::Status::Done)
-        })
+        });
+        let attempts = rping.failed_attempts();
+        if failed != attempts
+            && let Some((attempt, event)) = attempts
+        {
+            println!("@rping failed_attempt={attempt} event={event:?}");
+        }
+        failed = attempts;
+        status
     });
     let report = rping.report();
     println!("@rping iterations={} bytes={} ns={}", report.iterations, report.bytes, report.ns);

@@ -15,8 +15,7 @@ use runner::unikernel::{self, Running, Verdict};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The longest that one thing may take, on a machine that is busy with others.
-/// Addresses of the guests are 172.16.0.1 and 172.16.0.2, that of the unikernel:
+/// The unikernel's address; the guests have 172.16.0.1 and 172.16.0.2.
 const UNIKERNEL: &str = "172.16.0.9";
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 /// Sizes of rping, bytes.
@@ -212,6 +211,17 @@ fn rping_client(lab: &mut Lab, size: u32, iterations: u32) {
     );
 }
 
+/// Starts a client and kills it `pause` hundredths of a second after its third thread, which it starts right before its request.
+fn killed_rping_client(lab: &mut Lab, size: u32, pause: usize) {
+    let (seconds, hundredths) = (pause / 100, pause % 100);
+    let script = format!(
+        "rping -c -V -S {size} -C 1000000 -a {UNIKERNEL} > /tmp/killed.out 2>&1 &\n\
+         while kill -0 $! && [ $(ls /proc/$!/task | wc -l) -lt 3 ]; do sleep 0.01; done\n\
+         sleep {seconds}.{hundredths:02}; kill -9 $! || cat /tmp/killed.out; wait $!; [ $? = 137 ]"
+    );
+    run(lab, 0, &script);
+}
+
 /// rping's server in the unikernel: clients of all sizes, clients that are killed, and one more.
 fn unikernel_serves_rping(lab: &mut Lab, image: &Path) {
     let sessions = SIZES.len() + KILLS + 1;
@@ -224,15 +234,16 @@ fn unikernel_serves_rping(lab: &mut Lab, image: &Path) {
     }
     for kill in 0..KILLS {
         server.expect("@rping listening ");
-        // Some die while they connect, others in the middle of a transfer.
-        let script = format!(
-            "rping -c -V -S {} -C 1000000 -a {UNIKERNEL} > /tmp/killed.out 2>&1 &\n\
-             sleep 0.{}; kill -9 $! || cat /tmp/killed.out; wait $!; [ $? = 137 ]",
-            SIZES[kill % SIZES.len()],
-            15 + kill * 4,
-        );
-        run(lab, 0, &script);
-        server.expect("@rping iterations=");
+        // Kill some clients while they connect, others in the middle of a transfer. The server's session continues if its client
+        // dies before the connection is up: kill another client later.
+        let mut pause = kill * 4;
+        loop {
+            killed_rping_client(lab, SIZES[kill % SIZES.len()], pause);
+            if !server.expect("@rping ").contains("failed_attempt=") {
+                break;
+            }
+            pause += 10;
+        }
     }
     server.expect("@rping listening ");
     rping_client(lab, 64, 100);

@@ -58,6 +58,13 @@ impl Rping {
         Report { ns: self.moved_at.saturating_sub(self.began_at), ..self.report }
     }
 
+    /// How many attempts to connect have failed, and what the last of them ended with.
+    #[must_use]
+    pub fn failed_attempts(&self) -> Option<(u32, ConnectionEvent)> {
+        let connection = &self.link.connection;
+        connection.last_failure().map(|event| (connection.failures(), event))
+    }
+
     /// Moves on. The caller polls the adapter before.
     ///
     /// # Errors
