@@ -1,51 +1,77 @@
-//! `cargo xtask ci`: everything that a change has to pass, one step after the other. A step that fails does not keep the others
-//! from running.
+//! `cargo xtask ci`: all steps that a change must pass. A failed step does not keep the others from running.
 
 use crate::cache;
 use crate::error::{Error, Result};
 use crate::levels::{self, Bench, Count, Level};
 use std::time::Instant;
 
-/// A step: what it is, and what it does.
-type Step = (&'static str, fn() -> Result<Count>);
+/// A step: its name and its work.
+struct Step(&'static str, fn() -> Result<Count>);
 
-const STEPS: [Step; 6] = [
-    ("lint", || levels::run(&[Level::Lint], false)),
-    ("the bench, with its bars", || {
-        let report = cache::root().join("target/bench.json");
-        levels::bench(Bench::Instructions, Some(&report)).map(|()| Count::PASSED)
-    }),
-    ("the emulated HCA's bench, with its bars", || {
-        let report = cache::root().join("target/bench-model.json");
-        levels::bench(Bench::Model, Some(&report)).map(|()| Count::PASSED)
-    }),
-    ("the demonstration's workload in one process, from all its seeds", levels::demonstration),
-    ("Miri", || levels::run(&[Level::Miri], false)),
-    ("cargo xtask test", || levels::run(&levels::DEFAULT, false)),
+/// Steps that run one after the other.
+type Lane = &'static [Step];
+
+/// The phases run one after the other, the lanes of a phase side by side. Miri shares a phase with the benches because both leave
+/// a processor idle: an interpreter and link-time optimisation use one each.
+const PHASES: [&[Lane]; 3] = [
+    &[&[Step("lint", || levels::run(&[Level::Lint], false))]],
+    &[
+        &[
+            Step("the bench, with its bars", || {
+                let report = cache::root().join("target/bench.json");
+                levels::bench(Bench::Instructions, Some(&report)).map(|()| Count::PASSED)
+            }),
+            Step("the emulated HCA's bench, with its bars", || {
+                let report = cache::root().join("target/bench-model.json");
+                levels::bench(Bench::Model, Some(&report)).map(|()| Count::PASSED)
+            }),
+            Step("the demonstration's workload in one process, from all its seeds", levels::demonstration),
+        ],
+        &[Step("Miri", || levels::run(&[Level::Miri], false))],
+    ],
+    &[&[Step("cargo xtask test", || levels::run(&levels::DEFAULT, false))]],
 ];
 
-/// Runs all steps, saying which one it is at and how long each took, and ends with a line `N passed, N failed`.
-///
-/// # Errors
-/// Something failed; everything else has still run.
-pub fn run() -> Result<()> {
-    let began = Instant::now();
-    // Downloads wait for the network while the first steps compile. A level waits for what is not there yet.
-    std::thread::spawn(levels::prepare);
+/// Runs the steps of a lane. Returns their counts and a line for each.
+fn run_lane(lane: Lane, began: Instant) -> (Count, Vec<String>) {
     let mut total = Count::default();
     let mut summary = Vec::new();
-    for (number, (name, work)) in (1..).zip(STEPS) {
-        let step = format!("step {number} of {}, {name}", STEPS.len());
-        println!("ci: {step}");
+    for Step(name, work) in lane {
+        println!("ci: step {name}");
         let started = Instant::now();
         let count = work().unwrap_or_else(|error| {
             eprintln!("ci: {error}");
             Count::FAILED
         });
-        let line = format!("ci: {step}: {count}, {:.0} s", started.elapsed().as_secs_f64());
+        let line = format!("ci: step {name}: {count}, {:.0} s", started.elapsed().as_secs_f64());
         println!("{line} ({:.0} s since the start)", began.elapsed().as_secs_f64());
         summary.push(line);
         total.add(count);
+    }
+    (total, summary)
+}
+
+/// Runs all steps, with progress and times, and prints a line `N passed, N failed` at the end.
+///
+/// # Errors
+/// A step failed; all others have still run.
+pub fn run() -> Result<()> {
+    let began = Instant::now();
+    // Downloads wait for the network while the first steps compile. A level waits for images that are not there yet.
+    std::thread::spawn(levels::prepare);
+    let mut total = Count::default();
+    let mut summary = Vec::new();
+    for lanes in PHASES {
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let running: Vec<_> =
+                lanes.iter().map(|lane| scope.spawn(move || run_lane(lane, began))).collect();
+            running.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+        });
+        for result in results {
+            let (count, lines) = result.unwrap_or_else(|_| (Count::FAILED, Vec::new()));
+            total.add(count);
+            summary.extend(lines);
+        }
     }
     print!("{}", total.failures());
     println!("{}\nci: {:.0} s in all\n{total}", summary.join("\n"), began.elapsed().as_secs_f64());
