@@ -1,8 +1,9 @@
 //! Prints every field of every layout, one line each: `struct.field bit_offset bit_width`.
 //!
-//! The names are those of Linux's `mlx5_ifc.h`, through embedded structures, so the list can be compared with any other
-//! description of the same structures. Offsets count from the start of the outermost structure; a byte string has the width
-//! of all its bytes, an open-ended array that of one entry.
+//! The names are those of Linux's `mlx5_ifc.h`, through embedded structures, so the list can be
+//! compared with any other description of the same structures. Offsets count from the start of the
+//! outermost structure. A byte string has the width of all its bytes, an open-ended array that of
+//! one entry.
 //!
 //! ```text
 //! $ cargo run -q -p mlx5-prm --example layouts | grep create_cq_in.cq_context.uar_page

@@ -22,13 +22,13 @@ crate::layout! {
         0x238: block_number [31:0];
         0x23c: token [23:16], ctrl_signature [15:8], signature [7:0];
     }
-    /// What every command input begins with.
+    /// Head of every command input.
     cmd_in (8) {
         0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: command (tail 4);
     }
-    /// What every command output begins with.
+    /// Head of every command output.
     cmd_out (12) {
         0x00: status [31:24];
         0x04: syndrome [31:0];
@@ -61,7 +61,8 @@ pub const fn blocks(len: usize) -> usize {
     len.saturating_sub(INLINE_LEN).div_ceil(BLOCK_DATA_LEN)
 }
 
-/// Whether firmware has the entry, and the delivery status once it has not.
+/// Returns whether firmware owns the entry, and the delivery status, which is valid once it does
+/// not.
 #[must_use]
 pub const fn status_own(byte: u8) -> (bool, crate::status::DeliveryStatus) {
     (byte & OWNERSHIP_HW != 0, crate::status::DeliveryStatus(byte >> 1))
@@ -73,19 +74,21 @@ pub fn xor(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum ^ byte)
 }
 
-/// Signature of a command queue entry whose ownership bit is already set: all 64 bytes together then give 0xff.
+/// Signature of a command queue entry whose ownership bit is already set: all 64 bytes together
+/// then give 0xff.
 #[must_use]
 pub fn entry_signature(entry: &[u8; cmd_queue_entry::SIZE]) -> u8 {
     !(xor(entry) ^ entry[SIGNATURE_OFFSET])
 }
 
-/// Whether a command queue entry as the driver posted it carries the right signature.
+/// Returns whether a command queue entry has the right signature, as the driver posted it.
 #[must_use]
 pub fn entry_signature_holds(entry: &[u8; cmd_queue_entry::SIZE]) -> bool {
     xor(entry) == 0xff
 }
 
-/// `ctrl_signature` and `signature` of a mailbox block, whatever the block holds in these two bytes.
+/// `ctrl_signature` and `signature` of a mailbox block, whatever the block holds in these two
+/// bytes.
 #[must_use]
 pub fn block_signatures(block: &[u8; cmd_if_box::SIZE]) -> (u8, u8) {
     let ctrl = !xor(&block[0x200..0x23e]);
@@ -93,7 +96,7 @@ pub fn block_signatures(block: &[u8; cmd_if_box::SIZE]) -> (u8, u8) {
     (ctrl, all)
 }
 
-/// Whether a mailbox block carries the right signatures.
+/// Returns whether a mailbox block has the right signatures.
 #[must_use]
 pub fn block_signatures_hold(block: &[u8; cmd_if_box::SIZE]) -> bool {
     xor(&block[0x200..0x23f]) == 0xff && xor(block) == 0xff

@@ -1,5 +1,5 @@
-//! The macro for numbers that firmware may extend: newtypes with named values instead of `enum`s, so that an unknown value
-//! stays representable and printable.
+//! The macro for numbers that firmware may extend: newtypes with named values instead of `enum`s,
+//! so that an unknown value stays representable and printable.
 
 /// Makes an open enumeration: `Name(integer) { VALUE = 1 "what it means"; }`.
 macro_rules! codes {
@@ -17,7 +17,7 @@ macro_rules! codes {
             /// Every value that has a name here.
             pub const ALL: &'static [Self] = &[ $( Self::$value ),+ ];
 
-            /// What the value means, in words; `None` for one that no source names.
+            /// Returns the value's description, or `None` if no source documents it.
             #[must_use]
             pub const fn meaning(self) -> Option<&'static str> {
                 match self.0 {

@@ -11,7 +11,8 @@ crate::layout! {
         0x28: consumer_counter [23:0];
         0x2c: producer_counter [23:0];
     }
-    /// Completion queue context. `page_offset` counts 64 bytes, `log_page_size` is relative to 4 KiB.
+    /// Completion queue context. `page_offset` counts 64 bytes, `log_page_size` is relative to 4
+    /// KiB.
     cqc (64) {
         0x00: status [31:28], dbr_umem_valid [25], apu_cq [24], cqe_sz [23:21], cc [20], scqe_break_moderation_en [18], oi [17], cq_period_mode [16:15], cqe_comp_en [14], mini_cqe_res_format [13:12], st [11:8], cqe_compression_layout [1:0];
         0x08: page_offset [11:6];
@@ -25,8 +26,8 @@ crate::layout! {
         0x2c: producer_counter [23:0];
         0x38: dbr_addr (quad);
     }
-    /// Queue pair context. `log_rq_stride` is log2 of bytes less 4, `log_sq_size` log2 of basic blocks, `page_offset` counts 64 bytes,
-    /// `log_page_size` is relative to 4 KiB.
+    /// Queue pair context. `log_rq_stride` is log2 of bytes less 4, `log_sq_size` log2 of basic
+    /// blocks, `page_offset` counts 64 bytes, `log_page_size` is relative to 4 KiB.
     qpc (232) {
         0x00: state [31:28], lag_tx_port_affinity [27:24], st [23:16], isolate_vl_tc [13], pm_state [12:11], req_e2e_credit_mode [9:8], offload_type [7:4], end_padding_mode [3:2];
         0x04: wq_signature [31], block_lb_mc [30], atomic_like_write_en [29], latency_sensitive [28], drain_sigerr [26], pd [23:0];
@@ -165,7 +166,7 @@ crate::layout! {
         0x14: source_mac_31_0 [31:0];
         0x18: roce_l3_type [11:8], roce_version [7:0];
     }
-    /// What QUERY_ADAPTER answers; `vsd_contd_psid` is the PSID text.
+    /// Output of QUERY_ADAPTER; `vsd_contd_psid` is the PSID text.
     query_adapter_param_block (256) {
         0x18: ieee_vendor_id [23:0];
         0x1c: vsd_vendor_id [15:0];

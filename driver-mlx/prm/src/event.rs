@@ -70,7 +70,8 @@ crate::code::codes! {
 }
 
 impl EventType {
-    /// The word of `create_eq_in.event_bitmask` (0 to 3) and the bit in it that map this type to an EQ.
+    /// The word of `create_eq_in.event_bitmask` (0 to 3) and the bit in it that map this type to an
+    /// EQ.
     #[must_use]
     pub const fn mask_bit(self) -> (usize, u64) {
         (self.0 as usize / 64, 1 << (self.0 % 64))

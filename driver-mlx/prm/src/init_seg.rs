@@ -1,7 +1,8 @@
-//! BAR0: the initialization segment with its health buffer and timers, and the registers of a UAR page.
+//! BAR0: the initialization segment with its health buffer and timers, and the registers of a UAR
+//! page.
 //!
-//! All registers are big-endian. The layouts describe what one dword holds; the `*_OFFSET` constants are byte offsets from the
-//! start of BAR0 for code that reads one dword at a time.
+//! All registers are big-endian. The layouts describe single dwords. The `*_OFFSET` constants are
+//! byte offsets from the start of BAR0, for code that reads one dword at a time.
 
 crate::layout! {
     /// Health buffer (BAR0 + 0x200).
@@ -31,7 +32,7 @@ crate::layout! {
 
 /// The only command interface revision that exists (`initial_seg.cmd_interface_rev`).
 pub const CMD_INTERFACE_REV: u32 = 5;
-/// What every register reads when the PCI link is dead or the function is gone.
+/// Value of every register when the PCI link is dead or the function is gone.
 pub const LINK_DEAD: u32 = u32::MAX;
 
 /// `fw_rev_minor`, `fw_rev_major`.
@@ -40,7 +41,8 @@ pub const FW_REV_OFFSET: usize = 0x0000;
 pub const CMD_INTERFACE_REV_OFFSET: usize = 0x0004;
 /// Command queue address, high dword: written first.
 pub const CMDQ_ADDR_H_OFFSET: usize = 0x0010;
-/// Command queue address, low dword, with `nic_interface`, `log_cmdq_size`, `log_cmdq_stride`: firmware acts on this write.
+/// Command queue address, low dword, with `nic_interface`, `log_cmdq_size`, `log_cmdq_stride`:
+/// firmware acts on this write.
 pub const CMDQ_ADDR_L_SZ_OFFSET: usize = 0x0014;
 /// Command doorbell vector: bit n starts entry n.
 pub const CMD_DBELL_OFFSET: usize = 0x0018;
@@ -83,12 +85,13 @@ pub const INITIALIZING: u32 = 1 << 31;
 pub const FW_RESET_SUPPORTED: u32 = 1 << 30;
 /// Position of `nic_interface` in the dword at [`CMDQ_ADDR_L_SZ_OFFSET`].
 pub const NIC_INTERFACE_SHIFT: u32 = 8;
-/// Width of `nic_interface` in place: Linux's `mlx5_get_nic_state` takes three bits, which values up to 7 need; the layout
-/// description names only the lower two.
+/// Width of `nic_interface` in place: Linux's `mlx5_get_nic_state` takes three bits, which values
+/// up to 7 need; the layout description names only the lower two.
 pub const NIC_INTERFACE_MASK: u32 = 0x7 << NIC_INTERFACE_SHIFT;
 
-/// Milliseconds in a time-out word of the initialization segment or of DTOR (multiplier in bits 31:29, value in 19:0). Zero
-/// means that the default stays; `None` for a multiplier that does not exist.
+/// Milliseconds in a time-out word of the initialization segment or of DTOR (multiplier in bits
+/// 31:29, value in 19:0). Zero means that the default stays; `None` for a multiplier that does not
+/// exist.
 #[must_use]
 pub const fn timeout_word(word: u32) -> Option<u64> {
     let value = (word & 0xf_ffff) as u64;
@@ -115,7 +118,8 @@ pub mod uar {
     pub const BLUEFLAME: usize = 0x800;
     /// BlueFlame registers of a page.
     pub const BLUEFLAME_REGISTERS: usize = 4;
-    /// `log_bf_reg_size` of every device seen: registers 0x200 apart, each two buffers of 256 bytes.
+    /// `log_bf_reg_size` of every device seen: registers 0x200 apart, each two buffers of 256
+    /// bytes.
     pub const LOG_BF_REG_SIZE: u32 = 9;
 
     /// Offset of buffer `odd` (0 or 1) of BlueFlame register `register` (0 to 3).

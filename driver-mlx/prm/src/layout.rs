@@ -1,16 +1,18 @@
-//! How a layout is written down, and what can be done with one.
+//! Layouts: the macro that defines them, and accessors of their fields.
 //!
-//! Every structure of the Programmer's Reference Manual is a big-endian byte string. [`layout!`](crate::layout) takes it as
-//! the manual's tables print it, byte offset of a dword and bit range inside it, and makes a module of constants: one
-//! [`Field`], [`Part`] or [`Tail`] for each name, and a [`Layout`] that lists them all (for the emulated HCA's check of
-//! reserved bits, and for the comparison with an independent description of the same structures).
+//! Every structure of the Programmer's Reference Manual is a big-endian byte string.
+//! [`layout!`](crate::layout) takes a layout as the manual's tables print it: byte offset of a
+//! dword, and bit range inside it. The macro makes a module of constants: one [`Field`], [`Part`]
+//! or [`Tail`] for each name, and a [`Layout`] that lists them all. The list serves the emulated
+//! HCA's check of reserved bits, and the comparison with an independent description of the same
+//! structures.
 
 use core::fmt;
 
 /// An integer of 1 to 64 bits inside a big-endian structure.
 ///
-/// The accessors are total: what lies beyond the end of a short buffer reads as zero and is not written, as a truncated
-/// capability block does on hardware.
+/// The accessors are total. Bytes beyond the end of a short buffer read as zero and are not
+/// written, like a truncated capability block on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Distance of the first (most significant) bit from the start of the structure.
@@ -58,15 +60,15 @@ impl Field {
         self.get(structure) as u32
     }
 
-    /// Whether a flag (or any bit of a wider field) is set.
+    /// Returns whether a flag (or any bit of a wider field) is set.
     #[must_use]
     #[inline]
     pub fn is_set(self, structure: &[u8]) -> bool {
         self.get(structure) != 0
     }
 
-    /// Stores `value`, leaving the neighbouring bits as they are. Bits that do not fit are a caller's mistake: a debug
-    /// build says so, a release build cuts them off.
+    /// Stores `value`, leaving the neighbouring bits as they are. Bits that do not fit are a
+    /// caller's mistake: a debug build says so, a release build cuts them off.
     #[inline]
     pub fn set(self, structure: &mut [u8], value: impl Into<u64>) {
         let value = value.into();
@@ -157,7 +159,8 @@ impl Tail {
         structure.get(at..at + self.stride)
     }
 
-    /// The 64-bit number that starts entry `index`, zero beyond the end. Entries have 8 bytes or more.
+    /// The 64-bit number that starts entry `index`, zero beyond the end. Entries have 8 bytes or
+    /// more.
     #[must_use]
     pub fn quad(self, structure: &[u8], index: usize) -> u64 {
         debug_assert!(self.stride >= 8, "entries are smaller than 64 bits");
@@ -171,7 +174,7 @@ impl Tail {
     }
 }
 
-/// What a name in a [`Layout`] stands for.
+/// Kind of a name in a [`Layout`].
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// An integer.
@@ -180,13 +183,14 @@ pub enum Kind {
     Bytes(Part),
     /// An embedded structure.
     Struct(Part, &'static Layout),
-    /// One of several structures that share the same bytes; another field or command operand says which one it is.
+    /// Alternative among structures that share the same bytes; a field or a command operand selects
+    /// it.
     Variant(Part, &'static Layout),
     /// The open-ended array at the end.
     Tail(Tail),
 }
 
-/// One name of a [`Layout`].
+/// A name of a [`Layout`].
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The manual's name.
@@ -246,7 +250,8 @@ impl Layout {
         mask
     }
 
-    /// Byte offset of the first dword of `structure` in which a reserved bit is set, with the offending bits.
+    /// Byte offset of the first dword of `structure` in which a reserved bit is set, with the
+    /// offending bits.
     #[must_use]
     pub fn reserved_bits_set(&self, structure: &[u8]) -> Option<(usize, u32)> {
         let end = self.size.min(structure.len()) / 4 * 4;
@@ -261,7 +266,8 @@ impl Layout {
     }
 }
 
-/// The dotted name of something inside nested structures, outermost name first; printed by [`Display`](fmt::Display).
+/// The dotted name of something inside nested structures, outermost name first; printed by
+/// [`Display`](fmt::Display).
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
     /// The structure around, `None` for the outermost.
@@ -300,18 +306,19 @@ impl fmt::Display for Path<'_> {
 pub struct Leaf<'a> {
     /// Its name from the outermost structure on, that structure's name first.
     pub path: Path<'a>,
-    /// What it is, with offsets from the structure that holds it directly.
+    /// Kind of the name, with offsets from the structure that contains it directly.
     pub kind: Kind,
     /// Distance of its first bit from the start of the outermost structure.
     pub bit_offset: u32,
     /// Its bits: of the integer, of all the bytes, of one entry of an open-ended array.
     pub bit_width: u32,
-    /// Whether a variant is around it, so that others may lie on the same bits.
+    /// Set if a variant encloses it, so that other names may use the same bits.
     pub variant: bool,
 }
 
 impl Layout {
-    /// Hands every integer, byte string and open-ended array to `f`, through all embedded structures.
+    /// Hands every integer, byte string and open-ended array to `f`, through all embedded
+    /// structures.
     pub fn visit(&self, f: &mut dyn FnMut(Leaf<'_>)) {
         self.visit_below(&Path { parent: None, name: self.name }, 0, false, f);
     }
@@ -337,7 +344,8 @@ impl Layout {
     }
 }
 
-/// A structure's bytes, printed as the names of all fields that are not zero: what a trace or a refusal wants to say.
+/// A structure's bytes, printed as the names of all fields that are not zero: what a trace or a
+/// refusal wants to say.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     layout: &'a Layout,
@@ -345,8 +353,9 @@ pub struct Shown<'a> {
 }
 
 impl Layout {
-    /// Makes `bytes` printable by this layout: `opcode=0x400 cq_context.uar_page=0x10 …`. Byte strings and open-ended arrays
-    /// are left out, and so are variants, of which only another field says which one holds.
+    /// Makes `bytes` printable by this layout: `opcode=0x400 cq_context.uar_page=0x10 …`. Byte
+    /// strings and open-ended arrays are left out, and so are variants, which a different field
+    /// selects.
     #[must_use]
     pub const fn show<'a>(&'a self, bytes: &'a [u8]) -> Shown<'a> {
         Shown { layout: self, bytes }
@@ -397,12 +406,13 @@ pub const fn plain_name(identifier: &'static str) -> &'static str {
 /// assert_eq!(example::LAYOUT.reserved_bits_set(&[0x07, 0x80, 0, 1]), Some((0, 0x0080_0000)));
 /// ```
 ///
-/// The forms after a name: `[hi:lo]` or `[bit]` of the dword, `(quad)` a 64-bit integer, `(bytes n)` opaque bytes,
-/// `(struct name)` another layout of the same scope, `(variant name)` the same for one of several that share their bytes (a
-/// union), `(tail n)` the open-ended array with entries of n bytes.
+/// The forms after a name: `[hi:lo]` or `[bit]` of the dword, `(quad)` a 64-bit integer,
+/// `(bytes n)` opaque bytes. `(struct name)` is another layout of the same scope, `(variant name)`
+/// the same for an alternative of a union. `(tail n)` is the open-ended array with entries of n
+/// bytes.
 ///
-/// One call per module: the call also makes `LAYOUTS`, the list of everything in it, so that a test over all layouts cannot
-/// miss one.
+/// Call it once per module. The call also makes `LAYOUTS`, the list of the module's layouts, so
+/// that a test over all layouts cannot miss one.
 #[macro_export]
 macro_rules! layout {
     ($( $(#[$doc:meta])* $name:ident ($size:literal) { $( $off:literal : $( $field:ident $kind:tt ),+ ; )* } )+) => {

@@ -1,38 +1,43 @@
-//! Layouts and constants of the mlx5 Programmer's Reference Manual (PRM), bit-exact and named as the manual names them.
+//! Layouts and constants of the mlx5 Programmer's Reference Manual (PRM), bit-exact and named as
+//! the manual names them.
 //!
-//! Everything here is data about the interface between a ConnectX HCA and its driver: no registers are touched, no memory is
-//! owned, nothing is allocated. Driver and emulated HCA share it, so the layouts are proven against a source of their own
-//! (see "How it is proven").
+//! Everything here is data about the interface between a ConnectX HCA and its driver: no registers
+//! are touched, no memory is owned, nothing is allocated. Driver and emulated HCA share it, so the
+//! layouts are proven against a source of their own (see "How it is proven").
 //!
 //! # How the manual's names map to Rust
 //!
 //! | manual, Linux's `mlx5_ifc.h` | here |
 //! |---|---|
 //! | structure `create_cq_in` | module [`commands::create_cq_in`] with `SIZE` and `LAYOUT` |
-//! | field `cqc.uar_page` | constant [`contexts::cqc::uar_page`], a [`Field`] with `get` and `set` on a byte slice |
-//! | embedded structure `create_cq_in.cq_context` | constant of type [`Part`], whose bytes are read as the inner structure |
+//! | field `cqc.uar_page` | constant [`contexts::cqc::uar_page`]: a [`Field`] with `get` and `set` |
+//! | embedded structure `create_cq_in.cq_context` | a [`Part`], read as the inner structure |
 //! | union | a structure whose members are all [`Kind::Variant`] |
 //! | open-ended array `pas[]` | constant of type [`Tail`] |
-//! | opcode `MLX5_CMD_OP_CREATE_CQ` | [`Opcode::CREATE_CQ`]; `2ERR_QP` and `2RST_QP` are [`Opcode::QP_2ERR`], [`Opcode::QP_2RST`] |
-//! | other enumerations | newtypes over the integer, so that values nobody named stay representable: [`status`], [`event`], [`value`] |
+//! | opcode `MLX5_CMD_OP_CREATE_CQ` | [`Opcode::CREATE_CQ`] |
+//! | opcodes `2ERR_QP`, `2RST_QP` | [`Opcode::QP_2ERR`], [`Opcode::QP_2RST`] |
+//! | other enumerations | integer newtypes, also for unnamed values: [`status`], [`event`], [`value`] |
 //! | masks | `bitflags` types, as [`value::OptParamMask`] |
 //! | a field called `type` | the raw identifier `r#type` |
 //!
-//! All structures are big-endian byte strings; a [`Field`] reads and writes integers in CPU order. What a structure does not
-//! name is reserved: [`Layout::reserved_bits_set`] finds set bits there.
+//! All structures are big-endian byte strings; a [`Field`] reads and writes integers in CPU order.
+//! Unnamed bits of a structure are reserved: [`Layout::reserved_bits_set`] finds set bits there.
 //!
 //! # Layer map
 //!
-//! - [`init_seg`]: BAR0, its initialization segment, health buffer, timers, and the registers of a UAR page.
-//! - [`cmd`]: command queue entry, mailbox block, signatures. [`opcode`]: opcodes with the layouts of input and output.
-//! - [`commands`], [`contexts`], [`caps`], [`registers`]: what commands carry.
-//! - [`datapath`]: WQEs, CQEs, EQEs, doorbells, with byte offsets for code that writes them in place.
+//! - [`init_seg`]: BAR0, its initialization segment, health buffer, timers, and the registers of a
+//!   UAR page.
+//! - [`cmd`]: command queue entry, mailbox block, signatures. [`opcode`]: opcodes with the layouts
+//!   of input and output.
+//! - [`commands`], [`contexts`], [`caps`], [`registers`]: contents of commands.
+//! - [`datapath`]: WQEs, CQEs, EQEs, doorbells, with byte offsets for code that writes them in
+//!   place.
 //! - [`status`], [`event`], [`value`]: numbers with names.
 //! - [`ALL`]: every layout, for tables, tracing and comparison.
 //!
 //! # Example
 //!
-//! The input of CREATE_CQ for 64 entries, and a look at it as the device has it:
+//! The input of CREATE_CQ for 64 entries, and its bytes as the device reads them:
 //!
 //! ```
 //! use mlx5_prm::commands::create_cq_in;
@@ -58,16 +63,20 @@
 //!
 //! # How it is proven
 //!
-//! The tests take Debian's package of the Linux 6.1 headers (never part of this repository) and compare each field's name,
-//! offset and width, each structure's size and completeness with `mlx5_ifc.h`; the structures that it lacks with the C
-//! structures of `device.h` and `qp.h`; and the constants with the headers' enumerators. Where the package cannot be had the
-//! tests say that they are skipped; with `MLX5_TESTS_REQUIRE=1` they fail. The example `layouts` prints all fields.
+//! The tests take Debian's package of the Linux 6.1 headers (never part of this repository). They
+//! compare each field's name, offset and width, and each structure's size and completeness with
+//! `mlx5_ifc.h`. Structures that it lacks are compared with the C structures of `device.h` and
+//! `qp.h`, and the constants with the headers' enumerators. Without the package the tests report
+//! that they are skipped; with `MLX5_TESTS_REQUIRE=1` they fail. The example `layouts` prints all
+//! fields.
 //!
 //! # What is not covered
 //!
-//! Flow tables, TIR, TIS, RQ and SQ objects, e-switch, LAG, schedulers, general objects, FPGA and on-device memory have only
-//! their opcodes; Ethernet segments of WQEs, compressed CQEs, and signature (BSF, PSV) segments have none of their contents.
-//! Of the capability types there are general, general-2, ODP, RoCE and atomic; of PPCNT's counter groups only InfiniBand's.
+//! These have only their opcodes: flow tables, TIR, TIS, RQ and SQ objects, e-switch, LAG,
+//! schedulers, general objects, FPGA and on-device memory. These have none of their contents:
+//! Ethernet segments of WQEs, compressed CQEs, and signature (BSF, PSV) segments. The capability
+//! types are general, general-2, ODP, RoCE and atomic. Among PPCNT's counter groups only
+//! InfiniBand's is here.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Access registers by which tools find out what a card is and does, and general objects: what `mlx5_ifc.h` of Linux 6.1 does not have, or has under
-//! several names. Named as the PRM names them.
+//! Access registers by which tools identify and monitor a card, and general objects. `mlx5_ifc.h`
+//! of Linux 6.1 lacks them, or has them under several names. Named as the PRM names them.
 
 use crate::value::RegisterId;
 
@@ -17,7 +17,8 @@ impl RegisterId {
 }
 
 crate::layout! {
-    /// Which registers and features there are: of the port (PCAM), of management (MCAM); a bit each, the highest first.
+    /// Supported registers and features of the port (PCAM) and of management (MCAM): a bit each,
+    /// the highest first.
     capability_reg (80) {
         0x00: feature_group [23:16], access_reg_group [7:0];
         0x08: access_reg_cap_mask (bytes 16);
@@ -47,7 +48,8 @@ crate::layout! {
         0x08: progress [15:9], component_status [8:4], component_update_state [3:0];
         0x0c: device_type [7:0];
     }
-    /// Management: what is known of a firmware component; `info_type` says how `data` reads.
+    /// Management: information about a firmware component; `info_type` selects the format of
+    /// `data`.
     mcqi_reg (148) {
         0x00: read_pending_component [31], device_index [27:16], component_index [15:0];
         0x04: device_type [7:0];
@@ -140,7 +142,7 @@ crate::layout! {
         0x08: read_offset [31:16], read_length [15:0];
         0x10: info_string (bytes 8);
     }
-    /// SerDes lane transmit parameters, of which only the head is known here.
+    /// SerDes lane transmit parameters; only the head is defined here.
     sltp_reg (76) {
         0x00: status [31:28], version [27:24], local_port [23:16], lane [11:8];
     }
@@ -149,7 +151,8 @@ crate::layout! {
         0x00: local_port [23:16];
         0x08: fec_mode_active [23:0];
     }
-    /// CREATE_GENERAL_OBJECT input (opcode 0xa00): the kind stands where others have `op_mod`; the object follows.
+    /// CREATE_GENERAL_OBJECT input (opcode 0xa00): the kind stands where others have `op_mod`; the
+    /// object follows.
     create_general_object_in (16) {
         0x00: opcode [31:16], uid [15:0];
         0x04: vhca_tunnel_id [31:16], obj_type [15:0];

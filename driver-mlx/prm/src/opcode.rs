@@ -1,7 +1,7 @@
 //! Command opcodes, and for each one the layouts of its input and output.
 //!
-//! One table serves the driver's tracing (names, sizes) and the emulated HCA's strict checks (unknown opcode, input or output
-//! length, reserved bits), so that the two cannot disagree.
+//! The table serves the driver's tracing (names, sizes) and the emulated HCA's strict checks
+//! (unknown opcode, length, reserved bits), so that the two cannot disagree.
 
 use crate::Layout;
 use crate::commands::*;
@@ -11,18 +11,19 @@ use crate::management::{
 };
 use core::fmt;
 
-/// A command opcode: the first 16 bits of every command input. Any value can be held, known or not.
+/// A command opcode: the first 16 bits of every command input. Any value can be stored, defined or
+/// not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Opcode(pub u16);
 
-/// What is known of one command.
+/// Description of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
     /// The opcode.
     pub opcode: Opcode,
     /// The manual's name.
     pub name: &'static str,
-    /// Input and output, `None` for commands of which only the number is known here.
+    /// Input and output; `None` for commands of which only the number is defined here.
     pub layouts: Option<(&'static Layout, &'static Layout)>,
 }
 
@@ -35,7 +36,7 @@ macro_rules! opcodes {
             )+
         }
 
-        /// Every known command, in ascending order of opcode.
+        /// Every defined command, in ascending order of opcode.
         pub static COMMANDS: &[Command] = &[ $( Command {
             opcode: Opcode::$name,
             name: stringify!($name),

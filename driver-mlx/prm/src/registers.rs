@@ -99,7 +99,8 @@ crate::layout! {
         0x24: device_status [31:16], port_state [15:8];
         0x28: receiver_detect_result [15:0];
     }
-    /// A time-out: multiplier (0 ms, 1 s, 2 minutes, 3 hours) and value; see [`crate::init_seg::timeout_word`].
+    /// A time-out: multiplier (0 ms, 1 s, 2 minutes, 3 hours) and value; see
+    /// [`crate::init_seg::timeout_word`].
     default_timeout (4) {
         0x00: to_multiplier [31:29], to_value [19:0];
     }

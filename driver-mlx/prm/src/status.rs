@@ -1,7 +1,9 @@
-//! How firmware and hardware say that something went wrong: command status, delivery status, completion syndromes, health.
+//! Error codes of firmware and hardware: command status, delivery status, completion syndromes,
+//! health.
 
 crate::code::codes! {
-    /// Status of a command, the first byte of its output. Meaningful only after [`DeliveryStatus::OK`].
+    /// Status of a command, the first byte of its output. Meaningful only after
+    /// [`DeliveryStatus::OK`].
     CmdStatus(u8) {
         OK = 0x00 "ok";
         INTERNAL_ERR = 0x01 "internal error";

@@ -1,4 +1,5 @@
-//! Values of context fields and command operands: capability types, QP states and services, MTU codes, masks.
+//! Values of context fields and command operands: capability types, QP states and services, MTU
+//! codes, masks.
 
 use bitflags::bitflags;
 
@@ -60,7 +61,7 @@ crate::code::codes! {
         MIGRATED = 0x3 "migrated";
     }
 
-    /// What feeds a QP's receives (`qpc.rq_type`).
+    /// Source of a QP's receives (`qpc.rq_type`).
     RqType(u8) {
         NON_ZERO_RQ = 0x0 "receive queue of its own";
         SRQ_RQ = 0x1 "shared receive queue, RMP or XRQ";
@@ -78,7 +79,8 @@ crate::code::codes! {
         RAW_ETHERNET = 0x7 "raw Ethernet";
     }
 
-    /// Number format of a memory key's translations (`mkc.access_mode_4_2` and `access_mode_1_0` together).
+    /// Number format of a memory key's translations (`mkc.access_mode_4_2` and `access_mode_1_0`
+    /// together).
     AccessMode(u8) {
         PA = 0x0 "physical addresses";
         MTT = 0x1 "MTT list";
@@ -153,21 +155,21 @@ crate::code::codes! {
         LINK_ERROR_RECOVERY = 0x6 "link error recovery";
     }
 
-    /// Which pages QUERY_PAGES asks about (its op_mod).
+    /// Pages that QUERY_PAGES queries (its op_mod).
     QueryPagesOp(u16) {
         BOOT = 0x1 "boot pages";
         INIT = 0x2 "init pages";
         REGULAR = 0x3 "regular pages";
     }
 
-    /// What MANAGE_PAGES does (its op_mod).
+    /// Action of MANAGE_PAGES (its op_mod).
     ManagePagesOp(u16) {
         CANT_GIVE = 0x0 "cannot give";
         GIVE = 0x1 "give";
         TAKE = 0x2 "take back";
     }
 
-    /// How TEARDOWN_HCA stops the device (`teardown_hca_in.profile`).
+    /// Mode of TEARDOWN_HCA (`teardown_hca_in.profile`).
     TeardownProfile(u16) {
         GRACEFUL_CLOSE = 0x0 "graceful";
         FORCE_CLOSE = 0x1 "force";
@@ -288,7 +290,8 @@ bitflags! {
         const COUNTER_SET_ID = 1 << 25;
     }
 
-    /// Access rights of a memory key as byte 2 of its context carries them (`mkc.a`, `rw`, `rr`, `lw`, `lr`, `umr_en`).
+    /// Access rights of a memory key as byte 2 of its context carries them (`mkc.a`, `rw`, `rr`,
+    /// `lw`, `lr`, `umr_en`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct AccessFlags: u8 {
         /// `lr`, local read.

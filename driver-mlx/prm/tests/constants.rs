@@ -1,4 +1,5 @@
-//! Numbers with a name against the enumerators and macros of Linux's headers, from the same package as the layouts' test.
+//! Numbers with a name against the enumerators and macros of Linux's headers, from the same package
+//! as the layouts' test.
 
 #[allow(dead_code)]
 #[path = "header/ifc.rs"]
@@ -15,7 +16,8 @@ use mlx5_prm::{Field, init_seg};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// All constants of the headers, or `None` after saying in plain words that the comparison is skipped.
+/// All constants of the headers, or `None` after saying in plain words that the comparison is
+/// skipped.
 fn constants() -> Option<BTreeMap<String, u64>> {
     let folder = package::folder_or_skip("constants")?;
     let names = ["mlx5_ifc.h", "device.h", "qp.h", "cq.h", "driver.h", "doorbell.h"];
@@ -45,7 +47,8 @@ impl Comparison {
     }
 }
 
-/// Compares every value of an open enumeration; `$c_name` makes the C name from ours, or nothing where 6.1 has none.
+/// Compares every value of an open enumeration; `$c_name` makes the C name from ours, or nothing
+/// where 6.1 has none.
 macro_rules! codes {
     ($comparison:ident, $type:ident, $c_name:expr) => {
         for value in $type::ALL {

@@ -1,4 +1,5 @@
-//! Every layout against an independent description: Linux's `mlx5_ifc.h`, `device.h` and `qp.h` from Debian's package.
+//! Every layout against an independent description: Linux's `mlx5_ifc.h`, `device.h` and `qp.h`
+//! from Debian's package.
 
 #[path = "header/ifc.rs"]
 mod ifc;
@@ -58,9 +59,10 @@ fn every_field_is_where_mlx5_ifc_has_it() {
     assert!(compared > 1000, "only {compared} fields compared");
 }
 
-/// The structures that `mlx5_ifc.h` lacks, with where else each comes from: a C structure of the same package, or nothing but
-/// the code of Linux's driver (then unit tests beside the layout compare it with the bytes that this code writes). The words that C
-/// keeps packed are checked in `constants.rs` against the masks that the headers define.
+/// The structures that `mlx5_ifc.h` lacks, with the source of each: a C structure of the same
+/// package, or only the code of Linux's driver. In the second case unit tests next to the layout
+/// compare it with the bytes that this code writes. The words that C keeps packed are checked in
+/// `constants.rs` against the masks that the headers define.
 const OTHER_SOURCES: &[(&str, Source)] = &[
     ("wqe_ctrl_seg", Source::C("qp.h", "wqe_ctrl_seg")),
     ("wqe_raddr_seg", Source::C("qp.h", "wqe_raddr_seg")),
@@ -210,7 +212,7 @@ fn nothing_that_the_header_names_is_reserved_here() {
     for layout in ALL.iter().filter(|layout| header.has(layout.name)) {
         let (theirs, _) = header.members(layout.name).unwrap();
         for (path, place) in theirs {
-            // What lies behind the fixed size is an open-ended array, which the other test compares.
+            // The fixed size is followed by an open-ended array, which the other test compares.
             let end = (place.bit_offset + place.bit_width).min(layout.size as u64 * 8);
             let missing = place.scalar
                 && (place.bit_offset..end)

@@ -37,7 +37,7 @@ crate::layout! {
         0x04: syndrome [31:0];
         0x10: vport_env (struct vnic_diagnostic_statistics);
     }
-    /// What a function did wrong, or was too slow for.
+    /// Errors of a function, and events that it was too slow for.
     vnic_diagnostic_statistics (512) {
         0x00: counter_error_queues [31:0];
         0x04: total_error_queues [31:0];

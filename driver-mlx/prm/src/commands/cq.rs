@@ -49,7 +49,7 @@ crate::layout! {
     resize_field_select (4) {
         0x00: resize_field_select [31:0];
     }
-    /// What MODIFY_CQ changes: read by op_mod.
+    /// Fields that MODIFY_CQ changes: selected by op_mod.
     modify_field_select_resize_field_select_auto (4) {
         0x00: modify_field_select (variant modify_field_select), resize_field_select (variant resize_field_select);
     }

@@ -167,7 +167,7 @@ crate::layout! {
         0x04: syndrome [31:0];
         0x08: ctx (struct lagc);
     }
-    /// How ports are bonded.
+    /// Bonding of ports.
     lagc (8) {
         0x00: fdb_selection_mode [31], port_select_mode [10:8], lag_state [2:0];
         0x04: active_port [19:16], tx_remap_affinity_2 [11:8], tx_remap_affinity_1 [3:0];

@@ -1,7 +1,7 @@
 //! User contexts and user memory: inputs and outputs of the commands (PRM, "Command Reference").
 
 crate::layout! {
-    /// What a user context may do besides making objects.
+    /// Rights of a user context besides the creation of objects.
     uctx (48) {
         0x00: cap [31:0];
     }

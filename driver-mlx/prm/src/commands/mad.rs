@@ -1,4 +1,5 @@
-//! MADs, multicast groups and access registers: inputs and outputs of the commands (PRM, "Command Reference").
+//! MADs, multicast groups and access registers: inputs and outputs of the commands (PRM, "Command
+//! Reference").
 
 crate::layout! {
     /// MAD_IFC input (opcode 0x50d).

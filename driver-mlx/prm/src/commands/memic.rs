@@ -1,4 +1,5 @@
-//! Device memory: inputs and outputs of the commands (PRM, "Command Reference"). Addresses are offsets in BAR0.
+//! Device memory: inputs and outputs of the commands (PRM, "Command Reference"). Addresses are
+//! offsets in BAR0.
 
 crate::layout! {
     /// ALLOC_MEMIC input (opcode 0x205).

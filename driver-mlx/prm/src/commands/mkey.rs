@@ -97,8 +97,8 @@ crate::layout! {
     }
 }
 
-/// `create_mkey_in.klm_pas_mtt` as MTTs: one 64-bit physical address each, with `mtt.wr_en` and `rd_en` in its lowest bits.
-/// (The field itself counts in dwords, as `mlx5_ifc.h` declares it.)
+/// `create_mkey_in.klm_pas_mtt` as MTTs: one 64-bit physical address each, with `mtt.wr_en` and
+/// `rd_en` in its lowest bits. (The field itself counts in dwords, as `mlx5_ifc.h` declares it.)
 pub const CREATE_MKEY_MTT: crate::Tail =
     crate::Tail { offset: create_mkey_in::klm_pas_mtt.offset, stride: 8 };
 

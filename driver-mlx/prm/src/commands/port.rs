@@ -152,7 +152,7 @@ crate::layout! {
         0x00: status [31:24];
         0x04: syndrome [31:0];
     }
-    /// What MODIFY_NIC_VPORT_CONTEXT changes.
+    /// Fields that MODIFY_NIC_VPORT_CONTEXT changes.
     modify_nic_vport_field_select (4) {
         0x00: affiliation [13], disable_uc_local_lb [11], disable_mc_local_lb [10], node_guid [9], port_guid [8], min_inline [7], mtu [6], change_event [5], promisc [4], permanent_address [3], addresses_list [2], roce_en [1];
     }

@@ -1,4 +1,5 @@
-//! UAR, PD, transport domain, XRCD and counter-set numbers: inputs and outputs of the commands (PRM, "Command Reference").
+//! UAR, PD, transport domain, XRCD and counter-set numbers: inputs and outputs of the commands
+//! (PRM, "Command Reference").
 
 crate::layout! {
     /// ALLOC_UAR input (opcode 0x802).

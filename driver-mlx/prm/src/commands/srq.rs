@@ -197,7 +197,7 @@ crate::layout! {
         0x00: status [31:24];
         0x04: syndrome [31:0];
     }
-    /// What MODIFY_RMP changes.
+    /// Fields that MODIFY_RMP changes.
     rmp_bitmask (8) {
         0x04: lwm [0];
     }

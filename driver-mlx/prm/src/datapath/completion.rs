@@ -39,7 +39,7 @@ crate::layout! {
 }
 
 crate::code::codes! {
-    /// What a CQE reports (`cqe64.opcode`).
+    /// Opcode of a CQE (`cqe64.opcode`).
     CqeOpcode(u8) {
         REQ = 0x0 "requester";
         RESP_WR_IMM = 0x1 "responder: RDMA write with immediate";
@@ -61,7 +61,7 @@ crate::code::codes! {
         COMPRESSED = 0x3 "compressed";
     }
 
-    /// Whether a received datagram had a GRH (`cqe64.g`).
+    /// GRH of a received datagram, if any (`cqe64.g`).
     GrhPresence(u8) {
         NONE = 0x0 "no GRH";
         IN_BUFFER = 0x1 "GRH in the receive buffer";
@@ -110,7 +110,7 @@ pub const fn cqe_format(op_own: u8) -> CqeFormat {
     CqeFormat(op_own >> 2 & 3)
 }
 
-/// Whether the sender asked for an event, in `op_own`.
+/// Returns whether the sender requested an event (solicited bit of `op_own`).
 #[must_use]
 #[inline]
 pub const fn cqe_se(op_own: u8) -> bool {

@@ -37,7 +37,7 @@ pub const CQ_DBR_ARM: usize = 4;
 /// Arm word of a CQ whose driver never arms it.
 pub const CQ_DBR_NEVER_ARMED: u32 = 2 << 28;
 
-/// What a CQ is armed for.
+/// Event that a CQ is armed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CqArm {
     /// The next completion (`MLX5_CQ_DB_REQ_NOT`).
@@ -53,7 +53,8 @@ pub const fn cq_arm_value(arm_sn: u32, arm: CqArm, consumer_index: u32) -> u32 {
     (arm_sn & 3) << 28 | (arm as u32) << 24 | (consumer_index & 0xff_ffff)
 }
 
-/// Value of the CQ doorbell register, which must be written after the record: the arm word, then the CQ number.
+/// Value of the CQ doorbell register, which must be written after the record: the arm word, then
+/// the CQ number.
 #[must_use]
 #[inline]
 pub const fn cq_doorbell(arm_value: u32, cqn: u32) -> u64 {

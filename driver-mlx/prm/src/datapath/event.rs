@@ -73,7 +73,8 @@ crate::layout! {
         0x20: event_data (struct event_auto);
         0x3c: signature [15:8], owner [0];
     }
-    /// Data of a page request; `num_pages` is signed, negative asks for pages back.
+    /// Data of a page request. `num_pages` is signed; a negative value requests the return of
+    /// pages.
     eqe_page_req (28) {
         0x00: ec_function [31:16], func_id [15:0];
         0x04: num_pages [31:0];

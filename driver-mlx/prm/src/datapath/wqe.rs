@@ -109,8 +109,8 @@ crate::code::codes! {
 }
 
 bitflags! {
-    /// The byte `fm_ce_se` of a control segment. Fence and CE are small numbers in place, so compare them under their masks:
-    /// `FENCE_MASK`, `CE_MASK`.
+    /// The byte `fm_ce_se` of a control segment. Fence and CE are small numbers in place, so
+    /// compare them under their masks: `FENCE_MASK`, `CE_MASK`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct FmCeSe: u8 {
         /// Solicited event.
@@ -242,14 +242,16 @@ pub const AV_GRH_GID_FL: usize = 0x1c;
 /// Byte offset of the destination GID.
 pub const AV_RGID: usize = 0x20;
 
-/// First dword of a control segment, in CPU order. `wqe_index` is the producer counter in basic blocks, cut to 16 bits.
+/// First dword of a control segment, in CPU order. `wqe_index` is the producer counter in basic
+/// blocks, cut to 16 bits.
 #[must_use]
 #[inline]
 pub const fn ctrl_opmod_idx_opcode(opmod: u8, wqe_index: u16, opcode: SendOpcode) -> u32 {
     (opmod as u32) << 24 | (wqe_index as u32) << 8 | opcode.0 as u32
 }
 
-/// Second dword of a control segment, in CPU order. `ds` is the whole WQE in units of 16 bytes, 1 to [`MAX_DS`].
+/// Second dword of a control segment, in CPU order. `ds` is the whole WQE in units of 16 bytes, 1
+/// to [`MAX_DS`].
 #[must_use]
 #[inline]
 pub const fn ctrl_qpn_ds(qpn: u32, ds: u32) -> u32 {

@@ -1,5 +1,6 @@
-//! The part of C that the headers are written in: structures and unions of plain integers, arrays of them, and other such
-//! structures; and constants. In `mlx5_ifc.h` a member `u8 name[n]` stands for n bits; elsewhere C means what it says.
+//! The part of C that the headers are written in: structures and unions of plain integers, arrays
+//! of them, and other such structures; and constants. In `mlx5_ifc.h` a member `u8 name[n]` stands
+//! for n bits; elsewhere C means what it says.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ enum Element {
     Inline(Aggregate),
 }
 
-/// What a declaration means.
+/// Meaning of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// `mlx5_ifc.h`: the last dimension of a `u8` is its width in bits.
@@ -36,8 +37,8 @@ struct Aggregate {
     members: Vec<Member>,
 }
 
-/// All structures of a header, by name without the prefix (`mlx5_ifc_` or `mlx5_`) and the suffix `_bits`; those that use
-/// more of C than is understood here are kept as what is wrong with them.
+/// All structures of a header, by name without the prefix (`mlx5_ifc_` or `mlx5_`) and the suffix
+/// `_bits`. A structure that uses more of C than this parser supports is stored as its parse error.
 #[derive(Debug)]
 pub struct Header(BTreeMap<String, Result<Aggregate, String>>);
 
@@ -48,12 +49,13 @@ pub struct Place {
     pub bit_offset: u64,
     /// Bits of the member, of all elements of an array, of one element of an open-ended array.
     pub bit_width: u64,
-    /// Whether it is a plain integer, not an array or a structure.
+    /// Returns whether it is a plain integer, not an array or a structure.
     pub scalar: bool,
 }
 
 impl Header {
-    /// Reads the whole header; what is not a structure of bits (enumerations, macros) is passed over.
+    /// Reads the whole header; what is not a structure of bits (enumerations, macros) is passed
+    /// over.
     pub fn parse(text: &str, dialect: Dialect) -> Self {
         let tokens = tokens(text);
         let mut parser = Parser { tokens: &tokens, at: 0, dialect, constants: constants(text) };
@@ -73,13 +75,13 @@ impl Header {
         Self(found)
     }
 
-    /// Whether the header has this structure.
+    /// Returns whether the header has this structure.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Every member of `name` by its dotted path below the structure, embedded structures themselves included; and the size
-    /// of the structure in bits.
+    /// Every member of `name` by its dotted path below the structure, embedded structures
+    /// themselves included; and the size of the structure in bits.
     pub fn members(&self, name: &str) -> Result<(BTreeMap<String, Place>, u64), String> {
         let aggregate = self.find(name)?;
         let mut places = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Where the header comes from: Debian's package of the Linux 6.1 headers, which is never part of this repository.
+//! Where the header comes from: Debian's package of the Linux 6.1 headers, which is never part of
+//! this repository.
 
 use std::fs;
 use std::io::Write;
@@ -6,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// When this environment variable is set (and not empty), a missing header is a failure and not a skipped test.
+/// When this environment variable is set (and not empty), a missing header is a failure and not a
+/// skipped test.
 pub const REQUIRE: &str = "MLX5_TESTS_REQUIRE";
 
 /// The folder of headers, or `None` after saying in plain words that `what` is not compared.
 ///
 /// # Panics
-/// When the headers cannot be had although [`REQUIRE`] asks for them.
+/// If the headers are not available although [`REQUIRE`] requires them.
 pub fn folder_or_skip(what: &str) -> Option<PathBuf> {
     match folder() {
         Ok(folder) => Some(folder),
@@ -27,14 +29,15 @@ pub fn folder_or_skip(what: &str) -> Option<PathBuf> {
 
 /// Past the test harness, which shows the output of failed tests only.
 fn say(line: &str) {
-    // Nobody is left to tell when the standard error is closed.
+    // A closed standard error is ignored, because no reader is left.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The folder `include/linux/mlx5` of the header package, or why it cannot be had.
 ///
-/// In this order: what an earlier run unpacked under `target/cache/linux-headers`, the package as installed on this machine,
-/// the package downloaded with `apt-get download` and unpacked (not installed).
+/// Sources in this order: `target/cache/linux-headers`, unpacked by an earlier run; the package as
+/// installed on this machine; the package downloaded with `apt-get download` and unpacked (not
+/// installed).
 fn folder() -> Result<PathBuf, String> {
     // Tests run in parallel; one of them fetches the package.
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -165,7 +168,8 @@ impl<'a> Apt<'a> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Fetches package lists into the working folder; needs no privilege and leaves the machine's lists alone.
+    /// Fetches package lists into the working folder; needs no privilege and leaves the machine's
+    /// lists alone.
     fn update(&self) -> Result<(), String> {
         self.own_lists.set(true);
         self.run("apt-get", &["update"]).map(|_| ())
