@@ -10,13 +10,13 @@
 //! | manual, Linux's `mlx5_ifc.h` | here |
 //! |---|---|
 //! | structure `create_cq_in` | module [`commands::create_cq_in`] with `SIZE` and `LAYOUT` |
-//! | field `cqc.uar_page` | constant [`contexts::cqc::uar_page`]: a [`Field`] with `get` and `set` |
+//! | field `cqc.uar_page` | [`contexts::cqc::uar_page`]: a [`Field`] with `get` and `set` |
 //! | embedded structure `create_cq_in.cq_context` | a [`Part`], read as the inner structure |
 //! | union | a structure whose members are all [`Kind::Variant`] |
 //! | open-ended array `pas[]` | constant of type [`Tail`] |
 //! | opcode `MLX5_CMD_OP_CREATE_CQ` | [`Opcode::CREATE_CQ`] |
 //! | opcodes `2ERR_QP`, `2RST_QP` | [`Opcode::QP_2ERR`], [`Opcode::QP_2RST`] |
-//! | other enumerations | integer newtypes, also for unnamed values: [`status`], [`event`], [`value`] |
+//! | other enumerations | newtypes, also for unnamed values: [`status`], [`event`], [`value`] |
 //! | masks | `bitflags` types, as [`value::OptParamMask`] |
 //! | a field called `type` | the raw identifier `r#type` |
 //!
