@@ -15,7 +15,8 @@ impl Gid {
     /// The prefix of a subnet without a manager's choice: fe80::/64.
     pub const DEFAULT_PREFIX: u64 = 0xfe80_0000_0000_0000;
 
-    /// A GID from its two halves: the subnet's prefix and the interface identifier, which for a port is its GUID.
+    /// A GID from its two halves: the subnet's prefix and the interface identifier, which for a
+    /// port is its GUID.
     pub const fn new(prefix: u64, interface_id: u64) -> Self {
         Self((((prefix as u128) << 64) | interface_id as u128).to_be_bytes())
     }
@@ -35,12 +36,12 @@ impl Gid {
         Guid::new(self.interface_id())
     }
 
-    /// Whether it names a multicast group.
+    /// Returns whether it names a multicast group.
     pub const fn is_multicast(self) -> bool {
         self.0[0] == 0xff
     }
 
-    /// Whether all bytes are zero.
+    /// Returns whether all bytes are zero.
     pub const fn is_zero(self) -> bool {
         u128::from_be_bytes(self.0) == 0
     }

@@ -1,4 +1,5 @@
-//! InfiniBand's addresses and numbers as distinct types, and time: what driver, management protocols and emulated HCA share.
+//! InfiniBand's addresses and numbers as distinct types, and time: what driver, management
+//! protocols and emulated HCA share.
 //!
 //! | module | subject |
 //! |---|---|
@@ -7,8 +8,8 @@
 //! | [`time`] | [`Instant`], [`Duration`], and when a state machine wants to run again: [`Wake`] |
 //! | [`glossary`] | words of the field |
 //!
-//! Everything is `Copy`, and the all-zero bytes of each number, [`Gid`] and [`Instant`] are its zero, so that tables of them
-//! can be static memory that takes no room in an image.
+//! All types are `Copy`. The all-zero bytes of each number, [`Gid`] and [`Instant`] are its zero,
+//! so that static tables of them take no space in an image.
 #![no_std]
 #![forbid(unsafe_code)]
 

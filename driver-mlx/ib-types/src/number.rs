@@ -1,6 +1,7 @@
 //! Numbers of a fixed width.
 
-/// Defines numbers as distinct types of so many bits, with `new` (the low bits of a value), `get`, and hexadecimal formats.
+/// Defines numbers as distinct types of so many bits, with `new` (the low bits of a value), `get`,
+/// and hexadecimal formats.
 ///
 /// The crate that invokes it has a `defmt` feature, which adds a `defmt::Format`.
 #[macro_export]
@@ -45,7 +46,8 @@ number! {
     QpNumber(u32, 24);
     /// Packet sequence number, 24 bits, in circular arithmetic (IBTA 1.3, 9.7.2).
     Psn(u32, 24);
-    /// Local identifier: the address of a port, or of a multicast group, within its subnet (IBTA 1.3, 4.1.3).
+    /// Local identifier: the address of a port, or of a multicast group, within its subnet (IBTA
+    /// 1.3, 4.1.3).
     Lid(u16, 16);
     /// Globally unique identifier of a node or port: an EUI-64.
     Guid(u64, 64);
@@ -118,7 +120,7 @@ impl PKey {
 }
 
 impl QKey {
-    /// The well-known key of QP1 (IBTA 1.3, 3.5.3).
+    /// The fixed key of QP1 (IBTA 1.3, 3.5.3).
     pub const GSI: Self = Self(0x8001_0000);
 }
 
@@ -128,12 +130,13 @@ impl Lid {
     /// Names the port at the other end of a link, whatever its LID (IBTA 1.3, 14.2.1).
     pub const PERMISSIVE: Self = Self(0xffff);
 
-    /// Whether a single port can have it: neither 0, nor a multicast LID, nor the permissive one.
+    /// Returns whether a single port can have it: neither 0, nor a multicast LID, nor the
+    /// permissive LID.
     pub const fn is_unicast(self) -> bool {
         self.0 != 0 && self.0 < Self::FIRST_MULTICAST
     }
 
-    /// Whether it names a multicast group.
+    /// Returns whether it names a multicast group.
     pub const fn is_multicast(self) -> bool {
         self.0 >= Self::FIRST_MULTICAST && self.0 != Self::PERMISSIVE.0
     }
@@ -160,19 +163,20 @@ impl Psn {
         self.add(Self::MASK)
     }
 
-    /// How many packets `self` is after `earlier`: 0 to 2^24 - 1.
+    /// Returns the number of packets from `earlier` to `self`: 0 to 2^24 - 1.
     #[inline]
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0) & Self::MASK
     }
 
-    /// How many packets `self` is after `other`: -2^23 to 2^23 - 1.
+    /// Returns the signed number of packets from `other` to `self`: -2^23 to 2^23 - 1.
     #[inline]
     pub const fn distance_from(self, other: Self) -> i32 {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
-    /// Whether this comes before `other`: it is one of the 2^23 numbers behind it.
+    /// Returns whether this PSN precedes `other`, modulo 2^24: `other` is one of the 2^23 numbers
+    /// after it.
     #[inline]
     pub const fn is_before(self, other: Self) -> bool {
         self.distance_from(other) < 0

@@ -1,6 +1,7 @@
 //! Time: instants of a monotonic clock, and when a state machine wants to run again.
 //!
-//! There is no clock here. Whoever drives a state machine reads one, and hands the instant in.
+//! This module has no clock. The caller of a state machine reads a clock, and passes the instant
+//! in.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -9,7 +10,8 @@ pub use core::time::Duration;
 
 /// An instant of a monotonic clock: nanoseconds from an arbitrary origin.
 ///
-/// Arithmetic saturates at both ends of the clock, so that a duration from outside cannot wrap a deadline into the past.
+/// Arithmetic saturates at both ends of the clock, so that a duration from outside cannot wrap a
+/// deadline into the past.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Instant {
@@ -130,7 +132,7 @@ impl Wake {
         }
     }
 
-    /// Whether the time has come.
+    /// Returns whether the time has come.
     pub const fn is_due(self, now: Instant) -> bool {
         match self {
             Self::Now => true,
@@ -139,8 +141,8 @@ impl Wake {
         }
     }
 
-    /// Until when a loop may sleep that looked at the clock at `now`: `now` itself if it may not, `None` for as long as
-    /// nothing arrives.
+    /// Returns until when a loop may sleep that read the clock at `now`. `now` itself: not at all;
+    /// `None`: until an event arrives.
     pub const fn deadline(self, now: Instant) -> Option<Instant> {
         match self {
             Self::Now => Some(now),
