@@ -1,22 +1,24 @@
-//! InfiniBand management as pure protocol: wire formats and state machines without I/O, clock, heap or panics.
+//! InfiniBand management as pure protocol: wire formats and state machines without I/O, clock, heap
+//! or panics.
 //!
-//! The crate is `no_std` and allocates nothing. Its users are a port's management agent (`ib-port`), which moves MADs between
-//! these state machines and QP1, and an emulated HCA with its subnet manager. Whatever comes from the wire is an answer or an
-//! error, never a panic; time is an [`Instant`](ib_types::Instant) that the caller brings along as `now`.
+//! The crate is `no_std` and allocates nothing. Its users are a port's management agent
+//! (`ib-port`), which moves MADs between these state machines and QP1, and an emulated HCA with its
+//! subnet manager. Input from the wire causes a response or an error, never a panic. Time is an
+//! [`Instant`](ib_types::Instant) that the caller passes as `now`.
 //!
 //! # Layers
 //!
 //! | module | what | source |
 //! |---|---|---|
 //! | [`units`] | rate and time codes | IBA volume 1, chapters 4, 12, 15 |
-//! | [`mad`] | the 256-byte management datagram: header, classes, methods, statuses, attribute ids | chapter 13 |
+//! | [`mad`] | management datagram: header, classes, methods, status, attribute ids | chapter 13 |
 //! | [`smp`] | subnet management: NodeInfo, PortInfo, tables, directed routes | chapter 14 |
-//! | [`sa`] | subnet administration: records, component masks, and a [`sa::Client`] with retries | chapter 15 |
+//! | [`sa`] | subnet administration: records, masks, a [`sa::Client`] with retries | chapter 15 |
 //! | [`rmpp`] | tables in several segments, both sides | section 13.6 |
 //! | [`pma`] | performance management: port counters | chapter 16 |
-//! | [`cm`] | communication management: messages, and the [`cm::Cm`] state machine; connections and datagram services | chapter 12 |
+//! | [`cm`] | communication management: messages, the [`cm::Cm`] state machine | chapter 12 |
 //! | [`rdma_cm`] | service ids from ports; the IP addresses in a REQ's private data | annex A11 |
-//! | [`ipoib`] | IP over InfiniBand: encapsulation, ARP, multicast groups, and the [`ipoib::Neighbours`] table | RFC 4391 |
+//! | [`ipoib`] | IPoIB: encapsulation, ARP, multicast, the [`ipoib::Neighbours`] table | RFC 4391 |
 //!
 //! # Example
 //!
@@ -70,9 +72,13 @@
 //!
 //! # Not supported
 //!
-//! Answers of several segments in the client (it reports them; [`rmpp`] has both sides), alternate paths and path migration
-//! (refused politely), unreliable and extended connections in the CM state machine (their messages and headers are there),
-//! the subnet management key protocol, IPv6 neighbour discovery, IPoIB's connected mode.
+//! - responses of several segments in the client (it reports them; [`rmpp`] has both sides)
+//! - alternate paths and path migration (refused)
+//! - unreliable and extended connections in the CM state machine (their messages and headers are
+//!   here)
+//! - the subnet management key protocol
+//! - IPv6 neighbour discovery
+//! - IPoIB's connected mode
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

@@ -52,7 +52,8 @@ impl Mad {
 
     /// Everything after the common header.
     pub fn data(&self) -> &[u8; 232] {
-        // The slice has exactly this length, so the fallback is never taken and the optimiser drops it.
+        // The slice has exactly this length, so the fallback is never taken and the optimiser drops
+        // it.
         self.as_bytes().last_chunk().unwrap_or(&[0; 232])
     }
 
@@ -64,7 +65,7 @@ impl Mad {
         self
     }
 
-    /// Whether this is a response ([`method::RESPONSE`] set, or a TrapRepress).
+    /// Returns whether this is a response ([`method::RESPONSE`] set, or a TrapRepress).
     pub fn is_response(&self) -> bool {
         self.method() & method::RESPONSE != 0 || self.method() == method::TRAP_REPRESS
     }
@@ -301,7 +302,8 @@ record! {
     }
 }
 
-/// Where a MAD came from or goes to, as QP1 sees it. A reply goes back to the address its request came from.
+/// Where a MAD came from or goes to, as QP1 sees it. A reply goes back to the address its request
+/// came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadAddress {
     /// The other port's LID (source of a received MAD, destination of one to send).

@@ -40,7 +40,8 @@ pub fn data(mad: &Mad) -> &[u8; DATA_LEN] {
     mad.as_bytes().last_chunk().unwrap_or(&[0; DATA_LEN])
 }
 
-/// Replaces the front of the attribute data, and clears the rest; what exceeds 192 bytes is dropped.
+/// Replaces the front of the attribute data, and clears the rest; what exceeds 192 bytes is
+/// dropped.
 pub fn set_data(mad: &mut Mad, data: &[u8]) {
     if let Some(room) = mad.as_bytes_mut().last_chunk_mut::<DATA_LEN>() {
         room.fill(0);
@@ -152,7 +153,8 @@ record! {
     }
 }
 
-/// ClassPortInfo of an agent with extended counters; `all_ports` says whether port 255 may be asked for.
+/// ClassPortInfo of an agent with extended counters; `all_ports` says whether port 255 may be asked
+/// for.
 pub fn class_port_info(all_ports: bool) -> ClassPortInfo {
     let mut info = ClassPortInfo::zeroed();
     let all = if all_ports { capability::ALL_PORT_SELECT } else { 0 };

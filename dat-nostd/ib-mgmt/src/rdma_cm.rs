@@ -1,5 +1,5 @@
-//! RDMA-CM addressing over the IB CM: service ids from ports, and the IP address header in a REQ's private data
-//! (IBA volume 1, annex A11).
+//! RDMA-CM addressing over the IB CM: service ids from ports, and the IP address header in a REQ's
+//! private data (IBA volume 1, annex A11).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,8 +1,10 @@
-//! The reliable multi-packet protocol (IBA volume 1, section 13.6) as subnet administration uses it: a table that does not
-//! fit one MAD goes in segments of 200 bytes, within a window that the receiver opens by acknowledging.
+//! The reliable multi-packet protocol (IBA volume 1, section 13.6) as subnet administration uses
+//! it. A table that does not fit one MAD is sent in segments of 200 bytes, within a window that the
+//! receiver opens by acknowledging.
 //!
-//! Both sides are state machines without I/O. A [`Sender`] says which segment to send and when to send it again; a
-//! [`Receiver`] puts segments together in the caller's buffer and says which acknowledgement to send.
+//! Both sides are state machines without I/O. A [`Sender`] returns which segment to send and when
+//! to send it again. A [`Receiver`] assembles segments in the caller's buffer and returns the
+//! acknowledgements to send.
 
 use crate::mad::method;
 use crate::sa::{RECORD_DATA_LEN, SaMad, rmpp};
@@ -10,7 +12,8 @@ use ib_types::{Duration, Instant};
 
 /// Version of the protocol.
 pub const VERSION: u8 = 1;
-/// Bytes that the payload length counts per segment beside the data: the header of subnet administration.
+/// Bytes that the payload length counts per segment beside the data: the header of subnet
+/// administration.
 const SA_HEADER_LEN: usize = 20;
 
 /// RMPP statuses (IBA volume 1, table 198).
@@ -37,7 +40,7 @@ pub mod status {
     pub const UNSPECIFIED: u8 = 127;
 }
 
-/// Whether a MAD of subnet administration belongs to an RMPP transfer.
+/// Returns whether a MAD of subnet administration belongs to an RMPP transfer.
 pub fn is_active(mad: &SaMad) -> bool {
     mad.rmpp_version() == VERSION && mad.rmpp_flags() & rmpp::FLAG_ACTIVE != 0
 }
@@ -50,7 +53,8 @@ pub fn abort(mad: &SaMad, status: u8) -> SaMad {
     reply
 }
 
-/// A MAD of the protocol itself that goes back to where `mad` came from: its header, the other direction.
+/// A MAD of the protocol itself that goes back to where `mad` came from: its header, the other
+/// direction.
 fn control(mad: &SaMad, kind: u8) -> SaMad {
     let mut reply = SaMad::zeroed();
     if let (Some(to), Some(from)) =
@@ -70,9 +74,9 @@ fn control(mad: &SaMad, kind: u8) -> SaMad {
 /// Limits of a [`Sender`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderConfig {
-    /// How long to wait for an acknowledgement before the window is sent again.
+    /// Time to wait for an acknowledgement before the window is sent again.
     pub timeout: Duration,
-    /// How often it is sent again.
+    /// Number of retransmissions of the window.
     pub retries: u8,
 }
 
@@ -83,13 +87,13 @@ impl Default for SenderConfig {
     }
 }
 
-/// What a [`Sender`] wants, see [`Sender::poll`].
+/// Action of a [`Sender`], see [`Sender::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the sender leaves it to its owner"]
 pub enum Step {
     /// Send this segment, see [`Sender::segment`].
     Send(u32),
-    /// Nothing until an acknowledgement comes, or until then.
+    /// Nothing until an acknowledgement arrives, or until this time.
     Wait(Instant),
     /// Every segment is acknowledged.
     Done,
@@ -139,12 +143,12 @@ impl Sender {
         }
     }
 
-    /// How many segments the transfer has.
+    /// Returns the number of segments of the transfer.
     pub fn segments(&self) -> u32 {
         self.segments
     }
 
-    /// What to do now; call until it is not [`Step::Send`].
+    /// Returns the next action; call until it is not [`Step::Send`].
     pub fn poll(&mut self, now: Instant) -> Step {
         match self.progress {
             Progress::Done => return Step::Done,
@@ -169,7 +173,8 @@ impl Sender {
         Step::Send(self.sent)
     }
 
-    /// Takes an acknowledgement, STOP or ABORT of this transfer. Answers with the MAD to send back, if any.
+    /// Takes an acknowledgement, STOP or ABORT of this transfer. Answers with the MAD to send back,
+    /// if any.
     #[must_use = "the peer waits for the answer"]
     pub fn input(&mut self, now: Instant, mad: &SaMad) -> Option<SaMad> {
         if self.progress != Progress::Running {
@@ -183,7 +188,7 @@ impl Sender {
                 } else if window < segment {
                     Some(status::WINDOW_TOO_SMALL)
                 } else {
-                    // What is older than what is known already came late.
+                    // Ignore a late acknowledgement, older than the last one.
                     if segment > self.acknowledged || window > self.window {
                         self.acknowledged = self.acknowledged.max(segment);
                         self.sent = self.sent.max(self.acknowledged);
@@ -242,13 +247,13 @@ impl Sender {
     }
 }
 
-/// What a segment did, see [`Receiver::input`].
+/// Effect of a segment, see [`Receiver::input`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an answer may be due"]
 pub enum Received {
     /// Nothing to do: more follows.
     More,
-    /// Send this acknowledgement: more follows, or the segment was known already.
+    /// Send this acknowledgement: more follows, or the segment is a duplicate.
     Acknowledge(SaMad),
     /// The transfer is complete.
     Complete {
@@ -272,14 +277,15 @@ pub struct Receiver {
     window: u32,
     /// Last segment in order; 0 before any.
     received: u32,
-    /// End of the window that the sender knows.
+    /// End of the window that was granted to the sender.
     granted: u32,
     len: usize,
     complete: bool,
 }
 
 impl Receiver {
-    /// Nothing received yet. `window` is how many segments may be on their way at a time; 0 counts as 1.
+    /// Nothing received yet. `window` is how many segments may be on their way at a time; 0 counts
+    /// as 1.
     pub const fn new(window: u32) -> Receiver {
         Receiver { window, received: 0, granted: 1, len: 0, complete: false }
     }
@@ -330,7 +336,7 @@ impl Receiver {
         }
         let last = mad.rmpp_flags() & rmpp::FLAG_LAST != 0;
         let len = if last {
-            // What does not count the pad right is taken whole, as Linux does.
+            // If the pad count is wrong, take the complete segment, as Linux does.
             (mad.rmpp_payload_len() as usize)
                 .checked_sub(SA_HEADER_LEN)
                 .filter(|len| *len <= RECORD_DATA_LEN)

@@ -14,7 +14,8 @@ fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + (i >> 8) * 7 + 1) as u8).collect()
 }
 
-/// Carries a table across; `lose` decides which MADs vanish. Answers with what arrived, or the status it failed with.
+/// Carries a table across; `lose` decides which MADs vanish. Answers with what arrived, or the
+/// status it failed with.
 fn carry(len: usize, window: u32, mut lose: impl FnMut() -> bool) -> Result<Vec<u8>, u8> {
     let data = payload(len);
     let mut sender = Sender::new(len, SenderConfig::default());
@@ -157,7 +158,7 @@ proptest! {
         let mut bits = losses | 1 << 63;
         let mut turn = 0;
         let outcome = carry(len, window, || {
-            // One in about four, and never for ever.
+            // About a quarter is lost, never for ever.
             turn += 1;
             bits = bits.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             bits >> 62 == 0 && turn % 5 != 0

@@ -1,6 +1,7 @@
 //! Subnet management packets and their attributes (IBA volume 1, chapter 14).
 //!
-//! The same views serve a subnet management agent (which fills them in) and a client (which reads them).
+//! The same views serve a subnet management agent (which fills them in) and a client (which reads
+//! them).
 
 use crate::mad::{Mad, class, method};
 use crate::view::record;
@@ -45,7 +46,8 @@ impl Smp {
         Smp(*mad.as_bytes())
     }
 
-    /// A directed-route SMP along `path`, the output ports of each hop; at most 63 hops (more are cut off).
+    /// A directed-route SMP along `path`, the output ports of each hop; at most 63 hops (more are
+    /// cut off).
     pub fn directed_route(method: u8, attr_id: u16, attr_mod: u32, tid: u64, path: &[u8]) -> Smp {
         let mut mad = Mad::new(class::SUBN_DIRECTED_ROUTE, 1, method, attr_id, tid);
         mad.set_attr_mod(attr_mod);
@@ -407,7 +409,8 @@ record! {
         lids_per_port, set_lids_per_port: u16 = 12, 2;
         /// Entries of the partition enforcement table.
         partition_enforcement_cap, set_partition_enforcement_cap: u16 = 14, 2;
-        /// Enhanced port 0, from the top: inbound, outbound enforcement, raw filters, enhanced port 0.
+        /// Enhanced port 0, from the top: inbound, outbound enforcement, raw filters, enhanced port
+        /// 0.
         capability_bits, set_capability_bits: u8 = 16, 1 [7:3];
         /// Highest multicast LID in the table.
         multicast_fdb_top, set_multicast_fdb_top: u16 = 18, 2;
@@ -483,8 +486,8 @@ impl PKeyTable {
     }
 }
 
-/// Whether two partition keys may talk: equal low 15 bits, not zero, at least one a full member
-/// (IBA volume 1, section 10.9.1.1).
+/// Returns whether two partition keys match: equal low 15 bits, not zero, at least one a full
+/// member (IBA volume 1, section 10.9.1.1).
 pub const fn pkeys_match(a: u16, b: u16) -> bool {
     a & 0x7fff == b & 0x7fff && a & 0x7fff != 0 && (a | b) & 0x8000 != 0
 }

@@ -44,8 +44,8 @@ pub const fn rate_mbps(code: u8) -> Option<u32> {
     })
 }
 
-/// The local ACK timeout exponent that goes into a REQ: about twice the packet life time plus the CA's own delay,
-/// all as exponents (IBA volume 1, section 12.7.34). At most 31.
+/// Returns the local ACK timeout exponent of a REQ. The exponent is about twice the packet life
+/// time plus the CA's own delay, all as exponents (IBA volume 1, section 12.7.34). At most 31.
 pub const fn local_ack_timeout(packet_life_time: u8, local_ca_ack_delay: u8) -> u8 {
     let (t, d) = (packet_life_time as u16 + 1, local_ca_ack_delay as u16);
     let sum = if t >= d {

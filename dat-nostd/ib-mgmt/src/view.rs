@@ -1,7 +1,8 @@
 //! Fixed-size big-endian records with named bit fields.
 //!
-//! One macro makes every MAD, attribute and message type from lines that read like the standard's tables:
-//! byte offset, bytes of the word, and the bits within it (most significant first).
+//! A macro makes every MAD, attribute and message type from lines like those of the standard's
+//! tables. A line has byte offset, bytes of the word, and the bits within it (most significant
+//! first).
 
 use ib_types::{Gid, Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
 
@@ -65,7 +66,8 @@ impl Field for Gid {
     }
 }
 
-/// The big-endian word of `len` bytes at `at`; bytes beyond the end read as zero (the macro proves there are none).
+/// The big-endian word of `len` bytes at `at`; bytes beyond the end read as zero (the macro proves
+/// there are none).
 #[inline]
 pub(crate) fn read(bytes: &[u8], at: usize, len: usize) -> u128 {
     let mut word = 0;
@@ -90,7 +92,7 @@ pub(crate) const fn mask(width: u32) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-/// Whether a field lies inside its record.
+/// Returns whether a field is inside its record.
 pub(crate) const fn inside(at: usize, len: usize, size: usize) -> bool {
     len <= size && at <= size - len
 }
@@ -173,7 +175,8 @@ macro_rules! record {
 
         #[cfg(test)]
         impl $name {
-            /// Fields as (name, first bit, width), to prove that none overlap and that setters touch only theirs.
+            /// Fields as (name, first bit, width), to prove that none overlap and that setters
+            /// touch only theirs.
             #[allow(dead_code)]
             pub(crate) fn fields() -> std::vec::Vec<(&'static str, usize, usize)> {
                 std::vec![$((stringify!($get), {

@@ -17,7 +17,8 @@ const REASON: u64 = 0xffff;
 struct Ended {
     /// Fingerprint of its REQ; 0 for a free entry.
     key: u64,
-    /// Time in nanoseconds until which copies of the REQ may arrive. The low 16 bits (66 µs) hold the reason of the REJ.
+    /// Time in nanoseconds until which copies of the REQ may arrive. The low 16 bits (66 µs) hold
+    /// the reason of the REJ.
     until: u64,
 }
 
@@ -25,7 +26,8 @@ impl Ended {
     const EMPTY: Ended = Ended { key: 0, until: 0 };
 }
 
-/// Memory for four ended connections, 64 bytes. A [`Cm`](super::Cm) finds an entry in its set without a search.
+/// Memory for four ended connections, 64 bytes. A [`Cm`](super::Cm) finds an entry in its set
+/// without a search.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedSet([Ended; WAYS]);
 

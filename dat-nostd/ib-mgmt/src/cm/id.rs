@@ -1,5 +1,5 @@
-//! Communication ids: slot and generation under a keyed permutation of 32-bit numbers, so that ids of different lives of a
-//! node differ and cannot be guessed from each other by accident.
+//! Communication ids: slot and generation under a keyed permutation of 32-bit numbers. Ids of
+//! different boots of a node thus differ, and do not match by accident.
 
 /// The permutation.
 #[derive(Clone, Copy, Debug)]

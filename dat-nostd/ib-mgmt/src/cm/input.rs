@@ -13,7 +13,8 @@ use crate::units::local_ack_timeout;
 use ib_types::{Gid, Guid, Instant, Lid, QpNumber};
 
 impl Cm<'_> {
-    /// Takes a received MAD and where it came from. MADs that are no CM messages are counted and ignored.
+    /// Takes a received MAD and where it came from. MADs that are no CM messages are counted and
+    /// ignored.
     pub fn process(&mut self, now: Instant, src: &MadAddress, mad: &Mad) {
         self.shared.counters.received += 1;
         let Some(message) = Message::parse(mad) else {
@@ -32,7 +33,7 @@ impl Cm<'_> {
             Message::SidrReq(m) => self.sidr_req(now, src, tid, &m),
             Message::SidrRep(m) => self.sidr_rep(&m),
             Message::Lap(m) => self.lap(src, tid, &m),
-            // The answer to what this manager never asks.
+            // Unexpected, because this manager never sends a LAP.
             Message::Apr(_) => self.shared.counters.unexpected += 1,
             Message::Unknown(_) => self.shared.counters.malformed += 1,
         }
@@ -73,7 +74,7 @@ impl Cm<'_> {
         (alive && found.local_id == local_id).then_some(index)
     }
 
-    /// As [`Cm::lookup`], for a message whose sender's id must be the one we know.
+    /// As [`Cm::lookup`], for a message whose sender's id must match the slot's.
     fn lookup_pair(&mut self, local_id: u32, remote_id: u32) -> Option<(&mut CmSlot, &mut Shared)> {
         let found = self.lookup(local_id).filter(|index| {
             self.slots.get(*index).is_some_and(|s| s.remote_id != 0 && s.remote_id == remote_id)
@@ -154,7 +155,7 @@ impl Cm<'_> {
         slot.peer_initiator_depth = req.initiator_depth();
         slot.peer_srq = req.srq();
         slot.peer_flow_control = req.flow_control();
-        // Until the owner says otherwise: what the peer asks for.
+        // The peer's values, until the owner sets others.
         slot.responder_resources = req.initiator_depth();
         slot.initiator_depth = req.responder_resources();
         slot.retry_count = req.retry_count();
@@ -198,7 +199,7 @@ impl Cm<'_> {
                 }
                 slot.repeat_mra(shared, which::REQ);
             }
-            // What was sent is the REP, or the REJ.
+            // Resend the REP, or the REJ.
             State::RepSent | State::Rejected => slot.resend(shared),
             // A straggler: the peer has the REP, or it would not be established.
             State::Established
@@ -215,8 +216,8 @@ impl Cm<'_> {
         }
     }
 
-    /// Ends the connection that uses a peer's QP number or communication id; whether there was one.
-    /// One that waits for a DREP is over anyway, and does not stand in the new one's way.
+    /// Ends the connection that uses a peer's QP number or communication id. Returns whether there
+    /// was one. A connection that waits for a DREP is over anyway, and does not block the new one.
     fn drop_stale(&mut self, now: Instant, guid: Guid, qpn: QpNumber, remote_id: u32) -> bool {
         let uses = |s: &&mut CmSlot| {
             s.has_live_qp() && s.remote_guid == guid && (s.remote_qpn == qpn || s.remote_id == remote_id)
@@ -270,7 +271,7 @@ impl Cm<'_> {
                 slot.repeat_mra(shared, which::REP);
                 return;
             }
-            // What was sent is the RTU.
+            // Resend the RTU.
             State::Established => {
                 shared.counters.duplicates += 1;
                 slot.resend(shared);
@@ -313,7 +314,8 @@ impl Cm<'_> {
         slot.peer_initiator_depth = rep.initiator_depth();
         slot.peer_srq = rep.srq();
         slot.peer_flow_control = rep.flow_control();
-        // The peer serves what it says, and never more than was asked for; the other way round alike.
+        // The peer serves what it says, and never more than was asked for; the other way round
+        // alike.
         slot.initiator_depth = slot.initiator_depth.min(rep.responder_resources());
         slot.responder_resources = slot.responder_resources.min(rep.initiator_depth());
         slot.rnr_retry_count = rep.rnr_retry_count();
@@ -354,7 +356,7 @@ impl Cm<'_> {
             shared.counters.unexpected += 1;
             return;
         }
-        // A peer that only ever asks for patience runs out of it.
+        // The number of MRAs is limited, so that a peer cannot delay for ever.
         slot.mras_left -= 1;
         let more = shared.peer_time(mra.service_timeout()) + slot.response;
         slot.arm(shared, (now + more).min(slot.overall));
@@ -365,7 +367,8 @@ impl Cm<'_> {
         let index = if rej.remote_comm_id() != 0 {
             self.lookup(rej.remote_comm_id())
         } else {
-            // A REQ withdrawn before its sender learnt our id: it names its own, and its CA in the additional information.
+            // A REQ withdrawn before its sender learnt our id: it names its own, and its CA in the
+            // additional information.
             let guid = rej.info().first_chunk().map(|bytes| Guid::new(u64::from_be_bytes(*bytes)));
             self.slots.iter().position(|s| {
                 rej.info_len() >= 8
@@ -379,7 +382,8 @@ impl Cm<'_> {
             self.shared.counters.unknown_id += 1;
             return;
         };
-        // The peer may reject without an id of its own; only for an established connection must it name both.
+        // The peer may reject without an id of its own; only for an established connection must it
+        // name both.
         let named = slot.remote_id != 0 && slot.remote_id == remote_id;
         let unnamed = slot.remote_id == 0 || remote_id == 0;
         let reason = RejReason(rej.reason());
@@ -410,7 +414,7 @@ impl Cm<'_> {
     }
 
     fn dreq(&mut self, now: Instant, src: &MadAddress, tid: u64, dreq: &Dreq) {
-        // Whatever is known here, the peer wants to be rid of it.
+        // Reply in any state, because the peer has ended the connection.
         let (local_id, remote_id) = (dreq.remote_comm_id(), dreq.local_comm_id());
         let kind = ShortKind::Drep;
         let reply = ShortReply { dest: *src, tid, local_id, remote_id, kind };
@@ -484,7 +488,7 @@ impl Cm<'_> {
 }
 
 impl CmSlot {
-    /// Asks for the patience that the owner has asked for before.
+    /// Sends an MRA with the timeout that the owner chose before.
     fn repeat_mra(&mut self, shared: &mut Shared, which: u8) {
         if let Some(service_timeout) = self.mra_sent.checked_sub(1) {
             shared.reply(self.short(ShortKind::Mra { which, service_timeout }));
@@ -493,7 +497,8 @@ impl CmSlot {
 }
 
 impl CmConfig {
-    /// Why a REQ's primary path does not end at this port, if so: its LID led to the wrong node, or its MTU is too large.
+    /// Returns the reason to reject a REQ whose primary path does not end at this port: wrong GID,
+    /// or an MTU that is too large.
     fn rejects_path(&self, req: &Req) -> Option<RejReason> {
         let (own, meant) = (self.gid, req.primary_remote_gid());
         // A port also has the GID of the default prefix (IBTA 4.1.1).

@@ -31,7 +31,7 @@ pub struct Cm<'s> {
 }
 
 impl<'s> Cm<'s> {
-    /// Begins anew with the same tables, as [`Cm::new`] does. Nobody is told.
+    /// Resets to the state of [`Cm::new`] and reuses its tables. Sends nothing to peers.
     pub fn restart(&mut self, config: CmConfig) {
         let history = core::mem::take(&mut self.history).into_sets();
         *self = Self::new(
@@ -48,11 +48,12 @@ impl<'s> Cm<'s> {
         (config.gid, config.mtu, config.route) = (gid, mtu, route);
     }
 
-    /// A manager of at most `slots.len()` connections (the first 65535 count) and `listeners.len()` listeners.
-    /// What the tables held is forgotten.
+    /// A manager of at most `slots.len()` connections (the first 65535 count) and `listeners.len()`
+    /// listeners. Previous contents of the tables are lost.
     ///
-    /// Connections in TimeWait give way when no slot is free. `history` then remembers four of them in each set, so that
-    /// late copies of their REQs do not connect again. An empty one remembers none.
+    /// Connections in TimeWait give way when no slot is free. `history` then remembers four of them
+    /// in each set, so that late copies of their REQs do not connect again. An empty one remembers
+    /// none.
     pub fn new(
         slots: &'s mut [CmSlot],
         history: &'s mut [EndedSet],
@@ -87,8 +88,9 @@ impl<'s> Cm<'s> {
         }
     }
 
-    /// Takes REQs for a service id. `owner` comes back with each request. At most `backlog` requests wait to be fetched by
-    /// [`Cm::poll_event`] (0: as many as there are slots); further ones are refused with "no resources".
+    /// Takes REQs for a service id. `owner` comes back with each request. At most `backlog`
+    /// requests wait to be fetched by [`Cm::poll_event`] (0: as many as there are slots); further
+    /// ones are refused with "no resources".
     pub fn listen(&mut self, service_id: u64, owner: u32, backlog: u16) -> Result<(), ListenError> {
         self.enter_listener(Listener { used: true, datagram: false, service_id, owner, backlog })
     }
@@ -102,18 +104,19 @@ impl<'s> Cm<'s> {
         Ok(())
     }
 
-    /// Ends listening; false when nobody listened. Requests that arrived stay.
+    /// Ends listening. Returns false if no listener was registered. Requests that arrived stay.
     pub fn unlisten(&mut self, service_id: u64) -> bool {
         let entry = self.listeners.iter_mut().find(|l| l.used && l.service_id == service_id);
         entry.map(|l| *l = Listener::EMPTY).is_some()
     }
 
-    /// Whether somebody listens to a service id.
+    /// Returns whether a service id has a listener.
     pub fn is_listening(&self, service_id: u64) -> bool {
         self.listeners.iter().any(|l| l.used && l.service_id == service_id)
     }
 
-    /// Active side: sends a REQ. Then comes one of [`CmEvent::Reply`], [`CmEvent::Rejected`], [`CmEvent::TimedOut`].
+    /// Active side: sends a REQ. Then comes one of [`CmEvent::Reply`], [`CmEvent::Rejected`],
+    /// [`CmEvent::TimedOut`].
     pub fn connect(
         &mut self,
         now: Instant,
@@ -195,7 +198,8 @@ impl<'s> Cm<'s> {
         Ok(slot.id(index))
     }
 
-    /// Active side, after [`CmEvent::Reply`] and with the QP in RTS: sends the RTU. The connection is established.
+    /// Active side, after [`CmEvent::Reply`] and with the QP in RTS: sends the RTU. The connection
+    /// is established.
     pub fn rtu(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
         let (slot, shared) = self.find(id)?;
         if slot.state != State::RepRcvd {
@@ -211,9 +215,9 @@ impl<'s> Cm<'s> {
         Ok(())
     }
 
-    /// Passive side, after [`CmEvent::ConnectRequest`] and with the QP in RTR: sends the REP. Then comes one of
-    /// [`CmEvent::Established`], [`CmEvent::Rejected`], [`CmEvent::TimedOut`], [`CmEvent::Disconnected`]; `owner`
-    /// takes the place of the listener's cookie.
+    /// Passive side, after [`CmEvent::ConnectRequest`] and with the QP in RTR: sends the REP. Then
+    /// comes one of [`CmEvent::Established`], [`CmEvent::Rejected`], [`CmEvent::TimedOut`],
+    /// [`CmEvent::Disconnected`]; `owner` takes the place of the listener's cookie.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -261,8 +265,8 @@ impl<'s> Cm<'s> {
         Ok(())
     }
 
-    /// Refuses: a request (passive) or a reply (active), with a reason, additional information (72 bytes at most) and
-    /// private data (148 bytes at most). No event follows; the id is void.
+    /// Refuses: a request (passive) or a reply (active), with a reason, additional information (72
+    /// bytes at most) and private data (148 bytes at most). No event follows; the id is void.
     pub fn reject(
         &mut self,
         now: Instant,
@@ -295,8 +299,8 @@ impl<'s> Cm<'s> {
         Ok(())
     }
 
-    /// Asks the peer for patience while the owner thinks about a request or a reply: sends an MRA with the time exponent
-    /// that the owner needs (0 to 31).
+    /// Extends the peer's timeout while the owner decides on a request or a reply. Sends an MRA
+    /// with the time exponent that the owner needs (0 to 31).
     pub fn defer(&mut self, id: ConnId, service_timeout: u8) -> Result<(), CmError> {
         let (slot, shared) = self.find(id)?;
         let message = match slot.state {
@@ -312,8 +316,9 @@ impl<'s> Cm<'s> {
         Ok(())
     }
 
-    /// Passive side: the QP received something ("communication established"), so the active side is ready though its RTU
-    /// has not come. [`CmEvent::Established`] follows. Nothing happens to a connection that is established already.
+    /// Passive side: the QP received something ("communication established"), so the active side is
+    /// ready though its RTU has not come. [`CmEvent::Established`] follows. Nothing happens to a
+    /// connection that is established already.
     pub fn communication_established(&mut self, id: ConnId) -> Result<(), CmError> {
         let (slot, shared) = self.find(id)?;
         match slot.state {
@@ -336,22 +341,23 @@ impl<'s> Cm<'s> {
         slot.send_dreq(shared, now, private_data)
     }
 
-    /// From now on the peer's DREQ is not answered, and not told: the owner has something to finish and will call
-    /// [`Cm::disconnect`] or [`Cm::abandon`] itself.
+    /// Defers the peer's DREQ: no DREP is sent and no event raised. The owner must finish first,
+    /// and then calls [`Cm::disconnect`] or [`Cm::abandon`].
     pub fn defer_disconnect(&mut self, id: ConnId) {
         if let Ok((slot, _)) = self.find(id) {
             slot.deferring = true;
         }
     }
 
-    /// Whether the peer has asked to disconnect while [`Cm::defer_disconnect`] was in force.
+    /// Returns whether the peer sent a DREQ while [`Cm::defer_disconnect`] was in force.
     pub fn peer_left(&self, id: ConnId) -> bool {
         self.get(id).is_some_and(|slot| slot.peer_left)
     }
 
-    /// Gives a connection up, whatever its state; no event follows, and the id is void. An unanswered REQ is withdrawn by
-    /// REJ "timeout", an unfinished handshake ended by REJ "consumer", an established connection by DREQ
-    /// (IBA volume 1, section 12.9.8). Data given along goes where the message has room for it.
+    /// Gives a connection up, whatever its state; no event follows, and the id is void. An
+    /// unanswered REQ is withdrawn by REJ "timeout", an unfinished handshake ended by REJ
+    /// "consumer", an established connection by DREQ (IBA volume 1, section 12.9.8). Data given
+    /// along goes where the message has room for it.
     pub fn abandon(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
         let (slot, shared) = self.find(id)?;
         match slot.state {
@@ -384,7 +390,7 @@ impl<'s> Cm<'s> {
                 slot.owner_gone = true;
             }
             State::SidrReqSent => {
-                // There is nothing to withdraw at the peer.
+                // A SIDR_REQ leaves no state at the peer.
                 slot.events = 0;
                 slot.owner_gone = true;
                 slot.send_now = false;
@@ -404,7 +410,8 @@ impl<'s> Cm<'s> {
         Ok(())
     }
 
-    /// The next event. What [`Cm::private_data`] and the like say about its connection stays at least until the next call.
+    /// The next event. [`Cm::private_data`] and similar data of its connection remain valid at
+    /// least until the next call.
     #[must_use = "the event comes once"]
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         if let Some(slot) = self.held.take().and_then(|index| self.slots.get_mut(index)) {
@@ -424,7 +431,7 @@ impl<'s> Cm<'s> {
         slot.take_event(index)
     }
 
-    /// What is known about a connection.
+    /// Returns the state and the peer's parameters of a connection.
     pub fn info(&self, id: ConnId) -> Option<ConnInfo> {
         let slot = self.get(id)?;
         Some(ConnInfo {
@@ -442,14 +449,15 @@ impl<'s> Cm<'s> {
         })
     }
 
-    /// What the own QP needs to know; see [`QpAttributes`] for when.
+    /// Returns the attributes of the own QP; see [`QpAttributes`] for when they are valid.
     pub fn qp_attributes(&self, id: ConnId) -> Option<QpAttributes> {
         let slot = self.get(id)?;
         (slot.remote_qpn != QpNumber::new(0) && !slot.datagram).then(|| slot.qp_attributes())
     }
 
-    /// The private data that came last: the REQ's until `accept`, the REP's, RTU's, REJ's, DREQ's or DREP's. It is the
-    /// whole field: a message does not tell how much of it means something.
+    /// The private data that came last: the REQ's until `accept`, the REP's, RTU's, REJ's, DREQ's
+    /// or DREP's. The complete field is returned, because a message does not contain the length in
+    /// use.
     pub fn private_data(&self, id: ConnId) -> &[u8] {
         self.get(id).and_then(|slot| slot.private.get(..usize::from(slot.private_len))).unwrap_or_default()
     }
@@ -487,8 +495,8 @@ impl<'s> Cm<'s> {
         Some((self.slots.get_mut(index)?, &mut self.shared))
     }
 
-    /// Returns a fresh slot with a communication id. When none is free, a connection that is over gives way: see
-    /// [`CmSlot::gives_way`].
+    /// Returns a fresh slot with a communication id. When none is free, a connection that is over
+    /// gives way: see [`CmSlot::gives_way`].
     pub(super) fn allocate(&mut self, now: Instant) -> Option<usize> {
         let count = self.slots.len();
         let is = |slots: &[CmSlot], index: usize, state| slots.get(index).is_some_and(|s| s.state == state);

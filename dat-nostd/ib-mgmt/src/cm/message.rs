@@ -1,7 +1,8 @@
-//! Messages of the communication manager (IBA volume 1, section 12.6): class 0x07, class version 2, method Send.
+//! Messages of the communication manager (IBA volume 1, section 12.6): class 0x07, class version 2,
+//! method Send.
 //!
-//! Each is 232 bytes at byte 24 of the MAD. `from_mad` takes the bytes as they are, whatever the header says;
-//! [`Message::parse`] looks at the header first.
+//! Each is 232 bytes at byte 24 of the MAD. `from_mad` takes the bytes as they are, whatever the
+//! header says; [`Message::parse`] looks at the header first.
 
 use crate::mad::{Mad, attr, class, method};
 use crate::view::record;
@@ -10,7 +11,7 @@ use ib_types::{Gid, Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
 /// Class version of communication management.
 pub const CLASS_VERSION: u8 = 2;
 
-/// What a field cannot hold: private data longer than the message has room for.
+/// Error: the private data is longer than the field of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
@@ -121,7 +122,7 @@ record! {
         rdc_exists, set_rdc_exists: bool = 50, 1 [3:3];
         /// RNR retry count that the receiver shall use; 7 without limit.
         rnr_retry_count, set_rnr_retry_count: u8 = 50, 1 [2:0];
-        /// How often each CM message is repeated.
+        /// Number of repetitions of each CM message.
         max_cm_retries, set_max_cm_retries: u8 = 51, 1 [7:4];
         /// The sender's QP uses a shared receive queue.
         srq, set_srq: bool = 51, 1 [3:3];
@@ -439,7 +440,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// The message of a MAD; `None` unless it is of class 0x07, class version 2, method Send, base version 1.
+    /// The message of a MAD; `None` unless it is of class 0x07, class version 2, method Send, base
+    /// version 1.
     pub fn parse(mad: &Mad) -> Option<Message> {
         if mad.mgmt_class() != class::CM
             || mad.class_version() != CLASS_VERSION

@@ -1,20 +1,24 @@
 //! Communication management (IBA volume 1, chapter 12): connecting queue pairs of two nodes.
 //!
-//! [`message`] holds the messages; [`Cm`] is the state machine without I/O, shaped as `process` (a MAD came), `dispatch`
-//! (a MAD to send), `poll_event` (something for the owner), `poll_at` (when to call again).
+//! [`message`] contains the messages. [`Cm`] is the state machine without I/O. `process` takes a
+//! received MAD, `dispatch` returns a MAD to send. `poll_event` returns an event for the owner,
+//! `poll_at` the time of the next call.
 //!
 //! | side | steps |
 //! |---|---|
 //! | active | [`Cm::connect`] → [`CmEvent::Reply`] → QP to RTR and RTS → [`Cm::rtu`] |
-//! | passive | [`Cm::listen`] → [`CmEvent::ConnectRequest`] → QP to RTR → [`Cm::accept`] → [`CmEvent::Established`] → QP to RTS |
-//! | either | [`Cm::disconnect`], or the peer does → [`CmEvent::Disconnected`] → QP to error → [`CmEvent::TimeWaitExit`] |
+//! | passive | [`Cm::listen`] → [`CmEvent::ConnectRequest`] → QP to RTR → [`Cm::accept`] |
+//! | | → [`CmEvent::Established`] → QP to RTS |
+//! | either | [`Cm::disconnect`], or a DREQ → [`CmEvent::Disconnected`] → QP to error |
+//! | | → [`CmEvent::TimeWaitExit`] |
 //!
-//! Datagram services (unreliable datagrams; service id resolution, section 12.11): [`Cm::listen_datagram`] →
-//! [`CmEvent::DatagramRequest`] → [`Cm::answer_datagram`]; [`Cm::resolve_datagram`] → [`CmEvent::DatagramReply`].
+//! Datagram services (unreliable datagrams; service id resolution, section 12.11):
+//! [`Cm::listen_datagram`] → [`CmEvent::DatagramRequest`] → [`Cm::answer_datagram`];
+//! [`Cm::resolve_datagram`] → [`CmEvent::DatagramReply`].
 //!
-//! A peer that repeats a REQ which the owner has not answered yet is asked for patience (MRA) without the owner's doing;
-//! [`Cm::defer`] does so at once, for a REP too. Connections are reliable ones only. Not supported: alternate paths (a LAP is
-//! answered "not supported").
+//! If a peer repeats a REQ before the owner has decided, the manager sends an MRA by itself.
+//! [`Cm::defer`] sends it immediately, for a REP too. Connections are reliable ones only. Not
+//! supported: alternate paths (a LAP is answered "not supported").
 
 mod history;
 mod id;

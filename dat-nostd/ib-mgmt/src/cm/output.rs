@@ -6,7 +6,8 @@ use super::types::{DisconnectCause, Outgoing, Stage, State};
 use ib_types::{Instant, Wake};
 
 impl Cm<'_> {
-    /// Runs the timers, and gives one MAD to send; call until there is none. Timers make events too.
+    /// Runs the timers, and gives one MAD to send; call until there is none. Timers make events
+    /// too.
     #[must_use = "the message is sent by nobody else"]
     pub fn dispatch(&mut self, now: Instant) -> Option<Outgoing> {
         self.expire(now);
@@ -40,7 +41,7 @@ impl Cm<'_> {
         Wake::by(self.shared.next_deadline)
     }
 
-    /// Whether [`Cm::poll_event`] may have something.
+    /// Returns whether [`Cm::poll_event`] may return an event.
     pub fn has_event(&self) -> bool {
         self.shared.any_event
     }

@@ -91,26 +91,29 @@ reasons! {
     VENDOR_OPTION_NOT_SUPPORTED = 35, "vendor option is not supported";
 }
 
-/// What a reason means for whoever wanted to connect.
+/// Meaning of a reason for the active side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejClass {
-    /// The service said no.
+    /// The service rejected the request.
     Consumer,
-    /// Nobody listens.
+    /// The service has no listener.
     NoService,
-    /// The peer has no room; later it may have.
+    /// The peer has no free resources; a later attempt may succeed.
     Resources,
-    /// The peer waited in vain, or withdrew.
+    /// The peer timed out, or withdrew.
     Timeout,
-    /// The peer believes an older connection of this queue pair or communication id to exist: another queue pair may do.
+    /// The peer believes an older connection of this queue pair or communication id to exist:
+    /// another queue pair may do.
     Stale,
-    /// The peer does not know the connection (any more).
+    /// The peer has no such connection (any longer).
     Unknown,
     /// A path parameter does not suit the peer: GID, LID, service level, rate, MTU and the like.
     Path,
-    /// A connection parameter does not suit the peer: transport, responder resources, retry counts, versions.
+    /// A connection parameter does not suit the peer: transport, responder resources, retry counts,
+    /// versions.
     Parameter,
-    /// The service is at another port or communication manager; the additional information tells which. Not followed.
+    /// The service is at the port or communication manager in the additional information. Not
+    /// followed.
     Redirect,
     /// A number that the standard does not define.
     Undefined,

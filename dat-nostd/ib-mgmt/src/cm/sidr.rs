@@ -8,7 +8,7 @@ use crate::mad::{MadAddress, attr};
 use crate::sa::PathRecord;
 use ib_types::{Instant, PKey};
 
-/// Time exponent that a requester's patience is taken for: a SIDR_REQ does not tell it.
+/// Assumed time exponent of a requester's timeout, because a SIDR_REQ does not contain it.
 const USUAL_RESPONSE: u8 = 18;
 
 impl Cm<'_> {
@@ -17,8 +17,9 @@ impl Cm<'_> {
         self.enter_listener(Listener { used: true, datagram: true, service_id, owner, backlog })
     }
 
-    /// Asks for the queue pair of a datagram service, with private data (216 bytes at most; RDMA-CM's address header is
-    /// part of them). Then comes [`CmEvent::DatagramReply`](super::CmEvent::DatagramReply) or
+    /// Requests the queue pair of a datagram service, with private data (216 bytes at most;
+    /// RDMA-CM's address header is part of them). Then comes
+    /// [`CmEvent::DatagramReply`](super::CmEvent::DatagramReply) or
     /// [`CmEvent::TimedOut`](super::CmEvent::TimedOut).
     pub fn resolve_datagram(
         &mut self,
@@ -53,8 +54,9 @@ impl Cm<'_> {
         Ok(slot.id(index))
     }
 
-    /// Answers a [`CmEvent::DatagramRequest`](super::CmEvent::DatagramRequest), with additional information (72 bytes at
-    /// most) and private data (136 bytes at most). No event follows; the id is void.
+    /// Answers a [`CmEvent::DatagramRequest`](super::CmEvent::DatagramRequest), with additional
+    /// information (72 bytes at most) and private data (136 bytes at most). No event follows; the
+    /// id is void.
     pub fn answer_datagram(
         &mut self,
         now: Instant,
@@ -145,7 +147,7 @@ impl Cm<'_> {
             return;
         }
         if rep.status() == sidr_status::VALID && rep.service_id() != slot.service_id {
-            // An answer about another service leads to somebody else's queue pair.
+            // A reply for a different service names the wrong queue pair.
             shared.counters.malformed += 1;
             return;
         }
@@ -159,7 +161,8 @@ impl Cm<'_> {
     }
 }
 
-/// The way back to where a question came from. The parts that a datagram does not tell are zero.
+/// Returns the path back to the sender of a request. Parts that a datagram does not contain are
+/// zero.
 fn path_back(src: &MadAddress, pkey: PKey) -> PathRecord {
     let mut path = PathRecord::zeroed();
     path.set_dlid(src.lid).set_pkey(pkey).set_sl(src.sl);

@@ -1,6 +1,7 @@
-//! Two nodes that connect to each other (and to themselves) thousands of times over a wire that loses, duplicates and
-//! reorders, all from a seed. Owners accept, reject, defer, abandon and disconnect at random. Afterwards every attempt has
-//! exactly one end on each side, private data arrived unchanged, both sides agree on QPs and PSNs, and no slot is taken.
+//! Two nodes that connect to each other (and to themselves) thousands of times over a wire that
+//! loses, duplicates and reorders, all from a seed. Owners accept, reject, defer, abandon and
+//! disconnect at random. Afterwards every attempt has exactly one end on each side, and no slot is
+//! taken. Private data arrived unchanged, and both sides agree on QPs and PSNs.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -65,7 +66,7 @@ fn token_of(data: &[u8], kind: u8) -> u32 {
     token
 }
 
-/// How one side of an attempt ended.
+/// End of an attempt on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Rejected(RejReason),
@@ -247,7 +248,7 @@ impl World<'_> {
                 let side = node.sides.get_mut(&id).unwrap();
                 match node.cm.abandon(now, id, &[]) {
                     Ok(()) => {
-                        // What was told before stays told.
+                        // Keep an end that was reported before.
                         side.end.get_or_insert(End::Abandoned);
                     }
                     Err(error) => {
@@ -357,7 +358,7 @@ impl World<'_> {
             self.todo.first_entry().filter(|e| e.key().0 <= Instant::from_nanos(self.now.as_nanos()))
         {
             let (index, todo) = entry.remove();
-            // What has happened is known before the next decision.
+            // Fetch all events before the next decision.
             while let Some(event) = self.nodes[index].cm.poll_event() {
                 self.hear(index, event);
             }
@@ -407,7 +408,7 @@ fn run(seed: u64, faults: Faults) -> Summary {
     while world.step() {
         steps += 1;
         assert!(steps < 10_000_000, "endless");
-        // Whatever is connected at last must end too: once nobody plans anything, everybody disconnects.
+        // Remaining connections must end too: disconnect all once no action is planned.
         if world.todo.is_empty() && world.left == [0, 0] {
             for index in 0..world.nodes.len() {
                 let node = &mut world.nodes[index];
@@ -438,7 +439,8 @@ fn check(world: World<'_>) -> Summary {
     }
     for node in &world.nodes {
         for side in node.sides.values() {
-            // Active sides set their own numbers before anything else, and tokens are unique among them.
+            // Active sides set their own numbers before anything else, and tokens are unique among
+            // them.
             let is_active =
                 side.own != Default::default() && side.own.1 == Psn::new(mix(u64::from(side.token)) as u32);
             if is_active {

@@ -1,4 +1,4 @@
-//! One connection: its fields and the steps that several inputs share.
+//! A connection: its fields and the steps that several inputs share.
 
 use heapless::Deque;
 use ib_types::{Duration, Guid, Instant, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
@@ -14,13 +14,14 @@ use crate::units::exponent_time;
 
 /// Short answers that can wait to be sent.
 pub(super) const SHORT_REPLIES: usize = 16;
-/// No answer is waited for shorter than this, whatever the peer's exponent says.
+/// Minimum wait for a reply, whatever the peer's exponent is.
 const MIN_RESPONSE: Duration = Duration::from_millis(1);
 /// Room for the longest private data (RTU, DREP).
 pub(super) const PRIVATE_LEN: usize = 224;
 
-/// How an attempt or a connection ended.
-// The representation keeps "not yet" at zero, so that tables of free slots are all zero bytes and need no room in an image.
+/// End of an attempt or a connection.
+// The representation keeps "not yet" at zero, so that tables of free slots are all zero bytes and
+// need no room in an image.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(super) enum Terminal {
@@ -92,7 +93,7 @@ impl ShortReply {
     }
 }
 
-/// What all slots share.
+/// State shared by all slots.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub config: CmConfig,
@@ -119,25 +120,25 @@ impl Shared {
         exponent_time(n.min(self.config.max_timeout))
     }
 
-    /// How long to wait for an answer: the response time plus the way there and back.
+    /// Returns the time to wait for a reply: the response time plus the round trip.
     pub fn response(&self, exponent: u8, packet_life_time: u8) -> Duration {
         let time = self.peer_time(exponent) + 2 * self.peer_time(packet_life_time);
         time.max(MIN_RESPONSE)
     }
 }
 
-/// Room for one connection.
+/// Slot of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct CmSlot {
     pub(super) state: State,
     pub(super) role: Role,
     /// About a datagram service and no connection.
     pub(super) datagram: bool,
-    /// The owner wants to hear nothing more.
+    /// The owner gets no further events.
     pub(super) owner_gone: bool,
-    /// The owner has something to finish: a DREQ is not answered before its own.
+    /// The owner must finish first: no DREP before its own DREQ.
     pub(super) deferring: bool,
-    /// A DREQ came meanwhile.
+    /// A DREQ was received meanwhile.
     pub(super) peer_left: bool,
     /// An event of this slot was fetched last; its data stays until the next is fetched.
     pub(super) held: bool,
@@ -156,10 +157,10 @@ pub struct CmSlot {
     pub(super) remote_qpn: QpNumber,
     pub(super) local_psn: Psn,
     pub(super) remote_psn: Psn,
-    /// What the own QP serves and issues.
+    /// RDMA reads and atomics that the own QP serves and issues.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
-    /// What the peer offered.
+    /// The peer's offer.
     pub(super) peer_responder_resources: u8,
     pub(super) peer_initiator_depth: u8,
     pub(super) peer_srq: bool,
@@ -174,7 +175,7 @@ pub struct CmSlot {
     pub(super) mras_left: u8,
     /// Own MRA's service timeout plus one; 0: none sent.
     pub(super) mra_sent: u8,
-    /// How long to wait for an answer.
+    /// Time to wait for a reply.
     pub(super) response: Duration,
     /// When the state's timer runs out; [`Instant::MAX`]: no timer.
     pub(super) deadline: Instant,
@@ -254,12 +255,12 @@ impl CmSlot {
         ConnId { slot: slot as u16, generation: self.generation }
     }
 
-    /// Whether this is about a datagram service and no connection.
+    /// Returns whether this is a datagram service, not a connection.
     pub(super) fn is_datagram(&self) -> bool {
         self.datagram
     }
 
-    /// Whether the peer's QP may be talking to ours.
+    /// Returns whether the peer's QP may send to ours.
     pub(super) fn has_live_qp(&self) -> bool {
         matches!(
             self.state,
@@ -303,7 +304,7 @@ impl CmSlot {
         shared.any_event = true;
     }
 
-    /// Tells the owner how it ended; unless it never heard that it began.
+    /// Raises the terminal event, unless the owner never fetched the request.
     pub(super) fn post_terminal(&mut self, shared: &mut Shared, terminal: Terminal) {
         match terminal {
             Terminal::Rejected(_) => shared.counters.rejected_by_peer += 1,
@@ -317,14 +318,14 @@ impl CmSlot {
             self.owner_gone = true;
             return;
         }
-        // A reply that was not fetched yet leads nowhere.
+        // Drop a reply that was not fetched yet: it is void.
         self.events &= !event::REPLY;
         self.terminal = terminal;
         self.post(shared, event::TERMINAL);
     }
 
-    /// Over: at least twice the packet life time and the ACK delay must pass before the QP's numbers are used again
-    /// (IBA volume 1, section 12.9.8.4).
+    /// Enters TimeWait: twice the packet life time and the ACK delay must pass before the QP's
+    /// numbers are reused (IBA volume 1, section 12.9.8.4).
     pub(super) fn enter_time_wait(&mut self, shared: &mut Shared, now: Instant) {
         self.state = State::TimeWait;
         let time = self.time_wait(shared);
@@ -361,7 +362,7 @@ impl CmSlot {
         self.reap();
     }
 
-    /// Frees the slot if nobody needs it any more.
+    /// Frees the slot if it is no longer needed.
     pub(super) fn reap(&mut self) {
         if self.state == State::Done && self.events == 0 && !self.send_now && !self.held {
             self.state = State::Free;
@@ -394,7 +395,8 @@ impl CmSlot {
         rej
     }
 
-    /// A REJ that says "timeout"; the CA GUID goes along, because the peer may not have told its communication id yet.
+    /// Returns a REJ with reason "timeout". The REJ contains the CA GUID, because the peer's
+    /// communication id may not have arrived yet.
     pub(super) fn rej_timeout(&self, ca_guid: Guid) -> Mad {
         let mut rej = self.rej(which::OTHER, RejReason::TIMEOUT);
         // Eight bytes fit into the 72.

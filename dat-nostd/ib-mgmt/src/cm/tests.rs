@@ -1,5 +1,5 @@
-//! One behaviour of the communication manager a test, on a wire that does what the test says: the handshake.
-//! How connections end, and what strangers send, is in [`endings`].
+//! Tests of the handshake, one behaviour of the communication manager each, on a wire that the test
+//! controls. [`endings`] has the ends of connections, and messages of strangers.
 
 use super::message::{Message, Mra, Rej, Rep, Req, Rtu, which};
 use super::reason::RejReason;
@@ -159,7 +159,8 @@ fn connects_and_both_sides_know_the_others_qp() {
     assert_eq!(events(&mut a), [CmEvent::Reply { id: ida, owner: 1 }]);
     assert_eq!(a.private_data(ida).len(), 196);
     assert_eq!(a.private_data(ida)[..8], *b"welcome\0");
-    // The starting PSN of a side's own message is what it expects to receive; the peer's is what it sends.
+    // The starting PSN of a side's own message is what it expects to receive; the peer's is what it
+    // sends.
     let qa = a.qp_attributes(ida).unwrap();
     let qb = b.qp_attributes(idb).unwrap();
     assert_eq!(
@@ -173,7 +174,7 @@ fn connects_and_both_sides_know_the_others_qp() {
     assert_eq!((qa.responder_resources, qa.initiator_depth), (2, 4));
     assert_eq!((qb.responder_resources, qb.initiator_depth), (4, 2));
     assert_eq!((qa.retry_count, qb.retry_count, qb.path.mtu()), (5, 5, 5));
-    // Each side's RNR retry count is what the other side asks for.
+    // Each side's RNR retry count is that in the peer's message.
     assert_eq!((qa.rnr_retry_count, qb.rnr_retry_count), (3, 6));
     a.rtu(ida, b"").unwrap();
     settle(Instant::ORIGIN, &mut a, &mut b);
@@ -518,8 +519,8 @@ fn a_slow_owner_does_not_cost_the_peer_its_repetitions() {
     a.connect(Instant::ORIGIN, &params(), &[], 1).unwrap();
     settle(Instant::ORIGIN, &mut a, &mut b);
     let [CmEvent::ConnectRequest { id, .. }] = events(&mut b)[..] else { panic!("no request") };
-    // Nobody has said anything yet; the repetition is answered by an MRA, again and again, for longer than the
-    // repetitions alone would have lasted.
+    // The owner has not decided yet. Each repetition gets an MRA, for longer than the repetitions
+    // without MRA would have lasted.
     let mut now = Instant::ORIGIN;
     while now < Instant::ORIGIN + 8_000 * MS {
         now = due(&a).unwrap();
@@ -546,7 +547,7 @@ fn a_port_that_needs_routes_answers_with_one() {
     for route in [None, Some(64)] {
         let mut b = sb.cm(B);
         b.set_port(Gid::ZERO, 5, route);
-        // Nobody listens: the answer is a refusal, which the peer must get.
+        // No listener: the reply is a REJ, which the peer must get.
         b.process(Instant::ORIGIN, &MadAddress::local(A), &req);
         let grh = one(messages(&mut b, Instant::ORIGIN)).dest.grh;
         assert_eq!(

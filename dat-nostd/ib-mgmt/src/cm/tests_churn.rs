@@ -178,7 +178,8 @@ impl Node<'_> {
     }
 }
 
-/// A minute at 1,000 connects and disconnects a second from each of two nodes, whose tables are an adapter's default.
+/// A minute at 1,000 connects and disconnects a second from each of two nodes, whose tables are an
+/// adapter's default.
 #[test]
 #[cfg_attr(miri, ignore = "a hundred thousand connections")]
 fn a_minute_of_churn_with_opensms_packet_life_time_refuses_none() {

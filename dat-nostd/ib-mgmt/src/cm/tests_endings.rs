@@ -1,4 +1,4 @@
-//! How connections end, and what strangers send.
+//! Ends of connections, and messages of strangers.
 
 use super::*;
 use crate::cm::message::{Apr, Dreq, Lap, SidrRep, SidrReq};
@@ -188,8 +188,8 @@ fn the_active_side_may_reject_the_reply() {
 
 #[test]
 fn abandoning_works_in_every_state_and_leaks_nothing() {
-    // 0 REQ sent, 1 reply received, 2 established, 3 DREQ sent; then the passive side's: 4 request, 5 REP sent,
-    // 6 established.
+    // 0 REQ sent, 1 reply received, 2 established, 3 DREQ sent; then the passive side's: 4 request,
+    // 5 REP sent, 6 established.
     for step in 0..7 {
         let (mut sa, mut sb) = (Store::new(1), Store::new(1));
         let (mut a, mut b) = (sa.cm(A), sb.cm(B));
@@ -266,7 +266,8 @@ fn a_connection_can_be_looked_at_until_the_next_event_is_fetched() {
     assert_eq!(a.info(id).map(|info| info.service_id), Some(SERVICE));
     assert_eq!((a.poll_event(), a.info(id)), (None, None));
 
-    // The other way round: the event is fetched first (another answer is sent before), then the message.
+    // The other way round: the event is fetched first (another answer is sent before), then the
+    // message.
     let id = a
         .connect(Instant::ORIGIN, &ConnectParams { deadline: Some(Instant::ORIGIN), ..once }, &[], 2)
         .unwrap();
@@ -471,7 +472,8 @@ fn parameters_outside_their_fields_are_refused() {
 }
 
 proptest! {
-    /// Random MADs, many of them about a live connection, in any order: no panic, no leak, always silence in the end.
+    /// Random MADs, many of them about a live connection, in any order: no panic, no leak, always
+    /// silence in the end.
     #[test]
     fn hostile_messages(
         inputs in proptest::collection::vec((0x10u16..0x1c, proptest::collection::vec(any::<u8>(), 232), 0u8..8), 1..40),

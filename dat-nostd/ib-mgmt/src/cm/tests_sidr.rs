@@ -134,7 +134,7 @@ fn lost_questions_and_answers_are_repeated() {
         assert_eq!(nodes.b.counters().duplicates, 2);
         nodes.a.process(now, &MadAddress::local(Lid::new(4)), &answer[0]);
         assert!(matches!(nodes.a.poll_event(), Some(CmEvent::DatagramReply { .. })));
-        // Once more, to nobody.
+        // Again, without a listener.
         let _ = nodes.a.poll_event();
         nodes.a.process(now, &MadAddress::local(Lid::new(4)), &answer[0]);
         assert_eq!((nodes.a.counters().unknown_id, nodes.a.poll_event()), (1, None));

@@ -1,4 +1,4 @@
-//! What goes into the communication manager and what comes out of it.
+//! Inputs and outputs of the communication manager.
 
 use super::reason::RejReason;
 use crate::mad::{Mad, MadAddress};
@@ -10,28 +10,31 @@ use ib_types::{Gid, Guid, Instant, Psn, QKey, QpNumber};
 pub struct CmConfig {
     /// GUID of the own channel adapter.
     pub ca_guid: Guid,
-    /// Makes the communication ids of this life of the node differ from those of earlier ones.
+    /// Makes the communication ids of this boot of the node differ from those of earlier boots.
     pub seed: u64,
     /// Delay of the own channel adapter's ACKs, an exponent; goes into the REQ's local ACK timeout.
     pub ca_ack_delay: u8,
-    /// Largest time exponent that is believed of a peer (response and service timeouts, packet life time).
+    /// Largest time exponent that is accepted from a peer (response and service timeouts, packet
+    /// life time).
     pub max_timeout: u8,
-    /// How often a DREQ is repeated before the connection counts as gone.
+    /// Number of repetitions of a DREQ before the connection counts as lost.
     pub max_dreq_retries: u8,
-    /// Time exponent of the patience asked for (MRA) when a peer repeats a message that the owner has not answered yet.
+    /// Time exponent of the MRA that is sent if a peer repeats a message before the owner has
+    /// decided.
     pub service_timeout: u8,
-    /// The hop limit of the route that every packet of this port needs; `None` for an ordinary port. Replies to a peer that asks without a
-    /// route get one. What the connection itself uses is as the peer asks: a QP that sends a GRH takes nothing without one.
+    /// The hop limit of the GRH that every packet of this port needs; `None` for a port without
+    /// this need. Replies to a request without a GRH get one. The connection itself follows the
+    /// peer's request, because a QP that sends a GRH drops packets without one.
     pub route: Option<u8>,
-    /// GID of the own port: REQs to another one are rejected. Zero accepts all.
+    /// GID of the own port: REQs to a different GID are rejected. Zero accepts all.
     pub gid: Gid,
     /// MTU code of the own port, 1 to 5: REQs with a larger path MTU are rejected.
     pub mtu: u8,
 }
 
 impl CmConfig {
-    /// The usual settings: ACK delay 15, exponents up to 21 (8.6 s), five repetitions of a DREQ, 4.3 s of patience, any
-    /// GID and MTU.
+    /// The usual settings: ACK delay 15, exponents up to 21 (8.6 s), five repetitions of a DREQ,
+    /// 4.3 s of patience, any GID and MTU.
     pub const fn new(ca_guid: Guid, seed: u64) -> CmConfig {
         CmConfig {
             ca_guid,
@@ -47,7 +50,8 @@ impl CmConfig {
     }
 }
 
-/// Names a connection: slot and generation, so a stale one is an error and never another connection.
+/// Names a connection: slot and generation, so a stale one is an error and never another
+/// connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnId {
     pub(super) slot: u16,
@@ -66,7 +70,7 @@ impl ConnId {
 pub struct ConnectParams {
     /// Path to the peer; becomes the REQ's primary path.
     pub path: PathRecord,
-    /// The service asked for.
+    /// The requested service.
     pub service_id: u64,
     /// Own QP number.
     pub qpn: QpNumber,
@@ -86,14 +90,15 @@ pub struct ConnectParams {
     pub flow_control: bool,
     /// Time exponent within which the peer should answer, and the own side will.
     pub response_timeout: u8,
-    /// How often each message is repeated, 0 to 15.
+    /// Number of repetitions of each message, 0 to 15.
     pub max_cm_retries: u8,
     /// Time in nanoseconds at which the attempt fails even though repetitions are left.
     pub deadline: Option<Instant>,
 }
 
 impl ConnectParams {
-    /// What RDMA-CM uses: response timeout 20 (4.3 s), 15 repetitions, retry counts 7; one RDMA READ each way.
+    /// Values of RDMA-CM: response timeout 20 (4.3 s), 15 repetitions, retry counts 7; one RDMA
+    /// READ in each direction.
     pub const fn new(path: PathRecord, service_id: u64, qpn: QpNumber, starting_psn: Psn) -> ConnectParams {
         ConnectParams {
             path,
@@ -113,32 +118,32 @@ impl ConnectParams {
     }
 }
 
-/// A question for the queue pair of a datagram service (IBA volume 1, section 12.11).
+/// A request for the queue pair of a datagram service (IBA volume 1, section 12.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolveParams {
     /// Path to the port that has the service.
     pub path: PathRecord,
-    /// The service asked for.
+    /// The requested service.
     pub service_id: u64,
     /// Time exponent within which the peer should answer.
     pub response_timeout: u8,
-    /// How often the question is repeated, 0 to 15.
+    /// Number of repetitions of the request, 0 to 15.
     pub max_cm_retries: u8,
     /// Time in nanoseconds at which the attempt fails even though repetitions are left.
     pub deadline: Option<Instant>,
 }
 
 impl ResolveParams {
-    /// What RDMA-CM uses: response timeout 20 (4.3 s), 15 repetitions.
+    /// Values of RDMA-CM: response timeout 20 (4.3 s), 15 repetitions.
     pub const fn new(path: PathRecord, service_id: u64) -> ResolveParams {
         ResolveParams { path, service_id, response_timeout: 20, max_cm_retries: 15, deadline: None }
     }
 }
 
-/// The answer about a datagram service.
+/// The reply about a datagram service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DatagramService {
-    /// How it went, see [`super::message::sidr_status`]; the rest counts only if it is 0.
+    /// Status, see [`super::message::sidr_status`]; the other fields are valid only if it is 0.
     pub status: u8,
     /// The service's QP number.
     pub qpn: QpNumber,
@@ -167,7 +172,8 @@ pub struct AcceptParams {
     pub starting_psn: Psn,
     /// RDMA READs and atomics the own QP will serve at a time; at most the REQ's initiator depth.
     pub responder_resources: u8,
-    /// RDMA READs and atomics the own QP will have outstanding; at most the REQ's responder resources.
+    /// RDMA READs and atomics the own QP will have outstanding; at most the REQ's responder
+    /// resources.
     pub initiator_depth: u8,
     /// Delay of the own ACKs, an exponent.
     pub target_ack_delay: u8,
@@ -195,7 +201,7 @@ impl AcceptParams {
     }
 }
 
-/// Which side of a connection this is.
+/// Side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Role {
     /// Sent the REQ.
@@ -266,25 +272,27 @@ pub enum DisconnectCause {
     Stale,
 }
 
-/// What happened to a connection. The owner's cookie is the one given to `connect`, `accept` or `listen`.
+/// Event of a connection. The owner's cookie is the one given to `connect`, `accept` or `listen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmEvent {
-    /// Passive: somebody wants to connect. See `info`, `qp_attributes` and `private_data`; then `accept`, `reject` or
-    /// `defer`.
+    /// Passive: a peer requests a connection. See `info`, `qp_attributes` and `private_data`; then
+    /// `accept`, `reject` or `defer`.
     ConnectRequest {
         /// The connection.
         id: ConnId,
         /// The listener's cookie.
         listener: u32,
     },
-    /// Somebody asks for a datagram service that is listened to. See `info` and `private_data`; then `answer_datagram`.
+    /// A peer requests a datagram service that has a listener. See `info` and `private_data`; then
+    /// `answer_datagram`.
     DatagramRequest {
         /// The request.
         id: ConnId,
         /// The listener's cookie.
         listener: u32,
     },
-    /// The answer to `resolve_datagram`; `private_data` holds what came with it. The id is void after the next event.
+    /// The answer to `resolve_datagram`; `private_data` holds what came with it. The id is void
+    /// after the next event.
     DatagramReply {
         /// The question.
         id: ConnId,
@@ -322,7 +330,7 @@ pub enum CmEvent {
         id: ConnId,
         /// The owner's cookie.
         owner: u32,
-        /// What was not answered.
+        /// The message without a reply.
         stage: Stage,
     },
     /// An established connection ended.
@@ -334,8 +342,9 @@ pub enum CmEvent {
         /// Why.
         cause: DisconnectCause,
     },
-    /// TimeWait is over: the QP number and its PSNs may be used again. The last event of a connection that had one of the
-    /// events before it. A connection whose slot a new one needed ends without this event ([`CmCounters::evicted`]).
+    /// TimeWait is over: the QP number and its PSNs may be used again. The last event of a
+    /// connection that had one of the events before it. A connection whose slot a new one needed
+    /// ends without this event ([`CmCounters::evicted`]).
     TimeWaitExit {
         /// The connection.
         id: ConnId,
@@ -344,10 +353,10 @@ pub enum CmEvent {
     },
 }
 
-/// What is known about a connection and its peer.
+/// State and parameters of a connection and its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnInfo {
-    /// Which side this is.
+    /// The own side.
     pub role: Role,
     /// State.
     pub state: State,
@@ -371,8 +380,8 @@ pub struct ConnInfo {
     pub peer_flow_control: bool,
 }
 
-/// What the own QP needs. Known on the active side from the reply on; on the passive side the peer's part from the request
-/// on, the rest from `accept` on.
+/// Attributes for the own QP. Valid on the active side from the reply on. On the passive side the
+/// peer's part is valid from the request on, the rest from `accept` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttributes {
     /// The path, seen from here; its MTU is the connection's.
@@ -415,7 +424,8 @@ pub enum CmError {
     NoResources,
     /// Private data or additional information exceeds the message's room.
     TooLong,
-    /// A parameter is outside its field: an exponent above 31, a count above its width, an MTU code outside 1 to 5.
+    /// A parameter is outside its field: an exponent above 31, a count above its width, an MTU code
+    /// outside 1 to 5.
     InvalidParameter,
 }
 
@@ -442,7 +452,7 @@ impl From<super::message::TooLong> for CmError {
 /// Why a service id cannot be listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenError {
-    /// Somebody listens to it already.
+    /// A listener for this service id exists already.
     InUse,
     /// The table is full.
     Full,
@@ -459,7 +469,7 @@ impl core::fmt::Display for ListenError {
 
 impl core::error::Error for ListenError {}
 
-/// A service id somebody listens to.
+/// A service id with a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub(super) used: bool,
@@ -476,14 +486,14 @@ impl Listener {
         Listener { used: false, datagram: false, service_id: 0, owner: 0, backlog: 0 };
 }
 
-/// What happened, for reports.
+/// Event counters, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CmCounters {
     /// MADs taken in.
     pub received: u64,
     /// MADs handed out.
     pub sent: u64,
-    /// REQ, REP and DREQ repeated because no answer came.
+    /// REQ, REP and DREQ repeated because no reply arrived.
     pub retries: u64,
     /// Repetitions of the peer's messages, answered as the first time or ignored.
     pub duplicates: u64,
@@ -505,19 +515,20 @@ pub struct CmCounters {
     pub evicted: u64,
     /// REQs refused because their destination GID or MTU is not the port's.
     pub wrong_path: u64,
-    /// REQs for service ids that nobody listens to.
+    /// REQs for service ids without a listener.
     pub no_listener: u64,
     /// REQs and REPs that showed an older connection to be stale.
     pub stale: u64,
-    /// Messages for communication ids that are not known (any more).
+    /// Messages for communication ids that do not exist (any longer).
     pub unknown_id: u64,
-    /// Messages that make no sense in the connection's state.
+    /// Messages that are invalid in the connection's state.
     pub unexpected: u64,
     /// Questions of the own side for datagram services that were answered.
     pub datagram_replies: u64,
     /// Questions of peers for datagram services that the owner answered.
     pub datagram_answers: u64,
-    /// Messages with a field that cannot be right, unknown attributes and foreign class versions included.
+    /// Messages with a field that cannot be right, unknown attributes and foreign class versions
+    /// included.
     pub malformed: u64,
     /// MADs of other classes or methods.
     pub foreign: u64,

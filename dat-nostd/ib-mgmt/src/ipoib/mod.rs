@@ -1,4 +1,5 @@
-//! IP over InfiniBand, datagram mode: encapsulation header, hardware addresses, ARP, broadcast group (RFC 4391).
+//! IP over InfiniBand, datagram mode: encapsulation header, hardware addresses, ARP, broadcast
+//! group (RFC 4391).
 
 mod neighbour;
 
@@ -41,7 +42,8 @@ pub fn decap(frame: &[u8]) -> Option<(u16, &[u8])> {
 /// A 20-byte IPoIB hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HwAddr {
-    /// Flags; the top bit says that the interface can do connected mode over RC, the next one over UC.
+    /// Flags; the top bit says that the interface can do connected mode over RC, the next one over
+    /// UC.
     pub flags: u8,
     /// QP number, 24 bits.
     pub qpn: QpNumber,
@@ -66,14 +68,15 @@ impl HwAddr {
     }
 }
 
-/// The multicast GID of a partition's IPv4 broadcast group, link-local scope: ff12:401b:pkey::ffff:ffff.
-/// The partition key always has its full-member bit set here.
+/// The multicast GID of a partition's IPv4 broadcast group, link-local scope:
+/// ff12:401b:pkey::ffff:ffff. The partition key always has its full-member bit set here.
 pub const fn broadcast_mgid(pkey: PKey) -> Gid {
     let prefix = 0xff12_401b_0000_0000 | (pkey.full_member().get() as u64) << 16;
     Gid::new(prefix, 0xffff_ffff)
 }
 
-/// The multicast GID of an IPv4 multicast group: the group's low 28 bits below the partition key (RFC 4391, section 4).
+/// The multicast GID of an IPv4 multicast group: the group's low 28 bits below the partition key
+/// (RFC 4391, section 4).
 pub const fn multicast_mgid(pkey: PKey, group: Ipv4Addr) -> Gid {
     let prefix = 0xff12_401b_0000_0000 | (pkey.full_member().get() as u64) << 16;
     Gid::new(prefix, group.to_bits() as u64 & 0x0fff_ffff)
@@ -82,7 +85,7 @@ pub const fn multicast_mgid(pkey: PKey, group: Ipv4Addr) -> Gid {
 /// ARP operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArpOperation {
-    /// Who has?
+    /// Requests the owner of an address.
     Request,
     /// Is at.
     Reply,
@@ -104,7 +107,8 @@ pub struct Arp {
 }
 
 impl Arp {
-    /// Reads an ARP message (after the encapsulation header); `None` when it is not one of IPv4 over InfiniBand.
+    /// Reads an ARP message (after the encapsulation header); `None` when it is not one of IPv4
+    /// over InfiniBand.
     pub fn parse(bytes: &[u8]) -> Option<Arp> {
         let (head, rest) = bytes.split_first_chunk::<8>()?;
         let (sender_hw, rest) = rest.split_first_chunk::<HW_ADDR_LEN>()?;

@@ -1,15 +1,16 @@
-//! The neighbour table: which IPv4 address is at which hardware address, by ARP (RFC 826) with the states of neighbour
-//! unreachability detection (RFC 4861, section 7.3, as hosts use them for ARP too). No I/O: the owner sends what
-//! [`Neighbours::poll`] and [`Neighbours::input`] hand out.
+//! The neighbour table: maps IPv4 addresses to hardware addresses, by ARP (RFC 826). Entries have
+//! the states of neighbour unreachability detection (RFC 4861, section 7.3), as hosts use them for
+//! ARP too. No I/O: the owner sends the requests and replies that [`Neighbours::poll`] and
+//! [`Neighbours::input`] return.
 //!
 //! | state | what it means | what ends it |
 //! |---|---|---|
-//! | incomplete | broadcast requests go out | an answer; or as many tries without one: failed |
-//! | reachable | an answer came lately | time: stale |
+//! | incomplete | broadcast requests are sent | a reply; or `tries` without one: failed |
+//! | reachable | confirmed recently | time: stale |
 //! | stale | the address was right once | use: delay |
-//! | delay | used, hoping for a sign of life | a request or reply of the neighbour: reachable; time: probe |
-//! | probe | requests to the neighbour alone | an answer: reachable; none: the entry is asked for anew, by broadcast |
-//! | failed | nobody answered | time: forgotten |
+//! | delay | in use, not confirmed | a message of the neighbour: reachable; time: probe |
+//! | probe | requests to the neighbour only | a reply: reachable; none: incomplete |
+//! | failed | no reply | time: freed |
 
 use core::net::Ipv4Addr;
 use ib_types::{Duration, Instant, QpNumber, Wake};
@@ -19,20 +20,21 @@ use super::{Arp, ArpOperation, HwAddr};
 /// Times of a neighbour table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighbourConfig {
-    /// Distance of requests.
+    /// Time between requests.
     pub retransmit: Duration,
-    /// Requests by broadcast before an address counts as failed, and to a known neighbour before it is asked for anew.
+    /// Broadcast requests before an address counts as failed; unicast requests before a neighbour
+    /// is requested by broadcast again.
     pub tries: u8,
-    /// How long an answer is believed without doubt.
+    /// Time for which a reply is valid without confirmation.
     pub reachable: Duration,
-    /// How long a stale entry is used before it is probed.
+    /// Time for which a stale entry is used before it is probed.
     pub delay: Duration,
-    /// How long a failure is remembered.
+    /// Time for which a failure is stored.
     pub failed: Duration,
 }
 
 impl NeighbourConfig {
-    /// The usual times: 1 s, 3 tries, 30 s, 5 s; a failure is remembered for 1 s.
+    /// The usual times: 1 s, 3 tries, 30 s, 5 s; a failure is stored for 1 s.
     pub const DEFAULT: NeighbourConfig = NeighbourConfig {
         retransmit: Duration::from_secs(1),
         tries: 3,
@@ -55,21 +57,21 @@ pub enum NeighbourState {
     /// No entry.
     #[default]
     Empty = 0,
-    /// Asked for by broadcast.
+    /// Requested by broadcast.
     Incomplete,
-    /// Confirmed lately.
+    /// Confirmed recently.
     Reachable,
-    /// Known, not confirmed lately.
+    /// Resolved, not confirmed recently.
     Stale,
-    /// Known and used, soon to be probed.
+    /// Resolved and in use, soon to be probed.
     Delay,
-    /// Known and being probed.
+    /// Resolved and being probed.
     Probe,
-    /// Nobody answered.
+    /// No reply.
     Failed,
 }
 
-/// Room for one neighbour.
+/// Slot of one neighbour.
 #[derive(Clone, Copy, Debug)]
 pub struct NeighbourSlot {
     state: NeighbourState,
@@ -98,71 +100,71 @@ impl NeighbourSlot {
     }
 }
 
-/// An entry, to look at.
+/// A copy of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     /// The IP address.
     pub ip: Ipv4Addr,
-    /// The hardware address, if known.
+    /// The hardware address, if resolved.
     pub hw: Option<HwAddr>,
     /// State.
     pub state: NeighbourState,
 }
 
-/// What a lookup found.
+/// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourLookup {
     /// The hardware address.
     Known(HwAddr),
-    /// Being asked for; call [`Neighbours::poll`].
+    /// A request is pending; call [`Neighbours::poll`].
     Pending,
-    /// Nobody answered.
+    /// No reply.
     Failed,
-    /// All entries are being asked for.
+    /// All entries have a pending request.
     Full,
 }
 
-/// What the owner has to do.
+/// Action for the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the table leaves it to its owner"]
 pub enum NeighbourAction {
-    /// Send a request for `ip`: to the neighbour alone, or (`None`) by broadcast.
+    /// Send a request for `ip`: to the neighbour only, or (`None`) by broadcast.
     Request {
-        /// Whose hardware address is wanted.
+        /// Requested address.
         ip: Ipv4Addr,
-        /// Where the request goes.
+        /// Destination of the request.
         to: Option<HwAddr>,
     },
     /// Nothing for now.
     Idle(Wake),
 }
 
-/// What happened, for reports.
+/// Event counters, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NeighbourCounters {
     /// Requests sent by broadcast.
     pub requests: u64,
-    /// Requests sent to a known neighbour.
+    /// Requests sent to a resolved neighbour.
     pub probes: u64,
-    /// Requests for the own address, each answered.
+    /// Requests for the own address, each with a reply.
     pub answered: u64,
     /// Replies to the own requests.
     pub replies: u64,
-    /// Addresses nobody answered for.
+    /// Addresses without a reply.
     pub failures: u64,
-    /// Messages that say nothing believable: no address, somebody's multicast address.
+    /// Messages without a usable address, for example with a multicast address.
     pub malformed: u64,
     /// Messages of another port that claims the own address.
     pub conflicts: u64,
     /// Entries whose hardware address changed.
     pub moves: u64,
-    /// Messages about others, and replies nobody asked for.
+    /// Messages about other addresses, and unsolicited replies.
     pub foreign: u64,
-    /// Entries that made room for others.
+    /// Entries evicted for new ones.
     pub evicted: u64,
 }
 
-/// The table. One per port.
+/// The table of a port.
 #[derive(Debug)]
 pub struct Neighbours<'s> {
     slots: &'s mut [NeighbourSlot],
@@ -173,7 +175,8 @@ pub struct Neighbours<'s> {
 }
 
 impl<'s> Neighbours<'s> {
-    /// A table of at most `slots.len()` neighbours; what the slots held is forgotten.
+    /// Creates a table of at most `slots.len()` neighbours. Previous contents of the slots are
+    /// lost.
     pub fn new(slots: &'s mut [NeighbourSlot], config: NeighbourConfig) -> Neighbours<'s> {
         slots.fill(NeighbourSlot::EMPTY);
         Neighbours { slots, config, counters: NeighbourCounters::default(), next_deadline: Instant::MAX }
@@ -201,7 +204,8 @@ impl<'s> Neighbours<'s> {
         self.next_deadline = self.next_deadline.min(deadline);
     }
 
-    /// A slot for a new entry: a free one, or that of the neighbour not used for longest, known or failed.
+    /// Returns a slot for a new entry: a free one, or the least recently used one that is not
+    /// incomplete.
     fn allocate(&mut self) -> Option<usize> {
         if let Some(free) = self.slots.iter().position(|slot| slot.state == NeighbourState::Empty) {
             return Some(free);
@@ -213,14 +217,15 @@ impl<'s> Neighbours<'s> {
         Some(index)
     }
 
-    /// The hardware address of a neighbour that something shall be sent to; asks for it if it is not known.
+    /// Returns the hardware address of a neighbour for sending. Starts a request if the address is
+    /// not resolved.
     pub fn lookup(&mut self, now: Instant, ip: Ipv4Addr) -> NeighbourLookup {
         let config = self.config;
         if let Some(slot) = self.find(ip) {
             if slot.is_known() {
                 slot.used = now;
                 let hw = slot.hw;
-                // A timer that is due but has not run yet must not make an old address look fresh.
+                // A due timer may not have run yet: do not treat the address as fresh.
                 if slot.state == NeighbourState::Reachable && slot.deadline <= now {
                     slot.state = NeighbourState::Stale;
                 }
@@ -238,7 +243,7 @@ impl<'s> Neighbours<'s> {
             if slot.deadline > now {
                 return NeighbourLookup::Failed;
             }
-            // The failure has been remembered long enough.
+            // The failure has expired.
             slot.ask(now, config.tries);
             self.arm(now);
             return NeighbourLookup::Pending;
@@ -252,12 +257,13 @@ impl<'s> Neighbours<'s> {
         NeighbourLookup::Pending
     }
 
-    /// What is known, without asking and without counting as use.
+    /// Returns the entry of an address. Sends no request, and does not count as use.
     pub fn peek(&self, ip: Ipv4Addr) -> Option<Neighbour> {
         self.iter().find(|neighbour| neighbour.ip == ip)
     }
 
-    /// Takes an ARP message of another port; gives the reply to send to its sender, if it asks for `own_ip`.
+    /// Processes a received ARP message. Returns the reply to its sender if it is a request for
+    /// `own_ip`.
     #[must_use = "the peer waits for the reply"]
     pub fn input(&mut self, now: Instant, arp: &Arp, own_ip: Ipv4Addr, own_hw: &HwAddr) -> Option<Arp> {
         let (ip, hw) = (arp.sender_ip, arp.sender_hw);
@@ -279,7 +285,7 @@ impl<'s> Neighbours<'s> {
         }
         let for_us = arp.target_ip == own_ip;
         let asked = arp.operation == ArpOperation::Request && for_us;
-        // An address that is being looked for by duplicate address detection has no owner yet.
+        // Duplicate address detection: the address has no owner yet.
         if !ip.is_unspecified() {
             self.learn(now, arp, for_us);
         }
@@ -301,7 +307,7 @@ impl<'s> Neighbours<'s> {
         let known = self.slots.iter().position(|s| s.state != NeighbourState::Empty && s.ip == arp.sender_ip);
         let index = match known {
             Some(index) => index,
-            // Whoever asks for us is about to send to us, and will be answered.
+            // Cache the sender of an ARP request for our address: its next packet needs a reply.
             None if for_us && arp.operation == ArpOperation::Request => match self.allocate() {
                 Some(index) => index,
                 None => return,
@@ -323,11 +329,11 @@ impl<'s> Neighbours<'s> {
             slot.state = NeighbourState::Reachable;
             slot.deadline = reachable;
         } else if moved || !slot.is_known() {
-            // True as far as it goes; whether the way there works shows when it is used.
+            // Not confirmed: use of the address shows if the path works.
             slot.state = NeighbourState::Stale;
             slot.deadline = Instant::MAX;
         } else if matches!(slot.state, NeighbourState::Delay | NeighbourState::Probe) && for_us {
-            // It asks for us, so it is alive, where we think it is.
+            // A request for our address confirms the entry.
             slot.state = NeighbourState::Reachable;
             slot.deadline = reachable;
         }
@@ -336,7 +342,7 @@ impl<'s> Neighbours<'s> {
         self.arm(deadline);
     }
 
-    /// Gives one thing to do; call until it is [`NeighbourAction::Idle`].
+    /// Returns one action; call until it is [`NeighbourAction::Idle`].
     pub fn poll(&mut self, now: Instant) -> NeighbourAction {
         if now < self.next_deadline {
             return self.idle();
@@ -364,7 +370,7 @@ impl<'s> Neighbours<'s> {
             }
             if slot.tries_left == 0 {
                 if slot.state == NeighbourState::Probe {
-                    // Perhaps it has moved: everybody is asked.
+                    // The neighbour may have moved: request it by broadcast.
                     slot.ask(now, config.tries);
                 } else {
                     slot.state = NeighbourState::Failed;
@@ -391,7 +397,8 @@ impl<'s> Neighbours<'s> {
         NeighbourAction::Idle(Wake::by(self.next_deadline))
     }
 
-    /// The fabric has changed: every known neighbour has to prove itself when it is used next.
+    /// Call it when the fabric has changed: every resolved neighbour becomes stale, and is
+    /// confirmed at its next use.
     pub fn doubt_all(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| slot.is_known()) {
             slot.state = NeighbourState::Stale;
@@ -399,7 +406,7 @@ impl<'s> Neighbours<'s> {
         }
     }
 
-    /// A neighbour's hardware address leads nowhere (no path to its port): asks for it anew at the next use.
+    /// Removes a neighbour whose hardware address has no path. The next use requests it again.
     pub fn forget(&mut self, ip: Ipv4Addr) {
         if let Some(slot) = self.find(ip).filter(|slot| slot.state != NeighbourState::Incomplete) {
             *slot = NeighbourSlot::EMPTY;

@@ -124,7 +124,7 @@ fn requests_for_us_are_answered_and_taught_by() {
     let nobody = arp(ArpOperation::Request, (Ipv4Addr::UNSPECIFIED, hw(3)), OWN);
     assert!(table.input(Instant::ORIGIN, &nobody, OWN, &hw(1)).is_some());
     assert_eq!(table.peek(Ipv4Addr::UNSPECIFIED), None);
-    // Requests for others teach only about whom we know already.
+    // Requests for other addresses update existing entries only.
     let other = Ipv4Addr::new(10, 0, 0, 9);
     let third = Ipv4Addr::new(10, 0, 0, 3);
     assert_eq!(
@@ -165,7 +165,7 @@ fn nonsense_is_counted_and_teaches_nothing() {
         );
     }
     assert_eq!((table.counters().malformed, table.iter().count()), (6, 0));
-    // Somebody else has our address.
+    // A different port claims our address.
     assert_eq!(
         table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (OWN, hw(2)), OWN), OWN, &hw(1)),
         None
@@ -195,7 +195,8 @@ fn the_neighbour_unused_for_longest_makes_room() {
 }
 
 proptest! {
-    /// Whatever arrives whenever: the table stays in bounds, its timers end, nobody is asked more often than allowed.
+    /// For any sequence of messages the table stays in bounds, its timers end, and requests respect
+    /// the limit of tries.
     #[test]
     fn any_sequence(steps in proptest::collection::vec((0u8..4, 0u8..6, 0u8..4, 0u32..20), 0..200)) {
         let mut slots = [NeighbourSlot::EMPTY; 3];

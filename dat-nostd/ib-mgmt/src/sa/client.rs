@@ -1,5 +1,6 @@
-//! A client of the subnet administrator: queries with retries, matched by transaction id. No I/O: the owner sends what
-//! [`Client::poll`] hands out to QP1 of the port's SM LID, and feeds received MADs to [`Client::input`].
+//! A client of the subnet administrator: queries with retries, matched by transaction id. No I/O:
+//! the owner sends what [`Client::poll`] hands out to QP1 of the port's SM LID, and feeds received
+//! MADs to [`Client::input`].
 
 use super::{CLASS_VERSION, PathMask, PathRecord, SaMad};
 use crate::mad::{Mad, attr, class, method, status};
@@ -8,20 +9,21 @@ use ib_types::{Duration, Gid, Instant, PKey, ServiceLevel, Wake};
 /// Limits of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// How long to wait for an answer before the query is sent again.
+    /// Time to wait for a response before the query is sent again.
     pub timeout: Duration,
-    /// How often a query is sent before it fails; 0 counts as 1.
+    /// Number of times that a query is sent before it fails; 0 counts as 1.
     pub tries: u8,
 }
 
 impl Default for ClientConfig {
-    /// One second, three tries.
+    /// A second, three tries.
     fn default() -> Self {
         ClientConfig { timeout: Duration::from_secs(1), tries: 3 }
     }
 }
 
-/// Names a query until it is answered, failed or cancelled. It is the query's transaction id, so it is never reused.
+/// Names a query until it is answered, failed or cancelled. The value is the query's transaction
+/// id, so it is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueryId(u64);
 
@@ -44,7 +46,7 @@ pub enum QueryError {
     Timeout,
     /// The subnet administrator answered with this MAD status, see [`crate::mad::status`].
     Status(u16),
-    /// The answer has several segments, which this client does not ask for.
+    /// The response has several segments, which this client does not request.
     Rmpp,
     /// The answer is about other ports than the query.
     Mismatch,
@@ -83,7 +85,7 @@ pub struct PathQuery {
     pub service_id: Option<u64>,
 }
 
-/// What the owner has to do, see [`Client::poll`].
+/// Action for the owner, see [`Client::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "a MAD is 256 bytes and there is no heap")]
 #[must_use = "the client leaves it to its owner"]
@@ -129,7 +131,7 @@ impl Response {
     }
 }
 
-/// What happened, for reports.
+/// Event counters, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ClientCounters {
     /// MADs sent, repetitions included.
@@ -140,7 +142,7 @@ pub struct ClientCounters {
     pub answered: u64,
     /// Queries answered with an error.
     pub refused: u64,
-    /// Queries that nobody answered.
+    /// Queries without a response.
     pub timeouts: u64,
     /// "Busy" answers, after which the query is repeated in due time.
     pub busy: u64,
@@ -170,7 +172,7 @@ impl QuerySlot {
     };
 }
 
-/// The client. One per port.
+/// The client. Create one client per port.
 #[derive(Debug)]
 pub struct Client<'s> {
     slots: &'s mut [QuerySlot],
@@ -180,8 +182,9 @@ pub struct Client<'s> {
 }
 
 impl<'s> Client<'s> {
-    /// A client with room for `slots.len()` queries at a time; what the slots held is forgotten. `seed` sets where the
-    /// transaction ids begin, so that answers to an earlier life of the node are not taken for answers to this one.
+    /// A client with room for `slots.len()` queries at a time; what the slots held is forgotten.
+    /// `seed` sets where the transaction ids begin, so that answers to an earlier life of the node
+    /// are not taken for answers to this one.
     pub fn new(slots: &'s mut [QuerySlot], config: ClientConfig, seed: u64) -> Client<'s> {
         slots.fill(QuerySlot::EMPTY);
         Client { slots, config, next_tid: seed, counters: ClientCounters::default() }
@@ -193,7 +196,7 @@ impl<'s> Client<'s> {
         self.next_tid = seed;
     }
 
-    /// Asks for a path. `owner` is the caller's cookie and comes back with the outcome.
+    /// Queries a path. `owner` is the caller's cookie and comes back with the outcome.
     pub fn query_path(&mut self, now: Instant, query: &PathQuery, owner: u32) -> Result<QueryId, ClientFull> {
         let mut record = PathRecord::zeroed();
         let mut mask =
@@ -215,7 +218,8 @@ impl<'s> Client<'s> {
         self.query(now, method::GET, attr::PATH_RECORD, mask.bits(), record.as_bytes(), owner)
     }
 
-    /// Any other request: Get, Set or Delete of one record (at most 200 bytes, the rest is dropped).
+    /// Any other request: Get, Set or Delete of one record (at most 200 bytes, the rest is
+    /// dropped).
     pub fn query(
         &mut self,
         now: Instant,
@@ -381,7 +385,7 @@ mod tests {
         assert_eq!(response.path().unwrap().dlid(), Lid::new(9));
         assert_eq!(client.active(), 0);
         assert_eq!(client.poll(Instant::from_nanos(7)), Action::Idle(Wake::Idle));
-        // The same answer once more is nobody's.
+        // A duplicate response matches no query.
         assert_eq!(client.input(&answer(&mad, 9)), None);
         assert_eq!(client.counters().foreign, 1);
     }

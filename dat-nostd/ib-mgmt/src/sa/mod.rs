@@ -58,7 +58,7 @@ record! {
         sm_key, set_sm_key: u64 = 36, 8;
         /// Distance of records in a table response, in units of 8 bytes.
         attribute_offset, set_attribute_offset: u16 = 44, 2;
-        /// Which components of the record count, see the masks.
+        /// Components of the record that are valid, see the masks.
         component_mask, set_component_mask: u64 = 48, 8;
     }
 }
@@ -114,7 +114,8 @@ impl SaMad {
         self
     }
 
-    /// Whether this is a whole answer in one packet: no RMPP, or a single data segment.
+    /// Returns whether this is a complete response in one packet: no RMPP, or a single data
+    /// segment.
     pub fn is_single_segment(&self) -> bool {
         let flags = self.rmpp_flags();
         flags & rmpp::FLAG_ACTIVE == 0

@@ -1,4 +1,5 @@
-//! Subscriptions to events of the subnet, and the notices that report them (IBA volume 1, sections 13.4.8.2 and 13.4.8.3).
+//! Subscriptions to events of the subnet, and the notices that report them (IBA volume 1, sections
+//! 13.4.8.2 and 13.4.8.3).
 
 use crate::view::record;
 use ib_types::Gid;
@@ -47,7 +48,8 @@ pub mod trap {
     pub const LINK_STATE: u16 = 128;
     /// The capability mask of a port, or its node's description, changed.
     pub const CAPABILITY: u16 = 144;
-    /// Of [`CAPABILITY`]: byte 5 of the details says that the word at byte 10 tells of other changes.
+    /// In [`CAPABILITY`]: set in byte 5 of the details if the word at byte 10 reports further
+    /// changes.
     pub const OTHER_LOCAL_CHANGES: u8 = 1;
     /// Among these, that the node's description changed.
     pub const NODE_DESCRIPTION_CHANGE: u16 = 1;
@@ -129,9 +131,10 @@ impl InformInfoRecord {
 }
 
 record! {
-    /// Notice, attribute 2: an event. In a Trap the first 64 bytes; a Report of the subnet administrator adds the issuer's GID.
+    /// Notice, attribute 2: an event. In a Trap the first 64 bytes; a Report of the subnet
+    /// administrator adds the issuer's GID.
     pub struct Notice[80] {
-        /// Whether the event is generic, not a vendor's.
+        /// Set if the event is generic, not a vendor's.
         is_generic, set_is_generic: bool = 0, 1 [7:7];
         /// Type, see [`notice_type`].
         notice_type, set_notice_type: u8 = 0, 1 [6:0];

@@ -19,8 +19,8 @@ pub mod selector {
 }
 
 record! {
-    /// PathRecord, attribute 0x35: a path between two ports, as the subnet administrator gives it and the communication
-    /// manager uses it.
+    /// PathRecord, attribute 0x35: a path between two ports, as the subnet administrator gives it
+    /// and the communication manager uses it.
     pub struct PathRecord[64] {
         /// Service id; 0 when paths to no particular service are meant.
         service_id, set_service_id: u64 = 0, 8;
@@ -68,7 +68,7 @@ record! {
 }
 
 impl PathRecord {
-    /// Whether packets along this path need a GRH: it crosses a router.
+    /// Returns whether packets along this path need a GRH, because it crosses a router.
     pub fn is_routed(&self) -> bool {
         self.hop_limit() > 1
     }
@@ -84,7 +84,8 @@ impl PathRecord {
         })
     }
 
-    /// QP1 at the end of this path. Path bits are 0: the caller knows the own port's LMC.
+    /// QP1 at the end of this path. Path bits are 0: the caller adds them, because it has the own
+    /// port's LMC.
     pub fn gsi_address(&self) -> MadAddress {
         MadAddress {
             lid: self.dlid(),
@@ -427,8 +428,9 @@ record! {
 }
 
 record! {
-    /// Records of 64-byte blocks: LinearForwardingTableRecord (attribute 0x15) and P_KeyTableRecord (attribute 0x33).
-    /// VLArbitrationTableRecord (attribute 0x36) has the port in the upper byte of [`Self::block_num`]. The block is bytes 8 to 71.
+    /// Records of 64-byte blocks: LinearForwardingTableRecord (attribute 0x15) and P_KeyTableRecord
+    /// (attribute 0x33). VLArbitrationTableRecord (attribute 0x36) has the port in the upper byte
+    /// of [`Self::block_num`]. The block is bytes 8 to 71.
     pub struct BlockRecord[72] {
         /// LID of the node or end port.
         lid, set_lid: u16 = 0, 2;
@@ -455,7 +457,8 @@ impl BlockRecord {
 }
 
 record! {
-    /// SLtoVLMappingTableRecord, attribute 0x13. The table is bytes 8 to 15, four bits for each of 16 service levels.
+    /// SLtoVLMappingTableRecord, attribute 0x13. The table is bytes 8 to 15, four bits for each of
+    /// 16 service levels.
     pub struct SlToVlRecord[16] {
         /// LID of the node or end port.
         lid, set_lid: u16 = 0, 2;

@@ -1,5 +1,5 @@
-//! Two connection managers on a wire that spoils, repeats, holds back, loses and makes up messages, with owners that do
-//! anything at any time.
+//! Two connection managers on a wire that spoils, repeats, holds back, loses and makes up messages,
+//! with owners that do anything at any time.
 
 use crate::hostile::Random;
 use ib_mgmt::cm::{
@@ -23,7 +23,7 @@ struct World<'s> {
     now: Instant,
     /// MADs handed to each node.
     given: [u64; 2],
-    /// Of these, those that are no CM messages at all.
+    /// MADs among these that are no CM messages.
     foreign: [u64; 2],
 }
 
@@ -118,13 +118,13 @@ impl World<'_> {
         }
     }
 
-    /// Takes what the nodes send and tell.
+    /// Collects messages and events of the nodes.
     fn collect(&mut self) {
         for node in 0..2 {
             let mut messages = 0;
             while let Some(out) = self.nodes[node].dispatch(self.now) {
                 messages += 1;
-                // One a slot, and the short answers that can wait.
+                // At most one per slot, and the queued short replies.
                 assert!(messages <= 2 * SLOTS + 16, "a storm");
                 assert_eq!(
                     (out.mad.mgmt_class(), out.mad.base_version(), out.mad.method()),
@@ -144,7 +144,7 @@ impl World<'_> {
                 }
             }
             if self.ids[node].len() > 64 {
-                // Of the old ones only the youngest are of interest; the owner forgets none that lives.
+                // Keep only the newest of the old ids, and all live ids.
                 let cm = &self.nodes[node];
                 let old = self.ids[node].len() - 32;
                 let mut index = 0;
@@ -252,7 +252,8 @@ pub fn hostile_wire(random: &mut Random) {
     });
 }
 
-/// Messages are lost, repeated and reordered, never spoilt: what both sides believe to be a connection is one.
+/// Messages are lost, repeated and reordered, never spoilt: what both sides believe to be a
+/// connection is one.
 pub fn lossy_wire(random: &mut Random) {
     with_world(random, |random, world| {
         for _ in 0..300 {

@@ -78,7 +78,8 @@ impl Random {
         }
     }
 
-    /// A MAD of this class, or now and then of another one, with a header that may be wrong everywhere.
+    /// A MAD of this class, or now and then of another one, with a header that may be wrong
+    /// everywhere.
     pub fn mad(&mut self, mgmt_class: u8) -> Mad {
         let mut mad = Mad::from_bytes(self.bytes(256).try_into().expect("256 bytes"));
         mad.set_base_version(1).set_mgmt_class(mgmt_class).set_class_version(2).set_status(0);

@@ -1,6 +1,6 @@
-//! Parsers and state machines against hostile input, from seeds: 5 seconds, 20 in continuous integration (`CI`), ten minutes
-//! with `MLX5_TESTS_LONG=1`.
-//! Every case is a function of its seed alone. A finding prints the seed; `MLX5_TESTS_SEED=n` runs that case and no other.
+//! Parsers and state machines against hostile input, from seeds: 5 seconds, 20 in continuous
+//! integration (`CI`), ten minutes with `MLX5_TESTS_LONG=1`. Every case is a function of its seed
+//! alone. A finding prints the seed; `MLX5_TESTS_SEED=n` runs that case and no other.
 //! `MLX5_TESTS_FUZZ_SECONDS=n` chooses another length.
 
 mod cm;

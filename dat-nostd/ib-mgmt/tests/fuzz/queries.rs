@@ -1,4 +1,5 @@
-//! The subnet administration client, transfers of several segments, and the neighbour table, against hostile answers.
+//! The subnet administration client, transfers of several segments, and the neighbour table,
+//! against hostile answers.
 
 use crate::hostile::Random;
 use ib_mgmt::Gid;
@@ -176,7 +177,7 @@ pub fn neighbours(random: &mut Random) {
             if let Some(arp) = Arp::parse(&bytes)
                 && let Some(reply) = table.input(now, &arp, own.0, &own.1)
             {
-                // Only who asks for us is answered, with our own address.
+                // Only requests for our address get a reply, with our own address.
                 assert_eq!((arp.operation, arp.target_ip), (ArpOperation::Request, own.0));
                 assert_eq!(
                     (reply.sender_ip, reply.sender_hw, reply.target_ip),
