@@ -13,7 +13,7 @@ const BYTES: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(30);
 const NONE: CompletionFlags = CompletionFlags::empty();
 
-/// One end of a connection: where messages come from and go to.
+/// An end of a connection: source and destination of messages.
 struct End {
     ia: IaHandle,
     evd: EvdHandle,

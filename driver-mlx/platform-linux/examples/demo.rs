@@ -1,4 +1,5 @@
-//! The demonstration's workload between two processes: DAT messages, RDMA writes and reads, RDS datagrams, every byte compared.
+//! The demonstration's workload between two processes: DAT messages, RDMA writes and reads, RDS
+//! datagrams, every byte compared.
 
 mod node;
 

@@ -1,4 +1,5 @@
-//! RDS pings between two processes, as `rds-ping` has them, also with Linux's RDS on the other side.
+//! RDS pings between two processes, as `rds-ping` has them, also with Linux's RDS on the other
+//! side.
 
 mod node;
 

@@ -1,4 +1,4 @@
-//! What an HCA can do without a partner, step by step, as `app=selftest` of the unikernel has it.
+//! Tests an HCA without a partner, step by step, like `app=selftest` of the unikernel.
 
 use apps::rds::Generation;
 use apps::selftest::{self, Storage, Summary};

@@ -3,7 +3,8 @@
 use crate::socket::Client;
 use driver_mlx::{Bar, DoorbellRegister, MmioBar, MmioDoorbellRegister};
 
-/// A handle to BAR0. One that outlives its [`LinuxPlatform`](crate::LinuxPlatform) leads nowhere.
+/// A handle to BAR0. After its [`LinuxPlatform`](crate::LinuxPlatform) is dropped, it accesses no
+/// device.
 #[derive(Clone, Copy, Debug)]
 pub struct LinuxBar(pub(crate) Registers);
 

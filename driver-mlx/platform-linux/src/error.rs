@@ -22,10 +22,10 @@ pub enum Error {
         vendor: u16,
         /// PCI device.
         device: u16,
-        /// What it is instead, if that is known.
+        /// Description of the device, or empty.
         hint: &'static str,
     },
-    /// Others of its group belong to drivers.
+    /// Functions of its group belong to other drivers.
     #[error("the IOMMU group {0} has functions that belong to other drivers: bind all of them to vfio-pci")]
     GroupInUse(u32),
     /// A file is out of reach.
@@ -35,7 +35,7 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         error: io::Error,
-        /// What to do, if that is known.
+        /// Remedy, or empty.
         hint: &'static str,
     },
     /// Memory cannot be locked or mapped for the device.
@@ -45,7 +45,7 @@ pub enum Error {
         len: usize,
         /// Why.
         error: io::Error,
-        /// What to do, if that is known.
+        /// Remedy, or empty.
         hint: &'static str,
     },
     /// A call to the kernel failed.
@@ -61,7 +61,7 @@ pub enum Error {
     Refused {
         /// The command's name.
         command: &'static str,
-        /// Why, as far as it said.
+        /// The server's error number.
         error: io::Error,
     },
     /// A server does not speak the protocol.
@@ -69,7 +69,7 @@ pub enum Error {
     Protocol {
         /// The command's name.
         command: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// A server does not answer.
@@ -79,18 +79,18 @@ pub enum Error {
     Silent {
         /// The command's name.
         command: &'static str,
-        /// What was seen instead.
+        /// Error of the wait.
         error: io::Error,
     },
     /// The device is not as an HCA is.
     #[error("the device is not as an HCA is: {0}")]
     Unusable(String),
-    /// The options ask for what cannot be.
+    /// The options are invalid.
     #[error("{0}")]
     Options(&'static str),
 }
 
-/// With [`Error`].
+/// Result with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -6,7 +6,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::LazyLock;
 
-/// One descriptor for each MSI-X vector, and others on which something may end the wait.
+/// A descriptor for each MSI-X vector.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     vectors: Vec<OwnedFd>,
@@ -24,7 +24,8 @@ impl Interrupts {
         self.vectors.iter().map(OwnedFd::as_fd)
     }
 
-    /// Waits for a vector, for the end of `peer` or until `deadline`. A vector that was raised since the last call ends the wait at once.
+    /// Waits for a vector, for the end of `peer` or until `deadline`. A vector that was raised
+    /// since the last call ends the wait at once.
     pub(crate) fn wait(&self, deadline: Instant, peer: Option<BorrowedFd<'_>>) {
         let timeout = timeout(deadline);
         let mut fds: Vec<PollFd<'_>> =
@@ -43,14 +44,14 @@ impl Interrupts {
     }
 }
 
-/// What is left until `deadline`.
+/// Returns the time left until `deadline`.
 pub(crate) fn timeout(deadline: Instant) -> Timespec {
     let left = deadline.as_nanos().saturating_sub(now().as_nanos());
     Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
 }
 
-/// The monotonic clock, from this process's first look at it on. The standard library's, because the C library's way to it is also there
-/// where tools run the process (Valgrind).
+/// The monotonic clock, from this process's first look at it on. The standard library's, because
+/// the C library's way to it is also there where tools run the process (Valgrind).
 pub(crate) fn now() -> Instant {
     static FIRST: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
     // Not from 0: a moment that is none, or long past, is before it.

@@ -5,17 +5,19 @@ use std::ops::RangeInclusive;
 
 /// The smallest unit of mapping.
 pub(crate) const PAGE: u64 = 4096;
-/// Large pages of IOMMUs: memory that agrees with its device address modulo this is mapped by few entries.
+/// Large pages of IOMMUs: memory that agrees with its device address modulo this is mapped by few
+/// entries.
 const LARGE_PAGE: u64 = 2 << 20;
-/// Nothing is mapped below: page 0 means nothing to firmware, and devices tend to have other uses for the lowest addresses.
+/// Nothing is mapped below: page 0 means nothing to firmware, and devices tend to have other uses
+/// for the lowest addresses.
 const LOWEST: u64 = LARGE_PAGE;
 
 /// An allocator of device addresses.
 #[derive(Debug)]
 pub(crate) struct Iovas {
-    /// What may be used, in order, page-aligned, the last byte included.
+    /// Usable ranges, in order, page-aligned, the last byte included.
     usable: Vec<RangeInclusive<u64>>,
-    /// What is taken: bytes by first address.
+    /// Allocated ranges: bytes by first address.
     taken: BTreeMap<u64, u64>,
 }
 
@@ -33,8 +35,8 @@ impl Iovas {
         Self { usable, taken: BTreeMap::new() }
     }
 
-    /// Takes `len` bytes (whole pages) for memory at `va`, with which the address agrees modulo a large page if the memory has one. None
-    /// if there is no room.
+    /// Takes `len` bytes (whole pages) for memory at `va`, with which the address agrees modulo a
+    /// large page if the memory has one. None if there is no room.
     pub(crate) fn take(&mut self, va: u64, len: u64) -> Option<u64> {
         let align = if len >= LARGE_PAGE { LARGE_PAGE } else { PAGE };
         for range in &self.usable {
@@ -43,7 +45,8 @@ impl Iovas {
                 && let Some(last) = start.checked_add(len - 1)
                 && last <= *range.end()
             {
-                // The last that begins before the end of this one is the only one that may reach into it.
+                // The last that begins before the end of this one is the only one that may reach
+                // into it.
                 match self.taken.range(..=last).next_back() {
                     Some((taken, bytes)) if taken + bytes > start => at = taken + bytes,
                     _ => {
@@ -56,7 +59,7 @@ impl Iovas {
         None
     }
 
-    /// Takes what was given back a moment ago.
+    /// Allocates a range again that was just freed.
     pub(crate) fn take_again(&mut self, start: u64, len: u64) {
         self.taken.insert(start, len);
     }

@@ -1,11 +1,17 @@
-//! The platform of a Linux process: what `driver-mlx`, and with it DAT and RDS, need to run there unchanged.
+//! The platform of a Linux process: what `driver-mlx`, and with it DAT and RDS, need to run there
+//! unchanged.
 //!
-//! | device | how it is reached | needs |
+//! | device | access | needs |
 //! |---|---|---|
-//! | a real HCA, or one passed through | VFIO: its registers mapped into the process, the IOMMU between it and memory | a function bound to `vfio-pci`, access to its group or character device, locked memory |
-//! | an emulated HCA | vfio-user: messages through the Unix socket of an `hca-serve` | access to the socket |
+//! | a real HCA, or one passed through | VFIO | a function bound to `vfio-pci` |
+//! | | | access to its group or character device, locked memory |
+//! | an emulated HCA | vfio-user | access to the Unix socket of an `hca-serve` |
 //!
-//! [`open`] takes either, by its [`DeviceName`], and gives the platform beside the two regions of memory that the driver takes:
+//! VFIO maps the registers into the process, and the IOMMU translates between the device and
+//! memory. vfio-user is a protocol of messages through the socket.
+//!
+//! [`open`] opens a device by its [`DeviceName`]. It returns the platform and the two regions of
+//! memory that the driver takes:
 //!
 //! ```no_run
 //! use platform_linux::{DeviceName, Options, Opened, open};
@@ -16,14 +22,15 @@
 //! # Ok::<(), platform_linux::Error>(())
 //! ```
 //!
-//! Memory: the DMA region is allocated by [`open`] and stays mapped to the end of the process,
-//! unless its [`Memory`] is freed. Memory of the application's own (heap, stack, statics) is made
-//! visible by [`Platform::map`](driver_mlx::Platform::map), one mapping of whole pages for each
-//! region. Cards reach it through the IOMMU. The server of an emulated HCA gets a descriptor of
-//! this process's memory, so that it can read and write all of that. Only a server one trusts with
-//! that should get it.
+//! Memory: the DMA region is allocated by [`open`] and remains mapped until the process exits,
+//! unless its [`Memory`] is freed. [`Platform::map`](driver_mlx::Platform::map) makes the
+//! application's own memory (heap, stack, statics) accessible, with one mapping of complete pages
+//! for each region. Cards access it through the IOMMU. The server of an emulated HCA gets a
+//! descriptor of this process's memory, so that it can read and write all of it. Give it only to a
+//! trusted server.
 //!
-//! A platform that is dropped gives the device back: interrupts off, DMA over, and every [`LinuxBar`] that is left reads all ones.
+//! Dropping the platform closes the device: interrupts are off, DMA has ended, and every remaining
+//! [`LinuxBar`] reads all ones.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]

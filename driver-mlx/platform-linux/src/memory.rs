@@ -1,4 +1,4 @@
-//! Mappings: memory that the device reaches, and registers.
+//! Mappings: memory that the device accesses, and registers.
 
 use crate::error::{Error, Result};
 use crate::iova::PAGE;
@@ -13,11 +13,12 @@ use std::ptr::{self, NonNull};
 
 /// Memory that is aligned so that an IOMMU can map it by large pages.
 const LARGE_PAGE: usize = 2 << 20;
-/// Bytes of a slot in the driver's host memory are 16 for each 64 of a queue; nearly all of the DMA region may be queues.
+/// The driver's host memory needs 16 bytes for each 64 bytes of a queue. Nearly all of the DMA
+/// region may be queues.
 const HOST_SHARE: usize = 4;
 
-/// What an open device takes of its process for good: its regions, its registers, its connection. It stays when the platform is dropped,
-/// because handles and buffers may be left, and can be freed by those who know that none is.
+/// The regions, registers and connection of an open device. They remain when the platform is
+/// dropped, because handles and buffers may be left. [`Memory::free`] frees them once none is left.
 #[derive(Debug, Default)]
 #[must_use = "it stays in the process until it is freed"]
 pub struct Memory(Vec<Piece>);
@@ -29,9 +30,9 @@ enum Piece {
     Client(NonNull<Client>),
 }
 
-// SAFETY: the pieces are the process's; the value only ends them.
+// SAFETY: the pieces belong to the process, not to a thread; the value only frees them.
 unsafe impl Send for Memory {}
-// SAFETY: it gives nothing away by reference.
+// SAFETY: only `fmt` takes `&Memory`, and it prints pointers without reading through them.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -39,20 +40,21 @@ impl Memory {
         self.0.push(Piece::Mapping(mapping));
     }
 
-    /// Lends a connection for as long as this is not freed.
+    /// Stores a connection. The reference is valid until `free`.
     pub(crate) fn lend(&mut self, client: Client) -> &'static Client {
         let client = NonNull::from(Box::leak(Box::new(client)));
         self.0.push(Piece::Client(client));
-        // SAFETY: just leaked; what frees it says that nobody uses it any more.
+        // SAFETY: just leaked. Only `free` frees it, whose contract excludes references that are
+        // still used.
         unsafe { client.as_ref() }
     }
 
-    /// Memory for what the driver remembers beside a DMA region of `len` bytes.
+    /// Allocates the driver's host memory for a DMA region of `len` bytes.
     pub(crate) fn host_region(&mut self, len: usize) -> Result<HostRegion> {
         let words = vec![0_u64; (len / HOST_SHARE / 8).max(4096)];
         let mut words = NonNull::from(words.leak());
         self.0.push(Piece::Words(words));
-        // SAFETY: as in `lend`, and nobody else has it.
+        // SAFETY: as in `lend`, and this is the only reference.
         let region = HostRegion::from_static(unsafe { words.as_mut() });
         region.ok_or(Error::Options("the DMA region is too small"))
     }
@@ -60,42 +62,46 @@ impl Memory {
     /// Frees it.
     ///
     /// # Safety
-    /// The platform was dropped, or has never been handed out. Nothing is used any more that was made from it or from the regions: no
-    /// [`LinuxBar`](crate::LinuxBar), no [`DmaBuffer`](driver_mlx::DmaBuffer), no reference into one.
+    /// 1. The platform was dropped, or has never been handed out.
+    /// 2. No object made from it or from the regions is used any longer: no
+    ///    [`LinuxBar`](crate::LinuxBar), no [`DmaBuffer`](driver_mlx::DmaBuffer), no reference into
+    ///    one.
     pub unsafe fn free(self) {
         for piece in self.0 {
             match piece {
-                // SAFETY: a whole mapping, which by this function's contract nobody uses.
+                // SAFETY: a complete mapping; clause 2 of the contract excludes further use.
                 Piece::Mapping(Mapping { start, len }) => unsafe {
                     let _ = rustix::mm::munmap(start.as_ptr().cast(), len);
                 },
-                // SAFETY: from a vector of exactly this length, and as above.
+                // SAFETY: from a vector of exactly this length; clause 2 excludes further use.
                 Piece::Words(words) => drop(unsafe { Box::from_raw(words.as_ptr()) }),
-                // SAFETY: from a box, and as above.
+                // SAFETY: from a box; clause 2 excludes further use.
                 Piece::Client(client) => drop(unsafe { Box::from_raw(client.as_ptr()) }),
             }
         }
     }
 }
 
-/// A mapping of this process's.
+/// A mapping of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-/// New zeroed memory that stays mapped until its [`Memory`] is freed, and what it is made of if a server is to map it too.
+/// New zeroed memory that remains mapped until its [`Memory`] is freed, and its file if a server
+/// maps it too.
 pub(crate) struct Shared {
     base: NonNull<u8>,
     len: usize,
-    /// All that was mapped for it, until that is somebody else's to free.
+    /// The complete mapping; `None` once a [`Memory`] owns it.
     mapping: Option<Mapping>,
     pub(crate) file: Option<OwnedFd>,
 }
 
 impl Shared {
-    /// Of this process alone: for a device behind an IOMMU. With `huge` from the kernel's pool of huge pages.
+    /// Maps private memory, for a device behind an IOMMU. `huge` takes it from the kernel's pool of
+    /// huge pages.
     pub(crate) fn anonymous(len: usize, huge: bool) -> Result<Self> {
         let len = rounded(len, huge)?;
         let hint = if huge { ": reserve huge pages (sysctl vm.nr_hugepages), or do without" } else { "" };
@@ -107,11 +113,11 @@ impl Shared {
             rustix::mm::mmap_anonymous(ptr::null_mut(), room, ProtFlags::READ | ProtFlags::WRITE, flags)
         }
         .map_err(failed)?;
-        // The rest before and behind it is address space that nobody uses.
+        // The rest before and after it is unused address space.
         let before = if huge { 0 } else { start.addr().wrapping_neg() % LARGE_PAGE };
         let base = start.cast::<u8>().wrapping_byte_add(before);
-        // SAFETY: the range is inside the mapping just made. Both are hints: large pages make fewer entries in the IOMMU, and a child
-        // process has no business in the device's memory.
+        // SAFETY: the range is inside the mapping just made. Both calls are hints: large pages need
+        // fewer IOMMU entries, and a child process must not access the device's memory.
         unsafe {
             let _ = rustix::mm::madvise(base.cast(), len, Advice::LinuxHugepage);
             let _ = rustix::mm::madvise(base.cast(), len, Advice::LinuxDontFork);
@@ -123,7 +129,7 @@ impl Shared {
         Ok(Self { base, len, mapping: Some(Mapping { start, len: room }), file: None })
     }
 
-    /// Of a file without a name, which a server can map: it cannot shrink.
+    /// Maps an unnamed file, which a server can map too. The file cannot shrink.
     pub(crate) fn file(len: usize) -> Result<Self> {
         let len = rounded(len, false)?;
         let failed = |errno: rustix::io::Errno| Error::Map { len, error: errno.into(), hint: "" };
@@ -150,14 +156,15 @@ impl Shared {
         self.len
     }
 
-    /// The driver's region, once the device reaches it at `device_address`; it is `memory`'s to free.
+    /// Returns the driver's region. The device accesses it at `device_address`, and `memory` frees
+    /// it.
     pub(crate) fn into_region(mut self, device_address: u64, memory: &mut Memory) -> Result<DmaRegion> {
         if let Some(mapping) = self.mapping.take() {
             memory.add_mapping(mapping);
         }
-        // SAFETY: the memory was mapped for this value alone and is unmapped only by somebody who knows that the device is gone and nothing
-        // of the region is left; the caller maps it for the device at this address, and on the machines that Linux offers VFIO on, DMA is
-        // coherent, as it is through a server's mapping.
+        // SAFETY: 1. `self` owns the mapping. 2. `Memory` unmaps it only after the device is gone
+        // and no handle is left. 3. The caller maps it at `device_address`. 4. DMA is coherent, by
+        // VFIO as through a server.
         unsafe { DmaRegion::new(self.base.as_ptr(), device_address, self.len) }
             .ok_or(Error::Options("the driver refuses the DMA region"))
     }
@@ -166,7 +173,8 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(Mapping { start, len }) = self.mapping {
-            // SAFETY: a whole mapping, of which no region was made. A device that has it mapped holds on to its pages.
+            // SAFETY: a complete mapping without a region. A device that has it mapped holds its
+            // pages.
             unsafe {
                 let _ = rustix::mm::munmap(start.as_ptr().cast(), len);
             }
@@ -182,15 +190,16 @@ fn rounded(len: usize, huge: bool) -> Result<usize> {
         .ok_or(Error::Options("the DMA region cannot be that large"))
 }
 
-/// Whether all pages from `va` on are mapped in this process.
+/// Returns whether all pages from `va` on are mapped in this process.
 pub(crate) fn is_mapped(va: usize, len: usize) -> bool {
-    /// Pages that are asked for at once.
+    /// Pages per call.
     const BATCH: usize = 4096;
     let mut resident = [0_u8; BATCH];
     // Not by `msync`, which Valgrind's tools take for a read of all the memory.
     (va..va + len).step_by(BATCH * PAGE as usize).all(|start| {
         let bytes = (va + len - start).min(BATCH * PAGE as usize);
-        // SAFETY: it writes a byte for each page to the array, and fails if one of them is not mapped.
+        // SAFETY: the call writes a byte for each page to the array, which has `BATCH` bytes, and
+        // fails if a page is not mapped.
         unsafe { libc::mincore(ptr::without_provenance_mut(start), bytes, resident.as_mut_ptr()) == 0 }
     })
 }
@@ -213,18 +222,19 @@ fn protection(line: &str) -> Option<(Range<u64>, bool)> {
     Some((number(start)?..number(end)?, rest.as_bytes().get(1) == Some(&b'w')))
 }
 
-/// A device's registers, mapped. Dropped, memory without a meaning takes their place, so that handles that are left do no harm.
+/// A device's mapped registers. Dropping replaces them by plain memory, so that remaining handles
+/// are harmless.
 #[derive(Debug)]
 pub(crate) struct Registers {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping is the process's; the value only ends it.
+// SAFETY: the mapping belongs to the process, not to a thread; the value only ends it.
 unsafe impl Send for Registers {}
 
 impl Registers {
-    /// The place of the mapping, which stays.
+    /// Returns the address range of the mapping, which remains reserved.
     pub(crate) fn mapping(&self) -> Mapping {
         Mapping { start: self.base, len: self.len }
     }
@@ -244,7 +254,8 @@ impl Registers {
         // helped, it does. SAFETY: the range was just mapped. Processes have no use for another
         // one's registers.
         let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) };
-        // SAFETY: BAR0 was just mapped here, uncached, and the range stays mapped: `drop` only changes what it is mapped to.
+        // SAFETY: BAR0 was just mapped here, uncached, and the range stays mapped: `drop` only
+        // changes what it is mapped to.
         let bar = unsafe { MmioBar::new(base, len) };
         let bar = bar.ok_or_else(|| Error::Unusable(format!("BAR0 has {len} bytes, no power of two")))?;
         Ok((bar, registers))
@@ -253,8 +264,9 @@ impl Registers {
 
 impl Drop for Registers {
     fn drop(&mut self) {
-        // SAFETY: new memory replaces the registers in one step, at an address that stays mapped; handles access it as they did these. If
-        // that fails, the registers stay mapped, which keeps the device open and harms nobody.
+        // SAFETY: new memory replaces the registers in one step, at an address that stays mapped;
+        // handles access it as they did these. If that fails, the registers remain mapped, which
+        // keeps the device open and is harmless.
         unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             let Ok(memory) =

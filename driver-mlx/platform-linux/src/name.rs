@@ -1,4 +1,4 @@
-//! What names a device.
+//! Names of devices.
 
 use crate::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use vfio_functions::{Function, PciAddress, Sysfs};
 
-/// Which HCA.
+/// Name of an HCA.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceName {
     /// A PCI function that is bound to `vfio-pci`.
@@ -27,8 +27,8 @@ impl fmt::Display for DeviceName {
 impl FromStr for DeviceName {
     type Err = Error;
 
-    /// What has a slash is the path of a socket, everything else names an HCA of this machine: a PCI address, or what the kernel's driver
-    /// calls it as long as it has it.
+    /// Parses a name. Text with a slash is the path of a socket. Other text names an HCA of this
+    /// machine: a PCI address, or a name of the kernel's driver while that driver has the HCA.
     fn from_str(text: &str) -> Result<Self, Error> {
         if text.contains('/') {
             return Ok(Self::Socket(text.into()));

@@ -14,20 +14,20 @@ use std::sync::Arc;
 pub struct Opened {
     /// Registers, interrupts, translation.
     pub platform: LinuxPlatform,
-    /// Memory that the device reaches.
+    /// Memory that the device accesses.
     pub dma: DmaRegion,
-    /// Memory that it does not reach.
+    /// Memory that the device cannot access.
     pub host: HostRegion,
-    /// What stays when the device is given back, and can be freed then.
+    /// Memory that remains after the device is closed, and can be freed then.
     pub memory: Memory,
     /// MSI-X vectors that were connected, from 0 on.
     pub vectors: u16,
 }
 
-/// Opens a device, which is reset by that, and maps a DMA region for it.
+/// Opens and resets a device, and maps a DMA region for it.
 ///
 /// # Errors
-/// [`Error`], which says what to do where that is known. Nothing stays open.
+/// [`Error`], with a remedy if one is documented. No descriptor remains open.
 pub fn open(name: &DeviceName, options: &Options) -> Result<Opened> {
     if !(1..=32).contains(&options.vectors) {
         return Err(Error::Options("from 1 to 32 interrupt vectors can be asked for"));
@@ -39,14 +39,15 @@ pub fn open(name: &DeviceName, options: &Options) -> Result<Opened> {
             Ok(Opened { platform, dma, host, memory, vectors })
         }
         Err(error) => {
-            // SAFETY: no platform has come of it, and what there was of the device and its regions was dropped.
+            // SAFETY: no platform was handed out, and the parts of the device and its regions were
+            // dropped.
             unsafe { memory.free() };
             Err(error)
         }
     }
 }
 
-/// The same with what it takes of the process in `memory`.
+/// The same, with the process's resources stored in `memory`.
 fn open_in(
     name: &DeviceName,
     options: &Options,

@@ -1,6 +1,6 @@
 //! Choices at opening a device.
 
-/// Which of the kernel's interfaces to the IOMMU is used.
+/// Kernel interface to the IOMMU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Iommu {
     /// The group, or, where there is no file of it, the character device.
@@ -15,12 +15,12 @@ pub enum Iommu {
 /// Choices at [`open`](crate::open()).
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of the DMA region: the driver's queues, firmware's pages (ConnectX takes tens of MiB), and the buffers that are allocated
-    /// from the adapter.
+    /// Bytes of the DMA region: the driver's queues, firmware's pages (ConnectX takes tens of MiB),
+    /// and the buffers that are allocated from the adapter.
     pub dma_bytes: usize,
-    /// MSI-X vectors to ask for, 1 to 32; the device may have fewer.
+    /// MSI-X vectors to request, 1 to 32; the device may have fewer.
     pub vectors: u16,
-    /// Whether the DMA region comes from the kernel's pool of huge pages. Only with VFIO.
+    /// Take the DMA region from the kernel's pool of huge pages. Only with VFIO.
     pub huge_pages: bool,
     /// The interface to the IOMMU. Only with VFIO.
     pub iommu: Iommu,

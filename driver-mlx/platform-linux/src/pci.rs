@@ -22,7 +22,7 @@ fn read16(config: &impl ConfigSpace, offset: u64) -> Result<u16> {
     config.get(offset).map(u16::from_le_bytes)
 }
 
-/// Which HCA it is; refuses what is none that the driver is for.
+/// Returns the HCA's identity. Fails for a device that the driver does not support.
 pub(crate) fn identity(config: &impl ConfigSpace) -> Result<Identity> {
     let (vendor, device) = (read16(config, 0)?, read16(config, 2)?);
     identify(vendor, device).ok_or(Error::NotAnHca {
@@ -36,12 +36,12 @@ pub(crate) fn identity(config: &impl ConfigSpace) -> Result<Identity> {
     })
 }
 
-/// Lets the function decode its registers and reach memory.
+/// Enables memory decoding and bus mastering.
 pub(crate) fn enable(config: &impl ConfigSpace) -> Result<()> {
     set_command(config, COMMAND_MEMORY | COMMAND_MASTER, 0)
 }
 
-/// Lets it decode its registers.
+/// Enables memory decoding.
 pub(crate) fn decode(config: &impl ConfigSpace) -> Result<()> {
     set_command(config, COMMAND_MEMORY, 0)
 }
@@ -51,7 +51,7 @@ pub(crate) fn stop_dma(config: &impl ConfigSpace) -> Result<()> {
     set_command(config, 0, COMMAND_MASTER)
 }
 
-/// Whether it can reach memory; `None` where nothing answers.
+/// Returns whether the function may master the bus; `None` if it does not respond.
 pub(crate) fn masters_bus(config: &impl ConfigSpace) -> Option<bool> {
     let command = read16(config, COMMAND).ok().filter(|&command| command != u16::MAX)?;
     Some(command & COMMAND_MASTER != 0)

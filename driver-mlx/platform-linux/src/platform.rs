@@ -21,7 +21,8 @@ pub struct LinuxPlatform {
 }
 
 impl LinuxPlatform {
-    /// Whether it is a physical function, which owns its card's port settings: [`Config::physical_function`](driver_mlx::Config::physical_function).
+    /// Returns whether it is a physical function, which owns its card's port settings:
+    /// [`Config::physical_function`](driver_mlx::Config::physical_function).
     #[must_use]
     pub const fn is_physical(&self) -> bool {
         self.physical
@@ -63,8 +64,9 @@ impl LinuxPlatform {
         }
     }
 
-    /// Whether the HCA is known to be gone for good, so that no recovery brings it back: the server of an emulated one has ended. That a
-    /// function is away by VFIO is not known to last.
+    /// Returns whether the HCA is permanently lost, so that no recovery can bring it back: the
+    /// server of an emulated HCA has exited. False by VFIO, because a missing function may come
+    /// back.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match &self.device {
@@ -114,7 +116,7 @@ impl Platform for LinuxPlatform {
     }
 
     unsafe fn write_config(&self, offset: u16, value: u32) {
-        // Who reads it back sees whether it was done.
+        // The caller reads back whether it succeeded.
         let _ = self.device.put(offset.into(), value.to_le_bytes());
     }
 
@@ -130,7 +132,7 @@ impl Platform for LinuxPlatform {
     }
 
     unsafe fn restore_function(&self) {
-        // What does not answer is asked again.
+        // Errors are ignored, because the caller retries.
         let _ = pci::decode(&self.device);
     }
 

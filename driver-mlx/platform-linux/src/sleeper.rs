@@ -1,4 +1,5 @@
-//! Sleeping without the platform: for a program that keeps its adapter behind a lock, and sleeps outside it.
+//! Sleeping without the platform: for a program that keeps its adapter behind a lock, and sleeps
+//! outside it.
 
 use crate::error::{Error, Result};
 use crate::interrupts::{Interrupts, timeout};
@@ -10,10 +11,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sleeps until the HCA interrupts, another thread wakes it, or a deadline passes. From [`LinuxPlatform::sleeper`].
+/// Sleeps until the HCA interrupts, another thread wakes it, or a deadline passes. From
+/// [`LinuxPlatform::sleeper`].
 ///
-/// An interrupt stays until the platform's `idle` takes it, so that a thread that waits for a command with the lock held does not lose it
-/// to one that sleeps here: [`Platform::idle`](driver_mlx::Platform::idle) with a deadline that has passed takes it and does not wait.
+/// An interrupt remains pending until the platform's `idle` takes it. So a thread that waits for a
+/// command with the lock held does not lose it to a thread that sleeps here.
+/// [`Platform::idle`](driver_mlx::Platform::idle) with a past deadline takes it without a wait.
 #[derive(Debug)]
 pub struct Sleeper {
     interrupts: Arc<Interrupts>,
@@ -23,8 +26,8 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// Sleeps until `deadline` ([`Instant::MAX`] for none) at the latest. The end of an emulated HCA's server ends it too, unless the
-    /// caller knows that `gone`.
+    /// Sleeps until `deadline` ([`Instant::MAX`] for none) at the latest. The exit of an emulated
+    /// HCA's server also ends the sleep, unless `gone` is set.
     pub fn sleep(&self, deadline: Instant, gone: bool) {
         let timeout = timeout(deadline);
         let vectors =
@@ -38,7 +41,7 @@ impl Sleeper {
         }
     }
 
-    /// Descriptors of this that keep the device open: [`LinuxPlatform::descriptors`].
+    /// Returns its descriptors that keep the device open: [`LinuxPlatform::descriptors`].
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {
         self.peer.iter().map(AsRawFd::as_raw_fd).collect()
@@ -51,15 +54,15 @@ impl Sleeper {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Ends the sleep, or the next one if nobody sleeps.
+    /// Ends the sleep, or the next one if no thread sleeps.
     pub fn wake(&self) {
-        // It fails where the counter is full: then there is a wake-up already.
+        // The write fails if the counter is full: then a wake-up is pending already.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
 impl LinuxPlatform {
-    /// What sleeps until this HCA interrupts.
+    /// Returns a [`Sleeper`] for this HCA's interrupts.
     ///
     /// # Errors
     /// No descriptors are left.

@@ -1,4 +1,5 @@
-//! Processes on emulated HCAs, without QEMU: the examples as they are, processes that are killed, and memory of this process's own.
+//! Processes on emulated HCAs, without QEMU: the examples as they are, processes that are killed,
+//! and memory of this process's own.
 
 use dat_nostd::*;
 use driver_mlx::Config;
@@ -89,7 +90,7 @@ impl Example {
         panic!("it ended without {wanted:?}: {errors}");
     }
 
-    /// Whether it succeeded, and everything it has printed since.
+    /// Returns whether it succeeded, and its further output.
     fn finish(mut self) -> (bool, String) {
         let output = BufReader::new(self.0.stdout.take().expect("piped"));
         let mut text: String =
@@ -192,8 +193,8 @@ fn rds_pings_go_on_over_an_hca_that_was_recovered() {
     assert!(success && text.contains("400 sent, 400 answered"), "{text}");
 }
 
-/// A process that is killed at any time of its life, its start and the demonstration's middle included, leaves its peer whole: who answers
-/// goes on with the next, and an HCA that was in use is had again.
+/// A process is killed at any time, also at its start and in the middle of the demonstration. Its
+/// peer survives: a server continues with the next client, and the HCA can be opened again.
 #[test]
 fn a_process_may_be_killed_at_any_time() {
     let fabric = Fabric::new("any-time", 3);
@@ -238,7 +239,8 @@ fn a_process_that_is_killed_leaves_the_server_and_others_whole() {
         ends[0].line("connected");
         ends[1].line("connected");
         ends[victim].kill();
-        // The other is killed too, at the end of this round: who waits for a message cannot know that none will come.
+        // The peer is killed too, at the end of this round, because it waits for a message that
+        // never arrives.
         drop(ends);
     }
     let (success, text) = onlooker.finish();
@@ -267,7 +269,7 @@ fn node_with(socket: &Path, number: u8, hca: Config) -> Node {
     adapter
 }
 
-/// What a node needs for one connection, and 3 MiB of the heap as a region.
+/// Objects of a node for one connection, and 3 MiB of the heap as a region.
 struct End {
     ia: IaHandle,
     pz: PzHandle,
@@ -286,7 +288,8 @@ impl End {
         // Not at the start of a page.
         let heap = vec![0_u8; BYTES + 4096].leak();
         let heap = heap.as_mut_ptr().wrapping_add(100);
-        // SAFETY: the memory is never given back, no reference to it is left, and it is looked at by volatile accesses.
+        // SAFETY: the memory is never given back, no reference to it is left, and it is looked at
+        // by volatile accesses.
         let lmr = unsafe { adapter.lmr_create_virtual(ia, heap, BYTES, pz, MemPriv::ALL) }.expect("LMR");
         let flags = EvdFlags::CR | EvdFlags::CONNECTION | EvdFlags::DTO;
         let evd = adapter.evd_create(ia, 16, None, flags).expect("EVD");
@@ -409,8 +412,8 @@ fn read_only_memory_is_registered_for_reading_only() {
     fabric.settle();
 }
 
-/// As an HCA that falls off the bus, fails, or is reset by somebody else: the process recovers it through its configuration space, and
-/// gets memory of its own back no sooner than the HCA cannot reach it.
+/// The HCA falls off the bus, fails, or is reset by another owner. The process recovers it through
+/// its configuration space, and gets its own memory back only once the HCA cannot access it.
 #[test]
 fn a_process_recovers_its_hca() {
     let fabric = Fabric::new("recover", 1);
@@ -478,7 +481,7 @@ fn what_is_no_hca_is_refused_with_a_hint() {
     open(&name, &Options { dma_bytes: 1 << 20, ..Options::default() }).expect("opens again");
 }
 
-/// What it is decides what it may be sent; what is no HCA with firmware is not brought up.
+/// The identity selects the permitted commands. A device without firmware is not brought up.
 #[test]
 fn an_open_device_is_known_for_what_it_is() {
     static RECOVERING: Card = Card { device_id: 0x020d, ..CONNECTX_5 };

@@ -1,4 +1,5 @@
-//! What the examples have in common: their command line, an adapter on the device that it names, and the loop that drives it.
+//! Common parts of the examples: their command line, an adapter on the device that it names, and
+//! the poll loop.
 
 use dat_nostd::{
     Adapter, AdapterConfig, Instant, OpenError, ProviderInfo, Registry, RegistryEntry, Wake, adapter_storage,
@@ -11,12 +12,12 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// MiB of the DMA region: what it is, and what it can be at most.
+/// MiB of the DMA region: default and maximum.
 const DMA: usize = 64;
 const MOST_DMA: usize = 512;
-/// How long the port may take to join the broadcast group.
+/// Time limit for the port to join the broadcast group.
 const IP_UP: Duration = Duration::from_secs(30);
-/// How long to go on after the end, so that a peer whose last message was lost gets its answer.
+/// Time to continue after the end, so that a peer whose last message was lost gets its reply.
 const LINGER: Duration = Duration::from_millis(300);
 
 type Tables = adapter_storage! {
@@ -25,10 +26,10 @@ type Tables = adapter_storage! {
 
 /// The adapter of an example.
 pub type Node = Adapter<'static, LinuxPlatform>;
-/// Whatever went wrong.
+/// Result of an example, with any error.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Says what went wrong, if anything did.
+/// Prints the error, if any.
 pub fn end(outcome: Outcome<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,21 +40,21 @@ pub fn end(outcome: Outcome<()>) -> ExitCode {
     }
 }
 
-/// What the command line says.
+/// Parsed command line.
 pub struct Arguments {
     /// The HCA.
     pub device: DeviceName,
     /// This node's address.
     pub ip: Ipv4Addr,
-    /// The other node's; who has it begins, who has none answers.
+    /// Address of the peer. The node is the client if it is set, otherwise the server.
     pub peer: Option<Ipv4Addr>,
-    /// How often.
+    /// Number of messages.
     pub count: u32,
-    /// Of what is random.
+    /// Seed of random numbers.
     pub seed: u64,
     /// The kernel's interface to the IOMMU.
     pub iommu: Iommu,
-    /// From one recovery to the next, at least.
+    /// Minimum time between two recoveries.
     pub grace: Duration,
     /// Bytes of the DMA region.
     pub dma_bytes: usize,
@@ -147,7 +148,8 @@ pub fn run(arguments: &Arguments, work: impl FnOnce(&mut Node) -> Outcome<()>) -
     Ok(closed?)
 }
 
-/// Polls the adapter, and `step` with it, until that answers [`Wake::Idle`]; sleeps while there is nothing to do.
+/// Polls the adapter, and `step` with it, until that answers [`Wake::Idle`]; sleeps while there is
+/// nothing to do.
 pub fn drive(adapter: &mut Node, mut step: impl FnMut(&mut Node, Instant) -> Outcome<Wake>) -> Outcome<()> {
     drive_on(adapter, |adapter, turn| match turn {
         Turn::Poll(now) => step(adapter, now),
@@ -155,15 +157,15 @@ pub fn drive(adapter: &mut Node, mut step: impl FnMut(&mut Node, Instant) -> Out
     })
 }
 
-/// What a loop has come to.
+/// Reason for a call of a loop's step.
 pub enum Turn {
     /// The adapter was polled at this time.
     Poll(Instant),
-    /// The HCA has failed, and everything of it was told.
+    /// The HCA has failed, and all its events were delivered.
     Lost(FatalCause),
 }
 
-/// As [`drive`], for who can go on with an HCA that has failed and was [recovered](recover).
+/// As [`drive`], for programs that continue after an HCA has failed and was [recovered](recover).
 pub fn drive_on(adapter: &mut Node, mut step: impl FnMut(&mut Node, Turn) -> Outcome<Wake>) -> Outcome<()> {
     loop {
         let now = adapter.now();
@@ -188,7 +190,7 @@ pub fn drive_on(adapter: &mut Node, mut step: impl FnMut(&mut Node, Turn) -> Out
 pub fn recover(adapter: &mut Node) -> Outcome<()> {
     loop {
         match adapter.recover(IP_UP) {
-            // A port that comes up later tells so.
+            // A port that becomes Active later raises an event.
             Ok(()) | Err(OpenError::PortNotActive { .. }) => return Ok(()),
             Err(OpenError::Hca(HcaError::RecoveryTooSoon { wait_ms })) => {
                 std::thread::sleep(Duration::from_millis(wait_ms));

@@ -1,4 +1,4 @@
-//! What names a PCI function.
+//! Addresses of PCI functions.
 
 use crate::error::Error;
 use std::fmt;

@@ -1,34 +1,34 @@
-//! A function in the hands of `vfio-pci` for a while.
+//! Temporary binding of a function to `vfio-pci`.
 
 use crate::address::PciAddress;
 use crate::error::{Error, Result};
 use crate::function::{Function, VFIO_DRIVERS};
 use crate::sysfs::{self, Sysfs};
 
-/// A function that a VFIO driver has; given back to the driver that had it before when dropped.
+/// A function bound to a VFIO driver. Dropping it returns the function to its previous driver.
 #[derive(Debug)]
 pub struct Binding {
     sysfs: Sysfs,
     address: PciAddress,
-    /// Whom it is given back to: nobody if VFIO had it from the start.
+    /// Previous owner; `None` if a VFIO driver had the function from the start.
     owner: Option<Owner>,
 }
 
-/// Who had a function before.
+/// Previous owner of a function.
 #[derive(Debug)]
 enum Owner {
     /// A driver of the kernel.
     Driver(String),
-    /// Nobody: it is left to the kernel which driver it gets.
+    /// None: the kernel chooses the driver.
     Nobody,
 }
 
 impl Binding {
-    /// Gives functions to `vfio-pci` that belong to other drivers, all or none.
+    /// Binds functions of other drivers to `vfio-pci`, all or none.
     ///
     /// # Errors
-    /// What is in the way, found before anything is changed; or what the kernel refused, after which the functions are back where they
-    /// were.
+    /// An obstacle, found before any change. Or the kernel's refusal: the functions are then back
+    /// at their previous drivers.
     pub fn take(sysfs: &Sysfs, addresses: &[PciAddress]) -> Result<Vec<Self>> {
         let functions = addresses.iter().map(|address| Function::look(sysfs, *address));
         let functions = functions.collect::<Result<Vec<_>>>()?;
@@ -43,7 +43,7 @@ impl Binding {
         if function.is_handed_on() {
             return Ok(binding);
         }
-        // Dropped from here on, the binding gives back what was taken so far.
+        // If dropped from here on, the binding returns the functions taken so far.
         binding.owner = Some(function.driver.clone().map_or(Owner::Nobody, Owner::Driver));
         let at = sysfs.function(function.address);
         sysfs::write(&at.join("driver_override"), VFIO_DRIVERS[0])?;
@@ -56,12 +56,13 @@ impl Binding {
         Ok(binding)
     }
 
-    /// Which function.
+    /// Returns the function's address.
     pub fn address(&self) -> PciAddress {
         self.address
     }
 
-    /// The driver that gets it back; `None` if it stays where it is, or the kernel chooses.
+    /// Returns the driver that gets the function back; `None` if it remains bound, or the kernel
+    /// chooses.
     pub fn owner(&self) -> Option<&str> {
         match &self.owner {
             Some(Owner::Driver(name)) => Some(name),
@@ -69,10 +70,10 @@ impl Binding {
         }
     }
 
-    /// Gives the function back to whoever had it before. Dropping does the same, without a word about what fails.
+    /// Returns the function to its previous driver. Dropping does the same, but ignores errors.
     ///
     /// # Errors
-    /// What the kernel refused. The function may belong to nobody then.
+    /// The kernel's refusal. The function may then have no driver.
     pub fn give_back(mut self) -> Result<()> {
         self.restore()
     }
@@ -104,12 +105,12 @@ impl Binding {
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // `drop` cannot return the error.
         let _ = self.restore();
     }
 }
 
-/// What stands against giving a function to `vfio-pci` together with `all`.
+/// Returns an error if the function cannot be bound to `vfio-pci` together with `all`.
 fn check(sysfs: &Sysfs, function: &Function, all: &[PciAddress]) -> Result<()> {
     let group = function.iommu_group()?;
     let address = function.address;

@@ -1,31 +1,31 @@
-//! What is in the way, and what to do about it.
+//! Obstacles, and their remedies.
 
 use crate::address::PciAddress;
 use std::io;
 use std::path::PathBuf;
 
-/// What is in the way of handing a function on.
+/// Reasons why VFIO cannot take a function.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Not a PCI address.
     #[error("{0:?} is no PCI address like 0000:3b:00.0")]
     Address(String),
-    /// Nothing of this name.
+    /// No HCA has this name.
     #[error(
         "{name:?} is no PCI address like 0000:3b:00.0, and no RDMA device, network interface or GUID of an HCA of this machine; \
          of those there are: {}", if list.is_empty() { "none" } else { list }
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The HCAs that there are, a line each.
         list: String,
     },
-    /// There is no such function.
+    /// The function does not exist.
     #[error("there is no PCI function {0}: `lspci -D -d 15b3:` lists the HCAs of this machine")]
     NoDevice(PciAddress),
-    /// Another vendor's.
+    /// A different vendor's function.
     #[error("{address} is {vendor:04x}:{device:04x}, which is no Mellanox HCA (vendor 15b3)")]
     NotAnHca {
         /// The function.
@@ -40,7 +40,7 @@ pub enum Error {
         "{0} has no IOMMU group: enable the IOMMU in the firmware, and boot with intel_iommu=on where it is not the default"
     )]
     NoIommu(PciAddress),
-    /// It belongs to a driver of the kernel.
+    /// The function belongs to a driver of the kernel.
     #[error(
         "{address} belongs to the driver {driver}: bind it to vfio-pci (echo vfio-pci > {sysfs}/driver_override; \
          echo {address} > {sysfs}/driver/unbind; echo {address} > /sys/bus/pci/drivers_probe)"
@@ -48,7 +48,7 @@ pub enum Error {
     WrongDriver {
         /// The function.
         address: PciAddress,
-        /// Whose it is; "none" if nobody's.
+        /// Its driver, or "none".
         driver: String,
         /// Its directory.
         sysfs: String,
@@ -65,7 +65,7 @@ pub enum Error {
         group: u32,
         /// The other function.
         neighbour: PciAddress,
-        /// Whose that is.
+        /// Driver of that function.
         driver: String,
     },
     /// The machine uses it.
@@ -79,16 +79,16 @@ pub enum Error {
     /// The kernel has no `vfio-pci`.
     #[error("this kernel has no driver vfio-pci: `modprobe vfio-pci`")]
     NoVfio,
-    /// The kernel did not do as it was told.
+    /// The kernel did not change the driver.
     #[error(
         "{address} did not go to the driver {wanted}, it belongs to {driver}: the kernel's log (dmesg) says why"
     )]
     Unbound {
         /// The function.
         address: PciAddress,
-        /// Who should have got it.
+        /// The requested driver.
         wanted: String,
-        /// Who has it; "none" if nobody.
+        /// Its driver, or "none".
         driver: String,
     },
     /// Too little memory may be locked.
@@ -111,10 +111,10 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         error: io::Error,
-        /// What to do, if that is known.
+        /// Remedy, or empty.
         hint: &'static str,
     },
 }
 
-/// With [`Error`].
+/// Result with [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;

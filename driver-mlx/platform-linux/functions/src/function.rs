@@ -1,4 +1,4 @@
-//! What the kernel says of a function, and what is in the way of using it.
+//! The kernel's information about a function, and the obstacles to its use.
 
 use crate::address::PciAddress;
 use crate::error::{Error, Result};
@@ -65,7 +65,7 @@ impl Function {
         self.driver.as_deref().unwrap_or("none")
     }
 
-    /// Whether a process can open it as far as drivers go.
+    /// Returns whether a VFIO driver has the function, so that a process can open it.
     pub fn is_handed_on(&self) -> bool {
         self.driver.as_deref().is_some_and(|driver| VFIO_DRIVERS.contains(&driver))
     }
@@ -95,7 +95,8 @@ impl Function {
         Err(Error::WrongDriver { address: self.address, driver: self.driver_name().into(), sysfs: at })
     }
 
-    /// The other functions of its group that belong to drivers which do not hand functions on. Bridges do not count.
+    /// The other functions of its group that belong to drivers which do not hand functions on.
+    /// Bridges do not count.
     pub fn neighbours(&self, sysfs: &Sysfs) -> Vec<Self> {
         let Some(group) = self.group else { return Vec::new() };
         let addresses = sysfs::names(&sysfs.group(group)).into_iter().filter_map(|name| name.parse().ok());

@@ -1,7 +1,9 @@
-//! PCI functions that a Linux machine can hand to a process or to a virtual machine by VFIO: what there is, what is in the way and
-//! what to do about it, and the change of hands from the kernel's driver to `vfio-pci` and back.
+//! PCI functions that a Linux machine can hand to a process or to a virtual machine by VFIO. Lists
+//! the functions, the obstacles and their remedies. Moves functions from the kernel's driver to
+//! `vfio-pci` and back.
 //!
-//! Everything is read from and written to sysfs (Linux, `Documentation/ABI/testing/sysfs-bus-pci`), below a root that tests choose.
+//! Everything is read from and written to sysfs (Linux, `Documentation/ABI/testing/sysfs-bus-pci`),
+//! below a root that tests choose.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -7,7 +7,7 @@ use std::fs;
 /// `CAP_IPC_LOCK`: no limit holds.
 const IPC_LOCK: u32 = 14;
 
-/// Whether this process may lock `need` bytes beside what it has locked.
+/// Checks that this process may lock `need` bytes in addition to its locked memory.
 ///
 /// # Errors
 /// [`Error::LockedMemory`].

@@ -1,5 +1,5 @@
-//! What HCAs are called besides their addresses: RDMA devices, network interfaces, GUIDs. Those are the kernel's driver's, and gone once a
-//! VFIO driver has the function.
+//! Names of HCAs besides their addresses: RDMA devices, network interfaces, GUIDs. The kernel's
+//! driver assigns them, so they are lost once a VFIO driver has the function.
 
 use crate::address::PciAddress;
 use crate::error::{Error, Result};
@@ -9,11 +9,13 @@ use std::fmt;
 use std::fs;
 
 impl Function {
-    /// The function that `text` means: a PCI address, or the name of an RDMA device (`mlx5_0`), of a network interface (`ib0`), or the GUID of
-    /// an HCA or its port, in the kernel's form (`248a:0703:00ab:cdef`) or as a number (`0x248a070300abcdef`).
+    /// Returns the function that `text` names: a PCI address, the name of an RDMA device (`mlx5_0`)
+    /// or of a network interface (`ib0`), or a GUID. A GUID is that of an HCA or its port, in the
+    /// kernel's form (`248a:0703:00ab:cdef`) or as a number (`0x248a070300abcdef`).
     ///
     /// # Errors
-    /// [`Error::Unknown`], with a list of the HCAs of the machine and why each can or cannot be taken.
+    /// [`Error::Unknown`], with a list of the HCAs of the machine and why each can or cannot be
+    /// taken.
     pub fn named(sysfs: &Sysfs, text: &str) -> Result<PciAddress> {
         if let Ok(address) = text.parse() {
             return Ok(address);
@@ -26,7 +28,7 @@ impl Function {
         })
     }
 
-    /// What it is called, as long as the kernel's driver has it.
+    /// Returns the function's names. Empty unless the kernel's driver has it.
     pub fn names(&self, sysfs: &Sysfs) -> Vec<Name> {
         let at = sysfs.function(self.address);
         let mut names = Vec::new();
@@ -44,7 +46,7 @@ impl Function {
         names
     }
 
-    /// A line for who wonders which HCA is taken: what it is, what it is called, and what is in the way.
+    /// Returns a line for a list of HCAs: address, ids, names, and obstacles.
     pub fn candidate(&self, sysfs: &Sysfs) -> String {
         let Self { address, vendor, device, .. } = *self;
         let names: String = self.names(sysfs).iter().map(|name| format!(", {name}")).collect();
@@ -63,25 +65,25 @@ impl Function {
     }
 }
 
-/// One of the names of an HCA.
+/// A name of an HCA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// Of its RDMA device.
+    /// Name of its RDMA device.
     Device(String),
-    /// Of a network interface.
+    /// Name of a network interface.
     Interface(String),
     /// The GUID of the HCA.
     NodeGuid(u64),
-    /// That of its port.
+    /// The GUID of its port.
     PortGuid(u64),
 }
 
 impl Name {
-    /// Whether `text` is this name.
+    /// Returns whether `text` is this name.
     fn is(&self, text: &str) -> bool {
         match self {
             Self::Device(name) | Self::Interface(name) => name == text,
-            // One that nobody has set names nothing.
+            // An unset GUID (0) names no HCA.
             Self::NodeGuid(number) | Self::PortGuid(number) => *number != 0 && guid(text) == Some(*number),
         }
     }

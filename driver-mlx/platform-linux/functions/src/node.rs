@@ -13,7 +13,8 @@ pub fn group_file(group: u32) -> PathBuf {
     format!("/dev/vfio/{group}").into()
 }
 
-/// Opens one of VFIO's files to be read and written. `otherwise`: what to do where neither rights nor another process are in the way.
+/// Opens one of VFIO's files to be read and written. `otherwise`: what to do where neither rights
+/// nor another process are in the way.
 ///
 /// # Errors
 /// [`Error::File`].

@@ -71,7 +71,7 @@ pub(crate) fn names(path: &Path) -> Vec<String> {
 /// Writes one of the kernel's files, which exist.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let written = fs::File::options().write(true).open(path).and_then(|mut file| {
-        // One write: the kernel takes each for a whole.
+        // In a single write, because the kernel takes each write for a complete value.
         io::Write::write_all(&mut file, text.as_bytes())
     });
     written.map_err(|error| {

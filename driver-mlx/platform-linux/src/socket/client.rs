@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(crate) const BAR0: u32 = 0;
 /// The region of configuration space.
 pub(crate) const CONFIG: u32 = 7;
-/// How long an answer may take: firmware commands are not among the requests.
+/// Time limit for a reply: firmware commands are not among the requests.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Descriptors that a message may carry.
 const MOST_DESCRIPTORS: usize = 8;
@@ -24,9 +24,9 @@ const MOST_DESCRIPTORS: usize = 8;
 /// A connection to the server of one HCA.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// One request at a time: an answer follows its request. None once it was closed.
+    /// Locked for one request at a time, because a reply follows its request.
     stream: Mutex<Connection>,
-    /// The connection is of no use any more: registers read all ones.
+    /// The connection is unusable: registers read all ones.
     gone: Arc<AtomicBool>,
     bar_len: usize,
 }
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// With the size of BAR0.
+    /// Sets the size of BAR0.
     pub(crate) fn with_bar(self, bar_len: usize) -> Self {
         Self { bar_len, ..self }
     }
@@ -84,7 +84,7 @@ impl Client {
         let _ = self.lock().socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Whether the connection is of no use any more.
+    /// Returns whether the connection is unusable.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }
@@ -130,7 +130,8 @@ impl Client {
                     }
                 };
             }
-            // Requests of the server's are not for us: memory is shared, or it reaches it by the descriptor it got.
+            // Requests of the server's are not for us: memory is shared, or it reaches it by the
+            // descriptor it got.
             if header.wants_reply() {
                 let refusal = header.refusal(libc::EOPNOTSUPP as u32).to_bytes();
                 connection.write(&[IoSlice::new(&refusal)], &[]).map_err(silent)?;
@@ -208,7 +209,7 @@ impl Connection {
                 other => break other?,
             }
         };
-        // What did not fit goes after it, without the descriptors.
+        // The rest of a partial send follows without the descriptors.
         for part in parts {
             let mut rest = part.get(sent..).unwrap_or_default();
             sent = sent.saturating_sub(part.len());

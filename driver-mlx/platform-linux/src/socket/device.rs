@@ -110,7 +110,7 @@ impl Device {
         self.client
     }
 
-    /// Whether the server has ended, or does not answer.
+    /// Returns whether the server has exited, or does not respond.
     pub(crate) fn is_gone(&self) -> bool {
         self.client.is_gone()
     }
@@ -158,7 +158,8 @@ impl Device {
         self.iovas.lock().unwrap_or_else(PoisonError::into_inner).give_back(at)
     }
 
-    /// Lets the server reach `len` bytes at `offset` of a file, which are this process's at `va`; gives their device address.
+    /// Lets the server reach `len` bytes at `offset` of a file, which are this process's at `va`;
+    /// gives their device address.
     fn map_file(
         &self,
         va: u64,

@@ -5,7 +5,7 @@ pub(crate) const HEADER: usize = 16;
 /// The longest message that is taken: a header and 1 MiB, the protocol's default.
 pub(crate) const LONGEST: usize = HEADER + (1 << 20) + 64;
 
-/// What a message is about.
+/// Command of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Command {
@@ -56,7 +56,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Of a request with so many bytes behind the header.
+    /// Makes the header of a request with `payload` bytes after the header.
     pub(crate) fn request(id: u16, command: Command, payload: usize, wants_reply: bool) -> Self {
         let flags = if wants_reply { 0 } else { NO_REPLY };
         Self { id, command: command as u16, size: (HEADER + payload) as u32, flags, errno: 0 }
@@ -83,18 +83,18 @@ impl Header {
         }
     }
 
-    /// Bytes behind the header; None if there cannot be so many or so few.
+    /// Returns the bytes after the header; `None` if the size is out of range.
     pub(crate) fn payload(&self) -> Option<usize> {
         let size = self.size as usize;
         (HEADER..=LONGEST).contains(&size).then(|| size - HEADER)
     }
 
-    /// Whether it answers that request, rather than being a request of the server's.
+    /// Returns whether it is the reply to that request, not a request of the server.
     pub(crate) fn answers(&self, id: u16, command: Command) -> bool {
         self.flags & TYPE == REPLY && self.id == id && self.command == command as u16
     }
 
-    /// Whether it is a request, to which an answer is expected.
+    /// Returns whether it is a request that needs a reply.
     pub(crate) fn wants_reply(&self) -> bool {
         self.flags & TYPE == 0 && self.flags & NO_REPLY == 0
     }

@@ -12,7 +12,7 @@ use vfio_functions::{CONTAINER, PciAddress, group_file, open_file};
 
 /// `VFIO_TYPE1v2_IOMMU`.
 const TYPE1_V2: u32 = 3;
-/// All functions of the group are in the hands of VFIO or of nobody.
+/// All functions of the group are bound to VFIO or to no driver.
 const VIABLE: u32 = 1;
 /// `VFIO_DMA_MAP_FLAG_READ`: the device may read.
 const READ: u32 = 1;
@@ -63,7 +63,7 @@ impl Container {
         }
         let device =
             ioctl::call(group_device.as_fd(), &mut name).map_err(call("VFIO_GROUP_GET_DEVICE_FD"))?;
-        // SAFETY: the call answers a new descriptor, which is nobody else's.
+        // SAFETY: the call returns a new descriptor, which has no other owner.
         let device = unsafe { OwnedFd::from_raw_fd(device) };
         Ok((Self { container, group: group_device }, device))
     }
@@ -77,7 +77,8 @@ impl Translation for Container {
             Ok(_) if info.flags & HAS_CAPABILITIES != 0 => ranges_in(&info),
             _ => Vec::new(),
         };
-        // Kernels before 5.4 do not say: all but the window of interrupts, in the 39 bits that every IOMMU has.
+        // Kernels before 5.4 do not say: all but the window of interrupts, in the 39 bits that
+        // every IOMMU has.
         if listed.is_empty() { vec![0x1_0000..=0xfedf_ffff, 0xfef0_0000..=(1 << 39) - 1] } else { listed }
     }
 
@@ -102,7 +103,8 @@ fn map_flags(writable: bool) -> u32 {
     if writable { READ | WRITE } else { READ }
 }
 
-/// The ranges that the capabilities list: a chain of headers (id, version, offset of the next from the start of the structure).
+/// The ranges that the capabilities list: a chain of headers (id, version, offset of the next from
+/// the start of the structure).
 fn ranges_in(info: &IommuInfo) -> Vec<RangeInclusive<u64>> {
     const FIXED: usize = IommuInfo::SIZE as usize - 4096;
     let bytes = &info.capabilities.0;

@@ -124,7 +124,7 @@ fn look_at(file: OwnedFd) -> Result<(Handle, MmioBar, Registers)> {
     Ok((Handle { file, config: config.offset }, bar, registers))
 }
 
-/// How many interrupt vectors are to be had, at most `wanted`.
+/// Returns the number of available interrupt vectors, at most `wanted`.
 fn vectors(function: &Handle, wanted: u16) -> Result<usize> {
     let mut info = IrqInfo { argsz: IrqInfo::SIZE, index: MSIX, ..IrqInfo::default() };
     ioctl::call(function.file.as_fd(), &mut info).map_err(call("VFIO_DEVICE_GET_IRQ_INFO"))?;
@@ -154,7 +154,8 @@ impl Handle {
         reset.map(drop).map_err(call("VFIO_DEVICE_RESET"))
     }
 
-    /// Lets interrupts come to these descriptors, all at once: later growth would take all away for a moment.
+    /// Lets interrupts come to these descriptors, all at once: later growth would take all away for
+    /// a moment.
     fn connect(&self, interrupts: &Interrupts) -> Result<()> {
         let descriptors = interrupts.descriptors();
         self.set_irqs(EVENTFD_TRIGGER, descriptors.map(|descriptor| descriptor.as_raw_fd()))
@@ -187,7 +188,7 @@ impl Device {
         self.function.reset()
     }
 
-    /// Has the kernel write the MSI-X table again, which a reset that it knows nothing of has cleared.
+    /// Makes the kernel write the MSI-X table again, after a reset outside the kernel cleared it.
     pub(crate) fn reconnect(&self, interrupts: &Interrupts) -> Result<()> {
         self.function.disconnect()?;
         self.function.connect(interrupts)
@@ -232,7 +233,7 @@ impl Device {
         let mut state = self.state();
         let Some(len) = state.iovas.give_back(at) else { return };
         if state.translation.unmap(at, len).is_err() {
-            // Still mapped as far as anybody knows: the addresses must not be used again.
+            // The range may still be mapped: do not reuse its addresses.
             state.iovas.take_again(at, len);
         }
     }

@@ -1,4 +1,5 @@
-//! The calls, with their structures. Each structure begins with its size, so that the kernel can tell versions apart.
+//! The calls, with their structures. Each structure begins with its size, so that the kernel can
+//! distinguish versions.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -16,14 +17,15 @@ const fn iommufd(number: u32) -> libc::c_ulong {
 /// A call whose argument is a structure.
 ///
 /// # Safety
-/// An implementation's number must be that of a call that takes a pointer to the structure, reads and writes inside it alone (or
-/// inside `argsz` bytes, which it is then made for), and has no other effect on this process's memory.
+/// An implementation's number must be that of a call that takes a pointer to the structure. The
+/// call reads and writes only inside the structure, or inside its `argsz` bytes. The call has no
+/// other effect on this process's memory.
 pub(super) unsafe trait Call {
     /// The call's number.
     const NUMBER: libc::c_ulong;
 }
 
-/// Makes the call; its answer, which is not negative.
+/// Makes the call. Returns its non-negative result.
 pub(super) fn call<T: Call>(fd: BorrowedFd<'_>, argument: &mut T) -> io::Result<i32> {
     // SAFETY: the trait's contract, and the reference is exclusive.
     let answer = unsafe { libc::ioctl(fd.as_raw_fd(), T::NUMBER, std::ptr::from_mut(argument)) };
@@ -39,7 +41,7 @@ pub(super) enum Simple {
     DeviceReset,
 }
 
-/// Makes the call; its answer, which is not negative.
+/// Makes the call. Returns its non-negative result.
 pub(super) fn simple(fd: BorrowedFd<'_>, what: Simple, argument: u32) -> io::Result<i32> {
     let number = match what {
         Simple::ApiVersion => vfio(0),
@@ -62,7 +64,8 @@ macro_rules! calls {
                 $(pub(super) $field: $kind),*
             }
 
-            // SAFETY: number and layout are those of the kernel's header, whose call stays inside the structure; the tests hold the sizes.
+            // SAFETY: number and layout are those of the kernel's header, whose call stays inside
+            // the structure; the tests hold the sizes.
             unsafe impl Call for $name {
                 const NUMBER: libc::c_ulong = $number;
             }
@@ -155,7 +158,8 @@ pub(super) fn ioas_ranges(fd: BorrowedFd<'_>, ioas_id: u32) -> io::Result<Vec<Io
         allowed_iovas: ranges.as_mut_ptr().expose_provenance() as u64,
         out_iova_alignment: 0,
     };
-    // SAFETY: the call writes the structure, and at most `num_iovas` entries where `allowed_iovas` points: the array, which lives.
+    // SAFETY: the call writes the structure, and at most `num_iovas` entries where `allowed_iovas`
+    // points: the array, which lives.
     let answer = unsafe { libc::ioctl(fd.as_raw_fd(), iommufd(4), &raw mut argument) };
     if answer < 0 {
         return Err(io::Error::last_os_error());

@@ -16,7 +16,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 
-/// What stands between the device and memory: a container with a group, or an address space of an iommufd.
+/// Address translation of the device: a container with a group, or an address space of an iommufd.
 trait Translation: std::fmt::Debug + Send {
     /// Device addresses that may be used.
     fn ranges(&self) -> Vec<RangeInclusive<u64>>;
@@ -29,7 +29,7 @@ trait Translation: std::fmt::Debug + Send {
     fn descriptors(&self) -> Vec<RawFd>;
 }
 
-/// What to do about a mapping that failed.
+/// Returns the remedy for a failed mapping.
 fn map_hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOMEM) => {

@@ -59,8 +59,8 @@ mod tests {
     const FW_VERSION: usize = 0x230;
     const THERE: (usize, u32) = (FW_VERSION, 0x1020_0000);
 
-    /// Looks at a function that reads `first` and, after the time `after`, `then`. Returns whether a
-    /// reset is needed, and the time that passed.
+    /// Looks at a function that reads `first` and, after the time `after`, `then`. Returns whether
+    /// a reset is needed, and the time that passed.
     fn look(first: [(usize, u32); 3], after: Duration, then: [(usize, u32); 3]) -> (bool, Duration) {
         let (card, mut passed) = (Cell::new(first), Duration::ZERO);
         let needed = needs_reset(Card(&card), |time| {
