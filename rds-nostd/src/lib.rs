@@ -58,8 +58,8 @@
 //! }
 //! ```
 //!
-//! Not here: masked atomics (but for masks with which they are plain ones), time stamps, receive-path latency,
-//! flow control by credits, multipath, and the TCP transport.
+//! Missing: masked atomics (except with masks that make them plain), time stamps, credit-based flow control, multipath,
+//! RDS over TCP.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A level of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Formatting, clippy on the host and on bare metal, documentation, import circles, prose.
+    /// Formatting, clippy on the host and on bare metal, documentation, packages, import circles, prose.
     Lint,
     /// The libraries build without std for both bare-metal targets.
     NoStd,
@@ -106,6 +106,22 @@ impl FromStr for Level {
 /// The libraries that an embedder takes.
 const LIBRARIES: [&str; 7] =
     ["ib-types", "mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
+
+/// The crates that are published.
+const PUBLISHED: [&str; 12] = [
+    "ib-types",
+    "mlx5-prm",
+    "driver-mlx",
+    "vfio-functions",
+    "platform-linux",
+    "ib-mgmt",
+    "ib-port",
+    "dat-nostd",
+    "rds-nostd",
+    "hca-model",
+    "hca-serve",
+    "unikernel",
+];
 
 /// The variable by which the bench learns where to write its report.
 pub const BENCH_REPORT_VARIABLE: &str = "MLX5_BENCH_REPORT";
@@ -278,7 +294,10 @@ fn step(name: &str, result: Result<()>) -> Count {
 /// The calls of cargo that make up a level.
 fn commands(level: Level) -> Vec<Vec<String>> {
     let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
-    let libraries = LIBRARIES.map(|name| format!("--package {name}")).join(" ");
+    let packages = |names: &[&str]| -> String {
+        names.iter().map(|name| format!("--package {name}")).collect::<Vec<_>>().join(" ")
+    };
+    let libraries = packages(&LIBRARIES);
     match level {
         // Packages of one selection share their builds; a second selection may differ in features
         // and then compiles everything again.
@@ -291,6 +310,7 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             )),
             words("doc --workspace --exclude kernel --exclude unikernel --no-deps"),
             words("doc --package unikernel --features dat --no-deps --target x86_64-unknown-none"),
+            words(&format!("package --quiet --no-verify --allow-dirty {}", packages(&PUBLISHED))),
         ],
         Level::NoStd => setup::TARGETS
             .iter()
@@ -464,6 +484,28 @@ mod tests {
         }
         let refused = "quick".parse::<Level>().expect_err("unknown").to_string();
         assert!(refused.contains("unknown test level quick") && refused.contains("in-process"), "{refused}");
+    }
+
+    #[test]
+    fn published_crates_are_those_that_manifests_publish() {
+        let metadata = cargo::metadata().expect("cargo metadata");
+        let packages = metadata["packages"].as_array().expect("packages");
+        // `publish = false` is an empty list of registries, no such key is null.
+        let published = packages.iter().filter(|package| package["publish"].is_null());
+        let mut published: Vec<&str> = published.filter_map(|package| package["name"].as_str()).collect();
+        published.sort_unstable();
+        let mut listed = PUBLISHED.to_vec();
+        listed.sort_unstable();
+        assert_eq!(published, listed);
+        for package in packages.iter().filter(|package| package["publish"].is_null()) {
+            for key in ["description", "license", "rust_version"] {
+                assert!(package[key].is_string(), "{}: no {key}", package["name"]);
+            }
+            for key in ["keywords", "categories"] {
+                let list = package[key].as_array().map_or(0, Vec::len);
+                assert!((1..=5).contains(&list), "{}: {list} {key}", package["name"]);
+            }
+        }
     }
 
     #[test]
