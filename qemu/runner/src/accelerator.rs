@@ -19,6 +19,14 @@ const NAMES: [&str; 2] = ["tcg", "kvm"];
 /// # Errors
 /// [`Error::Usage`] for a name that there is not; QEMU cannot be provided.
 pub fn choose(name: &str) -> Result<String> {
+    choose_for(name, setup::qemu)
+}
+
+/// As [`choose`], for another QEMU than [`setup::qemu`]'s.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_for(name: &str, qemu: impl FnOnce() -> Result<Qemu>) -> Result<String> {
     if NAMES.contains(&name) {
         return Ok(name.into());
     }
@@ -28,7 +36,7 @@ pub fn choose(name: &str) -> Result<String> {
             NAMES.join(", ")
         )));
     }
-    match usable(&setup::qemu()?)? {
+    match usable(&qemu()?)? {
         Ok(()) => Ok("kvm".into()),
         Err(reason) => {
             println!("KVM is not used: {reason}; --accel kvm forces it");

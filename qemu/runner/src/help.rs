@@ -22,8 +22,10 @@ const PROFILE: (&str, &str) = (
     "what the HCAs are, as in cx-7,command-time=1us..5ms (cx-5); `serve --help` lists all",
 );
 const PCAP: (&str, &str) = ("--pcap FILE", "all packets, for Wireshark");
-const ACCEL: (&str, &str) =
-    ("--accel NAME", "QEMU's accelerator: tcg, or kvm where the machine has it (tcg)");
+const ACCEL: (&str, &str) = (
+    "--accel NAME",
+    "QEMU's accelerator: auto (KVM where a guest runs well under it, TCG elsewhere), kvm, tcg (auto)",
+);
 
 const COMMANDS: &[Command] = &[
     Command {
@@ -173,10 +175,7 @@ const COMMANDS: &[Command] = &[
             ("--no-sm", "no subnet manager in the fabric: a guest runs one"),
             ("--strict", "the HCAs refuse what the PRM calls reserved or illegal"),
             ("--limit SECONDS", "scripts and unikernels at most (600)"),
-            (
-                "--accel NAME",
-                "QEMU's accelerator: auto (KVM where a guest runs well under it, TCG elsewhere), kvm, tcg (auto)",
-            ),
+            ACCEL,
             PCAP,
             FAULTS,
             SEED,
@@ -197,6 +196,9 @@ const COMMANDS: &[Command] = &[
     },
 ];
 
+/// Commands for developers of this project; all others are for users.
+const FOR_DEVELOPERS: [&str; 5] = ["test", "bench", "ci", "graph", "prose"];
+
 const STATUSES: &str = "\
 exit status: 0 success, 1 something failed, 2 a mistake on the command line, 128 + N ended by signal N
 ";
@@ -205,9 +207,14 @@ exit status: 0 success, 1 something failed, 2 a mistake on the command line, 128
 #[must_use]
 pub fn all() -> String {
     let mut text = "usage: cargo xtask COMMAND [OPTION]...\n\n".to_owned();
-    for Command { name, summary, .. } in COMMANDS {
-        text.push_str(&format!("  {name:<8}{summary}\n"));
-    }
+    let listed = |for_developers: bool| -> String {
+        let chosen =
+            COMMANDS.iter().filter(|command| FOR_DEVELOPERS.contains(&command.name) == for_developers);
+        chosen.map(|Command { name, summary, .. }| format!("  {name:<8}{summary}\n")).collect()
+    };
+    text += &listed(false);
+    text += "\nfor developers of this project:\n";
+    text += &listed(true);
     text + "\n`cargo xtask COMMAND --help` lists a command's options.\n" + STATUSES
 }
 

@@ -174,11 +174,20 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let (mut words, mut hcas, mut image, mut limit) = (Vec::new(), Vec::new(), None, 600);
     let mut kind = DeviceSpec::default();
     let mut options = unikernel::Options::new("");
+    let mut accelerator = accelerator::AUTO.to_owned();
+    // A profile that no HCA follows yet.
+    let mut unused_profile = false;
     let mut functions = Vec::new();
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
-            Long("hca") => hcas.push(kind.clone()),
-            Long("profile") => kind = device_spec(&mut arguments)?,
+            Long("hca") => {
+                hcas.push(kind.clone());
+                unused_profile = false;
+            }
+            Long("profile") => {
+                kind = device_spec(&mut arguments)?;
+                unused_profile = true;
+            }
             Long("vfio") => {
                 let text = arguments.value().and_then(ValueExt::string).map_err(usage)?;
                 let named = vfio_functions::Function::named(&vfio_functions::Sysfs::default(), &text);
@@ -193,11 +202,14 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
                 options.memory_mib = arguments.value().and_then(|v| v.parse()).map_err(usage)?
             }
             Long("accel") => {
-                options.accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?
+                accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?;
             }
             Value(word) => words.push(word.string().map_err(usage)?),
             other => return Err(usage(other.unexpected())),
         }
+    }
+    if unused_profile {
+        return Err(Error::Usage("--profile applies to each --hca that follows it, and none does".into()));
     }
     options.words = if words.is_empty() && image.is_none() { "app=hello".into() } else { words.join(" ") };
     // What is in the way of a passthrough is told before minutes of setting up.
@@ -208,6 +220,7 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     options.devices.extend(handed_on.iter().flat_map(HandedOn::devices));
     let device = if hcas.is_empty() && handed_on.is_some() { "vfio-pci" } else { "vfio-user-pci" };
     let qemu = setup::qemu_with(device)?;
+    options.accelerator = accelerator::choose_for(&accelerator, || Ok(qemu.clone()))?;
     let image = match image {
         Some(image) => image,
         None => {
@@ -344,7 +357,7 @@ impl FabricOptions {
 fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let mut fabric = FabricOptions::new();
     let mut report = None;
-    let mut accelerator = "tcg".to_owned();
+    let mut accelerator = accelerator::AUTO.to_owned();
     let (mut log, mut with_linux) = (false, false);
     let mut limit = 600;
     let mut divide = 1;
@@ -367,6 +380,7 @@ fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     }
     let FabricOptions { kind, capture, faults, seed, open: open_fabric } = fabric;
     let limit = Duration::from_secs(limit);
+    let accelerator = accelerator::choose(&accelerator)?;
     let options = demo::Options {
         report,
         capture,

@@ -137,6 +137,8 @@ impl LogForm {
 fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
     let mut options = Options { seed: fresh_seed(), ..Options::new(Vec::new()) };
     let mut kind = DeviceSpec::default();
+    // The profile that no socket follows yet.
+    let mut unused_profile = None;
     let (mut control, mut report, mut ready, mut log) = (None, None, None, LogForm::Text);
     while let Some(argument) = parser.next().map_err(usage)? {
         let Long(name) = argument else {
@@ -183,6 +185,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
             "socket" => {
                 options.sockets.push(text()?.into());
                 options.kinds.push(kind.clone());
+                unused_profile = None;
             }
             "profile" => {
                 let spec = text()?;
@@ -190,6 +193,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
                     return Ok(None);
                 }
                 kind = spec.parse().map_err(|error| Error::Usage(format!("--profile: {error}")))?;
+                unused_profile = Some(spec);
             }
             "guid-base" => options.guid_base = Some(guid(&text()?)?),
             "listen" => options.listen = Some(address("--listen", &text()?)?),
@@ -215,6 +219,11 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
             "log" => log = text()?.parse()?,
             _ => return Err(Error::Usage(format!("unknown option --{name}"))),
         }
+    }
+    if let Some(spec) = unused_profile {
+        return Err(Error::Usage(format!(
+            "--profile {spec} applies to each --socket that follows it, and none does"
+        )));
     }
     if options.uplink.is_some() {
         let fabric = [
@@ -414,6 +423,10 @@ mod tests {
             (&["--socket", "a", "--faults", "fire=1%"], "unknown fault `fire`"),
             (&["--socket", "a", "--seed", "many"], "many"),
             (&["--socket", "a", "--log", "xml"], "text, json or none"),
+            (
+                &["--socket", "a", "--profile", "cx-7"],
+                "--profile cx-7 applies to each --socket that follows it",
+            ),
             (&["--socket", "a", "--ready-fd", "x"], "descriptor"),
             (&["--socket", "a", "--file-io=yes"], "yes"),
             (&["--socket", "a", "--listen", "here"], "tcp:HOST:PORT"),

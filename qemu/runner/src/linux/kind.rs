@@ -81,7 +81,8 @@ impl FromStr for Group {
         let (mut kernel, mut packages, mut modules, mut files) =
             (Kernel::V6_1, Vec::new(), Vec::new(), Vec::new());
         let (mut count, mut profile) = (1, DeviceSpec::default());
-        for word in words.split_whitespace() {
+        for word in split(words) {
+            let word = word.as_str();
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             let list = || value.split(',').filter(|part| !part.is_empty()).map(str::to_owned);
             match name {
@@ -109,6 +110,26 @@ impl FromStr for Group {
     }
 }
 
+/// The names in [`WORDS`].
+const NAMES: [&str; 9] =
+    ["count", "kernel", "packages", "modules", "files", "hcas", "profile", "vcpus", "memory"];
+
+/// Splits words at spaces, and at commas before a name of [`NAMES`] or `iommu`. Other commas are those of a list or a profile.
+fn split(words: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for word in words.split_whitespace() {
+        for (number, part) in word.split(',').enumerate() {
+            let name = part.split_once('=').map(|(name, _)| name);
+            let begins = name.is_some_and(|name| NAMES.contains(&name)) || part == "iommu";
+            match found.last_mut() {
+                Some(last) if number > 0 && !begins => last.extend([",", part]),
+                _ => found.push(part.to_owned()),
+            }
+        }
+    }
+    found
+}
+
 fn number(name: &str, value: &str, range: RangeInclusive<u32>) -> Result<u32> {
     value.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
         let (first, last) = (range.start(), range.end());
@@ -132,6 +153,12 @@ mod tests {
         let hcas = vec!["cx-7".parse().expect("a card"); 2];
         let kind = Kind { hcas, cpus: 4, memory_mib: Some(2048), iommu: true, ..recipe.into() };
         assert_eq!(group, Group { kind, count: 2 });
+        let commas: Group = "count=2,kernel=backports,packages=qperf,fio,nvme-cli,modules=nvme-rdma,hcas=2,profile=cx-7,vcpus=4,memory=2048,iommu"
+            .parse()
+            .expect("right words");
+        assert_eq!(commas, group);
+        let quirks = split("profile=cx-7,command-time=1us..5ms,lid-ffff,hcas=2 iommu");
+        assert_eq!(quirks, ["profile=cx-7,command-time=1us..5ms,lid-ffff", "hcas=2", "iommu"]);
         let plain: Group = "".parse().expect("no words");
         assert_eq!(plain, Group { kind: Kernel::V6_1.into(), count: 1 });
     }
