@@ -20,6 +20,9 @@ use std::rc::Rc;
 const MEMORY: usize = 32 << 20;
 /// Virtual time that anything waited for may take: above the longest time-out of the connection manager.
 pub const LIMIT: u64 = 120_000_000_000;
+/// Steps in which nothing happens although a node wants to run at once. An adapter that wants
+/// that without end would stop the clock.
+const IDLE_STEPS: u32 = 10_000;
 
 /// Tables of a node here.
 pub type Storage = adapter_storage! { bar: ModelBar, dma_bytes: MEMORY };
@@ -34,6 +37,8 @@ pub struct Net {
     pub nodes: Vec<Node>,
     neighbours: &'static [Neighbour],
     seed: u64,
+    /// Steps since something happened, if a node wanted to run at once in each of them.
+    idle_steps: u32,
 }
 
 /// The address of a node.
@@ -104,7 +109,7 @@ impl Net {
             .enumerate()
             .map(|(node, (platform, region))| boot(platform, region, (node, 0), neighbours, config.seed))
             .collect();
-        Self { world, nodes, neighbours, seed: config.seed }
+        Self { world, nodes, neighbours, seed: config.seed, idle_steps: 0 }
     }
 
     /// A node's owner is gone without a word, whatever it was at, and boots again, for the `generation`th time. As everybody who finds an
@@ -119,14 +124,21 @@ impl Net {
     }
 
     /// Runs everything once, or lets time pass if there is nothing to run.
+    ///
+    /// # Panics
+    /// If a node wants to run at once and has nothing to do, over and over.
+    #[track_caller]
     pub fn step(&mut self) {
-        let now = self.world.now();
+        let (now, turns) = (self.world.now(), self.world.turns());
         let instant = Instant::from_nanos(now);
         let mut wake = Wake::At(instant + Duration::from_millis(1));
         for node in &mut self.nodes {
             wake = wake.earliest(node.poll(instant));
         }
         self.world.idle_until(wake);
+        let idle = wake.is_due(instant) && self.world.turns() == turns;
+        self.idle_steps = if idle { self.idle_steps + 1 } else { 0 };
+        assert!(self.idle_steps < IDLE_STEPS, "a node wants to run without end: {wake:?} at {instant:?}");
     }
 
     /// Runs until `done` has an answer.
@@ -149,6 +161,7 @@ impl Net {
     }
 
     /// Lets virtual time pass with everybody running.
+    #[track_caller]
     pub fn pass(&mut self, nanoseconds: u64) {
         let end = self.world.now() + nanoseconds;
         while self.world.now() < end {
