@@ -179,6 +179,12 @@ impl Hca {
         }
     }
 
+    /// Delays the flushes of queue pairs in ERROR, or lets them go on. Hardware too needs some time
+    /// from the command to the completions.
+    pub fn hold_flushes(&mut self, hold: bool) {
+        self.device.hold_flushes(hold);
+    }
+
     /// The front of BAR0.
     #[must_use]
     pub fn bar(&self) -> Arc<BarPort> {

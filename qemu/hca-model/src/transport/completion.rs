@@ -268,7 +268,7 @@ impl Context<'_, '_> {
 
     /// Flushes both queues, the rest of long ones in later turns.
     pub(super) fn flush(&mut self, qp: &mut Qp) {
-        qp.transport.flushing = self.flush_queues(qp, true);
+        qp.transport.flushing = self.device.flushes_held || self.flush_queues(qp, true);
         if qp.transport.flushing {
             self.schedule(qp);
         }

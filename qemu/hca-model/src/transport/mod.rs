@@ -279,6 +279,14 @@ impl Device {
         }
     }
 
+    /// See [`Hca::hold_flushes`](crate::Hca::hold_flushes).
+    pub(crate) fn hold_flushes(&mut self, hold: bool) {
+        self.transport.flushes_held = hold;
+        for (_, qp) in self.objects.qps.table.iter_mut().filter(|(_, qp)| qp.state == QpState::ERR) {
+            self.transport.schedule(qp);
+        }
+    }
+
     /// CQ `cqn` failed (overrun, write failure): the QPs that use it go to ERR, as after an error of their own.
     pub(crate) fn cq_failed(&mut self, io: &mut Io<'_>, cqn: u32) {
         self.charge_scan();
@@ -355,6 +363,10 @@ impl Context<'_, '_> {
 
     /// Receives that were posted to QPs in error are flushed too.
     fn look_at_errors(&mut self, qps: &mut Qps) {
+        if self.device.flushes_held {
+            self.device.next_error_look = self.io.now.saturating_add(ERROR_LOOK_NS.1);
+            return;
+        }
         let (mut at, mut found) = match self.device.error_look.take() {
             Some(look) => look,
             None if self.device.in_error.is_empty() || self.device.next_error_look > self.io.now => return,
@@ -391,6 +403,7 @@ impl Context<'_, '_> {
     fn serve(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         match (qp.service, qp.state) {
             (_, QpState::RST | QpState::INIT) => false,
+            (_, QpState::ERR) if self.device.flushes_held => false,
             (_, QpState::ERR) => {
                 // Sends posted after the error are flushed when they are rung for.
                 let flushing = core::mem::take(&mut qp.transport.flushing);

@@ -502,6 +502,8 @@ pub struct DeviceTransport {
     pub(super) next_error_look: u64,
     /// Nanoseconds until the look after that: longer and longer while nothing is found.
     pub(super) error_look_every: u64,
+    /// QPs in error flush nothing.
+    pub(super) flushes_held: bool,
     /// PSN of the next packet that belongs to no connection.
     pub(super) datagram_psn: Psn,
 }
