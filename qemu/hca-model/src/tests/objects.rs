@@ -8,7 +8,7 @@ use mlx5_prm::contexts::{ads, mkc, qpc, rmpc, wq, xrc_srqc};
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
-use mlx5_prm::value::{QpState, ServiceType};
+use mlx5_prm::value::{OptParamMask, QpState, ServiceType};
 
 /// What is done to a good context.
 type Change = fn(&mut [u8]);
@@ -114,6 +114,26 @@ fn a_connected_qp_goes_through_its_states() {
     let input = Input::new(Opcode::DESTROY_QP).set(destroy_qp_in::qpn, u64::from(qpn));
     assert_eq!(b.guest.status(&input), CmdStatus::OK);
     assert_eq!(b.guest.status(&input), CmdStatus::BAD_RES);
+}
+
+#[test]
+fn the_way_to_rtr_changes_the_pkey_index_only_if_the_mask_names_it() {
+    let with_index = |index: u8| {
+        move |context: &mut [u8]| {
+            qpc::mtu.set(context, 3u8);
+            let path = qpc::primary_address_path.of_mut(context);
+            ads::vhca_port_num.set(path, 1u8);
+            ads::pkey_index.set(path, index);
+        }
+    };
+    for (mask, index) in [(OptParamMask::empty(), 1), (OptParamMask::PKEY_INDEX, 2)] {
+        let mut b = bench();
+        let qpn = b.qp(ServiceType::RC);
+        assert_eq!(b.modify(Opcode::RST2INIT_QP, qpn, 0, with_index(1)), CmdStatus::OK);
+        assert_eq!(b.modify(Opcode::INIT2RTR_QP, qpn, mask.bits(), with_index(2)), CmdStatus::OK);
+        let qp = b.guest.hca.device.objects.qps.table.get(qpn).unwrap();
+        assert_eq!(qp.primary_path.pkey_index, index, "{mask:?}");
+    }
 }
 
 #[test]
