@@ -12,6 +12,7 @@ mod memory;
 mod misuse;
 mod partitions;
 mod ping;
+mod ports;
 mod ready;
 mod recovery;
 mod requests;
