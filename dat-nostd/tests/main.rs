@@ -13,6 +13,7 @@ mod misuse;
 mod partitions;
 mod ping;
 mod ports;
+mod qp1;
 mod ready;
 mod recovery;
 mod requests;
