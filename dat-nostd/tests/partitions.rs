@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Net, Options};
+use common::{Net, Options, Side};
 use dat_nostd::*;
 use driver_mlx::{Config, Hca, HcaStorage, PKey, Psn, QpNumber};
 use harness::{World, WorldConfig};
@@ -34,10 +34,14 @@ fn put(world: &World, tables: [&[u16]; 2]) {
 
 /// Two sides connect, exchange a message and disconnect.
 fn talk(net: &mut Net) {
-    let [active, passive] = [net.side(0, &Options::default()), net.side(1, &Options::default())];
-    net.connect(&[active, passive]);
+    let sides = [net.side(0, &Options::default()), net.side(1, &Options::default())];
+    talk_over(net, sides);
+}
+
+fn talk_over(net: &mut Net, sides: [Side; 2]) {
+    let [active, passive] = sides;
+    net.connect(&sides);
     for (to, from) in [(1, 0), (0, 1)] {
-        let sides = [active, passive];
         net.nodes[to].ep_post_recv(sides[to].ep, &[sides[to].segment(0, 64)], 1, NONE).unwrap();
         net.nodes[from].ep_post_send(sides[from].ep, &[sides[from].segment(0, 64)], 2, NONE).unwrap();
         assert_eq!(net.dto(to, sides[to].recv).status, DtoStatus::Success);
@@ -65,6 +69,31 @@ fn a_connection_takes_the_partition_of_its_path() {
     talk(&mut net(613, [&[0x8001, 0xffff], &[0xffff, 0x0001]]));
     // A limited member reaches a full one.
     talk(&mut net(614, [&[0x7fff], &[0x8001, 0xffff]]));
+    // The passive side has another entry of its own for the path's P_Key.
+    talk(&mut net(617, [&[0x8001, 0x7fff], &[0xffff, 0x8001]]));
+}
+
+/// An endpoint's queue pair is in INIT with an entry of the former table.
+#[test]
+fn endpoints_made_before_a_table_changes_take_its_new_entries() {
+    const MOVED: &[u16] = &[0x8002, 0xffff];
+    for (seed, tables) in [(618, [MOVED, &[0xffff]]), (619, [&[0xffff], MOVED])] {
+        let mut net = net(seed, [&[0xffff], &[0xffff]]);
+        let sides = [net.side(0, &Options::default()), net.side(1, &Options::default())];
+        put(&net.world, tables);
+        net.pass(SETTLED);
+        talk_over(&mut net, sides);
+    }
+}
+
+/// Ports that become limited members of their path's partition reach each other in another one.
+#[test]
+fn paths_are_resolved_again_where_the_table_changes() {
+    let mut net = net(620, [&[0xffff], &[0xffff]]);
+    talk(&mut net);
+    put(&net.world, [&[0x8001, 0x7fff], &[0x8001, 0x7fff]]);
+    net.pass(SETTLED);
+    talk(&mut net);
 }
 
 /// The table changes: what is made then takes the new places.
