@@ -15,11 +15,16 @@ const LONG: usize = 60_000;
 
 /// Two sides, connected; node 1's EP is on the queue.
 fn pair(net: &mut Net, merged: bool) -> ([Side; 2], SrqHandle) {
+    pair_on(net, merged, BUFFERS)
+}
+
+/// The same with a queue of this length.
+fn pair_on(net: &mut Net, merged: bool, max_recv_dtos: u32) -> ([Side; 2], SrqHandle) {
     let options = Options { merged, memory: 2 << 20, ..Options::default() };
     let [active, mut passive] = [net.side(0, &options), net.side(1, &options)];
     let node = &mut net.nodes[1];
     node.ep_free(passive.ep).unwrap();
-    let attributes = SrqAttributes { max_recv_dtos: BUFFERS, max_recv_iov: 1, low_watermark: 0 };
+    let attributes = SrqAttributes { max_recv_dtos, max_recv_iov: 1, low_watermark: 0 };
     let srq = node.srq_create(passive.ia, passive.pz, &attributes).unwrap();
     passive.ep = on_queue(net, &passive, srq).unwrap();
     net.connect(&[active, passive]);
@@ -298,6 +303,11 @@ fn taken(net: &Net) -> u16 {
     net.world.with_hca(1, |hca| hca.shared_receive_queues().next().expect("one queue").0)
 }
 
+/// Delays the flushes of node 1's HCA, or lets them go on.
+fn hold_flushes(net: &Net, hold: bool) {
+    net.world.with_hca(1, |hca| hca.hold_flushes(hold));
+}
+
 fn heal(net: &Net) {
     net.world.with_fabric(|fabric| fabric.set_faults(Default::default()));
 }
@@ -353,6 +363,7 @@ fn a_buffer_of_half_a_message_comes_back_from_an_endpoint_that_is_reset() {
     for round in 0..2 * BUFFERS {
         half_a_message(&mut net, &active, &passive);
         heal(&net);
+        hold_flushes(&net, true);
         net.nodes[0].ep_disconnect(active.ep, CloseFlags::Abrupt).unwrap();
         net.until("the peer to be gone", |net| {
             let state = net.nodes[1].ep_query(passive.ep).unwrap().state;
@@ -361,6 +372,7 @@ fn a_buffer_of_half_a_message_comes_back_from_an_endpoint_that_is_reset() {
         assert_eq!((net.nodes[1].census().closing, counts(&net, srq).1), (1, 16), "the flush is pending");
         net.nodes[1].ep_reset(passive.ep).unwrap();
         assert_eq!(net.connection(1, &passive), ConnectionEvent::Disconnected);
+        hold_flushes(&net, false);
         net.pass(1_000_000);
         assert_eq!(counts(&net, srq), (15, 15), "round {round}");
         net.empty(1, passive.connect);
@@ -374,6 +386,7 @@ fn a_buffer_of_half_a_message_comes_back_from_an_endpoint_that_is_reset() {
     }
     // The IA takes everything with it, though the device has not flushed yet.
     half_a_message(&mut net, &active, &passive);
+    hold_flushes(&net, true);
     net.nodes[1].ia_close(passive.ia, CloseFlags::Abrupt).unwrap();
     let census = net.nodes[1].census();
     assert_eq!((census.eps, census.srqs, census.evds, census.closing), (0, 0, 0, 0));
@@ -406,5 +419,95 @@ fn many_endpoints_are_freed_in_the_middle_of_messages() {
     net.pass(1_000_000);
     assert_eq!(counts(&net, srq), (0, 0));
     net.nodes[1].srq_free(srq).unwrap();
+    net.assert_no_refusals();
+}
+
+/// The consumer dequeues the flush of a freed endpoint before the adapter is polled.
+#[test]
+fn a_buffer_comes_back_with_a_completion_that_is_dequeued() {
+    let mut net = Net::new(84, 2);
+    let ([active, passive], srq) = pair(&mut net, false);
+    for cookie in 0..u64::from(BUFFERS) {
+        post(&mut net, &passive, srq, cookie).unwrap();
+    }
+    half_a_message(&mut net, &active, &passive);
+    hold_flushes(&net, true);
+    net.nodes[1].ep_free(passive.ep).unwrap();
+    hold_flushes(&net, false);
+    net.world.settle(1_000_000);
+    assert_eq!((counts(&net, srq), net.nodes[1].census().closing), ((16, 16), 1));
+    // A dequeue looks at the CQ before it polls.
+    net.empty(1, passive.recv);
+    assert_eq!((counts(&net, srq), net.nodes[1].census().closing), ((15, 15), 0));
+    net.assert_no_refusals();
+}
+
+/// A device that never reports the end of a flush keeps neither the queue pair nor its owner.
+#[test]
+fn a_queue_pair_whose_flush_is_not_reported_ends_after_a_second() {
+    let mut net = Net::new(85, 2);
+    let ([active, passive], srq) = pair(&mut net, false);
+    let before = net.world.census(1);
+    post(&mut net, &passive, srq, 0).unwrap();
+    half_a_message(&mut net, &active, &passive);
+    hold_flushes(&net, true);
+    net.nodes[1].ep_free(passive.ep).unwrap();
+    heal(&net);
+    net.pass(900_000_000);
+    assert_eq!((net.nodes[1].census().closing, net.world.census(1)), (1, before));
+    net.pass(200_000_000);
+    assert_eq!(net.nodes[1].census().closing, 0);
+    assert_eq!(net.world.census(1).qps + 1, before.qps);
+    net.nodes[1].evd_free(passive.recv).unwrap();
+    net.nodes[1].srq_free(srq).unwrap();
+    net.assert_no_refusals();
+}
+
+/// Nothing is flushed any more once the device is gone.
+#[test]
+fn the_end_of_the_device_ends_its_flushes() {
+    let mut net = Net::new(86, 2);
+    let ([active, passive], srq) = pair(&mut net, false);
+    post(&mut net, &passive, srq, 0).unwrap();
+    half_a_message(&mut net, &active, &passive);
+    hold_flushes(&net, true);
+    net.nodes[1].ep_free(passive.ep).unwrap();
+    assert_eq!(net.nodes[1].census().closing, 1);
+    net.world.with_hca(1, |hca| hca.fail(mlx5_prm::status::HealthSyndrome(1)));
+    // The flush is overdue as well, but the first poll finds the failure.
+    net.world.pass(3_000_000_000);
+    let now = Instant::from_nanos(net.world.now());
+    let _ = net.nodes[1].poll(now);
+    assert_eq!((net.nodes[1].is_dead(), net.nodes[1].census().closing), (true, 0));
+}
+
+/// The places in the CQ of an endpoint that is freed are kept for its flush. The next endpoint of
+/// the queue shares them: they are neither reserved twice nor lost.
+#[test]
+fn places_in_the_cq_pass_from_endpoint_to_endpoint() {
+    const SHARED: u32 = 400;
+    let mut net = Net::new(87, 2);
+    let ([mut active, mut passive], srq) = pair_on(&mut net, false, SHARED);
+    let evd = passive.recv;
+    let length = |net: &Net| net.nodes[1].evd_query(evd).unwrap().evd_qlen;
+    let before = length(&net);
+    assert!((SHARED..4 * SHARED).contains(&before), "{before}");
+    for cookie in 0..6 {
+        post(&mut net, &passive, srq, cookie).unwrap();
+        half_a_message(&mut net, &active, &passive);
+        hold_flushes(&net, true);
+        net.nodes[1].ep_free(passive.ep).unwrap();
+        net.nodes[0].ep_free(active.ep).unwrap();
+        again(&mut net, &mut active, &mut passive, srq);
+        hold_flushes(&net, false);
+        net.pass(1_000_000);
+        assert_eq!((length(&net), counts(&net, srq), net.nodes[1].census().closing), (before, (0, 0), 0));
+    }
+    // An endpoint with receives of its own fills the CQ with them: the queue's need more.
+    let attributes = EpAttributes { max_recv_dtos: before, ..EpAttributes::DEFAULT };
+    let (recv, request, connect) = (Some(passive.recv), Some(passive.request), Some(passive.connect));
+    let (ia, pz) = (passive.ia, Some(passive.pz));
+    net.nodes[1].ep_create(ia, pz, recv, request, connect, Some(&attributes)).unwrap();
+    assert!(length(&net) >= before + SHARED, "{}", length(&net));
     net.assert_no_refusals();
 }
