@@ -1,7 +1,7 @@
 //! What the peer, a timer, the fabric and the device do to an endpoint in every state (uDAPL 1.2, endpoint state diagram).
 
 use crate::bench::{ALL_STATES, Bench, NONE};
-use crate::common::address;
+use crate::common::{Net, Options, address};
 use dat_nostd::EpState::*;
 use dat_nostd::*;
 use harness::dat::due;
@@ -146,13 +146,13 @@ fn a_transfer_fails() {
     });
 }
 
-/// Polls node 1 alone for 10 ms.
-fn the_peer_alone_runs(b: &mut Bench) {
-    let end = b.net.world.now() + 10_000_000;
-    while b.net.world.now() < end {
-        let now = b.net.world.now();
-        let _ = b.net.nodes[1].poll(Instant::from_nanos(now));
-        b.net.world.idle(now + 10_000);
+/// Polls node 1 alone.
+fn the_peer_alone_runs(net: &mut Net, milliseconds: u64) {
+    let end = net.world.now() + milliseconds * 1_000_000;
+    while net.world.now() < end {
+        let now = net.world.now();
+        let _ = net.nodes[1].poll(Instant::from_nanos(now));
+        net.world.idle(now + 10_000);
     }
 }
 
@@ -164,7 +164,7 @@ fn a_transfer_fails_and_the_peer_leaves() {
         let (iov, mut remote) = ([b.here.segment(0, 64)], b.there.remote(0, 64));
         remote.rmr_context ^= 0x55;
         let _ = b.a().ep_post_rdma_write(ep, &iov, 1, &remote, NONE);
-        the_peer_alone_runs(b);
+        the_peer_alone_runs(&mut b.net, 10);
     };
     strike("a transfer's failure before a DREQ", true, fail, |state| match state {
         Connected => (&[ConnectionEvent::Broken], Disconnected),
@@ -186,8 +186,36 @@ fn a_receive_fails_while_a_disconnect_is_pending() {
     b.net.nodes[1].ep_post_send(peer, &[t.segment(0, 64)], 1, NONE).unwrap();
     b.a().ep_disconnect(ep, CloseFlags::Graceful).unwrap();
     assert_eq!(b.a().ep_get_status(ep).unwrap().state, DisconnectPending);
-    the_peer_alone_runs(&mut b);
+    the_peer_alone_runs(&mut b.net, 10);
     assert_eq!(outcome(&mut b, ep, true), (vec![ConnectionEvent::Broken], Disconnected));
+}
+
+#[test]
+fn the_last_request_fails_because_the_peer_has_left() {
+    // The failure does not end the connection: the peer has. So many completions precede it that
+    // node 0 sends its DREQ before it has looked at the failed one.
+    const REQUESTS: u64 = 300;
+    let attributes =
+        EpAttributes { max_request_dtos: REQUESTS as u32, retry_count: 1, ..EpAttributes::DEFAULT };
+    let mut net = Net::new(6, 2);
+    let [here, there] = net.pair(&Options { attributes, ..Options::default() });
+    for cookie in 1..REQUESTS {
+        let (iov, remote) = ([here.segment(0, 8)], there.remote(0, 8));
+        net.nodes[0].ep_post_rdma_write(here.ep, &iov, cookie, &remote, NONE).unwrap();
+    }
+    // The peer has no receive for this one.
+    net.nodes[0].ep_post_send(here.ep, &[here.segment(0, 8)], REQUESTS, NONE).unwrap();
+    net.world.pass(10_000_000);
+    net.nodes[0].ep_disconnect(here.ep, CloseFlags::Graceful).unwrap();
+    net.nodes[1].ep_disconnect(there.ep, CloseFlags::Abrupt).unwrap();
+    the_peer_alone_runs(&mut net, 2000);
+    let now = Instant::from_nanos(net.world.now());
+    let _ = net.nodes[0].poll(now);
+    assert_eq!(net.nodes[0].ep_get_status(here.ep).unwrap().state, DisconnectPending);
+    the_peer_alone_runs(&mut net, 10);
+    assert_eq!(net.connection(0, &here), ConnectionEvent::Disconnected);
+    let statuses = (0..REQUESTS).map(|_| net.dto(0, here.request).status).collect::<Vec<_>>();
+    assert_eq!(statuses[REQUESTS as usize - 2..], [DtoStatus::Success, DtoStatus::ErrTransport]);
 }
 
 /// An EP of node 0 that asks node 1, with this time-out.
