@@ -95,8 +95,6 @@ impl PciFunction {
             return unsafe { reset(self.given.context) } == 0;
         }
         let Some(function) = self.space() else { return false };
-        // A function that others have reset may not say how it is reset before its configuration is back.
-        self.restore();
         let done = function.reset(wait).is_ok();
         self.restore();
         done
