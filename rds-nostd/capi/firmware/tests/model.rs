@@ -70,8 +70,11 @@ fn configuration_space_is_enough_for_a_reset() {
     let dma = MEMORY - 2 * 4096;
     let bed = Bed::new(stalled(Opcode::INIT_HCA), MEMORY);
     let platform = MlxPlatform { reset: None, bus_master: None, ..bed.platform() };
+    let before = bed.configuration();
     assert_eq!(bed.open(&platform, dma), ENODEV);
     assert_eq!((bed.hca(|hca| hca.resets()), bed.hca(|hca| hca.bus_master())), (1, false));
+    // BARs, device control, MSI-X and the rest of the command register are as before.
+    assert_eq!(bed.configuration(), before);
     bed.hca(cured);
     assert_eq!(bed.open(&platform, dma), 0, "{}", bed.said());
     assert!(bed.hca(|hca| hca.bus_master()));
@@ -183,6 +186,25 @@ fn rds_carries_on_over_an_hca_that_hangs() {
     assert_eq!(bed.close_socket(fd), Ok(0));
     assert_eq!(life::close(), 0, "{}", bed.said());
     assert_eq!(bed.world.census(0), Census::default());
+}
+
+/// Another owner resets the HCA, or its slot loses power: configuration space is cleared.
+#[test]
+fn recovery_restores_configuration_space() {
+    let _alone = alone();
+    let dma = MEMORY - 10 * 4096;
+    let bed = Bed::with_peer(Profile::node(0), MEMORY);
+    let platform = MlxPlatform { reset: None, bus_master: None, ..bed.platform() };
+    assert_eq!(bed.open(&platform, dma), 0, "{}", bed.said());
+    let before = bed.configuration();
+    let fd = bed.socket(4001);
+    bed.world.lose_hca(0, 3 * SECOND);
+    bed.send(fd, b"late");
+    assert_eq!(bed.receive(fd), Ok(b"late".to_vec()), "{}", bed.said());
+    let said = bed.said();
+    assert!(said.ends_with("the HCA is back"), "{said}");
+    assert_eq!(bed.configuration(), before);
+    assert_eq!((bed.close_socket(fd), life::close()), (Ok(0), 0), "{}", bed.said());
 }
 
 /// A program has a second to close its IAs; RDS does not wait for one that leaves them open.

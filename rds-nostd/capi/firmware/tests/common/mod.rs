@@ -103,6 +103,8 @@ pub struct Bed {
     pub cure: Cell<fn(&mut Hca)>,
     /// Number of calls of `reset`.
     pub resets: Cell<u32>,
+    /// State of bus mastering at the last call of `reset`.
+    pub mastered_at_reset: Cell<Option<bool>>,
     /// For a driver that has the HCA before.
     before: RefCell<Option<(ModelPlatform, DmaRegion)>>,
 }
@@ -111,6 +113,19 @@ pub struct Bed {
 const COMMAND: usize = 4;
 const MEMORY_SPACE: u8 = 1 << 1;
 const BUS_MASTER: u8 = 1 << 2;
+/// Writes by which a machine's firmware sets the function up: BAR0 and BAR1, device control
+/// (256-byte payloads), device control 2 (completion time-out), MSI-X control (enabled), and the
+/// command register, without bus mastering.
+const ASSIGNED: [(usize, &[u8]); 5] = [
+    (0x10, &[0, 0, 0, 0xf0, 0x12, 0, 0, 0]),
+    (0x68, &[0x30, 0x28]),
+    (0x88, &[5]),
+    (0x9f, &[0x80]),
+    (COMMAND, &[MEMORY_SPACE, 0x04]),
+];
+/// End of the part of configuration space that only software and resets change. The vendor-specific
+/// capability follows.
+const CONFIGURATION: usize = 0xc0;
 
 impl Bed {
     /// A machine with this HCA, with `memory` bytes that it reaches. Bus mastering is off.
@@ -131,9 +146,10 @@ impl Bed {
             said: RefCell::default(),
             cure: Cell::new(|_| ()),
             resets: Cell::new(0),
+            mastered_at_reset: Cell::new(None),
             before: RefCell::new(Some((platform, region))),
         };
-        bed.hca(|hca| hca.config_write(COMMAND, &[MEMORY_SPACE, 0x04]));
+        bed.hca(configure);
         Box::new(bed)
     }
 
@@ -188,6 +204,18 @@ impl Bed {
     /// Switches bus mastering on.
     pub fn enable(&self) {
         self.world.enable(0);
+    }
+
+    /// Switches bus mastering off.
+    pub fn disable(&self) {
+        self.hca(|hca| hca.config_write(COMMAND, &[MEMORY_SPACE, 0x04]));
+    }
+
+    /// Configuration space up to the vendor-specific capability.
+    pub fn configuration(&self) -> [u8; CONFIGURATION] {
+        let mut bytes = [0; CONFIGURATION];
+        self.hca(|hca| hca.config_read(0, &mut bytes));
+        bytes
     }
 
     /// `mlx_open` with so much memory.
@@ -265,6 +293,13 @@ impl Drop for Bed {
     /// The next test finds no HCA open.
     fn drop(&mut self) {
         let _ = life::close();
+    }
+}
+
+/// Sets configuration space up as a machine's firmware does.
+fn configure(hca: &mut Hca) {
+    for (offset, bytes) in ASSIGNED {
+        hca.config_write(offset, bytes);
     }
 }
 
@@ -352,9 +387,10 @@ unsafe extern "C" fn reset(context: *mut c_void) -> c_int {
         if hca.is_killed() {
             return -1;
         }
+        bed.mastered_at_reset.set(Some(hca.bus_master()));
         bed.cure.get()(hca);
         hca.reset();
-        hca.config_write(COMMAND, &[MEMORY_SPACE, 0x04]);
+        configure(hca);
         0
     })
 }
