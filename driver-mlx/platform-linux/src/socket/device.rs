@@ -214,3 +214,48 @@ impl Drop for Device {
         self.client.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::{HEADER, Header};
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    #[repr(align(4096))]
+    struct Page(#[allow(dead_code, reason = "it is only mapped")] [u8; 4096]);
+
+    /// Agrees to everything; returns the flags of the maps that it was sent.
+    fn serve(mut stream: UnixStream) -> Vec<u32> {
+        let (mut flags, mut header) = (Vec::new(), [0; HEADER]);
+        while stream.read_exact(&mut header).is_ok() {
+            let mut payload = vec![0; Header::from_bytes(&header).payload().unwrap()];
+            stream.read_exact(&mut payload).unwrap();
+            if header[2..4] == (Command::DmaMap as u16).to_le_bytes() {
+                flags.push(u32_at(&payload, 4).unwrap());
+            }
+            // A reply of 20 bytes; those after the header are version 0 of the protocol.
+            header[4..12].copy_from_slice(&[20, 0, 0, 0, 1, 0, 0, 0]);
+            stream.write_all(&[&header[..], &[0; 4]].concat()).unwrap();
+        }
+        flags
+    }
+
+    #[test]
+    fn the_device_writes_only_where_it_may() {
+        let path = std::env::temp_dir().join(format!("platform-linux-rights-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || serve(listener.accept().unwrap().0));
+        let client = Box::leak(Box::new(Client::connect(&path).unwrap()));
+        std::fs::remove_file(&path).unwrap();
+        let iovas = Mutex::new(Iovas::new([0..=(1 << 48) - 1]));
+        let device = Device { client, stream: None, iovas, process: OnceLock::new() };
+        let page = Box::new(Page([0; 4096]));
+        for writable in [true, false] {
+            device.map(&raw const *page as u64, 4096, writable).unwrap();
+        }
+        drop(device);
+        assert_eq!(server.join().unwrap(), [READ | WRITE | FILE_IO, READ | FILE_IO]);
+    }
+}
