@@ -5,7 +5,7 @@ use crate::support::client::{
     RESET, SET_IRQS, VERSION, WRITE_MULTI, access, map, message, set_irqs,
 };
 use crate::support::overlay::Overlay;
-use crate::support::{log, memory, serve, serve_with};
+use crate::support::{log, memory, serve, serve_with, skip};
 use hca_serve::Options;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
@@ -170,9 +170,26 @@ fn vectors_want_event_descriptors() {
 /// Overlayfs over FUSE looks like any other overlayfs, and a page fault on it waits for the client's own program.
 #[test]
 fn files_on_overlayfs_need_the_users_consent() {
-    let (sink, lines) = log();
     let Some(overlay) = Overlay::mount() else { return };
-    let file = overlay.file();
+    needs_consent(&overlay.file(), 0x794c_7630);
+}
+
+/// A page fault on a file of a disk waits for the disk. This program is such a file.
+#[test]
+fn files_on_disks_need_the_users_consent() {
+    let file = std::fs::File::open(std::env::current_exe().expect("a path")).expect("opens");
+    let system = rustix::fs::fstatfs(&file).expect("a file system").f_type as u32;
+    // Files of tmpfs, hugetlbfs and ramfs are memory.
+    if [0x0102_1994, 0x9584_58f6, 0x8584_58f6].contains(&system) {
+        skip("the tests' programs are on no disk");
+        return;
+    }
+    needs_consent(&file, system);
+}
+
+/// A page of this file, on a file system of this type, is guest memory only with `file_io`.
+fn needs_consent(file: &std::fs::File, system: u32) {
+    let (sink, lines) = log();
     for file_io in [false, true] {
         let log = Arc::clone(&sink);
         let (_folder, _served, sockets) = serve_with(1, |options| Options { file_io, log, ..options });
@@ -183,8 +200,8 @@ fn files_on_overlayfs_need_the_users_consent() {
         assert_eq!(client.ids(), IDS);
     }
     let lines = lines.lock().expect("lines");
-    let refusal = "a page fault on file system type 0x794c7630 can stop all HCAs";
-    assert_eq!(lines.iter().filter(|line| line.contains(refusal)).count(), 1, "{lines:?}");
+    let refusal = format!("a page fault on file system type {system:#x} can stop all HCAs");
+    assert_eq!(lines.iter().filter(|line| line.contains(&refusal)).count(), 1, "{lines:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub mod overlay;
 
 use hca_serve::{LogSink, Options, Served};
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +32,13 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Reports a skipped test past the test harness, which shows only the output of failed tests.
+/// `cargo xtask test` counts these lines.
+pub fn skip(why: &str) {
+    // A single write: tests run in parallel.
+    let _ = std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
 }
 
 /// What the devices logged.
