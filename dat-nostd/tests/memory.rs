@@ -99,7 +99,7 @@ fn memory_of_the_consumers_own_goes_both_ways() {
         ]
     };
     assert_eq!((from.registered_address, from.registered_size), (source.addr() as u64, 5000));
-    assert_eq!(world.mapped(0), [(source.addr(), 5000)]);
+    assert_eq!(world.mapped(0), [(source.addr(), 5000, true)]);
     let data: Vec<u8> = (0..1000).map(|at| pattern(7, at)).collect();
     put(source, &data);
     let ((local, _), (far, remote)) = (named(&from, 1000), named(&to, 1000));
@@ -111,7 +111,7 @@ fn memory_of_the_consumers_own_goes_both_ways() {
     // A region made of it keeps a mapping of its own.
     let again = net.nodes[0].lmr_create(active.ia, from.lmr, active.pz, MemPriv::READ).unwrap();
     net.nodes[0].lmr_free(from.lmr).unwrap();
-    assert_eq!(world.mapped(0).len(), 1);
+    assert_eq!(world.mapped(0), [(source.addr(), 5000, false)]);
     net.nodes[0].lmr_free(again.lmr).unwrap();
     net.nodes[1].lmr_free(to.lmr).unwrap();
     assert!(world.mapped(0).is_empty() && world.mapped(1).is_empty());

@@ -17,6 +17,8 @@ struct Copy {
     va: usize,
     device: u64,
     bytes: Vec<u8>,
+    /// The device may write here.
+    writable: bool,
 }
 
 impl Copy {
@@ -51,12 +53,13 @@ struct Inner {
 pub(crate) struct Bounce(Rc<RefCell<Inner>>);
 
 impl Bounce {
-    /// Maps memory that is not the region's.
-    pub(crate) fn map(&self, va: usize, len: usize) -> u64 {
+    /// Maps memory that is not the region's. As with an IOMMU, the device writes there only if
+    /// it is `writable`.
+    pub(crate) fn map(&self, va: usize, len: usize, writable: bool) -> u64 {
         let mut inner = self.0.borrow_mut();
         let device = MAPPED + inner.mapped * STRIDE + va as u64 % 4096;
         inner.mapped += 1;
-        inner.copies.push(Copy { va, device, bytes: vec![0; len] });
+        inner.copies.push(Copy { va, device, bytes: vec![0; len], writable });
         device
     }
 
@@ -70,7 +73,7 @@ impl Bounce {
     pub(crate) fn shadow(&self, part: DmaSlice<'_>) {
         let mut bytes = vec![0; part.len()];
         part.read(0, &mut bytes).expect("all of it");
-        let copy = Copy { va: part.va(), device: part.device_address(), bytes };
+        let copy = Copy { va: part.va(), device: part.device_address(), bytes, writable: true };
         self.0.borrow_mut().copies.push(copy);
     }
 
@@ -79,11 +82,11 @@ impl Bounce {
         self.0.borrow().copies.is_empty()
     }
 
-    /// Virtual addresses and lengths of what is mapped.
-    pub(crate) fn mapped(&self) -> Vec<(usize, usize)> {
+    /// Virtual address and length of each mapping, and whether the device may write there.
+    pub(crate) fn mapped(&self) -> Vec<(usize, usize, bool)> {
         let inner = self.0.borrow();
         let mapped = inner.copies.iter().filter(|copy| copy.device >= MAPPED);
-        mapped.map(|copy| (copy.va, copy.bytes.len())).collect()
+        mapped.map(|copy| (copy.va, copy.bytes.len(), copy.writable)).collect()
     }
 
     pub(crate) fn sync_for_device(&self, va: usize, len: usize) {
@@ -110,25 +113,32 @@ pub(crate) struct DeviceSide {
 }
 
 impl DeviceSide {
-    /// Does something with the copy of these bytes, if the device sees one.
-    fn copied<R>(&self, address: u64, len: usize, work: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    /// Calls `work` with the copy of these bytes, if the device sees one, and whether it may write
+    /// there.
+    fn copied<R>(&self, address: u64, len: usize, work: impl FnOnce(&mut [u8], bool) -> R) -> Option<R> {
         let copies = &mut self.bounce.0.borrow_mut().copies;
         copies
             .iter_mut()
             .find_map(|copy| copy.at(address, len).map(|at| (at, copy)))
-            .map(|(at, copy)| work(&mut copy.bytes[at]))
+            .map(|(at, copy)| work(&mut copy.bytes[at], copy.writable))
     }
 }
 
 impl GuestMemory for DeviceSide {
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        let copied = self.copied(address, buf.len(), |bytes| buf.copy_from_slice(bytes));
+        let copied = self.copied(address, buf.len(), |bytes, _| buf.copy_from_slice(bytes));
         if copied.is_some() { Ok(()) } else { self.memory.read(address, buf) }
     }
 
     fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
-        let copied = self.copied(address, data.len(), |bytes| bytes.copy_from_slice(data));
-        if copied.is_some() { Ok(()) } else { self.memory.write(address, data) }
+        let copied = self.copied(address, data.len(), |bytes, writable| {
+            if !writable {
+                return Err(DmaFault { address, len: data.len() });
+            }
+            bytes.copy_from_slice(data);
+            Ok(())
+        });
+        copied.unwrap_or_else(|| self.memory.write(address, data))
     }
 
     // The device reads and writes words in rings and doorbell records, of which there are no copies.

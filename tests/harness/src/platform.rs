@@ -139,8 +139,8 @@ impl Platform for ModelPlatform {
     }
 
     /// The model reaches a node's region and nothing else of this process; of other memory it gets a copy.
-    unsafe fn map(&self, va: usize, len: usize, _: bool) -> Result<u64, MapError> {
-        if va < 4096 { Err(MapError::BadAddress) } else { Ok(self.bounce.map(va, len)) }
+    unsafe fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError> {
+        if va < 4096 { Err(MapError::BadAddress) } else { Ok(self.bounce.map(va, len, writable)) }
     }
 
     unsafe fn unmap(&self, device_address: u64, len: usize) {

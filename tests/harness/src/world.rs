@@ -389,9 +389,10 @@ impl World {
         self.state.borrow().devices[node].memory.bounce.shadow(part);
     }
 
-    /// Virtual addresses and lengths of the memory that node `node`'s platform has mapped beside the region.
+    /// Virtual address and length of each mapping that node `node`'s platform has beside the
+    /// region, and whether its HCA may write there.
     #[must_use]
-    pub fn mapped(&self, node: usize) -> Vec<(usize, usize)> {
+    pub fn mapped(&self, node: usize) -> Vec<(usize, usize, bool)> {
         self.state.borrow().devices[node].memory.bounce.mapped()
     }
 

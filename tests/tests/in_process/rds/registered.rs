@@ -230,6 +230,33 @@ fn memory_of_the_programs_own() {
     ground.close();
 }
 
+/// Behind an IOMMU an HCA writes only where it may. Memory that an operation only sends, or that
+/// peers only read, may be read-only.
+#[test]
+fn memory_of_the_programs_own_is_writable_only_where_something_is_written() {
+    let mut ground = Ground::new(127, true);
+    let [near, far] = [harness::foreign(LEN), harness::foreign(LEN)];
+    let (reads, writes) = (RdmaFlags::PEER_READS, RdmaFlags::PEER_WRITES);
+    for (flags, is_written) in [(reads, false), (writes, true), (reads | writes, true)] {
+        let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+        let to = at(0, 4000);
+        let cookie = rds.get_mr_for_dest(adapter, ground.sockets[1], to, far, flags).expect("room");
+        assert_eq!(ground.nodes.world.mapped(1), [(far.va(), LEN, is_written)], "{flags:?}");
+        for write in [true, false] {
+            if !flags.contains(if write { writes } else { reads }) {
+                continue;
+            }
+            ground.ask(cookie, &[near], write, 1);
+            assert_eq!(ground.nodes.world.mapped(0), [(near.va(), LEN, !write)]);
+            ground.ends(1);
+            assert_eq!(ground.nodes.world.mapped(0), []);
+        }
+        let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+        rds.free_mr(adapter, ground.sockets[1], cookie).expect("there");
+    }
+    ground.close();
+}
+
 /// The device that has failed cannot be kept from memory of the program's own: neither what is offered, nor what is registered, nor what an
 /// operation is at is said to be free before the device was reset.
 #[test]
