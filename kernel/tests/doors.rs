@@ -28,7 +28,7 @@ const fn door(to: &'static str, code: &'static str, error: &'static str) -> Door
 
 /// A call that needs `unsafe`.
 const UNSAFE: &str = "E0133";
-/// A private function or method.
+/// A private function, trait, constructor or method.
 const PRIVATE: &str = "E0603";
 const PRIVATE_METHOD: &str = "E0624";
 /// A private field, by construction or by assignment.
@@ -46,6 +46,11 @@ const DOORS: &[Door] = &[
     door("bus mastering of any function", "function.enable(machine.config_space());", PRIVATE_METHOD),
     door("bus mastering", "function.enable_bus_master(machine.config_space());", PRIVATE_METHOD),
     door("memory decoding", "function.decode_memory(machine.config_space());", PRIVATE_METHOD),
+    door(
+        "configuration space of long ago",
+        "function.restore(machine.config_space(), todo!());",
+        PRIVATE_METHOD,
+    ),
     door("a reset under a driver", "function.reset(machine.config_space(), |_| {}).ok();", PRIVATE_METHOD),
     door(
         "MSI-X of any function",
@@ -107,8 +112,72 @@ const DOORS: &[Door] = &[
         "unikernel::device::Registers { base: core::ptr::NonNull::dangling(), len: 4096 };",
         PRIVATE_FIELDS,
     ),
+    door(
+        "registers of any function",
+        "let range = unikernel::memory_map::Range { start: 0x100_0000, end: 0x100_1000 };
+        unikernel::device::Registers::claim(range, todo!()).ok();",
+        PRIVATE_METHOD,
+    ),
+    door(
+        "registers of the chipset",
+        "let range = unikernel::memory_map::Range { start: 0xfee0_0000, end: 0xfee0_1000 };
+        unikernel::device::Registers::unit(range).ok();",
+        PRIVATE_METHOD,
+    ),
     door("physical memory", "use unikernel::mem::map_device;", PRIVATE),
+    door("physical memory", "driver_mlx::MmioBar::new(core::ptr::NonNull::dangling(), 4096);", UNSAFE),
+    door(
+        "physical memory by an HCA",
+        "unikernel::hca::BareMetal { bar: 0, ..hca.platform() };",
+        PRIVATE_FIELDS,
+    ),
+    door("physical memory by an HCA", "let mut other = hca.platform(); other.bar = 0;", PRIVATE_FIELD),
+    door("physical memory by MSI-X", "Vectors { table: 0, first: 0, count: 1 };", PRIVATE_FIELDS),
+    door("physical memory by MSI-X", "let mut other = *vectors; other.table = 0;", PRIVATE_FIELD),
+    door(
+        "physical memory as configuration space",
+        "unikernel::device::ConfigSpace::new(&[]).ok();",
+        PRIVATE_METHOD,
+    ),
+    door(
+        "physical memory as configuration space",
+        "unikernel::device::ConfigSpace::open(&[]).ok();",
+        PRIVATE_METHOD,
+    ),
+    door(
+        "physical memory as configuration space",
+        "unikernel::device::ConfigSpace { windows: todo!() };",
+        PRIVATE_FIELDS,
+    ),
     door("physical memory for DMA", "unikernel::memory::DmaMemory::new(todo!());", PRIVATE_METHOD),
+    door("physical memory for DMA", "unikernel::memory::DmaMemory(todo!());", PRIVATE),
+    door("physical memory for DMA", "hca.platform().map(0x10_0000, 4096, true).ok();", UNSAFE),
+    door(
+        "physical memory for DMA",
+        "driver_mlx::DmaRegion::new(0x10_0000 as *mut u8, 0x10_0000, 4096);",
+        UNSAFE,
+    ),
+    door(
+        "physical memory for DMA",
+        "driver_mlx::DmaSlice::from_raw(0x10_0000 as *mut u8, 0x10_0000, 4096);",
+        UNSAFE,
+    ),
+    door("physical memory for DMA", "driver_mlx::DmaSlice::foreign(0x10_0000 as *mut u8, 4096);", UNSAFE),
+    door("physical memory", "driver_mlx::HostRegion::new(0x10_0000 as *mut u8, 4096);", UNSAFE),
+    door(
+        "memory for DMA twice",
+        "fn twice(memory: &unikernel::memory::DmaMemory) {
+            let other: unikernel::memory::DmaMemory = Clone::clone(memory);
+        }",
+        NO_TRAIT,
+    ),
+    door("memory twice", "let other: Machine = Clone::clone(machine);", NO_TRAIT),
+    door("memory twice", "let free = &machine.free;", PRIVATE_FIELD),
+    door(
+        "memory twice",
+        "Machine::new(todo!(), 0, todo!(), machine.config_space(), todo!(), todo!(), todo!(), todo!(), todo!());",
+        PRIVATE_METHOD,
+    ),
     door(
         "a function in use",
         "unikernel::device::Device { access: machine.config_space(), function: *function };",
@@ -117,6 +186,12 @@ const DOORS: &[Door] = &[
     door(
         "a function in use",
         "unikernel::device::Device::new(machine.config_space(), *function);",
+        PRIVATE_METHOD,
+    ),
+    door("a function in use", "let functions = &mut machine.functions;", PRIVATE_FIELD),
+    door(
+        "a function in use",
+        "unikernel::hca::Hardware::open(machine.config_space(), *function, 0, 1).ok();",
         PRIVATE_METHOD,
     ),
     door("a device twice", "let other: Device = Clone::clone(device);", NO_TRAIT),
