@@ -384,6 +384,11 @@ fn ip_finds_its_partition_in_any_entry() {
 
 /// The table of a port was programmed before QP1 was made: no event moves QP1 to its entry.
 #[test]
+fn a_port_has_the_speed_of_its_link() {
+    assert_eq!(Ports::new(1, 1).info(0).speed, 100_000);
+}
+
+#[test]
 fn qp1_begins_with_the_entry_of_its_partition() {
     let mut ports = Ports::with(309, &[&[0, 0xffff], &[0xffff]], false);
     ports.follow = false;

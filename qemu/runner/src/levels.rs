@@ -5,6 +5,7 @@ use crate::conditions::{LONG_VARIABLE, SKIPPED, required, skip};
 use crate::error::{Error, Result};
 use crate::failures::{self, Failure};
 use crate::graph::Graph;
+use crate::links;
 use crate::linux::{self, Kernel, Recipe, judge};
 use crate::process::Supervised;
 use crate::prose;
@@ -275,6 +276,7 @@ fn run_level(level: Level, long: bool) -> Result<Count> {
     if level == Level::Lint {
         total.add(step("import circles", Graph::of_project().and_then(|graph| graph.judge())));
         total.add(step("prose", prose::judge()));
+        total.add(step("links of Markdown files", links::judge()));
     }
     Ok(total)
 }

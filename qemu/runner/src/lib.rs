@@ -21,7 +21,7 @@
 //! | [`install`] | the C library, where other programs build against it |
 //! | [`help`] | what `--help` prints |
 //! | [`graph`] | import circles among source files; files with unsafe code |
-//! | [`prose`] | a ratchet for words |
+//! | [`prose`], `links`, `sources` | a ratchet for words; links of Markdown files; the project's files |
 
 pub mod accelerator;
 pub mod cache;
@@ -40,6 +40,7 @@ pub mod install;
 pub mod iso;
 pub mod kernel_image;
 pub mod levels;
+mod links;
 pub mod linux;
 pub mod passthrough;
 pub mod process;
@@ -50,6 +51,7 @@ pub mod rds_bench;
 pub mod report;
 pub mod serve;
 pub mod setup;
+mod sources;
 pub mod tshark;
 pub mod unikernel;
 

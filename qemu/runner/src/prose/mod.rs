@@ -17,6 +17,7 @@ mod sentences;
 
 use crate::cache;
 use crate::error::{Error, Result};
+use crate::sources::{self, Source};
 use comments::Language;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,8 +25,6 @@ use std::path::{Path, PathBuf};
 
 /// The recorded counts, below the workspace's root.
 const RECORD: &str = ".ci/prose.txt";
-/// Directories with a dot that are measured.
-const DOT_DIRECTORIES: [&str; 2] = [".github", ".ci"];
 /// Shares that a new crate may have, in tenths of a percent.
 const NEW_CRATE: (u64, u64) = (50, 20);
 /// Longest cell of a Markdown table, in words.
@@ -103,41 +102,17 @@ impl Report {
         }
     }
 
-    /// Measures the files below `directory`, which belong to the crate `name` unless a manifest says otherwise.
-    fn directory(&mut self, root: &Path, directory: &Path, name: &str) -> Result<()> {
-        let failed = |action| {
-            let path = directory.to_path_buf();
-            move |source| Error::Io { action, path, source }
-        };
-        let own = match std::fs::read_to_string(directory.join("Cargo.toml")) {
-            Ok(manifest) => package_name(&manifest),
-            Err(_) => None,
-        };
-        let name = own.as_deref().unwrap_or(name);
-        let entries = std::fs::read_dir(directory).map_err(failed("cannot list"))?;
-        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        paths.sort();
-        for path in paths {
-            let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
-            if path.is_dir() && !path.is_symlink() {
-                if file != "target" && (!file.starts_with('.') || DOT_DIRECTORIES.contains(&file)) {
-                    self.directory(root, &path, name)?;
-                }
-                continue;
-            }
-            let extension = path.extension().and_then(|extension| extension.to_str());
-            let Some(language) = extension.and_then(Language::of_extension) else { continue };
-            let bytes = std::fs::read(&path).map_err(failed("cannot read a file of"))?;
-            let below = path.strip_prefix(root).unwrap_or(&path);
-            self.file(name, below, &String::from_utf8_lossy(&bytes), language);
-        }
-        Ok(())
-    }
-
     fn of_project() -> Result<Self> {
         let root = cache::root();
         let mut report = Self::default();
-        report.directory(&root, &root, "(root)")?;
+        for Source { path, package } in sources::all(&root)? {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            let Some(language) = extension.and_then(Language::of_extension) else { continue };
+            let bytes = std::fs::read(root.join(&path));
+            let bytes =
+                bytes.map_err(|source| Error::Io { action: "cannot read", path: path.clone(), source })?;
+            report.file(&package, &path, &String::from_utf8_lossy(&bytes), language);
+        }
         Ok(report)
     }
 
@@ -179,15 +154,6 @@ fn total(crates: &BTreeMap<String, Counts>) -> Counts {
     let mut total = Counts::default();
     crates.values().for_each(|counts| total.add(*counts));
     total
-}
-
-/// The name in the section `[package]` of a manifest.
-fn package_name(manifest: &str) -> Option<String> {
-    let package = manifest.lines().skip_while(|line| line.trim() != "[package]").skip(1);
-    package
-        .take_while(|line| !line.starts_with('['))
-        .find_map(|line| line.strip_prefix("name")?.trim_start().strip_prefix('='))
-        .map(|name| name.trim().trim_matches('"').to_owned())
 }
 
 /// Parses the record.
@@ -288,11 +254,5 @@ mod tests {
         report.file("k", Path::new("k.md"), &table, Language::Markdown);
         let faults = report.faults(&BTreeMap::new());
         assert_eq!(faults, ["k.md:3: a table cell has 26 words, at most 25 are allowed"]);
-    }
-
-    #[test]
-    fn manifests_name_packages() {
-        assert_eq!(package_name("[lib]\nname = \"x\"\n[package]\nname = \"k\"\n"), Some("k".to_owned()));
-        assert_eq!(package_name("[workspace]\n"), None);
     }
 }
