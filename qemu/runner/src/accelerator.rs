@@ -1,5 +1,6 @@
-//! Whether KVM is usable on this machine: tried, not believed. `/dev/kvm` may be there and be of no use, as where a hypervisor
-//! without nested virtualization emulates what its processor cannot do: there a guest is slower than under TCG, or hangs.
+//! Probes whether KVM is usable on this machine, by running a guest. An accessible `/dev/kvm` is
+//! not enough: a hypervisor without nested virtualization emulates what its processor cannot do.
+//! There a guest is slower than under TCG, or hangs.
 
 use crate::cache;
 use crate::error::{Error, Result};
@@ -9,15 +10,17 @@ use crate::setup::{self, Qemu};
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
-/// The name that stands for KVM where it is usable, and TCG elsewhere.
+/// Name that selects KVM if it is usable, otherwise TCG.
 pub const AUTO: &str = "auto";
-/// The accelerators that QEMU has for this.
+/// QEMU's accelerators that can be selected.
 const NAMES: [&str; 2] = ["tcg", "kvm"];
 
-/// QEMU's accelerator for `name`: itself, or, for [`AUTO`], what this machine can do; where that is not KVM it is said why.
+/// Returns QEMU's accelerator for `name`. For [`AUTO`] it probes the machine and prints why KVM is
+/// unusable.
 ///
 /// # Errors
-/// [`Error::Usage`] for a name that there is not; QEMU cannot be provided.
+/// - [`Error::Usage`]: `name` is unknown.
+/// - Any error of providing QEMU.
 pub fn choose(name: &str) -> Result<String> {
     choose_for(name, setup::qemu)
 }
@@ -45,13 +48,13 @@ pub fn choose_for(name: &str, qemu: impl FnOnce() -> Result<Qemu>) -> Result<Str
     }
 }
 
-/// Why KVM is of no use.
+/// Reason why KVM is unusable, if it is.
 type Verdict = std::result::Result<(), String>;
 
-/// Tries KVM; tried once after each start of this machine.
+/// Returns whether KVM is usable. The result is cached until the next start of this machine.
 fn usable(qemu: &Qemu) -> Result<Verdict> {
     const DEVICE: &str = "/dev/kvm";
-    // Rights change without a start: looked at each time.
+    // Permissions can change without a restart, so they are checked on every call.
     if let Err(error) = File::options().read(true).write(true).open(DEVICE) {
         let remedy = match error.kind() {
             std::io::ErrorKind::PermissionDenied => ", which is the group kvm's: `usermod -aG kvm USER`",
@@ -76,13 +79,13 @@ fn usable(qemu: &Qemu) -> Result<Verdict> {
     Ok(if reason.is_empty() { Ok(()) } else { Err(reason) })
 }
 
-/// The longest that the guest may take, firmware included: 0.1 s on a processor of its own.
+/// Time limit of the guest, firmware included. Takes 0.1 s on a processor that runs nothing else.
 const LIMIT: Duration = Duration::from_secs(8);
-/// The longest that its best loop of a million rounds may take, and its best 1000 accesses to a port: about 1 ms and 10 ms on a
-/// processor that runs guests.
+/// Time limit of the fastest loop of a million rounds, and of the fastest 1000 port accesses. They
+/// take about 1 ms and 10 ms on a processor that runs guests.
 const PART: Duration = Duration::from_millis(50);
 
-/// Boots a guest that loops and reads a port, and looks at how long that takes.
+/// Boots a guest that loops and reads a port, and judges the times that it takes.
 fn try_guest(qemu: &Qemu, accelerator: &str) -> Result<Verdict> {
     let folder = Temporary::folder("kvm")?;
     let kernel = write_file(folder.path(), "guest", &image())?;
@@ -109,10 +112,11 @@ fn try_guest(qemu: &Qemu, accelerator: &str) -> Result<Verdict> {
     })
 }
 
-/// What the guest ends with.
+/// Value that the guest writes to `isa-debug-exit`.
 const DONE: u8 = 0x10;
 
-/// Judges the times at which a guest said `a` (its loop begins), `b` (its accesses begin) and `c` (they are done), in each round.
+/// Judges the times at which a guest printed `a` (loop begins), `b` (port accesses begin) and `c`
+/// (accesses are done), in each round.
 fn judge(marks: &[(String, Instant)]) -> Verdict {
     let best = |from: &str, to: &str| {
         let parts = marks.windows(2).filter(|pair| matches!(pair, [a, b] if a.0 == from && b.0 == to));
@@ -132,21 +136,24 @@ fn judge(marks: &[(String, Instant)]) -> Verdict {
     Ok(())
 }
 
-/// Where the guest is loaded.
+/// Load address of the guest.
 const BASE: u32 = 0x10_0000;
-/// Bytes of memory from there on, its page tables among them.
+/// Bytes of memory from `BASE` on, including the page tables.
 const SIZE: u32 = 0x8000;
-/// Its code begins here in its file.
+/// Offset of the code in the guest's file.
 const OFFSET: usize = 0x80;
 
-/// The guest: entered by PVH in protected mode, it goes on in long mode, where it speaks on COM1 and ends by `isa-debug-exit`.
+/// The guest's code. PVH enters it in protected mode. It switches to long mode, prints on COM1 and
+/// exits by `isa-debug-exit`.
 #[rustfmt::skip]
 const CODE: [u8; 0xae] = [
     0xbf, 0x00, 0x40, 0x10, 0x00,                               // mov edi, 0x104000: page tables
-    0x8d, 0x87, 0x03, 0x10, 0x00, 0x00, 0x89, 0x07,             // lea eax, [edi + 0x1003]; mov [edi], eax
+    // lea eax, [edi + 0x1003]; mov [edi], eax
+    0x8d, 0x87, 0x03, 0x10, 0x00, 0x00, 0x89, 0x07,
     0x8d, 0x87, 0x03, 0x20, 0x00, 0x00,                         // lea eax, [edi + 0x2003]
     0x89, 0x87, 0x00, 0x10, 0x00, 0x00,                         // mov [edi + 0x1000], eax
-    0xc7, 0x87, 0x00, 0x20, 0x00, 0x00, 0x83, 0x00, 0x00, 0x00, // mov dword ptr [edi + 0x2000], 0x83: 2 MiB
+    // mov dword ptr [edi + 0x2000], 0x83: 2 MiB
+    0xc7, 0x87, 0x00, 0x20, 0x00, 0x00, 0x83, 0x00, 0x00, 0x00,
     0x0f, 0x22, 0xdf,                                           // mov cr3, edi
     0x0f, 0x20, 0xe0, 0x83, 0xc8, 0x20, 0x0f, 0x22, 0xe0,       // cr4 |= PAE
     0xb9, 0x80, 0x00, 0x00, 0xc0, 0x0f, 0x32,                   // mov ecx, EFER; rdmsr
@@ -159,24 +166,28 @@ const CODE: [u8; 0xae] = [
     0xb0, b'a', 0xee, 0xb0, b'\n', 0xee,                        // "a\n"
     0xb9, 0x40, 0x42, 0x0f, 0x00, 0xff, 0xc9, 0x75, 0xfc,       // mov ecx, 1000000; dec ecx; jnz
     0xb0, b'b', 0xee, 0xb0, b'\n', 0xee,                        // "b\n"
-    0xb9, 0xe8, 0x03, 0x00, 0x00, 0xe4, 0x80, 0xff, 0xc9, 0x75, 0xfa, // mov ecx, 1000; in al, 0x80; dec ecx; jnz
+    // mov ecx, 1000; in al, 0x80; dec ecx; jnz
+    0xb9, 0xe8, 0x03, 0x00, 0x00, 0xe4, 0x80, 0xff, 0xc9, 0x75, 0xfa,
     0xb0, b'c', 0xee, 0xb0, b'\n', 0xee,                        // "c\n"
     0xff, 0xcb, 0x75, 0xd2,                                     // dec ebx; jnz to "a"
-    0xb8, DONE, 0x00, 0x00, 0x00, 0xba, 0xf4, 0x00, 0x00, 0x00, 0xef, // mov eax, DONE; mov edx, 0xf4; out dx, eax
+    // mov eax, DONE; mov edx, 0xf4; out dx, eax
+    0xb8, DONE, 0x00, 0x00, 0x00, 0xba, 0xf4, 0x00, 0x00, 0x00, 0xef,
     0xf4, 0xeb, 0xfd, 0x90,                                     // hlt, for ever
     0, 0, 0, 0, 0, 0, 0, 0,                                     // GDT, at 0x98
     0xff, 0xff, 0x00, 0x00, 0x00, 0x9b, 0xaf, 0x00,             // code of 64 bits
-    0x0f, 0x00, 0x98, 0x00, 0x10, 0x00,                         // its limit and place, at 0xa8
+    // limit and address of the GDT, at 0xa8
+    0x0f, 0x00, 0x98, 0x00, 0x10, 0x00,
 ];
 
-/// The guest's file: an ELF with a PVH note (Xen, include/public/elfnote.h).
+/// Returns the guest's file: an ELF with a PVH note (Xen, include/public/elfnote.h).
 fn image() -> Vec<u8> {
     let mut file = b"\x7fELF\x01\x01\x01".to_vec();
     file.resize(16, 0);
     let halves =
         |file: &mut Vec<u8>, values: &[u16]| values.iter().for_each(|v| file.extend(v.to_le_bytes()));
     let words = |file: &mut Vec<u8>, values: &[u32]| values.iter().for_each(|v| file.extend(v.to_le_bytes()));
-    // Executable, i386, version; entry, program headers at 52, no sections, no flags; sizes and counts.
+    // Executable, i386, version; entry, program headers at 52, no sections, no flags; sizes and
+    // counts.
     halves(&mut file, &[2, 3]);
     words(&mut file, &[1, BASE, 52, 0, 0]);
     halves(&mut file, &[52, 32, 2, 0, 0, 0]);
@@ -213,7 +224,7 @@ mod tests {
             let names = ["a", "b", "c", "a", "b", "c"].map(str::to_owned);
             names.into_iter().zip(times.map(|time| start + Duration::from_millis(time))).collect()
         };
-        // A host that is busy with other things disturbs one round.
+        // A busy host disturbs one round.
         assert_eq!(judge(&marks([0, 300, 310, 311, 312, 322])), Ok(()));
         let reason = judge(&marks([0, 1200, 1210, 1211, 2400, 2410])).expect_err("slow");
         assert_eq!(reason, "a million rounds of a loop take a guest 1189 ms");
@@ -225,7 +236,8 @@ mod tests {
     #[test]
     fn the_guest_runs() {
         let Ok(qemu) = setup::qemu() else { return crate::conditions::skip("no QEMU") };
-        // Under TCG, which is always there: what it says and how it ends; how long it takes depends on what else runs.
+        // Checks output and exit under TCG, which every QEMU has. The time depends on the load of
+        // the host.
         let verdict = try_guest(&qemu, "tcg").expect("QEMU starts");
         assert!(
             verdict.is_ok() || verdict.is_err_and(|reason| reason.contains(" ms") || reason.contains(" s"))

@@ -1,4 +1,5 @@
-//! `cargo xtask ci`: all steps that a change must pass. A failed step does not keep the others from running.
+//! `cargo xtask ci`: all steps that a change must pass. A failed step does not keep the others from
+//! running.
 
 use crate::cache;
 use crate::error::{Error, Result};
@@ -11,8 +12,9 @@ struct Step(&'static str, fn() -> Result<Count>);
 /// Steps that run one after the other.
 type Lane = &'static [Step];
 
-/// The phases run one after the other, the lanes of a phase side by side. Miri shares a phase with the benches because both leave
-/// a processor idle: an interpreter and link-time optimisation use one each.
+/// The phases run one after the other, the lanes of a phase side by side. Miri shares a phase with
+/// the benches because both leave a processor idle: an interpreter and link-time optimisation use
+/// one each.
 const PHASES: [&[Lane]; 3] = [
     &[&[Step("lint", || levels::run(&[Level::Lint], false))]],
     &[
@@ -57,7 +59,8 @@ fn run_lane(lane: Lane, began: Instant) -> (Count, Vec<String>) {
 /// A step failed; all others have still run.
 pub fn run() -> Result<()> {
     let began = Instant::now();
-    // Downloads wait for the network while the first steps compile. A level waits for images that are not there yet.
+    // Downloads wait for the network while the first steps compile. A level waits for images that
+    // are not there yet.
     std::thread::spawn(levels::prepare);
     let mut total = Count::default();
     let mut summary = Vec::new();

@@ -24,8 +24,8 @@ pub fn required() -> bool {
     is_set(REQUIRE_VARIABLE)
 }
 
-/// Reports a skipped test on the standard error, past the test harness, which shows the output of failed tests only. `cargo xtask
-/// test` counts these lines: one per test.
+/// Reports a skipped test on the standard error, past the test harness, which shows the output of
+/// failed tests only. `cargo xtask test` counts these lines: one per test.
 pub fn skip(reason: &str) {
     let line = format!("{SKIPPED}{}\n", reason.replace('\n', " "));
     // A closed standard error has no reader to notify.

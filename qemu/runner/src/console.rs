@@ -1,49 +1,50 @@
-//! What the unikernel's applications tell the host tool on COM1: lines that begin with `@`, the rest is log.
+//! Parser for the unikernel's COM1 output: `@` lines are results, all other lines are log text.
 
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-/// One step of the bring-up.
+/// A step of the bring-up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Its name.
+    /// Name of the step.
     pub name: String,
-    /// How long it took, in microseconds.
+    /// Duration in microseconds.
     pub us: u64,
 }
 
-/// What one operation achieved, as the unikernel measured it.
+/// Result of an operation, as measured by the unikernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// `send_recv`, `rdma_write`, `rdma_read`, `rds`, and those of DAT's other objects (`rmr_bind`, `srq`, …).
+    /// `send_recv`, `rdma_write`, `rdma_read`, `rds`, or the name of another DAT object
+    /// (`rmr_bind`, `srq`, …).
     pub op: String,
-    /// Messages carried.
+    /// Number of messages.
     pub messages: u64,
-    /// Bytes of payload in them.
+    /// Payload of all messages, in bytes.
     pub bytes: u64,
     /// From the first post to the last completion, in nanoseconds.
     pub ns: u64,
-    /// Median latency in nanoseconds, where it was measured.
+    /// Median latency in nanoseconds, if measured.
     pub lat_p50_ns: Option<u64>,
-    /// Latency that 99 % stay below, in nanoseconds, where it was measured.
+    /// Latency of the 99th percentile in nanoseconds, if measured.
     pub lat_p99_ns: Option<u64>,
-    /// Messages whose every byte was compared and right.
+    /// Number of messages of which every byte was compared and correct.
     pub verified: u64,
 }
 
 impl Operation {
-    /// Messages per second.
+    /// Returns messages per second.
     pub fn messages_per_second(&self) -> f64 {
         self.messages as f64 * 1e9 / self.ns.max(1) as f64
     }
 
-    /// Payload in 10^6 bytes per second.
+    /// Returns the payload rate in 10^6 bytes per second.
     pub fn megabytes_per_second(&self) -> f64 {
         self.bytes as f64 * 1e3 / self.ns.max(1) as f64
     }
 }
 
-/// What was measured, and the rates that follow from it.
+/// Writes the measurements and the rates that follow from them.
 impl Serialize for Operation {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Operation", 9)?;
@@ -60,35 +61,35 @@ impl Serialize for Operation {
     }
 }
 
-/// One line of a unikernel's console.
+/// A line of a unikernel's console.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// `@step name=.. us=..`
     Step(Step),
     /// `@progress op=.. done=.. of=..`
     Progress {
-        /// The operation under way.
+        /// Name of the running operation.
         op: String,
-        /// Done so far.
+        /// Units done so far.
         done: u64,
-        /// What will be done in all.
+        /// Units to do in total.
         of: u64,
     },
     /// `@result op=.. messages=.. bytes=.. ns=.. lat_p50_ns=.. lat_p99_ns=.. verified=..`
     Result(Operation),
     /// `@done verified=..`
     Done {
-        /// Whether every byte was right.
+        /// True if every byte was correct.
         verified: bool,
     },
     /// `error: ..`
     Error(String),
-    /// Anything else, a line that begins with `@` and is none of the above included.
+    /// Any other line, including malformed `@` lines.
     Log(String),
 }
 
 impl Line {
-    /// Takes a line apart.
+    /// Parses a line.
     pub fn parse(line: &str) -> Self {
         if let Some(text) = line.strip_prefix("error: ") {
             return Self::Error(text.to_owned());

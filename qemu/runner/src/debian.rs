@@ -1,4 +1,4 @@
-//! Trees of files unpacked from Debian packages by name, without installing them on the machine.
+//! Unpacks Debian packages by name into a directory, without installing them.
 
 use crate::cache;
 use crate::error::{Error, IoContext, Result};
@@ -11,30 +11,31 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Packages to unpack, with everything they depend on.
+/// Packages to unpack, with all their dependencies.
 #[derive(Debug, Clone)]
 pub struct Packages<'a> {
-    /// The suites to take them from, as "trixie"; a later one does not win unless it is `release`.
+    /// Suites to take the packages from, such as "trixie". A later suite takes precedence only
+    /// if `release` names it.
     pub suites: &'a [&'a str],
-    /// The suite that wins where several have a package.
+    /// Suite that wins if several have a package.
     pub release: Option<&'a str>,
-    /// The packages' names (or apt patterns).
+    /// Package names or apt patterns.
     pub names: &'a [&'a str],
 }
 
-/// The longest an unpacking may take; downloads of some 100 MB are in it.
+/// Time limit of an unpacking, including downloads of some 100 MB.
 const UNPACK_LIMIT: Duration = Duration::from_secs(900);
 
-/// A tree with `packages` unpacked, from the cache when it is there.
+/// Returns a tree with `packages` unpacked, from the cache if it is there.
 ///
 /// # Errors
-/// [`Error::Missing`] says what to install when this machine cannot unpack Debian packages; `remedy` is what
-/// would do instead.
+/// [`Error::Missing`] says what to install if this machine cannot unpack Debian packages; `remedy`
+/// is an alternative for the user.
 pub fn tree(name: &str, packages: &Packages<'_>, remedy: &str) -> Result<PathBuf> {
     cache::entry(name, |path| unpack(path, packages, remedy))
 }
 
-/// Unpacks `packages` into the new folder `into`.
+/// Unpacks `packages` into the new directory `into`.
 ///
 /// # Errors
 /// As [`tree`].
@@ -44,13 +45,14 @@ pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> 
     if host == Host::Other {
         return Err(missing("this machine runs neither Debian nor Ubuntu".into()));
     }
-    // Who is not root cannot make the files others': they come as an archive, and are unpacked as one's own.
+    // Only root can create files with foreign owners. Other users get an archive and unpack it as
+    // their own files.
     let archive =
         (!rustix::process::geteuid().is_root()).then(|| PathBuf::from(format!("{}.tar", into.display())));
     ensure_installed("mmdebstrap", "mmdebstrap")
         .map_err(|error| missing(format!("{error}; install the package mmdebstrap")))?;
     let mirror = mirror(host).ok_or_else(|| missing(no_mirror(host)))?;
-    // Who is not Debian does not trust its keys by default.
+    // Systems other than Debian do not trust Debian's keys by default.
     let signed = if host == Host::Debian {
         String::new()
     } else {
@@ -66,8 +68,8 @@ pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> 
     archive.map_or(Ok(()), |archive| extract(archive.path(), into))
 }
 
-/// What mmdebstrap is asked for, which then says `deb SOURCE SUITE main`. Packages are only unpacked, no program of theirs is run: who is
-/// not root needs neither a chroot nor namespaces for that.
+/// Returns the arguments for mmdebstrap, which writes `deb SOURCE SUITE main`. Packages are only
+/// unpacked, so that an unprivileged user needs neither a chroot nor namespaces.
 fn arguments(
     packages: &Packages<'_>,
     source: &str,
@@ -91,7 +93,7 @@ fn arguments(
     arguments
 }
 
-/// Why there is no mirror.
+/// Returns the reason why there is no mirror.
 fn no_mirror(host: Host) -> String {
     match host {
         Host::Debian => format!(
@@ -104,7 +106,8 @@ fn no_mirror(host: Host) -> String {
     }
 }
 
-/// Unpacks an archive of packages into the new folder `into`, as the files of whoever does it, and without devices.
+/// Unpacks an archive of packages into the new directory `into`, owned by the calling user and
+/// without devices.
 fn extract(archive: &Path, into: &Path) -> Result<()> {
     std::fs::create_dir_all(into).context("cannot create", into)?;
     let mut tar = Command::new("tar");
@@ -113,10 +116,10 @@ fn extract(archive: &Path, into: &Path) -> Result<()> {
     run_with_progress(tar, "unpacking the archive", into)
 }
 
-/// Installs the package when `program` is not there; the caller says what that means for the user.
+/// Installs the package if `program` is missing. The caller explains the error to the user.
 ///
 /// # Errors
-/// No such program, and it cannot be installed.
+/// `program` is missing and cannot be installed.
 pub fn ensure_installed(program: &str, package: &str) -> Result<()> {
     if find_program(program).is_some() {
         return Ok(());
@@ -130,7 +133,7 @@ pub fn ensure_installed(program: &str, package: &str) -> Result<()> {
         .ok_or_else(|| Error::Program(format!("{package} was installed but {program} is not there")))
 }
 
-/// Installs a package; the caller is root.
+/// Installs a package. The caller is root.
 fn install(package: &str) -> Result<()> {
     let mut update = Command::new("apt-get");
     update.args(["update", "-q"]).env("DEBIAN_FRONTEND", "noninteractive");
@@ -141,20 +144,20 @@ fn install(package: &str) -> Result<()> {
     run_with_progress(install, &format!("apt-get install {package}"), Path::new("/var/cache/apt/archives"))
 }
 
-/// Where `program` is, by `PATH`.
+/// Returns the path of `program`, found by `PATH`.
 pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Where this tool runs.
+/// Distribution that this tool runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Host {
-    /// Debian itself, whose mirrors carry the suites that are asked for.
+    /// Debian, whose mirrors carry the requested suites.
     Debian,
-    /// Ubuntu, or another descendant of Debian with mirrors of its own.
+    /// Ubuntu or another descendant of Debian with its own mirrors.
     Descendant,
-    /// Without Debian's tools.
+    /// A system without Debian's tools.
     Other,
 }
 
@@ -162,7 +165,7 @@ fn host() -> Host {
     std::fs::read_to_string("/etc/os-release").map_or(Host::Other, |text| host_in(&text))
 }
 
-/// From the text of os-release(5).
+/// Parses the text of os-release(5).
 fn host_in(text: &str) -> Host {
     let words = |name: &str| -> Vec<String> {
         let value = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
@@ -179,10 +182,10 @@ fn host_in(text: &str) -> Host {
     }
 }
 
-/// Names a Debian mirror, in place of the one that this machine uses.
+/// Environment variable with a Debian mirror, which replaces the machine's mirror.
 const MIRROR_VARIABLE: &str = "DEBIAN_MIRROR";
 
-/// The keys that Debian's archive is signed with.
+/// Returns the path of the keys that sign Debian's archive.
 fn keyring() -> std::result::Result<String, String> {
     const FILE: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
     const PACKAGE: &str = "debian-archive-keyring";
@@ -196,7 +199,7 @@ fn keyring() -> std::result::Result<String, String> {
     }
 }
 
-/// The address of a Debian mirror: named by the user, or the one that this machine uses.
+/// Returns the address of a Debian mirror: from the user, or the one that this machine uses.
 fn mirror(host: Host) -> Option<String> {
     match std::env::var(MIRROR_VARIABLE) {
         Ok(named) if !named.is_empty() => return Some(named),
@@ -217,7 +220,7 @@ fn mirror(host: Host) -> Option<String> {
             _ => None,
         }
     })?;
-    // Cloud images name a file with mirrors in place of an address.
+    // Cloud images name a file of mirrors instead of an address.
     match found.strip_prefix("mirror+file:") {
         Some(file) => {
             let text = std::fs::read_to_string(file).ok()?;
@@ -227,7 +230,7 @@ fn mirror(host: Host) -> Option<String> {
     }
 }
 
-/// Debian's own archive has its releases' names as suites, each with an update suite beside it.
+/// Code names of Debian's releases, which are suites of its main archive. Each has an update suite.
 const CODENAMES: [&str; 9] =
     ["bullseye", "bookworm", "trixie", "forky", "duke", "sid", "stable", "testing", "unstable"];
 
@@ -237,7 +240,7 @@ fn is_main_archive(address: &str, suites: &[&str], components: &[&str]) -> bool 
         && components.contains(&"main")
 }
 
-/// The mirror in the one-line format: `deb [options] address suite component...`.
+/// Returns the mirror in the one-line format: `deb [options] address suite component...`.
 fn mirror_in_list(text: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let rest = line.trim().strip_prefix("deb ")?.trim_start();
@@ -251,7 +254,7 @@ fn mirror_in_list(text: &str) -> Option<String> {
     })
 }
 
-/// The mirror in the deb822 format: paragraphs of `Field: value` lines.
+/// Returns the mirror in the deb822 format: paragraphs of `Field: value` lines.
 fn mirror_in_deb822(text: &str) -> Option<String> {
     text.split("\n\n").find_map(|paragraph| {
         let field = |name: &str| -> Vec<&str> {
@@ -271,7 +274,7 @@ fn mirror_in_deb822(text: &str) -> Option<String> {
     })
 }
 
-/// The machine's own settings of how apt reaches the network: proxies, validity checks.
+/// Returns the machine's own apt options for the network: proxies and validity checks.
 fn host_apt_options() -> Vec<String> {
     let Ok(output) = Command::new("apt-config").arg("dump").output() else { return Vec::new() };
     String::from_utf8_lossy(&output.stdout)
@@ -286,7 +289,7 @@ fn host_apt_options() -> Vec<String> {
         .collect()
 }
 
-/// Runs `command`, showing that it lives; the first complaint in its output is in the error.
+/// Runs `command` and shows progress. The error contains the first complaint in its output.
 fn run_with_progress(mut command: Command, what: &str, growing: &Path) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().to_string_lossy().into_owned();
@@ -341,7 +344,7 @@ fn run_with_progress(mut command: Command, what: &str, growing: &Path) -> Result
             Ok(())
         }
         Some(status) => {
-            // The first complaint is the cause, later ones follow from it.
+            // The first complaint is the cause; later ones follow from it.
             let reason = errors.first().or(last.as_ref()).cloned().unwrap_or_default();
             Err(Error::Program(format!("{program} failed ({status}) while {what}: {reason}")))
         }
@@ -349,7 +352,7 @@ fn run_with_progress(mut command: Command, what: &str, growing: &Path) -> Result
     }
 }
 
-/// The bytes of all files below `folder`; what changes meanwhile does not matter.
+/// Returns the bytes of all files below `folder`. Concurrent changes do not matter.
 fn folder_bytes(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     entries
@@ -362,17 +365,18 @@ fn folder_bytes(folder: &Path) -> u64 {
         .sum()
 }
 
-/// The folder of shared libraries of a tree, in the multiarch form Debian uses on this machine.
+/// Returns the directories of a tree's shared libraries and loader, in Debian's multiarch form for
+/// this machine.
 ///
 /// # Errors
-/// This machine's architecture is not one that the tool knows.
+/// The tool does not support this machine's architecture.
 fn library_folder(tree: &Path) -> Result<(PathBuf, PathBuf)> {
     let (triple, loader) = match std::env::consts::ARCH {
         "x86_64" => ("x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
         "aarch64" => ("aarch64-linux-gnu", "ld-linux-aarch64.so.1"),
         other => return Err(Error::Format(format!("no Debian tree for the architecture {other}"))),
     };
-    // Up to bookworm the packages still have /lib beside /usr/lib.
+    // Up to bookworm, packages have /lib in addition to /usr/lib.
     let loader = [tree.join("usr/lib").join(triple), tree.join("lib").join(triple)]
         .into_iter()
         .map(|folder| folder.join(loader))
@@ -381,8 +385,8 @@ fn library_folder(tree: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((loader, tree.join("usr/lib").join(triple)))
 }
 
-/// A command that runs `program` (a path inside the tree) with the tree's own loader and libraries, so that
-/// it does not matter which C library this machine has.
+/// Returns a command that runs `program` (a path inside the tree) with the tree's own loader and
+/// libraries. It does not depend on this machine's C library.
 ///
 /// # Errors
 /// The tree has no loader.
@@ -395,12 +399,12 @@ pub fn command_in(tree: &Path, program: &str) -> Result<Command> {
         path.push(folder);
     }
     command.arg("--library-path").arg(path);
-    // Programs with many names go by the one they were called by.
+    // Multi-call programs select their function by argv[0].
     command.arg("--argv0").arg(program).arg(resolve(tree, program));
     Ok(command)
 }
 
-/// The file behind a link of the tree; absolute links are meant from the tree's root.
+/// Returns the target of a link of the tree. Absolute links start at the tree's root.
 fn resolve(tree: &Path, program: &str) -> PathBuf {
     let path = tree.join(program);
     match std::fs::read_link(&path) {

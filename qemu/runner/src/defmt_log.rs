@@ -4,26 +4,26 @@ use crate::error::{Error, IoContext, Result};
 use defmt_decoder::{DecodeError, Table};
 use std::path::Path;
 
-/// The table of log messages of one image.
+/// Table of the log messages of an image.
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
 }
 
-/// What was decoded from one run.
+/// Decoded log of a run.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// One log message each.
+    /// Log messages.
     pub lines: Vec<String>,
-    /// Bytes that belong to no message: cut off at the end, or damaged.
+    /// Number of bytes that belong to no message: truncated or damaged frames.
     pub lost_bytes: usize,
 }
 
 impl Decoder {
-    /// The decoder for the image in `elf`; `None` when the image logs nothing.
+    /// Returns the decoder for the image in `elf`, or `None` if the image logs nothing.
     ///
     /// # Errors
-    /// The file cannot be read, or its table is of another defmt version.
+    /// The file cannot be read, or its table is of a different defmt version.
     pub fn for_image(elf: &Path) -> Result<Option<Self>> {
         let data = std::fs::read(elf).context("cannot read", elf)?;
         let table = Table::parse(&data)
@@ -31,7 +31,7 @@ impl Decoder {
         Ok(table.map(|table| Self { table }))
     }
 
-    /// Decodes everything that one run wrote.
+    /// Decodes the complete output of a run.
     pub fn decode(&self, bytes: &[u8]) -> Decoded {
         let mut decoder = self.table.new_stream_decoder();
         let mut decoded = Decoded::default();
@@ -44,7 +44,7 @@ impl Decoder {
                     Err(DecodeError::UnexpectedEof) => break,
                     Err(DecodeError::Malformed) if can_recover => decoded.lost_bytes += 1,
                     Err(DecodeError::Malformed) => {
-                        // Nothing behind it can be told apart any more.
+                        // Frame boundaries after it are lost.
                         decoded.lost_bytes += bytes.len() - index * 256;
                         return decoded;
                     }

@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: two unikernels on two emulated HCAs move verified data, shown live, ending in a report.
+//! `cargo xtask demo`: two unikernels on two emulated HCAs move verified data. Progress is shown
+//! live and a report follows.
 
 use crate::console::Line;
 use crate::defmt_log::Decoder;
@@ -23,49 +24,50 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the user asked for.
+/// Options of the user.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The report as JSON.
+    /// File for the report in JSON.
     pub report: Option<PathBuf>,
-    /// All packets, in pcapng.
+    /// File for all packets, in pcapng.
     pub capture: Option<PathBuf>,
-    /// What both HCAs are.
+    /// Card and quirks of both HCAs.
     pub kind: DeviceSpec,
-    /// What goes wrong with packets.
+    /// Packet faults to inject.
     pub faults: Faults,
-    /// The seed of what goes wrong; chosen and printed when not given.
+    /// Seed of the faults. A random seed is chosen and printed if the user gives none.
     pub seed: u64,
-    /// Everybody may manage the fabric.
+    /// Let every node manage the fabric.
     pub open_fabric: bool,
     /// QEMU's accelerator.
     pub accelerator: String,
-    /// Show the unikernels' logs as well.
+    /// Show the unikernels' logs too.
     pub log: bool,
-    /// The volume is divided by this.
+    /// Divisor of the volume.
     pub divide: u64,
-    /// Afterwards a Linux guest and a unikernel exchange RDS messages and RDMA.
+    /// Run the second half: a Linux guest and a unikernel exchange RDS messages and RDMA.
     pub with_linux: bool,
-    /// The whole run at most.
+    /// Time limit of the complete run.
     pub limit: Duration,
 }
 
-/// A unikernel that says nothing for so long hangs: it reports progress far more often.
+/// Time without output after which a unikernel counts as hung. A running one reports progress far
+/// more often.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// How long one may go on after the other has failed: it has to notice and say so.
+/// Time for a unikernel to notice and report the failure of its peer.
 const PARTNER_LIMIT: Duration = Duration::from_secs(30);
 
-/// The nodes' roles, in the order of the HCAs.
+/// Roles of the nodes, in the order of the HCAs.
 const ROLES: [&str; 2] = ["server", "client"];
 
 fn address(node: usize) -> String {
     format!("10.0.0.{}", node + 1)
 }
 
-/// The prefix of the GIDs that the emulated fabric's subnet manager gives out.
+/// Prefix of the GIDs that the emulated fabric's subnet manager assigns.
 const GID_PREFIX: u128 = 0xfe80 << 112;
 
-/// The command line of node `node`.
+/// Returns the command line of node `node`.
 fn words(node: usize, options: &Options) -> String {
     let other = 1 - node.min(1);
     let guid = Profile::port_guid_of(u16::try_from(other).unwrap_or(0));
@@ -78,9 +80,9 @@ fn words(node: usize, options: &Options) -> String {
 /// Runs the demo and prints its report.
 ///
 /// # Errors
-/// One clear line for whatever kept it from ending with every byte verified.
+/// A one-line reason why the run did not end with every byte verified.
 pub fn run(options: &Options) -> Result<()> {
-    // What cannot be written is told before the work, not after it.
+    // Check the output files first: the work takes minutes.
     let linux_capture = options.capture.as_deref().filter(|_| options.with_linux).map(linux_capture);
     for path in options.report.iter().chain(&options.capture).chain(&linux_capture) {
         std::fs::File::create(path).context("cannot write", path)?;
@@ -99,7 +101,8 @@ pub fn run(options: &Options) -> Result<()> {
     if report.verified { Ok(()) } else { Err(Error::Guest("the demo's data was not verified".into())) }
 }
 
-/// The file of the packets of the fabric with Linux, beside that of the two unikernels: `x.linux.pcapng` for `x.pcapng`.
+/// Returns the capture file of the fabric with Linux, next to that of the unikernels:
+/// `x.linux.pcapng` for `x.pcapng`.
 fn linux_capture(path: &Path) -> PathBuf {
     match path.extension() {
         Some(extension) => {
@@ -111,7 +114,7 @@ fn linux_capture(path: &Path) -> PathBuf {
     }
 }
 
-/// Runs the half with Linux, and adds it to the report.
+/// Runs the half with Linux and adds its results to the report.
 fn add_linux(
     report: &mut Report,
     qemu: &Qemu,
@@ -147,10 +150,10 @@ fn add_linux(
     Ok(())
 }
 
-/// Runs the demo with `image` and answers its report.
+/// Runs the demo with `image` and returns its report.
 ///
 /// # Errors
-/// A unikernel failed, crashed, or did not end in time.
+/// A unikernel failed, crashed, or exceeded the time limit.
 pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report> {
     let folder = Temporary::folder("demo")?;
     let sockets: Vec<PathBuf> =
@@ -215,24 +218,24 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     })
 }
 
-/// What a unikernel's follower tells.
+/// Event of a console follower.
 enum Event {
     Line(usize, Output),
     End(usize, Result<Finished>),
 }
 
-/// The threads that follow the unikernels' consoles. Dropped, no unikernel runs any more.
+/// Threads that follow the unikernels' consoles. Dropping it stops all unikernels.
 #[derive(Default)]
 struct Followers {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How often a follower looks whether it is to stop.
+/// Interval at which a follower checks the stop flag.
 const STOP_CHECK: Duration = Duration::from_millis(200);
 
 impl Followers {
-    /// Follows one unikernel's console on a thread of its own, until its end.
+    /// Follows a unikernel's console on a separate thread until the unikernel exits.
     fn follow(
         &mut self,
         index: usize,
@@ -260,7 +263,7 @@ impl Followers {
                         Ok(None) => running.finish(decoder.as_ref()),
                         Err(error) => Err(error),
                     };
-                    // Whoever does not listen any more has heard enough.
+                    // An error means that the receiver has stopped listening.
                     let _ = events.send(Event::End(index, end));
                     return;
                 }
@@ -284,7 +287,7 @@ impl Drop for Followers {
 struct Run {
     nodes: Vec<Node>,
     ended: [bool; 2],
-    /// The first thing that went wrong, and when.
+    /// First failure and its time.
     failure: Option<(String, Instant)>,
     screen: Screen,
     started: Instant,
@@ -295,7 +298,8 @@ impl Run {
         self.failure.get_or_insert((reason, Instant::now()));
     }
 
-    /// Takes events until both have ended, or one has failed and the other had its time to notice.
+    /// Processes events until both unikernels have exited, or one has failed and its peer had time
+    /// to notice.
     fn watch(&mut self, events: &mpsc::Receiver<Event>, served: &Served, limit: Duration) -> Result<()> {
         let mut heard = Instant::now();
         while self.ended.contains(&false) {
@@ -347,7 +351,7 @@ impl Run {
                 self.ended[index] = true;
                 if let Some(node) = self.nodes.get_mut(index) {
                     node.seconds = finished.seconds;
-                    // Its own word counts only together with its exit status.
+                    // Its own verdict counts only together with its exit status.
                     node.verified &= finished.verdict == Verdict::Success;
                 }
                 self.screen.log(ROLES[index], &finished.log.lines);
@@ -392,7 +396,7 @@ impl Run {
     }
 }
 
-/// What the user sees while it runs: lines, and on a terminal one line of progress below them.
+/// Output to the user: lines and, on a terminal, a progress line below them.
 struct Screen {
     terminal: bool,
     show_log: bool,
@@ -433,7 +437,8 @@ impl Screen {
             self.redraw();
             return;
         }
-        // Without a terminal a line now and then, and one each when an operation begins and is done.
+        // Without a terminal, print a line every two seconds, and when an operation begins or
+        // completes.
         let (finished, stage) = (done >= of, format!("{op} {}", done >= of));
         let due = match &self.shown[index] {
             Some((shown, at)) => *shown != stage || (!finished && at.elapsed() >= Duration::from_secs(2)),

@@ -1,45 +1,45 @@
-//! The one error type of the host tool: each variant is one clear line for the user.
+//! Error type of the host tool: each variant is one line for the user.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What can go wrong on the host side. The text is what the user reads, complete in one line.
+/// Error of the host tool. Its text is complete and takes one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line is wrong; the usage follows it.
+    /// The command line is wrong. The usage is printed after the message.
     #[error("{0}")]
     Usage(String),
-    /// Something the machine lacks and the tool cannot provide, with what to install.
+    /// The machine lacks a requirement that the tool cannot provide. Contains what to install.
     #[error("{what}; {remedy}")]
     Missing {
-        /// What is missing or cannot be done.
+        /// Missing requirement or impossible action.
         what: String,
-        /// What the user can do about it.
+        /// Remedy for the user.
         remedy: String,
     },
     /// A file or socket operation failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was being done, as in "cannot write".
+        /// Failed action, as in "cannot write".
         action: &'static str,
-        /// The file it was done to.
+        /// File of the action.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
     /// A program could not be started or failed.
     #[error("{0}")]
     Program(String),
-    /// A file or an answer is not in the form it should have.
+    /// A file or a reply is malformed.
     #[error("{0}")]
     Format(String),
-    /// Something did not happen in the time it may take.
+    /// A time limit passed.
     #[error("{what} after {:.0} s", limit.as_secs_f64())]
     Timeout {
-        /// What did not happen.
+        /// Event that did not happen.
         what: String,
-        /// The limit that passed.
+        /// Time limit.
         limit: Duration,
     },
     /// A guest reported a failure, crashed or disappeared.
@@ -60,12 +60,12 @@ impl From<hca_serve::Error> for Error {
     }
 }
 
-/// The host tool's result.
+/// Result of the host tool.
 pub type Result<T> = core::result::Result<T, Error>;
 
 /// Adds the action and the path to an [`io::Error`].
 pub trait IoContext<T> {
-    /// Names what was being done to which file.
+    /// Adds the failed action and its file.
     fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 

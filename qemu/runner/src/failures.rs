@@ -1,9 +1,10 @@
-//! What failed tests said, picked out of the output of Rust's test harness, so that it can be said again at the end of a long run.
+//! Extracts the output of failed tests from the output of Rust's test harness. A long run repeats
+//! it at the end.
 
-/// The most lines of a test's output that are repeated: its beginning and its end.
+/// Most lines of a test's output that are repeated: from its beginning and its end.
 const LINES: usize = 40;
 
-/// A test that failed.
+/// A failed test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     name: String,
@@ -26,13 +27,14 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Reads the harness's output line by line.
+/// Parser for the harness's output, line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     found: Vec<Failure>,
-    /// Whether the lines are those of the failure found last.
+    /// True while lines belong to the failure found last.
     inside: bool,
-    /// Whether they are a backtrace: it says less than the panic's message and is longer.
+    /// True inside a backtrace. Backtraces are left out because they are longer than the panic
+    /// message and add less.
     backtrace: bool,
 }
 
@@ -46,7 +48,7 @@ impl Reader {
         } else if self.inside && line == "stack backtrace:" {
             self.backtrace = true;
         } else if self.backtrace && !line.starts_with(' ') {
-            // Its last line is a note on how to get a longer one.
+            // The last line of a backtrace is a note on how to get a longer one.
             self.backtrace = false;
         } else if self.inside
             && !self.backtrace

@@ -1,12 +1,12 @@
-//! What `cargo xtask --help` and `cargo xtask COMMAND --help` print.
+//! Texts of `cargo xtask --help` and `cargo xtask COMMAND --help`.
 
 /// A command.
 struct Command {
     name: &'static str,
-    /// What may follow it.
+    /// Arguments after the name.
     arguments: &'static str,
     summary: &'static str,
-    /// A line for each option.
+    /// Name and description of each option.
     options: &'static [(&'static str, &'static str)],
 }
 
@@ -203,7 +203,7 @@ const STATUSES: &str = "\
 exit status: 0 success, 1 something failed, 2 a mistake on the command line, 128 + N ended by signal N
 ";
 
-/// The commands.
+/// Returns the list of commands.
 #[must_use]
 pub fn all() -> String {
     let mut text = "usage: cargo xtask COMMAND [OPTION]...\n\n".to_owned();
@@ -218,7 +218,7 @@ pub fn all() -> String {
     text + "\n`cargo xtask COMMAND --help` lists a command's options.\n" + STATUSES
 }
 
-/// One command's help, if there is such a command.
+/// Returns the help of the command `name`, or `None` if it does not exist.
 #[must_use]
 pub fn of(name: &str) -> Option<String> {
     let Command { name, arguments, summary, options } =

@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the C libraries as other programs build against them.
+//! `cargo xtask install`: installs the C libraries for programs outside the project.
 
 use crate::cache;
 use crate::error::{Error, Result};
@@ -10,35 +10,35 @@ use std::process::{Command, Stdio};
 /// A library for C programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
-    /// Its name: programs link with `-lNAME`, and find `libNAME.so.1` when they start.
+    /// Link name: programs link with `-lNAME` and load `libNAME.so.1`.
     pub name: &'static str,
-    /// Its package, which builds `libNAME.a`.
+    /// Package that builds `libNAME.a`.
     pub package: &'static str,
-    /// The package's folder in the project: headers in `include`, manual pages in `man`, `NAME.pc.in`, and versions of symbols in
-    /// `libNAME.map`.
+    /// The package's directory in the project: headers in `include`, manual pages in `man`,
+    /// `NAME.pc.in`, and symbol versions in `libNAME.map`.
     pub folder: &'static str,
-    /// The shared library's file is `libNAME.so.` and this, which begins with 1.
+    /// Version of the shared library's file `libNAME.so.VERSION`. Begins with 1.
     version: &'static str,
 }
 
-/// DAT 1.2, with the symbol versions that programs were linked with elsewhere.
+/// DAT 1.2, with the symbol versions of other DAT libraries, so that existing programs load it.
 pub const DAT: Library =
     Library { name: "dat", package: "dat-capi", folder: "dat-nostd/capi", version: "1.0.2" };
 /// Reliable Datagram Sockets.
 pub const RDS: Library =
     Library { name: "rds", package: "rds-capi", folder: "rds-nostd/capi", version: "1.0.0" };
 
-/// What a program that links a static library needs beside it.
+/// Linker arguments for programs that link a static library.
 pub const STATIC_NEEDS: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
 
 impl Library {
-    /// The static library's file.
+    /// Returns the file name of the static library.
     #[must_use]
     pub fn archive(&self) -> String {
         format!("lib{}.a", self.name)
     }
 
-    /// The name by which programs find the shared library when they start.
+    /// Returns the SONAME of the shared library.
     #[must_use]
     pub fn soname(&self) -> String {
         format!("lib{}.so.1", self.name)
@@ -49,10 +49,11 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error
     move |source| Error::Io { action, path: path.into(), source }
 }
 
-/// Makes the shared library of the static one. `sources` is the package's folder; the file and its names are made in `folder`.
+/// Links the shared library from the static one. `sources` is the package's directory; the file and
+/// its links are created in `folder`.
 ///
 /// # Errors
-/// There is no C compiler, or it fails.
+/// The C compiler is missing or fails.
 pub fn shared_library(library: &Library, archive: &Path, sources: &Path, folder: &Path) -> Result<()> {
     let Library { name, version, .. } = library;
     let file = format!("lib{name}.so.{version}");
@@ -63,7 +64,7 @@ pub fn shared_library(library: &Library, archive: &Path, sources: &Path, folder:
         .arg(archive)
         .arg("-Wl,--no-whole-archive")
         .arg(format!("-Wl,--version-script={}", sources.join(format!("lib{name}.map")).display()))
-        // Its thread outlives every close: it must not be unloaded.
+        // The library's thread outlives every close, so the library must not be unloaded.
         .args(["-Wl,--gc-sections", "-Wl,-z,nodelete"])
         .args(STATIC_NEEDS)
         .stdin(Stdio::null())
@@ -85,11 +86,11 @@ pub fn shared_library(library: &Library, archive: &Path, sources: &Path, folder:
     Ok(())
 }
 
-/// Builds the C libraries for release and installs them below `prefix`: headers, libraries, pkg-config's files, manual pages. What it says is
-/// where.
+/// Builds the C libraries for release and installs them below `prefix`: headers, libraries,
+/// pkg-config files and manual pages. Returns their paths.
 ///
 /// # Errors
-/// They do not build, or files cannot be written.
+/// A build fails, or files cannot be written.
 pub fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     let mut installed = Vec::new();
     for library in [DAT, RDS] {
@@ -106,20 +107,20 @@ pub fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     Ok(installed)
 }
 
-/// The package of the library for firmware.
+/// Directory of the library for firmware.
 pub const FIRMWARE_FOLDER: &str = "rds-nostd/capi/firmware";
 const FIRMWARE_ARCHIVE: &str = "libmlx_firmware.a";
 
-/// Builds the static library for firmware and says where it is.
+/// Builds the static library for firmware and returns its path.
 ///
 /// # Errors
-/// It does not build.
+/// The build fails.
 pub fn firmware_library() -> Result<PathBuf> {
     build(&["--package", "mlx-firmware", "--target", TARGET])?;
     Ok(target_folder().join(TARGET).join("release").join(FIRMWARE_ARCHIVE))
 }
 
-/// Builds something for release.
+/// Builds the cargo arguments `what` in release mode.
 fn build(what: &[&str]) -> Result<()> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(cache::root())
@@ -135,7 +136,7 @@ fn target_folder() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache::root().join("target"), PathBuf::from)
 }
 
-/// The same of one whose static library is built.
+/// Installs one library whose static library has been built.
 ///
 /// # Errors
 /// Files cannot be written.
@@ -165,7 +166,7 @@ pub fn install_built(
     Ok(vec![headers.join(name), shared, libraries.join(library.archive()), file])
 }
 
-/// Headers and manual pages.
+/// Copies headers and manual pages.
 fn copy_folders(sources: &Path, prefix: &Path) -> Result<()> {
     let mut folders = vec![(sources.join("man/man3"), prefix.join("share/man/man3"))];
     for entry in fs::read_dir(sources.join("include")).map_err(io("cannot read", sources))? {

@@ -1,11 +1,12 @@
-//! An image that boots by BIOS and by UEFI, from a CD, a disk or a USB stick: GRUB, the unikernel, its command line.
+//! Builds an image with GRUB, the unikernel and its command line. The image boots by BIOS and by
+//! UEFI, from a CD, a disk or a USB stick.
 
 use crate::error::{Error, IoContext, Result};
 use crate::process::Temporary;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The programs that are called and the Debian packages that have them; the two GRUBs are folders.
+/// Required programs and the Debian packages that contain them. The two GRUBs are directories.
 const NEEDED: [(&str, &str); 5] = [
     ("/usr/bin/grub-mkrescue", "grub-common"),
     ("/usr/bin/xorriso", "xorriso"),
@@ -14,19 +15,20 @@ const NEEDED: [(&str, &str); 5] = [
     ("/usr/lib/grub/x86_64-efi", "grub-efi-amd64-bin"),
 ];
 
-/// GRUB's modules: its menu, the protocol, file systems and partitions of the image itself, a console. EFI's video is what Multiboot2 asks for.
+/// GRUB modules: its menu, the protocol, the image's file systems and partitions, a console.
+/// Multiboot2 needs EFI's video modules.
 const MODULES: &str =
     "normal multiboot2 serial terminal iso9660 part_gpt part_msdos all_video video search search_fs_file";
 
-/// The same for what comes over a network.
+/// GRUB modules for booting over a network.
 const NETWORK_MODULES: &str = "normal multiboot2 serial terminal tftp net configfile all_video video";
 
-/// The file that a network card loads by BIOS, as a DHCP server names it.
+/// File that a network card loads by BIOS. A DHCP server announces it.
 pub const PXE_BIOS: &str = "boot/grub/i386-pc/core.0";
 /// The file that UEFI loads from a network.
 pub const PXE_UEFI: &str = "boot/grub/x86_64-efi/core.efi";
 
-/// The Debian packages that are missing to make images.
+/// Returns the missing Debian packages.
 #[must_use]
 pub fn missing_packages() -> Vec<&'static str> {
     NEEDED.iter().filter(|(path, _)| !Path::new(path).exists()).map(|(_, package)| *package).collect()
@@ -42,10 +44,11 @@ fn require_packages() -> Result<()> {
     }
 }
 
-/// Makes `output`, which boots the unikernel in `image` with `words` as its command line.
+/// Creates the image `output`, which boots the unikernel in `image` with `words` as its command
+/// line.
 ///
 /// # Errors
-/// Packages are missing, `words` cannot be written for GRUB, or GRUB's program fails.
+/// Packages are missing, `words` cannot be quoted for GRUB, or GRUB's program fails.
 pub fn make(image: &Path, words: &str, output: &Path) -> Result<()> {
     require_packages()?;
     let folder = Temporary::folder("iso")?;
@@ -55,8 +58,8 @@ pub fn make(image: &Path, words: &str, output: &Path) -> Result<()> {
     call(command, output)
 }
 
-/// Fills `folder`, which a TFTP server may then serve: network cards boot the unikernel from it with `words` as its command line, by BIOS the
-/// file [`PXE_BIOS`] and by UEFI [`PXE_UEFI`].
+/// Fills `folder` for a TFTP server. Network cards boot the unikernel from it with `words` as its
+/// command line: [`PXE_BIOS`] by BIOS, [`PXE_UEFI`] by UEFI.
 ///
 /// # Errors
 /// As for [`make`].
@@ -70,7 +73,8 @@ pub fn make_network(image: &Path, words: &str, folder: &Path) -> Result<()> {
     call(command, &folder.join(PXE_UEFI))
 }
 
-/// The unikernel and GRUB's menu, which is left at once. EFI's screen is told to the unikernel only if its drivers are loaded.
+/// Copies the unikernel and writes GRUB's menu, which boots without delay. GRUB passes EFI's screen
+/// to the unikernel only if its video drivers are loaded.
 fn lay_out(image: &Path, words: &str, folder: &Path) -> Result<()> {
     let words = quoted(words)?;
     let grub = folder.join("boot/grub");
@@ -86,7 +90,7 @@ fn lay_out(image: &Path, words: &str, folder: &Path) -> Result<()> {
     std::fs::write(&config, text).context("cannot write", &config)
 }
 
-/// Calls one of GRUB's programs, which makes `output`.
+/// Runs one of GRUB's programs, which creates `output`.
 fn call(mut command: Command, output: &Path) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let made = command
@@ -102,7 +106,7 @@ fn call(mut command: Command, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The words as GRUB's script takes them, each in quotes, with a space before.
+/// Returns the words quoted for GRUB's script, each after a space.
 fn quoted(words: &str) -> Result<String> {
     let mut text = String::new();
     for word in words.split_ascii_whitespace() {
@@ -114,10 +118,11 @@ fn quoted(words: &str) -> Result<String> {
     Ok(text)
 }
 
-/// The ELF image without its sections, which a boot loader would load too: headers and segments only.
+/// Returns the ELF image reduced to headers and segments. A boot loader would load the sections
+/// too.
 ///
 /// # Errors
-/// It is no ELF of 64 bits.
+/// The file is not a 64-bit ELF.
 pub fn stripped(elf: &[u8]) -> Result<Vec<u8>> {
     let bad = || Error::Format("the image is no little-endian ELF of 64 bits".into());
     let field = |at: usize, len: usize| -> Result<usize> {
@@ -133,13 +138,13 @@ pub fn stripped(elf: &[u8]) -> Result<Vec<u8>> {
         end = end.max(field(at + 8, 8)?.checked_add(field(at + 0x20, 8)?).ok_or_else(bad)?);
     }
     let mut image = elf.get(..end).ok_or_else(bad)?.to_vec();
-    // Where the section headers were, how many there were, and which had their names.
+    // Clear the offset, count and name index of the section headers.
     image[0x28..0x30].fill(0);
     image[0x3c..0x40].fill(0);
     Ok(image)
 }
 
-/// OVMF, UEFI firmware for QEMU, where its Debian package is installed.
+/// Returns the path of OVMF, UEFI firmware for QEMU, if its Debian package is installed.
 #[must_use]
 pub fn ovmf() -> Option<PathBuf> {
     let path = PathBuf::from("/usr/share/ovmf/OVMF.fd");
@@ -160,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_stripped_image_has_its_segments_and_no_sections() {
-        // A header, one program header for bytes 0x78..0x80, then a section header table of nonsense.
+        // A header, one program header for bytes 0x78..0x80, then a malformed section header table.
         let mut elf = vec![0; 0x100];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         (elf[0x20], elf[0x36], elf[0x38]) = (0x40, 0x38, 1);

@@ -1,17 +1,18 @@
-//! The unikernel's image: built by cargo, found by cargo's own word.
+//! The unikernel's image. Cargo builds it and reports its path.
 
 use crate::cache;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The bare-metal target.
+/// Bare-metal target.
 pub const TARGET: &str = "x86_64-unknown-none";
 
-/// Builds the image for release and answers where it is. Cargo's progress and messages go to standard error.
+/// Builds the image for release and returns its path. Cargo's progress and messages go to standard
+/// error.
 ///
 /// # Errors
-/// It does not build.
+/// The build fails.
 pub fn build() -> Result<PathBuf> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command

@@ -1,4 +1,4 @@
-//! `cargo xtask test` and `cargo xtask bench`: the levels of tests, each by calling cargo with the right packages.
+//! `cargo xtask test` and `cargo xtask bench`: levels of tests, each a set of cargo calls.
 
 use crate::cargo;
 use crate::conditions::{LONG_VARIABLE, SKIPPED, required, skip};
@@ -19,17 +19,18 @@ use std::time::{Duration, Instant};
 /// A level of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Formatting, clippy on the host and on bare metal, documentation, packages, import circles, prose.
+    /// Formatting, clippy on the host and on bare metal, documentation, packages, import circles,
+    /// prose.
     Lint,
     /// The libraries build without std for both bare-metal targets.
     NoStd,
-    /// The tests beside the code, in every package.
+    /// Unit tests of every package.
     Unit,
     /// The full stack on the model in one process: the target `in_process` of the package `tests`.
     InProcess,
     /// The unikernel under QEMU: the target `boot`.
     Boot,
-    /// What programs of others make of the HCA and of captures: the target `oracle`.
+    /// Foreign programs that check the HCA and captures: the target `oracle`.
     Oracle,
     /// Unmodified Linux guests: the target `linux`.
     Linux,
@@ -37,7 +38,7 @@ pub enum Level {
     Miri,
 }
 
-/// The levels by name.
+/// Levels by name.
 const NAMES: [(&str, Level); 8] = [
     ("lint", Level::Lint),
     ("no-std", Level::NoStd),
@@ -49,7 +50,7 @@ const NAMES: [(&str, Level); 8] = [
     ("miri", Level::Miri),
 ];
 
-/// What runs when no level is named.
+/// Levels that run if the user names none.
 pub const DEFAULT: [Level; 6] =
     [Level::NoStd, Level::Unit, Level::InProcess, Level::Boot, Level::Oracle, Level::Linux];
 
@@ -58,7 +59,7 @@ impl Level {
         NAMES.iter().find(|(_, level)| *level == self).map_or("", |(name, _)| name)
     }
 
-    /// The level's test target in the package `tests`, if it has one.
+    /// Returns the level's test target in the package `tests`, if it has one.
     fn target(self) -> Option<&'static str> {
         match self {
             Self::InProcess => Some("in_process"),
@@ -69,8 +70,8 @@ impl Level {
         }
     }
 
-    /// What the level's tests stand on and a machine may lack; made once, with its progress, before tests run that would
-    /// do it silently.
+    /// Prepares the level's requirements that a machine may lack. Doing it before the tests run
+    /// shows the progress, which tests would hide.
     fn prepare(self) -> Result<()> {
         match self {
             Self::Boot => setup::qemu().map(drop),
@@ -104,11 +105,11 @@ impl FromStr for Level {
     }
 }
 
-/// The libraries that an embedder takes.
+/// Libraries for embedders.
 const LIBRARIES: [&str; 7] =
     ["ib-types", "mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
 
-/// The crates that are published.
+/// Published crates.
 const PUBLISHED: [&str; 12] = [
     "ib-types",
     "mlx5-prm",
@@ -124,20 +125,20 @@ const PUBLISHED: [&str; 12] = [
     "unikernel",
 ];
 
-/// The variable by which the bench learns where to write its report.
+/// Environment variable with the report file of a bench.
 pub const BENCH_REPORT_VARIABLE: &str = "MLX5_BENCH_REPORT";
 
-/// The packages that cargo resolves features for when it builds a target of the package `tests`: those of the unit level, so
-/// that both levels share one build.
+/// Packages for which cargo resolves features when it builds a target of the package `tests`. Equal
+/// to those of the unit level, so that both levels share one build.
 const TEST_SELECTION: &str = "--workspace";
 
-/// How many passed, failed and were skipped: tests, and steps that are no tests.
+/// Numbers of passed, failed and skipped tests. Steps that are not tests count too.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Count {
     passed: u64,
     failed: u64,
     skipped: u64,
-    /// What those that failed said.
+    /// Output of the failed tests.
     failures: Vec<Failure>,
 }
 
@@ -149,12 +150,12 @@ impl std::fmt::Display for Count {
 }
 
 impl Count {
-    /// One step that passed.
+    /// Count of a passed step.
     pub(crate) const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0, failures: Vec::new() };
-    /// One step that failed.
+    /// Count of a failed step.
     pub(crate) const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0, failures: Vec::new() };
 
-    /// Whether anything failed.
+    /// Returns whether a test or step failed.
     pub(crate) fn failed(&self) -> bool {
         self.failed > 0
     }
@@ -166,18 +167,18 @@ impl Count {
         self.failures.extend(other.failures);
     }
 
-    /// What those that failed said, a paragraph each.
+    /// Returns the output of failed tests, a paragraph for each.
     pub(crate) fn failures(&self) -> String {
         self.failures.iter().map(|failure| format!("{failure}\n")).collect()
     }
 
-    /// Takes the skipped tests out of the passed ones, among which the test harness counts them.
+    /// Subtracts skipped tests from the passed ones. The test harness counts them as passed.
     fn without_skipped(mut self) -> Self {
         self.passed = self.passed.saturating_sub(self.skipped);
         self
     }
 
-    /// From a line of Rust's test harness.
+    /// Parses a line of Rust's test harness.
     fn from_line(line: &str) -> Option<Self> {
         let rest = line.strip_prefix("test result: ")?;
         let number = |label: &str| {
@@ -188,30 +189,32 @@ impl Count {
     }
 }
 
-/// Runs `levels` and ends with a line `N passed, N failed`, and how many were skipped if any.
+/// Runs `levels` and prints a last line `N passed, N failed`, with the number of skipped tests if
+/// any.
 ///
 /// # Errors
-/// Something failed; everything else has still run.
+/// A test or step failed. All others have still run.
 pub fn test(levels: &[Level], long: bool) -> Result<()> {
     let total = run(levels, long)?;
     println!("{}{total}", total.failures());
     if total.failed() { Err(Error::Program("there were failures".into())) } else { Ok(()) }
 }
 
-/// Makes what the tests of all levels stand on. Errors are left to the level that needs it, which tries again.
+/// Prepares the requirements of all levels. Errors are ignored, because the level that needs a
+/// requirement tries again.
 pub(crate) fn prepare() {
     for level in DEFAULT {
         let _ = level.prepare();
     }
 }
 
-/// Runs `levels` and counts.
+/// Runs `levels` and returns the counts.
 ///
 /// # Errors
-/// A level cannot run at all.
+/// A level cannot start.
 pub(crate) fn run(levels: &[Level], long: bool) -> Result<Count> {
     let started = Instant::now();
-    // The unikernel's unit tests compile applications that must not compile.
+    // The unit level needs the targets because a unikernel test checks that wrong code is rejected.
     let bare_metal = [Level::Boot, Level::Oracle, Level::Linux, Level::NoStd, Level::Lint, Level::Unit];
     if levels.iter().any(|level| bare_metal.contains(level)) {
         setup::rust_targets()?;
@@ -235,15 +238,15 @@ pub(crate) fn run(levels: &[Level], long: bool) -> Result<Count> {
     Ok(total)
 }
 
-/// The demonstration's workload in one process, on a bad fabric, from all its seeds. Other full lengths take too long for each
-/// change.
+/// Runs the demonstration's workload in one process on a faulty fabric, with all its seeds. Other
+/// full lengths take too long for each change.
 ///
 /// # Errors
 /// Cargo cannot be started.
 pub(crate) fn demonstration() -> Result<Count> {
     let count =
         cargo(&["test", "--quiet", TEST_SELECTION, "--test", "in_process", "--", "demo::"], true, "")?;
-    // A filter that finds no test would pass.
+    // A filter without matching tests would pass.
     Ok(if count.passed == 0 { Count::FAILED } else { count })
 }
 
@@ -281,7 +284,7 @@ fn run_level(level: Level, long: bool) -> Result<Count> {
     Ok(total)
 }
 
-/// Counts a step of `lint` that is no call of cargo.
+/// Counts a step of `lint` that is not a cargo call.
 fn step(name: &str, result: Result<()>) -> Count {
     println!("level lint: {name}");
     match result {
@@ -293,7 +296,7 @@ fn step(name: &str, result: Result<()>) -> Count {
     }
 }
 
-/// The calls of cargo that make up a level.
+/// Returns the cargo calls of a level.
 fn commands(level: Level) -> Vec<Vec<String>> {
     let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
     let packages = |names: &[&str]| -> String {
@@ -319,40 +322,42 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             .map(|target| words(&format!("build {libraries} --target {target}")))
             .chain([words("build --release --package kernel --target x86_64-unknown-none")])
             .collect(),
-        // More threads than processors: programs in C wait most of the time.
+        // More threads than processors, because C programs wait most of the time.
         Level::Unit => vec![words("test --workspace --exclude tests -- --test-threads=4")],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
             let target = level.target().unwrap_or_default();
-            // More threads than processors: guests wait for timers and for each other.
+            // More threads than processors, because guests wait for timers and for each other.
             let threads = if level == Level::InProcess { "" } else { " -- --test-threads=3" };
             vec![words(&format!("test {TEST_SELECTION} --test {target}{threads}"))]
         }
-        // A short world, and the libraries that have unsafe code; the others forbid it.
+        // A short world, and the libraries with unsafe code. All other crates forbid it.
         Level::Miri => ["harness --test short", "driver-mlx --lib", "dat-nostd --lib"]
             .map(|what| words(&format!("+{} miri test --package {what}", setup::MIRI_TOOLCHAIN)))
             .to_vec(),
     }
 }
 
-/// What Miri is told.
+/// Flags for Miri.
 const MIRI_FLAGS: [&str; 4] = [
-    // A device address is a number.
+    // Device addresses are integers cast to pointers.
     "-Zmiri-permissive-provenance",
-    // Of atomic accesses of several sizes to the same bytes, as DMA memory has them, Miri can find races but no stale values.
+    // DMA memory has atomic accesses of different sizes to the same bytes. Miri finds their races
+    // but cannot emulate stale values.
     "-Zmiri-disable-weak-memory-emulation",
-    // The machine is out of reach: random tests must not look for failures of earlier days, and take few cases.
+    // Miri isolates the host: random tests must not read failure files, and must run few cases.
     "-Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=true",
     "-Zmiri-env-set=PROPTEST_CASES=2",
 ];
 
-/// The longest that one call of cargo may take.
+/// Time limit of a cargo call.
 const CARGO_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
-/// Runs cargo, passing its output on with `prefix` before each line, and counts. A call without tests counts as one.
+/// Runs cargo, forwards its output with `prefix` before each line, and counts. A call without tests
+/// counts as one.
 fn cargo(arguments: &[&str], long: bool, prefix: &str) -> Result<Count> {
     let mut command = cargo::command();
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Without a terminal cargo would draw no colours.
+    // Without a terminal, cargo would print no colours.
     if std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("CARGO_TERM_COLOR").is_none()
     {
         command.env("CARGO_TERM_COLOR", "always");
@@ -395,13 +400,13 @@ fn cargo(arguments: &[&str], long: bool, prefix: &str) -> Result<Count> {
     match (success, tests) {
         (true, true) => {}
         (true, false) => count.passed += 1,
-        // A failed build, or a harness that ended without its result line.
+        // A failed build, or a harness that exited without its result line.
         (false, _) => count.failed = count.failed.max(1),
     }
     Ok(count)
 }
 
-/// Passes on what comes from a child's standard error; answers how many lines say that a test was skipped.
+/// Forwards a child's standard error. Returns the number of lines that report a skipped test.
 fn pass_errors_on(stream: impl std::io::Read, prefix: &str) -> u64 {
     let mut skipped = 0;
     for line in BufReader::new(stream).split(b'\n').map_while(std::result::Result::ok) {
@@ -421,10 +426,10 @@ pub enum Bench {
     Model,
 }
 
-/// Runs a bench of the package `tests`; `report` is where it writes its JSON.
+/// Runs a bench of the package `tests`, which writes its JSON to `report`.
 ///
 /// # Errors
-/// It fails.
+/// The bench fails.
 pub fn bench(bench: Bench, report: Option<&Path>) -> Result<()> {
     setup::program("valgrind", "valgrind")?;
     let mut command = cargo::command();
@@ -439,7 +444,7 @@ pub fn bench(bench: Bench, report: Option<&Path>) -> Result<()> {
             path: path.to_path_buf(),
             source,
         })?;
-        // What cannot be written is told before the work, not after it.
+        // Check the output file first: the bench takes minutes.
         std::fs::File::create(&absolute).map_err(|source| Error::Io {
             action: "cannot write",
             path: absolute.clone(),

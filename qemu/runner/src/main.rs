@@ -38,10 +38,10 @@ fn main() -> ExitCode {
         }
     };
     if command == "serve" {
-        // A program of its own, with an end of its own.
+        // `hca-serve` has its own options and exit codes.
         return hca_serve::product::command_line::main("cargo xtask serve", arguments);
     }
-    // What follows `qemu` is QEMU's, its own help too.
+    // Arguments after `qemu` belong to QEMU, including `--help`.
     let wants_help = |word: OsString| word == "--help" || word == "-h";
     if command != "qemu"
         && std::env::args_os().skip(2).any(wants_help)
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A mistake on the command line.
+/// Converts a command line error.
 fn usage(error: lexopt::Error) -> Error {
     Error::Usage(error.to_string())
 }
@@ -119,12 +119,12 @@ fn run_qemu(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     Err(Error::Program(format!("cannot start QEMU: {error}")))
 }
 
-/// A seed that differs from run to run; it is printed, so that the run can be replayed.
+/// Returns a new seed for each run. The seed is printed, so that the run can be replayed.
 fn fresh_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_nanos()))
 }
 
-/// Serves HCAs of these kinds in a temporary folder.
+/// Serves HCAs of these kinds in a temporary directory.
 fn serve_some(
     kinds: Vec<DeviceSpec>,
 ) -> Result<(process::Temporary, Option<hca_serve::Served>, Vec<PathBuf>)> {
@@ -212,7 +212,7 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         return Err(Error::Usage("--profile applies to each --hca that follows it, and none does".into()));
     }
     options.words = if words.is_empty() && image.is_none() { "app=hello".into() } else { words.join(" ") };
-    // What is in the way of a passthrough is told before minutes of setting up.
+    // Check the passthrough first, because preparing takes minutes.
     let handed_on = match functions.as_slice() {
         [] => None,
         functions => Some(HandedOn::take(functions, options.memory_mib)?),
@@ -248,7 +248,7 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
 fn run_guests(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let mut fabric = FabricOptions::new();
     let mut run = linux::Run {
-        // Programs in user space name their memory in fields that firmware does not look at.
+        // User-space programs fill key fields that firmware ignores.
         lab: linux::Options { strict: false, ..linux::Options::of(Vec::new()) },
         script: None,
         unikernels: Vec::new(),
@@ -311,7 +311,7 @@ fn run_guests(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     linux::run(&run).map(ExitCode::from)
 }
 
-/// The options that `demo` and `guests` share. Answers whether `name` was one of them.
+/// Parses an option that `demo` and `guests` share. Returns whether `name` is such an option.
 fn fabric_option(name: &str, arguments: &mut lexopt::Parser, fabric: &mut FabricOptions) -> Result<bool> {
     match name {
         "profile" => fabric.kind = device_spec(arguments)?,
@@ -327,7 +327,7 @@ fn fabric_option(name: &str, arguments: &mut lexopt::Parser, fabric: &mut Fabric
     Ok(true)
 }
 
-/// What `--profile` says.
+/// Parses the value of `--profile`.
 fn device_spec(arguments: &mut lexopt::Parser) -> Result<DeviceSpec> {
     let text = arguments.value().and_then(ValueExt::string).map_err(usage)?;
     text.parse().map_err(|error| Error::Usage(format!("--profile: {error}")))
@@ -338,7 +338,7 @@ struct FabricOptions {
     capture: Option<PathBuf>,
     faults: hca_model::fabric::Faults,
     seed: u64,
-    /// Everybody may manage it.
+    /// Lets every node manage the fabric.
     open: bool,
 }
 
@@ -480,7 +480,7 @@ fn bench(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An option's number, which is not 0.
+/// Parses an option's number, which must not be 0.
 fn at_least_one(arguments: &mut lexopt::Parser) -> Result<u32> {
     let number: std::num::NonZeroU32 = arguments.value().and_then(|value| value.parse()).map_err(usage)?;
     Ok(number.get())

@@ -1,4 +1,5 @@
-//! HCAs of this machine in the hands of a unikernel: checked, bound to `vfio-pci`, given back at the end.
+//! Assigns HCAs of this machine to a unikernel: checks them, binds them to `vfio-pci`, and returns
+//! them at the end.
 
 use crate::error::{Error, Result};
 use crate::process;
@@ -10,22 +11,22 @@ use vfio_functions::{
     open_file,
 };
 
-/// What QEMU locks beside the guest's memory: its firmware, its registers.
+/// Bytes that QEMU locks in addition to the guest's memory: its firmware and registers.
 const BESIDE_GUEST: u64 = 64 << 20;
 
-/// HCAs that belong to `vfio-pci`, until this is dropped or the tool ends.
+/// HCAs bound to `vfio-pci` until this is dropped or the tool exits.
 #[derive(Debug)]
 pub struct HandedOn {
     addresses: Vec<PciAddress>,
-    /// Shared with the way out of the tool.
+    /// Shared with the exit hook of the tool.
     bindings: Arc<Mutex<Vec<Binding>>>,
 }
 
 impl HandedOn {
-    /// Checks the functions, and gives them to `vfio-pci` where they are not there yet; says what it does.
+    /// Checks the functions, binds them to `vfio-pci` if necessary, and prints each action.
     ///
     /// # Errors
-    /// What is in the way and what to do about it: nothing has changed hands then.
+    /// Reason and remedy. The functions keep their drivers, or get them back.
     pub fn take(addresses: &[PciAddress], guest_mib: u32) -> Result<Self> {
         let sysfs = Sysfs::default();
         check_locked_memory((u64::from(guest_mib) << 20) + BESIDE_GUEST).map_err(refused)?;
@@ -58,7 +59,7 @@ impl HandedOn {
         Ok(handed_on)
     }
 
-    /// The values of QEMU's `-device`.
+    /// Returns the values of QEMU's `-device`.
     pub fn devices(&self) -> impl Iterator<Item = String> + '_ {
         self.addresses.iter().map(|address| format!("vfio-pci,host={address}"))
     }
@@ -70,7 +71,7 @@ impl Drop for HandedOn {
     }
 }
 
-/// Says what cannot be given back: nobody but the user can help then.
+/// Returns the functions to their drivers. Prints failures, because only the user can fix them.
 fn give_back(bindings: &Mutex<Vec<Binding>>) {
     for binding in bindings.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         let (address, owner) = (binding.address(), binding.owner().map(str::to_owned));
@@ -82,14 +83,14 @@ fn give_back(bindings: &Mutex<Vec<Binding>>) {
     }
 }
 
-/// Whether the kernel has `vfio-pci` now.
+/// Loads `vfio-pci`. Returns whether the kernel has it.
 fn load_module() -> bool {
     let mut command = Command::new("modprobe");
     command.arg("vfio-pci").stdin(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// QEMU runs as this user.
+/// Checks access with the rights of the current user, because QEMU runs as this user.
 fn check_access(sysfs: &Sysfs, address: PciAddress) -> Result<()> {
     let group =
         Function::look(sysfs, address).and_then(|function| function.usable(sysfs)).map_err(refused)?;
@@ -103,7 +104,7 @@ fn refused(error: Obstacle) -> Error {
     Error::Program(error.to_string())
 }
 
-/// For whoever mistook the address: what there is.
+/// Adds the list of functions to an error about a wrong address.
 fn with_list(sysfs: &Sysfs, error: Obstacle) -> Error {
     let mut text = error.to_string();
     for hca in Function::hcas(sysfs) {

@@ -1,8 +1,8 @@
 //! Child processes and temporary files that never outlive the tool.
 //!
-//! Every child gets a process group of its own and dies with the tool (`PR_SET_PDEATHSIG`), so that neither
-//! Ctrl-C, nor SIGTERM, nor a killed tool leaves a QEMU behind. Sockets and temporary folders are registered
-//! and removed on every way out except SIGKILL.
+//! Every child gets its own process group and dies with the tool (`PR_SET_PDEATHSIG`). Therefore
+//! neither Ctrl-C nor SIGTERM nor a killed tool leaves a QEMU running. Sockets and temporary
+//! directories are registered and removed on every exit except by SIGKILL.
 
 use crate::error::{Error, IoContext, Result};
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
@@ -32,13 +32,14 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 fn kill_group(group: i32) {
     if let Some(pid) = Pid::from_raw(group) {
-        // An error means that the group is gone already, which is what was wanted.
+        // An error means that the group has exited already.
         let _ = kill_process_group(pid, Signal::KILL);
     }
 }
 
 fn remove(path: &Path) {
-    // A child that was just killed may still be writing below the path: try again until nothing is left.
+    // A child that was just killed may still be writing below the path: try again until nothing is
+    // left.
     for _ in 0..20 {
         match path.symlink_metadata() {
             Err(_) => return,
@@ -51,12 +52,14 @@ fn remove(path: &Path) {
     }
 }
 
-/// Has `hook` called on the way out, a signal's too. It must not spawn children or make temporary files.
+/// Registers `hook` for the exit of the tool, including exits by signal. The hook must not spawn
+/// children or create temporary files.
 pub fn before_exit(hook: impl FnOnce() + Send + 'static) {
     registry().hooks.push(Box::new(hook));
 }
 
-/// Kills every child, calls the hooks and removes every registered path. Called on the way out.
+/// Kills every child, calls the hooks and removes every registered path. Called before the tool
+/// exits.
 pub fn clean_up() {
     let mut registry = registry();
     for group in std::mem::take(&mut registry.groups) {
@@ -70,10 +73,10 @@ pub fn clean_up() {
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP clean up and end the tool with 128 + the signal's number.
+/// Installs handlers: SIGINT, SIGTERM and SIGHUP clean up and exit with 128 + the signal's number.
 ///
 /// # Errors
-/// The system refuses the handler.
+/// The system rejects the handler.
 pub fn clean_up_on_signals() -> Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGINT,
@@ -94,11 +97,11 @@ pub fn clean_up_on_signals() -> Result<()> {
     Ok(())
 }
 
-/// A signal is ending the tool.
+/// True once a signal is ending the tool.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Returns unless a signal is ending the tool, and then never: what fails meanwhile fails because of it, and is
-/// not worth a word.
+/// Returns immediately, or never if a signal is ending the tool. Errors of that phase follow from
+/// the signal and must not be reported.
 pub fn wait_if_ending() {
     while ENDING.load(Ordering::Acquire) {
         std::thread::park_timeout(Duration::from_secs(1));
@@ -107,13 +110,13 @@ pub fn wait_if_ending() {
 
 type SpawnRequest = (Command, mpsc::Sender<io::Result<Child>>);
 
-/// Children are spawned by one thread that lives as long as the tool: the kernel sends the parent-death signal
-/// when the *thread* that spawned ends, not the process.
+/// Spawns a child on a thread that lives as long as the tool. The kernel sends the parent-death
+/// signal when the spawning *thread* exits, not the process.
 fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
         let (sender, receiver) = mpsc::channel::<SpawnRequest>();
-        // Should the thread not start, the channel is closed and every spawn reports so.
+        // If the thread does not start, the channel is closed and every spawn returns an error.
         let _ = std::thread::Builder::new().name("spawner".into()).spawn(move || {
             for (mut command, answer) in receiver {
                 let _ = answer.send(command.spawn());
@@ -127,12 +130,12 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     receiver.recv().map_err(|_| gone())?
 }
 
-/// What Linux's scheduler says of a thread, in `/proc/PID/task/TID/schedstat`.
+/// Scheduler statistics of a thread, from `/proc/PID/task/TID/schedstat` of Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Scheduling {
     /// Time on a processor.
     ran: Duration,
-    /// Time ready to run, without a processor.
+    /// Time in the run queue, ready but without a processor.
     waited: Duration,
 }
 
@@ -144,23 +147,23 @@ impl Scheduling {
     }
 }
 
-/// Returns the time that this machine's processors were taken away by a machine that it is virtual on, as a mean of all, since it
-/// was switched on. 0 where Linux does not count it.
+/// Returns the time that a hypervisor took away from this virtual machine's processors since boot,
+/// as a mean of all processors. Returns 0 if Linux does not count it.
 pub fn stolen_time() -> Duration {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     stolen(&text).unwrap_or_default()
 }
 
-/// From the text of `/proc/stat`.
+/// Parses the text of `/proc/stat`.
 fn stolen(text: &str) -> Option<Duration> {
-    /// Linux's unit, 1/100 s whatever the machine.
+    /// Unit of `/proc/stat`: 1/100 s on every machine.
     const TICK: Duration = Duration::from_millis(10);
     let ticks: u32 = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()?;
     let processors = text.lines().skip(1).filter(|line| line.starts_with("cpu")).count();
     (TICK * ticks).checked_div(processors as u32)
 }
 
-/// A child in a process group of its own, killed with the whole group when dropped.
+/// A child in its own process group. Dropping it kills the complete group.
 #[derive(Debug)]
 pub struct Supervised {
     child: Child,
@@ -176,8 +179,8 @@ impl Supervised {
         let program = command.get_program().to_string_lossy().into_owned();
         let parent = rustix::process::getpid();
         command.process_group(0);
-        // SAFETY: the closure runs between fork and exec and makes only the system calls prctl and getppid;
-        // it takes no lock and allocates nothing.
+        // SAFETY: the closure runs between fork and exec and makes only the system calls prctl and
+        // getppid; it takes no lock and allocates nothing.
         unsafe {
             command.pre_exec(move || {
                 set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -189,7 +192,7 @@ impl Supervised {
                 }
             });
         }
-        // The registry is locked across the spawn, so a signal cannot fall between start and registration.
+        // Locked across the spawn, so that a signal cannot arrive between start and registration.
         let mut registry = registry();
         let child = spawn_on_lasting_thread(command)
             .map_err(|error| Error::Program(format!("cannot start {program}: {error}")))?;
@@ -198,15 +201,15 @@ impl Supervised {
         Ok(Self { child, group })
     }
 
-    /// The child's standard streams, where piped.
+    /// Returns the child, for its piped standard streams.
     pub fn streams(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// The processor time that those of the child's threads have used whose names begin with `prefix`.
+    /// Returns the processor time of the child's threads whose names begin with `prefix`.
     ///
     /// # Errors
-    /// The child has ended, or has no such thread.
+    /// The child has exited, or has no such thread.
     pub fn thread_time(&self, prefix: &str) -> Result<Duration> {
         match self.scheduling(prefix)?.iter().map(|thread| thread.ran).sum() {
             Duration::ZERO => Err(Error::Program(format!("no thread `{prefix}` of the child has run"))),
@@ -214,8 +217,9 @@ impl Supervised {
         }
     }
 
-    /// The longest time that one of the child's threads whose names begin with `prefix` has waited for a processor, because other
-    /// programs had them all. 0 if the child has ended.
+    /// Returns the longest time that a thread of the child waited for a processor while other
+    /// programs used them all. Only threads whose names begin with `prefix` count. Returns 0 if the
+    /// child has exited.
     pub fn thread_delay(&self, prefix: &str) -> Duration {
         let threads = self.scheduling(prefix).unwrap_or_default();
         threads.iter().map(|thread| thread.waited).max().unwrap_or_default()
@@ -224,18 +228,18 @@ impl Supervised {
     fn scheduling(&self, prefix: &str) -> Result<Vec<Scheduling>> {
         let folder = PathBuf::from(format!("/proc/{}/task", self.child.id()));
         let tasks = std::fs::read_dir(&folder).context("cannot read", &folder)?;
-        // Threads come and go meanwhile.
+        // Threads may exit meanwhile.
         let read = |path: &Path, file| std::fs::read_to_string(path.join(file)).unwrap_or_default();
         let named = tasks.flatten().filter(|task| read(&task.path(), "comm").starts_with(prefix));
         Ok(named.filter_map(|task| Scheduling::parse(&read(&task.path(), "schedstat"))).collect())
     }
 
-    /// The exit status if the child has ended.
+    /// Returns the exit status if the child has exited.
     ///
     /// # Errors
-    /// The system refuses to say.
+    /// The system call fails.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
-        // Locked, so that nobody kills the group after its number was given back to the system.
+        // Locked, so that no thread kills the group after its id was returned to the system.
         let mut registry = registry();
         let status =
             self.child.try_wait().map_err(|error| Error::Program(format!("cannot wait: {error}")))?;
@@ -245,10 +249,10 @@ impl Supervised {
         Ok(status)
     }
 
-    /// Waits for the end, at most until `deadline`; `None` when it is still running then.
+    /// Waits for the child's exit until `deadline`. Returns `None` if it is still running then.
     ///
     /// # Errors
-    /// The system refuses to say.
+    /// The system call fails.
     pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
         let mut pause = Duration::from_millis(1);
         loop {
@@ -264,7 +268,7 @@ impl Supervised {
         }
     }
 
-    /// Kills the whole group and waits for the child's end.
+    /// Kills the complete group and waits for the child's exit.
     pub fn kill(&mut self) {
         if let Ok(None) = self.try_wait() {
             kill_group(self.group);
@@ -279,40 +283,41 @@ impl Drop for Supervised {
     }
 }
 
-/// A path that is removed when dropped and when the tool ends.
+/// A path that is removed on drop and when the tool exits.
 #[derive(Debug)]
 pub struct Temporary {
     path: PathBuf,
 }
 
 impl Temporary {
-    /// Takes over `path`: whatever is there at the end is removed.
+    /// Takes ownership of `path`. A file or directory at this path is removed at the end.
     pub fn adopt(path: PathBuf) -> Self {
         registry().paths.insert(path.clone());
         Self { path }
     }
 
-    /// A new, empty folder under the system's temporary folder, for sockets, logs and guest scripts.
+    /// Creates an empty directory below the system's temporary directory, for sockets, logs and
+    /// guest scripts.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The directory cannot be created.
     pub fn folder(purpose: &str) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("mlx5-{purpose}-{}-{number}", std::process::id());
         let temporary = Self::adopt(std::env::temp_dir().join(name));
-        // A namesake can only be left over from a killed run whose process id came round again.
+        // An existing directory is left over from a killed run with the same process id.
         remove(&temporary.path);
         std::fs::create_dir(&temporary.path).context("cannot create", &temporary.path)?;
         Ok(temporary)
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the path up: it is kept.
+    /// Releases ownership, so that the path is not removed.
     pub fn keep(self) -> PathBuf {
         registry().paths.remove(&self.path);
         self.path.clone()
@@ -343,7 +348,7 @@ mod tests {
         while children.iter().any(|child| child.thread_time("").unwrap_or_default() < enough) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        // While one ran the other waited.
+        // Each thread waited while the other ran.
         for child in &children {
             let waited = child.thread_delay("");
             assert!(waited >= enough / 4, "{waited:?}");

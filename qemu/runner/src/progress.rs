@@ -1,9 +1,9 @@
-//! Progress of long work on standard error: one line per stage, and a sign of life in between.
+//! Progress of long work on standard error: a line for each stage, and regular updates in between.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// One piece of long work.
+/// Progress of one job.
 #[derive(Debug)]
 pub struct Progress {
     what: String,
@@ -13,7 +13,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Says that `what` begins.
+    /// Prints that `what` begins.
     pub fn start(what: &str) -> Self {
         let now = Instant::now();
         eprintln!("setup: {what}");
@@ -26,14 +26,15 @@ impl Progress {
         }
     }
 
-    /// Says that a stage of the work begins.
+    /// Prints that a stage begins.
     pub fn stage(&mut self, stage: &str) {
         self.clear();
         eprintln!("setup:   {stage}");
         self.shown = Instant::now();
     }
 
-    /// A sign of life: the seconds and what has arrived. On a terminal each second in one place, else each 10 s.
+    /// Shows elapsed seconds and received bytes. A terminal line is updated each second; otherwise
+    /// a line is printed each 10 s.
     pub fn alive(&mut self, bytes: u64) {
         let seconds = self.started.elapsed().as_secs();
         let arrived = bytes / 1_000_000;
@@ -46,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Says that the work is done, and how long it took.
+    /// Prints that the job is done, with its duration.
     pub fn done(self) {
         self.clear();
         eprintln!("setup: {}: done in {:.1} s", self.what, self.started.elapsed().as_secs_f64());

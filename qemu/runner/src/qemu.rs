@@ -1,4 +1,4 @@
-//! QEMU: its argument line, its process, its console.
+//! QEMU's arguments, process and console.
 
 use crate::error::{Error, IoContext, Result};
 use crate::iso::{PXE_BIOS, PXE_UEFI};
@@ -12,49 +12,51 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// One virtual machine: a q35 with memory that the emulated HCA can reach.
+/// A virtual machine: a q35 with memory that the emulated HCA can access.
 #[derive(Debug, Clone)]
 pub struct Machine {
     /// Guest memory in MiB.
     pub memory_mib: u32,
     /// QEMU's accelerator: "tcg", "kvm".
     pub accelerator: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// QEMU's CPU model, "max" for all that the accelerator offers.
+    /// QEMU's CPU model; "max" enables all features of the accelerator.
     pub cpu: String,
     /// The kernel: an ELF with a PVH note, or Linux's bzImage.
     pub kernel: PathBuf,
-    /// A disk with a loader of its own, which is booted in place of the kernel.
+    /// Disk with its own boot loader, booted instead of the kernel.
     pub disk: Option<PathBuf>,
-    /// A folder that [`crate::iso::make_network`] filled, which is booted from over a network in place of the kernel.
+    /// Directory filled by [`crate::iso::make_network`], booted over a network instead of the
+    /// kernel.
     pub network: Option<PathBuf>,
-    /// Firmware in place of QEMU's own choice.
+    /// Firmware that replaces QEMU's default.
     pub firmware: Option<PathBuf>,
-    /// Serial ports before the one that is the console: COM1 is the console if there are none.
+    /// Number of serial ports before the console. Without any, COM1 is the console.
     pub ports_before: u8,
-    /// Whether there is `isa-debug-exit`.
+    /// Adds `isa-debug-exit`.
     pub exit_device: bool,
     /// The kernel's command line.
     pub command_line: String,
     /// The initramfs, if any.
     pub initramfs: Option<PathBuf>,
-    /// Files the guest finds in QEMU's firmware configuration, by name.
+    /// Files in QEMU's firmware configuration, by name.
     pub firmware_files: Vec<(String, PathBuf)>,
-    /// The sockets at which emulated HCAs are served, one device each.
+    /// Sockets of emulated HCAs, one device each.
     pub hcas: Vec<PathBuf>,
-    /// An emulated Intel IOMMU between devices and memory, so that the guest can hand devices to its own guests and processes.
+    /// Adds an emulated Intel IOMMU between devices and memory, so that the guest can assign
+    /// devices to nested guests and processes.
     pub iommu: bool,
-    /// Further devices, as the values of `-device`.
+    /// Additional devices, as values of `-device`.
     pub devices: Vec<String>,
-    /// Further arguments, as QEMU takes them.
+    /// Additional arguments of QEMU.
     pub more: Vec<String>,
-    /// Where the bytes written to the debug console (port 0xe9) go.
+    /// File for the bytes written to the debug console (port 0xe9).
     pub debug_console: Option<PathBuf>,
 }
 
 impl Machine {
-    /// A machine with `kernel` and nothing else.
+    /// Returns a machine with `kernel` and without devices.
     pub fn new(kernel: &Path) -> Self {
         Self {
             memory_mib: 256,
@@ -78,7 +80,8 @@ impl Machine {
         }
     }
 
-    /// QEMU's arguments: COM1 is the standard output, `isa-debug-exit` at port 0xf4 sets the exit status.
+    /// Returns QEMU's arguments. COM1 is the standard output; `isa-debug-exit` at port 0xf4 sets
+    /// the exit status.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
@@ -95,7 +98,8 @@ impl Machine {
             add(&["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         }
         if self.iommu {
-            // Before the devices behind it. With interrupts remapped, and told of every mapping, so that QEMU can pass it on.
+            // The IOMMU must precede the devices behind it. Interrupt remapping and caching mode
+            // let QEMU map VFIO devices for nested guests.
             add(&["-machine", "kernel-irqchip=split"]);
             add(&["-device", "intel-iommu,intremap=on,caching-mode=on"]);
         }
@@ -112,7 +116,7 @@ impl Machine {
             let file = if self.firmware.is_some() { PXE_UEFI } else { PXE_BIOS };
             let folder = escape_commas(folder).to_string_lossy().into_owned();
             let net = format!("user,id=boot,restrict=on,tftp={folder},bootfile={file}");
-            // UEFI wants randomness before it speaks to a network.
+            // UEFI needs a random number generator to boot over a network.
             add(&[
                 "-boot",
                 "n",
@@ -157,24 +161,25 @@ impl Machine {
     }
 }
 
-/// A comma within a value of QEMU's option lists is written twice.
+/// Doubles commas, which separate options in QEMU's option lists.
 fn escape_commas(path: &Path) -> OsString {
     path.to_string_lossy().replace(',', ",,").into()
 }
 
-/// How a guest ended.
+/// Reason why a guest exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The guest wrote this value to `isa-debug-exit`.
     Exit(u8),
-    /// The guest powered off, or crashed: with `-no-reboot` a triple fault ends QEMU in the same way.
+    /// The guest powered off or crashed: with `-no-reboot`, QEMU exits in the same way after a
+    /// triple fault.
     PowerOff,
     /// QEMU itself failed or was killed.
     Failure(Option<i32>),
 }
 
 impl End {
-    /// From QEMU's exit status: a value v written to `isa-debug-exit` ends QEMU with 2v + 1.
+    /// Converts QEMU's exit status. A value v written to `isa-debug-exit` becomes 2v + 1.
     pub fn from_status(status: std::process::ExitStatus) -> Self {
         match status.code() {
             Some(0) => Self::PowerOff,
@@ -186,16 +191,17 @@ impl End {
     }
 }
 
-/// What a running guest says.
+/// Output of a running guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// A line on COM1, without its end.
+    /// A line on COM1, without its line feed.
     Console(String),
-    /// A line that QEMU printed itself.
+    /// A line printed by QEMU itself.
     Qemu(String),
 }
 
-/// Console lines longer than this are cut: a guest cannot fill the host's memory with one line.
+/// Limit of console lines, in bytes. Longer lines are cut, so that a guest cannot fill the host's
+/// memory with one line.
 const LONGEST_LINE: usize = 16 * 1024;
 
 /// A running QEMU. Killed when dropped.
@@ -204,12 +210,12 @@ pub struct Guest {
     child: Supervised,
     /// [`stolen_time`] at power on.
     stolen_before: Duration,
-    /// COM1's input.
+    /// Input of COM1.
     input: Option<ChildStdin>,
     output: Receiver<Output>,
 }
 
-/// What QEMU prints for these devices and does not mean anything is wrong.
+/// Messages of QEMU for these devices that indicate no fault.
 const HARMLESS: [&str; 2] =
     ["Could not enable error recovery for the device", "iommu map to non memory area"];
 
@@ -217,7 +223,7 @@ impl Guest {
     /// Starts `machine`.
     ///
     /// # Errors
-    /// QEMU cannot be started. What is wrong with its arguments shows later, as [`Output::Qemu`] and
+    /// QEMU cannot be started. Invalid arguments appear later, as [`Output::Qemu`] and
     /// [`End::Exit`]`(0)`.
     pub fn start(qemu: &Qemu, machine: &Machine) -> Result<Self> {
         let mut command = qemu.command();
@@ -225,7 +231,8 @@ impl Guest {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let stolen_before = stolen_time();
         let mut child = Supervised::spawn(command)?;
-        // Bounded: a guest that floods its console waits for the host, as on a slow serial line.
+        // Bounded, so that a guest that floods its console waits for the host, as on a slow serial
+        // line.
         let (sender, output) = mpsc::sync_channel(4096);
         let streams = child.streams();
         if let Some(stdout) = streams.stdout.take() {
@@ -245,10 +252,10 @@ impl Guest {
         Ok(Self { child, stolen_before, input, output })
     }
 
-    /// Types `line` and a line feed on COM1. It waits in QEMU until the guest reads it.
+    /// Sends `line` and a line feed to COM1. QEMU buffers it until the guest reads it.
     ///
     /// # Errors
-    /// The guest has ended.
+    /// The guest has exited.
     pub fn write_line(&mut self, line: &str) -> Result<()> {
         let written = match &mut self.input {
             Some(input) => input.write_all(format!("{line}\n").as_bytes()).and_then(|()| input.flush()),
@@ -257,14 +264,14 @@ impl Guest {
         written.map_err(|error| Error::Guest(format!("the guest's console takes no input: {error}")))
     }
 
-    /// The next line, waiting at most until `deadline`. `Ok(None)` when the guest has ended and all its lines
-    /// were taken.
+    /// Returns the next line, waiting until `deadline`. Returns `Ok(None)` if the guest has exited
+    /// and all its lines were returned.
     ///
-    /// Time in which the machine's CPUs were ready to run and the host had no processor for them does not count: a busy host makes
-    /// a guest slow, not wrong.
+    /// Time in which the machine's CPUs waited for a host processor does not count, because a busy
+    /// host makes a guest slow, not wrong.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when nothing came in time.
+    /// [`Error::Timeout`]: no line arrived in time.
     pub fn next_line(&mut self, deadline: Instant) -> Result<Option<Output>> {
         let limit = deadline.saturating_duration_since(Instant::now());
         loop {
@@ -276,10 +283,10 @@ impl Guest {
         }
     }
 
-    /// The same, waiting at most for `limit` of the host's time.
+    /// Like [`Guest::next_line`], but waits at most `limit` of the host's time.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when nothing came in time.
+    /// [`Error::Timeout`]: no line arrived in time.
     pub fn line_within(&mut self, limit: Duration) -> Result<Option<Output>> {
         match self.output.recv_timeout(limit) {
             Ok(line) => Ok(Some(line)),
@@ -290,8 +297,8 @@ impl Guest {
         }
     }
 
-    /// Returns the time until `deadline`. A deadline that has passed moves by the time that the machine's CPUs have waited for the
-    /// host's processors since power on.
+    /// Returns the time until `deadline`. After the deadline has passed, it is extended by the time
+    /// that the machine's CPUs have waited for host processors since power on.
     pub fn left(&self, deadline: Instant) -> Duration {
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         match left(deadline) {
@@ -303,10 +310,10 @@ impl Guest {
         }
     }
 
-    /// How the guest ended; call when [`Guest::next_line`] has answered `None`.
+    /// Returns how the guest exited. Call it after [`Guest::next_line`] has returned `None`.
     ///
     /// # Errors
-    /// QEMU closed its outputs but does not end.
+    /// QEMU closed its outputs but does not exit.
     pub fn end(mut self) -> Result<End> {
         let limit = Duration::from_secs(10);
         match self.child.wait_until(Instant::now() + limit)? {
@@ -315,11 +322,11 @@ impl Guest {
         }
     }
 
-    /// The processor time that the machine's CPUs have used since power on: of QEMU's threads that are CPUs, without what it needs to
-    /// start itself.
+    /// Returns the processor time of QEMU's CPU threads since power on. Excludes the time that QEMU
+    /// needs to start itself.
     ///
     /// # Errors
-    /// QEMU has ended.
+    /// QEMU has exited.
     pub fn cpu_time(&self) -> Result<Duration> {
         self.child.thread_time("CPU ")
     }
@@ -329,10 +336,10 @@ impl Guest {
         self.child.kill();
     }
 
-    /// Everything until the end, lines passed to `each` as they come.
+    /// Runs the guest to its exit and passes each line to `each` on arrival.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when the guest has not ended within `limit`; it is killed then.
+    /// [`Error::Timeout`]: the guest did not exit within `limit` and was killed.
     pub fn run(mut self, limit: Duration, mut each: impl FnMut(&Output)) -> Result<End> {
         let deadline = Instant::now() + limit;
         loop {
@@ -348,7 +355,7 @@ impl Guest {
     }
 }
 
-/// Splits a stream into lines, with what is no text replaced, until it ends or `each` answers false.
+/// Splits a stream into lines until it ends or `each` returns false. Invalid text is replaced.
 fn for_each_line(mut stream: impl Read, mut each: impl FnMut(String) -> bool) {
     let mut pending: Vec<u8> = Vec::new();
     let mut block = [0; 4096];
@@ -374,7 +381,7 @@ fn for_each_line(mut stream: impl Read, mut each: impl FnMut(String) -> bool) {
     }
 }
 
-/// A guest's line as text that cannot move the cursor or change the terminal.
+/// Returns a guest's line without characters that move the cursor or change the terminal.
 pub(crate) fn clean(line: &[u8]) -> String {
     String::from_utf8_lossy(line)
         .trim_end_matches('\r')
@@ -383,7 +390,7 @@ pub(crate) fn clean(line: &[u8]) -> String {
         .collect()
 }
 
-/// Writes a file for a guest, into `folder`.
+/// Writes a file for a guest into `folder`, and returns its path.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,4 +1,4 @@
-//! The demo's report: a table for people, JSON for programs.
+//! Report of the demo: a table for people, JSON for programs.
 
 use crate::console::{Operation, Step};
 use crate::error::{Error, IoContext, Result};
@@ -7,30 +7,30 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What one unikernel reported.
+/// Results of a unikernel or of Linux.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Node {
-    /// `server` or `client`; `Linux` with its version and `unikernel` where those two worked together.
+    /// `server` or `client`. In runs with Linux: `Linux` with its version, or `unikernel`.
     pub role: String,
-    /// Its own word that every byte was right; false until it says so.
+    /// True once the node reported that every byte was correct.
     pub verified: bool,
-    /// From QEMU's start to its end, in seconds.
+    /// Time from QEMU's start to its exit, in seconds.
     pub seconds: f64,
-    /// From power on to an Active port, where Linux and the unikernel worked together.
+    /// Time from power on to an Active port, in runs with Linux.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
-    /// The bring-up.
+    /// Steps of the bring-up.
     pub steps: Vec<Step>,
-    /// What it measured.
+    /// Measured operations.
     pub operations: Vec<Operation>,
 }
 
-/// What happened to packets on the fabric.
+/// Packet counters of the fabric.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Packets {
-    /// Put on the wire.
+    /// Packets sent.
     pub sent: u64,
-    /// Taken off it.
+    /// Packets delivered.
     pub delivered: u64,
     /// Lost by an injected fault.
     pub lost: u64,
@@ -40,16 +40,16 @@ pub struct Packets {
     pub reordered: u64,
     /// Damaged by an injected fault.
     pub corrupted: u64,
-    /// Sent again by the HCAs.
+    /// Packets retransmitted by the HCAs.
     pub retransmitted: u64,
 }
 
-/// A whole run.
+/// Results of a complete run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Every byte was checked and right, on both nodes.
+    /// True if every byte was compared and correct on both nodes.
     pub verified: bool,
-    /// The whole run, set-up and building not included.
+    /// Duration in seconds, without set-up and building.
     pub seconds: f64,
     /// The seed of the injected faults.
     pub seed: u64,
@@ -59,17 +59,17 @@ pub struct Report {
     pub accelerator: String,
     /// QEMU's version.
     pub qemu: String,
-    /// Both unikernels; then Linux and the unikernel with it, if there was one.
+    /// Both unikernels, then Linux and its unikernel if they took part.
     pub nodes: Vec<Node>,
-    /// The fabric.
+    /// Packet counters.
     pub packets: Packets,
 }
 
 impl Report {
-    /// The report as text.
+    /// Returns the report as text.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = self.write_table(&mut text);
         text
     }
@@ -101,7 +101,7 @@ impl Report {
             )?;
         }
         for node in &self.nodes {
-            // The side that only looks on has nothing to show.
+            // Skip operations of a passive side: they contain no results.
             for operation in
                 node.operations.iter().filter(|operation| operation.messages + operation.verified > 0)
             {

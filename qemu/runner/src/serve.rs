@@ -1,10 +1,11 @@
-//! Emulated HCAs that end with the tool.
+//! Emulated HCAs that stop with the tool.
 
 use crate::error::Result;
 use crate::process;
 use hca_serve::{Options, Served};
 
-/// Serves HCAs until the answer is dropped or the tool ends, by a signal too: then the sockets are gone and a capture is complete.
+/// Serves HCAs until the returned value is dropped or the tool exits, also by a signal. The sockets
+/// are removed then and a capture is complete.
 ///
 /// # Errors
 /// As [`hca_serve::serve`].

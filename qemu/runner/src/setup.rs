@@ -1,33 +1,34 @@
-//! `cargo xtask setup`: what the other commands need and a fresh machine lacks. Idempotent.
+//! `cargo xtask setup`: provides the requirements of the other commands on a fresh machine.
+//! Idempotent.
 
 use crate::debian::{self, Packages};
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The targets that the image and the libraries are built for.
+/// Targets of the image and the libraries.
 pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "aarch64-unknown-none"];
 
-/// How to start QEMU on this machine.
+/// Command that starts QEMU on this machine.
 #[derive(Debug, Clone)]
 pub struct Qemu {
-    /// The program, or the loader that starts it.
+    /// Path of the program, or of the loader that starts it.
     program: PathBuf,
-    /// What stands before QEMU's own arguments.
+    /// Arguments before QEMU's own.
     leading: Vec<std::ffi::OsString>,
-    /// QEMU's own first line about its version.
+    /// First line of QEMU's version output.
     pub version: String,
 }
 
 impl Qemu {
-    /// A command that starts this QEMU; its arguments are to be added.
+    /// Returns a command that starts this QEMU, without QEMU's own arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.leading);
         command
     }
 
-    /// The words a user types before QEMU's own arguments.
+    /// Returns the words that a user types before QEMU's own arguments.
     pub fn words(&self) -> Vec<String> {
         std::iter::once(self.program.to_string_lossy().into_owned())
             .chain(self.leading.iter().map(|word| word.to_string_lossy().into_owned()))
@@ -35,7 +36,7 @@ impl Qemu {
     }
 }
 
-/// What to do where QEMU cannot be provided.
+/// Remedy if QEMU cannot be provided.
 const QEMU_REMEDY: &str = "install QEMU 10.1 or later with the device vfio-user-pci (Debian: qemu-system-x86 and \
      seabios from trixie-backports or later) so that qemu-system-x86_64 is in PATH, or name it in the variable QEMU";
 
@@ -77,7 +78,7 @@ pub fn rust_targets() -> Result<()> {
     }
 }
 
-/// The toolchain that has Miri: it is in no stable one.
+/// Toolchain with Miri, which no stable toolchain contains.
 pub const MIRI_TOOLCHAIN: &str = "nightly-2026-03-01";
 
 /// Makes sure that Miri is installed, with the standard library that it interprets.
@@ -120,7 +121,7 @@ pub fn program(program: &str, package: &str) -> Result<()> {
     })
 }
 
-/// A QEMU that has `vfio-user-pci`.
+/// Returns a QEMU that has `vfio-user-pci`.
 ///
 /// # Errors
 /// As [`qemu_with`].
@@ -128,8 +129,8 @@ pub fn qemu() -> Result<Qemu> {
     qemu_with("vfio-user-pci")
 }
 
-/// A QEMU that has the device `device`: the one that the variable `QEMU` names, the system's, or one unpacked into the cache, which has
-/// all that we ask for.
+/// Returns a QEMU that has the device `device`. Tries the path in the variable `QEMU`, then the
+/// system's QEMU. Otherwise it unpacks a QEMU with all required devices into the cache.
 ///
 /// # Errors
 /// [`Error::Missing`] says what to install.
@@ -164,7 +165,7 @@ pub fn qemu_with(device: &str) -> Result<Qemu> {
     })
 }
 
-/// Asks a QEMU for its version and the device.
+/// Queries a QEMU's version and checks that it has the device.
 fn probe(
     program: PathBuf,
     leading: Vec<std::ffi::OsString>,
@@ -184,7 +185,8 @@ fn probe(
             Err(text.lines().next().unwrap_or("it does not start").to_owned())
         }
     };
-    // A list of all devices would load modules, which a QEMU that was unpacked finds among those of the system's, of another version.
+    // Query only this device. A list of all devices would load modules, and an unpacked QEMU finds
+    // those of the system's QEMU, which may have a different version.
     if !ask(&["-device", &format!("{device},help")])?.contains(&format!("{device} options")) {
         return Err(format!("it has no device {device}"));
     }
@@ -197,7 +199,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A program that behaves as a QEMU that was unpacked does beside another one with modules.
+    /// Creates a script that behaves like an unpacked QEMU on a system with QEMU modules.
     #[test]
     fn a_qemu_beside_another_ones_modules_serves() {
         let folder = crate::process::Temporary::folder("qemu").unwrap();

@@ -1,4 +1,4 @@
-//! Wireshark's dissectors as the judge of captures.
+//! Validates captures with Wireshark's dissectors.
 
 use crate::error::{Error, IoContext, Result};
 use crate::process::Temporary;
@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 const INTERFACE_DESCRIPTION: u32 = 1;
 /// Link type of InfiniBand frames.
 const LINKTYPE_INFINIBAND: u16 = 247;
-/// The first link type for private use, which Wireshark dissects as it is told.
+/// First link type for private use. An option selects its dissector.
 const LINKTYPE_USER0: u16 = 147;
-/// Tells Wireshark that the private link type carries InfiniBand frames.
+/// Option that maps the private link type to InfiniBand frames.
 const USER0_IS_INFINIBAND: &str = "uat:user_dlts:\"User 0 (DLT=147)\",\"infiniband\",\"0\",\"\",\"0\",\"\"";
 
-/// Guesses at what payloads could carry. Ours carry patterns, in which a guess now and then sees a protocol that is not
-/// there, and then finds it malformed.
+/// Heuristic dissectors, which guess the protocol of a payload. They sometimes detect a protocol in
+/// our patterns and report it as malformed.
 const GUESSES: [&str; 9] = [
     "eth_over_ib",
     "iser_infiniband",
@@ -29,14 +29,16 @@ const GUESSES: [&str; 9] = [
     "smcr_infiniband",
 ];
 
-/// The values of `fields` (Wireshark's names, as `infiniband.bth.opcode`) of every packet that passes `filter`
-/// (Wireshark's display filter, empty for all). Several occurrences in one packet are joined by commas.
+/// Returns the values of `fields` (Wireshark's names, as `infiniband.bth.opcode`) of every packet
+/// that passes `filter` (Wireshark's display filter, empty for all). Several values in one packet
+/// are joined by commas.
 ///
-/// Wireshark up to 4.0 does not know the link type of InfiniBand captures; so it reads a copy with a link type
-/// for private use, and is told what that means.
+/// Wireshark up to 4.0 does not support the link type of InfiniBand captures. Therefore it reads a
+/// copy with a link type for private use, which an option maps to InfiniBand.
 ///
 /// # Errors
-/// tshark is missing and cannot be installed, or does not accept the capture, the filter or a field.
+/// The program tshark is missing and cannot be installed, or it rejects the capture, the filter or
+/// a field.
 pub fn read(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
     setup::program("tshark", "tshark")?;
     let folder = Temporary::folder("tshark")?;
@@ -70,8 +72,8 @@ pub fn read(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<Str
     Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
 }
 
-/// Changes InfiniBand's link type to the private one in every interface description; `None` when the blocks make
-/// no sense.
+/// Replaces InfiniBand's link type by the private one in every interface description. Returns
+/// `None` if a block is malformed.
 fn map_link_type(data: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while at < data.len() {

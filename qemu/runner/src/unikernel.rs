@@ -1,4 +1,4 @@
-//! Boots the unikernel: its command line, its console, its log, its verdict.
+//! Boots the unikernel and collects its console, log and verdict.
 
 use crate::defmt_log::{Decoded, Decoder};
 use crate::error::{Error, IoContext, Result};
@@ -9,26 +9,28 @@ use crate::setup::Qemu;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How a unikernel is booted.
+/// Boot options of a unikernel.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The command line, as in `app=hello`.
+    /// Command line, as in `app=hello`.
     pub words: String,
-    /// The sockets at which its HCAs are served.
+    /// Sockets of its HCAs.
     pub hcas: Vec<PathBuf>,
-    /// Further devices, as the values of QEMU's `-device`.
+    /// Additional devices, as values of QEMU's `-device`.
     pub devices: Vec<String>,
-    /// A disk that loads it, made by [`crate::iso`], which has its command line too; without one QEMU loads the image.
+    /// Boot disk made by [`crate::iso`], which contains the command line too. Without a disk QEMU
+    /// loads the image.
     pub disk: Option<PathBuf>,
-    /// A folder that loads it over a network, made by [`crate::iso::make_network`], with its command line too.
+    /// Directory for booting over a network, made by [`crate::iso::make_network`]. Contains the
+    /// command line too.
     pub network: Option<PathBuf>,
-    /// Firmware in place of QEMU's own choice.
+    /// Firmware that replaces QEMU's default.
     pub firmware: Option<PathBuf>,
-    /// Serial ports that are left out before the one that is the console.
+    /// Number of unused serial ports before the console.
     pub ports_before: u8,
-    /// Whether the machine has a device that gives QEMU's process the unikernel's exit code.
+    /// Adds the device that sets QEMU's exit status to the unikernel's exit code.
     pub exit_device: bool,
-    /// Further arguments, as QEMU takes them.
+    /// Additional arguments of QEMU.
     pub more: Vec<String>,
     /// Guest memory in MiB.
     pub memory_mib: u32,
@@ -37,7 +39,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// `words` on a machine without HCA.
+    /// Returns options for the command line `words` on a machine without HCA.
     pub fn new(words: &str) -> Self {
         Self {
             words: words.into(),
@@ -55,28 +57,28 @@ impl Options {
     }
 }
 
-/// How a unikernel ended, by the values that it writes to `isa-debug-exit` (`unikernel::exit`).
+/// Result of a unikernel, from the value that it writes to `isa-debug-exit` (`unikernel::exit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It did what it was asked for and its data was right.
+    /// The application completed and its data was correct.
     Success,
-    /// Its command line is wrong.
+    /// The command line is wrong.
     Usage,
-    /// It ran and failed.
+    /// The application failed.
     Failed,
-    /// It panicked.
+    /// The unikernel panicked.
     Panic,
-    /// A CPU exception ended it.
+    /// A CPU exception occurred.
     Fault,
-    /// The device it needs is not there.
+    /// The required device is missing.
     NoDevice,
-    /// It cannot use this machine.
+    /// The machine is not supported.
     Machine,
-    /// Its device stopped answering.
+    /// The device stopped responding.
     DeviceLost,
-    /// It was reset, which is a triple fault.
+    /// A triple fault reset the machine.
     Crash,
-    /// QEMU failed, was killed, or ended with a status that the unikernel does not give.
+    /// QEMU failed, was killed, or exited with a status that the unikernel does not use.
     Qemu(End),
 }
 
@@ -123,14 +125,14 @@ pub struct Running {
     started: Instant,
 }
 
-/// What a unikernel left behind.
+/// Results of an exited unikernel.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Verdict.
     pub verdict: Verdict,
-    /// From QEMU's start to its end.
+    /// Time from QEMU's start to its exit, in seconds.
     pub seconds: f64,
-    /// Its decoded log, where the image has one.
+    /// Decoded log; empty if the image has none.
     pub log: Decoded,
 }
 
@@ -158,18 +160,20 @@ pub fn start(qemu: &Qemu, image: &Path, options: &Options) -> Result<Running> {
 }
 
 impl Running {
-    /// The next line, at most until `deadline`; `None` at the end.
+    /// Returns the next line, waiting until `deadline`. Returns `None` at the end.
     ///
     /// # Errors
-    /// [`crate::Error::Timeout`] when nothing came in time.
+    /// [`crate::Error::Timeout`]: no line arrived in time.
     pub fn next_line(&mut self, deadline: Instant) -> Result<Option<Output>> {
         self.guest.next_line(deadline)
     }
 
-    /// Takes lines of the console until one begins with `start`, or all until its end; `lines` has them.
+    /// Appends console lines to `lines` until a line begins with `start`, or until the unikernel
+    /// exits if `start` is `None`.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when that takes longer than `limit`; [`Error::Guest`] if it ends before such a line.
+    /// - [`Error::Timeout`]: `limit` has passed.
+    /// - [`Error::Guest`]: the unikernel exited before such a line.
     pub fn follow(&mut self, lines: &mut Vec<String>, start: Option<&str>, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         while let Some(output) = self.next_line(deadline)? {
@@ -185,27 +189,27 @@ impl Running {
         Err(Error::Guest(format!("the unikernel ended before `{}`; it said last: {last}", start.trim())))
     }
 
-    /// The time since power on.
+    /// Returns the time since power on.
     ///
     /// # Errors
-    /// QEMU has ended.
+    /// QEMU has exited.
     pub fn spent(&self) -> Result<Ready> {
         let cpu_seconds = self.guest.cpu_time()?.as_secs_f64();
         Ok(Ready { seconds: self.started.elapsed().as_secs_f64(), cpu_seconds })
     }
 
-    /// Types a line on COM1.
+    /// Sends a line to COM1.
     ///
     /// # Errors
-    /// The unikernel has ended.
+    /// The unikernel has exited.
     pub fn write_line(&mut self, line: &str) -> Result<()> {
         self.guest.write_line(line)
     }
 
-    /// Its end, after [`Running::next_line`] has answered `None`.
+    /// Collects the results after [`Running::next_line`] has returned `None`.
     ///
     /// # Errors
-    /// QEMU does not end, or the log cannot be read.
+    /// QEMU does not exit, or the log cannot be read.
     pub fn finish(self, decoder: Option<&Decoder>) -> Result<Finished> {
         let verdict = self.guest.end()?.into();
         let seconds = self.started.elapsed().as_secs_f64();
@@ -213,7 +217,7 @@ impl Running {
         Ok(Finished { verdict, seconds, log })
     }
 
-    /// Kills it; answers the log that it wrote until then.
+    /// Kills the unikernel. Returns the log written so far.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -226,7 +230,7 @@ impl Running {
 fn read_log(folder: &Temporary, decoder: Option<&Decoder>) -> Result<Decoded> {
     let path = folder.path().join("defmt");
     match decoder {
-        // A QEMU that refused its arguments has made no file.
+        // A QEMU that rejected its arguments has created no file.
         Some(decoder) if path.exists() => {
             Ok(decoder.decode(&std::fs::read(&path).context("cannot read", &path)?))
         }
@@ -234,25 +238,25 @@ fn read_log(folder: &Temporary, decoder: Option<&Decoder>) -> Result<Decoded> {
     }
 }
 
-/// A unikernel's whole run.
+/// Output and results of a complete run.
 #[derive(Debug)]
 pub struct Transcript {
-    /// The console's lines.
+    /// Lines of the console.
     pub console: Vec<String>,
-    /// What QEMU itself printed.
+    /// Lines printed by QEMU itself.
     pub qemu: Vec<String>,
     /// The decoded log.
     pub log: Decoded,
-    /// How it ended; `None` when it was killed at the time limit.
+    /// Verdict; `None` if the unikernel was killed at the time limit.
     pub verdict: Option<Verdict>,
-    /// From QEMU's start to its end.
+    /// Time from QEMU's start to its exit, in seconds.
     pub seconds: f64,
 }
 
-/// Boots `image` and waits for its end, at most for `limit`; it is killed then. `each` sees every line.
+/// Boots `image` and waits for its exit. Kills it after `limit`. `each` gets every line.
 ///
 /// # Errors
-/// QEMU cannot be started or does not end.
+/// QEMU cannot be started or does not exit.
 pub fn boot(
     qemu: &Qemu,
     image: &Path,

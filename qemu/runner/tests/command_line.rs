@@ -1,4 +1,5 @@
-//! What a user sees of `cargo xtask` when something is wrong: one clear line and a status that is not zero.
+//! Tests the behaviour of `cargo xtask` on errors: one line on standard error and a non-zero
+//! status.
 
 use runner::process::Temporary;
 use std::process::{Command, Output, Stdio};
@@ -11,7 +12,7 @@ fn xtask(arguments: &[&str]) -> Output {
         .expect("xtask starts")
 }
 
-/// The one line on standard error of a call that must fail.
+/// Returns the line on standard error of a call that must fail.
 fn refusal(arguments: &[&str]) -> String {
     let output = xtask(arguments);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,9 +1,9 @@
 //! Tarjan's algorithm.
 
-/// What the search knows of a node.
+/// State of a node in the search.
 #[derive(Clone, Copy)]
 struct Visit {
-    /// When it was reached.
+    /// Order in which the node was reached.
     index: usize,
     on_stack: bool,
 }
@@ -16,7 +16,8 @@ struct Search<'a> {
     found: Vec<Vec<usize>>,
 }
 
-/// The strongly connected components of the graph whose node `n` has edges to the nodes `edges[n]`; each node is in one.
+/// Returns the strongly connected components of a graph. Node `n` has edges to the nodes
+/// `edges[n]`; each node is in exactly one component.
 pub fn strongly_connected(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut search =
         Search { edges, visits: vec![None; edges.len()], stack: Vec::new(), reached: 0, found: Vec::new() };
@@ -29,7 +30,8 @@ pub fn strongly_connected(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
 }
 
 impl Search<'_> {
-    /// Visits `node` and all that it leads to; answers the earliest node on the stack that it reaches.
+    /// Visits `node` and all its successors. Returns the earliest node on the stack that it
+    /// reaches.
     fn visit(&mut self, node: usize) -> usize {
         let index = self.reached;
         self.reached += 1;
@@ -73,7 +75,8 @@ mod tests {
         assert_eq!(sorted(&[]), Vec::<Vec<usize>>::new());
         assert_eq!(sorted(&[vec![1], vec![2], vec![]]), [[0], [1], [2]]);
         assert_eq!(sorted(&[vec![1], vec![2], vec![0]]), [[0, 1, 2]]);
-        // Two circles, joined one way; a chord; a node apart that leads into one of them.
+        // Two cycles, joined in one direction; a chord; a separate node with an edge into one of
+        // the cycles.
         let edges = [vec![1, 2], vec![2, 3], vec![0], vec![4], vec![3], vec![1]];
         assert_eq!(sorted(&edges), [vec![0, 1, 2], vec![3, 4], vec![5]]);
     }
@@ -85,7 +88,7 @@ mod tests {
             (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).filter(|(a, b)| a != b).collect();
         for bits in 0..1_u32 << pairs.len() {
             let mut edges = vec![Vec::new(); 4];
-            // Bit b of number a: whether b can be reached from a.
+            // Bit b of entry a: b is reachable from a.
             let mut reach = [0_u8; 4];
             for (_, &(a, b)) in pairs.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1) {
                 edges[a].push(b);

@@ -1,7 +1,9 @@
-//! Import graph of the source files of all libraries, of the unikernel and of the host tool: circles, and files with `unsafe`.
+//! Import graph of the source files of all libraries, of the unikernel and of the host tool:
+//! cycles, and files with `unsafe`.
 //!
-//! A file uses another one if a path in it (of a `use`, a type, a call, a macro) leads to an item that the other one defines.
-//! Paths are followed through re-exports; re-exports in `lib.rs` and `mod.rs` are not uses themselves. Tests are left out.
+//! File A uses file B if a path in A resolves to an item that B defines. Such a path is in a `use`,
+//! a type, a call or a macro. Paths are followed through re-exports; re-exports in `lib.rs` and
+//! `mod.rs` are not uses themselves. Tests are left out.
 //!
 //! | module | subject |
 //! |---|---|
@@ -26,25 +28,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// How many files a circle may have.
+/// Most files of an import cycle.
 pub const MOST_FILES: usize = 2;
 
 /// Directories of the judged crates.
 const FOLDERS: [&str; 5] = ["driver-mlx", "dat-nostd", "rds-nostd", "kernel", "qemu"];
 
-/// One place where a file names an item of another one.
+/// Position at which a file names an item of another file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// The path as it is written there.
+    /// Path as written in the source.
     pub path: String,
 }
 
-/// The files and who uses whom.
+/// Source files and the uses between them.
 #[derive(Debug, Default)]
 pub struct Graph {
-    /// From the using file and the used file to the places.
+    /// Positions, by the using file and the used file.
     uses: BTreeMap<(PathBuf, PathBuf), BTreeSet<Use>>,
     files: BTreeSet<PathBuf>,
     /// Files with `unsafe` in their code.
@@ -52,10 +54,11 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The graph of the crates in `roots`; `read` answers a file's text if there is such a file.
+    /// Builds the graph of the crates in `roots`. `read` returns a file's text, or `None` if the
+    /// file does not exist.
     ///
     /// # Errors
-    /// A file is missing or is no Rust.
+    /// A file is missing or is not valid Rust.
     pub fn of(roots: &[Root], read: &dyn Fn(&Path) -> Option<String>) -> Result<Self> {
         let tree = Tree::load(roots, read)?;
         let mut graph = Self::default();
@@ -77,18 +80,18 @@ impl Graph {
         Ok(graph)
     }
 
-    /// The graph of the project's crates.
+    /// Builds the graph of the project's crates.
     ///
     /// # Errors
-    /// As [`Graph::of`]; cargo fails.
+    /// As [`Graph::of`], or cargo fails.
     pub fn of_project() -> Result<Self> {
         let workspace = cache::root();
         let roots = project_roots(&workspace)?;
         Self::of(&roots, &|path| std::fs::read_to_string(workspace.join(path)).ok())
     }
 
-    /// The circles: groups of at least two files of which each uses each other, directly or through others of the group. The
-    /// largest come first.
+    /// Returns the cycles: groups of at least two files that all use each other, directly or
+    /// through other files of the group. Largest first.
     #[must_use]
     pub fn circles(&self) -> Vec<Vec<&Path>> {
         let files: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
@@ -107,7 +110,8 @@ impl Graph {
         circles
     }
 
-    /// Returns the files with the keyword `unsafe` in their code, tests excepted: file names by directory.
+    /// Returns the files with the keyword `unsafe` in their code, tests excepted: file names by
+    /// directory.
     #[must_use]
     pub fn unsafe_files(&self) -> BTreeMap<&Path, Vec<&str>> {
         let mut directories: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
@@ -121,7 +125,7 @@ impl Graph {
         directories
     }
 
-    /// A circle's files, and the uses among them.
+    /// Returns a text with a cycle's files and the uses among them.
     #[must_use]
     pub fn describe(&self, circle: &[&Path]) -> String {
         let mut text = format!("circle of {} files\n", circle.len());
@@ -136,7 +140,7 @@ impl Graph {
         text
     }
 
-    /// What the files that end with `name` use, and what uses them.
+    /// Returns a text with the uses by and of the files whose names end with `name`.
     #[must_use]
     pub fn neighbours(&self, name: &str) -> String {
         let mut text = String::new();
@@ -149,10 +153,10 @@ impl Graph {
         text
     }
 
-    /// Fails if there is a circle of more than [`MOST_FILES`] files, and prints each of those.
+    /// Fails if a cycle has more than [`MOST_FILES`] files, and prints each such cycle.
     ///
     /// # Errors
-    /// There is one.
+    /// Such a cycle exists.
     pub fn judge(&self) -> Result<()> {
         let circles = self.circles();
         let too_large: Vec<_> = circles.iter().filter(|circle| circle.len() > MOST_FILES).collect();
@@ -169,7 +173,7 @@ impl Graph {
     }
 }
 
-/// The first places of a use: those where the other file's path is written, if there are any.
+/// Returns the first positions of a use; positions that contain the used file's path are preferred.
 fn listed(places: &BTreeSet<Use>) -> String {
     let written: Vec<&Use> = places.iter().filter(|place| place.path.contains("::")).collect();
     let chosen = if written.is_empty() { places.iter().collect() } else { written };
@@ -179,7 +183,8 @@ fn listed(places: &BTreeSet<Use>) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-/// The library crates of [`FOLDERS`], those for C included, and the unikernel's image, with paths from the workspace's root.
+/// Returns the library crates of [`FOLDERS`], including those for C, and the unikernel's image.
+/// Paths start at the workspace's root.
 fn project_roots(workspace: &Path) -> Result<Vec<Root>> {
     let metadata = cargo::metadata()?;
     let mut roots = Vec::new();
@@ -191,7 +196,7 @@ fn project_roots(workspace: &Path) -> Result<Vec<Root>> {
         .filter(|target| {
             let kind =
                 |name| target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == name));
-            // The image of our own applications is a program, and has modules enough.
+            // The image of our applications is a program with enough modules to judge.
             kind("lib") || kind("rlib") || kind("staticlib") || kind("bin") && target["name"] == "kernel"
         })
     {
@@ -210,10 +215,11 @@ fn project_roots(workspace: &Path) -> Result<Vec<Root>> {
     Ok(roots)
 }
 
-/// Prints the project's circles, or what the files that end with one of `names` use and are used by.
+/// Prints the project's cycles, or the uses by and of the files whose names end with one of
+/// `names`.
 ///
 /// # Errors
-/// As [`Graph::of_project`]; no use has to do with one of `names`.
+/// As [`Graph::of_project`], or no file matches `names`.
 pub fn print(names: &[String]) -> Result<()> {
     let graph = Graph::of_project()?;
     for name in names {

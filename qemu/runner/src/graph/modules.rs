@@ -1,4 +1,4 @@
-//! The tree of modules of some crates, from their source files.
+//! Module tree of some crates, parsed from their source files.
 
 use super::references::{Reference, Visitor};
 use crate::error::{Error, Result};
@@ -11,47 +11,47 @@ use syn::{Attribute, Item, Meta, UseTree, Visibility};
 /// A crate.
 #[derive(Debug, Clone)]
 pub struct Root {
-    /// Its name in Rust.
+    /// Name in Rust paths.
     pub name: String,
-    /// Its `lib.rs`.
+    /// Path of its `lib.rs`.
     pub file: PathBuf,
 }
 
-/// A module, in a file of its own or not.
+/// A module, inline or in its own file.
 #[derive(Debug)]
 pub struct Module {
-    /// Where it is written.
+    /// File that contains the module.
     pub file: PathBuf,
-    /// The number of its crate's root.
+    /// Number of its crate's root module.
     pub root: usize,
-    /// The number of the module that holds it.
+    /// Number of its parent module.
     pub parent: Option<usize>,
-    /// The modules in it.
+    /// Child modules by name.
     pub children: BTreeMap<String, usize>,
-    /// The items that it defines.
+    /// Items that it defines.
     pub items: BTreeSet<String>,
-    /// The identifiers in its calls of macros: they may define items of these names.
+    /// Identifiers in its macro calls: these may define items with such names.
     pub perhaps: BTreeSet<String>,
-    /// What `use` brings here by name.
+    /// Names imported by `use`, and their paths.
     pub aliases: BTreeMap<String, Vec<String>>,
-    /// As `aliases`, inside functions.
+    /// Names imported by `use` inside functions.
     pub local_aliases: BTreeMap<String, Vec<String>>,
-    /// What `use` brings here with a star.
+    /// Paths of glob imports.
     pub globs: Vec<Vec<String>>,
-    /// The paths that its code names.
+    /// Paths in its code.
     pub references: Vec<Reference>,
-    /// Whether its items contain the keyword `unsafe`.
+    /// True if its items contain the keyword `unsafe`.
     pub has_unsafe: bool,
 }
 
-/// All modules, without those of tests.
+/// All modules except those of tests.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// By number.
+    /// Modules by number.
     pub modules: Vec<Module>,
-    /// The crates' roots.
+    /// Root modules by crate.
     pub roots: BTreeMap<String, usize>,
-    /// The modules that define macros, by the crate's root and the macro's name.
+    /// Modules that define macros, by crate root and macro name.
     pub macros: BTreeMap<(usize, String), usize>,
 }
 
@@ -61,10 +61,10 @@ struct Loader<'a> {
 }
 
 impl Tree {
-    /// Reads the crates; `read` answers a file's text if there is such a file.
+    /// Parses the crates. `read` returns a file's text, or `None` if the file does not exist.
     ///
     /// # Errors
-    /// A file is missing or is no Rust.
+    /// A file is missing or is not valid Rust.
     pub fn load(roots: &[Root], read: &dyn Fn(&Path) -> Option<String>) -> Result<Self> {
         let mut loader = Loader { tree: Self::default(), read };
         for root in roots {
@@ -80,7 +80,7 @@ impl Tree {
 }
 
 impl Loader<'_> {
-    /// A module that is a file; its own modules' files are under `folder`.
+    /// Loads a module from its file. The files of its child modules are under `folder`.
     fn file(
         &mut self,
         file: &Path,
@@ -187,7 +187,7 @@ impl Loader<'_> {
         module.globs.append(&mut leaves.globs);
     }
 
-    /// A macro is defined or called in place of an item.
+    /// Records a macro that is defined or called at item level.
     fn called(&mut self, number: usize, called: &syn::ItemMacro) {
         let module = &mut self.tree.modules[number];
         match &called.ident {
@@ -199,17 +199,17 @@ impl Loader<'_> {
     }
 }
 
-/// What a `use` names.
+/// Imports of a `use`.
 #[derive(Debug, Default)]
 pub struct Leaves {
-    /// The name here, the path, the line.
+    /// Local name, path and line.
     pub named: Vec<(String, Vec<String>, usize)>,
-    /// What stands before a star.
+    /// Paths before a star.
     pub globs: Vec<Vec<String>>,
 }
 
 impl Leaves {
-    /// Takes up what `tree` names below `before`.
+    /// Collects the imports of `tree` below the path `before`.
     pub fn take(&mut self, tree: &UseTree, mut before: Vec<String>) {
         match tree {
             UseTree::Path(path) => {
@@ -236,7 +236,7 @@ impl Leaves {
     }
 }
 
-/// Whether an attribute keeps its item to builds of tests.
+/// Returns whether an attribute restricts its item to test builds.
 pub fn only_for_tests(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
@@ -247,7 +247,8 @@ pub fn only_for_tests(attribute: &Attribute) -> bool {
     attribute.parse_args::<Meta>().is_ok_and(|meta| needs_test(&meta))
 }
 
-/// Whether a condition holds in builds of tests only: `test`, or `all` with such a condition, or `any` of such ones.
+/// Returns whether a condition holds in test builds only: `test`, an `all` that contains such a
+/// condition, or an `any` of such conditions.
 fn needs_test(meta: &Meta) -> bool {
     let Meta::List(list) = meta else { return meta.path().is_ident("test") };
     let Ok(inner) =
@@ -262,7 +263,7 @@ fn needs_test(meta: &Meta) -> bool {
     }
 }
 
-/// The file that `#[path]` names.
+/// Returns the file in the attribute `#[path]`.
 fn named_file(attributes: &[Attribute]) -> Option<String> {
     attributes.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
@@ -273,7 +274,7 @@ fn named_file(attributes: &[Attribute]) -> Option<String> {
     })
 }
 
-/// An item's attributes.
+/// Returns the attributes of an item.
 pub fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -295,7 +296,7 @@ pub fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The name that an item defines in its module.
+/// Returns the name that an item defines in its module.
 fn name(item: &Item) -> Option<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,

@@ -1,23 +1,23 @@
-//! From a path to the file that defines its item.
+//! Resolves a path to the file that defines its item.
 
 use super::modules::Tree;
 use super::references::Reference;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// A module.
     Module(usize),
-    /// An item that this module defines, or something of that item.
+    /// An item that this module defines, or a member of that item.
     Item(usize),
-    /// Something of a crate that is not in the tree.
+    /// An item of a crate outside the tree.
     Outside,
 }
 
-/// The file that defines what the code of module `at` names; `None` for modules themselves, for local names and for what is not
-/// in the tree.
+/// Returns the file that defines the target of `reference` in module `at`. Returns `None` for
+/// modules, for local names and for targets outside the tree.
 pub fn defining_file<'a>(tree: &'a Tree, at: usize, reference: &Reference) -> Option<&'a PathBuf> {
     let path: Vec<&str> = reference.path.iter().map(String::as_str).collect();
     let mut search = Search { tree, asked: BTreeSet::new() };
@@ -34,12 +34,13 @@ pub fn defining_file<'a>(tree: &'a Tree, at: usize, reference: &Reference) -> Op
 
 struct Search<'a> {
     tree: &'a Tree,
-    /// The names that are being looked up: modules may import each other with stars.
+    /// Names being looked up. Prevents endless recursion, because modules may glob-import each
+    /// other.
     asked: BTreeSet<(usize, String, bool)>,
 }
 
 impl Search<'_> {
-    /// Where `path` leads from module `at`.
+    /// Resolves `path` from module `at`.
     fn path(&mut self, at: usize, path: &[&str]) -> Option<Found> {
         let (first, rest) = path.split_first()?;
         let last = rest.is_empty();
@@ -57,14 +58,14 @@ impl Search<'_> {
             let Found::Module(module) = found else { return Some(found) };
             found = match *name {
                 "super" => Found::Module(self.tree.modules[module].parent?),
-                // What a module has and does not show, a macro makes.
+                // A name that the source does not show is defined by a macro of the module.
                 name => self.name(module, name, index + 1 == rest.len()).unwrap_or(Found::Item(module)),
             };
         }
         Some(found)
     }
 
-    /// What `name` is in module `at`. As a path's last segment it is an item rather than a module.
+    /// Resolves `name` in module `at`. The last segment of a path is an item rather than a module.
     fn name(&mut self, at: usize, name: &str, last: bool) -> Option<Found> {
         if !self.asked.insert((at, name.to_owned(), last)) {
             return None;
@@ -84,7 +85,7 @@ impl Search<'_> {
         for aliases in [&module.aliases, &module.local_aliases] {
             if let Some(path) = aliases.get(name) {
                 let path: Vec<&str> = path.iter().map(String::as_str).collect();
-                // A name that stands for itself is another crate.
+                // A name that refers to itself is a crate.
                 return Some(self.path(at, &path).unwrap_or(Found::Outside));
             }
         }
@@ -95,7 +96,8 @@ impl Search<'_> {
             let glob: Vec<&str> = glob.iter().map(String::as_str).collect();
             match self.path(at, &glob)? {
                 Found::Module(inside) => self.name(inside, name, last),
-                // The variants of an enumeration: its file is used by whoever names the enumeration.
+                // Variants of an enumeration: code that names the enumeration uses its file
+                // already.
                 Found::Item(_) | Found::Outside => None,
             }
         })

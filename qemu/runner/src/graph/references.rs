@@ -1,4 +1,4 @@
-//! The paths that code names.
+//! Paths in code.
 
 use super::modules::{Leaves, attributes, only_for_tests};
 use proc_macro2::{TokenStream, TokenTree};
@@ -8,16 +8,16 @@ use syn::visit::{self, Visit};
 /// A path in code.
 #[derive(Debug, Clone)]
 pub struct Reference {
-    /// Its segments.
+    /// Path segments.
     pub path: Vec<String>,
-    /// Its line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// Whether it names a macro.
+    /// True if it names a macro.
     pub is_macro: bool,
 }
 
 impl Reference {
-    /// A path that names no macro.
+    /// Creates a path that names no macro.
     pub fn new(path: Vec<String>, line: usize) -> Self {
         Self { path, line, is_macro: false }
     }
@@ -26,15 +26,15 @@ impl Reference {
 /// Collects the paths of an item.
 #[derive(Debug, Default)]
 pub struct Visitor {
-    /// All of them but local names.
+    /// All paths except local names.
     pub references: Vec<Reference>,
-    /// What `use` brings into functions by name.
+    /// Names imported by `use` inside functions.
     pub aliases: BTreeMap<String, Vec<String>>,
-    /// What `use` brings into functions with a star.
+    /// Paths of glob imports inside functions.
     pub globs: Vec<Vec<String>>,
 }
 
-/// Whether a name alone, that is not called, may be an item: local variables are written small.
+/// Returns whether a single name that is not called may be an item. Local variables are lower case.
 fn is_capital(name: &str) -> bool {
     name.starts_with(|first: char| first.is_uppercase())
 }
@@ -46,7 +46,7 @@ impl Visitor {
         self.references.push(Reference { path: names, line, is_macro });
     }
 
-    /// The paths among tokens that are no syntax tree: a macro's.
+    /// Collects the paths among the tokens of a macro, which have no syntax tree.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let punctuation = |at: usize, wanted: char| matches!(tokens.get(at), Some(TokenTree::Punct(found)) if found.as_char() == wanted);
@@ -127,12 +127,12 @@ impl<'ast> Visit<'ast> for Visitor {
         self.tokens(called.tokens.clone());
     }
 
-    // Neither says what the code needs.
+    // Attributes and visibilities are not uses.
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 
-/// All identifiers in `tokens`, also in groups.
+/// Collects all identifiers in `tokens`, including those in groups.
 pub fn identifiers(tokens: TokenStream, into: &mut BTreeSet<String>) {
     for token in tokens {
         match token {

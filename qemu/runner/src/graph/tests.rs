@@ -1,4 +1,4 @@
-//! Small crates whose graphs are known.
+//! Tests with small crates whose graphs are given.
 
 use super::{Graph, Root};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ fn graph(files: &[(&str, &str)]) -> Graph {
     Graph::of(&roots, &|path| texts.get(path).cloned()).expect("the files are Rust")
 }
 
-/// The graph as lines `from > to`.
+/// Returns the graph as lines `from > to`.
 fn edges(files: &[(&str, &str)]) -> Vec<String> {
     let graph = graph(files);
     graph.uses.keys().map(|(from, to)| format!("{} > {}", from.display(), to.display())).collect()
@@ -51,7 +51,7 @@ fn re_exports_of_facades_are_no_uses_but_private_imports_are() {
         "k/x/one.rs > k/x/mod.rs",
         "k/x/three.rs > k/x/one.rs",
         "k/x/three.rs > k/x/two.rs",
-        // Only `lib.rs` and `mod.rs` may gather.
+        // Only `lib.rs` and `mod.rs` may re-export without a use.
         "k/x/two.rs > k/x/one.rs",
     ];
     assert_eq!(edges(&files), expected);

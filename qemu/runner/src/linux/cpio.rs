@@ -1,5 +1,5 @@
-//! The archive format of an initramfs: cpio "newc", written directly.
-//! Format: Linux, Documentation/driver-api/early-userspace/buffer-format.rst.
+//! Writes the archive format of an initramfs: cpio "newc". Format: Linux,
+//! Documentation/driver-api/early-userspace/buffer-format.rst.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// Writes one archive.
+/// Writer of one archive.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
@@ -17,7 +17,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// An archive to be written to `out`.
+    /// Returns a writer of an archive to `out`.
     pub fn new(out: W) -> Self {
         Self { out, inode: 0 }
     }
@@ -27,7 +27,8 @@ impl<W: Write> Writer<W> {
         let size = u32::try_from(data.len()).map_err(|_| too_large())?;
         let name_size = u32::try_from(name.len() + 1).map_err(|_| too_large())?;
         self.inode += 1;
-        // magic, inode, mode, uid, gid, links, mtime, size, device, special device, name size, check
+        // magic, inode, mode, uid, gid, links, mtime, size, device, special device, name size,
+        // check
         let fields = [self.inode, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, name_size, 0];
         let mut header = String::with_capacity(112);
         header.push_str("070701");
@@ -46,42 +47,42 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&[0; 3][..written.next_multiple_of(4) - written])
     }
 
-    /// A folder; its parents must have been written before.
+    /// Adds a directory. Its parents must have been added before.
     ///
     /// # Errors
-    /// The output's.
+    /// Errors of the output.
     pub fn folder(&mut self, name: &str) -> io::Result<()> {
         self.entry(name, DIRECTORY | 0o755, (0, 0), &[])
     }
 
-    /// A file.
+    /// Adds a file.
     ///
     /// # Errors
-    /// The output's, and a file of 4 GiB or more.
+    /// Errors of the output, or a file of 4 GiB or more.
     pub fn file(&mut self, name: &str, executable: bool, data: &[u8]) -> io::Result<()> {
         self.entry(name, REGULAR | if executable { 0o755 } else { 0o644 }, (0, 0), data)
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     ///
     /// # Errors
-    /// The output's.
+    /// Errors of the output.
     pub fn link(&mut self, name: &str, target: &str) -> io::Result<()> {
         self.entry(name, LINK | 0o777, (0, 0), target.as_bytes())
     }
 
-    /// A character device.
+    /// Adds a character device.
     ///
     /// # Errors
-    /// The output's.
+    /// Errors of the output.
     pub fn character_device(&mut self, name: &str, major: u32, minor: u32) -> io::Result<()> {
         self.entry(name, CHARACTER_DEVICE | 0o600, (major, minor), &[])
     }
 
-    /// Ends the archive and hands the output back.
+    /// Completes the archive and returns the output.
     ///
     /// # Errors
-    /// The output's.
+    /// Errors of the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.entry("TRAILER!!!", 0, (0, 0), &[])?;
         Ok(self.out)
@@ -92,7 +93,7 @@ impl<W: Write> Writer<W> {
 mod tests {
     use super::*;
 
-    /// Reads an archive back by the format's description: names, modes, data.
+    /// Parses an archive according to the format's description: names, modes, data.
     fn parse(mut archive: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let mut entries = Vec::new();
         loop {

@@ -1,4 +1,5 @@
-//! The demonstration's second half: Linux's RDS and a unikernel exchange messages and RDMA, each as server and as client.
+//! Second half of the demonstration: Linux's RDS and a unikernel exchange messages and RDMA. Each
+//! acts as server and as client.
 
 use super::lab::{Lab, Options};
 use super::power_on;
@@ -13,37 +14,36 @@ use hca_serve::Summary;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Where Linux is, and where the unikernel is.
+/// Addresses of Linux and of the unikernel.
 const LINUX: &str = "172.16.0.1";
 const UNIKERNEL: &str = "172.16.0.9";
-/// The kernel.
 const KERNEL: Kernel = Kernel::V6_1;
-/// Programs of ours for the guest, in the folder `tests/guest`.
+/// C programs for the guest, in the directory `tests/guest`.
 const PROGRAMS: [&str; 3] = ["rds.c", "rds_rdma.c", "rds_bulk.c"];
-/// The longest that one exchange may take.
+/// Time limit of an exchange.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Pings, messages of 0 bytes to 100 KiB, and bytes by RDMA, each way.
+/// Volume in each direction: pings, messages of 0 bytes to 100 KiB, and bytes by RDMA.
 const PINGS: u64 = 1000;
 const MESSAGES: u64 = 5000;
 const BYTES: u64 = 64 << 20;
 
-/// IP over InfiniBand, and RDS above it.
+/// Script that sets up IP over InfiniBand, and RDS above it.
 const SET_UP: &str = "hcas-up && modprobe ib_ipoib || exit 1\n\
     ip link set lo up; ip address add 172.16.0.1/24 dev ib0 && ip link set ib0 up || exit 1\n\
     for wait in $(seq 300); do [ \"$(cat /sys/class/net/ib0/carrier)\" = 1 ] && break; sleep 0.1; done\n\
     modprobe rds_rdma";
 
-/// One exchange.
+/// An exchange between Linux and the unikernel.
 struct Exchange {
-    /// What the report calls it.
+    /// Name in the report.
     name: &'static str,
-    /// The unikernel's command line.
+    /// Command line of the unikernel.
     words: String,
-    /// The guest's program; Linux's kernel itself answers pings.
+    /// Command line of the guest's program. Pings need none: Linux's kernel replies.
     program: String,
-    /// Who serves, and so is there first.
+    /// Server side, which is started first.
     server: Side,
-    /// The server has to be told when it is over.
+    /// True if the server exits only on request.
     quit: bool,
 }
 
@@ -108,30 +108,32 @@ fn exchanges(divide: u64, seed: u64) -> [Exchange; 7] {
     ]
 }
 
-/// What a run needs.
+/// Parameters of a run.
 pub struct Demo<'a> {
-    /// QEMU.
+    /// QEMU for both machines.
     pub qemu: &'a Qemu,
-    /// The unikernel.
+    /// Image of the unikernel.
     pub image: &'a Path,
-    /// Guests, HCAs and fabric, where not as usual; guests and programs are set here.
+    /// Guests, HCAs and fabric. `run` sets guests and programs.
     pub lab: Options,
-    /// The volume is divided by this.
+    /// Divisor of the volume.
     pub divide: u64,
-    /// Varies what messages hold.
+    /// Seed of the message contents.
     pub seed: u64,
 }
 
 impl Demo<'_> {
-    /// The options of the lab of a demonstration.
+    /// Returns the lab options of a demonstration.
     pub fn lab() -> Options {
         Options::new(KERNEL, 1)
     }
 
-    /// Runs it; tells on standard output how it goes. Answers what Linux and the unikernel achieved, and what the fabric saw.
+    /// Runs all exchanges and prints progress on standard output. Returns the results of Linux and
+    /// the unikernel, and the counters of the fabric.
     ///
     /// # Errors
-    /// [`Error::Missing`] where no Linux guest can be had; [`Error::Guest`] for whatever did not end with everything verified.
+    /// - [`Error::Missing`]: a Linux guest cannot be set up.
+    /// - [`Error::Guest`]: an exchange did not complete with everything verified.
     pub fn run(&self) -> Result<(Vec<Node>, Summary)> {
         let folder = cache::root().join("tests/guest");
         let programs = PROGRAMS.iter().map(|name| folder.join(name)).collect();
@@ -152,7 +154,7 @@ impl Demo<'_> {
         for exchange in exchanges(self.divide.max(1), self.seed) {
             let operations = self.exchange(&mut lab, &exchange)?;
             for (node, operation) in nodes.iter_mut().zip(operations) {
-                // An echo server has nothing to do with pings.
+                // An echo server measures no pings.
                 let Some(operation) = operation.filter(|operation| operation.messages > 0) else { continue };
                 println!(
                     "{}: {}: {} messages, {} bytes, {} verified",
@@ -166,7 +168,7 @@ impl Demo<'_> {
         Ok((nodes.into(), lab.stop()?))
     }
 
-    /// What Linux and what the unikernel did.
+    /// Runs an exchange. Returns the results of Linux and of the unikernel.
     fn exchange(&self, lab: &mut Lab, exchange: &Exchange) -> Result<[Option<Operation>; 2]> {
         let mut lines = Vec::new();
         if exchange.server == Side::Linux && !exchange.program.is_empty() {
@@ -223,14 +225,14 @@ impl Demo<'_> {
     }
 }
 
-/// The last line about a result.
+/// Returns the last result line.
 fn result(lines: &[String]) -> Option<&str> {
     let told =
         |line: &&String| line.starts_with('@') && NUMBERS.iter().any(|key| number(line, key).is_some());
     lines.iter().rev().find(told).map(String::as_str)
 }
 
-/// What results are counted by.
+/// Keys of the counters in result lines.
 const NUMBERS: [&str; 5] = ["received", "done", "regions", "blocks", "messages"];
 
 fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
@@ -241,7 +243,8 @@ fn number(line: &str, key: &str) -> Option<u64> {
     word(line, key)?.parse().ok()
 }
 
-/// A program's line as an operation of the report. Each of them ends only with everything compared.
+/// Converts a result line to an operation of the report. The programs print such a line only after
+/// all data was compared.
 fn operation(name: &str, line: &str) -> Option<Operation> {
     let count = NUMBERS.iter().find_map(|key| number(line, key))?;
     let average = number(line, "avg_us").map(|average| average.saturating_mul(1000).saturating_mul(count));

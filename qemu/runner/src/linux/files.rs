@@ -1,4 +1,4 @@
-//! Which files of an unpacked tree of packages a guest gets, and the archive of them.
+//! Selects the files of an unpacked package tree for a guest, and writes their archive.
 
 use super::cpio::Writer;
 use super::recipe::Recipe;
@@ -9,10 +9,11 @@ use std::io::{BufWriter, Write};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// The top folders that are links into `usr`, where a system was installed and not only unpacked.
+/// Top-level directories that are links into `usr` on an installed system, but not in an unpacked
+/// tree.
 pub(super) const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
-/// All files below `folder`, links included, folders left out.
+/// Returns all files below `folder`, including links, without directories.
 pub(super) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -30,9 +31,10 @@ pub(super) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Folders with programs.
+/// Directories with programs.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
-/// How programs begin that came along with dependencies and that no guest runs, unless their package is named.
+/// Name prefixes of programs that dependencies bring and no guest runs. Programs of named packages
+/// are kept.
 const UNUSED: [&str; 14] = [
     "perl",
     "cpan",
@@ -49,9 +51,10 @@ const UNUSED: [&str; 14] = [
     "cpio",
     "openssl",
 ];
-/// Folders with what packages bring beside programs: settings, plug-ins, data.
+/// Directories of other package files: settings, plug-ins, data.
 const DATA_FOLDERS: [&str; 4] = ["etc", "lib", "usr", "opt"];
-/// What of these no guest has, unless it is named: it is large, and programs run without it.
+/// Parts of these directories that are left out unless named. They are large, and programs run
+/// without them.
 const LEFT_OUT: [&str; 29] = [
     "etc/init.d",
     "etc/perl",
@@ -83,14 +86,15 @@ const LEFT_OUT: [&str; 29] = [
     "usr/share/zoneinfo",
     "usr/src",
 ];
-/// Parts for GPUs, which no guest has, and which need hundreds of megabytes of libraries.
+/// Name parts of files for GPUs. Guests have no GPU, and the files need hundreds of megabytes of
+/// libraries.
 const FOR_GPUS: [&str; 2] = ["_rocm.", "_cuda."];
-/// Where shared libraries lie; a guest has those that something else in it needs.
+/// Directories of shared libraries. A guest gets the libraries that its other files need.
 const LIBRARY_FOLDERS: [&str; 3] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "lib64"];
 /// Shared libraries that programs open by name.
 const OPENED_BY_NAME: [&str; 2] = ["libnss_files.so.2", "libgcc_s.so.1"];
 
-/// The shared libraries that an ELF file names; none for other files.
+/// Returns the shared libraries that an ELF file names; empty for all other files.
 fn libraries_needed(path: &Path) -> Vec<String> {
     let Ok(data) = fs::read(path) else { return Vec::new() };
     let Ok(object::File::Elf64(file)) = object::File::parse(&*data) else { return Vec::new() };
@@ -108,7 +112,8 @@ fn needed_names(file: &object::read::elf::ElfFile64<'_>) -> Option<Vec<String>> 
     Some(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
-/// Whether the guest has a file of the packages even if no other file needs it; `file` is its place in the guest.
+/// Returns whether the guest gets a package file even if no other file needs it. `file` is the path
+/// in the guest.
 fn wanted(recipe: &Recipe, file: &Path) -> bool {
     if recipe.files().any(|named| file.starts_with(named)) {
         return true;
@@ -125,7 +130,7 @@ fn wanted(recipe: &Recipe, file: &Path) -> bool {
         && !FOR_GPUS.iter().any(|part| name.contains(part))
 }
 
-/// The files of the tree that the guest gets, relative to the tree's root.
+/// Returns the files of the tree that the guest gets, relative to the tree's root.
 fn choose_files(tree: &Path, recipe: &Recipe) -> Result<BTreeSet<PathBuf>> {
     let mut chosen = BTreeSet::new();
     for folder in PROGRAM_FOLDERS.iter().chain(&DATA_FOLDERS) {
@@ -156,7 +161,8 @@ fn choose_files(tree: &Path, recipe: &Recipe) -> Result<BTreeSet<PathBuf>> {
     while let Some(path) = open.pop() {
         let mut more = Vec::new();
         if let Ok(target) = fs::read_link(&path) {
-            // Links in a package lead within its folder or from the root.
+            // Relative links of a package stay in its directory; absolute links start at the tree's
+            // root.
             let target = match target.strip_prefix("/") {
                 Ok(absolute) => tree.join(absolute),
                 Err(_) => without_parents(&path.parent().unwrap_or(tree).join(target)),
@@ -179,7 +185,7 @@ fn choose_files(tree: &Path, recipe: &Recipe) -> Result<BTreeSet<PathBuf>> {
         .collect()
 }
 
-/// The same path with each "folder/.." taken out.
+/// Returns the path without "folder/.." parts.
 fn without_parents(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -192,7 +198,7 @@ fn without_parents(path: &Path) -> PathBuf {
     plain
 }
 
-/// The names that the tree's busybox answers to.
+/// Returns the applet names of the tree's busybox.
 fn busybox_applets(tree: &Path) -> Result<Vec<String>> {
     // Statically linked, so it needs no loader.
     let output = Command::new(tree.join("bin/busybox")).arg("--list").output();
@@ -208,7 +214,7 @@ pub(super) fn write_initramfs(tree: &Path, recipe: &Recipe, archive: &Path) -> R
     written.context("cannot write", archive)
 }
 
-/// Where a file of the tree goes in a guest, where the top folders are links.
+/// Returns the path of a tree file in a guest, where the top-level directories are links.
 fn in_guest(file: &Path) -> PathBuf {
     if MERGED.iter().any(|folder| file.starts_with(folder)) {
         Path::new("usr").join(file)
@@ -225,14 +231,14 @@ fn archive_tree<W: Write>(tree: &Path, recipe: &Recipe, out: W) -> Result<W> {
             .map(PathBuf::from)
             .collect();
     folders.extend(MERGED.map(|folder| Path::new("usr").join(folder)));
-    // By their places in the guest; the same file may be reached by two paths in the tree.
+    // Keyed by path in the guest, because two tree paths may lead to the same file.
     let files: BTreeMap<PathBuf, PathBuf> =
         choose_files(tree, recipe)?.into_iter().map(|file| (in_guest(&file), tree.join(file))).collect();
     for file in files.keys() {
         folders.extend(file.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()).map(Into::into));
     }
     folders.insert("usr".into());
-    // Sorted, so parents come before what is in them.
+    // Sorted, so that parents precede their entries.
     for folder in &folders {
         writer.folder(&folder.to_string_lossy()).context("cannot archive", folder)?;
     }
@@ -251,7 +257,7 @@ fn archive_tree<W: Write>(tree: &Path, recipe: &Recipe, out: W) -> Result<W> {
             writer.file(&name, executable, &data).context("cannot archive", path)?;
         }
     }
-    // Programs that no package brought come from busybox.
+    // Programs that no package contains are links to busybox.
     for applet in busybox_applets(tree)? {
         if !["usr/bin", "usr/sbin"].iter().any(|folder| files.contains_key(&Path::new(folder).join(&applet)))
         {

@@ -1,4 +1,4 @@
-//! One running Linux guest: its console, and the serial line on which it takes scripts.
+//! A running Linux guest: its console, and the serial line on which it receives scripts.
 
 use super::image::Image;
 use super::overlay::{self, Settings};
@@ -13,18 +13,18 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How a guest is started.
+/// Start options of a guest.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The sockets at which its emulated HCAs are served.
+    /// Sockets of its emulated HCAs.
     pub hcas: Vec<PathBuf>,
-    /// What it gets beside its image.
+    /// Settings in addition to the image.
     pub settings: Settings,
-    /// An IOMMU between its devices and its memory.
+    /// Adds an IOMMU between its devices and its memory.
     pub iommu: bool,
-    /// Its processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// Further arguments of QEMU.
+    /// Additional arguments of QEMU.
     pub more: Vec<String>,
     /// Guest memory in MiB.
     pub memory_mib: u32,
@@ -32,7 +32,7 @@ pub struct Options {
     pub accelerator: String,
     /// Words added to the kernel's command line.
     pub command_line: String,
-    /// Print every line as it comes, behind this name.
+    /// Prefix for printing every line on arrival; `None` prints nothing.
     pub show: Option<String>,
 }
 
@@ -52,35 +52,35 @@ impl Default for Options {
     }
 }
 
-/// What a script printed and how it ended.
+/// Result of a script.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The lines of its output and errors.
+    /// Lines of standard output and standard error.
     pub lines: Vec<String>,
-    /// Its exit status.
+    /// Exit status.
     pub status: u8,
-    /// How long it ran.
+    /// Run time.
     pub time: Duration,
 }
 
 impl Answer {
-    /// The lines as one text.
+    /// Returns the lines as one text.
     pub fn text(&self) -> String {
         self.lines.join("\n")
     }
 
-    /// Whether the script ended with status 0.
+    /// Returns whether the script exited with status 0.
     pub fn success(&self) -> bool {
         self.status == 0
     }
 }
 
-/// A line of the kernel's log.
+/// A message of the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelMessage {
-    /// The syslog level: 4 is a warning, lower numbers are worse.
+    /// Syslog level: 4 is a warning, lower levels are more severe.
     pub level: u8,
-    /// The text, with its time.
+    /// Text, with its time stamp.
     pub text: String,
 }
 
@@ -93,23 +93,23 @@ pub struct Guest {
     console: Vec<String>,
     show: Option<String>,
     started: Instant,
-    /// The number of the last script, and when it was sent if it still runs.
+    /// Number of the last script, and the time it was sent if it still runs.
     script: u64,
     running: Option<Instant>,
-    /// Holds its files.
+    /// Owns the guest's files.
     _folder: Temporary,
 }
 
-/// How often a wait for the guest's line looks at its console.
+/// Interval at which a wait for the serial line polls the console.
 const LOOK: Duration = Duration::from_millis(20);
-/// Lines of the console that are kept.
+/// Most console lines that are retained.
 const CONSOLE_LINES: usize = 10_000;
 
 impl Guest {
-    /// Starts a guest; [`Guest::wait_ready`] waits until it takes scripts.
+    /// Starts a guest. [`Guest::wait_ready`] waits until it accepts scripts.
     ///
     /// # Errors
-    /// QEMU cannot be started or refuses.
+    /// QEMU cannot be started or rejects its arguments.
     pub fn start(qemu: &Qemu, image: &Image, options: &Options) -> Result<Self> {
         let folder = Temporary::folder("linux")?;
         let initramfs = folder.path().join("initramfs.cpio");
@@ -124,7 +124,7 @@ impl Guest {
         machine.iommu = options.iommu;
         machine.cpus = options.cpus;
         let iommu = if options.iommu { " intel_iommu=on" } else { "" };
-        // Warnings and worse show on the console as they come; everything is in dmesg.
+        // Only warnings and errors go to the console; dmesg has everything.
         machine.command_line = format!(
             "console=ttyS0 loglevel=5 panic=-1 nokaslr mitigations=off no_timer_check random.trust_cpu=on{iommu} {}",
             options.command_line
@@ -164,10 +164,10 @@ impl Guest {
         })
     }
 
-    /// Waits until the guest takes scripts; answers how long it took to boot.
+    /// Waits until the guest accepts scripts. Returns the boot time.
     ///
     /// # Errors
-    /// It did not come up within `limit`, or ended.
+    /// The guest did not boot within `limit`, or QEMU exited.
     pub fn wait_ready(&mut self, limit: Duration) -> Result<Duration> {
         let deadline = self.started + limit;
         loop {
@@ -179,19 +179,20 @@ impl Guest {
         }
     }
 
-    /// The time since power on.
+    /// Returns the time since power on.
     ///
     /// # Errors
-    /// QEMU has ended.
+    /// QEMU has exited.
     pub fn spent(&self) -> Result<Ready> {
         let cpu_seconds = self.machine.cpu_time()?.as_secs_f64();
         Ok(Ready { seconds: self.started.elapsed().as_secs_f64(), cpu_seconds })
     }
 
-    /// Sends a script; [`Guest::end`] waits for its end. A script that still runs is waited for by the guest.
+    /// Sends a script; [`Guest::end`] waits for its completion. The guest starts the script after
+    /// the running one has completed.
     ///
     /// # Errors
-    /// The guest has ended.
+    /// The guest has exited.
     pub fn begin(&mut self, script: &str) -> Result<()> {
         self.script += 1;
         let text = script.trim().replace('\\', "\\\\").replace('\n', "\\n");
@@ -203,10 +204,11 @@ impl Guest {
         }
     }
 
-    /// Waits for the end of the script that [`Guest::begin`] sent.
+    /// Waits until the script sent by [`Guest::begin`] completes.
     ///
     /// # Errors
-    /// It did not end within `limit` of being sent, or the guest ended; the last lines of both are in the error.
+    /// The script did not complete within `limit` of being sent, or the guest exited. The error
+    /// contains the last lines of script and console.
     pub fn end(&mut self, limit: Duration) -> Result<Answer> {
         let Some(began) = self.running.take() else {
             return Err(Error::Guest("no script runs in the Linux guest".into()));
@@ -221,7 +223,8 @@ impl Guest {
                 );
             };
             if let Some(status) = line.strip_prefix(&mark) {
-                // The line feed before the mark, where the output had one of its own.
+                // Drop the line feed that the guest prints before the mark if the output ended with
+                // a line feed.
                 if lines.last().is_some_and(String::is_empty) {
                     lines.pop();
                 }
@@ -266,16 +269,16 @@ impl Guest {
             .collect())
     }
 
-    /// The console's lines so far.
+    /// Returns the console's lines so far.
     pub fn console(&mut self) -> &[String] {
         self.read_console();
         &self.console
     }
 
-    /// Powers the guest off and waits for QEMU's end.
+    /// Powers the guest off and waits until QEMU exits.
     ///
     /// # Errors
-    /// It does not end.
+    /// QEMU does not exit.
     pub fn power_off(mut self) -> Result<()> {
         let limit = Duration::from_secs(60);
         if self.line.write_all(b"0 @off\n").is_err() {
@@ -292,13 +295,13 @@ impl Guest {
         Err(self.timeout("the Linux guest did not power off", limit))
     }
 
-    /// Kills QEMU, as a crash of the host would.
+    /// Kills QEMU, like a crash of the host.
     pub fn kill(self) {
         self.machine.kill();
     }
 
-    /// The next line of the guest's answers; `None` at `deadline`, which the guest's delays move as in
-    /// [`next_line`](crate::qemu::Guest::next_line).
+    /// Returns the guest's next line, or `None` at `deadline`. Delays of the guest extend the
+    /// deadline as in [`next_line`](crate::qemu::Guest::next_line).
     fn next_answer(&mut self, deadline: Instant) -> Result<Option<String>> {
         loop {
             self.read_console();
@@ -311,7 +314,7 @@ impl Guest {
         }
     }
 
-    /// Takes what the console has for us; a guest whose console is not read stands still.
+    /// Reads the available console output. A guest whose console is not read blocks.
     fn read_console(&mut self) {
         while let Ok(Some(line)) = self.machine.line_within(Duration::ZERO) {
             self.take(line);
@@ -333,7 +336,7 @@ impl Guest {
     }
 
     fn ended(&mut self) -> Error {
-        // What it had to say arrives a moment later than the end of its line.
+        // The last console lines arrive shortly after the serial line closes.
         let deadline = Instant::now() + Duration::from_secs(2);
         while let Ok(Some(line)) = self.machine.next_line(deadline) {
             self.take(line);
@@ -353,7 +356,7 @@ fn last_lines(lines: &[String], count: usize) -> String {
     lines.get(lines.len().saturating_sub(count)..).unwrap_or_default().join("\n")
 }
 
-/// QEMU connects to the guest's line before the guest starts.
+/// Accepts QEMU's connection to the serial line. QEMU connects before the guest starts.
 fn accept(listener: &UnixListener, machine: &mut qemu::Guest) -> Result<UnixStream> {
     let limit = Duration::from_secs(30);
     let deadline = Instant::now() + limit;

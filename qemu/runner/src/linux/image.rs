@@ -1,4 +1,4 @@
-//! The Linux guest's kernel and initramfs, made from Debian packages and kept in the cache.
+//! Kernel and initramfs of the Linux guest, made from Debian packages and cached.
 
 use super::files::{self, MERGED, files_below};
 use super::recipe::Recipe;
@@ -10,21 +10,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// A guest that can be booted.
+/// A bootable guest.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The kernel, unpacked: an ELF that boots by PVH.
+    /// Unpacked kernel: an ELF that boots by PVH.
     pub kernel: PathBuf,
-    /// The initramfs without its first program, which comes with each start (`overlay`).
+    /// Initramfs without the first process, which `overlay` adds at each start.
     pub initramfs: PathBuf,
-    /// The kernel's version, as in "6.1.0-50-amd64".
+    /// Kernel version, as in "6.1.0-50-amd64".
     pub version: String,
 }
 
-/// The guest of `recipe`, from the cache or made now.
+/// Returns the guest of `recipe`, from the cache or newly made.
 ///
 /// # Errors
-/// [`Error::Missing`] where Debian packages cannot be unpacked.
+/// [`Error::Missing`]: Debian packages cannot be unpacked.
 pub fn image(recipe: &Recipe) -> Result<Image> {
     let folder = cache::entry(&recipe.name(), |path| make(recipe, path))?;
     let version_file = folder.join("version");
@@ -32,7 +32,7 @@ pub fn image(recipe: &Recipe) -> Result<Image> {
     Ok(Image { kernel: folder.join("vmlinux"), initramfs: folder.join("initramfs.cpio"), version })
 }
 
-/// What to do where a Linux guest cannot be made.
+/// Remedy if a Linux guest cannot be made.
 const REMEDY: &str = "tests against Linux guests need Debian or Ubuntu on x86-64, the network and mmdebstrap (which root gets by itself)";
 
 fn make(recipe: &Recipe, into: &Path) -> Result<()> {
@@ -55,7 +55,7 @@ fn make(recipe: &Recipe, into: &Path) -> Result<()> {
         Ok(status) => return Err(Error::Program(format!("depmod failed ({status})"))),
         Err(error) => return Err(Error::Program(format!("cannot start depmod: {error}"))),
     }
-    // Later packages have it beside the modules.
+    // Later packages store the kernel with the modules.
     let places = [format!("boot/vmlinuz-{version}"), format!("lib/modules/{version}/vmlinuz")];
     let kernel = places.map(|place| tree.join(place)).into_iter().find(|place| place.is_file());
     let kernel = kernel.ok_or_else(|| Error::Format(format!("no kernel {version} in {}", tree.display())))?;
@@ -76,7 +76,7 @@ fn kernel_version(tree: &Path) -> Result<String> {
         .ok_or_else(|| Error::Format(format!("no kernel in {}", folder.display())))
 }
 
-/// Makes those links where a release has everything below `usr`.
+/// Creates the links of a release that has everything below `usr`.
 fn merge_usr(tree: &Path) -> Result<()> {
     for folder in MERGED {
         let (link, target) = (tree.join(folder), Path::new("usr").join(folder));
@@ -87,10 +87,10 @@ fn merge_usr(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What begins a compressed stream, and the program of the tree that unpacks it.
+/// Magic bytes of compressed streams, and the program of the tree that unpacks each.
 const PACKERS: [(&[u8], &str); 2] = [(b"\xfd7zXZ\0", "usr/bin/xz"), (b"\x28\xb5\x2f\xfd", "usr/bin/zstd")];
 
-/// Unpacks `packed` (a file of one compressed stream) into `into`.
+/// Unpacks the file `packed`, which is a single compressed stream, into `into`.
 fn unpack_stream(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
     let data = fs::read(packed).context("cannot read", packed)?;
     let Some((_, program)) = PACKERS.iter().find(|(magic, _)| data.starts_with(magic)) else {
@@ -105,8 +105,9 @@ fn unpack_stream(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
     }
 }
 
-/// Unpacks the ELF within a bzImage: under an emulated CPU the kernel would take longer to unpack itself than to
-/// boot. Where the payload lies: Linux, Documentation/x86/boot.rst, `setup_sects`, `payload_offset`.
+/// Unpacks the ELF of a bzImage. Under an emulated CPU the kernel would take longer to unpack
+/// itself than to boot. Fields: `setup_sects` and `payload_offset` in Linux,
+/// Documentation/x86/boot.rst.
 fn unpack_kernel(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
     let bad = || Error::Format(format!("{} is not a bzImage", packed.display()));
     let image = fs::read(packed).context("cannot read", packed)?;
@@ -117,7 +118,7 @@ fn unpack_kernel(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
     let setup_sectors = usize::from(*image.get(0x1f1).ok_or_else(bad)?);
     let start = (setup_sectors + 1) * 512 + word(0x248)?;
     let payload = image.get(start..).and_then(|rest| rest.get(..word(0x24c).ok()?)).ok_or_else(bad)?;
-    // The last four bytes are the unpacked size, which is no part of the stream.
+    // The last four bytes contain the unpacked size and are not part of the stream.
     let stream = payload.len().checked_sub(4).and_then(|length| payload.get(..length)).ok_or_else(bad)?;
     let packed_payload = into.with_extension("packed");
     fs::write(&packed_payload, stream).context("cannot write", &packed_payload)?;
@@ -125,21 +126,21 @@ fn unpack_kernel(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
     fs::remove_file(&packed_payload).context("cannot remove", &packed_payload)
 }
 
-/// A module's name as the kernel spells it.
+/// Returns a module's name in the kernel's spelling.
 fn module_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_suffix(".xz").unwrap_or(name).strip_suffix(".ko")?;
     Some(name.replace('-', "_"))
 }
 
-/// The names of the modules that the kernel has built in.
+/// Returns the names of the kernel's built-in modules.
 fn built_in(folder: &Path) -> Result<BTreeSet<String>> {
     let list = folder.join("modules.builtin");
     let text = fs::read_to_string(&list).context("cannot read", &list)?;
     Ok(text.lines().filter_map(|line| module_name(Path::new(line))).collect())
 }
 
-/// The module's file unpacked, as an emulated CPU loads it fastest.
+/// Returns the unpacked file of a module. An emulated CPU loads it fastest.
 fn plain_module(tree: &Path, path: &Path) -> Result<PathBuf> {
     if path.extension().is_none_or(|extension| extension != "xz") {
         return Ok(path.to_path_buf());
@@ -150,7 +151,7 @@ fn plain_module(tree: &Path, path: &Path) -> Result<PathBuf> {
     Ok(plain)
 }
 
-/// The names in a module's `depends=` and `softdep=` records.
+/// Returns the names in a module's `depends=` and `softdep=` records.
 fn module_needs(path: &Path) -> Result<Vec<String>> {
     let data = fs::read(path).context("cannot read", path)?;
     let bad = || Error::Format(format!("{} is not a kernel module", path.display()));
@@ -170,7 +171,7 @@ fn module_needs(path: &Path) -> Result<Vec<String>> {
     Ok(needs)
 }
 
-/// Removes every module that neither is wanted nor needed by one that is.
+/// Removes every module that is neither wanted nor a dependency of a wanted one.
 fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
     let folder = tree.join("lib/modules").join(version);
     let all: BTreeMap<String, PathBuf> =

@@ -1,4 +1,5 @@
-//! What tests with Linux guests have in common: what they stand on, and what counts as a complaint of the kernel.
+//! Common parts of tests with Linux guests: requirements, and the kernel messages that count as
+//! complaints.
 
 use super::guest::KernelMessage;
 use super::lab::{Lab, Options};
@@ -7,10 +8,11 @@ use crate::conditions;
 use crate::error::{Error, Result};
 use crate::setup;
 
-/// Guests as `options` has them, or `None` after saying that the test is skipped: no QEMU or no Debian packages can be had.
+/// Returns guests for `options`, or `None` after reporting a skipped test because QEMU or Debian
+/// packages are unavailable.
 ///
 /// # Panics
-/// What should be there is not, or something that is there does not work.
+/// A required tool is missing, or an available one fails.
 pub fn lab_or_skip(options: Options) -> Option<Lab> {
     let lab = setup::qemu().and_then(|qemu| Lab::start(&qemu, options));
     match lab {
@@ -23,23 +25,24 @@ pub fn lab_or_skip(options: Options) -> Option<Lab> {
     }
 }
 
-/// The kernels that a test runs: the first always, the others where full lengths are asked for.
+/// Returns the kernels that a test runs: the first always, the others with full lengths.
 pub fn kernels() -> &'static [Kernel] {
     if conditions::long() { &Kernel::RELEASES } else { &Kernel::RELEASES[..1] }
 }
 
-/// Guests that judge more than a kernel does: with the programs by which RDMA is measured and used.
+/// Packages of guests that test more than the kernel: programs that measure and use RDMA.
 const PROGRAMS: [&str; 3] = ["qperf", "nvme-cli", "ucx-utils"];
-/// NVMe over RDMA, both sides, and what the target stores in.
+/// Modules for NVMe over RDMA, initiator and target, and the target's storage.
 const PROGRAM_MODULES: [&str; 3] = ["nvme_rdma", "nvmet_rdma", "brd"];
-/// On the latest kernel also rdma-core's own tests, OpenSM, and the tools of those who made the cards.
+/// Additional packages on the latest kernel: rdma-core's own tests, OpenSM, and the card vendor's
+/// tools.
 const LATEST: [&str; 4] = ["opensm", "python3-pyverbs", "python3-scapy", "mstflint"];
 const LATEST_FILES: [&str; 1] = ["/usr/share/doc/rdma-core/tests"];
 
-/// The image with the programs of others, one for each kernel.
+/// Returns the recipe with the foreign programs for a kernel.
 ///
 /// # Errors
-/// None: the names are names.
+/// None, because all names are valid.
 pub fn programs(kernel: Kernel) -> Result<Recipe> {
     let recipe = Recipe::new(kernel).with_packages(PROGRAMS)?.with_modules(PROGRAM_MODULES)?;
     if kernel == Kernel::Backports {
@@ -48,21 +51,22 @@ pub fn programs(kernel: Kernel) -> Result<Recipe> {
     Ok(recipe)
 }
 
-/// The image of a guest that hands its devices to guests of its own.
+/// Returns the recipe of a guest that assigns its devices to nested guests.
 ///
 /// # Errors
-/// None: the names are names.
+/// None, because all names are valid.
 pub fn host() -> Result<Recipe> {
     Recipe::new(Kernel::V6_12).with_packages(["qemu-system-x86", "seabios"])
 }
 
 /// Names of the drivers whose warnings count.
 const DRIVERS: [&str; 6] = ["mlx5", "ib_core", "infiniband", "rdma", "ib_", "rds"];
-/// The kernel's own words about a driver that went wrong.
+/// Kernel messages about a serious fault.
 const TRACES: [&str; 8] =
     ["cut here", "Call Trace", "BUG:", "WARNING:", "Oops", "hung task", "blocked for more than", "refcount"];
 
-/// The messages of level warning or worse that come from the RDMA drivers, and every sign of a kernel in trouble.
+/// Returns the messages of RDMA drivers with level warning or worse, and all messages about a
+/// serious kernel fault.
 pub fn complaints(messages: &[KernelMessage]) -> Vec<String> {
     messages
         .iter()

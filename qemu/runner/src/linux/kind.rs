@@ -1,4 +1,5 @@
-//! What one Linux guest is: its image and its machine, also in words, as in `kernel=6.12 packages=fio vcpus=2 iommu`.
+//! Description of a Linux guest: its image and its machine. Also parsed from words such as
+//! `kernel=6.12 packages=fio vcpus=2 iommu`.
 
 use super::image::Image;
 use super::recipe::{Kernel, Recipe};
@@ -10,15 +11,15 @@ use std::str::FromStr;
 /// A kind of guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// What its image is made of.
+    /// Contents of its image.
     pub recipe: Recipe,
-    /// Its emulated HCAs: what each is.
+    /// Card and quirks of each of its emulated HCAs.
     pub hcas: Vec<DeviceSpec>,
-    /// Its processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// Its memory in MiB; `None` for what its image needs.
+    /// Memory in MiB; `None` for the amount that the image needs.
     pub memory_mib: Option<u32>,
-    /// Whether an IOMMU is between its devices and its memory.
+    /// Adds an IOMMU between its devices and its memory.
     pub iommu: bool,
 }
 
@@ -38,11 +39,12 @@ impl From<Kernel> for Kind {
 const MEMORY_MIB: u32 = 1024;
 
 impl Kind {
-    /// The memory of a guest in MiB that boots `image`: the kernel has the initramfs twice while it unpacks it, and programs
-    /// want for room: rdma-core's tests make the largest completion queue.
+    /// Returns the memory in MiB of a guest that boots `image`. The kernel has the initramfs twice
+    /// while unpacking. Programs need memory too: rdma-core's tests create the largest completion
+    /// queue.
     ///
     /// # Errors
-    /// The image cannot be looked at.
+    /// The image's size cannot be read.
     pub fn memory_for(&self, image: &Image) -> Result<u32> {
         if let Some(memory) = self.memory_mib {
             return Ok(memory);
@@ -53,22 +55,22 @@ impl Kind {
     }
 }
 
-/// Guests of one kind, as the command line names them.
+/// Guests of one kind, as given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// What they are.
+    /// Kind of the guests.
     pub kind: Kind,
-    /// How many.
+    /// Number of guests.
     pub count: usize,
 }
 
-/// How many of each there may be.
+/// Range of each count.
 const GUESTS: RangeInclusive<u32> = 1..=16;
 const HCAS: RangeInclusive<u32> = 0..=8;
 const CPUS: RangeInclusive<u32> = 1..=64;
 const MEMORY: RangeInclusive<u32> = 256..=1 << 20;
 
-/// What the words may be, for who writes another.
+/// Valid words, for the error message.
 const WORDS: &str =
     "count=N kernel=NAME packages=A,B modules=A,B files=/A,/B hcas=N profile=CARD vcpus=N memory=MIB iommu";
 

@@ -1,4 +1,4 @@
-//! Linux guests on one fabric of emulated HCAs, with room for unikernels beside them.
+//! Linux guests on one fabric of emulated HCAs, with spare HCAs for unikernels.
 
 use super::guest::{Guest, Options as GuestOptions};
 use super::image::{self, Image};
@@ -19,48 +19,50 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is set up.
+/// Set-up of a lab.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The guests.
     pub guests: Vec<Kind>,
-    /// What the HCAs beside those of the guests are.
+    /// Card and quirks of the spare HCAs.
     pub spare_kind: DeviceSpec,
-    /// HCAs beside those of the guests, for unikernels.
+    /// Number of HCAs in addition to those of the guests, for unikernels.
     pub spare: usize,
-    /// Programs of ours: C files, compiled now.
+    /// C files of this project, compiled at the start.
     pub programs: Vec<PathBuf>,
-    /// Programs that are there already, linked statically.
+    /// Existing programs, linked statically.
     pub binaries: Vec<PathBuf>,
-    /// All packets, in pcapng.
+    /// File for all packets, in pcapng.
     pub capture: Option<PathBuf>,
-    /// What goes wrong with packets.
+    /// Packet faults to inject.
     pub faults: Faults,
-    /// The seed of what goes wrong.
+    /// Seed of the faults.
     pub seed: u64,
-    /// The fabric has no subnet manager: a guest runs one.
+    /// Starts no subnet manager on the fabric, because a guest runs one.
     pub no_subnet_manager: bool,
-    /// The fabric's own subnet manager guards nothing: every guest may configure the switch and everybody's port.
+    /// Disables the protection by the fabric's subnet manager: every guest may configure the switch
+    /// and all ports.
     pub open_fabric: bool,
-    /// The last guest's HCAs are another server's, which joins the fabric of the first.
+    /// Serves the last guest's HCAs from a second server, which joins the fabric of the first.
     pub joined: Option<Cable>,
-    /// The HCAs refuse what the PRM calls reserved or illegal, as Linux gives no reason to.
+    /// Makes the HCAs reject everything that the PRM calls reserved or illegal. Linux does nothing
+    /// of the kind.
     pub strict: bool,
     /// QEMU's accelerator.
     pub accelerator: String,
-    /// The longest that a guest may take to boot.
+    /// Time limit for a guest to boot.
     pub boot_limit: Duration,
-    /// Print what guests and HCAs say as it comes.
+    /// Prints the output of guests and HCAs on arrival.
     pub show: bool,
 }
 
 impl Options {
-    /// `count` guests of the same kind.
+    /// Returns options for `count` guests of the same kind.
     pub fn new(kind: impl Into<Kind>, count: usize) -> Self {
         Self::of(vec![kind.into(); count])
     }
 
-    /// These guests, with nothing beside them.
+    /// Returns options for these guests, without spare HCAs or programs.
     pub fn of(guests: Vec<Kind>) -> Self {
         Self {
             guests,
@@ -82,27 +84,27 @@ impl Options {
     }
 }
 
-/// Between two servers.
+/// A connection between two servers.
 #[derive(Debug, Clone)]
 pub struct Cable {
-    /// Where the first listens.
+    /// Address at which the first server listens.
     pub listen: Address,
-    /// Where the second looks for it: at the same place, or at what stands between them.
+    /// Address to which the second server connects: the same, or that of a relay in between.
     pub uplink: Address,
 }
 
-/// Guests on one fabric. Dropped, nothing of it runs any more.
+/// Guests on one fabric. Dropping it stops guests and servers.
 #[derive(Debug)]
 pub struct Lab {
-    // Dropped in this order: guests before what they are connected to.
+    // Drop order: guests before the servers that they are connected to.
     guests: Vec<Option<Guest>>,
     hub: Option<Hub>,
     served: Served,
-    /// The server that joined the first.
+    /// Second server, which joined the first.
     far: Option<Served>,
     sockets: Vec<PathBuf>,
     qemu: Qemu,
-    /// Of each guest.
+    /// Image of each guest.
     images: Vec<Image>,
     programs: Vec<PathBuf>,
     options: Options,
@@ -111,11 +113,12 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Serves the HCAs, boots the guests and waits until all take scripts.
+    /// Serves the HCAs, boots the guests and waits until all accept scripts.
     ///
     /// # Errors
-    /// [`Error::Missing`] where Debian packages or a compiler cannot be had; the HCAs cannot be served; a guest does not
-    /// come up.
+    /// - [`Error::Missing`]: Debian packages or a compiler are unavailable.
+    /// - The HCAs cannot be served.
+    /// - A guest does not boot.
     pub fn start(qemu: &Qemu, options: Options) -> Result<Self> {
         let images = options.guests.iter().map(|kind| image::image(&kind.recipe));
         let images = images.collect::<Result<Vec<Image>>>()?;
@@ -152,7 +155,7 @@ impl Lab {
             no_subnet_manager: options.no_subnet_manager,
             open_fabric: options.open_fabric,
             kinds: kinds.into_iter().take(near.len()).collect(),
-            // Whoever has a spare HCA may be a program with memory of its own.
+            // A spare HCA may serve a program with private memory.
             file_io: options.spare > 0,
             listen: options.joined.as_ref().map(|cable| cable.listen.clone()),
             ..served_by(near)
@@ -183,10 +186,10 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Boots guest `number` (again); [`Lab::wait_ready`] waits until it takes scripts.
+    /// Boots guest `number`, possibly again. [`Lab::wait_ready`] waits until it accepts scripts.
     ///
     /// # Errors
-    /// QEMU cannot be started, or there is no such guest.
+    /// QEMU cannot be started, or the guest does not exist.
     pub fn boot(&mut self, number: usize) -> Result<()> {
         let (Some(kind), Some(image)) = (self.options.guests.get(number), self.images.get(number)) else {
             return Err(no_guest(number));
@@ -213,19 +216,19 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until guest `number` takes scripts; answers how long it took to boot.
+    /// Waits until guest `number` accepts scripts. Returns the boot time.
     ///
     /// # Errors
-    /// It does not come up.
+    /// The guest does not boot.
     pub fn wait_ready(&mut self, number: usize) -> Result<Duration> {
         let limit = self.options.boot_limit;
         self.guest(number)?.wait_ready(limit)
     }
 
-    /// Guest `number`.
+    /// Returns guest `number`.
     ///
     /// # Errors
-    /// It does not run.
+    /// The guest is not running.
     pub fn guest(&mut self, number: usize) -> Result<&mut Guest> {
         self.guests.get_mut(number).and_then(Option::as_mut).ok_or_else(|| no_guest(number))
     }
@@ -238,10 +241,11 @@ impl Lab {
         self.guest(number)?.run(script, limit)
     }
 
-    /// Runs a script in guest `number` that has to end with status 0; its lines.
+    /// Runs a script in guest `number` and returns its lines. The script must exit with status 0.
     ///
     /// # Errors
-    /// As [`Guest::run`]; [`Error::Guest`] with the script's last line if it ends with another status.
+    /// As [`Guest::run`]; [`Error::Guest`] with the script's last line if it exits with a different
+    /// status.
     pub fn succeed(&mut self, number: usize, script: &str, limit: Duration) -> Result<Vec<String>> {
         let answer = self.run(number, script, limit)?;
         if answer.success() {
@@ -252,7 +256,8 @@ impl Lab {
         Err(Error::Guest(format!("the Linux guest's script ended with status {}: {last}", answer.status)))
     }
 
-    /// Runs a script in all guests at the same time; where several fail to end, the error is the first one's.
+    /// Runs a script in all guests at the same time. If several fail to complete, the first error
+    /// is returned.
     ///
     /// # Errors
     /// As [`Guest::run`].
@@ -270,61 +275,61 @@ impl Lab {
         })
     }
 
-    /// Kills guest `number`'s QEMU.
+    /// Kills the QEMU of guest `number`.
     ///
     /// # Errors
-    /// It does not run.
+    /// The guest is not running.
     pub fn kill(&mut self, number: usize) -> Result<()> {
         let guest = self.guests.get_mut(number).and_then(Option::take).ok_or_else(|| no_guest(number))?;
         guest.kill();
         Ok(())
     }
 
-    /// The emulated HCAs and their fabric.
+    /// Returns the emulated HCAs and their fabric.
     pub fn served(&self) -> &Served {
         &self.served
     }
 
-    /// The last guest's emulated HCAs, where another server has them.
+    /// Returns the second server, which serves the last guest's HCAs, if there is one.
     pub fn far(&self) -> Option<&Served> {
         self.far.as_ref()
     }
 
-    /// The socket of node `node`: the guests' HCAs come first, then the spare ones.
+    /// Returns the socket of node `node`. The guests' HCAs precede the spare ones.
     ///
     /// # Errors
-    /// There is no such node.
+    /// The node does not exist.
     pub fn socket(&self, node: usize) -> Result<&Path> {
         let path = self.sockets.get(node).ok_or_else(|| Error::Usage(format!("there is no HCA {node}")))?;
         Ok(path)
     }
 
-    /// The number of the first spare node.
+    /// Returns the number of the first spare node.
     pub fn first_spare(&self) -> usize {
         nodes_of(&self.options.guests)
     }
 
-    /// What is set up.
+    /// Returns the set-up.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The guests' QEMU.
+    /// Returns the guests' QEMU.
     pub fn qemu(&self) -> &Qemu {
         &self.qemu
     }
 
-    /// The first guest's kernel, as in "6.1.0-50-amd64".
+    /// Returns the first guest's kernel version, as in "6.1.0-50-amd64".
     pub fn version(&self) -> &str {
         self.images.first().map_or("", |image| &image.version)
     }
 
-    /// Every guest's kernel.
+    /// Returns the kernel versions of all guests.
     pub fn versions(&self) -> Vec<&str> {
         self.images.iter().map(|image| image.version.as_str()).collect()
     }
 
-    /// What the HCAs complained of so far: refusals, and warnings.
+    /// Returns the HCAs' complaints so far: refusals and warnings.
     pub fn complaints(&self) -> Vec<String> {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -332,7 +337,7 @@ impl Lab {
     /// Powers all guests off and stops serving.
     ///
     /// # Errors
-    /// A guest does not end, or the HCAs' thread has ended.
+    /// A guest does not exit, or the HCAs' thread has exited.
     pub fn stop(mut self) -> Result<Summary> {
         for guest in self.guests.drain(..).flatten() {
             guest.power_off()?;
@@ -341,7 +346,7 @@ impl Lab {
     }
 }
 
-/// How many HCAs these guests have.
+/// Returns the number of HCAs of these guests.
 fn nodes_of(guests: &[Kind]) -> usize {
     guests.iter().map(|kind| kind.hcas.len()).sum()
 }
@@ -350,7 +355,7 @@ fn no_guest(number: usize) -> Error {
     Error::Usage(format!("there is no running guest {number}"))
 }
 
-/// Keeps what HCAs complain of.
+/// Returns a sink that stores the complaints of HCAs.
 fn collector(complaints: &Arc<Mutex<Vec<String>>>, show: bool) -> LogSink {
     let complaints = Arc::clone(complaints);
     Arc::new(move |node, entry| {

@@ -1,17 +1,17 @@
-//! Unmodified Linux guests: the outside judges of the emulated HCA and the peers of the unikernel.
+//! Unmodified Linux guests: they test the emulated HCA and are peers of the unikernel.
 //!
 //! | module | what |
 //! |---|---|
-//! | `recipe`, `image`, `files` | the kernels, and what is made of Debian packages once |
-//! | `kind` | what one guest is: image, processors, memory, HCAs |
-//! | `overlay`, `program` | what a guest gets at each start: its first process, programs of ours |
-//! | `guest` | one running guest, which takes scripts and answers |
+//! | `recipe`, `image`, `files` | the kernels, and images made of Debian packages |
+//! | `kind` | description of a guest: image, processors, memory, HCAs |
+//! | `overlay`, `program` | additions at each start: first process, programs of this project |
+//! | `guest` | one running guest, which runs scripts |
 //! | `network` | the Ethernet between guests |
 //! | `lab` | several guests on one fabric |
-//! | `judge` | what tests with guests have in common |
-//! | `ready`, `power_on` | time from power on to an Active port; measured for Linux and for the unikernel |
+//! | `judge` | common parts of tests with guests |
+//! | `ready`, `power_on` | time from power on to an Active port, of Linux and the unikernel |
 //! | `run` | `cargo xtask guests` |
-//! | `demo` | the half of `cargo xtask demo --with-linux` that is about Linux |
+//! | `demo` | the half of `cargo xtask demo --with-linux` with Linux |
 
 mod cpio;
 mod demo;

@@ -1,5 +1,6 @@
-//! The Ethernet between Linux guests: a hub to which each guest's virtio-net device connects (QEMU's `-netdev stream`, in
-//! which a frame follows its length). Frames are never lost, and a guest may go and come back.
+//! Ethernet between Linux guests. Each guest's virtio-net device connects to a hub by QEMU's
+//! `-netdev stream`, in which the length precedes each frame. Frames are never lost, and a guest
+//! may disconnect and reconnect.
 
 use crate::error::{Error, IoContext, Result};
 use crate::process::Temporary;
@@ -9,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Longer than any frame that a guest sends, segmentation offload included.
+/// Upper bound of frame lengths, segmentation offload included, in bytes.
 const LONGEST_FRAME: usize = 128 * 1024;
 
-/// The connected guests, by a number of their own.
+/// Connected guests, by a number that the hub assigns.
 type Ports = Arc<Mutex<Vec<(u64, UnixStream)>>>;
 
 fn lock(ports: &Ports) -> MutexGuard<'_, Vec<(u64, UnixStream)>> {
     ports.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A hub. Dropped, it is gone.
+/// A hub. Dropping it closes its socket and connections.
 #[derive(Debug)]
 pub struct Hub {
     socket: Temporary,
@@ -29,10 +30,10 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub at the socket `path`.
+    /// Starts a hub at the socket `path`.
     ///
     /// # Errors
-    /// The socket or the thread cannot be made.
+    /// The socket or the thread cannot be created.
     pub fn new(path: PathBuf) -> Result<Self> {
         let listener = UnixListener::bind(&path).context("cannot make the socket", &path)?;
         let accepting = listener.try_clone().context("cannot listen at", &path)?;
@@ -46,7 +47,7 @@ impl Hub {
         Ok(hub)
     }
 
-    /// QEMU's arguments for the device of guest `number`.
+    /// Returns QEMU's arguments for the device of guest `number`.
     pub fn arguments(&self, number: usize) -> Vec<String> {
         let path = self.socket.path().to_string_lossy().replace(',', ",,");
         vec![
@@ -57,7 +58,7 @@ impl Hub {
         ]
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         self.socket.path()
     }
@@ -66,7 +67,7 @@ impl Hub {
 impl Drop for Hub {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        // Errors mean that they are closed already.
+        // An error means that the socket is closed already.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         for (_, port) in lock(&self.ports).iter() {
             let _ = port.shutdown(std::net::Shutdown::Both);
@@ -84,7 +85,7 @@ fn accept(listener: &UnixListener, ports: &Ports, stopping: &AtomicBool) {
         lock(ports).push((number, writing));
         let of_thread = Arc::clone(ports);
         let started = std::thread::Builder::new().name("hub port".into()).spawn(move || {
-            // The end of the stream, or a length that makes no sense: the guest is gone.
+            // End of stream or an invalid length: the guest has disconnected.
             let _ = forward(stream, number, &of_thread);
             lock(&of_thread).retain(|(other, _)| *other != number);
         });
@@ -94,7 +95,7 @@ fn accept(listener: &UnixListener, ports: &Ports, stopping: &AtomicBool) {
     }
 }
 
-/// Passes the frames of one guest to all others, until it goes.
+/// Forwards the frames of a guest to all other guests until it disconnects.
 fn forward(mut stream: UnixStream, number: u64, ports: &Ports) -> io::Result<()> {
     let mut frame = vec![0; 4];
     loop {
@@ -111,7 +112,7 @@ fn forward(mut stream: UnixStream, number: u64, ports: &Ports) -> io::Result<()>
         stream.read_exact(frame.get_mut(4..).unwrap_or_default())?;
         for (other, port) in lock(ports).iter_mut() {
             if *other != number {
-                // One that is gone is removed by its own thread.
+                // The thread of a disconnected guest removes its port.
                 let _ = port.write_all(&frame);
             }
         }
@@ -157,7 +158,7 @@ mod tests {
         let mut seen = [0; 9];
         again.read_exact(&mut seen).expect("the frame");
         assert_eq!(seen, frame[..]);
-        // A length that makes no sense ends the connection.
+        // An invalid length closes the connection.
         again.write_all(&u32::MAX.to_be_bytes()).expect("sends");
         wait_for(2);
         one.read_exact(&mut seen).expect("what the second sent");

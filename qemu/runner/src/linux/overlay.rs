@@ -1,5 +1,6 @@
-//! What a guest gets at each start beside its image: the first program, small helpers, and programs of ours. A second
-//! archive behind the image's own, so that the image is made once.
+//! Files that a guest gets at each start in addition to its image: the first process, small
+//! helpers, and programs of this project. They form a second archive after the image's, so that the
+//! image is made only once.
 
 use super::cpio::Writer;
 use crate::error::{IoContext, Result};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The guest's first process.
 const INIT: &str = include_str!("init.sh");
 
-/// Helpers of the scripts that tests run, by name.
+/// Helpers for the scripts of tests, by name.
 const HELPERS: [(&str, &str); 7] = [
     ("await", include_str!("bin/await.sh")),
     ("background", include_str!("bin/background.sh")),
@@ -21,18 +22,18 @@ const HELPERS: [(&str, &str); 7] = [
     ("hcas-up", include_str!("bin/hcas-up.sh")),
 ];
 
-/// A guest's own settings.
+/// Settings of a single guest.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Which guest it is, from 0.
+    /// Number of the guest, from 0.
     pub number: usize,
-    /// The addresses of all guests on the network that connects them; empty when there is none.
+    /// Addresses of all guests on the network between them; empty without a network.
     pub addresses: Vec<String>,
-    /// Programs of ours, which go to `/usr/bin`.
+    /// Programs of this project, installed in `/usr/bin`.
     pub programs: Vec<PathBuf>,
 }
 
-/// Writes to `into` the initramfs `image` with what `settings` add to it.
+/// Writes the initramfs `image` and the additions of `settings` to `into`.
 ///
 /// # Errors
 /// A file cannot be read or written.

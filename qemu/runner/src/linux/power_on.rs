@@ -1,7 +1,8 @@
-//! From power on to an HCA whose port is Active: what Linux takes for it and what the unikernel takes, in one run, at one server.
+//! Time from power on to an Active port, for Linux and for the unikernel, in one run at one server.
 //!
-//! Both are measured from power on, firmware included. The seconds are what one sees, QEMU's own start among them; what is judged is the
-//! processor time of the machine's CPU, which is that of a thread of QEMU's: nobody else's work on this host shows in it, and nobody's sleep.
+//! Both times include firmware. `seconds` is wall-clock time and includes QEMU's own start. The
+//! comparison uses the processor time of QEMU's CPU thread, because it excludes sleep and other
+//! load of this host.
 
 use super::Ready;
 use super::lab::Lab;
@@ -11,17 +12,17 @@ use crate::unikernel;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The longest that it may take.
+/// Time limit.
 const LIMIT: Duration = Duration::from_secs(180);
-/// What the guest does for it: its own driver, and nothing else.
+/// Guest script, which only loads the driver and waits for the port.
 const SCRIPT: &str = "modprobe mlx5_ib && ports-active";
-/// The unikernel's line when its port is Active.
+/// Line that the unikernel prints when its port is Active.
 const ACTIVE: &str = "port Active:";
 
-/// What guest `number` takes, which has just come up and has not loaded its driver.
+/// Returns the time of guest `number`, which has just booted and has not loaded its driver.
 ///
 /// # Errors
-/// Its port does not become Active.
+/// The port does not become Active.
 pub fn linux(lab: &mut Lab, number: usize) -> Result<Ready> {
     let answer = lab.run(number, SCRIPT, LIMIT)?;
     if !answer.success() {
@@ -30,15 +31,15 @@ pub fn linux(lab: &mut Lab, number: usize) -> Result<Ready> {
     lab.guest(number)?.spent()
 }
 
-/// What the unikernel `image` takes on the lab's HCA `node`.
+/// Returns the time of the unikernel `image` on the lab's HCA `node`.
 ///
 /// # Errors
-/// It ends before its port is Active.
+/// The unikernel exits before its port is Active.
 pub fn unikernel(lab: &Lab, image: &Path, node: usize) -> Result<Ready> {
     let mut options = unikernel::Options::new("app=hca");
     options.hcas = vec![lab.socket(node)?.to_path_buf()];
     options.accelerator.clone_from(&lab.options().accelerator);
-    // QEMU stays when the machine is switched off: a machine that is gone has nothing to be measured.
+    // Keep QEMU after the machine is switched off, so that its processor time can be read.
     options.exit_device = false;
     options.more = vec!["-no-shutdown".into()];
     let mut running = unikernel::start(lab.qemu(), image, &options)?;

@@ -1,27 +1,29 @@
-//! Programs of ours for Linux guests: C against Debian's verbs libraries, compiled by this machine's compiler.
+//! Programs of this project for Linux guests: C linked to Debian's verbs libraries, compiled by
+//! this machine's compiler.
 
 use crate::debian::{self, Packages};
 use crate::error::{Error, IoContext, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The C library and the verbs libraries with their headers: Debian 12's, with which programs run in later releases too,
-/// whatever this machine has.
+/// Packages of the C library and the verbs libraries, with headers. Debian 12's are used on every
+/// machine, because the programs run in later releases too.
 const PACKAGES: Packages<'static> = Packages {
     suites: &["bookworm"],
     release: None,
     names: &["libc6-dev", "libibverbs-dev", "librdmacm-dev"],
 };
 
-/// The entry of the cache with them.
+/// Cache entry of these packages.
 const ENTRY: &str = "linux-dev-bookworm-1";
 
-/// What to do where they cannot be had.
+/// Remedy if the packages are unavailable.
 const REMEDY: &str =
     "programs for Linux guests need Debian on x86-64, root, the network (package mmdebstrap) and gcc";
 
-/// Builds the example `name` of the package `package` of this workspace, linked statically, so that it runs in any guest. It is
-/// built as tests are, whose build has compiled its dependencies.
+/// Builds the example `name` of the package `package` of this workspace. Linked statically, so that
+/// it runs in every guest. Uses the profile of the tests, because their build has compiled the
+/// dependencies.
 ///
 /// # Errors
 /// [`Error::Program`] with the compiler's messages.
@@ -29,7 +31,7 @@ pub fn example(package: &str, name: &str) -> Result<PathBuf> {
     build(&["--package", package, "--example", name])
 }
 
-/// Builds the program `name` of the package `package` in the same way.
+/// Builds the program `name` of the package `package` like [`example`].
 ///
 /// # Errors
 /// As [`example`].
@@ -44,7 +46,7 @@ fn build(what: &[&str]) -> Result<PathBuf> {
     command.args(["--message-format=json-render-diagnostics", "--", "-Ctarget-feature=+crt-static"]);
     command.current_dir(crate::cache::root()).stdin(Stdio::null()).stderr(Stdio::inherit());
     let result = command.output().map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
-    // The last line that names an executable names this one.
+    // Cargo prints the requested executable last.
     let lines = String::from_utf8_lossy(&result.stdout).into_owned();
     let built = lines.lines().rev().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -56,11 +58,11 @@ fn build(what: &[&str]) -> Result<PathBuf> {
     }
 }
 
-/// Compiles the C file `source` into `folder`; the program has the file's name without ".c".
+/// Compiles the C file `source` into `folder`. The program has the file's name without ".c".
 ///
 /// # Errors
-/// [`Error::Missing`] where there is no compiler or no Debian packages can be had; [`Error::Program`] with the
-/// compiler's messages when the source is wrong.
+/// - [`Error::Missing`]: the compiler or Debian packages are unavailable.
+/// - [`Error::Program`]: the source has errors; contains the compiler's messages.
 pub fn compile(source: &Path, folder: &Path) -> Result<PathBuf> {
     let name = source.file_stem().unwrap_or_default();
     let output = folder.join(name);

@@ -1,18 +1,18 @@
-//! The time that a machine takes until it is ready.
+//! Time that a machine takes to become ready.
 
 use serde::Serialize;
 
 /// Time from power on to an HCA whose port is Active.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ready {
-    /// By the clock.
+    /// Wall-clock time, in seconds.
     pub seconds: f64,
-    /// Of the machine's CPU.
+    /// Processor time of the machine's CPU, in seconds.
     pub cpu_seconds: f64,
 }
 
 impl Ready {
-    /// How many times as much processor time `other` took.
+    /// Returns the processor time of `other` as a multiple of this one's.
     #[must_use]
     pub fn times(&self, other: &Self) -> f64 {
         other.cpu_seconds / self.cpu_seconds

@@ -1,4 +1,4 @@
-//! Which Debian packages a Linux guest is made of.
+//! Debian packages of a Linux guest.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
@@ -6,24 +6,24 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
 
-/// The kernels that guests have, each with the programs of its release of Debian.
+/// Kernels of the guests, each with the programs of its Debian release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// Debian 12's, with rdma-core 44.
     V6_1,
     /// Debian 13's, with rdma-core 56.
     V6_12,
-    /// The latest that Debian has for its stable release, in trixie-backports.
+    /// Latest kernel for Debian's stable release, from trixie-backports.
     Backports,
 }
 
 impl Kernel {
-    /// All of them.
+    /// All kernels.
     pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Backports];
-    /// Those of Debian's releases.
+    /// Kernels of Debian releases, without backports.
     pub const RELEASES: [Self; 2] = [Self::V6_1, Self::V6_12];
 
-    /// The Debian suites; what the last has wins.
+    /// Returns the Debian suites. The last one takes precedence.
     pub fn suites(self) -> &'static [&'static str] {
         match self {
             Self::V6_1 => &["bookworm"],
@@ -54,7 +54,7 @@ impl FromStr for Kernel {
     }
 }
 
-/// What goes into a guest: Debian with a kernel, mlx5, RDS and the RDMA programs, and what is added to these.
+/// Contents of a guest: Debian with a kernel, mlx5, RDS and the RDMA programs, plus additions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recipe {
     kernel: Kernel,
@@ -63,19 +63,20 @@ pub struct Recipe {
     files: BTreeSet<String>,
 }
 
-/// Changes when images are made in another way or of other packages, so that those of earlier versions are not taken.
+/// Part of the cache entry's name. Increment it when images change, so that older entries are not
+/// used.
 const GENERATION: u32 = 7;
 
 impl Recipe {
-    /// What every guest has.
+    /// Returns the recipe with the contents that every guest has.
     pub fn new(kernel: Kernel) -> Self {
         Self { kernel, packages: BTreeSet::new(), modules: BTreeSet::new(), files: BTreeSet::new() }
     }
 
-    /// Debian packages by name, beside what every guest has.
+    /// Adds Debian packages by name.
     ///
     /// # Errors
-    /// [`Error::Usage`] where a name cannot be a package's.
+    /// [`Error::Usage`]: a name is not a valid package name.
     pub fn with_packages<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self> {
         for name in names {
             self.packages.insert(checked(name.as_ref(), "package", is_package)?);
@@ -83,10 +84,10 @@ impl Recipe {
         Ok(self)
     }
 
-    /// Kernel modules by name; what they depend on comes along.
+    /// Adds kernel modules by name, with their dependencies.
     ///
     /// # Errors
-    /// [`Error::Usage`] where a name cannot be a module's.
+    /// [`Error::Usage`]: a name is not a valid module name.
     pub fn with_modules<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self> {
         for name in names {
             self.modules.insert(checked(name.as_ref(), "kernel module", is_module)?.replace('-', "_"));
@@ -94,10 +95,11 @@ impl Recipe {
         Ok(self)
     }
 
-    /// Files and folders of the packages that a guest would not get: documentation, translations, Perl.
+    /// Adds package files and directories that are left out by default: documentation,
+    /// translations, Perl.
     ///
     /// # Errors
-    /// [`Error::Usage`] where a path does not begin at the root or leads back.
+    /// [`Error::Usage`]: a path is relative, or a part of it is empty, "." or "..".
     pub fn with_files<S: AsRef<str>>(mut self, paths: impl IntoIterator<Item = S>) -> Result<Self> {
         for path in paths {
             let path = checked(path.as_ref(), "file (from the root, as in /usr/share/doc/fio)", is_path)?;
@@ -106,39 +108,39 @@ impl Recipe {
         Ok(self)
     }
 
-    /// The name of the cache entry; different contents have different names.
+    /// Returns the name of the cache entry. Different contents have different names.
     pub fn name(&self) -> String {
         let plain = format!("linux-{}-{GENERATION}", self.kernel);
         if *self == Self::new(self.kernel) {
             return plain;
         }
-        // The same in every run, which is all that is asked of it.
+        // Returns the same hash in every run, because its keys are constant.
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         format!("{plain}-{:016x}", hasher.finish())
     }
 
-    /// The kernel.
+    /// Returns the kernel.
     pub fn kernel(&self) -> Kernel {
         self.kernel
     }
 
-    /// All packages, the kernel's among them.
+    /// Returns all packages, including the kernel's.
     pub fn packages(&self) -> Vec<&str> {
         PACKAGES.into_iter().chain(self.added_packages()).collect()
     }
 
-    /// The packages beside those that every guest has.
+    /// Returns the packages in addition to those of every guest.
     pub fn added_packages(&self) -> impl Iterator<Item = &str> {
         self.packages.iter().map(String::as_str)
     }
 
-    /// The kernel modules to keep, without ".ko"; those that the kernel has built in are there anyway.
+    /// Returns the kernel modules to keep, without ".ko". Built-in modules need no entry.
     pub fn modules(&self) -> Vec<&str> {
         MODULES.into_iter().chain(self.modules.iter().map(String::as_str)).collect()
     }
 
-    /// Files and folders to keep that would be left out, relative to the root.
+    /// Returns the files and directories to keep, relative to the root.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
@@ -152,7 +154,7 @@ fn checked(name: &str, what: &str, good: impl Fn(&str) -> bool) -> Result<String
     }
 }
 
-/// Debian Policy 5.6.1.
+/// Returns whether `name` is a package name (Debian Policy 5.6.1).
 fn is_package(name: &str) -> bool {
     name.len() > 1
         && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())

@@ -11,28 +11,31 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// What a guest runs when the user names nothing.
+/// Script of the guests if the user gives none.
 const DEFAULT_SCRIPT: &str = "uname -a; lspci -nn; hcas-up && ibv_devinfo; dmesg | grep -i mlx5";
 
-/// What the user asked for.
+/// Options of the user.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Linux guests, if any, HCAs and fabric; `spare` and `show` are set here.
+    /// Linux guests, HCAs and fabric. `run` sets `spare` and `show`.
     pub lab: Options,
-    /// The shell script that every Linux guest runs, at the same time; `$GUEST` is its number, `$GUESTS` how many there are.
+    /// Shell script that all Linux guests run at the same time. `$GUEST` is the guest's number,
+    /// `$GUESTS` the number of guests.
     pub script: Option<String>,
-    /// Command lines of unikernels with an HCA each, behind the Linux guests' on the same fabric.
+    /// Command lines of unikernels. Each has an HCA, numbered after those of the Linux guests.
     pub unikernels: Vec<String>,
-    /// The unikernels' image, in place of the project's own.
+    /// Image of the unikernels; `None` for the project's own.
     pub image: Option<PathBuf>,
-    /// The longest that scripts may run, and unikernels.
+    /// Time limit of scripts and unikernels.
     pub limit: Duration,
 }
 
-/// Runs it, showing everything; answers the highest status of the scripts, or 1 where these succeed and a unikernel fails.
+/// Runs guests and unikernels and shows their output. Returns the highest status of the scripts, or
+/// 1 if all succeed and a unikernel fails.
 ///
 /// # Errors
-/// A guest or a unikernel cannot be started, or does not end. A unikernel that serves Linux guests need not end: it ends with them.
+/// A guest or unikernel cannot be started or does not exit. A unikernel that serves Linux guests is
+/// stopped after they exit.
 pub fn run(run: &Run) -> Result<u8> {
     let started = Instant::now();
     let (qemu, image) = match (&run.image, run.unikernels.is_empty()) {
@@ -59,14 +62,14 @@ pub fn run(run: &Run) -> Result<u8> {
             options.hcas = vec![lab.socket(lab.first_spare() + number)?.to_path_buf()];
             options.accelerator.clone_from(&accelerator);
             let (qemu, image, limit, sender) = (qemu.clone(), image.clone(), run.limit, sender.clone());
-            // It ends with its own work, or with the tool.
+            // The thread ends with its unikernel, or with the tool.
             std::thread::spawn(move || {
                 let name = format!("unikernel {number}");
                 let ended = unikernel::boot(&qemu, &image, &options, limit, |line| match line {
                     Output::Console(line) => println!("{name}: {line}"),
                     Output::Qemu(line) => eprintln!("{name}: qemu: {line}"),
                 });
-                // Nobody listens when the tool ends.
+                // An error means that the tool is exiting.
                 let _ = sender.send((number, ended.map(|transcript| transcript.verdict)));
             });
         }
@@ -97,13 +100,14 @@ pub fn run(run: &Run) -> Result<u8> {
     Ok(if status == 0 { u8::from(failed) } else { status })
 }
 
-/// A unikernel's number, and how it ended.
+/// Number and result of a unikernel.
 type End = (usize, Result<Option<Verdict>>);
 
-/// Where Linux guests have ended, unikernels that still run are servers, which get a moment to end by themselves.
+/// Grace period for unikernels after all Linux guests have exited. They are servers then.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Shows how the unikernels ended, waiting for all where nothing else is waited for; answers whether one failed.
+/// Shows the results of the unikernels. Waits for all of them if `all` is set. Returns whether one
+/// failed.
 fn take_ends(ends: &Receiver<End>, count: usize, all: bool) -> Result<bool> {
     let mut failed = false;
     for left in (1..=count).rev() {

@@ -3,7 +3,8 @@
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Lines of a comment block or of a Markdown file: line number from 1, and text without the comment's marks.
+/// Lines of a comment block or of a Markdown file: line number from 1, and text without the
+/// comment's marks.
 pub(super) type Block = Vec<(usize, String)>;
 
 /// A language that can be measured.
@@ -15,7 +16,7 @@ pub(super) enum Language {
 }
 
 impl Language {
-    /// The language of a file with this extension.
+    /// Returns the language of a file with this extension.
     pub(super) fn of_extension(extension: &str) -> Option<Self> {
         match extension {
             "rs" => Some(Self::Rust),
@@ -26,7 +27,7 @@ impl Language {
     }
 }
 
-/// A comment, or a literal that may contain the marks of one.
+/// Matches a comment, or a literal that may contain comment marks.
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
     let alternatives = [
         r"(?P<line>//[^\n]*)",
@@ -93,7 +94,8 @@ fn comments(text: &str, language: Language) -> Vec<(usize, Kind, &str)> {
     found
 }
 
-/// Returns the blocks of a source file: comments of one kind on adjacent lines. A Markdown file is one block.
+/// Returns the blocks of a source file: comments of one kind on adjacent lines. A Markdown file is
+/// one block.
 pub(super) fn blocks(text: &str, language: Language) -> Vec<Block> {
     if language == Language::Markdown {
         return vec![text.split('\n').map(str::to_owned).zip(1..).map(|(row, line)| (line, row)).collect()];

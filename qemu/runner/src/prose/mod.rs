@@ -1,11 +1,12 @@
-//! A ratchet for words: prose in comments, docs and Markdown, measured per crate against a recorded file.
+//! Ratchet for prose: comments, docs and Markdown, measured per crate against a recorded file.
 //!
-//! Two shares of all sentences are measured. `open`: sentences that open with a pronoun, a wh-word or a function word, which hide
-//! the subject. `person`: sentences that make a person of a device ("knows", "tells") or name no actor ("nobody"). Neither share
-//! of a crate may rise above [`RECORD`]. Cells of Markdown tables have up to [`LONGEST_CELL`] words.
+//! Two shares of all sentences are measured. `open`: sentences that open with a pronoun, a wh-word
+//! or a function word, which hide the subject. `person`: sentences that personify a device
+//! (`knows`, `tells`) or name no actor (`nobody`). Neither share of a crate may rise above
+//! [`RECORD`]. Cells of Markdown tables have up to [`LONGEST_CELL`] words.
 //!
-//! A line with `prose: off` (in Markdown `<!-- prose: off -->`) ends the measuring until `prose: on` or the end of the comment or
-//! file.
+//! A line with `prose: off` (in Markdown `<!-- prose: off -->`) ends the measuring until `prose:
+//! on` or the end of the comment or file.
 //!
 //! | module | subject |
 //! |---|---|
@@ -67,7 +68,7 @@ impl fmt::Display for Counts {
 #[derive(Debug, Default)]
 struct Report {
     crates: BTreeMap<String, Counts>,
-    /// Where, and how many words.
+    /// File, line and number of words.
     long_cells: Vec<(PathBuf, usize, usize)>,
 }
 
@@ -183,7 +184,7 @@ fn record() -> Result<BTreeMap<String, Counts>> {
 /// Fails if a share of a crate is above the record, or a table's cell is too long.
 ///
 /// # Errors
-/// There is such a fault; the sources or the record cannot be read.
+/// Such a fault exists, or the sources or the record cannot be read.
 pub fn judge() -> Result<()> {
     let faults = Report::of_project()?.faults(&record()?);
     faults.iter().for_each(|fault| eprintln!("prose: {fault}"));
@@ -195,11 +196,11 @@ pub fn judge() -> Result<()> {
     }
 }
 
-/// Prints the measures of all crates; with `write` it records them.
+/// Prints the measures of all crates; records them if `write` is set.
 ///
 /// # Errors
-/// As [`judge`]. With `write`: a crate's share rises, and all crates together have more hits than the record. Code that moves to
-/// another crate takes its hits along, which leaves the sum unchanged.
+/// As [`judge`]. With `write`: a crate's share rises, and all crates together have more hits than
+/// the record. Code that moves to another crate moves its hits too, which leaves the sum unchanged.
 pub fn run(write: bool) -> Result<()> {
     let report = Report::of_project()?;
     for (name, counts) in &report.crates {

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 /// Words with a full stop that does not end a sentence.
 const ABBREVIATIONS: [&str; 9] = ["e.g.", "i.e.", "cf.", "vs.", "etc.", "vol.", "sec.", "fig.", "no."];
-/// Words of a table's cell from which on it counts as prose.
+/// Table cells of at least this many words count as prose.
 const PROSE_CELL: usize = 8;
 
 static OPENER: LazyLock<Regex> = LazyLock::new(|| {
@@ -32,12 +32,12 @@ pub(super) struct Sentence {
 }
 
 impl Sentence {
-    /// Whether it opens with a pronoun, a wh-word or a function word.
+    /// Returns whether it opens with a pronoun, a wh-word or a function word.
     pub(super) fn opens(&self) -> bool {
         OPENER.is_match(&LABEL.replace(&self.text, ""))
     }
 
-    /// Whether it makes a person of a device, or names no actor.
+    /// Returns whether it personifies a device or names no actor.
     pub(super) fn has_person(&self) -> bool {
         PERSON.is_match(&CODE.replace_all(&self.text, "x"))
     }
@@ -46,7 +46,8 @@ impl Sentence {
 /// A word and its line.
 type Word = (usize, String);
 
-/// Returns the paragraphs, without code, headings and tables. In Markdown, a long cell of a table is a paragraph.
+/// Returns the paragraphs, without code, headings and tables. In Markdown, a long cell of a table
+/// is a paragraph.
 fn paragraphs(block: &Block, markdown: bool) -> Vec<Vec<Word>> {
     let mut found = Vec::new();
     let mut paragraph: Vec<Word> = Vec::new();
@@ -106,7 +107,7 @@ fn paragraphs(block: &Block, markdown: bool) -> Vec<Vec<Word>> {
     found
 }
 
-/// Whether a sentence may begin with `rest`.
+/// Returns whether a sentence may begin with `rest`.
 fn begins(rest: &str) -> bool {
     let rest = rest.trim_start_matches(['"', '\'', '(', '*', '_']);
     rest.starts_with(|first: char| first.is_ascii_uppercase() || first == '`' || first == '[')

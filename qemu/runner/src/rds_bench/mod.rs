@@ -1,11 +1,12 @@
-//! `cargo xtask bench rds`: requests and answers over RDS from Linux to Linux, and from unikernel to unikernel, by the same server, in
-//! turn. What counts is how often the second is as fast as the first: rates alone say how fast this machine emulates.
+//! `cargo xtask bench rds`: RDS requests and replies between two Linux guests, and between two
+//! unikernels, alternately at the same server. The result is the ratio of both rates, because
+//! absolute rates only show how fast this machine emulates.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `pattern` | what is measured, and its bars |
-//! | `sides` | one measurement of either pair |
-//! | `table` | medians, ratios, what is printed |
+//! | `pattern` | patterns and their bars |
+//! | `sides` | a measurement of either pair |
+//! | `table` | medians, ratios, output |
 
 mod pattern;
 mod sides;
@@ -21,22 +22,23 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 pub use table::{Rates, Table};
 
-/// What the user asked for.
+/// Options of the user.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How often everything is measured.
+    /// Number of rounds.
     pub rounds: u32,
-    /// How long each time, in seconds.
+    /// Duration of a measurement, in seconds.
     pub seconds: u32,
-    /// Whether both sides compare all bytes, not headers alone.
+    /// Makes both sides compare all bytes instead of only headers.
     pub check: bool,
-    /// What is measured.
+    /// Patterns to measure.
     pub patterns: Vec<Pattern>,
     /// QEMU's accelerator.
     pub accelerator: String,
-    /// rds-stress of rds-tools, linked statically: then it is measured, too, beside the program that stands for it on Linux.
+    /// Path of rds-tools' rds-stress, linked statically. If set, it is measured on Linux too, in
+    /// addition to the program that replaces it.
     pub rds_stress: Option<PathBuf>,
-    /// Where the table goes as JSON.
+    /// File for the table in JSON.
     pub report: Option<PathBuf>,
 }
 
@@ -54,17 +56,18 @@ impl Default for Options {
     }
 }
 
-/// Linux's kernel.
+/// Kernel of the Linux guests.
 const KERNEL: Kernel = Kernel::V6_1;
 
-/// Measures; tells on standard error how it goes, and prints the table.
+/// Measures, prints progress on standard error, and prints the table.
 ///
 /// # Errors
-/// [`Error::Missing`] where no Linux guest can be had; [`Error::Guest`] for whatever goes wrong in a guest or unikernel;
-/// [`Error::Program`] if a ratio is below its bar.
+/// - [`Error::Missing`]: a Linux guest cannot be set up.
+/// - [`Error::Guest`]: a guest or unikernel failed.
+/// - [`Error::Program`]: a ratio is below its bar.
 pub fn run(options: &Options) -> Result<()> {
     if let Some(path) = &options.report {
-        // What cannot be written is told before the work, not after it.
+        // Check the report file first: the bench takes minutes.
         std::fs::File::create(path).context("cannot write", path)?;
     }
     let table = measure(options)?;
@@ -79,10 +82,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Measures everything `options.rounds` times, Linux and unikernels in turn.
+/// Measures everything `options.rounds` times, Linux and unikernels alternately.
 ///
 /// # Errors
-/// As [`run`], but for the bars.
+/// As [`run`], without the check of the bars.
 pub fn measure(options: &Options) -> Result<Table> {
     options.rds_stress.as_deref().map_or(Ok(()), is_rds_stress)?;
     let (qemu, image) = (setup::all()?, kernel_image::build()?);
@@ -124,11 +127,14 @@ pub fn measure(options: &Options) -> Result<Table> {
     Ok(table)
 }
 
-/// What the guests call rds-stress, and no other program of theirs.
+/// Name of rds-stress in the guests. No program of theirs has this name.
 const RDS_STRESS: &str = "rds-stress";
 
+/// Checks the path of rds-stress.
+///
 /// # Errors
-/// [`Error::Usage`] if there is no such program, or it has another name, which one of the guests' own may have.
+/// - [`Error::Usage`]: the file does not exist or has a different name, which may collide with a
+///   program of the guests.
 fn is_rds_stress(path: &Path) -> Result<()> {
     if path.is_file() && path.file_name() == Some(OsStr::new(RDS_STRESS)) {
         return Ok(());

@@ -1,24 +1,25 @@
-//! What is measured.
+//! Patterns to measure.
 
 use serde::Serialize;
 
-/// Requests that each side has under way.
+/// Requests in flight on each side.
 pub const DEPTH: u32 = 8;
 
-/// What a pattern is judged by.
+/// Rate by which a pattern is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Requests per second, both ways together; each has an answer besides.
+    /// Requests per second, in both directions together. Each request has a reply, which does not
+    /// count.
     Requests,
-    /// Bytes of messages per second, both ways together.
+    /// Message bytes per second, in both directions together.
     Bytes,
-    /// Bytes by RDMA per second, both ways together.
+    /// RDMA bytes per second, in both directions together.
     RdmaBytes,
 }
 
 impl Unit {
-    /// A rate, for people.
+    /// Formats a rate for people.
     #[must_use]
     pub fn show(self, rate: f64) -> String {
         match self {
@@ -28,22 +29,22 @@ impl Unit {
     }
 }
 
-/// Requests of one kind.
+/// A kind of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Pattern {
-    /// What it is called.
+    /// Name in the table.
     pub name: &'static str,
     /// Bytes of a request.
     pub request: u32,
-    /// Bytes of the RDMA operation that goes with its answer; 0 without.
+    /// Bytes of the RDMA operation that accompanies the reply; 0 for none.
     pub rdma: u32,
-    /// What is compared.
+    /// Rate to compare.
     pub unit: Unit,
-    /// How often the unikernels have to be as fast as Linux.
+    /// Required ratio of the unikernels' rate to Linux's.
     pub bar: f64,
 }
 
-/// All of them.
+/// All patterns.
 pub const PATTERNS: [Pattern; 5] = [
     Pattern { name: "64 B", request: 64, rdma: 0, unit: Unit::Requests, bar: 3.0 },
     Pattern { name: "1 KiB", request: 1 << 10, rdma: 0, unit: Unit::Requests, bar: 3.0 },

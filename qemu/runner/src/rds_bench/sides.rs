@@ -1,4 +1,4 @@
-//! One measurement of two Linux guests, and one of two unikernels.
+//! Measurements of two Linux guests and of two unikernels.
 
 use super::pattern::{DEPTH, Pattern};
 use super::table::Rates;
@@ -10,17 +10,17 @@ use crate::unikernel::{self, Running, Verdict};
 use std::path::Path;
 use std::time::Duration;
 
-/// Who passively takes a run, and who asks for one.
+/// Addresses of the passive and of the active guest of a run.
 const LINUX: [&str; 2] = ["172.16.0.1", "172.16.0.2"];
 const UNIKERNELS: [&str; 2] = ["172.16.0.9", "172.16.0.10"];
-/// What a run takes beside its measured time, at most.
+/// Time limit of a run in addition to its measured time.
 const LIMIT: Duration = Duration::from_secs(90);
 
 fn limit(options: &Options) -> Duration {
     LIMIT + Duration::from_secs(options.seconds.into())
 }
 
-/// A run as rds-stress's switches.
+/// Returns a run's switches for rds-stress.
 fn switches(Pattern { request, rdma, .. }: &Pattern, options: &Options) -> Vec<String> {
     let mut switches =
         vec![format!("-q{request}"), format!("-d{DEPTH}"), format!("-T{}", options.seconds), "-z".into()];
@@ -33,11 +33,12 @@ fn switches(Pattern { request, rdma, .. }: &Pattern, options: &Options) -> Vec<S
     switches
 }
 
-/// The two guests.
+/// The two Linux guests.
 pub struct Linux;
 
 impl Linux {
-    /// IP over InfiniBand, RDS above it, and as much room for sockets as the program asks for.
+    /// Sets up IP over InfiniBand, RDS above it, and socket buffers of the size that the program
+    /// requests.
     pub fn set_up(lab: &mut Lab) -> Result<()> {
         for (guest, address) in LINUX.iter().enumerate() {
             let script = format!(
@@ -52,7 +53,7 @@ impl Linux {
         Ok(())
     }
 
-    /// One run; the rates of the side that asked for it.
+    /// Runs a measurement. Returns the rates of the active side.
     pub fn run(lab: &mut Lab, pattern: &Pattern, options: &Options) -> Result<Rates> {
         let ([passive, active], limit) = (LINUX, limit(options));
         lab.succeed(0, &format!("background load rds_load serve {passive}\nlistening load 4000"), limit)?;
@@ -64,7 +65,7 @@ impl Linux {
         Rates::of_program(&lines)
     }
 
-    /// One run of rds-stress itself.
+    /// Runs a measurement with rds-stress itself.
     pub fn run_rds_stress(lab: &mut Lab, pattern: &Pattern, options: &Options) -> Result<Rates> {
         let ([passive, active], limit) = (LINUX, limit(options));
         let served = format!(
@@ -80,7 +81,7 @@ impl Linux {
     }
 }
 
-/// Where the two unikernels run.
+/// Environment of the two unikernels.
 pub struct Unikernels<'a> {
     pub qemu: &'a Qemu,
     pub image: &'a Path,
@@ -88,7 +89,7 @@ pub struct Unikernels<'a> {
 }
 
 impl Unikernels<'_> {
-    /// One run; the rates of the side that asked for it.
+    /// Runs a measurement. Returns the rates of the active side.
     pub fn run(&self, pattern: &Pattern, options: &Options) -> Result<Rates> {
         let ([passive, active], limit) = (UNIKERNELS, limit(options));
         let (mut lines, mut passive_lines) = (Vec::new(), Vec::new());

@@ -1,26 +1,26 @@
-//! Rates, as the two sides tell them, their medians and ratios.
+//! Rates reported by the two sides, with their medians and ratios.
 
 use super::pattern::{Pattern, Unit};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What one run moved, per second and both ways together.
+/// Rates of a run, per second and in both directions together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Rates {
-    /// Requests; as many answers go the other way.
+    /// Requests; each has a reply in the opposite direction.
     pub requests: f64,
-    /// Bytes of messages.
+    /// Message bytes.
     pub bytes: f64,
-    /// Bytes by RDMA.
+    /// RDMA bytes.
     pub rdma_bytes: f64,
 }
 
 impl Rates {
-    /// Those of the line `@load` of `tests/guest/rds_load.c`.
+    /// Parses the rates in the line `@load` of `tests/guest/rds_load.c`.
     ///
     /// # Errors
-    /// [`Error::Guest`] if there is none, or if nothing moved.
+    /// [`Error::Guest`]: the line is missing, or all rates are 0.
     pub fn of_program(lines: &[String]) -> Result<Self> {
         let line = found(lines, |line| line.strip_prefix("@load requests="))?;
         let number = |key: &str| {
@@ -43,7 +43,7 @@ impl Rates {
         .moved(line)
     }
 
-    /// Those of the line "(average)" of rds-stress's columns.
+    /// Parses the rates in the line "(average)" of rds-stress's columns.
     ///
     /// # Errors
     /// As [`of_program`](Self::of_program).
@@ -68,7 +68,7 @@ impl Rates {
         Err(Error::Guest(format!("no messages moved: `{}`", line.trim())))
     }
 
-    /// One of them.
+    /// Returns the rate in `unit`.
     #[must_use]
     pub fn get(&self, unit: Unit) -> f64 {
         match unit {
@@ -87,14 +87,14 @@ fn found<'a>(lines: &'a [String], wanted: impl Fn(&'a str) -> Option<&'a str>) -
     })
 }
 
-/// A pattern, and what either pair measured.
+/// A pattern and its measurements.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     #[serde(flatten)]
     pattern: Pattern,
     linux: Vec<Rates>,
     unikernels: Vec<Rates>,
-    /// Linux by rds-stress itself, if it was there.
+    /// Rates of Linux by rds-stress itself, if it was measured.
     rds_stress: Vec<Rates>,
 }
 
@@ -107,7 +107,7 @@ impl Row {
         [&self.linux, &self.unikernels].map(|rates| self.median(rates))
     }
 
-    /// How often the unikernels are as fast.
+    /// Returns the ratio of the unikernels' median rate to Linux's.
     fn ratio(&self) -> f64 {
         let [linux, unikernels] = self.medians();
         unikernels / linux.max(f64::MIN_POSITIVE)
@@ -118,7 +118,7 @@ impl Row {
     }
 }
 
-/// The one in the middle, or the mean of the two there; 0 of none.
+/// Returns the median; the mean of the middle two for an even count, 0 for an empty one.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -127,7 +127,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     (upper + lower) / 2.0
 }
 
-/// Everything measured.
+/// All measurements.
 #[derive(Debug, Clone, Serialize)]
 pub struct Table {
     linux: String,
@@ -135,7 +135,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// With nothing in it; `linux` says which Linux.
+    /// Returns an empty table. `linux` names the Linux version.
     #[must_use]
     pub fn new(linux: &str, patterns: &[Pattern]) -> Self {
         let row = |pattern: &Pattern| Row {
@@ -147,7 +147,7 @@ impl Table {
         Self { linux: linux.into(), rows: patterns.iter().map(row).collect() }
     }
 
-    /// A round of the pattern of this number.
+    /// Adds a round of pattern `number`.
     pub fn add(&mut self, number: usize, linux: Rates, unikernels: Rates) {
         if let Some(row) = self.rows.get_mut(number) {
             row.linux.push(linux);
@@ -155,14 +155,14 @@ impl Table {
         }
     }
 
-    /// What rds-stress itself measured in a round of the pattern of this number.
+    /// Adds the rates of rds-stress itself in a round of pattern `number`.
     pub fn add_rds_stress(&mut self, number: usize, rates: Rates) {
         if let Some(row) = self.rows.get_mut(number) {
             row.rds_stress.push(rates);
         }
     }
 
-    /// The patterns whose ratio is below the bar, with both.
+    /// Returns the patterns whose ratio is below the bar, with ratio and bar.
     #[must_use]
     pub fn missed(&self) -> Vec<String> {
         let missed = self.rows.iter().filter(|row| !row.is_met());
@@ -171,7 +171,7 @@ impl Table {
             .collect()
     }
 
-    /// For people.
+    /// Returns the table as text.
     #[must_use]
     pub fn text(&self) -> String {
         let rounds = self.rows.iter().map(|row| row.linux.len()).max().unwrap_or_default();
@@ -188,13 +188,13 @@ impl Table {
             let [linux, unikernels] = row.medians().map(|rate| row.pattern.unit.show(rate));
             let (name, ratio, bar) = (row.pattern.name, row.ratio(), row.pattern.bar);
             let missed = if row.is_met() { "" } else { "  missed" };
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "{name:<16} {linux:>20} {unikernels:>14} {ratio:>6.2} {bar:>5.1}{missed}");
         }
         text + &self.beside_rds_stress()
     }
 
-    /// How much of what rds-stress reaches on Linux the program reaches that stands for it.
+    /// Returns lines that compare the replacement program on Linux with rds-stress itself.
     fn beside_rds_stress(&self) -> String {
         let mut text = String::new();
         for row in self.rows.iter().filter(|row| !row.rds_stress.is_empty()) {
