@@ -1,9 +1,9 @@
-//! The server's error type: each variant is one clear line for the user.
+//! Error type of the server: each variant is one line for the user.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why something cannot be served. The text is complete in one line.
+/// Error of the server. Its text is complete and takes one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line is wrong.
@@ -12,24 +12,24 @@ pub enum Error {
     /// A file or socket operation failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was being done, as in "cannot write".
+        /// Failed action, as in "cannot write".
         action: &'static str,
-        /// The file it was done to.
+        /// File of the action.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The server cannot start, or ended before its time.
+    /// The server cannot start, or exited early.
     #[error("{0}")]
     Serve(String),
 }
 
-/// The server's result.
+/// Result of the server.
 pub type Result<T> = core::result::Result<T, Error>;
 
 /// Adds the action and the path to an [`io::Error`].
 pub(crate) trait IoContext<T> {
-    /// Names what was being done to which file.
+    /// Adds the failed action and its file.
     fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 

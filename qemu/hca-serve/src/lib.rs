@@ -1,15 +1,15 @@
-//! Emulated ConnectX-5 HCAs on one InfiniBand fabric, served over vfio-user: to any QEMU that has `vfio-user-pci`, to any guest,
-//! and to programs that speak the protocol themselves.
+//! Emulated ConnectX-5 HCAs on one InfiniBand fabric, served over vfio-user. Clients are any QEMU
+//! that has `vfio-user-pci`, with any guest, and programs that implement the protocol.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`server`] | sockets, clients, the one thread that runs everything; what may be asked of it |
+//! | [`server`] | sockets, clients, the only thread that runs devices; requests to it |
 //! | [`link`] | several servers joined into one fabric |
 //! | `wire` | the vfio-user protocol: messages as bytes, a client's stream of them |
-//! | `guest` | what a client lends its device: memory and interrupts |
-//! | [`product`] | what makes it a program: output, control, reports |
+//! | `guest` | memory and interrupts that a client provides |
+//! | [`product`] | the program: output, control, reports |
 //!
-//! Clients are not trusted: see the README on what each can and cannot do to the others.
+//! Clients are not trusted: the README lists their possible effects on each other.
 #![deny(unsafe_code)]
 
 pub mod error;

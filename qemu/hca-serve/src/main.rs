@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-// A panic ends the HCA that it happened in, in every build.
+// Every build must unwind, so that a panic stops only the HCA in which it occurs.
 const _: () = assert!(cfg!(panic = "unwind"), "build hca-serve in a profile whose panics unwind");
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
-//! A client's files in this process' memory. Each is mapped once, however many ranges lie in it: a machine with an IOMMU announces its
-//! memory page by page, and the system has room for some ten thousand mappings in a process.
+//! A client's files, mapped into this process. Each file is mapped once, however many ranges refer
+//! to it. A machine with an IOMMU announces its memory page by page, but a process can have only
+//! some ten thousand mappings.
 
 use super::mapping::{Mapping, Sources};
 use rustix::fs::fstat;
@@ -9,17 +10,18 @@ use std::rc::{Rc, Weak};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-/// Address space that a client's files may take for each mapping that it may have: 64 TiB for all clients together, half of what a
-/// process has. Files can have holes, so that large ones cost nothing.
+/// Address space of a client's files, in bytes for each permitted mapping. All clients together may
+/// use 64 TiB, half of a process's address space. Files can have holes, so large ones cost nothing.
 const SHARE: u64 = 1 << 31;
 
-/// What tells a whole file from others: its device and inode, and whether it is mapped to be written.
+/// Identity of a complete file: device, inode, and whether the mapping is writable.
 type Identity = (u64, u64, bool);
 
-/// A mapping that is counted.
+/// A counted mapping.
 #[derive(Debug)]
 struct Known {
-    /// Parts of files have none: they serve nobody else.
+    /// Identity of the file if it is mapped completely. Partial mappings are not shared and have
+    /// none.
     whole: Option<Identity>,
     mapping: Weak<Mapping>,
 }
@@ -32,22 +34,24 @@ pub struct Files {
 }
 
 impl Files {
-    /// At most `limit` mappings at a time, which share address space of 2 GiB each.
+    /// Creates an empty set of at most `limit` mappings, which share address space of 2 GiB each.
     pub fn new(limit: usize) -> Self {
         Self { known: Vec::new(), limit }
     }
 
-    /// Address space that is left.
+    /// Returns the remaining address space, in bytes.
     fn room(&self) -> u64 {
         let mapped = self.known.iter().filter_map(|known| known.mapping.upgrade());
         let taken = mapped.fold(0u64, |sum, mapping| sum.saturating_add(mapping.len()));
         (self.limit as u64).saturating_mul(SHARE).saturating_sub(taken)
     }
 
-    /// A mapping that holds `size` bytes of `file` from `offset` on, and where in it they are.
+    /// Returns a mapping that contains `size` bytes of `file` from `offset` on, and their offset in
+    /// the mapping.
     ///
     /// # Errors
-    /// As [`Mapping::new`]; `ENOSPC`: there are too many mappings, or they take too much address space.
+    /// As [`Mapping::new`]; `ENOSPC`: there are too many mappings, or they take too much address
+    /// space.
     pub fn map(
         &mut self,
         file: &OwnedFd,
@@ -69,14 +73,14 @@ impl Files {
         if let Some(mapping) = shared {
             return Ok((mapping, offset));
         }
-        // Those that nobody uses any more are gone already; this forgets their names.
+        // Unused mappings are unmapped already. This removes their entries.
         self.known.retain(|known| known.mapping.strong_count() > 0);
         if self.known.len() >= self.limit {
             return Err(Errno::NOSPC);
         }
         let length = u64::try_from(status.st_size).unwrap_or(0);
         let room = self.room();
-        // A file that is larger than what is left is mapped range by range.
+        // A file larger than the remaining address space is mapped range by range.
         let whole = end <= length && length <= room;
         let (start, len) = if whole { (0, length) } else { (offset, size) };
         if len > room {
@@ -131,7 +135,7 @@ mod tests {
     fn files_that_are_too_large_are_mapped_in_parts_and_address_space_is_counted() {
         const GIB: u64 = 1 << 30;
         let huge = file((4 * GIB + PAGE) / PAGE);
-        // Room for 4 GiB.
+        // Capacity for 4 GiB.
         let mut files = Files::new(2);
         let (part, at) = files.map(&huge, 16 * PAGE, GIB, true, Sources::Memory).expect("mapped");
         assert_eq!((part.len(), at), (GIB, 0));

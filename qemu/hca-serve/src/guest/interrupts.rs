@@ -7,28 +7,29 @@ use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// File systems of event descriptors: "anonymous inodes".
+/// `f_type` of event descriptors: the file system of anonymous inodes.
 const ANONYMOUS: u32 = 0x0904_1934;
 
 #[derive(Debug, Default)]
 struct Vector {
     event: Option<OwnedFd>,
-    /// Raised while there was no descriptor to tell.
+    /// Raised while no descriptor was connected.
     pending: bool,
 }
 
-/// The vectors of one device. The client owns table, masks and pending bits of MSI-X; here is only whom to tell.
+/// Vectors of one device. The client owns the table, masks and pending bits of MSI-X. This type
+/// stores only the descriptors to signal.
 #[derive(Debug)]
 pub struct Vectors {
     vectors: Vec<Vector>,
     watchdog: Rc<Watchdog>,
-    /// A descriptor was not writable.
+    /// True after a write to a descriptor blocked.
     blocked: Cell<bool>,
     raised: u64,
 }
 
 impl Vectors {
-    /// `count` vectors without descriptors.
+    /// Creates `count` vectors without descriptors.
     pub fn new(count: u16, watchdog: Rc<Watchdog>) -> Self {
         let vectors = (0..count).map(|_| Vector::default()).collect();
         Self { vectors, watchdog, blocked: Cell::new(false), raised: 0 }
@@ -39,10 +40,12 @@ impl Vectors {
         self.vectors.len()
     }
 
-    /// Gives vectors from `start` on the descriptors of `events`; a raise that came earlier is told now.
+    /// Connects the vectors from `start` on with the descriptors in `events`. Signals vectors that
+    /// were raised before.
     ///
     /// # Errors
-    /// `EINVAL`: one of them is no event descriptor; nothing is connected then. A pipe or a file could hold up its writer.
+    /// `EINVAL`: a descriptor is not an event descriptor; no vector is connected then. A pipe or a
+    /// file could block its writer.
     pub fn connect(&mut self, start: usize, events: Vec<Option<OwnedFd>>) -> Result<(), Errno> {
         for event in events.iter().flatten() {
             if rustix::fs::fstatfs(event)?.f_type as u32 != ANONYMOUS {
@@ -59,18 +62,19 @@ impl Vectors {
         Ok(())
     }
 
-    /// Takes all descriptors away and forgets what is pending: MSI-X was disabled, or the device reset.
+    /// Removes all descriptors and clears pending vectors, because MSI-X was disabled or the device
+    /// was reset.
     pub fn disconnect(&mut self) {
         self.vectors.fill_with(Vector::default);
         self.blocked.set(false);
     }
 
-    /// Whether a descriptor was found not writable since this was asked last.
+    /// Returns whether a write to a descriptor has blocked since the last call.
     pub fn take_blocked(&self) -> bool {
         self.blocked.take()
     }
 
-    /// How many interrupts were sent.
+    /// Returns the number of signalled interrupts.
     pub fn raised(&self) -> u64 {
         self.raised
     }
@@ -82,7 +86,8 @@ impl Vectors {
             return;
         };
         self.raised += 1;
-        // An event descriptor counts, up to 2^64 - 2: only a client that fills it itself makes this wait.
+        // An event descriptor counts up to 2^64 - 2. Only a client that fills it itself makes this
+        // block.
         if self.watchdog.guard(|| rustix::io::write(event, &1u64.to_ne_bytes())) == Err(Errno::INTR) {
             vector.event = None;
             self.blocked.set(true);

@@ -1,9 +1,10 @@
-//! A client's file in this process' memory.
+//! A client's file, mapped into this process.
 //!
-//! The file stays the client's: it can be truncated at any time, or a page of it may not be had because the file system is
-//! full. The kernel says so by SIGBUS in the middle of an access. The handler puts empty memory in the place of the page (only of that,
-//! because where memory is not overcommitted it is charged), so that the access goes on, and the access then fails: the mapping is lost,
-//! and with it its device, but nobody else's.
+//! The client can truncate the file at any time, and a full file system can lack a page. The kernel
+//! then raises SIGBUS in the middle of an access. The handler replaces the page by empty memory, so
+//! that the access completes. It replaces only this page, because memory is charged on systems
+//! without overcommit. The access then fails: this mapping and its device are lost, but all other
+//! devices continue.
 #![allow(unsafe_code)]
 
 use rustix::fs::{fstat, fstatfs};
@@ -21,11 +22,12 @@ use vm_memory::VolatileSlice;
 const PAGE: u64 = 4096;
 /// File systems whose files are memory of this machine, so that a page fault ends in bounded time.
 ///
-/// On all others it may wait without limit, and not even SIGKILL ends the wait: on FUSE for a
-/// client's own program, elsewhere for another machine or a block device. Overlayfs reports only
-/// itself, and its files may lie on FUSE. Any user can mount both in a user namespace.
+/// On all others it may wait without limit, even after SIGKILL. On FUSE it waits for a client's own
+/// program, elsewhere for a remote machine or a block device. Overlayfs reports only itself, and
+/// its files may be on FUSE. Any user can mount both in a user namespace.
 const MEMORY: [u32; 3] = [TMPFS, HUGETLBFS, RAMFS];
-/// memfd and `/dev/shm`. Linux `include/uapi/linux/magic.h`, as the other two.
+/// `f_type` of memfd and `/dev/shm`. Source of the three numbers: Linux
+/// `include/uapi/linux/magic.h`.
 const TMPFS: u32 = 0x0102_1994;
 const HUGETLBFS: u32 = 0x9584_58f6;
 const RAMFS: u32 = 0x8584_58f6;
@@ -33,9 +35,9 @@ const RAMFS: u32 = 0x8584_58f6;
 /// Files that may be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sources {
-    /// Files that are memory of this machine.
+    /// Files in memory of this machine.
     Memory,
-    /// Files of any file system: every client is trusted not to hold up the server.
+    /// Files of any file system. Every client is trusted not to block the server.
     Any,
 }
 
@@ -46,27 +48,27 @@ impl Sources {
     }
 }
 
-/// The `f_type` of the file system that a file is on.
+/// Returns the `f_type` of a file's file system.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn file_system(file: impl AsFd) -> Result<u32, Errno> {
     Ok(fstatfs(file)?.f_type as u32)
 }
 
-/// The memory behind the mapping is gone.
+/// The memory of a mapping is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
-/// Part of a file, mapped.
+/// A mapped part of a file.
 #[derive(Debug)]
 pub struct Mapping {
     base: *mut c_void,
-    /// Bytes that the client meant.
+    /// Bytes that the client requested.
     len: usize,
-    /// Bytes that are mapped: whole pages of the file's.
+    /// Mapped bytes: complete pages of the file.
     mapped: usize,
-    /// Bytes of such a page.
+    /// Bytes of a page of the file.
     page: usize,
     lost: Cell<bool>,
 }
@@ -75,8 +77,9 @@ impl Mapping {
     /// Maps `size` bytes of `file` from `offset` on.
     ///
     /// # Errors
-    /// `EOVERFLOW`: the file is shorter; `EMEDIUMTYPE`: its file system is none of `sources`;
-    /// otherwise the system's, as for an offset that is not page-aligned.
+    /// - `EOVERFLOW`: the file is shorter.
+    /// - `EMEDIUMTYPE`: its file system is not permitted by `sources`.
+    /// - Errors of the system, for example for an offset that is not page-aligned.
     pub fn new(
         file: impl AsFd,
         offset: u64,
@@ -91,7 +94,7 @@ impl Mapping {
         }
         let status = fstat(&file)?;
         let file_size = u64::try_from(status.st_size).unwrap_or(0);
-        // Pages behind a file's end can be mapped but not touched.
+        // Pages after the end of a file can be mapped but not accessed.
         if offset.checked_add(size).is_none_or(|end| file_size < end) {
             return Err(Errno::OVERFLOW);
         }
@@ -102,17 +105,17 @@ impl Mapping {
         let len = usize::try_from(size).map_err(|_| Errno::OVERFLOW)?;
         let mapped = usize::try_from(whole).map_err(|_| Errno::OVERFLOW)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: the kernel picks the place of a new mapping; nothing of this process lies there.
+        // SAFETY: the kernel chooses an unused address range for the new mapping.
         let base = unsafe { mmap(null_mut(), mapped, protection, MapFlags::SHARED, file, offset) }?;
         Ok(Self { base, len, mapped, page, lost: Cell::new(false) })
     }
 
-    /// Bytes of it.
+    /// Returns the number of bytes.
     pub fn len(&self) -> u64 {
         self.len as u64
     }
 
-    /// Whether its memory is gone.
+    /// Returns whether its memory is lost.
     pub fn is_lost(&self) -> bool {
         self.lost.get()
     }
@@ -120,13 +123,14 @@ impl Mapping {
     /// Calls `access` with the mapping's bytes.
     ///
     /// # Errors
-    /// [`Lost`]: they are gone; what `access` read is worth nothing.
+    /// [`Lost`]: the bytes are lost, and the data that `access` read is invalid.
     pub fn with<T>(&self, access: impl FnOnce(VolatileSlice<'_>) -> T) -> Result<T, Lost> {
         if self.lost.get() {
             return Err(Lost);
         }
-        // SAFETY: `base` to `base + len` are mapped until `self` is dropped, which the slice cannot outlive. Others may write
-        // there at any time: a `VolatileSlice` allows for that.
+        // SAFETY: `base` to `base + len` is mapped until `self` is dropped, and the slice cannot
+        // outlive `self`. Other processes may write there at any time, which `VolatileSlice`
+        // permits.
         let slice = unsafe { VolatileSlice::new(self.base.cast(), self.len) };
         ACCESS.with(|current| {
             current.len.store(self.mapped, Ordering::Relaxed);
@@ -149,18 +153,19 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made by `new` with this length and never given away. It cannot fail then, and could only leave pages mapped.
+        // SAFETY: `new` created the mapping with this length, and `self` owns it. An error would
+        // only leave pages mapped.
         let _ = unsafe { munmap(self.base, self.mapped) };
     }
 }
 
-/// The access that a thread makes now.
+/// Current access of a thread.
 struct Access {
-    /// Where its mapping begins; 0 for none.
+    /// Start of its mapping; 0 for none.
     base: AtomicUsize,
     len: AtomicUsize,
     page: AtomicUsize,
-    /// The mapping was lost meanwhile.
+    /// True if the mapping was lost during the access.
     hit: AtomicBool,
 }
 
@@ -175,18 +180,19 @@ thread_local! {
     };
 }
 
-/// What happened at a SIGBUS before the handler here.
+/// SIGBUS action before this handler was installed.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs the handler, once.
+/// Installs the handler once.
 fn install_handler() -> Result<(), Errno> {
     static INSTALLED: OnceLock<Result<(), Errno>> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
-        // SAFETY: zero is a valid value of each field of the structure: no handler, an empty mask, no flags.
+        // SAFETY: zero is a valid value of every field: no handler, an empty mask, no flags.
         let (mut action, mut previous): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_bus_error as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: both structures are valid; the handler has the form that SA_SIGINFO asks for and does only what a handler may.
+        // SAFETY: both structures are valid. The handler has the signature for SA_SIGINFO and is
+        // async-signal-safe.
         if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut previous) } != 0 {
             return Err(Errno::INVAL);
         }
@@ -196,9 +202,9 @@ fn install_handler() -> Result<(), Errno> {
 }
 
 extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO, and SIGBUS has an address.
+    // SAFETY: with SA_SIGINFO the kernel passes a valid structure, and SIGBUS sets the address.
     let address = unsafe { (*info).si_addr() } as usize;
-    // Thread-local without initialiser or destructor: a plain access.
+    // Async-signal-safe: a thread-local without initialiser or destructor is a plain access.
     let replaced = ACCESS.with(|current| {
         let base = current.base.load(Ordering::Relaxed);
         let len = current.len.load(Ordering::Relaxed);
@@ -206,20 +212,22 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context:
             return false;
         }
         let page = current.page.load(Ordering::Relaxed);
-        // `base` is where one of the file's pages begins: the kernel mapped it so.
+        // `base` is at the start of a page of the file, because the kernel mapped it there.
         let start = address - (address - base) % page;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: the page is one of the `Mapping` in whose `with` this thread is; it may be replaced because nobody holds references
-        // to it. mmap is a bare system call.
+        // SAFETY: the page belongs to the `Mapping` in whose `with` this thread is. No reference to
+        // it exists, only volatile accesses, so it may be replaced. mmap is a plain system call.
         let place = unsafe { libc::mmap(start as *mut c_void, page, protection, flags, -1, 0) };
         let replaced = place != libc::MAP_FAILED;
         current.hit.store(replaced, Ordering::Relaxed);
         replaced
     });
     if !replaced {
-        // Somebody else's fault: it happens again, to whoever was there before.
-        // SAFETY: zero is the default action; the pointers are valid; sigaction may be called in a handler.
+        // The fault is not ours: restore the previous handler, which gets the fault when the access
+        // is repeated.
+        // SAFETY: zero is the default action; the pointers are valid; sigaction is
+        // async-signal-safe.
         unsafe {
             let default = std::mem::zeroed();
             let previous = PREVIOUS.get().unwrap_or(&default);
@@ -284,7 +292,7 @@ mod tests {
         assert_eq!(mapped(Sources::Any), Some(Errno::OVERFLOW), "it has no length");
     }
 
-    /// Page faults on disks, on other machines and in clients' programs have no bound.
+    /// Page faults on disks, remote machines and client programs have no time limit.
     #[test]
     fn only_memory_of_this_machine_is_mapped_unless_clients_are_trusted() {
         for memory in [0x0102_1994, 0x9584_58f6, 0x8584_58f6] {

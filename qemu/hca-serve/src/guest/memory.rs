@@ -1,8 +1,8 @@
-//! Guest memory as an emulated HCA's DMA sees it: the ranges that the client announced.
+//! Guest memory for the DMA of an emulated HCA: the ranges that the client announced.
 //!
-//! A range is a file that is mapped, a file that is read and written, or the client's own memory, which it reads and writes on
-//! request. No pointer leaves this folder and none is kept between accesses, so that an unmapped range is out of
-//! reach as soon as [`GuestMap::unmap`] has returned.
+//! A range is a mapped file, a file accessed by read and write, or memory that the client accesses
+//! on request. No pointer leaves this directory or outlives an access. Therefore an unmapped range
+//! is inaccessible as soon as [`GuestMap::unmap`] has returned.
 
 use super::files::Files;
 use super::mapping::{Mapping, Sources};
@@ -20,43 +20,46 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use vm_memory::{Bytes, VolatileSlice};
 
-/// How long one poll of a device may wait for its client's answers in all: longer than a busy machine leaves a process without a turn.
+/// Time limit of all waits for the client in one poll of a device. Longer than a busy machine
+/// leaves a runnable process waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Ranges that a client may announce, as many as Linux's VFIO takes (`dma_entry_limit` of `vfio_iommu_type1`): with an IOMMU, a
-/// 256 MiB machine with a passed-through device has one for each page.
+/// Ranges that a client may announce. Equal to the limit of Linux's VFIO (`dma_entry_limit` of
+/// `vfio_iommu_type1`). With an IOMMU, a 256 MiB machine with a passed-through device has a range
+/// for each page.
 const RANGES: usize = 65535;
 
-/// Why the device cannot go on with this memory.
+/// Reason why the device cannot continue with this memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// A file became shorter, or the file system has no page left.
+    /// A file was truncated, or the file system has no free page.
     Lost,
-    /// The client does not answer.
+    /// The client does not reply.
     Unanswered,
 }
 
-/// All ranges of one guest, in order of the device's addresses, and the connection to who announced them.
+/// All ranges of one guest, ordered by device address, and the connection to the client that
+/// announced them.
 #[derive(Debug)]
 pub struct GuestMap {
     ranges: Ranges<Range>,
-    /// Those of the client's files that are mapped.
+    /// Mapped files of the client.
     files: Files,
-    /// Held by each [`Held`], and by this.
+    /// Counter of open files: each [`Held`] and this field hold a reference.
     descriptors: Rc<()>,
     limit: usize,
-    /// The client.
+    /// Connection to the client.
     pub channel: RefCell<Option<Channel>>,
-    /// The most that the client takes in one message.
+    /// Limit of the client for a message, in bytes.
     pub max_transfer: usize,
-    /// The device's registers, which are served while it waits for the client.
+    /// Registers of the device, which are served during waits for the client.
     pub registers: Option<Arc<BarPort>>,
     trouble: Cell<Option<Trouble>>,
     waited: Cell<Duration>,
 }
 
 impl GuestMap {
-    /// No memory, and room for `limit` mappings and as many descriptors.
+    /// Creates an empty map, for at most `limit` mappings and `limit` descriptors.
     pub fn new(limit: usize) -> Self {
         Self {
             ranges: Ranges::new(RANGES),
@@ -71,7 +74,7 @@ impl GuestMap {
         }
     }
 
-    /// A range of `size` bytes of `file` from `offset` on, mapped.
+    /// Returns a mapped range of `size` bytes of `file` from `offset` on.
     ///
     /// # Errors
     /// As [`Mapping::new`]; `ENOSPC`: there are too many mappings.
@@ -87,10 +90,11 @@ impl GuestMap {
         Ok(Range { size, writable, backing: Backing::Mapped(mapping, at) })
     }
 
-    /// A range of `size` bytes of `file` from `offset` on, read and written by system calls.
+    /// Returns a range of `size` bytes of `file` from `offset` on, accessed by system calls.
     ///
     /// # Errors
-    /// `EOVERFLOW`: it passes the largest offset; `ENOSPC`: there are too many descriptors.
+    /// - `EOVERFLOW`: it exceeds the largest offset.
+    /// - `ENOSPC`: there are too many descriptors.
     pub fn file(&mut self, file: OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Range, Errno> {
         offset.checked_add(size).ok_or(Errno::OVERFLOW)?;
         if Rc::strong_count(&self.descriptors) > self.limit {
@@ -108,36 +112,39 @@ impl GuestMap {
         self.ranges.insert(address, range.size, range)
     }
 
-    /// Takes out every range that lies within the given one.
+    /// Removes every range within the given one.
     ///
     /// # Errors
-    /// `EINVAL`, as VFIO type 1 version 2 has it: it cuts one, and nothing is taken out.
+    /// `EINVAL`: the given range cuts an existing one, and nothing is removed. VFIO type 1 version
+    /// 2 has the same rule.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
         self.ranges.remove(address, size)
     }
 
-    /// Takes out everything.
+    /// Removes all ranges.
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.trouble.set(None);
     }
 
-    /// What went wrong since this was asked last.
+    /// Returns and clears the trouble since the last call.
     pub fn take_trouble(&self) -> Option<Trouble> {
         self.trouble.take()
     }
 
-    /// How long was waited for the client since this was asked last.
+    /// Returns and clears the time spent on waiting for the client.
     pub fn take_waited(&self) -> Duration {
         self.waited.take()
     }
 
-    /// The range that holds `address`, the offset in it and how many bytes follow there.
+    /// Returns the range that contains `address`, the offset in it, and the number of bytes after
+    /// this offset.
     fn find(&self, address: u64, write: bool) -> Option<(&Range, u64, u64)> {
         self.ranges.find(address).filter(|(range, _, _)| range.writable || !write)
     }
 
-    /// Calls `each` for every piece of `len` bytes from `address` on: its range, its offset there and in the transfer.
+    /// Calls `each` for every segment of `len` bytes from `address` on, with its range, its offset
+    /// in the range, and its offset in the transfer.
     fn pieces(
         &self,
         address: u64,
@@ -152,7 +159,8 @@ impl GuestMap {
         {
             return if each(range, offset, 0..len) { Ok(()) } else { Err(fault) };
         }
-        // Across several ranges the whole transfer is checked first: a fault leaves nothing half done.
+        // A transfer across several ranges is checked completely first, so that a fault has no
+        // partial effect.
         for act in [false, true] {
             let mut done = 0;
             while done < wide {
@@ -169,7 +177,7 @@ impl GuestMap {
         Ok(())
     }
 
-    /// Has `access` act on mapped bytes; a mapping that is lost is trouble.
+    /// Calls `access` with mapped bytes. Records trouble if the mapping is lost.
     fn volatile(&self, mapping: &Mapping, access: impl FnOnce(VolatileSlice<'_>) -> bool) -> bool {
         mapping.with(access).unwrap_or_else(|_| {
             self.trouble.set(Some(Trouble::Lost));
@@ -177,7 +185,7 @@ impl GuestMap {
         })
     }
 
-    /// Asks the client to read or write its memory.
+    /// Requests a read or write of its memory from the client.
     fn ask(&self, command: u16, payload: &[&[u8]], each: impl FnOnce(&[u8]) -> bool) -> bool {
         let Ok(mut channel) = self.channel.try_borrow_mut() else { return false };
         let Some(channel) = channel.as_mut() else { return false };
@@ -230,7 +238,7 @@ impl GuestMap {
         })
     }
 
-    /// Reads without look-up: `address` is where `offset` in `range` is.
+    /// Reads without look-up: `address` corresponds to `offset` in `range`.
     fn read_range(&self, range: &Range, address: u64, offset: u64, buf: &mut [u8]) -> bool {
         match &range.backing {
             Backing::Mapped(mapping, begin) => self.volatile(mapping, |slice| {
@@ -251,7 +259,7 @@ impl GuestMap {
         }
     }
 
-    /// One aligned load of `N` bytes: `atomic` does it where memory is mapped.
+    /// Loads `N` aligned bytes. `atomic` loads them from mapped memory.
     fn load<const N: usize>(
         &self,
         address: u64,
@@ -270,7 +278,7 @@ impl GuestMap {
         if done { Ok(bytes) } else { Err(fault) }
     }
 
-    /// One aligned store of `N` bytes: `atomic` does it where memory is mapped.
+    /// Stores `N` aligned bytes. `atomic` stores them to mapped memory.
     fn store<const N: usize>(
         &self,
         address: u64,
@@ -288,7 +296,7 @@ impl GuestMap {
         if done { Ok(()) } else { Err(DmaFault { address, len: N }) }
     }
 
-    /// The place of one aligned access of `len` bytes.
+    /// Returns range and offset of an aligned access of `len` bytes.
     fn place(&self, address: u64, len: usize, write: bool) -> Result<(&Range, u64), DmaFault> {
         let fault = DmaFault { address, len };
         let (range, offset, rest) = self.find(address, write).ok_or(fault)?;
@@ -350,7 +358,7 @@ mod tests {
         file
     }
 
-    /// Maps pages of a file from a page of it on.
+    /// Maps pages of a file, starting at a given page.
     fn lend(map: &mut GuestMap, address: u64, (file, offset): (&File, u64), pages: u64, writable: bool) {
         let file = file.try_clone().expect("descriptor").into();
         let range = map.mapped(&file, offset, pages * PAGE, writable, Sources::Memory).expect("mapped");
@@ -414,7 +422,7 @@ mod tests {
         let backing = file(16);
         let descriptor = OwnedFd::from(backing.try_clone().expect("descriptor"));
         let mut map = GuestMap::new(1);
-        // Downwards: the order is the client's affair.
+        // In descending order, because clients may use any order.
         for page in (0..16).rev() {
             let range = map.mapped(&descriptor, page * PAGE, PAGE, true, Sources::Memory).expect("mapped");
             map.map(0x10_0000 + page * PAGE, range).expect("map");

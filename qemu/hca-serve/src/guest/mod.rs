@@ -1,4 +1,5 @@
-//! What a client lends its device: memory and interrupts. None of it is trusted to stay what it was.
+//! Memory and interrupts that a client provides for its device. The client is not trusted to leave
+//! them unchanged.
 
 mod files;
 pub mod interrupts;

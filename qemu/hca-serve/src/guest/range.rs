@@ -1,22 +1,22 @@
-//! A range of guest memory, and where its bytes are.
+//! Ranges of guest memory and their backing.
 
 use super::mapping::Mapping;
 use rustix::io::{Errno, pread, pwrite};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// Where the bytes of a range are.
+/// Backing of a range.
 #[derive(Debug)]
 pub(super) enum Backing {
-    /// In a file that is mapped, from this offset of the mapping on.
+    /// A mapped file, from this offset of the mapping on.
     Mapped(Rc<Mapping>, u64),
-    /// In a file, from this offset on.
+    /// A file, from this offset on.
     File(Held, u64),
-    /// With the client.
+    /// Memory of the client.
     Client,
 }
 
-/// A file that stays open, which is counted.
+/// A counted open file.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) file: OwnedFd,
@@ -32,13 +32,13 @@ pub struct Range {
 }
 
 impl Range {
-    /// `size` bytes that the client reads and writes on request.
+    /// Returns a range of `size` bytes that the client accesses on request.
     pub fn client(size: u64, writable: bool) -> Self {
         Self { size, writable, backing: Backing::Client }
     }
 }
 
-/// Reads all of `buf` from a file; whether that went well.
+/// Reads all of `buf` from a file. Returns whether that succeeded.
 pub(super) fn all_read(file: &OwnedFd, mut at: u64, mut buf: &mut [u8]) -> bool {
     while !buf.is_empty() {
         match pread(file, &mut *buf, at) {
@@ -54,7 +54,7 @@ pub(super) fn all_read(file: &OwnedFd, mut at: u64, mut buf: &mut [u8]) -> bool 
     true
 }
 
-/// Writes all of `data` to a file; whether that went well.
+/// Writes all of `data` to a file. Returns whether that succeeded.
 pub(super) fn all_written(file: &OwnedFd, mut at: u64, mut data: &[u8]) -> bool {
     while !data.is_empty() {
         match pwrite(file, data, at) {

@@ -1,11 +1,11 @@
-//! Ranges of device addresses that do not overlap, kept by address: a look-up, an addition or a removal takes steps that grow with the
-//! logarithm of their number, in whatever order they come.
+//! Ordered set of disjoint ranges of device addresses. The cost of a look-up, an addition or a
+//! removal grows with the logarithm of the number of ranges, in any order of operations.
 
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// Something with a place and a length, at a device address.
+/// A value for a range of device addresses.
 #[derive(Debug)]
 struct Entry<T> {
     start: u64,
@@ -13,25 +13,25 @@ struct Entry<T> {
     value: T,
 }
 
-/// Values by the range of addresses that they stand for.
+/// Values by range of addresses.
 #[derive(Debug)]
 pub struct Ranges<T> {
-    /// Where each begins, and its slot.
+    /// Slot of each range, by its start.
     order: BTreeMap<u64, usize>,
     slots: Vec<Option<Entry<T>>>,
     free: Vec<usize>,
     limit: usize,
-    /// The slot of the last look-up: the next is often there too.
+    /// Slot of the last look-up, because the next one often has the same.
     last: Cell<usize>,
 }
 
 impl<T> Ranges<T> {
-    /// Room for `limit` ranges, which is taken as they come.
+    /// Creates an empty set of at most `limit` ranges, allocated as needed.
     pub fn new(limit: usize) -> Self {
         Self { order: BTreeMap::new(), slots: Vec::new(), free: Vec::new(), limit, last: Cell::new(0) }
     }
 
-    /// How many there are.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.order.len()
     }
@@ -39,8 +39,9 @@ impl<T> Ranges<T> {
     /// Adds `size` addresses from `start` on.
     ///
     /// # Errors
-    /// `EINVAL`: it is empty or passes the end of the address space; `EEXIST`: it overlaps one that is there; `ENOSPC`: there are too
-    /// many.
+    /// - `EINVAL`: the range is empty or exceeds the address space.
+    /// - `EEXIST`: the range overlaps an existing one.
+    /// - `ENOSPC`: there are too many ranges.
     pub fn insert(&mut self, start: u64, size: u64, value: T) -> Result<(), Errno> {
         let end = start.checked_add(size).filter(|&end| end > start).ok_or(Errno::INVAL)?;
         if self.len() >= self.limit {
@@ -65,13 +66,14 @@ impl<T> Ranges<T> {
         Ok(())
     }
 
-    /// Takes out every range that lies within the given one.
+    /// Removes every range within the given one.
     ///
     /// # Errors
-    /// `EINVAL`: it cuts one, and nothing is taken out.
+    /// `EINVAL`: the given range cuts an existing one, and nothing is removed.
     pub fn remove(&mut self, start: u64, size: u64) -> Result<(), Errno> {
         let end = start.saturating_add(size);
-        // Only the one that its first address lies in, and the last that begins in it, can reach over its ends.
+        // Only two ranges can be cut: the one that contains the first address, and the last one
+        // that starts before the end.
         let cut_at_start = self.order.range(..start).next_back().and_then(|(_, slot)| self.entry(*slot));
         let cut_at_end = self.order.range(..end).next_back().and_then(|(_, slot)| self.entry(*slot));
         if cut_at_start.is_some_and(|entry| entry.start.saturating_add(entry.size) > start)
@@ -89,7 +91,7 @@ impl<T> Ranges<T> {
         Ok(())
     }
 
-    /// Takes out everything.
+    /// Removes all ranges.
     pub fn clear(&mut self) {
         self.order.clear();
         self.slots.clear();
@@ -100,7 +102,8 @@ impl<T> Ranges<T> {
         self.slots.get(slot)?.as_ref()
     }
 
-    /// The value whose range holds `address`, the offset in it and how many addresses follow there.
+    /// Returns the value whose range contains `address`, the offset in it, and the number of
+    /// addresses after this offset.
     pub fn find(&self, address: u64) -> Option<(&T, u64, u64)> {
         let holds = |entry: &&Entry<T>| address.wrapping_sub(entry.start) < entry.size;
         let entry = match self.entry(self.last.get()).filter(holds) {

@@ -1,25 +1,27 @@
 //! Accesses to regions that need no device: BAR0's registers, and regions without size.
 //!
-//! A write is queued for the model, a read comes from the register file; neither runs the model. So they can be served even
-//! while the device waits for its client, whose processor may itself be waiting for one of these reads.
+//! A write is queued for the model, and a read returns the register file; neither runs the model.
+//! Therefore both are served even while the device waits for its client. The client's processor may
+//! itself wait for such a read.
 
 use crate::wire::channel::{Channel, Message};
 use crate::wire::protocol::{Fields, MAX_TRANSFER, RegionAccess, command};
 use hca_model::BarPort;
 use rustix::io::Errno;
 
-/// The regions of a PCI device in VFIO's numbering: six BARs, expansion ROM, configuration space, VGA.
+/// The regions of a PCI device in VFIO's numbering: six BARs, expansion ROM, configuration space,
+/// VGA.
 pub const REGIONS: u32 = 9;
-/// The region of BAR0.
+/// Region number of BAR0.
 pub const BAR0: u32 = 0;
-/// The region of configuration space.
+/// Region number of configuration space.
 pub const CONFIG: u32 = 7;
 
-/// Register writes that wait for the model before the socket is left unread: the client's own queue has no limit, so this only
-/// bounds the memory used here.
+/// Limit of queued register writes before the socket is no longer read. The client's own queue has
+/// no limit, so this only bounds the memory used here.
 pub const BACKLOG: usize = 1 << 13;
 
-/// The access that a message makes, if it is one and its region needs no device.
+/// Returns the access in a message, if its region needs no device.
 pub fn access_of(command: u16, payload: &[u8]) -> Option<RegionAccess> {
     match command {
         command::REGION_READ | command::REGION_WRITE => {
@@ -29,10 +31,10 @@ pub fn access_of(command: u16, payload: &[u8]) -> Option<RegionAccess> {
     }
 }
 
-/// Answers a read of `access.count` bytes, which `fill` puts in.
+/// Replies to a read of `access.count` bytes, which `fill` supplies.
 ///
 /// # Errors
-/// `EINVAL`: more than a message may carry, or there is no such region.
+/// `EINVAL`: the count exceeds a message, or the region does not exist.
 pub fn read(
     channel: &mut Channel,
     message: &Message,
@@ -59,10 +61,10 @@ pub fn read(
     Ok(())
 }
 
-/// Answers a write, which `put` makes.
+/// Replies to a write, which `put` carries out.
 ///
 /// # Errors
-/// `EINVAL`: there are fewer bytes than it says, or there is no such region.
+/// `EINVAL`: fewer bytes than announced, or the region does not exist.
 pub fn write(
     channel: &mut Channel,
     message: &Message,
@@ -82,11 +84,12 @@ pub fn write(
     Ok(())
 }
 
-/// Makes many writes.
+/// Carries out several writes.
 ///
 /// # Errors
-/// `EINVAL`: the number or a length is wrong, or one is to configuration space, which would have to wait for those before it; no
-/// client sends that. What came before is done.
+/// `EINVAL`: the number or a length is wrong, or a write is to configuration space. Such a write
+/// would have to wait for those before it, and no client sends one. Preceding writes are carried
+/// out.
 pub fn write_multi(channel: &mut Channel, message: &Message, registers: &BarPort) -> Result<(), Errno> {
     let mut fields = Fields(channel.payload(message));
     let count = fields.u64().ok_or(Errno::INVAL)?;
@@ -112,7 +115,7 @@ fn front(channel: &Channel, message: &Message) -> Result<[u8; RegionAccess::LEN]
     channel.payload(message).first_chunk().copied().ok_or(Errno::INVAL)
 }
 
-/// Carries out one access to a region that needs no device.
+/// Carries out an access to a region that needs no device.
 ///
 /// # Errors
 /// As [`read`], [`write`] and [`write_multi`].
@@ -138,10 +141,10 @@ pub fn carry_out(
     }
 }
 
-/// Messages that are served at a time while the device waits for its client: in between the time is looked at.
+/// Messages served between two checks of the time while the device waits for its client.
 const SERVED: usize = 16;
 
-/// Carries out the accesses that come next, up to the first message that is something else.
+/// Carries out the next accesses, up to the first other message.
 pub fn serve(channel: &mut Channel, registers: &BarPort) {
     for _ in 0..SERVED {
         if registers.backlog() >= BACKLOG {

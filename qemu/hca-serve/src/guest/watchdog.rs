@@ -1,7 +1,8 @@
-//! Frees the server's thread from a system call on a client's descriptor that does not return.
+//! Interrupts system calls on a client's descriptor that block the server's thread.
 //!
-//! A client may change its descriptor's flags and fill it at any time, so that no look beforehand helps. The call is made under
-//! guard instead: one that lasts is interrupted by a signal. While no calls are made, nobody wakes up.
+//! A client may change its descriptor's flags and fill it at any time, so that a check before the
+//! call is not enough. Instead, a signal interrupts a guarded call that lasts too long. The
+//! watchdog sleeps while no calls are made.
 #![allow(unsafe_code)]
 
 use rustix::io::Errno;
@@ -12,34 +13,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the guarded thread is looked at while it makes calls. One that is in the same call at two looks is freed.
+/// Interval of the watchdog's checks while the guarded thread makes calls. A call that spans two
+/// checks is interrupted.
 const PERIOD: Duration = Duration::from_millis(25);
-/// The longest that a call lasts before its thread is freed.
+/// Longest duration of a call before it is interrupted.
 pub const HELD_UP: Duration = Duration::from_millis(2 * PERIOD.as_millis() as u64);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Odd during a call; grows with each.
+    /// Odd during a call; incremented at its start and end.
     calls: AtomicU64,
-    /// The watchdog sleeps until somebody wakes it.
+    /// True while the watchdog sleeps until it is woken.
     asleep: AtomicBool,
     stop: AtomicBool,
 }
 
-/// Watches over the thread that made it.
+/// Watchdog of the thread that created it.
 #[derive(Debug)]
 pub struct Watchdog {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The guarded thread's handle is its own.
+    /// Must stay on its thread, because it interrupts this thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Watchdog {
-    /// Watches over the calling thread.
+    /// Starts a watchdog of the calling thread.
     ///
     /// # Errors
-    /// The system has no thread or refuses the signal handler.
+    /// The thread cannot be created, or the system rejects the signal handler.
     pub fn start() -> std::io::Result<Self> {
         install_handler()?;
         let shared = Arc::new(Shared::default());
@@ -51,7 +53,7 @@ impl Watchdog {
         Ok(Self { shared, thread: Some(thread), _not_send: std::marker::PhantomData })
     }
 
-    /// Makes a system call that could last for ever; it answers `EINTR` then.
+    /// Makes a system call that could block permanently. Returns `EINTR` if it was interrupted.
     pub fn guard<T>(&self, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         self.shared.calls.fetch_add(1, Ordering::SeqCst);
         if self.shared.asleep.load(Ordering::SeqCst)
@@ -71,7 +73,7 @@ impl Drop for Watchdog {
         self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The thread that it signals is this one, which must not end before.
+            // The watchdog signals this thread, which must not exit before.
             let _ = thread.join();
         }
     }
@@ -87,12 +89,13 @@ fn watch(shared: &Shared, target: libc::pthread_t) {
             continue;
         }
         if now % 2 == 1 {
-            // SAFETY: the target lives: it joins this thread before it ends. The signal has a handler that does nothing.
+            // SAFETY: the target thread is alive, because it joins this thread before it exits. The
+            // signal's handler does nothing.
             unsafe { libc::pthread_kill(target, signal()) };
             continue;
         }
         shared.asleep.store(true, Ordering::SeqCst);
-        // A call that began before this was seen finds nobody to wake; so does the end.
+        // A call or a stop before `asleep` was set did not wake this thread: check again.
         while shared.asleep.load(Ordering::SeqCst)
             && shared.calls.load(Ordering::SeqCst) == now
             && !shared.stop.load(Ordering::SeqCst)
@@ -103,14 +106,15 @@ fn watch(shared: &Shared, target: libc::pthread_t) {
     }
 }
 
-/// A signal that nobody else uses.
+/// Returns a signal without other users in this process.
 fn signal() -> c_int {
     libc::SIGRTMIN() + 7
 }
 
 fn install_handler() -> std::io::Result<()> {
     extern "C" fn nothing(_: c_int) {}
-    // SAFETY: zero is a valid value of each field. The handler does nothing; without SA_RESTART it interrupts calls.
+    // SAFETY: zero is a valid value of every field. The handler does nothing. Without SA_RESTART
+    // the signal interrupts system calls.
     let answer = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as *const () as usize;

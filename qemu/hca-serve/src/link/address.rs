@@ -1,4 +1,4 @@
-//! Where servers meet.
+//! Addresses at which servers connect.
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::stream::Stream;
 use crate::server::listener::{SocketFile, listen};
 
-/// An address as the command line has it.
+/// Address in the form of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// `unix:PATH`, or a path alone.
+    /// `unix:PATH`, or only a path.
     Unix(PathBuf),
     /// `tcp:HOST:PORT`.
     Tcp(String),
@@ -49,7 +49,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// How long one attempt to connect may take.
+/// Time limit of a connection attempt.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 impl Address {
@@ -58,10 +58,11 @@ impl Address {
         found.next().ok_or_else(|| Error::Serve(format!("{self}: there is no such host")))
     }
 
-    /// Listens there. Others than this machine's own users can reach a TCP address only `anywhere`.
+    /// Listens at the address. TCP addresses that are reachable from other machines need
+    /// `anywhere`.
     ///
     /// # Errors
-    /// Others could reach it; or the system refuses.
+    /// The address is reachable from other machines without `anywhere`, or the system call fails.
     pub fn listen(&self, anywhere: bool) -> Result<Listener> {
         let cannot = |error: std::io::Error| Error::Serve(format!("cannot listen at {self}: {error}"));
         let listener = match self {
@@ -86,10 +87,10 @@ impl Address {
         Ok(listener)
     }
 
-    /// Connects.
+    /// Connects to the address.
     ///
     /// # Errors
-    /// Nobody listens there, or not in time.
+    /// No server listens there, or it does not reply in time.
     pub fn connect(&self) -> Result<Stream> {
         let cannot = |error: std::io::Error| Error::Serve(format!("cannot connect to {self}: {error}"));
         match self {
@@ -104,7 +105,7 @@ impl Address {
     }
 }
 
-/// Where other servers connect to.
+/// Listener for other servers.
 #[derive(Debug)]
 pub enum Listener {
     /// A Unix socket and its file.
@@ -114,10 +115,10 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// The next connection; never waits.
+    /// Returns the next connection, without waiting.
     ///
     /// # Errors
-    /// The system's; `WouldBlock` when there is none.
+    /// Errors of the system; `WouldBlock` if there is no connection.
     pub fn accept(&self) -> std::io::Result<Stream> {
         match self {
             Self::Unix(listener, _) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),

@@ -1,4 +1,4 @@
-//! The end of cables that is the fabric's: ports of the switch whose HCAs other servers run.
+//! Fabric side of cables: switch ports whose HCAs are in other servers.
 
 use super::address::Listener;
 use super::stream::{Broken, Kind, Link, MAGIC};
@@ -10,61 +10,63 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Packets taken from a cable, and given to it, in one turn.
+/// Packets received and sent on a cable in one iteration.
 const PACKETS: usize = 64;
-/// Connections that have not introduced themselves.
+/// Limit of connections without a handshake.
 const STRANGERS: usize = 64;
 
 /// A cable.
 #[derive(Debug)]
 struct Cable {
     link: Link,
-    /// The port and its GUID, once the other end has introduced itself.
+    /// Port and its GUID, set by the handshake.
     port: Option<(PortIndex, u64)>,
-    /// The other end's port is up.
+    /// True if the remote port is up.
     up: bool,
-    /// Whether the other end knows that the switch's port is enabled; `None` before it was told.
+    /// State of the switch's port last reported to the peer: true for enabled, `None` before the
+    /// first report.
     told: Option<bool>,
-    /// Its socket has something.
+    /// True if the socket is readable.
     readable: bool,
-    /// Nothing more is to be said but this.
+    /// True if the connection closes after the queued output.
     ending: bool,
 }
 
-/// Where cables come in.
+/// Listener for cables, with all its cables.
 #[derive(Debug)]
 pub struct Hub {
     listener: Listener,
-    /// By number.
+    /// Cables by number.
     cables: BTreeMap<u64, Cable>,
     next: u64,
-    /// Ports by GUID: who comes again gets its own, and its LID.
+    /// Ports by GUID, so that a peer that reconnects gets its own port and LID.
     known: BTreeMap<u64, PortIndex>,
     guid_base: u64,
-    /// When a connection is taken again.
+    /// Time at which connections are accepted again.
     closed_until: Option<Instant>,
     listening: bool,
 }
 
-/// A cable, as who asks is told.
+/// State of a cable, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CableState {
-    /// GUID of the port at its other end.
+    /// GUID of the port at the remote end.
     pub port_guid: u64,
     /// Number of the switch's port.
     pub switch_port: u32,
-    /// Whether the other end's port is up.
+    /// True if the remote port is up.
     pub up: bool,
 }
 
-/// Tokens of cables begin here; the listener's comes before.
+/// First token of cables. The listener's token precedes it.
 const FIRST_TOKEN: u64 = 1 << 32;
 
 impl Hub {
-    /// Takes cables at `listener`. `guids` are those of the ports that are there already, `guid_base` that of the first.
+    /// Accepts cables at `listener`. `guids` are those of existing ports; `guid_base` is the GUID
+    /// of the first.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub fn new(
         listener: Listener,
         guids: impl IntoIterator<Item = (u64, PortIndex)>,
@@ -77,12 +79,12 @@ impl Hub {
         Ok(Self { listener, cables, next: FIRST_TOKEN + 1, known, guid_base, closed_until, listening: true })
     }
 
-    /// Whether the token is of this.
+    /// Returns whether the token belongs to a hub.
     pub fn owns(token: u64) -> bool {
         (FIRST_TOKEN..FIRST_TOKEN << 1).contains(&token)
     }
 
-    /// The socket of `token` has something.
+    /// Handles readiness of the socket of `token`.
     pub fn event(&mut self, token: u64, epoll: &OwnedFd, now: Instant) {
         if token != FIRST_TOKEN {
             if let Some(cable) = self.cables.get_mut(&token) {
@@ -93,7 +95,7 @@ impl Hub {
         let strangers = self.cables.values().filter(|cable| cable.port.is_none()).count();
         let accepted = match self.listener.accept() {
             Ok(stream) if strangers < STRANGERS => Link::new(stream, now),
-            // Dropped.
+            // Drop the stream: too many connections without a handshake.
             Ok(_) => return,
             Err(error) => Err(error),
         };
@@ -109,7 +111,8 @@ impl Hub {
         }
     }
 
-    /// Moves packets both ways. `tell` gets lines for the user. Answers whether more could be done at once.
+    /// Moves packets in both directions. `tell` gets lines for the user. Returns whether there is
+    /// more work.
     pub fn turn(
         &mut self,
         fabric: &mut Fabric,
@@ -162,7 +165,7 @@ impl Hub {
         let mut more = false;
         cable.link.paused = false;
         if cable.port.is_some_and(|(port, _)| !fabric.pay_turn(port)) {
-            // What it has sent before cost the fabric more than a turn.
+            // Its previous packets cost the fabric more than one iteration.
             cable.link.paused = true;
             more = true;
         }
@@ -171,7 +174,7 @@ impl Hub {
                 break;
             }
             if cable.port.is_some_and(|(port, _)| !fabric.ready(port)) {
-                // Its peers first have to take what is on its way.
+                // Its peers must first receive the packets in flight.
                 cable.link.paused = true;
                 break;
             }
@@ -225,7 +228,7 @@ impl Hub {
         Ok(more)
     }
 
-    /// Somebody introduces itself: it gets its port, or a reason.
+    /// Handles a handshake: replies with a port, or with the reason of a refusal.
     fn welcome(
         &mut self,
         cable: &mut Cable,
@@ -280,7 +283,7 @@ impl Hub {
         Ok((port, chosen))
     }
 
-    /// The cables that are plugged in.
+    /// Returns the states of the plugged cables.
     pub fn states(&self) -> Vec<CableState> {
         let plugged = self.cables.values().filter_map(|cable| cable.port.map(|port| (cable.up, port)));
         plugged
@@ -288,12 +291,12 @@ impl Hub {
             .collect()
     }
 
-    /// When something has to be done although nothing comes.
+    /// Returns the time at which work is due without an event.
     pub fn deadline(&self) -> Option<Instant> {
         self.cables.values().map(|cable| cable.link.deadline()).chain(self.closed_until).min()
     }
 
-    /// Tells the system what is waited for, where that changed.
+    /// Updates the socket events to wait for.
     pub fn follow_interests(&mut self, epoll: &OwnedFd, now: Instant) {
         if self.closed_until.is_some_and(|until| until <= now) {
             self.closed_until = None;
@@ -312,7 +315,7 @@ impl Hub {
     }
 }
 
-/// Tells the system what a cable's socket is waited for, if that changed.
+/// Updates the events to wait for on a cable's socket.
 pub fn follow(link: &mut Link, token: u64, epoll: &OwnedFd) {
     let wanted = link.wanted();
     if wanted != link.interest
@@ -322,5 +325,5 @@ pub fn follow(link: &mut Link, token: u64, epoll: &OwnedFd) {
     }
 }
 
-/// Ports of other servers' HCAs are named so.
+/// Name prefix of ports whose HCAs are in other servers.
 const REMOTE: &str = "remote ";

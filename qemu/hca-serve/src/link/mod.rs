@@ -1,7 +1,9 @@
-//! Several servers joined into one fabric: each HCA of a server with `--uplink` has its cable in a server with `--listen`.
+//! Several servers joined into one fabric: each HCA of a server with `--uplink` has its cable in a
+//! server with `--listen`.
 //!
-//! The fabric, its subnet manager and its faults are those of the server that listens. A cable is a stream of its own; a stream
-//! that breaks is a cable that is cut, and is mended when the other server answers again. Streams are not authenticated.
+//! The listening server owns the fabric, its subnet manager and its faults. Each cable is a
+//! separate stream. A broken stream is a cut cable, which is reconnected when the peer server is
+//! reachable again. Streams are not authenticated.
 
 pub(crate) mod address;
 pub(crate) mod hub;

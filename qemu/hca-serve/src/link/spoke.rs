@@ -1,4 +1,4 @@
-//! The end of a cable that is an HCA's whose fabric another server runs.
+//! HCA side of a cable to a fabric in a remote server.
 
 use super::address::Address;
 use super::hub::follow;
@@ -10,28 +10,28 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// Packets taken in one turn.
+/// Packets received in one iteration.
 const PACKETS: usize = 64;
-/// Packet buffers kept for reuse.
+/// Packet buffers retained for reuse.
 const BUFFERS: usize = 256;
-/// Tokens of spokes begin here.
+/// First token of spokes.
 const FIRST_TOKEN: u64 = 1 << 33;
 
-/// One HCA's cable.
+/// Cable of one HCA.
 #[derive(Debug)]
 pub struct Spoke {
-    /// `None` while it is cut.
+    /// `None` while the cable is cut.
     link: Option<Link>,
-    /// The switch's port is enabled.
+    /// True if the switch's port is enabled.
     enabled: bool,
-    /// What the other end knows of this one's port.
+    /// Port state last reported to the peer.
     told: bool,
     readable: bool,
-    /// Buffers for packets.
+    /// Packet buffers for reuse.
     buffers: Vec<Vec<u8>>,
 }
 
-/// The device's side of it.
+/// Device side of a connected cable.
 struct Wire<'a> {
     link: &'a mut Link,
     buffers: &'a mut Vec<Vec<u8>>,
@@ -55,7 +55,7 @@ impl hca_model::Link for Wire<'_> {
     }
 }
 
-/// The device's side of a cable that is cut.
+/// Device side of a cut cable.
 struct Nowhere;
 
 impl hca_model::Link for Nowhere {
@@ -63,20 +63,20 @@ impl hca_model::Link for Nowhere {
 }
 
 impl Spoke {
-    /// A cable that is not plugged in yet.
+    /// Creates an unplugged cable.
     pub fn new() -> Self {
         Self { link: None, enabled: false, told: false, readable: false, buffers: Vec::new() }
     }
 
-    /// The HCA of `token`, if it is of a spoke.
+    /// Returns the HCA of `token`, if the token belongs to a spoke.
     pub fn index(token: u64) -> Option<usize> {
         token.checked_sub(FIRST_TOKEN).and_then(|index| usize::try_from(index).ok())
     }
 
-    /// The cable of HCA `index` is plugged in.
+    /// Plugs in the cable of HCA `index`.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub fn plug(
         &mut self,
         index: usize,
@@ -91,13 +91,14 @@ impl Spoke {
         Ok(())
     }
 
-    /// The socket has something.
+    /// Handles readiness of the socket.
     pub fn event(&mut self) {
         self.readable = true;
     }
 
-    /// One turn of the HCA and its cable: [`World::poll_node`](hca_model::world::World::poll_node) with the fabric elsewhere.
-    /// Answers whether more could be done at once; and why the cable is cut, if it just was.
+    /// Runs one iteration of the HCA and its cable, like
+    /// [`World::poll_node`](hca_model::world::World::poll_node) with a remote fabric. Returns
+    /// whether there is more work, and the reason if the cable was just cut.
     pub fn turn(
         &mut self,
         hca: &mut Hca,
@@ -114,7 +115,7 @@ impl Spoke {
         hca.port_mut().set_far_end(self.enabled && self.link.is_some());
         let (memory, interrupts) = guest.parts();
         match &mut self.link {
-            // The other server first has to take what is on its way.
+            // The peer server must first receive the packets in flight.
             Some(link) if link.is_congested() => hca.port_mut().counters.xmit_wait += 1,
             Some(link) => {
                 more |= hca.poll(
@@ -159,7 +160,7 @@ impl Spoke {
         Ok(())
     }
 
-    /// Tells the other end what became of the port, and sends what waits.
+    /// Reports the port's state to the peer and sends queued output.
     fn report(&mut self, hca: &mut Hca, instant: Instant) -> Result<(), Broken> {
         let Some(link) = &mut self.link else { return Ok(()) };
         let up = !hca.is_killed() && hca.port().physical_state == PortPhysicalState::LINK_UP;
@@ -174,12 +175,12 @@ impl Spoke {
         link.flush(instant)
     }
 
-    /// When something has to be done although nothing comes.
+    /// Returns the time at which work is due without an event.
     pub fn deadline(&self) -> Option<Instant> {
         self.link.as_ref().map(Link::deadline)
     }
 
-    /// Tells the system what is waited for, if that changed.
+    /// Updates the socket events to wait for.
     pub fn follow_interests(&mut self, index: usize, epoll: &OwnedFd) {
         if let Some(link) = &mut self.link {
             follow(link, FIRST_TOKEN + index as u64, epoll);
@@ -187,10 +188,10 @@ impl Spoke {
     }
 }
 
-/// Connects and introduces an HCA; answers with the GUID that its port is to have.
+/// Connects and makes the handshake of an HCA. Returns the stream and the GUID for the HCA's port.
 ///
 /// # Errors
-/// In words.
+/// A message for the user.
 pub fn introduce(address: &Address, guid: u64, name: &str) -> Result<(Stream, u64), String> {
     let mut stream = address.connect().map_err(|error| error.to_string())?;
     let guid = stream.introduce(guid, name).map_err(|error| format!("{address}: {error}"))?;

@@ -1,6 +1,7 @@
-//! A stream of frames between two servers: one HCA's cable.
+//! A stream of frames between two servers, which is the cable of one HCA.
 //!
-//! A frame is its length (4 bytes, little endian, without itself), a byte that says what it is, and its content.
+//! A frame consists of its length (4 bytes, little endian, without itself), a byte with its kind,
+//! and its content.
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -12,38 +13,38 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The longest frame: a packet of 4 KiB with all its headers, and more than any text.
+/// Longest frame, in bytes: a packet of 4 KiB with all its headers, and more than any text.
 const LONGEST: usize = 8192;
-/// Bytes that wait to be sent before no more packets are taken.
+/// Queued output above which no packets are accepted, in bytes.
 const CONGESTED: usize = 1 << 18;
-/// Bytes read at once.
+/// Bytes of one read.
 const CHUNK: usize = 1 << 16;
-/// How often a word is sent when there is nothing to say.
+/// Interval of keep-alive frames on an idle cable.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// A cable on which nothing comes, or nothing goes, for so long is cut.
+/// Time without received or sent bytes after which a cable is cut.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How long the beginning of a connection may take.
+/// Time limit of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// First words of the protocol, and its version.
+/// Protocol magic, including the version.
 pub const MAGIC: [u8; 8] = *b"HCALINK1";
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// To the fabric: [`MAGIC`], the port's GUID (8 bytes; 0 for any), a name.
     Hello,
-    /// From the fabric: the port's GUID.
+    /// From the fabric: GUID of the port.
     Welcome,
-    /// From the fabric: why not, in words.
+    /// From the fabric: reason of a refusal, as text.
     Refused,
     /// A packet, LRH to ICRC.
     Packet,
-    /// One byte: whether this end's port is up.
+    /// State of the sender's port, in one byte: 1 for up.
     Up,
-    /// To the fabric: the port was reset; it has to be configured again.
+    /// To the fabric: the port was reset and must be configured again.
     Reset,
-    /// Nothing: this end is alive.
+    /// Keep-alive, without content.
     Alive,
 }
 
@@ -59,9 +60,9 @@ impl Kind {
 /// A connected stream socket.
 #[derive(Debug)]
 pub enum Stream {
-    /// On this machine.
+    /// A stream on this machine.
     Unix(UnixStream),
-    /// Perhaps not.
+    /// A stream that may lead to a remote machine.
     Tcp(TcpStream),
 }
 
@@ -84,10 +85,10 @@ impl Stream {
         }
     }
 
-    /// The end that is not the fabric's introduces itself and waits for the answer: the GUID that its port is to have.
+    /// Sends the handshake of the HCA side and waits for the reply. Returns the GUID for its port.
     ///
     /// # Errors
-    /// The other end refuses, with its words; or it does not speak this protocol, or not in time.
+    /// The peer refuses with a reason, does not implement this protocol, or does not reply in time.
     pub fn introduce(&mut self, guid: u64, name: &str) -> io::Result<u64> {
         self.set_time_limit(Some(HANDSHAKE))?;
         let mut hello = MAGIC.to_vec();
@@ -146,16 +147,16 @@ fn frame(kind: Kind, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Why a cable is cut.
+/// Reason why a cable is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The other end closed it.
+    /// The peer closed the stream.
     Closed,
-    /// The system says so.
+    /// A system call failed.
     Failed(Errno),
-    /// A frame makes no sense.
+    /// A frame is malformed.
     Malformed,
-    /// Nothing comes, or nothing goes.
+    /// No bytes were received or sent for too long.
     Silent,
 }
 
@@ -170,29 +171,29 @@ impl std::fmt::Display for Broken {
     }
 }
 
-/// One end of a cable. Nothing here waits.
+/// An end of a cable. No method blocks.
 #[derive(Debug)]
 pub struct Link {
     stream: Stream,
     input: Vec<u8>,
-    /// First byte of `input` that was not taken.
+    /// First unprocessed byte of `input`.
     start: usize,
     output: VecDeque<u8>,
     heard: Instant,
     said: Instant,
-    /// When output last left, or began to wait.
+    /// Time at which output was last sent, or was queued after being empty.
     moved: Instant,
-    /// What the socket is waited for.
+    /// Socket events to wait for.
     pub interest: EventFlags,
-    /// No frames are taken for the moment.
+    /// True while no frames are processed.
     pub paused: bool,
 }
 
 impl Link {
-    /// Takes a connection over.
+    /// Creates a link from a connected stream.
     ///
     /// # Errors
-    /// The socket's.
+    /// Errors of the socket.
     pub fn new(stream: Stream, now: Instant) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -208,12 +209,12 @@ impl Link {
         })
     }
 
-    /// The socket, to wait for.
+    /// Returns the socket, to wait for.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Reads once, unless enough is there.
+    /// Reads once, unless enough input is buffered.
     ///
     /// # Errors
     /// [`Broken`].
@@ -240,7 +241,7 @@ impl Link {
         }
     }
 
-    /// Takes the next frame, if a whole one is there.
+    /// Returns the next complete frame, if any.
     ///
     /// # Errors
     /// [`Broken::Malformed`].
@@ -268,12 +269,12 @@ impl Link {
         self.said = now;
     }
 
-    /// Whether packets should wait.
+    /// Returns whether packets must wait.
     pub fn is_congested(&self) -> bool {
         self.output.len() >= CONGESTED
     }
 
-    /// Sends what the socket takes.
+    /// Sends as many bytes as the socket accepts.
     ///
     /// # Errors
     /// [`Broken`].
@@ -293,7 +294,7 @@ impl Link {
         Ok(())
     }
 
-    /// Says that this end is alive, and looks whether the other is.
+    /// Sends a keep-alive frame if due, and checks that the peer is alive.
     ///
     /// # Errors
     /// [`Broken::Silent`].
@@ -302,7 +303,7 @@ impl Link {
             self.send(Kind::Alive, &[], now);
         }
         if self.paused {
-            // What it says is not listened to.
+            // Paused input does not show whether the peer is alive.
             self.heard = now;
         }
         let unheard = now.saturating_duration_since(self.heard) >= SILENCE;
@@ -310,7 +311,7 @@ impl Link {
         if unheard || unmoved { Err(Broken::Silent) } else { Ok(()) }
     }
 
-    /// When [`keep_alive`](Self::keep_alive) has something to do.
+    /// Returns the time at which [`keep_alive`](Self::keep_alive) is due.
     pub fn deadline(&self) -> Instant {
         let mut deadline = (self.said + KEEP_ALIVE).min(self.heard + SILENCE);
         if !self.output.is_empty() {
@@ -319,7 +320,7 @@ impl Link {
         deadline
     }
 
-    /// What the socket has to be waited for.
+    /// Returns the socket events to wait for.
     pub fn wanted(&self) -> EventFlags {
         let mut wanted = EventFlags::empty();
         if !self.paused {

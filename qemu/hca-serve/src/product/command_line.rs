@@ -1,4 +1,4 @@
-//! The program: its options, and what it does from its start to its end.
+//! The program `hca-serve`: its options, and its run from start to exit.
 
 use super::control::Control;
 use super::output::Lines;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The options, as `--help` lists them.
+/// Options, as listed by `--help`.
 pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a time; may be given many times
   --profile CARD[,HABIT[=VALUE]]...
                     what the HCAs of the sockets behind this option are, below (cx-5)
@@ -49,32 +49,32 @@ pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a 
                     you trust: an access to such a file can stop all HCAs for ever, and then not even SIGKILL ends the server
 ";
 
-/// Exit statuses, as `--help` lists them.
+/// Exit statuses, as listed by `--help`.
 pub const STATUSES: &str = "\
 exit status: 0 after SIGTERM, SIGINT or SIGHUP, 1 when something cannot be served or the report or capture is not whole, 2 for
              a mistake on the command line
 ";
 
-/// What the command line says.
+/// Parsed command line.
 pub struct Arguments {
-    /// What is to be served.
+    /// HCAs and fabric to serve.
     pub options: Options,
     control: Option<PathBuf>,
     report: Option<PathBuf>,
     ready: Option<i32>,
 }
 
-/// A mistake on the command line.
+/// Converts a command line error.
 fn usage(error: lexopt::Error) -> Error {
     Error::Usage(error.to_string())
 }
 
-/// A seed that differs from run to run; it is printed, so that the run can be replayed.
+/// Returns a new seed for each run. The seed is printed, so that the run can be replayed.
 fn fresh_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_nanos()))
 }
 
-/// A GUID such as `0x506b4b0300a00000`.
+/// Parses a GUID such as `0x506b4b0300a00000`.
 fn guid(text: &str) -> Result<u64> {
     let digits = text.strip_prefix("0x").unwrap_or(text).replace(':', "");
     match u64::from_str_radix(&digits, 16) {
@@ -87,7 +87,7 @@ fn address(option: &str, text: &str) -> Result<Address> {
     text.parse().map_err(|error| Error::Usage(format!("{option} {error}")))
 }
 
-/// How the log is written.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogForm {
     Text,
@@ -120,7 +120,7 @@ impl LogForm {
         }
     }
 
-    /// A line of the program's own.
+    /// Prints a line of the program itself.
     fn print(self, text: &str) {
         match self {
             Self::Text => Lines::stderr().print(format!("hca-serve: {text}")),
@@ -130,7 +130,7 @@ impl LogForm {
     }
 }
 
-/// Reads the options; `None` when only help was wanted.
+/// Parses the options. Returns `None` if only help was requested.
 ///
 /// # Errors
 /// [`Error::Usage`].
@@ -247,7 +247,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
     Ok(Some((Arguments { options, control, report, ready }, log)))
 }
 
-/// The help's text for a program that is called `name`.
+/// Returns the help text of a program called `name`.
 fn help(name: &str) -> String {
     format!(
         "usage: {name} --socket PATH [--socket PATH]... [OPTION]...\n\n\
@@ -257,7 +257,7 @@ fn help(name: &str) -> String {
     )
 }
 
-/// The program, called `name`, with these arguments behind it.
+/// Runs the program, called `name`, with these arguments.
 #[must_use]
 pub fn main(name: &str, parser: lexopt::Parser) -> ExitCode {
     let outcome = match parse(parser) {
@@ -282,13 +282,13 @@ pub fn main(name: &str, parser: lexopt::Parser) -> ExitCode {
     }
 }
 
-/// Serves until a signal ends it.
+/// Serves until a signal arrives.
 fn run(arguments: Arguments, log: LogForm) -> Result<()> {
     let Arguments { options, control, report: report_path, ready } = arguments;
     let ready = ready.map(ReadyFd::new).transpose()?;
     let cannot = |error: std::io::Error| Error::Serve(format!("cannot handle signals: {error}"));
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(cannot)?;
-    // A report that cannot be written is told before any work.
+    // Open the report first: an error must not appear only after the run.
     let report_file = match &report_path {
         Some(path) => Some(File::create(path).context("cannot write the report", path)?),
         None => None,
@@ -307,7 +307,7 @@ fn run(arguments: Arguments, log: LogForm) -> Result<()> {
         .name("signals".into())
         .spawn(move || {
             for signal in signals.forever() {
-                // The first one is waited for; whoever sends a second one is in a hurry.
+                // The first signal stops gracefully; a second one exits immediately.
                 if ending.send(signal).is_err() {
                     std::process::exit(128 + signal);
                 }
@@ -339,14 +339,14 @@ fn run(arguments: Arguments, log: LogForm) -> Result<()> {
     }
 }
 
-/// What the HCAs are called, each once.
+/// Returns the titles of the HCAs, without duplicates.
 fn titles(kinds: &[DeviceSpec]) -> String {
     let mut titles: Vec<&str> = kinds.iter().map(|kind| kind.card().title).collect();
     titles.dedup();
     titles.join(", ")
 }
 
-/// Says how to use what is served: on standard output, unless the capture goes there.
+/// Prints how to connect to the HCAs, on standard output unless the capture is written there.
 fn announce(sockets: &[PathBuf], what: &str, seed: u64, faults: &str, capture: Option<&Path>) {
     let mut lines =
         vec![format!("serving {} emulated {what} HCAs, seed {seed}, faults {faults}", sockets.len())];
@@ -360,7 +360,7 @@ fn announce(sockets: &[PathBuf], what: &str, seed: u64, faults: &str, capture: O
     lines.extend(sockets.iter().map(|socket| format!("  -device '{}'", hca_argument(socket))));
     lines.push("end with Ctrl-C".into());
     let text = lines.join("\n") + "\n";
-    // Who closed the stream does not want to know.
+    // A closed stream needs no output.
     if to_stdout {
         Lines::stderr().print(text.trim_end().to_owned());
     } else {

@@ -1,6 +1,8 @@
-//! A socket that takes commands while HCAs are served: one JSON object a line, answered by one JSON object a line.
+//! Control socket that accepts commands while HCAs are served: one JSON object per line, each with
+//! a JSON line as reply.
 //!
-//! Who may write to the socket may do all of this; it is the user's own (mode 0600).
+//! Every process that may write to the socket may use all commands. The socket belongs to the user
+//! (mode 0600).
 
 use super::report;
 use crate::error::{Error, IoContext, Result};
@@ -18,14 +20,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The longest line.
+/// Longest line, in bytes.
 const LINE: u64 = 1 << 16;
-/// Connections at a time.
+/// Limit of simultaneous connections.
 const CONNECTIONS: usize = 16;
-/// P_Keys of a port.
+/// Limit of P_Keys of a port.
 const PKEYS: usize = 32;
 
-/// The commands, for who asks.
+/// Descriptions of the commands, for the reply to `help`.
 pub const HELP: [&str; 13] = [
     r#"{"do":"help"}"#,
     r#"{"do":"state"}                                 each HCA: client, link, LID, P_Keys, GUID, objects, counters, failure; cables of other servers; M_Key"#,
@@ -61,7 +63,7 @@ enum Command {
     Warm { hca: usize, on: bool },
 }
 
-/// The control socket. Dropped, it is gone.
+/// Control socket. Dropping it closes the socket.
 #[derive(Debug)]
 pub struct Control {
     listener: OwnedFd,
@@ -69,10 +71,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes commands at `path` for what `handle` leads to.
+    /// Accepts commands at `path` for the HCAs of `handle`.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     pub fn start(path: &Path, handle: Handle) -> Result<Self> {
         let (listener, file) = listen(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
@@ -88,7 +90,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Ends the wait for a connection; an error means that it has ended already.
+        // Unblocks `accept`. An error means that it has returned already.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
@@ -104,7 +106,7 @@ fn accept(listener: &UnixListener, handle: &Handle) {
             continue;
         }
         let _ = std::thread::Builder::new().name("control client".into()).spawn(move || {
-            // A client that is gone needs no answer.
+            // An error means that the client has disconnected.
             let _ = converse(&stream, &handle);
             counted.fetch_sub(1, Ordering::AcqRel);
         });
@@ -135,7 +137,7 @@ fn converse(stream: &UnixStream, handle: &Handle) -> std::io::Result<()> {
     }
 }
 
-/// Carries out one line.
+/// Carries out a line and returns the reply.
 #[must_use]
 pub fn answer(line: &[u8], handle: &Handle) -> Value {
     let outcome = match serde_json::from_slice(line) {
@@ -152,9 +154,9 @@ pub fn answer(line: &[u8], handle: &Handle) -> Value {
     }
 }
 
-/// What a command answers, or what was wrong.
+/// Reply of a command, or its error.
 type Outcome = core::result::Result<Value, String>;
-/// What a command does.
+/// Action of a command in the server's thread.
 type Task = Box<dyn FnOnce(&mut World, u64) -> Outcome + Send>;
 
 fn carry_out(command: Command, handle: &Handle) -> Outcome {
@@ -267,7 +269,7 @@ fn exists(world: &World, hca: usize) -> core::result::Result<(), String> {
     }
 }
 
-/// A P_Key such as `0x8001`.
+/// Parses a P_Key such as `0x8001`.
 fn pkey(text: &str) -> core::result::Result<u16, String> {
     let digits = text.strip_prefix("0x").ok_or(());
     let key = digits.and_then(|digits| u16::from_str_radix(digits, 16).map_err(drop));

@@ -1,11 +1,11 @@
-//! What makes the server a program to work with: its command line, what it tells, and how it is told things while it runs.
+//! The program around the server: its command line, its output, and control while it runs.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`command_line`] | options, and the program from its start to its end |
-//! | [`control`] | a socket that takes commands, one line of JSON each |
-//! | [`report`] | what happened, as JSON |
-//! | [`output`] | output that never holds up who makes it |
+//! | [`command_line`] | options, and the run of the program |
+//! | [`control`] | control socket for commands in JSON |
+//! | [`report`] | reports in JSON |
+//! | [`output`] | output that never blocks its producer |
 //! | [`qemu`] | QEMU's arguments for a served HCA |
 
 pub mod command_line;

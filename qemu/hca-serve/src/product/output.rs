@@ -1,4 +1,5 @@
-//! Output that never holds up who makes it: a thread of its own writes, and what does not fit in its queue is counted.
+//! Output that never blocks its producer. A separate thread writes, and bytes that do not fit in
+//! its queue are counted as lost.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,14 +9,14 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Bytes of lines that wait to be written.
+/// Limit of queued lines, in bytes.
 const LINES_LIMIT: usize = 1 << 20;
-/// Bytes of a capture that wait to be written.
+/// Limit of queued capture data, in bytes.
 const BLOCKS_LIMIT: usize = 64 << 20;
-/// How long the end of the output is waited for.
+/// Time limit for writing the queue before exit.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// A pipe of the file system: opened by who writes to it, which waits until somebody reads.
+/// A named pipe, opened by the writing thread. Opening blocks until a reader opens the pipe.
 #[derive(Debug)]
 pub struct Fifo {
     path: PathBuf,
@@ -23,7 +24,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// The pipe at `path`.
+    /// Creates the writer of the pipe at `path`.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_path_buf(), open: None }
@@ -49,11 +50,11 @@ impl Write for Fifo {
 
 enum Item {
     Bytes(Vec<u8>),
-    /// Answer when everything before it was written.
+    /// Reply after everything before this item was written.
     Flush(Sender<io::Result<()>>),
 }
 
-/// A queue of bytes on their way to a writer.
+/// Queue of bytes for a writer.
 #[derive(Debug, Clone)]
 struct Queue {
     items: Sender<Item>,
@@ -67,7 +68,7 @@ impl Queue {
         let (items, queue) = mpsc::channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let written = Arc::clone(&waiting);
-        // Should the thread not start, everything counts as lost.
+        // If the thread does not start, all bytes count as lost.
         let _ = std::thread::Builder::new().name(name.into()).spawn(move || {
             let mut error = None;
             for item in queue {
@@ -78,7 +79,7 @@ impl Queue {
                         }
                         written.fetch_sub(bytes.len(), Ordering::AcqRel);
                     }
-                    // Whoever does not wait any more needs no answer.
+                    // An error means that the requester no longer waits.
                     Item::Flush(answer) => drop(answer.send(error.take().map_or(Ok(()), Err))),
                 }
             }
@@ -97,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// Waits until everything is written, for a limited time.
+    /// Waits until everything is written, at most for `limit`.
     fn flush(&self, limit: Duration) -> io::Result<()> {
         let (answer, written) = mpsc::channel();
         let gone = || io::Error::other("the thread that writes has ended");
@@ -110,23 +111,23 @@ impl Queue {
     }
 }
 
-/// Lines for people.
+/// Lines of text for people.
 #[derive(Debug, Clone)]
 pub struct Lines(Queue);
 
 impl Lines {
-    /// Lines to `writer`.
+    /// Creates a queue of lines to `writer`.
     pub fn new(writer: impl Write + Send + 'static) -> Self {
         Self(Queue::new("log", LINES_LIMIT, writer))
     }
 
-    /// Lines to standard error: the same queue for all who ask.
+    /// Returns the queue to standard error. All callers share it.
     pub fn stderr() -> Self {
         static STDERR: OnceLock<Lines> = OnceLock::new();
         STDERR.get_or_init(|| Self::new(io::stderr())).clone()
     }
 
-    /// Prints a line, when there is room.
+    /// Queues a line if there is space.
     pub fn print(&self, line: String) {
         let lost = self.0.lost.swap(0, Ordering::AcqRel);
         if lost > 0 {
@@ -137,19 +138,20 @@ impl Lines {
         self.0.push(line);
     }
 
-    /// Waits until everything is printed, but not for ever.
+    /// Waits until everything is printed, for a limited time.
     pub fn flush(&self) {
-        // Who cannot be told cannot be told so either.
+        // An error could not be reported, because this is the output for errors.
         let _ = self.0.flush(LAST_WORD);
     }
 }
 
-/// Blocks of a capture for a pipe. Each `write` is one whole block, written or lost as a whole.
+/// Blocks of a capture for a pipe. Each `write` is a complete block, which is either written or
+/// lost.
 #[derive(Debug)]
 pub struct Blocks(Queue);
 
 impl Blocks {
-    /// Blocks to `writer`.
+    /// Creates a queue of blocks to `writer`.
     pub fn new(writer: impl Write + Send + 'static) -> Self {
         Self(Queue::new("capture", BLOCKS_LIMIT, writer))
     }
@@ -187,7 +189,7 @@ mod tests {
             let mut text = String::new();
             BufReader::new(File::from(read)).read_to_string(&mut text).map(|_| text)
         });
-        // The queue drains now, and says so with the next line.
+        // The queue is empty now; the next line reports the loss.
         lines.flush();
         lines.print("the last".into());
         drop(lines);

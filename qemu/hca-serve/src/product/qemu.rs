@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The arguments for guest memory that the server can map.
+/// Returns the arguments for guest memory that the server can map.
 #[must_use]
 pub fn memory_arguments(memory_mib: u32) -> [String; 6] {
     [
@@ -15,7 +15,7 @@ pub fn memory_arguments(memory_mib: u32) -> [String; 6] {
     ]
 }
 
-/// The value of `-device` for an emulated HCA. The device takes its socket in JSON only.
+/// Returns the value of `-device` for an emulated HCA. The device accepts its socket only in JSON.
 #[must_use]
 pub fn hca_argument(socket: &Path) -> String {
     serde_json::json!({

@@ -1,4 +1,4 @@
-//! What happened, as JSON.
+//! Reports in JSON.
 
 use crate::link::CableState;
 use crate::server::{Activity, HcaState, Summary};
@@ -9,7 +9,7 @@ use hca_model::port::PortCounters;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What happened to packets.
+/// Returns the packet counters of the fabric.
 #[must_use]
 pub fn fabric(counters: &FabricCounters) -> Value {
     json!({
@@ -63,7 +63,7 @@ fn census(census: &Census) -> Value {
     })
 }
 
-/// One HCA.
+/// Returns the state of an HCA.
 #[must_use]
 pub fn hca(state: &HcaState) -> Value {
     json!({
@@ -91,7 +91,7 @@ pub fn hca(state: &HcaState) -> Value {
     })
 }
 
-/// What was lost of one flow.
+/// Returns the losses of a flow.
 #[must_use]
 pub fn flow((flow, losses): (&Flow, &Losses)) -> Value {
     json!({
@@ -110,7 +110,7 @@ pub fn flow((flow, losses): (&Flow, &Losses)) -> Value {
     })
 }
 
-/// A cable of another server's HCA.
+/// Returns the state of a cable to a remote HCA.
 #[must_use]
 pub fn cable(state: &CableState) -> Value {
     json!({
@@ -120,13 +120,13 @@ pub fn cable(state: &CableState) -> Value {
     })
 }
 
-/// What the thread did.
+/// Returns the activity of the server's thread.
 #[must_use]
 pub fn activity(activity: &Activity) -> Value {
     json!({ "wakeups": activity.wakeups, "turns": activity.turns })
 }
 
-/// The whole report.
+/// Returns the complete report.
 #[must_use]
 pub fn whole(summary: &Summary, sockets: &[PathBuf], seed: u64, faults: &Faults) -> Value {
     let hcas = summary.hcas.iter().zip(sockets).map(|(state, socket)| {
@@ -148,7 +148,7 @@ pub fn whole(summary: &Summary, sockets: &[PathBuf], seed: u64, faults: &Faults)
     })
 }
 
-/// One line of the log.
+/// Returns a line of the log.
 #[must_use]
 pub fn log_line(node: usize, entry: &Entry) -> Value {
     json!({

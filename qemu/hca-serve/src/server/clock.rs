@@ -1,30 +1,30 @@
-//! What time it is for the server.
+//! Clock of the server: the system's, or one that counts work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// About how long the pieces of work last, in nanoseconds.
+/// Approximate durations of units of work, in nanoseconds.
 mod price {
     /// A step of a device's [`Meter`](hca_model::Meter).
     pub const STEP: u64 = 20;
-    /// A message taken.
+    /// A message received.
     pub const MESSAGE: u64 = 300;
-    /// A read of a socket.
+    /// A read from a socket.
     pub const READ: u64 = 1_500;
-    /// An interrupt sent.
+    /// An interrupt signalled.
     pub const INTERRUPT: u64 = 700;
-    /// A refusal, whether anybody is told or not.
+    /// A refusal, with or without a log line.
     pub const REFUSAL: u64 = 200;
-    /// A line that somebody is told.
+    /// A line printed for the user.
     pub const LINE: u64 = 5_000;
-    /// A client that came, and went.
+    /// A client's connection and disconnection.
     pub const CONNECTION: u64 = 20_000;
-    /// A device that failed and is made anew.
+    /// A failed device and its replacement.
     pub const FAILURE: u64 = 100_000;
 }
 
-/// What was done for all clients so far.
+/// Work for all clients so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
     pub steps: u64,
@@ -34,7 +34,7 @@ pub struct Done {
     pub refusals: u64,
     pub connections: u64,
     pub failures: u64,
-    /// Spent on calls that a client held up.
+    /// Time spent in calls that a client blocked.
     pub held_up: Duration,
 }
 
@@ -43,29 +43,29 @@ pub struct Done {
 pub enum Clock {
     /// The system's.
     System,
-    /// One that goes on with what is done.
+    /// A clock that advances with the work done.
     Counted(Counted),
 }
 
-/// A clock that goes on with what is done, so that the same work always lasts as long.
+/// A clock that advances with the work done, so that equal work always takes equal time.
 #[derive(Debug)]
 pub struct Counted {
     began: Instant,
     worked: Duration,
     idle: Duration,
-    /// Lines that somebody was told.
+    /// Number of lines printed for the user.
     lines: Arc<AtomicU64>,
 }
 
 impl Counted {
-    /// At its beginning; whoever is told lines counts them.
+    /// Starts the clock at zero. The sinks of lines increment `lines`.
     pub fn new(lines: Arc<AtomicU64>) -> Self {
         Self { began: Instant::now(), worked: Duration::ZERO, idle: Duration::ZERO, lines }
     }
 }
 
 impl Clock {
-    /// The time now.
+    /// Returns the current time.
     #[inline]
     pub fn now(&self) -> Instant {
         match self {
@@ -74,7 +74,7 @@ impl Clock {
         }
     }
 
-    /// Where time is counted: this is what was done so far.
+    /// Advances a counted clock to the total work `done`.
     #[inline]
     pub fn follow(&mut self, done: impl FnOnce() -> Done) {
         let Self::Counted(counted) = self else { return };
@@ -94,14 +94,14 @@ impl Clock {
         counted.worked = Duration::from_nanos(nanoseconds) + done.held_up;
     }
 
-    /// Where time is counted: nothing is to be done for so long.
+    /// Advances a counted clock by a time without work.
     pub fn pass(&mut self, idle: Duration) {
         if let Self::Counted(counted) = self {
             counted.idle += idle;
         }
     }
 
-    /// Where time is counted: how much of it was work.
+    /// Returns the part of the counted time that was work.
     pub fn worked(&self) -> Duration {
         match self {
             Self::System => Duration::ZERO,

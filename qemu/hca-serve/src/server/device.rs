@@ -1,7 +1,8 @@
-//! What a client's messages do to its device.
+//! Effects of a client's messages on its device.
 //!
-//! Register writes are queued for the model; register reads come from the register file. Whatever else there is waits until the
-//! model has taken the writes before it, so that everything happens in the order in which the client meant it.
+//! Register writes are queued for the model; register reads come from the register file. All other
+//! messages wait until the model has processed the writes before them, so that the client's order
+//! is preserved.
 
 use crate::guest::interrupts::Vectors;
 use crate::guest::mapping::{Sources, file_system};
@@ -18,21 +19,21 @@ use hca_model::{GuestMemory, Hca, Interrupts, pci};
 use rustix::io::Errno;
 use std::fmt;
 
-/// The interrupts of a PCI device: INTx, MSI, MSI-X, error, request.
+/// Interrupt types of a PCI device: INTx, MSI, MSI-X, error, request.
 const INTERRUPTS: u32 = 5;
 /// MSI-X.
 const MSIX: u32 = 2;
-/// The longest VERSION: many times what any client says of itself.
+/// Longest VERSION message, in bytes. Clients send far less.
 const LONGEST_VERSION: usize = 4096;
 /// The device is a PCI device that can be reset.
 const DEVICE_FLAGS: u32 = 0b11;
 /// A region that can be read and written.
 const READ_WRITE: u32 = 0b11;
-/// An interrupt that is told by an event descriptor. Without NORESIZE (8) the client adds vectors one by one and never takes all
-/// away to add one.
+/// Interrupt signalled by an event descriptor. Without NORESIZE (8), the client adds vectors one by
+/// one and never removes all to add one.
 const EVENTFD: u32 = 1;
 
-/// What a device's client gave it.
+/// Memory and interrupts that a device's client provided.
 #[derive(Debug)]
 pub struct Guest {
     pub memory: GuestMap,
@@ -45,14 +46,15 @@ impl NodePort for Guest {
     }
 }
 
-/// What the client should be told in words, or rather its user.
+/// Remark about a client, for the user.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Remark {
-    /// RAM came without a file.
+    /// RAM was announced without a file.
     NotShared { address: u64 },
-    /// A map was refused.
+    /// A map request was refused.
     Refused { address: u64, size: u64, why: &'static str },
-    /// A map was refused, because page faults on its file system (`f_type`) have no bound.
+    /// A map request was refused, because page faults on its file system (`f_type`) have no time
+    /// limit.
     FileSystem { address: u64, size: u64, system: u32 },
 }
 
@@ -76,7 +78,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Whether a message has to wait for the register writes before it.
+/// Returns whether a message must wait for the register writes before it.
 pub fn waits_for_writes(header: &Header, payload: &[u8]) -> bool {
     match header.command {
         command::REGION_READ | command::REGION_WRITE => {
@@ -87,24 +89,24 @@ pub fn waits_for_writes(header: &Header, payload: &[u8]) -> bool {
     }
 }
 
-/// A device and who uses it, for the time of one message.
+/// A device and its client, during the processing of one message.
 pub struct Device<'a> {
     pub hca: &'a mut Hca,
     pub guest: &'a mut Guest,
-    /// VERSION was negotiated.
+    /// True after VERSION was negotiated.
     pub agreed: &'a mut bool,
-    /// Files may be of any file system, and may be read and written by system calls.
+    /// Permits files of any file system, and access by system calls.
     pub file_io: bool,
-    /// Tells the user.
+    /// Reports a remark to the user.
     pub remark: &'a mut dyn FnMut(Remark),
 }
 
 impl Device<'_> {
-    /// Carries out one message and answers it.
+    /// Carries out a message and replies.
     pub fn handle(&mut self, channel: &mut Channel, mut message: Message) {
         let header = message.header;
         if header.is_reply() {
-            // To a command of ours that nobody waits for any more.
+            // Reply to a command of ours that has timed out.
             return;
         }
         let agreed = *self.agreed || header.command == command::VERSION;
@@ -124,7 +126,7 @@ impl Device<'_> {
                 channel.reply(&header, &[]);
                 Ok(())
             }
-            // Its payload was taken with it, so that the stream stays in step.
+            // Its payload was consumed with it, so that the stream stays aligned.
             _ => Err(Errno::OPNOTSUPP),
         };
         if let Err(error) = done {
@@ -142,7 +144,7 @@ impl Device<'_> {
         if major != 0 {
             return Err(Errno::PROTONOSUPPORT);
         }
-        // The capabilities are JSON, closed by a zero byte, and may be left out.
+        // The capabilities are JSON with a terminating zero byte. They may be absent.
         let json = fields.0.split(|byte| *byte == 0).next().unwrap_or_default();
         let wanted: serde_json::Value = match json {
             [] => serde_json::Value::Null,
@@ -193,7 +195,7 @@ impl Device<'_> {
                 })?
             }
             (None, None) => {
-                // ROMs come without a file; so does RAM that is not shared.
+                // ROMs have no file; neither has RAM that is not shared.
                 if writable {
                     (self.remark)(Remark::NotShared { address });
                 }
@@ -240,7 +242,7 @@ impl Device<'_> {
         let in_range = |start: u32, count: u32| {
             start.checked_add(count).is_some_and(|end| usize::try_from(end).is_ok_and(|end| end <= vectors))
         };
-        // Masks belong to the client; other interrupts do not exist.
+        // The client handles masks; no other interrupts exist.
         if set.index < INTERRUPTS && (set.index != MSIX || set.flags & SetIrqs::ACTION_TRIGGER == 0) {
         } else if set.index != MSIX || !in_range(set.start, set.count) {
             return Err(Errno::INVAL);
@@ -250,7 +252,7 @@ impl Device<'_> {
             if message.descriptors.len() > set.count as usize {
                 return Err(Errno::INVAL);
             }
-            // A vector without a descriptor is one that nobody listens to.
+            // Vectors without a descriptor are disconnected.
             let mut events: Vec<_> = message.descriptors.drain(..).map(Some).collect();
             events.resize_with(set.count as usize, || None);
             self.guest.vectors.connect(set.start as usize, events)?;
@@ -259,7 +261,7 @@ impl Device<'_> {
         Ok(())
     }
 
-    /// An access to a region: all but configuration space need no device.
+    /// Carries out an access to a region. Only configuration space needs the device.
     fn region_access(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
         let payload = channel.payload(message);
         let access = RegionAccess::parse(payload).ok_or(Errno::INVAL)?;
@@ -282,8 +284,8 @@ fn device_info(channel: &mut Channel, message: &Message) -> Result<(), Errno> {
     Ok(())
 }
 
-/// BAR0 and configuration space. Nothing is mapped into the client: one mapped area would turn all trapped writes of the BAR
-/// into round trips.
+/// Replies for BAR0 and configuration space. Nothing is mapped into the client, because a mapped
+/// area would turn all trapped writes of the BAR into round trips.
 fn region_info(channel: &mut Channel, message: &Message, bar0: usize) -> Result<(), Errno> {
     let mut fields = Fields(channel.payload(message));
     let (_argsz, _flags) = (fields.u32(), fields.u32());

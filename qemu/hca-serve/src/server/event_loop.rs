@@ -1,8 +1,10 @@
-//! The one thread that does everything: it takes the clients' messages, runs all devices and the fabric, and answers.
+//! The server's only thread, which receives the clients' messages, runs all devices and the fabric,
+//! and replies.
 //!
-//! It sleeps until a socket has something, somebody asks for something, or the fabric's or a device's next deadline. A doorbell
-//! costs one wake-up: message, device, fabric and interrupt follow on each other without another thread. When idle it
-//! never polls. Nothing here waits for a client without a limit, and each device gets its share of the thread's time.
+//! The thread sleeps until a socket is ready, a request arrives, or a deadline of the fabric or a
+//! device passes. A doorbell costs one wake-up: message, device, fabric and interrupt follow
+//! without a thread switch. An idle server never polls. Every wait for a client has a limit, and
+//! each device gets its share of the thread's time.
 
 use super::clock::{Clock, Done};
 use super::seat::{Failure, Seat, Work};
@@ -24,30 +26,30 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
-/// Something to be done by the thread that runs everything.
+/// Work for the server's thread.
 type Task = Box<dyn FnOnce(&mut EventLoop) + Send>;
 
-/// What that thread is asked for.
+/// Request to the server's thread.
 pub enum Message {
     Task(Task),
-    /// To end, and to say what was seen.
+    /// Stop and reply with a summary.
     Stop(SyncSender<Summary>),
 }
 
-/// How far a device's use of time may be ahead of the one that used least, in nanoseconds.
+/// Maximum lead of a device's used time over the least used one, in nanoseconds.
 const AHEAD: u64 = 200_000;
-/// What the thread did so far.
+/// Activity of the server's thread so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Sleeps that ended.
+    /// Number of wake-ups.
     pub wakeups: u64,
-    /// Rounds of all devices.
+    /// Iterations over all devices.
     pub turns: u64,
-    /// For each device.
+    /// Work by device.
     pub clients: Vec<Work>,
 }
 
-/// The thread's state.
+/// State of the server's thread.
 pub struct EventLoop {
     pub world: World,
     pub seats: Vec<Seat>,
@@ -60,28 +62,28 @@ pub struct EventLoop {
     started: Instant,
     pub(super) wakeups: u64,
     turns: u64,
-    /// The least time used by any device that had something to do in the last turn.
+    /// Least used time of any device that had work in the last iteration.
     least: u64,
-    /// A device could do more at once.
+    /// Devices that have more work.
     pub(super) busy: Vec<bool>,
-    /// A device could do more as soon as its peers take what is on its way.
+    /// True if a device waits only for its peers to receive packets in flight.
     pub(super) stalled: bool,
     panics: u64,
-    /// Steps of devices that others took the place of.
+    /// Steps of devices that have been replaced.
     past_steps: u64,
-    /// Cables of other servers' HCAs.
+    /// Cables of remote HCAs.
     pub hub: Option<Hub>,
-    /// With the fabric elsewhere: each HCA's cable, in order of the seats.
+    /// Cables to a remote fabric, in the order of the seats. Empty with a local fabric.
     pub spokes: Vec<Spoke>,
-    /// Who mends cables.
+    /// Reconnects cut cables.
     pub uplink: Option<Uplink>,
 }
 
 impl EventLoop {
-    /// With everything in its place.
+    /// Creates the event loop with its seats, cables and fabric.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub fn new(
         world: World,
         seats: Vec<Seat>,
@@ -124,13 +126,13 @@ impl EventLoop {
         })
     }
 
-    /// Nanoseconds since the beginning: the model's time.
+    /// Returns the nanoseconds since the start, which is the model's time.
     pub fn now(&self) -> u64 {
         let passed = self.clock.now().saturating_duration_since(self.started);
         u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until a stop request arrives.
     pub fn run(mut self, messages: &Receiver<Message>) {
         loop {
             while let Ok(message) = messages.try_recv() {
@@ -144,7 +146,7 @@ impl EventLoop {
                     }
                     Message::Stop(answer) => {
                         let summary = self.summary();
-                        // The sockets are gone when the answer comes.
+                        // Remove the sockets before replying.
                         drop(self);
                         let _ = answer.send(summary);
                         return;
@@ -158,7 +160,8 @@ impl EventLoop {
         }
     }
 
-    /// What [`run`](Self::run) does between two sleeps, without the sleep: where nothing is to be done, counted time jumps.
+    /// Runs one iteration of [`run`](Self::run) without sleeping. An idle counted clock jumps to
+    /// the next deadline.
     pub fn step(&mut self) {
         self.wait(Duration::ZERO);
         self.follow_work();
@@ -170,7 +173,7 @@ impl EventLoop {
         }
     }
 
-    /// A counted clock goes on with what was done.
+    /// Advances a counted clock by the work done.
     #[inline]
     pub(super) fn follow_work(&mut self) {
         let Self { clock, world, seats, past_steps, .. } = self;
@@ -187,7 +190,8 @@ impl EventLoop {
         });
     }
 
-    /// Messages, devices, fabric: a bounded amount of work. Answers whether there is more.
+    /// Processes messages, devices and fabric, with a bounded amount of work. Returns whether there
+    /// is more.
     fn turn(&mut self) -> bool {
         self.turns += 1;
         let now = self.now();
@@ -206,7 +210,7 @@ impl EventLoop {
             let Some(seat) = self.seats.get_mut(index) else { break };
             seat.used = seat.used.max(least.saturating_sub(AHEAD));
             if seat.used > least.saturating_add(AHEAD) {
-                // The others first.
+                // Devices with less used time run first.
                 more = true;
                 continue;
             }
@@ -214,7 +218,7 @@ impl EventLoop {
                 continue;
             }
             seat.resting_until = None;
-            // Whoever has others beside it takes small steps, so that none of them waits long.
+            // A device with active peers takes small steps, so that no peer waits long.
             seat.contended = active > usize::from(seat.is_active(instant));
             more |= self.serve_seat(index, now, instant);
             self.follow_work();
@@ -227,12 +231,13 @@ impl EventLoop {
         more | self.guarded_fabric(now)
     }
 
-    /// Whether a device used so much more time than one that has something to do that it has to wait.
+    /// Returns whether a device must wait, because it used so much more time than another device
+    /// with work.
     pub(super) fn is_ahead(&self, seat: &Seat) -> bool {
         seat.used > self.least.saturating_add(AHEAD)
     }
 
-    /// The least time used by any device that has something to do and may do it.
+    /// Returns the least used time of any device that has work and may run.
     fn least_used(&self, now: Instant) -> u64 {
         let rests = |seat: &Seat| seat.resting_until.is_some_and(|until| until > now);
         let busy = self.seats.iter().zip(&self.busy).filter(|(seat, busy)| **busy && !rests(seat));
@@ -256,7 +261,7 @@ impl EventLoop {
         }
     }
 
-    /// One seat's messages and its device's work. Answers whether there is more.
+    /// Processes a seat's messages and its device's work. Returns whether there is more.
     fn serve_seat(&mut self, index: usize, now: u64, instant: Instant) -> bool {
         let (world, seats, file_io) = (&mut self.world, &mut self.seats, self.file_io);
         let spoke = self.spokes.get_mut(index);
@@ -273,7 +278,7 @@ impl EventLoop {
                     cut = broken;
                     more
                 }
-                // A device reaches the guests of others, too, where its requests are for them.
+                // A device also accesses the memory of other guests, if its requests address them.
                 _ => world.poll_node(index, now, seats),
             };
             (turn.unwrap_or_default(), more)
@@ -325,17 +330,17 @@ impl EventLoop {
         let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
             return;
         };
-        // Closing the socket takes it out of the set that is waited for.
+        // Closing the socket removes it from the epoll set.
         seat.disconnect(&mut node.hca);
     }
 
-    /// The device of `index` is of no use any more to its client.
+    /// Fails the device of `index`, which becomes unusable to its client.
     pub fn fail(&mut self, index: usize, failure: Failure) {
         let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
             return;
         };
         if failure == Failure::Panic {
-            // Nobody knows what state it is in: a new one takes its place.
+            // The model's state is undefined after a panic, so a new one replaces it.
             let profile = node.hca.profile().clone();
             let (cable, warm) = (node.hca.port().cable, node.hca.is_warm());
             self.past_steps += node.hca.meter().steps();
@@ -348,20 +353,20 @@ impl EventLoop {
         self.tell(index, format!("failed: {failure}"));
     }
 
-    /// Tells the user about the client of `index`: by its device's log, whose rate is limited.
+    /// Logs a text about the client of `index` in its device's log, whose rate is limited.
     pub(super) fn tell(&mut self, index: usize, text: String) {
         if let Some(node) = self.world.nodes.get_mut(index) {
             node.hca.log_mut().warn(Subject::Device, "", text);
         }
     }
 
-    /// What was done so far.
+    /// Returns the activity so far.
     pub fn activity(&self) -> Activity {
         let clients = self.seats.iter().map(Seat::work).collect();
         Activity { wakeups: self.wakeups, turns: self.turns, clients }
     }
 
-    /// The HCAs as they are now.
+    /// Returns the current states of the HCAs.
     pub fn states(&self) -> Vec<HcaState> {
         self.seats.iter().zip(&self.world.nodes).map(|(seat, node)| HcaState::of(seat, node)).collect()
     }
@@ -383,7 +388,7 @@ impl EventLoop {
     }
 }
 
-/// Has a device's log told with its number.
+/// Forwards a device's log to `log`, with the device's number.
 pub fn tell_log(hca: &mut Hca, index: usize, log: &LogSink) {
     let log = Arc::clone(log);
     hca.log_mut().set_sink(Some(Box::new(move |entry| log(index, entry))));
@@ -406,14 +411,14 @@ mod tests {
 
     static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
-    /// A loop that nobody runs, with two HCAs and their clients.
+    /// Creates an event loop that no thread runs, with two HCAs and their clients.
     fn two() -> (EventLoop, [UnixStream; 2]) {
         let mut world = World::new(FabricConfig::default());
         let watchdog = Rc::new(Watchdog::start().expect("watchdog"));
         let mut seats = Vec::new();
         for index in 0..2 {
             let profile = Profile::node(index);
-            // Tests run beside each other in one process.
+            // Unique paths, because tests share a process.
             let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
             let path = std::env::temp_dir().join(format!("hca-serve-loop-{}-{number}", std::process::id()));
             let (listener, file) = listen(&path).expect("listens");
@@ -435,7 +440,7 @@ mod tests {
         (event_loop, clients)
     }
 
-    /// 1000 messages that want no answer.
+    /// Sends 1000 messages without a reply.
     fn flood(client: &mut UnixStream) {
         let header = Header { id: 1, command: command::VERSION, size: 16, flags: 0x10, error: 0 };
         client.write_all(&header.to_bytes().repeat(1000)).expect("sent");
@@ -474,14 +479,14 @@ mod tests {
         event_loop.turn();
         assert_eq!(taken(&event_loop, 0), 0);
         assert!(taken(&event_loop, 1) > 0);
-        // One that rests is not waited for.
+        // A resting device does not hold back the others.
         event_loop.seats[0].used = 100 * AHEAD;
         event_loop.seats[1].used = 0;
         event_loop.busy.fill(true);
         event_loop.seats[1].resting_until = Some(Instant::now() + Duration::from_secs(3600));
         event_loop.turn();
         assert!(taken(&event_loop, 0) > 0);
-        // Nor does one that did nothing for long have its time saved up.
+        // An idle device does not accumulate time.
         event_loop.seats[1].resting_until = None;
         assert!(event_loop.seats[1].used >= 98 * AHEAD);
     }

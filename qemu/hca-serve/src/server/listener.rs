@@ -1,4 +1,4 @@
-//! The sockets at which HCAs are served.
+//! Sockets at which HCAs are served.
 
 use crate::error::{Error, IoContext, Result};
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The longest path that a Unix socket's address holds (`sun_path`, with its closing zero byte).
+/// Longest path in a Unix socket's address (`sun_path` without its terminating zero byte).
 const LONGEST_PATH: usize = 107;
 
 /// The file of a socket, removed when dropped.
@@ -14,7 +14,7 @@ const LONGEST_PATH: usize = 107;
 pub struct SocketFile(PathBuf);
 
 impl SocketFile {
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -22,15 +22,15 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody else may have removed it, which is what was wanted.
+        // An error means that the file is removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Listens at `path`. A socket file that nobody listens at any more is replaced.
+/// Listens at `path`. Replaces a stale socket file without a listener.
 ///
 /// # Errors
-/// Somebody listens there, something that is no socket is there, or the system refuses.
+/// A server listens there, a file that is not a socket is there, or a system call fails.
 pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     if path.as_os_str().len() > LONGEST_PATH {
         return Err(Error::Serve(format!(

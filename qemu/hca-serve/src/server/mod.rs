@@ -1,4 +1,4 @@
-//! Emulated HCAs on one fabric, served over vfio-user: who takes part, and what may be asked of them while they run.
+//! Emulated HCAs on one fabric, served over vfio-user, and requests to them while they run.
 
 mod clock;
 mod device;
@@ -48,31 +48,32 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use uplink::Uplink;
 
-/// How long stopping may take: one bounded turn and the flush of the capture.
+/// Time limit for stopping: a bounded iteration and the flush of the capture.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// How long a request may take.
+/// Time limit of a request.
 const TASK_LIMIT: Duration = Duration::from_secs(5);
-/// Mappings of guests' files in all: the system's limit for a process is about twice that.
+/// Limit of mappings of all guests' files. The system's limit for a process is about twice that.
 const MAPPINGS: usize = 1 << 15;
 
-/// The way to the thread that runs everything.
+/// Handle of the server's thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
     messages: Sender<Message>,
     wake: Arc<OwnedFd>,
-    /// Where the fabric is, if it is another server's.
+    /// Address of the fabric, if a remote server has it.
     fabric: Option<Arc<str>>,
 }
 
 impl Handle {
     fn send(&self, message: Message) -> Option<()> {
         self.messages.send(message).ok()?;
-        // The descriptor's counter can only be full when the thread is awake.
+        // The descriptor's counter can only be full while the thread is awake.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         Some(())
     }
 
-    /// Stops serving, ends the capture and says what was seen; `None` when it has ended already.
+    /// Stops serving, completes the capture and returns a summary. Returns `None` if the server has
+    /// stopped already.
     #[must_use]
     pub fn stop(&self) -> Option<Summary> {
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -86,13 +87,13 @@ impl Handle {
     ) -> Option<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.send(Message::Task(Box::new(move |event_loop| {
-            // Nobody waits any more when this fails.
+            // An error means that the requester has timed out.
             let _ = sender.send(task(event_loop));
         })))?;
         receiver.recv_timeout(TASK_LIMIT).ok()
     }
 
-    /// Plugs the cable of HCA `index` in again. Answers whether that went well.
+    /// Plugs in the cable of HCA `index` again. Returns whether that succeeded.
     fn plug(&self, index: usize, stream: Stream) -> Option<bool> {
         self.with_loop(move |event_loop| {
             let spoke = event_loop.spokes.get_mut(index);
@@ -102,7 +103,8 @@ impl Handle {
         })
     }
 
-    /// Has `task` called with all devices, their fabric and the time; `None` when nothing is served any more.
+    /// Calls `task` with all devices, their fabric and the time. Returns `None` if the server has
+    /// stopped.
     pub fn with_world<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut World, u64) -> T + Send + 'static,
@@ -115,32 +117,32 @@ impl Handle {
 }
 
 impl Handle {
-    /// The address of the server that has the fabric, if it is not this one.
+    /// Returns the address of the server that has the fabric, unless this server has it.
     #[must_use]
     pub fn fabric_elsewhere(&self) -> Option<&str> {
         self.fabric.as_deref()
     }
 
-    /// Other servers' HCAs whose cables are here; `None` when nothing is served any more.
+    /// Returns the cables of remote HCAs, or `None` if the server has stopped.
     #[must_use]
     pub fn cables(&self) -> Option<Vec<CableState>> {
         self.with_loop(|event_loop| event_loop.hub.as_ref().map(Hub::states).unwrap_or_default())
     }
 
-    /// The HCAs as they are now; `None` when nothing is served any more.
+    /// Returns the current states of the HCAs, or `None` if the server has stopped.
     #[must_use]
     pub fn states(&self) -> Option<Vec<HcaState>> {
         self.with_loop(|event_loop| event_loop.states())
     }
 
-    /// What was done so far; `None` when nothing is served any more.
+    /// Returns the activity so far, or `None` if the server has stopped.
     #[must_use]
     pub fn activity(&self) -> Option<Activity> {
         self.with_loop(|event_loop| event_loop.activity())
     }
 }
 
-/// HCAs being served. Dropped, the sockets are gone and the capture is complete.
+/// HCAs being served. Dropping it removes the sockets and completes the capture.
 #[derive(Debug)]
 pub struct Served {
     handle: Handle,
@@ -148,7 +150,7 @@ pub struct Served {
     sockets: Vec<PathBuf>,
 }
 
-/// A number that no client can guess, other than 0.
+/// Returns an unpredictable number other than 0.
 fn secret() -> Result<u64> {
     let source = Path::new("/dev/urandom");
     let mut bytes = [0; 8];
@@ -156,20 +158,20 @@ fn secret() -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes).max(1))
 }
 
-/// What is opened before anything is served.
+/// Resources that are opened before serving.
 struct Prepared {
     options: Options,
     world: World,
     bound: Vec<(UnixListener, SocketFile)>,
     wake: Arc<OwnedFd>,
-    /// Where the fabric is another server's: each HCA's cable.
+    /// Cable of each HCA, if a remote server has the fabric.
     cables: Vec<Stream>,
     hub: Option<Listener>,
 }
 
 impl Prepared {
     fn new(mut options: Options) -> Result<Self> {
-        // Cables first: the other server may choose the GUIDs.
+        // Connect cables first, because the remote server may choose the GUIDs.
         let count = options.sockets.len();
         let mut cables = Vec::new();
         if let Some(address) = &options.uplink {
@@ -191,7 +193,7 @@ impl Prepared {
             seed: options.seed,
             faults: options.faults,
             subnet_manager: !options.no_subnet_manager,
-            // With a manager in a guest the key is that manager's.
+            // A manager in a guest sets its own key.
             m_key: if options.open_fabric || options.no_subnet_manager { 0 } else { secret()? },
             ..FabricConfig::default()
         };
@@ -220,7 +222,7 @@ impl Prepared {
         Ok(Self { options, world, bound, wake, cables, hub })
     }
 
-    /// What the calling thread runs: it must not leave that thread.
+    /// Creates the event loop on the calling thread, which it must not leave.
     fn event_loop(self, clock: Clock) -> io::Result<EventLoop> {
         let Self { options, world, bound, wake, cables, hub } = self;
         let watchdog = Rc::new(Watchdog::start()?);
@@ -250,10 +252,10 @@ fn cannot_start(error: &io::Error) -> Error {
     Error::Serve(format!("cannot start to serve: {error}"))
 }
 
-/// Serves HCAs until the answer is dropped.
+/// Serves HCAs until the returned value is dropped.
 ///
 /// # Errors
-/// A socket is in use, or the capture cannot be written; nothing is served then.
+/// A socket is in use, or the capture cannot be written. Nothing is served then.
 pub fn serve(options: Options) -> Result<Served> {
     let prepared = Prepared::new(options)?;
     let (messages, receiver) = mpsc::channel();
@@ -275,7 +277,8 @@ pub fn serve(options: Options) -> Result<Served> {
     }
 }
 
-/// The thread: makes what must not leave it, says whether that went well, and serves.
+/// Runs the server's thread: creates the event loop, which must not leave the thread, reports the
+/// result, and serves.
 fn run(
     prepared: Prepared,
     handle: Handle,
@@ -291,7 +294,7 @@ fn run(
         }
         event_loop
     });
-    // Whoever started this waits for the answer.
+    // `serve` waits for this result.
     match made {
         Ok(event_loop) => {
             let _ = started.send(Ok(()));
@@ -301,7 +304,7 @@ fn run(
     }
 }
 
-/// A capture to `path`: a pipe never makes the model wait, a file is written as it comes.
+/// Creates a capture to `path`. A pipe never blocks the model; a file is written immediately.
 fn capture(path: &Path) -> Result<Box<dyn Capture + Send>> {
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     let epoch = u64::try_from(epoch).unwrap_or(0);
@@ -317,34 +320,35 @@ fn capture(path: &Path) -> Result<Box<dyn Capture + Send>> {
 }
 
 impl Served {
-    /// The sockets, in the order of the nodes.
+    /// Returns the sockets, in the order of the nodes.
     pub fn sockets(&self) -> impl Iterator<Item = &Path> {
         self.sockets.iter().map(PathBuf::as_path)
     }
 
-    /// The way to the served HCAs for other threads.
+    /// Returns a handle of the server for other threads.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Stops serving; connections that are still open end.
+    /// Stops serving and closes open connections.
     ///
     /// # Errors
-    /// The thread has ended or does not stop.
+    /// The thread has exited or does not stop.
     pub fn stop(self) -> Result<Summary> {
         self.handle
             .stop()
             .ok_or_else(|| Error::Serve("the emulated HCAs' thread ended before its time".into()))
     }
 
-    /// Whether the HCAs are still served.
+    /// Returns whether the HCAs are still served.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.thread.is_finished()
     }
 
-    /// Has `task` called with all devices, their fabric and the time; `None` when nothing is served any more.
+    /// Calls `task` with all devices, their fabric and the time. Returns `None` if the server has
+    /// stopped.
     pub fn with_world<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut World, u64) -> T + Send + 'static,
@@ -352,31 +356,31 @@ impl Served {
         self.handle.with_world(task)
     }
 
-    /// What was done so far; `None` when nothing is served any more.
+    /// Returns the activity so far, or `None` if the server has stopped.
     #[must_use]
     pub fn activity(&self) -> Option<Activity> {
         self.handle.activity()
     }
 
-    /// How many objects of each kind every HCA holds now; `None` when nothing is served any more.
+    /// Returns the object counts of every HCA, or `None` if the server has stopped.
     #[must_use]
     pub fn census(&self) -> Option<Vec<Census>> {
         self.with_world(|world, _| world.nodes.iter().map(|node| node.hca.census()).collect())
     }
 
-    /// What happened to packets so far; `None` when nothing is served any more.
+    /// Returns the packet counters so far, or `None` if the server has stopped.
     #[must_use]
     pub fn counters(&self) -> Option<FabricCounters> {
         self.with_world(|world, _| world.fabric.counters())
     }
 
-    /// What was lost so far, by flow; `None` when nothing is served any more.
+    /// Returns the losses so far by flow, or `None` if the server has stopped.
     #[must_use]
     pub fn losses(&self) -> Option<LossTable> {
         self.with_world(|world, _| world.fabric.losses().clone())
     }
 
-    /// From now on `faults` happen to packets, as `seed` has it; `None` when nothing is served any more.
+    /// Injects `faults` with the seed `seed` from now on. Returns `None` if the server has stopped.
     pub fn set_faults(&self, faults: Faults, seed: u64) -> Option<()> {
         self.with_world(move |world, _| {
             world.fabric.reseed(seed);
@@ -384,7 +388,7 @@ impl Served {
         })
     }
 
-    /// Plugs the cable of node `node` in, or pulls it; `None` when nothing is served any more.
+    /// Plugs or pulls the cable of node `node`. Returns `None` if the server has stopped.
     pub fn set_cable(&self, node: usize, plugged: bool) -> Option<()> {
         self.with_world(move |world, _| world.set_cable(node, plugged))
     }

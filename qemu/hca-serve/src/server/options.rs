@@ -1,4 +1,4 @@
-//! What is to be served.
+//! Options of the server.
 
 use crate::link::Address;
 use crate::product::output::Lines;
@@ -9,62 +9,69 @@ use hca_model::{DeviceSpec, Profile};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Receives what a device logs, with its number. It is called by the thread that runs all devices: it must not wait.
+/// Receives a device's log entries, with the device's number. Must not block, because the thread
+/// that runs all devices calls it.
 pub type LogSink = Arc<dyn Fn(usize, &Entry) + Send + Sync>;
 
-/// Receives lines about the server itself. It must not wait either.
+/// Receives lines about the server itself. Must not block either.
 pub type NoticeSink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What is served.
+/// Options of the server.
 #[derive(Clone)]
 pub struct Options {
-    /// One HCA each.
+    /// Sockets, one for each HCA.
     pub sockets: Vec<PathBuf>,
-    /// The HCAs' profiles; where there is none, that of the node's number and kind.
+    /// Profiles of the HCAs. A missing one is derived from the node's number and kind.
     pub profiles: Vec<Profile>,
-    /// The HCAs' kinds; where there is none, a ConnectX-5.
+    /// Kinds of the HCAs. A missing one is a ConnectX-5.
     pub kinds: Vec<DeviceSpec>,
-    /// The port GUID of the first HCA; the others follow at a distance of 16. For profiles that are not given. `None`: the usual
-    /// one, or with an uplink what the fabric chooses.
+    /// Port GUID of the first HCA. The GUIDs of the others follow at a distance of 16. Applies to
+    /// HCAs without an entry in `profiles`. `None` selects the default or, with an uplink, the
+    /// choice of the fabric.
     pub guid_base: Option<u64>,
-    /// Other servers' HCAs may have their cables here.
+    /// Address at which remote HCAs connect their cables.
     pub listen: Option<Address>,
-    /// So may those of other machines' servers: nobody is asked who he is.
+    /// Permits connections from other machines. Peers are not authenticated.
     pub listen_anywhere: bool,
-    /// The fabric is another server's.
+    /// Address of the remote server that has the fabric.
     pub uplink: Option<Address>,
-    /// A file for all packets, in pcapng; `-` is standard output. A pipe whose reader is slow loses packets, which are counted.
+    /// File for all packets, in pcapng; `-` is standard output. A pipe with a slow reader loses
+    /// packets, which are counted.
     pub capture: Option<PathBuf>,
-    /// What goes wrong with packets.
+    /// Packet faults to inject.
     pub faults: Faults,
-    /// The seed of what goes wrong.
+    /// Seed of the faults.
     pub seed: u64,
-    /// RC requests between the HCAs go as packets also where nobody watches them.
+    /// Sends RC requests between the HCAs as packets even if no packets are observed.
     pub packets_only: bool,
-    /// HCAs stay as they are when a client resets its device or leaves: restarts of their machines are warm.
+    /// Keeps the state of an HCA when a client resets its device or disconnects, so that restarts
+    /// of its machine are warm.
     pub warm: bool,
-    /// Memory of clients may be in files of any file system, and in files that cannot be mapped,
-    /// such as `/proc/self/mem`. Otherwise only memfd, tmpfs, hugetlbfs and ramfs are taken.
+    /// Permits client memory in files of any file system, and in files that cannot be mapped, such
+    /// as `/proc/self/mem`. Otherwise only memfd, tmpfs, hugetlbfs and ramfs are accepted.
     ///
-    /// Only for clients that are trusted: an access to any other file can stop all HCAs for ever,
-    /// and then not even SIGKILL ends the process.
+    /// Only for trusted clients: an access to any other file can block all HCAs permanently, and
+    /// then even SIGKILL does not terminate the process.
     pub file_io: bool,
-    /// Whatever the PRM calls reserved or illegal is refused, for tests of drivers. Otherwise what firmware is known to take is
-    /// taken, with a warning. For profiles that are not given.
+    /// Rejects everything that the PRM calls reserved or illegal, for tests of drivers. Otherwise
+    /// values that firmware is proven to accept are accepted with a warning. Applies to HCAs
+    /// without an entry in `profiles`.
     pub strict: bool,
-    /// No subnet manager in the fabric: one of the guests has to run one.
+    /// Starts no subnet manager in the fabric, so that a guest must run one.
     pub no_subnet_manager: bool,
-    /// The fabric's own subnet manager guards nothing: every client may configure the switch and everybody's port, and send under any LID and
-    /// P_Key. Otherwise a key is drawn for each run ([`FabricConfig::m_key`](hca_model::fabric::FabricConfig::m_key)).
+    /// Disables the protection by the fabric's own subnet manager. Every client may then configure
+    /// the switch and all ports, and send under any LID and P_Key. Otherwise each run has a random
+    /// key ([`FabricConfig::m_key`](hca_model::fabric::FabricConfig::m_key)).
     pub open_fabric: bool,
-    /// Who is told what the devices log.
+    /// Sink of the devices' log.
     pub log: LogSink,
-    /// Who is told what happens to the server itself: cables of other servers, failures.
+    /// Sink of events of the server itself: cables of remote servers, failures.
     pub notices: NoticeSink,
 }
 
 impl Options {
-    /// One HCA for each of `sockets`, without faults, logging warnings and refusals to standard error.
+    /// Returns options with one HCA for each of `sockets`. No faults are injected; warnings and
+    /// refusals go to standard error.
     #[must_use]
     pub fn new(sockets: Vec<PathBuf>) -> Self {
         Self {
@@ -89,7 +96,7 @@ impl Options {
         }
     }
 
-    /// The profile of node `index`.
+    /// Returns the profile of node `index`.
     pub(crate) fn profile(&self, index: usize) -> Profile {
         if let Some(profile) = self.profiles.get(index) {
             return profile.clone();
@@ -103,7 +110,7 @@ impl Options {
     }
 }
 
-/// `profile`, of a node whose GUIDs are all `guid`.
+/// Returns `profile` with the GUID `guid` for node, system and port.
 pub(super) fn with_guid(profile: Profile, guid: u64) -> Profile {
     Profile { node_guid: guid, port_guid: guid, system_image_guid: guid, ..profile }
 }
@@ -113,7 +120,7 @@ fn notices_to_stderr() -> NoticeSink {
     Arc::new(move |line| lines.print(format!("hca-serve: {line}")))
 }
 
-/// Prints warnings and refusals to standard error, as long as somebody reads it.
+/// Returns a sink that prints warnings and refusals to standard error, as long as it is open.
 #[must_use]
 pub fn to_stderr() -> LogSink {
     let lines = Lines::stderr();

@@ -1,4 +1,4 @@
-//! One HCA's place on the server: its socket, its client, its share of the server's time.
+//! Device slot of an HCA on the server: its socket, its client, its share of the server's time.
 
 use super::clock::Done;
 use super::device::{Device, Guest, Remark, waits_for_writes};
@@ -16,29 +16,31 @@ use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Messages taken in one turn.
+/// Messages processed in one iteration.
 const MESSAGES: usize = 512;
-/// The same while others are active: about as much work as a device does in a turn.
+/// Messages processed in one iteration while other seats are active. Takes about as much work as a
+/// device's iteration.
 const CONTENDED_MESSAGES: usize = 32;
-/// Whoever was active so lately is reckoned with.
+/// Time since the last activity within which a seat counts as active.
 const ACTIVE: Duration = Duration::from_millis(2);
-/// How long a message waits at most for the register writes before it. The client gives a read up after 5 s.
+/// Time limit of a message's wait for the register writes before it. The client abandons a read
+/// after 5 s.
 const WRITES_LIMIT: Duration = Duration::from_secs(1);
-/// How long a client is not served again that made the server wait.
+/// Time for which a client that blocked the server is not accepted again.
 const PENALTY: Duration = Duration::from_secs(3);
-/// Time that a device whose client has to be asked for memory rests, for each that was spent on waiting for it.
+/// Rest of a device after waiting for its client's memory, as a multiple of the time waited.
 const REST: u32 = 2;
 
-/// Why a device failed although its model did not.
+/// Reason why a device failed although its model did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A file of the client's became shorter.
+    /// The client truncated a file.
     MemoryLost,
-    /// The client does not answer for its memory.
+    /// The client does not reply to a memory request.
     Unanswered,
-    /// An event descriptor of the client's blocks.
+    /// An event descriptor of the client blocks.
     Blocked,
-    /// A mistake in the model.
+    /// The model panicked.
     Panic,
 }
 
@@ -53,54 +55,54 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What was done for a client.
+/// Work for a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Reads of its socket.
+    /// Reads from its socket.
     pub reads: u64,
-    /// Messages.
+    /// Messages received.
     pub messages: u64,
-    /// Interrupts sent.
+    /// Interrupts signalled.
     pub interrupts: u64,
-    /// Nanoseconds of the server's time.
+    /// Server time, in nanoseconds.
     pub nanoseconds: u64,
-    /// Clients that came.
+    /// Connections of clients.
     pub connections: u64,
-    /// Failures of the device that were its clients' doing.
+    /// Failures of the device caused by its clients.
     pub failures: u64,
 }
 
-/// An HCA's place on the server.
+/// Device slot of an HCA on the server.
 pub struct Seat {
     pub listener: UnixListener,
     _file: SocketFile,
     pub guest: Guest,
-    /// VERSION was negotiated on this connection.
+    /// True after VERSION was negotiated on this connection.
     agreed: bool,
-    /// The device failed by its client's doing: the next client gets a new one.
+    /// Failure caused by the client. The next client gets a new device.
     pub failed: Option<Failure>,
-    /// When a client is taken again.
+    /// Time at which a client is accepted again.
     pub closed_until: Option<Instant>,
-    /// When the device may move again that waited for its client.
+    /// Time at which the device may run again after it waited for its client.
     pub resting_until: Option<Instant>,
-    /// Since when a message waits for register writes.
+    /// Time since which a message has waited for register writes.
     waiting_since: Option<Instant>,
-    /// What the socket is waited for.
+    /// Client socket events to wait for.
     pub interest: EventFlags,
-    /// Whether the listener is waited for.
+    /// True if new connections are waited for.
     pub listening: bool,
-    /// The server's time that it used, as fairness counts it.
+    /// Server time used, as counted for fairness.
     pub used: u64,
-    /// Messages wait.
+    /// True if messages are waiting.
     pub deferred: bool,
-    /// When the client or the device last did something.
+    /// Last activity of the client or the device.
     pub active_at: Option<Instant>,
-    /// Others are active too.
+    /// True if other seats are active too.
     pub contended: bool,
     work: Work,
-    /// Calls that its clients held up.
+    /// Number of calls that its clients blocked.
     held_up: u32,
-    /// The user was told that memory is not shared.
+    /// True after the user was warned that memory is not shared.
     warned: bool,
 }
 
@@ -110,12 +112,12 @@ impl NodePort for Seat {
     }
 }
 
-/// What a turn of a seat did.
+/// Result of a seat's iteration.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Lines for the user.
+    /// Remarks for the user.
     pub remarks: Vec<Remark>,
-    /// The connection ended.
+    /// Reason why the connection closed, if it did.
     pub ended: Option<Ended>,
 }
 
@@ -150,12 +152,12 @@ impl Seat {
         }
     }
 
-    /// Whether the client or the device did something lately.
+    /// Returns whether the client or the device was active recently.
     pub fn is_active(&self, now: Instant) -> bool {
         self.active_at.is_some_and(|at| now.saturating_duration_since(at) < ACTIVE)
     }
 
-    /// What was done for this seat's clients so far.
+    /// Returns the work for this seat's clients so far.
     pub fn work(&self) -> Work {
         let channel = self.guest.memory.channel.borrow();
         let reads = self.work.reads + channel.as_ref().map_or(0, Channel::reads);
@@ -163,7 +165,7 @@ impl Seat {
         Work { reads, messages, interrupts: self.guest.vectors.raised(), ..self.work }
     }
 
-    /// Adds what was done for this seat's clients.
+    /// Adds the work for this seat's clients to `done`.
     pub fn count(&self, done: &mut Done) {
         let work = self.work();
         done.messages += work.messages;
@@ -174,19 +176,19 @@ impl Seat {
         done.held_up += HELD_UP * self.held_up;
     }
 
-    /// The device spent `time` of the server's.
+    /// Charges `time` of the server to the device.
     pub fn charge(&mut self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.used = self.used.saturating_add(time);
         self.work.nanoseconds = self.work.nanoseconds.saturating_add(time);
     }
 
-    /// Whether a client is connected.
+    /// Returns whether a client is connected.
     pub fn is_connected(&self) -> bool {
         self.guest.memory.channel.borrow().is_some()
     }
 
-    /// Takes a client.
+    /// Connects a client.
     pub fn connect(&mut self, channel: Channel, hca: &mut Hca) {
         if self.failed.take().is_some() {
             hca.revive();
@@ -200,7 +202,8 @@ impl Seat {
         self.interest = EventFlags::empty();
     }
 
-    /// The client is gone: its memory and descriptors too, and the device is reset, unless restarts are warm.
+    /// Disconnects the client: releases its memory and descriptors, and resets the device unless
+    /// restarts are warm.
     pub fn disconnect(&mut self, hca: &mut Hca) {
         if let Some(channel) = self.guest.memory.channel.get_mut().take() {
             self.work.reads += channel.reads();
@@ -212,7 +215,7 @@ impl Seat {
         hca.machine_gone();
     }
 
-    /// The device answers nothing any more, until its next client.
+    /// Fails the device, which does not respond until its next client connects.
     pub fn fail(&mut self, failure: Failure, hca: &mut Hca, now: Instant) {
         hca.kill();
         self.guest.memory.clear();
@@ -226,7 +229,7 @@ impl Seat {
         }
     }
 
-    /// What a poll of the device brought to light.
+    /// Returns the failure that a poll of the device revealed.
     pub fn trouble(&mut self, now: Instant) -> Option<Failure> {
         let waited = self.guest.memory.take_waited();
         if !waited.is_zero() {
@@ -238,7 +241,7 @@ impl Seat {
             None if self.guest.vectors.take_blocked() => Some(Failure::Blocked),
             None => None,
         };
-        // A client that left is no failure of its device: the read of its socket finds out.
+        // A disconnected client is not a failure of its device: the next socket read reports it.
         let left = |channel: &Channel| channel.ended().is_some();
         failure.filter(|_| !self.guest.memory.channel.borrow().as_ref().is_some_and(left))
     }
@@ -250,7 +253,7 @@ impl Seat {
         }
     }
 
-    /// Takes a bounded number of messages, and sends the answers.
+    /// Processes a bounded number of messages and sends the replies.
     pub fn take_messages(&mut self, hca: &mut Hca, file_io: bool, now: Instant) -> Turn {
         let mut turn = Turn::default();
         self.deferred = false;
@@ -277,7 +280,7 @@ impl Seat {
             Device { hca, guest: &mut self.guest, agreed, file_io, remark: &mut remark }
                 .handle(&mut channel, message);
         }
-        // Finds what has no sense although no whole message is there.
+        // Detects a malformed header before the message is complete.
         if !self.deferred && !channel.is_stuck() && channel.peek().is_none() {
             drop(channel.next());
         }
@@ -289,13 +292,13 @@ impl Seat {
         turn
     }
 
-    /// Whether a message has waited for register writes as long as it may.
+    /// Returns whether a message has exceeded its wait for register writes.
     fn waited_enough(&mut self, now: Instant) -> bool {
         let since = *self.waiting_since.get_or_insert(now);
         now.saturating_duration_since(since) > WRITES_LIMIT
     }
 
-    /// What the client's socket has to be waited for; `None` without a client.
+    /// Returns the client socket events to wait for, or `None` without a client.
     pub fn wanted(&self) -> Option<EventFlags> {
         let channel = self.guest.memory.channel.borrow();
         let channel = channel.as_ref()?;

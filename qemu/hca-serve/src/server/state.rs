@@ -1,4 +1,4 @@
-//! What is to be known of each HCA, at one moment.
+//! Snapshots of the HCAs' state.
 
 use super::seat::{Seat, Work};
 use hca_model::Census;
@@ -7,59 +7,59 @@ use hca_model::port::PortCounters;
 use hca_model::world::Node;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 
-/// What was seen until the end.
+/// Summary of a run.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// What happened to packets.
+    /// Packet counters.
     pub fabric: FabricCounters,
-    /// Packets that the HCAs sent again.
+    /// Packets retransmitted by the HCAs.
     pub retransmitted: u64,
-    /// How many times each HCA refused something.
+    /// Number of refusals of each HCA.
     pub refusals: Vec<u64>,
-    /// The HCAs at the end.
+    /// Final states of the HCAs.
     pub hcas: Vec<HcaState>,
-    /// How long they were served.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What was lost, by flow.
+    /// Losses by flow.
     pub losses: LossTable,
-    /// Why the capture is not complete, if it is not.
+    /// Reason why the capture is incomplete, if it is.
     pub capture_error: Option<String>,
 }
 
-/// One HCA.
+/// State of an HCA.
 #[derive(Clone, Debug)]
 pub struct HcaState {
-    /// Whether a client is connected.
+    /// True if a client is connected.
     pub connected: bool,
-    /// Whether the device answers nothing: reads give all ones.
+    /// True if the device does not respond: reads return all ones.
     pub killed: bool,
-    /// Why it failed, if it did by its client's doing.
+    /// Failure caused by its client, if any.
     pub failure: Option<String>,
-    /// Whether it stays as it is when its client resets it or leaves.
+    /// True if it keeps its state when its client resets it or disconnects.
     pub warm: bool,
-    /// How often it went back to its state at power-on.
+    /// Number of resets to the power-on state.
     pub resets: u64,
-    /// Whether its cable is plugged in.
+    /// True if its cable is plugged in.
     pub cable: bool,
-    /// Whether its link is up.
+    /// True if its link is up.
     pub link_up: bool,
-    /// Whether the subnet manager has made its port Active.
+    /// True if the subnet manager has set its port to Active.
     pub active: bool,
-    /// Its LID; 0 for none.
+    /// LID; 0 for none.
     pub lid: u16,
-    /// Its P_Keys, without empty entries of the table.
+    /// P_Keys, without empty table entries.
     pub pkeys: Vec<u16>,
-    /// Its port's GUID.
+    /// GUID of its port.
     pub port_guid: u64,
-    /// What it refused so far.
+    /// Number of refusals.
     pub refusals: u64,
-    /// Packets that it sent again.
+    /// Packets retransmitted.
     pub retransmitted: u64,
-    /// The objects that it holds.
+    /// Object counts.
     pub census: Census,
-    /// The port's counters.
+    /// Counters of the port.
     pub counters: PortCounters,
-    /// What was done for its clients.
+    /// Work for its clients.
     pub work: Work,
 }
 

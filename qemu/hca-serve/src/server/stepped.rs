@@ -1,4 +1,4 @@
-//! HCAs served by whoever calls, step by step: without a thread, and on a clock that counts what is done.
+//! HCAs served step by step by the caller: without a thread, and on a clock that counts work.
 
 use super::clock::{Clock, Counted};
 use super::event_loop::{Activity, EventLoop};
@@ -10,19 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Served HCAs that move only in [`step`](Self::step). Time is counted: a step of a device, a message, a system call last about as long as
-/// they do on a clock, but always the same; where nothing is to be done, time jumps to the next deadline. So what one client gets while
-/// another one is busy depends on the server alone, not on the machine that it runs on.
+/// Served HCAs that advance only in [`step`](Self::step). Time is counted: a step of a device, a
+/// message or a system call takes its approximate real duration, but always the same. An idle clock
+/// jumps to the next deadline. Therefore the service of a client next to a busy one depends on the
+/// server only, not on the machine.
 pub struct Stepped {
     event_loop: EventLoop,
     sockets: Vec<PathBuf>,
 }
 
 impl Stepped {
-    /// HCAs as `options` have them. Servers that are joined need threads: there is neither `listen` nor `uplink` here.
+    /// Serves the HCAs of `options`. Joined servers need threads, so `listen` and `uplink` must be
+    /// `None`.
     ///
     /// # Errors
-    /// As [`serve`](super::serve); or the options name another server.
+    /// As [`serve`](super::serve), or the options name a remote server.
     pub fn new(mut options: Options) -> Result<Self> {
         if options.listen.is_some() || options.uplink.is_some() {
             return Err(Error::Serve(
@@ -43,35 +45,36 @@ impl Stepped {
         Ok(Self { event_loop, sockets })
     }
 
-    /// The sockets, in the order of the nodes.
+    /// Returns the sockets, in the order of the nodes.
     #[must_use]
     pub fn sockets(&self) -> &[PathBuf] {
         &self.sockets
     }
 
-    /// Takes what clients sent and does a bounded amount of work for each, as the server's thread does between two sleeps.
+    /// Receives the clients' messages and does a bounded amount of work for each, like the server's
+    /// thread between two sleeps.
     pub fn step(&mut self) {
         self.event_loop.step();
     }
 
-    /// The time spent on work so far, as it is counted.
+    /// Returns the counted time of all work so far.
     #[must_use]
     pub fn worked(&self) -> Duration {
         self.event_loop.clock.worked()
     }
 
-    /// The time since the beginning, as it is counted.
+    /// Returns the counted time since the start.
     #[must_use]
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.event_loop.now())
     }
 
-    /// All devices and their fabric.
+    /// Returns all devices and their fabric.
     pub fn world(&mut self) -> &mut World {
         &mut self.event_loop.world
     }
 
-    /// What was done so far.
+    /// Returns the activity so far.
     #[must_use]
     pub fn activity(&self) -> Activity {
         self.event_loop.activity()

@@ -1,4 +1,4 @@
-//! Cables to the server that has the fabric, and their mending.
+//! Connects cables to the server that has the fabric, and reconnects broken ones.
 
 use crate::error::{Error, Result};
 use crate::link::address::Address;
@@ -8,30 +8,32 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Time between two attempts to mend a cable.
+/// Time between two attempts to reconnect a cable.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Has the thread that runs everything plug a cable in again. Answers whether that went well; `None` when it has ended.
+/// Plugs in a cable again, in the server's thread. Returns whether that succeeded, or `None` if the
+/// thread has exited.
 pub type Plug = Arc<dyn Fn(usize, Stream) -> Option<bool> + Send + Sync>;
 
-/// The way to the fabric.
+/// Connection to the fabric.
 pub struct Uplink {
     address: Address,
     guids: Vec<u64>,
     plug: Plug,
-    /// Gone when this is: nobody mends any more.
+    /// Dropped with this value, which stops all reconnecting threads.
     alive: Arc<()>,
 }
 
-/// What one of this server's HCAs is called where captures are made.
+/// Returns the name of an HCA of this server in the fabric's captures.
 fn name(index: usize) -> String {
     format!("hca {index} of process {}", std::process::id())
 }
 
-/// Connects `guids.len()` HCAs, before they are made; a GUID of 0 is chosen by the fabric. Answers with the cables and the GUIDs.
+/// Connects `guids.len()` HCAs before they are created. The fabric chooses the GUID for each 0.
+/// Returns the cables and the GUIDs.
 ///
 /// # Errors
-/// The other server is not there, or refuses.
+/// The remote server is unreachable or refuses.
 pub fn connect(address: &Address, guids: &[u64]) -> Result<Vec<(Stream, u64)>> {
     let introduced = guids.iter().enumerate().map(|(index, guid)| introduce(address, *guid, &name(index)));
     introduced.map(|outcome| outcome.map_err(|error| Error::Serve(format!("--uplink: {error}")))).collect()
@@ -47,17 +49,19 @@ impl fmt::Debug for Uplink {
 }
 
 impl Uplink {
-    /// To `address`, with HCAs of these GUIDs, for the server that plugs cables in by `plug`.
+    /// Creates the uplink to `address` for HCAs with these GUIDs. `plug` plugs cables into the
+    /// server.
     pub fn new(address: Address, guids: Vec<u64>, plug: Plug) -> Self {
         Self { address, guids, plug, alive: Arc::new(()) }
     }
 
-    /// Mends the cable of `index`: tries until the other server answers, on a thread of its own.
+    /// Reconnects the cable of `index` on a separate thread, which retries until the remote server
+    /// accepts.
     pub fn mend(&self, index: usize) {
         let Some(guid) = self.guids.get(index).copied() else { return };
         let (address, plug, alive) =
             (self.address.clone(), Arc::clone(&self.plug), Arc::downgrade(&self.alive));
-        // Without a thread the cable stays cut.
+        // Without a thread the cable remains cut.
         let _ = std::thread::Builder::new()
             .name(format!("uplink {index}"))
             .spawn(move || mend(index, guid, &address, &*plug, &alive));
@@ -72,7 +76,8 @@ fn mend(
     alive: &Weak<()>,
 ) {
     while alive.upgrade().is_some() {
-        // A fabric that is made anew does not know the GUID, and takes it; one that knows it gives the port back.
+        // A restarted fabric does not have the GUID and accepts it. A fabric that has it returns
+        // the same port.
         if let Ok((stream, _)) = introduce(address, guid, &name(index))
             && plug(index, stream) != Some(false)
         {

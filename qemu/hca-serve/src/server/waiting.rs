@@ -1,4 +1,4 @@
-//! What the thread waits for between two turns: sockets, and how long.
+//! Waits of the server's thread between two iterations: sockets and time limits.
 
 use super::event_loop::EventLoop;
 use crate::link::hub::Hub;
@@ -10,13 +10,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// What wakes the thread for a message of another thread.
+/// Token of the descriptor by which other threads wake this one.
 pub const WAKE: u64 = 0;
-/// The longest sleep. Nothing depends on waking earlier than a deadline; this only bounds a forgotten one.
+/// Longest sleep. Only bounds the effect of a missed deadline.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// The sleep while a device waits for its peers to take what is on its way.
+/// Sleep while a device waits for its peers to receive packets in flight.
 const STALL: Duration = Duration::from_micros(200);
-/// Socket events taken at once.
+/// Socket events received by one call.
 const EVENTS: usize = 64;
 
 pub fn listener_token(index: usize) -> u64 {
@@ -28,7 +28,7 @@ fn client_token(index: usize) -> u64 {
 }
 
 impl EventLoop {
-    /// How long nothing has to be done unless something comes.
+    /// Returns the time until work is due without an event.
     pub fn sleep(&self) -> Duration {
         let mut sleep = LONGEST_SLEEP;
         if let Some(deadline) = self.world.next_deadline() {
@@ -51,7 +51,7 @@ impl EventLoop {
         sleep
     }
 
-    /// Waits for sockets for at most `sleep`, reads those that have something and takes new clients.
+    /// Waits for sockets for at most `sleep`, reads the ready ones and accepts clients.
     pub fn wait(&mut self, sleep: Duration) {
         let limit = Timespec {
             tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
@@ -66,7 +66,7 @@ impl EventLoop {
         for event in events {
             let token = event.data.u64();
             if token == WAKE {
-                // The messages are looked at in any case; the count is of no interest.
+                // The messages are checked anyway, so the count is ignored.
                 let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
                 continue;
             }
@@ -87,7 +87,7 @@ impl EventLoop {
             }
             let index = ((token - 1) / 2) as usize;
             if self.seats.get(index).is_some_and(|seat| self.is_ahead(seat)) {
-                // The others first: it is still there at the next look.
+                // Devices with less used time run first; the event remains pending.
                 continue;
             }
             if token == listener_token(index) {
@@ -131,7 +131,7 @@ impl EventLoop {
         }
     }
 
-    /// Tells the system what is waited for, where that changed.
+    /// Updates the socket events to wait for.
     pub fn follow_interests(&mut self) {
         let now = self.clock.now();
         if let Some(hub) = &mut self.hub {

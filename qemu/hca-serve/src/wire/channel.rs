@@ -1,6 +1,6 @@
-//! A client's connection: its input, what waits to be sent, and commands of the server's own.
+//! Connection of a client: its input, queued output, and the server's own commands.
 //!
-//! Nothing waits but [`Channel::ask`], and that only for a limited time.
+//! Only [`Channel::ask`] blocks, and only for a limited time.
 
 use super::input::{Input, Malformed, Next, Read};
 use super::protocol::{FLAG_ERROR, FLAG_REPLY, HEADER_LEN, Header};
@@ -14,17 +14,18 @@ use std::time::{Duration, Instant};
 
 pub use super::input::Message;
 
-/// Bytes that wait to be sent before no more messages are taken: a client that does not read its answers gets none.
+/// Queued output above which no messages are processed, in bytes. A client that does not read its
+/// replies gets no more.
 const OUTPUT_LIMIT: usize = 1 << 18;
 
-/// Why a connection ends.
+/// Reason why a connection closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The client closed it.
+    /// The client closed the connection.
     Closed,
-    /// The system says so.
+    /// A system call failed.
     Failed(Errno),
-    /// The stream makes no sense any more.
+    /// The stream is malformed.
     Malformed(Malformed),
 }
 
@@ -41,24 +42,24 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Why a command of the server's was not answered.
+/// Reason why a command of the server got no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// The client refused it.
+    /// The client refused the command.
     Refused,
-    /// Not in time.
+    /// The reply did not arrive in time.
     Late,
-    /// The connection ended.
+    /// The connection closed.
     Ended,
 }
 
-/// A connection. Answers are queued and leave when the socket takes them.
+/// A connection. Replies are queued and sent when the socket accepts them.
 #[derive(Debug)]
 pub struct Channel {
     stream: UnixStream,
     input: Input,
     output: VecDeque<u8>,
-    /// The end was seen: what was read before is still worked on.
+    /// Reason of the close, once seen. Earlier input is still processed.
     ended: Option<Ended>,
     next_id: u16,
     reads: u64,
@@ -66,10 +67,10 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Takes a connection over.
+    /// Creates a channel from a connected stream.
     ///
     /// # Errors
-    /// The socket's.
+    /// Errors of the socket.
     pub fn new(stream: UnixStream) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -83,12 +84,12 @@ impl Channel {
         })
     }
 
-    /// The socket, to wait for.
+    /// Returns the socket, to wait for.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Reads once. Answers whether something came.
+    /// Reads once. Returns whether bytes were received.
     pub fn read(&mut self) -> bool {
         if self.ended.is_some() {
             return false;
@@ -97,39 +98,41 @@ impl Channel {
         match self.input.read(&self.stream) {
             Ok(Read::Bytes(_)) => return true,
             Ok(Read::Nothing) => {}
-            // A client that ends with answers unread resets its connection: that is an end like any other.
+            // A client that closes with unread replies resets the connection: a close like any
+            // other.
             Ok(Read::End) | Err(Errno::CONNRESET) => self.ended = Some(Ended::Closed),
             Err(error) => self.ended = Some(Ended::Failed(error)),
         }
         false
     }
 
-    /// How often the socket was read.
+    /// Returns the number of socket reads.
     pub fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// How many messages were taken.
+    /// Returns the number of messages taken.
     pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Why the connection ended, if it did.
+    /// Returns why the connection closed, if it did.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Whether reading makes sense: neither ended nor full.
+    /// Returns whether to read: the connection is open and the input is not full.
     pub fn wants_input(&self) -> bool {
         self.ended.is_none() && !self.input.is_full()
     }
 
-    /// The header and the payload of the next message, if the whole message is there.
+    /// Returns header and payload of the next message, if it is complete.
     pub fn peek(&mut self) -> Option<(Header, &[u8])> {
         self.input.peek()
     }
 
-    /// Takes the next message; `None` when there is none, or the client has to read its answers first.
+    /// Takes the next message. Returns `None` if there is none, or the client must read its replies
+    /// first.
     pub fn next(&mut self) -> Option<Message> {
         while !self.is_stuck() {
             match self.input.next() {
@@ -148,12 +151,12 @@ impl Channel {
         None
     }
 
-    /// The payload of the message that was just taken.
+    /// Returns the payload of the message that was just taken.
     pub fn payload(&self, message: &Message) -> &[u8] {
         self.input.payload(message)
     }
 
-    /// Answers `to` with a payload, if an answer is wanted.
+    /// Replies to `to` with a payload, unless the sender suppressed the reply.
     pub fn reply(&mut self, to: &Header, payload: &[&[u8]]) {
         if !to.wants_reply() {
             return;
@@ -167,7 +170,7 @@ impl Channel {
         }
     }
 
-    /// Answers `to` with an error, if an answer is wanted.
+    /// Replies to `to` with an error, unless the sender suppressed the reply.
     pub fn refuse(&mut self, to: &Header, error: Errno) {
         if to.wants_reply() && !to.is_reply() {
             let header = Header {
@@ -180,17 +183,17 @@ impl Channel {
         }
     }
 
-    /// Whether the client has to read its answers before more messages are taken.
+    /// Returns whether the client must read its replies before more messages are taken.
     pub fn is_stuck(&self) -> bool {
         self.output.len() >= OUTPUT_LIMIT
     }
 
-    /// Whether answers wait for the socket.
+    /// Returns whether replies wait for the socket.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as many bytes as the socket accepts.
     pub fn flush(&mut self) {
         while !self.output.is_empty() {
             let (front, _) = self.output.as_slices();
@@ -200,7 +203,8 @@ impl Channel {
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
                     self.output.clear();
-                    // A client that closed its end may have sent more before: the read will tell.
+                    // A client that closed its end may have sent more before; reading reports the
+                    // close.
                     if error != Errno::PIPE && error != Errno::CONNRESET {
                         self.ended.get_or_insert(Ended::Failed(error));
                     }
@@ -209,8 +213,8 @@ impl Channel {
         }
     }
 
-    /// Sends a command and waits for its answer, at most until `deadline`; `each` gets the payload. Meanwhile `serve` may take
-    /// messages that do not have to wait.
+    /// Sends a command and waits for its reply until `deadline`. `each` gets the payload. Meanwhile
+    /// `serve` may take messages that need no device.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -245,7 +249,7 @@ impl Channel {
                 return Err(Unanswered::Ended);
             }
             serve(self);
-            // Also while it sends: one that sends without end does not answer either.
+            // Checked in every iteration, because a client that sends endlessly may never reply.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Unanswered::Late);
@@ -267,7 +271,7 @@ impl Channel {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
         };
-        // An interrupted wait is as good as one that ended: the caller looks again.
+        // An interrupted wait counts as completed, because the caller checks again.
         let _ = poll(&mut [PollFd::new(&self.stream, flags)], Some(&limit));
     }
 }
@@ -285,12 +289,12 @@ mod tests {
         let read = Header { id: 1, command: command::REGION_READ, size: 32, flags: FLAG_NO_REPLY, error: 0 };
         let message = [&read.to_bytes()[..], &[0; 16]].concat().repeat(64);
         std::thread::scope(|scope| {
-            // It ends when nobody listens any more.
+            // The thread exits when the channel is closed.
             scope.spawn(move || while client.write_all(&message).is_ok() {});
             let mut channel = Channel::new(stream).expect("a channel");
             let deadline = Instant::now() + Duration::from_millis(50);
             let late = Cell::new(0);
-            // Slower than the client sends, so that there is always more.
+            // Slower than the client sends, so that input is always available.
             let serve = |channel: &mut Channel| {
                 late.set(late.get() + u32::from(Instant::now() >= deadline));
                 while channel.next().is_some() {

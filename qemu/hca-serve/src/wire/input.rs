@@ -1,4 +1,4 @@
-//! What a client sent and nobody has taken yet: bytes, cut into messages, and the descriptors that came with them.
+//! Input of a client: received bytes, divided into messages, and the descriptors sent with them.
 
 use super::protocol::{HEADER_LEN, Header, MAX_DESCRIPTORS, MAX_MESSAGE};
 use rustix::io::Errno;
@@ -8,68 +8,69 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Bytes taken from the socket by one read, unless a message is longer.
+/// Bytes of one socket read, unless a message is longer.
 const CHUNK: usize = 1 << 16;
-/// Bytes kept while nobody takes messages: while the device waits for an answer of the client's, for one.
+/// Limit of buffered bytes while no messages are taken, for example while the device waits for a
+/// reply of the client.
 const LIMIT: usize = 2 * MAX_MESSAGE;
-/// The longest message that is skipped rather than taken for the end of all sense.
+/// Longest oversized message to skip, in bytes. A longer one closes the connection.
 const LONGEST_SKIPPED: u32 = 64 << 20;
-/// A command that no client can mean: marks a message that was taken out of order.
+/// Invalid command that marks a message taken out of order.
 const TAKEN: u16 = u16::MAX;
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes.
+    /// Number of bytes received.
     Bytes(usize),
-    /// Nothing now.
+    /// No bytes available.
     Nothing,
     /// The client closed the connection.
     End,
 }
 
-/// One message.
+/// A received message.
 #[derive(Debug)]
 pub struct Message {
     /// Its header.
     pub header: Header,
-    /// Where its payload lies in [`Input::payload`].
+    /// Offset of its payload in [`Input::payload`].
     at: usize,
-    /// Its descriptors.
+    /// Descriptors sent with it.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// Why no message can be taken.
+/// Reason why the stream is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The size is less than the header's.
+    /// The size is less than that of the header.
     Short(u32),
-    /// The size is beyond everything that is skipped.
+    /// The size exceeds the limit for skipping.
     Long(u32),
 }
 
-/// The next thing in the stream.
+/// Next element of the stream.
 #[derive(Debug)]
 pub enum Next {
     /// A message.
     Message(Message),
-    /// A message that is too long; its bytes are skipped.
+    /// An oversized message, whose bytes are skipped.
     TooLong(Header),
-    /// More bytes are needed.
+    /// The next message is incomplete.
     Incomplete,
 }
 
-/// The input of one connection. Its memory is bounded.
+/// Input of one connection, with bounded memory.
 #[derive(Debug, Default)]
 pub struct Input {
     bytes: Vec<u8>,
-    /// The first byte that was not taken.
+    /// First byte that was not taken.
     start: usize,
-    /// The end of what was read.
+    /// End of the received bytes.
     end: usize,
-    /// Bytes of a message that is too long, still to come.
+    /// Remaining bytes of an oversized message.
     skip: usize,
-    /// Descriptors by the position of the message that they came with.
+    /// Descriptors by the position of their message.
     descriptors: VecDeque<(usize, Vec<OwnedFd>)>,
 }
 
@@ -77,7 +78,7 @@ impl Input {
     /// Reads once.
     ///
     /// # Errors
-    /// The socket's, the client's end of it gone among them.
+    /// Errors of the socket, including a reset connection.
     pub fn read(&mut self, socket: impl AsFd) -> Result<Read, Errno> {
         self.make_room();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
@@ -101,12 +102,12 @@ impl Input {
                 descriptors.extend(rights);
             }
         }
-        // The system cuts off what does not fit; its space is rounded up.
+        // The system discards excess descriptors, but rounds its limit up.
         descriptors.truncate(MAX_DESCRIPTORS);
         let before = self.end;
         self.end += received.bytes;
         if self.skip > 0 {
-            // What was too long took its descriptors with it.
+            // The descriptors of an oversized message are closed.
             let skipped = self.skip.min(self.end - self.start);
             self.start += skipped;
             self.skip -= skipped;
@@ -117,12 +118,12 @@ impl Input {
         Ok(Read::Bytes(received.bytes))
     }
 
-    /// Makes room for one read behind the end, within the limit.
+    /// Provides space for a read after the end, within the limit.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
             self.descriptors.clear();
-            // A long message is rare: its room is given back.
+            // Long messages are rare, so their space is released.
             self.bytes.truncate(CHUNK);
             self.bytes.shrink_to(CHUNK);
         } else if self.bytes.len() - self.end < CHUNK / 2 && self.start > 0 {
@@ -139,8 +140,9 @@ impl Input {
         }
     }
 
-    /// Descriptors belong to the message that begins last in what was just read: a read ends with the bytes that they were sent
-    /// with, and those begin with the message's first byte.
+    /// Assigns descriptors to the last message that begins in the bytes just read. A read returns
+    /// at most the bytes sent with the descriptors, and those bytes start with the message's first
+    /// byte.
     fn assign(&mut self, new: usize, descriptors: Vec<OwnedFd>) {
         let mut owner = self.start;
         let mut at = self.start;
@@ -163,7 +165,8 @@ impl Input {
         self.bytes.get(at..self.end).and_then(Header::parse)
     }
 
-    /// The next message's header and payload, if a whole message is there. (Of one without sense, the header.)
+    /// Returns header and payload of the next message if it is complete. Returns only the header if
+    /// the message is malformed.
     pub fn peek(&mut self) -> Option<(Header, &[u8])> {
         loop {
             let header = self.header(self.start)?;
@@ -183,7 +186,7 @@ impl Input {
     /// Takes the next message.
     ///
     /// # Errors
-    /// [`Malformed`]: where the next message begins is unknown.
+    /// [`Malformed`]: the start of the next message is unknown.
     pub fn next(&mut self) -> Result<Next, Malformed> {
         loop {
             let Some(header) = self.header(self.start) else { return Ok(Next::Incomplete) };
@@ -227,14 +230,15 @@ impl Input {
         Vec::new()
     }
 
-    /// The payload of a message that was just taken.
+    /// Returns the payload of a message that was just taken.
     #[must_use]
     pub fn payload(&self, message: &Message) -> &[u8] {
         let len = (message.header.size as usize).saturating_sub(HEADER_LEN);
         self.bytes.get(message.at..message.at + len).unwrap_or_default()
     }
 
-    /// Takes the reply to command `id` out of order, if it is there: its header, and its payload for `each`.
+    /// Takes the reply to command `id` out of order, if it has arrived. Passes its header and
+    /// payload to `each`.
     pub fn take_reply<T>(&mut self, id: u16, each: impl FnOnce(Header, &[u8]) -> T) -> Option<T> {
         let mut at = self.start;
         while let Some(header) = self.header(at) {
@@ -254,14 +258,15 @@ impl Input {
         None
     }
 
-    /// Whether nothing more fits before messages are taken.
+    /// Returns whether the buffer is full until messages are taken.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.end - self.start >= LIMIT
     }
 }
 
-/// Whether the message is a reply that was taken before. (One that nobody asked for is as good.)
+/// Returns whether the message is a reply that was taken before. Unexpected replies are skipped
+/// too.
 fn is_taken(header: &Header) -> bool {
     header.is_reply() && header.command == TAKEN
 }
@@ -330,11 +335,11 @@ mod tests {
         send_with(&client, &message(2, 2, b"with a file"), 1);
         send_with(&client, &message(3, 8, b"vectors"), 3);
         client.write_all(&message(4, 9, b"")).unwrap();
-        // The header in one write with the descriptors, the payload in another.
+        // The header is written together with the descriptors, the payload separately.
         let split = message(5, 8, b"later");
         send_with(&client, &split[..HEADER_LEN], 2);
         client.write_all(&split[HEADER_LEN..]).unwrap();
-        // More than a message may have: the rest is closed.
+        // More than a message may have: the excess is closed.
         send_with(&client, &message(6, 8, b""), 20);
         read_all(&mut input, &server);
         let expected: [(u16, &[u8], usize); 6] = [

@@ -1,31 +1,32 @@
-//! vfio-user messages as bytes: a header of 16 bytes, then the command's payload, all little endian.
+//! vfio-user messages as bytes: a header of 16 bytes, then the command's payload, all little
+//! endian.
 //!
-//! Nothing here touches a socket or a device, and nothing panics whatever the bytes are.
+//! This module accesses no socket or device, and never panics on any input.
 
 /// Bytes of a message's header.
 pub const HEADER_LEN: usize = 16;
-/// Bytes of data that one region access or DMA message may carry, as both sides are told.
+/// Limit of data in a region access or DMA message, in bytes. Negotiated with the client.
 pub const MAX_TRANSFER: usize = 1 << 16;
-/// The longest message that is taken: a region write of [`MAX_TRANSFER`] bytes.
+/// Longest accepted message: a region write of [`MAX_TRANSFER`] bytes.
 pub const MAX_MESSAGE: usize = HEADER_LEN + 16 + MAX_TRANSFER;
-/// Descriptors that one message may carry.
+/// Limit of descriptors in one message.
 pub const MAX_DESCRIPTORS: usize = 16;
 
-/// What a message asks for.
+/// Commands of a message.
 pub mod command {
     /// Negotiates the protocol's version and capabilities.
     pub const VERSION: u16 = 1;
-    /// Guest memory appears.
+    /// Adds a range of guest memory.
     pub const DMA_MAP: u16 = 2;
-    /// Guest memory goes away.
+    /// Removes a range of guest memory.
     pub const DMA_UNMAP: u16 = 3;
-    /// What the device has.
+    /// Returns the device's regions and interrupts.
     pub const DEVICE_GET_INFO: u16 = 4;
-    /// What a region is.
+    /// Returns the properties of a region.
     pub const DEVICE_GET_REGION_INFO: u16 = 5;
-    /// What an interrupt is.
+    /// Returns the properties of an interrupt.
     pub const DEVICE_GET_IRQ_INFO: u16 = 7;
-    /// Connects interrupts with descriptors.
+    /// Connects interrupts to descriptors.
     pub const DEVICE_SET_IRQS: u16 = 8;
     /// Reads a region.
     pub const REGION_READ: u16 = 9;
@@ -37,25 +38,25 @@ pub mod command {
     pub const DMA_WRITE: u16 = 12;
     /// Function-level reset.
     pub const DEVICE_RESET: u16 = 13;
-    /// Many writes of at most 8 bytes.
+    /// Carries out several writes of up to 8 bytes.
     pub const REGION_WRITE_MULTI: u16 = 15;
 }
 
-/// Bits 0 to 3 of the flags: 0 is a command, 1 a reply.
+/// Mask of the type, bits 0 to 3 of the flags: 0 is a command, 1 a reply.
 pub const FLAG_TYPE: u32 = 0xf;
 /// The message is a reply.
 pub const FLAG_REPLY: u32 = 1;
-/// The sender wants no reply.
+/// The sender suppresses the reply.
 pub const FLAG_NO_REPLY: u32 = 0x10;
-/// The reply says that the command failed.
+/// The command failed.
 pub const FLAG_ERROR: u32 = 0x20;
 
 /// The header of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by who sends the command, repeated by the reply.
+    /// Number chosen by the sender of the command, repeated in the reply.
     pub id: u16,
-    /// One of [`command`].
+    /// Command of [`command`].
     pub command: u16,
     /// Bytes of the message, header included.
     pub size: u32,
@@ -66,7 +67,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header at the start of `bytes`, if they are enough.
+    /// Parses the header at the start of `bytes`. Returns `None` if they are too short.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes.get(..HEADER_LEN)?);
@@ -79,7 +80,7 @@ impl Header {
         })
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
@@ -96,25 +97,25 @@ impl Header {
         bytes
     }
 
-    /// Whether it is a reply.
+    /// Returns whether the message is a reply.
     #[must_use]
     pub const fn is_reply(&self) -> bool {
         self.flags & FLAG_TYPE == FLAG_REPLY
     }
 
-    /// Whether its sender waits for a reply.
+    /// Returns whether the sender waits for a reply.
     #[must_use]
     pub const fn wants_reply(&self) -> bool {
         self.flags & FLAG_NO_REPLY == 0
     }
 }
 
-/// Reads little-endian fields one after the other; `None` at the end.
+/// Parser of successive little-endian fields. Methods return `None` at the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next `len` bytes.
+    /// Returns the next `len` bytes.
     pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (front, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -125,39 +126,40 @@ impl<'a> Fields<'a> {
         self.bytes(N)?.try_into().ok()
     }
 
-    /// The next 2 bytes.
+    /// Returns the next 2 bytes.
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// The next 4 bytes.
+    /// Returns the next 4 bytes.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// The next 8 bytes.
+    /// Returns the next 8 bytes.
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 }
 
-/// `DMA_MAP`.
+/// Payload of `DMA_MAP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaMap {
-    /// [`DmaMap::WRITE`] and others: 1 allows reads, 4 says that the file can be mapped.
+    /// Flags: [`DmaMap::WRITE`], `FILE_IO`; 1 permits reads, 4 means that the file can be
+    /// mapped.
     pub flags: u32,
-    /// Where in the file that comes along.
+    /// Offset in the file that accompanies the message.
     pub offset: u64,
-    /// The device's address.
+    /// Device address.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 impl DmaMap {
-    /// The device may write.
+    /// Permits writes by the device.
     pub const WRITE: u32 = 2;
-    /// The file is for reads and writes, not to be mapped.
+    /// The file must be read and written instead of mapped.
     pub const FILE_IO: u32 = 8;
 
     /// Parses the payload.
@@ -174,14 +176,14 @@ impl DmaMap {
     }
 }
 
-/// `DMA_UNMAP`. The reply repeats it.
+/// Payload of `DMA_UNMAP`. The reply repeats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaUnmap {
-    /// Bits 1 and 2 both mean "all of them" with some clients.
+    /// Flags. Some clients set bit 1, others bit 2, to remove all ranges.
     pub flags: u32,
-    /// The device's address.
+    /// Device address.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -198,32 +200,33 @@ impl DmaUnmap {
         Some(Self { flags: fields.u32()?, address: fields.u64()?, size: fields.u64()? })
     }
 
-    /// Whether everything is to go.
+    /// Returns whether all ranges must be removed.
     #[must_use]
     pub const fn is_all(&self) -> bool {
         self.flags & Self::ALL != 0 && self.address == 0 && (self.size == 0 || self.size == u64::MAX)
     }
 }
 
-/// The front of `REGION_READ`, `REGION_WRITE` and of each write in `REGION_WRITE_MULTI`. Data follow in a write, and in the
-/// reply to a read.
+/// Header of `REGION_READ`, `REGION_WRITE` and of each write in `REGION_WRITE_MULTI`. Data follow
+/// in a write, and in the reply to a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionAccess {
     /// Bytes from the start of the region.
     pub offset: u64,
-    /// The region.
+    /// Region number.
     pub region: u32,
     /// Bytes of data.
     pub count: u32,
 }
 
 impl RegionAccess {
-    /// Bytes of it.
+    /// Bytes of the header.
     pub const LEN: usize = 16;
-    /// Bytes of one write in `REGION_WRITE_MULTI`: always 8 of data, of which `count` matter.
+    /// Bytes of a write in `REGION_WRITE_MULTI`: always 8 bytes of data, of which `count` are
+    /// valid.
     pub const MULTI_LEN: usize = 24;
 
-    /// Parses the front of the payload.
+    /// Parses the header at the start of the payload.
     #[must_use]
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
@@ -231,12 +234,12 @@ impl RegionAccess {
     }
 }
 
-/// `DEVICE_SET_IRQS`.
+/// Payload of `DEVICE_SET_IRQS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetIrqs {
-    /// What the data are and what to do.
+    /// Type of the data, and action.
     pub flags: u32,
-    /// The interrupt.
+    /// Interrupt type.
     pub index: u32,
     /// First vector.
     pub start: u32,
@@ -245,11 +248,11 @@ pub struct SetIrqs {
 }
 
 impl SetIrqs {
-    /// No data: the action alone.
+    /// No data, only the action.
     pub const DATA_NONE: u32 = 1;
     /// Data are event descriptors.
     pub const DATA_EVENTFD: u32 = 4;
-    /// The descriptors are told of interrupts.
+    /// Signals interrupts by the descriptors.
     pub const ACTION_TRIGGER: u32 = 0x20;
 
     /// Parses the payload.
