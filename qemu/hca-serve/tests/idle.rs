@@ -1,4 +1,5 @@
-//! What an idle server costs; alone in its process, whose processor time it measures.
+//! Measures the cost of an idle server, in a separate process, because it reads the process's
+//! processor time.
 
 use hca_serve::{Options, serve};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! One client attacks, and two other HCAs move data all the while.
+//! A client attacks while two other HCAs move data.
 
 use crate::support::client::{
     BAR0, CONFIG, Client, DMA_MAP, DMA_READ, IDS, NO_REPLY, REGION_READ, REGION_WRITE, SET_IRQS, access, map,
@@ -15,10 +15,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes that the two others make, at least.
+/// Minimum number of writes of the two guests.
 const ROUNDS: u8 = 60;
 
-/// Two guests write to each other, check every byte, and go on until `attack` is over: it gets the socket of the third HCA.
+/// Lets two guests write to each other and check every byte until `attack` completes. `attack` gets
+/// the socket of the third HCA.
 pub fn meanwhile(served: &Served, sockets: &[std::path::PathBuf], attack: impl FnOnce(&Path) + Send) {
     let mut guests = pair([&sockets[0], &sockets[1]]);
     let targets = guests.each_ref().map(Guest::target);
@@ -53,7 +54,7 @@ fn memory_that_is_truncated_ends_its_own_device_only() {
             let guest = Guest::bring_up(socket);
             guest.file.set_len(0).expect("truncated");
             let mut client = guest.into_client();
-            // Its command queue is gone: the doorbell finds out.
+            // The command queue's memory is lost, which the doorbell detects.
             client.write(BAR0, 0x18, &0xffff_ffffu32.to_be_bytes());
             while client.ids() == IDS {
                 std::thread::yield_now();
@@ -78,7 +79,7 @@ fn a_descriptor_that_blocks_ends_its_own_device_only() {
             let reply = guest.client().ask_with(SET_IRQS, &set_irqs(0x24, start, 16), &descriptors);
             assert!(!reply.is_error());
         }
-        // Of a link that goes up and down an interrupt tells.
+        // A link change raises an interrupt.
         guest.wait_active();
         served.set_cable(2, false).expect("served");
         let mut rest = Vec::new();
@@ -104,7 +105,7 @@ fn a_client_that_does_not_answer_for_its_memory_ends_its_own_device_only() {
             std::thread::yield_now();
         }
         client.write(BAR0, 0x18, &1u32.to_be_bytes());
-        // The device asks for its command queue, and then for nothing more.
+        // The device reads its command queue, and sends no more requests.
         let asked = client.receive().expect("asked");
         assert_eq!((asked.command, asked.flags & 0xf), (DMA_READ, 0));
         let end = std::iter::from_fn(|| client.receive().ok()).count();
@@ -121,7 +122,7 @@ fn a_client_that_reads_no_answers_is_not_waited_for() {
         client.stream.set_nonblocking(true).expect("nonblocking");
         let ask = message(1, REGION_READ, 0, &access(BAR0, 0, 65_536));
         let mut asked = 0;
-        // Until nothing more is taken.
+        // Send until the server accepts no more.
         while let Ok(n) = (&client.stream).write(&ask) {
             asked += n;
             assert!(asked < 1 << 30, "the server takes everything and keeps the answers");
@@ -140,7 +141,7 @@ fn a_client_that_ends_with_answers_unread_is_no_reason_for_a_warning() {
         for _ in 0..20 {
             client.post(REGION_READ, 0, &access(CONFIG, 0, 64), &[]);
         }
-        // Until the answers are there.
+        // Wait until replies are available.
         rustix::net::recv(&client.stream, &mut [0; 1][..], rustix::net::RecvFlags::PEEK).expect("an answer");
     }
     assert_eq!(Client::new(&sockets[0]).ids(), IDS);
@@ -157,7 +158,7 @@ fn floods_of_refusals_take_their_own_time_and_few_lines() {
         let mut client = Guest::bring_up(socket).into_client();
         let mut batch = Vec::new();
         for n in 0..2000u64 {
-            // A doorbell of a QP that does not exist, in a page that nobody has.
+            // A doorbell of a missing QP, in a page without owner.
             let mut payload = access(BAR0, (64 + n % 64) * 4096 + 0x800, 8);
             payload.extend((n << 8).to_be_bytes());
             batch.extend(message(1, REGION_WRITE, NO_REPLY, &payload));
@@ -175,7 +176,7 @@ fn floods_of_refusals_take_their_own_time_and_few_lines() {
 
 #[test]
 fn a_mistake_in_the_model_ends_its_own_device_only() {
-    // Nobody knows one: the log's sink makes it, which is called in the middle of a device's work.
+    // No real panic is available, so the log's sink panics in the middle of a device's work.
     let broken = Arc::new(AtomicBool::new(true));
     let breaks = Arc::clone(&broken);
     let log: hca_serve::LogSink = Arc::new(move |node, entry| {

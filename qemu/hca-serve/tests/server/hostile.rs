@@ -1,6 +1,7 @@
-//! A client that says random things: messages of all commands with random arguments, malformed ones, descriptors where none
-//! belong, in random portions. The server answers, or closes the connection; it never ends, and its next client finds a device. And
-//! a guest that brought its HCA up and then scribbles over everything that the device reads.
+//! A client that sends random input: messages of all commands with random arguments, malformed
+//! ones, and misplaced descriptors, in random portions. The server must reply or close the
+//! connection. It must keep running, and its next client must find a device. In addition, a guest
+//! brings its HCA up and then overwrites everything that the device reads.
 
 use crate::attacks::meanwhile;
 use crate::support::client::{BAR0, Client, IDS};
@@ -29,7 +30,7 @@ impl Random {
         self.next() % end
     }
 
-    /// A number that is likely to be at an edge of something.
+    /// Returns a number that is probably an edge case.
     fn edge(&mut self) -> u64 {
         match self.below(8) {
             0 => 0,
@@ -44,7 +45,7 @@ impl Random {
     }
 }
 
-/// A message, mostly of a form that makes sense.
+/// Returns a message, mostly well-formed.
 fn message(random: &mut Random) -> Vec<u8> {
     let command = match random.below(24) {
         0 => random.next() as u16,
@@ -120,7 +121,7 @@ fn message(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// One connection's worth of nonsense.
+/// Sends random input on one connection.
 fn connection(random: &mut Random, socket: &std::path::Path) {
     let client = if random.below(4) == 0 { Client::silent(socket) } else { Client::new(socket) };
     client.stream.set_nonblocking(true).expect("nonblocking");
@@ -153,7 +154,7 @@ fn connection(random: &mut Random, socket: &std::path::Path) {
     }
 }
 
-/// How much is tried: `cargo xtask test --long` tries more.
+/// Returns `long` for full lengths (`cargo xtask test --long`), otherwise `short`.
 fn rounds(short: u64, long: u64) -> u64 {
     if std::env::var_os("MLX5_TESTS_LONG").is_some_and(|value| value != "0") { long } else { short }
 }
@@ -165,7 +166,7 @@ fn the_server_survives_whatever_is_said_to_it() {
         for seed in 0..rounds(1_000, 100_000) {
             connection(&mut Random(seed), socket);
         }
-        // A client that made the server wait is not served for a while.
+        // A client that blocked the server is not accepted for a while.
         assert_eq!(Client::new(socket).ids(), IDS);
     });
 }
@@ -182,7 +183,7 @@ fn a_guest_that_scribbles_over_its_rings_and_mailboxes_harms_itself_only() {
             guest.connect(lid, own);
             let len = guest.file.metadata().expect("memory").len();
             for _ in 0..40 {
-                // Most of what the driver wrote lies at the beginning.
+                // Most of the driver's data is at the beginning.
                 for _ in 0..64 {
                     let at = if random.below(4) == 0 { random.below(len - 8) } else { random.below(1 << 19) };
                     let value = if random.below(2) == 0 { random.next() } else { 1 << random.below(64) };
@@ -200,7 +201,7 @@ fn a_guest_that_scribbles_over_its_rings_and_mailboxes_harms_itself_only() {
                 let _ = client.read(BAR0, 0, 16);
             }
         }
-        // The device is as at power-on for the next client.
+        // The next client finds the device in its power-on state.
         let mut guest = Guest::bring_up(socket);
         guest.wait_active();
     });

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A server without HCAs of others: `count` of its own, and the fabric.
+/// Starts a server with the fabric, `count` HCAs and no remote ones.
 fn fabric(folder: &Path, name: &str, count: usize) -> (Served, Vec<PathBuf>) {
     member(folder, name, count, |options| Options {
         listen: Some(Address::Unix(folder.join("fabric"))),
@@ -20,7 +20,7 @@ fn fabric(folder: &Path, name: &str, count: usize) -> (Served, Vec<PathBuf>) {
     })
 }
 
-/// A server whose fabric is at `address`.
+/// Starts a server whose fabric is at `address`.
 fn spoke(folder: &Path, name: &str, count: usize, address: &str) -> (Served, Vec<PathBuf>) {
     let uplink = Some(Address::Unix(folder.join(address)));
     member(folder, name, count, |options| Options { uplink, ..options })
@@ -98,7 +98,7 @@ fn guids_that_are_taken_are_refused_and_nobody_there_is_said() {
     assert_eq!(state(&b, 0).port_guid, 0x0002_c903_0000_0020);
 }
 
-/// Stands between two servers, and can be cut.
+/// Relay between two servers that can be cut.
 struct Proxy {
     streams: Arc<Mutex<Vec<UnixStream>>>,
     open: Arc<Mutex<bool>>,
@@ -175,7 +175,7 @@ fn either_server_may_end_and_the_other_s_guests_are_served() {
     assert!(!guests[0].failed() && !guests[1].failed());
     let (_a, _) = fabric(folder.path(), "d", 1);
     wait_for("the ports are Active again", || state(&b, 0).active && state(&b, 1).active);
-    // Other LIDs: it is another fabric.
+    // The LIDs differ, because the fabric is a new one.
     drop(guests);
     exchange(&mut pair([&b_sockets[0], &b_sockets[1]]), 5);
 }
@@ -187,7 +187,7 @@ fn frame(kind: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A connection that has introduced itself with a GUID.
+/// Returns a connection after the handshake with a GUID.
 fn introduced(address: &Path, guid: u64) -> UnixStream {
     let mut stream = UnixStream::connect(address).expect("connects");
     let mut hello = b"HCALINK1".to_vec();
@@ -222,7 +222,7 @@ fn cables_that_bring_nonsense_or_take_nothing_harm_nobody_else() {
         let _ = stream.write_all(&nonsense);
         exchange(&mut guests, 2);
     }
-    // The switch sends it management packets; it takes none, and is silent.
+    // The switch sends management packets to this peer, which reads none and sends nothing.
     let mut silent = introduced(&address, 0x200);
     silent.write_all(&frame(4, &[1])).expect("sent");
     let begin = Instant::now();
@@ -239,7 +239,7 @@ fn a_port_that_is_reset_comes_back() {
     let (_a, a_sockets) = fabric(folder.path(), "a", 1);
     let (b, b_sockets) = spoke(folder.path(), "b", 1, "fabric");
     for _ in 0..3 {
-        // Each brings its HCA up anew, which was reset when the last one left.
+        // Each guest brings its HCA up again, because the previous client's disconnection reset it.
         exchange(&mut pair([&a_sockets[0], &b_sockets[0]]), 3);
         wait_for("the client has left", || !state(&b, 0).connected);
     }

@@ -1,5 +1,5 @@
-//! The server over real sockets, without QEMU: somebody else's client, a client that says everything that the protocol allows
-//! and much that it does not, and drivers on served HCAs that move data meanwhile.
+//! Tests of the server over real sockets, without QEMU. Clients are a third-party client, a client
+//! that sends every legal message and many illegal ones, and drivers that move data meanwhile.
 
 mod attacks;
 mod hostile;

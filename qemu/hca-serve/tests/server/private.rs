@@ -1,4 +1,4 @@
-//! Guests whose memory the server does not get: it asks for every access.
+//! Guests with private memory: the server requests every access from the client.
 
 use crate::support::guest::{Guest, join};
 use crate::support::serve;

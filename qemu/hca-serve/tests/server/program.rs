@@ -1,4 +1,5 @@
-//! The program as its user sees it: signals, report, control socket, readiness, a capture by a pipe.
+//! Tests of the program's user interface: signals, report, control socket, readiness, and a capture
+//! by a pipe.
 
 use crate::support::Folder;
 use crate::support::client::{BAR0, CONFIG, Client, IDS};
@@ -31,19 +32,20 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// With two HCAs, `a` and `b`, and the `options`; `FOLDER` in them is its folder. Returns when clients can connect.
+    /// Starts a server with two HCAs, `a` and `b`, and the `options`, in which `FOLDER` stands for
+    /// its directory. Returns when clients can connect.
     fn start(options: &str) -> Self {
         Self::start_in(options, |_| {})
     }
 
-    /// The same, after something was done in its folder.
+    /// Starts a server after `prepare` was called with its directory.
     fn start_in(options: &str, prepare: impl FnOnce(&Path)) -> Self {
         let folder = Folder::new();
         prepare(folder.path());
         let path = folder.path().to_str().expect("text");
         let options = options.replace("FOLDER", path);
         let (ready, told) = std::os::unix::net::UnixStream::pair().expect("pair");
-        // The shell gives the descriptor its number.
+        // The shell assigns the descriptor's number.
         let program = env!("CARGO_BIN_EXE_hca-serve");
         let script = format!(
             "exec {program} --socket {path}/a --socket {path}/b --ready-fd 3 {options} 3>&0 </dev/null"
@@ -71,7 +73,7 @@ impl Server {
         Control(BufReader::new(stream))
     }
 
-    /// Sends a signal and waits for the end; answers status, standard output and error.
+    /// Sends a signal and waits for the exit. Returns status, standard output and standard error.
     fn end(&mut self, signal: Signal) -> (Option<i32>, Vec<u8>, String) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, signal).expect("it runs");
@@ -218,12 +220,12 @@ fn the_control_socket_changes_the_world_while_it_runs() {
     assert_eq!(client.ids(), IDS);
     until(&mut control, "active", true.into());
 
-    // What one client leaves the next one finds, but only where that is wanted.
+    // State survives a change of clients only if `warm` is set.
     let mut left = Vec::new();
     for warm in [true, false] {
         control.ask(&json!({ "do": "warm", "hca": 1, "on": warm }));
         assert_eq!(state(&mut control, "warm"), warm);
-        // Registers read all ones unless memory accesses are decoded.
+        // Registers read all ones while memory decoding is off.
         client.write(CONFIG, 4, &[2, 0]);
         client.write(BAR0, 0x14, &0x1234_5000u32.to_be_bytes());
         assert_eq!(client.ids(), IDS);
@@ -244,7 +246,7 @@ fn the_control_socket_changes_the_world_while_it_runs() {
     assert!(control.ask(&json!({ "do": "counters" }))["fabric"]["sent"].as_u64() > Some(0));
     assert!(control.ask(&json!({ "do": "losses" }))["losses"].is_array());
 
-    // Nobody has to end a line, and nobody may send one without end.
+    // A client may leave a line incomplete, but may not send an endless one.
     let mut endless = server.control();
     let _ = endless.0.get_mut().write_all(&vec![b'x'; 1 << 20]);
     let mut rest = String::new();
@@ -260,7 +262,7 @@ fn the_control_socket_changes_the_world_while_it_runs() {
 fn a_capture_to_standard_output_holds_nobody_up() {
     let mut server = Server::start("--pcap - --log json --control FOLDER/control");
     let mut client = Client::new(&server.path("a"));
-    // Nobody reads the pipe yet; the subnet manager's packets fill it.
+    // The pipe has no reader yet; the subnet manager's packets fill it.
     let mut control = server.control();
     for round in 0..40 {
         for plugged in [false, true] {
@@ -297,7 +299,7 @@ fn a_capture_to_a_pipe_waits_for_its_reader_and_the_server_does_not() {
         let path = server.path("pipe");
         let reader = read.then(|| std::thread::spawn(move || std::fs::read(path)));
         let (status, _, err) = server.end(Signal::TERM);
-        // Without a reader the capture was asked for in vain, and that is said.
+        // Without a reader the capture is lost, and the program reports that.
         assert_eq!((status, err.contains("nobody reads")), (Some(i32::from(!read)), !read), "{err}");
         if let Some(reader) = reader {
             let capture = reader.join().expect("a reader").expect("capture");
@@ -315,7 +317,7 @@ fn a_standard_error_that_nobody_reads_holds_nobody_up() {
     }
     assert_eq!(client.ids(), IDS);
     let mut connections = 0;
-    // Each makes a line: far more than a pipe holds.
+    // Each connection causes a line: far more than a pipe holds.
     while connections < 3000 {
         let mut stream = UnixStream::connect(server.path("b")).expect("connects");
         stream.write_all(&[0xff; 16]).expect("sent");
@@ -332,7 +334,7 @@ fn copies_can_be_turned_off_and_on() {
     let mut guests = pair([&server.path("a"), &server.path("b")]);
     let target = guests[1].target();
     let mut byte = 0;
-    // Of 16 KiB written, the packets that were never made.
+    // Bytes copied without packets, for 16 KiB written.
     let mut copied = |control: &mut Control| {
         let count = |control: &mut Control| control.ask(&json!({ "do": "counters" }))["copied"].as_u64();
         let before = count(control).expect("a number");
@@ -346,7 +348,7 @@ fn copies_can_be_turned_off_and_on() {
     assert!(copied(&mut control) > 0);
     control.ask(&json!({ "do": "copies", "on": false }));
     assert_eq!(copied(&mut control), 0);
-    // Nor are there copies where packets take time, or could be lost.
+    // Delayed or lossy packets are never replaced by copies.
     control.ask(&json!({ "do": "copies", "on": true }));
     control.ask(&json!({ "do": "latency", "microseconds": 1 }));
     assert_eq!(copied(&mut control), 0);

@@ -12,10 +12,10 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The command register with memory decoding on: registers read all ones without.
+/// Command register with memory decoding on. Without decoding, registers read all ones.
 const DECODE: [u8; 2] = [1 << 1, 0];
 
-/// Offset of the command queue's address: reads as written.
+/// Offset of the command queue's address, which reads back as written.
 const SCRATCH: u64 = 0x10;
 
 #[test]
@@ -85,7 +85,7 @@ fn unknown_commands_are_refused_with_their_payload() {
             let reply = client.ask(command, &vec![command as u8; len]);
             assert!(reply.is_error() && reply.error != 0, "{command}: {reply:?}");
         }
-        // Nor is there an answer to what wants none.
+        // A message with `NO_REPLY` gets no reply.
         client.post(command, NO_REPLY, &[0xee; 64], &[]);
     }
     assert_eq!(client.ids(), IDS, "the stream is still in step");
@@ -133,7 +133,7 @@ fn a_write_is_done_before_what_follows_it() {
     let (_folder, _served, sockets) = serve(1);
     let mut client = Client::new(&sockets[0]);
     for _ in 0..200 {
-        // The reset comes behind the write, so that the write is forgotten.
+        // The reset follows the write, so that the write is discarded.
         client.write(BAR0, SCRATCH, &[0x77; 4]);
         assert!(!client.ask(RESET, &[]).is_error());
         client.write(CONFIG, 4, &DECODE);
@@ -167,7 +167,8 @@ fn vectors_want_event_descriptors() {
     assert_eq!(client.ids(), IDS);
 }
 
-/// Overlayfs over FUSE looks like any other overlayfs, and a page fault on it waits for the client's own program.
+/// Overlayfs over FUSE looks like any overlayfs, and a page fault on it waits for the client's own
+/// program.
 #[test]
 fn files_on_overlayfs_need_the_users_consent() {
     let Some(overlay) = Overlay::mount() else { return };

@@ -1,6 +1,8 @@
-//! What is left to two HCAs that move data while the client of a third attacks: at least half of the speed that they have alone.
+//! Measures the throughput of two HCAs while the client of a third attacks. Required: at least half
+//! of their throughput without the attack.
 //!
-//! The server moves step by step, on a clock that counts its work: figures are the same in every run and on every machine.
+//! The server runs step by step on a clock that counts its work, so that every run and every
+//! machine gives the same results.
 
 use crate::support::client::{
     BAR0, CONFIG, Client, DMA_MAP, HELLO, IDS, NO_REPLY, REGION_READ, REGION_WRITE, SET_IRQS, VERSION,
@@ -28,7 +30,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes of [`MESSAGE`] bytes that the two make to each other in all, and those of each that are under way.
+/// Total writes of [`MESSAGE`] bytes that the two guests make to each other, and writes in flight
+/// of each.
 const WRITES: usize = 40_000;
 const UNDER_WAY: usize = 4;
 
@@ -55,7 +58,7 @@ impl Scene {
         Self { server, socket, guests, _folder: folder }
     }
 
-    /// A third guest, with a queue pair that is connected to itself.
+    /// Creates a third guest, with a queue pair that is connected to itself.
     fn third(&self) -> Guest {
         let mut guest = Guest::bring_up_stepping(&self.server, 2);
         let lid = guest.wait_active();
@@ -64,7 +67,8 @@ impl Scene {
         guest
     }
 
-    /// The server's time for the data, and of it the attacker's. `attack` has a turn before each of the server's.
+    /// Returns the server's time for the data, and the attacker's share of it. `attack` is called
+    /// before each step of the server.
     fn run(&mut self, mut attack: impl FnMut()) -> (Duration, Duration) {
         let spent = |server: &Server| {
             let server = server.borrow();
@@ -91,7 +95,8 @@ impl Scene {
         (after.0 - before.0, after.1 - before.1)
     }
 
-    /// Alone, and beside `attack`. The attack shall take at least a `part`-th of what the others need, or it is none.
+    /// Measures without and with `attack`. The attack must use at least a `part`-th of the time of
+    /// the data, otherwise it is too weak to count.
     fn stands(&mut self, what: &str, part: u32, attack: impl FnMut()) {
         let (alone, _) = self.run(|| {});
         let (beside, attacker) = self.run(attack);
@@ -101,7 +106,7 @@ impl Scene {
     }
 }
 
-/// Sends what the socket takes.
+/// Sends as many bytes as the socket accepts.
 struct Flood {
     client: Client,
     batch: Vec<u8>,
@@ -121,7 +126,7 @@ impl Flood {
     }
 }
 
-/// The input of CREATE_MKEY.
+/// Returns the input of CREATE_MKEY.
 fn create_mkey(pd: u32, free: bool, octowords: u32, parts: &[(u32, u32, u64)]) -> Vec<u8> {
     let mut input = vec![0; Opcode::CREATE_MKEY.input_layout().expect("known").size];
     input[..2].copy_from_slice(&Opcode::CREATE_MKEY.0.to_be_bytes());
@@ -145,11 +150,11 @@ fn create_mkey(pd: u32, free: bool, octowords: u32, parts: &[(u32, u32, u64)]) -
     input
 }
 
-/// Makes a key; answers its number.
+/// Creates a key and returns its number.
 fn indirect(guest: &mut Guest, parts: &[(u32, u32, u64)]) -> u32 {
     let input = create_mkey(guest.pd().number().get(), false, parts.len() as u32, parts);
     let mut output = [0; 16];
-    // SAFETY: the parts are of keys that the driver made over its own memory.
+    // SAFETY: the parts refer to keys that the driver created over its own memory.
     let ticket = unsafe { guest.hca().submit(&input, output.len()) }.expect("submitted");
     while !guest.hca().poll_command(ticket, &mut output).expect("made") {
         guest.client().step();
@@ -162,7 +167,8 @@ fn a1_lists_of_lists_of_single_bytes() {
     let mut scene = Scene::new();
     let mut guest = scene.third();
     let (lkey, base) = (guest.key().lkey.get(), guest.key().address);
-    // 192 single bytes, each 16 times, in each of 3 levels above: a message is as many pieces as bytes.
+    // 192 single bytes, each 16 times at each of the 3 levels above: a message has as many segments
+    // as bytes.
     let mut key = indirect(&mut guest, &(0..192).map(|n| (1, lkey, base + n)).collect::<Vec<_>>());
     for _ in 0..3 {
         let parts: Vec<_> = (0..192).map(|n| (96, key, n % 2 * 96)).collect();
@@ -200,7 +206,7 @@ fn a2_memory_without_end() {
             }
             Err(error) => panic!("{error}"),
         });
-        // SAFETY: a key that nobody can use leads to no memory.
+        // SAFETY: no request uses the key, so it gives access to no memory.
         while let Ok(ticket) = unsafe { hca.submit(&input, 16) } {
             waiting.push(ticket);
         }
@@ -216,7 +222,7 @@ fn a3_refusals_without_end() {
     let mut scene = Scene::new();
     let client = scene.third().into_client();
     let doorbell = |n: u64| {
-        // Of a QP that does not exist, in a page that nobody has.
+        // A doorbell of a missing QP, in a page without owner.
         let mut payload = access(BAR0, (64 + n % 64) * 4096 + 0x800, 8);
         payload.extend((n << 8).to_be_bytes());
         message(1, REGION_WRITE, NO_REPLY, &payload)
@@ -237,8 +243,8 @@ fn messages_without_end() {
     scene.stands("messages", 4, || flood.turn());
 }
 
-/// A client that comes, does something, and comes again. What it does is told by what it is given: the connection, and how many answers
-/// it had. Its verdict: whether it is through.
+/// A client that connects repeatedly. The callback gets the connection and the number of replies so
+/// far. It returns whether the visit is over.
 struct Visits<F> {
     socket: PathBuf,
     client: Option<(Client, usize)>,
@@ -265,7 +271,7 @@ impl<F: FnMut(&mut Client, usize) -> bool> Visits<F> {
             Err(rustix::io::Errno::AGAIN) => return,
             Ok((0, _)) | Err(_) => true,
             Ok(_) => {
-                // An answer is there as a whole.
+                // The first byte of a reply means that the complete reply is available.
                 client.stream.set_nonblocking(false).expect("blocking");
                 *answers += 1;
                 (self.visit)(client, *answers)
@@ -295,7 +301,7 @@ fn a4_memory_that_is_truncated_again_and_again() {
         } else if answers >= 3 && answer.payload[16] == 0xff {
             return true;
         } else if answers >= 3 && answer.payload[16] & 0x80 == 0 {
-            // It is ready: the doorbell finds that the command queue is gone.
+            // The device is ready, and the doorbell detects that the command queue is lost.
             file.as_ref().expect("mapped").set_len(0).expect("truncated");
             client.write(BAR0, 0x10, &[(DEVICE_BASE >> 32) as u32, 0].map(u32::to_be_bytes).concat());
             client.write(BAR0, 0x18, &1u32.to_be_bytes());
@@ -310,7 +316,7 @@ fn a4_memory_that_is_truncated_again_and_again() {
 
 #[test]
 fn a5_mistakes_in_the_model_again_and_again() {
-    // Nobody knows one: the log's sink makes it, which is called in the middle of a device's work.
+    // No real panic is available, so the log's sink panics in the middle of a device's work.
     let log: hca_serve::LogSink = Arc::new(move |node, entry| {
         assert!(node != 2 || entry.level < Level::Refusal, "on purpose");
     });
@@ -363,10 +369,10 @@ fn a6_a_descriptor_that_blocks() {
         assert!(!reply.is_error());
     }
     let (server, mut plugged) = (Rc::clone(&scene.server), true);
-    // It comes again at once, and is not served.
+    // The client reconnects immediately, and is not accepted.
     let mut visits = Visits::new(&scene, |_, _| false);
     scene.stands("blocking descriptors", 4, || {
-        // Of a link that goes up and down an interrupt tells.
+        // A link change raises an interrupt.
         plugged = !plugged;
         server.borrow_mut().world().set_cable(2, plugged);
         visits.turn();

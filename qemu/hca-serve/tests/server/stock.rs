@@ -1,4 +1,4 @@
-//! The served HCA as somebody else's vfio-user client sees it.
+//! Tests of the served HCA with a third-party vfio-user client.
 
 use crate::support::{memory, serve, serve_with};
 use hca_serve::Options;
@@ -15,7 +15,7 @@ use vfio_user::Client;
 const BAR0: u32 = 0;
 const CONFIG: u32 = VFIO_PCI_CONFIG_REGION_INDEX;
 
-/// Memory accesses are decoded, whatever else configuration space says.
+/// Turns memory decoding on and leaves the rest of configuration space unchanged.
 fn decode(client: &mut Client) {
     let command = read32(client, CONFIG, 4) as u16 | 1 << 1;
     client.region_write(CONFIG, 4, &command.to_le_bytes()).expect("write");
@@ -61,7 +61,7 @@ fn a_register_write_shows_in_its_read_back_and_a_closed_connection_resets() {
     write_queue(&mut client, address);
     assert_eq!(read32(&mut client, BAR0, 0x14) & 0xffff_f000, address);
     drop(client);
-    // The server answers again as soon as it has seen the end.
+    // The server accepts a client as soon as it has seen the previous one disconnect.
     let mut client = Client::new(&sockets[0]).expect("connects again");
     assert_eq!(read32(&mut client, BAR0, 0x14) & 0xffff_f000, 0, "as at power-on");
 }
@@ -82,7 +82,7 @@ fn warm_restarts_leave_the_device_as_it_is_and_others_do_not() {
     assert_eq!(held(&mut client), address, "for the next client");
     assert_eq!(read32(&mut client, CONFIG, 4) & 0xffff, 0x0406, "configuration space too");
     assert_eq!(resets(), 0);
-    // A function-level reset is the driver's own.
+    // Function-level reset, which drivers use.
     client.region_write(CONFIG, 0x68, &[0x10, 0xa8]).expect("write");
     assert_eq!((held(&mut client), resets()), (0, 1));
     served.with_world(|world, _| world.nodes[0].hca.set_warm(false)).expect("served");
@@ -147,7 +147,7 @@ fn a_client_that_talks_nonsense_loses_its_connection_and_the_next_is_served() {
         stream.set_read_timeout(Some(Duration::from_secs(5))).expect("time limit");
         stream.write_all(nonsense).expect("write");
         stream.shutdown(std::net::Shutdown::Write).expect("shutdown");
-        // An error reply or nothing, then the end.
+        // The server sends an error reply or nothing, and closes the connection.
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
     }

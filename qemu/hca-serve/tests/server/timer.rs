@@ -1,4 +1,4 @@
-//! The device's free-running timer, read by a client whose device has nothing to do.
+//! Tests the device's free-running timer, read by a client with an idle device.
 
 use crate::support::client::{BAR0, CONFIG, Client};
 use crate::support::{Folder, quiet};
@@ -17,7 +17,7 @@ fn the_timer_runs_while_nothing_else_does() {
     client.write(CONFIG, 4, &2u16.to_le_bytes());
     let begin = clock(&client);
     for _ in 0..20 {
-        // With nothing to do, time jumps to what comes next.
+        // An idle clock jumps to the next deadline.
         client.step();
         let before = clock(&client);
         let bytes = client.read(BAR0, INTERNAL_TIMER_H_OFFSET as u64, 8);

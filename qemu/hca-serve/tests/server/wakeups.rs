@@ -1,9 +1,9 @@
-//! How often the server wakes up, reads and turns for a doorbell: counts, no times.
+//! Counts the server's wake-ups, reads and iterations for a doorbell. Measures no times.
 
 use crate::support::guest::{Guest, pair};
 use crate::support::serve;
 
-/// Writes of 16 KiB, one after the other.
+/// Number of consecutive writes of 16 KiB.
 const WRITES: u64 = 400;
 
 #[test]
@@ -22,7 +22,7 @@ fn a_doorbell_costs_one_wake_up() {
     let (wakeups, turns) = (after.wakeups - before.wakeups, after.turns - before.turns);
     println!("{WRITES} writes: {wakeups} wake-ups, {turns} turns, {reads} reads, {messages} messages");
     assert!(messages >= WRITES);
-    // Beside the doorbells there are the devices' own clocks, and a look at the counters.
+    // The rest is for the devices' own clocks and the read of the counters.
     assert!(wakeups <= WRITES + WRITES / 4 + 20, "{wakeups} wake-ups");
     assert!(reads <= messages + 20, "{reads} reads of {messages} messages");
     drop(guests.map(|guest: Guest| guest));

@@ -1,6 +1,7 @@
-//! A client that goes through the whole protocol and gets it wrong at each place: every command, its payload of every length, each word of
-//! it at its edges, sizes that are not the payload's, and descriptors of every kind where some, none or too many belong. The server moves
-//! step by step, so that each message's work is metered.
+//! A client that sends every message of the protocol with every kind of mistake. Each command gets
+//! payloads of every length, edge values in each word, and wrong sizes. Descriptors of every kind
+//! are sent in place of some, none or too many. The server runs step by step, so that each
+//! message's work is metered.
 
 use crate::support::client::{
     BAR0, CONFIG, Client, DMA_MAP, DMA_UNMAP, HELLO, IDS, REGION_READ, REGION_WRITE, SET_IRQS, VERSION,
@@ -19,21 +20,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The most that one message may cost, a new connection after it included.
+/// Limit of the cost of a message, including a new connection after it.
 const MOST: Duration = Duration::from_millis(1);
-/// Steps in which an answer has to come.
+/// Steps within which a reply must arrive.
 const STEPS: usize = 40;
 
-/// Commands, also those that do not exist and those that only the server gives.
+/// Commands, including undefined ones and those that only the server sends.
 const COMMANDS: std::ops::RangeInclusive<u16> = 0..=20;
 
-/// A payload that makes sense.
+/// Returns a well-formed payload.
 fn sound(command: u16) -> Vec<u8> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
     match command {
         VERSION => HELLO.to_vec(),
         DMA_MAP => map(3, 0, DEVICE_BASE, 0x4000),
-        // File I/O, and its memory taken away again.
+        // File I/O, and the removal of its memory.
         11 => map(0xb, 0, DEVICE_BASE, 0x4000),
         DMA_UNMAP => map(0, DEVICE_BASE, 0x4000, 0)[..24].to_vec(),
         4..=7 => words(&[32, 0, 2, 0]),
@@ -48,7 +49,7 @@ fn sound(command: u16) -> Vec<u8> {
     }
 }
 
-/// A descriptor of every kind.
+/// Returns a descriptor of every kind.
 fn descriptors() -> Vec<OwnedFd> {
     let full = eventfd(0, EventfdFlags::empty()).expect("eventfd");
     rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).expect("filled");
@@ -76,7 +77,7 @@ fn descriptors() -> Vec<OwnedFd> {
     ]
 }
 
-/// What became of a message.
+/// Outcome of a message.
 #[derive(Debug, PartialEq)]
 enum Fate {
     Answered { error: bool },
@@ -100,7 +101,7 @@ impl Talk {
         (folder, Self { server, client: None, answered: 0, refused: 0, closed: 0 })
     }
 
-    /// Sends bytes with descriptors; waits for the answer to `id`.
+    /// Sends bytes with descriptors and waits for the reply to `id`.
     fn say(&mut self, id: u16, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Fate {
         let before = self.server.borrow().worked();
         let client = self.client.get_or_insert_with(|| Client::stepping(&self.server, 0));
@@ -142,14 +143,14 @@ impl Talk {
         fate
     }
 
-    /// A message whose size is right: it is answered, or the connection is closed.
+    /// Sends a message of correct size, which must get a reply or close the connection.
     fn tell(&mut self, command: u16, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> Fate {
         let fate = self.say(77, &message(77, command, 0, payload), descriptors);
         assert_ne!(fate, Fate::Nothing, "{command} {payload:02x?}");
         fate
     }
 
-    /// The device is there, at the latest for the next client.
+    /// Checks that the device is available, at the latest to the next client.
     fn device_is_there(&mut self) {
         self.client = None;
         let mut client = Client::stepping(&self.server, 0);
@@ -161,7 +162,7 @@ fn through(file_io: bool) {
     let (_folder, mut talk) = Talk::new(file_io);
     let kinds = descriptors();
     for number in COMMANDS {
-        // A second kind of map stands where the server's own command would be.
+        // The server's own command number also selects a second kind of map.
         for command in if number == 11 { vec![DMA_MAP, 11] } else { vec![number] } {
             let payload = sound(number);
             for len in 0..=payload.len() + 9 {
@@ -188,12 +189,12 @@ fn through(file_io: bool) {
                 let mut bytes = message(79, command, 0, &payload);
                 bytes[4..8].copy_from_slice(&size.to_le_bytes());
                 talk.say(79, &bytes, &[]);
-                // The rest of it never comes.
+                // The rest of the message is never sent.
                 talk.device_is_there();
             }
         }
     }
-    // Files of guest memory that end under the device's hands.
+    // Files of guest memory that are truncated while the device uses them.
     for flags in [3, 0xb] {
         let file = memory(0x4000);
         talk.tell(DMA_MAP, &map(flags, 0, DEVICE_BASE, 0x4000), &[file.as_fd()]);

@@ -3,7 +3,7 @@
 //! Two shares of all sentences are measured. `open`: sentences that open with a pronoun, a wh-word
 //! or a function word, which hide the subject. `person`: sentences that personify a device
 //! (`knows`, `tells`) or name no actor (`nobody`). Neither share of a crate may rise above
-//! [`RECORD`]. Cells of Markdown tables have up to [`LONGEST_CELL`] words.
+//! `.ci/prose.txt`. Cells of Markdown tables have up to 25 words.
 //!
 //! A line with `prose: off` (in Markdown `<!-- prose: off -->`) ends the measuring until `prose:
 //! on` or the end of the comment or file.

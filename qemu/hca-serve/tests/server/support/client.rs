@@ -1,4 +1,4 @@
-//! A vfio-user client that can say anything.
+//! A vfio-user client that can send any bytes.
 
 use hca_serve::Stepped;
 use rustix::io::Errno;
@@ -16,10 +16,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long an answer may take.
+/// Time limit of a reply.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a client says at first.
+/// VERSION payload of a client.
 pub const HELLO: &[u8] = b"\0\0\0\0{\"capabilities\":{\"max_msg_fds\":16,\"write_multiple\":true}}\0";
 pub const VERSION: u16 = 1;
 pub const DMA_MAP: u16 = 2;
@@ -35,7 +35,7 @@ pub const NO_REPLY: u32 = 0x10;
 pub const BAR0: u32 = 0;
 pub const CONFIG: u32 = 7;
 
-/// A message as it came.
+/// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub id: u16,
@@ -51,32 +51,32 @@ impl Reply {
     }
 }
 
-/// A connection.
+/// Connection to a server.
 pub struct Client {
     pub stream: UnixStream,
     next: u16,
-    /// Who reads the connection in place of this, because the server has to ask for memory.
+    /// Lender that reads the connection instead, because the server requests memory accesses.
     lender: Option<Lender>,
-    /// The server moves only when it is told to.
+    /// Server that runs only when stepped.
     server: Option<Rc<RefCell<Stepped>>>,
 }
 
-/// Memory that the server does not get and has to ask for. A thread of its own answers at any time, as QEMU does: the one that
-/// drives the device may be waiting for the server just then.
+/// Private memory that the server must request accesses to. A separate thread replies at any time,
+/// as in QEMU, because the thread that drives the device may be waiting for the server.
 struct Lender {
     replies: Receiver<Reply>,
-    /// Held while a message is written: there are two writers.
+    /// Locked while a message is written, because two threads write.
     writing: Arc<Mutex<()>>,
 }
 
 impl Lender {
-    /// Lends `file`, which the device has at `base`, over `stream`.
+    /// Serves accesses to `file`, which is at `base` for the device, over `stream`.
     fn start(stream: UnixStream, file: File, base: u64) -> Self {
         let (sender, replies) = mpsc::channel();
         let writing = Arc::new(Mutex::new(()));
         let turn = Arc::clone(&writing);
         std::thread::spawn(move || {
-            // Ends with the connection or with the client.
+            // The thread exits when the connection or the client is closed.
             while let Ok(message) = receive(&stream) {
                 if message.flags & 0xf != 0 {
                     if sender.send(message).is_err() {
@@ -95,7 +95,7 @@ impl Lender {
     }
 }
 
-/// The answer to what the server asks of `file`, which the device has at `base`.
+/// Returns the reply to the server's access to `file`, which is at `base` for the device.
 fn answer(asked: &Reply, file: &File, base: u64) -> Vec<u8> {
     let word = |at: usize| u64::from_le_bytes(asked.payload[at..at + 8].try_into().expect("8 bytes"));
     let (address, count) = (word(0), word(8) as usize);
@@ -111,7 +111,7 @@ fn answer(asked: &Reply, file: &File, base: u64) -> Vec<u8> {
     message(asked.id, asked.command, 1, &payload)
 }
 
-/// The next message that the server sends.
+/// Returns the next message of the server.
 fn receive(mut stream: &UnixStream) -> io::Result<Reply> {
     let mut header = [0; 16];
     stream.read_exact(&mut header)?;
@@ -122,13 +122,13 @@ fn receive(mut stream: &UnixStream) -> io::Result<Reply> {
     Ok(Reply { id: half(0), command: half(2), flags: word(8), error: word(12), payload })
 }
 
-/// Whether something came, or the end.
+/// Returns whether bytes or a close are pending.
 fn readable(stream: &UnixStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     recv(stream, &mut [0; 1][..], flags) != Err(Errno::AGAIN)
 }
 
-/// A message's bytes.
+/// Returns a message's bytes.
 pub fn message(id: u16, command: u16, flags: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 + payload.len());
     bytes.extend(id.to_le_bytes());
@@ -140,7 +140,7 @@ pub fn message(id: u16, command: u16, flags: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The front of a region access.
+/// Returns the header of a region access.
 pub fn access(region: u32, offset: u64, count: usize) -> Vec<u8> {
     let mut bytes = offset.to_le_bytes().to_vec();
     bytes.extend(region.to_le_bytes());
@@ -148,7 +148,7 @@ pub fn access(region: u32, offset: u64, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// The payload of a map.
+/// Returns the payload of DMA_MAP.
 pub fn map(flags: u32, offset: u64, address: u64, size: u64) -> Vec<u8> {
     let mut bytes = 32u32.to_le_bytes().to_vec();
     bytes.extend(flags.to_le_bytes());
@@ -158,13 +158,13 @@ pub fn map(flags: u32, offset: u64, address: u64, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// The payload of SET_IRQS for MSI-X.
+/// Returns the payload of SET_IRQS for MSI-X.
 pub fn set_irqs(flags: u32, start: u32, count: u32) -> Vec<u8> {
     [20, flags, 2, start, count].iter().flat_map(|word: &u32| word.to_le_bytes()).collect()
 }
 
 impl Client {
-    /// Connects and agrees on the version.
+    /// Connects and negotiates the version.
     pub fn new(path: &Path) -> Self {
         let mut client = Self::silent(path);
         client.agree();
@@ -176,14 +176,14 @@ impl Client {
         assert!(!reply.is_error(), "{reply:?}");
     }
 
-    /// Connects and says nothing.
+    /// Connects without sending a message.
     pub fn silent(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("time limit");
         Self::of(stream)
     }
 
-    /// To a server that is moved on while this waits for it.
+    /// Connects to a stepped server, which advances while this client waits.
     pub fn stepping(server: &Rc<RefCell<Stepped>>, index: usize) -> Self {
         let path = server.borrow().sockets()[index].clone();
         let server = Some(Rc::clone(server));
@@ -192,18 +192,18 @@ impl Client {
         client
     }
 
-    /// Moves the server on, if it does not move by itself. Answers its clock.
+    /// Advances a stepped server. Returns its clock.
     pub fn step(&self) -> Option<Duration> {
         self.server.as_ref()?.borrow_mut().step();
         self.time()
     }
 
-    /// The clock of a server that counts its time.
+    /// Returns the clock of a server with counted time.
     pub fn time(&self) -> Option<Duration> {
         self.server.as_ref().map(|server| server.borrow().time())
     }
 
-    /// Over a connection that is there.
+    /// Creates a client on an existing connection.
     pub fn of(stream: UnixStream) -> Self {
         Self { stream, next: 0, lender: None, server: None }
     }
@@ -232,16 +232,18 @@ impl Client {
         Ok(self.next)
     }
 
-    /// Lends `file`, which the device has at `base`, from now on: the server gets it by asking.
+    /// Makes `file`, which is at `base` for the device, private memory: the server must request its
+    /// accesses.
     pub fn lend(&mut self, file: File, base: u64) {
         let stream = self.stream.try_clone().expect("descriptor");
         stream.set_read_timeout(None).expect("no time limit");
         self.lender = Some(Lender::start(stream, file, base));
     }
 
-    /// The next message from the server, but for those that a lender answers.
+    /// Returns the next message of the server, except those for the lender.
     pub fn receive(&mut self) -> io::Result<Reply> {
-        // Its length is there with the first byte: messages are sent whole.
+        // The first byte of a message means that its length is available, because messages are sent
+        // in one write.
         while self.server.is_some() && !readable(&self.stream) {
             self.step();
         }
@@ -284,16 +286,16 @@ impl Client {
         self.post(REGION_WRITE, NO_REPLY, &payload, &[]);
     }
 
-    /// Maps a file; `address` is the device's.
+    /// Maps a file at the device address `address`.
     pub fn map(&mut self, file: impl AsFd, offset: u64, address: u64, size: u64) -> Reply {
         self.ask_with(DMA_MAP, &map(3, offset, address, size), &[file.as_fd()])
     }
 
-    /// Whether the server still answers: the device's ids are as they should be.
+    /// Returns the device's ids, which shows that the server replies.
     pub fn ids(&mut self) -> [u8; 4] {
         self.read(CONFIG, 0, 4).try_into().expect("four bytes")
     }
 }
 
-/// The ids of an HCA that works.
+/// Ids of a working HCA.
 pub const IDS: [u8; 4] = [0xb3, 0x15, 0x17, 0x10];

@@ -13,11 +13,11 @@ use std::path::Path as FilePath;
 use std::rc::Rc;
 use std::time::{Duration, Instant as Clock};
 
-/// Where the device sees a guest's memory.
+/// Device address of a guest's memory.
 pub const DEVICE_BASE: u64 = 0x1_0000_0000;
-/// Memory of a guest.
+/// Bytes of a guest's memory.
 const MEMORY: usize = 16 << 20;
-/// Blocks of 4 KiB that the driver's storage describes.
+/// Number of 4 KiB blocks in the driver's storage.
 const BLOCKS: usize = MEMORY / 4096;
 /// Bytes of a message.
 pub const MESSAGE: usize = 16 << 10;
@@ -25,13 +25,13 @@ pub const MESSAGE: usize = 16 << 10;
 struct Connection {
     client: RefCell<Client>,
     began: Clock,
-    /// The clock of a server that counts its time.
+    /// Clock of a server with counted time.
     counted: Cell<Option<Duration>>,
-    /// The server is gone, or the device.
+    /// True once the server or the device is lost.
     failed: Cell<bool>,
 }
 
-/// BAR0 behind a connection. The first byte of a view counts.
+/// View of BAR0 over a connection, from an offset on.
 #[derive(Clone, Copy)]
 pub struct RemoteBar {
     connection: &'static Connection,
@@ -48,7 +48,7 @@ impl RemoteBar {
     }
 }
 
-/// A queue's register.
+/// A register of a queue.
 pub struct RemoteRegister {
     bar: RemoteBar,
     offset: usize,
@@ -124,7 +124,7 @@ impl Platform for Remote {
         let connection = self.bar.connection;
         connection.counted.set(connection.client.borrow().step());
         if connection.counted.get().is_none() {
-            // The device has a thread of its own; a processor may have to be shared with it.
+            // The device has its own thread, which may share the processor with this one.
             std::thread::yield_now();
         }
     }
@@ -136,21 +136,21 @@ impl Platform for Remote {
     unsafe fn unmap(&self, _device_address: u64, _len: usize) {}
 }
 
-/// Maps a guest's memory for the rest of the process, aligned as the device has it: the sizes of pages that the driver registers depend
-/// on that, and with them the device's work.
+/// Maps a guest's memory permanently, with the same alignment as its device address. The alignment
+/// determines the page sizes that the driver registers, and thereby the device's work.
 fn mapped(file: &File) -> *mut std::ffi::c_void {
     use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at a place of the kernel's choice, which nobody accesses.
+    // SAFETY: a new mapping at an address that the kernel chooses, without access.
     let room = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * MEMORY, ProtFlags::empty(), flags) };
     let room = room.expect("room");
     let aligned = room.wrapping_byte_add(room.align_offset(MEMORY));
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: the place lies in the room, which belongs to nobody else.
+    // SAFETY: the address range is inside the reservation above, which has no other user.
     unsafe { mmap(aligned, MEMORY, access, flags, file, 0) }.expect("mapped")
 }
 
-/// One side of a connection of queue pairs.
+/// A side of a connection of queue pairs.
 struct End {
     qp: Qp<RemoteBar>,
     cq: Cq<RemoteBar>,
@@ -178,7 +178,7 @@ impl Guest {
         Self::with(client, file)
     }
 
-    /// The same at a server that is moved step by step.
+    /// Connects to a stepped server and brings the HCA up.
     pub fn bring_up_stepping(server: &Rc<RefCell<Stepped>>, index: usize) -> Self {
         let file = super::memory(MEMORY as u64);
         let mut client = Client::stepping(server, index);
@@ -187,7 +187,7 @@ impl Guest {
         Self::with(client, file)
     }
 
-    /// As [`bring_up`](Self::bring_up), with memory that the server does not get.
+    /// Like [`bring_up`](Self::bring_up), with private memory.
     pub fn bring_up_private(socket: &FilePath) -> Self {
         let file = super::memory(MEMORY as u64);
         let mut client = Client::new(socket);
@@ -208,7 +208,8 @@ impl Guest {
         }));
         let bar = RemoteBar { connection, start: 0, len: 32 << 20 };
         let va = mapped(&file);
-        // SAFETY: the mapping stays; only the driver and the device, which shares it, reach it.
+        // SAFETY: the mapping is permanent. Only the driver and the device, which shares it, access
+        // it.
         let region = unsafe { DmaRegion::new(va.cast(), DEVICE_BASE, MEMORY) }.expect("a region");
         let words = Box::leak(vec![0; 4 << 20 >> 3].into_boxed_slice());
         let host = HostRegion::from_static(words).expect("large enough");
@@ -235,7 +236,7 @@ impl Guest {
         }
     }
 
-    /// Makes a queue pair with registered memory.
+    /// Creates a queue pair with registered memory.
     pub fn open(&mut self) -> QpNumber {
         let hca = &mut self.hca;
         let pd = hca.alloc_pd().expect("PD");
@@ -281,13 +282,13 @@ impl Guest {
         self.hca.modify_to_rts(&mut end.qp, &rts).expect("RTS");
     }
 
-    /// The address and the key of its memory for a peer, as numbers.
+    /// Returns address and key of its memory as numbers, for a peer.
     pub fn target(&self) -> (u64, driver_mlx::RKey) {
         let end = self.end.as_ref().expect("open");
         (end.key.address, end.key.rkey)
     }
 
-    /// Fills its own memory with `byte` and writes it to the peer's; waits for the completion.
+    /// Fills its own memory with `byte`, writes it to the peer's and waits for the completion.
     pub fn write(&mut self, byte: u8, target: (u64, driver_mlx::RKey)) -> Result<(), String> {
         let end = self.end.as_ref().expect("open");
         end.memory.as_slice().write(0, &[byte; MESSAGE]).expect("inside");
@@ -313,7 +314,7 @@ impl Guest {
         self.post_from(sge, address + MESSAGE as u64, rkey)
     }
 
-    /// Posts a write of any memory to any other, and rings the doorbell.
+    /// Posts a write between any two memories, and rings the doorbell.
     pub fn post_from(&mut self, from: Sge, raddr: u64, rkey: driver_mlx::RKey) -> Result<(), String> {
         let end = self.end.as_mut().expect("open");
         let op = SendOp::Write { raddr, rkey };
@@ -322,22 +323,22 @@ impl Guest {
         Ok(())
     }
 
-    /// The driver.
+    /// Returns the driver.
     pub fn hca(&mut self) -> &mut Hca<'static, Remote> {
         &mut self.hca
     }
 
-    /// The key of its memory.
+    /// Returns the key of its memory.
     pub fn key(&self) -> &MemoryRegion {
         &self.end.as_ref().expect("open").key
     }
 
-    /// The protection domain of its queue pair.
+    /// Returns the protection domain of its queue pair.
     pub fn pd(&self) -> driver_mlx::Pd {
         self.end.as_ref().expect("open").pd
     }
 
-    /// The next completion, if one is there.
+    /// Returns the next completion, if any.
     pub fn completed(&mut self) -> Option<Result<(), String>> {
         let end = self.end.as_mut().expect("open");
         match end.cq.poll() {
@@ -350,7 +351,7 @@ impl Guest {
         }
     }
 
-    /// What a peer wrote.
+    /// Returns the data that a peer wrote.
     pub fn written(&self) -> Vec<u8> {
         let mut bytes = vec![0; MESSAGE];
         let end = self.end.as_ref().expect("open");
@@ -358,20 +359,20 @@ impl Guest {
         bytes
     }
 
-    /// Whether its server is gone.
+    /// Returns whether its server is lost.
     pub fn failed(&self) -> bool {
         self.connection.failed.get()
     }
 
-    /// Its connection, for what a driver would not say.
+    /// Returns its connection, for messages that a driver would not send.
     pub fn client(&mut self) -> std::cell::RefMut<'_, Client> {
         self.connection.client.borrow_mut()
     }
 
-    /// Its connection, and no driver any more.
+    /// Returns its connection and abandons the driver.
     pub fn into_client(self) -> Client {
         let connection = self.connection;
-        // A driver that is dropped stops its device.
+        // Not dropped, because dropping a driver stops its device.
         std::mem::forget(self);
         let stream = connection.client.borrow().stream.try_clone().expect("descriptor");
         connection.client.borrow_mut().stream = std::os::unix::net::UnixStream::pair().expect("a pair").0;
@@ -380,18 +381,18 @@ impl Guest {
 }
 
 impl Drop for Guest {
-    /// The connection is kept by the leaked registers: it ends here.
+    /// Closes the connection, which the leaked registers keep open.
     fn drop(&mut self) {
         let _ = self.client().stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// Two guests that can write to each other.
+/// Returns two guests that can write to each other.
 pub fn pair(sockets: [&FilePath; 2]) -> [Guest; 2] {
     join(sockets.map(Guest::bring_up))
 }
 
-/// The same of guests that are up.
+/// Connects two guests whose HCAs are up.
 pub fn join(mut guests: [Guest; 2]) -> [Guest; 2] {
     let lids = guests.each_mut().map(Guest::wait_active);
     let numbers = guests.each_mut().map(Guest::open);

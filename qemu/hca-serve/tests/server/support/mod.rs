@@ -1,4 +1,4 @@
-//! What the tests stand on.
+//! Common parts of the tests.
 
 pub mod client;
 pub mod guest;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A temporary folder.
+/// A temporary directory.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -41,22 +41,22 @@ pub fn skip(why: &str) {
     let _ = std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
 }
 
-/// What the devices logged.
+/// Log lines of the devices.
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
-/// A sink that keeps what is logged, whatever its level.
+/// Returns a sink that stores log lines of every level.
 pub fn log() -> (LogSink, Lines) {
     let lines = Lines::default();
     let kept = Arc::clone(&lines);
     (Arc::new(move |node, entry| kept.lock().expect("lines").push(format!("{node}: {entry}"))), lines)
 }
 
-/// `count` HCAs, served, quiet.
+/// Serves `count` HCAs without log output.
 pub fn serve(count: usize) -> (Folder, Served, Vec<PathBuf>) {
     serve_with(count, |options| options)
 }
 
-/// `count` HCAs, served as `change` has it.
+/// Serves `count` HCAs with the options changed by `change`.
 pub fn serve_with(count: usize, change: impl FnOnce(Options) -> Options) -> (Folder, Served, Vec<PathBuf>) {
     let folder = Folder::new();
     let options = quiet(&folder, count);
@@ -65,13 +65,13 @@ pub fn serve_with(count: usize, change: impl FnOnce(Options) -> Options) -> (Fol
     (folder, served, sockets)
 }
 
-/// `count` HCAs that nobody hears of.
+/// Returns options for `count` HCAs without log output.
 pub fn quiet(folder: &Folder, count: usize) -> Options {
     let sockets = (0..count).map(|index| folder.path().join(format!("hca{index}"))).collect();
     Options { log: Arc::new(|_, _| {}), notices: Arc::new(|_| {}), ..Options::new(sockets) }
 }
 
-/// `len` bytes of memory in a file.
+/// Returns `len` bytes of memory in a file.
 pub fn memory(len: u64) -> File {
     let file = File::from(rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd"));
     file.set_len(len).expect("length");

@@ -1,19 +1,20 @@
-//! A file on overlayfs, mounted by an ordinary user.
+//! A file on overlayfs, mounted by an unprivileged user.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// Mounts in a user namespace, says so, and keeps the namespace until its standard input closes.
+/// Mounts in a user namespace, reports success, and keeps the namespace until its standard input
+/// closes.
 const SCRIPT: &str = "mount -t tmpfs none /mnt && mkdir /mnt/lower /mnt/empty /mnt/merged && \
      head -c 4096 /dev/zero >/mnt/lower/memory && \
      mount -t overlay overlay -o lowerdir=/mnt/lower:/mnt/empty /mnt/merged && echo mounted && read _";
 
-/// A process with an overlay in a mount namespace of its own; killed when dropped.
+/// A process with an overlay in its own mount namespace. Killed when dropped.
 pub struct Overlay(Child);
 
 impl Overlay {
-    /// Mounts it. Returns `None`, and says that the test is skipped, where users may not.
+    /// Mounts the overlay. If users may not mount, reports a skipped test and returns `None`.
     pub fn mount() -> Option<Self> {
         let child = Command::new("unshare")
             .args(["--user", "--map-root-user", "--mount", "sh", "-c", SCRIPT])
