@@ -1,4 +1,4 @@
-//! Parsers and state machines against hostile input, from seeds: 5 seconds, 20 in continuous
+//! Parsers and state machines against hostile input, from seeds: 5 seconds, 10 in continuous
 //! integration (`CI`), ten minutes with `MLX5_TESTS_LONG=1`. Every case is a function of its seed
 //! alone. A finding prints the seed; `MLX5_TESTS_SEED=n` runs that case and no other.
 //! `MLX5_TESTS_FUZZ_SECONDS=n` chooses another length.
@@ -48,7 +48,7 @@ fn hostile_input_is_counted_and_ignored() {
     }
     let long = std::env::var_os("MLX5_TESTS_LONG").is_some_and(|value| !value.is_empty() && value != "0");
     let ci = std::env::var_os("CI").is_some();
-    let usual = if ci { 20 } else { 5 };
+    let usual = if ci { 10 } else { 5 };
     let seconds = number("MLX5_TESTS_FUZZ_SECONDS").unwrap_or(if long { 600 } else { usual });
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let first = hostile::mix(clock.as_nanos() as u64) >> 16;

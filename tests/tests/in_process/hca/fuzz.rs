@@ -35,7 +35,7 @@ const MOST_TURNS: u64 = 4_000;
 fn duration() -> Duration {
     Duration::from_secs(match (long(), ci()) {
         (true, _) => 600,
-        (false, true) => 20,
+        (false, true) => 10,
         (false, false) => 5,
     })
 }

@@ -28,15 +28,22 @@ fn messages_survive_chaos() {
         return;
     }
     let mut all = Tally::default();
-    let seeds = 1..if long() { 1001 } else { 101 };
-    seeds.clone().for_each(|seed| all.add(&in_process(seed)));
-    println!("{} seeds: {all}", seeds.count());
-    // That it was chaos.
-    assert!(all.boots > 400 && all.deaths > 40 && all.cuts > 50 && all.resets > 1000, "{all}");
-    assert!(all.silent > 5 && all.stalls > 50 && all.services > 100, "{all}");
-    assert!(all.windows > 100, "{all}");
+    let runs = if long() { 1000 } else { 40 };
+    (1..=runs).for_each(|seed| all.add(&in_process(seed)));
+    println!("{runs} seeds: {all}");
+    // Enough happened on average.
     assert!(
-        all.raced > 100 && all.again > 1000 && all.old > 100 && all.congested > 100 && all.raised > 10,
+        all.boots > 4 * runs && all.deaths > runs * 2 / 5 && all.cuts > runs / 2 && all.resets > 10 * runs,
+        "{all}"
+    );
+    assert!(all.silent > runs / 20 && all.stalls > runs / 2 && all.services > runs, "{all}");
+    assert!(all.windows > runs, "{all}");
+    assert!(
+        all.raced > runs
+            && all.again > 10 * runs
+            && all.old > runs
+            && all.congested > runs
+            && all.raised > runs / 10,
         "{all}"
     );
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 fn duration() -> Duration {
     Duration::from_secs(match (long(), ci()) {
         (true, _) => 600,
-        (false, true) => 20,
+        (false, true) => 10,
         (false, false) => 5,
     })
 }

@@ -12,7 +12,7 @@ use dat_nostd::*;
 use harness::WorldConfig;
 use harness::net::{Net, Node};
 use harness::player::NODE_MEMORY;
-use harness::seeds::{Random, ci, in_processes, long, only_seed, with_seed};
+use harness::seeds::{Random, in_processes, long, only_seed, with_seed};
 
 /// Steps of one seed.
 const STEPS: u64 = 12_000;
@@ -377,13 +377,7 @@ fn random_calls_answer_as_the_specification_says() {
         return;
     }
     // Another part of the seeds every day would be another test every day: the same ones, in order.
-    let seeds = 1000..if long() {
-        11_000
-    } else if ci() {
-        1500
-    } else {
-        1100
-    };
+    let seeds = 1000..if long() { 11_000 } else { 1100 };
     let mut tally = [0; 3];
     if long() {
         in_processes(NAME, seeds.clone());
