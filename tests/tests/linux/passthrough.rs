@@ -62,6 +62,10 @@ fn exchange(lab: &mut Lab, demo: &Path) {
     let script = "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\nselftest --vfio $B --iommu group";
     let own = run(lab, 0, script).text();
     assert_eq!(own.lines().last(), Some("@done verified=true"), "{own}");
+    // In CI the recovery below and the C program move data through VFIO.
+    if !runner::conditions::long() {
+        return;
+    }
     let socket = lab.socket(lab.first_spare()).expect("a socket").to_path_buf();
     let other = Process::start(demo, &socket);
     // By the group: Debian's kernels have no iommufd.
