@@ -20,7 +20,7 @@ const UNIKERNEL: &str = "172.16.0.9";
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 /// Sizes of rping, bytes.
 const SIZES: [u32; 4] = [64, 1000, 4096, 65_535];
-const KILLS: usize = 20;
+const KILLS: usize = 10;
 /// The SHA-256 service of a unikernel, and its source of bytes.
 const HASH_PORT: u16 = 256;
 const SOURCE_PORT: u16 = 19;
@@ -92,7 +92,7 @@ fn tcp_between_guests(lab: &mut Lab, bytes: u64) {
 fn linux_to_linux(lab: &mut Lab) {
     none_lost(lab, 1, "172.16.0.1", 100);
     none_lost(lab, 0, "172.16.0.2", 100);
-    tcp_between_guests(lab, 64 << 20);
+    tcp_between_guests(lab, 16 << 20);
     let line = "rping -V -C 1000 -a 172.16.0.1";
     pair(lab, At::Cm, &format!("{line} -s"), &format!("{line} -c"));
     for program in ["ucmatose", "udaddy"] {
@@ -236,7 +236,7 @@ fn unikernel_serves_rping(lab: &mut Lab, image: &Path) {
         server.expect("@rping listening ");
         // Kill some clients while they connect, others in the middle of a transfer. The server's session continues if its client
         // dies before the connection is up: kill another client later.
-        let mut pause = kill * 4;
+        let mut pause = kill * 8;
         loop {
             killed_rping_client(lab, SIZES[kill % SIZES.len()], pause);
             if !server.expect("@rping ").contains("failed_attempt=") {
