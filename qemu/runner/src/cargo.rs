@@ -12,6 +12,13 @@ pub(crate) fn command() -> Command {
     command
 }
 
+/// Returns a call as [`command`] does, at the lowest priority.
+pub(crate) fn background() -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19", "cargo"]).current_dir(cache::root()).stdin(Stdio::null());
+    command
+}
+
 /// Returns the output of `cargo metadata` for this workspace, without its dependencies.
 ///
 /// # Errors

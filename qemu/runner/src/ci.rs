@@ -12,10 +12,10 @@ struct Step(&'static str, fn() -> Result<Count>);
 /// Steps that run one after the other.
 type Lane = &'static [Step];
 
-/// The phases run one after the other, the lanes of a phase side by side. Miri shares a phase with
-/// the benches because both leave a processor idle: an interpreter and link-time optimisation use
-/// one each.
-const PHASES: [&[Lane]; 3] = [
+/// The phases run one after the other, the lanes of a phase side by side. Miri has the lowest
+/// priority and fills the pauses of the other lane: link-time optimisation uses one processor, and
+/// programs in C wait.
+const PHASES: [&[Lane]; 2] = [
     &[&[Step("lint", || levels::run(&[Level::Lint], false))]],
     &[
         &[
@@ -28,10 +28,10 @@ const PHASES: [&[Lane]; 3] = [
                 levels::bench(Bench::Model, Some(&report)).map(|()| Count::PASSED)
             }),
             Step("the demonstration's workload in one process, from all its seeds", levels::demonstration),
+            Step("cargo xtask test", || levels::run(&levels::DEFAULT, false)),
         ],
         &[Step("Miri", || levels::run(&[Level::Miri], false))],
     ],
-    &[&[Step("cargo xtask test", || levels::run(&levels::DEFAULT, false))]],
 ];
 
 /// Runs the steps of a lane. Returns their counts and a line for each.

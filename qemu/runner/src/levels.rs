@@ -356,7 +356,8 @@ const CARGO_LIMIT: Duration = Duration::from_secs(4 * 3600);
 /// Runs cargo, forwards its output with `prefix` before each line, and counts. A call without tests
 /// counts as one.
 fn cargo(arguments: &[&str], long: bool, prefix: &str) -> Result<Count> {
-    let mut command = cargo::command();
+    let is_miri = arguments.get(1) == Some(&"miri");
+    let mut command = if is_miri { cargo::background() } else { cargo::command() };
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Without a terminal, cargo would print no colours.
     if std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("CARGO_TERM_COLOR").is_none()
@@ -366,7 +367,7 @@ fn cargo(arguments: &[&str], long: bool, prefix: &str) -> Result<Count> {
     if long {
         command.env(LONG_VARIABLE, "1");
     }
-    if arguments.get(1) == Some(&"miri") {
+    if is_miri {
         command.env("MIRIFLAGS", MIRI_FLAGS.join(" "));
     }
     if arguments.first() == Some(&"doc") {
