@@ -328,7 +328,12 @@ fn commands(level: Level) -> Vec<Vec<String>> {
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
             let target = level.target().unwrap_or_default();
             // More threads than processors, because guests wait for timers and for each other.
-            let threads = if level == Level::InProcess { "" } else { " -- --test-threads=3" };
+            let threads = match level {
+                Level::InProcess => "",
+                // Guests have two processors each.
+                Level::Linux => " -- --test-threads=2",
+                _ => " -- --test-threads=3",
+            };
             vec![words(&format!("test {TEST_SELECTION} --test {target}{threads}"))]
         }
         // A short world, and the libraries with unsafe code. All other crates forbid it.
