@@ -48,7 +48,7 @@ const DOORS: &[Door] = &[
     door("memory decoding", "function.decode_memory(machine.config_space());", PRIVATE_METHOD),
     door(
         "configuration space of long ago",
-        "function.restore(machine.config_space(), todo!());",
+        "function.restore(machine.config_space(), any());",
         PRIVATE_METHOD,
     ),
     door("a reset under a driver", "function.reset(machine.config_space(), |_| {}).ok();", PRIVATE_METHOD),
@@ -115,7 +115,7 @@ const DOORS: &[Door] = &[
     door(
         "registers of any function",
         "let range = unikernel::memory_map::Range { start: 0x100_0000, end: 0x100_1000 };
-        unikernel::device::Registers::claim(range, todo!()).ok();",
+        unikernel::device::Registers::claim(range, any()).ok();",
         PRIVATE_METHOD,
     ),
     door(
@@ -146,11 +146,11 @@ const DOORS: &[Door] = &[
     ),
     door(
         "physical memory as configuration space",
-        "unikernel::device::ConfigSpace { windows: todo!() };",
+        "unikernel::device::ConfigSpace { windows: any() };",
         PRIVATE_FIELDS,
     ),
-    door("physical memory for DMA", "unikernel::memory::DmaMemory::new(todo!());", PRIVATE_METHOD),
-    door("physical memory for DMA", "unikernel::memory::DmaMemory(todo!());", PRIVATE),
+    door("physical memory for DMA", "unikernel::memory::DmaMemory::new(any());", PRIVATE_METHOD),
+    door("physical memory for DMA", "unikernel::memory::DmaMemory(any());", PRIVATE),
     door("physical memory for DMA", "hca.platform().map(0x10_0000, 4096, true).ok();", UNSAFE),
     door(
         "physical memory for DMA",
@@ -175,7 +175,7 @@ const DOORS: &[Door] = &[
     door("memory twice", "let free = &machine.free;", PRIVATE_FIELD),
     door(
         "memory twice",
-        "Machine::new(todo!(), 0, todo!(), machine.config_space(), todo!(), todo!(), todo!(), todo!(), todo!());",
+        "Machine::new(any(), 0, any(), machine.config_space(), any(), any(), any(), any(), any());",
         PRIVATE_METHOD,
     ),
     door(
@@ -246,6 +246,8 @@ fn errors(code: &str) -> String {
         use unikernel::device::{{Device, Vectors}};
         use unikernel::hca::Hardware;
         use unikernel::pci::Function;
+        /// Stands for a value of any type.
+        fn any() -> ! {{ loop {{}} }}
         pub fn application(
             machine: &mut Machine, function: &Function, device: &Device, vectors: &Vectors, hca: &Hardware,
         ) {{

@@ -2,17 +2,17 @@
 
 use crate::cache;
 use crate::error::{Error, Result};
-use crate::sources::{self, Source};
+use crate::sources::{self, Source, pattern};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::LazyLock;
+
+static LINK: LazyLock<Regex> = LazyLock::new(|| pattern(r"\]\(([^()\s]+)\)"));
+static CODE: LazyLock<Regex> = LazyLock::new(|| pattern("`[^`]*`"));
 
 /// Returns the targets of links in a Markdown text, with line numbers from 1. Code is left out.
-fn targets(text: &str) -> Result<Vec<(usize, String)>> {
-    let pattern = |text: &str| {
-        Regex::new(text).map_err(|error| Error::Format(format!("the pattern {text} of links: {error}")))
-    };
-    let (link, code) = (pattern(r"\]\(([^()\s]+)\)")?, pattern("`[^`]*`")?);
+fn targets(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut is_code = false;
     for (line, row) in (1..).zip(text.lines()) {
@@ -23,10 +23,10 @@ fn targets(text: &str) -> Result<Vec<(usize, String)>> {
             continue;
         }
         // The text of a link may be code, its target never is.
-        let row = code.replace_all(row, "x");
-        found.extend(link.captures_iter(&row).map(|link| (line, link[1].to_owned())));
+        let row = CODE.replace_all(row, "x");
+        found.extend(LINK.captures_iter(&row).map(|link| (line, link[1].to_owned())));
     }
-    Ok(found)
+    found
 }
 
 /// Returns the anchors of a Markdown text's headings: letters, digits, `-` and `_` in lower case, spaces as `-`.
@@ -34,7 +34,7 @@ fn anchors(text: &str) -> Vec<String> {
     let mut is_code = false;
     let mut headings = Vec::new();
     for row in text.lines() {
-        is_code ^= row.starts_with("```");
+        is_code ^= row.trim_start().starts_with("```");
         if let Some(heading) = row.strip_prefix('#').filter(|_| !is_code) {
             let heading = heading.trim_start_matches('#').trim();
             let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -59,10 +59,10 @@ fn normalized(path: &Path) -> PathBuf {
 }
 
 /// Returns a line for each link that leads nowhere. `files` are the Markdown files by path; `exists` tells of others.
-fn faults(files: &BTreeMap<PathBuf, String>, exists: &dyn Fn(&Path) -> bool) -> Result<Vec<String>> {
+fn faults(files: &BTreeMap<PathBuf, String>, exists: &dyn Fn(&Path) -> bool) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, text) in files {
-        for (line, target) in targets(text)? {
+        for (line, target) in targets(text) {
             if target.contains("://") {
                 continue;
             }
@@ -79,7 +79,7 @@ fn faults(files: &BTreeMap<PathBuf, String>, exists: &dyn Fn(&Path) -> bool) -> 
             }
         }
     }
-    Ok(faults)
+    faults
 }
 
 /// Fails if a relative link in a Markdown file leads to no file or no heading.
@@ -97,7 +97,7 @@ pub fn judge() -> Result<()> {
             files.insert(path, text);
         }
     }
-    let faults = faults(&files, &|path| root.join(path).exists())?;
+    let faults = faults(&files, &|path| root.join(path).exists());
     faults.iter().for_each(|fault| eprintln!("links: {fault}"));
     match faults.len() {
         0 => Ok(()),
@@ -117,7 +117,7 @@ mod tests {
         ]
         .map(|(path, text)| (PathBuf::from(path), text.to_owned()))
         .into();
-        let found = faults(&files, &|path| path == Path::new("up.rs")).expect("patterns");
+        let found = faults(&files, &|path| path == Path::new("up.rs"));
         assert_eq!(found, ["d/b.md:2: no file d/gone.md", "d/b.md:2: no heading #z in d/b.md"]);
     }
 }

@@ -1,12 +1,21 @@
 //! The project's files, and the packages that they belong to.
 
 use crate::error::{IoContext, Result};
+use regex::Regex;
 use std::path::{Path, PathBuf};
 
 /// Directories with a dot that belong to the project's text.
 const DOT_DIRECTORIES: [&str; 2] = [".github", ".ci"];
 /// Package of files outside of all packages.
 const ROOT: &str = "(root)";
+
+/// Compiles a regular expression of this program.
+///
+/// # Panics
+/// If `text` is not one: a mistake in this program that its tests find.
+pub(crate) fn pattern(text: &str) -> Regex {
+    Regex::new(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
 
 /// A file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Comments of Rust and C sources, grouped into blocks.
 
+use crate::sources::pattern;
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -36,15 +37,10 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
         r#""(?:\\.|[^"\\])*""#,
         r"'(?:\\[^\n]{1,8}?|[^\\'\n])'",
     ];
-    compiled(&format!("(?s){}", alternatives.join("|")))
+    pattern(&format!("(?s){}", alternatives.join("|")))
 });
-static EDGE: LazyLock<Regex> = LazyLock::new(|| compiled(r"/\*|\*/"));
-static BORDER: LazyLock<Regex> = LazyLock::new(|| compiled(r"^\s*[*!]+ ?"));
-
-/// Compiles a pattern of this program.
-pub(super) fn compiled(pattern: &str) -> Regex {
-    Regex::new(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"))
-}
+static EDGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"/\*|\*/"));
+static BORDER: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*[*!]+ ?"));
 
 /// Kind of a comment: only comments of the same kind form a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Paragraphs and sentences of a block of text, and the measures of a sentence.
 
-use super::comments::{Block, compiled};
+use super::comments::Block;
+use crate::sources::pattern;
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -10,18 +11,18 @@ const ABBREVIATIONS: [&str; 9] = ["e.g.", "i.e.", "cf.", "vs.", "etc.", "vol.", 
 const PROSE_CELL: usize = 8;
 
 static OPENER: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(r"(?i)^\W*(?:what|whatever|whether|which|who|whoever|how|one|those|of|with|nobody|there|it)\b")
+    pattern(r"(?i)^\W*(?:what|whatever|whether|which|who|whoever|how|one|those|of|with|nobody|there|it)\b")
 });
 static PERSON: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(r"(?i)\b(?:tells?|told|asks?|knows?|known|hears?|heard|nobody|somebody|whoever)\b")
+    pattern(r"(?i)\b(?:tells?|told|asks?|knows?|known|hears?|heard|nobody|somebody|whoever)\b")
 });
 static LABEL: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"^(?:SAFETY|Safety|TODO|FIXME|Note|NOTE|N\.B\.)\s*:?\s+"));
-static CODE: LazyLock<Regex> = LazyLock::new(|| compiled(r"`[^`]*`"));
-static STOP: LazyLock<Regex> = LazyLock::new(|| compiled(r#"[.!?][)"'*_\]]*\s+"#));
-static ITEM: LazyLock<Regex> = LazyLock::new(|| compiled(r"^\s*(?:[-*+]|\d+[.)])\s+"));
-static SWITCH: LazyLock<Regex> = LazyLock::new(|| compiled(r"\bprose: (off|on)\b"));
-static LETTERS: LazyLock<Regex> = LazyLock::new(|| compiled("[a-z]{2}"));
+    LazyLock::new(|| pattern(r"^(?:SAFETY|Safety|TODO|FIXME|Note|NOTE|N\.B\.)\s*:?\s+"));
+static CODE: LazyLock<Regex> = LazyLock::new(|| pattern(r"`[^`]*`"));
+static STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r#"[.!?][)"'*_\]]*\s+"#));
+static ITEM: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*(?:[-*+]|\d+[.)])\s+"));
+static SWITCH: LazyLock<Regex> = LazyLock::new(|| pattern(r"\bprose: (off|on)\b"));
+static LETTERS: LazyLock<Regex> = LazyLock::new(|| pattern("[a-z]{2}"));
 
 /// A sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
