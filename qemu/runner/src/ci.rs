@@ -1,9 +1,9 @@
 //! `cargo xtask ci`: all steps that a change must pass. A failed step does not keep the others from
 //! running.
 
-use crate::cache;
-use crate::error::{Error, Result};
+use crate::cargo;
 use crate::levels::{self, Bench, Count, Level};
+use rdma_lab::error::{Error, Result};
 use std::time::Instant;
 
 /// A step: its name and its work.
@@ -20,11 +20,11 @@ const PHASES: [&[Lane]; 2] = [
     &[
         &[
             Step("the bench, with its bars", || {
-                let report = cache::root().join("target/bench.json");
+                let report = cargo::root().join("target/bench.json");
                 levels::bench(Bench::Instructions, Some(&report)).map(|()| Count::PASSED)
             }),
             Step("the emulated HCA's bench, with its bars", || {
-                let report = cache::root().join("target/bench-model.json");
+                let report = cargo::root().join("target/bench-model.json");
                 levels::bench(Bench::Model, Some(&report)).map(|()| Count::PASSED)
             }),
             Step("the demonstration's workload in one process, from all its seeds", levels::demonstration),

@@ -2,19 +2,20 @@
 //! live and a report follows.
 
 use crate::console::Line;
-use crate::defmt_log::Decoder;
-use crate::error::{Error, IoContext, Result};
 use crate::kernel_image;
 use crate::linux;
-use crate::process::Temporary;
-use crate::qemu::Output;
 use crate::report::{Node, Packets, Report};
-use crate::serve::serve;
-use crate::setup::{self, Qemu};
-use crate::unikernel::{self, Finished, Running, Verdict};
+use crate::setup;
 use hca_model::fabric::Faults;
 use hca_model::{DeviceSpec, Profile};
 use hca_serve::Served;
+use rdma_lab::defmt_log::Decoder;
+use rdma_lab::error::{Error, IoContext, Result};
+use rdma_lab::process::Temporary;
+use rdma_lab::qemu::Output;
+use rdma_lab::serve::serve;
+use rdma_lab::setup::Qemu;
+use rdma_lab::unikernel::{self, Finished, Running, Verdict};
 use std::io::{IsTerminal, Write};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
@@ -122,7 +123,7 @@ fn add_linux(
     options: &Options,
     capture: Option<PathBuf>,
 ) -> Result<()> {
-    let lab = linux::Options {
+    let lab = rdma_lab::linux::Options {
         capture,
         faults: options.faults,
         seed: options.seed,

@@ -1,8 +1,8 @@
 //! `cargo xtask install`: installs the C libraries for programs outside the project.
 
-use crate::cache;
-use crate::error::{Error, Result};
+use crate::cargo;
 use crate::kernel_image::TARGET;
+use rdma_lab::error::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -96,11 +96,11 @@ pub fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     for library in [DAT, RDS] {
         build(&["--package", library.package])?;
         let archive = target_folder().join("release").join(library.archive());
-        installed.extend(install_built(&library, &archive, &cache::root().join(library.folder), prefix)?);
+        installed.extend(install_built(&library, &archive, &cargo::root().join(library.folder), prefix)?);
     }
     let archive = firmware_library()?;
     let prefix = &std::path::absolute(prefix).map_err(io("cannot find", prefix))?;
-    copy_folders(&cache::root().join(FIRMWARE_FOLDER), prefix)?;
+    copy_folders(&cargo::root().join(FIRMWARE_FOLDER), prefix)?;
     let library = prefix.join("lib").join(FIRMWARE_ARCHIVE);
     copy(&archive, &library)?;
     installed.extend([prefix.join("include/mlx"), library]);
@@ -123,7 +123,7 @@ pub fn firmware_library() -> Result<PathBuf> {
 /// Builds the cargo arguments `what` in release mode.
 fn build(what: &[&str]) -> Result<()> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(cache::root())
+        .current_dir(cargo::root())
         .args(["build", "--release"])
         .args(what)
         .stdin(Stdio::null())
@@ -133,7 +133,7 @@ fn build(what: &[&str]) -> Result<()> {
 }
 
 fn target_folder() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache::root().join("target"), PathBuf::from)
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cargo::root().join("target"), PathBuf::from)
 }
 
 /// Installs one library whose static library has been built.

@@ -1,7 +1,7 @@
 //! The unikernel's image. Cargo builds it and reports its path.
 
-use crate::cache;
-use crate::error::{Error, Result};
+use crate::cargo;
+use rdma_lab::error::{Error, Result};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -16,7 +16,7 @@ pub const TARGET: &str = "x86_64-unknown-none";
 pub fn build() -> Result<PathBuf> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
-        .current_dir(cache::root())
+        .current_dir(cargo::root())
         .args(["build", "--release", "--package", "kernel", "--bin", "kernel", "--target", TARGET])
         .args(["--message-format", "json-render-diagnostics"])
         .stdin(Stdio::null())

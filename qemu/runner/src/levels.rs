@@ -2,14 +2,15 @@
 
 use crate::cargo;
 use crate::conditions::{LONG_VARIABLE, SKIPPED, required, skip};
-use crate::error::{Error, Result};
 use crate::failures::{self, Failure};
 use crate::graph::Graph;
 use crate::links;
-use crate::linux::{self, Kernel, Recipe, judge};
-use crate::process::Supervised;
+use crate::linux::judge;
 use crate::prose;
 use crate::setup;
+use rdma_lab::error::{Error, Result};
+use rdma_lab::linux::{self, Kernel, Recipe};
+use rdma_lab::process::Supervised;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
@@ -98,11 +99,18 @@ impl FromStr for Level {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        NAMES.iter().find(|(name, _)| *name == text).map(|(_, level)| *level).ok_or_else(|| {
-            let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
-            Error::Usage(format!("unknown test level {text}; there are {}", names.join(", ")))
-        })
+        NAMES
+            .iter()
+            .find(|(name, _)| *name == text)
+            .map(|(_, level)| *level)
+            .ok_or_else(|| Error::Usage(format!("unknown test level {text}; there are {}", names())))
     }
+}
+
+/// Returns the names of all levels.
+#[must_use]
+pub fn names() -> String {
+    NAMES.map(|(name, _)| name).join(", ")
 }
 
 /// Libraries for embedders.
@@ -110,7 +118,7 @@ const LIBRARIES: [&str; 7] =
     ["ib-types", "mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
 
 /// Published crates.
-const PUBLISHED: [&str; 12] = [
+const PUBLISHED: [&str; 13] = [
     "ib-types",
     "mlx5-prm",
     "driver-mlx",
@@ -123,6 +131,7 @@ const PUBLISHED: [&str; 12] = [
     "hca-model",
     "hca-serve",
     "unikernel",
+    "rdma-lab",
 ];
 
 /// Environment variable with the report file of a bench.

@@ -1,8 +1,8 @@
 //! Report of the demo: a table for people, JSON for programs.
 
 use crate::console::{Operation, Step};
-use crate::error::{Error, IoContext, Result};
-use crate::linux::Ready;
+use rdma_lab::error::{Error, IoContext, Result};
+use rdma_lab::linux::Ready;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Validates captures with Wireshark's dissectors.
 
-use crate::error::{Error, IoContext, Result};
-use crate::process::Temporary;
-use crate::setup;
+use rdma_lab::error::{Error, IoContext, Result};
+use rdma_lab::process::Temporary;
+use rdma_lab::setup;
 use std::path::Path;
 use std::process::{Command, Stdio};
 

@@ -5,8 +5,8 @@ use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
 use hca_model::Profile;
 use hca_model::card::VIRTUAL_FUNCTION;
 use hca_model::log::Level;
-use runner::qemu::Output;
-use runner::unikernel::{self, Options, Running, Verdict};
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Options, Running, Verdict};
 use std::time::Instant;
 
 /// Two HCAs.

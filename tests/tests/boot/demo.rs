@@ -1,8 +1,8 @@
 //! The demonstration as the user runs it, at a part of its volume: two unikernels under QEMU, two served HCAs.
 
 use hca_model::fabric::Faults;
+use rdma_lab::process::Temporary;
 use runner::demo::{self, Options};
-use runner::process::Temporary;
 use runner::report::{Node, Report};
 use runner::{kernel_image, setup, tshark};
 use std::path::PathBuf;

@@ -2,11 +2,11 @@
 
 use crate::ground::{LIMIT, ground, serve, skip};
 use hca_model::Profile;
+use rdma_lab::process::Temporary;
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Options, Verdict};
 use runner::conditions;
 use runner::install::{FIRMWARE_FOLDER, firmware_library};
-use runner::process::Temporary;
-use runner::qemu::Output;
-use runner::unikernel::{self, Options, Verdict};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -2,9 +2,9 @@
 
 use hca_model::Profile;
 use hca_serve::Served;
+use rdma_lab::process::Temporary;
 use runner::conditions;
 use runner::kernel_image;
-use runner::process::Temporary;
 use runner::setup::{self, Qemu};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -28,7 +28,7 @@ pub fn ground() -> Option<&'static Ground> {
                 Some(Ground { qemu, image: kernel_image::build().expect("the image builds") })
             }
             Err(error) => {
-                let missing = matches!(error, runner::Error::Missing { .. });
+                let missing = matches!(error, rdma_lab::Error::Missing { .. });
                 assert!(missing && !conditions::required(), "QEMU is required here: {error}");
                 None
             }
@@ -62,9 +62,9 @@ pub fn joined() -> Fabric {
         ..hca_serve::Options::new(vec![socket.clone()])
     };
     let near = hca_serve::Options { listen: place.clone(), ..quiet(&sockets[0]) };
-    let served = runner::serve::serve(near).expect("served");
+    let served = rdma_lab::serve::serve(near).expect("served");
     let far = hca_serve::Options { uplink: place, ..quiet(&sockets[1]) };
-    let others = vec![runner::serve::serve(far).expect("joined")];
+    let others = vec![rdma_lab::serve::serve(far).expect("joined")];
     Fabric { served, sockets, others, _folder: folder }
 }
 
@@ -74,7 +74,7 @@ pub fn serve(profiles: Vec<Profile>) -> Fabric {
     let options =
         hca_serve::Options { profiles, log: Arc::new(|_, _| {}), ..hca_serve::Options::new(sockets.clone()) };
     Fabric {
-        served: runner::serve::serve(options).expect("served"),
+        served: rdma_lab::serve::serve(options).expect("served"),
         sockets,
         others: Vec::new(),
         _folder: folder,

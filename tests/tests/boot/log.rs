@@ -2,9 +2,9 @@
 
 use crate::ground::{Ground, LIMIT, ground, skip};
 use crate::machines::{disk, ovmf};
-use runner::process::Temporary;
-use runner::qemu::Output;
-use runner::unikernel::{self, Options};
+use rdma_lab::process::Temporary;
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Options};
 use std::time::Instant;
 
 /// What panics and resets the machine.

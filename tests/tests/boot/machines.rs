@@ -4,10 +4,10 @@
 use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
 use hca_model::Profile;
 use hca_serve::product::qemu::hca_argument;
+use rdma_lab::iso;
+use rdma_lab::process::Temporary;
+use rdma_lab::unikernel::{self, Options, Transcript, Verdict};
 use runner::conditions;
-use runner::iso;
-use runner::process::Temporary;
-use runner::unikernel::{self, Options, Transcript, Verdict};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -227,7 +227,7 @@ fn a_machine_without_soft_off_halts_and_says_why() {
         let line = "machine: not switched off (ACPI names no PM1 control register): switch it off";
         assert_eq!(lines.last().map(String::as_str), Some(line), "{lines:#?}");
         let more = running.next_line(Instant::now() + Duration::from_secs(3));
-        assert!(matches!(more, Err(runner::Error::Timeout { .. })), "it halts: {more:?}");
+        assert!(matches!(more, Err(rdma_lab::Error::Timeout { .. })), "it halts: {more:?}");
         running.kill(None).expect("it ran");
         let starts = lines.iter().filter(|line| line.starts_with("memory: ") || line.starts_with("error: "));
         assert_eq!(starts.count(), 1, "it ran once: {lines:#?}");

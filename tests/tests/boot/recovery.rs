@@ -4,7 +4,7 @@ use crate::apps::{Node, at, number, two, word};
 use crate::ground::{Fabric, ground, skip};
 use harness::seeds::long;
 use mlx5_prm::status::HealthSyndrome;
-use runner::unikernel::Verdict;
+use rdma_lab::unikernel::Verdict;
 use std::time::Duration;
 
 /// Packets that an HCA has sent since it got power.

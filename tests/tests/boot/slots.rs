@@ -3,9 +3,9 @@
 use crate::ground::{LIMIT, ground, serve, skip};
 use crate::machines::{boot, hca_at, succeeded};
 use hca_model::Profile;
-use runner::process::Temporary;
-use runner::qemu::Output;
-use runner::unikernel::{self, Options, Verdict};
+use rdma_lab::process::Temporary;
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Options, Verdict};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

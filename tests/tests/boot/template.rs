@@ -2,10 +2,10 @@
 
 use crate::ground::{Fabric, LIMIT, ground, serve, skip};
 use hca_model::Profile;
+use rdma_lab::process::Temporary;
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Options, Running, Verdict};
 use runner::kernel_image::TARGET;
-use runner::process::Temporary;
-use runner::qemu::Output;
-use runner::unikernel::{self, Options, Running, Verdict};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;

@@ -5,10 +5,10 @@ use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
 use crate::slots::Monitor;
 use crate::template::loaded_bytes;
 use hca_model::Profile;
-use runner::defmt_log::{Decoded, Decoder};
-use runner::process::Temporary;
-use runner::qemu::Output;
-use runner::unikernel::{self, Options, Transcript, Verdict};
+use rdma_lab::defmt_log::{Decoded, Decoder};
+use rdma_lab::process::Temporary;
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Options, Transcript, Verdict};
 use std::time::Instant;
 
 impl Ground {

@@ -3,8 +3,8 @@
 
 use crate::guests::{hcas_are_content, kernels_are_content, remove_drivers, run};
 use hca_model::{Card, DeviceSpec};
+use rdma_lab::linux::{Kernel, Kind, Lab, Options};
 use runner::linux::judge;
-use runner::linux::{Kernel, Kind, Lab, Options};
 
 /// Habits of the second round, one set for each card.
 const HABITS: [&str; 5] = [

@@ -4,7 +4,8 @@ use crate::guests::{
     census_without_keys, guid, hcas_are_content, kernels_are_content, remove_drivers, run, value,
 };
 use hca_model::Profile;
-use runner::linux::{Kernel, Kind, Lab, Options, judge};
+use rdma_lab::linux::{Kernel, Kind, Lab, Options};
+use runner::linux::judge;
 
 /// HCAs of the guest.
 const HCAS: usize = 2;

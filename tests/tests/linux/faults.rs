@@ -6,8 +6,9 @@ use crate::guests::{
     run, run_everywhere,
 };
 use hca_model::fabric::{Faults, Kind, Losses};
+use rdma_lab::linux::{Answer, Kernel, Lab, Options};
 use runner::conditions;
-use runner::linux::{Answer, Kernel, Lab, Options, judge};
+use runner::linux::judge;
 use std::path::PathBuf;
 use std::time::Instant;
 

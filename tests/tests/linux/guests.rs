@@ -3,7 +3,8 @@
 //! Where QEMU or Debian packages cannot be had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
 use hca_model::Census;
-use runner::linux::{Answer, KernelMessage, Lab, judge};
+use rdma_lab::linux::{Answer, KernelMessage, Lab};
+use runner::linux::judge;
 use std::time::Duration;
 
 /// The longest that one script may take, on a machine that is busy with other things.

@@ -4,11 +4,12 @@
 use crate::guests::{hcas_are_content, kernels_are_content, remove_drivers, run};
 use crate::unikernel::exchange;
 use hca_model::device::Life;
+use rdma_lab::linux::{Kernel, Lab, Options};
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Running, Verdict};
 use runner::kernel_image;
-use runner::linux::{Kernel, Lab, Options, judge, power_on};
-use runner::qemu::Output;
+use runner::linux::{judge, power_on};
 use runner::setup;
-use runner::unikernel::{self, Running, Verdict};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -7,11 +7,12 @@ use crate::guests::{
 };
 use hca_model::Census;
 use hca_model::fabric::{Faults, Kind};
+use rdma_lab::linux::{Kernel, Lab, Options};
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Running, Verdict};
 use runner::kernel_image;
-use runner::linux::{Kernel, Lab, Options, judge};
-use runner::qemu::Output;
+use runner::linux::judge;
 use runner::setup;
-use runner::unikernel::{self, Running, Verdict};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -2,7 +2,8 @@
 //! atomics, regions registered anew, CQs resized and moderated, events of shared receive queues.
 
 use crate::guests::{census_without_keys, kernels_are_content, remove_drivers, run, run_everywhere};
-use runner::linux::{Kernel, Lab, Options, judge};
+use rdma_lab::linux::{Kernel, Lab, Options};
+use runner::linux::judge;
 use std::path::PathBuf;
 
 /// What the program tries although it may not, as the HCA says it: accesses that windows and rights forbid, and a window

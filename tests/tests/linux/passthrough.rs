@@ -3,10 +3,11 @@
 use crate::c_programs::{self, Here};
 use crate::guests::{remove_drivers, run};
 use mlx5_prm::status::HealthSyndrome;
+use rdma_lab::linux::{Kind, Lab, Options};
+use rdma_lab::unikernel::{self, Running};
 use runner::install::DAT;
 use runner::kernel_image;
-use runner::linux::{Kind, Lab, Options, judge, program};
-use runner::unikernel::{self, Running};
+use runner::linux::{judge, program};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

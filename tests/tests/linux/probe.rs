@@ -4,8 +4,8 @@
 
 use crate::guests::{census, hcas_are_content, kernels_are_content, nothing_is_left, remove_drivers, run};
 use harness::seeds;
+use rdma_lab::linux::{Kernel, Kind, Lab, Options};
 use runner::linux::judge;
-use runner::linux::{Kernel, Kind, Lab, Options};
 use std::time::Instant;
 
 /// HCAs of the guest.

@@ -2,11 +2,12 @@
 //! each as server and as client.
 
 use crate::guests::{census_without_keys, hcas_are_content, kernels_are_content, remove_drivers, run};
+use rdma_lab::linux::{Kernel, Lab, Options};
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Running, Verdict};
 use runner::kernel_image;
-use runner::linux::{Kernel, Lab, Options, judge};
-use runner::qemu::Output;
+use runner::linux::judge;
 use runner::setup;
-use runner::unikernel::{self, Running, Verdict};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,9 @@
 use crate::guests::{
     At, census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers, run, run_everywhere,
 };
+use rdma_lab::linux::{Kernel, Lab, Options};
 use runner::conditions;
-use runner::linux::{Kernel, Lab, Options, judge};
+use runner::linux::judge;
 
 /// The TCP port at which the programs exchange addresses.
 const PORT: u16 = 18515;

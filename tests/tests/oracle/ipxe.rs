@@ -3,11 +3,13 @@
 //!
 //! Without QEMU or Debian packages the test says that it is skipped; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
-use runner::debian::{self, Packages};
-use runner::error::Error;
-use runner::linux::{Kernel, Lab, Options, judge};
-use runner::qemu::{Guest, Machine, Output, write_file};
-use runner::{conditions, process::Temporary};
+use rdma_lab::debian::{self, Packages};
+use rdma_lab::error::Error;
+use rdma_lab::linux::{Kernel, Lab, Options};
+use rdma_lab::process::Temporary;
+use rdma_lab::qemu::{Guest, Machine, Output, write_file};
+use runner::conditions;
+use runner::linux::judge;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,7 +3,8 @@
 //!
 //! Without QEMU or Debian packages the test says that it is skipped; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
-use runner::linux::{Kernel, Kind, Lab, Options, judge};
+use rdma_lab::linux::{Kernel, Kind, Lab, Options};
+use runner::linux::judge;
 use std::time::Duration;
 
 /// The longest that one thing may take, on a machine that is busy with others.

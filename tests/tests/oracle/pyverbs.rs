@@ -2,7 +2,8 @@
 //!
 //! Without QEMU or Debian packages the tests say that they are skipped; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
-use runner::linux::{Kernel, Kind, Lab, Options, judge};
+use rdma_lab::linux::{Kernel, Kind, Lab, Options};
+use runner::linux::judge;
 use std::time::Duration;
 
 /// The longest that one thing may take, on a machine that is busy with others.

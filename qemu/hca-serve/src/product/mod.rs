@@ -2,7 +2,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`command_line`] | options, and the run of the program |
+//! | [`command_line`] | the program's options, and its run |
+//! | [`options`] | tables of options, which parse them and print their help |
 //! | [`control`] | control socket for commands in JSON |
 //! | [`report`] | reports in JSON |
 //! | [`output`] | output that never blocks its producer |
@@ -10,6 +11,7 @@
 
 pub mod command_line;
 pub mod control;
+pub mod options;
 pub mod output;
 pub mod qemu;
 mod ready;

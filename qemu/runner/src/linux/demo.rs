@@ -1,16 +1,15 @@
 //! Second half of the demonstration: Linux's RDS and a unikernel exchange messages and RDMA. Each
 //! acts as server and as client.
 
-use super::lab::{Lab, Options};
 use super::power_on;
-use super::recipe::Kernel;
-use crate::cache;
+use crate::cargo;
 use crate::console::Operation;
-use crate::error::{Error, Result};
 use crate::report::Node;
-use crate::setup::Qemu;
-use crate::unikernel::{self, Verdict};
 use hca_serve::Summary;
+use rdma_lab::error::{Error, Result};
+use rdma_lab::linux::{Kernel, Lab, Options};
+use rdma_lab::setup::Qemu;
+use rdma_lab::unikernel::{self, Verdict};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -135,7 +134,7 @@ impl Demo<'_> {
     /// - [`Error::Missing`]: a Linux guest cannot be set up.
     /// - [`Error::Guest`]: an exchange did not complete with everything verified.
     pub fn run(&self) -> Result<(Vec<Node>, Summary)> {
-        let folder = cache::root().join("tests/guest");
+        let folder = cargo::root().join("tests/guest");
         let programs = PROGRAMS.iter().map(|name| folder.join(name)).collect();
         let started = Instant::now();
         let mut lab = Lab::start(self.qemu, Options { spare: 1, programs, ..self.lab.clone() })?;

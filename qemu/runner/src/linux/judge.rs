@@ -1,12 +1,10 @@
 //! Common parts of tests with Linux guests: requirements, and the kernel messages that count as
 //! complaints.
 
-use super::guest::KernelMessage;
-use super::lab::{Lab, Options};
-use super::recipe::{Kernel, Recipe};
 use crate::conditions;
-use crate::error::{Error, Result};
-use crate::setup;
+use rdma_lab::error::{Error, Result};
+use rdma_lab::linux::{Kernel, KernelMessage, Lab, Options, Recipe};
+use rdma_lab::setup;
 
 /// Returns guests for `options`, or `None` after reporting a skipped test because QEMU or Debian
 /// packages are unavailable.

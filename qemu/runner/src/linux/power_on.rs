@@ -4,11 +4,10 @@
 //! comparison uses the processor time of QEMU's CPU thread, because it excludes sleep and other
 //! load of this host.
 
-use super::Ready;
-use super::lab::Lab;
-use crate::error::{Error, Result};
-use crate::qemu::Output;
-use crate::unikernel;
+use rdma_lab::error::{Error, Result};
+use rdma_lab::linux::{Lab, Ready};
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -12,10 +12,10 @@ mod pattern;
 mod sides;
 mod table;
 
-use crate::error::{Error, IoContext, Result};
-use crate::linux::{Kernel, Lab, Options as LabOptions};
-use crate::{cache, kernel_image, setup};
+use crate::{cargo, kernel_image, setup};
 pub use pattern::{PATTERNS, Pattern, Unit};
+use rdma_lab::error::{Error, IoContext, Result};
+use rdma_lab::linux::{Kernel, Lab, Options as LabOptions};
 use sides::{Linux, Unikernels};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ pub fn measure(options: &Options) -> Result<Table> {
     let lab_options = LabOptions {
         spare: 2,
         strict: false,
-        programs: vec![cache::root().join("tests/guest/rds_load.c")],
+        programs: vec![cargo::root().join("tests/guest/rds_load.c")],
         binaries: options.rds_stress.iter().cloned().collect(),
         accelerator: options.accelerator.clone(),
         ..LabOptions::new(KERNEL, 2)

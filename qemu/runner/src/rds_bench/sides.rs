@@ -3,10 +3,10 @@
 use super::pattern::{DEPTH, Pattern};
 use super::table::Rates;
 use super::{Options, RDS_STRESS};
-use crate::error::{Error, Result};
-use crate::linux::Lab;
-use crate::setup::Qemu;
-use crate::unikernel::{self, Running, Verdict};
+use rdma_lab::error::{Error, Result};
+use rdma_lab::linux::Lab;
+use rdma_lab::setup::Qemu;
+use rdma_lab::unikernel::{self, Running, Verdict};
 use std::path::Path;
 use std::time::Duration;
 

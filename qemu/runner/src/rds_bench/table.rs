@@ -1,7 +1,7 @@
 //! Rates reported by the two sides, with their medians and ratios.
 
 use super::pattern::{Pattern, Unit};
-use crate::error::{Error, Result};
+use rdma_lab::error::{Error, Result};
 use serde::Serialize;
 use std::fmt::Write;
 

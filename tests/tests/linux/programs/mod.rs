@@ -17,8 +17,9 @@ use crate::guests::{
 };
 use crate::ip::{ip_up, resources};
 use hca_model::Census;
+use rdma_lab::linux::{Answer, Kernel, Kind, Lab, Options};
 use runner::conditions;
-use runner::linux::{Answer, Kernel, Kind, Lab, Options, judge};
+use runner::linux::judge;
 use std::time::{Duration, Instant};
 
 /// Two guests, and what became of each program.

@@ -2,7 +2,7 @@
 
 use super::Ground;
 use crate::guests::At;
-use runner::linux::Kernel;
+use rdma_lab::linux::Kernel;
 
 const PORT: u16 = 13337;
 

@@ -2,9 +2,11 @@
 
 use super::{Ground, LINUX, UNIKERNEL, number, result, word};
 use hca_model::fabric::Faults;
-use runner::linux::{Demo, Kernel, judge};
+use rdma_lab::Error;
+use rdma_lab::linux::Kernel;
+use runner::linux::{Demo, judge};
 use runner::report::Node;
-use runner::{Error, conditions, kernel_image, setup};
+use runner::{conditions, kernel_image, setup};
 use std::time::Instant;
 
 /// Pings each way.

@@ -7,11 +7,12 @@ mod stress;
 
 use crate::guests::{LIMIT, census_without_keys, hcas_are_content, kernels_are_content, remove_drivers, run};
 use hca_model::Census;
+use rdma_lab::linux::{Kernel, Lab, Options};
+use rdma_lab::qemu::Output;
+use rdma_lab::unikernel::{self, Running, Verdict};
 use runner::kernel_image;
-use runner::linux::{Kernel, Lab, Options, judge};
-use runner::qemu::Output;
+use runner::linux::judge;
 use runner::setup;
-use runner::unikernel::{self, Running, Verdict};
 use std::path::PathBuf;
 use std::time::Instant;
 

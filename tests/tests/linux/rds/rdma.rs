@@ -2,8 +2,9 @@
 //! switch, bytes compared on both sides; what has to fail fails and touches nothing; a full receiver closes its own port alone.
 
 use super::{Ground, LINUX, UNIKERNEL, number, result};
+use rdma_lab::linux::Kernel;
 use runner::conditions;
-use runner::linux::{Kernel, judge};
+use runner::linux::judge;
 use std::time::Instant;
 
 /// Operations of a round that are done, with the first uses of regions that are tried again; and regions offered for them.

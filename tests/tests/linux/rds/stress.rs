@@ -3,9 +3,10 @@
 //! ours that does the same; and the measurement of Linux and of unikernels by it.
 
 use super::{Ground, LINUX, UNIKERNEL, number, result};
+use rdma_lab::Error;
+use runner::conditions;
 use runner::linux::judge;
 use runner::rds_bench::{self, PATTERNS};
-use runner::{Error, conditions};
 use std::path::PathBuf;
 
 /// Switches of the active side; all bytes are compared.

@@ -1,5 +1,5 @@
 //! Files that a guest gets at each start in addition to its image: the first process, small
-//! helpers, and programs of this project. They form a second archive after the image's, so that the
+//! helpers, and programs of the user. They form a second archive after the image's, so that the
 //! image is made only once.
 
 use super::cpio::Writer;
@@ -29,7 +29,7 @@ pub struct Settings {
     pub number: usize,
     /// Addresses of all guests on the network between them; empty without a network.
     pub addresses: Vec<String>,
-    /// Programs of this project, installed in `/usr/bin`.
+    /// Programs, installed in `/usr/bin`.
     pub programs: Vec<PathBuf>,
 }
 

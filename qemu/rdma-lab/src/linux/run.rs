@@ -1,9 +1,8 @@
-//! `cargo xtask guests`: Linux guests that run a script, unikernels, or both, on one fabric.
+//! Linux guests that run a script, unikernels, or both, on one fabric.
 
 use super::guest::Answer;
 use super::lab::{Lab, Options};
 use crate::error::{Error, Result};
-use crate::kernel_image;
 use crate::qemu::Output;
 use crate::setup;
 use crate::unikernel::{self, Verdict};
@@ -24,7 +23,7 @@ pub struct Run {
     pub script: Option<String>,
     /// Command lines of unikernels. Each has an HCA, numbered after those of the Linux guests.
     pub unikernels: Vec<String>,
-    /// Image of the unikernels; `None` for the project's own.
+    /// Image of the unikernels; `None` if there are none.
     pub image: Option<PathBuf>,
     /// Time limit of scripts and unikernels.
     pub limit: Duration,
@@ -38,11 +37,7 @@ pub struct Run {
 /// stopped after they exit.
 pub fn run(run: &Run) -> Result<u8> {
     let started = Instant::now();
-    let (qemu, image) = match (&run.image, run.unikernels.is_empty()) {
-        (_, true) => (setup::qemu()?, None),
-        (Some(image), false) => (setup::qemu()?, Some(image.clone())),
-        (None, false) => (setup::all()?, Some(kernel_image::build()?)),
-    };
+    let qemu = setup::qemu()?;
     let options = Options { spare: run.unikernels.len(), show: true, ..run.lab.clone() };
     let guests = options.guests.len();
     let accelerator = options.accelerator.clone();
@@ -56,7 +51,7 @@ pub fn run(run: &Run) -> Result<u8> {
         println!("Linux {}, booted in {:.1} s", lab.versions().join(", "), started.elapsed().as_secs_f64());
     }
     let (sender, ends) = mpsc::channel();
-    if let Some(image) = image {
+    if let Some(image) = &run.image {
         for (number, words) in run.unikernels.iter().enumerate() {
             let mut options = unikernel::Options::new(words);
             options.hcas = vec![lab.socket(lab.first_spare() + number)?.to_path_buf()];

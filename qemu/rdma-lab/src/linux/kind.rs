@@ -70,59 +70,158 @@ const HCAS: RangeInclusive<u32> = 0..=8;
 const CPUS: RangeInclusive<u32> = 1..=64;
 const MEMORY: RangeInclusive<u32> = 256..=1 << 20;
 
-/// Valid words, for the error message.
-const WORDS: &str =
-    "count=N kernel=NAME packages=A,B modules=A,B files=/A,/B hcas=N profile=CARD vcpus=N memory=MIB iommu";
+/// A word of `--linux`.
+pub struct Word {
+    /// The word as the help lists it, such as `count=N`.
+    pub form: &'static str,
+    /// Its meaning, with the default in parentheses.
+    pub meaning: &'static str,
+    take: fn(&mut Words, &str) -> Result<()>,
+}
+
+impl Word {
+    const fn new(
+        form: &'static str,
+        meaning: &'static str,
+        take: fn(&mut Words, &str) -> Result<()>,
+    ) -> Self {
+        Self { form, meaning, take }
+    }
+
+    /// Returns the part before `=`.
+    fn name(&self) -> &'static str {
+        self.form.split_once('=').map_or(self.form, |(name, _)| name)
+    }
+
+    fn has_value(&self) -> bool {
+        self.form.contains('=')
+    }
+}
+
+/// Words that have been taken so far.
+struct Words {
+    count: usize,
+    kernel: Kernel,
+    packages: Vec<String>,
+    modules: Vec<String>,
+    files: Vec<String>,
+    hcas: usize,
+    profile: DeviceSpec,
+    cpus: u32,
+    memory_mib: Option<u32>,
+    iommu: bool,
+}
+
+/// All words.
+pub const WORDS: &[Word] = &[
+    Word::new("count=N", "so many of them (1)", |words, value| {
+        words.count = number("count", value, GUESTS)? as usize;
+        Ok(())
+    }),
+    Word::new(
+        "kernel=NAME",
+        "6.1 (Debian 12's), 6.12 (Debian 13's) or backports (the latest for Debian 13) (6.1)",
+        |words, value| {
+            words.kernel = value.parse()?;
+            Ok(())
+        },
+    ),
+    Word::new(
+        "packages=A,B",
+        "with Debian packages beside rdma-core, perftest and infiniband-diags",
+        |words, value| {
+            words.packages.extend(list(value));
+            Ok(())
+        },
+    ),
+    Word::new(
+        "modules=A,B",
+        "with kernel modules beside mlx5, IP over InfiniBand, RDMA-CM and RDS",
+        |words, value| {
+            words.modules.extend(list(value));
+            Ok(())
+        },
+    ),
+    Word::new(
+        "files=/A,/B",
+        "with files and folders of packages that are left out, as documentation is",
+        |words, value| {
+            words.files.extend(list(value));
+            Ok(())
+        },
+    ),
+    Word::new("hcas=N", "emulated HCAs of each (1)", |words, value| {
+        words.hcas = number("hcas", value, HCAS)? as usize;
+        Ok(())
+    }),
+    Word::new("profile=CARD,HABIT", "what these are (cx-5); `serve --help` lists all", |words, value| {
+        words.profile = value.parse().map_err(|error| Error::Usage(format!("profile={value}: {error}")))?;
+        Ok(())
+    }),
+    Word::new("vcpus=N", "processors of each (1)", |words, value| {
+        words.cpus = number("vcpus", value, CPUS)?;
+        Ok(())
+    }),
+    Word::new("memory=MIB", "memory of each (what the image needs, 1024 at least)", |words, value| {
+        words.memory_mib = Some(number("memory", value, MEMORY)?);
+        Ok(())
+    }),
+    Word::new("iommu", "with an IOMMU, so that the guest can hand its HCA on", |words, _| {
+        words.iommu = true;
+        Ok(())
+    }),
+];
+
+fn list(value: &str) -> impl Iterator<Item = String> {
+    value.split(',').filter(|part| !part.is_empty()).map(str::to_owned)
+}
 
 impl FromStr for Group {
     type Err = Error;
 
-    fn from_str(words: &str) -> Result<Self> {
-        let mut group = Self { kind: Kernel::V6_1.into(), count: 1 };
-        let Kind { recipe, hcas, cpus, memory_mib, iommu } = &mut group.kind;
-        let (mut kernel, mut packages, mut modules, mut files) =
-            (Kernel::V6_1, Vec::new(), Vec::new(), Vec::new());
-        let (mut count, mut profile) = (1, DeviceSpec::default());
-        for word in split(words) {
-            let word = word.as_str();
-            let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            let list = || value.split(',').filter(|part| !part.is_empty()).map(str::to_owned);
-            match name {
-                "count" => group.count = number(name, value, GUESTS)? as usize,
-                "kernel" => kernel = value.parse()?,
-                "packages" => packages.extend(list()),
-                "modules" => modules.extend(list()),
-                "files" => files.extend(list()),
-                "hcas" => count = number(name, value, HCAS)?,
-                "profile" => {
-                    profile =
-                        value.parse().map_err(|error| Error::Usage(format!("--linux: profile: {error}")))?;
-                }
-                "vcpus" => *cpus = number(name, value, CPUS)?,
-                "memory" => *memory_mib = Some(number(name, value, MEMORY)?),
-                "iommu" if word == name => *iommu = true,
-                _ => {
-                    return Err(Error::Usage(format!("--linux: `{word}` is unknown; there are {WORDS}")));
-                }
-            }
+    fn from_str(text: &str) -> Result<Self> {
+        let mut words = Words {
+            count: 1,
+            kernel: Kernel::V6_1,
+            packages: Vec::new(),
+            modules: Vec::new(),
+            files: Vec::new(),
+            hcas: 1,
+            profile: DeviceSpec::default(),
+            cpus: 1,
+            memory_mib: None,
+            iommu: false,
+        };
+        for word in split(text) {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (word.as_str(), None),
+            };
+            let known =
+                WORDS.iter().find(|known| known.name() == name && known.has_value() == value.is_some());
+            let known = known.ok_or_else(|| {
+                let forms = WORDS.iter().map(|word| word.form).collect::<Vec<_>>().join(" ");
+                Error::Usage(format!("`{word}` is unknown; there are {forms}"))
+            })?;
+            (known.take)(&mut words, value.unwrap_or_default())?;
         }
-        *hcas = vec![profile; count as usize];
-        *recipe = Recipe::new(kernel).with_packages(packages)?.with_modules(modules)?.with_files(files)?;
-        Ok(group)
+        let Words { count, kernel, packages, modules, files, hcas, profile, cpus, memory_mib, iommu } = words;
+        let recipe = Recipe::new(kernel).with_packages(packages)?.with_modules(modules)?.with_files(files)?;
+        let hcas = vec![profile; hcas];
+        Ok(Self { kind: Kind { recipe, hcas, cpus, memory_mib, iommu }, count })
     }
 }
 
-/// The names in [`WORDS`].
-const NAMES: [&str; 9] =
-    ["count", "kernel", "packages", "modules", "files", "hcas", "profile", "vcpus", "memory"];
-
-/// Splits words at spaces, and at commas before a name of [`NAMES`] or `iommu`. Other commas are those of a list or a profile.
+/// Splits words at spaces, and at commas before the name of a word. Other commas are those of a
+/// list or a profile.
 fn split(words: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for word in words.split_whitespace() {
         for (number, part) in word.split(',').enumerate() {
-            let name = part.split_once('=').map(|(name, _)| name);
-            let begins = name.is_some_and(|name| NAMES.contains(&name)) || part == "iommu";
+            let begins = match part.split_once('=') {
+                Some((name, _)) => WORDS.iter().any(|word| word.has_value() && word.name() == name),
+                None => WORDS.iter().any(|word| word.form == part),
+            };
             match found.last_mut() {
                 Some(last) if number > 0 && !begins => last.extend([",", part]),
                 _ => found.push(part.to_owned()),
@@ -135,7 +234,7 @@ fn split(words: &str) -> Vec<String> {
 fn number(name: &str, value: &str, range: RangeInclusive<u32>) -> Result<u32> {
     value.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
         let (first, last) = (range.start(), range.end());
-        Error::Usage(format!("--linux: {name}={value} is no number from {first} to {last}"))
+        Error::Usage(format!("{name}={value} is no number from {first} to {last}"))
     })
 }
 
@@ -177,7 +276,7 @@ mod tests {
             ("kernel=5.10", "unknown kernel 5.10"),
             ("packages=Perl", "`Perl` is no name of a package"),
             ("modules=a/b", "`a/b` is no name of a kernel module"),
-            ("profile=cx-9", "profile: "),
+            ("profile=cx-9", "profile=cx-9: "),
             ("files=etc", "`etc` is no name of a file"),
         ] {
             let refused = words.parse::<Group>().expect_err(words).to_string();

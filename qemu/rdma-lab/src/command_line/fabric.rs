@@ -1,0 +1,85 @@
+//! Options of the fabric and of the machine, for every command that has them.
+
+use crate::accelerator;
+use hca_model::DeviceSpec;
+use hca_model::fabric::Faults;
+use hca_serve::product::command_line::{FAULTS, SEED, fresh_seed};
+use hca_serve::product::options::Argument;
+use std::path::PathBuf;
+
+/// Settings of a fabric of emulated HCAs.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    /// Card and quirks of the HCAs.
+    pub kind: DeviceSpec,
+    /// File for all packets, in pcapng.
+    pub capture: Option<PathBuf>,
+    /// Packet faults to inject.
+    pub faults: Faults,
+    /// Seed of the faults.
+    pub seed: u64,
+    /// Lets every node manage the fabric.
+    pub open: bool,
+}
+
+impl Default for Fabric {
+    /// A fabric without faults, with a new seed.
+    fn default() -> Self {
+        Self {
+            kind: DeviceSpec::default(),
+            capture: None,
+            faults: Faults::default(),
+            seed: fresh_seed(),
+            open: false,
+        }
+    }
+}
+
+/// Returns the options that set a fabric. `profile` says whose cards `--profile` selects.
+pub fn arguments<T: AsMut<Fabric>>(profile: &str) -> [Argument<T>; 5] {
+    [
+        Argument::value("--profile CARD[,HABIT[=VALUE]]...", profile, |command: &mut T, value| {
+            command.as_mut().kind = value.parse()?;
+            Ok(())
+        }),
+        Argument::value("--pcap FILE", "all packets, for Wireshark", |command: &mut T, value| {
+            command.as_mut().capture = Some(value.path());
+            Ok(())
+        }),
+        Argument::value("--faults SPEC", FAULTS, |command: &mut T, value| {
+            command.as_mut().faults = value.parse()?;
+            Ok(())
+        }),
+        Argument::value("--seed N", SEED, |command: &mut T, value| {
+            command.as_mut().seed = value.number()?;
+            Ok(())
+        }),
+        Argument::flag(
+            "--open-fabric",
+            "everybody may configure the switch and all ports, as with `ibportstate`",
+            |command: &mut T| command.as_mut().open = true,
+        ),
+    ]
+}
+
+/// Name of QEMU's accelerator, as the user gave it.
+#[derive(Clone, Debug)]
+pub struct Accelerator(pub String);
+
+impl Default for Accelerator {
+    fn default() -> Self {
+        Self(accelerator::AUTO.to_owned())
+    }
+}
+
+/// Returns the option that selects QEMU's accelerator.
+pub fn accelerator<T: AsMut<Accelerator>>() -> Argument<T> {
+    Argument::value(
+        "--accel NAME",
+        "QEMU's accelerator: auto (KVM where a guest runs well under it, TCG elsewhere), kvm, tcg (auto)",
+        |command: &mut T, value| {
+            command.as_mut().0 = value.text()?;
+            Ok(())
+        },
+    )
+}

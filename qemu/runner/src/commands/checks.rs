@@ -1,0 +1,123 @@
+//! `test`, `ci`, `graph` and `prose`: what a change has to pass.
+
+use crate::levels::{self, Level};
+use crate::{ci, graph, prose};
+use hca_serve::product::options::{Argument, Value};
+use rdma_lab::Result;
+use rdma_lab::command_line::{Command, Host};
+use std::process::ExitCode;
+
+/// `test`: levels of tests.
+pub(super) struct Test {
+    levels: Vec<Level>,
+    long: bool,
+}
+
+impl Command for Test {
+    const NAME: &'static str = "test";
+    const ARGUMENTS: &'static str = "[LEVEL]... [--long]";
+    const SUMMARY: &'static str =
+        "the tests; without LEVEL all that need no more than a Rust toolchain and QEMU";
+
+    fn new() -> Self {
+        Self { levels: Vec::new(), long: false }
+    }
+
+    fn table() -> Vec<Argument<Self>> {
+        let levels = format!("{}: these only", levels::names());
+        vec![
+            Argument::word("LEVEL", &levels, |test: &mut Self, value: Value| {
+                test.levels.push(value.parse()?);
+                Ok(())
+            }),
+            Argument::flag("--long", "full lengths", |test: &mut Self| test.long = true),
+        ]
+    }
+
+    fn run(mut self, _: &Host) -> Result<ExitCode> {
+        if self.levels.is_empty() {
+            self.levels.extend(levels::DEFAULT);
+        }
+        levels::test(&self.levels, self.long)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `ci`: everything.
+pub(super) struct Ci;
+
+impl Command for Ci {
+    const NAME: &'static str = "ci";
+    const ARGUMENTS: &'static str = "";
+    const SUMMARY: &'static str = "all that a change has to pass: lint, bench, Miri, the tests";
+
+    fn new() -> Self {
+        Self
+    }
+
+    fn table() -> Vec<Argument<Self>> {
+        Vec::new()
+    }
+
+    fn run(self, _: &Host) -> Result<ExitCode> {
+        ci::run()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `graph`: import circles.
+pub(super) struct Circles {
+    files: Vec<String>,
+}
+
+impl Command for Circles {
+    const NAME: &'static str = "graph";
+    const ARGUMENTS: &'static str = "[FILE]...";
+    const SUMMARY: &'static str = "the import circles among the source files of each crate";
+
+    fn new() -> Self {
+        Self { files: Vec::new() }
+    }
+
+    fn table() -> Vec<Argument<Self>> {
+        vec![Argument::word(
+            "FILE",
+            "in place of that what these files use and are used by, as in ep/mod.rs",
+            |circles: &mut Self, value| {
+                circles.files.push(value.text()?);
+                Ok(())
+            },
+        )]
+    }
+
+    fn run(self, _: &Host) -> Result<ExitCode> {
+        graph::print(&self.files)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `prose`: the ratchet for words.
+pub(super) struct Prose {
+    write: bool,
+}
+
+impl Command for Prose {
+    const NAME: &'static str = "prose";
+    const ARGUMENTS: &'static str = "[--write]";
+    const SUMMARY: &'static str =
+        "shares of sentences that are hard to read, by crate, against the recorded ones";
+
+    fn new() -> Self {
+        Self { write: false }
+    }
+
+    fn table() -> Vec<Argument<Self>> {
+        let write = "records them; refused if the whole project has more";
+        vec![Argument::flag("--write", write, |prose: &mut Self| prose.write = true)]
+    }
+
+    fn run(self, _: &Host) -> Result<ExitCode> {
+        prose::run(self.write)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
