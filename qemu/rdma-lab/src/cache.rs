@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 /// Environment variable that names the cache's directory.
 pub const VARIABLE: &str = "RDMA_LAB_CACHE";
 
-/// Returns the cache's directory, and creates it if it is missing. It is the directory that
-/// [`VARIABLE`] names, or `rdma-lab` in the user's cache directory (XDG Base Directory
-/// Specification).
+/// Returns the cache's directory, and creates it if it is missing. [`VARIABLE`] names the directory.
+/// The default is `rdma-lab` in the user's cache directory (XDG Base Directory Specification).
 ///
 /// # Errors
 /// The user has no home directory, or the directory cannot be created.

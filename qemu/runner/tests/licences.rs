@@ -17,7 +17,7 @@ const ALLOWED: [&str; 10] = [
     "Zlib",
 ];
 
-/// Whether an SPDX expression of `OR`, `AND` and one level of parentheses can be met by [`ALLOWED`].
+/// Returns whether an SPDX expression of `OR`, `AND` and one level of parentheses can be met by [`ALLOWED`].
 fn is_met(expression: &str) -> bool {
     let bare = |text: &str| text.trim().trim_matches(['(', ')']).trim().to_owned();
     let any =

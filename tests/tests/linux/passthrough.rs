@@ -183,7 +183,7 @@ fn a_c_program_of_dat_in_a_guest_drives_an_hca_by_vfio() {
 /// The unikernel in a QEMU in the guest, on the guest's HCA; `words` are its command line.
 fn nested(lab: &mut Lab, words: &str) -> Vec<String> {
     let script = format!(
-        "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\nxtask boot --vfio $B --image /usr/bin/kernel --limit 1400 {words} 2>&1"
+        "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\nrdma-lab boot --vfio $B --image /usr/bin/kernel --limit 1400 {words} 2>&1"
     );
     let answer = lab.run(0, &script, NESTED).expect("the script ends");
     assert!(answer.success(), "{words} ended with {}:\n{}", answer.status, answer.text());
@@ -208,9 +208,9 @@ fn finish(mut running: Running) -> Vec<String> {
 #[test]
 fn a_unikernel_in_a_guests_own_guest_has_the_hca_and_gives_it_back() {
     let image = kernel_image::build().expect("it compiles");
-    let xtask = program::binary("runner", "xtask").expect("it compiles");
+    let rdma_lab = program::binary("rdma-lab", "rdma-lab").expect("it compiles");
     let kind = Kind { memory_mib: Some(3072), ..with_iommu(judge::host().expect("names")) };
-    let options = Options { spare: 1, binaries: vec![xtask, image.clone()], ..Options::new(kind, 1) };
+    let options = Options { spare: 1, binaries: vec![rdma_lab, image.clone()], ..Options::new(kind, 1) };
     let Some(mut lab) = judge::lab_or_skip(options) else { return };
     println!("Linux {}", lab.version());
     run(&mut lab, 0, "hcas-up && dmesg -c > /dev/null");

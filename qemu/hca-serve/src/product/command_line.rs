@@ -108,7 +108,7 @@ struct CommandLine {
     report: Option<PathBuf>,
     ready: Option<i32>,
     log: LogForm,
-    /// `--profile help` asks for the list of cards.
+    /// True after `--profile help`, which lists the cards.
     wants_cards: bool,
 }
 

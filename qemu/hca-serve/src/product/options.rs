@@ -94,7 +94,7 @@ impl Value {
     /// Returns the value as a number.
     ///
     /// # Errors
-    /// It is not a number of this type.
+    /// The text is not a number of this type.
     pub fn number<V: FromStr>(self) -> Result<V> {
         let name = self.name;
         let text = self.text()?;
@@ -108,7 +108,7 @@ impl Value {
     }
 }
 
-/// What a command line asks for.
+/// Result of a command line without errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The command's help.

@@ -1,7 +1,7 @@
 //! `boot`: one unikernel, with emulated HCAs or with HCAs of this machine.
 
-use super::fabric::{self, Accelerator};
-use super::{Command, Host};
+use super::command::{Command, Host};
+use super::fabric::{self, Accelerator, IMAGE};
 use crate::error::{Error, Result};
 use crate::passthrough::HandedOn;
 use crate::process::Temporary;
@@ -147,10 +147,6 @@ impl Command for Boot {
         }
     }
 }
-
-/// Meaning of `--image`, wherever it is an option.
-pub(super) const IMAGE: &str =
-    "an application of yours, in place of the project's own, which only its checkout builds";
 
 /// Serves HCAs of these kinds in a temporary directory.
 fn serve_some(kinds: Vec<DeviceSpec>) -> Result<(Temporary, Option<Served>, Vec<PathBuf>)> {

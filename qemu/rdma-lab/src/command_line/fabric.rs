@@ -1,4 +1,4 @@
-//! Options of the fabric and of the machine, for every command that has them.
+//! Options that several commands have: of the fabric, of QEMU, of the unikernel.
 
 use crate::accelerator;
 use hca_model::DeviceSpec;
@@ -83,3 +83,7 @@ pub fn accelerator<T: AsMut<Accelerator>>() -> Argument<T> {
         },
     )
 }
+
+/// Meaning of `--image`.
+pub(super) const IMAGE: &str =
+    "a unikernel of yours; without it `cargo xtask`, in a checkout, builds the project's own";

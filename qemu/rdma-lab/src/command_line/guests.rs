@@ -1,8 +1,7 @@
 //! `guests`: Linux guests that run a script, unikernels, or both.
 
-use super::boot::IMAGE;
-use super::fabric::{self, Accelerator, Fabric};
-use super::{Command, Host};
+use super::command::{Command, Host};
+use super::fabric::{self, Accelerator, Fabric, IMAGE};
 use crate::accelerator;
 use crate::error::{Error, Result};
 use crate::linux::{self, Group, Kind};

@@ -1,7 +1,7 @@
 //! `iso`: a boot medium with a unikernel.
 
-use super::boot::IMAGE;
-use super::{Command, Host};
+use super::command::{Command, Host};
+use super::fabric::IMAGE;
 use crate::error::Result;
 use crate::iso;
 use hca_serve::product::options::Argument;

@@ -1,5 +1,4 @@
-//! The commands of `cargo xtask`. Those of `rdma-lab` are among them, with the project's own
-//! unikernel.
+//! The commands of `cargo xtask`, including those of `rdma-lab` with the project's own unikernel.
 
 mod bench;
 mod checks;
