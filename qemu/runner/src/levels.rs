@@ -3,10 +3,7 @@
 use crate::cargo;
 use crate::conditions::{LONG_VARIABLE, SKIPPED, required, skip};
 use crate::failures::{self, Failure};
-use crate::graph::Graph;
-use crate::links;
 use crate::linux::judge;
-use crate::prose;
 use crate::setup;
 use rdma_lab::error::{Error, Result};
 use rdma_lab::linux::{self, Kernel, Recipe};
@@ -285,24 +282,7 @@ fn run_level(level: Level, long: bool) -> Result<Count> {
     for count in counts {
         total.add(count?);
     }
-    if level == Level::Lint {
-        total.add(step("import circles", Graph::of_project().and_then(|graph| graph.judge())));
-        total.add(step("prose", prose::judge()));
-        total.add(step("links of Markdown files", links::judge()));
-    }
     Ok(total)
-}
-
-/// Counts a step of `lint` that is not a cargo call.
-fn step(name: &str, result: Result<()>) -> Count {
-    println!("level lint: {name}");
-    match result {
-        Ok(()) => Count::PASSED,
-        Err(error) => {
-            eprintln!("{error}");
-            Count::FAILED
-        }
-    }
 }
 
 /// Returns the cargo calls of a level.
@@ -325,6 +305,7 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             words("doc --workspace --exclude kernel --exclude unikernel --no-deps"),
             words("doc --package unikernel --features dat --no-deps --target x86_64-unknown-none"),
             words(&format!("package --quiet --no-verify --allow-dirty {}", packages(&PUBLISHED))),
+            words("run --quiet --package checks -- lint"),
         ],
         // The image has all libraries for the first target.
         Level::NoStd => setup::TARGETS[1..]

@@ -13,8 +13,6 @@
 //! | [`conditions`] | full lengths, required tools, skipped tests |
 //! | [`rds_bench`] | RDS by Linux and by unikernels, in one run |
 //! | [`install`] | installation of the C libraries |
-//! | [`graph`] | import circles among source files; files with unsafe code |
-//! | [`prose`], `links`, `sources` | a ratchet for words; links of Markdown files; the project's files |
 
 mod cargo;
 pub mod ci;
@@ -23,19 +21,13 @@ pub mod conditions;
 pub mod console;
 pub mod demo;
 mod failures;
-pub mod graph;
 pub mod install;
 pub mod kernel_image;
 pub mod levels;
-mod links;
 pub mod linux;
-pub mod prose;
 pub mod rds_bench;
 pub mod report;
 pub mod setup;
-mod sources;
 pub mod tshark;
 
-use cargo as cache;
 pub use cargo::root;
-use rdma_lab::error;

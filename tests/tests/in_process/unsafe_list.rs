@@ -1,6 +1,6 @@
 //! The list of files with unsafe code in `SECURITY.md`.
 
-use runner::graph::Graph;
+use checks::graph::Graph;
 use std::path::Path;
 
 #[test]

@@ -1,11 +1,16 @@
 //! `test`, `ci`, `graph` and `prose`: what a change has to pass.
 
 use crate::levels::{self, Level};
-use crate::{ci, graph, prose};
+use crate::{cargo, ci};
 use hca_serve::product::options::{Argument, Value};
-use rdma_lab::Result;
 use rdma_lab::command_line::{Command, Host};
+use rdma_lab::process::Supervised;
+use rdma_lab::{Error, Result};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Time limit of a check, with its compilation.
+const CHECK_LIMIT: Duration = Duration::from_secs(3600);
 
 /// `test`: levels of tests.
 pub(super) struct Test {
@@ -65,6 +70,19 @@ impl Command for Ci {
     }
 }
 
+/// Runs a check of the crate `checks`. Its dependencies would double the time that `cargo xtask`
+/// takes to compile, so that it is a program of its own.
+fn call(check: &str, arguments: impl IntoIterator<Item = String>) -> Result<ExitCode> {
+    let mut command = cargo::command();
+    command.args(["run", "--quiet", "--package", "checks", "--", check]).args(arguments);
+    let mut child = Supervised::spawn(command)?;
+    let status = child.wait_until(Instant::now() + CHECK_LIMIT)?;
+    let status =
+        status.ok_or_else(|| Error::Timeout { what: format!("no end of {check}"), limit: CHECK_LIMIT })?;
+    // The check has printed what is wrong.
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
 /// `graph`: import circles.
 pub(super) struct Circles {
     files: Vec<String>,
@@ -91,8 +109,7 @@ impl Command for Circles {
     }
 
     fn run(self, _: &Host) -> Result<ExitCode> {
-        graph::print(&self.files)?;
-        Ok(ExitCode::SUCCESS)
+        call("graph", self.files)
     }
 }
 
@@ -117,7 +134,6 @@ impl Command for Prose {
     }
 
     fn run(self, _: &Host) -> Result<ExitCode> {
-        prose::run(self.write)?;
-        Ok(ExitCode::SUCCESS)
+        call("prose", self.write.then(|| "--write".to_owned()))
     }
 }

@@ -19,9 +19,8 @@ mod references;
 #[cfg(test)]
 mod tests;
 
-use crate::cache;
-use crate::cargo;
 use crate::error::{Error, Result};
+use crate::workspace;
 pub use modules::Root;
 use modules::Tree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +84,7 @@ impl Graph {
     /// # Errors
     /// As [`Graph::of`], or cargo fails.
     pub fn of_project() -> Result<Self> {
-        let workspace = cache::root();
+        let workspace = workspace::root();
         let roots = project_roots(&workspace)?;
         Self::of(&roots, &|path| std::fs::read_to_string(workspace.join(path)).ok())
     }
@@ -167,7 +166,7 @@ impl Graph {
             return Ok(());
         }
         let number = too_large.len();
-        Err(Error::Program(format!(
+        Err(Error::Failed(format!(
             "{number} import circles have more than {MOST_FILES} files (`cargo xtask graph`)"
         )))
     }
@@ -186,7 +185,7 @@ fn listed(places: &BTreeSet<Use>) -> String {
 /// Returns the library crates of [`FOLDERS`], including those for C, and the unikernel's image.
 /// Paths start at the workspace's root.
 fn project_roots(workspace: &Path) -> Result<Vec<Root>> {
-    let metadata = cargo::metadata()?;
+    let metadata = workspace::metadata()?;
     let mut roots = Vec::new();
     for target in metadata["packages"]
         .as_array()

@@ -16,9 +16,9 @@
 mod comments;
 mod sentences;
 
-use crate::cache;
 use crate::error::{Error, Result};
 use crate::sources::{self, Source};
+use crate::workspace;
 use comments::Language;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -104,7 +104,7 @@ impl Report {
     }
 
     fn of_project() -> Result<Self> {
-        let root = cache::root();
+        let root = workspace::root();
         let mut report = Self::default();
         for Source { path, package } in sources::all(&root)? {
             let extension = path.extension().and_then(|extension| extension.to_str());
@@ -176,7 +176,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Counts>> {
 }
 
 fn record() -> Result<BTreeMap<String, Counts>> {
-    let path = cache::root().join(RECORD);
+    let path = workspace::root().join(RECORD);
     let text = std::fs::read_to_string(&path);
     parse(&text.map_err(|source| Error::Io { action: "cannot read", path, source })?)
 }
@@ -190,7 +190,7 @@ pub fn judge() -> Result<()> {
     faults.iter().for_each(|fault| eprintln!("prose: {fault}"));
     match faults.len() {
         0 => Ok(()),
-        number => Err(Error::Program(format!(
+        number => Err(Error::Failed(format!(
             "{number} measures of prose are above their limits: rewrite sentences (`cargo xtask prose`)"
         ))),
     }
@@ -210,7 +210,7 @@ pub fn run(write: bool) -> Result<()> {
     if !write {
         return judge();
     }
-    let path = cache::root().join(RECORD);
+    let path = workspace::root().join(RECORD);
     if path.exists() {
         let old = record()?;
         let (before, now) = (total(&old), report.total());
@@ -219,7 +219,7 @@ pub fn run(write: bool) -> Result<()> {
             counts.shares().0 > most.0 || counts.shares().1 > most.1
         });
         if rises && (now.open > before.open || now.person > before.person) {
-            return Err(Error::Program(format!(
+            return Err(Error::Failed(format!(
                 "not recorded: {} and {} hits of open and person were {} and {}",
                 now.open, now.person, before.open, before.person
             )));

@@ -79,13 +79,13 @@ mod tests {
 
     #[test]
     fn files_belong_to_the_nearest_package() {
-        let files = all(&crate::cache::root()).expect("the workspace");
+        let files = all(&crate::workspace::root()).expect("the workspace");
         let package = |path: &str| {
             let file = files.iter().find(|file| file.path == Path::new(path));
             file.map(|file| file.package.as_str())
         };
         assert_eq!(package("README.md"), Some(ROOT));
-        assert_eq!(package("qemu/runner/src/sources.rs"), Some("runner"));
+        assert_eq!(package("qemu/checks/src/sources.rs"), Some("checks"));
         assert_eq!(package(".github/SECURITY.md"), Some(ROOT));
         assert!(files.iter().all(|file| !file.path.starts_with("target") && !file.path.starts_with(".git")));
     }

@@ -1,8 +1,8 @@
 //! Links of the project's Markdown files: files and headings that they lead to.
 
-use crate::cache;
 use crate::error::{Error, Result};
 use crate::sources::{self, Source, pattern};
+use crate::workspace;
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -87,7 +87,7 @@ fn faults(files: &BTreeMap<PathBuf, String>, exists: &dyn Fn(&Path) -> bool) -> 
 /// # Errors
 /// There is such a link; a file cannot be read.
 pub fn judge() -> Result<()> {
-    let root = cache::root();
+    let root = workspace::root();
     let mut files = BTreeMap::new();
     for Source { path, .. } in sources::all(&root)? {
         if path.extension().is_some_and(|extension| extension == "md") {
@@ -101,7 +101,7 @@ pub fn judge() -> Result<()> {
     faults.iter().for_each(|fault| eprintln!("links: {fault}"));
     match faults.len() {
         0 => Ok(()),
-        number => Err(Error::Program(format!("{number} links in Markdown files lead nowhere"))),
+        number => Err(Error::Failed(format!("{number} links in Markdown files lead nowhere"))),
     }
 }
 

@@ -1,0 +1,19 @@
+//! Checks of the project's sources and documents. They need heavy dependencies, so they are no part
+//! of `cargo xtask`, which calls this crate's program.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`graph`] | import circles among source files; files with unsafe code |
+//! | [`prose`] | a ratchet for words |
+//! | [`links`] | links of Markdown files |
+//! | `sources` | the project's files, and the packages that they belong to |
+//! | [`workspace`] | the project's directory and packages |
+
+mod error;
+pub mod graph;
+pub mod links;
+pub mod prose;
+mod sources;
+pub mod workspace;
+
+pub use error::{Error, Result};

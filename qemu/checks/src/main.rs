@@ -1,0 +1,62 @@
+//! The checks as a program: `cargo run --package checks -- CHECK`.
+
+use checks::{Error, Result, graph, links, prose};
+use lexopt::prelude::*;
+use std::process::ExitCode;
+
+/// Checks and their arguments.
+const USAGE: &str = "graph [FILE]..., prose [--write], lint";
+
+fn main() -> ExitCode {
+    match run(lexopt::Parser::from_env()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("checks: {error}");
+            ExitCode::from(if matches!(error, Error::Usage(_)) { 2 } else { 1 })
+        }
+    }
+}
+
+fn usage(error: lexopt::Error) -> Error {
+    Error::Usage(format!("{error}; there are {USAGE}"))
+}
+
+fn run(mut arguments: lexopt::Parser) -> Result<()> {
+    let Some(Value(check)) = arguments.next().map_err(usage)? else {
+        return Err(Error::Usage(format!("a check is missing; there are {USAGE}")));
+    };
+    let (mut files, mut write) = (Vec::new(), false);
+    while let Some(argument) = arguments.next().map_err(usage)? {
+        match argument {
+            Value(file) if check == "graph" => files.push(file.string().map_err(usage)?),
+            Long("write") if check == "prose" => write = true,
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    match check.to_str() {
+        Some("graph") => graph::print(&files),
+        Some("prose") => prose::run(write),
+        Some("lint") => lint(),
+        _ => Err(Error::Usage(format!("unknown check {}; there are {USAGE}", check.display()))),
+    }
+}
+
+/// Runs all checks that a change has to pass. A failed one does not keep the others from running.
+fn lint() -> Result<()> {
+    let results = [
+        ("import circles", graph::Graph::of_project().and_then(|graph| graph.judge())),
+        ("prose", prose::judge()),
+        ("links of Markdown files", links::judge()),
+    ];
+    let mut failed = Vec::new();
+    for (name, result) in results {
+        match result {
+            Ok(()) => println!("checks: {name}: passed"),
+            Err(error) => {
+                eprintln!("checks: {name}: {error}");
+                failed.push(name);
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Error::Failed(format!("failed: {}", failed.join(", ")))) }
+}
