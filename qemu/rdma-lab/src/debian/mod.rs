@@ -1,9 +1,12 @@
 //! Unpacks Debian packages by name into a directory, without installing them.
 
+mod mirror;
+
 use crate::cache;
 use crate::error::{Error, IoContext, Result};
 use crate::process::{Supervised, Temporary};
 use crate::progress::Progress;
+use mirror::{Host, host, mirror, no_mirror};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -93,19 +96,6 @@ fn arguments(
     arguments
 }
 
-/// Returns the reason why there is no mirror.
-fn no_mirror(host: Host) -> String {
-    match host {
-        Host::Debian => format!(
-            "no Debian mirror in this machine's apt sources (/etc/apt/sources.list*), nor in the variable {MIRROR_VARIABLE}"
-        ),
-        _ => format!(
-            "guests are made of Debian's packages, which this machine's own mirrors do not have: set the variable \
-             {MIRROR_VARIABLE} to the address of a Debian mirror"
-        ),
-    }
-}
-
 /// Unpacks an archive of packages into the new directory `into`, owned by the calling user and
 /// without devices.
 fn extract(archive: &Path, into: &Path) -> Result<()> {
@@ -150,41 +140,6 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Distribution that this tool runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Host {
-    /// Debian, whose mirrors carry the requested suites.
-    Debian,
-    /// Ubuntu or another descendant of Debian with its own mirrors.
-    Descendant,
-    /// A system without Debian's tools.
-    Other,
-}
-
-fn host() -> Host {
-    std::fs::read_to_string("/etc/os-release").map_or(Host::Other, |text| host_in(&text))
-}
-
-/// Parses the text of os-release(5).
-fn host_in(text: &str) -> Host {
-    let words = |name: &str| -> Vec<String> {
-        let value = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
-        value.unwrap_or_default().trim_matches('"').split_whitespace().map(str::to_owned).collect()
-    };
-    let own = words("ID");
-    let like = words("ID_LIKE");
-    if own.iter().any(|word| word == "debian") {
-        Host::Debian
-    } else if own.iter().chain(&like).any(|word| word == "ubuntu" || word == "debian") {
-        Host::Descendant
-    } else {
-        Host::Other
-    }
-}
-
-/// Environment variable with a Debian mirror, which replaces the machine's mirror.
-const MIRROR_VARIABLE: &str = "DEBIAN_MIRROR";
-
 /// Returns the path of the keys that sign Debian's archive.
 fn keyring() -> std::result::Result<String, String> {
     const FILE: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -197,81 +152,6 @@ fn keyring() -> std::result::Result<String, String> {
     } else {
         Err(format!("no {FILE}: install the package {PACKAGE}"))
     }
-}
-
-/// Returns the address of a Debian mirror: from the user, or the one that this machine uses.
-fn mirror(host: Host) -> Option<String> {
-    match std::env::var(MIRROR_VARIABLE) {
-        Ok(named) if !named.is_empty() => return Some(named),
-        _ if host != Host::Debian => return None,
-        _ => {}
-    }
-    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
-    if let Ok(folder) = std::fs::read_dir("/etc/apt/sources.list.d") {
-        let mut more: Vec<PathBuf> = folder.flatten().map(|entry| entry.path()).collect();
-        more.sort();
-        files.extend(more);
-    }
-    let found = files.iter().find_map(|file| {
-        let text = std::fs::read_to_string(file).ok()?;
-        match file.extension()?.to_str()? {
-            "list" => mirror_in_list(&text),
-            "sources" => mirror_in_deb822(&text),
-            _ => None,
-        }
-    })?;
-    // Cloud images name a file of mirrors instead of an address.
-    match found.strip_prefix("mirror+file:") {
-        Some(file) => {
-            let text = std::fs::read_to_string(file).ok()?;
-            text.split_whitespace().next().map(str::to_owned)
-        }
-        None => Some(found),
-    }
-}
-
-/// Code names of Debian's releases, which are suites of its main archive. Each has an update suite.
-const CODENAMES: [&str; 9] =
-    ["bullseye", "bookworm", "trixie", "forky", "duke", "sid", "stable", "testing", "unstable"];
-
-fn is_main_archive(address: &str, suites: &[&str], components: &[&str]) -> bool {
-    !address.trim_end_matches('/').ends_with("-security")
-        && suites.iter().any(|suite| CODENAMES.contains(suite))
-        && components.contains(&"main")
-}
-
-/// Returns the mirror in the one-line format: `deb [options] address suite component...`.
-fn mirror_in_list(text: &str) -> Option<String> {
-    text.lines().find_map(|line| {
-        let rest = line.trim().strip_prefix("deb ")?.trim_start();
-        let rest = if rest.starts_with('[') { rest.split_once(']')?.1 } else { rest };
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        let (address, suite, components) = match words.as_slice() {
-            [address, suite, components @ ..] => (address, suite, components),
-            _ => return None,
-        };
-        is_main_archive(address, &[suite], components).then(|| (*address).to_owned())
-    })
-}
-
-/// Returns the mirror in the deb822 format: paragraphs of `Field: value` lines.
-fn mirror_in_deb822(text: &str) -> Option<String> {
-    text.split("\n\n").find_map(|paragraph| {
-        let field = |name: &str| -> Vec<&str> {
-            paragraph
-                .lines()
-                .find_map(|line| {
-                    let (key, value) = line.split_once(':')?;
-                    key.trim().eq_ignore_ascii_case(name).then(|| value.split_whitespace().collect())
-                })
-                .unwrap_or_default()
-        };
-        if field("Enabled").first().is_some_and(|value| value.eq_ignore_ascii_case("no")) {
-            return None;
-        }
-        let address = *field("URIs").first()?;
-        is_main_archive(address, &field("Suites"), &field("Components")).then(|| address.to_owned())
-    })
 }
 
 /// Returns the machine's own apt options for the network: proxies and validity checks.
@@ -421,34 +301,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mirror_is_found_in_both_formats_and_never_the_security_archive() {
-        let list = "# deb http://old.example/debian bookworm main\n\
-                    deb http://security.example/debian-security bookworm main\n\
-                    deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian trixie main contrib\n";
-        assert_eq!(mirror_in_list(list).as_deref(), Some("http://mirror.example/debian"));
-        let sources = "Types: deb\nURIs: http://sec.example/debian-security\nSuites: trixie\nComponents: main\n\n\
-                       Types: deb\nURIs: http://off.example/debian\nSuites: trixie\nComponents: main\nEnabled: no\n\n\
-                       Types: deb\nURIs: http://mirror.example/debian/\nSuites: trixie trixie-updates\nComponents: main\n";
-        assert_eq!(mirror_in_deb822(sources).as_deref(), Some("http://mirror.example/debian/"));
-        assert_eq!(mirror_in_list("deb http://other.example/apt nodistro main\n"), None);
-    }
-
-    #[test]
-    fn debian_and_its_descendants_are_told_apart() {
-        for (text, host) in [
-            ("PRETTY_NAME=\"Debian GNU/Linux 12\"\nID=debian\n", Host::Debian),
-            ("ID=\"debian\"\nVERSION_ID=\"13\"\n", Host::Debian),
-            ("NAME=\"Ubuntu\"\nID=ubuntu\nID_LIKE=debian\n", Host::Descendant),
-            ("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", Host::Descendant),
-            ("ID=fedora\nVERSION_ID=42\n", Host::Other),
-            ("ID=rocky\nID_LIKE=\"rhel centos fedora\"\n", Host::Other),
-            ("", Host::Other),
-        ] {
-            assert_eq!(host_in(text), host, "{text}");
-        }
-    }
-
-    #[test]
     fn packages_are_asked_for_without_root_s_rights_and_by_others_than_debian() {
         let packages = Packages {
             suites: &["trixie", "trixie-backports"],
@@ -480,14 +332,6 @@ mod tests {
         let as_root = words(false, signed);
         assert!(as_root.contains(&"--format=directory".to_owned()));
         assert!(!as_root.iter().any(|word| word.starts_with("--mode")), "mmdebstrap's own choice");
-    }
-
-    #[test]
-    fn who_has_no_mirror_hears_how_to_name_one() {
-        for host in [Host::Debian, Host::Descendant] {
-            assert!(no_mirror(host).contains(MIRROR_VARIABLE), "{host:?}");
-        }
-        assert!(no_mirror(Host::Descendant).contains("this machine's own mirrors do not have"));
     }
 
     #[test]
