@@ -438,7 +438,7 @@ record! {
 pub struct GuidInfo(pub [u64; 8]);
 
 impl GuidInfo {
-    /// From attribute data.
+    /// Decodes the attribute data.
     pub fn from_bytes(data: &[u8; 64]) -> GuidInfo {
         let mut guids = [0; 8];
         for (guid, bytes) in guids.iter_mut().zip(data.as_chunks::<8>().0) {
@@ -467,7 +467,7 @@ impl GuidInfo {
 pub struct PKeyTable(pub [u16; 32]);
 
 impl PKeyTable {
-    /// From attribute data.
+    /// Decodes the attribute data of a P_KeyTable.
     pub fn from_bytes(data: &[u8; 64]) -> PKeyTable {
         let mut keys = [0; 32];
         for (key, bytes) in keys.iter_mut().zip(data.as_chunks::<2>().0) {
@@ -530,7 +530,7 @@ pub struct VlArbEntry {
 pub struct VlArbitration(pub [VlArbEntry; 32]);
 
 impl VlArbitration {
-    /// From attribute data.
+    /// Decodes the attribute data.
     pub fn from_bytes(data: &[u8; 64]) -> VlArbitration {
         let mut entries = [VlArbEntry::default(); 32];
         for (entry, bytes) in entries.iter_mut().zip(data.as_chunks::<2>().0) {

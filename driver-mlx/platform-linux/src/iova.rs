@@ -26,7 +26,8 @@ impl Iovas {
     pub(crate) fn new(ranges: impl IntoIterator<Item = RangeInclusive<u64>>) -> Self {
         let whole = |range: RangeInclusive<u64>| {
             let start = (*range.start()).max(LOWEST).checked_next_multiple_of(PAGE)?;
-            // The last page of the address space is left out, so that ends can be counted.
+            // The last page of the address space is left out, because the address after it does not
+            // fit into 64 bits.
             let end = (range.end().checked_add(1).unwrap_or(u64::MAX) / PAGE * PAGE).checked_sub(1)?;
             (start < end).then_some(start..=end)
         };

@@ -73,9 +73,9 @@ impl Memory {
                 Piece::Mapping(Mapping { start, len }) => unsafe {
                     let _ = rustix::mm::munmap(start.as_ptr().cast(), len);
                 },
-                // SAFETY: from a vector of exactly this length; clause 2 excludes further use.
+                // SAFETY: the pointer is from a vector of exactly this length; clause 2 excludes further use.
                 Piece::Words(words) => drop(unsafe { Box::from_raw(words.as_ptr()) }),
-                // SAFETY: from a box; clause 2 excludes further use.
+                // SAFETY: the pointer is from a box; clause 2 excludes further use.
                 Piece::Client(client) => drop(unsafe { Box::from_raw(client.as_ptr()) }),
             }
         }
@@ -250,9 +250,9 @@ impl Registers {
         let base = NonNull::new(base.cast::<u8>())
             .ok_or(Error::Options("the kernel gave registers at address 0"))?;
         let registers = Self { base, len };
-        // A child process that kept the mapping would keep the device open. Where it cannot be
-        // helped, it does. SAFETY: the range was just mapped. Processes have no use for another
-        // one's registers.
+        // A child process that kept the mapping would keep the device open. An error is ignored,
+        // because the parent process works without this advice.
+        // SAFETY: the range was just mapped, and child processes do not use it.
         let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) };
         // SAFETY: BAR0 was just mapped here, uncached, and the range stays mapped: `drop` only
         // changes what it is mapped to.
@@ -290,7 +290,7 @@ mod tests {
         let file = rustix::fs::memfd_create(c"registers", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 8192).unwrap();
         let (bar, registers) = Registers::map(&file, 0, 8192).unwrap();
-        // SAFETY: the registers are a file's.
+        // SAFETY: the "registers" are a file, so a write has no other effect.
         unsafe { bar.write32(4, 0x0102_0304) };
         let mut bytes = [0; 4];
         rustix::io::pread(&file, &mut bytes[..], 4).unwrap();

@@ -31,12 +31,13 @@ fn each_mistake_is_named() {
         (&["guests", "--linux", "", "uname -a", "id"], "there is a script already"),
         (&["guests", "--open-fabric", "--frob"], "--frob"),
         (&["guests", "--unikernel", "app=hello", "uname -a"], "only Linux guests run scripts"),
+        (&["guests", "--server", "ip=10.0.0.1"], "--server is for a unikernel that serves others"),
         (&["guests", "--unikernel", "app=hello"], "which unikernel? --image ELF"),
         (&["guests", "--linux", "cpus=2"], "`cpus=2` is unknown; there are count=N kernel=NAME packages=A,B"),
         (&["guests", "--linux", "kernel=5.10"], "unknown kernel 5.10; there are 6.1, 6.12, backports"),
         (&["guests", "--linux", "vcpus=1000"], "vcpus=1000 is no number from 1 to 64"),
         (&["guests", "--linux", "packages=../x"], "`../x` is no name of a package"),
-        (&["guests", "--linux", "", "--image", "/x"], "there is no --unikernel"),
+        (&["guests", "--linux", "", "--image", "/x"], "--image applies to each --unikernel that follows it"),
         (&["guests", "--linux", "", "--accel", "fast"], "unknown accelerator fast; there are auto, tcg, kvm"),
         (&["guests", "--linux", "", "--limit", "long"], "--limit long: give a number"),
         (&["serve"], "--socket"),
@@ -80,7 +81,7 @@ fn files_that_cannot_be_used_are_told_before_any_work() {
         (&["serve", "--socket", "/nowhere/a"], "/nowhere/a"),
         (&["boot", "--image", "/nowhere/kernel"], "/nowhere/kernel"),
         (&["iso", "--image", "/nowhere/kernel"], "/nowhere/kernel"),
-        (&["guests", "--unikernel", "", "--image", "/nowhere/kernel"], "/nowhere/kernel"),
+        (&["guests", "--image", "/nowhere/kernel", "--unikernel", ""], "/nowhere/kernel"),
     ] {
         let line = refusal(arguments);
         assert!(line.contains(named), "{arguments:?}: {line}");

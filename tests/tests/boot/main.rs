@@ -6,6 +6,7 @@ mod firmware;
 mod ground;
 mod log;
 mod machines;
+mod newcomer;
 mod recovery;
 mod screens;
 mod slots;

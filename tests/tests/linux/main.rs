@@ -1,5 +1,6 @@
 //! Unmodified Linux guests on emulated HCAs.
 
+mod action;
 mod c_programs;
 mod cards;
 mod diags;

@@ -132,7 +132,7 @@ impl Shared {
 pub struct CmSlot {
     pub(super) state: State,
     pub(super) role: Role,
-    /// About a datagram service and no connection.
+    /// The exchange resolves a datagram service (SIDR) instead of making a connection.
     pub(super) datagram: bool,
     /// The owner gets no further events.
     pub(super) owner_gone: bool,

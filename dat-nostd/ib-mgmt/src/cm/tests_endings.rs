@@ -145,7 +145,7 @@ fn a_communication_id_in_use_belongs_to_one_connection() {
     assert_eq!((rej.reason(), rej.remote_comm_id()), (10, id));
     let ended = CmEvent::Disconnected { id: idb, owner: 2, cause: DisconnectCause::Stale };
     assert_eq!(events(&mut b), [ended]);
-    // Its next attempt gets through.
+    // The next REQ of the new queue pair is a connection request.
     b.process(Instant::ORIGIN, &MadAddress::local(A), &req.to_mad(2));
     assert!(messages(&mut b, Instant::ORIGIN).is_empty());
     assert!(matches!(events(&mut b)[..], [CmEvent::ConnectRequest { .. }]));

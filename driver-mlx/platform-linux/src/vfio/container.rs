@@ -77,8 +77,8 @@ impl Translation for Container {
             Ok(_) if info.flags & HAS_CAPABILITIES != 0 => ranges_in(&info),
             _ => Vec::new(),
         };
-        // Kernels before 5.4 do not say: all but the window of interrupts, in the 39 bits that
-        // every IOMMU has.
+        // Kernels before 5.4 do not list usable ranges. Every IOMMU has 39 bits of address, without
+        // the window for interrupts.
         if listed.is_empty() { vec![0x1_0000..=0xfedf_ffff, 0xfef0_0000..=(1 << 39) - 1] } else { listed }
     }
 

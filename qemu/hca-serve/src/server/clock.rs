@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 mod price {
     /// A step of a device's [`Meter`](hca_model::Meter).
     pub const STEP: u64 = 20;
-    /// A message received.
+    /// A message that was received from a client.
     pub const MESSAGE: u64 = 300;
     /// A read from a socket.
     pub const READ: u64 = 1_500;
-    /// An interrupt signalled.
+    /// An interrupt that was signalled to a client.
     pub const INTERRUPT: u64 = 700;
     /// A refusal, with or without a log line.
     pub const REFUSAL: u64 = 200;
@@ -41,7 +41,7 @@ pub struct Done {
 /// The server's clock.
 #[derive(Debug)]
 pub enum Clock {
-    /// The system's.
+    /// The monotonic clock of the operating system.
     System,
     /// A clock that advances with the work done.
     Counted(Counted),

@@ -55,7 +55,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Work for a client.
+/// Amounts of work that a client has caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Reads from its socket.

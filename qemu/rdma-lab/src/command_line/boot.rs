@@ -120,7 +120,7 @@ impl Command for Boot {
         let mut options = unikernel::Options::new(&host.words(&self.words, self.image.as_ref()));
         options.memory_mib = self.memory_mib;
         // Check image and passthrough first, because preparing takes minutes.
-        let named = host.named_image(self.image)?;
+        host.check_image(self.image.as_deref())?;
         let handed_on = match self.functions.as_slice() {
             [] => None,
             functions => Some(HandedOn::take(functions, options.memory_mib)?),
@@ -129,7 +129,7 @@ impl Command for Boot {
         let device = if self.hcas.is_empty() && handed_on.is_some() { "vfio-pci" } else { "vfio-user-pci" };
         let qemu = setup::qemu_with(device)?;
         options.accelerator = accelerator::choose_for(&self.accelerator.0, || Ok(qemu.clone()))?;
-        let image = host.image(named)?;
+        let image = host.image(self.image)?;
         let (_folder, _served, sockets) = serve_some(self.hcas)?;
         options.hcas = sockets;
         let limit = Duration::from_secs(self.limit);

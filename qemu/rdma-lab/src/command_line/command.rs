@@ -3,7 +3,7 @@
 use crate::error::{Error, IoContext, Result};
 use crate::process;
 use hca_serve::product::options::{self, Argument, Request};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// A command. Its options are collected in the type itself.
@@ -57,15 +57,12 @@ impl Host {
     ///
     /// # Errors
     /// The file cannot be read; [`Error::Usage`]: there is neither a file nor an own image.
-    pub(super) fn named_image(&self, named: Option<PathBuf>) -> Result<Option<PathBuf>> {
-        match &named {
-            Some(path) => drop(std::fs::File::open(path).context("cannot read", path)?),
-            None if self.own_image.is_none() => {
-                return Err(Error::Usage("which unikernel? --image ELF".into()));
-            }
-            None => {}
+    pub(super) fn check_image(&self, named: Option<&Path>) -> Result<()> {
+        match (named, self.own_image) {
+            (Some(path), _) => std::fs::File::open(path).context("cannot read", path).map(drop),
+            (None, Some(_)) => Ok(()),
+            (None, None) => Err(no_image()),
         }
-        Ok(named)
     }
 
     /// Returns the image that the user named, or the program's own, which is built now.
@@ -73,7 +70,7 @@ impl Host {
         match (named, self.own_image) {
             (Some(named), _) => Ok(named),
             (None, Some(own)) => (own.build)(),
-            (None, None) => Err(Error::Usage("which unikernel? --image ELF".into())),
+            (None, None) => Err(no_image()),
         }
     }
 
@@ -84,6 +81,10 @@ impl Host {
             _ => words.join(" "),
         }
     }
+}
+
+fn no_image() -> Error {
+    Error::Usage("which unikernel? --image ELF".into())
 }
 
 /// A command of a program's list.

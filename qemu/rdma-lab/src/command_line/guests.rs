@@ -10,12 +10,23 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// A unikernel of the command line.
+struct Named {
+    /// Its image; `None` for the program's own.
+    image: Option<PathBuf>,
+    words: String,
+    is_server: bool,
+}
+
 /// The command.
 pub struct Guests {
     guests: Vec<Kind>,
-    unikernels: Vec<String>,
+    unikernels: Vec<Named>,
     script: Option<String>,
+    /// Image of the unikernels that follow.
     image: Option<PathBuf>,
+    /// True while no unikernel follows an `--image`.
+    is_image_unused: bool,
     /// Programs for the Linux guests: C files, and binaries.
     programs: Vec<PathBuf>,
     binaries: Vec<PathBuf>,
@@ -47,6 +58,17 @@ impl Guests {
         Ok(())
     }
 
+    fn set_image(&mut self, value: Value) {
+        self.image = Some(value.path());
+        self.is_image_unused = true;
+    }
+
+    fn add_unikernel(&mut self, value: Value, is_server: bool) -> hca_serve::Result<()> {
+        self.unikernels.push(Named { image: self.image.clone(), words: value.text()?, is_server });
+        self.is_image_unused = false;
+        Ok(())
+    }
+
     fn add_program(&mut self, value: Value) {
         let file = value.path();
         let is_source = file.extension().is_some_and(|extension| extension == "c");
@@ -62,7 +84,10 @@ impl Guests {
             {
                 "only Linux guests run scripts and programs: --linux 'WORDS'"
             }
-            (_, true) if self.image.is_some() => "--image is the unikernels', and there is no --unikernel",
+            (true, false) if self.unikernels.iter().all(|unikernel| unikernel.is_server) => {
+                "--server is for a unikernel that serves others, and there are none"
+            }
+            _ if self.is_image_unused => "--image applies to each --unikernel that follows it, and none does",
             _ => return Ok(()),
         };
         Err(Error::Usage(refused.into()))
@@ -71,7 +96,7 @@ impl Guests {
 
 impl Command for Guests {
     const NAME: &'static str = "guests";
-    const ARGUMENTS: &'static str = "[--linux 'WORDS']... [--unikernel 'WORDS']... [SCRIPT] [OPTION]...";
+    const ARGUMENTS: &'static str = "[--linux 'WORDS']... [--unikernel 'WORDS']... [OPTION]... [SCRIPT]";
     const SUMMARY: &'static str =
         "Linux guests that run a script, unikernels, or both, with HCAs on one fabric";
     const STATUSES: &'static str = "0 when every script ended with 0 and no unikernel failed, otherwise the highest of \
@@ -83,6 +108,7 @@ impl Command for Guests {
             unikernels: Vec::new(),
             script: None,
             image: None,
+            is_image_unused: false,
             programs: Vec::new(),
             binaries: Vec::new(),
             strict: false,
@@ -103,6 +129,7 @@ impl Command for Guests {
                 Ok(())
             },
         )];
+        let images = format!("of the unikernels behind this option: {IMAGE}");
         table.extend(linux::WORDS.iter().map(|word| Argument::part(word.form, word.meaning)));
         table.extend([
             Argument::word(
@@ -122,13 +149,15 @@ impl Command for Guests {
             Argument::value(
                 "--unikernel 'WORDS'",
                 "a unikernel with an HCA on the same fabric; may be given many times",
-                |command: &mut Self, value| {
-                    command.unikernels.push(value.text()?);
-                    Ok(())
-                },
+                |command: &mut Self, value| command.add_unikernel(value, false),
             ),
-            Argument::value("--image ELF", IMAGE, |command: &mut Self, value| {
-                command.image = Some(value.path());
+            Argument::value(
+                "--server 'WORDS'",
+                "the same for one that serves the others: it is stopped when they have ended",
+                |command: &mut Self, value| command.add_unikernel(value, true),
+            ),
+            Argument::value("--image ELF", &images, |command: &mut Self, value| {
+                command.set_image(value);
                 Ok(())
             }),
             Argument::flag(
@@ -157,7 +186,9 @@ impl Command for Guests {
 
     fn run(self, host: &Host) -> Result<ExitCode> {
         self.check()?;
-        let image = if self.unikernels.is_empty() { None } else { Some(host.named_image(self.image)?) };
+        for unikernel in &self.unikernels {
+            host.check_image(unikernel.image.as_deref())?;
+        }
         let fabric = self.fabric;
         let run = linux::Run {
             lab: linux::Options {
@@ -175,8 +206,13 @@ impl Command for Guests {
                 ..linux::Options::of(self.guests)
             },
             script: self.script,
-            unikernels: self.unikernels,
-            image: image.map(|named| host.image(named)).transpose()?,
+            unikernels: self
+                .unikernels
+                .into_iter()
+                .map(|Named { image, words, is_server }| {
+                    Ok(linux::Unikernel { image: host.image(image)?, words, is_server })
+                })
+                .collect::<Result<Vec<_>>>()?,
             limit: Duration::from_secs(self.limit),
         };
         linux::run(&run).map(ExitCode::from)

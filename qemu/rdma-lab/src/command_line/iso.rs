@@ -57,7 +57,8 @@ impl Command for Iso {
 
     fn run(self, host: &Host) -> Result<ExitCode> {
         let words = host.words(&self.words, self.image.as_ref());
-        let image = host.image(host.named_image(self.image)?)?;
+        host.check_image(self.image.as_deref())?;
+        let image = host.image(self.image)?;
         if let Some(folder) = self.network {
             iso::make_network(&image, &words, &folder)?;
             println!("BIOS: {}, UEFI: {}, in {}", iso::PXE_BIOS, iso::PXE_UEFI, folder.display());

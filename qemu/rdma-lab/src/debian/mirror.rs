@@ -35,10 +35,10 @@ fn host_in(text: &str) -> Host {
 }
 
 /// Environment variable with a Debian mirror, which replaces the machine's mirror.
-const MIRROR_VARIABLE: &str = "DEBIAN_MIRROR";
+pub(super) const MIRROR_VARIABLE: &str = "DEBIAN_MIRROR";
 
 /// Returns the address of a Debian mirror: from the user, or the one that this machine uses.
-pub(super) fn mirror(host: Host) -> Option<String> {
+pub(super) fn mirror_of(host: Host) -> Option<String> {
     let named = std::env::var(MIRROR_VARIABLE).ok().filter(|named| !named.is_empty());
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     if let Ok(folder) = std::fs::read_dir("/etc/apt/sources.list.d") {

@@ -6,7 +6,7 @@ use crate::cache;
 use crate::error::{Error, IoContext, Result};
 use crate::process::{Supervised, Temporary};
 use crate::progress::Progress;
-use mirror::{Host, host, mirror, no_mirror};
+use mirror::{Host, MIRROR_VARIABLE, host, mirror_of, no_mirror};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,18 @@ pub struct Packages<'a> {
 
 /// Time limit of an unpacking, including downloads of some 100 MB.
 const UNPACK_LIMIT: Duration = Duration::from_secs(900);
+
+/// Returns the address of the Debian mirror that packages are taken from.
+///
+/// # Errors
+/// [`Error::Missing`] says how to name one.
+pub fn mirror() -> Result<String> {
+    let host = host();
+    mirror_of(host).ok_or_else(|| {
+        let remedy = format!("set {MIRROR_VARIABLE}");
+        Error::Missing { what: no_mirror(host), remedy }
+    })
+}
 
 /// Returns a tree with `packages` unpacked, from the cache if it is there.
 ///
@@ -54,7 +66,7 @@ pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> 
         (!rustix::process::geteuid().is_root()).then(|| PathBuf::from(format!("{}.tar", into.display())));
     ensure_installed("mmdebstrap", "mmdebstrap")
         .map_err(|error| missing(format!("{error}; install the package mmdebstrap")))?;
-    let mirror = mirror(host).ok_or_else(|| missing(no_mirror(host)))?;
+    let mirror = mirror_of(host).ok_or_else(|| missing(no_mirror(host)))?;
     // Systems other than Debian do not trust Debian's keys by default.
     let signed = if host == Host::Debian {
         String::new()

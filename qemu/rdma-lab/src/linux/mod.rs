@@ -33,4 +33,4 @@ pub use overlay::Settings;
 pub use program::compile;
 pub use ready::Ready;
 pub use recipe::{Kernel, Recipe};
-pub use run::{Run, run};
+pub use run::{Run, Unikernel, run};

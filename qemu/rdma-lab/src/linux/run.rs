@@ -6,12 +6,24 @@ use crate::error::{Error, Result};
 use crate::qemu::Output;
 use crate::setup;
 use crate::unikernel::{self, Verdict};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Script of the guests if the user gives none.
 const DEFAULT_SCRIPT: &str = "uname -a; lspci -nn; hcas-up && ibv_devinfo; dmesg | grep -i mlx5";
+
+/// A unikernel beside the guests.
+#[derive(Debug, Clone)]
+pub struct Unikernel {
+    /// Its image.
+    pub image: PathBuf,
+    /// Its command line.
+    pub words: String,
+    /// True if it serves the others: the run does not wait for its end.
+    pub is_server: bool,
+}
 
 /// Options of the user.
 #[derive(Debug, Clone)]
@@ -21,10 +33,8 @@ pub struct Run {
     /// Shell script that all Linux guests run at the same time. `$GUEST` is the guest's number,
     /// `$GUESTS` the number of guests.
     pub script: Option<String>,
-    /// Command lines of unikernels. Each has an HCA, numbered after those of the Linux guests.
-    pub unikernels: Vec<String>,
-    /// Image of the unikernels; `None` if there are none.
-    pub image: Option<PathBuf>,
+    /// Unikernels. Each has an HCA, numbered after those of the Linux guests.
+    pub unikernels: Vec<Unikernel>,
     /// Time limit of scripts and unikernels.
     pub limit: Duration,
 }
@@ -33,8 +43,8 @@ pub struct Run {
 /// 1 if all succeed and a unikernel fails.
 ///
 /// # Errors
-/// A guest or unikernel cannot be started or does not exit. A unikernel that serves Linux guests is
-/// stopped after they exit.
+/// A guest or unikernel cannot be started or does not exit. A unikernel that serves others is
+/// stopped after they have ended, and every unikernel after the Linux guests have.
 pub fn run(run: &Run) -> Result<u8> {
     let started = Instant::now();
     let qemu = setup::qemu()?;
@@ -51,23 +61,21 @@ pub fn run(run: &Run) -> Result<u8> {
         println!("Linux {}, booted in {:.1} s", lab.versions().join(", "), started.elapsed().as_secs_f64());
     }
     let (sender, ends) = mpsc::channel();
-    if let Some(image) = &run.image {
-        for (number, words) in run.unikernels.iter().enumerate() {
-            let mut options = unikernel::Options::new(words);
-            options.hcas = vec![lab.socket(lab.first_spare() + number)?.to_path_buf()];
-            options.accelerator.clone_from(&accelerator);
-            let (qemu, image, limit, sender) = (qemu.clone(), image.clone(), run.limit, sender.clone());
-            // The thread ends with its unikernel, or with the tool.
-            std::thread::spawn(move || {
-                let name = format!("unikernel {number}");
-                let ended = unikernel::boot(&qemu, &image, &options, limit, |line| match line {
-                    Output::Console(line) => println!("{name}: {line}"),
-                    Output::Qemu(line) => eprintln!("{name}: qemu: {line}"),
-                });
-                // An error means that the tool is exiting.
-                let _ = sender.send((number, ended.map(|transcript| transcript.verdict)));
+    for (number, Unikernel { image, words, .. }) in run.unikernels.iter().enumerate() {
+        let mut options = unikernel::Options::new(words);
+        options.hcas = vec![lab.socket(lab.first_spare() + number)?.to_path_buf()];
+        options.accelerator.clone_from(&accelerator);
+        let (qemu, image, limit, sender) = (qemu.clone(), image.clone(), run.limit, sender.clone());
+        // The thread ends with its unikernel, or with the tool.
+        std::thread::spawn(move || {
+            let name = format!("unikernel {number}");
+            let ended = unikernel::boot(&qemu, &image, &options, limit, |line| match line {
+                Output::Console(line) => println!("{name}: {line}"),
+                Output::Qemu(line) => eprintln!("{name}: qemu: {line}"),
             });
-        }
+            // An error means that the tool is exiting.
+            let _ = sender.send((number, ended.map(|transcript| transcript.verdict)));
+        });
     }
     drop(sender);
     let mut status = 0;
@@ -78,7 +86,7 @@ pub fn run(run: &Run) -> Result<u8> {
         }
         status = answers.iter().map(|answer| answer.status).max().unwrap_or(0);
     }
-    let failed = take_ends(&ends, run.unikernels.len(), guests == 0)?;
+    let failed = take_ends(&ends, &run.unikernels, guests == 0)?;
     let summary = lab.stop()?;
     let fabric = summary.fabric;
     println!(
@@ -101,11 +109,13 @@ type End = (usize, Result<Option<Verdict>>);
 /// Grace period for unikernels after all Linux guests have exited. They are servers then.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Shows the results of the unikernels. Waits for all of them if `all` is set. Returns whether one
-/// failed.
-fn take_ends(ends: &Receiver<End>, count: usize, all: bool) -> Result<bool> {
+/// Shows the results of the unikernels. Waits for those that are no servers: without limit if `all`
+/// is set. Returns whether one failed.
+fn take_ends(ends: &Receiver<End>, unikernels: &[Unikernel], all: bool) -> Result<bool> {
+    let mut running: BTreeSet<usize> = (0..unikernels.len()).collect();
     let mut failed = false;
-    for left in (1..=count).rev() {
+    let is_server = |number: &usize| unikernels.get(*number).is_some_and(|unikernel| unikernel.is_server);
+    while !running.iter().all(is_server) {
         let end = if all {
             ends.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
@@ -113,6 +123,7 @@ fn take_ends(ends: &Receiver<End>, count: usize, all: bool) -> Result<bool> {
         };
         match end {
             Ok((number, ended)) => {
+                running.remove(&number);
                 let verdict = ended?;
                 match verdict {
                     Some(verdict) => println!("unikernel {number} {verdict}"),
@@ -120,14 +131,14 @@ fn take_ends(ends: &Receiver<End>, count: usize, all: bool) -> Result<bool> {
                 }
                 failed |= verdict != Some(Verdict::Success);
             }
-            Err(RecvTimeoutError::Timeout) => {
-                println!("{left} unikernels still ran");
-                return Ok(failed);
-            }
+            Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::Program("a unikernel's thread has ended".into()));
             }
         }
+    }
+    if !running.is_empty() {
+        println!("{} unikernels still ran", running.len());
     }
     Ok(failed)
 }
