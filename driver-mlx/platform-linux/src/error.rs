@@ -51,9 +51,9 @@ pub enum Error {
     /// A call to the kernel failed.
     #[error("{what}: {error}")]
     Kernel {
-        /// Which.
+        /// Description of the call.
         what: &'static str,
-        /// Why.
+        /// Error that the kernel returned.
         error: io::Error,
     },
     /// A server refused a message.

@@ -110,7 +110,7 @@ record! {
     pub struct InformInfoRecord[60] {
         /// The subscriber's GID.
         subscriber_gid, set_subscriber_gid: Gid = 0, 16;
-        /// Number of the subscription among its subscriber's.
+        /// Number that distinguishes the subscriptions of one subscriber.
         inform_enum, set_inform_enum: u16 = 16, 2;
     }
 }

@@ -130,8 +130,8 @@ impl Client {
                     }
                 };
             }
-            // Requests of the server's are not for us: memory is shared, or it reaches it by the
-            // descriptor it got.
+            // The server needs no DMA by message, because it maps all memory of this process. Its
+            // requests are refused.
             if header.wants_reply() {
                 let refusal = header.refusal(libc::EOPNOTSUPP as u32).to_bytes();
                 connection.write(&[IoSlice::new(&refusal)], &[]).map_err(silent)?;

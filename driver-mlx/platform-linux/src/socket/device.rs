@@ -145,7 +145,7 @@ impl Device {
         stream.into_iter().chain([self.client.descriptor()]).collect()
     }
 
-    /// The socket once more.
+    /// Returns a second descriptor of the socket.
     pub(crate) fn duplicate(&self) -> Option<UnixStream> {
         self.stream.as_ref().and_then(|stream| stream.try_clone().ok())
     }

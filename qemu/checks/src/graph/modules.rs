@@ -204,7 +204,7 @@ impl Loader<'_> {
 pub struct Leaves {
     /// Local name, path and line.
     pub named: Vec<(String, Vec<String>, usize)>,
-    /// Paths before a star.
+    /// Paths of glob imports, without `::*`.
     pub globs: Vec<Vec<String>>,
 }
 
