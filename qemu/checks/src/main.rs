@@ -5,7 +5,7 @@ use lexopt::prelude::*;
 use std::process::ExitCode;
 
 /// Checks and their arguments.
-const USAGE: &str = "graph [FILE]..., prose [--write], lint";
+const USAGE: &str = "graph [FILE]..., prose [--write | --diff COMMIT], lint";
 
 fn main() -> ExitCode {
     match run(lexopt::Parser::from_env()) {
@@ -25,15 +25,19 @@ fn run(mut arguments: lexopt::Parser) -> Result<()> {
     let Some(Value(check)) = arguments.next().map_err(usage)? else {
         return Err(Error::Usage(format!("a check is missing; there are {USAGE}")));
     };
-    let (mut files, mut write) = (Vec::new(), false);
+    let (mut files, mut write, mut base) = (Vec::new(), false, None);
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
             Value(file) if check == "graph" => files.push(file.string().map_err(usage)?),
             Long("write") if check == "prose" => write = true,
+            Long("diff") if check == "prose" => {
+                base = Some(arguments.value().and_then(ValueExt::string).map_err(usage)?);
+            }
             other => return Err(usage(other.unexpected())),
         }
     }
     match check.to_str() {
+        Some("prose") if base.is_some() => prose::diff::run(base.as_deref().unwrap_or_default()),
         Some("graph") => graph::print(&files),
         Some("prose") => prose::run(write),
         Some("lint") => lint(),

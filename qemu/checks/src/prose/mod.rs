@@ -11,9 +11,11 @@
 //! | module | subject |
 //! |---|---|
 //! | `comments` | comments of Rust and C sources |
+//! | [`diff`] | sentences on lines that a change adds |
 //! | `sentences` | paragraphs, sentences and their measures |
 
 mod comments;
+pub mod diff;
 mod sentences;
 
 use crate::error::{Error, Result};

@@ -116,24 +116,37 @@ impl Command for Circles {
 /// `prose`: the ratchet for words.
 pub(super) struct Prose {
     write: bool,
+    /// Commit whose successors' lines alone are measured.
+    base: Option<String>,
 }
 
 impl Command for Prose {
     const NAME: &'static str = "prose";
-    const ARGUMENTS: &'static str = "[--write]";
+    const ARGUMENTS: &'static str = "[--write | --diff COMMIT]";
     const SUMMARY: &'static str =
         "shares of sentences that are hard to read, by crate, against the recorded ones";
 
     fn new() -> Self {
-        Self { write: false }
+        Self { write: false, base: None }
     }
 
     fn table() -> Vec<Argument<Self>> {
         let write = "records them; refused if the whole project has more";
-        vec![Argument::flag("--write", write, |prose: &mut Self| prose.write = true)]
+        vec![
+            Argument::flag("--write", write, |prose: &mut Self| prose.write = true),
+            Argument::value(
+                "--diff COMMIT",
+                "lists such sentences on lines added since the commit instead; 5 % and 2 % are allowed",
+                |prose: &mut Self, value: Value| {
+                    prose.base = Some(value.text()?);
+                    Ok(())
+                },
+            ),
+        ]
     }
 
     fn run(self, _: &Host) -> Result<ExitCode> {
-        call("prose", self.write.then(|| "--write".to_owned()))
+        let diff = self.base.into_iter().flat_map(|base| ["--diff".to_owned(), base]);
+        call("prose", self.write.then(|| "--write".to_owned()).into_iter().chain(diff))
     }
 }
