@@ -12,7 +12,11 @@ const ROUNDS: u64 = 4;
 const NONE: CompletionFlags = CompletionFlags::empty();
 const LINES: [&[u8]; 2] = [b"are you there?", b"yes, I am here"];
 
-type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 16 << 20, eps: 4, evds: 4, lmrs: 4, events: 64, connections: 8 };
+adapter_storage! {
+    struct Tables {
+        bar: ModelBar, dma_bytes: 16 << 20, eps: 4, evds: 4, lmrs: 4, events: 64, connections: 8,
+    }
+}
 
 /// A node: its adapter, and what it needs for one connection.
 struct Node {

@@ -93,6 +93,29 @@ mod conn;
 mod ep;
 mod evd;
 pub mod guide;
+/// Fields of the structs that [`adapter_storage!`] defines; for the macro only.
+#[doc(hidden)]
+pub mod entries {
+    pub use crate::adapter::storage::Entry;
+    pub use crate::base::table::Slot;
+    pub use crate::conn::request::Cr;
+    pub use crate::conn::service_point::{Psp, Rsp};
+    pub use crate::ep::endpoint::Ep;
+    pub use crate::evd::cno::Cno;
+    pub use crate::evd::dispatcher::Evd;
+    pub use crate::evd::queue::EventSlot;
+    pub use crate::ia::instance::Ia;
+    pub use crate::mem::bind::BindSlot;
+    pub use crate::mem::lmr::Lmr;
+    pub use crate::mem::rmr::Rmr;
+    pub use crate::mem::zone::Pz;
+    pub use crate::srq::ended_qp::EndedQp;
+    pub use crate::srq::queue::Srq;
+    pub use core::sync::atomic::AtomicU32;
+    pub use driver_mlx::report::History;
+    pub use driver_mlx::{HcaParts, HcaStorage};
+    pub use ib_port::PortStorage;
+}
 mod ia;
 mod mem;
 mod srq;

@@ -385,9 +385,12 @@ fn an_unanswered_request_does_not_keep_an_ia_open() {
 
 const MANY: usize = 1000;
 
-type ManyTables = adapter_storage! {
-    bar: ModelBar, dma_bytes: 256 << 20, eps: MANY + 8, evds: MANY + 8, lmrs: 8, events: 16384, connections: 64,
-};
+adapter_storage! {
+    struct ManyTables {
+        bar: ModelBar, dma_bytes: 256 << 20, eps: MANY + 8, evds: MANY + 8, lmrs: 8, events: 16384,
+        connections: 64,
+    }
+}
 
 /// An adapter with so many EPs, each on an EVD of its own.
 fn with_many(
@@ -414,9 +417,12 @@ fn with_many(
     (world, adapter, evds, eps)
 }
 
-type FewTables = adapter_storage! {
-    bar: ModelBar, dma_bytes: 256 << 20, eps: 8, evds: 64, lmrs: 8, events: 16384, connections: 64,
-};
+adapter_storage! {
+    struct FewTables {
+        bar: ModelBar, dma_bytes: 256 << 20, eps: 8, evds: 64, lmrs: 8, events: 16384,
+        connections: 64,
+    }
+}
 
 /// As many EVDs as the adapter has, beyond the entries of the default event queue, are armed and
 /// complete before it is polled.

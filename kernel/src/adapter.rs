@@ -10,8 +10,8 @@ use dat_nostd::{
     AdapterConfig, AdapterParts, AdapterStorage, IpConfig, Neighbour, OpenError, ProviderInfo, Registry,
     RegistryEntry, adapter_storage,
 };
-use driver_mlx::report::{History, Report};
-use driver_mlx::{Config, Duration, Error, FatalCause, HcaParts, Instant, MmioBar, Platform, Wake};
+use driver_mlx::report::Report;
+use driver_mlx::{Config, Duration, Error, FatalCause, Instant, MmioBar, Platform, Wake};
 
 use crate::choice::Choice;
 pub use crate::failure::{Failure, conclude};
@@ -23,11 +23,14 @@ use crate::{Clock, Machine, println};
 /// An adapter on this machine.
 pub type Adapter<'s> = dat_nostd::Adapter<'s, BareMetal>;
 
-/// Memory for an adapter of a small application: 16 endpoints, and what an [`adapter::Node`](Node) of 64 MiB needs. Larger ones name
-/// their own with [`adapter_storage!`].
-pub type Storage = adapter_storage! {
-    bar: MmioBar, dma_bytes: 64 << 20, eps: 16, evds: 16, lmrs: 32, events: 128, connections: 32,
-};
+adapter_storage! {
+    /// Memory for an adapter of a small application: 16 endpoints and 64 MiB of DMA memory.
+    /// Larger applications define their own with [`adapter_storage!`].
+    pub struct Storage {
+        bar: MmioBar, dma_bytes: 64 << 20, eps: 16, evds: 16, lmrs: 32, events: 128,
+        connections: 32,
+    }
+}
 /// What the guide says of it.
 const _: () = assert!(size_of::<Storage>() <= 238 << 10);
 
@@ -74,36 +77,6 @@ impl Node<'_> {
     }
 }
 
-/// Memory to open an adapter in.
-pub trait Tables {
-    /// Its parts; what was in them is gone.
-    fn parts(&mut self) -> AdapterParts<'_, MmioBar>;
-    /// The driver's part alone.
-    fn hca(&mut self) -> HcaParts<'_>;
-    /// What the HCA did last.
-    fn history(&self) -> History<'_>;
-}
-
-macro_rules! storage {
-    ($($name:ident),*) => {
-        impl<$(const $name: usize),*> Tables for AdapterStorage<MmioBar, $($name),*> {
-            fn parts(&mut self) -> AdapterParts<'_, MmioBar> {
-                AdapterStorage::parts(self)
-            }
-
-            fn hca(&mut self) -> HcaParts<'_> {
-                AdapterStorage::hca(self)
-            }
-
-            fn history(&self) -> History<'_> {
-                AdapterStorage::history(self)
-            }
-        }
-    };
-}
-// As many capacities as the type has.
-storage!(A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T);
-
 /// Opens an adapter, registers its IAs, and lets `work` use it; closes it. An HCA that somebody left in a state that it cannot be
 /// brought up from is reset once.
 ///
@@ -112,10 +85,10 @@ storage!(A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T);
 pub fn run(
     machine: &mut Machine,
     node: &Node<'_>,
-    tables: &mut impl Tables,
+    tables: &mut impl AdapterStorage<MmioBar>,
     mut work: impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let hardware = open(machine, node.hca, node.dma_bytes, tables, Tables::hca)?;
+    let hardware = open(machine, node.hca, node.dma_bytes, tables, AdapterStorage::hca)?;
     for (name, micros) in machine.steps() {
         println!("@step name=boot_{name} us={micros}");
     }
@@ -172,7 +145,7 @@ impl<'n> Prepared<'n> {
     /// As for [`run`]; an HCA that somebody left behind is not reset here.
     pub fn run(
         self,
-        tables: &mut impl Tables,
+        tables: &mut impl AdapterStorage<MmioBar>,
         work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let platform = self.platform;

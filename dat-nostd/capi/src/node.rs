@@ -14,11 +14,14 @@ const DMA_BYTES: usize = 256 << 20;
 /// How long a program may connect before the other side listens, without being refused.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What programs written for other providers make without a look at the limits.
-type Tables = adapter_storage! {
-    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: 512, evds: 1024, lmrs: 4096, events: 16384, connections: 640, ias: 32,
-    pzs: 256, psps: 128, rsps: 128, cnos: 128, srqs: 64, rmrs: 1024, binds: 2048, crs: 256, listeners: 256,
-};
+adapter_storage! {
+    /// Capacities for programs that were written for other providers and ignore the limits.
+    struct Tables {
+        bar: LinuxBar, dma_bytes: DMA_BYTES, eps: 512, evds: 1024, lmrs: 4096, events: 16384,
+        connections: 640, ias: 32, pzs: 256, psps: 128, rsps: 128, cnos: 128, srqs: 64, rmrs: 1024,
+        binds: 2048, crs: 256, listeners: 256,
+    }
+}
 type Notes = Storage<32, 512, 256, 4096, 256>;
 
 /// In messages to people.

@@ -3,8 +3,8 @@
 use core::sync::atomic::AtomicU32;
 
 use driver_mlx::report::History;
-use driver_mlx::{Bar, Config, HcaParts, HcaStorage};
-use ib_port::{PortParts, PortStorage};
+use driver_mlx::{Bar, Config, HcaParts};
+use ib_port::PortParts;
 
 use crate::base::table::Slot;
 use crate::conn::request::Cr;
@@ -110,6 +110,12 @@ impl Capacities {
         self.dma_bytes.div_ceil(4096).next_power_of_two()
     }
 
+    /// QPs of freed endpoints that have not returned all buffers of their SRQs; more are destroyed at once.
+    #[doc(hidden)]
+    pub const fn draining(&self) -> usize {
+        MAX_DRAINING
+    }
+
     /// log2 of the entries of the completion event queue: the least with which every EVD can have a
     /// CQ, or [`Config::log_eq_size`](driver_mlx::Config::log_eq_size) of the adapter's
     /// configuration if that is more; here its default.
@@ -128,120 +134,225 @@ pub(crate) const fn log_eq_size(evds: usize, config: &Config) -> u8 {
     if needed > config.log_eq_size { needed } else { config.log_eq_size }
 }
 
-/// The type of an adapter's memory, with capacities by name (those of [`Capacities`], in any order); what is not named has its default.
+/// Defines the struct of an adapter's memory: `bar` is the type of its BAR, the other fields are
+/// capacities in any order. Capacities that are not given are those of [`Capacities::DEFAULT`].
+///
+/// The struct is all zero bytes, so a static takes no space in an image. The struct implements
+/// [`AdapterStorage`] and `Default`, and has the methods of [`AdapterStorage`] itself.
 ///
 /// ```
 /// use dat_nostd::{Bar, adapter_storage};
 ///
-/// # fn check<B: Bar>() {}
-/// type Tables<B> = adapter_storage! { bar: B, dma_bytes: 64 << 20, eps: 72, evds: 24, connections: 112 };
+/// adapter_storage! {
+///     /// Memory for 72 endpoints.
+///     pub struct Tables<B: Bar> { bar: B, dma_bytes: 64 << 20, eps: 72, evds: 24, connections: 112 }
+/// }
 /// fn tables<B: Bar>() -> Tables<B> {
 ///     Tables::new()
 /// }
 /// ```
 #[macro_export]
 macro_rules! adapter_storage {
-    (@ $field:ident $(($($call:tt)*))? $($name:ident: $value:expr,)*) => {{
+    // A capacity.
+    (@ {$($name:ident: $value:expr,)*} $($field:tt)*) => {{
         const CAPACITIES: $crate::Capacities =
             $crate::Capacities { $($name: $value,)* ..$crate::Capacities::DEFAULT };
-        CAPACITIES.$field $(($($call)*))?
+        CAPACITIES.$($field)*
     }};
-    (bar: $bar:ty $(, $name:ident: $value:expr)* $(,)?) => {
-        $crate::AdapterStorage<
-            $bar,
-            { $crate::adapter_storage!(@ blocks() $($name: $value,)*) },
-            { $crate::adapter_storage!(@ eps $($name: $value,)*) },
-            { $crate::adapter_storage!(@ evds $($name: $value,)*) },
-            { $crate::adapter_storage!(@ lmrs $($name: $value,)*) },
-            { $crate::adapter_storage!(@ events $($name: $value,)*) },
-            { $crate::adapter_storage!(@ connections $($name: $value,)*) },
-            { $crate::adapter_storage!(@ ias $($name: $value,)*) },
-            { $crate::adapter_storage!(@ pzs $($name: $value,)*) },
-            { $crate::adapter_storage!(@ psps $($name: $value,)*) },
-            { $crate::adapter_storage!(@ rsps $($name: $value,)*) },
-            { $crate::adapter_storage!(@ cnos $($name: $value,)*) },
-            { $crate::adapter_storage!(@ srqs $($name: $value,)*) },
-            { $crate::adapter_storage!(@ rmrs $($name: $value,)*) },
-            { $crate::adapter_storage!(@ binds $($name: $value,)*) },
-            { $crate::adapter_storage!(@ crs $($name: $value,)*) },
-            { $crate::adapter_storage!(@ listeners $($name: $value,)*) },
-            { $crate::adapter_storage!(@ queries $($name: $value,)*) },
-            { $crate::adapter_storage!(@ paths $($name: $value,)*) },
-            { $crate::adapter_storage!(@ neighbours $($name: $value,)*) },
-            { $crate::adapter_storage!(@ groups $($name: $value,)*) },
-        >
+    // The struct. `$table` is a field of `AdapterParts`, `$len` the capacity that is its length.
+    (
+        @struct $(#[$attribute:meta])* $visibility:vis $name:ident [$($parameter:ident: $bound:path)?] $bar:ty, $capacities:tt,
+        $($table:ident: [$entry:ty; $($len:tt)*],)*
+    ) => {
+        $(#[$attribute])*
+        $visibility struct $name $(<$parameter: $bound>)? {
+            hca: $crate::entries::HcaStorage<{ $crate::adapter_storage!(@ $capacities blocks()) }>,
+            port: $crate::entries::PortStorage<
+                { $crate::adapter_storage!(@ $capacities connections) },
+                { $crate::adapter_storage!(@ $capacities listeners) },
+                { $crate::adapter_storage!(@ $capacities queries) },
+                { $crate::adapter_storage!(@ $capacities paths) },
+                { $crate::adapter_storage!(@ $capacities neighbours) },
+                { $crate::adapter_storage!(@ $capacities groups) },
+            >,
+            $($table: [$entry; { $crate::adapter_storage!(@ $capacities $($len)*) }],)*
+        }
+
+        // Not every program calls all of them.
+        #[allow(dead_code)]
+        impl $(<$parameter: $bound>)? $name $(<$parameter>)? {
+            /// Empty storage.
+            pub const fn new() -> Self {
+                Self {
+                    hca: $crate::entries::HcaStorage::new(),
+                    port: $crate::entries::PortStorage::new(),
+                    $($table: [const { <$entry as $crate::entries::Entry>::EMPTY }; _],)*
+                }
+            }
+
+            /// As `AdapterStorage::parts`.
+            pub fn parts(&mut self) -> $crate::AdapterParts<'_, $bar> {
+                $crate::AdapterParts {
+                    hca: self.hca.parts(),
+                    port: self.port.parts(),
+                    $($table: &mut self.$table,)*
+                }
+            }
+
+            /// As `AdapterStorage::hca`.
+            pub fn hca(&mut self) -> $crate::entries::HcaParts<'_> {
+                self.hca.parts()
+            }
+
+            /// As `AdapterStorage::history`.
+            pub fn history(&self) -> $crate::entries::History<'_> {
+                self.hca.history()
+            }
+
+            /// As `AdapterStorage::region_in_use`.
+            pub fn region_in_use(&self) -> bool {
+                self.hca.region_in_use()
+            }
+        }
+
+        impl $(<$parameter: $bound>)? Default for $name $(<$parameter>)? {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        impl $(<$parameter: $bound>)? $crate::AdapterStorage<$bar> for $name $(<$parameter>)? {
+            fn parts(&mut self) -> $crate::AdapterParts<'_, $bar> {
+                Self::parts(self)
+            }
+
+            fn hca(&mut self) -> $crate::entries::HcaParts<'_> {
+                Self::hca(self)
+            }
+
+            fn history(&self) -> $crate::entries::History<'_> {
+                Self::history(self)
+            }
+
+            fn region_in_use(&self) -> bool {
+                Self::region_in_use(self)
+            }
+        }
+    };
+    (
+        $(#[$attribute:meta])* $visibility:vis struct $name:ident $(<$parameter:ident: $bound:path>)? {
+            bar: $bar:ty $(, $capacity:ident: $value:expr)* $(,)?
+        }
+    ) => {
+        $crate::adapter_storage! {
+            @struct $(#[$attribute])* $visibility $name [$($parameter: $bound)?] $bar, {$($capacity: $value,)*},
+            ias: [$crate::entries::Slot<$crate::entries::Ia>; ias],
+            pzs: [$crate::entries::Slot<$crate::entries::Pz>; pzs],
+            lmrs: [$crate::entries::Slot<$crate::entries::Lmr>; lmrs],
+            evds: [$crate::entries::Slot<$crate::entries::Evd<$bar>>; evds],
+            evd_waits: [$crate::entries::AtomicU32; evds],
+            cq_chains: [u32; evds],
+            eps: [$crate::entries::Slot<$crate::entries::Ep<$bar>>; eps],
+            draining: [$crate::entries::Slot<$crate::entries::EndedQp<$bar>>; draining()],
+            psps: [$crate::entries::Slot<$crate::entries::Psp>; psps],
+            rsps: [$crate::entries::Slot<$crate::entries::Rsp>; rsps],
+            cnos: [$crate::entries::Slot<$crate::entries::Cno>; cnos],
+            cno_waits: [$crate::entries::AtomicU32; cnos],
+            srqs: [$crate::entries::Slot<$crate::entries::Srq>; srqs],
+            rmrs: [$crate::entries::Slot<$crate::entries::Rmr>; rmrs],
+            binds: [$crate::entries::BindSlot; binds],
+            crs: [$crate::entries::Slot<$crate::entries::Cr>; crs],
+            events: [$crate::entries::EventSlot; events],
+        }
     };
 }
 
-/// All memory of an adapter that the device does not see; all zero bytes, so that a static takes no room in an image.
-/// [`adapter_storage!`](crate::adapter_storage) names the type.
-pub struct AdapterStorage<
-    B: Bar,
-    const BLOCKS: usize,
-    const EPS: usize,
-    const EVDS: usize,
-    const LMRS: usize,
-    const EVENTS: usize,
-    const CONNECTIONS: usize,
-    const IAS: usize,
-    const PZS: usize,
-    const PSPS: usize,
-    const RSPS: usize,
-    const CNOS: usize,
-    const SRQS: usize,
-    const RMRS: usize,
-    const BINDS: usize,
-    const CRS: usize,
-    const LISTENERS: usize,
-    const QUERIES: usize,
-    const PATHS: usize,
-    const NEIGHBOURS: usize,
-    const GROUPS: usize,
-> {
-    hca: HcaStorage<BLOCKS>,
-    port: PortStorage<CONNECTIONS, LISTENERS, QUERIES, PATHS, NEIGHBOURS, GROUPS>,
-    ias: [Slot<Ia>; IAS],
-    pzs: [Slot<Pz>; PZS],
-    lmrs: [Slot<Lmr>; LMRS],
-    evds: [Slot<Evd<B>>; EVDS],
-    evd_waits: [AtomicU32; EVDS],
-    cq_chains: [u32; EVDS],
-    eps: [Slot<Ep<B>>; EPS],
-    draining: [Slot<EndedQp<B>>; MAX_DRAINING],
-    psps: [Slot<Psp>; PSPS],
-    rsps: [Slot<Rsp>; RSPS],
-    cnos: [Slot<Cno>; CNOS],
-    cno_waits: [AtomicU32; CNOS],
-    srqs: [Slot<Srq>; SRQS],
-    rmrs: [Slot<Rmr>; RMRS],
-    binds: [BindSlot; BINDS],
-    crs: [Slot<Cr>; CRS],
-    events: [EventSlot; EVENTS],
+/// All memory of an adapter that the device does not see.
+/// [`adapter_storage!`](crate::adapter_storage) defines structs of it.
+pub trait AdapterStorage<B: Bar> {
+    /// Returns the parts for [`Adapter::open`](crate::Adapter::open).
+    fn parts(&mut self) -> AdapterParts<'_, B>;
+
+    /// The driver's part alone, to bring up an HCA without an adapter first.
+    fn hca(&mut self) -> HcaParts<'_>;
+
+    /// The last steps of the HCA: after a failed open, how far it came.
+    fn history(&self) -> History<'_>;
+
+    /// Returns whether the device may still access the DMA region of the adapter that had these parts last:
+    /// [`HcaStorage::region_in_use`](driver_mlx::HcaStorage::region_in_use).
+    fn region_in_use(&self) -> bool;
+}
+
+/// An entry of a table. Its empty form is all zero bytes.
+pub trait Entry {
+    /// An entry that was never used.
+    const EMPTY: Self;
+}
+
+impl<T> Entry for Slot<T> {
+    const EMPTY: Self = Slot::EMPTY;
+}
+
+impl Entry for BindSlot {
+    const EMPTY: Self = BindSlot::EMPTY;
+}
+
+impl Entry for EventSlot {
+    const EMPTY: Self = EventSlot::EMPTY;
+}
+
+impl Entry for AtomicU32 {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const EMPTY: Self = AtomicU32::new(0);
+}
+
+impl Entry for u32 {
+    const EMPTY: Self = 0;
 }
 
 /// The parts of an [`AdapterStorage`], lent to an adapter for as long as it lives.
 ///
 /// [`AdapterParts::with_block_tables`] makes room for a DMA region whose size is set at run time.
 pub struct AdapterParts<'s, B: Bar> {
-    pub(crate) hca: HcaParts<'s>,
-    pub(crate) port: PortParts<'s>,
-    pub(crate) ias: &'s mut [Slot<Ia>],
-    pub(crate) pzs: &'s mut [Slot<Pz>],
-    pub(crate) lmrs: &'s mut [Slot<Lmr>],
-    pub(crate) evds: &'s mut [Slot<Evd<B>>],
-    pub(crate) evd_waits: &'s [AtomicU32],
-    pub(crate) cq_chains: &'s mut [u32],
-    pub(crate) eps: &'s mut [Slot<Ep<B>>],
-    pub(crate) draining: &'s mut [Slot<EndedQp<B>>],
-    pub(crate) psps: &'s mut [Slot<Psp>],
-    pub(crate) rsps: &'s mut [Slot<Rsp>],
-    pub(crate) cnos: &'s mut [Slot<Cno>],
-    pub(crate) cno_waits: &'s [AtomicU32],
-    pub(crate) srqs: &'s mut [Slot<Srq>],
-    pub(crate) rmrs: &'s mut [Slot<Rmr>],
-    pub(crate) binds: &'s mut [BindSlot],
-    pub(crate) crs: &'s mut [Slot<Cr>],
-    pub(crate) events: &'s mut [EventSlot],
+    #[doc(hidden)]
+    pub hca: HcaParts<'s>,
+    #[doc(hidden)]
+    pub port: PortParts<'s>,
+    #[doc(hidden)]
+    pub ias: &'s mut [Slot<Ia>],
+    #[doc(hidden)]
+    pub pzs: &'s mut [Slot<Pz>],
+    #[doc(hidden)]
+    pub lmrs: &'s mut [Slot<Lmr>],
+    #[doc(hidden)]
+    pub evds: &'s mut [Slot<Evd<B>>],
+    #[doc(hidden)]
+    pub evd_waits: &'s [AtomicU32],
+    #[doc(hidden)]
+    pub cq_chains: &'s mut [u32],
+    #[doc(hidden)]
+    pub eps: &'s mut [Slot<Ep<B>>],
+    #[doc(hidden)]
+    pub draining: &'s mut [Slot<EndedQp<B>>],
+    #[doc(hidden)]
+    pub psps: &'s mut [Slot<Psp>],
+    #[doc(hidden)]
+    pub rsps: &'s mut [Slot<Rsp>],
+    #[doc(hidden)]
+    pub cnos: &'s mut [Slot<Cno>],
+    #[doc(hidden)]
+    pub cno_waits: &'s [AtomicU32],
+    #[doc(hidden)]
+    pub srqs: &'s mut [Slot<Srq>],
+    #[doc(hidden)]
+    pub rmrs: &'s mut [Slot<Rmr>],
+    #[doc(hidden)]
+    pub binds: &'s mut [BindSlot],
+    #[doc(hidden)]
+    pub crs: &'s mut [Slot<Cr>],
+    #[doc(hidden)]
+    pub events: &'s mut [EventSlot],
 }
 
 impl<'s, B: Bar> AdapterParts<'s, B> {
@@ -250,174 +361,6 @@ impl<'s, B: Bar> AdapterParts<'s, B> {
     #[must_use]
     pub fn with_block_tables(self, map: &'s mut [[u8; 2]], users: &'s mut [u16]) -> Self {
         Self { hca: self.hca.with_block_tables(map, users), ..self }
-    }
-}
-
-impl<
-    B: Bar,
-    const BLOCKS: usize,
-    const EPS: usize,
-    const EVDS: usize,
-    const LMRS: usize,
-    const EVENTS: usize,
-    const CONNECTIONS: usize,
-    const IAS: usize,
-    const PZS: usize,
-    const PSPS: usize,
-    const RSPS: usize,
-    const CNOS: usize,
-    const SRQS: usize,
-    const RMRS: usize,
-    const BINDS: usize,
-    const CRS: usize,
-    const LISTENERS: usize,
-    const QUERIES: usize,
-    const PATHS: usize,
-    const NEIGHBOURS: usize,
-    const GROUPS: usize,
->
-    AdapterStorage<
-        B,
-        BLOCKS,
-        EPS,
-        EVDS,
-        LMRS,
-        EVENTS,
-        CONNECTIONS,
-        IAS,
-        PZS,
-        PSPS,
-        RSPS,
-        CNOS,
-        SRQS,
-        RMRS,
-        BINDS,
-        CRS,
-        LISTENERS,
-        QUERIES,
-        PATHS,
-        NEIGHBOURS,
-        GROUPS,
-    >
-{
-    /// Empty storage.
-    pub const fn new() -> Self {
-        Self {
-            hca: HcaStorage::new(),
-            port: PortStorage::new(),
-            ias: [const { Slot::EMPTY }; IAS],
-            pzs: [const { Slot::EMPTY }; PZS],
-            lmrs: [const { Slot::EMPTY }; LMRS],
-            evds: [const { Slot::EMPTY }; EVDS],
-            evd_waits: [const { AtomicU32::new(0) }; EVDS],
-            cq_chains: [0; EVDS],
-            eps: [const { Slot::EMPTY }; EPS],
-            draining: [const { Slot::EMPTY }; MAX_DRAINING],
-            psps: [const { Slot::EMPTY }; PSPS],
-            rsps: [const { Slot::EMPTY }; RSPS],
-            cnos: [const { Slot::EMPTY }; CNOS],
-            cno_waits: [const { AtomicU32::new(0) }; CNOS],
-            srqs: [const { Slot::EMPTY }; SRQS],
-            rmrs: [const { Slot::EMPTY }; RMRS],
-            binds: [const { BindSlot::EMPTY }; BINDS],
-            crs: [const { Slot::EMPTY }; CRS],
-            events: [const { EventSlot::EMPTY }; EVENTS],
-        }
-    }
-
-    /// What the HCA did last: after a failed open, the way there.
-    #[must_use]
-    pub fn history(&self) -> History<'_> {
-        self.hca.history()
-    }
-
-    /// Returns whether the device may still access the DMA region of the adapter that had these parts last:
-    /// [`HcaStorage::region_in_use`].
-    #[must_use]
-    pub fn region_in_use(&self) -> bool {
-        self.hca.region_in_use()
-    }
-
-    /// The driver's part alone, for who wants the HCA without an adapter first.
-    pub fn hca(&mut self) -> HcaParts<'_> {
-        self.hca.parts()
-    }
-
-    /// What [`Adapter::open`](crate::Adapter::open) takes.
-    pub fn parts(&mut self) -> AdapterParts<'_, B> {
-        AdapterParts {
-            hca: self.hca.parts(),
-            port: self.port.parts(),
-            ias: &mut self.ias,
-            pzs: &mut self.pzs,
-            lmrs: &mut self.lmrs,
-            evds: &mut self.evds,
-            evd_waits: &self.evd_waits,
-            cq_chains: &mut self.cq_chains,
-            eps: &mut self.eps,
-            draining: &mut self.draining,
-            psps: &mut self.psps,
-            rsps: &mut self.rsps,
-            cnos: &mut self.cnos,
-            cno_waits: &self.cno_waits,
-            srqs: &mut self.srqs,
-            rmrs: &mut self.rmrs,
-            binds: &mut self.binds,
-            crs: &mut self.crs,
-            events: &mut self.events,
-        }
-    }
-}
-
-impl<
-    B: Bar,
-    const BLOCKS: usize,
-    const EPS: usize,
-    const EVDS: usize,
-    const LMRS: usize,
-    const EVENTS: usize,
-    const CONNECTIONS: usize,
-    const IAS: usize,
-    const PZS: usize,
-    const PSPS: usize,
-    const RSPS: usize,
-    const CNOS: usize,
-    const SRQS: usize,
-    const RMRS: usize,
-    const BINDS: usize,
-    const CRS: usize,
-    const LISTENERS: usize,
-    const QUERIES: usize,
-    const PATHS: usize,
-    const NEIGHBOURS: usize,
-    const GROUPS: usize,
-> Default
-    for AdapterStorage<
-        B,
-        BLOCKS,
-        EPS,
-        EVDS,
-        LMRS,
-        EVENTS,
-        CONNECTIONS,
-        IAS,
-        PZS,
-        PSPS,
-        RSPS,
-        CNOS,
-        SRQS,
-        RMRS,
-        BINDS,
-        CRS,
-        LISTENERS,
-        QUERIES,
-        PATHS,
-        NEIGHBOURS,
-        GROUPS,
-    >
-{
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -461,13 +404,14 @@ mod tests {
         }
     }
 
+    adapter_storage! { struct Least { bar: WideBar } }
+
     /// Bytes of 64 more of something, and what is documented.
     macro_rules! cost {
         ($name:ident, $documented:literal) => {{
             const MORE: usize = Capacities::DEFAULT.$name + 64;
-            let more = size_of::<adapter_storage! { bar: WideBar, $name: MORE }>();
-            let less = size_of::<adapter_storage! { bar: WideBar }>();
-            (stringify!($name), more - less, 64 * $documented)
+            adapter_storage! { struct More { bar: WideBar, $name: MORE } }
+            (stringify!($name), size_of::<More>() - size_of::<Least>(), 64 * $documented)
         }};
     }
 
@@ -503,8 +447,8 @@ mod tests {
                 documented / 64
             );
         }
-        let large = size_of::<adapter_storage! { bar: WideBar, dma_bytes: (16 << 20) + 1 }>();
-        assert_eq!(large - size_of::<adapter_storage! { bar: WideBar }>(), 4 * (16 << 20) / 4096);
+        adapter_storage! { struct Large { bar: WideBar, dma_bytes: (16 << 20) + 1 } }
+        assert_eq!(size_of::<Large>() - size_of::<Least>(), 4 * (16 << 20) / 4096);
     }
 
     #[test]

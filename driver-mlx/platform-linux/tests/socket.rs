@@ -249,7 +249,11 @@ fn a_process_that_is_killed_leaves_the_server_and_others_whole() {
 }
 
 const MEMORY: usize = 16 << 20;
-type Tables = adapter_storage! { bar: LinuxBar, dma_bytes: MEMORY, eps: 4, evds: 4, lmrs: 4, events: 64, connections: 8 };
+adapter_storage! {
+    struct Tables {
+        bar: LinuxBar, dma_bytes: MEMORY, eps: 4, evds: 4, lmrs: 4, events: 64, connections: 8,
+    }
+}
 type Node = Adapter<'static, LinuxPlatform>;
 
 fn node(socket: &Path, number: u8) -> Node {

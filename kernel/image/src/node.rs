@@ -18,11 +18,13 @@ use crate::cmdline::{MAX_NEIGHBOURS, Options};
 
 /// Bytes of the largest DMA memory that the tables can manage.
 const DMA_LIMIT: usize = 256 << 20;
-/// The demonstration's 64 endpoints on one queue and its own connection, or eight RDS connections; memory offered to peers, and room
-/// for what is still closing.
-type Tables = adapter_storage! {
-    bar: MmioBar, dma_bytes: DMA_LIMIT, eps: 72, evds: 24, lmrs: 96, events: 256, connections: 112,
-};
+adapter_storage! {
+    /// Memory for the demonstration's 64 endpoints on one queue, or for eight RDS connections.
+    struct Tables {
+        bar: MmioBar, dma_bytes: DMA_LIMIT, eps: 72, evds: 24, lmrs: 96, events: 256,
+        connections: 112,
+    }
+}
 
 pub const SECOND: u64 = 1_000_000_000;
 /// How long to go on after the end, so that a peer whose last message was lost gets its answer.

@@ -34,10 +34,12 @@ const REGIONS: usize = 1024;
 const OPERATIONS: usize = 128;
 const PIECES: usize = 4096;
 
-type Tables = adapter_storage! {
-    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16, lmrs: REGIONS + PIECES + 16,
-    events: 4096, connections: CONNECTIONS + 64,
-};
+adapter_storage! {
+    struct Tables {
+        bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16,
+        lmrs: REGIONS + PIECES + 16, events: 4096, connections: CONNECTIONS + 64,
+    }
+}
 type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
 
 /// How long the end of the process waits for acknowledgements, and for a thread that has the lock.

@@ -31,9 +31,11 @@ const DMA_BYTES: usize = 64 << 20;
 const PATIENCE_US: u32 = 60_000_000;
 
 type Node = Adapter<'static, LinuxPlatform>;
-type Tables = adapter_storage! {
-    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: 8, evds: 8, lmrs: 8, events: 64, connections: 16,
-};
+adapter_storage! {
+    struct Tables {
+        bar: LinuxBar, dma_bytes: DMA_BYTES, eps: 8, evds: 8, lmrs: 8, events: 64, connections: 16,
+    }
+}
 type PostWrite = unsafe extern "C-unwind" fn(u64, i32, *const LmrTriplet, u64, *const RmrTriplet, u32) -> u32;
 type Dequeue = unsafe extern "C-unwind" fn(u64, *mut Event) -> u32;
 

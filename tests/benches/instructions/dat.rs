@@ -17,9 +17,12 @@ const PORT: u64 = 7000;
 /// Bytes of an adapter's memory: for a thousand endpoints.
 const MEMORY: usize = 128 << 20;
 
-type Tables = adapter_storage! {
-    bar: BenchBar, dma_bytes: MEMORY, eps: MANY_HANDLES + 8, evds: 8, lmrs: 8, events: 256, connections: MANY_HANDLES + 40,
-};
+adapter_storage! {
+    struct Tables {
+        bar: BenchBar, dma_bytes: MEMORY, eps: MANY_HANDLES + 8, evds: 8, lmrs: 8, events: 256,
+        connections: MANY_HANDLES + 40,
+    }
+}
 
 #[inline(never)]
 fn measured_dat_post_write(

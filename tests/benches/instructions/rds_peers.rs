@@ -24,9 +24,12 @@ const MOST: usize = 1000;
 const MEMORY: usize = 128 << 20;
 
 type BenchAdapter = platform::BenchAdapter<true>;
-type Tables = adapter_storage! {
-    bar: BenchBar<true>, dma_bytes: MEMORY, eps: MOST + 8, evds: 8, pzs: MOST + 8, lmrs: MOST + 8, events: 8192, connections: MOST + 40,
-};
+adapter_storage! {
+    struct Tables {
+        bar: BenchBar<true>, dma_bytes: MEMORY, eps: MOST + 8, evds: 8, pzs: MOST + 8,
+        lmrs: MOST + 8, events: 8192, connections: MOST + 40,
+    }
+}
 
 #[inline(never)]
 fn measured_rds_peers_send(

@@ -15,10 +15,13 @@ use dat_nostd::{
 use driver_mlx::Duration;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// 16 MiB of DMA memory, room for 4 endpoints, 8 event dispatchers, 4 memory regions, 64 queued events, 8 connections.
-type Tables = adapter_storage! {
-    bar: appliance::Registers, dma_bytes: appliance::MEMORY, eps: 4, evds: 8, lmrs: 4, events: 64, connections: 8,
-};
+adapter_storage! {
+    /// 16 MiB of DMA memory, room for 4 endpoints, 8 event dispatchers, 4 memory regions, 64 queued events, 8 connections.
+    struct Tables {
+        bar: appliance::Registers, dma_bytes: appliance::MEMORY, eps: 4, evds: 8, lmrs: 4,
+        events: 64, connections: 8,
+    }
+}
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PORT: u64 = 7000;

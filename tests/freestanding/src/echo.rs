@@ -15,9 +15,11 @@ const DAT_PORT: u64 = 4001;
 const LEN: usize = 4096;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-type Tables = adapter_storage! {
-    bar: MmioBar, dma_bytes: DMA_LEN, eps: 4, evds: 8, lmrs: 8, events: 64, connections: 8,
-};
+adapter_storage! {
+    struct Tables {
+        bar: MmioBar, dma_bytes: DMA_LEN, eps: 4, evds: 8, lmrs: 8, events: 64, connections: 8,
+    }
+}
 
 /// Why the service ended.
 pub enum Error {

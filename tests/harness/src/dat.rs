@@ -13,8 +13,10 @@ use std::rc::Rc;
 
 /// An adapter of the world.
 pub type ModelAdapter = Adapter<'static, ModelPlatform>;
-/// Its tables: a DMA region of up to 64 MiB.
-type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 64 << 20, eps: 80, lmrs: 128, connections: 160 };
+adapter_storage! {
+    /// Its tables: a DMA region of up to 64 MiB.
+    struct Tables { bar: ModelBar, dma_bytes: 64 << 20, eps: 80, lmrs: 128, connections: 160 }
+}
 
 /// Asynchronous events and completions on vectors of their own.
 pub const HCA: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };

@@ -24,8 +24,10 @@ pub const LIMIT: u64 = 120_000_000_000;
 /// that without end would stop the clock.
 const IDLE_STEPS: u32 = 10_000;
 
-/// Tables of a node here.
-pub type Storage = adapter_storage! { bar: ModelBar, dma_bytes: MEMORY };
+adapter_storage! {
+    /// Tables of a node here.
+    pub struct Storage { bar: ModelBar, dma_bytes: MEMORY }
+}
 /// A node's adapter.
 pub type Node = Adapter<'static, ModelPlatform>;
 

@@ -275,9 +275,12 @@ fn rping_outlives_clients_that_are_killed() {
     }
 }
 
-type IpTables = adapter_storage! {
-    bar: ModelBar, dma_bytes: 16 << 20, eps: 8, evds: 32, lmrs: 16, events: 128, connections: 32,
-};
+adapter_storage! {
+    struct IpTables {
+        bar: ModelBar, dma_bytes: 16 << 20, eps: 8, evds: 32, lmrs: 16, events: 128,
+        connections: 32,
+    }
+}
 
 fn ip_of(node: usize) -> Ipv4Addr {
     match address(node) {

@@ -24,12 +24,16 @@ const WINDOW: usize = 8;
 const ATTRIBUTES: EpAttributes =
     EpAttributes { max_recv_dtos: 0, max_request_dtos: 0, ..EpAttributes::DEFAULT };
 
-/// Room for a mesh: more connections than endpoints, but not for those in TimeWait.
-type MeshTables = adapter_storage! {
-    bar: ModelBar, dma_bytes: MEMORY, eps: 128, evds: 8, lmrs: 8, connections: 160,
-};
-/// 64 endpoints, 96 connections.
-type DefaultTables = adapter_storage! { bar: ModelBar, dma_bytes: MEMORY };
+adapter_storage! {
+    /// Room for a mesh: more connections than endpoints, but not for those in TimeWait.
+    struct MeshTables {
+        bar: ModelBar, dma_bytes: MEMORY, eps: 128, evds: 8, lmrs: 8, connections: 160,
+    }
+}
+adapter_storage! {
+    /// 64 endpoints, 96 connections.
+    struct DefaultTables { bar: ModelBar, dma_bytes: MEMORY }
+}
 
 fn mesh_parts() -> AdapterParts<'static, ModelBar> {
     Box::leak(Box::new(MeshTables::new())).parts()

@@ -14,9 +14,12 @@ use std::rc::Rc;
 const SECOND: u64 = 1_000_000_000;
 const MEMORY: usize = 8 << 20;
 
-type Tables = adapter_storage! {
-    bar: ModelBar, dma_bytes: 16 << 20, eps: 8, evds: 32, lmrs: 16, events: 128, connections: 32,
-};
+adapter_storage! {
+    struct Tables {
+        bar: ModelBar, dma_bytes: 16 << 20, eps: 8, evds: 32, lmrs: 16, events: 128,
+        connections: 32,
+    }
+}
 
 fn ip_of(node: usize) -> Ipv4Addr {
     match address(node) {

@@ -11,7 +11,9 @@ const LITTLE: usize = 1 << 16;
 /// More than any machine has.
 const MUCH: usize = 1 << 46;
 
-type Tables = adapter_storage! { bar: LinuxBar, dma_bytes: LITTLE };
+adapter_storage! {
+    struct Tables { bar: LinuxBar, dma_bytes: LITTLE }
+}
 
 /// Mappings of DMA regions, and descriptors.
 fn holdings() -> (usize, usize) {

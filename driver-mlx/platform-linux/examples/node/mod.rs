@@ -20,9 +20,12 @@ const IP_UP: Duration = Duration::from_secs(30);
 /// Time to continue after the end, so that a peer whose last message was lost gets its reply.
 const LINGER: Duration = Duration::from_millis(300);
 
-type Tables = adapter_storage! {
-    bar: LinuxBar, dma_bytes: MOST_DMA << 20, eps: 72, evds: 24, lmrs: 96, events: 256, connections: 112,
-};
+adapter_storage! {
+    struct Tables {
+        bar: LinuxBar, dma_bytes: MOST_DMA << 20, eps: 72, evds: 24, lmrs: 96, events: 256,
+        connections: 112,
+    }
+}
 
 /// The adapter of an example.
 pub type Node = Adapter<'static, LinuxPlatform>;

@@ -9,9 +9,11 @@ pub(super) const DMA_BYTES: usize = 512 << 20;
 /// Bytes of the message that RDS sends itself: several fragments.
 const MESSAGE: usize = 20_000;
 
-pub(super) type Tables<B> = adapter_storage! {
-    bar: B, dma_bytes: DMA_BYTES, eps: 4, evds: 8, lmrs: 8, events: 64, connections: 8,
-};
+adapter_storage! {
+    pub(super) struct Tables<B: Bar> {
+        bar: B, dma_bytes: DMA_BYTES, eps: 4, evds: 8, lmrs: 8, events: 64, connections: 8,
+    }
+}
 
 pub(super) type RdsTables = RdsStorage<4, 2, 1024>;
 

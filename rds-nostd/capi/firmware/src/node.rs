@@ -22,11 +22,13 @@ const PIECES: usize = 512;
 /// Bytes of the longest message of several parts.
 const WHOLE: usize = 64 << 10;
 
-/// The tables of the DMA region's blocks are elsewhere: their size is the firmware's choice.
-pub(crate) type Tables = adapter_storage! {
-    bar: Registers, dma_bytes: 4096, eps: 64, evds: 64, lmrs: 128 + REGIONS + PIECES, events: 1024,
-    connections: 128, cnos: 16,
-};
+adapter_storage! {
+    /// The tables of the DMA region's blocks are elsewhere: their size is the firmware's choice.
+    pub(crate) struct Tables {
+        bar: Registers, dma_bytes: 4096, eps: 64, evds: 64, lmrs: 128 + REGIONS + PIECES,
+        events: 1024, connections: 128, cnos: 16,
+    }
+}
 pub(crate) type Notes = Storage<8, 64, 32, { 128 + REGIONS + PIECES }, 32>;
 pub(crate) type RdsTables = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
 

@@ -9,9 +9,11 @@ use std::rc::Rc;
 
 /// Binds of node 0 that may be on their way at once, those of all connections together.
 const PLACES: usize = 3;
-type Tables = adapter_storage! {
-    bar: ModelBar, dma_bytes: 64 << 20, eps: 80, lmrs: 128, connections: 160, binds: PLACES
-};
+adapter_storage! {
+    struct Tables {
+        bar: ModelBar, dma_bytes: 64 << 20, eps: 80, lmrs: 128, connections: 160, binds: PLACES,
+    }
+}
 
 const SEED: u64 = 168;
 const NODES: usize = 4;

@@ -433,7 +433,9 @@ fn nobody_connects_in_anothers_name() {
             adapters.push(dat::open_one(platform, region, seed, 2).expect("opens"));
             continue;
         }
-        type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 64 << 20, lmrs: 128, connections: 128 };
+        adapter_storage! {
+            struct Tables { bar: ModelBar, dma_bytes: 64 << 20, lmrs: 128, connections: 128 }
+        }
         let storage = Box::leak(Box::new(Tables::new()));
         let neighbours = Box::leak(Box::new([(address(0), gid(0))]));
         let config = AdapterConfig { hca: dat::HCA, ..AdapterConfig::new("ib0", address(1), neighbours, 7) };
@@ -455,7 +457,9 @@ fn nobody_connects_in_anothers_name() {
 /// is asked on their account.
 #[test]
 fn few_requests_of_a_port_wait_for_arp() {
-    type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 64 << 20, lmrs: 128, connections: 128 };
+    adapter_storage! {
+        struct Tables { bar: ModelBar, dma_bytes: 64 << 20, lmrs: 128, connections: 128 }
+    }
     let world = World::new(&WorldConfig::new(73));
     let attached: Vec<_> = (0..2).map(|node| world.attach(Profile::node(node), 16 << 20)).collect();
     let gid = |node: u16| Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(node));

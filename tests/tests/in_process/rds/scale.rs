@@ -20,9 +20,12 @@ const OTHERS_FRAMES: usize = 6000;
 /// What the node may take, tables and DMA memory together, bytes.
 const MOST: usize = 64 << 20;
 
-type Tables = adapter_storage! {
-    bar: ModelBar, dma_bytes: MOST, eps: PEERS + 8, evds: 8, pzs: PEERS + 8, lmrs: PEERS + 8, events: 8192, connections: PEERS + 40,
-};
+adapter_storage! {
+    struct Tables {
+        bar: ModelBar, dma_bytes: MOST, eps: PEERS + 8, evds: 8, pzs: PEERS + 8, lmrs: PEERS + 8,
+        events: 8192, connections: PEERS + 40,
+    }
+}
 type Storage = RdsStorage<PEERS, PEERS, FRAMES>;
 type OthersStorage = RdsStorage<PER_NODE, PER_NODE, OTHERS_FRAMES>;
 

@@ -18,9 +18,12 @@ const SECOND: u64 = 1_000_000_000;
 /// Of the fabric, so that what is under way bounds what is exchanged; nanoseconds.
 const LATENCY: u64 = 3_000_000;
 
-type Tables = adapter_storage! {
-    bar: ModelBar, dma_bytes: 64 << 20, eps: 16, evds: 16, lmrs: 160, events: 256, connections: 32,
-};
+adapter_storage! {
+    struct Tables {
+        bar: ModelBar, dma_bytes: 64 << 20, eps: 16, evds: 16, lmrs: 160, events: 256,
+        connections: 32,
+    }
+}
 
 fn ip_of(node: usize) -> Ipv4Addr {
     match address(node) {

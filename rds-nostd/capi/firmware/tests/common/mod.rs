@@ -50,7 +50,9 @@ impl Emulated for Registers {
     }
 }
 
-type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 32 << 20, eps: 8, evds: 16 };
+adapter_storage! {
+    struct Tables { bar: ModelBar, dma_bytes: 32 << 20, eps: 8, evds: 16 }
+}
 
 /// A node that sends back what it receives.
 struct Peer {
