@@ -2,7 +2,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use driver_mlx::{Duration, Hca, Instant, Platform};
+use driver_mlx::{Hca, Instant, Platform};
 use ib_port::Port;
 
 use crate::adapter::config::Neighbour;
@@ -23,15 +23,10 @@ pub(crate) struct Device<'s, P: Platform> {
     pub(crate) address: IaAddress,
     pub(crate) neighbours: &'s [Neighbour],
     pub(crate) random: Random,
-    pub(crate) local_port: u16,
-    /// The connection manager has something to send.
-    pub(crate) flush_port: bool,
     /// The device is gone.
     pub(crate) dead: bool,
     /// Completions that every CQ has room for at least.
     pub(crate) min_completions: u32,
-    /// How long nobody may listen where an EP connects to.
-    pub(crate) service_patience: Duration,
     /// The names that the adapter is registered under.
     pub(crate) listings: Listings,
 }
@@ -53,12 +48,6 @@ impl<P: Platform> Device<'_, P> {
             IaAddress::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IaAddress::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         }
-    }
-
-    /// A source port for the next attempt: of the dynamic range, from a place that differs from boot to boot.
-    pub(crate) fn next_local_port(&mut self) -> u16 {
-        self.local_port = self.local_port.wrapping_add(1);
-        0xc000 | self.local_port & 0x3fff
     }
 
     /// Bytes of the longest message that the device takes.

@@ -28,9 +28,9 @@ use crate::base::event::AsyncError;
 use crate::base::handle::Handle;
 use crate::base::log::log;
 use crate::base::random::Random;
-use crate::base::ret::DatResult;
 use crate::base::table::Table;
 use crate::base::types::{CloseFlags, EpState, IaAddress};
+use crate::conn::pending::Pending;
 use crate::ep::endpoint::Ep;
 use crate::evd::delivery::Delivery;
 use crate::evd::queue::EventPool;
@@ -109,7 +109,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             info.sm_lid.get(),
             info.mtu.bytes()
         );
-        let local_port = random.next_u32() as u16;
+        let connections = Pending::new(random.next_u32() as u16, config.service_patience);
         let device = Device {
             hca,
             port,
@@ -118,11 +118,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             address: config.address,
             neighbours: config.neighbours,
             random,
-            local_port,
-            flush_port: false,
             dead: false,
             min_completions: config.min_completions,
-            service_patience: config.service_patience,
             listings: Listings::default(),
         };
         let objects = Objects {
@@ -146,7 +143,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(Self {
             device,
             objects,
-            progress: Progress::new(parts.evd_waits, parts.cno_waits, parts.cq_chains),
+            progress: Progress::new(connections, parts.evd_waits, parts.cno_waits, parts.cq_chains),
         })
     }
 
@@ -192,14 +189,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.progress.happened = true;
         }
         self.process_cm(now);
-        let resolving = self.advance_all_resolving(now);
+        let resolving = self.connections().advance_all_resolving(now);
         self.look_at_evds();
-        self.drain_sink();
+        self.connections().drain_sink();
         self.check_watermarks();
-        let closing = self.progress_all_closing(now).earliest(self.expire_draining(now));
+        let closing = self.connections().progress_all_closing(now).earliest(self.expire_draining(now));
         // What the steps above made the connection manager say goes out now.
-        if self.device.flush_port || self.device.port.cm_ref().poll_at() == Wake::Now {
-            self.device.flush_port = false;
+        if self.connections().take_flush() || self.device.port.cm_ref().poll_at() == Wake::Now {
             port = self.device.port.poll(now);
         }
         if self.device.port.cm_ref().has_event() {
@@ -258,15 +254,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         quiet.then_some(wake.deadline(now).unwrap_or(Instant::MAX))
     }
 
-    /// Sends what the connection manager has to say, if it has.
-    pub(crate) fn run_port(&mut self) {
-        if self.device.flush_port && !self.device.dead {
-            self.device.flush_port = false;
-            let now = self.device.now();
-            let _ = self.device.port.poll(now);
-        }
-    }
-
     fn device_event(&mut self, event: AsyncEvent) {
         match event {
             AsyncEvent::Port { change, .. } => {
@@ -277,7 +264,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
             AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
             AsyncEvent::QpLastWqe(qpn) if self.drained(qpn) => {}
-            AsyncEvent::QpLastWqe(qpn) => self.last_receive(qpn),
+            AsyncEvent::QpLastWqe(qpn) => self.connections().last_receive(qpn),
             AsyncEvent::SrqLimit(number) => self.srq_told(number, SrqEvent::Low),
             AsyncEvent::SrqError(number) => self.srq_told(number, SrqEvent::Failed),
             AsyncEvent::Fatal(_) => self.die(),
@@ -296,11 +283,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 continue;
             }
             if established {
-                self.establish_passive(slot);
+                self.connections().establish_passive(slot);
             } else {
                 let alive = matches!(ep.state(), EpState::Connected | EpState::DisconnectPending);
                 let (ia, handle) = (ep.ia, self.objects.eps.handle_at(slot));
-                self.fail_ep(slot);
+                self.connections().fail_ep(slot);
                 if alive && let Some(handle) = handle {
                     self.async_error(Some(ia), AsyncError::EpBroken, handle.into());
                 }
@@ -324,7 +311,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         for ep in self.objects.eps.slots() {
             let uses = |ep: &Ep<P::Bar>| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle);
             if self.objects.eps.at(ep).is_some_and(uses) {
-                self.fail_ep(ep);
+                self.connections().fail_ep(ep);
             }
         }
     }
@@ -338,9 +325,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.progress.happened = true;
         self.async_error(None, AsyncError::IaCatastrophic, Handle::from_bits(0));
         for slot in self.objects.eps.slots() {
-            self.end_ep(slot, EpEvent::DeviceGone);
+            self.connections().end_ep(slot, EpEvent::DeviceGone);
         }
-        let _ = self.progress_all_closing(Instant::ORIGIN);
+        let _ = self.connections().progress_all_closing(Instant::ORIGIN);
         self.end_draining(None);
         self.delivery().wake_all();
     }
@@ -348,11 +335,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Whether the device is gone.
     pub fn is_dead(&self) -> bool {
         self.device.dead
-    }
-
-    /// INTERNAL_ERROR if the device is gone: nothing can be made any more.
-    pub(crate) fn usable(&self) -> DatResult<()> {
-        self.device.usable()
     }
 
     /// The platform's monotonic clock.
@@ -424,8 +406,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             rmrs: self.objects.shared.rmrs.len(),
             events: self.objects.events.used(),
             events_reserved: self.objects.events.reserved(),
-            closing: self.progress.closing.len() + self.objects.draining.len() as u32,
-            resolving: self.progress.resolving.len(),
+            closing: self.progress.connections.closing() + self.objects.draining.len() as u32,
+            resolving: self.progress.connections.resolving(),
             connections: self.device.port.cm_ref().slots_in_use(),
             free_bytes: self.device.hca.free_bytes(),
         }

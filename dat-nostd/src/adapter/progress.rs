@@ -6,7 +6,8 @@ use core::sync::atomic::AtomicU32;
 
 use crate::adapter::census::AdapterCounters;
 use crate::base::list::List;
-use crate::ep::endpoint::{ClosingEp, ResolvingEp, WatchedEp};
+use crate::conn::pending::Pending;
+use crate::ep::endpoint::WatchedEp;
 use crate::evd::cno::{Called, ReadyCno, WaitedCno};
 use crate::evd::cq_map::CqMap;
 use crate::evd::dispatcher::{Looked, ReadyEvd, WaitedEvd};
@@ -19,9 +20,8 @@ pub(crate) struct Progress<'s> {
     pub(crate) counters: AdapterCounters,
     /// Objects that polls have looked at.
     pub(crate) visits: u64,
-    /// EPs that wait for a path, that are closing, and that have a high watermark.
-    pub(crate) resolving: List<ResolvingEp>,
-    pub(crate) closing: List<ClosingEp>,
+    pub(crate) connections: Pending,
+    /// EPs with a high watermark.
     pub(crate) watched: List<WatchedEp>,
     /// EVDs whose CQs are looked at; the others notify.
     pub(crate) looked: List<Looked>,
@@ -45,6 +45,7 @@ pub(crate) struct Progress<'s> {
 
 impl<'s> Progress<'s> {
     pub(crate) fn new(
+        connections: Pending,
         evd_waits: &'s [AtomicU32],
         cno_waits: &'s [AtomicU32],
         cq_chains: &'s mut [u32],
@@ -52,8 +53,7 @@ impl<'s> Progress<'s> {
         Self {
             counters: AdapterCounters::default(),
             visits: 0,
-            resolving: List::default(),
-            closing: List::default(),
+            connections,
             watched: List::default(),
             looked: List::default(),
             cqs: CqMap::new(cq_chains),

@@ -9,14 +9,16 @@ use crate::base::handle::{EpHandle, EvdHandle, Typed};
 use crate::base::ret::DatResult;
 use crate::base::states::EpEvent;
 use crate::base::types::{CloseFlags, EpState};
+use crate::conn::Connections;
 use crate::conn::closing::{Closing, LAST_RECEIVE_WITHIN, Phase, TICK, ticks};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
+use crate::evd::reaction::Reaction;
 
 /// Far behind everything: events that follow what a dead device will never report.
 const AFTER_ALL: u32 = 1 << 30;
 
-impl<'s, P: Platform> Adapter<'s, P> {
+impl<P: Platform> Connections<'_, '_, P> {
     /// Ends an EP's connection or attempt now, if the event means an end in its state: QP to error, flush, then the terminal event.
     /// Nothing happens if the flush has begun already; a graceful disconnect turns abrupt.
     pub(crate) fn end_ep(&mut self, slot: u16, event: EpEvent) {
@@ -28,7 +30,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         self.objects.leave_awaiting(handle);
         self.abandon_attempt(handle);
-        let dead = self.is_dead();
+        let dead = self.device.dead;
         let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         // A QP that never was ready for receives has taken nothing, and says nothing.
@@ -52,7 +54,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             receive_end,
             send_end: ep.qp.as_ref().map(Qp::send_end),
         });
-        self.progress.closing.push(&mut self.objects.eps, slot);
+        self.progress.connections.closing.push(&mut self.objects.eps, slot);
         self.progress.happened = true;
         self.progress_closing(slot);
     }
@@ -74,7 +76,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Lets the requests of a connected EP finish.
     fn drain(&mut self, handle: EpHandle) -> DatResult<()> {
-        let dead = self.is_dead();
+        let dead = self.device.dead;
         let ep = self.objects.eps.get_mut(handle)?;
         let Some(transition) = ep.take(EpEvent::DisconnectGraceful) else { return Ok(()) };
         if !dead && ep.requests.outstanding() > 0 {
@@ -89,7 +91,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         });
         // Should the peer leave meanwhile, it waits for our answer until we are done too.
         let conn = ep.attempt.conn();
-        self.progress.closing.push(&mut self.objects.eps, handle.any().slot());
+        self.progress.connections.closing.push(&mut self.objects.eps, handle.any().slot());
         if let Some(conn) = conn {
             self.device.port.cm().defer_disconnect(conn);
         }
@@ -108,8 +110,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Goes on with every EP that is closing; says when one ends though the device has not said all.
     pub(crate) fn progress_all_closing(&mut self, now: Instant) -> Wake {
         let mut wake = Wake::Idle;
-        for _ in 0..self.progress.closing.len() {
-            let Some(slot) = self.progress.closing.rotate(&mut self.objects.eps) else { break };
+        for _ in 0..self.progress.connections.closing.len() {
+            let Some(slot) = self.progress.connections.closing.rotate(&mut self.objects.eps) else { break };
             self.progress.visits += 1;
             let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
             if ep.srq.is_some()
@@ -138,7 +140,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// If everything of a closing EP has been flushed (though perhaps not dequeued), queues its terminal event behind it.
     fn progress_closing(&mut self, slot: u16) {
-        let dead = self.is_dead();
+        let dead = self.device.dead;
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let Some(closing) = ep.closing else { return };
         let requests_done = dead || self.objects.requests_done(ep, &closing);
@@ -158,11 +160,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let now = self.device.now();
         let conn = self.objects.eps.at(slot).and_then(|ep| ep.attempt.conn());
         let told = conn.is_some_and(|conn| self.device.port.cm().disconnect(now, conn, &[]).is_ok());
-        if !told || self.is_dead() {
+        if !told || self.device.dead {
             self.end_ep(slot, EpEvent::DisconnectAbrupt);
             return;
         }
-        self.device.flush_port = true;
+        self.progress.connections.flush = true;
         if let Some(closing) = self.objects.eps.at_mut(slot).and_then(|ep| ep.closing.as_mut()) {
             closing.phase = Phase::Leaving;
         }
@@ -170,8 +172,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Queues the terminal event.
     fn finish_closing(&mut self, slot: u16) {
-        let dead = self.is_dead();
-        self.progress.closing.remove(&mut self.objects.eps, slot);
+        let dead = self.device.dead;
+        self.progress.connections.closing.remove(&mut self.objects.eps, slot);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         let Some(closing) = ep.closing.take() else { return };
         let finished = || ep.take(EpEvent::Finished)?.event;
@@ -185,6 +187,37 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.finish_closing(handle.any().slot());
     }
 
+    /// Forgets the connection of an EP, without events.
+    pub(crate) fn forget(&mut self, handle: EpHandle) {
+        self.objects.leave_awaiting(handle);
+        self.abandon_attempt(handle);
+        if let Ok(ep) = self.objects.eps.get_mut(handle) {
+            ep.closing = None;
+            self.progress.connections.closing.remove(&mut self.objects.eps, handle.any().slot());
+        }
+    }
+
+    /// Takes the completions of EPs without a receive EVD.
+    pub(crate) fn drain_sink(&mut self) {
+        while let Some((ep, reaction)) =
+            self.objects.next_sunk(&mut self.device.sink, &mut self.progress.counters)
+        {
+            self.react(ep, reaction);
+        }
+    }
+
+    /// Carries out what a completion means to its EP's connection.
+    #[cold]
+    pub(crate) fn react(&mut self, ep: u16, reaction: Reaction) {
+        match reaction {
+            Reaction::None => {}
+            Reaction::Establish => self.establish_passive(ep),
+            Reaction::Fail => self.fail_ep(ep),
+        }
+    }
+}
+
+impl<P: Platform> Adapter<'_, P> {
     /// Consumes suppressed completions at the head of an EVD's CQ.
     pub(crate) fn drop_silent(&mut self, evd: EvdHandle) {
         while self.objects.is_silent_next(evd) {

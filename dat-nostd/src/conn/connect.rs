@@ -16,6 +16,7 @@ use crate::base::handle::{EpHandle, Typed};
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, deadline_of};
+use crate::conn::Connections;
 use crate::conn::attempt::{Attempt, OWNER_PSP, Request};
 
 /// What a peer's connection manager and its owner are given for an answer; one that needs longer says so (MRA).
@@ -82,6 +83,22 @@ impl<'s, P: Platform> Adapter<'s, P> {
         qos: Qos,
         flags: ConnectFlags,
     ) -> DatResult<()> {
+        self.connections().connect(handle, remote, conn_qual, timeout_us, private_data, qos, flags)
+    }
+}
+
+impl<P: Platform> Connections<'_, '_, P> {
+    #[allow(clippy::too_many_arguments)]
+    fn connect(
+        &mut self,
+        handle: EpHandle,
+        remote: &IaAddress,
+        conn_qual: u64,
+        timeout_us: u32,
+        private_data: &[u8],
+        qos: Qos,
+        flags: ConnectFlags,
+    ) -> DatResult<()> {
         let ep = self.objects.eps.get(handle)?;
         EpCall::Connect.in_state(ep.state())?;
         if ep.qp.is_none() || ep.connect_evd.is_none() {
@@ -109,7 +126,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let now = self.device.now();
         let deadline = deadline_of(now, timeout_us);
         let found = self.device.resolve_address(now, remote);
-        let local_port = self.device.next_local_port();
+        let local_port = self.progress.connections.next_local_port();
         self.objects.move_ep(handle, EpEvent::Connecting);
         let ep = self.objects.eps.get_mut(handle)?;
         ep.remote_address = *remote;
@@ -129,11 +146,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             service_id,
             deadline,
             private_data_size,
-            patience: deadline.min(now + self.device.service_patience),
+            patience: deadline.min(now + self.progress.connections.service_patience),
             not_before: now,
             another_path: false,
         });
-        self.progress.resolving.push(&mut self.objects.eps, handle.any().slot());
+        self.progress.connections.resolving.push(&mut self.objects.eps, handle.any().slot());
         self.advance_resolving(handle.any().slot(), now);
         Ok(())
     }
@@ -141,8 +158,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Goes on with every attempt that waits for its path; says when the first times out.
     pub(crate) fn advance_all_resolving(&mut self, now: Instant) -> Wake {
         let mut wake = Wake::Idle;
-        for _ in 0..self.progress.resolving.len() {
-            let Some(slot) = self.progress.resolving.rotate(&mut self.objects.eps) else { break };
+        for _ in 0..self.progress.connections.resolving.len() {
+            let Some(slot) = self.progress.connections.resolving.rotate(&mut self.objects.eps) else { break };
             self.progress.visits += 1;
             self.advance_resolving(slot, now);
             if let Some(ep) = self.objects.eps.at(slot)
@@ -187,10 +204,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some((next, event)) = ep.attempt.after(input, sent) else { return };
         let before = core::mem::replace(&mut ep.attempt, next);
         if before.stage() == Stage::Resolving {
-            self.progress.resolving.remove(&mut self.objects.eps, slot);
+            self.progress.connections.resolving.remove(&mut self.objects.eps, slot);
         }
         if next.stage() == Stage::Resolving {
-            self.progress.resolving.push(&mut self.objects.eps, slot);
+            self.progress.connections.resolving.push(&mut self.objects.eps, slot);
         }
         if next.stage() == Stage::Idle
             && let Some(conn) = before.conn()
@@ -198,7 +215,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let now = self.device.now();
             // Over already, or void: nothing to give up.
             let _ = self.device.port.cm().abandon(now, conn, &[]);
-            self.device.flush_port = true;
+            self.progress.connections.flush = true;
         }
         match event {
             Some(EpEvent::Established) => self.stands(slot),
@@ -245,12 +262,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()
     }
 
-    /// Takes everything the connection manager has to say.
-    pub(crate) fn process_cm(&mut self, now: Instant) {
+    /// Carries out the events of the connection manager up to the next request. Returns the request
+    /// and its listener.
+    pub(super) fn next_request(&mut self, now: Instant) -> Option<(ConnId, u32)> {
         while let Some(event) = self.device.port.cm().poll_event() {
             self.progress.happened = true;
             match event {
-                CmEvent::ConnectRequest { id, listener } => self.request_arrived(now, id, listener),
+                CmEvent::ConnectRequest { id, listener } => return Some((id, listener)),
                 CmEvent::Reply { id, owner } => self.reply_arrived(now, id, owner),
                 CmEvent::Established { id, owner } => {
                     if let Some(slot) = self.ep_of(id, owner) {
@@ -268,6 +286,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 CmEvent::DatagramReply { .. } => {}
             }
         }
+        None
     }
 
     /// The EP whose connection this is. A request that nobody has accepted belongs to none: its CR is told.
@@ -424,7 +443,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// Queues a connection event of an EP: at `position` of its connect EVD, or behind all that was looked at there.
-    pub(crate) fn post_connection_event(&mut self, slot: u16, event: ConnectionEvent, position: Option<u32>) {
+    pub(super) fn post_connection_event(&mut self, slot: u16, event: ConnectionEvent, position: Option<u32>) {
         let (Some(handle), Some(ep)) = (self.objects.eps.handle_at(slot), self.objects.eps.at(slot)) else {
             return;
         };
@@ -436,8 +455,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let data = EventData::Connection { event, ep: handle, private_data_size };
         match position {
-            Some(position) => self.post_event_at(evd, position, data),
-            None => self.post_event(evd, data),
+            Some(position) => self.delivery().post_at(evd, position, data),
+            None => self.delivery().post(evd, data),
         }
     }
 }

@@ -1,16 +1,18 @@
 //! Connection requests: query, accept, reject, hand-off. DAT 1.2, connection management.
 
 use crate::base::states::{EpCall, EpEvent};
-use driver_mlx::{Instant, Platform};
+use driver_mlx::{Bar, Instant, Platform};
 use ib_port::ib_mgmt::cm::{AcceptParams, ConnId, RejReason};
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
 use crate::base::attr::CrParameters;
 use crate::base::event::EventData;
 use crate::base::handle::{CrHandle, EpHandle, HandleType, Typed};
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EpState;
+use crate::conn::Connections;
 use crate::conn::attempt::Attempt;
 use crate::conn::connect::{RNR_RETRY_UNLIMITED, rtr_params};
 use crate::conn::framing::REQ_LEN;
@@ -18,15 +20,125 @@ use crate::conn::request::Cr;
 use crate::conn::service::Target;
 use crate::conn::service_point::EpSource;
 
-impl<'s, P: Platform> Adapter<'s, P> {
-    /// A REQ for one of our service points.
-    pub(crate) fn request_arrived(&mut self, now: Instant, conn: ConnId, listener: u32) {
-        if let Err(reason) = self.take_request(conn, listener) {
-            let _ = self.device.port.cm().reject(now, conn, reason, &[], &[]);
+/// Reason of the reject when a table or an event queue is full.
+const FULL: RejReason = RejReason::NO_RESOURCES;
+
+impl<P: Platform> Adapter<'_, P> {
+    /// Carries out the events of the connection manager.
+    pub(crate) fn process_cm(&mut self, now: Instant) {
+        while let Some((conn, listener)) = self.connections().next_request(now) {
+            let request = self.connections().parse_request(conn, listener);
+            if let Err(reason) = request.and_then(|(cr, target)| self.deliver_request(cr, &target)) {
+                let _ = self.device.port.cm().reject(now, conn, reason, &[], &[]);
+            }
         }
     }
 
-    fn take_request(&mut self, conn: ConnId, listener: u32) -> Result<(), RejReason> {
+    /// Delivers a request to a service point's consumer, with an EP if the provider has to make it.
+    fn deliver_request(&mut self, mut cr: Cr, target: &Target) -> Result<(), RejReason> {
+        self.objects.can_deliver(target)?;
+        cr.ep = match target.source {
+            EpSource::Consumer => None,
+            EpSource::Reserved(ep) => Some(ep),
+            EpSource::Provider => Some(self.make_tentative_ep(target.ia, cr.reads).map_err(|_| FULL)?),
+        };
+        self.connections().deliver(cr, target)
+    }
+
+    /// `dat_cr_query`. What it lends lives until the request is answered.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn cr_query(&self, cr: CrHandle) -> DatResult<CrParameters<'_>> {
+        let cr = self.objects.crs.get(cr)?;
+        Ok(CrParameters {
+            remote_address: cr.remote_address,
+            remote_port: cr.remote_port,
+            private_data: cr.private_data.get(..usize::from(cr.private_data_size)).unwrap_or_default(),
+            local_ep: cr.ep,
+            remote_gid: cr.remote_gid,
+        })
+    }
+
+    /// `dat_cr_accept`. `ep` must be unconnected, and be given exactly if the request brings none of its own; the EP then waits
+    /// for the peer's confirmation. On failure nothing changes.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (CR; EP missing, given though the request has one, or without protection zone or connect EVD);
+    /// INVALID_STATE of the EP; INVALID_PARAMETER for too much private data.
+    pub fn cr_accept(
+        &mut self,
+        handle: CrHandle,
+        ep: Option<EpHandle>,
+        private_data: &[u8],
+    ) -> DatResult<()> {
+        self.connections().accept(handle, ep, private_data)
+    }
+
+    /// `dat_cr_reject`: the peer gets PEER_REJECTED. A reserved EP is unconnected again, one of the provider's is gone.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn cr_reject(&mut self, cr: CrHandle) -> DatResult<()> {
+        self.cr_reject_with(cr, &[])
+    }
+
+    /// Extension: reject with private data, which the peer finds by `ep_private_data` after PEER_REJECTED. At most 148 bytes,
+    /// 140 under a `…-dat` name.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER for too much private data.
+    pub fn cr_reject_with(&mut self, cr: CrHandle, private_data: &[u8]) -> DatResult<()> {
+        let framing = self.objects.crs.get(cr)?.framing;
+        let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
+        if private_data.len() > framing.max_reject_data() {
+            return Err(too_long);
+        }
+        let (bytes, len) = framing.reply(private_data).ok_or(too_long)?;
+        let cr = self.objects.crs.remove(cr)?;
+        self.release_request_ep(&cr);
+        self.connections().refuse(cr.conn, RejReason::CONSUMER_DEFINED, bytes.get(..len).unwrap_or_default());
+        Ok(())
+    }
+
+    /// `dat_cr_handoff`: the request appears anew, its private data with it, at the service point of the same IA that owns
+    /// `conn_qual`. If that one cannot take it, the peer is refused. This CR is gone either way.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER if no service point of the IA owns the qualifier: then nothing has changed.
+    pub fn cr_handoff(&mut self, cr: CrHandle, conn_qual: u64) -> DatResult<()> {
+        let ia = self.objects.crs.get(cr)?.ia;
+        let Some(target) = self.objects.target_for(ia, conn_qual) else {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        };
+        let cr = self.objects.crs.remove(cr)?;
+        self.release_request_ep(&cr);
+        if let Err(reason) = self.deliver_request(cr, &target) {
+            self.connections().refuse(cr.conn, reason, &[]);
+        }
+        Ok(())
+    }
+
+    /// The EP that a request brought goes back to where it came from.
+    fn release_request_ep(&mut self, cr: &Cr) {
+        let Some(handle) = cr.ep else { return };
+        let Ok(ep) = self.objects.eps.get(handle) else { return };
+        if ep.state() == EpState::TentativeConnectionPending {
+            let _ = self.remove_ep(handle);
+            return;
+        }
+        self.objects.move_ep(handle, EpEvent::RequestAnswered);
+        let unspecified = self.device.unspecified();
+        if let Ok(ep) = self.objects.eps.get_mut(handle) {
+            ep.remote_address = unspecified;
+            (ep.remote_port, ep.local_port) = (0, 0);
+        }
+    }
+}
+
+impl<P: Platform> Connections<'_, '_, P> {
+    /// Reads a REQ for one of our service points.
+    fn parse_request(&self, conn: ConnId, listener: u32) -> Result<(Cr, Target), RejReason> {
         let gone = RejReason::INVALID_SERVICE_ID;
         let target = self.objects.target_of(listener).ok_or(gone)?;
         let framing = self.objects.ias.get(target.ia).map_err(|_| gone)?.framing;
@@ -65,21 +177,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         for (to, from) in cr.private_data.iter_mut().zip(request.data) {
             *to = *from;
         }
-        self.deliver_request(cr, &target)
+        Ok((cr, target))
     }
 
-    /// Gives a request to a service point's consumer.
-    fn deliver_request(&mut self, mut cr: Cr, target: &Target) -> Result<(), RejReason> {
-        const FULL: RejReason = RejReason::NO_RESOURCES;
-        let evd = self.objects.evds.get(target.evd).map_err(|_| FULL)?;
-        if evd.queue.is_full() || evd.overflowed || self.objects.crs.len() >= self.objects.crs.capacity() {
-            return Err(FULL);
-        }
-        cr.ep = match target.source {
-            EpSource::Consumer => None,
-            EpSource::Reserved(ep) => Some(ep),
-            EpSource::Provider => Some(self.make_tentative_ep(target.ia, cr.reads).map_err(|_| FULL)?),
-        };
+    /// Queues the event of a request.
+    fn deliver(&mut self, mut cr: Cr, target: &Target) -> Result<(), RejReason> {
         (cr.sp, cr.conn_qual) = (target.sp, target.conn_qual);
         let remote = (cr.remote_address, cr.remote_port);
         let ep = cr.ep;
@@ -94,12 +196,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         log!(info, "dat: connection request {=u64:#x} for port {=u64}", cr.bits(), target.conn_qual);
         let (sp, conn_qual, local_address) = (target.sp, target.conn_qual, self.device.address);
-        self.post_event(target.evd, EventData::ConnectionRequest { sp, local_address, conn_qual, cr });
+        let event = EventData::ConnectionRequest { sp, local_address, conn_qual, cr };
+        self.delivery().post(target.evd, event);
         Ok(())
     }
 
     /// The peer of a request that nobody has answered gave up.
-    pub(crate) fn request_withdrawn(&mut self, conn: ConnId) {
+    pub(super) fn request_withdrawn(&mut self, conn: ConnId) {
         for slot in self.objects.crs.slots() {
             if let Some(cr) = self.objects.crs.at_mut(slot)
                 && cr.conn == conn
@@ -109,33 +212,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
     }
 
-    /// `dat_cr_query`. What it lends lives until the request is answered.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn cr_query(&self, cr: CrHandle) -> DatResult<CrParameters<'_>> {
-        let cr = self.objects.crs.get(cr)?;
-        Ok(CrParameters {
-            remote_address: cr.remote_address,
-            remote_port: cr.remote_port,
-            private_data: cr.private_data.get(..usize::from(cr.private_data_size)).unwrap_or_default(),
-            local_ep: cr.ep,
-            remote_gid: cr.remote_gid,
-        })
-    }
-
-    /// `dat_cr_accept`. `ep` must be unconnected, and be given exactly if the request brings none of its own; the EP then waits
-    /// for the peer's confirmation. On failure nothing changes.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE (CR; EP missing, given though the request has one, or without protection zone or connect EVD);
-    /// INVALID_STATE of the EP; INVALID_PARAMETER for too much private data.
-    pub fn cr_accept(
-        &mut self,
-        handle: CrHandle,
-        ep: Option<EpHandle>,
-        private_data: &[u8],
-    ) -> DatResult<()> {
+    fn accept(&mut self, handle: CrHandle, ep: Option<EpHandle>, private_data: &[u8]) -> DatResult<()> {
         let cr = self.objects.crs.get(handle)?;
         let (ep_handle, call) = match (ep, cr.ep) {
             (Some(ep), None) => (ep, EpCall::Accept),
@@ -188,7 +265,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.objects.enter_awaiting(ep_handle);
         self.delivery().feeds_changed(ep_handle);
         if accepted {
-            self.device.flush_port = true;
+            self.progress.connections.flush = true;
             self.run_port();
         } else {
             // The peer is gone: the accept succeeds and ends in its event.
@@ -212,71 +289,22 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device.hca.modify_to_rtr(qp, &rtr).map_err(|_| FAILED)
     }
 
-    /// `dat_cr_reject`: the peer gets PEER_REJECTED. A reserved EP is unconnected again, one of the provider's is gone.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn cr_reject(&mut self, cr: CrHandle) -> DatResult<()> {
-        self.cr_reject_with(cr, &[])
-    }
-
-    /// Extension: reject with private data, which the peer finds by `ep_private_data` after PEER_REJECTED. At most 148 bytes,
-    /// 140 under a `…-dat` name.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE; INVALID_PARAMETER for too much private data.
-    pub fn cr_reject_with(&mut self, cr: CrHandle, private_data: &[u8]) -> DatResult<()> {
-        let framing = self.objects.crs.get(cr)?.framing;
-        let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
-        if private_data.len() > framing.max_reject_data() {
-            return Err(too_long);
-        }
-        let (bytes, len) = framing.reply(private_data).ok_or(too_long)?;
-        let cr = self.objects.crs.remove(cr)?;
-        self.release_request_ep(&cr);
-        self.refuse(cr.conn, RejReason::CONSUMER_DEFINED, bytes.get(..len).unwrap_or_default());
-        Ok(())
-    }
-
-    /// `dat_cr_handoff`: the request appears anew, its private data with it, at the service point of the same IA that owns
-    /// `conn_qual`. If that one cannot take it, the peer is refused. This CR is gone either way.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE; INVALID_PARAMETER if no service point of the IA owns the qualifier: then nothing has changed.
-    pub fn cr_handoff(&mut self, cr: CrHandle, conn_qual: u64) -> DatResult<()> {
-        let ia = self.objects.crs.get(cr)?.ia;
-        let Some(target) = self.objects.target_for(ia, conn_qual) else {
-            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
-        };
-        let cr = self.objects.crs.remove(cr)?;
-        self.release_request_ep(&cr);
-        if let Err(reason) = self.deliver_request(cr, &target) {
-            self.refuse(cr.conn, reason, &[]);
-        }
-        Ok(())
-    }
-
     fn refuse(&mut self, conn: ConnId, reason: RejReason, private_data: &[u8]) {
         let now = self.device.now();
         // A peer that has given up needs no answer.
         let _ = self.device.port.cm().reject(now, conn, reason, &[], private_data);
-        self.device.flush_port = true;
+        self.progress.connections.flush = true;
         self.run_port();
     }
+}
 
-    /// The EP that a request brought goes back to where it came from.
-    fn release_request_ep(&mut self, cr: &Cr) {
-        let Some(handle) = cr.ep else { return };
-        let Ok(ep) = self.objects.eps.get(handle) else { return };
-        if ep.state() == EpState::TentativeConnectionPending {
-            let _ = self.remove_ep(handle);
-            return;
+impl<B: Bar> Objects<'_, B> {
+    /// Returns whether the consumer of a service point can take one more request.
+    fn can_deliver(&self, target: &Target) -> Result<(), RejReason> {
+        let evd = self.evds.get(target.evd).map_err(|_| FULL)?;
+        if evd.queue.is_full() || evd.overflowed || self.crs.len() >= self.crs.capacity() {
+            return Err(FULL);
         }
-        self.objects.move_ep(handle, EpEvent::RequestAnswered);
-        let unspecified = self.device.unspecified();
-        if let Ok(ep) = self.objects.eps.get_mut(handle) {
-            ep.remote_address = unspecified;
-            (ep.remote_port, ep.local_port) = (0, 0);
-        }
+        Ok(())
     }
 }

@@ -1,4 +1,7 @@
 //! Connections: service points, requests, the active side, the end.
+//!
+//! [`Connections`] holds what an adapter's connections need, and nothing outside this directory sees
+//! its fields. Calls of the specification are methods of `Adapter`, which delegate to it.
 
 pub(crate) mod attempt;
 pub(crate) mod close;
@@ -8,6 +11,48 @@ pub(crate) mod cr;
 pub(crate) mod duplicate;
 pub(crate) mod framing;
 pub(crate) mod ip;
+pub(crate) mod pending;
 pub(crate) mod request;
 pub(crate) mod service;
 pub(crate) mod service_point;
+
+use driver_mlx::Platform;
+
+use crate::adapter::Adapter;
+use crate::adapter::device::Device;
+use crate::adapter::objects::Objects;
+use crate::adapter::progress::Progress;
+use crate::evd::delivery::Delivery;
+
+/// The parts of an adapter that connections go through.
+pub(crate) struct Connections<'a, 's, P: Platform> {
+    device: &'a mut Device<'s, P>,
+    objects: &'a mut Objects<'s, P::Bar>,
+    progress: &'a mut Progress<'s>,
+}
+
+impl<'s, P: Platform> Connections<'_, 's, P> {
+    fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
+        Delivery { objects: self.objects, progress: self.progress }
+    }
+
+    /// Sends the messages that the connection manager has queued.
+    pub(crate) fn run_port(&mut self) {
+        if self.take_flush() && !self.device.dead {
+            let now = self.device.now();
+            let _ = self.device.port.poll(now);
+        }
+    }
+
+    /// Returns whether the connection manager has queued messages since the last call.
+    pub(crate) fn take_flush(&mut self) -> bool {
+        core::mem::take(&mut self.progress.connections.flush)
+    }
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// The part for connections.
+    pub(crate) fn connections(&mut self) -> Connections<'_, 's, P> {
+        Connections { device: &mut self.device, objects: &mut self.objects, progress: &mut self.progress }
+    }
+}

@@ -11,6 +11,7 @@ use crate::base::event::ServicePoint;
 use crate::base::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PspHandle, RspHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, PspFlags};
+use crate::conn::Connections;
 use crate::conn::attempt::OWNER_PSP;
 use crate::conn::framing::Framing;
 use crate::conn::service_point::{EpSource, Psp, Rsp};
@@ -52,8 +53,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         evd: EvdHandle,
         flags: PspFlags,
     ) -> DatResult<PspHandle> {
-        let service_id = self.check_service(ia, conn_qual, evd)?;
-        self.make_psp(ia, conn_qual, service_id, evd, flags)
+        let mut connections = self.connections();
+        let service_id = connections.check_service(ia, conn_qual, evd)?;
+        connections.make_psp(ia, conn_qual, service_id, evd, flags)
     }
 
     /// `dat_psp_create_any`: the provider picks a qualifier among the dynamic ports, 49152 to 65535.
@@ -76,52 +78,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             if let Some(service_id) = framing.service_id(conn_qual)
                 && !self.device.port.cm_ref().is_listening(service_id)
             {
-                let psp = self.make_psp(ia, conn_qual, service_id, evd, flags)?;
+                let psp = self.connections().make_psp(ia, conn_qual, service_id, evd, flags)?;
                 return Ok((conn_qual, psp));
             }
         }
         Err(DatReturn::new(ReturnType::ConnQualUnavailable))
-    }
-
-    /// What all service points ask; gives the service id.
-    fn check_service(&mut self, ia: IaHandle, conn_qual: u64, evd: EvdHandle) -> DatResult<u64> {
-        let framing = self.objects.framing(ia)?;
-        self.objects.check_cr_evd(ia, evd)?;
-        let Some(service_id) = framing.service_id(conn_qual) else {
-            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
-        };
-        if self.device.port.cm_ref().is_listening(service_id) {
-            return Err(DatReturn::new(ReturnType::ConnQualInUse));
-        }
-        self.device.usable()?;
-        Ok(service_id)
-    }
-
-    fn make_psp(
-        &mut self,
-        ia: IaHandle,
-        conn_qual: u64,
-        service_id: u64,
-        evd: EvdHandle,
-        flags: PspFlags,
-    ) -> DatResult<PspHandle> {
-        const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
-        let backlog = self.objects.evds.get(evd)?.queue.limit().min(u32::from(u16::MAX)) as u16;
-        let psp =
-            self.objects.psps.insert(Psp { ia, conn_qual, service_id, evd, flags }).map_err(|_| FULL)?;
-        if let Err(error) = self.listen(service_id, OWNER_PSP | u32::from(psp.any().slot()), backlog) {
-            let _ = self.objects.psps.remove(psp);
-            return Err(error);
-        }
-        self.objects.evds.get_mut(evd)?.users += 1;
-        Ok(psp)
-    }
-
-    fn listen(&mut self, service_id: u64, owner: u32, backlog: u16) -> DatResult<()> {
-        self.device.port.cm().listen(service_id, owner, backlog).map_err(|error| match error {
-            ListenError::InUse => DatReturn::new(ReturnType::ConnQualInUse),
-            ListenError::Full => DatReturn::new(ReturnType::InsufficientResources),
-        })
     }
 
     /// `dat_psp_query`.
@@ -163,7 +124,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(ep) = ep {
             self.objects.eps.get(ep).and_then(|ep| ep.ia.check(ia, HandleType::Ep))?;
         }
-        let service_id = self.check_service(ia, conn_qual, evd)?;
+        let service_id = self.connections().check_service(ia, conn_qual, evd)?;
         if let Some(ep) = ep {
             EpCall::Reserve.in_state(self.objects.eps.get(ep)?.state())?;
         }
@@ -171,7 +132,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let rsp =
             self.objects.rsps.insert(rsp).map_err(|_| DatReturn::new(ReturnType::InsufficientResources))?;
         let owner = OWNER_PSP | OWNER_RSP | u32::from(rsp.any().slot());
-        if let Err(error) = self.listen(service_id, owner, 1) {
+        if let Err(error) = self.connections().listen(service_id, owner, 1) {
             let _ = self.objects.rsps.remove(rsp);
             return Err(error);
         }
@@ -208,9 +169,52 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         Ok(())
     }
+}
+
+impl<P: Platform> Connections<'_, '_, P> {
+    /// What all service points ask; gives the service id.
+    fn check_service(&mut self, ia: IaHandle, conn_qual: u64, evd: EvdHandle) -> DatResult<u64> {
+        let framing = self.objects.framing(ia)?;
+        self.objects.check_cr_evd(ia, evd)?;
+        let Some(service_id) = framing.service_id(conn_qual) else {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        };
+        if self.device.port.cm_ref().is_listening(service_id) {
+            return Err(DatReturn::new(ReturnType::ConnQualInUse));
+        }
+        self.device.usable()?;
+        Ok(service_id)
+    }
+
+    fn make_psp(
+        &mut self,
+        ia: IaHandle,
+        conn_qual: u64,
+        service_id: u64,
+        evd: EvdHandle,
+        flags: PspFlags,
+    ) -> DatResult<PspHandle> {
+        const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
+        let backlog = self.objects.evds.get(evd)?.queue.limit().min(u32::from(u16::MAX)) as u16;
+        let psp =
+            self.objects.psps.insert(Psp { ia, conn_qual, service_id, evd, flags }).map_err(|_| FULL)?;
+        if let Err(error) = self.listen(service_id, OWNER_PSP | u32::from(psp.any().slot()), backlog) {
+            let _ = self.objects.psps.remove(psp);
+            return Err(error);
+        }
+        self.objects.evds.get_mut(evd)?.users += 1;
+        Ok(psp)
+    }
+
+    fn listen(&mut self, service_id: u64, owner: u32, backlog: u16) -> DatResult<()> {
+        self.device.port.cm().listen(service_id, owner, backlog).map_err(|error| match error {
+            ListenError::InUse => DatReturn::new(ReturnType::ConnQualInUse),
+            ListenError::Full => DatReturn::new(ReturnType::InsufficientResources),
+        })
+    }
 
     /// A service point has given a request to its consumer: a reserved one has done its duty.
-    pub(crate) fn target_used(&mut self, target: &Target) {
+    pub(super) fn target_used(&mut self, target: &Target) {
         let ServicePoint::Rsp(rsp) = target.sp else { return };
         if let Ok(rsp) = self.objects.rsps.get_mut(rsp) {
             rsp.used = true;

@@ -197,7 +197,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Some(plan) => Some(self.device.build_qp(&self.objects, &plan, ep.handle().slot())?),
             None => None,
         };
-        self.end_closing(ep);
+        self.connections().end_closing(ep);
         if let Some(ended) = self.take_qp(ep) {
             // The device's reply to the end of the old QP changes nothing for the consumer.
             let _ = self.end_qp(ended);
@@ -228,10 +228,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Removes an EP whatever its state.
     pub(crate) fn remove_ep(&mut self, ep: EpHandle) -> DatResult<()> {
-        self.objects.leave_awaiting(ep);
-        self.abandon_attempt(ep);
-        self.objects.eps.get_mut(ep)?.closing = None;
-        self.progress.closing.remove(&mut self.objects.eps, ep.handle().slot());
+        self.objects.eps.get(ep)?;
+        self.connections().forget(ep);
         self.objects.forget_events(ep);
         let ended = self.take_qp(ep);
         self.count_watermarks(ep, false);
@@ -248,7 +246,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn ep_disconnect(&mut self, ep: EpHandle, flags: CloseFlags) -> DatResult<()> {
         match EpCall::Disconnect.in_state(self.objects.eps.get(ep)?.state())? {
             Effect::Nothing => Ok(()),
-            _ => self.disconnect(ep, flags),
+            _ => self.connections().disconnect(ep, flags),
         }
     }
 }

@@ -87,7 +87,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.async_event(Some(ia), AsyncError::EpBroken, handle.into(), reason);
         }
         if exceeds(taken, marks.hard) {
-            self.end_ep(slot, EpEvent::Failed);
+            self.connections().end_ep(slot, EpEvent::Failed);
         }
     }
 }

@@ -131,7 +131,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if evd.completions() + evd.queue.len() > min_qlen {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
-        self.usable()?;
+        self.device.usable()?;
         let software = evd.software_events(min_qlen);
         let before = evd.queue.limit();
         let evd = self.objects.evds.get_mut(handle)?;

@@ -154,7 +154,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
         }
         if reaction != Reaction::None {
-            self.react(index, reaction);
+            self.connections().react(index, reaction);
         }
         delivered
     }

@@ -35,7 +35,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if flags.is_empty() || merged_async || !EvdFlags::all().contains(flags) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg4));
         }
-        self.usable()?;
+        self.device.usable()?;
         self.make_evd(ia, min_qlen, cno, flags)
     }
 
@@ -115,15 +115,5 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// What events go through.
     pub(crate) fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
         Delivery { objects: &mut self.objects, progress: &mut self.progress }
-    }
-
-    /// Queues an event behind everything its EVD has looked at.
-    pub(crate) fn post_event(&mut self, evd: EvdHandle, data: EventData) {
-        self.delivery().post(evd, data);
-    }
-
-    /// Queues an event at a position of its EVD.
-    pub(crate) fn post_event_at(&mut self, evd: EvdHandle, position: u32, data: EventData) {
-        self.delivery().post_at(evd, position, data);
     }
 }

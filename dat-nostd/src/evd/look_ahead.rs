@@ -54,7 +54,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                         }
                         _ => (Meaning::Nothing, Reaction::None),
                     };
-                    self.react(index, act);
+                    self.connections().react(index, act);
                     (meaning, completion.solicited() || completion.error().is_some())
                 }
                 Err(_) => (Meaning::Nothing, false),
@@ -92,16 +92,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.progress.counters.bad_completions += 1;
         if self.progress.counters.bad_completions == 1 {
             self.async_error(None, AsyncError::ProviderInternalError, Handle::from_bits(0));
-        }
-    }
-
-    /// Carries out what a completion makes necessary.
-    #[cold]
-    pub(crate) fn react(&mut self, ep: u16, reaction: Reaction) {
-        match reaction {
-            Reaction::None => {}
-            Reaction::Establish => self.establish_passive(ep),
-            Reaction::Fail => self.fail_ep(ep),
         }
     }
 

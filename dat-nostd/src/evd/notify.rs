@@ -19,7 +19,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INSUFFICIENT_RESOURCES.
     pub fn cno_create(&mut self, ia: IaHandle, agent: Option<ProxyAgent>) -> DatResult<CnoHandle> {
         self.objects.ias.get(ia)?;
-        self.usable()?;
+        self.device.usable()?;
         let cno = self.objects.cnos.insert(Cno::new(ia, agent));
         cno.map_err(|_| DatReturn::new(ReturnType::InsufficientResources))
     }

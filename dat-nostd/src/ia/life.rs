@@ -153,7 +153,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let _ = self.drop_evd(async_evd);
         }
         self.objects.ias.remove(handle)?;
-        self.run_port();
+        self.connections().run_port();
         Ok(())
     }
 

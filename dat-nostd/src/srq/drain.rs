@@ -3,11 +3,13 @@
 use driver_mlx::{Bar, Platform, QpNumber};
 
 use crate::adapter::Adapter;
+use crate::adapter::census::AdapterCounters;
 use crate::adapter::objects::Objects;
 use crate::base::handle::SrqHandle;
 use crate::base::ret::{DatResult, Subtype};
 use crate::evd::reaction::Reaction;
 use crate::mem::lmr::creation_error;
+use crate::srq::sink::Sink;
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// Makes the sink hold the completions of all SRQs that it serves; `count` are those of an SRQ that it is to serve as well.
@@ -17,30 +19,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))
     }
 
-    /// Takes what is in the sink: buffers go back to their SRQs, and an EP learns what its completions mean to its connection.
-    pub(crate) fn drain_sink(&mut self) {
-        while let Some(completion) = self.device.sink.cq.poll().transpose() {
-            let Ok(completion) = completion else {
-                self.progress.counters.bad_completions += 1;
-                continue;
-            };
-            let slot = completion.user_index() as u16;
-            let Some(ep) = self.objects.eps.at(slot).filter(|ep| ep.owns(&completion)) else {
-                let stale = !self.objects.take_drained(&completion);
-                self.progress.counters.stale_completions += u64::from(stale);
-                continue;
-            };
-            let reaction = ep.reaction(&completion);
-            if let Some(Ok(srq)) = ep.srq.map(|srq| self.objects.shared.srqs.get_mut(srq)) {
-                srq.retire(&completion);
-            }
-            if reaction != Reaction::None {
-                self.react(slot, reaction);
-            }
-        }
-    }
-
-    /// The same for a QP that is gone: its completions have no EP any more.
+    /// Drops the completions of a destroyed QP from the sink. Their buffers go back to the SRQ.
     pub(crate) fn sweep_sink(&mut self, qpn: QpNumber, srq: SrqHandle) {
         let (cq, srqs) = (&mut self.device.sink.cq, &mut self.objects.shared.srqs);
         if let Ok(srq) = srqs.get_mut(srq) {
@@ -57,6 +36,34 @@ impl<'s, P: Platform> Adapter<'s, P> {
 }
 
 impl<B: Bar> Objects<'_, B> {
+    /// Takes completions from the sink up to one that matters to its EP's connection: returns the
+    /// EP and what follows for it. Buffers go back to their SRQs.
+    pub(crate) fn next_sunk(
+        &mut self,
+        sink: &mut Sink<B>,
+        counters: &mut AdapterCounters,
+    ) -> Option<(u16, Reaction)> {
+        while let Some(completion) = sink.cq.poll().transpose() {
+            let Ok(completion) = completion else {
+                counters.bad_completions += 1;
+                continue;
+            };
+            let slot = completion.user_index() as u16;
+            let Some(ep) = self.eps.at(slot).filter(|ep| ep.owns(&completion)) else {
+                counters.stale_completions += u64::from(!self.take_drained(&completion));
+                continue;
+            };
+            let reaction = ep.reaction(&completion);
+            if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+                srq.retire(&completion);
+            }
+            if reaction != Reaction::None {
+                return Some((slot, reaction));
+            }
+        }
+        None
+    }
+
     /// Whether the EPs on an SRQ include one whose receives nobody hears of.
     pub(crate) fn is_sunk(&self, srq: SrqHandle) -> bool {
         self.eps.iter().any(|(_, ep)| ep.srq == Some(srq) && ep.recv_evd.is_none())
