@@ -218,6 +218,45 @@ fn ring(adapter: &mut dyn AgentCalls, instance_data: u64, _: Option<EvdHandle>) 
     adapter.evd_post_se(EvdHandle::from_bits(instance_data), 5).unwrap();
 }
 
+/// Completions looked at for each event, where `count` writes have completed and are drained by waits.
+fn looks_for_each_event(count: u32) -> f64 {
+    let mut net = Net::new(206, 2);
+    let attributes = EpAttributes { max_request_dtos: count, ..EpAttributes::DEFAULT };
+    let [active, _] = net.pair(&Options { attributes, ..Options::default() });
+    let remote = {
+        let passive = net.side(1, &Options::default());
+        passive.remote(0, 0)
+    };
+    let before = net.nodes[0].visits();
+    for half in 0..2 {
+        for cookie in 0..u64::from(count / 2) {
+            net.nodes[0].ep_post_rdma_write(active.ep, &[], cookie, &remote, NONE).unwrap();
+        }
+        // Polls look at completions, and no wait counts them.
+        net.pass(50_000_000);
+        for taken in 1..=count / 2 {
+            let now = Instant::from_nanos(net.world.now());
+            let mut wait = net.nodes[0].evd_wait_begin(active.request, now, 0, 1).unwrap();
+            let left = match net.nodes[0].evd_wait_poll(&mut wait, now) {
+                Ok(Wait::Ready(Event { data: EventData::Dto(done), .. }, left)) => {
+                    assert_eq!((done.status, done.user_cookie), (DtoStatus::Success, u64::from(taken - 1)));
+                    left
+                }
+                other => panic!("{other:?} at {taken} of half {half}"),
+            };
+            assert_eq!(left, count / 2 - taken, "nmore");
+        }
+    }
+    (net.nodes[0].visits() - before) as f64 / f64::from(count)
+}
+
+#[test]
+fn waits_cost_the_same_however_many_completions_are_queued() {
+    let [few, many] = [400, 4000].map(looks_for_each_event);
+    assert!(many <= 2.0 * few, "{many} looks for each of 4,000 events, {few} for each of 400");
+    assert!(many <= 4.0, "{many} looks for each event");
+}
+
 /// Everything that became ready.
 fn ready(adapter: &mut Node) -> Vec<Ready> {
     core::iter::from_fn(|| adapter.next_ready()).collect()

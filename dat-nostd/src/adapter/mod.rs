@@ -413,7 +413,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
     }
 
-    /// How many objects all polls together have looked at. What is idle is not looked at, however much of it there is.
+    /// Number of objects and completions that all polls and waits together have looked at. Idle
+    /// objects are not looked at, however many there are.
     pub fn visits(&self) -> u64 {
         self.progress.visits
     }

@@ -18,7 +18,7 @@ use crate::evd::waiter::Waits;
 #[derive(Debug)]
 pub(crate) struct Progress<'s> {
     pub(crate) counters: AdapterCounters,
-    /// Objects that polls have looked at.
+    /// Objects and completions that polls and waits have looked at.
     pub(crate) visits: u64,
     pub(crate) connections: Pending,
     /// EPs with a high watermark.

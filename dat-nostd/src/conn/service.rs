@@ -172,7 +172,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 }
 
 impl<P: Platform> Connections<'_, '_, P> {
-    /// What all service points ask; gives the service id.
+    /// Checks what every service point requires. Returns the service id.
     fn check_service(&mut self, ia: IaHandle, conn_qual: u64, evd: EvdHandle) -> DatResult<u64> {
         let framing = self.objects.framing(ia)?;
         self.objects.check_cr_evd(ia, evd)?;

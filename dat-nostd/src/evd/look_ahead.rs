@@ -68,7 +68,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 }),
                 _ => None,
             };
-            evd.looks.look(notifies);
+            if watched {
+                evd.looks.look(notifies);
+            } else {
+                evd.looks.glance();
+            }
+            self.progress.visits += 1;
             let seen = evd.position();
             self.progress.happened = true;
             // Where nobody asks what notifies, everything that came is reported.

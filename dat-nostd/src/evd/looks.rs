@@ -6,10 +6,14 @@ pub(crate) struct Looks {
     /// Completions taken, and those of them that gave the consumer no event.
     taken: u64,
     silent: u64,
-    /// Completions looked at; not counted on while it is behind `taken`.
+    /// Completions looked at; without meaning while behind `taken`.
     looked: u64,
-    /// What the number of events delivered will be once everything looked at is taken, and how many of the events looked at notify.
+    /// Completions up to which every look was counted, at most `looked`. Without meaning while
+    /// behind `taken`.
+    counted: u64,
+    /// Events delivered once everything counted is taken.
     ready_end: u64,
+    /// Events among the completions counted that notify, at most.
     notifying: u32,
 }
 
@@ -42,9 +46,10 @@ impl Looks {
         self.looked.max(self.taken) as u32
     }
 
-    /// Events among the completions looked at and not yet taken, as far as they were counted.
+    /// Events among the completions counted and not yet taken.
     pub(crate) fn ready(&self) -> u32 {
-        if self.ahead() == 0 { 0 } else { self.ready_end.saturating_sub(self.taken - self.silent) as u32 }
+        let is_none = self.counted <= self.taken;
+        if is_none { 0 } else { self.ready_end.saturating_sub(self.taken - self.silent) as u32 }
     }
 
     /// How many of those events notify, at most.
@@ -52,17 +57,34 @@ impl Looks {
         self.notifying.min(self.ready())
     }
 
-    /// One more completion was looked at; `event` says whether it will be one, and whether that notifies.
+    /// One more completion was looked at. It is counted if all before it are: `event` says whether
+    /// it will be an event, and whether that notifies.
     pub(crate) fn look(&mut self, event: Option<bool>) {
         let (ready, notifying) = (self.ready(), self.notifying());
-        self.looked = self.looked.max(self.taken) + 1;
+        let first = self.looked.max(self.taken);
+        self.looked = first + 1;
+        if self.counted.max(self.taken) < first {
+            return;
+        }
+        self.counted = self.looked;
         self.ready_end = self.taken - self.silent + u64::from(ready) + u64::from(event.is_some());
         self.notifying = notifying + u32::from(event == Some(true));
     }
 
+    /// One more completion was looked at, and not counted.
+    pub(crate) fn glance(&mut self) {
+        self.looked = self.looked.max(self.taken) + 1;
+    }
+
+    /// From now on looks begin where counting ended. Draining by waits stays linear, because a
+    /// completion is counted once.
+    pub(crate) fn count_on(&mut self) {
+        self.looked = self.counted.max(self.taken);
+    }
+
     /// Counts as if nothing had been looked at.
     pub(crate) fn look_again(&mut self) {
-        self.looked = self.taken;
+        (self.looked, self.counted) = (self.taken, self.taken);
     }
 }
 
@@ -107,5 +129,28 @@ mod tests {
         assert_eq!((looks.ahead(), looks.ready(), looks.notifying(), looks.position()), (0, 0, 0, 0));
         looks.look(Some(false));
         assert_eq!((looks.ready(), looks.notifying()), (1, 0));
+    }
+
+    #[test]
+    fn counting_goes_on_behind_what_was_counted() {
+        let mut looks = Looks::default();
+        looks.look(Some(true));
+        looks.look(Some(false));
+        looks.glance();
+        looks.look(Some(true));
+        assert_eq!((looks.ahead(), looks.ready(), looks.notifying()), (4, 2, 1));
+        looks.count_on();
+        assert_eq!((looks.ahead(), looks.ready(), looks.position()), (2, 2, 2));
+        looks.look(Some(true));
+        assert_eq!((looks.ahead(), looks.ready(), looks.notifying()), (3, 3, 2));
+        // Taken beyond what was counted.
+        looks.glance();
+        looks.glance();
+        looks.delivered(4);
+        assert_eq!((looks.ahead(), looks.ready(), looks.notifying()), (1, 0, 0));
+        looks.count_on();
+        assert_eq!(looks.ahead(), 0);
+        looks.look(Some(true));
+        assert_eq!((looks.ahead(), looks.ready(), looks.notifying()), (1, 1, 1));
     }
 }

@@ -73,8 +73,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let deadline = deadline_of(now, timeout_us);
         let waiter = self.progress.waits.begin(evd).ok_or(NO_WAIT)?;
         state.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
-        // Completions are counted for a wait only, so what was looked at without one is looked at again.
-        state.looks.look_again();
+        // Polls do not count completions without a wait.
+        state.looks.count_on();
         self.progress.waited_evds.push(&mut self.objects.evds, slot);
         self.progress.wait_deadline = self.progress.wait_deadline.min(deadline);
         Ok(waiter)
