@@ -132,9 +132,10 @@ pub use base::ret::*;
 pub use base::states;
 pub use base::types::*;
 pub use conn::ip::*;
-pub use driver_mlx::{
-    Bar, DmaBuffer, DmaRegion, DmaSlice, Duration, Gid, HostRegion, Instant, Platform, Wake,
-};
+// Its documentation has relative links, which only the standard library's own pages resolve.
+#[doc(no_inline)]
+pub use driver_mlx::Duration;
+pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Instant, Platform, Wake};
 pub use ep::dto_ext::SendDto;
 pub use ep::receive_ext::ReceivedDto;
 pub use evd::delivery::Ready;

@@ -128,8 +128,11 @@ pub use qp::{Qp, QpState, ReceiveBatch};
 pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};
+// Its documentation has relative links, which only the standard library's own pages resolve.
+#[doc(no_inline)]
+pub use types::Duration;
 pub use types::{
-    CounterSet, CqNumber, Duration, EqNumber, Gid, Grh, Guid, Instant, LKey, Lid, Mtu, PKey, Path, Pd,
-    PdNumber, Psn, QKey, QpNumber, RKey, Rate, ServiceLevel, Sge, SrqNumber, UarPage, Wake,
+    CounterSet, CqNumber, EqNumber, Gid, Grh, Guid, Instant, LKey, Lid, Mtu, PKey, Path, Pd, PdNumber, Psn,
+    QKey, QpNumber, RKey, Rate, ServiceLevel, Sge, SrqNumber, UarPage, Wake,
 };
 pub use wqe::{AddressVector, PostError, SendFlags, SendOp};

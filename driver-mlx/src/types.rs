@@ -2,9 +2,10 @@
 
 use crate::life::{Life, Made, Named, Object};
 use core::fmt;
-pub use ib_types::{
-    Duration, Gid, Guid, Instant, Lid, Mtu, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel, Wake,
-};
+// Its documentation has relative links, which only the standard library's own pages resolve.
+#[doc(no_inline)]
+pub use ib_types::Duration;
+pub use ib_types::{Gid, Guid, Instant, Lid, Mtu, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel, Wake};
 
 ib_types::number! {
     /// Number of a completion queue, 24 bits.

@@ -6,6 +6,8 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
+// Its documentation has relative links, which only the standard library's own pages resolve.
+#[doc(no_inline)]
 pub use core::time::Duration;
 
 /// An instant of a monotonic clock: nanoseconds from an arbitrary origin.

@@ -5,13 +5,13 @@
 //! |---|---|
 //! | [`graph`] | import circles among source files; files with unsafe code |
 //! | [`prose`] | a ratchet for words |
-//! | [`links`] | links of Markdown files |
+//! | [`docs`] | one site from Markdown files and rustdoc, without a broken link |
 //! | `sources` | the project's files, and the packages that they belong to |
 //! | [`workspace`] | the project's directory and packages |
 
+pub mod docs;
 mod error;
 pub mod graph;
-pub mod links;
 pub mod prose;
 mod sources;
 pub mod workspace;

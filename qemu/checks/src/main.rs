@@ -1,11 +1,11 @@
 //! The checks as a program: `cargo run --package checks -- CHECK`.
 
-use checks::{Error, Result, graph, links, prose};
+use checks::{Error, Result, docs, graph, prose};
 use lexopt::prelude::*;
 use std::process::ExitCode;
 
 /// Checks and their arguments.
-const USAGE: &str = "graph [FILE]..., prose [--write | --diff COMMIT], lint";
+const USAGE: &str = "graph [FILE]..., prose [--write | --diff COMMIT], docs, lint";
 
 fn main() -> ExitCode {
     match run(lexopt::Parser::from_env()) {
@@ -40,17 +40,17 @@ fn run(mut arguments: lexopt::Parser) -> Result<()> {
         Some("prose") if base.is_some() => prose::diff::run(base.as_deref().unwrap_or_default()),
         Some("graph") => graph::print(&files),
         Some("prose") => prose::run(write),
+        Some("docs") => docs::build().map(|page| println!("{}", page.display())),
         Some("lint") => lint(),
         _ => Err(Error::Usage(format!("unknown check {}; there are {USAGE}", check.display()))),
     }
 }
 
-/// Runs all checks that a change has to pass. A failed one does not keep the others from running.
+/// Runs the checks that need nothing but sources. A failed one does not keep the others from running.
 fn lint() -> Result<()> {
     let results = [
         ("import circles", graph::Graph::of_project().and_then(|graph| graph.judge())),
         ("prose", prose::judge()),
-        ("links of Markdown files", links::judge()),
     ];
     let mut failed = Vec::new();
     for (name, result) in results {

@@ -288,9 +288,10 @@ fn run_level(level: Level, long: bool) -> Result<Count> {
 /// Returns the cargo calls of a level.
 fn commands(level: Level) -> Vec<Vec<String>> {
     let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
-    let packages = |names: &[&str]| -> String {
-        names.iter().map(|name| format!("--package {name}")).collect::<Vec<_>>().join(" ")
+    let each = |option: &str, names: &[&str]| -> String {
+        names.iter().map(|name| format!("{option} {name}")).collect::<Vec<_>>().join(" ")
     };
+    let packages = |names: &[&str]| each("--package", names);
     let libraries = packages(&LIBRARIES);
     match level {
         // Packages of one selection share their builds; a second selection may differ in features
@@ -302,8 +303,9 @@ fn commands(level: Level) -> Vec<Vec<String>> {
                 "clippy --package kernel --package unikernel --package freestanding --package driver-mlx --package dat-nostd --target {} -- -D warnings",
                 setup::TARGETS[0]
             )),
-            words("doc --workspace --exclude kernel --exclude unikernel --no-deps"),
-            words("doc --package unikernel --features dat --no-deps --target x86_64-unknown-none"),
+            // The published crates with the guides, then all others.
+            words("run --quiet --package checks -- docs"),
+            words(&format!("doc --workspace --exclude kernel {} --no-deps", each("--exclude", &PUBLISHED))),
             words(&format!("package --quiet --no-verify --allow-dirty {}", packages(&PUBLISHED))),
             words("run --quiet --package checks -- lint"),
         ],

@@ -1,7 +1,7 @@
-//! `test`, `ci`, `graph` and `prose`: what a change has to pass.
+//! `test`, `ci`, `docs`, `graph` and `prose`: what a change has to pass.
 
 use crate::levels::{self, Level};
-use crate::{cargo, ci};
+use crate::{cargo, ci, setup};
 use hca_serve::product::options::{Argument, Value};
 use rdma_lab::command_line::{Command, Host};
 use rdma_lab::process::Supervised;
@@ -81,6 +81,29 @@ fn call(check: &str, arguments: impl IntoIterator<Item = String>) -> Result<Exit
         status.ok_or_else(|| Error::Timeout { what: format!("no end of {check}"), limit: CHECK_LIMIT })?;
     // The check has printed what is wrong.
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// `docs`: the site of the documentation.
+pub(super) struct Docs;
+
+impl Command for Docs {
+    const NAME: &'static str = "docs";
+    const ARGUMENTS: &'static str = "";
+    const SUMMARY: &'static str =
+        "the guides and the API as one site, target/docs/index.html, without a broken link";
+
+    fn new() -> Self {
+        Self
+    }
+
+    fn table() -> Vec<Argument<Self>> {
+        Vec::new()
+    }
+
+    fn run(self, _: &Host) -> Result<ExitCode> {
+        setup::rust_targets()?;
+        call("docs", [])
+    }
 }
 
 /// `graph`: import circles.

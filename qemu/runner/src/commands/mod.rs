@@ -29,6 +29,7 @@ pub fn sections() -> [Section; 3] {
     let own = vec![
         Entry::of::<demo::Demonstrate>(),
         Entry::of::<install::Install>(),
+        Entry::of::<checks::Docs>(),
         Entry::of::<install::SetUp>(),
         qemu,
     ];
