@@ -143,6 +143,13 @@ fn root() -> PathBuf {
 }
 
 #[test]
+fn readme_has_at_most_a_thousand_words() {
+    let text = std::fs::read_to_string(root().join("README.md")).expect("the README");
+    let words = text.split_whitespace().count();
+    assert!(words <= 1000, "{words} words");
+}
+
+#[test]
 fn status_table_equals_the_rows() {
     let rows: Vec<String> = ROWS
         .iter()
