@@ -73,7 +73,7 @@
 //! # What is not covered
 //!
 //! These have only their opcodes: flow tables, TIR, TIS, RQ and SQ objects, e-switch, LAG,
-//! schedulers, general objects, FPGA and on-device memory. These have none of their contents:
+//! schedulers, general objects and FPGA. These have none of their contents:
 //! Ethernet segments of WQEs, compressed CQEs, and signature (BSF, PSV) segments. The capability
 //! types are general, general-2, ODP, RoCE and atomic. Among PPCNT's counter groups only
 //! InfiniBand's is here.

@@ -1,6 +1,5 @@
 //! The workspace: its directory, and calls of cargo in it.
 
-#[cfg(test)]
 use rdma_lab::{Error, Result};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -33,7 +32,6 @@ pub(crate) fn background() -> Command {
 ///
 /// # Errors
 /// Cargo fails.
-#[cfg(test)]
 pub(crate) fn metadata() -> Result<serde_json::Value> {
     let output = command()
         .args(["metadata", "--no-deps", "--format-version", "1"])

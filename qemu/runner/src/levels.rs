@@ -3,6 +3,7 @@
 use crate::cargo;
 use crate::conditions::{LONG_VARIABLE, SKIPPED, required, skip};
 use crate::failures::{self, Failure};
+use crate::features;
 use crate::linux::judge;
 use crate::setup;
 use rdma_lab::error::{Error, Result};
@@ -268,7 +269,10 @@ fn run_level(level: Level, long: bool) -> Result<Count> {
         println!("{call}: {:.0} s", began.elapsed().as_secs_f64());
         Ok(count)
     };
-    let calls = commands(level);
+    let mut calls = commands(level, long);
+    if level == Level::Lint {
+        calls.extend(features::calls(&cargo::metadata()?));
+    }
     let counts: Vec<Result<Count>> = if level == Level::Miri {
         // An interpreter uses one processor.
         std::thread::scope(|scope| {
@@ -286,7 +290,7 @@ fn run_level(level: Level, long: bool) -> Result<Count> {
 }
 
 /// Returns the cargo calls of a level.
-fn commands(level: Level) -> Vec<Vec<String>> {
+fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
     let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
     let each = |option: &str, names: &[&str]| -> String {
         names.iter().map(|name| format!("{option} {name}")).collect::<Vec<_>>().join(" ")
@@ -306,7 +310,12 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             // The published crates with the guides, then all others.
             words("run --quiet --package checks -- docs"),
             words(&format!("doc --workspace --exclude kernel {} --no-deps", each("--exclude", &PUBLISHED))),
-            words(&format!("package --quiet --no-verify --allow-dirty {}", packages(&PUBLISHED))),
+            // Building each package takes minutes.
+            words(&format!(
+                "package --quiet {} --allow-dirty {}",
+                if long { "" } else { "--no-verify" },
+                packages(&PUBLISHED)
+            )),
             words("run --quiet --package checks -- lint"),
         ],
         // The image has all libraries for the first target.
@@ -483,8 +492,8 @@ mod tests {
     #[test]
     fn levels_choose_their_targets_and_unknown_ones_are_named() {
         let boot = ["test", "--workspace", "--test", "boot", "--", "--test-threads=3"];
-        assert_eq!(commands(Level::Boot), [boot]);
-        assert_eq!(commands(Level::InProcess), [["test", "--workspace", "--test", "in_process"]]);
+        assert_eq!(commands(Level::Boot, false), [boot]);
+        assert_eq!(commands(Level::InProcess, false), [["test", "--workspace", "--test", "in_process"]]);
         for (name, level) in NAMES {
             assert_eq!(name.parse::<Level>().ok(), Some(level));
         }
@@ -504,7 +513,8 @@ mod tests {
         listed.sort_unstable();
         assert_eq!(published, listed);
         for package in packages.iter().filter(|package| package["publish"].is_null()) {
-            for key in ["description", "license", "rust_version"] {
+            // The address of the repository is set for all in the workspace.
+            for key in ["description", "license", "rust_version", "repository"] {
                 assert!(package[key].is_string(), "{}: no {key}", package["name"]);
             }
             for key in ["keywords", "categories"] {

@@ -9,7 +9,7 @@
 //! | [`linux`] | Linux guests for this project's tests and demonstration |
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
-//! | [`levels`], [`ci`], `failures` | `cargo xtask test`, `bench` and `ci`; failed tests |
+//! | [`levels`], [`ci`], `failures`, `features` | `cargo xtask test`, `bench` and `ci`; failed tests; the matrix of features |
 //! | [`conditions`] | full lengths, required tools, skipped tests |
 //! | [`rds_bench`] | RDS by Linux and by unikernels, in one run |
 //! | [`install`] | installation of the C libraries |
@@ -21,6 +21,7 @@ pub mod conditions;
 pub mod console;
 pub mod demo;
 mod failures;
+mod features;
 pub mod install;
 pub mod kernel_image;
 pub mod levels;

@@ -4,6 +4,7 @@
 mod attacks;
 mod hostile;
 mod joined;
+mod page;
 mod private;
 mod program;
 mod protocol;
