@@ -2,11 +2,12 @@
 
 use capi_device::{Choices, Device, Guard, Inherited, Lent, Lock, Parked, Target, device};
 use dat_calls::{Call, RawHandle, State, Storage};
-use dat_nostd::{DatResult, Ready, adapter_storage};
+use dat_nostd::{DatResult, Instant, Ready, adapter_storage};
 use platform_linux::{LinuxBar, Memory, Sleeper};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::ThreadId;
+use std::thread::{Thread, ThreadId};
 use std::time::Duration;
 
 /// Bytes of the DMA region: queues and the firmware's pages; programs' memory is their own.
@@ -45,8 +46,66 @@ pub(crate) struct Waiting {
     /// The agent that the device's thread was sent to call last, and how many have come back.
     pub(crate) calling: Option<Calling>,
     pub(crate) returned: Arc<AtomicU64>,
+    watch: Watch,
+    /// The thread that calls agents.
+    agents: Option<Thread>,
     inherited: Inherited,
     lent: Borrowed,
+}
+
+/// Choice of the thread that sleeps on the device.
+///
+/// A thread of the program that waits leads if no other does: it sleeps on the device's interrupts,
+/// and serves the device when it wakes. The library's thread stands back meanwhile, so that an
+/// interrupt wakes one thread. It stands back for [`LEASE`] more after each lead, because the next
+/// wait of a program usually follows soon.
+#[derive(Default)]
+struct Watch {
+    /// A thread of the program sleeps on the device.
+    is_led: bool,
+    /// Number of leads that have ended, and the number when the library's thread last looked.
+    ended: u64,
+    seen: u64,
+    /// The library's thread sleeps until it is woken.
+    is_retired: bool,
+    /// Objects have changed since the library's thread last looked.
+    has_changes: bool,
+}
+
+/// Time for which the library's thread stands back.
+const LEASE: Duration = Duration::from_millis(1);
+
+impl Waiting {
+    /// The calling thread is about to sleep. Returns whether it leads.
+    pub(crate) fn lead(&mut self) -> bool {
+        !mem::replace(&mut self.watch.is_led, true)
+    }
+
+    /// The leader has woken.
+    pub(crate) fn end_lead(&mut self) {
+        self.watch.is_led = false;
+        self.watch.ended += 1;
+    }
+
+    /// For the library's thread: returns how long it stands back, [`Duration::MAX`] until it is
+    /// woken, or `None` if it has to serve the device.
+    pub(crate) fn stand_back(&mut self) -> Option<Duration> {
+        let watch = &mut self.watch;
+        let has_ended = mem::replace(&mut watch.seen, watch.ended) != watch.ended;
+        let has_changes = mem::take(&mut watch.has_changes);
+        watch.is_retired = watch.is_led && !has_ended;
+        match (watch.is_led, has_ended) {
+            (true, false) => Some(Duration::MAX),
+            (false, true) if has_changes => None,
+            (_, true) => Some(LEASE),
+            (false, false) => None,
+        }
+    }
+
+    /// The calling thread calls agents from now on.
+    pub(crate) fn call_agents_here(&mut self) {
+        self.agents = Some(std::thread::current());
+    }
 }
 
 /// What an adapter uses that is not its own.
@@ -116,7 +175,8 @@ impl Node {
     }
 
     /// Unlocks, and wakes all threads that wait and the device's thread: objects have changed.
-    pub(crate) fn changed(&self, guard: Guard<'_, Inner>) {
+    pub(crate) fn changed(&self, mut guard: Guard<'_, Inner>) {
+        guard.waiting.watch.has_changes = true;
         guard.waiting.parked.wake_all();
         let sleeper = Arc::clone(&guard.waiting.sleeper);
         drop(guard);
@@ -162,6 +222,8 @@ impl Node {
             sleeper,
             calling: None,
             returned: Arc::default(),
+            watch: Watch::default(),
+            agents: None,
             inherited,
             lent: Borrowed { tables, notes, memory },
         };
@@ -196,17 +258,41 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Takes the adapter down; what it had is left.
 fn close(state: Inner) -> Borrowed {
     let State { adapter, waiting, .. } = state;
-    let Waiting { sleeper, inherited, lent, .. } = waiting;
+    let Waiting { sleeper, agents, inherited, lent, .. } = waiting;
     drop(inherited);
     // An HCA that failed is stopped by the platform.
     let _ = adapter.close();
-    // Its thread finds the device closed.
+    // Its threads find the device closed.
     sleeper.wake();
+    agents.inspect(Thread::unpark);
     lent
 }
 
-/// What became ready: those who wait for it are woken.
-pub(crate) fn tell_waiters(inner: &mut Inner) {
+/// Polls the device and arms it. Returns until when the thread may sleep, or `None` if something has
+/// happened.
+pub(crate) fn serve(inner: &mut Inner) -> Option<Instant> {
+    let rest = inner.work();
+    wake_waiters(inner);
+    rest
+}
+
+/// A wait that led is over: another thread has to watch the device. `sleeper` is its device's.
+pub(crate) fn hand_over(node: &Node, sleeper: &Arc<Sleeper>) {
+    let inner = node.lock_urgently().filter(|inner| Arc::ptr_eq(&inner.waiting.sleeper, sleeper));
+    let Some(mut inner) = inner else { return };
+    // The wait's polls may have made other objects ready.
+    wake_waiters(&mut inner);
+    let Waiting { watch, parked, .. } = &mut inner.waiting;
+    if !watch.is_led && !parked.wake_one() && mem::take(&mut watch.is_retired) {
+        sleeper.wake();
+    }
+}
+
+/// Wakes the threads that wait for what became ready, and the one that calls agents.
+fn wake_waiters(inner: &mut Inner) {
+    if inner.adapter.has_upcalls() {
+        inner.waiting.agents.as_ref().inspect(|agents| agents.unpark());
+    }
     while let Some(ready) = inner.adapter.next_ready() {
         let handle = match ready {
             Ready::Evd(evd) => evd.bits(),

@@ -1,19 +1,26 @@
-//! The library's thread: one for each device that is open.
+//! The library's threads, two for each device that is open: one serves it while no thread of the
+//! program does, the other calls agents, so that an agent may wait.
 
 use crate::agent;
-use crate::node::{Calling, Inner, LIBRARY, Node, tell_waiters};
+use crate::node::{Calling, Inner, LIBRARY, Node, serve};
 use capi_device::{Guard, start_thread};
 use dat_calls::Call;
-use dat_nostd::{DatResult, DatReturn, ReturnType, Subtype};
+use dat_nostd::{DatResult, DatReturn, Duration, Instant, ReturnType, Subtype};
 use platform_linux::Sleeper;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Starts the thread of a device that was opened.
+/// Name of the thread that calls agents; at most 15 bytes.
+const AGENTS: &str = "libdat-agents";
+
+/// Starts the threads of a device that was opened.
 pub(crate) fn start(node: &'static Node) -> DatResult<()> {
     let error = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
     let sleeper = node.lock().map(|inner| Arc::clone(&inner.waiting.sleeper)).ok_or(error)?;
-    start_thread(LIBRARY, move || run(node, &sleeper)).map_err(|_| error)
+    let agents = Arc::clone(&sleeper);
+    start_thread(LIBRARY, move || run(node, &sleeper))
+        .and_then(|()| start_thread(AGENTS, move || call_agents(node, &agents)))
+        .map_err(|_| error)
 }
 
 /// The device that this thread is for, unless it is closed; another may be open in its place.
@@ -30,27 +37,44 @@ fn next_call(inner: &mut Inner) -> Option<Call> {
 }
 
 fn run(node: &'static Node, sleeper: &Arc<Sleeper>) {
-    // A program's thread may be the first to find that the device has failed: that is no reason not to wake the others.
-    let mut told_of_death = false;
+    // A thread of the program may be the first to find that the device has failed: the others still
+    // have to be woken.
+    let mut has_woken_all = false;
     while let Some(mut inner) = device(node, sleeper) {
-        let rest = inner.work();
-        tell_waiters(&mut inner);
-        let dead = inner.adapter.is_dead();
-        if dead && !told_of_death {
-            inner.waiting.parked.wake_all();
-            told_of_death = true;
+        if let Some(pause) = inner.waiting.stand_back() {
+            let deadline = if pause == Duration::MAX { Instant::MAX } else { inner.adapter.now() + pause };
+            drop(inner);
+            sleeper.sleep(deadline, true);
+            continue;
         }
-        let mut call = next_call(&mut inner);
+        let rest = serve(&mut inner);
+        let dead = inner.adapter.is_dead();
+        if dead && !has_woken_all {
+            inner.waiting.parked.wake_all();
+            has_woken_all = true;
+        }
+        drop(inner);
+        if let Some(deadline) = rest {
+            sleeper.sleep(deadline, dead);
+        }
+    }
+}
+
+fn call_agents(node: &'static Node, sleeper: &Arc<Sleeper>) {
+    if let Some(mut inner) = device(node, sleeper) {
+        inner.waiting.call_agents_here();
+    }
+    while let Some(mut inner) = device(node, sleeper) {
+        let call = next_call(&mut inner);
         let returned = Arc::clone(&inner.waiting.returned);
         drop(inner);
-        let called = call.is_some();
-        while let Some(due) = call {
-            agent::call(|| due.run());
-            returned.fetch_add(1, Ordering::Release);
-            call = device(node, sleeper).and_then(|mut inner| next_call(&mut inner));
-        }
-        if let Some(deadline) = rest.filter(|_| !called) {
-            sleeper.sleep(deadline, dead);
+        match call {
+            Some(call) => {
+                agent::call(|| call.run());
+                returned.fetch_add(1, Ordering::Release);
+            }
+            // A wake-up since the look at the device ends this at once.
+            None => std::thread::park(),
         }
     }
 }

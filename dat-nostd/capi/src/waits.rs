@@ -2,10 +2,10 @@
 //! can be cancelled there: [`Cancellation`].
 
 use crate::calls::value;
-use crate::node::{Inner, Node};
+use crate::node::{Inner, Node, hand_over, serve};
 use capi_device::{Cancellation, Guard, Rest, Slept};
 use dat_calls::{Pause, Turn, Wait, WaitCall};
-use dat_nostd::{DatResult, DatReturn, ReturnType};
+use dat_nostd::{DatResult, DatReturn, ReturnType, Wake};
 use platform_linux::Sleeper;
 use std::ffi::c_void;
 use std::mem::{self, MaybeUninit};
@@ -25,6 +25,8 @@ struct Sleeping<W> {
     fd: Arc<OwnedFd>,
     wait: W,
     rest: Rest,
+    /// The thread sleeps on the device.
+    leads: bool,
 }
 
 impl<W: Wait<Node>> Sleeping<W> {
@@ -32,16 +34,21 @@ impl<W: Wait<Node>> Sleeping<W> {
         let Pause { node, mut guard, wait, now, wake } = pause;
         let fd = guard.waiting.parked.enter(wait.object())?;
         let sleeper = Arc::clone(&guard.waiting.sleeper);
+        let leads = guard.waiting.lead();
+        // If something has happened, the wait looks again before it sleeps.
+        let until = serve(&mut guard).unwrap_or(now);
         drop(guard);
-        // The device's thread arms what has to wake this one.
-        sleeper.wake();
-        let rest = Rest::new(&fd, wake, now);
-        Ok(Self { node, sleeper, fd, wait, rest })
+        let mut rest = Rest::new(&fd, wake.earliest(Wake::by(until)), now);
+        if leads {
+            let (interrupts, peer) = sleeper.events();
+            rest.add_device(interrupts, peer);
+        }
+        Ok(Self { node, sleeper, fd, wait, rest, leads })
     }
 
     /// Takes the lock after a sleep; `None` if the device was closed.
     fn leave(self) -> Option<(&'static Node, Guard<'static, Inner>, W)> {
-        let Self { node, sleeper, fd, wait, .. } = self;
+        let Self { node, sleeper, fd, wait, leads, .. } = self;
         // The thread that closes the device waits for this.
         let guard = node.lock_urgently().filter(|inner| Arc::ptr_eq(&inner.waiting.sleeper, &sleeper));
         let Some(mut guard) = guard else {
@@ -50,6 +57,9 @@ impl<W: Wait<Node>> Sleeping<W> {
             return None;
         };
         guard.waiting.parked.leave(fd);
+        if leads {
+            guard.waiting.end_lead();
+        }
         Some((node, guard, wait))
     }
 }
@@ -86,8 +96,8 @@ pub(crate) unsafe fn make<C: WaitCall<Node>>(call: C) -> u32 {
 unsafe fn rest<W: Wait<Node>>(cancellation: Cancellation, slot: &mut MaybeUninit<Sleeping<W>>) -> Slept {
     // SAFETY: this function's contract. The slot is not moved or read before the sleep is over.
     unsafe {
-        let (fd, timeout) = slot.assume_init_mut().rest.parts();
-        cancellation.sleep(fd, 1, timeout, gone::<W>, slot.as_mut_ptr().cast())
+        let (fds, count, timeout) = slot.assume_init_mut().rest.parts();
+        cancellation.sleep(fds, count, timeout, gone::<W>, slot.as_mut_ptr().cast())
     }
 }
 
@@ -115,9 +125,14 @@ unsafe fn resume<C: WaitCall<Node>>(
     // SAFETY: this function's contract; no other code reads the slot.
     let sleeping = unsafe { slot.assume_init_read() };
     caught(|| {
+        let led = sleeping.leads.then(|| Arc::clone(&sleeping.sleeper));
         let (node, guard, wait) = sleeping.leave().ok_or(ABORT)?;
+        let turn = Turn::new(node, guard, wait, interrupted);
+        if let (Turn::Over(_), Some(sleeper)) = (&turn, led) {
+            hand_over(node, &sleeper);
+        }
         // SAFETY: this function's contract.
-        unsafe { step(call, Turn::new(node, guard, wait, interrupted), slot) }
+        unsafe { step(call, turn, slot) }
     })
 }
 

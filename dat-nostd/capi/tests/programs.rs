@@ -116,6 +116,14 @@ fn waits_end_by_signals_and_by_what_goes() {
 }
 
 #[test]
+fn waits_sleep_on_the_device_and_agents_may_wait() {
+    each("waits", &["tests/c/waits.c"], |folder, program, _| {
+        let fabric = folder.hcas(2);
+        run(Command::new(program).args([&fabric.name(0), &fabric.name(1), &address(1)]));
+    });
+}
+
+#[test]
 fn cancelled_threads_leave_objects_usable() {
     each("cancellation", &["tests/c/cancellation.c"], |folder, program, _| {
         let fabric = folder.hcas(1);

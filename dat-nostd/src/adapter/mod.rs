@@ -239,6 +239,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The same for a loop that sleeps outside the adapter: until when it may ([`Instant::MAX`] for the next interrupt).
     pub fn rest(&mut self, now: Instant) -> Option<Instant> {
+        self.rest_besides_upcalls(now).filter(|_| !self.has_upcalls())
+    }
+
+    /// As [`Adapter::rest`], for a program that calls its agents on another thread: upcalls that
+    /// are due do not keep the loop from sleeping.
+    pub fn rest_besides_upcalls(&mut self, now: Instant) -> Option<Instant> {
         if !self.device.dead {
             self.device.port.arm();
             self.device.sink.arm();
@@ -248,7 +254,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let wake = self.poll(now);
         // What happened since the last look counts too: another consumer's call may have queued an event for this one.
         let quiet = !core::mem::take(&mut self.progress.happened)
-            && self.progress.upcalls.is_empty()
             && (self.device.dead || !self.device.port.has_work())
             && !wake.is_due(now);
         quiet.then_some(wake.deadline(now).unwrap_or(Instant::MAX))

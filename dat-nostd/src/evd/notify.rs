@@ -132,6 +132,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.delivery().next_upcall()
     }
 
+    /// Returns whether [`Adapter::next_upcall`] has an upcall.
+    pub fn has_upcalls(&self) -> bool {
+        !self.progress.upcalls.is_empty()
+    }
+
     /// Extension: whether agents of CNOs of this IA that have gone, as all of one that was closed abruptly have, are still to be called for
     /// the last time.
     pub fn owes_upcalls(&self, ia: IaHandle) -> bool {

@@ -41,6 +41,13 @@ impl Sleeper {
         }
     }
 
+    /// Returns a descriptor for each interrupt, which is readable while the interrupt is pending,
+    /// and the connection to an emulated HCA's server: for a thread that sleeps on them by itself.
+    pub fn events(&self) -> (impl Iterator<Item = RawFd>, Option<RawFd>) {
+        let interrupts = self.interrupts.descriptors().map(|vector| vector.as_raw_fd());
+        (interrupts, self.peer.as_ref().map(AsRawFd::as_raw_fd))
+    }
+
     /// Returns its descriptors that keep the device open: [`LinuxPlatform::descriptors`].
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {

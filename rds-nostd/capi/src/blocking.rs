@@ -166,8 +166,8 @@ fn make_attempt(
 unsafe fn rest(cancellation: Cancellation, slot: &mut MaybeUninit<Sleeping>) -> Slept {
     // SAFETY: this function's contract. The slot is not moved or read before the sleep is over.
     unsafe {
-        let (fd, timeout) = slot.assume_init_mut().rest.parts();
-        cancellation.sleep(fd, 1, timeout, gone, slot.as_mut_ptr().cast())
+        let (fds, count, timeout) = slot.assume_init_mut().rest.parts();
+        cancellation.sleep(fds, count, timeout, gone, slot.as_mut_ptr().cast())
     }
 }
 

@@ -49,13 +49,14 @@ impl Call {
 }
 
 impl<N: Node> State<N> {
-    /// Moves everything on. Until when one may sleep then, if one may: not while an upcall is due.
+    /// Polls the adapter and arms its interrupts. Returns until when the thread may sleep, or `None`
+    /// if something has happened. Upcalls are for another thread.
     pub fn work(&mut self) -> Option<Instant> {
         // Takes the interrupts and does not wait.
         self.adapter.idle(Instant::ORIGIN);
         let now = self.adapter.now();
         let _ = self.adapter.poll(now);
-        self.adapter.rest(now)
+        self.adapter.rest_besides_upcalls(now)
     }
 
     /// The next upcall that is due.

@@ -2,7 +2,8 @@
 
 use dat_nostd::{DatResult, DatReturn, Instant, ReturnType, Subtype, Wake};
 use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::ffi::c_short;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -54,6 +55,12 @@ impl<K: Copy + PartialEq> Parked<K> {
         self.waiting.iter().filter(|(wanted, _)| *wanted == what).for_each(|(_, fd)| ring(fd));
     }
 
+    /// Wakes one thread, whatever it waits for. Returns false if none waits.
+    #[must_use]
+    pub fn wake_one(&self) -> bool {
+        self.waiting.first().map(|(_, fd)| ring(fd)).is_some()
+    }
+
     /// Wakes everybody: an object may have gone.
     pub fn wake_all(&self) {
         self.waiting.iter().for_each(|(_, fd)| ring(fd));
@@ -67,8 +74,12 @@ fn ring(fd: &OwnedFd) {
 /// A sleep until a descriptor is rung or a time has come, as `ppoll` takes it.
 #[derive(Debug)]
 pub struct Rest {
-    fd: libc::pollfd,
+    fds: Vec<libc::pollfd>,
     timeout: Option<libc::timespec>,
+}
+
+fn pollfd(fd: RawFd, events: c_short) -> libc::pollfd {
+    libc::pollfd { fd, events, revents: 0 }
 }
 
 impl Rest {
@@ -80,13 +91,23 @@ impl Rest {
             tv_sec: (left / 1_000_000_000) as i64,
             tv_nsec: (left % 1_000_000_000) as i64,
         });
-        Self { fd: libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }, timeout }
+        Self { fds: vec![pollfd(fd.as_raw_fd(), libc::POLLIN)], timeout }
     }
 
-    /// The descriptor and the time for [`Cancellation::sleep`](crate::Cancellation::sleep). They
-    /// stay valid as long as this is not moved.
-    pub fn parts(&mut self) -> (*mut libc::pollfd, *const libc::timespec) {
-        (&mut self.fd, self.timeout.as_ref().map_or(ptr::null(), ptr::from_ref))
+    /// Sleeps on a device, too: until one of `interrupts` is raised or the other side of `peer` has
+    /// gone. The descriptors stay open while the thread sleeps.
+    pub fn add_device(&mut self, interrupts: impl Iterator<Item = RawFd>, peer: Option<RawFd>) {
+        self.fds.extend(interrupts.map(|fd| pollfd(fd, libc::POLLIN)));
+        // The end of a stream is reported without being asked for.
+        self.fds.extend(peer.map(|fd| pollfd(fd, 0)));
+    }
+
+    /// Returns the descriptors, their number and the time for
+    /// [`Cancellation::sleep`](crate::Cancellation::sleep). They stay valid as long as this is not
+    /// moved.
+    pub fn parts(&mut self) -> (*mut libc::pollfd, usize, *const libc::timespec) {
+        let timeout = self.timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        (self.fds.as_mut_ptr(), self.fds.len(), timeout)
     }
 }
 
@@ -101,9 +122,9 @@ mod tests {
 
     fn sleep(fd: &OwnedFd, wake: Wake, now: Instant) -> Slept {
         let mut rest = Rest::new(fd, wake, now);
-        let (fds, timeout) = rest.parts();
+        let (fds, count, timeout) = rest.parts();
         // SAFETY: `rest` stays where it is. No thread cancels this one.
-        unsafe { Cancellation::disable().sleep(fds, 1, timeout, nothing, ptr::null_mut()) }
+        unsafe { Cancellation::disable().sleep(fds, count, timeout, nothing, ptr::null_mut()) }
     }
 
     #[test]
