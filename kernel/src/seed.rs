@@ -2,6 +2,8 @@
 //!
 //! The seed keeps nodes and boots apart; it is not a cryptographic key.
 
+use ib_types::mix;
+
 /// Gathers words into a 128-bit state.
 #[derive(Clone, Copy, Debug)]
 pub struct Mixer {
@@ -25,8 +27,8 @@ impl Mixer {
     /// Stirs in one word. Every word changes both halves of the result, and so does its place in the order.
     pub fn stir(&mut self, word: u64) {
         let [a, b] = self.state;
-        let a = avalanche(a ^ word);
-        let b = avalanche(b.wrapping_add(a).rotate_left(23));
+        let a = mix(a ^ word);
+        let b = mix(b.wrapping_add(a).rotate_left(23));
         self.state = [a ^ b.rotate_left(32), b];
     }
 
@@ -34,16 +36,8 @@ impl Mixer {
     #[must_use]
     pub fn seed(&self) -> u128 {
         let [a, b] = self.state;
-        (u128::from(avalanche(a)) << 64) | u128::from(avalanche(b ^ a.rotate_left(17)))
+        (u128::from(mix(a)) << 64) | u128::from(mix(b ^ a.rotate_left(17)))
     }
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection in which each input bit flips half of the output.
-const fn avalanche(word: u64) -> u64 {
-    let mut z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The boot generation: grows from boot to boot by the wall clock's seconds, and differs between two boots in the same

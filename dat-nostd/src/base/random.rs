@@ -1,23 +1,20 @@
 //! Numbers that look random and derive from the node's seed alone.
 
-/// splitmix64.
+use ib_types::SplitMix64;
+
+/// The generator of a node.
 #[derive(Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     /// From the node's 128-bit seed and its boot generation.
     pub(crate) fn new(seed: u128, generation: u64) -> Self {
-        let mut random = Self(seed as u64 ^ (seed >> 64) as u64);
-        let first = random.next_u64();
-        Self(first ^ generation.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        let first = SplitMix64::new(seed as u64 ^ (seed >> 64) as u64).next_u64();
+        Self(SplitMix64::new(first ^ generation.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub(crate) fn next_u32(&mut self) -> u32 {

@@ -6,6 +6,7 @@
 //! | [`number`](mod@number) | numbers of a fixed width: a QP number cannot be taken for a PSN |
 //! | [`address`] | [`Gid`] and [`Mtu`] |
 //! | [`time`] | [`Instant`], [`Duration`], and when a state machine wants to run again: [`Wake`] |
+//! | [`random`] | seeded numbers: [`SplitMix64`] |
 //! | [`glossary`] | words of the field |
 //!
 //! All types are `Copy`. The all-zero bytes of each number, [`Gid`] and [`Instant`] are its zero,
@@ -19,10 +20,12 @@ extern crate std;
 pub mod address;
 pub mod glossary;
 pub mod number;
+pub mod random;
 pub mod time;
 
 pub use address::{Gid, Mtu};
 pub use number::{Guid, Lid, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel};
+pub use random::{SplitMix64, mix};
 // Its documentation has relative links, which only the standard library's own pages resolve.
 #[doc(no_inline)]
 pub use time::Duration;

@@ -6,6 +6,8 @@
 //! | `MLX5_TESTS_LONG=1` | full lengths |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 
+use ib_types::SplitMix64;
+
 /// Whether the full lengths are asked for.
 #[must_use]
 pub fn long() -> bool {
@@ -77,23 +79,19 @@ pub fn with_seed<T>(what: &str, seed: u64, work: impl FnOnce() -> T + std::panic
 
 /// A generator with 64 bits of state (SplitMix64): every seed gives an unrelated sequence.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// From the beginning.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// 64 random bits.
     #[allow(clippy::should_implement_trait)] // It never ends.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next_u64()
     }
 
     /// Below `limit`, which is not 0.

@@ -6,6 +6,8 @@
 //!
 //! Miri, which runs a thousand times slower, tries 100.
 
+use ib_types::SplitMix64;
+
 /// The number of random cases of a comparison.
 #[must_use]
 pub fn count() -> u64 {
@@ -18,22 +20,18 @@ pub fn count() -> u64 {
 
 /// A generator with 64 bits of state (SplitMix64). Each seed yields an unrelated sequence.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// Starts the sequence of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// Returns 64 random bits.
     pub const fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next_u64()
     }
 
     /// Returns a number below `limit`, which is not 0.

@@ -1,10 +1,10 @@
 //! Records of ended connections that gave up their slot: they distinguish a late copy of a REQ from
 //! a new REQ.
 
-use super::id::mix;
 use super::message::Req;
 use super::reason::RejReason;
 use super::slot::CmSlot;
+use ib_types::mix;
 use ib_types::{Guid, Instant, Psn, QpNumber};
 
 /// Entries of a set.

@@ -1,18 +1,12 @@
 //! Communication ids: slot and generation under a keyed permutation of 32-bit numbers. Ids of
 //! different boots of a node thus differ, and do not match by accident.
 
+use ib_types::mix;
+
 /// The permutation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IdCipher {
     keys: [u32; 4],
-}
-
-/// A well-mixing step from one 64-bit number to the next (splitmix64).
-pub(super) const fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 const fn round(half: u16, key: u32) -> u16 {

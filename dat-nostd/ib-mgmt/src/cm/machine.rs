@@ -1,10 +1,10 @@
 //! The communication manager: what its owner calls.
 
 use heapless::Deque;
-use ib_types::{Gid, Instant, Lid, QpNumber};
+use ib_types::{Gid, Instant, Lid, QpNumber, mix};
 
 use super::history::{EndedSet, History};
-use super::id::{IdCipher, mix};
+use super::id::IdCipher;
 use super::message::{Dreq, Rej, Rep, Req, Rtu, sidr_status, transport, which};
 use super::reason::RejReason;
 use super::slot::{CmSlot, Shared, ShortKind, event};

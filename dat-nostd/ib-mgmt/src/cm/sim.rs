@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::id::mix;
 use super::tests::due;
 use super::*;
 use crate::mad::{Mad, MadAddress};
 use crate::sa::PathRecord;
+use ib_types::mix;
 use ib_types::{Duration, Gid, Guid, Instant, Lid, PKey, Psn, QpNumber, ServiceLevel};
 
 const SERVICE: u64 = 0x0106_48ca;

@@ -1,27 +1,19 @@
 //! Randomness from a seed, and ways to spoil bytes.
 
 use ib_mgmt::mad::{Mad, attr, class, method};
-use ib_types::Duration;
-
-/// A well-mixing step (splitmix64).
-pub fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+pub use ib_types::mix;
+use ib_types::{Duration, SplitMix64};
 
 /// Numbers from a seed.
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(mix(seed))
+        Self(SplitMix64::new(mix(seed)))
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.next_u64()
     }
 
     /// Below `end`, which is not 0.

@@ -3,6 +3,8 @@
 //! Every fault replays from the printed seed, so the generator is our own and never changes with a library's version:
 //! xoshiro256** (Blackman and Vigna), its state expanded from the seed by splitmix64 as its authors recommend.
 
+use ib_types::SplitMix64;
+
 /// A seeded generator. Equal seeds give equal sequences, on every machine and in every version.
 #[derive(Clone, Debug)]
 pub struct Random {
@@ -13,14 +15,8 @@ impl Random {
     /// A generator for `seed`; any value is a good seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut x = seed;
-        let state = core::array::from_fn(|_| {
-            x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = x;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        });
+        let mut words = SplitMix64::new(seed);
+        let state = core::array::from_fn(|_| words.next_u64());
         Self { state }
     }
 

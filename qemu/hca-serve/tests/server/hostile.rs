@@ -7,6 +7,7 @@ use crate::attacks::meanwhile;
 use crate::support::client::{BAR0, Client, IDS};
 use crate::support::guest::Guest;
 use crate::support::{memory, serve};
+use ib_types::SplitMix64;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{IoSlice, Read};
@@ -15,15 +16,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 /// SplitMix64.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     fn below(&mut self, end: u64) -> u64 {
@@ -164,7 +161,7 @@ fn the_server_survives_whatever_is_said_to_it() {
     let (_folder, served, sockets) = serve(3);
     meanwhile(&served, &sockets, |socket| {
         for seed in 0..rounds(1_000, 100_000) {
-            connection(&mut Random(seed), socket);
+            connection(&mut Random(SplitMix64::new(seed)), socket);
         }
         // A client that blocked the server is not accepted for a while.
         assert_eq!(Client::new(socket).ids(), IDS);
@@ -176,7 +173,7 @@ fn a_guest_that_scribbles_over_its_rings_and_mailboxes_harms_itself_only() {
     let (_folder, served, sockets) = serve(3);
     meanwhile(&served, &sockets, |socket| {
         for seed in 0..rounds(40, 4_000) {
-            let mut random = Random(seed);
+            let mut random = Random(SplitMix64::new(seed));
             let mut guest = Guest::bring_up(socket);
             let lid = guest.wait_active();
             let own = guest.open();
