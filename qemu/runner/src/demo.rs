@@ -9,6 +9,7 @@ use crate::setup;
 use hca_model::fabric::Faults;
 use hca_model::{DeviceSpec, Profile};
 use hca_serve::Served;
+use rdma_lab::accelerator;
 use rdma_lab::defmt_log::Decoder;
 use rdma_lab::error::{Error, IoContext, Result};
 use rdma_lab::process::Temporary;
@@ -40,7 +41,7 @@ pub struct Options {
     pub seed: u64,
     /// Let every node manage the fabric.
     pub open_fabric: bool,
-    /// QEMU's accelerator.
+    /// QEMU's accelerator, or [`accelerator::AUTO`].
     pub accelerator: String,
     /// Show the unikernels' logs too.
     pub log: bool,
@@ -88,9 +89,14 @@ pub fn run(options: &Options) -> Result<()> {
     for path in options.report.iter().chain(&options.capture).chain(&linux_capture) {
         std::fs::File::create(path).context("cannot write", path)?;
     }
-    let qemu = setup::all()?;
-    println!("building the unikernel");
-    let image = kernel_image::build()?;
+    let mut prepared = None;
+    let accelerator = accelerator::choose_for(&options.accelerator, || {
+        let (qemu, image) = prepare()?;
+        prepared = Some((qemu.clone(), image));
+        Ok(qemu)
+    })?;
+    let (qemu, image) = prepared.map_or_else(prepare, Ok)?;
+    let options = &Options { accelerator, ..options.clone() };
     let mut report = run_image(&qemu, &image, options)?;
     if options.with_linux {
         add_linux(&mut report, &qemu, &image, options, linux_capture)?;
@@ -100,6 +106,19 @@ pub fn run(options: &Options) -> Result<()> {
         report.write_json(path)?;
     }
     if report.verified { Ok(()) } else { Err(Error::Guest("the demo's data was not verified".into())) }
+}
+
+/// Returns QEMU and the unikernel's image. Cargo compiles while QEMU comes over the network.
+fn prepare() -> Result<(Qemu, PathBuf)> {
+    setup::rust_targets()?;
+    println!("building the unikernel");
+    std::thread::scope(|scope| {
+        let image = scope.spawn(kernel_image::build);
+        let qemu = setup::qemu();
+        let image =
+            image.join().unwrap_or_else(|_| Err(Error::Program("the unikernel does not build".into())));
+        Ok((qemu?, image?))
+    })
 }
 
 /// Returns the capture file of the fabric with Linux, next to that of the unikernels:

@@ -2,9 +2,9 @@
 
 use crate::demo;
 use hca_serve::product::options::Argument;
+use rdma_lab::Result;
 use rdma_lab::command_line::fabric::{self, Accelerator, Fabric};
 use rdma_lab::command_line::{Command, Host};
-use rdma_lab::{Result, accelerator};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Command for Demonstrate {
             faults,
             seed,
             open_fabric: open,
-            accelerator: accelerator::choose(&self.accelerator.0)?,
+            accelerator: self.accelerator.0,
             log: self.log,
             divide: self.divide,
             with_linux: self.with_linux,
