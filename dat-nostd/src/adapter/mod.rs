@@ -188,14 +188,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.device.port.take_ip_news() {
             self.progress.happened = true;
         }
-        self.process_cm(now);
-        let resolving = self.connections().advance_all_resolving(now);
+        if self.device.port.cm_ref().has_event() {
+            self.process_cm(now);
+        }
+        // An idle adapter is polled often, so the part is not made for empty lists.
+        let resolving = match self.progress.connections.resolving() {
+            0 => Wake::Idle,
+            _ => self.connections().advance_all_resolving(now),
+        };
         self.look_at_evds();
         self.connections().drain_sink();
         self.check_watermarks();
-        let closing = self.connections().progress_all_closing(now).earliest(self.expire_draining(now));
+        let closing = match self.progress.connections.closing() {
+            0 => Wake::Idle,
+            _ => self.connections().progress_all_closing(now),
+        };
+        let closing = closing.earliest(self.expire_draining(now));
         // What the steps above made the connection manager say goes out now.
-        if self.connections().take_flush() || self.device.port.cm_ref().poll_at() == Wake::Now {
+        if self.progress.connections.take_flush() || self.device.port.cm_ref().poll_at() == Wake::Now {
             port = self.device.port.poll(now);
         }
         if self.device.port.cm_ref().has_event() {

@@ -60,7 +60,7 @@ impl<P: Platform> Adapter<'_, P> {
         self.free_kept();
         let active = self.reopen_port().map_err(OpenError::Hca).and_then(|()| {
             while self.device.hca.next_event().is_some() {}
-            let _ = self.connections().take_flush();
+            let _ = self.progress.connections.take_flush();
             wait_active(&mut self.device.hca, &mut self.device.port, activation_timeout)
         });
         self.device.dead = matches!(active, Err(OpenError::Hca(_)));

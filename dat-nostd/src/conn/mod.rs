@@ -38,15 +38,10 @@ impl<'s, P: Platform> Connections<'_, 's, P> {
 
     /// Sends the messages that the connection manager has queued.
     pub(crate) fn run_port(&mut self) {
-        if self.take_flush() && !self.device.dead {
+        if self.progress.connections.take_flush() && !self.device.dead {
             let now = self.device.now();
             let _ = self.device.port.poll(now);
         }
-    }
-
-    /// Returns whether the connection manager has queued messages since the last call.
-    pub(crate) fn take_flush(&mut self) -> bool {
-        core::mem::take(&mut self.progress.connections.flush)
     }
 }
 

@@ -37,6 +37,11 @@ impl Pending {
         self.closing.len()
     }
 
+    /// Returns whether the connection manager has queued messages since the last call.
+    pub(crate) fn take_flush(&mut self) -> bool {
+        core::mem::take(&mut self.flush)
+    }
+
     /// Returns a source port for the next attempt: of the dynamic range, from a start that differs
     /// from boot to boot.
     pub(super) fn next_local_port(&mut self) -> u16 {
