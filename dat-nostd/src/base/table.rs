@@ -13,7 +13,7 @@ enum Content<T> {
     Occupied(T) = 1,
 }
 
-/// One place of a [`Table`].
+/// One place of a table of objects.
 #[derive(Debug)]
 pub struct Slot<T> {
     /// The bits of the handle of the present or the last object here; 0 before the first. One comparison with a handle checks its
