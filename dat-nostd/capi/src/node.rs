@@ -203,7 +203,8 @@ impl Node {
 
     /// Brings a device up and waits until its port can be reached by address. `id` is in all its handles.
     pub(crate) fn open(&self, target: &Target, id: u8) -> DatResult<()> {
-        let (tables, parts) = Lent::new(Box::new(Tables::new()));
+        // SAFETY: `adapter_storage!` defines structs whose empty form is all zero bytes.
+        let (tables, parts): (Lent<Tables>, _) = unsafe { Lent::zeroed() };
         let choices =
             Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id, service_patience: SERVICE_PATIENCE };
         let Device { adapter, sleeper, memory, is_emulated, inherited } =

@@ -236,7 +236,8 @@ impl Inner {
 impl Node {
     /// Brings an HCA up, which then stays so as long as the process. What does not come up leaves nothing behind.
     pub(crate) fn open(target: &Target) -> Result<&'static Self, RdsError> {
-        let (tables, adapter_parts) = Lent::new(Box::new(Tables::new()));
+        // SAFETY: `adapter_storage!` defines structs whose empty form is all zero bytes.
+        let (tables, adapter_parts) = unsafe { Lent::zeroed() };
         let (storage, rds_parts) = Lent::new(Box::new(Storage::new()));
         Self::open_with(target, adapter_parts, rds_parts).inspect_err(|_| {
             // SAFETY: adapter and protocol are gone, and they borrowed these.

@@ -16,6 +16,17 @@ impl<T> Lent<T> {
         (Self(lent), unsafe { lent.as_mut() })
     }
 
+    /// Lends a value of zero bytes. The value is made on the heap: built by its constructor, a large
+    /// one could exceed the stack of the calling thread.
+    ///
+    /// # Safety
+    /// Zero bytes are a valid `T`.
+    #[must_use]
+    pub unsafe fn zeroed() -> (Self, &'static mut T) {
+        // SAFETY: this function's contract.
+        Self::new(unsafe { Box::<T>::new_zeroed().assume_init() })
+    }
+
     /// Frees it.
     ///
     /// # Safety

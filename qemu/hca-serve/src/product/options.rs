@@ -127,7 +127,8 @@ pub fn parse<T>(table: &[Argument<T>], into: &mut T, arguments: &mut lexopt::Par
             Arg::Short('h') | Arg::Long("help") => return Ok(Request::Help),
             Arg::Long(name) => {
                 let known = |row: &&Argument<T>| row.name().strip_prefix("--") == Some(name);
-                let row = table.iter().find(known).ok_or_else(|| usage(argument.unexpected()))?;
+                let unknown = || Error::Usage(format!("unknown option --{name}"));
+                let row = table.iter().find(known).ok_or_else(unknown)?;
                 match row.take {
                     Take::Flag(set) => set(into),
                     Take::Value(set) => {
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (words, named) in [
-            (&["--frob"][..], "--frob"),
+            (&["--frob"][..], "unknown option --frob"),
             (&["-x"], "-x"),
             (&["--limit"], "--limit"),
             (&["--limit", "many"], "--limit many: give a number"),
