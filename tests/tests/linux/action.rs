@@ -158,11 +158,11 @@ fn run_in(system: &Path, script: &str) -> String {
         .args(["--mount", "bash", "-c", &prepare])
         .env_clear()
         .envs([
-            ("PATH", "/toolchain/bin:/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-            ("HOME", "/root"),
+            ("PATH", "/toolchain/bin:/user/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            ("HOME", "/user"),
             ("CARGO_HOME", "/cargo"),
-            ("CARGO_INSTALL_ROOT", "/root/.cargo"),
-            ("CARGO_TARGET_DIR", "/root/target"),
+            ("CARGO_INSTALL_ROOT", "/user"),
+            ("CARGO_TARGET_DIR", "/user/target"),
             ("GITHUB_ACTION_PATH", "/project/.github/actions/rdma-lab"),
             ("DEBIAN_FRONTEND", "noninteractive"),
         ])

@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_mirror_is_found_in_both_formats_and_never_the_security_archive() {
         let list = "# deb http://old.example/debian bookworm main\n\
-                    deb http://security.example/debian-security bookworm main\n\
+                    deb http://updates.example/debian-security bookworm main\n\
                     deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian trixie main contrib\n";
         assert_eq!(mirror_in_list(list).as_deref(), Some("http://mirror.example/debian"));
         let sources = "Types: deb\nURIs: http://sec.example/debian-security\nSuites: trixie\nComponents: main\n\n\
@@ -168,7 +168,7 @@ mod tests {
             "Types: deb\nURIs: mirror+file:/etc/apt/apt-mirrors.txt\n\
              Suites: noble noble-updates noble-backports\nComponents: main universe restricted multiverse\n\
              Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg\n\n\
-             Types: deb\nURIs: http://security.example/ubuntu/\nSuites: noble-security\n\
+             Types: deb\nURIs: http://updates.example/ubuntu/\nSuites: noble-security\n\
              Components: main universe restricted multiverse\n\
              Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg\n",
         );
@@ -181,7 +181,7 @@ mod tests {
             "/etc/apt/sources.list",
             "deb http://archive.example/ubuntu/ jammy main restricted\n# deb-src http://archive.example/ubuntu/ jammy main\n\
              deb http://archive.example/ubuntu/ jammy-updates main restricted\n\
-             deb http://security.example/ubuntu/ jammy-security main restricted\n",
+             deb http://updates.example/ubuntu/ jammy-security main restricted\n",
         );
         // Debian 13 on a cloud machine, and a container of Debian 12.
         let debian_13 = (
