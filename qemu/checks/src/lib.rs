@@ -7,13 +7,8 @@
 //! | [`prose`] | a ratchet for words |
 //! | [`docs`] | one site from Markdown files and rustdoc, without a broken link |
 //! | `sources` | the project's files, and the packages that they belong to |
-//! | [`workspace`] | the project's directory and packages |
 
 pub mod docs;
-mod error;
 pub mod graph;
 pub mod prose;
 mod sources;
-pub mod workspace;
-
-pub use error::{Error, Result};

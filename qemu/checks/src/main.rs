@@ -1,66 +1,128 @@
-//! The checks as a program: `cargo run --package checks -- CHECK`.
+//! The checks as commands of `cargo xtask`, which calls this program with its arguments.
 
-use checks::{Error, Result, docs, graph, prose};
-use lexopt::prelude::*;
+use checks::{docs, graph, prose};
+use hca_serve::product::options::{Argument, Value};
+use rdma_lab::command_line::{self, Command, Entry, Host};
+use rdma_lab::{Error, Result};
 use std::process::ExitCode;
 
-/// Checks and their arguments.
-const USAGE: &str = "graph [FILE]..., prose [--write | --diff COMMIT], docs, lint";
-
 fn main() -> ExitCode {
-    match run(lexopt::Parser::from_env()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("checks: {error}");
-            ExitCode::from(if matches!(error, Error::Usage(_)) { 2 } else { 1 })
-        }
+    let commands =
+        vec![Entry::of::<Docs>(), Entry::of::<Circles>(), Entry::of::<Prose>(), Entry::of::<Lint>()];
+    command_line::main(&Host { name: "cargo xtask", own_image: None }, &[("checks", commands)])
+}
+
+/// `docs`: the site of the documentation.
+#[derive(Default)]
+struct Docs;
+
+impl Command for Docs {
+    const NAME: &'static str = "docs";
+    const ARGUMENTS: &'static str = "";
+    const SUMMARY: &'static str =
+        "the guides and the API as one site, target/docs/index.html, without a broken link";
+
+    fn run(self, _: &Host) -> Result<ExitCode> {
+        runner::setup::rust_targets()?;
+        println!("{}", docs::build()?.display());
+        Ok(ExitCode::SUCCESS)
     }
 }
 
-fn usage(error: lexopt::Error) -> Error {
-    Error::Usage(format!("{error}; there are {USAGE}"))
+/// `graph`: import circles.
+#[derive(Default)]
+struct Circles {
+    files: Vec<String>,
 }
 
-fn run(mut arguments: lexopt::Parser) -> Result<()> {
-    let Some(Value(check)) = arguments.next().map_err(usage)? else {
-        return Err(Error::Usage(format!("a check is missing; there are {USAGE}")));
-    };
-    let (mut files, mut write, mut base) = (Vec::new(), false, None);
-    while let Some(argument) = arguments.next().map_err(usage)? {
-        match argument {
-            Value(file) if check == "graph" => files.push(file.string().map_err(usage)?),
-            Long("write") if check == "prose" => write = true,
-            Long("diff") if check == "prose" => {
-                base = Some(arguments.value().and_then(ValueExt::string).map_err(usage)?);
+impl Command for Circles {
+    const NAME: &'static str = "graph";
+    const ARGUMENTS: &'static str = "[FILE]...";
+    const SUMMARY: &'static str = "the import circles among the source files of each crate";
+
+    fn table() -> Vec<Argument<Self>> {
+        vec![Argument::word(
+            "FILE",
+            "in place of that what these files use and are used by, as in ep/mod.rs",
+            |circles: &mut Self, value| {
+                circles.files.push(value.text()?);
+                Ok(())
+            },
+        )]
+    }
+
+    fn run(self, _: &Host) -> Result<ExitCode> {
+        graph::print(&self.files)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `prose`: the ratchet for words.
+#[derive(Default)]
+struct Prose {
+    write: bool,
+    /// Commit whose successors' lines alone are measured.
+    base: Option<String>,
+}
+
+impl Command for Prose {
+    const NAME: &'static str = "prose";
+    const ARGUMENTS: &'static str = "[--write | --diff COMMIT]";
+    const SUMMARY: &'static str =
+        "shares of sentences that are hard to read, by crate, against the recorded ones";
+
+    fn table() -> Vec<Argument<Self>> {
+        let write = "records them; refused if the whole project has more";
+        vec![
+            Argument::flag("--write", write, |prose: &mut Self| prose.write = true),
+            Argument::value(
+                "--diff COMMIT",
+                "lists such sentences on lines added since the commit instead; 5 % and 2 % are allowed",
+                |prose: &mut Self, value: Value| {
+                    prose.base = Some(value.text()?);
+                    Ok(())
+                },
+            ),
+        ]
+    }
+
+    fn run(self, _: &Host) -> Result<ExitCode> {
+        match self.base {
+            Some(base) => prose::diff::run(&base)?,
+            None => prose::run(self.write)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `lint`: the checks that need nothing but sources.
+#[derive(Default)]
+struct Lint;
+
+impl Command for Lint {
+    const NAME: &'static str = "lint";
+    const ARGUMENTS: &'static str = "";
+    const SUMMARY: &'static str = "import circles and prose, for `cargo xtask test lint`";
+
+    /// A failed check does not keep the others from running.
+    fn run(self, _: &Host) -> Result<ExitCode> {
+        let results = [
+            ("import circles", graph::Graph::of_project().and_then(|graph| graph.judge())),
+            ("prose", prose::judge()),
+        ];
+        let mut failed = Vec::new();
+        for (name, result) in results {
+            match result {
+                Ok(()) => println!("checks: {name}: passed"),
+                Err(error) => {
+                    eprintln!("checks: {name}: {error}");
+                    failed.push(name);
+                }
             }
-            other => return Err(usage(other.unexpected())),
+        }
+        match failed.as_slice() {
+            [] => Ok(ExitCode::SUCCESS),
+            names => Err(Error::Program(format!("failed: {}", names.join(", ")))),
         }
     }
-    match check.to_str() {
-        Some("prose") if base.is_some() => prose::diff::run(base.as_deref().unwrap_or_default()),
-        Some("graph") => graph::print(&files),
-        Some("prose") => prose::run(write),
-        Some("docs") => docs::build().map(|page| println!("{}", page.display())),
-        Some("lint") => lint(),
-        _ => Err(Error::Usage(format!("unknown check {}; there are {USAGE}", check.display()))),
-    }
-}
-
-/// Runs the checks that need nothing but sources. A failed one does not keep the others from running.
-fn lint() -> Result<()> {
-    let results = [
-        ("import circles", graph::Graph::of_project().and_then(|graph| graph.judge())),
-        ("prose", prose::judge()),
-    ];
-    let mut failed = Vec::new();
-    for (name, result) in results {
-        match result {
-            Ok(()) => println!("checks: {name}: passed"),
-            Err(error) => {
-                eprintln!("checks: {name}: {error}");
-                failed.push(name);
-            }
-        }
-    }
-    if failed.is_empty() { Ok(()) } else { Err(Error::Failed(format!("failed: {}", failed.join(", ")))) }
 }

@@ -1,6 +1,6 @@
 //! The project's files, and the packages that they belong to.
 
-use crate::error::{IoContext, Result};
+use rdma_lab::error::{IoContext, Result};
 use regex::Regex;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn files_belong_to_the_nearest_package() {
-        let files = all(&crate::workspace::root()).expect("the workspace");
+        let files = all(&runner::root()).expect("the workspace");
         let package = |path: &str| {
             let file = files.iter().find(|file| file.path == Path::new(path));
             file.map(|file| file.package.as_str())

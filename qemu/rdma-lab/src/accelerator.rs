@@ -25,19 +25,25 @@ pub fn choose(name: &str) -> Result<String> {
     choose_for(name, setup::qemu)
 }
 
+/// Checks a name, before any work.
+///
+/// # Errors
+/// [`Error::Usage`]: `name` is unknown.
+pub fn check(name: &str) -> Result<()> {
+    if name == AUTO || NAMES.contains(&name) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("unknown accelerator {name}; there are {AUTO}, {}", NAMES.join(", "))))
+}
+
 /// As [`choose`], for another QEMU than [`setup::qemu`]'s.
 ///
 /// # Errors
 /// As [`choose`].
 pub fn choose_for(name: &str, qemu: impl FnOnce() -> Result<Qemu>) -> Result<String> {
-    if NAMES.contains(&name) {
-        return Ok(name.into());
-    }
+    check(name)?;
     if name != AUTO {
-        return Err(Error::Usage(format!(
-            "unknown accelerator {name}; there are {AUTO}, {}",
-            NAMES.join(", ")
-        )));
+        return Ok(name.into());
     }
     match usable(&qemu()?)? {
         Ok(()) => Ok("kvm".into()),

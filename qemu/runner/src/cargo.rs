@@ -32,7 +32,7 @@ pub(crate) fn background() -> Command {
 ///
 /// # Errors
 /// Cargo fails.
-pub(crate) fn metadata() -> Result<serde_json::Value> {
+pub fn metadata() -> Result<serde_json::Value> {
     let output = command()
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .stderr(Stdio::inherit())

@@ -89,13 +89,9 @@ pub fn run(options: &Options) -> Result<()> {
     for path in options.report.iter().chain(&options.capture).chain(&linux_capture) {
         std::fs::File::create(path).context("cannot write", path)?;
     }
-    let mut prepared = None;
-    let accelerator = accelerator::choose_for(&options.accelerator, || {
-        let (qemu, image) = prepare()?;
-        prepared = Some((qemu.clone(), image));
-        Ok(qemu)
-    })?;
-    let (qemu, image) = prepared.map_or_else(prepare, Ok)?;
+    accelerator::check(&options.accelerator)?;
+    let (qemu, image) = prepare()?;
+    let accelerator = accelerator::choose_for(&options.accelerator, || Ok(qemu.clone()))?;
     let options = &Options { accelerator, ..options.clone() };
     let mut report = run_image(&qemu, &image, options)?;
     if options.with_linux {

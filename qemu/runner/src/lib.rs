@@ -31,4 +31,4 @@ pub mod report;
 pub mod setup;
 pub mod tshark;
 
-pub use cargo::root;
+pub use cargo::{metadata, root};

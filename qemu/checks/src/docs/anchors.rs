@@ -2,7 +2,7 @@
 
 use super::html::Page;
 use super::page::normalized;
-use crate::error::{IoContext, Result};
+use rdma_lab::error::{IoContext, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,9 +13,9 @@ mod anchors;
 mod html;
 mod page;
 
-use crate::error::{Error, IoContext, Result};
-use crate::{sources, workspace};
+use crate::sources;
 use page::Site;
+use rdma_lab::error::{Error, IoContext, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,8 +55,8 @@ impl Package {
 /// # Errors
 /// Rustdoc fails or warns, a link leads nowhere, or a file cannot be read or written.
 pub fn build() -> Result<PathBuf> {
-    let root = workspace::root();
-    let metadata = workspace::metadata()?;
+    let root = runner::root();
+    let metadata = runner::metadata()?;
     let target = metadata["target_directory"].as_str().map(PathBuf::from);
     let target = target.ok_or_else(|| Error::Format("cargo metadata names no target directory".into()))?;
     let published = published(&metadata, &root);
@@ -100,7 +100,7 @@ pub fn build() -> Result<PathBuf> {
     faults.iter().for_each(|fault| eprintln!("docs: {fault}"));
     match faults.len() {
         0 => Ok(directory.join("index.html")),
-        number => Err(Error::Failed(format!("{number} links of the documentation lead nowhere"))),
+        number => Err(Error::Program(format!("{number} links of the documentation lead nowhere"))),
     }
 }
 
@@ -165,9 +165,9 @@ fn document<'a>(root: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Re
     let mut command = Command::new("cargo");
     command.current_dir(root).stdin(Stdio::null()).env("RUSTDOCFLAGS", "-D warnings");
     let status = command.args(["doc", "--no-deps"]).args(arguments).status();
-    match status.map_err(|error| Error::Failed(format!("cannot start cargo: {error}")))?.success() {
+    match status.map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?.success() {
         true => Ok(()),
-        false => Err(Error::Failed("cargo doc failed".into())),
+        false => Err(Error::Program("cargo doc failed".into())),
     }
 }
 

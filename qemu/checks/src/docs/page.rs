@@ -1,7 +1,7 @@
 //! HTML pages from Markdown and from sources, and where their links lead.
 
-use crate::error::Result;
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
+use rdma_lab::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 

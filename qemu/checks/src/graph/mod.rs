@@ -19,10 +19,9 @@ mod references;
 #[cfg(test)]
 mod tests;
 
-use crate::error::{Error, Result};
-use crate::workspace;
 pub use modules::Root;
 use modules::Tree;
+use rdma_lab::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -84,7 +83,7 @@ impl Graph {
     /// # Errors
     /// As [`Graph::of`], or cargo fails.
     pub fn of_project() -> Result<Self> {
-        let workspace = workspace::root();
+        let workspace = runner::root();
         let roots = project_roots(&workspace)?;
         Self::of(&roots, &|path| std::fs::read_to_string(workspace.join(path)).ok())
     }
@@ -166,7 +165,7 @@ impl Graph {
             return Ok(());
         }
         let number = too_large.len();
-        Err(Error::Failed(format!(
+        Err(Error::Program(format!(
             "{number} import circles have more than {MOST_FILES} files (`cargo xtask graph`)"
         )))
     }
@@ -185,7 +184,7 @@ fn listed(places: &BTreeSet<Use>) -> String {
 /// Returns the library crates of [`FOLDERS`], including those for C, and the unikernel's image.
 /// Paths start at the workspace's root.
 fn project_roots(workspace: &Path) -> Result<Vec<Root>> {
-    let metadata = workspace::metadata()?;
+    let metadata = runner::metadata()?;
     let mut roots = Vec::new();
     for target in metadata["packages"]
         .as_array()

@@ -1,8 +1,8 @@
 //! Module tree of some crates, parsed from their source files.
 
 use super::references::{Reference, Visitor};
-use crate::error::{Error, Result};
 use quote::ToTokens as _;
+use rdma_lab::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use syn::visit::Visit;

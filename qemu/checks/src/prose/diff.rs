@@ -2,8 +2,7 @@
 
 use super::comments::{self, Language};
 use super::{Counts, NEW_CRATE, sentences};
-use crate::error::{Error, Result};
-use crate::workspace;
+use rdma_lab::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +18,7 @@ fn added_since(base: &str, root: &Path) -> Result<Added> {
         .args(["-c", "core.quotepath=off", "diff", "--unified=0", "--no-color", "--no-ext-diff"])
         .args(["--src-prefix=a/", "--dst-prefix=b/", base, "--"])
         .output()
-        .map_err(|error| Error::Failed(format!("cannot start git: {error}")))?;
+        .map_err(|error| Error::Program(format!("cannot start git: {error}")))?;
     if !output.status.success() {
         let reason = String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned();
         return Err(Error::Usage(format!("--diff {base}: {reason}")));
@@ -52,7 +51,7 @@ fn parse(diff: &str) -> Added {
 /// # Errors
 /// A share is above that of a new crate; `base` is no commit; a file cannot be read.
 pub fn run(base: &str) -> Result<()> {
-    let root = workspace::root();
+    let root = runner::root();
     let mut counts = Counts::default();
     for (path, lines) in added_since(base, &root)? {
         let extension = path.extension().and_then(|extension| extension.to_str());
@@ -64,7 +63,7 @@ pub fn run(base: &str) -> Result<()> {
     println!("{:20} {counts}", "added");
     let (open, person) = counts.shares();
     if open > NEW_CRATE.0 || person > NEW_CRATE.1 {
-        return Err(Error::Failed("the change has too many sentences that are hard to read".into()));
+        return Err(Error::Program("the change has too many sentences that are hard to read".into()));
     }
     Ok(())
 }

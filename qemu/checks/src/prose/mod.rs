@@ -18,10 +18,9 @@ mod comments;
 pub mod diff;
 mod sentences;
 
-use crate::error::{Error, Result};
 use crate::sources::{self, Source};
-use crate::workspace;
 use comments::Language;
+use rdma_lab::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -106,7 +105,7 @@ impl Report {
     }
 
     fn of_project() -> Result<Self> {
-        let root = workspace::root();
+        let root = runner::root();
         let mut report = Self::default();
         for Source { path, package } in sources::all(&root)? {
             let extension = path.extension().and_then(|extension| extension.to_str());
@@ -178,7 +177,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Counts>> {
 }
 
 fn record() -> Result<BTreeMap<String, Counts>> {
-    let path = workspace::root().join(RECORD);
+    let path = runner::root().join(RECORD);
     let text = std::fs::read_to_string(&path);
     parse(&text.map_err(|source| Error::Io { action: "cannot read", path, source })?)
 }
@@ -192,7 +191,7 @@ pub fn judge() -> Result<()> {
     faults.iter().for_each(|fault| eprintln!("prose: {fault}"));
     match faults.len() {
         0 => Ok(()),
-        number => Err(Error::Failed(format!(
+        number => Err(Error::Program(format!(
             "{number} measures of prose are above their limits: rewrite sentences (`cargo xtask prose`)"
         ))),
     }
@@ -212,7 +211,7 @@ pub fn run(write: bool) -> Result<()> {
     if !write {
         return judge();
     }
-    let path = workspace::root().join(RECORD);
+    let path = runner::root().join(RECORD);
     if path.exists() {
         let old = record()?;
         let (before, now) = (total(&old), report.total());
@@ -221,7 +220,7 @@ pub fn run(write: bool) -> Result<()> {
             counts.shares().0 > most.0 || counts.shares().1 > most.1
         });
         if rises && (now.open > before.open || now.person > before.person) {
-            return Err(Error::Failed(format!(
+            return Err(Error::Program(format!(
                 "not recorded: {} and {} hits of open and person were {} and {}",
                 now.open, now.person, before.open, before.person
             )));

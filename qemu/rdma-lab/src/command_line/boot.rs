@@ -59,12 +59,8 @@ impl Boot {
     }
 }
 
-impl Command for Boot {
-    const NAME: &'static str = "boot";
-    const ARGUMENTS: &'static str = "[WORD]... [OPTION]...";
-    const SUMMARY: &'static str = "one unikernel without HCA, or with emulated or real ones";
-
-    fn new() -> Self {
+impl Default for Boot {
+    fn default() -> Self {
         Self {
             words: Vec::new(),
             image: None,
@@ -77,6 +73,12 @@ impl Command for Boot {
             accelerator: Accelerator::default(),
         }
     }
+}
+
+impl Command for Boot {
+    const NAME: &'static str = "boot";
+    const ARGUMENTS: &'static str = "[WORD]... [OPTION]...";
+    const SUMMARY: &'static str = "one unikernel without HCA, or with emulated or real ones";
 
     fn table() -> Vec<Argument<Self>> {
         vec![
@@ -128,7 +130,7 @@ impl Command for Boot {
         options.devices.extend(handed_on.iter().flat_map(HandedOn::devices));
         let device = if self.hcas.is_empty() && handed_on.is_some() { "vfio-pci" } else { "vfio-user-pci" };
         let qemu = setup::qemu_with(device)?;
-        options.accelerator = accelerator::choose_for(&self.accelerator.0, || Ok(qemu.clone()))?;
+        options.accelerator = accelerator::choose_for(self.accelerator.name(), || Ok(qemu.clone()))?;
         let image = host.image(self.image)?;
         let (_folder, _served, sockets) = serve_some(self.hcas)?;
         options.hcas = sockets;

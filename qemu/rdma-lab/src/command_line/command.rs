@@ -6,8 +6,8 @@ use hca_serve::product::options::{self, Argument, Request};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// A command. Its options are collected in the type itself.
-pub trait Command: Sized {
+/// A command. Its options are collected in the type itself, whose default has none of them.
+pub trait Command: Default {
     /// First word of the command line.
     const NAME: &'static str;
     /// Arguments after the name, for the usage line.
@@ -17,11 +17,10 @@ pub trait Command: Sized {
     /// Exit statuses.
     const STATUSES: &'static str = STATUSES;
 
-    /// Returns the command as it is without any option.
-    fn new() -> Self;
-
     /// Returns the table of options.
-    fn table() -> Vec<Argument<Self>>;
+    fn table() -> Vec<Argument<Self>> {
+        Vec::new()
+    }
 
     /// Runs the command.
     ///
@@ -135,7 +134,7 @@ impl Entry {
 }
 
 fn start<C: Command>(host: &Host, arguments: &mut lexopt::Parser) -> Result<Option<ExitCode>> {
-    let mut command = C::new();
+    let mut command = C::default();
     match options::parse(&C::table(), &mut command, arguments)? {
         Request::Help => Ok(None),
         Request::Run => command.run(host).map(Some),

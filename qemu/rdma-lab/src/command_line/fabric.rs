@@ -62,13 +62,21 @@ pub fn arguments<T: AsMut<Fabric>>(profile: &str) -> [Argument<T>; 5] {
     ]
 }
 
-/// Name of QEMU's accelerator, as the user gave it.
-#[derive(Clone, Debug)]
-pub struct Accelerator(pub String);
+/// Name of QEMU's accelerator, if the user gave one.
+#[derive(Clone, Debug, Default)]
+pub struct Accelerator(Option<String>);
 
-impl Default for Accelerator {
-    fn default() -> Self {
-        Self(accelerator::AUTO.to_owned())
+impl Accelerator {
+    /// Returns whether the user gave a name.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns the name, [`accelerator::AUTO`] by default.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.as_deref().unwrap_or(accelerator::AUTO)
     }
 }
 
@@ -78,7 +86,7 @@ pub fn accelerator<T: AsMut<Accelerator>>() -> Argument<T> {
         "--accel NAME",
         "QEMU's accelerator: auto (KVM where a guest runs well under it, TCG elsewhere), kvm, tcg (auto)",
         |command: &mut T, value| {
-            command.as_mut().0 = value.text()?;
+            command.as_mut().0 = Some(value.text()?);
             Ok(())
         },
     )

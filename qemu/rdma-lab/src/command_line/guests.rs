@@ -94,15 +94,8 @@ impl Guests {
     }
 }
 
-impl Command for Guests {
-    const NAME: &'static str = "guests";
-    const ARGUMENTS: &'static str = "[--linux 'WORDS']... [--unikernel 'WORDS']... [OPTION]... [SCRIPT]";
-    const SUMMARY: &'static str =
-        "Linux guests that run a script, unikernels, or both, with HCAs on one fabric";
-    const STATUSES: &'static str = "0 when every script ended with 0 and no unikernel failed, otherwise the highest of \
-                                    the scripts', 1 when something failed, 2 a mistake on the command line";
-
-    fn new() -> Self {
+impl Default for Guests {
+    fn default() -> Self {
         Self {
             guests: Vec::new(),
             unikernels: Vec::new(),
@@ -118,6 +111,15 @@ impl Command for Guests {
             accelerator: Accelerator::default(),
         }
     }
+}
+
+impl Command for Guests {
+    const NAME: &'static str = "guests";
+    const ARGUMENTS: &'static str = "[--linux 'WORDS']... [--unikernel 'WORDS']... [OPTION]... [SCRIPT]";
+    const SUMMARY: &'static str =
+        "Linux guests that run a script, unikernels, or both, with HCAs on one fabric";
+    const STATUSES: &'static str = "0 when every script ended with 0 and no unikernel failed, otherwise the highest of \
+                                    the scripts', 1 when something failed, 2 a mistake on the command line";
 
     fn table() -> Vec<Argument<Self>> {
         let mut table = vec![Argument::value(
@@ -202,7 +204,7 @@ impl Command for Guests {
                 faults: fabric.faults,
                 seed: fabric.seed,
                 open_fabric: fabric.open,
-                accelerator: accelerator::choose(&self.accelerator.0)?,
+                accelerator: accelerator::choose(self.accelerator.name())?,
                 ..linux::Options::of(self.guests)
             },
             script: self.script,

@@ -16,15 +16,17 @@ pub struct Iso {
     network: Option<PathBuf>,
 }
 
+impl Default for Iso {
+    fn default() -> Self {
+        Self { words: Vec::new(), image: None, output: "unikernel.iso".into(), network: None }
+    }
+}
+
 impl Command for Iso {
     const NAME: &'static str = "iso";
     const ARGUMENTS: &'static str = "[WORD]... [OPTION]...";
     const SUMMARY: &'static str =
         "an image that boots a unikernel by BIOS and UEFI, from CD, disk and USB stick";
-
-    fn new() -> Self {
-        Self { words: Vec::new(), image: None, output: "unikernel.iso".into(), network: None }
-    }
 
     fn table() -> Vec<Argument<Self>> {
         vec![

@@ -27,9 +27,7 @@ pub(super) struct Measure {
 }
 
 impl AsMut<Accelerator> for Measure {
-    /// Only measurements of RDS run guests.
     fn as_mut(&mut self) -> &mut Accelerator {
-        self.of_rds = Some("--accel");
         &mut self.accelerator
     }
 }
@@ -68,12 +66,8 @@ impl Measure {
     }
 }
 
-impl Command for Measure {
-    const NAME: &'static str = "bench";
-    const ARGUMENTS: &'static str = "[model | rds] [OPTION]...";
-    const SUMMARY: &'static str = "instructions per operation; RDS against Linux's";
-
-    fn new() -> Self {
+impl Default for Measure {
+    fn default() -> Self {
         Self {
             what: What::Stack,
             report: None,
@@ -82,6 +76,12 @@ impl Command for Measure {
             accelerator: Accelerator::default(),
         }
     }
+}
+
+impl Command for Measure {
+    const NAME: &'static str = "bench";
+    const ARGUMENTS: &'static str = "[model | rds] [OPTION]...";
+    const SUMMARY: &'static str = "instructions per operation; RDS against Linux's";
 
     fn table() -> Vec<Argument<Self>> {
         vec![
@@ -117,14 +117,16 @@ impl Command for Measure {
     fn run(self, _: &Host) -> Result<ExitCode> {
         let bench = match self.what {
             What::Rds => {
-                let accelerator = accelerator::choose(&self.accelerator.0)?;
+                let accelerator = accelerator::choose(self.accelerator.name())?;
                 rds_bench::run(&rds_bench::Options { accelerator, report: self.report, ..self.rds })?;
                 return Ok(ExitCode::SUCCESS);
             }
             What::Stack => levels::Bench::Instructions,
             What::Model => levels::Bench::Model,
         };
-        if let Some(option) = self.of_rds {
+        // Only measurements of RDS run guests.
+        let accelerator = self.accelerator.is_given().then_some("--accel");
+        if let Some(option) = self.of_rds.or(accelerator) {
             return Err(Error::Usage(format!("{option} is for `bench rds`")));
         }
         levels::bench(bench, self.report.as_deref())?;

@@ -1,9 +1,9 @@
 //! `test`, `ci`, `docs`, `graph` and `prose`: what a change has to pass.
 
 use crate::levels::{self, Level};
-use crate::{cargo, ci, setup};
+use crate::{cargo, ci};
 use hca_serve::product::options::{Argument, Value};
-use rdma_lab::command_line::{Command, Host};
+use rdma_lab::command_line::{Command, Entry, Host};
 use rdma_lab::process::Supervised;
 use rdma_lab::{Error, Result};
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 const CHECK_LIMIT: Duration = Duration::from_secs(3600);
 
 /// `test`: levels of tests.
+#[derive(Default)]
 pub(super) struct Test {
     levels: Vec<Level>,
     long: bool,
@@ -23,10 +24,6 @@ impl Command for Test {
     const ARGUMENTS: &'static str = "[LEVEL]... [--long]";
     const SUMMARY: &'static str =
         "the tests; without LEVEL all that need no more than a Rust toolchain and QEMU";
-
-    fn new() -> Self {
-        Self { levels: Vec::new(), long: false }
-    }
 
     fn table() -> Vec<Argument<Self>> {
         let levels = format!("{}: these only", levels::names());
@@ -49,6 +46,7 @@ impl Command for Test {
 }
 
 /// `ci`: everything.
+#[derive(Default)]
 pub(super) struct Ci;
 
 impl Command for Ci {
@@ -56,23 +54,16 @@ impl Command for Ci {
     const ARGUMENTS: &'static str = "";
     const SUMMARY: &'static str = "all that a change has to pass: lint, bench, Miri, the tests";
 
-    fn new() -> Self {
-        Self
-    }
-
-    fn table() -> Vec<Argument<Self>> {
-        Vec::new()
-    }
-
     fn run(self, _: &Host) -> Result<ExitCode> {
         ci::run()?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Runs a check of the crate `checks`. Its dependencies would double the time that `cargo xtask`
-/// takes to compile, so that it is a program of its own.
-fn call(check: &str, arguments: impl IntoIterator<Item = String>) -> Result<ExitCode> {
+/// Runs a command of the crate `checks`, which has its options and help. Its dependencies would
+/// double the time that `cargo xtask` takes to compile, so that it is a program of its own.
+fn call(check: &str, mut arguments: lexopt::Parser) -> Result<ExitCode> {
+    let arguments = arguments.raw_args().map_err(|error| Error::Usage(error.to_string()))?;
     let mut command = cargo::command();
     command.args(["run", "--quiet", "--package", "checks", "--", check]).args(arguments);
     let mut child = Supervised::spawn(command)?;
@@ -83,93 +74,20 @@ fn call(check: &str, arguments: impl IntoIterator<Item = String>) -> Result<Exit
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// `docs`: the site of the documentation.
-pub(super) struct Docs;
-
-impl Command for Docs {
-    const NAME: &'static str = "docs";
-    const ARGUMENTS: &'static str = "";
-    const SUMMARY: &'static str =
-        "the guides and the API as one site, target/docs/index.html, without a broken link";
-
-    fn new() -> Self {
-        Self
-    }
-
-    fn table() -> Vec<Argument<Self>> {
-        Vec::new()
-    }
-
-    fn run(self, _: &Host) -> Result<ExitCode> {
-        setup::rust_targets()?;
-        call("docs", [])
-    }
+/// Returns `docs`: the site of the documentation.
+pub(super) fn docs() -> Entry {
+    let summary = "the guides and the API as one site, target/docs/index.html";
+    Entry::verbatim("docs", summary, |arguments| call("docs", arguments))
 }
 
-/// `graph`: import circles.
-pub(super) struct Circles {
-    files: Vec<String>,
+/// Returns `graph`: import circles.
+pub(super) fn graph() -> Entry {
+    let summary = "the import circles among the source files of each crate";
+    Entry::verbatim("graph", summary, |arguments| call("graph", arguments))
 }
 
-impl Command for Circles {
-    const NAME: &'static str = "graph";
-    const ARGUMENTS: &'static str = "[FILE]...";
-    const SUMMARY: &'static str = "the import circles among the source files of each crate";
-
-    fn new() -> Self {
-        Self { files: Vec::new() }
-    }
-
-    fn table() -> Vec<Argument<Self>> {
-        vec![Argument::word(
-            "FILE",
-            "in place of that what these files use and are used by, as in ep/mod.rs",
-            |circles: &mut Self, value| {
-                circles.files.push(value.text()?);
-                Ok(())
-            },
-        )]
-    }
-
-    fn run(self, _: &Host) -> Result<ExitCode> {
-        call("graph", self.files)
-    }
-}
-
-/// `prose`: the ratchet for words.
-pub(super) struct Prose {
-    write: bool,
-    /// Commit whose successors' lines alone are measured.
-    base: Option<String>,
-}
-
-impl Command for Prose {
-    const NAME: &'static str = "prose";
-    const ARGUMENTS: &'static str = "[--write | --diff COMMIT]";
-    const SUMMARY: &'static str =
-        "shares of sentences that are hard to read, by crate, against the recorded ones";
-
-    fn new() -> Self {
-        Self { write: false, base: None }
-    }
-
-    fn table() -> Vec<Argument<Self>> {
-        let write = "records them; refused if the whole project has more";
-        vec![
-            Argument::flag("--write", write, |prose: &mut Self| prose.write = true),
-            Argument::value(
-                "--diff COMMIT",
-                "lists such sentences on lines added since the commit instead; 5 % and 2 % are allowed",
-                |prose: &mut Self, value: Value| {
-                    prose.base = Some(value.text()?);
-                    Ok(())
-                },
-            ),
-        ]
-    }
-
-    fn run(self, _: &Host) -> Result<ExitCode> {
-        let diff = self.base.into_iter().flat_map(|base| ["--diff".to_owned(), base]);
-        call("prose", self.write.then(|| "--write".to_owned()).into_iter().chain(diff))
-    }
+/// Returns `prose`: the ratchet for words.
+pub(super) fn prose() -> Entry {
+    let summary = "shares of sentences that are hard to read, by crate, against the recorded ones";
+    Entry::verbatim("prose", summary, |arguments| call("prose", arguments))
 }

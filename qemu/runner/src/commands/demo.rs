@@ -32,12 +32,8 @@ impl AsMut<Fabric> for Demonstrate {
     }
 }
 
-impl Command for Demonstrate {
-    const NAME: &'static str = "demo";
-    const ARGUMENTS: &'static str = "[OPTION]...";
-    const SUMMARY: &'static str = "two unikernels on two emulated ConnectX-5 HCAs move verified data";
-
-    fn new() -> Self {
+impl Default for Demonstrate {
+    fn default() -> Self {
         Self {
             report: None,
             log: false,
@@ -48,6 +44,12 @@ impl Command for Demonstrate {
             accelerator: Accelerator::default(),
         }
     }
+}
+
+impl Command for Demonstrate {
+    const NAME: &'static str = "demo";
+    const ARGUMENTS: &'static str = "[OPTION]...";
+    const SUMMARY: &'static str = "two unikernels on two emulated ConnectX-5 HCAs move verified data";
 
     fn table() -> Vec<Argument<Self>> {
         let mut table = vec![
@@ -86,7 +88,7 @@ impl Command for Demonstrate {
             faults,
             seed,
             open_fabric: open,
-            accelerator: self.accelerator.0,
+            accelerator: self.accelerator.name().to_owned(),
             log: self.log,
             divide: self.divide,
             with_linux: self.with_linux,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// `install`: the C libraries.
+#[derive(Default)]
 pub(super) struct Install {
     prefix: Option<PathBuf>,
 }
@@ -17,10 +18,6 @@ impl Command for Install {
     const ARGUMENTS: &'static str = "--prefix DIR";
     const SUMMARY: &'static str =
         "libdat and librds for C programs: headers, libraries, manual pages, files of pkg-config";
-
-    fn new() -> Self {
-        Self { prefix: None }
-    }
 
     fn table() -> Vec<Argument<Self>> {
         vec![Argument::value(
@@ -41,20 +38,13 @@ impl Command for Install {
 }
 
 /// `setup`: what the other commands need.
+#[derive(Default)]
 pub(super) struct SetUp;
 
 impl Command for SetUp {
     const NAME: &'static str = "setup";
     const ARGUMENTS: &'static str = "";
     const SUMMARY: &'static str = "what the others do first: Rust targets, QEMU";
-
-    fn new() -> Self {
-        Self
-    }
-
-    fn table() -> Vec<Argument<Self>> {
-        Vec::new()
-    }
 
     fn run(self, _: &Host) -> Result<ExitCode> {
         let qemu = setup::all()?;

@@ -29,7 +29,7 @@ pub fn sections() -> [Section; 3] {
     let own = vec![
         Entry::of::<demo::Demonstrate>(),
         Entry::of::<install::Install>(),
-        Entry::of::<checks::Docs>(),
+        checks::docs(),
         Entry::of::<install::SetUp>(),
         qemu,
     ];
@@ -37,8 +37,8 @@ pub fn sections() -> [Section; 3] {
         Entry::of::<checks::Test>(),
         Entry::of::<bench::Measure>(),
         Entry::of::<checks::Ci>(),
-        Entry::of::<checks::Circles>(),
-        Entry::of::<checks::Prose>(),
+        checks::graph(),
+        checks::prose(),
     ];
     [
         ("this project", own),
