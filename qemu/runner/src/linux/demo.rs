@@ -175,8 +175,7 @@ impl Demo<'_> {
                 0,
                 &format!(
                     "background rds-server timeout {} {}\n\
-                     until grep '^@rds' /tmp/rds-server.out; do\n\
-                     [ -f /tmp/rds-server.status ] && cat /tmp/rds-server.out && exit 1; sleep 0.05; done",
+                     listening rds-server says @rds",
                     LIMIT.as_secs(),
                     exchange.program
                 ),

@@ -45,7 +45,7 @@ fn messages_between_linux_and_the_library() {
         // The other way.
         ground.linux(&format!(
             "background receive rds receive {LINUX} {UNIKERNEL} {MESSAGES} 6\n\
-             until grep '^@rds listening' /tmp/receive.out; do sleep 0.05; done"
+             listening receive says '@rds listening'"
         ));
         let mut sender = here(&ground, &program, &format!("send {UNIKERNEL} {LINUX} {MESSAGES} 6"));
         let sent = sender.expect("@rds hash ");
@@ -89,7 +89,7 @@ fn rdma_by_cookie_between_linux_and_the_library() {
             // The other way.
             ground.linux(&format!(
                 "background server rds_rdma server {LINUX}\n\
-                 until grep '^@rds server' /tmp/server.out; do sleep 0.05; done"
+                 listening server says '@rds server'"
             ));
             let mut asking = here(&ground, &program, &format!("rdma {UNIKERNEL} {LINUX} 1"));
             let client = asking.expect("@rdma ");

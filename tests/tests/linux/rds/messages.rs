@@ -68,7 +68,7 @@ fn messages(ground: &mut Ground, from_linux: bool, count: u64, seed: u64) -> Vec
     } else {
         ground.linux(&format!(
             "background receive rds receive {LINUX} {UNIKERNEL} {count} {seed}\n\
-             until grep '^@rds listening' /tmp/receive.out; do sleep 0.05; done"
+             listening receive says '@rds listening'"
         ));
         let node = ground.unikernel(&format!(
             "app=rds mode=hash role=client to={LINUX} count={count} seed={seed} stall=90"

@@ -30,7 +30,7 @@ fn the_unikernel_asks(ground: &mut Ground, mode: &str, rounds: u64) -> [String; 
     let began = Instant::now();
     ground.linux(&format!(
         "background server rds_rdma server {LINUX}\n\
-         until grep '^@rds server' /tmp/server.out; do sleep 0.05; done"
+         listening server says '@rds server'"
     ));
     let words = format!("app=rds mode={mode} role=client to={LINUX} count={rounds} stall=60");
     let lines = ground.unikernel(&words).finish();
@@ -101,9 +101,7 @@ fn many_bytes_by_rdma_both_ways() {
         println!("from Linux: {line}");
         node.finish();
 
-        ground.linux(&format!(
-            "background sink rds_bulk sink {LINUX}\nuntil grep '^@rds server' /tmp/sink.out; do sleep 0.05; done"
-        ));
+        ground.linux(&format!("background sink rds_bulk sink {LINUX}\nlistening sink says '@rds server'"));
         let words = format!("app=rds mode=bulk role=client to={LINUX} send={bytes} stall=60");
         let lines = ground.unikernel(&words).finish();
         let line = result(&lines, "@rds bulk ");

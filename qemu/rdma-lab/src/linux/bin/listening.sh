@@ -1,7 +1,10 @@
 #!/bin/sh
 # listening NAME PORT: waits until the command `background NAME` started, or anybody, listens at a TCP port.
 # listening NAME cm PROGRAM: waits until PROGRAM listens by RDMA-CM.
-if [ "$2" = cm ]; then
+# listening NAME says TEXT: waits until the command has printed a line that begins with TEXT, and prints it.
+if [ "$2" = says ]; then
+    listens() { grep "^$3" "/tmp/$1.out"; }
+elif [ "$2" = cm ]; then
     listens() { rdma resource show cm_id | grep -q "state LISTEN.* comm $3 "; }
 else
     port=$(printf '%04X' "$2")
