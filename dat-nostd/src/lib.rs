@@ -56,7 +56,7 @@
 //! address space: the cookie is checked).
 //!
 //! # Extensions
-//! Zero-based regions ([`Adapter::lmr_create_zero_based`]); private data on reject ([`Adapter::cr_reject_with`]); transport
+//! Zero-based regions ([`Adapter::lmr_create_zero_based`], [`Adapter::lmr_create_virtual_zero_based`]); private data on reject ([`Adapter::cr_reject_with`]); transport
 //! attributes ([`EpAttributes::retry_count`] and below); DMA memory ([`Adapter::dma_alloc`]); the adapter's address, MTU and
 //! state; immediate data and remote invalidation ([`Adapter::ep_post_rdma_write_immediate`],
 //! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`] of windows by [`Adapter::rmr_create_invalidatable`]); atomics ([`Adapter::ep_post_compare_swap`],

@@ -5,9 +5,11 @@ use crate::common;
 
 use common::*;
 use dat_nostd::{
-    BufferKept, CompletionFlags, DatResult, DatReturn, LmrCreated, LmrTriplet, MemPriv, Region, ReturnType,
-    RmrTriplet, SoleAccess, Subtype,
+    AgentCalls, BufferKept, CompletionFlags, DatResult, DatReturn, DtoStatus, EvdFlags, EvdHandle, EventData,
+    LmrCreated, LmrTriplet, MemPriv, ProxyAgent, Region, ReturnType, RmrHandle, RmrTriplet, SoleAccess,
+    Subtype,
 };
+use std::cell::Cell;
 use std::ptr;
 
 const NONE: CompletionFlags = CompletionFlags::empty();
@@ -234,4 +236,47 @@ fn segments_of_no_bytes_name_nothing_to_sync() {
     let wrong = Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
     assert_eq!(node.lmr_sync_rdma_read(side.ia, &outside), wrong);
     assert_eq!(node.lmr_sync_rdma_write(side.ia, &[side.segment(1 << 20, 1)]), wrong);
+}
+
+thread_local! {
+    /// The window that [`offer`] binds, and its side. Upcalls come on the test's thread.
+    static OFFERED: Cell<Option<(RmrHandle, Side)>> = const { Cell::new(None) };
+}
+
+/// Binds the window and sends its context behind the bind.
+fn offer(adapter: &mut dyn AgentCalls, cookie: u64, _: Option<EvdHandle>) {
+    let (rmr, side) = OFFERED.get().unwrap();
+    let (part, message) = (side.segment(64, 500), side.segment(2000, 4));
+    let context = adapter.rmr_bind(rmr, &part, MemPriv::WRITE, side.ep, cookie, NONE).unwrap();
+    side.memory.write(2000, &context.to_le_bytes()).unwrap();
+    adapter.ep_post_send(side.ep, &[message], cookie + 1, CompletionFlags::SUPPRESS).unwrap();
+}
+
+#[test]
+fn an_agent_binds_a_window_in_its_upcall() {
+    let mut net = Net::new(8, 2);
+    let (active, mut passive) = (net.side(0, &Options::default()), net.side(1, &Options::default()));
+    let node = &mut net.nodes[1];
+    let agent = ProxyAgent { function: offer, instance_data: 40 };
+    let cno = node.cno_create(passive.ia, Some(agent)).unwrap();
+    passive.request = node.evd_create(passive.ia, 8, None, EvdFlags::DTO | EvdFlags::RMR_BIND).unwrap();
+    let evds = [passive.recv, passive.request, passive.connect].map(Some);
+    passive.ep = node.ep_create(passive.ia, Some(passive.pz), evds[0], evds[1], evds[2], None).unwrap();
+    OFFERED.set(Some((node.rmr_create(passive.pz).unwrap(), passive)));
+    net.connect(&[active, passive]);
+    net.nodes[0].ep_post_recv(active.ep, &[active.segment(0, 4)], 1, NONE).unwrap();
+    let trigger = net.nodes[1].evd_create(passive.ia, 1, Some(cno), EvdFlags::SOFTWARE).unwrap();
+    net.nodes[1].evd_post_se(trigger, 0).unwrap();
+    net.nodes[1].deliver_upcalls();
+    assert_eq!(net.dto(0, active.recv).transferred_length, 4);
+    let mut context = [0; 4];
+    active.memory.read(0, &mut context).unwrap();
+    assert!(matches!(net.event(1, passive.request), EventData::RmrBind(bound) if bound.user_cookie == 40
+            && bound.status == DtoStatus::Success));
+    let target = RmrTriplet { rmr_context: u32::from_le_bytes(context), ..passive.remote(64, 500) };
+    assert_ne!(target.rmr_context, passive.lmr.rmr_context);
+    active.fill(64, 500, 3);
+    write(&mut net, &active, active.segment(64, 500), target);
+    passive.check(64, 500, 3);
+    net.assert_no_refusals();
 }

@@ -14,6 +14,12 @@ const PING: [&str; 1] = ["examples/dat_ping.c"];
 const CALLS: [&str; 4] =
     ["tests/c/calls.c", "tests/c/objects.c", "tests/c/endpoints.c", "tests/c/connections.c"];
 
+const EXTENSIONS: [&str; 1] = ["tests/c/extensions.c"];
+
+/// Headers of DAT 1.2's functions, and of the extensions.
+const STANDARD: [&str; 3] = ["dat.h", "udat.h", "dat_registry.h"];
+const EXTENDED: [&str; 1] = ["dat_ib_extensions.h"];
+
 /// Has a program of each compiler's.
 fn each(name: &str, files: &[&str], test: impl Fn(&Folder, &Path, Compiler)) {
     let folder = Folder::new(&DAT, name);
@@ -66,6 +72,18 @@ fn a_program_with_the_names_of_dat_2() {
     each("dat2", &["tests/c/dat2.c"], |folder, program, _| {
         let fabric = folder.hcas(1);
         run(Command::new(program).arg(fabric.name(0)));
+    });
+}
+
+#[test]
+fn extensions_work_between_two_processes() {
+    each("extensions", &EXTENSIONS, |folder, program, _| {
+        let fabric = folder.hcas(2);
+        let mut passive = Running::start(program, &["passive", &fabric.name(0)]);
+        passive.line("ready");
+        run(Command::new(program).args(["active", &fabric.name(1), &address(0)]));
+        passive.finish();
+        assert!(fabric.is_empty(), "no object remains on the HCAs");
     });
 }
 
@@ -230,7 +248,8 @@ fn an_installation_is_whole() {
     runner::install::install_built(&DAT.library, &archive(&DAT.library), Path::new(HERE), &prefix)
         .expect("installed");
     let page = |name: &String| !prefix.join("share/man/man3").join(format!("{name}.3")).is_file();
-    let missing: Vec<_> = declared().into_iter().filter(page).collect();
+    let missing: Vec<_> =
+        [declared(&STANDARD), declared(&EXTENDED)].concat().into_iter().filter(page).collect();
     assert_eq!(missing, Vec::<String>::new());
     let text = std::fs::read_to_string(prefix.join("lib/pkgconfig/dat.pc")).expect("readable");
     assert!(text.contains(&format!("prefix={}\n", prefix.display())), "{text}");
@@ -246,9 +265,8 @@ fn an_installation_is_whole() {
     Running::start(&program, &[&fabric.name(0)]).line("ready");
 }
 
-/// The functions that the headers declare.
-fn declared() -> BTreeSet<String> {
-    let headers = ["dat.h", "udat.h", "dat_registry.h"];
+/// Functions that these headers declare.
+fn declared(headers: &[&str]) -> Vec<String> {
     let text: String = headers
         .iter()
         .map(|name| {
@@ -266,20 +284,26 @@ fn the_library_exports_what_the_headers_declare() {
     let text = run(Command::new("nm").args(["-D", "--defined-only"]).arg(folder.path("libdat.so.1")));
     let names = text.lines().filter_map(|line| line.split_whitespace().nth(2));
     let exported: BTreeSet<&str> = names.filter_map(|name| name.strip_suffix("@@DAT_1.2")).collect();
-    let mut wanted = declared();
-    assert_eq!(wanted.len(), 72);
-    wanted.insert("dats_handle_to_provider".into());
+    let (standard, extended) = (declared(&STANDARD), declared(&EXTENDED));
+    assert_eq!((standard.len(), extended.len()), (72, 9));
+    let wanted = [standard, extended, vec!["dats_handle_to_provider".into()]].concat();
     assert_eq!(exported, wanted.iter().map(String::as_str).collect());
 }
 
 #[test]
 fn the_tests_call_every_function() {
     let calls: Vec<&str> = CALLS.into_iter().chain(["tests/c/check.h"]).collect();
-    for files in [&calls[..], &["tests/c/misuse.c"]] {
+    let called = [
+        (&calls[..], &STANDARD[..]),
+        (&EXTENSIONS, &EXTENDED),
+        (&["tests/c/misuse.c"], &STANDARD),
+        (&["tests/c/misuse.c"], &EXTENDED),
+    ];
+    for (files, headers) in called {
         let read = |file: &&str| std::fs::read_to_string(Path::new(HERE).join(file)).expect("readable");
         let text: String = files.iter().map(read).collect();
         let is_called = |name: &String| text.contains(&format!("{name}("));
-        let missing: Vec<_> = declared().into_iter().filter(|name| !is_called(name)).collect();
+        let missing: Vec<_> = declared(headers).into_iter().filter(|name| !is_called(name)).collect();
         assert_eq!(missing, Vec::<String>::new(), "{files:?}");
     }
 }

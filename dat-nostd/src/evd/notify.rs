@@ -5,9 +5,9 @@ use driver_mlx::{Instant, Platform, Wake};
 use crate::adapter::Adapter;
 use crate::base::attr::CnoParameters;
 use crate::base::event::Event;
-use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, SrqHandle};
+use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, RmrHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet, deadline_of};
+use crate::base::types::{CompletionFlags, LmrTriplet, MemPriv, RmrTriplet, deadline_of};
 use crate::evd::cno::Cno;
 use crate::evd::upcall::{AgentCalls, ProxyAgent, Upcall};
 use crate::evd::waiter::{CnoWait, CnoWaiter};
@@ -205,6 +205,18 @@ impl<P: Platform> AgentCalls for Adapter<'_, P> {
         flags: CompletionFlags,
     ) -> DatResult<()> {
         Adapter::ep_post_rdma_write(self, ep, iov, user_cookie, remote, flags)
+    }
+
+    fn rmr_bind(
+        &mut self,
+        rmr: RmrHandle,
+        triplet: &LmrTriplet,
+        mem_priv: MemPriv,
+        ep: EpHandle,
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<u32> {
+        Adapter::rmr_bind(self, rmr, triplet, mem_priv, ep, user_cookie, flags)
     }
 
     fn srq_post_recv(&mut self, srq: SrqHandle, iov: &[LmrTriplet], user_cookie: u64) -> DatResult<()> {

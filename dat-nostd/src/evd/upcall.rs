@@ -1,9 +1,9 @@
 //! Upcalls: what a proxy agent is, what it may call, and how it is called.
 
 use crate::base::event::Event;
-use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, SrqHandle};
+use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, RmrHandle, SrqHandle};
 use crate::base::ret::DatResult;
-use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet};
+use crate::base::types::{CompletionFlags, LmrTriplet, MemPriv, RmrTriplet};
 
 /// `DAT_OS_WAIT_PROXY_AGENT`: called when the CNO triggers, with the EVD that did it, or with none when the CNO goes away.
 ///
@@ -83,6 +83,16 @@ pub trait AgentCalls {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> DatResult<()>;
+
+    fn rmr_bind(
+        &mut self,
+        rmr: RmrHandle,
+        triplet: &LmrTriplet,
+        mem_priv: MemPriv,
+        ep: EpHandle,
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<u32>;
 
     fn srq_post_recv(&mut self, srq: SrqHandle, iov: &[LmrTriplet], user_cookie: u64) -> DatResult<()>;
 

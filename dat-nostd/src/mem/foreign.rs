@@ -1,4 +1,4 @@
-//! Memory of the consumer's own, which the adapter knows nothing of: the one unsafe call of this crate.
+//! Memory of the consumer's own: the unsafe calls of this crate.
 
 use driver_mlx::{Base, Platform};
 
@@ -34,7 +34,28 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
         // SAFETY: this function's contract.
-        unsafe { self.register_foreign(ia, (va, len), pz, mem_priv, Kind::Virtual) }
+        unsafe { self.register_foreign((va, len), &Grant::new(ia, pz, mem_priv)) }
+    }
+
+    /// Extension: as [`Adapter::lmr_create_virtual`], but segments and peers name the bytes by
+    /// offsets, as in [`Adapter::lmr_create_zero_based`].
+    ///
+    /// # Errors
+    /// As [`Adapter::lmr_create_virtual`].
+    ///
+    /// # Safety
+    /// As [`Adapter::lmr_create_virtual`].
+    pub unsafe fn lmr_create_virtual_zero_based(
+        &mut self,
+        ia: IaHandle,
+        va: *mut u8,
+        len: usize,
+        pz: PzHandle,
+        mem_priv: MemPriv,
+    ) -> DatResult<LmrCreated> {
+        let grant = Grant { base: Base::Zero, ..Grant::new(ia, pz, mem_priv) };
+        // SAFETY: this function's contract.
+        unsafe { self.register_foreign((va, len), &grant) }
     }
 
     /// `dat_lmr_create` with `DAT_MEM_TYPE_SHARED_VIRTUAL`, of memory of the consumer's own: as [`Adapter::lmr_create_virtual`], with
@@ -57,27 +78,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let kind = Kind::Shared(cookie);
         self.objects.check_cookie(kind, (va.addr() as u64, len as u64))?;
         // SAFETY: this function's contract.
-        unsafe { self.register_foreign(ia, (va, len), pz, mem_priv, kind) }
+        unsafe { self.register_foreign((va, len), &Grant { kind, ..Grant::new(ia, pz, mem_priv) }) }
     }
 
     /// # Safety
     /// As [`Adapter::lmr_create_virtual`].
     unsafe fn register_foreign(
         &mut self,
-        ia: IaHandle,
         (va, len): (*mut u8, usize),
-        pz: PzHandle,
-        mem_priv: MemPriv,
-        kind: Kind,
+        grant: &Grant,
     ) -> DatResult<LmrCreated> {
-        self.objects.ias.get(ia)?;
+        self.objects.ias.get(grant.ia)?;
         if len == 0 {
             return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
         }
-        let grant = Grant { ia, pz, mem_priv, base: Base::Virtual, kind };
-        self.memory().insert(&grant, |device, pd| {
+        self.memory().insert(grant, |device, pd| {
             // SAFETY: this function's contract is the driver's.
-            unsafe { device.hca.register_foreign(pd, va, len, access(mem_priv), Base::Virtual) }
+            unsafe { device.hca.register_foreign(pd, va, len, access(grant.mem_priv), grant.base) }
         })
     }
 }

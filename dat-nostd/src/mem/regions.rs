@@ -24,6 +24,13 @@ pub(crate) struct Grant {
     pub(crate) kind: Kind,
 }
 
+impl Grant {
+    /// Memory that segments and peers name by its addresses.
+    pub(crate) fn new(ia: IaHandle, pz: PzHandle, mem_priv: MemPriv) -> Self {
+        Self { ia, pz, mem_priv, base: Base::Virtual, kind: Kind::Virtual }
+    }
+}
+
 impl<'s, P: Platform> Memory<'_, 's, P> {
     /// Makes a region of memory.
     fn register(&mut self, memory: DmaSlice<'_>, grant: &Grant) -> DatResult<LmrCreated> {
@@ -45,7 +52,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         let parent = self.lmrs.get(lmr)?;
         parent.ia.check(ia, HandleType::Lmr)?;
         parent.may_give(mem_priv)?;
-        let grant = Grant { ia, pz, mem_priv, base: parent.base, kind: Kind::Lmr };
+        let grant = Grant { base: parent.base, kind: Kind::Lmr, ..Grant::new(ia, pz, mem_priv) };
         // The key is lent away from the table while the table may change.
         let region = self.lmrs.get_mut(lmr)?.region.take();
         let region = region.ok_or(DatReturn::new(ReturnType::InternalError))?;
@@ -195,7 +202,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
         self.objects.ias.get(ia)?;
-        let grant = Grant { ia, pz, mem_priv, base: Base::Virtual, kind: Kind::Virtual };
+        let grant = Grant::new(ia, pz, mem_priv);
         match region.into() {
             Region::Virtual(memory) => self.memory().register(memory, &grant),
             Region::Lmr(lmr) => self.memory().register_again(lmr, ia, pz, mem_priv),
@@ -221,7 +228,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
         self.objects.ias.get(ia)?;
-        let grant = Grant { ia, pz, mem_priv, base: Base::Zero, kind: Kind::Virtual };
+        let grant = Grant { base: Base::Zero, ..Grant::new(ia, pz, mem_priv) };
         self.memory().register(memory.into(), &grant)
     }
 

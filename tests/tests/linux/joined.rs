@@ -84,7 +84,7 @@ fn rds(lab: &mut Lab) {
     let [a, b] = ["172.16.0.1", "172.16.0.2"];
     run(lab, 1, &format!("rds ping {b} {a} 20 1"));
     run(lab, 0, &format!("rds ping {a} {b} 20 1"));
-    // Linux acknowledges messages to a port that nobody has bound yet, and drops them.
+    // Linux acknowledges messages to an unbound port, and drops them.
     run(lab, 0, &format!("background sink rds receive {a} {b} 400 7; listening sink says '@rds listening'"));
     let sent = lab.run(1, &format!("rds send {b} {a} 400 7"), LIMIT).expect("it ends");
     let received = lab.run(0, "reap sink", LIMIT).expect("it ends");

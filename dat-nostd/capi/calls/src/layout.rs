@@ -67,6 +67,15 @@ pub struct Event {
     pub data: EventWords,
 }
 
+/// `DAT_IB_EVENT`: `DAT_EVENT` with `event_extension_data`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct IbEvent {
+    pub event: Event,
+    pub extension: [u64; 8],
+}
+
 /// `DAT_EVENT_DATA`: every member of the union consists of words, or of halves of one.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -320,7 +329,7 @@ const _: () = {
     assert!(size_of::<LmrTriplet>() == 24 && size_of::<RmrTriplet>() == 24);
     assert!(size_of::<NamedAttr>() == 16 && size_of::<ProxyAgent>() == 16);
     assert!(size_of::<RegionDescription>() == 16 && size_of::<ProviderInfo>() == 268);
-    assert!(size_of::<Event>() == 48 && size_of::<EventWords>() == 32);
+    assert!(size_of::<Event>() == 48 && size_of::<EventWords>() == 32 && size_of::<IbEvent>() == 112);
     assert!(size_of::<EvdParam>() == 32 && size_of::<CnoParam>() == 24 && size_of::<LmrParam>() == 80);
     assert!(size_of::<RmrParam>() == 48 && size_of::<PzParam>() == 8 && size_of::<PspParam>() == 32);
     assert!(size_of::<RspParam>() == 32 && size_of::<CrParam>() == 40);

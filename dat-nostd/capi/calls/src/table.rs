@@ -125,3 +125,36 @@ macro_rules! for_each_call {
         checked srq_set_lw_func: dat_srq_set_lw(srq_handle: RawHandle, low_watermark: i32),
     } };
 }
+
+/// Hands the calls of `<dat/dat_ib_extensions.h>` to a macro: `checked` or `waits`, as in
+/// [`for_each_call`]. They are in no provider's table.
+#[macro_export]
+macro_rules! for_each_extension {
+    ($with:ident) => { $with! {
+        checked dat_ib_post_rdma_write_immed(
+            ep_handle: RawHandle, num_segments: i32, local_iov: *const LmrTriplet, user_cookie: u64, remote_iov: *const RmrTriplet,
+            immediate: u32, completion_flags: u32
+        ),
+        checked dat_ib_post_cmp_and_swap(
+            ep_handle: RawHandle, compare: u64, swap: u64, local_iov: *const LmrTriplet, user_cookie: u64,
+            remote_iov: *const RmrTriplet, completion_flags: u32
+        ),
+        checked dat_ib_post_fetch_and_add(
+            ep_handle: RawHandle, add: u64, local_iov: *const LmrTriplet, user_cookie: u64, remote_iov: *const RmrTriplet,
+            completion_flags: u32
+        ),
+        checked dat_ep_post_send_with_invalidate(
+            ep_handle: RawHandle, num_segments: i32, local_iov: *const LmrTriplet, user_cookie: u64, completion_flags: u32,
+            invalidate: u32, rmr_context: u32
+        ),
+        checked dat_rmr_create_for_ep(pz_handle: RawHandle, rmr_handle: *mut RawHandle),
+        checked dat_ib_lmr_create(
+            ia_handle: RawHandle, mem_type: u32, region: RegionDescription, length: u64, pz_handle: RawHandle, mem_privileges: u32,
+            va_type: u32, lmr_handle: *mut RawHandle, lmr_context: *mut u32, rmr_context: *mut u32, registered_length: *mut u64,
+            registered_address: *mut u64
+        ),
+        checked dat_ib_cr_reject(cr_handle: RawHandle, private_data_size: i32, data: *const u8),
+        waits dat_ib_evd_wait(evd_handle: RawHandle, timeout: u32, threshold: i32, event: *mut IbEvent, nmore: *mut i32),
+        checked dat_ib_evd_dequeue(evd_handle: RawHandle, event: *mut IbEvent),
+    } };
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* DAT 2.0's names for what DAT 1.2 has, too: programs written for 2.0 compile with them as far as they use no more than that, and are
- * linked with the library of 1.2. Lengths have 64 bits here. What 2.0 adds is not there, or DAT_MODEL_NOT_SUPPORTED. */
+/* DAT 2.0's names for what this library has: DAT 1.2 and <dat/dat_ib_extensions.h>. Programs
+ * written for 2.0 compile with them as far as they use no more than that, and are linked with the
+ * same library. Lengths have 64 bits here. */
 #ifndef DAT2_UDAT_H
 #define DAT2_UDAT_H
 
@@ -11,14 +12,9 @@
 /* Of a peer's memory: 2.0 calls the address what it is in one's own. */
 #define target_address virtual_address
 
-#include <dat/udat.h>
+#include <dat/dat_ib_extensions.h>
 
 typedef DAT_VLEN DAT_SEG_LENGTH;
-
-typedef enum dat_va_type {
-    DAT_VA_TYPE_VA = 0,
-    DAT_VA_TYPE_ZB = 1
-} DAT_VA_TYPE;
 
 #define DAT_CONNECT_MULTIPATH_REQUESTED_FLAG DAT_CONNECT_MULTIPATH_FLAG
 
@@ -29,19 +25,6 @@ typedef enum dat_va_type {
 #define DAT_VERSION_MINOR 0
 #undef dat_ia_open
 #define dat_ia_open(name, qlen, async_evd, ia) dat_ia_openv((name), (qlen), (async_evd), (ia), 1, 2, DAT_THREADSAFE)
-
-/* Memory is addressed as the program addresses it. */
-static inline DAT_RETURN dat2_lmr_create(DAT_IA_HANDLE ia_handle, DAT_MEM_TYPE mem_type,
-    DAT_REGION_DESCRIPTION region_description, DAT_VLEN length, DAT_PZ_HANDLE pz_handle,
-    DAT_MEM_PRIV_FLAGS mem_privileges, DAT_VA_TYPE va_type, DAT_LMR_HANDLE *lmr_handle,
-    DAT_LMR_CONTEXT *lmr_context, DAT_RMR_CONTEXT *rmr_context, DAT_VLEN *registered_length,
-    DAT_VADDR *registered_address)
-{
-    if (va_type != DAT_VA_TYPE_VA)
-        return DAT_CLASS_ERROR | (DAT_RETURN)DAT_MODEL_NOT_SUPPORTED;
-    return dat_lmr_create(ia_handle, mem_type, region_description, length, pz_handle, mem_privileges, lmr_handle,
-        lmr_context, rmr_context, registered_length, registered_address);
-}
 
 /* The segment says which region it is of. */
 static inline DAT_RETURN dat2_rmr_bind(DAT_RMR_HANDLE rmr_handle, DAT_LMR_HANDLE lmr_handle,
@@ -56,18 +39,18 @@ static inline DAT_RETURN dat2_rmr_bind(DAT_RMR_HANDLE rmr_handle, DAT_LMR_HANDLE
         rmr_context);
 }
 
-/* Without private data, which 1.2 has not. */
-static inline DAT_RETURN dat2_cr_reject(DAT_CR_HANDLE cr_handle, DAT_COUNT private_data_size,
-    const DAT_PVOID private_data)
+static inline DAT_RETURN dat2_evd_post_se(DAT_EVD_HANDLE evd_handle, const DAT_IB_EVENT *event)
 {
-    (void)private_data;
-    if (private_data_size != 0)
-        return DAT_CLASS_ERROR | (DAT_RETURN)DAT_MODEL_NOT_SUPPORTED;
-    return dat_cr_reject(cr_handle);
+    return dat_evd_post_se(evd_handle, (const DAT_EVENT *)(const void *)event);
 }
 
-#define dat_lmr_create dat2_lmr_create
+/* Events of 2.0 have extension data. */
+#define DAT_EVENT DAT_IB_EVENT
+#define dat_evd_wait dat_ib_evd_wait
+#define dat_evd_dequeue dat_ib_evd_dequeue
+#define dat_evd_post_se dat2_evd_post_se
+#define dat_lmr_create dat_ib_lmr_create
 #define dat_rmr_bind dat2_rmr_bind
-#define dat_cr_reject dat2_cr_reject
+#define dat_cr_reject dat_ib_cr_reject
 
 #endif /* DAT2_UDAT_H */

@@ -1,4 +1,5 @@
-//! The functions of DAT 1.2, as `<dat/udat.h>` declares them, and as [`dat_calls`] makes them: here they get their names.
+//! The functions of DAT 1.2 and of `<dat/dat_ib_extensions.h>`, as [`dat_calls`] makes them. They
+//! get their names here.
 //!
 //! # Safety
 //! Every pointer is null or to memory of the type that the header says, which the call may read or write as it says; of no other thread's
@@ -16,7 +17,7 @@ use crate::node::Node;
 use crate::waits;
 use capi_device::Cancellation;
 use dat_calls::layout::*;
-use dat_calls::{RawHandle, for_each_call};
+use dat_calls::{RawHandle, for_each_call, for_each_extension};
 use dat_nostd::{DatResult, DatReturn, LmrTriplet, ReturnType, RmrTriplet};
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -138,6 +139,33 @@ macro_rules! exported {
 }
 
 for_each_call!(exported);
+
+/// A function of `<dat/dat_ib_extensions.h>`. Handles of other providers are invalid: their tables
+/// lack these calls.
+macro_rules! extension {
+    (checked $name:ident($($argument:ident: $type:ty),*)) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> u32 {
+            // SAFETY: this module's contract. Numbers and pointers own nothing.
+            unsafe { guarded(|| dat_calls::calls::$name::<Node>($($argument),*)) }
+        }
+    };
+    (waits $name:ident($($argument:ident: $type:ty),*)) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> u32 {
+            // SAFETY: this module's contract. Numbers and pointers own nothing.
+            unsafe { waits::make(dat_calls::requests::$name($($argument),*)) }
+        }
+    };
+}
+
+macro_rules! extensions {
+    ($($wrap:ident $name:ident($($argument:ident: $type:ty),* $(,)?),)*) => {$(
+        extension!($wrap $name($($argument: $type),*));
+    )*};
+}
+
+for_each_extension!(extensions);
 
 /// `dat_strerror`: static strings.
 #[unsafe(no_mangle)]

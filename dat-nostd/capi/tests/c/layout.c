@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Layouts and values of the headers, as those of DAT 1.2 have them on x86-64. It compiles, or it does not. */
-#include <dat/udat.h>
+#include <dat/dat_ib_extensions.h>
 #include <dat/dat_registry.h>
 #include <stddef.h>
 
@@ -34,6 +34,16 @@ SIZE(DAT_SHARED_MEMORY, 16);
 AT(DAT_SHARED_MEMORY, virtual_address, 0);
 AT(DAT_SHARED_MEMORY, shared_memory_id, 8);
 SIZE(DAT_REGION_DESCRIPTION, 16);
+SIZE(DAT_IB_EVENT, 112);
+AT(DAT_IB_EVENT, event_number, offsetof(DAT_EVENT, event_number));
+AT(DAT_IB_EVENT, evd_handle, offsetof(DAT_EVENT, evd_handle));
+AT(DAT_IB_EVENT, event_data, offsetof(DAT_EVENT, event_data));
+AT(DAT_IB_EVENT, event_extension_data, 48);
+AT(DAT_IB_EXTENSION_EVENT_DATA, type, 0);
+AT(DAT_IB_EXTENSION_EVENT_DATA, status, 4);
+AT(DAT_IB_EXTENSION_EVENT_DATA, val, 8);
+VALUE(DAT_IB_DTO_EVENT, 0x40000);
+VALUE(DAT_IB_MEM_PRIV_REMOTE_ATOMIC, 0x40);
 SIZE(DAT_EVENT, 48);
 AT(DAT_EVENT, event_number, 0);
 AT(DAT_EVENT, evd_handle, 8);

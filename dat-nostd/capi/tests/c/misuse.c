@@ -2,6 +2,7 @@
 /* Random calls with wrong arguments: they answer, and the library goes on.
  *
  *     misuse IA SEED CALLS */
+#include <dat/dat_ib_extensions.h>
 #include "check.h"
 #include <dat/dat_registry.h>
 
@@ -159,7 +160,7 @@ static DAT_RETURN call(void)
     memset(cookie, (int)any(3), sizeof cookie);
     memset(&remote, (int)any(256), sizeof remote);
     memset(&region, 0, sizeof region);
-    switch (any(70)) {
+    switch (any(79)) {
     case 0: status = dat_ia_query(of(DAT_HANDLE_TYPE_IA), (DAT_EVD_HANDLE *)place(), number(), (DAT_IA_ATTR *)place(), number(), (DAT_PROVIDER_ATTR *)place()); break;
     case 1: status = dat_ia_close(any(50) ? (DAT_HANDLE)(uintptr_t)any(100) : handles[any(HANDLES)], (DAT_CLOSE_FLAGS)(2 + any(9))); break;
     case 2: status = dat_set_consumer_context(handle(), cookie_of(number())); break;
@@ -209,6 +210,19 @@ static DAT_RETURN call(void)
             region.for_lmr_handle = of(DAT_HANDLE_TYPE_LMR);
         status = dat_lmr_create(of(DAT_HANDLE_TYPE_IA), (DAT_MEM_TYPE)any(5), region, any(3) ? any(4096) : number(), of(DAT_HANDLE_TYPE_PZ), PRIVILEGES(number()), out, (DAT_LMR_CONTEXT *)place(), (DAT_RMR_CONTEXT *)place(), (DAT_VLEN *)place(), (DAT_VADDR *)place());
         break;
+    case 70:
+        region.for_shared_memory.virtual_address = any(4) ? place() : (DAT_PVOID)(uintptr_t)number();
+        region.for_shared_memory.shared_memory_id = any(4) ? &cookie : NULL;
+        status = dat_ib_lmr_create(of(DAT_HANDLE_TYPE_IA), (DAT_MEM_TYPE)any(4), region, any(3) ? any(4096) : number(), of(DAT_HANDLE_TYPE_PZ), PRIVILEGES(number()), (DAT_VA_TYPE)any(4), out, (DAT_LMR_CONTEXT *)place(), (DAT_RMR_CONTEXT *)place(), (DAT_VLEN *)place(), (DAT_VADDR *)place());
+        break;
+    case 71: status = dat_rmr_create_for_ep(of(DAT_HANDLE_TYPE_PZ), out); break;
+    case 72: status = dat_ib_cr_reject(of(DAT_HANDLE_TYPE_CR), (DAT_COUNT)any(300) - 50, place()); break;
+    case 73: status = dat_ib_evd_wait(of(DAT_HANDLE_TYPE_EVD), (DAT_TIMEOUT)any(3), count(), (DAT_IB_EVENT *)place(), (DAT_COUNT *)place()); break;
+    case 74: status = dat_ib_evd_dequeue(of(DAT_HANDLE_TYPE_EVD), (DAT_IB_EVENT *)place()); break;
+    case 75: status = dat_ib_post_rdma_write_immed(of(DAT_HANDLE_TYPE_EP), segment_count(), iov(), cookie_of(number()), any(4) ? &remote : NULL, (DAT_UINT32)number(), flags); break;
+    case 76: status = dat_ib_post_cmp_and_swap(of(DAT_HANDLE_TYPE_EP), number(), number(), iov(), cookie_of(number()), any(4) ? &remote : NULL, flags); break;
+    case 77: status = dat_ib_post_fetch_and_add(of(DAT_HANDLE_TYPE_EP), number(), iov(), cookie_of(number()), any(4) ? &remote : NULL, flags); break;
+    case 78: status = dat_ep_post_send_with_invalidate(of(DAT_HANDLE_TYPE_EP), segment_count(), iov(), cookie_of(number()), flags, (DAT_BOOLEAN)any(2), (DAT_RMR_CONTEXT)number()); break;
     case 43: status = dat_lmr_query(of(DAT_HANDLE_TYPE_LMR), (DAT_LMR_PARAM_MASK)number(), (DAT_LMR_PARAM *)place()); break;
     case 44: status = dat_lmr_free(of(DAT_HANDLE_TYPE_LMR)); break;
     case 45: status = dat_lmr_sync_rdma_read(of(DAT_HANDLE_TYPE_IA), iov(), any(17)); break;

@@ -33,6 +33,18 @@ macro_rules! dat {
 
 dat_calls::for_each_call!(dat);
 
+macro_rules! extensions {
+    ($($wrap:ident $name:ident($($argument:ident: $type:ty),* $(,)?),)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
+            // SAFETY: this module's contract.
+            code(unsafe { dat_calls::calls::$name::<crate::node::Node>($($argument),*) })
+        }
+    )*};
+}
+
+dat_calls::for_each_extension!(extensions);
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dat_ia_openv(
     ia_name: *const u8,

@@ -45,6 +45,16 @@ calls! {
         control::<N, _, _>(cr_handle, |inner, cr: CrHandle| inner.adapter.cr_reject(cr))
     }
 
+    /// `dat_ib_cr_reject`: with private data.
+    fn dat_ib_cr_reject(cr_handle: RawHandle, private_data_size: i32, data: *const u8) {
+        // SAFETY: this module's contract.
+        let data = unsafe { private_data(data, private_data_size, Subtype::InvalidArg2, Subtype::InvalidArg3) };
+        control::<N, _, _>(cr_handle, |inner, cr: CrHandle| {
+            inner.adapter.cr_query(cr)?;
+            inner.adapter.cr_reject_with(cr, data?)
+        })
+    }
+
     /// `dat_cr_handoff`.
     fn dat_cr_handoff(cr_handle: RawHandle, handoff: u64) {
         control::<N, _, _>(cr_handle, |inner, cr: CrHandle| inner.adapter.cr_handoff(cr, handoff))

@@ -9,7 +9,7 @@ use dat_nostd::{CompletionFlags, DatResult, EpHandle, LmrTriplet, RmrTriplet, Su
 
 /// INVALID_PARAMETER, unless the handle is bad already.
 #[cold]
-fn refuse<N: Node, T>(ep: RawHandle, argument: Subtype) -> DatResult<T> {
+pub(super) fn refuse<N: Node, T>(ep: RawHandle, argument: Subtype) -> DatResult<T> {
     with::<N, _, _>(ep, |inner, ep: EpHandle| inner.adapter.ep_get_status(ep).map(drop))?;
     Err(bad(argument))
 }
@@ -19,7 +19,7 @@ fn refuse<N: Node, T>(ep: RawHandle, argument: Subtype) -> DatResult<T> {
 /// # Safety
 /// `from` is null or `count` segments.
 #[inline(always)]
-unsafe fn local<'a, N: Node>(
+pub(super) unsafe fn local<'a, N: Node>(
     ep: RawHandle,
     count: i32,
     from: *const LmrTriplet,
@@ -66,11 +66,15 @@ unsafe fn other_local<'a, N: Node>(
 /// # Safety
 /// `from` is null or a triplet.
 #[inline(always)]
-unsafe fn remote<'a, N: Node>(ep: RawHandle, from: *const RmrTriplet) -> DatResult<&'a RmrTriplet> {
+pub(super) unsafe fn remote<'a, N: Node>(
+    ep: RawHandle,
+    from: *const RmrTriplet,
+    argument: Subtype,
+) -> DatResult<&'a RmrTriplet> {
     // SAFETY: this function's contract.
     match unsafe { aligned(from) } {
         Some(remote) => Ok(remote),
-        None => refuse::<N, _>(ep, Subtype::InvalidArg5),
+        None => refuse::<N, _>(ep, argument),
     }
 }
 
@@ -89,7 +93,7 @@ unsafe fn write_examined<N: Node>(
     flags: CompletionFlags,
 ) -> DatResult<()> {
     // SAFETY: this function's contract.
-    let (iov, remote) = unsafe { (local::<N>(ep, count, from)?, remote::<N>(ep, to)?) };
+    let (iov, remote) = unsafe { (local::<N>(ep, count, from)?, remote::<N>(ep, to, Subtype::InvalidArg5)?) };
     with::<N, _, _>(ep, |inner, ep: EpHandle| {
         inner.adapter.ep_post_rdma_write(ep, iov, user_cookie, remote, flags)
     })
@@ -135,8 +139,10 @@ calls! {
     ) {
         let flags = CompletionFlags::from_bits_retain(completion_flags);
         // SAFETY: the caller's.
-        let (iov, remote) =
-            unsafe { (local::<N>(ep_handle, num_segments, local_iov)?, remote::<N>(ep_handle, remote_iov)?) };
+        let (iov, remote) = unsafe {
+            let iov = local::<N>(ep_handle, num_segments, local_iov)?;
+            (iov, remote::<N>(ep_handle, remote_iov, Subtype::InvalidArg5)?)
+        };
         with::<N, _, _>(ep_handle, |inner, ep: EpHandle| {
             inner.adapter.ep_post_rdma_read(ep, iov, user_cookie, remote, flags)
         })

@@ -2,9 +2,9 @@
 
 use super::exported::calls;
 use crate::args::{bad, get, need, put};
-use crate::convert::{self, signed};
+use crate::convert::{self, TakenEvent, signed};
 use crate::handles::{Kinded, RawHandle};
-use crate::layout::{EvdParam, Event};
+use crate::layout::{EvdParam, Event, IbEvent};
 use crate::node::{Node, Sleep};
 use crate::reach::{control, lock, node_of, with};
 use crate::waits::{EvdWait, Turn, WaitCall, Waited, sleep_through};
@@ -16,15 +16,15 @@ use dat_nostd::{CnoHandle, DatResult, EvdFlags, EvdHandle, EventData, EventNumbe
 /// `event` may be written.
 #[cold]
 #[inline(never)]
-unsafe fn dequeue_other<N: Node>(
+unsafe fn dequeue_other<N: Node, E: TakenEvent>(
     node: &N,
     mut inner: N::Guard<'_>,
     evd: EvdHandle,
-    event: *mut Event,
+    event: *mut E,
 ) -> DatResult<()> {
     match inner.adapter.evd_dequeue(evd) {
         Ok(taken) => {
-            let taken = convert::event(&taken, &mut *inner);
+            let taken = E::of(&taken, &mut *inner);
             // SAFETY: this function's contract.
             unsafe { put(event, taken) };
             Ok(())
@@ -37,28 +37,28 @@ unsafe fn dequeue_other<N: Node>(
     }
 }
 
-/// The arguments of `dat_evd_wait`.
+/// The arguments of `dat_evd_wait` and `dat_ib_evd_wait`.
 #[derive(Clone, Copy)]
-pub struct EvdWaitCall {
+pub struct EvdWaitCall<E> {
     evd_handle: RawHandle,
     timeout: u32,
     threshold: i32,
-    event: *mut Event,
+    event: *mut E,
     nmore: *mut i32,
 }
 
-/// `dat_evd_wait`, not yet made.
-pub fn evd_wait_call(
+/// A wait for an event, not yet made.
+pub fn evd_wait_call<E>(
     evd_handle: RawHandle,
     timeout: u32,
     threshold: i32,
-    event: *mut Event,
+    event: *mut E,
     nmore: *mut i32,
-) -> EvdWaitCall {
+) -> EvdWaitCall<E> {
     EvdWaitCall { evd_handle, timeout, threshold, event, nmore }
 }
 
-impl<N: Node> WaitCall<N> for EvdWaitCall {
+impl<N: Node, E: TakenEvent> WaitCall<N> for EvdWaitCall<E> {
     type Wait = EvdWait;
 
     unsafe fn begin(&self) -> DatResult<Turn<N, EvdWait>> {
@@ -76,7 +76,7 @@ impl<N: Node> WaitCall<N> for EvdWaitCall {
         }
         let taken = waited.event?;
         let node = node_of::<N, EvdHandle>(self.evd_handle)?;
-        let taken = convert::event(&taken, &mut *lock::<N, EvdHandle>(node)?);
+        let taken = E::of(&taken, &mut *lock::<N, EvdHandle>(node)?);
         // SAFETY: this function's contract.
         unsafe { put(self.event, taken) };
         Ok(())
@@ -95,6 +95,21 @@ pub unsafe fn dat_evd_wait<N: Sleep>(
     nmore: *mut i32,
 ) -> DatResult<()> {
     // SAFETY: the caller's.
+    unsafe { sleep_through::<N, _>(&evd_wait_call(evd_handle, timeout, threshold, event, nmore)) }
+}
+
+/// `dat_ib_evd_wait`, where threads sleep within it.
+///
+/// # Errors
+/// Errors of `dat_evd_wait`.
+pub unsafe fn dat_ib_evd_wait<N: Sleep>(
+    evd_handle: RawHandle,
+    timeout: u32,
+    threshold: i32,
+    event: *mut IbEvent,
+    nmore: *mut i32,
+) -> DatResult<()> {
+    // SAFETY: this module's contract.
     unsafe { sleep_through::<N, _>(&evd_wait_call(evd_handle, timeout, threshold, event, nmore)) }
 }
 
@@ -201,6 +216,15 @@ calls! {
         }
         // SAFETY: the caller's.
         unsafe { dequeue_other(node, inner, evd, event) }
+    }
+
+    /// `dat_ib_evd_dequeue`: the event with its extension data.
+    fn dat_ib_evd_dequeue(evd_handle: RawHandle, event: *mut IbEvent) {
+        need(event, Subtype::InvalidArg2)?;
+        let node = node_of::<N, EvdHandle>(evd_handle)?;
+        let inner = lock::<N, EvdHandle>(node)?;
+        // SAFETY: this module's contract; `event` is not null.
+        unsafe { dequeue_other(node, inner, EvdHandle::of(evd_handle), event) }
     }
 
     /// `dat_evd_free`.

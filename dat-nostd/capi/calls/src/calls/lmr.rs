@@ -2,6 +2,7 @@
 
 use super::exported::calls;
 use crate::args::{bad, need, put, segments};
+use crate::convert::EXISTING_RIGHTS;
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{LmrParam, RegionDescription};
 use crate::node::Node;
@@ -13,12 +14,29 @@ use dat_nostd::{
     ReturnType, Subtype,
 };
 
-/// What a program wants registered.
+/// The memory and the rights that a program registers.
 struct Wanted {
     mem_type: u32,
     region: RegionDescription,
     length: u64,
     mem_priv: MemPriv,
+    va_type: VaType,
+}
+
+/// `DAT_VA_TYPE`: how segments and peers name the bytes of a region.
+#[derive(Clone, Copy, PartialEq)]
+enum VaType {
+    Virtual,
+    ZeroBased,
+}
+
+/// Where a program wants the results. All but the handle may be null.
+struct Results {
+    lmr_handle: *mut RawHandle,
+    lmr_context: *mut u32,
+    rmr_context: *mut u32,
+    registered_length: *mut u64,
+    registered_address: *mut u64,
 }
 
 /// # Safety
@@ -29,11 +47,14 @@ unsafe fn register<N: Node>(
     pz: PzHandle,
     wanted: &Wanted,
 ) -> DatResult<LmrCreated> {
-    let Wanted { mem_type, region, length, mem_priv } = *wanted;
+    let Wanted { mem_type, region, length, mem_priv, va_type } = *wanted;
     let adapter = &mut inner.adapter;
     let kind = [MemType::Virtual, MemType::Lmr, MemType::SharedVirtual];
     let kind = kind.into_iter().find(|kind| *kind as u32 == mem_type);
     let kind = kind.ok_or(bad(Subtype::InvalidArg2))?;
+    if kind != MemType::Virtual && va_type == VaType::ZeroBased {
+        return Err(DatReturn::new(ReturnType::ModelNotSupported));
+    }
     if kind == MemType::Lmr {
         return adapter.lmr_create(ia, Region::Lmr(LmrHandle::of(region.first.addr() as u64)), pz, mem_priv);
     }
@@ -45,16 +66,57 @@ unsafe fn register<N: Node>(
         return Err(bad(Subtype::InvalidArg3));
     }
     if kind == MemType::Virtual {
-        // SAFETY: this function's contract. By DAT's rules the program leaves the memory where it is until the region is freed; it is
-        // not Rust's.
-        return unsafe { adapter.lmr_create_virtual(ia, start, len, pz, mem_priv) };
+        // SAFETY: this function's contract. By DAT's rules the program leaves the memory where it
+        // is until the region is freed; it is not Rust's.
+        return unsafe {
+            match va_type {
+                VaType::Virtual => adapter.lmr_create_virtual(ia, start, len, pz, mem_priv),
+                VaType::ZeroBased => adapter.lmr_create_virtual_zero_based(ia, start, len, pz, mem_priv),
+            }
+        };
     }
     need(region.cookie, Subtype::InvalidArg3)?;
-    // SAFETY: the cookie's bytes are the caller's, and the memory as above.
+    // SAFETY: this function's contract, for the cookie's bytes; the memory as above.
     unsafe {
         let cookie = region.cookie.read_unaligned();
         adapter.lmr_create_shared_virtual(ia, start, len, cookie, pz, mem_priv)
     }
+}
+
+/// Registers memory and stores the results.
+///
+/// # Safety
+/// 1. As [`register`].
+/// 2. Results may be written.
+unsafe fn create<N: Node>(
+    ia: RawHandle,
+    pz: RawHandle,
+    wanted: DatResult<Wanted>,
+    results: &Results,
+) -> DatResult<()> {
+    let made = with::<N, _, _>(ia, |inner, ia: IaHandle| {
+        let pz = PzHandle::of(pz);
+        inner.adapter.ia_query(ia)?;
+        inner.adapter.pz_query(pz)?;
+        let wanted = wanted?;
+        if !EXISTING_RIGHTS.contains(wanted.mem_priv) {
+            return Err(bad(Subtype::InvalidArg6));
+        }
+        // SAFETY: clause 1.
+        let made = unsafe { register(inner, ia, pz, &wanted) }?;
+        let RegionDescription { first, cookie } = wanted.region;
+        inner.beside.regions.put(made.lmr.raw(), [first.expose_provenance(), cookie.expose_provenance()]);
+        Ok(made)
+    })?;
+    // SAFETY: clause 2.
+    unsafe {
+        put(results.lmr_handle, made.lmr.raw());
+        put(results.lmr_context, made.lmr_context);
+        put(results.rmr_context, made.rmr_context);
+        put(results.registered_length, made.registered_size);
+        put(results.registered_address, made.registered_address);
+    }
+    Ok(())
 }
 
 calls! {
@@ -73,32 +135,39 @@ calls! {
         registered_address: *mut u64,
     ) {
         need(lmr_handle, Subtype::InvalidArg7)?;
-        let made = with::<N, _, _>(ia_handle, |inner, ia: IaHandle| {
-            // Rights of this provider's own are none of DAT's.
-            let allowed = MemPriv::ALL.contains(MemPriv::from_bits_retain(mem_privileges));
-            let pz = PzHandle::of(pz_handle);
-            inner.adapter.ia_query(ia)?;
-            inner.adapter.pz_query(pz)?;
-            if !allowed {
-                return Err(bad(Subtype::InvalidArg6));
-            }
-            let mem_priv = MemPriv::from_bits_retain(mem_privileges);
-            let wanted = Wanted { mem_type, region, length, mem_priv };
-            // SAFETY: the caller's.
-            let made = unsafe { register(inner, ia, pz, &wanted) }?;
-            let words = [region.first.expose_provenance(), region.cookie.expose_provenance()];
-            inner.beside.regions.put(made.lmr.raw(), words);
-            Ok(made)
-        })?;
-        // SAFETY: the caller's.
-        unsafe {
-            put(lmr_handle, made.lmr.raw());
-            put(lmr_context, made.lmr_context);
-            put(rmr_context, made.rmr_context);
-            put(registered_length, made.registered_size);
-            put(registered_address, made.registered_address);
-        }
-        Ok(())
+        let mem_priv = MemPriv::from_bits_retain(mem_privileges);
+        let wanted = Wanted { mem_type, region, length, mem_priv, va_type: VaType::Virtual };
+        let results = Results { lmr_handle, lmr_context, rmr_context, registered_length, registered_address };
+        // SAFETY: this module's contract.
+        unsafe { create::<N>(ia_handle, pz_handle, Ok(wanted), &results) }
+    }
+
+    /// `dat_ib_lmr_create`: also zero-based.
+    fn dat_ib_lmr_create(
+        ia_handle: RawHandle,
+        mem_type: u32,
+        region: RegionDescription,
+        length: u64,
+        pz_handle: RawHandle,
+        mem_privileges: u32,
+        va_type: u32,
+        lmr_handle: *mut RawHandle,
+        lmr_context: *mut u32,
+        rmr_context: *mut u32,
+        registered_length: *mut u64,
+        registered_address: *mut u64,
+    ) {
+        need(lmr_handle, Subtype::InvalidArg8)?;
+        let mem_priv = MemPriv::from_bits_retain(mem_privileges);
+        let va_type = match va_type {
+            0 => Ok(VaType::Virtual),
+            1 => Ok(VaType::ZeroBased),
+            _ => Err(bad(Subtype::InvalidArg7)),
+        };
+        let wanted = va_type.map(|va_type| Wanted { mem_type, region, length, mem_priv, va_type });
+        let results = Results { lmr_handle, lmr_context, rmr_context, registered_length, registered_address };
+        // SAFETY: this module's contract.
+        unsafe { create::<N>(ia_handle, pz_handle, wanted, &results) }
     }
 
     /// `dat_lmr_query`.

@@ -1,4 +1,4 @@
-//! The functions of DAT 1.2, as `<dat/udat.h>` declares them.
+//! The functions of DAT 1.2, as `<dat/udat.h>` declares them, and those of `<dat/dat_ib_extensions.h>`.
 //!
 //! # Safety
 //! Every pointer is null or to memory of the type that the header says, which the call may read or write as it says; of no other thread's
@@ -14,6 +14,7 @@ mod ep;
 mod evd;
 mod exported;
 mod ia;
+mod ib;
 mod lmr;
 mod pz;
 mod registry;
@@ -29,6 +30,7 @@ pub use dto::*;
 pub use ep::*;
 pub use evd::*;
 pub use ia::*;
+pub use ib::*;
 pub use lmr::*;
 pub use pz::*;
 pub use registry::*;
@@ -38,5 +40,6 @@ pub use srq::*;
 
 /// Calls that wait, under their names, not yet made.
 pub mod requests {
-    pub use super::{cno::cno_wait_call as dat_cno_wait, evd::evd_wait_call as dat_evd_wait};
+    pub use super::cno::cno_wait_call as dat_cno_wait;
+    pub use super::evd::{evd_wait_call as dat_evd_wait, evd_wait_call as dat_ib_evd_wait};
 }

@@ -2,6 +2,7 @@
 
 use super::exported::calls;
 use crate::args::{bad, get, need, put};
+use crate::convert::EXISTING_RIGHTS;
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::RmrParam;
 use crate::reach::with;
@@ -13,6 +14,15 @@ calls! {
         need(rmr_handle, Subtype::InvalidArg2)?;
         let rmr = with::<N, _, _>(pz_handle, |inner, pz: PzHandle| inner.adapter.rmr_create(pz))?;
         // SAFETY: the caller's.
+        unsafe { put(rmr_handle, rmr.raw()) };
+        Ok(())
+    }
+
+    /// `dat_rmr_create_for_ep`: a window that a peer's send can invalidate.
+    fn dat_rmr_create_for_ep(pz_handle: RawHandle, rmr_handle: *mut RawHandle) {
+        need(rmr_handle, Subtype::InvalidArg2)?;
+        let rmr = with::<N, _, _>(pz_handle, |inner, pz: PzHandle| inner.adapter.rmr_create_invalidatable(pz))?;
+        // SAFETY: this module's contract.
         unsafe { put(rmr_handle, rmr.raw()) };
         Ok(())
     }
@@ -49,7 +59,7 @@ calls! {
         let context = with::<N, _, _>(rmr_handle, |inner, rmr: RmrHandle| {
             inner.adapter.rmr_query(rmr)?;
             let mem_priv = MemPriv::from_bits_retain(mem_privileges);
-            if !MemPriv::ALL.contains(mem_priv) {
+            if !EXISTING_RIGHTS.contains(mem_priv) {
                 return Err(bad(Subtype::InvalidArg3));
             }
             let flags = CompletionFlags::from_bits_retain(completion_flags);

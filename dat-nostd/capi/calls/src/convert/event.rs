@@ -1,10 +1,13 @@
 //! Events.
 
 use crate::handles::{Kinded, RawHandle};
-use crate::layout::{Event, EventWords};
+use crate::layout::{Event, EventWords, IbEvent};
 use crate::node::Node;
 use crate::state::State;
-use dat_nostd::{ConnectionEvent, DtoCompletion, EvdHandle, EventData, EventNumber, ServicePoint};
+use dat_nostd::{
+    ConnectionEvent, DtoCompletion, DtoOperation, DtoStatus, EvdHandle, EventData, EventNumber, Received,
+    ServicePoint,
+};
 
 const NOTHING: EventWords = EventWords { first: 0, second: 0, third: 0, fourth: 0 };
 
@@ -23,13 +26,59 @@ pub(crate) fn completion(evd: EvdHandle, done: &DtoCompletion) -> Event {
     Event { event_number: EventNumber::DtoCompletion as u32, evd_handle: evd.bits(), data }
 }
 
-/// An event as C has it.
-pub(crate) fn event<N: Node>(event: &dat_nostd::Event, inner: &mut State<N>) -> Event {
-    if let EventData::Dto(done) = &event.data {
-        return completion(event.evd, done);
+/// A form in which C programs take events.
+pub trait TakenEvent: Copy {
+    /// Converts an event.
+    fn of<N: Node>(event: &dat_nostd::Event, inner: &mut State<N>) -> Self;
+}
+
+impl TakenEvent for Event {
+    fn of<N: Node>(event: &dat_nostd::Event, inner: &mut State<N>) -> Self {
+        if let EventData::Dto(done) = &event.data {
+            return completion(event.evd, done);
+        }
+        let data = other(event, inner);
+        Self { event_number: event.number() as u32, evd_handle: event.evd.bits(), data }
     }
-    let data = other(event, inner);
-    Event { event_number: event.number() as u32, evd_handle: event.evd.bits(), data }
+}
+
+/// `DAT_IB_DTO_EVENT`: the event has extension data.
+const IB_DTO_EVENT: u32 = 0x40000;
+
+impl TakenEvent for IbEvent {
+    fn of<N: Node>(event: &dat_nostd::Event, inner: &mut State<N>) -> Self {
+        let mut taken = Self { event: Event::of(event, inner), extension: [0; 8] };
+        if let EventData::Dto(done) = &event.data
+            && let Some((kind, value)) = extension(done)
+        {
+            taken.event.event_number = IB_DTO_EVENT;
+            // `DAT_IB_EXTENSION_EVENT_DATA`: type, status, and the value in the second word.
+            let failed = u64::from(done.status != DtoStatus::Success);
+            taken.extension[0] = u64::from(kind as u32) | failed << 32;
+            taken.extension[1] = u64::from(value);
+        }
+        taken
+    }
+}
+
+/// `DAT_IB_EXT_TYPE`.
+#[derive(Clone, Copy)]
+enum ExtensionType {
+    FetchAndAdd = 0,
+    CmpAndSwap = 1,
+    RdmaWriteImmedData = 3,
+    RecvInvalidated = 0x100,
+}
+
+/// The extension data of a completion, if it has any: its type and its value.
+fn extension(done: &DtoCompletion) -> Option<(ExtensionType, u32)> {
+    match (done.received, done.operation) {
+        (Received::Immediate(immediate), _) => Some((ExtensionType::RdmaWriteImmedData, immediate)),
+        (Received::Invalidated(rkey), _) => Some((ExtensionType::RecvInvalidated, rkey)),
+        (Received::Plain, DtoOperation::CompareSwap) => Some((ExtensionType::CmpAndSwap, 0)),
+        (Received::Plain, DtoOperation::FetchAdd) => Some((ExtensionType::FetchAndAdd, 0)),
+        (Received::Plain, _) => None,
+    }
 }
 
 fn other<N: Node>(event: &dat_nostd::Event, inner: &mut State<N>) -> EventWords {

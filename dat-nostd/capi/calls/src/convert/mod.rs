@@ -4,12 +4,16 @@ mod attr;
 mod event;
 
 pub(crate) use attr::{ep_attr, ep_attributes, ia_attr, provider_attr};
-pub(crate) use event::{completion, event};
+pub use event::TakenEvent;
+pub(crate) use event::completion;
 
 use crate::layout::Name;
-use dat_nostd::{CloseFlags, ConnectFlags, DatResult, PspFlags, Qos, Subtype};
+use dat_nostd::{CloseFlags, ConnectFlags, DatResult, MemPriv, PspFlags, Qos, Subtype};
 
 use crate::args::bad;
+
+/// DAT's rights and `DAT_IB_MEM_PRIV_REMOTE_ATOMIC`.
+pub(crate) const EXISTING_RIGHTS: MemPriv = MemPriv::ALL.union(MemPriv::REMOTE_ATOMIC);
 
 /// A name as C has it, cut to what fits.
 #[must_use]
