@@ -29,6 +29,14 @@ const TOKEN: usize = 0x23c;
 /// Byte offset of the dword with token, signature, delivery status and ownership, in an entry.
 const OWNER_DWORD: usize = cmd::TOKEN_OFFSET;
 
+/// The start of a command input of `N` bytes.
+pub(crate) fn input<const N: usize>(opcode: Opcode, op_mod: u16) -> [u8; N] {
+    let mut bytes = [0; N];
+    cmd::cmd_in::opcode.set(&mut bytes, opcode.0);
+    cmd::cmd_in::op_mod.set(&mut bytes, op_mod);
+    bytes
+}
+
 /// The list of 64-bit entries at the end of an input.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail<'a> {

@@ -287,6 +287,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The outcome for an object's memory if creating the object failed with this error.
+    ///
+    /// `Ok` if firmware refused, because then there is no object. `Err` after a time-out and on a
+    /// device that has failed, because the object may exist.
+    pub(crate) const fn not_created(&self) -> Result<(), Self> {
+        match self {
+            Self::Timeout { .. } | Self::Fatal(_) => Err(*self),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a function-level reset may help where bring-up failed with this: the device was left by somebody in a state that it does not
     /// leave by itself, or does not answer.
     #[must_use]

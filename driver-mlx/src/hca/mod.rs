@@ -1,58 +1,42 @@
-//! The HCA: bring-up, tear-down, and everything made, asked and destroyed by commands.
+//! The HCA: bring-up, tear-down, recovery, and all objects that commands create.
+//!
+//! An [`Hca`] checks arguments and delegates to its parts, whose fields are private to their folders:
+//! `firmware` has the device and its command queue, `memory` the region, `objects` what commands
+//! create, `port` the link.
 
-mod access;
 mod bring_up;
-mod buffers;
-mod counters;
-mod device_state;
-mod event_room;
-mod exec;
-mod function;
-mod health;
-mod limits;
+mod firmware;
 mod memory;
-mod multicast;
-mod pages;
+mod objects;
+mod page_list;
 mod port;
-mod probe;
-mod queue;
-mod queue_pair;
-mod record_pages;
-mod records;
 mod recover;
 mod recoveries;
 #[allow(unsafe_code)]
 mod reserved;
-mod reset_lock;
-mod resize;
-mod shared_queue;
-mod stop;
 #[allow(unsafe_code)]
 mod unchecked;
-mod wait;
 
-pub use counters::{PortCounters, QCounters, Traffic};
-pub use device_state::{DeviceState, HealthBuffer};
-pub use memory::{MemoryRegion, MkeyState};
-pub use port::{LinkState, PortState};
+pub use firmware::{DeviceState, HealthBuffer, StepTime, emergency_stop};
+pub use objects::{MemoryRegion, MkeyState, QCounters, SrqState};
+pub use port::{LinkState, PortCounters, PortState, Traffic};
 pub use reserved::ReservedLKey;
-pub use shared_queue::SrqState;
-pub use stop::emergency_stop;
 
-use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
-use crate::cmd::CommandQueue;
-use crate::config::{Config, MAX_COMPLETION_EQS};
+use crate::cmd::Ticket;
 use crate::control;
-use crate::dma::DmaMemory;
-use crate::eq::Eq;
-use crate::error::{Error, FatalCause, Step};
+use crate::dma::DmaBuffer;
+use crate::error::{Error, FatalCause, Rejected};
 use crate::event::AsyncEvent;
-use crate::host::HostMemory;
-use crate::life::{Life, Made, Object};
+use crate::life::Object;
 use crate::platform::Platform;
 use crate::trace::{Counters, Trace};
-use crate::types::{Duration, Instant, LKey, UarPage};
+use crate::types::{CqNumber, Gid, Instant, PKey, Wake};
+use firmware::Firmware;
+use memory::Memory;
+use objects::Objects;
+use port::Port;
+use recoveries::Recoveries;
 
 /// One HCA, up and running.
 ///
@@ -61,129 +45,7 @@ use crate::types::{Duration, Instant, LKey, UarPage};
 /// without `tear_down` stops the device, so that it accesses memory no more, and waits for that at
 /// most some seconds; nothing is given back then. Bus mastering is off afterwards if the device
 /// does not confirm that it has stopped ([`Platform::set_bus_master`]).
-pub struct Hca<'s, P: Platform> {
-    platform: P,
-    config: Config,
-    region: DmaMemory,
-    buddy: Buddy<'s>,
-    /// For the first block of each buffer, 1 + the memory keys that lead to it; 0 for all other blocks.
-    users: &'s mut [u16],
-    host: HostMemory,
-    records: record_pages::Records,
-    cmd: CommandQueue,
-    events: EventRing<'s>,
-    trace: Trace<'s>,
-    counters: Counters,
-    caps: Capabilities,
-    step: Step,
-    steps: StepTimes,
-    fatal: Option<FatalCause>,
-    /// The device's present life: what was made in an earlier one is gone.
-    life: Life,
-    recoveries: recoveries::Recoveries,
-    health: health::Health,
-    limits: limits::Limits,
-    firmware_pages: u32,
-    /// `firmware_pages` at the end of bring-up; 0 before.
-    boot_pages: u32,
-    /// The number by which firmware knows this function where pages are concerned.
-    own_pages: function::Function,
-    /// This side is a BlueField's own processor.
-    embedded_cpu: bool,
-    /// The key that ends a scatter list.
-    terminator: LKey,
-    firmware_version: (u16, u16, u16),
-    psid: [u8; 16],
-    /// The interface step sequence agreed on.
-    issi: u8,
-    /// The device was told where the command queue is, and has not let go of the memory since.
-    owned: bool,
-    /// The same, in storage that survives this value.
-    region_in_use: &'s mut bool,
-    /// How far bring-up got, so that tear-down undoes that much.
-    enabled: bool,
-    initialized: bool,
-    /// Foreign memory went back to its owner because a device that has failed could not reach it.
-    gave_back_foreign: bool,
-    /// The trace reports that the link's MTU is assumed.
-    mtu_is_assumed: bool,
-    /// Atomics count as this side does.
-    atomics: bool,
-    /// Control page: arming, event queues, plain doorbells.
-    uar: Option<UarPage>,
-    blueflame: [BlueFlamePage<P::Bar>; BLUEFLAME_PAGES],
-    /// The platform has refused to map a UAR page write-combining.
-    no_write_combining: bool,
-    async_eq: Option<Eq>,
-    completion_eqs: [Option<Eq>; MAX_COMPLETION_EQS as usize],
-    reserved_lkey: LKey,
-    /// Variants of keys: the last one, and what the next are drawn from.
-    last_variant: u8,
-    variants: u64,
-    /// Events that the objects made may send.
-    expected_events: u32,
-}
-
-/// UAR pages for BlueFlame; each holds four registers.
-const BLUEFLAME_PAGES: usize = 16;
-
-/// A UAR page whose registers belong to one QP each, and its write-combining view.
-#[derive(Clone, Copy, Debug)]
-struct BlueFlamePage<B> {
-    page: Option<(UarPage, B)>,
-    used: u8,
-}
-
-/// How long a step of bring-up took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct StepTime {
-    /// Which.
-    pub step: Step,
-    /// For how long.
-    pub took: Duration,
-}
-
-/// Steps in the order they were taken.
-#[derive(Debug, Default)]
-struct StepTimes {
-    times: [StepTime; 20],
-    len: usize,
-    began: Instant,
-}
-
-/// Asynchronous events until somebody takes them.
-struct EventRing<'s> {
-    slots: &'s mut [AsyncEvent],
-    first: usize,
-    len: usize,
-}
-
-impl EventRing<'_> {
-    fn push(&mut self, event: AsyncEvent) -> bool {
-        if self.len >= self.slots.len() {
-            return false;
-        }
-        let index = self.first + self.len;
-        let index = if index >= self.slots.len() { index - self.slots.len() } else { index };
-        if let Some(slot) = self.slots.get_mut(index) {
-            *slot = event;
-            self.len += 1;
-        }
-        true
-    }
-
-    fn pop(&mut self) -> Option<AsyncEvent> {
-        if self.len == 0 {
-            return None;
-        }
-        let event = self.slots.get(self.first).copied();
-        self.first = if self.first + 1 >= self.slots.len() { 0 } else { self.first + 1 };
-        self.len -= 1;
-        event
-    }
-}
-
+///
 /// An HCA does not lend its platform, which leads to every register:
 ///
 /// ```compile_fail,E0599
@@ -191,103 +53,186 @@ impl EventRing<'_> {
 ///     hca.platform().bar()
 /// }
 /// ```
+pub struct Hca<'s, P: Platform> {
+    firmware: Firmware<'s, P>,
+    memory: Memory<'s>,
+    objects: Objects<P::Bar>,
+    port: Port,
+    recoveries: Recoveries,
+}
+
 impl<P: Platform> Hca<'_, P> {
     /// The platform's monotonic clock.
     pub fn now(&self) -> Instant {
-        self.platform.now()
+        self.firmware.now()
     }
 
     /// Waits for an interrupt or until `deadline`, and may return early: [`Platform::idle`].
     pub fn idle(&self, deadline: Instant) {
-        self.platform.idle(deadline);
+        self.firmware.platform().idle(deadline);
     }
 
     /// Returns whether processor and device see each other's writes at once: [`Platform::dma_is_coherent`].
     pub fn dma_is_coherent(&self) -> bool {
-        self.platform.dma_is_coherent()
+        self.firmware.platform().dma_is_coherent()
     }
 
     /// What the HCA can do.
     pub fn caps(&self) -> &Capabilities {
-        &self.caps
+        self.firmware.caps()
     }
 
     /// How often things happened.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    pub fn counters(&self) -> Counters {
+        Counters { leaked_bytes: self.memory.quarantined_bytes(), ..*self.firmware.log().counters() }
     }
 
     /// What happened last.
     pub fn trace(&self) -> &Trace<'_> {
-        &self.trace
+        self.firmware.log().entries()
     }
 
     /// How long the steps of bring-up took, in their order.
     pub fn steps(&self) -> &[StepTime] {
-        self.steps.times.get(..self.steps.len).unwrap_or(&[])
+        self.firmware.log().times()
     }
 
     /// What the device says of itself now; `None` if it does not answer.
     pub fn device_state(&self) -> Option<DeviceState> {
-        DeviceState::read(self.platform.bar())
+        DeviceState::read(self.firmware.bar())
     }
 
     /// The same for a device that has failed and may have been reset by others: its configuration space is restored first
     /// ([`Platform::restore_function`]), because registers cannot be read without.
     pub fn restored_device_state(&self) -> Option<DeviceState> {
-        control::restore_function(&self.platform);
+        control::restore_function(self.firmware.platform());
         self.device_state()
     }
 
     /// Why the device can no longer be used, if so.
     pub fn fatal(&self) -> Option<FatalCause> {
-        self.fatal
+        self.firmware.fatal()
     }
 
     /// Firmware version: major, minor, sub-minor.
     pub fn firmware_version(&self) -> (u16, u16, u16) {
-        self.firmware_version
+        self.firmware.identity().version
     }
 
     /// Name of the board (PSID): text padded with zeros.
     pub fn psid(&self) -> &[u8; 16] {
-        &self.psid
+        &self.firmware.identity().psid
     }
 
     /// Pages of 4 KiB that firmware holds.
     pub fn firmware_pages(&self) -> u32 {
-        self.firmware_pages
-    }
-
-    /// What the device calls an object, for a command: the one place that tells whether it still does.
-    fn named<O: Object>(&self, object: &O) -> Result<O::Number, Error> {
-        match object.made(self.life) {
-            Made::Now => Ok(object.name()),
-            Made::Before => Err(Error::Stale),
-            Made::Elsewhere => Err(Error::NotAllocated),
-        }
+        self.memory.firmware_pages()
     }
 
     /// Bytes left in the region, in one piece or many.
     pub fn free_bytes(&self) -> usize {
-        self.buddy.free_blocks() * BLOCK
+        self.memory.free_bytes()
     }
-}
 
-/// The page list of `bytes` bytes of contiguous memory: log2 of the page size relative to 4 KiB, and the number of pages. The
-/// largest page is chosen that the address is aligned to and that is not longer than the memory taken for it.
-fn page_list(memory: DmaMemory, bytes: usize) -> (u32, usize) {
-    let aligned = memory.device_address().trailing_zeros();
-    let longest = buddy::order_for(memory.len()).map_or(31, |order| order + 12);
-    let log = aligned.min(longest).clamp(12, 31);
-    (log - 12, bytes.max(1).div_ceil(1 << log))
-}
+    /// Takes `len` bytes, zeroed, from the region. They begin at a multiple of `align` (a power of two) as the device counts,
+    /// and of 4096 in any case; what is taken is rounded up to a power of two.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::InvalidArgument`] if `align` is no power of two or the region itself is less aligned.
+    pub fn alloc(&mut self, len: usize, align: usize) -> Result<DmaBuffer, Error> {
+        self.memory.alloc(self.firmware.usable()?, len, align)
+    }
 
-/// Whether a failed creation left the memory unused: firmware refused, so there is no object. After anything else (a time-out)
-/// there may be one.
-fn not_created(error: &Error) -> Result<(), Error> {
-    match error {
-        Error::Timeout { .. } | Error::Fatal(_) => Err(*error),
-        _ => Ok(()),
+    /// Gives back what [`Hca::alloc`] gave.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a memory key leads to it, [`Error::NotAllocated`] for a buffer of another HCA; the buffer comes back.
+    pub fn free(&mut self, buffer: DmaBuffer) -> Result<(), Rejected<DmaBuffer>> {
+        self.memory.free(buffer)
+    }
+
+    /// Looks whether a command has been answered: `Ok(true)` with the output in `out`, `Ok(false)` if not yet.
+    ///
+    /// # Errors
+    /// [`Error::Command`] if firmware refused, [`Error::Timeout`] when the limit has passed (the slot comes back when the device answers after all),
+    /// [`Error::BadTicket`].
+    pub fn poll_command(&mut self, ticket: Ticket, out: &mut [u8]) -> Result<bool, Error> {
+        self.firmware.poll_command(&mut self.memory, ticket, out)
+    }
+
+    /// Takes asynchronous events, answers page requests, and polls the device's health when it is due.
+    /// Returns the time of the next call. A device that has failed is polled until its bus mastering
+    /// reads as off.
+    pub fn poll(&mut self, now: Instant) -> Wake {
+        self.firmware.poll(&mut self.memory, now)
+    }
+
+    /// The oldest event not yet taken.
+    pub fn next_event(&mut self) -> Option<AsyncEvent> {
+        self.firmware.log_mut().next_event()
+    }
+
+    /// Takes completion events and names the CQ of each: it has completions, and [`Cq::notified`](crate::Cq::notified) is
+    /// due. The number is the device's claim. Gives how many there were; the most in one call is the size of the queues.
+    pub fn poll_completions(&mut self, notify: impl FnMut(CqNumber)) -> u32 {
+        let (taken, bad) = self.objects.poll_completions(self.firmware.bar(), notify);
+        self.firmware.log_mut().count_completions(taken, bad);
+        taken
+    }
+
+    /// Arms all event queues: the next event raises an interrupt, at once if there is one already.
+    pub fn arm_events(&mut self) {
+        self.firmware.arm_async();
+        self.objects.arm_completions(self.firmware.bar());
+    }
+
+    /// Checks now whether the device has failed, and returns the cause. Does not count as a health
+    /// poll.
+    pub fn check_health(&mut self, now: Instant) -> Option<FatalCause> {
+        self.firmware.check_sensors(now);
+        self.firmware.fatal()
+    }
+
+    /// Returns the state of port 1.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn port(&mut self) -> Result<PortState, Error> {
+        self.port.state(&mut self.firmware, &mut self.memory)
+    }
+
+    /// An entry of port 1's GID table.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::Limit`] beyond the table.
+    pub fn gid(&mut self, index: u16) -> Result<Gid, Error> {
+        port::gid(&mut self.firmware, &mut self.memory, index)
+    }
+
+    /// An entry of port 1's P_Key table.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::Limit`] beyond the table.
+    pub fn pkey(&mut self, index: u16) -> Result<PKey, Error> {
+        port::pkey(&mut self.firmware, &mut self.memory, index)
+    }
+
+    /// Reads port 1's P_Key table into `keys`, as far as there is room, and returns the number of
+    /// entries. Empty ones are 0.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn pkeys(&mut self, keys: &mut [PKey]) -> Result<usize, Error> {
+        port::pkeys(&mut self.firmware, &mut self.memory, keys)
+    }
+
+    /// Issues a command and waits for its answer.
+    fn exec(&mut self, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        self.firmware.exec(&mut self.memory, input, out)
+    }
+
+    /// Issues the command that destroys `object`: [`Firmware::destroy`].
+    fn destroy(&mut self, object: &impl Object, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        self.firmware.destroy(&mut self.memory, object, input, out)
     }
 }

@@ -1,8 +1,8 @@
 //! The ways to lead the device to memory that the driver does not own. All of them are `unsafe`, because the device then writes where
 //! neither the driver nor the compiler looks.
 
-use super::Hca;
-use super::memory::{MemoryRegion, Origin};
+use super::objects::region::Origin;
+use super::{Hca, MemoryRegion};
 use crate::cmd::{Tail, Ticket};
 use crate::config::{Access, Base};
 use crate::control;
@@ -15,7 +15,7 @@ impl<P: Platform> Hca<'_, P> {
     /// The reserved key: local access to all of memory by device address, for QPs made with
     /// [`QpConfig::reserved_lkey`](crate::QpConfig::reserved_lkey).
     pub fn reserved_lkey(&self) -> LKey {
-        self.reserved_lkey
+        self.objects.reserved_lkey()
     }
 
     /// Issues a firmware command: `input` as the manual lays it out, `out_len` bytes of output wanted. For commands that this
@@ -36,7 +36,7 @@ impl<P: Platform> Hca<'_, P> {
     /// than what is mapped and free for the device's use as long as it may access it, and it neither destroys nor changes an object that
     /// the driver made.
     pub unsafe fn submit(&mut self, input: &[u8], out_len: usize) -> Result<Ticket, Error> {
-        self.issue(input, Tail::NONE, out_len, false)
+        self.firmware.issue(&mut self.memory, input, Tail::NONE, out_len, false)
     }
 
     /// Makes a memory key for `len` bytes at `va` that are not of the region. [`Platform::map`]
@@ -83,14 +83,14 @@ impl<P: Platform> Hca<'_, P> {
     ) -> Result<MemoryRegion, Error> {
         // IOMMUs pin writable memory for writing, which fails for memory that this process may only
         // read.
-        let device_address = control::map(&self.platform, va.addr(), len, access.writes())?;
+        let device_address = control::map(self.firmware.platform(), va.addr(), len, access.writes())?;
         // SAFETY: the caller of `register_foreign` promised that the memory is mapped; the driver itself never accesses it.
         let memory = unsafe { DmaMemory::from_raw(va, device_address, len) };
         let made = self.register_memory(pd, memory, Origin::Foreign(memory), access, base);
         if let Err(error) = &made
-            && super::not_created(error).is_ok()
+            && error.not_created().is_ok()
         {
-            control::unmap(&self.platform, device_address, len);
+            control::unmap(self.firmware.platform(), device_address, len);
         }
         made
     }

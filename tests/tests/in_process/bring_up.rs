@@ -62,7 +62,7 @@ fn steps_are_told_in_order_and_nothing_stays_behind() {
     assert_eq!(world.firmware_pages(0), node.hca.firmware_pages());
     assert!(node.hca.firmware_pages() > 0);
     assert_eq!(node.hca.psid().trim_ascii_end(), b"MT_0000000008\0\0\0".as_slice());
-    let counters = *node.hca.counters();
+    let counters = node.hca.counters();
     assert_eq!((counters.command_errors, counters.command_timeouts, counters.bad_events), (0, 0, 0));
     node.hca.tear_down().expect("goes down");
     assert_eq!(world.census(0).total(), 0, "left behind: {}", world.census(0));

@@ -1,15 +1,13 @@
 //! Protection domains and memory keys.
 
-use super::Hca;
-use super::exec::input;
 use crate::buddy::BLOCK;
-use crate::cmd::Tail;
+use crate::cmd::{Tail, input};
 use crate::config::{Access, Base};
 use crate::control;
 use crate::dma::{DmaMemory, DmaSlice};
 use crate::error::{Error, Rejected};
+use crate::hca::Hca;
 use crate::life::{Life, Made, Object};
-use crate::mw::{MemoryWindow, MwType};
 use crate::platform::Platform;
 use crate::types::{LKey, Pd, PdNumber, RKey};
 use mlx5_prm::commands::*;
@@ -18,9 +16,7 @@ use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::AccessMode;
 
 /// `mkc.qpn` of a key that every QP of its protection domain may use.
-const ANY_QPN: u32 = 0xff_ffff;
-/// Octowords (16 bytes) of a window's list: one piece, in whole 64 bytes.
-const WINDOW_OCTOWORDS: u32 = 4;
+pub(super) const ANY_QPN: u32 = 0xff_ffff;
 /// log2 of the largest page of a memory key (5 bits of `mkc.log_page_size`).
 const LOG_LARGEST_PAGE: u32 = 31;
 
@@ -40,12 +36,12 @@ pub struct MemoryRegion {
     key: RKey,
     life: Life,
     start: u64,
-    pub(super) origin: Origin,
+    pub(in crate::hca) origin: Origin,
 }
 
 /// What a memory key leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(in crate::hca) enum Origin {
     /// A range of a buffer.
     Buffer(DmaMemory),
     /// Memory that the platform mapped for it.
@@ -74,7 +70,7 @@ pub struct MkeyState {
 
 /// How the pages of a key lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Translation {
+pub(in crate::hca) struct Translation {
     log_page: u32,
     first: u64,
     count: usize,
@@ -112,7 +108,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn alloc_pd(&mut self) -> Result<Pd, Error> {
         let mut out = [0; alloc_pd_out::SIZE];
         self.exec(&input::<{ alloc_pd_in::SIZE }>(Opcode::ALLOC_PD, 0), &mut out)?;
-        Ok(Pd::new(alloc_pd_out::pd.get32(&out), self.life))
+        Ok(Pd::new(alloc_pd_out::pd.get32(&out), self.firmware.generation()))
     }
 
     /// Ends a protection domain. A domain from before a recovery is gone already.
@@ -123,7 +119,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), Error> {
         let mut free = input::<{ dealloc_pd_in::SIZE }>(Opcode::DEALLOC_PD, 0);
         dealloc_pd_in::pd.set(&mut free, pd.number().get());
-        self.end(&pd, &free, &mut [0; dealloc_pd_out::SIZE])
+        self.destroy(&pd, &free, &mut [0; dealloc_pd_out::SIZE])
     }
 
     /// Makes a memory key for a buffer or a range of one, or for [foreign memory](DmaSlice::foreign). The buffer cannot be freed until the
@@ -161,7 +157,7 @@ impl<P: Platform> Hca<'_, P> {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, Error> {
-        self.named(of)?;
+        self.firmware.resolve(of)?;
         match of.origin {
             Origin::Buffer(memory) => self.pin_and_register(pd, memory, access, base),
             Origin::Foreign(memory) => self.map_and_register(pd, memory.as_ptr(), memory.len(), access, base),
@@ -179,20 +175,18 @@ impl<P: Platform> Hca<'_, P> {
         if memory.len() == 0 {
             return Err(Error::InvalidArgument("memory"));
         }
-        if let Some(cause) = self.fatal {
-            return Err(Error::Fatal(cause));
-        }
-        self.pin(memory)?;
+        self.firmware.usable()?;
+        self.memory.pin(memory)?;
         let made = self.register_memory(pd, memory, Origin::Buffer(memory), access, base);
         if let Err(error) = &made
-            && super::not_created(error).is_ok()
+            && error.not_created().is_ok()
         {
-            self.unpin(memory);
+            self.memory.unpin(memory);
         }
         made
     }
 
-    pub(super) fn register_memory(
+    pub(in crate::hca) fn register_memory(
         &mut self,
         pd: Pd,
         memory: DmaMemory,
@@ -208,8 +202,8 @@ impl<P: Platform> Hca<'_, P> {
         let length = memory.len() as u64;
         // Whole pages may reach as far as the memory that is known to be ours.
         let (low, high) = if matches!(origin, Origin::Buffer(..)) {
-            let low = self.region.device_address();
-            (low, low + self.region.len() as u64)
+            let range = self.memory.device_range();
+            (range.start, range.end)
         } else {
             let page = BLOCK as u64 - 1;
             (device & !page, device.saturating_add(length).saturating_add(page) & !page)
@@ -227,21 +221,22 @@ impl<P: Platform> Hca<'_, P> {
     /// registered.
     pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Rejected<MemoryRegion>> {
         let current = self.is_current(&region);
-        let destroyed = match (self.fatal, region.origin) {
+        let destroyed = match (self.firmware.fatal(), region.origin) {
             // It may still write there, and the memory is not ours to keep from other use.
-            (Some(cause), Origin::Foreign(_)) if current && !self.confine() => Err(Error::Fatal(cause)),
+            (Some(cause), Origin::Foreign(_)) if current && !self.firmware.bus_master_off() => {
+                Err(Error::Fatal(cause))
+            }
             _ => self.destroy_mkey(&region),
         };
         if let Err(error) = destroyed {
             return Err(Rejected { error, value: region });
         }
         match region.origin {
-            Origin::Buffer(memory) if current => self.unpin(memory),
+            Origin::Buffer(memory) if current => self.memory.unpin(memory),
             // The recovery has counted all keys out.
             Origin::Buffer(_) => {}
             Origin::Foreign(memory) => {
-                self.gave_back_foreign |= current && self.fatal.is_some();
-                control::unmap(&self.platform, memory.device_address(), memory.len());
+                self.firmware.unmap(memory.device_address(), memory.len(), current);
             }
             Origin::All => {}
         }
@@ -254,13 +249,13 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// [`Error::OutOfBounds`] unless all of them are the key's.
     pub fn sync_for_device(&self, region: &MemoryRegion, address: u64, len: u64) -> Result<(), Error> {
-        control::sync_for_device(&self.platform, region.range(address, len)?);
+        control::sync_for_device(self.firmware.platform(), region.range(address, len)?);
         Ok(())
     }
 
     /// The same for memory of the region, or registered, whatever key leads to it.
     pub fn sync_slice_for_device(&self, slice: DmaSlice<'_>) {
-        control::sync_for_device(&self.platform, slice.memory());
+        control::sync_for_device(self.firmware.platform(), slice.memory());
     }
 
     /// Makes what the device wrote to `len` bytes at `address` (as the key counts) visible to the processor:
@@ -269,69 +264,24 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// [`Error::OutOfBounds`] unless all of them are the key's.
     pub fn sync_for_cpu(&self, region: &MemoryRegion, address: u64, len: u64) -> Result<(), Error> {
-        control::sync_for_cpu(&self.platform, region.range(address, len)?);
+        control::sync_for_cpu(self.firmware.platform(), region.range(address, len)?);
         Ok(())
     }
 
     /// The same for memory of the region, or registered, whatever key leads to it.
     pub fn sync_slice_for_cpu(&self, slice: DmaSlice<'_>) {
-        control::sync_for_cpu(&self.platform, slice.memory());
+        control::sync_for_cpu(self.firmware.platform(), slice.memory());
     }
 
     /// Whether the device still knows a key: it forgets all of them in a recovery.
     pub fn is_current(&self, region: &MemoryRegion) -> bool {
-        region.made(self.life) == Made::Now
+        region.made(self.firmware.generation()) == Made::Now
     }
 
-    fn destroy_mkey(&mut self, key: &impl Object<Number = RKey>) -> Result<(), Error> {
+    pub(super) fn destroy_mkey(&mut self, key: &impl Object<Number = RKey>) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_mkey_in::SIZE }>(Opcode::DESTROY_MKEY, 0);
         destroy_mkey_in::mkey_index.set(&mut destroy, key.name().get() >> 8);
-        self.end(key, &destroy, &mut [0; destroy_mkey_out::SIZE])
-    }
-
-    /// A key that was just ended comes back under another name, so that a stale one does not fit; and nobody who knows one knows the next.
-    /// What keeps others out are protection domains: there are no more than 256 names.
-    fn take_variant(&mut self) -> u8 {
-        self.variants = self.variants.wrapping_add(self.platform.now().as_nanos()).wrapping_add(1);
-        let mut mixed = (self.variants ^ self.variants >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        self.last_variant = self.last_variant.wrapping_add(1 + (mixed >> 57) as u8);
-        self.last_variant
-    }
-
-    /// Makes a memory window, bound to nothing.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command; [`Error::MissingCapability`].
-    pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<MemoryWindow, Error> {
-        if !self.caps.imaicl {
-            return Err(Error::MissingCapability("imaicl"));
-        }
-        let domain = self.named(&pd)?;
-        let variant = self.take_variant();
-        let mut create = input::<{ create_mkey_in::SIZE }>(Opcode::CREATE_MKEY, 0);
-        let key = create_mkey_in::memory_key_mkey_entry.of_mut(&mut create);
-        mkc::free.set(key, true);
-        mkc::umr_en.set(key, true);
-        mkc::lr.set(key, true);
-        mkc::en_rinval.set(key, kind == MwType::Two);
-        mkc::access_mode_1_0.set(key, AccessMode::KLMS.0);
-        mkc::qpn.set(key, ANY_QPN);
-        mkc::mkey_7_0.set(key, variant);
-        mkc::pd.set(key, domain.get());
-        mkc::translations_octword_size.set(key, WINDOW_OCTOWORDS);
-        let mut out = [0; create_mkey_out::SIZE];
-        self.exec(&create, &mut out)?;
-        let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
-        Ok(MemoryWindow { rkey: RKey::new(number), kind, life: self.life })
-    }
-
-    /// Ends a memory window, bound or not. Nothing is left to do for one of a life of the device before its recovery.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command; [`Error::NotAllocated`] for a window of another HCA.
-    pub fn dealloc_mw(&mut self, window: MemoryWindow) -> Result<(), Error> {
-        self.destroy_mkey(&window)
+        self.destroy(key, &destroy, &mut [0; destroy_mkey_out::SIZE])
     }
 
     /// How a memory key (of a region or a window) stands, as the device has it.
@@ -364,7 +314,7 @@ impl<P: Platform> Hca<'_, P> {
         })
     }
 
-    pub(super) fn create_mkey(
+    pub(in crate::hca) fn create_mkey(
         &mut self,
         pd: Pd,
         access: Access,
@@ -377,8 +327,8 @@ impl<P: Platform> Hca<'_, P> {
         if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
             return Err(Error::InvalidArgument("access"));
         }
-        let domain = self.named(&pd)?;
-        let variant = self.take_variant();
+        let domain = self.firmware.resolve(&pd)?;
+        let variant = self.objects.variants.take(self.firmware.now());
         let mut create = input::<{ create_mkey_in::SIZE }>(Opcode::CREATE_MKEY, 0);
         let key = create_mkey_in::memory_key_mkey_entry.of_mut(&mut create);
         mkc::lr.set(key, true);
@@ -410,7 +360,7 @@ impl<P: Platform> Hca<'_, P> {
         let entry = |index: usize| if index < count { first + ((index as u64) << log_page) } else { 0 };
         let tail = Tail { count: count.next_multiple_of(2), entry: &entry };
         let mut out = [0; create_mkey_out::SIZE];
-        self.exec_with(&create, tail, &mut out)?;
+        self.firmware.exec_with(&mut self.memory, &create, tail, &mut out)?;
         let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
         Ok(MemoryRegion {
             lkey: LKey::new(number),
@@ -418,7 +368,7 @@ impl<P: Platform> Hca<'_, P> {
             address: start,
             length,
             key: RKey::new(number),
-            life: self.life,
+            life: self.firmware.generation(),
             start,
             origin,
         })
@@ -439,7 +389,7 @@ impl Object for MemoryRegion {
 
 impl MemoryRegion {
     /// The `len` bytes that begin at `address` as the key counts.
-    pub(super) fn range(&self, address: u64, len: u64) -> Result<DmaMemory, Error> {
+    pub(in crate::hca) fn range(&self, address: u64, len: u64) -> Result<DmaMemory, Error> {
         let (Origin::Buffer(memory) | Origin::Foreign(memory)) = self.origin else {
             return Err(Error::OutOfBounds);
         };

@@ -13,12 +13,6 @@ pub(super) const PAGE_RUNS: usize = 10;
 /// Records that a slot has bits for.
 const BITS: usize = 128;
 
-/// The runs, each taken when those before it are full, and given back when it is empty.
-#[derive(Debug, Default)]
-pub(super) struct Records {
-    pub(super) runs: [Option<RecordPages>; PAGE_RUNS],
-}
-
 #[derive(Debug)]
 pub(super) struct RecordPages {
     pub(super) memory: DmaMemory,
@@ -59,19 +53,19 @@ impl RecordPages {
     }
 
     /// The record's queue could not be destroyed.
-    pub(super) fn lose(&mut self, index: usize) {
+    pub(super) fn quarantine(&mut self, index: usize) {
         self.flip(self.records().next_multiple_of(BITS) + index);
     }
 
-    /// Records that were lost are free.
-    pub(super) fn find_lost(&mut self) {
+    /// Frees quarantined records.
+    pub(super) fn release_quarantined(&mut self) {
         let slots = self.records().div_ceil(BITS);
         for slot in 0..slots {
-            let lost = self.marks.get(slots + slot);
+            let held = self.marks.get(slots + slot);
             let taken = self.marks.get(slot);
-            self.marks.set(slot, Slot { id: taken.id & !lost.id, tag: taken.tag & !lost.tag });
+            self.marks.set(slot, Slot { id: taken.id & !held.id, tag: taken.tag & !held.tag });
             self.marks.set(slots + slot, Slot::default());
-            self.count -= (lost.id.count_ones() + lost.tag.count_ones()) as usize;
+            self.count -= (held.id.count_ones() + held.tag.count_ones()) as usize;
         }
     }
 }

@@ -1,21 +1,55 @@
 //! Doorbell records taken and given back.
 
-use super::Hca;
 use super::record_pages::{FIRST, PAGE_RUNS, RECORD, RecordPages};
+use super::{Memory, Usable};
 use crate::buddy::BLOCK;
 use crate::dma::DmaMemory;
 use crate::error::Error;
-use crate::platform::Platform;
 
-impl<P: Platform> Hca<'_, P> {
+/// The runs, each taken when those before it are full, and given back when it is empty.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    runs: [Option<RecordPages>; PAGE_RUNS],
+}
+
+impl Memory<'_> {
+    /// Takes a ring of `bytes` bytes and a doorbell record for it.
+    pub(in crate::hca) fn take_ring(
+        &mut self,
+        usable: Usable,
+        bytes: usize,
+    ) -> Result<[DmaMemory; 2], Error> {
+        let ring = self.take(usable, bytes, BLOCK)?;
+        match self.take_record(usable) {
+            Ok(record) => Ok([ring, record]),
+            Err(error) => {
+                self.release_unless(&Ok(()), ring);
+                Err(error)
+            }
+        }
+    }
+
+    /// Releases a ring and its record, or quarantines them if their queue may still exist.
+    pub(in crate::hca) fn release_ring_unless(
+        &mut self,
+        destroyed: &Result<(), Error>,
+        [ring, record]: [DmaMemory; 2],
+    ) {
+        self.release_unless(destroyed, ring);
+        self.release_record_unless(destroyed, record);
+    }
+
     /// Takes a doorbell record.
-    pub(super) fn take_record(&mut self) -> Result<DmaMemory, Error> {
+    fn take_record(&mut self, usable: Usable) -> Result<DmaMemory, Error> {
         for index in 0..PAGE_RUNS {
             if self.records.runs.get(index).is_some_and(Option::is_none) {
-                let memory = self.take_memory(BLOCK << index, BLOCK)?;
-                let Some(marks) = self.host.alloc(RecordPages::slots_for(FIRST << index)) else {
-                    self.release(memory)?;
-                    return Err(Error::OutOfHostMemory { bytes: FIRST << index >> 3 });
+                let memory = self.take(usable, BLOCK << index, BLOCK)?;
+                let marks = match self.take_slots(RecordPages::slots_for(FIRST << index)) {
+                    Ok(marks) => marks,
+                    Err(error) => {
+                        self.release(memory)?;
+                        return Err(error);
+                    }
                 };
                 if let Some(place) = self.records.runs.get_mut(index) {
                     *place = Some(RecordPages { memory, marks, count: 0 });
@@ -30,7 +64,7 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     /// Gives a doorbell record back.
-    pub(super) fn give_record(&mut self, record: DmaMemory) -> Result<(), Error> {
+    fn give_record(&mut self, record: DmaMemory) -> Result<(), Error> {
         for place in &mut self.records.runs {
             let Some(run) = place.as_mut().filter(|run| run.memory.contains(&record)) else { continue };
             run.flip((record.va() - run.memory.va()) / RECORD);
@@ -41,8 +75,8 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     /// Records of queues that could not be destroyed are free: the device has forgotten them.
-    pub(super) fn find_lost_records(&mut self) -> Result<(), Error> {
-        self.records.runs.iter_mut().flatten().for_each(RecordPages::find_lost);
+    pub(super) fn release_quarantined_records(&mut self) -> Result<(), Error> {
+        self.records.runs.iter_mut().flatten().for_each(RecordPages::release_quarantined);
         self.give_empty_runs()
     }
 
@@ -59,14 +93,14 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     /// Gives a doorbell record back, or keeps it taken if destroying its queue did not succeed.
-    pub(super) fn give_record_unless(&mut self, destroyed: &Result<(), Error>, record: DmaMemory) {
+    fn release_record_unless(&mut self, destroyed: &Result<(), Error>, record: DmaMemory) {
         if destroyed.is_ok() && self.give_record(record).is_ok() {
             return;
         }
-        self.leak(record);
+        self.count_quarantined(record);
         let mut runs = self.records.runs.iter_mut().flatten();
         if let Some(run) = runs.find(|run| run.memory.contains(&record)) {
-            run.lose((record.va() - run.memory.va()) / RECORD);
+            run.quarantine((record.va() - run.memory.va()) / RECORD);
         }
     }
 }

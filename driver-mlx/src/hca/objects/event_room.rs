@@ -1,10 +1,8 @@
 //! Room for events: an overrun of an event queue stops the whole card, so no more objects are made
 //! than have room for what each may send.
 
-use super::Hca;
 use crate::eq::{self, Eq};
 use crate::error::Error;
-use crate::platform::Platform;
 use crate::types::EqNumber;
 
 /// An error, and that it took its last receive from a shared queue.
@@ -32,28 +30,37 @@ pub(super) fn eq_with_room(eqs: &mut [Option<Eq>], index: u8) -> Result<EqNumber
     Ok(eq.number())
 }
 
-impl<P: Platform> Hca<'_, P> {
-    /// Makes an object that may send so many events.
-    pub(super) fn expecting<T>(
-        &mut self,
-        events: u32,
-        make: impl FnOnce(&mut Self) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let asked = self.expected_events.saturating_add(events);
-        let room = (1u32 << self.config.log_async_eq_size).saturating_sub(OTHER_EVENTS);
+/// Entries of the asynchronous event queue that objects may need.
+#[derive(Debug, Default)]
+pub(super) struct EventRoom {
+    expected: u32,
+    room: u32,
+}
+
+impl EventRoom {
+    /// Sets the size of the queue. Objects from before a recovery keep their entries until they are
+    /// destroyed.
+    pub(super) fn set_entries(&mut self, entries: u32) {
+        self.room = entries.saturating_sub(OTHER_EVENTS);
+    }
+
+    /// # Errors
+    /// [`Error::Limit`] if an object that sends `events` has no room.
+    pub(super) fn check(&self, events: u32) -> Result<(), Error> {
+        let (asked, room) = (self.expected.saturating_add(events), self.room);
         if asked > room {
             return Err(Error::Limit { what: "log_async_eq_size", asked: asked.into(), limit: room.into() });
         }
-        let made = make(self)?;
-        self.expected_events = asked;
-        Ok(made)
+        Ok(())
     }
 
-    /// An object is gone, if it is: what it sent still takes room until it has been looked at.
-    pub(super) fn expect_no_more(&mut self, events: u32, destroyed: &Result<(), Error>) {
-        if destroyed.is_ok() {
-            self.drain_async(self.platform.now());
-            self.expected_events = self.expected_events.saturating_sub(events);
-        }
+    /// Counts an object that was created.
+    pub(super) fn add(&mut self, events: u32) {
+        self.expected = self.expected.saturating_add(events);
+    }
+
+    /// Counts out an object that was destroyed, and whose events have been taken.
+    pub(super) fn remove(&mut self, events: u32) {
+        self.expected = self.expected.saturating_sub(events);
     }
 }

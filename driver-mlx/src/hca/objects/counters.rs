@@ -1,8 +1,8 @@
-//! Counters that the device keeps: of queue pairs, and of the port's traffic.
+//! Counters that the device keeps for queue pairs.
 
-use super::Hca;
-use super::exec::input;
+use crate::cmd::input;
 use crate::error::Error;
+use crate::hca::Hca;
 use crate::platform::Platform;
 use crate::types::CounterSet;
 use mlx5_prm::commands::*;
@@ -46,34 +46,6 @@ pub struct QCounters {
     pub flushed_requests: u32,
 }
 
-/// Packets, and bytes in them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Traffic {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-/// What went through the port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct PortCounters {
-    /// Unicasts that came.
-    pub received: Traffic,
-    /// Unicasts that went.
-    pub transmitted: Traffic,
-    /// Multicasts that came.
-    pub received_multicast: Traffic,
-    /// Multicasts that went.
-    pub transmitted_multicast: Traffic,
-    /// What came with an error.
-    pub received_errors: Traffic,
-    /// What could not go.
-    pub transmit_errors: Traffic,
-}
-
 impl<P: Platform> Hca<'_, P> {
     /// A set of counters, for [`QpConfig::counters`](crate::QpConfig::counters).
     ///
@@ -82,7 +54,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn alloc_q_counters(&mut self) -> Result<CounterSet, Error> {
         let mut out = [0; alloc_q_counter_out::SIZE];
         self.exec(&input::<{ alloc_q_counter_in::SIZE }>(Opcode::ALLOC_Q_COUNTER, 0), &mut out)?;
-        Ok(CounterSet::new(alloc_q_counter_out::counter_set_id.get(&out) as u8, self.life))
+        Ok(CounterSet::new(alloc_q_counter_out::counter_set_id.get(&out) as u8, self.firmware.generation()))
     }
 
     /// Ends a set of counters that no QP uses any more. A set from before a recovery is gone
@@ -93,7 +65,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn dealloc_q_counters(&mut self, set: CounterSet) -> Result<(), Error> {
         let mut free = input::<{ dealloc_q_counter_in::SIZE }>(Opcode::DEALLOC_Q_COUNTER, 0);
         dealloc_q_counter_in::counter_set_id.set(&mut free, set.number());
-        self.end(&set, &free, &mut [0; dealloc_q_counter_out::SIZE])
+        self.destroy(&set, &free, &mut [0; dealloc_q_counter_out::SIZE])
     }
 
     /// Reads a set of counters, and sets them to 0 with `clear`.
@@ -103,7 +75,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn query_q_counters(&mut self, set: CounterSet, clear: bool) -> Result<QCounters, Error> {
         use query_q_counter_out as q;
         let mut query = input::<{ query_q_counter_in::SIZE }>(Opcode::QUERY_Q_COUNTER, 0);
-        query_q_counter_in::counter_set_id.set(&mut query, self.named(&set)?);
+        query_q_counter_in::counter_set_id.set(&mut query, self.firmware.resolve(&set)?);
         query_q_counter_in::clear.set(&mut query, clear);
         let mut out = [0; q::SIZE];
         self.exec(&query, &mut out)?;
@@ -124,35 +96,6 @@ impl<P: Platform> Hca<'_, P> {
             bind_errors: q::req_mw_binding.get32(&out),
             flushed_receives: q::resp_cqe_flush_error.get32(&out),
             flushed_requests: q::req_cqe_flush_error.get32(&out),
-        })
-    }
-
-    /// What went through port 1 since the device started.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command; [`Error::MissingCapability`].
-    pub fn port_counters(&mut self) -> Result<PortCounters, Error> {
-        use query_vport_counter_out as q;
-        if !self.caps.vport_counters {
-            return Err(Error::MissingCapability("vport_counters"));
-        }
-        let mut query = input::<{ query_vport_counter_in::SIZE }>(Opcode::QUERY_VPORT_COUNTER, 0);
-        if self.caps.num_ports == 2 {
-            query_vport_counter_in::port_num.set(&mut query, 1u32);
-        }
-        let mut out = [0; q::SIZE];
-        self.exec(&query, &mut out)?;
-        let traffic = |counter: &[u8]| Traffic {
-            packets: traffic_counter::packets.get(counter),
-            bytes: traffic_counter::octets.get(counter),
-        };
-        Ok(PortCounters {
-            received: traffic(q::received_ib_unicast.of(&out)),
-            transmitted: traffic(q::transmitted_ib_unicast.of(&out)),
-            received_multicast: traffic(q::received_ib_multicast.of(&out)),
-            transmitted_multicast: traffic(q::transmitted_ib_multicast.of(&out)),
-            received_errors: traffic(q::received_errors.of(&out)),
-            transmit_errors: traffic(q::transmit_errors.of(&out)),
         })
     }
 }

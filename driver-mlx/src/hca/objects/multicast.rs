@@ -1,9 +1,9 @@
 //! Multicast groups of datagram QPs.
 
-use super::Hca;
-use super::exec::input;
+use crate::cmd::input;
 use crate::config::Service;
 use crate::error::Error;
+use crate::hca::Hca;
 use crate::platform::Platform;
 use crate::qp::Qp;
 use crate::types::Gid;
@@ -20,7 +20,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn attach_multicast(&mut self, qp: &Qp<P::Bar>, group: Gid) -> Result<(), Error> {
         check(qp, group)?;
         let mut attach = input::<{ attach_to_mcg_in::SIZE }>(Opcode::ATTACH_TO_MCG, 0);
-        attach_to_mcg_in::qpn.set(&mut attach, self.named(qp)?.get());
+        attach_to_mcg_in::qpn.set(&mut attach, self.firmware.resolve(qp)?.get());
         let to = attach_to_mcg_in::multicast_gid.of_mut(&mut attach);
         to.iter_mut().zip(group.0).for_each(|(to, from)| *to = from);
         self.exec(&attach, &mut [0; attach_to_mcg_out::SIZE])
@@ -33,7 +33,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn detach_multicast(&mut self, qp: &Qp<P::Bar>, group: Gid) -> Result<(), Error> {
         check(qp, group)?;
         let mut detach = input::<{ detach_from_mcg_in::SIZE }>(Opcode::DETACH_FROM_MCG, 0);
-        detach_from_mcg_in::qpn.set(&mut detach, self.named(qp)?.get());
+        detach_from_mcg_in::qpn.set(&mut detach, self.firmware.resolve(qp)?.get());
         let to = detach_from_mcg_in::multicast_gid.of_mut(&mut detach);
         to.iter_mut().zip(group.0).for_each(|(to, from)| *to = from);
         self.exec(&detach, &mut [0; detach_from_mcg_out::SIZE])

@@ -1,11 +1,11 @@
 //! Resizing of completion queues.
 
-use super::exec::input;
-use super::{Hca, page_list};
 use crate::buddy::BLOCK;
-use crate::cmd::Tail;
+use crate::cmd::{Tail, input};
 use crate::cq::{self, Cq};
 use crate::error::Error;
+use crate::hca::Hca;
+use crate::hca::page_list::PageList;
 use crate::platform::Platform;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
@@ -26,11 +26,11 @@ impl<P: Platform> Hca<'_, P> {
     /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`], [`Error::Stale`]: the queue is as before. [`Error::BadAnswer`] if the device
     /// says that it has changed rings and has not: the queue is of no use any more.
     pub fn resize_cq(&mut self, cq: &mut Cq<P::Bar>, entries: u32) -> Result<(), Error> {
-        let number = self.named(cq)?;
+        let number = self.firmware.resolve(cq)?;
         if entries <= cq.capacity() {
             return Ok(());
         }
-        let limit = u32::from(self.caps.log_max_cq_sz).min(22);
+        let limit = u32::from(self.firmware.caps().log_max_cq_sz).min(22);
         let Some(log_size) = cq::log_size_for(entries).filter(|&log| log <= limit) else {
             return Err(Error::Limit {
                 what: "log_max_cq_sz",
@@ -39,14 +39,14 @@ impl<P: Platform> Hca<'_, P> {
             });
         };
         let ring_bytes = 64usize << log_size;
-        let memory = self.take_memory(ring_bytes, BLOCK)?;
+        let memory = self.memory.take(self.firmware.usable()?, ring_bytes, BLOCK)?;
         let Some(ring) = cq::empty_ring(memory) else {
-            self.free_unless(&Ok(()), memory);
+            self.memory.release_unless(&Ok(()), memory);
             return Err(Error::OutOfBounds);
         };
         // The device counts what has been taken.
         cq.acknowledge();
-        let (log_page, pages) = page_list(memory, ring_bytes);
+        let pages = PageList::new(memory, ring_bytes);
         let mut modify = input::<{ modify_cq_in::SIZE }>(Opcode::MODIFY_CQ, RESIZE);
         modify_cq_in::cqn.set(&mut modify, number.get());
         let select =
@@ -54,21 +54,20 @@ impl<P: Platform> Hca<'_, P> {
         RESIZE_FIELD_SELECT.set(&mut modify, select.bits());
         let context = modify_cq_in::cq_context.of_mut(&mut modify);
         cqc::log_cq_size.set(context, log_size);
-        cqc::log_page_size.set(context, log_page);
-        let address = memory.device_address();
-        let tail = Tail { count: pages, entry: &|index| address + ((index as u64) << (log_page + 12)) };
-        let changed = self.exec_with(&modify, tail, &mut [0; modify_cq_out::SIZE]);
+        cqc::log_page_size.set(context, pages.log_page);
+        let tail = Tail { count: pages.count, entry: &|index| pages.entry(index) };
+        let changed = self.firmware.exec_with(&mut self.memory, &modify, tail, &mut [0; modify_cq_out::SIZE]);
         if let Err(error) = changed {
-            self.free_unless(&super::not_created(&error), memory);
+            self.memory.release_unless(&error.not_created(), memory);
             return Err(error);
         }
         let Some(old) = cq.change_ring(ring, memory) else {
             // Either ring may be the device's. The CQ keeps the old one.
-            self.lose(memory);
+            self.memory.quarantine(memory);
             let value = u64::from(number.get());
-            return Err(Error::BadAnswer { step: self.step, field: "cqe.opcode", value });
+            return Err(Error::BadAnswer { step: self.firmware.step(), field: "cqe.opcode", value });
         };
-        self.free_unless(&Ok(()), old);
+        self.memory.release_unless(&Ok(()), old);
         Ok(())
     }
 }
