@@ -6,7 +6,7 @@ use crate::barrier;
 use crate::control;
 use crate::dma::{DmaMemory, OutOfBounds};
 use crate::platform::Bar;
-use crate::types::Instant;
+use crate::types::{Duration, Instant};
 use mlx5_prm::cmd::{self, BLOCK_ALIGN, BLOCK_DATA_LEN, INLINE_LEN, cmd_if_box, cmd_queue_entry};
 use mlx5_prm::init_seg;
 use mlx5_prm::opcode::Opcode;
@@ -63,8 +63,18 @@ pub(crate) struct Request<'a> {
     pub(crate) out_len: usize,
     /// Mailbox memory of [`lent_bytes`] for the input, if a slot's own is too short.
     pub(crate) lent: Option<DmaMemory>,
-    /// Whether to use the slot kept for MANAGE_PAGES.
-    pub(crate) pages: bool,
+    pub(crate) user: User,
+}
+
+/// Caller of a command, which decides the slots that the command may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// The caller goes on meanwhile, and leaves a slot to callers that wait.
+    Poller,
+    /// The caller waits.
+    Waiter,
+    /// The page server: its slot is kept for it, because other commands may wait for pages.
+    Pages,
 }
 
 /// A command in flight.
@@ -206,8 +216,12 @@ impl CommandQueue {
         request: &Request<'_>,
         now: Instant,
     ) -> Result<Ticket, IssueError> {
-        let Request { input, out_len, lent, pages, .. } = *request;
-        let range = if pages { self.count - 1..self.count } else { 0..self.count - 1 };
+        let Request { input, out_len, lent, user, .. } = *request;
+        let range = match user {
+            User::Poller => 0..self.count.saturating_sub(2).max(1),
+            User::Waiter => 0..self.count - 1,
+            User::Pages => self.count - 1..self.count,
+        };
         let index = range
             .into_iter()
             .find(|&i| self.slots.get(i).is_some_and(|s| s.state == SlotState::Free))
@@ -308,6 +322,20 @@ impl CommandQueue {
             issued: slot.issued,
             lent: slot.lent,
         }))
+    }
+
+    /// Gives up commands that were issued more than `limit` ago and never polled since. Returns
+    /// whether there were any.
+    pub(crate) fn lose_forgotten(&mut self, now: Instant, limit: Duration) -> bool {
+        let mut lost = false;
+        let others = self.count - 1;
+        for slot in self.slots.iter_mut().take(others) {
+            if slot.state == SlotState::Busy && now - slot.issued > limit {
+                slot.state = SlotState::Lost;
+                lost = true;
+            }
+        }
+        lost
     }
 
     /// Gives a command up. Its slot and its memory are never used again.
@@ -417,7 +445,7 @@ mod tests {
     }
 
     fn plain(input: &[u8]) -> Request<'_> {
-        Request { input, tail: Tail::NONE, out_len: 16, lent: None, pages: false }
+        Request { input, tail: Tail::NONE, out_len: 16, lent: None, user: User::Waiter }
     }
 
     #[test]
@@ -449,7 +477,7 @@ mod tests {
         assert_eq!(lent_bytes(272 + count * 8), 0);
         let entry = |i: usize| 0xabcd_0000_0000 + i as u64;
         let tail = Tail { count, entry: &entry };
-        let request = Request { input: &input, tail, out_len: 1100, lent: Some(lent), pages: false };
+        let request = Request { input: &input, tail, out_len: 1100, lent: Some(lent), user: User::Waiter };
         let ticket = queue.issue(Doorbell(&rung), &request, Instant::ORIGIN).expect("a slot");
         assert_eq!(all.load_be32(4), Ok(272 + 1600));
         assert_eq!(all.load_be64(8), Ok(lent.device_address()));
@@ -508,7 +536,9 @@ mod tests {
         let input = [0; 16];
         let first = queue.issue(bar, &plain(&input), Instant::ORIGIN).expect("a slot");
         assert_eq!(queue.issue(bar, &plain(&input), Instant::ORIGIN), Err(IssueError::NoSlot));
-        queue.issue(bar, &Request { pages: true, ..plain(&input) }, Instant::ORIGIN).expect("the kept slot");
+        queue
+            .issue(bar, &Request { user: User::Pages, ..plain(&input) }, Instant::ORIGIN)
+            .expect("the kept slot");
         assert_eq!(rung.get(), 2);
         assert!(!queue.all_lost());
         queue.lose(first);

@@ -289,11 +289,11 @@ pub enum Error {
 impl Error {
     /// The outcome for an object's memory if creating the object failed with this error.
     ///
-    /// `Ok` if firmware refused, because then there is no object. `Err` after a time-out and on a
-    /// device that has failed, because the object may exist.
+    /// `Ok` if firmware refused, because then there is no object. `Err` after a time-out, on a device
+    /// that has failed, and without the command's ticket, because the object may exist.
     pub(crate) const fn not_created(&self) -> Result<(), Self> {
         match self {
-            Self::Timeout { .. } | Self::Fatal(_) => Err(*self),
+            Self::Timeout { .. } | Self::Fatal(_) | Self::BadTicket => Err(*self),
             _ => Ok(()),
         }
     }

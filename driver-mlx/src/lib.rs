@@ -117,8 +117,9 @@ pub use dma::{DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, HealthWarning, Rejected, Step};
 pub use event::AsyncEvent;
 pub use hca::{
-    DeviceState, Hca, HealthBuffer, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters,
-    ReservedLKey, SrqState, StepTime, Traffic, emergency_stop,
+    Deregistration, DeviceState, Hca, HealthBuffer, LinkState, MemoryRegion, MkeyState, Operation, Pending,
+    PortCounters, PortState, QCounters, Registration, ReservedLKey, SrqState, StepTime, Traffic,
+    emergency_stop,
 };
 pub use host::HostRegion;
 pub use mmio::{MmioBar, MmioDoorbellRegister};

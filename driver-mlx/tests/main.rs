@@ -9,6 +9,7 @@ mod hostile;
 mod lifecycle;
 mod memory;
 mod page;
+mod pending;
 mod real_cards;
 mod recovery;
 mod reset;

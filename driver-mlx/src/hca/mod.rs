@@ -9,6 +9,7 @@ mod firmware;
 mod memory;
 mod objects;
 mod page_list;
+mod pending;
 mod port;
 mod recover;
 mod recoveries;
@@ -18,7 +19,8 @@ mod reserved;
 mod unchecked;
 
 pub use firmware::{DeviceState, HealthBuffer, StepTime, emergency_stop};
-pub use objects::{MemoryRegion, MkeyState, QCounters, SrqState};
+pub use objects::{Deregistration, MemoryRegion, MkeyState, QCounters, Registration, SrqState};
+pub use pending::{Operation, Pending};
 pub use port::{LinkState, PortCounters, PortState, Traffic};
 pub use reserved::ReservedLKey;
 

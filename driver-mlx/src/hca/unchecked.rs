@@ -1,9 +1,10 @@
 //! The ways to lead the device to memory that the driver does not own. All of them are `unsafe`, because the device then writes where
 //! neither the driver nor the compiler looks.
 
-use super::objects::region::Origin;
+use super::objects::region::{Origin, Registration};
+use super::pending::Pending;
 use super::{Hca, MemoryRegion};
-use crate::cmd::{Tail, Ticket};
+use crate::cmd::{Tail, Ticket, User};
 use crate::config::{Access, Base};
 use crate::control;
 use crate::dma::{DmaMemory, DmaSlice};
@@ -36,7 +37,7 @@ impl<P: Platform> Hca<'_, P> {
     /// than what is mapped and free for the device's use as long as it may access it, and it neither destroys nor changes an object that
     /// the driver made.
     pub unsafe fn submit(&mut self, input: &[u8], out_len: usize) -> Result<Ticket, Error> {
-        self.firmware.issue(&mut self.memory, input, Tail::NONE, out_len, false)
+        self.firmware.issue(&mut self.memory, input, Tail::NONE, out_len, User::Waiter)
     }
 
     /// Makes a memory key for `len` bytes at `va` that are not of the region. [`Platform::map`]
@@ -69,30 +70,26 @@ impl<P: Platform> Hca<'_, P> {
         if len == 0 {
             return Err(Error::InvalidArgument("len"));
         }
-        self.map_and_register(pd, va, len, access, base)
+        let pending = self.begin_mapped(pd, (va, len), access, base, User::Waiter)?;
+        self.finish(pending)
     }
 
-    /// As [`Hca::register_foreign`], whose caller's promise covers this.
-    pub(super) fn map_and_register(
+    /// Maps foreign memory and begins its key. The contract of [`Hca::register_foreign`] covers it.
+    pub(super) fn begin_mapped(
         &mut self,
         pd: Pd,
-        va: *mut u8,
-        len: usize,
+        (va, len): (*mut u8, usize),
         access: Access,
         base: Base,
-    ) -> Result<MemoryRegion, Error> {
+        user: User,
+    ) -> Result<Pending<Registration>, Error> {
         // IOMMUs pin writable memory for writing, which fails for memory that this process may only
         // read.
         let device_address = control::map(self.firmware.platform(), va.addr(), len, access.writes())?;
         // SAFETY: the caller of `register_foreign` promised that the memory is mapped; the driver itself never accesses it.
         let memory = unsafe { DmaMemory::from_raw(va, device_address, len) };
-        let made = self.register_memory(pd, memory, Origin::Foreign(memory), access, base);
-        if let Err(error) = &made
-            && error.not_created().is_ok()
-        {
-            control::unmap(self.firmware.platform(), device_address, len);
-        }
-        made
+        self.begin_key(pd, memory, Origin::Foreign(memory), access, base, user)
+            .inspect_err(|_| control::unmap(self.firmware.platform(), device_address, len))
     }
 
     /// `len` bytes at `address` (as the key counts) of the memory that a key leads to, for this processor. Neither can end meanwhile.
@@ -138,6 +135,7 @@ impl<P: Platform> Hca<'_, P> {
     /// and, with the rights for it, write all memory that the device reaches, the driver's rings and firmware's pages included. All of
     /// them must stay within memory for which [`Hca::register_foreign`]'s contract holds.
     pub unsafe fn register_all(&mut self, pd: Pd, access: Access) -> Result<MemoryRegion, Error> {
-        self.create_mkey(pd, access, 0, u64::MAX, None, Origin::All)
+        let pending = self.begin_mkey(pd, access, (0, u64::MAX), None, Origin::All, User::Waiter)?;
+        self.finish(pending)
     }
 }

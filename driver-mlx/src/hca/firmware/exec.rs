@@ -3,7 +3,7 @@
 use super::device_state::health_syndrome;
 use super::{Firmware, Memory};
 use crate::barrier;
-use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
+use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket, User};
 use crate::error::{CommandError, Error, FatalCause, Step};
 use crate::life::Object;
 use crate::platform::Platform;
@@ -60,17 +60,13 @@ impl<P: Platform> Firmware<'_, P> {
         input: &[u8],
         tail: Tail<'_>,
         out_len: usize,
-        pages: bool,
+        user: User,
     ) -> Result<Ticket, Error> {
         let usable = self.usable()?;
         if out_len > 16 + 4096 {
             return Err(Error::InvalidArgument("output length"));
         }
-        while let Some(lent) = self.cmd.reclaim() {
-            if let Some(mailboxes) = lent {
-                memory.release(mailboxes)?;
-            }
-        }
+        self.reclaim_slots(memory)?;
         if self.cmd.all_lost() {
             self.set_fatal(self.platform.now(), FatalCause::CommandsLost);
             return Err(Error::Fatal(FatalCause::CommandsLost));
@@ -80,8 +76,13 @@ impl<P: Platform> Firmware<'_, P> {
             bytes => Some(memory.take(usable, bytes, 4096)?),
         };
         let now = self.platform.now();
-        let request = Request { input, tail, out_len, lent, pages };
-        match self.cmd.issue(self.platform.bar(), &request, now) {
+        let request = Request { input, tail, out_len, lent, user };
+        let mut issued = self.cmd.issue(self.platform.bar(), &request, now);
+        if issued == Err(IssueError::NoSlot) && self.cmd.lose_forgotten(now, self.limits.command) {
+            self.reclaim_slots(memory)?;
+            issued = self.cmd.issue(self.platform.bar(), &request, now);
+        }
+        match issued {
             Ok(ticket) => {
                 self.log.counters.commands += 1;
                 Ok(ticket)
@@ -96,6 +97,16 @@ impl<P: Platform> Firmware<'_, P> {
                 })
             }
         }
+    }
+
+    /// Frees the slots of lost commands that firmware has answered since.
+    fn reclaim_slots(&mut self, memory: &mut Memory<'_>) -> Result<(), Error> {
+        while let Some(lent) = self.cmd.reclaim() {
+            if let Some(mailboxes) = lent {
+                memory.release(mailboxes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Counts and traces an answer.
@@ -134,15 +145,33 @@ impl<P: Platform> Firmware<'_, P> {
         input: &[u8],
         out: &mut [u8],
     ) -> Result<(), Error> {
-        match self.resolve(object) {
-            Err(Error::Stale) => return Ok(()),
-            Err(error) => return Err(error),
-            Ok(_) if self.fatal.is_some() => return Ok(()),
-            Ok(_) => {}
-        }
-        match self.exec(memory, input, out) {
+        let Some(ticket) = self.begin_destroy(memory, object, input, out.len(), User::Waiter)? else {
+            return Ok(());
+        };
+        match self.wait(memory, ticket, out) {
             Err(Error::Fatal(_)) => Ok(()),
             result => result,
+        }
+    }
+
+    /// Issues a command that destroys an object, unless the device has failed or was reset since.
+    pub(in crate::hca) fn begin_destroy(
+        &mut self,
+        memory: &mut Memory<'_>,
+        object: &impl Object,
+        input: &[u8],
+        out_len: usize,
+        user: User,
+    ) -> Result<Option<Ticket>, Error> {
+        match self.resolve(object) {
+            Err(Error::Stale) => return Ok(None),
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
+        match self.issue(memory, input, Tail::NONE, out_len, user) {
+            Ok(ticket) => Ok(Some(ticket)),
+            Err(Error::Fatal(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -154,7 +183,7 @@ impl<P: Platform> Firmware<'_, P> {
         tail: Tail<'_>,
         out: &mut [u8],
     ) -> Result<(), Error> {
-        let ticket = self.issue(memory, input, tail, out.len(), false)?;
+        let ticket = self.issue(memory, input, tail, out.len(), User::Waiter)?;
         self.wait(memory, ticket, out)
     }
 
@@ -166,21 +195,25 @@ impl<P: Platform> Firmware<'_, P> {
         tail: Tail<'_>,
         out: &mut [u8],
     ) -> Result<(), Error> {
-        let ticket = self.issue(memory, input, tail, out.len(), true)?;
+        let ticket = self.issue(memory, input, tail, out.len(), User::Pages)?;
         self.wait(memory, ticket, out)
     }
 
     fn wait(&mut self, memory: &mut Memory<'_>, ticket: Ticket, out: &mut [u8]) -> Result<(), Error> {
-        let mut pause = FIRST_WAIT;
-        loop {
-            if self.poll_command(memory, ticket, out)? {
-                return Ok(());
-            }
-            let now = self.platform.now();
-            self.poll_health(memory, now);
-            barrier::full();
-            self.platform.idle(now + pause);
-            pause = (pause * 2).min(LONGEST_WAIT);
+        let mut pause = Duration::ZERO;
+        while !self.poll_command(memory, ticket, out)? {
+            pause = self.pause(memory, pause);
         }
+        Ok(())
+    }
+
+    /// Waits between two looks for an answer, longer than the `last` time. Returns for how long.
+    pub(in crate::hca) fn pause(&mut self, memory: &mut Memory<'_>, last: Duration) -> Duration {
+        let pause = (last * 2).max(FIRST_WAIT).min(LONGEST_WAIT);
+        let now = self.platform.now();
+        self.poll_health(memory, now);
+        barrier::full();
+        self.platform.idle(now + pause);
+        pause
     }
 }

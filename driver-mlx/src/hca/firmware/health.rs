@@ -2,7 +2,7 @@
 
 use super::device_state::{CMDQ_ADDRESS_MASK, HealthBuffer, interface_state, is_away};
 use super::{Firmware, Memory};
-use crate::cmd::{Tail, Ticket, input};
+use crate::cmd::{Tail, Ticket, User, input};
 use crate::error::{Error, FatalCause, HealthWarning};
 use crate::event::AsyncEvent;
 use crate::platform::{Bar, Platform};
@@ -157,7 +157,8 @@ impl<P: Platform> Firmware<'_, P> {
             if stands {
                 let query = input::<{ query_issi_in::SIZE }>(Opcode::QUERY_ISSI, 0);
                 // Without a free slot, the commands in flight time out just as late.
-                self.health.probe = self.issue(memory, &query, Tail::NONE, query_issi_out::SIZE, false).ok();
+                self.health.probe =
+                    self.issue(memory, &query, Tail::NONE, query_issi_out::SIZE, User::Waiter).ok();
             }
             return;
         };

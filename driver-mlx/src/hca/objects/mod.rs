@@ -15,7 +15,7 @@ mod variants;
 mod windows;
 
 pub use counters::QCounters;
-pub use region::{MemoryRegion, MkeyState};
+pub use region::{Deregistration, MemoryRegion, MkeyState, Registration};
 pub use srq::SrqState;
 
 use super::firmware::Firmware;

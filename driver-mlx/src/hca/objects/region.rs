@@ -1,12 +1,14 @@
 //! Protection domains and memory keys.
 
 use crate::buddy::BLOCK;
-use crate::cmd::{Tail, input};
+use crate::cmd::{Tail, User, input};
 use crate::config::{Access, Base};
 use crate::control;
 use crate::dma::{DmaMemory, DmaSlice};
 use crate::error::{Error, Rejected};
 use crate::hca::Hca;
+use crate::hca::pending::sealed::Finish;
+use crate::hca::pending::{Operation, Pending};
 use crate::life::{Life, Made, Object};
 use crate::platform::Platform;
 use crate::types::{LKey, Pd, PdNumber, RKey};
@@ -138,12 +140,37 @@ impl<P: Platform> Hca<'_, P> {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, Error> {
-        let slice = memory.into();
+        let pending = self.begin_slice(pd, memory.into(), access, base, User::Waiter)?;
+        self.finish(pending)
+    }
+
+    /// As [`Hca::register`], without waiting for firmware: [`Hca::poll_pending`] returns the region.
+    ///
+    /// # Errors
+    /// As [`Hca::register`]; [`Error::NoCommandSlot`] while as many commands are pending as may be.
+    pub fn begin_register<'b>(
+        &mut self,
+        pd: Pd,
+        memory: impl Into<DmaSlice<'b>>,
+        access: Access,
+        base: Base,
+    ) -> Result<Pending<Registration>, Error> {
+        self.begin_slice(pd, memory.into(), access, base, User::Poller)
+    }
+
+    fn begin_slice(
+        &mut self,
+        pd: Pd,
+        slice: DmaSlice<'_>,
+        access: Access,
+        base: Base,
+        user: User,
+    ) -> Result<Pending<Registration>, Error> {
         let memory = slice.memory();
         if slice.is_foreign() && memory.len() > 0 {
-            return self.map_and_register(pd, memory.as_ptr(), memory.len(), access, base);
+            return self.begin_mapped(pd, (memory.as_ptr(), memory.len()), access, base, user);
         }
-        self.pin_and_register(pd, memory, access, base)
+        self.begin_pinned(pd, memory, access, base, user)
     }
 
     /// Makes another key for the memory of a key.
@@ -158,42 +185,43 @@ impl<P: Platform> Hca<'_, P> {
         base: Base,
     ) -> Result<MemoryRegion, Error> {
         self.firmware.resolve(of)?;
-        match of.origin {
-            Origin::Buffer(memory) => self.pin_and_register(pd, memory, access, base),
-            Origin::Foreign(memory) => self.map_and_register(pd, memory.as_ptr(), memory.len(), access, base),
+        let pending = match of.origin {
+            Origin::Buffer(memory) => self.begin_pinned(pd, memory, access, base, User::Waiter),
+            Origin::Foreign(memory) => {
+                self.begin_mapped(pd, (memory.as_ptr(), memory.len()), access, base, User::Waiter)
+            }
             Origin::All => Err(Error::InvalidArgument("of")),
-        }
+        };
+        self.finish(pending?)
     }
 
-    fn pin_and_register(
+    fn begin_pinned(
         &mut self,
         pd: Pd,
         memory: DmaMemory,
         access: Access,
         base: Base,
-    ) -> Result<MemoryRegion, Error> {
+        user: User,
+    ) -> Result<Pending<Registration>, Error> {
         if memory.len() == 0 {
             return Err(Error::InvalidArgument("memory"));
         }
         self.firmware.usable()?;
         self.memory.pin(memory)?;
-        let made = self.register_memory(pd, memory, Origin::Buffer(memory), access, base);
-        if let Err(error) = &made
-            && error.not_created().is_ok()
-        {
-            self.memory.unpin(memory);
-        }
-        made
+        self.begin_key(pd, memory, Origin::Buffer(memory), access, base, user)
+            .inspect_err(|_| self.memory.unpin(memory))
     }
 
-    pub(in crate::hca) fn register_memory(
+    /// Begins a key for memory that is pinned or mapped.
+    pub(in crate::hca) fn begin_key(
         &mut self,
         pd: Pd,
         memory: DmaMemory,
         origin: Origin,
         access: Access,
         base: Base,
-    ) -> Result<MemoryRegion, Error> {
+        user: User,
+    ) -> Result<Pending<Registration>, Error> {
         let device = memory.device_address();
         let start = match base {
             Base::Virtual => memory.va() as u64,
@@ -210,7 +238,7 @@ impl<P: Platform> Hca<'_, P> {
         };
         let translation =
             translate(device, start, length, low, high).ok_or(Error::InvalidArgument("memory"))?;
-        self.create_mkey(pd, access, start, length, Some(translation), origin)
+        self.begin_mkey(pd, access, (start, length), Some(translation), origin, user)
     }
 
     /// Ends a memory key.
@@ -220,27 +248,32 @@ impl<P: Platform> Hca<'_, P> {
     /// [`Error::Fatal`] for foreign memory that a device which has failed may still write to. The key comes back, and what it leads to stays
     /// registered.
     pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Rejected<MemoryRegion>> {
-        let current = self.is_current(&region);
-        let destroyed = match (self.firmware.fatal(), region.origin) {
-            // It may still write there, and the memory is not ours to keep from other use.
-            (Some(cause), Origin::Foreign(_)) if current && !self.firmware.bus_master_off() => {
-                Err(Error::Fatal(cause))
-            }
-            _ => self.destroy_mkey(&region),
-        };
-        if let Err(error) = destroyed {
-            return Err(Rejected { error, value: region });
+        let pending = self.begin_end(region, User::Waiter)?;
+        self.finish(pending)
+    }
+
+    /// As [`Hca::deregister`], without waiting for firmware: [`Hca::poll_pending`] returns the result.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`] for a key of another HCA; [`Error::NoCommandSlot`] while as many
+    /// commands are pending as may be. The key comes back.
+    pub fn begin_deregister(
+        &mut self,
+        region: MemoryRegion,
+    ) -> Result<Pending<Deregistration>, Rejected<MemoryRegion>> {
+        self.begin_end(region, User::Poller)
+    }
+
+    fn begin_end(
+        &mut self,
+        region: MemoryRegion,
+        user: User,
+    ) -> Result<Pending<Deregistration>, Rejected<MemoryRegion>> {
+        let destroy = destroy_input(&region);
+        match self.firmware.begin_destroy(&mut self.memory, &region, &destroy, destroy_mkey_out::SIZE, user) {
+            Ok(ticket) => Ok(Pending::new(ticket, Deregistration(region))),
+            Err(error) => Err(Rejected { error, value: region }),
         }
-        match region.origin {
-            Origin::Buffer(memory) if current => self.memory.unpin(memory),
-            // The recovery has counted all keys out.
-            Origin::Buffer(_) => {}
-            Origin::Foreign(memory) => {
-                self.firmware.unmap(memory.device_address(), memory.len(), current);
-            }
-            Origin::All => {}
-        }
-        Ok(())
     }
 
     /// Makes what the processor wrote to `len` bytes at `address` (as the key counts) visible to the device:
@@ -279,9 +312,7 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     pub(super) fn destroy_mkey(&mut self, key: &impl Object<Number = RKey>) -> Result<(), Error> {
-        let mut destroy = input::<{ destroy_mkey_in::SIZE }>(Opcode::DESTROY_MKEY, 0);
-        destroy_mkey_in::mkey_index.set(&mut destroy, key.name().get() >> 8);
-        self.destroy(key, &destroy, &mut [0; destroy_mkey_out::SIZE])
+        self.destroy(key, &destroy_input(key), &mut [0; destroy_mkey_out::SIZE])
     }
 
     /// How a memory key (of a region or a window) stands, as the device has it.
@@ -314,15 +345,16 @@ impl<P: Platform> Hca<'_, P> {
         })
     }
 
-    pub(in crate::hca) fn create_mkey(
+    /// Begins CREATE_MKEY for `length` bytes from `start` on.
+    pub(in crate::hca) fn begin_mkey(
         &mut self,
         pd: Pd,
         access: Access,
-        start: u64,
-        length: u64,
+        (start, length): (u64, u64),
         translation: Option<Translation>,
         origin: Origin,
-    ) -> Result<MemoryRegion, Error> {
+        user: User,
+    ) -> Result<Pending<Registration>, Error> {
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
             return Err(Error::InvalidArgument("access"));
@@ -359,19 +391,102 @@ impl<P: Platform> Hca<'_, P> {
         };
         let entry = |index: usize| if index < count { first + ((index as u64) << log_page) } else { 0 };
         let tail = Tail { count: count.next_multiple_of(2), entry: &entry };
-        let mut out = [0; create_mkey_out::SIZE];
-        self.firmware.exec_with(&mut self.memory, &create, tail, &mut out)?;
-        let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
-        Ok(MemoryRegion {
-            lkey: LKey::new(number),
-            rkey: RKey::new(number),
-            address: start,
-            length,
-            key: RKey::new(number),
-            life: self.firmware.generation(),
-            start,
-            origin,
-        })
+        let ticket = self.firmware.issue(&mut self.memory, &create, tail, create_mkey_out::SIZE, user)?;
+        let generation = self.firmware.generation();
+        Ok(Pending::new(Some(ticket), Registration { variant, start, length, generation, origin }))
+    }
+}
+
+/// The input of DESTROY_MKEY.
+fn destroy_input(key: &impl Object<Number = RKey>) -> [u8; destroy_mkey_in::SIZE] {
+    let mut destroy = input(Opcode::DESTROY_MKEY, 0);
+    destroy_mkey_in::mkey_index.set(&mut destroy, key.name().get() >> 8);
+    destroy
+}
+
+/// CREATE_MKEY in flight.
+#[derive(Debug)]
+pub struct Registration {
+    variant: u8,
+    start: u64,
+    length: u64,
+    generation: Life,
+    origin: Origin,
+}
+
+impl<P: Platform> Operation<P> for Registration {}
+
+impl<P: Platform> Finish<P> for Registration {
+    type Output = Result<MemoryRegion, Error>;
+
+    fn finish(self, hca: &mut Hca<'_, P>, answer: Result<&[u8], Error>) -> Self::Output {
+        let Self { variant, start, length, generation, origin } = self;
+        let current = generation == hca.firmware.generation();
+        match answer {
+            Ok(out) => {
+                let key = RKey::new(create_mkey_out::mkey_index.get32(out) << 8 | u32::from(variant));
+                Ok(MemoryRegion {
+                    lkey: LKey::new(key.get()),
+                    rkey: key,
+                    address: start,
+                    length,
+                    key,
+                    life: generation,
+                    start,
+                    origin,
+                })
+            }
+            Err(_) if !current => {
+                hca.release_key(origin, false);
+                Err(Error::Stale)
+            }
+            Err(error) => {
+                if error.not_created().is_ok() {
+                    hca.release_key(origin, true);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// DESTROY_MKEY in flight.
+#[derive(Debug)]
+pub struct Deregistration(MemoryRegion);
+
+impl<P: Platform> Operation<P> for Deregistration {}
+
+impl<P: Platform> Finish<P> for Deregistration {
+    type Output = Result<(), Rejected<MemoryRegion>>;
+
+    fn finish(self, hca: &mut Hca<'_, P>, answer: Result<&[u8], Error>) -> Self::Output {
+        let Self(region) = self;
+        let current = hca.is_current(&region);
+        let foreign = matches!(region.origin, Origin::Foreign(_));
+        match answer {
+            // The device may still write there, and the memory is not the driver's to keep.
+            Err(error @ Error::Fatal(_)) if current && foreign && !hca.firmware.bus_master_off() => {
+                return Err(Rejected { error, value: region });
+            }
+            Ok(_) | Err(Error::Fatal(_)) => {}
+            Err(_) if !current => {}
+            Err(error) => return Err(Rejected { error, value: region }),
+        }
+        hca.release_key(region.origin, current);
+        Ok(())
+    }
+}
+
+impl<P: Platform> Hca<'_, P> {
+    /// Releases the memory of a key that is gone. A recovery has counted out the keys of buffers.
+    fn release_key(&mut self, origin: Origin, current: bool) {
+        match origin {
+            Origin::Buffer(memory) if current => self.memory.unpin(memory),
+            Origin::Foreign(memory) => {
+                self.firmware.unmap(memory.device_address(), memory.len(), current);
+            }
+            Origin::Buffer(_) | Origin::All => {}
+        }
     }
 }
 
