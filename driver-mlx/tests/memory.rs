@@ -115,6 +115,13 @@ struct Mapping {
     mapped: Rc<RefCell<Vec<(usize, usize, bool)>>>,
 }
 
+impl Mapping {
+    /// Device address of the region's last page.
+    fn page(&self) -> u64 {
+        self.inner.world().memory(0).as_slice().device_address() + REGION as u64 - 4096
+    }
+}
+
 impl Platform for Mapping {
     type Bar = <ModelPlatform as Platform>::Bar;
 
@@ -135,10 +142,10 @@ impl Platform for Mapping {
             return Err(MapError::NoSpace);
         }
         self.mapped.borrow_mut().push((va, len, writable));
-        Ok(common::DEVICE + REGION as u64 - 4096 + va as u64 % 4096)
+        Ok(self.page() + va as u64 % 4096)
     }
     unsafe fn unmap(&self, device_address: u64, len: usize) {
-        assert!(device_address >= common::DEVICE + REGION as u64 - 4096);
+        assert!(device_address >= self.page());
         let at = self
             .mapped
             .borrow()

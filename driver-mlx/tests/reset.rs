@@ -211,7 +211,7 @@ fn foreign_memory_is_the_device_s_until_it_cannot_reach_it() {
         // SAFETY: it is a static, which nobody else touches, and neither does the model.
         let key = unsafe { hca.register_foreign(pd, (&raw mut MEMORY).cast(), 4096, ALL, Base::Virtual) }
             .expect("a key");
-        assert_eq!(world.mapped.get(), 1);
+        assert_eq!(world.mapped(0).len(), 1);
         world.model(0, |m| m.fail(HealthSyndrome(1)));
         let cause = until_fatal(&world, &mut hca, 3 * SECOND);
         let key = match hca.deregister(key) {
@@ -221,7 +221,7 @@ fn foreign_memory_is_the_device_s_until_it_cannot_reach_it() {
             }
             Err(kept) => {
                 assert!(!confinable && kept.error == Error::Fatal(cause));
-                assert_eq!(world.mapped.get(), 1);
+                assert_eq!(world.mapped(0).len(), 1);
                 Some(kept.value)
             }
         };
@@ -231,7 +231,7 @@ fn foreign_memory_is_the_device_s_until_it_cannot_reach_it() {
         if let Some(key) = key {
             hca.deregister(key).expect("the device was reset");
         }
-        assert_eq!(world.mapped.get(), 0);
+        assert_eq!(world.mapped(0).len(), 0);
         works(&world, &mut hca);
     }
 }
@@ -252,7 +252,7 @@ fn a_dead_device_is_not_confined() {
     world.model(0, hca_model::Hca::revive);
     hca.recover().expect("recovers");
     hca.deregister(kept.value).expect("given back");
-    assert_eq!(world.mapped.get(), 0);
+    assert_eq!(world.mapped(0).len(), 0);
 }
 
 #[test]

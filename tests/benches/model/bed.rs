@@ -183,7 +183,8 @@ impl Fabric {
     }
 }
 
-/// A node's platform.
+/// A node's platform on the server's world. This bench counts what a server executes, so the
+/// harness's scheduler must not be part of it.
 #[derive(Clone)]
 struct Machine {
     fabric: Rc<RefCell<Fabric>>,

@@ -32,6 +32,7 @@ pub mod player;
 pub mod rds;
 pub mod readme;
 pub mod seeds;
+mod trouble;
 pub mod verbs;
 pub mod world;
 
@@ -39,4 +40,5 @@ pub use kept::keep;
 pub use memory::{Memory, SOLE_ACCESS, foreign, host_region};
 pub use node::Node;
 pub use platform::{ModelBar, ModelPlatform, ModelRegister};
+pub use trouble::Trouble;
 pub use world::{Next, Stalled, Task, World, WorldConfig};

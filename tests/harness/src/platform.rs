@@ -1,9 +1,11 @@
 //! [`driver_mlx::Platform`] on the world: registers of a model HCA, the virtual clock, and idling that runs the world.
 
 use crate::bounce::Bounce;
+use crate::trouble::Trouble;
 use crate::world::World;
 use driver_mlx::{Bar, DoorbellRegister, Instant, MapError, Platform};
 use hca_model::BarPort;
+use hca_model::device::Life;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
@@ -48,10 +50,16 @@ impl ModelBar {
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= self.len, "a register outside of the view");
+        let at = self.at(offset, bytes.len());
         if !self.registers.gone.get() {
-            self.registers.port.write(self.start + offset, bytes);
+            self.registers.port.write(at, bytes);
         }
+    }
+
+    /// Returns the place in the BAR of `len` bytes at an offset of the view.
+    fn at(&self, offset: usize, len: usize) -> usize {
+        assert!(offset + len <= self.len, "a register outside of the view");
+        self.start + offset
     }
 }
 
@@ -84,7 +92,7 @@ impl Bar for ModelBar {
             return u32::MAX;
         }
         let mut bytes = [0; 4];
-        self.registers.port.read(self.start + offset, &mut bytes);
+        self.registers.port.read(self.at(offset, 4), &mut bytes);
         u32::from_be_bytes(bytes)
     }
 
@@ -111,6 +119,7 @@ pub struct ModelPlatform {
     pub(crate) node: usize,
     pub(crate) bar: ModelBar,
     pub(crate) bounce: Bounce,
+    pub(crate) trouble: Rc<Trouble>,
 }
 
 impl fmt::Debug for ModelPlatform {
@@ -127,7 +136,8 @@ impl Platform for ModelPlatform {
     }
 
     fn uar_write_combining(&self, offset: usize, len: usize) -> Option<ModelBar> {
-        Some(ModelBar { start: offset, len, ..self.bar })
+        assert!(offset >= 4096 && offset.is_multiple_of(4096) && len == 4096, "a UAR page");
+        (!self.trouble.no_write_combining.get()).then_some(ModelBar { start: offset, len, ..self.bar })
     }
 
     fn now(&self) -> Instant {
@@ -135,7 +145,8 @@ impl Platform for ModelPlatform {
     }
 
     fn idle(&self, deadline: Instant) {
-        self.world.idle(deadline.as_nanos());
+        let soon = if self.trouble.restless.get() { self.world.now() + 1_000 } else { u64::MAX };
+        self.world.idle(deadline.as_nanos().min(soon));
     }
 
     /// The model reaches a node's region and nothing else of this process; of other memory it gets a copy.
@@ -148,16 +159,19 @@ impl Platform for ModelPlatform {
     }
 
     fn read_config(&self, offset: u16) -> Option<u32> {
-        let mut bytes = [0; 4];
-        self.world.with_hca(self.node, |hca| hca.config_read(offset.into(), &mut bytes));
-        Some(u32::from_le_bytes(bytes))
+        (!self.trouble.loses_read()).then(|| self.config(offset))
     }
 
     unsafe fn write_config(&self, offset: u16, value: u32) {
-        self.set_config(offset, value);
+        if !self.trouble.loses_write(offset) {
+            self.set_config(offset, value);
+        }
     }
 
     unsafe fn reset_function(&self) -> bool {
+        if self.trouble.no_reset.get() {
+            return false;
+        }
         self.world.with_hca(self.node, hca_model::Hca::reset);
         // SAFETY: this function's contract.
         unsafe { self.restore_function() };
@@ -169,6 +183,13 @@ impl Platform for ModelPlatform {
     }
 
     unsafe fn set_bus_master(&self, on: bool) -> bool {
+        if self.trouble.no_bus_master.get() {
+            return false;
+        }
+        if on && !self.trouble.no_reset.get() {
+            let left = self.world.with_hca(self.node, |hca| (hca.life(), hca.pages().given()));
+            assert_eq!(left, (Life::Disabled, 0), "the HCA still has its last driver's memory");
+        }
         let master = if on { BUS_MASTER } else { 0 };
         self.set_command(self.command() & !BUS_MASTER | master);
         self.command() & (BUS_MASTER | GONE) == master
@@ -189,7 +210,14 @@ impl Platform for ModelPlatform {
 
 impl ModelPlatform {
     fn command(&self) -> u32 {
-        self.read_config(COMMAND).unwrap_or(u32::MAX) & 0xffff
+        self.config(COMMAND) & 0xffff
+    }
+
+    /// Reads a dword of configuration space past the driver.
+    fn config(&self, offset: u16) -> u32 {
+        let mut bytes = [0; 4];
+        self.world.with_hca(self.node, |hca| hca.config_read(offset.into(), &mut bytes));
+        u32::from_le_bytes(bytes)
     }
 
     /// Writes a dword of configuration space past the driver.

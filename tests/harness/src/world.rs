@@ -7,6 +7,7 @@
 use crate::bounce::{Bounce, DeviceSide};
 use crate::memory::Memory;
 use crate::platform::{ModelBar, ModelPlatform};
+use crate::trouble::Trouble;
 use driver_mlx::{DmaRegion, DmaSlice, Instant, Wake};
 use hca_model::Census;
 use hca_model::fabric::random::Random;
@@ -97,6 +98,7 @@ struct Device {
     memory: DeviceSide,
     vectors: Vectors,
     bar: ModelBar,
+    trouble: Rc<Trouble>,
     /// Has power.
     alive: bool,
     /// The last poll said that there is more.
@@ -167,8 +169,11 @@ impl World {
         let bar = ModelBar::new(hca.bar());
         let bounce = Bounce::default();
         let memory = DeviceSide { memory, bounce: bounce.clone() };
-        state.devices.push(Device { hca, port, memory, vectors, bar, alive: true, more: false });
-        (ModelPlatform { world: Rc::clone(self), node, bar, bounce }, region)
+        let trouble = Rc::<Trouble>::default();
+        let platform =
+            ModelPlatform { world: Rc::clone(self), node, bar, bounce, trouble: Rc::clone(&trouble) };
+        state.devices.push(Device { hca, port, memory, vectors, bar, trouble, alive: true, more: false });
+        (platform, region)
     }
 
     /// Virtual time in nanoseconds.
@@ -373,8 +378,15 @@ impl World {
     #[must_use]
     pub fn platform(self: &Rc<Self>, node: usize) -> ModelPlatform {
         let state = self.state.borrow();
-        let Device { bar, memory, .. } = &state.devices[node];
-        ModelPlatform { world: Rc::clone(self), node, bar: *bar, bounce: memory.bounce.clone() }
+        let Device { bar, memory, trouble, .. } = &state.devices[node];
+        let (bounce, trouble) = (memory.bounce.clone(), Rc::clone(trouble));
+        ModelPlatform { world: Rc::clone(self), node, bar: *bar, bounce, trouble }
+    }
+
+    /// Faults of a node's platform.
+    #[must_use]
+    pub fn trouble(&self, node: usize) -> Rc<Trouble> {
+        Rc::clone(&self.state.borrow().devices[node].trouble)
     }
 
     /// Node `node`'s memory.

@@ -98,6 +98,7 @@ impl Bar for RemoteBar {
     }
 }
 
+/// A driver's platform whose registers are messages of vfio-user. The harness's calls the model.
 #[derive(Clone)]
 pub struct Remote {
     bar: RemoteBar,
