@@ -102,7 +102,7 @@ fn memory_of_the_consumers_own_goes_both_ways() {
     };
     assert_eq!((from.registered_address, from.registered_size), (source.addr() as u64, 5000));
     assert_eq!(world.mapped(0), [(source.addr(), 5000, true)]);
-    let data: Vec<u8> = (0..1000).map(|at| pattern(7, at)).collect();
+    let data: Vec<u8> = (0..1000).map(|at| payload(7).byte(at)).collect();
     put(source, &data);
     let ((local, _), (far, remote)) = (named(&from, 1000), named(&to, 1000));
     net.nodes[0].lmr_sync_rdma_read(active.ia, &[local]).unwrap();
@@ -218,7 +218,7 @@ fn lmr_sync_carries_bytes_where_dma_is_not_coherent() {
     net.nodes[1].lmr_sync_rdma_write(passive.ia, &[far]).unwrap();
     let got = bytes(&passive, 32);
     for (at, byte) in got.into_iter().enumerate() {
-        let expected = if (400..500).contains(&at) { pattern(2, at + 64) } else { pattern(1, at) };
+        let expected = if (400..500).contains(&at) { payload(2).byte(at + 64) } else { payload(1).byte(at) };
         assert_eq!(byte, expected, "byte {at}");
     }
     net.assert_no_refusals();

@@ -7,6 +7,7 @@
 //! | [`address`] | [`Gid`] and [`Mtu`] |
 //! | [`time`] | [`Instant`], [`Duration`], and when a state machine wants to run again: [`Wake`] |
 //! | [`random`] | seeded numbers: [`SplitMix64`] |
+//! | [`payload`] | bytes that tests move and check: [`Payload`] |
 //! | [`glossary`] | words of the field |
 //!
 //! All types are `Copy`. The all-zero bytes of each number, [`Gid`] and [`Instant`] are its zero,
@@ -20,11 +21,13 @@ extern crate std;
 pub mod address;
 pub mod glossary;
 pub mod number;
+pub mod payload;
 pub mod random;
 pub mod time;
 
 pub use address::{Gid, Mtu};
 pub use number::{Guid, Lid, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel};
+pub use payload::Payload;
 pub use random::{SplitMix64, mix};
 // Its documentation has relative links, which only the standard library's own pages resolve.
 #[doc(no_inline)]

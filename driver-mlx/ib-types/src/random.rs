@@ -1,7 +1,8 @@
 //! Numbers that look random and derive from a seed: SplitMix64 (Steele, Lea, Flood 2014). Not for
 //! secrets.
 
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Odd, so that multiples of it repeat only after 2^64 of them.
+pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A generator with 64 bits of state. Each seed yields an unrelated sequence.
 #[derive(Clone, Debug)]
@@ -26,7 +27,12 @@ impl SplitMix64 {
 /// of the result.
 #[must_use]
 pub const fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(STEP);
+    finalize(seed.wrapping_add(STEP))
+}
+
+/// Returns the result of the last step of [`mix`]: a bijection that maps 0 to 0.
+#[must_use]
+pub const fn finalize(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -7,6 +7,7 @@ use driver_mlx::{
 };
 use hca_model::Profile;
 use hca_model::fabric::FabricConfig;
+use ib_types::Payload;
 use std::rc::Rc;
 
 /// A node with one QP.
@@ -29,14 +30,11 @@ pub fn id(retired: Option<Completion>) -> Option<u64> {
     retired.map(|completion| completion.wr_id().id)
 }
 
-/// The byte that `sender` puts at `at` in message `message`.
-pub fn pattern(sender: u8, message: u32, at: usize) -> u8 {
-    (at as u32).wrapping_mul(31).wrapping_add(message.wrapping_mul(17)).wrapping_add(u32::from(sender) * 101)
-        as u8
-}
-
+/// The `len` bytes of message `message` of `sender`.
 pub fn filled(sender: u8, message: u32, len: usize) -> Vec<u8> {
-    (0..len).map(|at| pattern(sender, message, at)).collect()
+    let mut bytes = vec![0; len];
+    Payload::new(0, sender.into(), message.into()).fill(0, &mut bytes);
+    bytes
 }
 
 impl Node {

@@ -1,4 +1,4 @@
-//! What a node is told.
+//! Configuration of a node.
 
 use core::net::IpAddr;
 
@@ -35,7 +35,7 @@ impl Volume {
     }
 }
 
-/// What a node is told.
+/// Configuration of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Its side.

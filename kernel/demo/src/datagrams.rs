@@ -132,7 +132,7 @@ impl Datagrams {
             let len = self.sizes.of(self.sent) as usize;
             let Some(payload) = buffers.outgoing.get_mut(..len) else { break };
             if !self.made {
-                self.own.fill(self.sent, 0, payload);
+                self.own.payload(self.sent).fill(0, payload);
                 self.made = true;
             }
             match rds.sendmsg(adapter, self.socket, Msg::to(self.peer, payload)) {
@@ -172,7 +172,7 @@ impl Datagrams {
                 return Err(wrong(message.message_len));
             }
             let payload = buffers.incoming.get(..message.len).unwrap_or_default();
-            if let Some(position) = self.theirs.mismatch(self.received, 0, payload) {
+            if let Some(position) = self.theirs.payload(self.received).mismatch(0, payload) {
                 return Err(wrong(position));
             }
             self.received += 1;
@@ -220,7 +220,7 @@ impl Datagrams {
         let sequence = self.count + self.trips;
         let mut buffer = [0; ROUND_TRIP_LEN];
         let Some(began) = self.trip_began else {
-            self.own.fill(sequence, 0, &mut buffer);
+            self.own.payload(sequence).fill(0, &mut buffer);
             let now = adapter.now().as_nanos();
             return match rds.sendmsg(adapter, self.echo, Msg::to(self.echo_peer, &buffer)) {
                 Ok(_) => {
@@ -233,7 +233,7 @@ impl Datagrams {
         };
         match rds.recvmsg(adapter, self.echo, &mut buffer, MsgFlags::empty()) {
             Ok(Arrival::Message(message)) => {
-                let mismatch = self.own.mismatch(sequence, 0, &buffer);
+                let mismatch = self.own.payload(sequence).mismatch(0, &buffer);
                 let foreign = message.from != self.echo_peer;
                 if mismatch.is_some() || foreign || message.message_len != ROUND_TRIP_LEN {
                     let position = mismatch.unwrap_or(message.message_len);

@@ -16,7 +16,7 @@ pub(crate) fn fill(memory: DmaSlice<'_>, stream: Stream, sequence: u64, len: usi
     let mut chunk = [0; CHUNK];
     for position in (0..len).step_by(CHUNK) {
         let bytes = chunk.get_mut(..CHUNK.min(len - position)).unwrap_or_default();
-        stream.fill(sequence, position, bytes);
+        stream.payload(sequence).fill(position, bytes);
         // Lengths stay below the buffer's: the sizes are limited by it.
         let _ = memory.write(position, bytes);
     }
@@ -30,11 +30,11 @@ pub(crate) fn check(memory: DmaSlice<'_>, stream: Stream, sequence: u64, len: us
         if memory.read(position, bytes).is_err() {
             return Some(position);
         }
-        stream.mismatch(sequence, position, bytes)
+        stream.payload(sequence).mismatch(position, bytes)
     })
 }
 
-/// What both sides know of a part.
+/// Parameters of a part, equal on both sides.
 pub(crate) struct Plan {
     pub(crate) operation: Operation,
     pub(crate) own: Stream,

@@ -1,4 +1,4 @@
-//! What a run tells: progress while it goes on, a result for each operation.
+//! Reports of a run: progress, and a result for each operation.
 
 use crate::histogram::Histogram;
 

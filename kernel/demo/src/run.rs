@@ -350,7 +350,7 @@ const fn role_number(role: Role) -> u64 {
 
 fn plan(config: &Config, operation: Operation, mtu: u32) -> Plan {
     let volume = &config.volume;
-    // What is moved, its longest piece, and a number that tells its bytes from all others.
+    // Operation, longest message, and a number that makes its bytes unique.
     let (number, max) = match operation {
         Operation::Connection | Operation::SendRecv => (1, MAX_MESSAGE),
         Operation::RdmaWrite => (2, MAX_RDMA),

@@ -1,6 +1,6 @@
 //! The sizes of messages: the same function of (seed, sequence) at both ends, so that nobody has to say them.
 
-use crate::pattern::mix;
+use ib_types::mix;
 
 /// Sizes from 0 to `max`: the edge cases first, then log-uniform.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,7 @@ use dat_nostd::{
 };
 use driver_mlx::{DmaRegion, Duration, Instant, Wake};
 use hca_model::Profile;
+use ib_types::Payload;
 use std::rc::Rc;
 
 /// Memory of a node, bytes.
@@ -355,7 +356,8 @@ impl Side {
 
     /// Fills memory with the pattern of `message`.
     pub fn fill(&self, offset: usize, len: usize, message: u64) {
-        let bytes: Vec<u8> = (0..len).map(|at| pattern(message, at)).collect();
+        let mut bytes = vec![0; len];
+        payload(message).fill(0, &mut bytes);
         self.memory.write(offset, &bytes).unwrap();
     }
 
@@ -364,17 +366,12 @@ impl Side {
     pub fn check(&self, offset: usize, len: usize, message: u64) {
         let mut bytes = vec![0; len];
         self.memory.read(offset, &mut bytes).unwrap();
-        for (at, byte) in bytes.iter().enumerate() {
-            assert_eq!(*byte, pattern(message, at), "byte {at} of {len} of message {message}");
-        }
+        assert_eq!(payload(message).mismatch(0, &bytes), None, "message {message} of {len} bytes");
     }
 }
 
-/// A byte that depends on the message and on its place.
+/// The bytes of a message.
 #[must_use]
-pub fn pattern(message: u64, at: usize) -> u8 {
-    let mut z = message.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (at as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z ^= z >> 29;
-    z = z.wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z >> 56) as u8
+pub const fn payload(message: u64) -> Payload {
+    Payload::new(0, 0, message)
 }

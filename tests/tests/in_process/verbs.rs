@@ -79,7 +79,7 @@ impl Pair {
 
     fn fill(&self, side: usize, sequence: u64, offset: usize, len: usize) {
         let mut bytes = vec![0; len];
-        stream(side).fill(sequence, 0, &mut bytes);
+        stream(side).payload(sequence).fill(0, &mut bytes);
         self.ends[side].memory.write(offset, &bytes).expect("inside");
     }
 
@@ -87,7 +87,11 @@ impl Pair {
     fn check(&self, side: usize, sequence: u64, offset: usize, len: usize) {
         let mut bytes = vec![0; len];
         self.ends[side].memory.read(offset, &mut bytes).expect("inside");
-        assert_eq!(stream(1 - side).mismatch(sequence, 0, &bytes), None, "message {sequence} of {len} bytes");
+        assert_eq!(
+            stream(1 - side).payload(sequence).mismatch(0, &bytes),
+            None,
+            "message {sequence} of {len} bytes"
+        );
     }
 
     /// Tears everything down, and checks that nothing stays behind and nothing was refused.

@@ -49,20 +49,20 @@ fn record(file: &Path) {
         let number = n as u64;
         let offset = 100_000;
         let mut bytes = vec![0; len];
-        SENT.fill(number, 0, &mut bytes);
+        SENT.payload(number).fill(0, &mut bytes);
         pair.sides[0].memory.write(offset, &bytes).expect("inside");
         pair.sides[0].send(eps[0], offset, len, number).expect("send");
         pair.success(0, false, number);
         assert_eq!(pair.success(1, true, number), len as u64);
 
-        WRITTEN.fill(number, 0, &mut bytes);
+        WRITTEN.payload(number).fill(0, &mut bytes);
         pair.sides[0].memory.write(offset, &bytes).expect("inside");
         let (local, remote) = (pair.sides[0].local(offset, len), pair.sides[1].remote(500_000, len));
         let flags = CompletionFlags::empty();
         pair.sides[0].adapter.ep_post_rdma_write(eps[0], &[local], number, &remote, flags).expect("write");
         pair.success(0, false, number);
 
-        READ.fill(number, 0, &mut bytes);
+        READ.payload(number).fill(0, &mut bytes);
         pair.sides[1].memory.write(700_000, &bytes).expect("inside");
         let (local, remote) = (pair.sides[0].local(offset, len), pair.sides[1].remote(700_000, len));
         pair.sides[0].adapter.ep_post_rdma_read(eps[0], &[local], number, &remote, flags).expect("read");
@@ -86,7 +86,7 @@ fn same_bytes(packets: &[Packet], opcodes: &[u32], stream: Stream) {
     let mut expected = Vec::new();
     for (n, len) in LENGTHS.into_iter().enumerate() {
         let mut bytes = vec![0; len];
-        stream.fill(n as u64, 0, &mut bytes);
+        stream.payload(n as u64).fill(0, &mut bytes);
         expected.extend(bytes);
     }
     assert_eq!(seen.len(), expected.len(), "payload bytes of opcodes {opcodes:?}");

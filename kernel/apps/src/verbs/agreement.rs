@@ -1,4 +1,4 @@
-//! What both sides know without being told.
+//! Parameters that both sides share without a message.
 
 use driver_mlx::{DmaSlice, OutOfBounds};
 

@@ -79,7 +79,7 @@ impl Clerk {
         scene.expect(qualifier == party.qualifier + self.hops, "a request is at another service point")?;
         let asked = scene.adapter.cr_query(cr).in_call("cr_query")?;
         let mut expected = [0; ASKING];
-        scene.plan.theirs.fill(ASKING_SEQUENCE, 0, &mut expected);
+        scene.plan.theirs.payload(ASKING_SEQUENCE).fill(0, &mut expected);
         scene.expect(asked.private_data.starts_with(&expected), "a request has other private data")?;
         self.hops += 1;
         if self.hops == HOPS {
@@ -150,7 +150,7 @@ impl<P: Platform> Feature<P> for Asker {
         if scene.told > 0 && !self.asked {
             self.asked = true;
             let mut asking = [0; ASKING];
-            scene.plan.own.fill(ASKING_SEQUENCE, 0, &mut asking);
+            scene.plan.own.payload(ASKING_SEQUENCE).fill(0, &mut asking);
             party.connect(scene.adapter, self.ep, &asking)?;
         }
         Ok(self.done)

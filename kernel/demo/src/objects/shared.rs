@@ -9,7 +9,7 @@ use dat_nostd::{
 use super::party::{NONE, Party};
 use super::scene::{Feature, Scene};
 use crate::error::{DemoError, InCall};
-use crate::pattern::mix;
+use ib_types::mix;
 
 /// Endpoints on the queue.
 pub(crate) const EPS: usize = 64;

@@ -17,14 +17,14 @@ impl Check for Pair {}
 trait Check {
     fn fill(pair: &Pair, side: usize, sequence: u64, offset: usize, len: usize) {
         let mut bytes = vec![0; len];
-        stream(side).fill(sequence, 0, &mut bytes);
+        stream(side).payload(sequence).fill(0, &mut bytes);
         pair.sides[side].memory.write(offset, &bytes).expect("inside");
     }
 
     fn check(pair: &Pair, side: usize, sequence: u64, offset: usize, len: usize) {
         let mut bytes = vec![0; len];
         pair.sides[side].memory.read(offset, &mut bytes).expect("inside");
-        let found = stream(1 - side).mismatch(sequence, 0, &bytes);
+        let found = stream(1 - side).payload(sequence).mismatch(0, &bytes);
         assert_eq!(found, None, "message {sequence} of {len} bytes at side {side}");
     }
 }

@@ -1,5 +1,6 @@
 //! A fabric of devices whose guests are this test: memory, queues written by hand, a virtual clock.
 
+use ib_types::Payload;
 use mlx5_prm::datapath::*;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, RqType, ServiceType};
@@ -470,8 +471,9 @@ impl Bed {
     }
 }
 
-/// Bytes that depend on the sender, the message and the position.
+/// The `len` bytes of message `message` of `sender`.
 pub(super) fn pattern(sender: u32, message: u32, len: usize) -> Vec<u8> {
-    let key = sender.wrapping_mul(0x9e37_79b9) ^ message.wrapping_mul(0x85eb_ca6b);
-    (0..len as u32).map(|i| ((i ^ key).wrapping_mul(0xc2b2_ae35) >> 24) as u8).collect()
+    let mut bytes = vec![0; len];
+    Payload::new(0, sender.into(), message.into()).fill(0, &mut bytes);
+    bytes
 }

@@ -3,7 +3,7 @@
 use crate::dat::objects::{BEST, NONE};
 use dat_nostd::*;
 use harness::WorldConfig;
-use harness::net::{Net, Options, Side, address, pattern};
+use harness::net::{Net, Options, Side, address, payload};
 
 /// 64 endpoints of node 1 take their receives from one queue; node 0 sends on all of them in a random order with losses. Every
 /// message arrives once, in the order of its connection.
@@ -96,7 +96,8 @@ fn endpoints_of_a_shared_queue_keep_their_order() {
             assert_eq!(passive.memory.load_be64(buffer * SLOT), Ok(number as u64), "endpoint {at} in order");
             let mut bytes = vec![0; len - 8];
             passive.memory.read(buffer * SLOT + 8, &mut bytes).unwrap();
-            let expected: Vec<u8> = (8..len).map(|byte| pattern((at * 1000 + number) as u64, byte)).collect();
+            let expected: Vec<u8> =
+                (8..len).map(|byte| payload((at * 1000 + number) as u64).byte(byte)).collect();
             assert_eq!(bytes, expected, "message {number} of endpoint {at}");
             received[at] += 1;
             net.nodes[1]

@@ -2,7 +2,7 @@
 
 use crate::dat::objects::NONE;
 use dat_nostd::*;
-use harness::net::{Net, Options, Side, pattern};
+use harness::net::{Net, Options, Side, payload};
 use mlx5_prm::opcode::Opcode;
 
 /// Sides whose request EVD takes binds too, connected.
@@ -84,11 +84,11 @@ fn a_window_ends_where_range_rights_and_time_do() {
         let mut bytes = vec![0; len];
         if read {
             active.memory.read(0, &mut bytes).unwrap();
-            let expected: Vec<u8> = (0..len).map(|byte| pattern(seed, FROM + offset + byte)).collect();
+            let expected: Vec<u8> = (0..len).map(|byte| payload(seed).byte(FROM + offset + byte)).collect();
             assert_eq!(bytes, expected, "{what}");
         } else {
             passive.memory.read(FROM + offset, &mut bytes).unwrap();
-            let expected: Vec<u8> = (0..len).map(|byte| pattern(seed + 100, byte)).collect();
+            let expected: Vec<u8> = (0..len).map(|byte| payload(seed + 100).byte(byte)).collect();
             assert_eq!(bytes, expected, "{what}");
             passive.check(0, FROM + offset, seed);
         }

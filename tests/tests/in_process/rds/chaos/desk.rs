@@ -1,6 +1,6 @@
 //! A node's RDMA: it offers memory to peers, and uses what it is offered, once each.
 
-use crate::rds::chaos::ledger::{Kind, Ledger, Offer, Operation, pattern};
+use crate::rds::chaos::ledger::{Kind, Ledger, Offer, Operation, payload};
 use crate::rds::chaos::model::content;
 use crate::rds::chaos::node::Shared;
 use crate::rds::chaos::plan::RdmaJob;
@@ -116,7 +116,7 @@ impl Desk {
             let number = ledger.offers.len();
             let len = if job.kind == Kind::Add { 8 } else { job.len };
             let region = self.slice(slot, job.offset, len);
-            let bytes: Vec<u8> = (0..len).map(|i| pattern(true, number, i)).collect();
+            let bytes: Vec<u8> = (0..len).map(|i| payload(true, number).byte(i)).collect();
             region.write(0, &bytes).expect("inside");
             let (from, to) = (at(hand.index, PORT), at(job.to, PORT));
             let payload = content(from, to, model.next_number(from, to), 20);
@@ -222,10 +222,10 @@ impl Desk {
         ledger.offers[offer].used = true;
         let mut found = vec![0; all];
         self.slice(slot, begins, all).read(0, &mut found).expect("inside");
-        let mut expected: Vec<u8> = (0..all).map(|i| pattern(true, offer, i)).collect();
+        let mut expected: Vec<u8> = (0..all).map(|i| payload(true, offer).byte(i)).collect();
         match kind {
             Kind::Read => {}
-            Kind::Write => (0..len).for_each(|i| expected[offset + i] = pattern(false, operation, i)),
+            Kind::Write => (0..len).for_each(|i| expected[offset + i] = payload(false, operation).byte(i)),
             Kind::Add => expected = added(&expected, operation as u64).to_vec(),
         }
         assert!(
@@ -250,7 +250,7 @@ impl Desk {
             let own = SLOTS + slot;
             let local = self.slice(own, 0, len);
             let bytes: Vec<u8> = (0..len)
-                .map(|i| if kind == Kind::Write { pattern(false, number, i) } else { 0xee })
+                .map(|i| if kind == Kind::Write { payload(false, number).byte(i) } else { 0xee })
                 .collect();
             local.write(0, &bytes).expect("inside");
             let cut = random.below(len as u64) as usize;
@@ -332,8 +332,8 @@ impl Desk {
                 let mut found = vec![0; len];
                 self.slice(SLOTS + slot, 0, len).read(0, &mut found).expect("inside");
                 let expected = |i: usize| match kind {
-                    Kind::Write => pattern(false, number, i),
-                    Kind::Read | Kind::Add => pattern(true, offer, offset + i),
+                    Kind::Write => payload(false, number).byte(i),
+                    Kind::Read | Kind::Add => payload(true, offer).byte(offset + i),
                 };
                 assert!(
                     !stands || ledger.is_disturbed(offer) || (0..len).all(|i| found[i] == expected(i)),

@@ -1,5 +1,6 @@
 //! RDMA in a run: what was offered to whom, and what was done with it.
 
+use ib_types::Payload;
 use rds_nostd::{RdmaCookie, RdmaStatus};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -86,8 +87,7 @@ impl Ledger {
     }
 }
 
-/// Byte `at` of the memory that offer or operation `index` filled.
-pub fn pattern(is_offer: bool, index: usize, at: usize) -> u8 {
-    let word = (index as u32).wrapping_mul(0x9e37_79b1) ^ (at as u32).wrapping_mul(0x85eb_ca6b);
-    (word ^ word >> 15) as u8 ^ if is_offer { 0x5a } else { 0 }
+/// The bytes of the memory that offer or operation `index` filled.
+pub fn payload(is_offer: bool, index: usize) -> Payload {
+    Payload::new(0, is_offer.into(), index as u64)
 }
