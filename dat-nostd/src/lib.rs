@@ -135,7 +135,7 @@ pub use conn::ip::*;
 // Its documentation has relative links, which only the standard library's own pages resolve.
 #[doc(no_inline)]
 pub use driver_mlx::Duration;
-pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Instant, Platform, Wake};
+pub use driver_mlx::{Bar, Base, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Instant, Platform, Wake};
 pub use ep::dto_ext::SendDto;
 pub use ep::receive_ext::ReceivedDto;
 pub use evd::delivery::Ready;

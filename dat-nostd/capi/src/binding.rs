@@ -39,6 +39,10 @@ impl dat_calls::Node for Node {
         }
     }
 
+    fn give_way<'n>(&'n self, guard: Guard<'n, Inner>) -> Option<Guard<'n, Inner>> {
+        Self::give_way(self, guard)
+    }
+
     #[inline]
     fn make_way(&self) {
         if self.should_yield() {

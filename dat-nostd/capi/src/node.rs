@@ -174,6 +174,17 @@ impl Node {
         self.lock.lock_urgently()
     }
 
+    /// Unlocks for a moment, and locks again. Returns `None` if the device was closed meanwhile.
+    ///
+    /// Not a cancellation point: the calling frames are not to be unwound.
+    pub(crate) fn give_way<'n>(&'n self, guard: Guard<'n, Inner>) -> Option<Guard<'n, Inner>> {
+        let sleeper = Arc::clone(&guard.waiting.sleeper);
+        drop(guard);
+        capi_device::pause(Duration::from_micros(50));
+        // Another device may be open in the node's place by then.
+        self.lock_urgently().filter(|inner| Arc::ptr_eq(&inner.waiting.sleeper, &sleeper))
+    }
+
     /// Unlocks, and wakes all threads that wait and the device's thread: objects have changed.
     pub(crate) fn changed(&self, mut guard: Guard<'_, Inner>) {
         guard.waiting.watch.has_changes = true;

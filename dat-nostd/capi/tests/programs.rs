@@ -1,7 +1,7 @@
 //! C programs, compiled as their users compile them, on emulated HCAs.
 
 use capi_testing::{
-    Compiler, Folder, Running, Suite, address, archive, compilers, has_valgrind, run, static_library,
+    Compiler, Folder, Opcode, Running, Suite, address, archive, compilers, has_valgrind, run, static_library,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -139,6 +139,21 @@ fn waits_sleep_on_the_device_and_agents_may_wait() {
         let fabric = folder.hcas(2);
         run(Command::new(program).args([&fabric.name(0), &fabric.name(1), &address(1)]));
     });
+}
+
+#[test]
+fn others_have_the_device_while_firmware_works_on_a_region() {
+    let folder = Folder::new(&DAT, "registrations");
+    let program = folder.path("registrations");
+    compilers()[0].compile(&DAT, &["tests/c/registrations.c"], &folder.shared_library(), &program);
+    let slow =
+        [("create", Opcode::CREATE_MKEY), ("free", Opcode::DESTROY_MKEY), ("close", Opcode::CREATE_MKEY)];
+    for (call, command) in slow {
+        let fabric = folder.hcas(1);
+        fabric.slow_down(0, command);
+        run(Command::new(&program).args([&fabric.name(0), call]));
+        assert!(fabric.is_empty(), "{call}: nothing is left on the HCA");
+    }
 }
 
 #[test]

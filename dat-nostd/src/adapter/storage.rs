@@ -43,7 +43,7 @@ pub struct Capacities {
     /// Event dispatchers; 392 bytes each at most. The completion event queue has an entry for each,
     /// so that all of them may complete at once.
     pub evds: usize,
-    /// Memory regions, at most 65,536; 232 bytes each at most.
+    /// Memory regions, at most 65,536; 248 bytes each at most.
     pub lmrs: usize,
     /// Events queued in software, over all EVDs; 80 bytes each at most.
     pub events: usize,
@@ -420,7 +420,7 @@ mod tests {
         let costs = [
             cost!(eps, 1056),
             cost!(evds, 392),
-            cost!(lmrs, 232),
+            cost!(lmrs, 248),
             cost!(events, 80),
             cost!(connections, 1088),
             cost!(ias, 56),

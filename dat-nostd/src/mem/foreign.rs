@@ -1,13 +1,13 @@
 //! Memory of the consumer's own: the unsafe calls of this crate.
 
-use driver_mlx::{Base, Platform};
+use driver_mlx::{Base, Error, Platform};
 
 use crate::adapter::Adapter;
 use crate::base::attr::LmrCreated;
-use crate::base::handle::{IaHandle, PzHandle};
+use crate::base::handle::{IaHandle, LmrHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::MemPriv;
-use crate::mem::lmr::{Kind, LmrCookie, access};
+use crate::mem::lmr::{Key, Kind, LmrCookie, access, creation_error};
 use crate::mem::regions::Grant;
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -81,6 +81,50 @@ impl<'s, P: Platform> Adapter<'s, P> {
         unsafe { self.register_foreign((va, len), &Grant { kind, ..Grant::new(ia, pz, mem_priv) }) }
     }
 
+    /// Begins to create a region of the consumer's own memory, which [`Adapter::lmr_poll_virtual`]
+    /// finishes: for consumers that share the adapter and do not wait for firmware with it. Returns
+    /// `None`, without effect, while as many commands are pending as may be.
+    ///
+    /// # Errors
+    /// As [`Adapter::lmr_create_shared_virtual`], which it is with a cookie.
+    ///
+    /// # Safety
+    /// As [`Adapter::lmr_create_virtual`], from this call on.
+    pub unsafe fn lmr_begin_virtual(
+        &mut self,
+        ia: IaHandle,
+        (va, len): (*mut u8, usize),
+        base: Base,
+        cookie: Option<LmrCookie>,
+        pz: PzHandle,
+        mem_priv: MemPriv,
+    ) -> DatResult<Option<LmrHandle>> {
+        let kind = cookie.map_or(Kind::Virtual, Kind::Shared);
+        let (start, length) = (va.addr() as u64, len as u64);
+        if cookie.is_some() {
+            self.objects.check_cookie(kind, (start, length))?;
+        }
+        self.check_length(ia, len)?;
+        let grant = Grant { base, kind, ..Grant::new(ia, pz, mem_priv) };
+        let mut memory = self.memory();
+        let pd = memory.admit(&grant)?;
+        // SAFETY: this function's contract is the driver's.
+        let begun = unsafe { memory.device.hca.begin_register_foreign(pd, va, len, access(mem_priv), base) };
+        match begun {
+            Ok(pending) => memory.enter(&grant, pd, (start, length), Key::Creating(pending)).map(Some),
+            Err(Error::NoCommandSlot) => Ok(None),
+            Err(error) => Err(creation_error(error, Subtype::ResourceMemoryRegion)),
+        }
+    }
+
+    fn check_length(&self, ia: IaHandle, len: usize) -> DatResult<()> {
+        self.objects.ias.get(ia)?;
+        if len == 0 {
+            return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
+        }
+        Ok(())
+    }
+
     /// # Safety
     /// As [`Adapter::lmr_create_virtual`].
     unsafe fn register_foreign(
@@ -88,10 +132,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         (va, len): (*mut u8, usize),
         grant: &Grant,
     ) -> DatResult<LmrCreated> {
-        self.objects.ias.get(grant.ia)?;
-        if len == 0 {
-            return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
-        }
+        self.check_length(grant.ia, len)?;
         self.memory().insert(grant, |device, pd| {
             // SAFETY: this function's contract is the driver's.
             unsafe { device.hca.register_foreign(pd, va, len, access(grant.mem_priv), grant.base) }

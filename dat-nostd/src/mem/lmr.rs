@@ -1,6 +1,11 @@
 //! Local memory regions as objects.
 
-use driver_mlx::{Access, Base, DmaBuffer, DmaSlice, Error, LKey, MapError, MemoryRegion, Pd, Sge};
+use core::mem;
+
+use driver_mlx::{
+    Access, Base, Deregistration, DmaBuffer, DmaSlice, Error, LKey, MapError, MemoryRegion, Pd, Pending,
+    Registration, Sge,
+};
 
 use crate::base::attr::{LmrCreated, LmrParameters};
 use crate::base::handle::{IaHandle, LmrHandle, PzHandle, Typed};
@@ -26,10 +31,34 @@ pub struct Lmr {
     pub(crate) lkey: LKey,
     /// The context for peers; 0 without remote rights.
     pub(crate) rmr_context: u32,
-    /// The driver's key; there but while it is being freed.
-    pub(crate) region: Option<MemoryRegion>,
+    pub(crate) key: Key,
     pub(crate) base: Base,
     pub(crate) kind: Kind,
+}
+
+/// The driver's key of a region.
+#[derive(Debug)]
+pub(crate) enum Key {
+    /// CREATE_MKEY is in flight.
+    Creating(Pending<Registration>),
+    /// The region can be used.
+    Ready(MemoryRegion),
+    /// DESTROY_MKEY is in flight.
+    Destroying(Pending<Deregistration>),
+    /// A call has taken the key away.
+    Taken,
+}
+
+impl Key {
+    /// Takes the key away.
+    pub(crate) fn take(&mut self) -> Self {
+        mem::replace(self, Self::Taken)
+    }
+
+    /// The key, if the region can be used.
+    pub(crate) fn ready(&self) -> Option<&MemoryRegion> {
+        if let Self::Ready(region) = self { Some(region) } else { None }
+    }
 }
 
 /// What a region was made from.
@@ -129,6 +158,17 @@ pub(crate) fn check_rights(mem_priv: MemPriv) -> DatResult<()> {
 }
 
 impl Lmr {
+    /// Lets the region be used with its key.
+    pub(crate) fn settle(&mut self, region: MemoryRegion) {
+        self.start = region.address;
+        self.length = region.length;
+        self.end = region.address.wrapping_add(region.length);
+        self.lkey = region.lkey;
+        self.rmr_context = if self.privileges.intersects(REMOTE) { region.rkey.get() } else { 0 };
+        self.context = context_of(self.handle);
+        self.key = Key::Ready(region);
+    }
+
     /// `dat_lmr_query`.
     pub(crate) fn parameters(&self) -> LmrParameters {
         LmrParameters {

@@ -79,7 +79,7 @@ impl<P: Platform> Adapter<'_, P> {
         if !lmr.parameters().mem_priv.contains(needed) {
             return Err(DatReturn::new(ReturnType::PrivilegesViolation));
         }
-        let region = lmr.region.as_ref().ok_or_else(outside)?;
+        let region = lmr.key.ready().ok_or_else(outside)?;
         // SAFETY: no other thread accesses the bytes by the promise of `SoleAccess`; the rest is said above.
         unsafe { self.device.hca.memory_of(region, address, len as u64) }.map_err(|_| outside())
     }

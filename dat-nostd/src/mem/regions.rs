@@ -1,6 +1,6 @@
 //! Local memory regions: create, query, sync, free. DAT 1.2, memory management.
 
-use driver_mlx::{Bar, Base, DmaSlice, Error, MemoryRegion, Pd, Platform, Rejected};
+use driver_mlx::{Bar, Base, DmaSlice, Error, LKey, MemoryRegion, Pd, Platform, Rejected};
 
 use crate::adapter::Adapter;
 use crate::adapter::device::Device;
@@ -9,10 +9,10 @@ use crate::base::attr::{LmrCreated, LmrParameters};
 use crate::base::handle::{HandleType, IaHandle, LmrHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{LmrTriplet, MemPriv};
-use crate::mem::lmr::{
-    IN_USE, Kind, Lmr, REMOTE, Region, access, check_rights, context_of, creation_error, lmr_of,
-};
+use crate::mem::lmr::{IN_USE, Key, Kind, Lmr, Region, access, check_rights, creation_error, lmr_of};
 use crate::mem::view::Memory;
+
+const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
 
 /// For whom a region is made, and what it allows.
 #[derive(Clone, Copy)]
@@ -53,54 +53,137 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         parent.ia.check(ia, HandleType::Lmr)?;
         parent.may_give(mem_priv)?;
         let grant = Grant { base: parent.base, kind: Kind::Lmr, ..Grant::new(ia, pz, mem_priv) };
-        // The key is lent away from the table while the table may change.
-        let region = self.lmrs.get_mut(lmr)?.region.take();
-        let region = region.ok_or(DatReturn::new(ReturnType::InternalError))?;
-        let made = self.insert(&grant, |device, pd| {
-            device.hca.register_again(pd, &region, access(mem_priv), grant.base)
-        });
-        self.lmrs.get_mut(lmr)?.region = Some(region);
+        // The key is taken from the table while the table may change.
+        let key = self.lmrs.get_mut(lmr)?.key.take();
+        let made = match &key {
+            Key::Ready(region) => self.insert(&grant, |device, pd| {
+                device.hca.register_again(pd, region, access(mem_priv), grant.base)
+            }),
+            _ => Err(IN_USE),
+        };
+        self.lmrs.get_mut(lmr)?.key = key;
         made
     }
 
-    /// Checks what is the same for every region, has the device make the key, and puts it into the table.
+    /// Creates a region with the key that `make` registers.
     pub(crate) fn insert(
         &mut self,
         grant: &Grant,
         make: impl FnOnce(&mut Device<'s, P>, Pd) -> Result<MemoryRegion, Error>,
     ) -> DatResult<LmrCreated> {
-        const FULL: DatReturn =
-            DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
-        let Grant { ia, pz, mem_priv, base, kind } = *grant;
-        let pd = self.pzs.get(pz)?.domain(ia)?;
-        check_rights(mem_priv)?;
+        let pd = self.admit(grant)?;
+        let region =
+            make(self.device, pd).map_err(|error| creation_error(error, Subtype::ResourceMemoryRegion))?;
+        let handle = self.enter(grant, pd, (region.address, region.length), Key::Taken)?;
+        let lmr = self.lmrs.get_mut(handle)?;
+        lmr.settle(region);
+        Ok(lmr.created())
+    }
+
+    /// Checks that a region can be created, and returns its protection domain.
+    pub(crate) fn admit(&mut self, grant: &Grant) -> DatResult<Pd> {
+        let pd = self.pzs.get(grant.pz)?.domain(grant.ia)?;
+        check_rights(grant.mem_priv)?;
         self.device.usable()?;
         if self.lmrs.len() >= self.lmrs.capacity() {
             return Err(FULL);
         }
-        let region =
-            make(self.device, pd).map_err(|error| creation_error(error, Subtype::ResourceMemoryRegion))?;
+        Ok(pd)
+    }
+
+    /// Puts a region into the table. No segment lies inside before its key is ready, but a cookie
+    /// names its extent.
+    pub(crate) fn enter(
+        &mut self,
+        grant: &Grant,
+        pd: Pd,
+        (start, length): (u64, u64),
+        key: Key,
+    ) -> DatResult<LmrHandle> {
+        let Grant { ia, pz, mem_priv, base, kind } = *grant;
         let lmr = Lmr {
             handle: LmrHandle::from_bits(0),
             ia,
             pz,
             context: 0,
             pd,
-            start: region.address,
-            length: region.length,
-            end: region.address.wrapping_add(region.length),
+            start,
+            length,
+            end: 0,
             privileges: mem_priv,
-            lkey: region.lkey,
-            rmr_context: if mem_priv.intersects(REMOTE) { region.rkey.get() } else { 0 },
-            region: Some(region),
+            lkey: LKey::new(0),
+            rmr_context: 0,
+            key,
             base,
             kind,
         };
         let handle = self.lmrs.insert(lmr).map_err(|_| FULL)?;
         self.pzs.get_mut(pz)?.users += 1;
+        self.lmrs.get_mut(handle)?.handle = handle;
+        Ok(handle)
+    }
+
+    /// Finishes the creation of a region. Returns `None` if firmware has not answered.
+    pub(crate) fn poll_creation(&mut self, handle: LmrHandle) -> DatResult<Option<LmrCreated>> {
         let lmr = self.lmrs.get_mut(handle)?;
-        (lmr.handle, lmr.context) = (handle, context_of(handle));
-        Ok(lmr.created())
+        let Key::Creating(pending) = lmr.key.take() else {
+            return Err(DatReturn::new(ReturnType::InternalError));
+        };
+        match self.device.hca.poll_pending(pending) {
+            Err(pending) => {
+                lmr.key = Key::Creating(pending);
+                Ok(None)
+            }
+            Ok(Ok(region)) => {
+                lmr.settle(region);
+                Ok(Some(lmr.created()))
+            }
+            Ok(Err(error)) => {
+                self.remove(handle)?;
+                Err(creation_error(error, Subtype::ResourceMemoryRegion))
+            }
+        }
+    }
+
+    /// Begins to free a region. Returns false, without effect, if too many commands are pending.
+    fn begin_free(&mut self, handle: LmrHandle) -> DatResult<bool> {
+        let lmr = self.lmrs.get_mut(handle)?;
+        if self.shared.is_bound(handle) {
+            return Err(IN_USE);
+        }
+        let region = match lmr.key.take() {
+            Key::Ready(region) => region,
+            key => {
+                lmr.key = key;
+                return Err(IN_USE);
+            }
+        };
+        match self.device.hca.begin_deregister(region) {
+            Ok(pending) => {
+                lmr.key = Key::Destroying(pending);
+                Ok(true)
+            }
+            Err(Rejected { error: Error::NoCommandSlot, value }) => {
+                lmr.key = Key::Ready(value);
+                Ok(false)
+            }
+            Err(rejected) => self.freed(handle, Err(rejected)).map(|()| true),
+        }
+    }
+
+    /// Goes on with the freeing of a region. Returns `None` if firmware has not answered.
+    fn poll_free(&mut self, handle: LmrHandle) -> DatResult<Option<()>> {
+        let lmr = self.lmrs.get_mut(handle)?;
+        let Key::Destroying(pending) = lmr.key.take() else {
+            return Err(DatReturn::new(ReturnType::InternalError));
+        };
+        match self.device.hca.poll_pending(pending) {
+            Err(pending) => {
+                lmr.key = Key::Destroying(pending);
+                Ok(None)
+            }
+            Ok(ended) => self.freed(handle, ended).map(Some),
+        }
     }
 
     fn free_region(&mut self, handle: LmrHandle) -> DatResult<()> {
@@ -108,10 +191,22 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         if self.shared.is_bound(handle) {
             return Err(IN_USE);
         }
+        let ended = match lmr.key.take() {
+            Key::Creating(pending) => match self.device.hca.finish(pending) {
+                Ok(region) => self.device.hca.deregister(region),
+                Err(_) => Ok(()),
+            },
+            Key::Ready(region) => self.device.hca.deregister(region),
+            Key::Destroying(pending) => self.device.hca.finish(pending),
+            Key::Taken => Ok(()),
+        };
+        self.freed(handle, ended)
+    }
+
+    /// Removes a region, unless its key is still in use.
+    fn freed(&mut self, handle: LmrHandle, ended: Result<(), Rejected<MemoryRegion>>) -> DatResult<()> {
         let mut freed = Ok(());
-        if let Some(region) = lmr.region.take()
-            && let Err(Rejected { error, value }) = self.device.hca.deregister(region)
-        {
+        if let Err(Rejected { error, value }) = ended {
             // Only the device knows whether a bind that was flushed had been carried out, and in which order binds of several EPs were. One
             // that has failed may go on with memory that is not the adapter's.
             let used = match error {
@@ -120,15 +215,20 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
                 _ => false,
             };
             if used {
-                lmr.region = Some(value);
+                self.lmrs.get_mut(handle)?.key = Key::Ready(value);
                 return Err(IN_USE);
             }
             // The key may still be there, and then its buffer stays registered; the consumer's object is gone all the same.
             freed = Err(DatReturn::new(ReturnType::InternalError));
         }
+        self.remove(handle)?;
+        freed
+    }
+
+    fn remove(&mut self, handle: LmrHandle) -> DatResult<()> {
         let lmr = self.lmrs.remove(handle)?;
         self.leave_zone(lmr.pz);
-        freed
+        Ok(())
     }
 
     /// Passes each segment's key and range to the driver's hook. Segments of no bytes name no region.
@@ -146,7 +246,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
             }
         }
         for segment in named() {
-            if let Some(region) = &lmr_of(self.lmrs, segment.lmr_context)?.region {
+            if let Some(region) = lmr_of(self.lmrs, segment.lmr_context)?.key.ready() {
                 hook(self.device, region, segment).map_err(|_| outside)?;
             }
         }
@@ -248,6 +348,34 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// may still write there: it can be freed when [`Adapter::recover`] has succeeded, which does so itself.
     pub fn lmr_free(&mut self, lmr: LmrHandle) -> DatResult<()> {
         self.memory().free_region(lmr)
+    }
+
+    /// Begins [`Adapter::lmr_free`], which [`Adapter::lmr_poll_free`] finishes: for consumers that
+    /// share the adapter and do not wait for firmware with it. Returns false, without effect, while
+    /// as many commands are pending as may be.
+    ///
+    /// # Errors
+    /// As [`Adapter::lmr_free`]; INVALID_STATE (LMR_IN_USE) also for a region whose creation or end is
+    /// pending.
+    pub fn lmr_begin_free(&mut self, lmr: LmrHandle) -> DatResult<bool> {
+        self.memory().begin_free(lmr)
+    }
+
+    /// Finishes what [`Adapter::lmr_begin_free`] began. Returns `None` if firmware has not answered.
+    ///
+    /// # Errors
+    /// As [`Adapter::lmr_free`]. INVALID_HANDLE: the IA was closed meanwhile.
+    pub fn lmr_poll_free(&mut self, lmr: LmrHandle) -> DatResult<Option<()>> {
+        self.memory().poll_free(lmr)
+    }
+
+    /// Finishes what [`Adapter::lmr_begin_virtual`] began. Returns `None` if firmware has not
+    /// answered.
+    ///
+    /// # Errors
+    /// As [`Adapter::lmr_create_virtual`]. INVALID_HANDLE: the IA was closed meanwhile.
+    pub fn lmr_poll_virtual(&mut self, lmr: LmrHandle) -> DatResult<Option<LmrCreated>> {
+        self.memory().poll_creation(lmr)
     }
 
     /// `dat_lmr_sync_rdma_read`: what was written here becomes visible to a peer's reads ([`Platform::sync_for_device`]). Segments of

@@ -68,7 +68,10 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     /// Waits until firmware has answered.
-    pub(super) fn finish<C: Operation<P>>(&mut self, mut pending: Pending<C>) -> C::Output {
+    ///
+    /// # Errors
+    /// The output has those of the blocking call.
+    pub fn finish<C: Operation<P>>(&mut self, mut pending: Pending<C>) -> C::Output {
         let mut pause = Duration::ZERO;
         loop {
             pending = match self.poll_pending(pending) {

@@ -74,6 +74,30 @@ impl<P: Platform> Hca<'_, P> {
         self.finish(pending)
     }
 
+    /// As [`Hca::register_foreign`], without waiting for firmware: [`Hca::poll_pending`] returns the
+    /// region.
+    ///
+    /// # Errors
+    /// As [`Hca::register_foreign`]; [`Error::NoCommandSlot`] while as many commands are pending as
+    /// may be.
+    ///
+    /// # Safety
+    /// As [`Hca::register_foreign`], from this call on, and until a recovery if the pending command
+    /// is dropped.
+    pub unsafe fn begin_register_foreign(
+        &mut self,
+        pd: Pd,
+        va: *mut u8,
+        len: usize,
+        access: Access,
+        base: Base,
+    ) -> Result<Pending<Registration>, Error> {
+        if len == 0 {
+            return Err(Error::InvalidArgument("len"));
+        }
+        self.begin_mapped(pd, (va, len), access, base, User::Poller)
+    }
+
     /// Maps foreign memory and begins its key. The contract of [`Hca::register_foreign`] covers it.
     pub(super) fn begin_mapped(
         &mut self,

@@ -37,6 +37,13 @@ pub trait Node: Sized + 'static {
         self.changed(guard);
     }
 
+    /// Lets others have the device for a moment, in a call that waits for firmware. Returns `None` if
+    /// the device was closed meanwhile.
+    fn give_way<'n>(&'n self, guard: Self::Guard<'n>) -> Option<Self::Guard<'n>> {
+        drop(guard);
+        self.lock()
+    }
+
     /// Lets others go first; for calls that are made in a loop and have found nothing.
     fn make_way(&self) {}
 

@@ -38,4 +38,4 @@ pub use lent::Lent;
 pub use lock::{Guard, Lock};
 pub use parked::{Parked, Rest};
 pub use target::Target;
-pub use thread::start_thread;
+pub use thread::{pause, start_thread};

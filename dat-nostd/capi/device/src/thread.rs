@@ -1,6 +1,8 @@
 //! The thread of a library, one for each device.
 
+use rustix::thread::Timespec;
 use std::ptr;
+use std::time::Duration;
 
 /// Starts a thread, which goes on as long as its device is open. Signals go to threads of the program's: a handler that ran in it would end no wait.
 ///
@@ -22,4 +24,11 @@ fn leave_signals_to_the_program() {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, ptr::null_mut());
     }
+}
+
+/// Sleeps for `time`, or less if a signal arrives. Not a cancellation point, as sleeps of the C
+/// library are.
+pub fn pause(time: Duration) {
+    let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    let _ = rustix::thread::nanosleep(&time);
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::missing_panics_doc)] // What is missing fails the test.
 
 use hca_serve::{Options, Served, serve};
+pub use mlx5_prm::opcode::Opcode;
 use runner::install::{Library, STATIC_NEEDS, shared_library};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -186,7 +187,12 @@ impl Fabric {
         self.with_hca(index, hca_model::Hca::revive);
     }
 
-    fn with_hca(&self, index: usize, act: fn(&mut hca_model::Hca)) {
+    /// A command takes a second from now on.
+    pub fn slow_down(&self, index: usize, command: Opcode) {
+        self.with_hca(index, move |hca| hca.habits_mut().slow_command = Some((command, 1_000_000_000)));
+    }
+
+    fn with_hca(&self, index: usize, act: impl FnOnce(&mut hca_model::Hca) + Send + 'static) {
         let done = self.served.with_world(move |world, _| act(&mut world.nodes[index].hca));
         done.expect("the devices' thread runs");
     }

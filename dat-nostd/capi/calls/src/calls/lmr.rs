@@ -6,12 +6,12 @@ use crate::convert::EXISTING_RIGHTS;
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{LmrParam, RegionDescription};
 use crate::node::Node;
-use crate::reach::with;
+use crate::reach::{lock, node_of, with};
 use crate::state::State;
 use core::ptr;
 use dat_nostd::{
-    DatResult, DatReturn, IaHandle, LmrCreated, LmrHandle, LmrTriplet, MemPriv, MemType, PzHandle, Region,
-    ReturnType, Subtype,
+    Base, DatResult, DatReturn, IaHandle, LmrCreated, LmrHandle, LmrTriplet, MemPriv, MemType, PzHandle,
+    Region, ReturnType, Subtype,
 };
 
 /// The memory and the rights that a program registers.
@@ -39,14 +39,17 @@ struct Results {
     registered_address: *mut u64,
 }
 
+/// Begins to create a region, or creates one of a region's memory. Returns `None`, without effect,
+/// while too many commands are pending.
+///
 /// # Safety
 /// The region is the program's: `length` bytes at its address, and the cookie's 40 bytes.
-unsafe fn register<N: Node>(
+unsafe fn begin<N: Node>(
     inner: &mut State<N>,
     ia: IaHandle,
     pz: PzHandle,
     wanted: &Wanted,
-) -> DatResult<LmrCreated> {
+) -> DatResult<Option<Begun>> {
     let Wanted { mem_type, region, length, mem_priv, va_type } = *wanted;
     let adapter = &mut inner.adapter;
     let kind = [MemType::Virtual, MemType::Lmr, MemType::SharedVirtual];
@@ -56,7 +59,8 @@ unsafe fn register<N: Node>(
         return Err(DatReturn::new(ReturnType::ModelNotSupported));
     }
     if kind == MemType::Lmr {
-        return adapter.lmr_create(ia, Region::Lmr(LmrHandle::of(region.first.addr() as u64)), pz, mem_priv);
+        let parent = LmrHandle::of(region.first.addr() as u64);
+        return adapter.lmr_create(ia, Region::Lmr(parent), pz, mem_priv).map(|made| Some(Begun::Made(made)));
     }
     let start = region.first.cast::<u8>();
     // Beyond the end of the address space there is nothing.
@@ -65,21 +69,37 @@ unsafe fn register<N: Node>(
     if start.is_null() && len > 0 {
         return Err(bad(Subtype::InvalidArg3));
     }
-    if kind == MemType::Virtual {
-        // SAFETY: this function's contract. By DAT's rules the program leaves the memory where it
-        // is until the region is freed; it is not Rust's.
-        return unsafe {
-            match va_type {
-                VaType::Virtual => adapter.lmr_create_virtual(ia, start, len, pz, mem_priv),
-                VaType::ZeroBased => adapter.lmr_create_virtual_zero_based(ia, start, len, pz, mem_priv),
-            }
-        };
-    }
-    need(region.cookie, Subtype::InvalidArg3)?;
-    // SAFETY: this function's contract, for the cookie's bytes; the memory as above.
-    unsafe {
-        let cookie = region.cookie.read_unaligned();
-        adapter.lmr_create_shared_virtual(ia, start, len, cookie, pz, mem_priv)
+    let base = if va_type == VaType::ZeroBased { Base::Zero } else { Base::Virtual };
+    let cookie = if kind == MemType::SharedVirtual {
+        need(region.cookie, Subtype::InvalidArg3)?;
+        // SAFETY: this function's contract, for the cookie's bytes.
+        Some(unsafe { region.cookie.read_unaligned() })
+    } else {
+        None
+    };
+    // SAFETY: this function's contract. By DAT's rules the program leaves the memory where it is
+    // until the region is freed; it is not Rust's.
+    let lmr = unsafe { adapter.lmr_begin_virtual(ia, (start, len), base, cookie, pz, mem_priv) }?;
+    Ok(lmr.map(Begun::Pending))
+}
+
+/// A region whose creation was begun.
+enum Begun {
+    Made(LmrCreated),
+    Pending(LmrHandle),
+}
+
+/// Repeats `poll` until it has an answer. Others have the device in between.
+fn wait<N: Node, R>(
+    node: &'static N,
+    mut guard: N::Guard<'static>,
+    mut poll: impl FnMut(&mut State<N>) -> DatResult<Option<R>>,
+) -> DatResult<R> {
+    loop {
+        if let Some(answer) = poll(&mut guard)? {
+            return Ok(answer);
+        }
+        guard = node.give_way(guard).map_or_else(LmrHandle::invalid, Ok)?;
     }
 }
 
@@ -94,19 +114,38 @@ unsafe fn create<N: Node>(
     wanted: DatResult<Wanted>,
     results: &Results,
 ) -> DatResult<()> {
-    let made = with::<N, _, _>(ia, |inner, ia: IaHandle| {
-        let pz = PzHandle::of(pz);
-        inner.adapter.ia_query(ia)?;
-        inner.adapter.pz_query(pz)?;
-        let wanted = wanted?;
-        if !EXISTING_RIGHTS.contains(wanted.mem_priv) {
-            return Err(bad(Subtype::InvalidArg6));
+    let node = node_of::<N, IaHandle>(ia)?;
+    let (ia, pz) = (IaHandle::of(ia), PzHandle::of(pz));
+    let mut begun = None;
+    let made = wait(node, lock::<N, IaHandle>(node)?, |inner| {
+        let made = match begun {
+            None => {
+                inner.adapter.ia_query(ia)?;
+                inner.adapter.pz_query(pz)?;
+                let wanted = wanted.as_ref().map_err(|error| *error)?;
+                if !EXISTING_RIGHTS.contains(wanted.mem_priv) {
+                    return Err(bad(Subtype::InvalidArg6));
+                }
+                // SAFETY: clause 1.
+                match unsafe { begin(inner, ia, pz, wanted) }? {
+                    Some(Begun::Made(made)) => made,
+                    Some(Begun::Pending(lmr)) => {
+                        begun = Some(lmr);
+                        return Ok(None);
+                    }
+                    None => return Ok(None),
+                }
+            }
+            Some(lmr) => match inner.adapter.lmr_poll_virtual(lmr)? {
+                Some(made) => made,
+                None => return Ok(None),
+            },
+        };
+        if let Ok(Wanted { region: RegionDescription { first, cookie }, .. }) = &wanted {
+            let words = [first.expose_provenance(), cookie.expose_provenance()];
+            inner.beside.regions.put(made.lmr.raw(), words);
         }
-        // SAFETY: clause 1.
-        let made = unsafe { register(inner, ia, pz, &wanted) }?;
-        let RegionDescription { first, cookie } = wanted.region;
-        inner.beside.regions.put(made.lmr.raw(), [first.expose_provenance(), cookie.expose_provenance()]);
-        Ok(made)
+        Ok(Some(made))
     })?;
     // SAFETY: clause 2.
     unsafe {
@@ -200,7 +239,16 @@ calls! {
 
     /// `dat_lmr_free`.
     fn dat_lmr_free(lmr_handle: RawHandle) {
-        with::<N, _, _>(lmr_handle, |inner, lmr: LmrHandle| inner.adapter.lmr_free(lmr))
+        let node = node_of::<N, LmrHandle>(lmr_handle)?;
+        let lmr = LmrHandle::of(lmr_handle);
+        let mut begun = false;
+        wait(node, lock::<N, LmrHandle>(node)?, |inner| {
+            if begun {
+                return inner.adapter.lmr_poll_free(lmr);
+            }
+            begun = inner.adapter.lmr_begin_free(lmr)?;
+            Ok(None)
+        })
     }
 
     /// `dat_lmr_sync_rdma_read`.
