@@ -6,7 +6,7 @@ use core::fmt;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus, HealthSyndrome};
 
-/// Where in the life of the HCA something happened.
+/// Stage of bring-up, operation or tear-down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u8)]
@@ -282,7 +282,7 @@ pub enum Error {
     Map(MapError),
     /// The queue is not in the state this needs.
     WrongState,
-    /// The object belongs to a life of the device before its recovery, which has made an end of it.
+    /// The object is from before a recovery, which ended it.
     Stale,
 }
 

@@ -80,10 +80,10 @@ pub mod dma;
 mod eq;
 pub mod error;
 pub mod event;
+mod generation;
 pub mod hca;
 #[allow(unsafe_code)]
 pub mod host;
-mod life;
 mod log;
 #[allow(unsafe_code)]
 pub mod mmio;

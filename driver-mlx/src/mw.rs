@@ -1,7 +1,7 @@
 //! Memory windows: keys for a part of a registered region, bound and unbound by work requests instead of commands.
 
 use crate::config::Access;
-use crate::life::{Life, Made, Object};
+use crate::generation::{Age, Generation, Object};
 use crate::types::{LKey, RKey};
 use mlx5_prm::datapath::{FmCeSe, MkeyMask, UmrFlags};
 
@@ -22,14 +22,14 @@ pub struct MemoryWindow {
     pub rkey: RKey,
     /// Kind.
     pub kind: MwType,
-    pub(crate) life: Life,
+    pub(crate) generation: Generation,
 }
 
 impl Object for MemoryWindow {
     type Number = RKey;
 
-    fn made(&self, now: Life) -> Made {
-        self.life.made(now)
+    fn made(&self, now: Generation) -> Age {
+        self.generation.made(now)
     }
 
     fn name(&self) -> RKey {

@@ -1,6 +1,6 @@
 //! Numbers of objects and addresses as distinct types, so that a QP number cannot be taken for a CQ number.
 
-use crate::life::{Life, Made, Named, Object};
+use crate::generation::{Age, Generation, Object, Tagged};
 use core::fmt;
 // Its documentation has relative links, which only the standard library's own pages resolve.
 #[doc(no_inline)]
@@ -28,11 +28,11 @@ ib_types::number! {
 /// ownership. A recovery ends it: every call but
 /// [`Hca::dealloc_pd`](crate::Hca::dealloc_pd) then refuses it as stale. The default is none.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Pd(Named);
+pub struct Pd(Tagged);
 
 impl Pd {
-    pub(crate) const fn new(number: u32, life: Life) -> Self {
-        Self(Named::new(number, life))
+    pub(crate) const fn new(number: u32, generation: Generation) -> Self {
+        Self(Tagged::new(number, generation))
     }
 
     /// Returns the device's number of the domain.
@@ -46,11 +46,11 @@ impl Pd {
 /// name, not ownership. A recovery ends it: every call but
 /// [`Hca::dealloc_q_counters`](crate::Hca::dealloc_q_counters) then refuses it as stale.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CounterSet(Named);
+pub struct CounterSet(Tagged);
 
 impl CounterSet {
-    pub(crate) const fn new(number: u8, life: Life) -> Self {
-        Self(Named::new(number as u32, life))
+    pub(crate) const fn new(number: u8, generation: Generation) -> Self {
+        Self(Tagged::new(number as u32, generation))
     }
 
     /// Returns the device's number of the set, 8 bits.
@@ -63,7 +63,7 @@ impl CounterSet {
 impl Object for Pd {
     type Number = PdNumber;
 
-    fn made(&self, now: Life) -> Made {
+    fn made(&self, now: Generation) -> Age {
         self.0.made(now)
     }
 
@@ -75,7 +75,7 @@ impl Object for Pd {
 impl Object for CounterSet {
     type Number = u8;
 
-    fn made(&self, now: Life) -> Made {
+    fn made(&self, now: Generation) -> Age {
         self.0.made(now)
     }
 

@@ -7,7 +7,7 @@ pub use cqe::{CompletionError, CompletionKind, CqError, Cqe, Datagram, OrdinaryC
 use crate::barrier;
 use crate::config::INLINE_RECEIVE;
 use crate::dma::DmaMemory;
-use crate::life::{Life, Made, Object};
+use crate::generation::{Age, Generation, Object};
 use crate::platform::{Bar, DoorbellRegister};
 use crate::ring::{DoorbellRecord, EntryRing, Step};
 use crate::types::{CqNumber, QpNumber};
@@ -53,7 +53,7 @@ pub struct Cq<B: Bar> {
     pub(crate) memory: [DmaMemory; 2],
     /// Index of the completion event queue that it reports to.
     pub(crate) eq: u8,
-    pub(crate) life: Life,
+    pub(crate) generation: Generation,
 }
 
 /// A ring of entries that the device has not written yet.
@@ -82,8 +82,8 @@ fn moved(entry: &[AtomicU64; 8], index: u32, ring: &EntryRing) -> [u64; 8] {
 impl<B: Bar> Object for Cq<B> {
     type Number = CqNumber;
 
-    fn made(&self, now: Life) -> Made {
-        self.life.made(now)
+    fn made(&self, now: Generation) -> Age {
+        self.generation.made(now)
     }
 
     fn name(&self) -> CqNumber {
@@ -106,7 +106,7 @@ impl<B: Bar> Cq<B> {
             details: Details::default(),
             memory: [memory, record],
             eq: 0,
-            life: Life::default(),
+            generation: Generation::default(),
         };
         cq.record.store_first(0);
         cq.record.store_second(datapath::CQ_DBR_NEVER_ARMED);

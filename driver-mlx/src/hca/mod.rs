@@ -30,7 +30,7 @@ use crate::control;
 use crate::dma::DmaBuffer;
 use crate::error::{Error, FatalCause, Rejected};
 use crate::event::AsyncEvent;
-use crate::life::Object;
+use crate::generation::Object;
 use crate::platform::Platform;
 use crate::trace::{Counters, Trace};
 use crate::types::{CqNumber, Gid, Instant, PKey, Wake};

@@ -12,8 +12,8 @@ use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, Wr
 use crate::config::Service;
 use crate::cq::{Cqe, OrdinaryCqe};
 use crate::dma::DmaMemory;
+use crate::generation::{Age, Generation, Object};
 use crate::host::Epoch;
-use crate::life::{Life, Made, Object};
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::{Bar, DoorbellRegister};
 use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
@@ -72,7 +72,7 @@ pub struct Qp<B: Bar> {
     pub(crate) context: QpContext,
     /// The work queues' buffer, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
-    pub(crate) life: Life,
+    pub(crate) generation: Generation,
 }
 
 /// What the commands of this queue pair repeat.
@@ -101,8 +101,8 @@ pub(crate) struct QpLimits {
 impl<B: Bar> Object for Qp<B> {
     type Number = QpNumber;
 
-    fn made(&self, now: Life) -> Made {
-        self.life.made(now)
+    fn made(&self, now: Generation) -> Age {
+        self.generation.made(now)
     }
 
     fn name(&self) -> QpNumber {
@@ -157,7 +157,7 @@ impl<B: Bar> Qp<B> {
             state: QpState::Reset,
             context,
             memory,
-            life: Life::default(),
+            generation: Generation::default(),
         };
         qp.clear();
         Some(qp)

@@ -8,7 +8,7 @@ use crate::barrier;
 use crate::completion::{Completion, WrId};
 use crate::cq::Cqe;
 use crate::dma::DmaMemory;
-use crate::life::{Life, Made, Object};
+use crate::generation::{Age, Generation, Object};
 use crate::qp::put_receive;
 use crate::ring::{DoorbellRecord, OCTOWORDS_PER_ENTRY, OctowordRing, Slot, Slots};
 use crate::types::{LKey, Sge, SrqNumber};
@@ -71,14 +71,14 @@ pub struct Srq {
     spurious: u32,
     /// The ring, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
-    pub(crate) life: Life,
+    pub(crate) generation: Generation,
 }
 
 impl Object for Srq {
     type Number = SrqNumber;
 
-    fn made(&self, now: Life) -> Made {
-        self.life.made(now)
+    fn made(&self, now: Generation) -> Age {
+        self.generation.made(now)
     }
 
     fn name(&self) -> SrqNumber {
@@ -112,7 +112,7 @@ impl Srq {
             number: SrqNumber::new(0),
             spurious: 0,
             memory,
-            life: Life::default(),
+            generation: Generation::default(),
         };
         srq.ring.clear();
         srq.slots.clear();

@@ -5,7 +5,7 @@ use super::{Firmware, Memory};
 use crate::barrier;
 use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket, User};
 use crate::error::{CommandError, Error, FatalCause, Step};
-use crate::life::Object;
+use crate::generation::Object;
 use crate::platform::Platform;
 use crate::trace::TraceKind;
 use crate::types::{Duration, Instant};

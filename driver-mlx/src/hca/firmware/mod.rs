@@ -29,7 +29,7 @@ use crate::cmd::{CommandQueue, MAILBOX_BYTES};
 use crate::config::Config;
 use crate::eq::Eq;
 use crate::error::{Error, FatalCause, Step};
-use crate::life::{Life, Made, Object};
+use crate::generation::{Age, Generation, Object};
 use crate::platform::{Bar, Platform};
 use crate::types::Instant;
 use health::Health;
@@ -52,7 +52,7 @@ pub(super) struct Firmware<'s, P: Platform> {
     caps: Capabilities,
     fatal: Option<FatalCause>,
     /// Objects of earlier generations ended with a recovery.
-    generation: Life,
+    generation: Generation,
     health: Health,
     limits: Limits,
     identity: Identity,
@@ -168,7 +168,7 @@ impl<'s, P: Platform> Firmware<'s, P> {
         Usable::unless(self.fatal)
     }
 
-    pub(super) fn generation(&self) -> Life {
+    pub(super) fn generation(&self) -> Generation {
         self.generation
     }
 
@@ -179,9 +179,9 @@ impl<'s, P: Platform> Firmware<'s, P> {
     /// another HCA.
     pub(super) fn resolve<O: Object>(&self, object: &O) -> Result<O::Number, Error> {
         match object.made(self.generation) {
-            Made::Now => Ok(object.name()),
-            Made::Before => Err(Error::Stale),
-            Made::Elsewhere => Err(Error::NotAllocated),
+            Age::Current => Ok(object.name()),
+            Age::Stale => Err(Error::Stale),
+            Age::Foreign => Err(Error::NotAllocated),
         }
     }
 

@@ -6,8 +6,8 @@ mod records;
 use crate::buddy::{self, BLOCK, Buddy};
 use crate::dma::{DmaBuffer, DmaMemory, DmaRegion};
 use crate::error::{Error, FatalCause, Rejected};
+use crate::generation::Generation;
 use crate::host::{Epoch, HostMemory, HostRegion};
-use crate::life::Life;
 use crate::ring::Slots;
 use records::Records;
 
@@ -69,8 +69,8 @@ impl<'s> Memory<'s> {
     }
 
     /// The first generation of the HCA that has this region.
-    pub(super) fn first_generation(&self) -> Life {
-        Life::first(self.region.va())
+    pub(super) fn first_generation(&self) -> Generation {
+        Generation::first(self.region.va())
     }
 
     /// Device addresses of the region.

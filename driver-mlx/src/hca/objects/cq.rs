@@ -92,7 +92,7 @@ impl<B: Bar> Objects<B> {
         let result = firmware.destroy(memory, &cq, &destroy, &mut [0; destroy_cq_out::SIZE]);
         // The EQ of this generation does not count a CQ of an earlier one.
         if result.is_ok()
-            && cq.life == firmware.generation()
+            && cq.generation == firmware.generation()
             && let Some(eq) = self.eq_of(cq.eq)
         {
             eq.remove_cq();
@@ -126,6 +126,6 @@ fn create_cq_over<P: Platform>(
     let mut out = [0; create_cq_out::SIZE];
     firmware.exec_with(memory, &create, tail, &mut out)?;
     cq.set_number(CqNumber::new(create_cq_out::cqn.get32(&out)));
-    cq.life = firmware.generation();
+    cq.generation = firmware.generation();
     Ok(cq)
 }

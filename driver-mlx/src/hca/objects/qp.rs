@@ -386,7 +386,7 @@ fn create_qp_over<P: Platform>(
     geometry: &QpGeometry,
     page: UarPage,
 ) -> Result<(), Error> {
-    qp.life = firmware.generation();
+    qp.generation = firmware.generation();
     let [rings, record] = qp.memory;
     let pages = PageList::new(rings, geometry.ring_bytes());
     let create = create_input(&qp.context.config, geometry, firmware.caps(), page, &pages, record);

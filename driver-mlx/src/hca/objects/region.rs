@@ -6,10 +6,10 @@ use crate::config::{Access, Base};
 use crate::control;
 use crate::dma::{DmaMemory, DmaSlice};
 use crate::error::{Error, Rejected};
+use crate::generation::{Age, Generation, Object};
 use crate::hca::Hca;
 use crate::hca::pending::sealed::Finish;
 use crate::hca::pending::{Operation, Pending};
-use crate::life::{Life, Made, Object};
 use crate::platform::Platform;
 use crate::types::{LKey, Pd, PdNumber, RKey};
 use mlx5_prm::commands::*;
@@ -36,7 +36,7 @@ pub struct MemoryRegion {
     pub length: u64,
     /// What is deregistered, whatever has become of the fields above.
     key: RKey,
-    life: Life,
+    generation: Generation,
     start: u64,
     pub(in crate::hca) origin: Origin,
 }
@@ -308,7 +308,7 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Whether the device still knows a key: it forgets all of them in a recovery.
     pub fn is_current(&self, region: &MemoryRegion) -> bool {
-        region.made(self.firmware.generation()) == Made::Now
+        region.made(self.firmware.generation()) == Age::Current
     }
 
     pub(super) fn destroy_mkey(&mut self, key: &impl Object<Number = RKey>) -> Result<(), Error> {
@@ -410,7 +410,7 @@ pub struct Registration {
     variant: u8,
     start: u64,
     length: u64,
-    generation: Life,
+    generation: Generation,
     origin: Origin,
 }
 
@@ -431,7 +431,7 @@ impl<P: Platform> Finish<P> for Registration {
                     address: start,
                     length,
                     key,
-                    life: generation,
+                    generation,
                     start,
                     origin,
                 })
@@ -493,8 +493,8 @@ impl<P: Platform> Hca<'_, P> {
 impl Object for MemoryRegion {
     type Number = RKey;
 
-    fn made(&self, now: Life) -> Made {
-        self.life.made(now)
+    fn made(&self, now: Generation) -> Age {
+        self.generation.made(now)
     }
 
     fn name(&self) -> RKey {

@@ -186,6 +186,6 @@ fn create_srq_over<P: Platform>(
     let mut out = [0; create_rmp_out::SIZE];
     firmware.exec_with(memory, &create, tail, &mut out)?;
     srq.set_number(SrqNumber::new(create_rmp_out::rmpn.get32(&out)));
-    srq.life = firmware.generation();
+    srq.generation = firmware.generation();
     Ok(())
 }

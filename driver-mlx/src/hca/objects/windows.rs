@@ -40,10 +40,10 @@ impl<P: Platform> Hca<'_, P> {
         let mut out = [0; create_mkey_out::SIZE];
         self.exec(&create, &mut out)?;
         let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
-        Ok(MemoryWindow { rkey: RKey::new(number), kind, life: self.firmware.generation() })
+        Ok(MemoryWindow { rkey: RKey::new(number), kind, generation: self.firmware.generation() })
     }
 
-    /// Ends a memory window, bound or not. Nothing is left to do for one of a life of the device before its recovery.
+    /// Ends a memory window, bound or not. A window from before a recovery is gone already.
     ///
     /// # Errors
     /// Any [`Error`] of a command; [`Error::NotAllocated`] for a window of another HCA.
