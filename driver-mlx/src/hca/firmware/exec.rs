@@ -3,7 +3,7 @@
 use super::device_state::health_syndrome;
 use super::{Firmware, Memory};
 use crate::barrier;
-use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket, User};
+use crate::cmd::{self, Answer, CommandQueue, IssueError, Request, Tail, Ticket, User};
 use crate::error::{CommandError, Error, FatalCause, Step};
 use crate::generation::Object;
 use crate::platform::Platform;
@@ -66,7 +66,7 @@ impl<P: Platform> Firmware<'_, P> {
         if out_len > 16 + 4096 {
             return Err(Error::InvalidArgument("output length"));
         }
-        self.reclaim_slots(memory)?;
+        reclaim_slots(&mut self.cmd, memory)?;
         if self.cmd.all_lost() {
             self.set_fatal(self.platform.now(), FatalCause::CommandsLost);
             return Err(Error::Fatal(FatalCause::CommandsLost));
@@ -79,7 +79,7 @@ impl<P: Platform> Firmware<'_, P> {
         let request = Request { input, tail, out_len, lent, user };
         let mut issued = self.cmd.issue(self.platform.bar(), &request, now);
         if issued == Err(IssueError::NoSlot) && self.cmd.lose_forgotten(now, self.limits.command) {
-            self.reclaim_slots(memory)?;
+            reclaim_slots(&mut self.cmd, memory)?;
             issued = self.cmd.issue(self.platform.bar(), &request, now);
         }
         match issued {
@@ -97,16 +97,6 @@ impl<P: Platform> Firmware<'_, P> {
                 })
             }
         }
-    }
-
-    /// Frees the slots of lost commands that firmware has answered since.
-    fn reclaim_slots(&mut self, memory: &mut Memory<'_>) -> Result<(), Error> {
-        while let Some(lent) = self.cmd.reclaim() {
-            if let Some(mailboxes) = lent {
-                memory.release(mailboxes)?;
-            }
-        }
-        Ok(())
     }
 
     /// Counts and traces an answer.
@@ -216,4 +206,14 @@ impl<P: Platform> Firmware<'_, P> {
         self.platform.idle(now + pause);
         pause
     }
+}
+
+/// Frees the slots of lost commands that firmware has answered since.
+fn reclaim_slots(cmd: &mut CommandQueue, memory: &mut Memory<'_>) -> Result<(), Error> {
+    while let Some(lent) = cmd.reclaim() {
+        if let Some(mailboxes) = lent {
+            memory.release(mailboxes)?;
+        }
+    }
+    Ok(())
 }

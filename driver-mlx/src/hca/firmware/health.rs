@@ -106,7 +106,7 @@ impl<P: Platform> Firmware<'_, P> {
     /// show a function-level reset too.
     pub(super) fn begin_health_poll(&mut self) {
         self.health.next = self.platform.now() + self.limits.health_interval;
-        self.health.names_owner = self.is_owner();
+        self.health.names_owner = shows_queue(self.platform.bar(), self.cmd.device_address());
     }
 
     /// Reports conditions that need no reset: a syndrome that another function may have caused, and a
@@ -118,7 +118,7 @@ impl<P: Platform> Firmware<'_, P> {
         if ill != self.health.syndrome {
             self.health.syndrome = ill;
             if let Some(syndrome) = ill {
-                self.warn(now, HealthWarning::Syndrome { syndrome, extended: ext_syndrome });
+                self.log.warn(now, HealthWarning::Syndrome { syndrome, extended: ext_syndrome });
             }
         }
         let counter = bar.read32(init_seg::HEALTH_COUNTER_OFFSET) & 0xff_ffff;
@@ -127,28 +127,15 @@ impl<P: Platform> Firmware<'_, P> {
         } else {
             self.health.equal = self.health.equal.saturating_add(1);
             if self.health.equal == EQUAL_READINGS {
-                self.warn(now, HealthWarning::CounterStands);
+                self.log.warn(now, HealthWarning::CounterStands);
             }
         }
         self.probe(memory, now, self.health.equal >= EQUAL_READINGS);
     }
 
-    fn warn(&mut self, now: Instant, warning: HealthWarning) {
-        self.log.trace(now, TraceKind::HealthWarning(warning));
-        self.log.push_event(AsyncEvent::Health(warning));
-    }
-
-    /// Returns whether the register of the command queue's address names this driver's.
-    fn is_owner(&self) -> bool {
-        let bar = self.platform.bar();
-        let low = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
-        let known = u64::from(bar.read32(init_seg::CMDQ_ADDR_H_OFFSET)) << 32 | u64::from(low);
-        known == self.cmd.device_address()
-    }
-
     /// Returns whether the device shows another command queue after it has shown this driver's.
     pub(super) fn is_disowned(&self) -> bool {
-        self.health.names_owner && !self.is_owner()
+        self.health.names_owner && !shows_queue(self.platform.bar(), self.cmd.device_address())
     }
 
     /// Firmware whose counter stands may run all the same; if it does not answer a command either, the device has failed.
@@ -168,4 +155,10 @@ impl<P: Platform> Firmware<'_, P> {
             _ => self.health.probe = None,
         }
     }
+}
+
+/// Returns whether the register of the command queue's address reads as `address`.
+fn shows_queue(bar: impl Bar, address: u64) -> bool {
+    let low = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
+    u64::from(bar.read32(init_seg::CMDQ_ADDR_H_OFFSET)) << 32 | u64::from(low) == address
 }

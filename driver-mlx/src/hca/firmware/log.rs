@@ -1,6 +1,6 @@
 //! The record of one HCA: steps of bring-up, trace, counters, asynchronous events.
 
-use crate::error::Step;
+use crate::error::{HealthWarning, Step};
 use crate::event::AsyncEvent;
 use crate::trace::{Counters, Trace, TraceEntry, TraceKind};
 use crate::types::{Duration, Instant};
@@ -124,6 +124,12 @@ impl<'s> Log<'s> {
         if !self.events.push(event) {
             self.counters.events_lost += 1;
         }
+    }
+
+    /// Reports a condition that needs no reset.
+    pub(super) fn warn(&mut self, now: Instant, warning: HealthWarning) {
+        self.trace(now, TraceKind::HealthWarning(warning));
+        self.push_event(AsyncEvent::Health(warning));
     }
 
     /// Takes the oldest event.
