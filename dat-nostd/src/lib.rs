@@ -62,9 +62,9 @@
 //! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`] of windows by [`Adapter::rmr_create_invalidatable`]); atomics ([`Adapter::ep_post_compare_swap`],
 //! [`Adapter::ep_post_fetch_add`], [`MemPriv::REMOTE_ATOMIC`]); operation and vendor syndrome in completions; IP over InfiniBand
 //! ([`Adapter::ip`]); the peer's port GID and how a connection is ending ([`EpParameters::remote_gid`], [`EpParameters::ending`]),
-//! and the GID that an address is known to have ([`Adapter::known_gid`]); receives posted and taken many at a time
-//! ([`Adapter::ep_post_receives`], [`Adapter::evd_take_receives`]), sends posted many at a time ([`Adapter::ep_post_sends`]), a send of
-//! one segment without a list ([`Adapter::ep_post_send_segment`]), and a dequeue that polls nothing ([`Adapter::evd_take`]).
+//! and the GID that an address is known to have ([`Adapter::known_gid`]); receives and sends posted many at a time
+//! ([`Adapter::ep_post_receives`], [`Adapter::ep_post_sends`]), and dequeues that never poll the adapter, of one event
+//! ([`Adapter::evd_take`]) and of a run of them ([`Adapter::evd_take_run`]).
 //!
 //! # Registration
 //! An adapter's IAs are opened under the names that are registered for it: a program enters its adapters into its [`Registry`]
@@ -137,7 +137,6 @@ pub use conn::ip::*;
 pub use driver_mlx::Duration;
 pub use driver_mlx::{Bar, Base, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Instant, Platform, Wake};
 pub use ep::dto_ext::SendDto;
-pub use ep::receive_ext::ReceivedDto;
 pub use evd::delivery::Ready;
 pub use evd::upcall::{AgentCalls, ProxyAgent, Upcall};
 pub use evd::waiter::{CnoWait, CnoWaiter, EvdWaiter, Wait};

@@ -222,8 +222,9 @@ fn reports_of_other_nodes_are_ignored() {
         grh: None,
     };
     let to = AddressVector::new(&path, QpNumber::GSI, QKey::GSI, 0);
-    sender.qp.post_ud(&to, SendOp::Send, &[sender.sge(0, MAD_LEN)], 1, SendFlags::SIGNALED).unwrap();
-    sender.qp.ring();
+    let doorbell =
+        sender.qp.post_ud(&to, SendOp::Send, &[sender.sge(0, MAD_LEN)], 1, SendFlags::SIGNALED).unwrap();
+    sender.qp.ring(doorbell);
     ports.run(10 * MS);
     let after = ports.members[0].port.counters();
     assert_eq!((after.reports, after.other_class), (before.reports, before.other_class + 1));

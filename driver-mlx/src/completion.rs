@@ -53,8 +53,6 @@ pub struct Sent {
     /// What it did, as the device repeats it.
     #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub opcode: SendOpcode,
-    /// Bytes that an RDMA read or an atomic operation brought, as the device claims.
-    pub length: u32,
     /// Requests that are done with it: itself, and those before it that have no completion of their own.
     pub count: u16,
 }
@@ -68,7 +66,7 @@ pub struct Received {
     /// How the message came.
     pub opcode: ReceiveOpcode,
     /// Bytes that arrived, for datagrams with the 40 bytes of the GRH area. As the device claims: the owner compares it with what it
-    /// posted. Where a datagram came from says [`Cq::datagram`](crate::Cq::datagram).
+    /// posted. Where a datagram came from says [`Cqe::datagram`](crate::Cqe::datagram).
     pub length: u32,
 }
 
@@ -122,13 +120,11 @@ impl Completion {
     }
 
     /// Of `count` work requests, the last of which `cqe` reports done.
-    #[inline(always)]
-    pub(crate) fn new(cqe: &Cqe, wr_id: WrId, count: u16) -> Self {
+    #[inline]
+    pub(crate) fn new(cqe: &Cqe<'_>, wr_id: WrId, count: u16) -> Self {
         let received = |opcode| Self::Received(Received { wr_id, opcode, length: cqe.byte_len() });
         match cqe.kind() {
-            CompletionKind::Send => {
-                Self::Sent(Sent { wr_id, opcode: cqe.send_opcode(), length: cqe.byte_len(), count })
-            }
+            CompletionKind::Send => Self::Sent(Sent { wr_id, opcode: cqe.send_opcode(), count }),
             CompletionKind::Receive => received(ReceiveOpcode::Send),
             CompletionKind::ReceiveImm => received(ReceiveOpcode::SendImm(cqe.imm())),
             CompletionKind::ReceiveInval => received(ReceiveOpcode::SendInval(RKey::new(cqe.imm()))),

@@ -184,7 +184,7 @@ pub struct QpConfig {
     /// Takes receives from this shared queue instead of having a queue of its own (`max_recv_wr` is then ignored).
     pub srq: Option<SrqNumber>,
     /// Whether received messages of up to [`INLINE_RECEIVE`] bytes arrive in the completion itself instead of the posted memory
-    /// (RC; capability `sctr_data_cqe`): [`Cq::inline_data`](crate::Cq::inline_data).
+    /// (RC; capability `sctr_data_cqe`): [`Cq::inline_data`](crate::Cqe::inline_data).
     pub inline_receive: bool,
     /// Whether work requests may bind memory windows (RC): each of `max_send_wr` may then be a bind, which takes 192 bytes.
     pub memory_windows: bool,

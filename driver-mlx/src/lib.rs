@@ -37,11 +37,11 @@
 //!     hca.modify_to_init(&mut qp, &params)?;
 //!     // ... exchange numbers with the peer, then `modify_to_rtr` and `modify_to_rts` ...
 //!     let sge = Sge { address: key.address, length: 4096, lkey: key.lkey };
-//!     if qp.post_send(SendOp::Send, &[sge], 7, SendFlags::SIGNALED).is_ok() {
-//!         qp.ring();
+//!     if let Ok(doorbell) = qp.post_send(SendOp::Send, &[sge], 7, SendFlags::SIGNALED) {
+//!         qp.ring(doorbell);
 //!     }
-//!     while let Ok(Some(cqe)) = cq.poll() {
-//!         match qp.retire(&cqe) {
+//!     while let Ok(Some(retired)) = cq.poll(|cqe| qp.retire(cqe)) {
+//!         match retired {
 //!             Some(Completion::Sent(sent)) => assert_eq!(sent.wr_id.id, 7),
 //!             other => panic!("{other:?}"),
 //!         }
@@ -112,7 +112,7 @@ pub use config::{
     Access, Base, Config, CqConfig, INLINE_RECEIVE, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams,
     RtsParams, Service, SrqConfig,
 };
-pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, Datagram, OrdinaryCqe};
+pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, CqeCopy, Datagram};
 pub use dma::{DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, HealthWarning, Rejected, Step};
 pub use event::AsyncEvent;
@@ -125,7 +125,7 @@ pub use host::HostRegion;
 pub use mmio::{MmioBar, MmioDoorbellRegister};
 pub use mw::{MemoryWindow, MwBind, MwType};
 pub use platform::{Bar, DoorbellRegister, MapError, Platform};
-pub use qp::{Qp, QpState, ReceiveBatch};
+pub use qp::{Doorbell, Qp, QpState};
 pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};

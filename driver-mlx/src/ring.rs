@@ -52,14 +52,14 @@ impl Slots {
     }
 
     /// Slot `index`, modulo their number.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn get(&self, index: usize) -> Slot {
         // SAFETY: the masked index is one of the slots that `new`'s caller promised; all were written by `new`.
         unsafe { self.base.add(index & self.mask).read() }
     }
 
     /// Fills slot `index`, modulo their number.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn set(&mut self, index: usize, slot: Slot) {
         // SAFETY: as in `get`, and `&mut self` is the only way to write.
         unsafe { self.base.add(index & self.mask).write(slot) };
@@ -83,6 +83,10 @@ pub(crate) enum Step {
     /// A batch, and the ring.
     Lap,
 }
+
+/// An entry that is, or was, the current one of its [`EntryRing`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry(*mut u8);
 
 /// A ring of 64-byte entries that is read from one entry to the next, as a CQ is.
 #[derive(Debug)]
@@ -115,37 +119,42 @@ impl EntryRing {
         fits.then(|| Self { base, current: base, end: base.wrapping_add(bytes as usize), mask: bytes - 1 })
     }
 
-    /// The current entry as it lies in memory.
-    #[inline(always)]
-    pub(crate) fn current(&self) -> &[AtomicU64; 8] {
+    /// The current entry.
+    #[inline]
+    pub(crate) fn current(&self) -> Entry {
+        Entry(self.current)
+    }
+
+    /// An entry as it lies in memory.
+    #[inline]
+    pub(crate) fn at(&self, entry: Entry) -> &[AtomicU64; 8] {
         // SAFETY: `current` is a multiple of 64 below the ring's length from its base (`step` and `seek` keep it so), so a
-        // whole entry lies there, inside memory that is aligned, mapped and accessed only atomically.
-        unsafe { &*self.current.cast::<[AtomicU64; 8]>() }
+        // whole entry lies there, inside memory that is aligned, accessed only atomically, and mapped to the end of the program.
+        unsafe { &*entry.0.cast::<[AtomicU64; 8]>() }
     }
 
     /// Entry `index`, modulo the ring, as it lies in memory.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn entry(&self, index: u32) -> &[AtomicU64; 8] {
         let offset = index.wrapping_mul(64) & self.mask;
         // SAFETY: the masked multiple of 64 is below the ring's length, and the memory is as in `current`.
         unsafe { &*self.base.add(offset as usize).cast::<[AtomicU64; 8]>() }
     }
 
-    /// Goes to the next entry. Gives what `read` makes of the one that was the current one, and what has ended with it.
-    #[inline(always)]
-    pub(crate) fn step<T>(&mut self, read: impl FnOnce(&[AtomicU64; 8]) -> T) -> (T, Step) {
-        let found = read(self.current());
-        let next = self.current.wrapping_add(64);
+    /// Goes to the entry after this one, which was the current one. Returns what has ended with it.
+    #[inline]
+    pub(crate) fn step(&mut self, entry: Entry) -> Step {
+        let next = entry.0.wrapping_add(64);
         self.current = next;
         if next.addr() & (Self::BATCH_BYTES - 1) != 0 {
             // Inside a batch is inside the ring: it has whole batches, and is aligned to one.
-            return (found, Step::Inside);
+            return Step::Inside;
         }
         if next != self.end {
-            return (found, Step::Batch);
+            return Step::Batch;
         }
         self.current = self.base;
-        (found, Step::Lap)
+        Step::Lap
     }
 
     /// Goes to entry `index`, modulo the ring.
@@ -154,7 +163,7 @@ impl EntryRing {
     }
 
     /// The current entry's place in its batch.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn place_in_batch(&self) -> u32 {
         (self.current.addr() & (Self::BATCH_BYTES - 1)) as u32 / 64
     }
@@ -167,7 +176,7 @@ impl EntryRing {
     }
 
     /// Number of entries.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.mask / 64 + 1
     }
@@ -196,7 +205,7 @@ impl OctowordRing {
     }
 
     /// Quadword `half` (0 or 1) of octoword `index`, modulo the ring.
-    #[inline(always)]
+    #[inline]
     fn quad(&self, index: usize, half: usize) -> &AtomicU64 {
         let offset = (index & self.mask) * 16;
         // SAFETY: the ring is a power of two of bytes, at least 64 (checked by `new`), so the masked octoword lies
@@ -205,20 +214,20 @@ impl OctowordRing {
     }
 
     /// Writes an octoword as two big-endian quadwords.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn put(&mut self, index: usize, first: u64, second: u64) {
         self.quad(index, 0).store(first.to_be(), Ordering::Relaxed);
         self.quad(index, 1).store(second.to_be(), Ordering::Relaxed);
     }
 
     /// The two big-endian quadwords of an octoword.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn get(&self, index: usize) -> (u64, u64) {
         (u64::from_be(self.quad(index, 0).load(Ordering::Relaxed)), self.second(index))
     }
 
     /// The second big-endian quadword of an octoword.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn second(&self, index: usize) -> u64 {
         u64::from_be(self.quad(index, 1).load(Ordering::Relaxed))
     }
@@ -236,17 +245,17 @@ impl OctowordRing {
     }
 }
 
-/// A send queue: its WQEBBs, and a slot beside each.
-#[derive(Debug)]
+/// A send queue: its WQEBBs, and a slot beside each. A copy reaches the same memory.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct SendRing {
     blocks: *mut u8,
     slots: NonNull<Slot>,
-    /// Bytes of the slots, less those of one: cuts the offset of a slot, a fourth of which is that of its WQEBB.
+    /// Bytes of the WQEBBs less one, of which there is a power of two.
     mask: usize,
 }
 
-/// Bytes of a slot.
-const SLOT_BYTES: usize = size_of::<Slot>();
+/// Bytes of a WQEBB for each byte of its slot.
+const BLOCK_PER_SLOT: usize = 64 / size_of::<Slot>();
 
 // SAFETY: as for `OctowordRing` and `Slots`.
 unsafe impl Send for SendRing {}
@@ -258,64 +267,58 @@ impl SendRing {
         (memory.len() == slots.len() * 64 && blocks.cast::<u64>().is_aligned()).then_some(Self {
             blocks,
             slots: slots.base,
-            mask: slots.mask * SLOT_BYTES,
+            mask: slots.len() * 64 - 1,
         })
     }
 
-    /// Offset of slot `index`, modulo the ring.
-    #[inline(always)]
+    /// Offset of WQEBB `index`, modulo the ring.
+    #[inline]
     fn offset(&self, index: u64) -> usize {
-        (index as usize).wrapping_mul(SLOT_BYTES) & self.mask
+        (index as usize).wrapping_mul(64) & self.mask
     }
 
     /// WQEBB `index`, modulo the ring, as it lies in memory.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn block(&self, index: u64) -> &[AtomicU64; 8] {
-        // SAFETY: `new` checked that there is a block of 64 bytes for each slot of 16, inside memory that is aligned, mapped and accessed
-        // only atomically; the masked offset is that of a slot.
-        unsafe { &*self.blocks.add(self.offset(index) * (64 / SLOT_BYTES)).cast::<[AtomicU64; 8]>() }
+        // SAFETY: the masked multiple of 64 leaves room for 64 bytes in the power of two of bytes that `new` checked, inside memory that
+        // is aligned, mapped and accessed only atomically.
+        unsafe { &*self.blocks.add(self.offset(index)).cast::<[AtomicU64; 8]>() }
     }
 
-    /// WQEBB `index`, modulo the ring, and the slot beside it.
-    #[inline(always)]
-    pub(crate) fn entry(&mut self, index: u64) -> (&[AtomicU64; 8], &mut Slot) {
-        let offset = self.offset(index);
-        // SAFETY: as in `block`; and the slot, one of those that the queue that owns this ring owns, is borrowed with the ring. All were
-        // written by `Slots::new`.
-        unsafe {
-            let block = &*self.blocks.add(offset * (64 / SLOT_BYTES)).cast::<[AtomicU64; 8]>();
-            (block, self.slots.byte_add(offset).as_mut())
-        }
+    /// Quadword `quad`, counted from WQEBB `index` on, modulo the ring.
+    #[inline]
+    pub(crate) fn quad(&self, index: u64, quad: usize) -> &AtomicU64 {
+        &self.block(index + (quad / 8) as u64)[quad % 8]
     }
 
-    /// The slot beside WQEBB `index`, modulo the ring.
-    #[inline(always)]
+    /// What the slot beside WQEBB `index`, modulo the ring, says.
+    #[inline]
     pub(crate) fn slot(&self, index: u64) -> Slot {
-        // SAFETY: the masked offset is that of a slot, and the queue that owns this ring owns the slots.
-        unsafe { self.slots.byte_add(self.offset(index)).read() }
+        // SAFETY: there is a slot for each WQEBB; the queue that owns this ring owns the slots, and `Slots::new` has written all.
+        unsafe { self.slots.byte_add(self.offset(index) / BLOCK_PER_SLOT).read() }
     }
 
     /// Fills the slot beside WQEBB `index`, modulo the ring.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn keep(&mut self, index: u64, slot: Slot) {
         // SAFETY: as in `slot`, and `&mut self` is the only way to write.
-        unsafe { self.slots.byte_add(self.offset(index)).write(slot) };
+        unsafe { self.slots.byte_add(self.offset(index) / BLOCK_PER_SLOT).write(slot) };
     }
 
-    /// Writes octoword `octoword` counted from WQEBB `index` on, modulo the ring, as two big-endian quadwords.
-    #[inline(always)]
-    pub(crate) fn put(&mut self, index: u64, octoword: usize, first: u64, second: u64) {
+    /// Writes octoword `octoword`, counted from WQEBB `index` on, modulo the ring, as two big-endian quadwords.
+    #[inline]
+    pub(crate) fn put(&mut self, index: u64, octoword: usize, (first, second): (u64, u64)) {
         let block = self.block(index + (octoword / OCTOWORDS_PER_ENTRY) as u64);
         let place = octoword % OCTOWORDS_PER_ENTRY * 2;
-        block[place & 7].store(first.to_be(), Ordering::Relaxed);
-        block[(place + 1) & 7].store(second.to_be(), Ordering::Relaxed);
+        block[place].store(first.to_be(), Ordering::Relaxed);
+        block[place + 1].store(second.to_be(), Ordering::Relaxed);
     }
 
     /// Zeroes everything.
     pub(crate) fn clear(&mut self) {
-        for index in 0..=(self.mask / SLOT_BYTES) as u64 {
-            for octoword in 0..OCTOWORDS_PER_ENTRY {
-                self.put(index, octoword, 0, 0);
+        for index in 0..=(self.mask / 64) as u64 {
+            for word in self.block(index) {
+                word.store(0, Ordering::Relaxed);
             }
             self.keep(index, Slot::default());
         }
@@ -323,7 +326,7 @@ impl SendRing {
 }
 
 /// An SGE as a data segment: length and key in one quadword, address.
-#[inline(always)]
+#[inline]
 pub(crate) fn data_segment(sge: &Sge) -> (u64, u64) {
     // SAFETY: an `Sge` is a quadword and two dwords in this order (`repr(C)`), so 16 bytes without padding.
     let [address, key_and_length] = unsafe { core::mem::transmute::<Sge, [u64; 2]>(*sge) };
@@ -348,20 +351,20 @@ impl DoorbellRecord {
         (memory.len() >= 8 && base.cast::<u64>().is_aligned()).then_some(Self { base })
     }
 
-    #[inline(always)]
+    #[inline]
     fn word(&self, second: bool) -> &AtomicU32 {
         // SAFETY: both dwords lie inside the memory checked by `new`, aligned, mapped and accessed only atomically.
         unsafe { AtomicU32::from_ptr(self.base.add(usize::from(second))) }
     }
 
     /// Word 0: receive counter of a QP, consumer index of a CQ.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn store_first(&mut self, value: u32) {
         self.word(false).store(value.to_be(), Ordering::Relaxed);
     }
 
     /// Word 1: send counter of a QP, arm value of a CQ.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn store_second(&mut self, value: u32) {
         self.word(true).store(value.to_be(), Ordering::Relaxed);
     }

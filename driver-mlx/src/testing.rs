@@ -1,5 +1,6 @@
 //! What the unit tests of the data path share: memory that stays, and a BAR that remembers its writes.
 
+use crate::cq::Cqe;
 use crate::dma::{DmaBuffer, DmaMemory};
 use crate::platform::{Bar, DoorbellRegister};
 use core::cell::RefCell;
@@ -26,6 +27,11 @@ pub(crate) fn keep<T: ?Sized>(value: Box<T>) -> &'static mut T {
     KEPT.lock().expect("nobody panics with it").push(Kept(value.cast()));
     // SAFETY: it was a box's until just now, and is never freed.
     unsafe { &mut *value }
+}
+
+/// A completion that stays when its place in the queue is used again.
+pub(crate) fn kept(cqe: &Cqe<'_>) -> Cqe<'static> {
+    keep(Box::new(cqe.copy())).cqe()
 }
 
 /// Rounds of a test that repeats itself: an interpreter, which is a thousand times slower, gets a tenth of them.

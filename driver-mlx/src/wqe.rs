@@ -68,13 +68,30 @@ pub enum SendOp {
 pub const ATOMIC_BYTES: u32 = 8;
 
 impl SendOp {
-    /// Whether the peer answers it with data.
-    pub(crate) fn is_answered(self) -> bool {
+    /// Whether the peer responds with data.
+    #[inline]
+    pub(crate) fn brings_data(self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
+    /// Whether only reliable services have it.
+    #[inline]
+    pub(crate) fn is_reliable(self) -> bool {
+        self.brings_data() || matches!(self, Self::SendInval(_))
+    }
+
+    /// The operands of an atomic operation: what is swapped in or added, and what is compared.
+    #[inline]
+    pub(crate) fn operands(self) -> Option<(u64, u64)> {
+        match self {
+            Self::CompareSwap { compare, swap, .. } => Some((swap, compare)),
+            Self::FetchAdd { add, .. } => Some((add, 0)),
+            _ => None,
+        }
+    }
+
     /// Opcode, immediate dword, remote address segment.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn parts(self) -> (SendOpcode, u32, Option<(u64, RKey)>) {
         match self {
             Self::Nop => (SendOpcode::NOP, 0, None),

@@ -21,8 +21,8 @@ fn sends_of_every_size_arrive_whole() {
             .expect("room");
         let pieces = [a.sge(0, len / 3), a.sge(len / 3, len - len / 3)];
         let op = SendOp::SendImm(0xabc0_0000 | message);
-        a.qp.post_send(op, &pieces, u64::from(message), SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell = a.qp.post_send(op, &pieces, u64::from(message), SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         let (done, cookie) = a.expect(&world, CompletionKind::Send);
         assert_eq!((cookie, done.user_index(), done.qpn()), (u64::from(message), 0x100, a.qp.number()));
         let (received, cookie) = b.expect(&world, CompletionKind::ReceiveImm);
@@ -45,12 +45,16 @@ fn writes_and_reads_reach_the_other_memory() {
     let len = 123_457;
     a.put(100, &filled(1, 7, len));
     let (raddr, rkey) = b.remote(4_321);
-    a.qp.post_send(SendOp::Write { raddr, rkey }, &[a.sge(100, len)], 1, SendFlags::SIGNALED).expect("room");
+    let _ =
+        a.qp.post_send(SendOp::Write { raddr, rkey }, &[a.sge(100, len)], 1, SendFlags::SIGNALED)
+            .expect("room");
     b.qp.post_recv(&[], 60).expect("room");
     let (raddr_imm, _) = b.remote(200_000);
     let write = SendOp::WriteImm { raddr: raddr_imm, rkey, imm: 0x55 };
-    a.qp.post_send(write, &[a.sge(100, 10)], 2, SendFlags::SIGNALED | SendFlags::SOLICITED).expect("room");
-    a.qp.ring();
+    let doorbell =
+        a.qp.post_send(write, &[a.sge(100, 10)], 2, SendFlags::SIGNALED | SendFlags::SOLICITED)
+            .expect("room");
+    a.qp.ring(doorbell);
     assert_eq!(a.expect(&world, CompletionKind::Send).1, 1);
     assert_eq!(a.expect(&world, CompletionKind::Send).1, 2);
     let (received, cookie) = b.expect(&world, CompletionKind::ReceiveWriteImm);
@@ -64,10 +68,11 @@ fn writes_and_reads_reach_the_other_memory() {
     let (raddr, rkey) = b.remote(300_000);
     let read = SendOp::Read { raddr, rkey };
     let pieces = [a.sge(500_000, 5), a.sge(600_001, len - 5)];
-    a.qp.post_send(read, &pieces, 3, SendFlags::SIGNALED).expect("room");
+    let _ = a.qp.post_send(read, &pieces, 3, SendFlags::SIGNALED).expect("room");
     let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
-    a.qp.post_send(SendOp::Write { raddr, rkey }, &[a.sge(600_001, 8)], 4, fenced).expect("room");
-    a.qp.ring();
+    let doorbell =
+        a.qp.post_send(SendOp::Write { raddr, rkey }, &[a.sge(600_001, 8)], 4, fenced).expect("room");
+    a.qp.ring(doorbell);
     let (done, cookie) = a.expect(&world, CompletionKind::Send);
     assert_eq!((cookie, done.byte_len()), (3, len as u32));
     assert_eq!(a.expect(&world, CompletionKind::Send).1, 4);
@@ -87,8 +92,8 @@ fn zero_based_keys_count_from_zero() {
     assert_eq!((key.address, key.length), (0, 20_000));
     a.put(0, &filled(1, 1, 3000));
     let write = SendOp::Write { raddr: 5000, rkey: key.rkey };
-    a.qp.post_send(write, &[a.sge(0, 3000)], 1, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(write, &[a.sge(0, 3000)], 1, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     a.expect(&world, CompletionKind::Send);
     assert!(b.get(8192 + 5000, 3000) == filled(1, 1, 3000));
     let odd = b.memory.slice(100, 100).expect("inside");
@@ -113,13 +118,14 @@ fn rings_wrap_under_unsignalled_batches_and_inline_data() {
             for n in 0..batch {
                 b.qp.post_recv(&[b.sge(n as usize * 4096, 4096)], u64::from(n)).expect("room");
             }
+            let mut newest = None;
             for n in 0..batch {
                 let flags = if n + 1 == batch { SendFlags::SIGNALED } else { SendFlags::empty() };
                 let data = filled(1, round * 8 + n, (round as usize * 13 + n as usize) % 101);
-                a.qp.post_inline(SendOp::Send, &data, next, flags).expect("room");
+                newest = Some(a.qp.post_inline(SendOp::Send, &data, next, flags).expect("room"));
                 next += 1;
             }
-            a.qp.ring();
+            a.qp.ring(newest.expect("one at least"));
             let (_, cookie) = a.expect(&world, CompletionKind::Send);
             expected += u64::from(batch);
             assert_eq!(cookie + 1, expected);
@@ -145,16 +151,17 @@ fn a_lossy_fabric_loses_nothing() {
         let len = 1 + message as usize * 1777 % 40_000;
         a.put(0, &filled(1, message, len));
         b.qp.post_recv(&[b.sge(0, 50_000)], 1).expect("room");
-        a.qp.post_send(SendOp::Send, &[a.sge(0, len)], 2, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, len)], 2, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         let (received, _) = b.expect(&world, CompletionKind::Receive);
         assert_eq!(received.byte_len() as usize, len);
         assert!(b.get(0, len) == filled(1, message, len));
         a.expect(&world, CompletionKind::Send);
         let (raddr, rkey) = b.remote(0);
-        a.qp.post_send(SendOp::Read { raddr, rkey }, &[a.sge(100_000, len)], 3, SendFlags::SIGNALED)
-            .expect("room");
-        a.qp.ring();
+        let doorbell =
+            a.qp.post_send(SendOp::Read { raddr, rkey }, &[a.sge(100_000, len)], 3, SendFlags::SIGNALED)
+                .expect("room");
+        a.qp.ring(doorbell);
         a.expect(&world, CompletionKind::Send);
         assert!(a.get(100_000, len) == filled(1, message, len));
     }
@@ -168,9 +175,9 @@ fn remote_access_errors_are_named_and_flush_the_rest() {
     let (raddr, rkey) = b.remote(0);
     let wrong = SendOp::Write { raddr, rkey: RKey::new(rkey.get() ^ 1) };
     a.qp.post_recv(&[a.sge(0, 10)], 90).expect("room");
-    a.qp.post_send(wrong, &[a.sge(0, 10)], 1, SendFlags::SIGNALED).expect("room");
-    a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 2, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let _ = a.qp.post_send(wrong, &[a.sge(0, 10)], 1, SendFlags::SIGNALED).expect("room");
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 2, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     let (failed, cookie) = a.expect(&world, CompletionKind::SendError);
     let error = failed.error().expect("an error");
     assert_eq!((cookie, error.syndrome), (1, CqeSyndrome::REMOTE_ACCESS_ERR));
@@ -198,8 +205,8 @@ fn remote_access_errors_are_named_and_flush_the_rest() {
     connect_one(&mut b, &mut a, 1);
     b.qp.post_recv(&[b.sge(0, 10)], 5).expect("room");
     a.put(0, &filled(1, 3, 10));
-    a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 6, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 6, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     assert_eq!(a.expect(&world, CompletionKind::Send).1, 6);
     assert_eq!(b.expect(&world, CompletionKind::Receive).1, 5);
     assert!(b.get(0, 10) == filled(1, 3, 10));
@@ -210,8 +217,8 @@ fn a_dead_peer_ends_in_retries_exceeded() {
     let world = world(FabricConfig::default());
     let (mut a, mut b) = connected(&world, |_| ());
     b.hca.modify_to_reset(&mut b.qp).expect("RESET");
-    a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 1, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 1, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     let (failed, cookie) = a.expect(&world, CompletionKind::SendError);
     let syndrome = failed.error().map(|e| e.syndrome);
     assert_eq!((cookie, syndrome), (1, Some(CqeSyndrome::TRANSPORT_RETRY_EXC_ERR)));
@@ -223,8 +230,8 @@ fn posts_to_the_error_state_are_flushed() {
     let (mut a, _b) = connected(&world, |_| ());
     a.hca.modify_to_error(&mut a.qp).expect("ERROR");
     a.qp.post_recv(&[a.sge(0, 1)], 1).expect("room");
-    a.qp.post_send(SendOp::Nop, &[], 2, SendFlags::empty()).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Nop, &[], 2, SendFlags::empty()).expect("room");
+    a.qp.ring(doorbell);
     let mut cookies = vec![];
     for _ in 0..2 {
         let flushed = a.completion(&world);
@@ -252,18 +259,19 @@ fn datagrams_carry_their_source() {
         let len = message as usize * 200;
         a.put(0, &filled(1, message, len));
         b.qp.post_recv(&[b.sge(0, 40 + 4096)], 9).expect("room");
-        a.qp.post_ud(&wrong, SendOp::Send, &[a.sge(0, len)], 1, SendFlags::SIGNALED).expect("room");
-        a.qp.post_ud(&to, SendOp::Send, &[a.sge(0, len)], 2, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let _ = a.qp.post_ud(&wrong, SendOp::Send, &[a.sge(0, len)], 1, SendFlags::SIGNALED).expect("room");
+        let doorbell =
+            a.qp.post_ud(&to, SendOp::Send, &[a.sge(0, len)], 2, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         assert_eq!(a.expect(&world, CompletionKind::Send).1, 1);
         assert_eq!(a.expect(&world, CompletionKind::Send).1, 2);
         let (received, _) = b.expect(&world, CompletionKind::Receive);
         assert_eq!(received.byte_len() as usize, 40 + len, "the one with the wrong key was dropped");
         assert_eq!(
-            (b.cq.datagram().src_qpn, b.cq.datagram().slid),
+            (received.datagram().src_qpn, received.datagram().slid),
             (a.qp.number(), a.hca.port().expect("a port").lid)
         );
-        assert!(!b.cq.datagram().grh);
+        assert!(!received.datagram().grh);
         assert!(b.get(40, len) == filled(1, message, len));
     }
     sound(&world);
@@ -296,12 +304,16 @@ fn management_datagrams_go_between_qp1s() {
     mad[..4].copy_from_slice(&[1, 7, 2, 3]);
     a.put(0, &mad);
     b.qp.post_recv(&[physical(&b, 296)], 3).expect("room");
-    a.qp.post_ud(&to, SendOp::Send, &[physical(&a, 256)], 4, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell =
+        a.qp.post_ud(&to, SendOp::Send, &[physical(&a, 256)], 4, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     assert_eq!(a.expect(&world, CompletionKind::Send).1, 4);
     let (received, cookie) = b.expect(&world, CompletionKind::Receive);
-    assert_eq!((cookie, received.byte_len(), b.cq.datagram().src_qpn), (3, 296, QpNumber::GSI));
-    assert_eq!((received.pkey().get(), b.cq.datagram().slid), (0xffff, a.hca.port().expect("a port").lid));
+    assert_eq!((cookie, received.byte_len(), received.datagram().src_qpn), (3, 296, QpNumber::GSI));
+    assert_eq!(
+        (received.pkey().get(), received.datagram().slid),
+        (0xffff, a.hca.port().expect("a port").lid)
+    );
     assert!(b.get(40, 256) == mad);
     sound(&world);
 }
@@ -317,8 +329,8 @@ fn completion_events_come_once_per_arming() {
     };
     let send = |a: &mut Node, b: &mut Node, flags| {
         b.qp.post_recv(&[b.sge(0, 10)], 1).expect("room");
-        a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 1, flags).expect("room");
-        a.qp.ring();
+        let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 1, flags).expect("room");
+        a.qp.ring(doorbell);
         a.expect(&world, CompletionKind::Send);
     };
     send(&mut a, &mut b, SendFlags::SIGNALED);

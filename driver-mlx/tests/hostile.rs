@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use common::node::kept;
 use common::{BLOCKS, ModelBar, ModelRegister, World, host_region};
 use driver_mlx::{
     Access, Bar, Base, Config, CqConfig, Duration, Error, Hca, HcaStorage, InitParams, Instant, LKey,
@@ -174,12 +175,13 @@ fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
             if let Ok(key) = made {
                 let sge = Sge { address: key.address, length: 100, lkey: key.lkey };
                 let _ = qp.post_recv(&[sge], round);
-                let _ = qp.post_send(SendOp::Send, &[sge], round, SendFlags::SIGNALED);
+                if let Ok(doorbell) = qp.post_send(SendOp::Send, &[sge], round, SendFlags::SIGNALED) {
+                    qp.ring(doorbell);
+                }
                 keys_left += u32::from(hca.deregister(key).is_err());
             }
             hca.idle(Instant::from_nanos(world.now() + 1000));
         }
-        qp.ring();
         cq.arm(round.is_multiple_of(2));
         world.pass(1_000_000);
         hca.idle(Instant::from_nanos(world.now() + 1000));
@@ -192,7 +194,7 @@ fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
         // No more than the ring holds can be there at once, as the device is not running meanwhile.
         for taken in 0.. {
             assert!(taken <= 64, "a drain without end");
-            match cq.poll() {
+            match cq.poll(kept) {
                 Ok(None) => break,
                 Ok(Some(completion)) => {
                     let _ = (qp.retire(&completion), completion.error(), format!("{completion:?}"));
@@ -305,7 +307,7 @@ fn account(seed: u64) {
             memory.store_be64(at + 56, tail).expect("inside");
         }
         for _ in 0..64 {
-            let cqe = cq.poll().expect("an opcode there is").expect("64 of them");
+            let cqe = cq.poll(kept).expect("an opcode there is").expect("64 of them");
             if random.below(2) == 0 && !cqe.is_send() {
                 if let Some(done) = srq.retire(&cqe) {
                     let place = books.shared.iter().position(|id| *id == done.wr_id().id);

@@ -226,16 +226,16 @@ fn the_device_of_a_dropped_hca_does_no_dma_and_starts_again() {
     let (raddr, rkey) = b.remote(0);
     a.put(0, &[0xab; 4096]);
     let sge = a.sge(0, 4096);
-    a.qp.post_send(SendOp::Write { raddr, rkey }, &[sge], 1, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell =
+        a.qp.post_send(SendOp::Write { raddr, rkey }, &[sge], 1, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     drop(b.hca);
     let stopped = bytes(&world, 1);
     world.pass(1_000_000_000);
     for message in 0..8 {
         let sent = a.qp.post_send(SendOp::Write { raddr, rkey }, &[sge], message, SendFlags::SIGNALED);
-        sent.expect("room");
+        a.qp.ring(sent.expect("room"));
     }
-    a.qp.ring();
     world.pass(30_000_000_000);
     assert!(bytes(&world, 1) == stopped, "the device of a dropped HCA wrote to memory");
     let model = world.model(1, |model| (model.life(), model.census().total(), model.pages().given()));

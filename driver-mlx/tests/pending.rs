@@ -43,8 +43,8 @@ fn messages_and_commands_go_on_while_registration_is_pending() {
     let sge = b.sge(0, 64);
     b.qp.post_recv(&[sge], 1).expect("room");
     let sge = a.sge(0, 64);
-    a.qp.post_send(SendOp::Send, &[sge], 2, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Send, &[sge], 2, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     a.completion(&world);
     b.completion(&world);
     let other = a.hca.alloc_pd().expect("another command meanwhile");

@@ -456,8 +456,9 @@ fn scatter_lists_end_with_the_key_that_the_device_names() {
                 }
                 None => b.qp.post_recv(&list, 1).expect("room"),
             }
-            a.qp.post_send(SendOp::Send, &[a.sge(0, len)], 2, SendFlags::SIGNALED).expect("room");
-            a.qp.ring();
+            let doorbell =
+                a.qp.post_send(SendOp::Send, &[a.sge(0, len)], 2, SendFlags::SIGNALED).expect("room");
+            a.qp.ring(doorbell);
             let cqe = b.completion(&world);
             let retired = srq.as_mut().map_or_else(|| b.qp.retire(&cqe), |srq| srq.retire(&cqe));
             assert_eq!(node::id(retired), Some(1));
@@ -504,8 +505,8 @@ fn a_packet_before_the_last_step_sends_no_event() {
     let towards = node::towards(&mut a, 0);
     b.hca.modify_to_rtr(&mut b.qp, &towards).expect("RTR");
     b.qp.post_recv(&[b.sge(0, 64)], 1).expect("room");
-    a.qp.post_send(SendOp::Send, &[a.sge(0, 64)], 2, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 64)], 2, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     b.expect(&world, CompletionKind::Receive);
     let _ = b.hca.poll(Instant::from_nanos(world.now()));
     let of_qp = |event| matches!(event, AsyncEvent::Qp { .. });
@@ -574,8 +575,10 @@ fn an_emergency_stop_ends_dma_in_the_middle_of_everything() {
     let (mut a, b) = node::connected(&world, |_| ());
     let (raddr, rkey) = b.remote(0);
     a.put(0, &[9; 4096]);
-    a.qp.post_send(SendOp::Write { raddr, rkey }, &[a.sge(0, 4096)], 1, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell =
+        a.qp.post_send(SendOp::Write { raddr, rkey }, &[a.sge(0, 4096)], 1, SendFlags::SIGNALED)
+            .expect("room");
+    a.qp.ring(doorbell);
     // The stop comes behind the doorbell, and before the peer writes what arrives.
     driver_mlx::emergency_stop(driver_mlx::Platform::bar(&world.platform(1)));
     world.pass(SECOND);

@@ -15,8 +15,8 @@ fn a_device_that_fell_off_the_bus_under_traffic_comes_back() {
     let (mut a, mut b) = node::connected(&world, |_| ());
     a.put(0, &node::filled(1, 1, 4096));
     b.qp.post_recv(&[b.sge(0, 4096)], 1).expect("room");
-    a.qp.post_send(SendOp::Send, &[a.sge(0, 4096)], 2, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 4096)], 2, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     world.model(0, hca_model::Hca::kill);
     assert_eq!(until_fatal(&world, &mut a.hca, 3 * SECOND), FatalCause::LinkDead);
     // It is away for another half minute.
@@ -51,8 +51,8 @@ fn traffic_flows_again_over_the_same_memory() {
         world.pass(60 * SECOND);
         a.put(0, &node::filled(1, round, 4096));
         b.qp.post_recv(&[b.sge(0, 4096)], 1).expect("room");
-        a.qp.post_send(SendOp::Send, &[a.sge(0, 4096)], 2, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 4096)], 2, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         b.expect(&world, driver_mlx::CompletionKind::Receive);
         assert_eq!(b.get(0, 4096), node::filled(1, round, 4096));
         for node in [&mut a, &mut b] {

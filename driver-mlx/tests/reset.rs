@@ -310,8 +310,8 @@ fn what_has_failed_writes_nothing_from_the_moment_it_is_told() {
     b.qp.post_recv(&[b.sge(0, 4096)], 1).expect("room");
     lose_the_queue(&world, 1, &mut b.hca);
     a.put(0, &[9; 4096]);
-    a.qp.post_send(SendOp::Send, &[a.sge(0, 4096)], 2, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 4096)], 2, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     world.pass(SECOND);
     assert_eq!(b.get(0, 4096), [0; 4096], "the receive counts as flushed");
     assert!(!world.model(1, |m| m.bus_master()));

@@ -20,8 +20,10 @@ fn a_queue_grows_with_completions_in_it() {
             a.put(n as usize * 4096, &filled(1, message, 200));
             b.qp.post_recv(&[b.sge(n as usize * 4096, 4096)], u64::from(n)).expect("room");
             let op = SendOp::SendImm(message);
-            a.qp.post_send(op, &[a.sge(n as usize * 4096, 200)], sent, SendFlags::SIGNALED).expect("room");
-            a.qp.ring();
+            let doorbell =
+                a.qp.post_send(op, &[a.sge(n as usize * 4096, 200)], sent, SendFlags::SIGNALED)
+                    .expect("room");
+            a.qp.ring(doorbell);
             sent += 1;
             if n == 15 {
                 world.pass(1_000_000);
@@ -49,8 +51,8 @@ fn a_queue_grows_with_completions_in_it() {
     b.cq.arm(false);
     b.hca.arm_events();
     b.qp.post_recv(&[b.sge(0, 64)], 0).expect("room");
-    a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], sent, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], sent, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     a.expect(&world, CompletionKind::Send);
     world.settle();
     let mut named = vec![];

@@ -20,8 +20,8 @@ fn number(node: &Node, offset: usize) -> u64 {
 /// One atomic operation from `a` on `b`'s number at `offset`: what it found.
 fn atomic(world: &Rc<World>, a: &mut Node, op: SendOp) -> u64 {
     a.put(64, &[0xee; 24]);
-    a.qp.post_send(op, &[a.sge(72, 8)], 5, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(op, &[a.sge(72, 8)], 5, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     let (completion, cookie) = a.expect(world, CompletionKind::Send);
     assert_eq!((cookie, completion.byte_len()), (5, 8));
     assert_eq!((a.get(64, 8), a.get(80, 8)), (vec![0xee; 8], vec![0xee; 8]), "only the piece was written");
@@ -90,8 +90,8 @@ fn wrong_atomics_are_refused() {
     assert_eq!(a.qp.send_outstanding(), 0);
     // Not at a multiple of 8: the peer says so.
     let crooked = SendOp::FetchAdd { raddr: raddr + 4, rkey, add: 1 };
-    a.qp.post_send(crooked, &[a.sge(0, 8)], 1, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(crooked, &[a.sge(0, 8)], 1, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     let (failed, _) = a.expect(&world, CompletionKind::SendError);
     assert_eq!(failed.error().map(|e| e.syndrome), Some(CqeSyndrome::REMOTE_INVAL_REQ_ERR));
 }
@@ -108,8 +108,8 @@ fn atomics_need_the_right_on_both_the_key_and_the_queue_pair() {
         let window = b.memory.slice(4096, 4096).expect("inside");
         let key = b.hca.register(b.pd, window, right(on_key), Base::Zero).expect("a key");
         let add = SendOp::FetchAdd { raddr: 8, rkey: key.rkey, add: 3 };
-        a.qp.post_send(add, &[a.sge(0, 8)], 1, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell = a.qp.post_send(add, &[a.sge(0, 8)], 1, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         let completion = a.completion(&world);
         let denied = (!on_qp || !on_key).then_some(CqeSyndrome::REMOTE_ACCESS_ERR);
         assert_eq!(completion.error().map(|e| e.syndrome), denied, "QP {on_qp}, key {on_key}");
@@ -156,8 +156,9 @@ fn multicast_reaches_the_attached() {
         .modify_to_init(&mut sender, &InitParams { port: 1, pkey_index: 0, access: Access::empty() })
         .expect("INIT");
     b.hca.modify_to_rts_datagram(&mut sender, Psn::new(5)).expect("RTS");
-    sender.post_ud(&vector, SendOp::Send, &[b.sge(10_000, 500)], 4, SendFlags::SIGNALED).expect("room");
-    sender.ring();
+    let doorbell =
+        sender.post_ud(&vector, SendOp::Send, &[b.sge(10_000, 500)], 4, SendFlags::SIGNALED).expect("room");
+    sender.ring(doorbell);
     let mut received = 0;
     for _ in 0..2 {
         let completion = b.completion(&world);
@@ -165,7 +166,7 @@ fn multicast_reaches_the_attached() {
             assert_eq!(id(sender.retire(&completion)), Some(4));
         } else {
             assert_eq!(id(b.qp.retire(&completion)), Some(9));
-            assert!(b.cq.datagram().grh && b.cq.datagram().src_qpn == sender.number());
+            assert!(completion.datagram().grh && completion.datagram().src_qpn == sender.number());
             assert!(b.get(40, 500) == filled(2, 1, 500));
             received += 1;
         }
@@ -185,9 +186,10 @@ fn cookies_can_be_looked_at_before_they_are_retired() {
     let (mut a, mut b) = connected(&world, |_| ());
     for message in 0..3u64 {
         b.qp.post_recv(&[b.sge(message as usize * 64, 64)], 70 + message).expect("room");
-        a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 80 + message, SendFlags::SIGNALED).expect("room");
+        let doorbell =
+            a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 80 + message, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
     }
-    a.qp.ring();
     world.pass(1_000_000);
     for _ in 0..2 {
         for ahead in 0..3 {
@@ -216,21 +218,22 @@ fn small_messages_arrive_in_the_completion_itself() {
         a.put(0, &filled(1, message, len));
         b.put(0, &[0x77; 4096]);
         b.qp.post_recv(&[b.sge(0, 4096)], 50).expect("room");
-        a.qp.post_send(SendOp::SendImm(message), &[a.sge(0, len)], 7, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell =
+            a.qp.post_send(SendOp::SendImm(message), &[a.sge(0, len)], 7, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         assert_eq!(a.expect(&world, CompletionKind::Send).1, 7);
         let (received, cookie) = b.expect(&world, CompletionKind::ReceiveImm);
         assert_eq!((cookie, received.byte_len() as usize, received.imm()), (50, len, message));
         assert_eq!((received.user_index(), received.qpn()), (0x101, b.qp.number()));
         let data = filled(1, message, len);
-        match b.cq.inline_data(&received) {
+        match received.inline_data() {
             Some((bytes, count)) => {
                 assert!(count == len && bytes[..count] == data, "message of {len} bytes");
                 assert!(b.get(0, 4096).iter().all(|&byte| byte == 0x77), "the memory was not used");
             }
             None => assert!(b.get(0, len) == data, "message of {len} bytes"),
         }
-        assert_eq!(b.cq.inline_data(&received).is_some(), (1..=32).contains(&len), "{len} bytes");
+        assert_eq!(received.inline_data().is_some(), (1..=32).contains(&len), "{len} bytes");
     }
     sound(&world);
 }
@@ -240,8 +243,8 @@ fn inline_data_that_nobody_asked_for_is_no_receive() {
     let world = world(FabricConfig::default());
     let (mut a, mut b) = connected(&world, |_| ());
     b.qp.post_recv(&[b.sge(0, 64)], 50).expect("room");
-    a.qp.post_send(SendOp::Send, &[a.sge(0, 8)], 7, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 8)], 7, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     a.expect(&world, CompletionKind::Send);
     world.pass(1_000_000);
     // The device's entry, changed where it lies to say that the data are in it.
@@ -283,8 +286,8 @@ fn counters_say_what_happened() {
             3..5 => SendOp::Read { raddr, rkey },
             _ => SendOp::FetchAdd { raddr, rkey, add: 1 },
         };
-        a.qp.post_send(op, &[a.sge(0, 8)], step, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell = a.qp.post_send(op, &[a.sge(0, 8)], step, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         assert_eq!(a.expect(&world, CompletionKind::Send).1, step);
     }
     let counted = b.hca.query_q_counters(sets[1], true).expect("counters");
@@ -296,8 +299,8 @@ fn counters_say_what_happened() {
     );
     assert!(after.transmitted.packets > before.transmitted.packets);
     let wrong = SendOp::Write { raddr, rkey: RKey::new(rkey.get() ^ 1) };
-    a.qp.post_send(wrong, &[a.sge(0, 8)], 7, SendFlags::SIGNALED).expect("room");
-    a.qp.ring();
+    let doorbell = a.qp.post_send(wrong, &[a.sge(0, 8)], 7, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
     a.expect(&world, CompletionKind::SendError);
     let counted = b.hca.query_q_counters(sets[1], false).expect("counters");
     assert_eq!((counted.rx_write_requests, counted.responder_access_errors), (0, 1), "cleared when read");

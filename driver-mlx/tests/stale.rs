@@ -109,10 +109,10 @@ fn rings_nothing(world: &World, stale: &mut Qp<ModelBar>, qp: &mut Qp<ModelBar>)
     let rings = |qp: &mut Qp<ModelBar>, posts: usize| {
         let counters = || world.model(0, |model| *model.counters());
         let before = counters();
-        for _ in 0..posts {
-            qp.post_inline(SendOp::Send, &[1; 16], 1, SendFlags::SIGNALED).expect("room");
-        }
-        qp.ring();
+        let posted = (0..posts)
+            .map(|_| qp.post_inline(SendOp::Send, &[1; 16], 1, SendFlags::SIGNALED).expect("room"))
+            .last();
+        qp.ring(posted.expect("one at least"));
         world.settle();
         (counters().doorbells - before.doorbells, counters().blueflame - before.blueflame)
     };

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::node::{connected, filled, id, sound, world};
+use common::node::{connected, filled, id, kept, sound, world};
 use driver_mlx::{CompletionKind, PostError, SendFlags, SendOp, Service};
 use hca_model::fabric::{FabricConfig, Faults};
 
@@ -14,12 +14,13 @@ fn unreliable_connections_send_and_write() {
         let message = message as u32;
         a.put(0, &filled(1, message, len));
         b.qp.post_recv(&[b.sge(0, 100_000)], 50).expect("room");
-        a.qp.post_send(SendOp::SendImm(message), &[a.sge(0, len)], 7, SendFlags::SIGNALED).expect("room");
+        let _ =
+            a.qp.post_send(SendOp::SendImm(message), &[a.sge(0, len)], 7, SendFlags::SIGNALED).expect("room");
         let (raddr, rkey) = b.remote(300_000);
         let write = SendOp::WriteImm { raddr, rkey, imm: !message };
         b.qp.post_recv(&[], 51).expect("room");
-        a.qp.post_send(write, &[a.sge(0, len)], 8, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell = a.qp.post_send(write, &[a.sge(0, len)], 8, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         assert_eq!(a.expect(&world, CompletionKind::Send).1, 7);
         assert_eq!(a.expect(&world, CompletionKind::Send).1, 8);
         let (received, cookie) = b.expect(&world, CompletionKind::ReceiveImm);
@@ -53,11 +54,12 @@ fn an_unreliable_connection_loses_whole_messages_and_nothing_else() {
     for message in 0..300u32 {
         let len = 1 + message as usize * 131 % 20_000;
         a.put(0, &filled(1, message, len));
-        a.qp.post_send(SendOp::SendImm(message), &[a.sge(0, len)], 7, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell =
+            a.qp.post_send(SendOp::SendImm(message), &[a.sge(0, len)], 7, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         a.expect(&world, CompletionKind::Send);
         world.pass(100_000);
-        if let Some(received) = b.cq.poll().expect("sound") {
+        if let Some(received) = b.cq.poll(kept).expect("sound") {
             assert_eq!((received.imm(), received.byte_len() as usize), (message, len));
             assert!(b.get(0, len) == filled(1, message, len), "message {message}");
             assert!(id(b.qp.retire(&received)).is_some() && last < Some(message));

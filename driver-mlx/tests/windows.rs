@@ -29,8 +29,8 @@ fn part(node: &Node, offset: usize, len: u32, access: Access) -> MwBind {
 
 /// Binds and waits.
 fn bind(world: &Rc<World>, node: &mut Node, window: &mut MemoryWindow, what: &MwBind) -> RKey {
-    let key = node.qp.post_bind(window, what, 40, SendFlags::SIGNALED).expect("room");
-    node.qp.ring();
+    let (key, doorbell) = node.qp.post_bind(window, what, 40, SendFlags::SIGNALED).expect("room");
+    node.qp.ring(doorbell);
     let (completion, cookie) = node.expect(world, CompletionKind::Send);
     assert_eq!((cookie, completion.send_opcode()), (40, SendOpcode::UMR));
     assert_eq!(key, window.rkey);
@@ -38,9 +38,9 @@ fn bind(world: &Rc<World>, node: &mut Node, window: &mut MemoryWindow, what: &Mw
 }
 
 /// One operation of `node` on 8 bytes of the peer: how it ended.
-fn attempt(world: &Rc<World>, node: &mut Node, op: SendOp) -> Cqe {
-    node.qp.post_send(op, &[node.sge(0, 8)], 41, SendFlags::SIGNALED).expect("room");
-    node.qp.ring();
+fn attempt(world: &Rc<World>, node: &mut Node, op: SendOp) -> Cqe<'static> {
+    let doorbell = node.qp.post_send(op, &[node.sge(0, 8)], 41, SendFlags::SIGNALED).expect("room");
+    node.qp.ring(doorbell);
     let completion = node.completion(world);
     assert_eq!(id(node.qp.retire(&completion)), Some(41));
     completion
@@ -80,10 +80,10 @@ fn a_window_opens_a_part_of_a_region() {
         b.put(0, &[0xee; 10_000]);
         a.put(0, &filled(1, 1, 3000));
         let write = SendOp::Write { raddr: what.address, rkey };
-        a.qp.post_send(write, &[a.sge(0, 3000)], 1, SendFlags::SIGNALED).expect("room");
+        let _ = a.qp.post_send(write, &[a.sge(0, 3000)], 1, SendFlags::SIGNALED).expect("room");
         let read = SendOp::Read { raddr: what.address + 100, rkey };
-        a.qp.post_send(read, &[a.sge(50_000, 2900)], 2, SendFlags::SIGNALED).expect("room");
-        a.qp.ring();
+        let doorbell = a.qp.post_send(read, &[a.sge(50_000, 2900)], 2, SendFlags::SIGNALED).expect("room");
+        a.qp.ring(doorbell);
         assert_eq!(a.expect(&world, CompletionKind::Send).1, 1);
         assert_eq!(a.expect(&world, CompletionKind::Send).1, 2);
         assert!(b.get(5000, 3000) == filled(1, 1, 3000));
@@ -196,8 +196,8 @@ fn invalidated_windows_are_closed() {
             let (received, cookie) = b.expect(&world, CompletionKind::ReceiveInval);
             assert_eq!((cookie, received.invalidated_rkey()), (60, Some(rkey)));
         } else {
-            b.qp.post_local_invalidate(rkey, 61, SendFlags::SIGNALED).expect("room");
-            b.qp.ring();
+            let doorbell = b.qp.post_local_invalidate(rkey, 61, SendFlags::SIGNALED).expect("room");
+            b.qp.ring(doorbell);
             let (completion, cookie) = b.expect(&world, CompletionKind::Send);
             assert_eq!((cookie, completion.send_opcode()), (61, SendOpcode::UMR));
         }
@@ -246,9 +246,9 @@ fn binds_that_cannot_be_fail_by_name() {
         let (world, _a, mut b) = windows();
         let (kind, what) = case(&mut b);
         let mut window = b.hca.alloc_mw(b.pd, kind).expect("a window");
-        b.qp.post_bind(&mut window, &what, 40, SendFlags::empty()).expect("room");
-        b.qp.post_send(SendOp::Nop, &[], 41, SendFlags::SIGNALED).expect("room");
-        b.qp.ring();
+        let _ = b.qp.post_bind(&mut window, &what, 40, SendFlags::empty()).expect("room");
+        let doorbell = b.qp.post_send(SendOp::Nop, &[], 41, SendFlags::SIGNALED).expect("room");
+        b.qp.ring(doorbell);
         let failed = b.completion(&world);
         assert_eq!(id(b.qp.retire(&failed)), Some(40), "{why}");
         assert_eq!(syndrome(&failed), Some(CqeSyndrome::MW_BIND_ERR), "{why}");
@@ -267,8 +267,8 @@ fn a_bound_window_of_type_two_is_not_bound_again() {
     let mut window = b.hca.alloc_mw(b.pd, MwType::Two).expect("a window");
     let what = part(&b, 0, 64, REMOTE);
     bind(&world, &mut b, &mut window, &what);
-    b.qp.post_bind(&mut window, &what, 40, SendFlags::SIGNALED).expect("room");
-    b.qp.ring();
+    let (_, doorbell) = b.qp.post_bind(&mut window, &what, 40, SendFlags::SIGNALED).expect("room");
+    b.qp.ring(doorbell);
     let failed = b.completion(&world);
     assert_eq!((id(b.qp.retire(&failed)), syndrome(&failed)), (Some(40), Some(CqeSyndrome::MW_BIND_ERR)));
 }
@@ -282,17 +282,17 @@ fn what_follows_a_bind_finds_it_bound() {
     // The peer learns the key by a send posted right behind the bind, and uses it; then the window is closed, all in one batch.
     for round in 0..40u32 {
         let what = part(&b, round as usize * 64, 64, REMOTE);
-        let rkey = b.qp.post_bind(&mut window, &what, 1, SendFlags::empty()).expect("room");
+        let (rkey, _) = b.qp.post_bind(&mut window, &what, 1, SendFlags::empty()).expect("room");
         let flags = SendFlags::SIGNALED;
         a.qp.post_recv(&[a.sge(8000, 16)], 2).expect("room");
         let word = what.address.to_be_bytes().into_iter().chain(rkey.get().to_be_bytes()).collect::<Vec<_>>();
-        if round % 2 == 0 {
-            b.qp.post_inline(SendOp::Send, &word, 3, flags).expect("room");
+        let posted = if round % 2 == 0 {
+            b.qp.post_inline(SendOp::Send, &word, 3, flags)
         } else {
             b.put(500_000, &word);
-            b.qp.post_send(SendOp::Send, &[b.sge(500_000, 12)], 3, flags).expect("room");
-        }
-        b.qp.ring();
+            b.qp.post_send(SendOp::Send, &[b.sge(500_000, 12)], 3, flags)
+        };
+        b.qp.ring(posted.expect("room"));
         assert_eq!(b.expect(&world, CompletionKind::Send).1, 3);
         assert_eq!(a.expect(&world, CompletionKind::Receive).1, 2);
         let heard = a.get(8000, 12);
@@ -301,7 +301,7 @@ fn what_follows_a_bind_finds_it_bound() {
         assert_eq!(heard, rkey);
         assert_eq!(syndrome(&attempt(&world, &mut a, SendOp::Read { raddr, rkey })), None);
         assert!(a.get(0, 8) == b.get(round as usize * 64, 8));
-        b.qp.post_local_invalidate(rkey, 4, SendFlags::empty()).expect("room");
+        let _ = b.qp.post_local_invalidate(rkey, 4, SendFlags::empty()).expect("room");
         turn += 1;
     }
     assert_eq!(turn, 40);
@@ -325,7 +325,7 @@ fn windows_are_only_for_queue_pairs_made_for_them() {
     let long = MwBind { length: 1 << 31, ..what };
     assert_eq!(qp.post_bind(&mut window, &long, 0, SendFlags::SIGNALED), Err(PostError::TooLong));
     for _ in 0..2 {
-        qp.post_bind(&mut window, &what, 0, SendFlags::SIGNALED).expect("as many as were asked for");
+        let _ = qp.post_bind(&mut window, &what, 0, SendFlags::SIGNALED).expect("as many as were asked for");
     }
     assert_eq!(qp.post_bind(&mut window, &what, 0, SendFlags::SIGNALED), Err(PostError::Full));
     a.hca.destroy_qp(qp).expect("destroyed");

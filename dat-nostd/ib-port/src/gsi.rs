@@ -208,13 +208,13 @@ impl<B: Bar> Gsi<B> {
         let sge = self.queue.sge(offset, MAD_LEN);
         let written = self.queue.memory.write(offset, mad.as_bytes()).is_ok();
         let qp = self.sender.as_mut().unwrap_or(&mut self.receiver);
-        let posted = written
-            && qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED).is_ok();
-        if !posted {
+        let wr_id = SEND | slot as u64;
+        let post = || qp.post_ud(&vector, SendOp::Send, &[sge], wr_id, SendFlags::SIGNALED).ok();
+        let Some(doorbell) = written.then(post).flatten() else {
             self.counters.send_failed += 1;
             return false;
-        }
-        qp.ring();
+        };
+        qp.ring(doorbell);
         self.sending |= 1 << slot;
         self.counters.sent += 1;
         true
@@ -224,7 +224,7 @@ impl<B: Bar> Gsi<B> {
     pub(crate) fn receive(&mut self) -> Option<(Mad, MadAddress)> {
         // As many completions as the queue can hold, so that a device that repeats itself cannot keep us here.
         for _ in 0..RECEIVES + SENDS {
-            let completion = match self.queue.cq.poll() {
+            let completion = match self.queue.cq.poll(|cqe| cqe.copy()) {
                 Ok(Some(completion)) => completion,
                 Ok(None) => return None,
                 Err(_) => {
@@ -232,6 +232,7 @@ impl<B: Bar> Gsi<B> {
                     continue;
                 }
             };
+            let completion = completion.cqe();
             if completion.is_send() {
                 let retired = match &mut self.sender {
                     Some(sender) => sender.retire(&completion),
@@ -260,7 +261,7 @@ impl<B: Bar> Gsi<B> {
             let index = done.wr_id().id as usize % RECEIVES;
             let good = completion.kind() == CompletionKind::Receive
                 && completion.byte_len() as usize == GRH_LEN + MAD_LEN;
-            let source = self.queue.cq.datagram();
+            let source = completion.datagram();
             let mut grh = [0; GRH_LEN];
             let mut mad = Mad::zeroed();
             let offset = Self::receive_offset(index);

@@ -305,10 +305,9 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         let vector = AddressVector::new(path, qpn, self.qkey, self.queue.rate_supported);
         let offset = RECEIVES * RECEIVE_STRIDE + slot * FRAME_LEN;
         let sge = self.queue.sge(offset, usize::from(entry.len));
-        if qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED).is_err() {
-            return false;
-        }
-        qp.ring();
+        let posted = qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED);
+        let Ok(doorbell) = posted else { return false };
+        qp.ring(doorbell);
         entry.state = TxState::Posted;
         self.waiting = self.waiting.saturating_sub(1);
         self.counters.sent += 1;
@@ -319,7 +318,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     /// IPv4 packets wait for [`FrameQueue::read`].
     pub(crate) fn receive(&mut self, own: (Lid, QpNumber), out: &mut [u8]) -> Option<(u16, usize)> {
         for _ in 0..2 * (RECEIVES + IP_SENDS) {
-            let completion = match self.queue.cq.poll() {
+            let completion = match self.queue.cq.poll(|cqe| cqe.copy()) {
                 Ok(Some(completion)) => completion,
                 Ok(None) => return None,
                 Err(_) => {
@@ -327,6 +326,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
                     continue;
                 }
             };
+            let completion = completion.cqe();
             let retired = self.qp.as_mut().and_then(|qp| qp.retire(&completion));
             let Some(wr_id) = retired.map(|done| done.wr_id().id) else {
                 self.counters.bad += 1;
@@ -345,7 +345,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             }
             let buffer = wr_id as usize % RECEIVES;
             let len = (completion.byte_len() as usize).saturating_sub(GRH_LEN);
-            let source = self.queue.cq.datagram();
+            let source = completion.datagram();
             let own_echo = (source.slid, source.src_qpn) == own;
             let whole =
                 completion.kind() == CompletionKind::Receive && (ENCAP_LEN..=FRAME_LEN).contains(&len);

@@ -41,6 +41,8 @@ pub(crate) struct Progress<'s> {
     pub(crate) dead_cnos: usize,
     /// Something happened since `prepare_idle` last asked.
     pub(crate) happened: bool,
+    /// Dequeues that found nothing, circular.
+    empty_dequeues: u8,
 }
 
 impl<'s> Progress<'s> {
@@ -66,6 +68,14 @@ impl<'s> Progress<'s> {
             upcalls: List::default(),
             dead_cnos: 0,
             happened: false,
+            empty_dequeues: 0,
         }
+    }
+
+    /// A dequeue has found nothing. Whether it is to poll the adapter, as one in 256 does, for consumers who do nothing but dequeue.
+    #[inline]
+    pub(crate) fn is_poll_due(&mut self) -> bool {
+        self.empty_dequeues = self.empty_dequeues.wrapping_add(1);
+        self.empty_dequeues == 0
     }
 }

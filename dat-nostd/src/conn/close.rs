@@ -221,7 +221,7 @@ impl<P: Platform> Adapter<'_, P> {
     /// Consumes suppressed completions at the head of an EVD's CQ.
     pub(crate) fn drop_silent(&mut self, evd: EvdHandle) {
         while self.objects.is_silent_next(evd) {
-            self.consume_silent(evd.any().slot());
+            self.take_completion(evd.any().slot());
         }
     }
 }
@@ -285,7 +285,7 @@ impl<B: Bar> Objects<'_, B> {
     fn any_completion(
         &self,
         evd: Option<EvdHandle>,
-        mut found: impl FnMut(&driver_mlx::Cqe) -> bool,
+        mut found: impl FnMut(&driver_mlx::Cqe<'_>) -> bool,
     ) -> bool {
         let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { return true };
         let Some(cq) = &evd.cq else { return true };
@@ -336,9 +336,9 @@ fn post_marker<B: Bar>(ep: &mut Ep<B>) -> Option<()> {
     }
     let note = Note::new(0, DtoOperation::Send, Note::MARKER);
     let qp = ep.qp.as_mut()?;
-    qp.post_send(SendOp::Nop, &[], note.with(0), SendFlags::SIGNALED).ok()?;
-    qp.ring();
+    let doorbell = qp.post_send(SendOp::Nop, &[], note.with(0), SendFlags::SIGNALED).ok()?;
+    qp.ring(doorbell);
     ep.marker = Some(ep.requests.head);
-    ep.requests.posted();
+    ep.requests.posted(1);
     Some(())
 }

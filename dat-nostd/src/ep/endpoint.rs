@@ -1,8 +1,6 @@
 //! An endpoint: its attributes, its queue pair, what is outstanding.
 
-use driver_mlx::{
-    Bar, Completion, CompletionKind, Cqe, Pd, PostError, Psn, Qp, QpNumber, SendOp, Sge, WorkQueue, WrId,
-};
+use driver_mlx::{Bar, Completion, CompletionKind, Cqe, Pd, PostError, Psn, Qp, QpNumber, WorkQueue};
 
 use crate::base::attr::{EpAttributes, MAX_PRIVATE_DATA_ANY};
 use crate::base::event::ConnectionEvent;
@@ -123,7 +121,7 @@ pub(crate) struct Longest {
     pub(crate) rdma: u64,
 }
 
-/// Bytes of the longest transfers of one segment that may be posted now, by attributes and state; 0 if none may. Of each length up to it
+/// Bytes of the longest common transfers that may be posted now, by attributes and state; 0 if none may. Of each length up to it, but 0,
 /// the device takes one segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lane {
@@ -213,10 +211,11 @@ impl<B: Bar> Ep<B> {
         let if_any = |possible: bool, iov: u32, length: u64| {
             if possible && iov > 0 { length.min(MAX_SEGMENT) } else { 0 }
         };
+        let Self { attributes, .. } = self;
         self.lane = Lane {
-            send: if_any(connected, self.attributes.max_request_iov, self.max_message),
-            write: if_any(connected, self.attributes.max_rdma_write_iov, self.max_rdma),
-            receive: if_any(true, self.attributes.max_recv_iov, MAX_SEGMENT),
+            send: if_any(connected, attributes.max_request_iov, self.max_message),
+            write: if_any(connected, attributes.max_rdma_write_iov, self.max_rdma),
+            receive: if_any(true, attributes.max_recv_iov, MAX_SEGMENT),
         };
     }
 
@@ -251,7 +250,7 @@ impl<B: Bar> Ep<B> {
     }
 
     /// Its state.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn state(&self) -> EpState {
         self.state
     }
@@ -296,104 +295,27 @@ impl<B: Bar> Ep<B> {
     }
 
     /// Whether a completion is of this EP's present QP.
-    #[inline(always)]
-    pub(crate) fn owns(&self, completion: &Cqe) -> bool {
+    #[inline]
+    pub(crate) fn owns(&self, completion: &Cqe<'_>) -> bool {
         self.qpn == completion.qpn()
     }
 
-    /// Posts an ordinary request that has been checked and rings; false if it is not ordinary to the device's queue, and nothing has
-    /// happened.
-    #[inline(always)]
-    pub(crate) fn post_ordinary(&mut self, op: SendOp, sge: &Sge, wr_id: WrId, how: How) -> bool {
-        let Some(qp) = &mut self.qp else { return false };
-        let posted = qp.post_ordinary(op, sge, wr_id, how.send_flags);
-        if posted {
-            self.count_posted(how);
-        }
-        posted
-    }
-
-    /// Posts a send that has been checked, of one SGE or two, as [`post_ordinary`](Self::post_ordinary), but does not ring.
-    #[inline(always)]
-    pub(crate) fn post_part(&mut self, sge: &Sge, second: Option<&Sge>, wr_id: WrId, how: How) -> bool {
-        let Some(qp) = &mut self.qp else { return false };
-        let posted = qp.post_part(sge, second, wr_id, how.send_flags);
-        if posted {
-            self.count_posted(how);
-        }
-        posted
-    }
-
-    /// Tells the device of what was posted.
-    #[inline(always)]
-    pub(crate) fn ring(&mut self) {
-        if let Some(qp) = &mut self.qp {
-            qp.ring();
-        }
-    }
-
-    #[inline(always)]
+    #[inline]
     pub(crate) fn count_posted(&mut self, how: How) {
-        self.requests.posted();
+        self.requests.posted(1);
         if how.is_silent() {
             self.silent_end = Some(self.requests.head);
         }
     }
 
-    /// Posts a request that has been checked; `rings` unless the device is gone.
-    pub(crate) fn post(
-        &mut self,
-        op: SendOp,
-        sges: &[Sge],
-        wr_id: WrId,
-        how: How,
-        rings: bool,
-    ) -> Result<(), DatReturn> {
-        let Some(qp) = &mut self.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
-        if let Err(error) = qp.post_send(op, sges, wr_id, how.send_flags) {
-            return Err(post_error(error));
-        }
-        if rings {
-            qp.ring();
-        }
-        self.count_posted(how);
-        Ok(())
-    }
-
-    /// Posts an ordinary receive that has been checked; false if it is not ordinary to the device's queue, and nothing has happened.
-    #[inline(always)]
-    pub(crate) fn post_recv_ordinary(&mut self, sge: &Sge, wr_id: WrId) -> bool {
-        let Some(qp) = &mut self.qp else { return false };
-        let posted = qp.post_recv_ordinary(sge, wr_id);
-        if posted {
-            self.receives.posted();
-        }
-        posted
-    }
-
-    /// Posts a receive that has been checked.
-    pub(crate) fn post_recv(&mut self, sges: &[Sge], wr_id: WrId) -> Result<(), DatReturn> {
-        let Some(qp) = &mut self.qp else {
-            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
-        };
-        if let Err(error) = qp.post_recv(sges, wr_id) {
-            return Err(post_error(error));
-        }
-        self.receives.posted();
-        Ok(())
-    }
-
     /// Retires what a completion of its QP reports done, unless that is a receive of its SRQ.
     #[inline(always)]
-    pub(crate) fn retire(&mut self, completion: &Cqe) -> Option<Completion> {
-        if self.srq.is_some() && !completion.is_send() {
-            return None;
-        }
+    pub(crate) fn retire(&mut self, completion: &Cqe<'_>) -> Option<Completion> {
         self.qp.as_mut()?.retire(completion)
     }
 
     /// What a completion means to the connection.
-    pub(crate) fn reaction(&self, completion: &Cqe) -> Reaction {
+    pub(crate) fn reaction(&self, completion: &Cqe<'_>) -> Reaction {
         let success = !matches!(completion.kind(), CompletionKind::SendError | CompletionKind::ReceiveError);
         match self.state {
             EpState::CompletionPending if success && !completion.is_send() => Reaction::Establish,
@@ -408,12 +330,12 @@ impl<B: Bar> Ep<B> {
     }
 
     /// What the operation that a completion, still in its queue, reports was posted with.
-    pub(crate) fn marks_of(&self, completion: &Cqe) -> Option<Note> {
+    pub(crate) fn marks_of(&self, completion: &Cqe<'_>) -> Option<Note> {
         self.qp.as_ref()?.peek(completion).map(|wr_id| Note(wr_id.tag))
     }
 
     /// What a completion, still in its queue, will give the consumer.
-    pub(crate) fn meaning(&self, completion: &Cqe) -> Meaning {
+    pub(crate) fn meaning(&self, completion: &Cqe<'_>) -> Meaning {
         if !completion.is_send() {
             // Receives of an SRQ carry no flags.
             let marks = if self.srq.is_some() { None } else { self.marks_of(completion) };

@@ -209,7 +209,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 driver_mlx::PostError::TooManySges => BAD_VALUE,
                 _ => FAILED,
             })?;
-            receives.posted();
+            receives.posted(1);
         }
         Ok(())
     }

@@ -67,12 +67,9 @@ impl Note {
     /// Of one that is no atomic.
     #[inline(always)]
     pub(crate) fn transfer(self) -> DtoOperation {
-        match self.0 as u32 >> 30 {
-            0 => DtoOperation::Send,
-            1 => DtoOperation::Receive,
-            2 => DtoOperation::RdmaWrite,
-            _ => DtoOperation::RdmaRead,
-        }
+        const TRANSFERS: [DtoOperation; 4] =
+            [DtoOperation::Send, DtoOperation::Receive, DtoOperation::RdmaWrite, DtoOperation::RdmaRead];
+        TRANSFERS[(self.0 as u32 >> 30) as usize]
     }
 
     pub(crate) fn operation(self) -> DtoOperation {
@@ -146,16 +143,10 @@ impl Work {
         self.head == self.end
     }
 
-    /// One more has been posted.
-    #[inline(always)]
-    pub(crate) fn posted(&mut self) {
-        self.head = self.head.wrapping_add(1);
-    }
-
     /// So many more have been posted.
-    #[inline(always)]
-    pub(crate) fn posted_many(&mut self, count: u16) {
-        self.head = self.head.wrapping_add(u32::from(count));
+    #[inline]
+    pub(crate) fn posted(&mut self, count: u32) {
+        self.head = self.head.wrapping_add(count);
     }
 
     /// So many more are done.
@@ -234,8 +225,8 @@ mod tests {
         let mut work = Work::new(2);
         assert!(!work.is_full());
         (work.head, work.end) = (u32::MAX, 1);
-        work.posted();
-        work.posted();
+        work.posted(1);
+        work.posted(1);
         assert_eq!((work.outstanding(), work.is_full()), (2, true));
         work.retired(2);
         assert_eq!((work.outstanding(), work.is_full()), (0, false));

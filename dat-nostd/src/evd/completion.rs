@@ -2,15 +2,87 @@
 
 use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WorkQueue, WrId};
 
+use crate::adapter::objects::Objects;
 use crate::adapter::shared::Shared;
 use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
 use crate::base::handle::EpHandle;
-use crate::base::types::DtoStatus;
+use crate::base::table::Table;
+use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
+use crate::evd::reaction::Reaction;
+use crate::evd::unsettled::Unsettled;
+use crate::srq::draining::take_drained;
+
+/// What becomes of a completion that is not just a transfer that ended well.
+pub(crate) struct Outcome {
+    /// Slot of its EP.
+    pub(crate) ep: u16,
+    /// The consumer's event. None if it was suppressed, or our own.
+    pub(crate) data: Option<EventData>,
+    /// What it means to the EP's connection.
+    pub(crate) reaction: Reaction,
+    /// Its queue pair is gone.
+    pub(crate) is_stale: bool,
+}
+
+/// Retires what a completion reports done, if it is a transfer that ended well and nothing else depends on it: what becomes of it. Anything
+/// else is left in `unsettled`. With `RUNS` requests of which the device says nothing may be done with it.
+#[inline(always)]
+pub(crate) fn take_transfer<const RUNS: bool, B: Bar>(
+    eps: &mut Table<'_, EpHandle, Ep<B>>,
+    unsettled: &mut Option<Unsettled>,
+    cqe: &Cqe<'_>,
+) -> Option<DtoCompletion> {
+    if let Some(ep) = eps.at_mut(cqe.user_index() as u16)
+        // The first message to an EP that waits for its peer's confirmation establishes it.
+        && ep.state() != EpState::CompletionPending
+        && let Some(qp) = &mut ep.qp
+        && let Some(retired) = qp.retire_common::<RUNS>(cqe, Note::SPECIAL)
+    {
+        let note = Note(retired.wr_id().tag);
+        let (length, operation) = match &retired {
+            // The device's claim is bounded by what was posted.
+            Completion::Received(message) => {
+                ep.receives.retired(1);
+                (message.length.min(note.length()), DtoOperation::Receive)
+            }
+            _ => {
+                ep.requests.retired(retired.count());
+                (note.length(), note.transfer())
+            }
+        };
+        return Some(success(ep.handle, retired.wr_id().id, length, operation));
+    }
+    *unsettled = Some(Unsettled::Completion(cqe.copy()));
+    None
+}
+
+impl Outcome {
+    /// Of what is no completion.
+    pub(crate) const NOTHING: Self = Self { ep: 0, data: None, reaction: Reaction::None, is_stale: false };
+}
+
+impl<B: Bar> Objects<'_, B> {
+    /// Retires what a completion of any kind reports done.
+    pub(crate) fn outcome(&mut self, cqe: &Cqe<'_>) -> Outcome {
+        let slot = cqe.user_index() as u16;
+        let Some(ep) = self.eps.at_mut(slot).filter(|ep| ep.owns(cqe)) else {
+            let is_stale = !take_drained(&self.draining, &mut self.shared.srqs, cqe);
+            return Outcome { ep: slot, data: None, reaction: Reaction::None, is_stale };
+        };
+        let reaction = ep.reaction(cqe);
+        let data = if ep.srq.is_some() && !cqe.is_send() {
+            deliver_shared(ep, &mut self.shared, cqe)
+        } else {
+            ep.retire(cqe).and_then(|retired| deliver(ep, &mut self.shared, &retired))
+        };
+        Outcome { ep: slot, data, reaction, is_stale: false }
+    }
+}
 
 /// The event of a transfer that ended well.
-#[inline(always)]
+#[inline]
 fn success(ep: EpHandle, user_cookie: u64, length: u32, operation: DtoOperation) -> DtoCompletion {
     DtoCompletion {
         ep,
@@ -23,40 +95,9 @@ fn success(ep: EpHandle, user_cookie: u64, length: u32, operation: DtoOperation)
     }
 }
 
-/// A request that is no bind and not suppressed has ended well.
-#[inline(always)]
-pub(crate) fn sent_well<B: Bar>(ep: &mut Ep<B>, wr_id: WrId, count: u16) -> DtoCompletion {
-    ep.requests.retired(count);
-    let note = Note(wr_id.tag);
-    success(ep.handle, wr_id.id, note.length(), note.transfer())
-}
-
-/// A message has arrived by an ordinary send.
-#[inline(always)]
-pub(crate) fn arrived<B: Bar>(ep: &mut Ep<B>, wr_id: WrId, length: u32) -> DtoCompletion {
-    ep.receives.retired(1);
-    // The device's claim is bounded by what was posted.
-    let length = length.min(Note(wr_id.tag).length());
-    success(ep.handle, wr_id.id, length, DtoOperation::Receive)
-}
-
-/// The event of a completion and what it retired. None if there is no event: suppressed, or our own.
-pub(crate) fn deliver<B: Bar>(
-    ep: &mut Ep<B>,
-    shared: &mut Shared<'_>,
-    cqe: &Cqe,
-    retired: Option<Completion>,
-) -> Option<EventData> {
-    if ep.srq.is_some() && !cqe.is_send() {
-        return deliver_shared(ep, shared, cqe);
-    }
-    match retired? {
-        Completion::Sent(sent) if Note(sent.wr_id.tag).0 & Note::SPECIAL == 0 => {
-            Some(EventData::Dto(sent_well(ep, sent.wr_id, sent.count)))
-        }
-        Completion::Received(message) if message.opcode == ReceiveOpcode::Send => {
-            Some(EventData::Dto(arrived(ep, message.wr_id, message.length)))
-        }
+/// The event of what was retired.
+fn deliver<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, retired: &Completion) -> Option<EventData> {
+    match retired {
         Completion::Sent(sent) => deliver_special(ep, shared, sent.wr_id, sent.count, DtoStatus::Success),
         Completion::Received(message) => {
             ep.receives.retired(1);
@@ -65,9 +106,9 @@ pub(crate) fn deliver<B: Bar>(
                 ReceiveOpcode::WriteImm(_) => message.length,
                 _ => message.length.min(Note(message.wr_id.tag).length()),
             };
-            Some(received(ep.handle, shared, &message, length))
+            Some(received(ep.handle, shared, message, length))
         }
-        Completion::Failed(failed) => deliver_error(ep, shared, &failed),
+        Completion::Failed(failed) => deliver_error(ep, shared, failed),
     }
 }
 
@@ -124,7 +165,7 @@ fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u3
 }
 
 /// A request that is suppressed, our own, an atomic, or a bind.
-pub(crate) fn deliver_special<B: Bar>(
+fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
     wr_id: WrId,
@@ -146,7 +187,7 @@ pub(crate) fn deliver_special<B: Bar>(
 }
 
 /// A receive that an EP took from its SRQ.
-fn deliver_shared<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, cqe: &Cqe) -> Option<EventData> {
+fn deliver_shared<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, cqe: &Cqe<'_>) -> Option<EventData> {
     let srq = shared.srqs.get_mut(ep.srq?).ok()?;
     match srq.retire(cqe)? {
         Completion::Received(message) => {

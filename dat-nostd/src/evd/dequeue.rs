@@ -1,60 +1,23 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::{Bar, Completion, Cqe, OrdinaryCqe, Platform};
+use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
 use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
-use crate::base::handle::{EpHandle, EvdHandle};
+use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
-use crate::base::table::Table;
-use crate::base::types::{DtoStatus, EpState};
+use crate::base::types::DtoStatus;
 use crate::ep::endpoint::Ep;
-use crate::ep::work::Note;
-use crate::evd::completion::{arrived, deliver, sent_well};
+use crate::evd::completion::{Outcome, take_transfer};
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
-
-/// What an ordinary completion reports: a transfer that ended well and that nothing else depends on. None for any other, and nothing has
-/// changed.
-#[inline(always)]
-fn take_ordinary<B: Bar>(
-    eps: &mut Table<'_, EpHandle, Ep<B>>,
-    next: &OrdinaryCqe<'_>,
-) -> Option<DtoCompletion> {
-    let ep = eps.at_mut(next.user_index() as u16)?;
-    // Its first message would establish it; its EVD knows of that.
-    debug_assert!(next.is_send() || ep.qpn != next.qpn() || ep.state() != EpState::CompletionPending);
-    let qp = ep.qp.as_mut()?;
-    if let Some(wr_id) = qp.retire_sent(next, Note::SPECIAL) {
-        return Some(sent_well(ep, wr_id, 1));
-    }
-    let (wr_id, length) = qp.retire_received(next)?;
-    Some(arrived(ep, wr_id, length))
-}
-
-/// The same, and that of a request with others before it that were posted without a completion.
-#[inline(always)]
-fn take_any<B: Bar>(eps: &mut Table<'_, EpHandle, Ep<B>>, next: &OrdinaryCqe<'_>) -> Option<DtoCompletion> {
-    if let Some(done) = take_ordinary(eps, next) {
-        return Some(done);
-    }
-    let ep = eps.at_mut(next.user_index() as u16)?;
-    let (wr_id, count) = ep.qp.as_mut()?.retire_sent_run(next, Note::SPECIAL)?;
-    Some(sent_well(ep, wr_id, count))
-}
-
-impl<B: Bar> Objects<'_, B> {
-    /// Retires what a completion reports done, unless that is a receive of an SRQ.
-    fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
-        let ep = self.eps.at_mut(cqe.user_index() as u16).filter(|ep| ep.owns(cqe))?;
-        ep.retire(cqe)
-    }
-}
+use crate::evd::unsettled::Unsettled;
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// `dat_evd_dequeue`. If there is nothing, the adapter is polled once and the EVD looked at again.
+    /// `dat_evd_dequeue`. An EVD that takes completions looks at its CQ; if there is nothing, one call in 256 polls the adapter. Other
+    /// EVDs poll the adapter if there is nothing, and look again.
     ///
     /// # Errors
     /// QUEUE_EMPTY (without class bits, see [`DatReturn::QUEUE_EMPTY`]); INVALID_HANDLE; INVALID_STATE while a wait is open or
@@ -62,124 +25,158 @@ impl<'s, P: Platform> Adapter<'s, P> {
     // One copy for all callers: where there are many the compiler makes functions of its parts.
     #[inline(never)]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        self.evd_dequeue_or(evd, Ok, Self::evd_dequeue_slow)
+        self.next_event::<false, _>(evd, true, |event| event)
     }
 
-    /// Extension: as [`Adapter::evd_dequeue`], but where there is nothing the adapter is not polled for it: that is left to whoever polls
-    /// it anyway. None also where the other call would be an error.
+    /// Extension: as [`Adapter::evd_dequeue`], but where there is nothing the adapter is never polled for it: that is left to whoever
+    /// polls it anyway. None also where the other call would be an error.
     #[inline(never)]
     pub fn evd_take(&mut self, evd: EvdHandle) -> Option<Event> {
-        self.take_completion(evd, take_any, Some, |adapter, evd| {
-            if adapter.is_quiet(evd) { None } else { adapter.evd_take_slow(evd) }
-        })
+        self.next_event::<true, _>(evd, false, Result::ok)
     }
 
-    /// Extension: for layers that make something else of an event. Most are ordinary completions: straight from the CQ's entry. Everything
-    /// else is left where it is, for `otherwise`.
-    // The event is wrapped here, so that it is put into memory once.
-    #[inline(always)]
-    pub fn evd_dequeue_or<T>(
-        &mut self,
-        evd: EvdHandle,
-        wrap: impl FnOnce(Event) -> T,
-        otherwise: impl FnOnce(&mut Self, EvdHandle) -> T,
-    ) -> T {
-        self.take_completion(evd, take_ordinary, wrap, otherwise)
+    /// Extension: as [`Adapter::evd_dequeue`], for layers that make something else of what it returns: `wrap` does.
+    #[inline]
+    pub fn evd_dequeue_with<T>(&mut self, evd: EvdHandle, wrap: impl FnOnce(DatResult<Event>) -> T) -> T {
+        self.next_event::<false, _>(evd, true, wrap)
     }
 
-    /// The head of the CQ, if it is one that `take` takes.
-    #[inline(always)]
-    fn take_completion<T>(
+    /// Extension: takes events until there is none, or `most` were taken. Transfers that ended well go to `take`. Any other event ends
+    /// the run and is returned beside the number of events, in which it counts. The adapter is not polled.
+    #[inline]
+    pub fn evd_take_run(
         &mut self,
         evd: EvdHandle,
-        take: impl FnOnce(&mut Table<'s, EpHandle, Ep<P::Bar>>, &OrdinaryCqe<'_>) -> Option<DtoCompletion>,
-        wrap: impl FnOnce(Event) -> T,
-        otherwise: impl FnOnce(&mut Self, EvdHandle) -> T,
-    ) -> T {
-        if let Ok(state) = self.objects.evds.get_mut(evd)
+        most: usize,
+        mut take: impl FnMut(&DtoCompletion),
+    ) -> (usize, Option<Event>) {
+        let mut count = 0;
+        let Objects { evds, eps, unsettled, .. } = &mut self.objects;
+        if let Ok(state) = evds.get_mut(evd)
             && state.is_on_fast_path()
             && let Some(cq) = &mut state.cq
-            && let Some(done) = cq.poll_ordinary(|next| take(&mut self.objects.eps, next))
         {
-            state.looks.delivered(1);
-            return wrap(Event { evd, data: EventData::Dto(done) });
+            let ended = loop {
+                if count == most {
+                    break true;
+                }
+                match cq.poll(|cqe| take_transfer::<false, _>(eps, unsettled, cqe)) {
+                    Ok(Some(Some(done))) => take(&done),
+                    Ok(None) if !self.device.dead => break true,
+                    Ok(_) => break false,
+                    Err(_) => {
+                        *unsettled = Some(Unsettled::Refused);
+                        break false;
+                    }
+                }
+                count += 1;
+            };
+            state.looks.delivered(count);
+            if ended {
+                return (count, None);
+            }
         }
-        otherwise(self, evd)
+        let other = self.next_other(evd, false, Result::ok);
+        (count + usize::from(other.is_some()), other)
     }
 
-    /// Whether there is nothing in an EVD, as far as is known without polling. False also if it is not an ordinary one now.
+    /// The oldest event. Most are transfers that ended well, straight from the CQ's entry; what is not is left to the cold part.
+    // The event is wrapped in each part, so that it is put into memory once. `RUNS` is for consumers who suppress most completions: it
+    // costs those who do not.
     #[inline(always)]
-    fn is_quiet(&mut self, evd: EvdHandle) -> bool {
-        let Ok(state) = self.objects.evds.get_mut(evd) else { return false };
-        let fast = state.is_on_fast_path() || state.find_fast_path();
-        fast && !self.device.dead && state.cq.as_ref().is_none_or(|cq| cq.is_empty())
+    fn next_event<const RUNS: bool, T>(
+        &mut self,
+        evd: EvdHandle,
+        polls: bool,
+        wrap: impl FnOnce(DatResult<Event>) -> T,
+    ) -> T {
+        let Objects { evds, eps, unsettled, .. } = &mut self.objects;
+        if let Ok(state) = evds.get_mut(evd)
+            && state.is_on_fast_path()
+            && let Some(cq) = &mut state.cq
+        {
+            match cq.poll(|cqe| take_transfer::<RUNS, _>(eps, unsettled, cqe)) {
+                Ok(Some(Some(done))) => {
+                    state.looks.delivered(1);
+                    return wrap(Ok(Event { evd, data: EventData::Dto(done) }));
+                }
+                // What a dead device never flushes is still to come.
+                Ok(None) if !(self.device.dead || polls && self.progress.is_poll_due()) => {
+                    return wrap(Err(DatReturn::QUEUE_EMPTY));
+                }
+                Ok(_) => {}
+                Err(_) => *unsettled = Some(Unsettled::Refused),
+            }
+        }
+        self.next_other(evd, polls, wrap)
     }
 
     #[cold]
     #[inline(never)]
-    fn evd_take_slow(&mut self, evd: EvdHandle) -> Option<Event> {
-        let slot = self.may_dequeue(evd).ok()?;
-        self.take(slot).map(|data| Event { evd, data })
+    fn next_other<T>(&mut self, evd: EvdHandle, polls: bool, wrap: impl FnOnce(DatResult<Event>) -> T) -> T {
+        wrap(match self.next_of_any_kind(evd, polls) {
+            Ok(Some(data)) => Ok(Event { evd, data }),
+            Ok(None) => Err(DatReturn::QUEUE_EMPTY),
+            Err(error) => Err(error),
+        })
     }
 
-    /// Whether an EVD may be dequeued from in its condition; its slot.
-    fn may_dequeue(&mut self, evd: EvdHandle) -> DatResult<u16> {
+    /// The oldest event of an EVD. Something may have been taken from its CQ that is unsettled.
+    fn next_of_any_kind(&mut self, evd: EvdHandle, polls: bool) -> DatResult<Option<EventData>> {
         let slot = self.objects.evds.check(evd)?;
+        if let Some(data) = self.settle(slot) {
+            return Ok(Some(data));
+        }
         self.delivery().settle_wait(slot);
         let state = self.objects.evds.get_mut(evd)?;
         EvdCall::Dequeue.in_condition(state.condition())?;
         state.find_fast_path();
-        Ok(slot)
+        let data = self.take(slot);
+        if data.is_some() || !polls {
+            return Ok(data);
+        }
+        let now = self.device.now();
+        let _ = self.poll(now);
+        Ok(self.take(slot))
     }
 
-    /// The event of a completion taken from the CQ of an EVD, if it is one, and of what it retired.
-    fn dequeued(&mut self, slot: u16, cqe: &Cqe, retired: Option<Completion>) -> Option<EventData> {
-        let index = cqe.user_index() as u16;
-        let (delivered, reaction) = match self.objects.eps.at_mut(index) {
-            Some(ep) if ep.owns(cqe) => {
-                let reaction = ep.reaction(cqe);
-                (deliver(ep, &mut self.objects.shared, cqe, retired), reaction)
-            }
-            _ => {
-                let stale = !self.objects.take_drained(cqe);
-                self.progress.counters.stale_completions += u64::from(stale);
-                (None, Reaction::None)
+    /// What follows from what was taken from the CQ of an EVD and is unsettled: its event, if it has one.
+    fn settle(&mut self, slot: u16) -> Option<EventData> {
+        let outcome = match self.objects.unsettled.take()? {
+            Unsettled::Completion(copy) => self.objects.outcome(&copy.cqe()),
+            Unsettled::Refused => {
+                self.bad_completion();
+                Outcome::NOTHING
             }
         };
+        let Outcome { ep, data, reaction, is_stale } = outcome;
+        self.progress.counters.stale_completions += u64::from(is_stale);
         // Before the reaction, which asks how many completions there are.
         if let Some(evd) = self.objects.evds.at_mut(slot) {
-            match delivered {
+            match data {
                 Some(_) => evd.looks.delivered(1),
                 None => evd.looks.dropped(1),
             }
         }
         if reaction != Reaction::None {
-            self.connections().react(index, reaction);
+            self.connections().react(ep, reaction);
         }
-        delivered
+        data
     }
 
-    /// An entry that the device cannot have meant was taken from the CQ of an EVD.
-    fn dequeued_nonsense(&mut self, slot: u16) {
-        if let Some(evd) = self.objects.evds.at_mut(slot) {
-            evd.looks.dropped(1);
+    /// Takes the next completion of the CQ of an EVD, if there is one: its event, if it has one.
+    pub(crate) fn take_completion(&mut self, slot: u16) -> Option<Option<EventData>> {
+        let Objects { evds, eps, unsettled, .. } = &mut self.objects;
+        let evd = evds.at_mut(slot)?;
+        match evd.cq.as_mut()?.poll(|cqe| take_transfer::<true, _>(eps, unsettled, cqe)).transpose()? {
+            Ok(Some(done)) => {
+                evd.looks.delivered(1);
+                return Some(Some(EventData::Dto(done)));
+            }
+            Ok(None) => {}
+            Err(_) => *unsettled = Some(Unsettled::Refused),
         }
-        self.bad_completion();
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn evd_dequeue_slow(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        let slot = self.may_dequeue(evd)?;
-        if let Some(data) = self.take(slot) {
-            return Ok(Event { evd, data });
-        }
-        let now = self.device.now();
-        let _ = self.poll(now);
-        match self.take(slot) {
-            Some(data) => Ok(Event { evd, data }),
-            None => Err(DatReturn::QUEUE_EMPTY),
-        }
+        Some(self.settle(slot))
     }
 
     /// The oldest event of an EVD.
@@ -191,36 +188,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
             {
                 return Some(data);
             }
-            let evd = self.objects.evds.at_mut(slot)?;
-            let Some(cq) = &mut evd.cq else { return None };
-            let delivered = match cq.poll() {
-                Ok(Some(cqe)) => {
-                    let retired = self.objects.retire(&cqe);
-                    self.dequeued(slot, &cqe, retired)
-                }
-                Ok(None) => return self.take_without_cq(slot),
-                Err(_) => {
-                    self.dequeued_nonsense(slot);
-                    None
-                }
-            };
-            if delivered.is_some() {
-                return delivered;
+            match self.take_completion(slot) {
+                Some(None) => {}
+                Some(data) => return data,
+                None => return self.take_without_cq(slot),
             }
         }
-    }
-
-    /// Takes the completion at the head of a CQ, known to be suppressed.
-    pub(crate) fn consume_silent(&mut self, slot: u16) {
-        let Some(evd) = self.objects.evds.at_mut(slot) else { return };
-        let Some(cq) = &mut evd.cq else { return };
-        if let Ok(Some(completion)) = cq.poll()
-            && let Some(ep) = self.objects.eps.at_mut(completion.user_index() as u16)
-        {
-            let retired = ep.retire(&completion);
-            deliver(ep, &mut self.objects.shared, &completion, retired);
-        }
-        evd.looks.dropped(1);
     }
 
     /// A queued event whose turn it is. Before that, a receive completion on an EP that waits for its peer's confirmation

@@ -54,8 +54,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
                         }
                         _ => (Meaning::Nothing, Reaction::None),
                     };
+                    let special = completion.solicited() || completion.error().is_some();
                     self.connections().react(index, act);
-                    (meaning, completion.solicited() || completion.error().is_some())
+                    (meaning, special)
                 }
                 Err(_) => (Meaning::Nothing, false),
             };

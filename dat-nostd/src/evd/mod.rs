@@ -13,6 +13,7 @@ pub(crate) mod looks;
 pub(crate) mod notify;
 pub(crate) mod queue;
 pub(crate) mod reaction;
+pub(crate) mod unsettled;
 pub(crate) mod upcall;
 pub(crate) mod wait;
 pub(crate) mod waiter;

@@ -223,57 +223,48 @@ impl Lmr {
         Ok(())
     }
 
-    /// Whether all of a segment is the region's.
+    /// A segment as the device wants it, its length cut to 32 bits, if it lies inside, the zone is right and the rights suffice.
+    /// Local read is not checked: InfiniBand has no region without it (IBTA 1.3, Register Memory Region), and the pages of the
+    /// post calls promise PRIVILEGES_VIOLATION only for rights that the region lacks.
     #[inline]
-    pub(crate) fn contains(&self, triplet: &LmrTriplet) -> bool {
-        let offset = triplet.virtual_address.wrapping_sub(self.start);
-        triplet.segment_length <= self.length && offset <= self.length - triplet.segment_length
-    }
-
-    /// Whether so many bytes from an address on lie inside.
-    #[inline(always)]
-    pub(crate) fn has(&self, address: u64, length: u32) -> bool {
-        // As in `sge_of`.
-        let rest = self.end.wrapping_sub(address);
-        rest >= u64::from(length) && rest <= self.length
-    }
-
-    /// A segment as the device wants it, if nothing is wrong with it: [`Lmr::sge`] says what is. The caller bounds the length by less
-    /// than 2^32, and knows that the segment is not empty.
-    #[inline(always)]
-    pub(crate) fn sge_of(&self, triplet: &LmrTriplet, pd: Pd) -> Option<Sge> {
-        // From the segment's first byte to the region's end: more than the region before its start and behind its end.
-        let rest = self.end.wrapping_sub(triplet.virtual_address);
-        let inside = rest >= triplet.segment_length && rest <= self.length;
-        let length = triplet.segment_length as u32;
-        (self.context == triplet.lmr_context && self.pd == pd && inside).then_some(Sge {
+    pub(crate) fn sge(&self, triplet: &LmrTriplet, pd: Pd, writes: bool) -> Option<Sge> {
+        let writable = !writes || self.privileges.contains(MemPriv::LOCAL_WRITE);
+        let is_named = self.context == triplet.lmr_context;
+        (is_named && self.pd == pd && writable && self.contains(triplet)).then_some(Sge {
             address: triplet.virtual_address,
-            length,
+            length: triplet.segment_length as u32,
             lkey: self.lkey,
         })
     }
 
-    /// A segment as the device wants it, if it lies inside, the zone is right and the rights suffice. Local read is not checked:
-    /// InfiniBand has no region without it (IBTA 1.3, Register Memory Region), and the pages of the post calls promise
-    /// PRIVILEGES_VIOLATION only for rights that the region lacks.
+    /// Whether all of a segment is the region's.
     #[inline]
-    pub(crate) fn sge(&self, triplet: &LmrTriplet, pd: Pd, writes: bool) -> Result<Sge, DatReturn> {
-        if !self.contains(triplet) {
-            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
-        }
-        if self.pd != pd {
-            return Err(DatReturn::error(
-                ReturnType::ProtectionViolation,
-                if writes { Subtype::ProtectionWrite } else { Subtype::ProtectionRead },
-            ));
-        }
-        if writes && !self.privileges.contains(MemPriv::LOCAL_WRITE) {
-            return Err(DatReturn::error(ReturnType::PrivilegesViolation, Subtype::PrivilegesWrite));
-        }
-        // A segment of 2^31 bytes and more is refused by the driver (TooLong); the cast must not hide it.
-        let length = triplet.segment_length.min(u64::from(u32::MAX)) as u32;
-        Ok(Sge { address: triplet.virtual_address, length, lkey: self.lkey })
+    pub(crate) fn contains(&self, triplet: &LmrTriplet) -> bool {
+        // From the segment's first byte to the region's end: more than the region before its start and behind its end.
+        let rest = self.end.wrapping_sub(triplet.virtual_address);
+        rest >= triplet.segment_length && rest <= self.length
     }
+}
+
+/// The same as [`Lmr::sge`] of the region that the segment names, or what is wrong with it. Nothing is with an empty one.
+pub(crate) fn sge_of(
+    lmrs: &Table<'_, LmrHandle, Lmr>,
+    triplet: &LmrTriplet,
+    pd: Pd,
+    writes: bool,
+) -> DatResult<Sge> {
+    if triplet.segment_length == 0 {
+        return Ok(Sge { address: 0, length: 0, lkey: LKey::new(0) });
+    }
+    let lmr = lmr_of(lmrs, triplet.lmr_context)?;
+    lmr.sge(triplet, pd, writes).ok_or(if !lmr.contains(triplet) {
+        DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3)
+    } else if lmr.pd != pd {
+        let subtype = if writes { Subtype::ProtectionWrite } else { Subtype::ProtectionRead };
+        DatReturn::error(ReturnType::ProtectionViolation, subtype)
+    } else {
+        DatReturn::error(ReturnType::PrivilegesViolation, Subtype::PrivilegesWrite)
+    })
 }
 
 /// The region that a context names.

@@ -8,11 +8,11 @@ use crate::base::handle::{EpHandle, PzHandle, RmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{Effect, EpCall};
 use crate::base::types::{CompletionFlags, EpState, EvdFlags, LmrTriplet, MemPriv};
-use crate::ep::dto::{RDMA_FLAGS, check_flags};
 use crate::ep::endpoint::post_error;
+use crate::ep::post::{RDMA_FLAGS, check_flags};
 use crate::ep::work::{How, Note};
 use crate::mem::bind::{Bind, Bound, Pending};
-use crate::mem::lmr::{access, creation_error, lmr_of};
+use crate::mem::lmr::{access, creation_error, lmr_of, sge_of};
 use crate::mem::rmr::{FULL, Rmr};
 use crate::mem::view::Memory;
 
@@ -149,7 +149,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 return Err(wrong(Subtype::InvalidArg2));
             }
             let lmr = lmr_of(&self.objects.lmrs, triplet.lmr_context)?;
-            let sge = lmr.sge(triplet, window.pd, false).map_err(|error| {
+            let sge = sge_of(&self.objects.lmrs, triplet, window.pd, false).map_err(|error| {
                 if error.is(ReturnType::InvalidParameter) { wrong(Subtype::InvalidArg2) } else { error }
             })?;
             if !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
@@ -193,9 +193,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let mut next = window.window;
         let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
         let note = Note::bind(place, how.marks);
-        qp.post_bind(&mut next, bind, note.with(user_cookie), how.send_flags).map_err(post_error)?;
+        let wr_id = note.with(user_cookie);
+        let (_, doorbell) = qp.post_bind(&mut next, bind, wr_id, how.send_flags).map_err(post_error)?;
         if !dead {
-            qp.ring();
+            qp.ring(doorbell);
         }
         ep.count_posted(how);
         if ep.state() == EpState::Connected {

@@ -1,6 +1,6 @@
 //! Completions that nobody wants to hear of: room for them, and what they mean all the same.
 
-use driver_mlx::{Bar, Platform, QpNumber};
+use driver_mlx::{Bar, Cqe, Platform, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::adapter::census::AdapterCounters;
@@ -9,6 +9,7 @@ use crate::base::handle::SrqHandle;
 use crate::base::ret::{DatResult, Subtype};
 use crate::evd::reaction::Reaction;
 use crate::mem::lmr::creation_error;
+use crate::srq::draining::take_drained;
 use crate::srq::sink::Sink;
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -43,25 +44,28 @@ impl<B: Bar> Objects<'_, B> {
         sink: &mut Sink<B>,
         counters: &mut AdapterCounters,
     ) -> Option<(u16, Reaction)> {
-        while let Some(completion) = sink.cq.poll().transpose() {
-            let Ok(completion) = completion else {
-                counters.bad_completions += 1;
-                continue;
-            };
-            let slot = completion.user_index() as u16;
-            let Some(ep) = self.eps.at(slot).filter(|ep| ep.owns(&completion)) else {
-                counters.stale_completions += u64::from(!self.take_drained(&completion));
-                continue;
-            };
-            let reaction = ep.reaction(&completion);
-            if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
-                srq.retire(&completion);
-            }
-            if reaction != Reaction::None {
-                return Some((slot, reaction));
+        loop {
+            match sink.cq.poll(|cqe| self.sunk(cqe, counters)) {
+                Ok(Some(Some((_, Reaction::None)) | None)) => {}
+                Ok(Some(found)) => return found,
+                Ok(None) => return None,
+                Err(_) => counters.bad_completions += 1,
             }
         }
-        None
+    }
+
+    /// Retires what a completion in the sink reports done. Returns its EP and what follows for it.
+    fn sunk(&mut self, cqe: &Cqe<'_>, counters: &mut AdapterCounters) -> Option<(u16, Reaction)> {
+        let slot = cqe.user_index() as u16;
+        let Some(ep) = self.eps.at(slot).filter(|ep| ep.owns(cqe)) else {
+            let is_drained = take_drained(&self.draining, &mut self.shared.srqs, cqe);
+            counters.stale_completions += u64::from(!is_drained);
+            return None;
+        };
+        if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+            srq.retire(cqe);
+        }
+        Some((slot, ep.reaction(cqe)))
     }
 
     /// Whether the EPs on an SRQ include one whose receives nobody hears of.

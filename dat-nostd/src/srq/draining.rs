@@ -9,9 +9,11 @@ use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
 use crate::base::handle::{EpHandle, EvdHandle, SrqHandle};
 use crate::base::ret::DatResult;
+use crate::base::table::Table;
 use crate::conn::closing::{LAST_RECEIVE_WITHIN, TICK, ticks};
 use crate::ep::streams::Streams;
 use crate::srq::ended_qp::EndedQp;
+use crate::srq::queue::Srq;
 
 /// Steps in which a call waits for the device.
 const STEP: Duration = Duration::from_micros(20);
@@ -126,20 +128,19 @@ impl<P: Platform> Adapter<'_, P> {
     }
 }
 
-impl<B: Bar> Objects<'_, B> {
-    /// Takes a completion of a draining QP and returns its buffer to the SRQ. Returns false for all
-    /// other QPs.
-    #[cold]
-    pub(crate) fn take_drained(&mut self, cqe: &Cqe) -> bool {
-        let Some(srq) = self.draining.iter().find(|(_, ended)| ended.qpn == cqe.qpn()).map(|(_, e)| e.srq)
-        else {
-            return false;
-        };
-        if !cqe.is_send()
-            && let Some(Ok(srq)) = srq.map(|srq| self.shared.srqs.get_mut(srq))
-        {
-            srq.retire(cqe);
-        }
-        true
+/// Takes a completion of a draining QP and returns its buffer to the SRQ. Returns false for all other QPs.
+#[cold]
+pub(crate) fn take_drained<B: Bar>(
+    draining: &Table<'_, EpHandle, EndedQp<B>>,
+    srqs: &mut Table<'_, SrqHandle, Srq>,
+    cqe: &Cqe<'_>,
+) -> bool {
+    let mut ended = draining.iter().map(|(_, ended)| ended);
+    let Some(srq) = ended.find(|ended| ended.qpn == cqe.qpn()).map(|ended| ended.srq) else { return false };
+    if !cqe.is_send()
+        && let Some(Ok(srq)) = srq.map(|srq| srqs.get_mut(srq))
+    {
+        srq.retire(cqe);
     }
+    true
 }

@@ -11,10 +11,10 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{SrqCall, SrqEvent, SrqState};
 use crate::base::types::{EpState, LmrTriplet};
 use crate::ep::attr::Counts;
-use crate::ep::dto::gather;
 use crate::ep::endpoint::MAX_IOV;
 use crate::ep::endpoint::post_error;
 use crate::ep::plan::Plan;
+use crate::ep::post::Gather;
 use crate::ep::streams::Streams;
 use crate::mem::lmr::creation_error;
 use crate::srq::queue::{LEAST_DTOS, Srq, bad, bad_attributes};
@@ -214,7 +214,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
     ) -> DatResult<()> {
         let srq = self.objects.shared.srqs.get_mut(handle)?;
-        let gather = gather::<MAX_IOV>(&self.objects.lmrs, iov, srq.max_recv_iov, srq.pd, true)?;
+        let gather = Gather::<MAX_IOV>::new(&self.objects.lmrs, iov, srq.max_recv_iov, srq.pd, true)?;
         if u32::from(srq.queue.outstanding()) >= srq.max_recv_dtos {
             return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq));
         }

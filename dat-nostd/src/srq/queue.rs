@@ -43,7 +43,7 @@ impl Srq {
     }
 
     /// Retires the receive that a completion queue entry reports.
-    pub(crate) fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
+    pub(crate) fn retire(&mut self, cqe: &Cqe<'_>) -> Option<Completion> {
         self.queue.retire(cqe)
     }
 

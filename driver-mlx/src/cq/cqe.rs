@@ -28,95 +28,118 @@ pub enum CompletionKind {
     ReceiveError = CqeOpcode::RESP_ERR.0,
 }
 
-/// A completion queue entry, as the device wrote it; the accessors decode. [`Qp::retire`](crate::Qp::retire) makes a
+/// A completion queue entry where it lies in its queue; the accessors decode. [`Qp::retire`](crate::Qp::retire) makes a
 /// [`Completion`](crate::Completion) of it.
+// A device that writes to an entry after it has handed it over may show different bytes at each look. Only `tail` is read once for all.
 #[derive(Clone, Copy)]
-pub struct Cqe {
-    /// Quadwords of the entry as in memory, big-endian, named by their offset.
-    pub(crate) at_20: u64,
-    /// Of a failed work request the one from 0x30 on, which has the reason.
-    pub(crate) at_28: u64,
-    /// The last quadword, from 0x38 on, in processor order.
-    pub(crate) tail: u64,
-}
-
-/// An ordinary completion where it lies in its queue: the success of a request, or the arrival of a message by a send without immediate
-/// data. [`Cq::poll_ordinary`](crate::Cq::poll_ordinary) shows them.
-#[derive(Clone, Copy, Debug)]
-pub struct OrdinaryCqe<'q> {
-    pub(super) entry: &'q [AtomicU64; 8],
+pub struct Cqe<'q> {
+    entry: &'q [AtomicU64; 8],
     /// The last quadword, in processor order.
-    pub(crate) tail: u64,
+    tail: u64,
 }
 
-impl OrdinaryCqe<'_> {
-    /// As [`Cqe::user_index`].
-    #[inline(always)]
-    pub fn user_index(&self) -> u32 {
-        user_index(self.entry[4].load(Ordering::Relaxed))
-    }
-
-    /// As [`Cqe::byte_len`].
-    #[inline(always)]
-    pub fn byte_len(&self) -> u32 {
-        u64::from_be(self.entry[5].load(Ordering::Relaxed)) as u32
-    }
-
-    /// As [`Cqe::qpn`].
-    #[inline]
-    pub fn qpn(&self) -> QpNumber {
-        qpn(self.tail)
-    }
-
-    /// As [`Cqe::is_send`].
-    #[inline]
-    pub fn is_send(&self) -> bool {
-        self.tail as u8 >> 4 == CqeOpcode::REQ.0
-    }
+/// A [`Cqe`] that is no longer in its queue.
+#[derive(Debug)]
+pub struct CqeCopy {
+    words: [AtomicU64; 8],
+    tail: u64,
 }
 
-/// The user index in the quadword at 0x20, as it lies in memory.
-#[inline(always)]
-fn user_index(at_20: u64) -> u32 {
-    let [a, b, c, d, ..] = at_20.to_ne_bytes();
-    u32::from_be_bytes([a, b, c, d]) & 0xff_ffff
+impl CqeCopy {
+    /// The entry.
+    pub fn cqe(&self) -> Cqe<'_> {
+        Cqe { entry: &self.words, tail: self.tail }
+    }
 }
 
 /// QP number in the last quadword of an entry.
-#[inline(always)]
+#[inline]
 pub(super) fn qpn(tail: u64) -> QpNumber {
     QpNumber::new((tail >> 32) as u32)
 }
 
-/// Whether an entry that ends with this byte is one this driver can have caused.
-#[inline(always)]
-pub(super) fn check(op_own: u8) -> Result<(), CqError> {
-    const RECEIVES: [u8; 3] =
-        [CqeOpcode::RESP_SEND.0, CqeOpcode::RESP_SEND_IMM.0, CqeOpcode::RESP_SEND_INV.0];
-    let opcode = op_own >> 4;
-    let others = [CqeOpcode::REQ.0, CqeOpcode::RESP_WR_IMM.0, CqeOpcode::REQ_ERR.0, CqeOpcode::RESP_ERR.0];
-    if !RECEIVES.contains(&opcode) && !others.contains(&opcode) {
-        return Err(CqError::UnexpectedOpcode(opcode));
-    }
-    match datapath::cqe_format(op_own) {
-        CqeFormat::NO_INLINE_DATA => Ok(()),
+/// Opcodes that this driver can have caused, and those of them whose data may be in the completion, a bit each.
+const POSSIBLE: u16 = bit(CqeOpcode::REQ)
+    | bit(CqeOpcode::RESP_WR_IMM)
+    | bit(CqeOpcode::REQ_ERR)
+    | bit(CqeOpcode::RESP_ERR)
+    | WITH_DATA;
+const WITH_DATA: u16 =
+    bit(CqeOpcode::RESP_SEND) | bit(CqeOpcode::RESP_SEND_IMM) | bit(CqeOpcode::RESP_SEND_INV);
+
+const fn bit(opcode: CqeOpcode) -> u16 {
+    1 << opcode.0
+}
+
+/// Whether an entry that ends with this byte is one that this driver can have caused.
+#[inline]
+pub(super) fn is_possible(op_own: u8) -> bool {
+    let opcodes = match datapath::cqe_format(op_own) {
+        CqeFormat::NO_INLINE_DATA => POSSIBLE,
         // Whether the QP asked for it is known where the receive is retired.
-        CqeFormat::INLINE_DATA32_SEG if RECEIVES.contains(&opcode) => Ok(()),
-        other => Err(CqError::UnexpectedFormat(other.0)),
+        CqeFormat::INLINE_DATA32_SEG => WITH_DATA,
+        _ => 0,
+    };
+    opcodes >> (op_own >> 4) & 1 != 0
+}
+
+/// What is wrong with an entry that ends with this byte.
+pub(super) fn refusal(op_own: u8) -> CqError {
+    let opcode = op_own >> 4;
+    if POSSIBLE >> opcode & 1 == 0 {
+        CqError::UnexpectedOpcode(opcode)
+    } else {
+        CqError::UnexpectedFormat(datapath::cqe_format(op_own).0)
     }
 }
 
 /// Whether an entry that ends with this byte says that a work request failed.
-#[inline(always)]
-pub(super) fn is_failure(op_own: u8) -> bool {
+fn is_failure(op_own: u8) -> bool {
     matches!(CqeOpcode(op_own >> 4), CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR)
 }
 
-impl Cqe {
+impl<'q> Cqe<'q> {
+    #[inline]
+    pub(super) fn new(entry: &'q [AtomicU64; 8], tail: u64) -> Self {
+        Self { entry, tail }
+    }
+
+    /// A copy of the entry, for those who look at it after the next one has been taken.
+    #[inline]
+    pub fn copy(&self) -> CqeCopy {
+        let words = self.entry.each_ref().map(|word| AtomicU64::new(word.load(Ordering::Relaxed)));
+        CqeCopy { words, tail: self.tail }
+    }
+
+    /// Quadword `index` in processor order.
+    #[inline]
+    fn quad(&self, index: usize) -> u64 {
+        u64::from_be(self.entry[index & 7].load(Ordering::Relaxed))
+    }
+
+    /// The last quadword, in processor order.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Whether a request succeeded.
+    #[inline]
+    pub(crate) fn is_request_done(&self) -> bool {
+        // The lowest of all opcodes, so that one comparison tells.
+        const { assert!(CqeOpcode::REQ.0 == 0) };
+        (self.tail as u8) < 1 << 4
+    }
+
+    #[inline]
+    pub(crate) fn opcode(&self) -> CqeOpcode {
+        CqeOpcode(self.tail as u8 >> 4)
+    }
+
     /// What happened.
     #[inline]
     pub fn kind(&self) -> CompletionKind {
-        match CqeOpcode(self.tail as u8 >> 4) {
+        match self.opcode() {
             CqeOpcode::REQ => CompletionKind::Send,
             CqeOpcode::RESP_WR_IMM => CompletionKind::ReceiveWriteImm,
             CqeOpcode::RESP_SEND => CompletionKind::Receive,
@@ -131,7 +154,7 @@ impl Cqe {
     /// Whether it belongs to the send queue (else to the receive queue).
     #[inline]
     pub fn is_send(&self) -> bool {
-        matches!(CqeOpcode(self.tail as u8 >> 4), CqeOpcode::REQ | CqeOpcode::REQ_ERR)
+        matches!(self.opcode(), CqeOpcode::REQ | CqeOpcode::REQ_ERR)
     }
 
     /// Why the work request failed, `None` if it did not.
@@ -142,14 +165,14 @@ impl Cqe {
 
     /// Why the work request failed, of an entry that says so.
     pub(crate) fn reason(&self) -> CompletionError {
-        let word = u64::from_be(self.at_28);
+        let word = self.quad(6);
         CompletionError { syndrome: CqeSyndrome(word as u8), vendor: (word >> 8) as u8 }
     }
 
     /// What the owner gave as [`QpConfig::user_index`](crate::QpConfig::user_index).
     #[inline]
     pub fn user_index(&self) -> u32 {
-        user_index(self.at_20)
+        (self.quad(4) >> 32) as u32 & 0xff_ffff
     }
 
     /// The QP.
@@ -162,26 +185,25 @@ impl Cqe {
     /// caller compares it with what it posted.
     #[inline]
     pub fn byte_len(&self) -> u32 {
-        u64::from_be(self.at_28) as u32
+        self.quad(5) as u32
     }
 
     /// Immediate data as the number that the peer's network-order bytes spell.
     #[inline]
     pub fn imm(&self) -> u32 {
-        u64::from_be(self.at_20) as u32
+        self.quad(4) as u32
     }
 
     /// The key that the peer invalidated, if the completion is of that kind.
     #[inline]
     pub fn invalidated_rkey(&self) -> Option<RKey> {
-        (self.tail as u8 >> 4 == CqeOpcode::RESP_SEND_INV.0)
-            .then(|| RKey::new(u64::from_be(self.at_20) as u32))
+        (self.opcode() == CqeOpcode::RESP_SEND_INV).then(|| RKey::new(self.quad(4) as u32))
     }
 
     /// P_Key of a received datagram without immediate (UD, GSI).
     #[inline]
     pub fn pkey(&self) -> PKey {
-        PKey::new(u64::from_be(self.at_20) as u16)
+        PKey::new(self.quad(4) as u16)
     }
 
     /// Index of the work request: in WQEBBs for a send queue, in entries for a receive queue.
@@ -207,6 +229,31 @@ impl Cqe {
     pub fn is_inline(&self) -> bool {
         datapath::cqe_format(self.tail as u8) == CqeFormat::INLINE_DATA32_SEG
     }
+
+    /// Of a received datagram (UD, GSI), where it came from.
+    pub fn datagram(&self) -> Datagram {
+        let [at_10, at_18] = [self.quad(2), self.quad(3)];
+        Datagram {
+            src_qpn: QpNumber::new((at_18 >> 32) as u32),
+            slid: Lid::new(at_10 as u16),
+            sl: (at_18 >> 56) as u8 & 0xf,
+            path_bits: (at_10 >> 48) as u8 & 0x7f,
+            grh: (at_18 >> 60) & 3 != 0,
+        }
+    }
+
+    /// The received bytes, if they are in the completion instead of the posted memory, and how many they are
+    /// ([`QpConfig::inline_receive`](crate::QpConfig::inline_receive)).
+    pub fn inline_data(&self) -> Option<([u8; INLINE_RECEIVE], usize)> {
+        if !self.is_inline() {
+            return None;
+        }
+        let mut bytes = [0; INLINE_RECEIVE];
+        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.entry) {
+            *to = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        Some((bytes, (self.byte_len() as usize).min(INLINE_RECEIVE)))
+    }
 }
 
 /// What an entry says of a received datagram (UD, GSI): where it came from.
@@ -225,48 +272,7 @@ pub struct Datagram {
     pub grh: bool,
 }
 
-/// What an entry says that few ask for: the quadwords from 0x00, 0x08, 0x10 and 0x18 on, as in memory.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Details(pub(super) [u64; 4]);
-
-impl Details {
-    /// Copies them from an entry.
-    #[inline(always)]
-    pub(super) fn keep(&mut self, entry: &[AtomicU64; 8]) {
-        for (to, word) in self.0.iter_mut().zip(entry) {
-            *to = word.load(Ordering::Relaxed);
-        }
-    }
-
-    /// Copies only those of a datagram's source.
-    #[inline(always)]
-    pub(super) fn keep_source(&mut self, entry: &[AtomicU64; 8]) {
-        for index in [2, 3] {
-            self.0[index] = entry[index].load(Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn datagram(&self) -> Datagram {
-        let [_, _, at_10, at_18] = self.0.map(u64::from_be);
-        Datagram {
-            src_qpn: QpNumber::new((at_18 >> 32) as u32),
-            slid: Lid::new(at_10 as u16),
-            sl: (at_18 >> 56) as u8 & 0xf,
-            path_bits: (at_10 >> 48) as u8 & 0x7f,
-            grh: (at_18 >> 60) & 3 != 0,
-        }
-    }
-
-    pub(super) fn inline_data(&self) -> [u8; INLINE_RECEIVE] {
-        let mut bytes = [0; INLINE_RECEIVE];
-        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.0) {
-            *to = word.to_ne_bytes();
-        }
-        bytes
-    }
-}
-
-impl fmt::Debug for Cqe {
+impl fmt::Debug for Cqe<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Cqe");
         out.field("kind", &self.kind()).field("qpn", &self.qpn()).field("user_index", &self.user_index());
@@ -279,7 +285,7 @@ impl fmt::Debug for Cqe {
 }
 
 #[cfg(feature = "defmt")]
-impl defmt::Format for Cqe {
+impl defmt::Format for Cqe<'_> {
     fn format(&self, f: defmt::Formatter<'_>) {
         defmt::write!(f, "{} qpn {=u32:#x} wqe {=u16}", self.kind(), self.qpn().get(), self.wqe_counter());
     }

@@ -2,20 +2,18 @@
 
 mod cqe;
 
-pub use cqe::{CompletionError, CompletionKind, CqError, Cqe, Datagram, OrdinaryCqe};
+pub use cqe::{CompletionError, CompletionKind, CqError, Cqe, CqeCopy, Datagram};
 
 use crate::barrier;
-use crate::config::INLINE_RECEIVE;
 use crate::dma::DmaMemory;
 use crate::generation::{Age, Generation, Object};
 use crate::platform::{Bar, DoorbellRegister};
-use crate::ring::{DoorbellRecord, EntryRing, Step};
+use crate::ring::{DoorbellRecord, Entry, EntryRing, Step};
 use crate::types::{CqNumber, QpNumber};
 use core::sync::atomic::{AtomicU64, Ordering};
-use cqe::Details;
 use mlx5_prm::datapath::{self, CqArm, CqeOpcode};
 
-/// The consumer index is written back to memory after this many completions, or when the queue is found empty.
+/// The consumer index is written back to memory after this many completions.
 const BATCH: u32 = EntryRing::BATCH;
 /// log2 of the ring that holds `entries` completions; `None` if there is no such ring.
 pub(crate) fn log_size_for(entries: u32) -> Option<u32> {
@@ -23,9 +21,9 @@ pub(crate) fn log_size_for(entries: u32) -> Option<u32> {
     Some(ring.ilog2().max(6))
 }
 
-/// The bits of a CQE's last byte in which ordinary completions differ, beside the owner bit: the opcode of an arrival by a send (that of
+/// The bits of a CQE's last byte in which common completions differ, beside the owner bit: the opcode of an arrival by a send (that of
 /// a request done is 0), and whether its sender asked for an event.
-const ORDINARY: u8 = CqeOpcode::RESP_SEND.0 << 4 | 1 << 1;
+const COMMON: u8 = CqeOpcode::RESP_SEND.0 << 4 | 1 << 1;
 
 /// Completions that fit a ring of `1 << log_size` entries: the device may be told of a batch too late.
 pub(crate) fn capacity(log_size: u32) -> u32 {
@@ -47,8 +45,6 @@ pub struct Cq<B: Bar> {
     arm_sn: u32,
     number: CqNumber,
     errors: u32,
-    /// Of the entry that was taken last, if it has any.
-    details: Details,
     /// The ring, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
     /// Index of the completion event queue that it reports to.
@@ -103,7 +99,6 @@ impl<B: Bar> Cq<B> {
             arm_sn: 0,
             number: CqNumber::new(0),
             errors: 0,
-            details: Details::default(),
             memory: [memory, record],
             eq: 0,
             generation: Generation::default(),
@@ -141,7 +136,7 @@ impl<B: Bar> Cq<B> {
     }
 
     /// Consumer index.
-    #[inline(always)]
+    #[inline]
     fn ci(&self) -> u32 {
         (self.recorded & !(BATCH - 1)) + self.ring.place_in_batch()
     }
@@ -156,100 +151,52 @@ impl<B: Bar> Cq<B> {
         ours.then_some((entry, tail))
     }
 
-    /// Takes the next completion; `None` if there is none yet. One call consumes at most one entry.
+    /// Takes the next completion and returns what `take` makes of its entry, which is read where it lies; `None` if there is none yet.
+    /// One call consumes at most one entry.
     ///
     /// # Errors
     /// [`CqError`]: the entry is not one this driver can have caused. It has been consumed.
     #[inline(always)]
-    pub fn poll(&mut self) -> Result<Option<Cqe>, CqError> {
-        let tail = u64::from_be(self.ring.current()[7].load(Ordering::Relaxed));
+    pub fn poll<T>(&mut self, take: impl FnOnce(&Cqe<'_>) -> T) -> Result<Option<T>, CqError> {
+        let entry = self.ring.current();
+        let tail = u64::from_be(self.ring.at(entry)[7].load(Ordering::Relaxed));
         let op_own = tail as u8;
-        // The success of a send queue has no bit set beside the owner's.
-        let ((at_20, at_28), step) = if op_own == self.owner {
-            self.ring.step(|entry| {
-                barrier::acquire();
-                (entry[4].load(Ordering::Relaxed), entry[5].load(Ordering::Relaxed))
-            })
-        } else {
-            // The owner's bit as `entry` has it: what is used above is then not kept in a register for this.
-            let owner = self.recorded & self.ring.len() != 0;
-            if (op_own & 1 != 0) != owner || op_own >> 4 == CqeOpcode::INVALID.0 {
-                self.found_none();
+        let unlike = (op_own ^ self.owner) & !COMMON;
+        if unlike != 0 {
+            if unlike & 1 != 0 || op_own >> 4 == CqeOpcode::INVALID.0 {
                 return Ok(None);
             }
-            if let Err(error) = cqe::check(op_own) {
-                self.refuse();
-                return Err(error);
+            if !cqe::is_possible(op_own) {
+                return Err(self.refuse(op_own));
             }
-            let details = &mut self.details;
-            self.ring.step(|entry| {
-                barrier::acquire();
-                let word = if cqe::is_failure(op_own) { &entry[6] } else { &entry[5] };
-                let words = (entry[4].load(Ordering::Relaxed), word.load(Ordering::Relaxed));
-                // All zeros are a source, too: QP 0. Left out, an earlier datagram's would stay.
-                details.keep_source(entry);
-                if datapath::cqe_format(op_own) != datapath::CqeFormat::NO_INLINE_DATA {
-                    details.keep(entry);
-                }
-                words
-            })
-        };
-        if step != Step::Inside {
-            self.turn(step);
-        }
-        Ok(Some(Cqe { at_20, at_28, tail }))
-    }
-
-    /// Takes the next completion if it reports the success of a request, or the arrival of a message by a send without immediate data,
-    /// of a connected QP, and `accept` takes it; otherwise nothing has changed, and [`Cq::poll`] says what there is. One `accept` for both
-    /// keeps what most completions need in registers.
-    #[inline(always)]
-    pub fn poll_ordinary<T>(&mut self, accept: impl FnOnce(&OrdinaryCqe<'_>) -> Option<T>) -> Option<T> {
-        let entry = self.ring.current();
-        let tail = u64::from_be(entry[7].load(Ordering::Relaxed));
-        if tail as u8 & !ORDINARY != self.owner {
-            return None;
         }
         barrier::acquire();
-        let taken = accept(&OrdinaryCqe { entry, tail })?;
-        let ((), step) = self.ring.step(|_| ());
+        // First the step, then the look, so that callers have nothing left to do after it. The device does not write to the entry
+        // before another lap: it has never more completions outstanding than the ring without a batch.
+        self.step(entry);
+        Ok(Some(take(&Cqe::new(self.ring.at(entry), tail))))
+    }
+
+    /// Goes to the entry after this one, the current one.
+    #[inline(always)]
+    fn step(&mut self, entry: Entry) {
+        let step = self.ring.step(entry);
         if step != Step::Inside {
             self.turn(step);
         }
-        Some(taken)
     }
 
+    /// Consumes an entry that ends with this byte and cannot be.
     #[cold]
     #[inline(never)]
-    fn found_none(&mut self) {
-        if self.recorded != self.ci() {
-            self.acknowledge();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refuse(&mut self) {
-        let ((), step) = self.ring.step(|_| ());
-        if step != Step::Inside {
-            self.turn(step);
-        }
+    fn refuse(&mut self, op_own: u8) -> CqError {
+        self.step(self.ring.current());
         self.errors = self.errors.saturating_add(1);
-    }
-
-    /// Where the received datagram (UD, GSI) came from that [`Cq::poll`] took last.
-    pub fn datagram(&self) -> Datagram {
-        self.details.datagram()
-    }
-
-    /// The received bytes, if they are in `cqe`, the one that [`Cq::poll`] took last, instead of the posted memory, and how many they
-    /// are ([`QpConfig::inline_receive`](crate::QpConfig::inline_receive)).
-    pub fn inline_data(&self, cqe: &Cqe) -> Option<([u8; INLINE_RECEIVE], usize)> {
-        cqe.is_inline().then(|| (self.details.inline_data(), (cqe.byte_len() as usize).min(INLINE_RECEIVE)))
+        cqe::refusal(op_own)
     }
 
     /// The end of a batch, which may be the end of the ring.
-    #[inline(always)]
+    #[inline]
     fn turn(&mut self, step: Step) {
         if step == Step::Lap {
             self.owner ^= 1;
@@ -267,18 +214,18 @@ impl<B: Bar> Cq<B> {
     /// The completion `ahead` entries after the next one (0 for the next), left in place; `None` if there is none there yet.
     ///
     /// # Errors
-    /// [`CqError`] as [`Cq::poll`] will give it.
+    /// [`CqError`] as [`Cq::poll`] will return it.
     #[inline]
-    pub fn peek(&self, ahead: u32) -> Result<Option<Cqe>, CqError> {
+    pub fn peek(&self, ahead: u32) -> Result<Option<Cqe<'_>>, CqError> {
         if ahead >= self.ring.len() {
             return Ok(None);
         }
         let Some((entry, tail)) = self.entry(self.ci().wrapping_add(ahead)) else { return Ok(None) };
-        cqe::check(tail as u8)?;
+        if !cqe::is_possible(tail as u8) {
+            return Err(cqe::refusal(tail as u8));
+        }
         barrier::acquire();
-        let at_28 = if cqe::is_failure(tail as u8) { &entry[6] } else { &entry[5] };
-        let [at_20, at_28] = [&entry[4], at_28].map(|word| word.load(Ordering::Relaxed));
-        Ok(Some(Cqe { at_20, at_28, tail }))
+        Ok(Some(Cqe::new(entry, tail)))
     }
 
     /// Tells the device how far completions have been taken. [`Cq::poll`] does it by itself, in batches.
@@ -287,7 +234,7 @@ impl<B: Bar> Cq<B> {
         self.report(self.ci());
     }
 
-    #[inline(always)]
+    #[inline]
     fn report(&mut self, ci: u32) {
         self.recorded = ci;
         // The entries have been read; now the device may write there again.

@@ -30,7 +30,7 @@ impl<P: Platform> Hca<'_, P> {
     /// says that it is starting.
     ///
     /// # Errors
-    /// [`Error::RecoveryTooSoon`] within [`Config::recovery_grace`] of the last recovery, [`Error::RecoveryGivenUp`] after three failures
+    /// [`Error::RecoveryTooSoon`] within [`Config::recovery_grace`](crate::Config::recovery_grace) of the last recovery, [`Error::RecoveryGivenUp`] after three failures
     /// in a row; otherwise any [`Error`] of the reset or of bring-up: [`Error::NotPresent`] for a device that does not come back. It can
     /// then be tried again.
     pub fn recover(&mut self) -> Result<(), Error> {

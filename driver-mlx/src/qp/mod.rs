@@ -10,7 +10,7 @@ pub(crate) use receive::put_receive;
 use crate::barrier;
 use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, WrId};
 use crate::config::Service;
-use crate::cq::{Cqe, OrdinaryCqe};
+use crate::cq::Cqe;
 use crate::dma::DmaMemory;
 use crate::generation::{Age, Generation, Object};
 use crate::host::Epoch;
@@ -19,10 +19,10 @@ use crate::platform::{Bar, DoorbellRegister};
 use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
 use crate::types::{LKey, QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
-use mlx5_prm::datapath::INLINE_SEG;
-pub use receive::ReceiveBatch;
+use core::slice;
+use mlx5_prm::datapath::{CqeOpcode, INLINE_SEG};
 use receive::ReceiveQueue;
-use send::{SendLimits, SendQueue};
+use send::{Payload, Request, SendLimits, SendQueue};
 
 /// State of a queue pair, as far as this side has brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +54,19 @@ pub(crate) struct SendRegister<R> {
     pub(crate) half: usize,
     /// The register may have another owner afterwards.
     pub(crate) epoch: Epoch,
+}
+
+/// What has been posted and the device has not heard of: [`Qp::ring`] tells it.
+///
+/// A batch keeps the newest doorbell and drops the others: ringing it hands over everything posted before. A doorbell that is dropped
+/// is no loss either, as the next one hands over its request too. Only the queue that made it rings it, until that queue is reset.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the device hears of the request when the doorbell is rung"]
+pub struct Doorbell {
+    /// First quadword of the request.
+    first: u64,
+    /// Of the queue that made it.
+    generation: u64,
 }
 
 /// A queue pair. Owns all it needs for posting and retiring, apart from the [`Hca`](crate::Hca) that made it.
@@ -143,7 +156,6 @@ impl<B: Bar> Qp<B> {
         let send_limits = SendLimits {
             connected: matches!(service, Service::Rc | Service::Uc),
             reliable: service == Service::Rc,
-            blueflame: register.half_len != 0,
             max_sge: limits.max_send_sge,
             max_inline: limits.max_inline,
         };
@@ -256,37 +268,21 @@ impl<B: Bar> Qp<B> {
         sges: &[Sge],
         wr_id: impl Into<WrId>,
         flags: SendFlags,
-    ) -> Result<(), PostError> {
-        self.sq.post(op, sges, wr_id.into(), flags.bits())
+    ) -> Result<Doorbell, PostError> {
+        self.sq.post(Request::new(op, Payload::Sges(sges), wr_id.into(), flags))
     }
 
-    /// [`Qp::post_send`] of one SGE and [`Qp::ring`], if nothing about it is out of the ordinary: a send or RDMA write of a connected
-    /// service, not empty, with room in the queue, no BlueFlame register. Else false, and nothing was posted: for callers with a path
-    /// of their own for what is rare.
+    /// As [`Qp::post_send`] of a common request: a send or RDMA write whose SGEs are not empty, with room in the queue. `None`, and
+    /// nothing was posted, for any other. For callers whose cold path posts everything else.
     #[inline(always)]
-    #[must_use]
-    pub fn post_ordinary(&mut self, op: SendOp, sge: &Sge, wr_id: impl Into<WrId>, flags: SendFlags) -> bool {
-        match self.sq.post_ordinary(op, sge, wr_id.into(), flags.bits()) {
-            Some((head, last)) => {
-                self.ring_for(head, last);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Posts a send of one SGE, or of two, if nothing about it is out of the ordinary, as with [`Qp::post_ordinary`]; [`Qp::ring`] hands it
-    /// to the device, with others posted before it. False, and nothing was posted, if it is not ordinary.
-    #[inline(always)]
-    #[must_use]
-    pub fn post_part(
+    pub fn post_common(
         &mut self,
-        sge: &Sge,
-        second: Option<&Sge>,
+        op: SendOp,
+        sges: &[Sge],
         wr_id: impl Into<WrId>,
         flags: SendFlags,
-    ) -> bool {
-        self.sq.post_part(sge, second, wr_id.into(), flags.bits())
+    ) -> Option<Doorbell> {
+        self.sq.post_common(&Request::new(op, Payload::Sges(sges), wr_id.into(), flags))
     }
 
     /// Posts a request whose data is copied now, so that the caller may reuse it at once.
@@ -299,8 +295,8 @@ impl<B: Bar> Qp<B> {
         data: &[u8],
         wr_id: impl Into<WrId>,
         flags: SendFlags,
-    ) -> Result<(), PostError> {
-        self.sq.post_inline(op, data, wr_id.into(), flags.bits())
+    ) -> Result<Doorbell, PostError> {
+        self.sq.post(Request::new(op, Payload::Inline(data), wr_id.into(), flags))
     }
 
     /// Posts a datagram (UD, GSI); `op` is [`SendOp::Send`] or [`SendOp::SendImm`].
@@ -314,8 +310,9 @@ impl<B: Bar> Qp<B> {
         sges: &[Sge],
         wr_id: impl Into<WrId>,
         flags: SendFlags,
-    ) -> Result<(), PostError> {
-        self.sq.post_ud(to, op, sges, wr_id.into(), flags.bits())
+    ) -> Result<Doorbell, PostError> {
+        let request = Request::new(op, Payload::Sges(sges), wr_id.into(), flags);
+        self.sq.post(Request { to: Some(to), ..request })
     }
 
     /// Posts a bind of a memory window (a QP made with [`QpConfig::memory_windows`](crate::QpConfig::memory_windows)) and gives the new
@@ -333,16 +330,16 @@ impl<B: Bar> Qp<B> {
         bind: &MwBind,
         wr_id: impl Into<WrId>,
         flags: SendFlags,
-    ) -> Result<RKey, PostError> {
+    ) -> Result<(RKey, Doorbell), PostError> {
         if bind.length & INLINE_SEG != 0 {
             return Err(PostError::TooLong);
         }
         let old = window.rkey.get();
         let new = RKey::new(old & !0xff | old.wrapping_add(1) & 0xff);
         let bind = (bind.length > 0).then_some(bind);
-        self.post_umr(window.kind, old, new, bind, wr_id.into(), flags)?;
+        let doorbell = self.post_umr(window.kind, old, new, bind, wr_id.into(), flags)?;
         window.rkey = new;
-        Ok(new)
+        Ok((new, doorbell))
     }
 
     /// Posts an invalidation of a memory window of type 2 that this QP has bound: peers cannot use the key any more once it has
@@ -355,7 +352,7 @@ impl<B: Bar> Qp<B> {
         rkey: RKey,
         wr_id: impl Into<WrId>,
         flags: SendFlags,
-    ) -> Result<(), PostError> {
+    ) -> Result<Doorbell, PostError> {
         self.post_umr(MwType::Two, rkey.get(), rkey, None, wr_id.into(), flags)
     }
 
@@ -367,7 +364,7 @@ impl<B: Bar> Qp<B> {
         bind: Option<&MwBind>,
         wr_id: WrId,
         flags: SendFlags,
-    ) -> Result<(), PostError> {
+    ) -> Result<Doorbell, PostError> {
         if !self.context.config.memory_windows {
             return Err(PostError::WrongService);
         }
@@ -375,26 +372,23 @@ impl<B: Bar> Qp<B> {
         self.sq.post_umr(old, &segments, wr_id, flags.bits())
     }
 
-    /// Hands everything posted to the send queue to the device: once for any number of posts.
+    /// Hands everything posted to the send queue to the device; `doorbell` is that of the newest request. A doorbell of another queue,
+    /// or from before a reset of this one, does nothing.
     ///
     /// A queue with BlueFlame writes nothing once its [`Hca`](crate::Hca) has recovered or is gone:
     /// its register page may belong to a new queue of the same number.
     #[inline(always)]
-    pub fn ring(&mut self) {
-        let Some((head, last)) = self.sq.unrung() else {
-            return self.sq.ring_blueflame(&mut self.record, &mut self.register);
-        };
-        self.ring_for(head, last);
-    }
-
-    /// Hands everything before `head` to the device; `last` is the first quadword of the last request.
-    #[inline(always)]
-    fn ring_for(&mut self, head: u64, last: u64) {
-        self.sq.rung(head);
+    pub fn ring(&mut self, doorbell: Doorbell) {
+        if !self.sq.owns(&doorbell) {
+            return;
+        }
+        if self.register.half_len != 0 {
+            return self.sq.ring_blueflame(doorbell, &mut self.record, &mut self.register);
+        }
         barrier::publish();
-        self.record.store_second(u32::from(head as u16));
+        self.record.store_second(u32::from(self.sq.head()));
         barrier::before_doorbell();
-        self.register.handle.ring(last);
+        self.register.handle.ring(doorbell.first);
     }
 
     /// Posts a receive; the device may use it from now on. SGEs of length 0 are left out.
@@ -403,39 +397,34 @@ impl<B: Bar> Qp<B> {
     /// [`PostError`]; nothing was posted.
     #[inline(always)]
     pub fn post_recv(&mut self, sges: &[Sge], wr_id: impl Into<WrId>) -> Result<(), PostError> {
-        let Some(rq) = &mut self.rq else { return Err(PostError::WrongService) };
+        let rq = self.rq.as_mut().ok_or(PostError::WrongService)?;
         rq.post(sges, wr_id.into())?;
         self.ring_recv();
         Ok(())
     }
 
+    /// Posts receives of one SGE each until one is refused, and tells the device of all at once. Returns how many were posted.
+    #[inline]
+    pub fn post_recvs(&mut self, receives: impl IntoIterator<Item = (Sge, WrId)>) -> usize {
+        let Some(rq) = &mut self.rq else { return 0 };
+        let mut posted = 0;
+        for (sge, wr_id) in receives {
+            if rq.post(slice::from_ref(&sge), wr_id).is_err() {
+                break;
+            }
+            posted += 1;
+        }
+        self.ring_recv();
+        posted
+    }
+
     /// Hands everything posted to the receive queue to the device.
-    #[inline(always)]
+    #[inline]
     fn ring_recv(&mut self) {
         if let Some(rq) = &self.rq {
             barrier::publish();
-            self.record.store_first(u32::from(rq.head));
+            self.record.store_first(u32::from(rq.head()));
         }
-    }
-
-    /// [`Qp::post_recv`] of one SGE if nothing about it is out of the ordinary: not empty, and there is room. Else false, and nothing was
-    /// posted.
-    #[inline(always)]
-    #[must_use]
-    pub fn post_recv_ordinary(&mut self, sge: &Sge, wr_id: impl Into<WrId>) -> bool {
-        let Some(rq) = &mut self.rq else { return false };
-        if !rq.post_ordinary(sge, wr_id.into()) {
-            return false;
-        }
-        self.ring_recv();
-        true
-    }
-
-    /// Begins to post several receives, of which the device learns all at once; `None` without a receive queue of its own.
-    #[inline(always)]
-    pub fn post_recvs(&mut self) -> Option<ReceiveBatch<'_>> {
-        let rq = self.rq.as_mut()?;
-        Some(ReceiveBatch::new(rq, &mut self.record))
     }
 
     /// Retires the work request that `cqe` reports done. In the send queue, earlier requests without a completion of their own are
@@ -444,57 +433,39 @@ impl<B: Bar> Qp<B> {
     ///
     /// `None` (and a count in [`Qp::spurious_completions`]) if `cqe` names no outstanding work request of this queue pair.
     #[inline(always)]
-    pub fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
-        if let Some(wr_id) = self.sq.retire_oldest(cqe.tail, 0) {
-            let (opcode, length) = (cqe.send_opcode(), cqe.byte_len());
-            return Some(Completion::Sent(Sent { wr_id, opcode, length, count: 1 }));
+    pub fn retire(&mut self, cqe: &Cqe<'_>) -> Option<Completion> {
+        match self.retire_common::<false>(cqe, 0) {
+            Some(completion) => Some(completion),
+            // By value, so that a common one is never put into memory.
+            None => self.retire_other(*cqe),
         }
-        if let Some(wr_id) = self.rq.as_mut().and_then(|rq| rq.retire_oldest(cqe.tail)) {
+    }
+
+    /// As [`Qp::retire`] of a common completion: the success of the oldest request, if its tag has none of the bits `special`, or a
+    /// message that came by a send without more. With `RUNS` also the success of a later request, with those before it. `None`, and
+    /// nothing has changed, for any other. For callers whose cold path retires everything else.
+    #[inline(always)]
+    pub fn retire_common<const RUNS: bool>(&mut self, cqe: &Cqe<'_>, special: u64) -> Option<Completion> {
+        if cqe.is_request_done() {
+            let (wr_id, count) = self.sq.retire_common::<RUNS>(cqe, special)?;
+            Some(Completion::Sent(Sent { wr_id, opcode: cqe.send_opcode(), count }))
+        } else if cqe.opcode() == CqeOpcode::RESP_SEND {
+            let wr_id = self.rq.as_mut()?.retire(cqe)?;
             let (opcode, length) = (ReceiveOpcode::Send, cqe.byte_len());
-            return Some(Completion::Received(Received { wr_id, opcode, length }));
-        }
-        // Taken apart, so that only this rare case puts a completion into memory.
-        match self.retire_rare(cqe.at_20, cqe.at_28, cqe.tail)? {
-            Completion::Sent(sent) => Some(Completion::Sent(sent)),
-            Completion::Received(received) => Some(Completion::Received(received)),
-            Completion::Failed(failed) => Some(Completion::Failed(failed)),
+            Some(Completion::Received(Received { wr_id, opcode, length }))
+        } else {
+            None
         }
     }
 
-    /// Retires the oldest request if `next` reports its success, unless its tag has one of the bits `special`. None if not, and nothing
-    /// has changed.
-    #[inline(always)]
-    pub fn retire_sent(&mut self, next: &OrdinaryCqe<'_>, special: u64) -> Option<WrId> {
-        self.sq.retire_oldest(next.tail, special)
-    }
-
-    /// Retires a request whose success `next` reports and all before it, which have no completion of their own, unless its tag has one
-    /// of the bits `special`: its name, and how many. None if not, and nothing has changed.
-    #[inline(always)]
-    pub fn retire_sent_run(&mut self, next: &OrdinaryCqe<'_>, special: u64) -> Option<(WrId, u16)> {
-        self.sq.retire_run(next.tail, special)
-    }
-
-    /// Retires the oldest receive if `next` reports its message; gives its name, and the bytes that arrived, as the device claims. None if
-    /// not, and nothing has changed.
-    #[inline(always)]
-    pub fn retire_received(&mut self, next: &OrdinaryCqe<'_>) -> Option<(WrId, u32)> {
-        let wr_id = self.rq.as_mut()?.retire_oldest(next.tail)?;
-        Some((wr_id, next.byte_len()))
-    }
-
-    /// A completion that is not the success of the oldest work request.
-    // Not given the whole entry, which would have to lie in memory for that.
     #[cold]
     #[inline(never)]
-    fn retire_rare(&mut self, at_20: u64, at_28: u64, tail: u64) -> Option<Completion> {
-        let cqe = Cqe { at_20, at_28, tail };
-        let retired = if cqe.qpn() != self.number() {
-            None
-        } else if cqe.is_send() {
-            self.sq.retire(cqe.wqe_counter())
+    fn retire_other(&mut self, cqe: Cqe<'_>) -> Option<Completion> {
+        let retired = if cqe.is_send() {
+            self.sq.retire(&cqe)
         } else {
-            self.rq.as_mut().and_then(|rq| rq.retire(&cqe)).map(|wr_id| (wr_id, 1))
+            // Receives from a shared queue are retired there.
+            self.rq.as_mut()?.retire(&cqe).map(|wr_id| (wr_id, 1))
         };
         if retired.is_none() {
             self.spurious = self.spurious.saturating_add(1);
@@ -505,14 +476,8 @@ impl<B: Bar> Qp<B> {
     /// The name of the work request that `cqe` reports done, which stays outstanding: for completions that were only
     /// [peeked](crate::Cq::peek) at.
     #[inline]
-    pub fn peek(&self, cqe: &Cqe) -> Option<WrId> {
-        if cqe.qpn() != self.number() {
-            None
-        } else if cqe.is_send() {
-            self.sq.find(cqe.wqe_counter()).map(|(wr_id, _)| wr_id)
-        } else {
-            self.rq.as_ref().and_then(|rq| rq.find(cqe)).map(|(wr_id, _)| wr_id)
-        }
+    pub fn peek(&self, cqe: &Cqe<'_>) -> Option<WrId> {
+        if cqe.is_send() { self.sq.find(cqe).map(|(wr_id, _)| wr_id) } else { self.rq.as_ref()?.find(cqe) }
     }
 
     /// Retires the oldest work request of a queue without a completion: for owners who know that the device is gone. `None` if none is
@@ -531,11 +496,8 @@ impl<B: Bar> Qp<B> {
     }
 
     /// The index after the outstanding request that `cqe` reports done: what [`Qp::send_end`] was after it was posted.
-    pub fn end_of(&self, cqe: &Cqe) -> Option<u16> {
-        if cqe.qpn() != self.number() || !cqe.is_send() {
-            return None;
-        }
-        self.sq.find(cqe.wqe_counter()).map(|(_, next)| next)
+    pub fn end_of(&self, cqe: &Cqe<'_>) -> Option<u16> {
+        if cqe.is_send() { self.sq.find(cqe).map(|(_, next)| next) } else { None }
     }
 
     /// The SGEs of an outstanding receive (`nth` from 0, the oldest), read back from the ring into `out`: their number, and its name.

@@ -197,7 +197,7 @@ impl Srq {
 
     /// The name of the receive that `cqe` reports done, which stays posted.
     #[inline]
-    pub fn peek(&self, cqe: &Cqe) -> Option<WrId> {
+    pub fn peek(&self, cqe: &Cqe<'_>) -> Option<WrId> {
         let entry = cqe.wqe_counter();
         if cqe.is_send() || entry > self.mask || self.slots.get(usize::from(entry) * 2 + 1).id & POSTED == 0 {
             return None;
@@ -210,7 +210,7 @@ impl Srq {
     ///
     /// `None` (and a count in [`Srq::spurious_completions`]) if `cqe` names no posted receive.
     #[inline]
-    pub fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
+    pub fn retire(&mut self, cqe: &Cqe<'_>) -> Option<Completion> {
         let Some(wr_id) = self.peek(cqe) else {
             self.spurious = self.spurious.saturating_add(1);
             return None;

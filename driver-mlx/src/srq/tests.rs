@@ -3,7 +3,7 @@
 use super::*;
 use crate::control;
 use crate::cq::Cq;
-use crate::testing::{Recorder, bytes, memory, rounds, slots};
+use crate::testing::{Recorder, bytes, kept, memory, rounds, slots};
 use crate::types::LKey;
 use proptest::prelude::*;
 use std::vec;
@@ -28,7 +28,7 @@ fn id(retired: Option<Completion>) -> Option<u64> {
 }
 
 /// A completion of the entry: an opcode of the receive side unless `opcode` is 0 (send).
-fn completion(opcode: u8, entry: u16) -> Cqe {
+fn completion(opcode: u8, entry: u16) -> Cqe<'static> {
     let ring = memory(64 << 6);
     let mut cq = Cq::<Recorder>::new(ring, memory(64), control::doorbell_register(Recorder::new(), 0, 8))
         .expect("fits");
@@ -37,7 +37,7 @@ fn completion(opcode: u8, entry: u16) -> Cqe {
     cqe[0x3c..0x3e].copy_from_slice(&entry.to_be_bytes());
     cqe[0x3f] = opcode << 4;
     ring.write(0, &cqe).expect("inside");
-    cq.poll().expect("sound").expect("there")
+    cq.poll(kept).expect("sound").expect("there")
 }
 
 /// Next entry as the ring says.

@@ -74,9 +74,9 @@ impl Node {
     }
 
     /// The next completion, which must come.
-    pub fn completion(&mut self, world: &Rc<World>) -> Cqe {
+    pub fn completion(&mut self, world: &Rc<World>) -> Cqe<'static> {
         for _ in 0..20_000 {
-            if let Some(completion) = self.cq.poll().expect("sound") {
+            if let Some(completion) = self.cq.poll(kept).expect("sound") {
                 return completion;
             }
             world.pass(100_000);
@@ -85,7 +85,7 @@ impl Node {
     }
 
     /// The next completion, which must be of this kind, and its cookie.
-    pub fn expect(&mut self, world: &Rc<World>, kind: CompletionKind) -> (Cqe, u64) {
+    pub fn expect(&mut self, world: &Rc<World>, kind: CompletionKind) -> (Cqe<'static>, u64) {
         let completion = self.completion(world);
         assert_eq!(completion.kind(), kind, "{completion:?}");
         let retired = self.qp.retire(&completion).expect("of ours");
@@ -116,6 +116,11 @@ impl Node {
         self.hca.free(self.memory).expect("freed");
         self.hca.tear_down().expect("torn down");
     }
+}
+
+/// A completion that stays when its place in the queue is used again.
+pub fn kept(cqe: &Cqe<'_>) -> Cqe<'static> {
+    Box::leak(Box::new(cqe.copy())).cqe()
 }
 
 pub fn path(to: &mut Driver) -> Path {

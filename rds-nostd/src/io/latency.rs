@@ -3,13 +3,13 @@
 //! As long as no socket asks, nobody looks at the clock: frames are taken by the burst. Else they are taken one by one, each between two
 //! looks at it.
 
-use dat_nostd::{Adapter, EvdHandle, Instant, Platform, ReceivedDto};
+use dat_nostd::{Adapter, EvdHandle, Instant, Platform};
 
 use crate::error::RdsError;
 use crate::frames::{Marks, Use};
 use crate::ids::{MessageId, SocketHandle};
 use crate::node::Rds;
-use crate::protocol::Protocol;
+use crate::protocol::{Arrival, Protocol};
 
 impl Rds<'_> {
     /// Whether frames are taken by the burst, or one by one.
@@ -24,7 +24,7 @@ impl Rds<'_> {
     pub(crate) fn arrived_apart<P: Platform>(
         &mut self,
         adapter: &Adapter<'_, P>,
-        arrival: ReceivedDto,
+        arrival: Arrival,
         now: Instant,
     ) {
         if self.objects.burst_evd == self.objects.receive_evd {
@@ -78,7 +78,7 @@ impl Protocol<'_> {
     }
 
     /// The message that a frame is to be a part of: one that has begun, or its own. None if it is not the frame that comes next.
-    fn part_of(&self, arrival: ReceivedDto) -> Option<Part> {
+    fn part_of(&self, arrival: Arrival) -> Option<Part> {
         let cookie = self.connections.current(arrival.user_cookie)?;
         let rx = &self.connections.at(cookie.connection).rx;
         let first = MessageId::starting(rx.oldest(arrival.user_cookie)?);

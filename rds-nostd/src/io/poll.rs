@@ -1,11 +1,11 @@
 //! The event loop.
 
-use dat_nostd::{Adapter, DtoStatus, EpHandle, EventData, Instant, Platform, ReceivedDto, Wake};
+use dat_nostd::{Adapter, DtoStatus, EpHandle, Event, EventData, Instant, Platform, Wake};
 
 use crate::connection::{Broken, CookieKind};
 use crate::ids::ConnectionId;
 use crate::node::Rds;
-use crate::protocol::{BURST, Due};
+use crate::protocol::{Arrival, BURST, Due};
 use crate::rdma::Ending;
 use crate::reason::DownReason;
 
@@ -19,7 +19,7 @@ impl Rds<'_> {
     /// know of calls made after it: poll once more after [`sendmsg`](Self::sendmsg) and [`close`](Self::close), too.
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
         self.protocol.now = now;
-        // What is done is known before what is acknowledged: then a message is over in one look.
+        // Requests first: a message is then over in one look, because it is done before it is acknowledged.
         let mut moved = self.poll_requests(adapter);
         moved |= self.poll_receives(adapter, now);
         if !moved {
@@ -64,7 +64,7 @@ impl Rds<'_> {
         }
     }
 
-    /// True if there was something, as with the others.
+    /// Takes connection requests. Returns whether there was one.
     fn poll_demands<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
         for count in 0..EVENTS_PER_POLL {
             let Some(event) = adapter.evd_take(self.objects.demand_evd) else { return count > 0 };
@@ -93,9 +93,13 @@ impl Rds<'_> {
         let mut count = 0;
         while count < EVENTS_PER_POLL {
             let (evd, protocol) = (self.objects.burst_evd, &mut self.protocol);
-            let taken = adapter.evd_take_receives(evd, BURST, |arrival| protocol.arrived(arrival, now));
-            if taken == 0 && !self.take_receive_event(adapter, now) {
-                break;
+            let (taken, other) =
+                adapter.evd_take_run(evd, BURST, |done| protocol.arrived(Arrival::of(done), now));
+            let event = if taken == 0 { adapter.evd_take(self.objects.receive_evd) } else { other };
+            match event {
+                Some(event) => self.receive_event(adapter, &event, now),
+                None if taken == 0 => break,
+                None => {}
             }
             count += taken.max(1);
             self.free_spent_regions(adapter);
@@ -105,22 +109,20 @@ impl Rds<'_> {
         count > 0
     }
 
-    /// An event of receives that is not just an arrival, or one of which the time is taken. False if there is none.
+    /// An event of receives that is not just an arrival, or an arrival of which the time is taken.
+    #[cold]
     #[inline(never)]
-    fn take_receive_event<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
-        let Some(event) = adapter.evd_take(self.objects.receive_evd) else { return false };
-        let EventData::Dto(dto) = event.data else { return true };
+    fn receive_event<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, event: &Event, now: Instant) {
+        let EventData::Dto(dto) = &event.data else { return };
         if dto.status == DtoStatus::Success {
-            let length = u32::try_from(dto.transferred_length).unwrap_or(u32::MAX);
-            self.arrived_apart(adapter, ReceivedDto { user_cookie: dto.user_cookie, length }, now);
+            self.arrived_apart(adapter, Arrival::of(dto), now);
         } else if let Some(cookie) = self.protocol.connections.current(dto.user_cookie) {
             // Why it broke may still be in the other queue.
             self.protocol.mark_broken(cookie.connection, DownReason::ReceiveFailed);
         }
-        true
     }
 
-    /// How requests ended. A connection that one failed on goes later, so that those behind it are heard of, too.
+    /// Takes the ends of requests. A connection with a failed request goes later, so that the other ends are taken, too.
     pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> bool {
         for count in 0..EVENTS_PER_POLL {
             let Some(event) = adapter.evd_take(self.objects.request_evd) else { return count > 0 };

@@ -188,8 +188,9 @@ fn post_segment<P: Platform>(
     objects: &Objects,
     segment: &Segment,
 ) -> DatResult<()> {
-    let (ep, what) = (EpHandle::from_bits(objects.ep), (segment.address, u64::from(segment.len)));
-    adapter.ep_post_send_segment(ep, objects.lmr_context, what, segment.cookie, segment.flags())
+    let local = LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into());
+    let iov = core::slice::from_ref(&local);
+    adapter.ep_post_send(EpHandle::from_bits(objects.ep), iov, segment.cookie, segment.flags())
 }
 
 #[cold]

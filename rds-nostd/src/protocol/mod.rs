@@ -22,6 +22,7 @@ use dat_nostd::Instant;
 pub(crate) use admission::{Admission, Request};
 pub(crate) use dispatch::{Flow, Given, Post, Segment, Step};
 pub(crate) use due::Due;
+pub(crate) use process::Arrival;
 pub(crate) use receives::BURST;
 pub(crate) use submit::{Body, Outgoing, Outlet};
 

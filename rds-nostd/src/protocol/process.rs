@@ -3,7 +3,7 @@
 //! A peer is not trusted: what does not follow the protocol to the letter costs the connection, and memory is bounded by
 //! what is posted. Nothing that was acknowledged is ever dropped but what nobody is bound to.
 
-use dat_nostd::{Instant, ReceivedDto};
+use dat_nostd::{DtoCompletion, Instant};
 
 use crate::connection::{Connection, Cookie};
 use crate::counters::Counters;
@@ -27,10 +27,28 @@ pub(crate) enum Verdict {
     Violation(DownReason),
 }
 
+/// A receive that ended well.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// Cookie of the receive.
+    pub(crate) user_cookie: u64,
+    /// Bytes that arrived.
+    pub(crate) length: u32,
+}
+
+impl Arrival {
+    /// What a receive that ended well reports.
+    #[inline(always)]
+    pub(crate) fn of(done: &DtoCompletion) -> Self {
+        let length = u32::try_from(done.transferred_length).unwrap_or(u32::MAX);
+        Self { user_cookie: done.user_cookie, length }
+    }
+}
+
 impl Protocol<'_> {
     /// A receive ended well. Connections that something is due on because of it are looked at in this round.
     #[inline(always)]
-    pub(crate) fn arrived(&mut self, arrival: ReceivedDto, now: Instant) {
+    pub(crate) fn arrived(&mut self, arrival: Arrival, now: Instant) {
         if !self.take_whole(arrival, now) {
             self.take_rest(arrival, now);
         }
@@ -39,7 +57,7 @@ impl Protocol<'_> {
     /// Queues a frame that is a whole message for a socket, with nothing beside it, which is what nearly every frame is. False for any
     /// other, and nothing has happened.
     #[inline(always)]
-    fn take_whole(&mut self, arrival: ReceivedDto, now: Instant) -> bool {
+    fn take_whole(&mut self, arrival: Arrival, now: Instant) -> bool {
         let Self { connections, frames, sockets, counters, limits, .. } = self;
         let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return false };
         let Some(connection) = connections.get_mut(id) else { return false };
@@ -82,7 +100,7 @@ impl Protocol<'_> {
     // Cold, so that the loop of whole messages keeps its registers.
     #[cold]
     #[inline(never)]
-    fn take_rest(&mut self, arrival: ReceivedDto, now: Instant) {
+    fn take_rest(&mut self, arrival: Arrival, now: Instant) {
         if !self.take_part(arrival, now) {
             self.take_other(arrival, now);
         }
@@ -91,7 +109,7 @@ impl Protocol<'_> {
     /// Adds a frame to the message that has arrived in part, which is what most frames of long messages are. False for any other, and
     /// nothing has happened.
     #[inline(always)]
-    fn take_part(&mut self, arrival: ReceivedDto, now: Instant) -> bool {
+    fn take_part(&mut self, arrival: Arrival, now: Instant) -> bool {
         let Self { connections, frames, limits, .. } = self;
         let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return false };
         let Some(connection) = connections.get_mut(id) else { return false };
@@ -129,10 +147,10 @@ impl Protocol<'_> {
         true
     }
 
-    /// Any other frame.
+    /// Processes any other frame.
     #[cold]
     #[inline(never)]
-    fn take_other(&mut self, arrival: ReceivedDto, now: Instant) {
+    fn take_other(&mut self, arrival: Arrival, now: Instant) {
         let Some(cookie) = self.connections.current(arrival.user_cookie) else { return };
         let id = cookie.connection;
         let connection = self.connections.at_mut(id);
@@ -149,7 +167,7 @@ impl Protocol<'_> {
 
     /// A receive of a connection's present endpoint ended well.
     #[inline(never)]
-    pub(crate) fn process(&mut self, id: ConnectionId, arrival: &ReceivedDto, now: Instant) -> Verdict {
+    pub(crate) fn process(&mut self, id: ConnectionId, arrival: &Arrival, now: Instant) -> Verdict {
         let Self { connections, frames, .. } = self;
         let rx = &mut connections.at_mut(id).rx;
         let Some(frame) = frames.pop_chain(&mut rx.posted) else {

@@ -4,7 +4,7 @@ use std::boxed::Box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::vec::Vec;
 
-use dat_nostd::{Instant, ReceivedDto};
+use dat_nostd::Instant;
 
 use crate::config::RdsConfig;
 use crate::connection::{Broken, Connection, Connections, Map, Objects, Remembered, RememberedPeers};
@@ -13,7 +13,7 @@ use crate::frames::{Frame, Frames};
 use crate::generation::Generation;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::limits::Limits;
-use crate::protocol::{Body, Outlet, Post, Protocol, Segment, Tables};
+use crate::protocol::{Arrival, Body, Outlet, Post, Protocol, Segment, Tables};
 use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions, Window, Windows};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
@@ -127,19 +127,14 @@ impl Bench {
     }
 
     /// What the HCA says when a frame arrives, if there is a receive for it.
-    pub(crate) fn arrival(
-        &mut self,
-        id: ConnectionId,
-        header: &Header,
-        payload: usize,
-    ) -> Option<ReceivedDto> {
+    pub(crate) fn arrival(&mut self, id: ConnectionId, header: &Header, payload: usize) -> Option<Arrival> {
         let connection = self.protocol.connection(id);
         let frame = connection.rx.posted.head()?;
         let epoch = connection.objects.epoch;
         let (kind, number) = (crate::connection::CookieKind::Receive, u32::from(frame.bits()));
         let cookie = crate::connection::Cookie { kind, connection: id, epoch, number }.encode();
         self.protocol.frames.write_header(frame, header);
-        Some(ReceivedDto { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 })
+        Some(Arrival { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 })
     }
 
     /// Sends as `sendmsg` does.

@@ -23,8 +23,8 @@ fn measured_driver_post_write(
     sge: &Sge,
     cookie: u64,
 ) -> Result<(), PostError> {
-    qp.post_send(op, std::slice::from_ref(sge), cookie, SendFlags::SIGNALED)?;
-    qp.ring();
+    let doorbell = qp.post_send(op, std::slice::from_ref(sge), cookie, SendFlags::SIGNALED)?;
+    qp.ring(doorbell);
     Ok(())
 }
 
@@ -37,13 +37,16 @@ fn measured_driver_post_batch(
     sges: &[Sge],
     mut wr_id: u64,
 ) -> Result<(), PostError> {
+    let mut newest = None;
     for sge in sges {
         let op = SendOp::Write { raddr, rkey };
-        qp.post_send(op, std::slice::from_ref(sge), wr_id, SendFlags::SIGNALED)?;
+        newest = Some(qp.post_send(op, std::slice::from_ref(sge), wr_id, SendFlags::SIGNALED)?);
         raddr += u64::from(sge.length);
         wr_id += 1;
     }
-    qp.ring();
+    if let Some(doorbell) = newest {
+        qp.ring(doorbell);
+    }
     Ok(())
 }
 
@@ -54,8 +57,8 @@ fn measured_driver_post_gather(
     sges: &[Sge; 4],
     wr_id: u64,
 ) -> Result<(), PostError> {
-    qp.post_send(op, sges, wr_id, SendFlags::SIGNALED)?;
-    qp.ring();
+    let doorbell = qp.post_send(op, sges, wr_id, SendFlags::SIGNALED)?;
+    qp.ring(doorbell);
     Ok(())
 }
 
@@ -66,8 +69,8 @@ fn measured_driver_post_inline(
     data: &[u8; LEN],
     wr_id: u64,
 ) -> Result<(), PostError> {
-    qp.post_inline(op, data, wr_id, SendFlags::SIGNALED)?;
-    qp.ring();
+    let doorbell = qp.post_inline(op, data, wr_id, SendFlags::SIGNALED)?;
+    qp.ring(doorbell);
     Ok(())
 }
 
@@ -78,19 +81,22 @@ fn measured_driver_post_unsignalled(
     sge: &Sge,
     wr_id: u64,
 ) -> Result<(), PostError> {
-    qp.post_send(op, std::slice::from_ref(sge), wr_id, SendFlags::empty())?;
-    qp.ring();
+    let doorbell = qp.post_send(op, std::slice::from_ref(sge), wr_id, SendFlags::empty())?;
+    qp.ring(doorbell);
     Ok(())
 }
 
 /// The `wr_id` of the next request that is done, as a consumer of many queue pairs finds it.
 #[inline(never)]
 fn measured_driver_poll(cq: &mut Cq<BenchBar>, qps: &mut [Qp<BenchBar>]) -> Option<u64> {
-    let Ok(Some(cqe)) = cq.poll() else { return None };
-    match qps.get_mut(cqe.user_index() as usize)?.retire(&cqe) {
-        Some(Completion::Sent(sent)) => Some(sent.wr_id.id),
-        _ => None,
-    }
+    let mut done = None;
+    let _ = cq.poll(|cqe| {
+        if let Some(Completion::Sent(sent)) = qps.get_mut(cqe.user_index() as usize)?.retire(cqe) {
+            done = Some(sent.wr_id.id);
+        }
+        Some(())
+    });
+    done
 }
 
 struct Node {
@@ -176,8 +182,11 @@ impl Node {
     /// Takes completions, outside the count, until there are none: the requests that are done.
     fn drain(&mut self) -> usize {
         let mut done = 0;
-        while let Some(cqe) = self.cq.poll().expect("a valid completion") {
-            let retired = self.qps[cqe.user_index() as usize].retire(&cqe).expect("outstanding");
+        let qps = &mut self.qps;
+        while let Some(retired) =
+            self.cq.poll(|cqe| qps[cqe.user_index() as usize].retire(cqe)).expect("a valid completion")
+        {
+            let retired = retired.expect("outstanding");
             assert!(matches!(retired, Completion::Sent(_)), "{retired:?}");
             done += usize::from(retired.count());
         }

@@ -4,7 +4,7 @@
 
 use crate::dat::{BenchAdapter, Side, adapters, connect};
 use crate::{HANDLES, OPERATIONS};
-use dat_nostd::{CompletionFlags, EpHandle, EvdHandle};
+use dat_nostd::{CompletionFlags, EpHandle, EvdHandle, LmrTriplet};
 use driver_mlx::{DmaBlocks, DmaWord};
 use harness::dat::address;
 use rds_nostd::Received;
@@ -145,20 +145,20 @@ impl End {
         }
         let mut flags = CompletionFlags::SOLICITED_WAIT;
         flags.set(CompletionFlags::SUPPRESS, !self.sequence.is_multiple_of(REPORTED));
-        let segment = (words.as_ptr().addr() as u64, BYTES as u64);
-        adapter.ep_post_send_segment(self.ep, self.lmr_context, segment, self.sequence, flags).ok()
+        let segment = LmrTriplet::new(self.lmr_context, words.as_ptr().addr() as u64, BYTES as u64);
+        adapter.ep_post_send(self.ep, std::slice::from_ref(&segment), self.sequence, flags).ok()
     }
 
     #[inline(always)]
     fn poll(&mut self, adapter: &mut BenchAdapter) {
         let Self { ep, transfers, lmr_context, frames, free, arrived, .. } = self;
-        adapter.evd_take_receives(*transfers, HANDLES, |arrival| {
-            let frame = arrival.user_cookie as u16;
+        adapter.evd_take_run(*transfers, HANDLES, |done| {
+            let frame = done.user_cookie as u16;
             let Some(words) = frames.block(frame.into()) else { return };
             let Some(header) = words.first_chunk::<HEADER>() else { return };
             let header = header.each_ref().map(DmaWord::load);
             let len = (u64::from_be(header[2]) >> 32) as usize;
-            if is_right(sum(header)) && arrival.length as usize == HEADER * 8 + len {
+            if is_right(sum(header)) && done.transferred_length as usize == HEADER * 8 + len {
                 arrived.push(frame);
             }
         });

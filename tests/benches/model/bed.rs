@@ -1,8 +1,8 @@
 //! Two nodes on one fabric, each a driver on an emulated HCA, moved on by the calls that a server makes.
 
 use driver_mlx::{
-    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, DoorbellRegister, Hca, HcaStorage, InitParams,
-    Instant, LinkState, MapError, MemoryRegion, Platform, Qp, QpConfig, SendFlags, SendOp, Sge,
+    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, Doorbell, DoorbellRegister, Hca, HcaStorage,
+    InitParams, Instant, LinkState, MapError, MemoryRegion, Platform, Qp, QpConfig, SendFlags, SendOp, Sge,
 };
 use harness::verbs::{Options, to_rts};
 use harness::{Memory, host_region};
@@ -270,17 +270,27 @@ impl Node {
     }
 
     /// Posts a signalled write of `len` bytes at `offset` to the same place of `to`, without ringing.
-    pub fn post_write(&mut self, qp: usize, to: &MemoryRegion, offset: usize, len: usize, wr_id: u64) {
+    pub fn post_write(
+        &mut self,
+        qp: usize,
+        to: &MemoryRegion,
+        offset: usize,
+        len: usize,
+        wr_id: u64,
+    ) -> Doorbell {
         let sge = Sge { address: self.key.address + offset as u64, length: len as u32, lkey: self.key.lkey };
         let op = SendOp::Write { raddr: to.address + offset as u64, rkey: to.rkey };
-        self.qps[qp].post_send(op, &[sge], wr_id, SendFlags::SIGNALED).expect("room");
+        self.qps[qp].post_send(op, &[sge], wr_id, SendFlags::SIGNALED).expect("room")
     }
 
     /// Takes the completions: the requests that are done.
     pub fn drain(&mut self) -> usize {
         let mut done = 0;
-        while let Some(cqe) = self.cq.poll().expect("a valid completion") {
-            let completion = self.qps[cqe.user_index() as usize].retire(&cqe).expect("outstanding");
+        let qps = &mut self.qps;
+        while let Some(retired) =
+            self.cq.poll(|cqe| qps[cqe.user_index() as usize].retire(cqe)).expect("a valid completion")
+        {
+            let completion = retired.expect("outstanding");
             assert!(matches!(completion, driver_mlx::Completion::Sent(_)), "{completion:?}");
             done += usize::from(completion.count());
         }

@@ -17,6 +17,7 @@ mod bed;
 mod callgrind;
 
 use bed::{Fabric, Node};
+use driver_mlx::Doorbell;
 use std::cell::RefCell;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -48,15 +49,15 @@ const CHILD: &str = "MLX5_BENCH_COUNTED";
 const REPORT: &str = "MLX5_BENCH_REPORT";
 
 #[inline(never)]
-fn measured_write64(fabric: &RefCell<Fabric>, node: &mut Node, qp: usize) {
-    node.qps[qp].ring();
+fn measured_write64(fabric: &RefCell<Fabric>, node: &mut Node, qp: usize, doorbell: Doorbell) {
+    node.qps[qp].ring(doorbell);
     fabric.borrow_mut().settle();
 }
 
 // Each begins with something of its own, or the compiler makes one function of them.
 #[inline(never)]
-fn measured_packet4k(fabric: &RefCell<Fabric>, node: &mut Node) {
-    node.qps[0].ring();
+fn measured_packet4k(fabric: &RefCell<Fabric>, node: &mut Node, doorbell: Doorbell) {
+    node.qps[0].ring(doorbell);
     fabric.borrow_mut().settle();
 }
 
@@ -86,18 +87,14 @@ fn counted() {
     fill(&near, 1);
     for round in 0..WRITES / BATCH {
         let qp = round % QPS;
-        for i in 0..BATCH {
-            near.post_write(qp, &far.key, i * 64, 64, i as u64);
-        }
-        measured_write64(&fabric, &mut near, qp);
+        let newest = (0..BATCH).map(|i| near.post_write(qp, &far.key, i * 64, 64, i as u64)).last();
+        measured_write64(&fabric, &mut near, qp, newest.expect("some"));
         assert_eq!(near.drain(), BATCH);
     }
     same(&near, &far, BATCH * 64);
     for _ in 0..PACKETS / (LONG / 4096) / 8 {
-        for i in 0..8 {
-            near.post_write(0, &far.key, i * LONG, LONG, i as u64);
-        }
-        measured_packet4k(&fabric, &mut near);
+        let newest = (0..8).map(|i| near.post_write(0, &far.key, i * LONG, LONG, i as u64)).last();
+        measured_packet4k(&fabric, &mut near, newest.expect("some"));
         assert_eq!(near.drain(), 8);
     }
     same(&near, &far, 8 * LONG);
@@ -119,10 +116,12 @@ fn stream() -> (f64, f64) {
         let (mut posted, mut done) = (0, 0);
         while done < MESSAGES {
             while posted < MESSAGES && posted - done < BATCH {
-                near.post_write(0, &far.key, posted % BATCH * LONG, LONG, posted as u64);
+                let doorbell = near.post_write(0, &far.key, posted % BATCH * LONG, LONG, posted as u64);
                 posted += 1;
+                if posted == MESSAGES || posted - done == BATCH {
+                    near.qps[0].ring(doorbell);
+                }
             }
-            near.qps[0].ring();
             fabric.borrow_mut().settle();
             done += near.drain();
         }

@@ -1,6 +1,7 @@
 //! A reliable connection on the driver alone, without a connection manager: what the data-path tests, the capture and the
 //! bench work with.
 
+use crate::kept::keep;
 use crate::node::Node;
 use crate::platform::{ModelBar, ModelPlatform};
 use driver_mlx::{
@@ -135,10 +136,10 @@ impl Endpoint {
     ///
     /// # Panics
     /// If there is none for `limit` nanoseconds, or one that cannot be.
-    pub fn wait(&mut self, platform: &ModelPlatform, limit: u64) -> Cqe {
+    pub fn wait(&mut self, platform: &ModelPlatform, limit: u64) -> Cqe<'static> {
         let end = platform.now().saturating_add(Duration::from_nanos(limit));
         loop {
-            match self.cq.poll() {
+            match self.cq.poll(|cqe| keep(cqe.copy()).cqe()) {
                 Ok(Some(completion)) => return completion,
                 Ok(None) => assert!(platform.now() < end, "no completion for {} ms", limit / 1_000_000),
                 Err(error) => panic!("{error}"),

@@ -29,9 +29,11 @@ fn two_nodes_come_up_exchange_messages_and_go() {
         let bytes: Vec<u8> = (0..100).map(|at| (number * 7 + at) as u8).collect();
         at.memory.write(0, &bytes).expect("inside");
         to.qp.post_recv(&[to.sge(4096, 128)], number).expect("posts");
-        to.qp.ring();
-        at.qp.post_send(SendOp::Send, &[at.sge(0, bytes.len())], number, SendFlags::SIGNALED).expect("posts");
-        at.qp.ring();
+        let doorbell = at
+            .qp
+            .post_send(SendOp::Send, &[at.sge(0, bytes.len())], number, SendFlags::SIGNALED)
+            .expect("posts");
+        at.qp.ring(doorbell);
         for (end, node, kind) in
             [(&mut *at, &*a, CompletionKind::Send), (&mut *to, &*b, CompletionKind::Receive)]
         {

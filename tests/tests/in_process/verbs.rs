@@ -46,15 +46,15 @@ impl Pair {
         Self::new(seed, Faults::default(), &Options::default())
     }
 
-    fn wait(&mut self, side: usize) -> Cqe {
+    fn wait(&mut self, side: usize) -> Cqe<'static> {
         self.ends[side].wait(&self.nodes[side].platform, 100 * SECOND)
     }
 
     fn send(&mut self, side: usize, op: SendOp, offset: usize, len: usize, cookie: u64) {
         let end = &mut self.ends[side];
         let sge = end.sge(offset, len);
-        end.qp.post_send(op, &[sge], cookie, SendFlags::SIGNALED).expect("posts");
-        end.qp.ring();
+        let doorbell = end.qp.post_send(op, &[sge], cookie, SendFlags::SIGNALED).expect("posts");
+        end.qp.ring(doorbell);
     }
 
     fn receive(&mut self, side: usize, offset: usize, len: usize, cookie: u64) {
@@ -64,7 +64,7 @@ impl Pair {
     }
 
     /// The next completion is a success of this kind and for this cookie; gives its bytes.
-    fn expect(&mut self, side: usize, kind: CompletionKind, cookie: u64) -> Cqe {
+    fn expect(&mut self, side: usize, kind: CompletionKind, cookie: u64) -> Cqe<'static> {
         let completion = self.wait(side);
         assert_eq!(completion.kind(), kind, "{completion:?}");
         assert_eq!(self.ends[side].qp.retire(&completion).map(|done| done.wr_id().id), Some(cookie));
@@ -153,7 +153,7 @@ fn writes_and_reads_reach_the_right_bytes_and_no_others() {
         pair.expect(0, CompletionKind::Send, 100 + n);
         pair.check(0, 100 + n, 500_001, len);
     }
-    assert!(pair.ends[1].cq.poll().is_ok_and(|none| none.is_none()), "the target hears nothing");
+    assert!(pair.ends[1].cq.poll(|_| ()).is_ok_and(|none| none.is_none()), "the target hears nothing");
     pair.finish();
 }
 
@@ -176,8 +176,8 @@ fn immediate_data_inline_data_and_pieces() {
 
     let text = b"inline data of thirty-odd bytes..";
     let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
-    pair.ends[0].qp.post_inline(SendOp::Send, text, 12, flags).expect("posts");
-    pair.ends[0].qp.ring();
+    let doorbell = pair.ends[0].qp.post_inline(SendOp::Send, text, 12, flags).expect("posts");
+    pair.ends[0].qp.ring(doorbell);
     let arrived = pair.expect(1, CompletionKind::Receive, 3);
     assert_eq!(arrived.byte_len() as usize, text.len());
     assert!(arrived.solicited());
@@ -191,8 +191,8 @@ fn immediate_data_inline_data_and_pieces() {
     let gather = pieces.map(|(offset, len)| pair.ends[0].sge(offset, len));
     let scatter = [(50_000, 4096), (54_096, 4900), (58_996, 4)].map(|(o, len)| pair.ends[1].sge(o, len));
     pair.ends[1].qp.post_recv(&scatter, 4).expect("posts");
-    pair.ends[0].qp.post_send(SendOp::Send, &gather, 13, SendFlags::SIGNALED).expect("posts");
-    pair.ends[0].qp.ring();
+    let doorbell = pair.ends[0].qp.post_send(SendOp::Send, &gather, 13, SendFlags::SIGNALED).expect("posts");
+    pair.ends[0].qp.ring(doorbell);
     pair.expect(1, CompletionKind::Receive, 4);
     pair.check(1, 6, 50_000, 9000);
     for cookie in 10..=13 {
@@ -213,7 +213,7 @@ fn full_rings_wrap_and_unsignalled_requests_are_freed_by_later_ones() {
             let (sge, raddr) = (end.sge(0, 8), pair.ends[1].address(sequence as usize % 1000 * 8));
             let op = SendOp::Write { raddr, rkey: pair.ends[1].key.rkey };
             match pair.ends[0].qp.post_send(op, &[sge], sequence, SendFlags::empty()) {
-                Ok(()) => (posted, sequence) = (posted + 1, sequence + 1),
+                Ok(_) => (posted, sequence) = (posted + 1, sequence + 1),
                 Err(error) => {
                     assert_eq!(error, PostError::Full);
                     break;
@@ -224,11 +224,10 @@ fn full_rings_wrap_and_unsignalled_requests_are_freed_by_later_ones() {
             }
         }
         assert!(posted >= 31, "{posted} fit");
-        pair.ends[0]
-            .qp
-            .post_send(SendOp::Nop, &[], 1 << 40 | sequence, SendFlags::SIGNALED)
-            .expect("one more");
-        pair.ends[0].qp.ring();
+        let qp = &mut pair.ends[0].qp;
+        let doorbell =
+            qp.post_send(SendOp::Nop, &[], 1 << 40 | sequence, SendFlags::SIGNALED).expect("one more");
+        qp.ring(doorbell);
         pair.expect(0, CompletionKind::Send, 1 << 40 | sequence);
         assert_eq!(pair.ends[0].qp.send_outstanding(), 0, "all slots are free again");
     }
@@ -273,7 +272,7 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
     pair.fill(0, 1, 0, 3000);
     pair.send(0, SendOp::Send, 0, 3000, 1);
     pair.world.pass(SECOND / 100);
-    assert!(pair.ends[0].cq.poll().is_ok_and(|none| none.is_none()), "nobody has received it");
+    assert!(pair.ends[0].cq.poll(|_| ()).is_ok_and(|none| none.is_none()), "nobody has received it");
     pair.receive(1, 0, 4096, 2);
     pair.expect(1, CompletionKind::Receive, 2);
     pair.check(1, 1, 0, 3000);
@@ -319,8 +318,8 @@ fn errors_are_named_and_both_queues_are_flushed() {
     let mut pair = Pair::clean(12);
     let mut sge = pair.ends[0].sge(0, 64);
     sge.lkey = wrong_key();
-    pair.ends[0].qp.post_send(SendOp::Send, &[sge], 1, SendFlags::SIGNALED).expect("posts");
-    pair.ends[0].qp.ring();
+    let doorbell = pair.ends[0].qp.post_send(SendOp::Send, &[sge], 1, SendFlags::SIGNALED).expect("posts");
+    pair.ends[0].qp.ring(doorbell);
     pair.expect_error(0, CqeSyndrome::LOCAL_PROT_ERR, 1);
 
     // A receive that is too short: both sides learn it.

@@ -1,11 +1,8 @@
 //! Completions against a reference decoder: any entry of a CQ, at any time, means the same to both.
-//!
-//! Each entry is taken twice: by `poll` and `retire`, and by the short cuts for ordinary
-//! completions with `poll` behind them.
 
 use super::*;
 use crate::completion::{Completion, ReceiveOpcode, WorkQueue, WrId};
-use crate::cq::{CompletionKind, CqError, OrdinaryCqe};
+use crate::cq::{CompletionKind, CqError};
 use mlx5_prm::datapath::SendOpcode;
 use reference::cases::{self, Random};
 use reference::cqe::{self, Entry, Kind, Posted, Queues};
@@ -14,25 +11,20 @@ use std::vec::Vec;
 
 const ENTRIES: u32 = 64;
 const RECEIVES: u16 = 8;
-/// Tag of requests that the short cuts leave alone.
-const SPECIAL: u64 = 1 << 40;
 
 /// A completion as both sides report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retired {
-    Sent { name: u64, count: usize, opcode: Option<u8>, length: u32 },
+    Sent { name: u64, count: usize, opcode: u8 },
     Received { name: u64, how: Kind, immediate: u32, length: u32 },
     Failed { name: u64, count: usize, is_request: bool, syndrome: u8, vendor: u8 },
 }
 
 fn told(completion: &Completion) -> Retired {
     match *completion {
-        Completion::Sent(sent) => Retired::Sent {
-            name: sent.wr_id.id,
-            count: sent.count.into(),
-            opcode: Some(sent.opcode.0),
-            length: sent.length,
-        },
+        Completion::Sent(sent) => {
+            Retired::Sent { name: sent.wr_id.id, count: sent.count.into(), opcode: sent.opcode.0 }
+        }
         Completion::Received(message) => {
             let (how, immediate) = match message.opcode {
                 ReceiveOpcode::Send => (Kind::Send, 0),
@@ -58,7 +50,7 @@ fn expected(completion: &cqe::Completion, (posted, count): (Posted, usize)) -> R
         return Retired::Failed { name, count, is_request: completion.kind.is_request(), syndrome, vendor };
     }
     match completion.kind {
-        Kind::Request => Retired::Sent { name, count, opcode: Some(completion.send_opcode), length },
+        Kind::Request => Retired::Sent { name, count, opcode: completion.send_opcode },
         how => {
             let immediate = if how == Kind::Send { 0 } else { completion.immediate.unwrap_or_default() };
             Retired::Received { name, how, immediate, length }
@@ -80,7 +72,7 @@ impl fmt::Display for Case<'_> {
     }
 }
 
-/// A queue pair and its CQ, for one of the two ways.
+/// A queue pair and its CQ.
 struct Side {
     bench: Bench,
     produced: u32,
@@ -104,10 +96,9 @@ impl Side {
     }
 }
 
-/// Both ways, and the reference.
+/// Driver and reference.
 struct Comparison {
     polled: Side,
-    short: Side,
     queues: Queues,
     /// Index of the next request, and of the next receive.
     heads: (u16, u16),
@@ -118,24 +109,20 @@ struct Comparison {
 
 impl Comparison {
     fn new(inline: bool, start: u16) -> Self {
-        let [polled, short] = [(); 2].map(|()| Side::new(inline, start));
+        let polled = Side::new(inline, start);
         let queues =
             Queues { qpn: QPN, requests: Vec::new(), receives: Vec::new(), receive_ring: RECEIVES, inline };
-        Self { polled, short, queues, heads: (start, start), names: 0, spurious: 0, refused: 0 }
+        Self { polled, queues, heads: (start, start), names: 0, spurious: 0, refused: 0 }
     }
 
     /// Posts requests of one or two blocks, and receives, unless a queue is full.
     fn post(&mut self, random: &mut Random) {
         let segments = 1 + random.below(4) as usize;
         let sges: Vec<Sge> = (0..segments).map(|_| sge(0x1000, 64)).collect();
-        let tag = if random.one_in(3) { SPECIAL } else { 0 };
-        let wr_id = WrId { id: self.names, tag };
+        let wr_id = WrId { id: self.names, tag: !self.names << 8 };
         let writes = random.one_in(2);
         let op = if writes { SendOp::Write { raddr: 1, rkey: RKey::new(1) } } else { SendOp::Send };
-        let posted = [&mut self.polled, &mut self.short]
-            .map(|side| side.bench.qp.post_send(op, &sges, wr_id, SendFlags::empty()).is_ok());
-        assert_eq!(posted[0], posted[1]);
-        if posted[0] {
+        if self.polled.bench.qp.post_send(op, &sges, wr_id, SendFlags::empty()).is_ok() {
             self.queues.requests.push(Posted { index: self.heads.0, name: self.names });
             // Control segment, remote address, data segments: four of them are a block.
             let octowords = 1 + usize::from(writes) + segments;
@@ -143,9 +130,7 @@ impl Comparison {
         }
         self.names += 1;
         if random.one_in(2) && self.queues.receives.len() < usize::from(RECEIVES) {
-            for side in [&mut self.polled, &mut self.short] {
-                side.bench.qp.post_recv(&[sge(0x1000, 64)], self.names).expect("room");
-            }
+            self.polled.bench.qp.post_recv(&[sge(0x1000, 64)], self.names).expect("room");
             self.queues.receives.push(Posted { index: self.heads.1, name: self.names });
             self.heads.1 = self.heads.1.wrapping_add(1);
             self.names += 1;
@@ -155,7 +140,6 @@ impl Comparison {
     /// The entry is where the device writes next: both take it.
     fn take(&mut self, entry: &[u8; 64]) {
         self.polled.put(entry);
-        self.short.put(entry);
         let owner = self.polled.owner();
         let decoded = cqe::decode(entry, owner);
         let outstanding = self.queues.clone();
@@ -169,33 +153,22 @@ impl Comparison {
         };
         let polled = self.take_polled(&decoded, retired, &case);
         assert_eq!(polled, retired, "by poll: {case}");
-        let short = self.take_short(&decoded, &case);
-        let same = match (short, retired) {
-            // The short cut does not report the opcode, nor lengths of what was not received.
-            (
-                Some(Retired::Sent { name, count, opcode: None, .. }),
-                Some(Retired::Sent { name: other, count: others, .. }),
-            ) => (name, count) == (other, others),
-            (short, retired) => short == retired,
-        };
-        assert!(same, "by short cuts: {short:?} for {retired:?}: {case}");
         match decoded {
             Entry::Absent => return,
             Entry::Opcode(_) | Entry::Format(_) => self.refused += 1,
             Entry::Completion(_) => self.spurious += u32::from(retired.is_none()),
         }
         self.queues = queues;
-        for side in [&mut self.polled, &mut self.short] {
-            side.produced += 1;
-            assert_eq!(side.bench.qp.spurious_completions(), self.spurious);
-            assert_eq!(side.bench.cq.errors(), self.refused);
-        }
+        self.polled.produced += 1;
+        assert_eq!(self.polled.bench.qp.spurious_completions(), self.spurious);
+        assert_eq!(self.polled.bench.cq.errors(), self.refused);
     }
 
     fn take_polled(&mut self, decoded: &Entry, retired: Option<Retired>, case: &Case<'_>) -> Option<Retired> {
         let Bench { qp, cq, .. } = &mut self.polled.bench;
         assert_eq!(cq.is_empty(), *decoded == Entry::Absent, "{case}");
-        let (ahead, polled) = (cq.peek(0), cq.poll());
+        let ahead = cq.peek(0).map(|ahead| ahead.map(|cqe| kept(&cqe)));
+        let polled = cq.poll(kept);
         let (ahead, found) = match (ahead, polled) {
             (Ok(ahead), Ok(found)) => (ahead, found),
             (ahead, polled) => {
@@ -218,11 +191,11 @@ impl Comparison {
             compare(cqe, completion, case);
         }
         if !completion.kind.is_request() && !completion.kind.is_error() {
-            let source = cq.datagram();
+            let source = found.datagram();
             let source = (source.src_qpn.get(), source.slid.get(), source.sl, source.path_bits, source.grh);
             assert_eq!(source, completion.source, "{case}");
         }
-        let inline = cq.inline_data(&found);
+        let inline = found.inline_data();
         assert_eq!(inline.map(|(bytes, _)| bytes), completion.inline, "{case}");
         let length = completion.byte_count.unwrap_or_default() as usize;
         assert!(inline.is_none_or(|(_, len)| len == length.min(32)), "{case}");
@@ -241,43 +214,10 @@ impl Comparison {
         assert!(!completion.kind.is_request() || peeked.is_some() == retired.is_some(), "{case}");
         qp.retire(&found).as_ref().map(told)
     }
-
-    fn take_short(&mut self, decoded: &Entry, case: &Case<'_>) -> Option<Retired> {
-        let Bench { qp, cq, .. } = &mut self.short.bench;
-        let is_ordinary = matches!(decoded, Entry::Completion(completion)
-            if completion.inline.is_none() && matches!(completion.kind, Kind::Request | Kind::Send));
-        let mut shown = false;
-        let short = cq.poll_ordinary(|next: &OrdinaryCqe<'_>| {
-            shown = true;
-            if let Entry::Completion(completion) = decoded {
-                assert_eq!(next.user_index(), completion.user_index, "{case}");
-                assert_eq!(next.qpn().get(), completion.qpn, "{case}");
-                assert_eq!(Some(next.byte_len()), completion.byte_count, "{case}");
-                assert_eq!(next.is_send(), completion.kind.is_request(), "{case}");
-            }
-            let sent = |(wr_id, count): (WrId, u16)| {
-                assert_eq!(wr_id.tag & SPECIAL, 0, "{case}");
-                Retired::Sent { name: wr_id.id, count: count.into(), opcode: None, length: 0 }
-            };
-            if let Some(wr_id) = qp.retire_sent(next, SPECIAL) {
-                return Some(sent((wr_id, 1)));
-            }
-            if let Some((wr_id, length)) = qp.retire_received(next) {
-                return Some(Retired::Received { name: wr_id.id, how: Kind::Send, immediate: 0, length });
-            }
-            qp.retire_sent_run(next, SPECIAL).map(sent)
-        });
-        assert_eq!(shown, is_ordinary, "{case}");
-        if short.is_some() {
-            return short;
-        }
-        let found = cq.poll().ok().flatten()?;
-        qp.retire(&found).as_ref().map(told)
-    }
 }
 
 /// Every accessor.
-fn compare(found: &Cqe, completion: &cqe::Completion, case: &Case<'_>) {
+fn compare(found: &Cqe<'_>, completion: &cqe::Completion, case: &Case<'_>) {
     let kind = match found.kind() {
         CompletionKind::Send => Kind::Request,
         CompletionKind::ReceiveWriteImm => Kind::WriteImmediate,

@@ -90,13 +90,15 @@ fn operate<P: Platform>(
     if wanted == 2 {
         qp.post_recv(&[half(1)], 1).map_err(full)?;
     }
-    qp.post_send(op, &[local], 2, SendFlags::SIGNALED).map_err(full)?;
-    qp.ring();
+    let doorbell = qp.post_send(op, &[local], 2, SendFlags::SIGNALED).map_err(full)?;
+    qp.ring(doorbell);
     let mut done = 0;
     wait(hca, LIMIT, |hca| {
         let _ = hca.poll(hca.now());
-        while let Some(cqe) = cq.poll().map_err(|_| Stage::Wrong("a completion makes no sense"))? {
-            match qp.retire(&cqe) {
+        while let Some(retired) =
+            cq.poll(|cqe| qp.retire(cqe)).map_err(|_| Stage::Wrong("a completion makes no sense"))?
+        {
+            match retired {
                 Some(Completion::Sent(_) | Completion::Received(_)) => done += 1,
                 _ => return Err(Stage::Wrong("a request to the own port failed")),
             }

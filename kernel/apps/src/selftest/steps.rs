@@ -141,14 +141,17 @@ fn levels<P: Platform>(
     hca.modify_to_rts_datagram(&mut qp, Psn::new(0))?;
     cq.arm(false);
     for id in 0..NOPS {
-        qp.post_send(SendOp::Nop, &[], id, SendFlags::SIGNALED)
+        let doorbell = qp
+            .post_send(SendOp::Nop, &[], id, SendFlags::SIGNALED)
             .map_err(|_| Stage::Wrong("a send queue of this size takes no more"))?;
-        qp.ring();
+        qp.ring(doorbell);
     }
     let mut done = 0;
     wait(hca, COMPLETION_LIMIT, |hca| {
-        while let Some(cqe) = cq.poll().map_err(|_| Stage::Wrong("a completion makes no sense"))? {
-            match qp.retire(&cqe) {
+        while let Some(retired) =
+            cq.poll(|cqe| qp.retire(cqe)).map_err(|_| Stage::Wrong("a completion makes no sense"))?
+        {
+            match retired {
                 Some(driver_mlx::Completion::Sent(_)) => done += 1,
                 _ => return Err(Stage::Wrong("a request without a packet failed")),
             }

@@ -1,8 +1,9 @@
 //! Queues and memory of one side, posting and completions.
 
 use driver_mlx::{
-    Access, Base, Cq, CqConfig, Cqe, DmaBuffer, DmaSlice, Hca, InitParams, MemoryRegion, Path, Pd, Platform,
-    Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
+    Access, Base, Completion, CompletionError, Cq, CqConfig, DmaBuffer, DmaSlice, Hca, InitParams,
+    MemoryRegion, Path, Pd, Platform, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp,
+    ServiceLevel, Sge,
 };
 
 use super::address::Address;
@@ -229,8 +230,8 @@ impl<P: Platform> Endpoint<P> {
     }
 
     fn post(&mut self, op: SendOp, sge: Sge) -> Result<(), VerbsError> {
-        self.qp.post_send(op, &[sge], 0, SendFlags::SIGNALED)?;
-        self.qp.ring();
+        let doorbell = self.qp.post_send(op, &[sge], 0, SendFlags::SIGNALED)?;
+        self.qp.ring(doorbell);
         self.under_way += 1;
         Ok(())
     }
@@ -241,25 +242,26 @@ impl<P: Platform> Endpoint<P> {
     }
 
     /// Takes a completion of the send queue.
-    pub(crate) fn sent(&mut self) -> Result<Option<Result<(), Cqe>>, VerbsError> {
-        let Some(completion) = self.send_cq.poll()? else { return Ok(None) };
-        if self.qp.retire(&completion).is_none() {
-            return Err(VerbsError::Protocol { during: None });
-        }
+    pub(crate) fn sent(&mut self) -> Result<Option<Result<(), CompletionError>>, VerbsError> {
+        let Some(retired) = self.send_cq.poll(|cqe| self.qp.retire(cqe))? else { return Ok(None) };
         self.under_way = self.under_way.saturating_sub(1);
-        Ok(Some(if completion.error().is_some() { Err(completion) } else { Ok(()) }))
+        match retired {
+            Some(Completion::Sent(_)) => Ok(Some(Ok(()))),
+            Some(Completion::Failed(failed)) => Ok(Some(Err(failed.error))),
+            Some(Completion::Received(_)) | None => Err(VerbsError::Protocol { during: None }),
+        }
     }
 
     /// Takes a completion of the receive queue.
-    pub(crate) fn arrived(&mut self) -> Result<Option<Result<Arrival, Cqe>>, VerbsError> {
-        let Some(completion) = self.recv_cq.poll()? else { return Ok(None) };
-        let Some(done) = self.qp.retire(&completion) else {
-            return Err(VerbsError::Protocol { during: None });
-        };
-        if completion.error().is_some() {
-            return Ok(Some(Err(completion)));
+    pub(crate) fn arrived(&mut self) -> Result<Option<Result<Arrival, CompletionError>>, VerbsError> {
+        let Some(retired) = self.recv_cq.poll(|cqe| self.qp.retire(cqe))? else { return Ok(None) };
+        match retired {
+            Some(Completion::Received(message)) => {
+                Ok(Some(Ok(Arrival { buffer: message.wr_id.id as usize, len: message.length as usize })))
+            }
+            Some(Completion::Failed(failed)) => Ok(Some(Err(failed.error))),
+            Some(Completion::Sent(_)) | None => Err(VerbsError::Protocol { during: None }),
         }
-        Ok(Some(Ok(Arrival { buffer: done.wr_id().id as usize, len: completion.byte_len() as usize })))
     }
 
     /// Asks for an interrupt at the next completion.

@@ -1,6 +1,6 @@
 //! The order of things.
 
-use driver_mlx::{Cqe, DmaSlice, Hca, Platform, Psn};
+use driver_mlx::{CompletionError, DmaSlice, Hca, Platform, Psn};
 
 use super::address::Address;
 use super::agreement::{
@@ -151,7 +151,7 @@ impl<P: Platform> Verbs<P> {
             }
             // Own completions first: the reason of a failure is there.
             if let Some(sent) = self.endpoint.sent()? {
-                sent.map_err(|completion| self.failed(&completion))?;
+                sent.map_err(|error| self.failed(error))?;
                 self.moved_at = now;
                 self.own_done()?;
                 continue;
@@ -161,7 +161,7 @@ impl<P: Platform> Verbs<P> {
                 break;
             }
             let Some(arrived) = self.endpoint.arrived()? else { break };
-            let arrival = arrived.map_err(|completion| self.failed(&completion))?;
+            let arrival = arrived.map_err(|error| self.failed(error))?;
             self.moved_at = now;
             self.arrived(arrival)?;
             self.endpoint.repost(arrival.buffer)?;
@@ -204,11 +204,8 @@ impl<P: Platform> Verbs<P> {
         self.endpoint.close(hca)
     }
 
-    fn failed(&self, completion: &Cqe) -> VerbsError {
-        match completion.error() {
-            Some(error) => VerbsError::Transfer { error, during: self.operation },
-            None => self.out_of_turn(),
-        }
+    fn failed(&self, error: CompletionError) -> VerbsError {
+        VerbsError::Transfer { error, during: self.operation }
     }
 
     fn out_of_turn(&self) -> VerbsError {

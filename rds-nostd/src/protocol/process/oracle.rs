@@ -5,12 +5,12 @@
 
 use std::vec::Vec;
 
-use dat_nostd::ReceivedDto;
 use reference::cases::{self, Random};
 use reference::rds::{self, Fate, Fault, Meaning, Receiver};
 
 use crate::connection::Broken;
 use crate::ids::{ConnectionId, SocketHandle};
+use crate::protocol::Arrival;
 use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::reason::DownReason;
 use crate::wire::{FRAGMENT_LEN, FRAME_LEN, HEADER_LEN, Header};
@@ -84,7 +84,7 @@ impl Library {
         let frame = rx.posted.head().expect("posted");
         let arrival = bench.arrival(*id, &Header::acknowledgement(0), 0).expect("posted");
         bench.protocol.frames.write_header_bytes(frame, header);
-        let arrival = ReceivedDto { length: length as u32, ..arrival };
+        let arrival = Arrival { length: length as u32, ..arrival };
         match way {
             Way::All => bench.protocol.arrived(arrival, bench.now),
             Way::General => bench.protocol.take_rest(arrival, bench.now),

@@ -335,13 +335,13 @@ impl Bystanders {
             near.memory.store_be64(i * MESSAGE, self.round << 8 | i as u64).expect("inside");
             let op = SendOp::Write { raddr: far.address(i * MESSAGE), rkey: far.key.rkey };
             let sge = near.sge(i * MESSAGE, MESSAGE);
-            near.qp.post_send(op, &[sge], i as u64, SendFlags::SIGNALED).expect("room");
+            let doorbell = near.qp.post_send(op, &[sge], i as u64, SendFlags::SIGNALED).expect("room");
+            near.qp.ring(doorbell);
         }
-        near.qp.ring();
         let mut done = 0;
         while done < 8 {
-            while let Some(cqe) = near.cq.poll().expect("valid") {
-                assert!(matches!(near.qp.retire(&cqe), Some(Completion::Sent(_))), "{cqe:?}");
+            while let Some(retired) = near.cq.poll(|cqe| near.qp.retire(cqe)).expect("valid") {
+                assert!(matches!(retired, Some(Completion::Sent(_))), "{retired:?}");
                 done += 1;
             }
             let turns = world.turns() - began;

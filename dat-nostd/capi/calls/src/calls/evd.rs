@@ -19,10 +19,10 @@ use dat_nostd::{CnoHandle, DatResult, EvdFlags, EvdHandle, EventData, EventNumbe
 unsafe fn dequeue_other<N: Node, E: TakenEvent>(
     node: &N,
     mut inner: N::Guard<'_>,
-    evd: EvdHandle,
+    taken: DatResult<dat_nostd::Event>,
     event: *mut E,
 ) -> DatResult<()> {
-    match inner.adapter.evd_dequeue(evd) {
+    match taken {
         Ok(taken) => {
             let taken = E::of(&taken, &mut *inner);
             // SAFETY: this function's contract.
@@ -203,28 +203,29 @@ calls! {
         let node = node_of::<N, EvdHandle>(evd_handle)?;
         let evd = EvdHandle::of(evd_handle);
         let mut inner = lock::<N, EvdHandle>(node)?;
-        let put_completion = |taken: dat_nostd::Event| match &taken.data {
-            EventData::Dto(done) => {
+        let put_completion = |taken: DatResult<dat_nostd::Event>| match &taken {
+            Ok(dat_nostd::Event { data: EventData::Dto(done), .. }) => {
                 // SAFETY: the caller's.
                 unsafe { put(event, convert::completion(evd, done)) };
-                true
+                None
             }
-            _ => false,
+            _ => Some(taken),
         };
-        if inner.adapter.evd_dequeue_or(evd, put_completion, |_, _| false) {
-            return Ok(());
+        match inner.adapter.evd_dequeue_with(evd, put_completion) {
+            None => Ok(()),
+            // SAFETY: the caller's.
+            Some(taken) => unsafe { dequeue_other(node, inner, taken, event) },
         }
-        // SAFETY: the caller's.
-        unsafe { dequeue_other(node, inner, evd, event) }
     }
 
     /// `dat_ib_evd_dequeue`: the event with its extension data.
     fn dat_ib_evd_dequeue(evd_handle: RawHandle, event: *mut IbEvent) {
         need(event, Subtype::InvalidArg2)?;
         let node = node_of::<N, EvdHandle>(evd_handle)?;
-        let inner = lock::<N, EvdHandle>(node)?;
+        let mut inner = lock::<N, EvdHandle>(node)?;
+        let taken = inner.adapter.evd_dequeue(EvdHandle::of(evd_handle));
         // SAFETY: this module's contract; `event` is not null.
-        unsafe { dequeue_other(node, inner, EvdHandle::of(evd_handle), event) }
+        unsafe { dequeue_other(node, inner, taken, event) }
     }
 
     /// `dat_evd_free`.

@@ -319,8 +319,8 @@ impl Guest {
     pub fn post_from(&mut self, from: Sge, raddr: u64, rkey: driver_mlx::RKey) -> Result<(), String> {
         let end = self.end.as_mut().expect("open");
         let op = SendOp::Write { raddr, rkey };
-        end.qp.post_send(op, &[from], 0, SendFlags::SIGNALED).map_err(|e| format!("{e:?}"))?;
-        end.qp.ring();
+        let doorbell = end.qp.post_send(op, &[from], 0, SendFlags::SIGNALED).map_err(|e| format!("{e:?}"))?;
+        end.qp.ring(doorbell);
         Ok(())
     }
 
@@ -342,11 +342,12 @@ impl Guest {
     /// Returns the next completion, if any.
     pub fn completed(&mut self) -> Option<Result<(), String>> {
         let end = self.end.as_mut().expect("open");
-        match end.cq.poll() {
-            Ok(Some(cqe)) => {
-                end.qp.retire(&cqe);
-                Some(cqe.error().map_or(Ok(()), |error| Err(format!("{error:?}"))))
-            }
+        let taken = end.cq.poll(|cqe| {
+            end.qp.retire(cqe);
+            cqe.error().map_or(Ok(()), |error| Err(format!("{error:?}")))
+        });
+        match taken {
+            Ok(Some(outcome)) => Some(outcome),
             Ok(None) => None,
             Err(error) => Some(Err(error.to_string())),
         }
