@@ -12,7 +12,7 @@ compile_error!(
 );
 
 /// Stores to memory before this call are seen by the device before stores to memory after it.
-#[inline(always)]
+#[inline]
 pub(crate) fn publish() {
     #[cfg(miri)]
     core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
@@ -26,14 +26,14 @@ pub(crate) fn publish() {
 }
 
 /// Stores to memory before this call are seen by the device before it sees register writes after it.
-#[inline(always)]
+#[inline]
 pub(crate) fn before_doorbell() {
     // Uncached register writes are ordered after earlier stores on x86 by the memory model, and on Arm by the same barrier.
     publish();
 }
 
 /// Loads before this call (of an ownership bit) are done before loads after it (of what the bit protects).
-#[inline(always)]
+#[inline]
 pub(crate) fn acquire() {
     #[cfg(miri)]
     core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
@@ -47,7 +47,7 @@ pub(crate) fn acquire() {
 }
 
 /// Stores before this call are seen by the device before a load of its answer after it (arm, then look again).
-#[inline(always)]
+#[inline]
 pub(crate) fn full() {
     #[cfg(all(not(miri), target_arch = "aarch64"))]
     // SAFETY: a barrier instruction has no operands and no effect but ordering.
@@ -59,7 +59,7 @@ pub(crate) fn full() {
 }
 
 /// Orders stores to memory before stores to a write-combining mapping, and pushes the combining buffer out to the device.
-#[inline(always)]
+#[inline]
 pub(crate) fn flush_write_combining() {
     #[cfg(miri)]
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);

@@ -16,7 +16,7 @@ pub struct WrId {
 }
 
 impl From<u64> for WrId {
-    #[inline(always)]
+    #[inline]
     fn from(id: u64) -> Self {
         Self { id, tag: 0 }
     }

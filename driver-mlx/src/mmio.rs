@@ -28,7 +28,7 @@ impl MmioBar {
             .then(|| Self { base, mask: len - 8 })
     }
 
-    #[inline(always)]
+    #[inline]
     fn register<T>(&self, offset: usize) -> VolatilePtr<'_, T> {
         let inside = offset & (self.mask | (8 - size_of::<T>()));
         // SAFETY: the length is a power of two of at least 8, so the offset, cut to a multiple of the size of `T` (4 or 8) below it, is
@@ -54,7 +54,7 @@ pub struct MmioDoorbellRegister {
 unsafe impl Send for MmioDoorbellRegister {}
 
 impl DoorbellRegister for MmioDoorbellRegister {
-    #[inline(always)]
+    #[inline]
     fn ring(&mut self, value: u64) {
         // SAFETY: `MmioBar::doorbell_register` took the pointer from inside the mapping, aligned to 8.
         unsafe { VolatilePtr::new(self.base) }.write(value.to_be());

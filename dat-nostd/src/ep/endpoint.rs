@@ -309,7 +309,7 @@ impl<B: Bar> Ep<B> {
     }
 
     /// Retires what a completion of its QP reports done, unless that is a receive of its SRQ.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn retire(&mut self, completion: &Cqe<'_>) -> Option<Completion> {
         self.qp.as_mut()?.retire(completion)
     }

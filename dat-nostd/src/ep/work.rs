@@ -30,7 +30,7 @@ impl Note {
     /// Any of these: there is more to it than a transfer that is reported.
     pub(crate) const SPECIAL: u64 = Self::SUPPRESS | Self::MARKER | Self::BIND | Self::ATOMIC;
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(length: u32, operation: DtoOperation, marks: u64) -> Self {
         let (operation, atomic) = match operation {
             DtoOperation::Send => (0, 0),
@@ -49,12 +49,12 @@ impl Note {
     }
 
     /// With the consumer's cookie, as the driver takes it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn with(self, cookie: u64) -> WrId {
         WrId { id: cookie, tag: self.0 }
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn length(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -65,7 +65,7 @@ impl Note {
     }
 
     /// Of one that is no atomic.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn transfer(self) -> DtoOperation {
         const TRANSFERS: [DtoOperation; 4] =
             [DtoOperation::Send, DtoOperation::Receive, DtoOperation::RdmaWrite, DtoOperation::RdmaRead];
@@ -81,7 +81,7 @@ impl Note {
     }
 
     /// Whether success is not reported.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_silent(self) -> bool {
         self.0 & (Self::SUPPRESS | Self::MARKER) != 0
     }
@@ -120,25 +120,25 @@ impl Work {
     }
 
     /// Operations retired, circular.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn tail(&self) -> u32 {
         self.end.wrapping_sub(self.limit)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn outstanding(&self) -> u32 {
         self.head.wrapping_sub(self.tail())
     }
 
     /// Whether no more may be outstanding.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.end.wrapping_sub(self.head) as i32 <= 0
     }
 
     /// Whether exactly as many are outstanding as may be: only an EP's own last request, after which nothing ordinary is posted, goes
     /// beyond.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_at_limit(&self) -> bool {
         self.head == self.end
     }
@@ -150,7 +150,7 @@ impl Work {
     }
 
     /// So many more are done.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn retired(&mut self, count: u16) {
         self.end = self.end.wrapping_add(u32::from(count));
     }
@@ -166,7 +166,7 @@ pub(crate) struct How {
 impl How {
     /// Of the request that will be posted as number `index`. Of suppressed requests one in `reclaim_every`, a power of two, completes
     /// visibly to us, so that the slots of those before it come back.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(flags: CompletionFlags, index: u32, reclaim_every: u32) -> Self {
         let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0 };
         how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
@@ -182,7 +182,7 @@ impl How {
     }
 
     /// Whether the device says nothing when the request ends well.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_silent(self) -> bool {
         !self.send_flags.contains(SendFlags::SIGNALED)
     }

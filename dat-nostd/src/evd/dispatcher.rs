@@ -183,7 +183,7 @@ impl<B: Bar> Evd<B> {
     }
 
     /// Whether it is known that there is nothing to think of but completions.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_on_fast_path(&self) -> bool {
         debug_assert!(!self.fast_path || self.has_completions_only());
         self.fast_path

@@ -19,13 +19,13 @@ pub(crate) struct Looks {
 
 impl Looks {
     /// Completions taken, circular.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn taken(&self) -> u32 {
         self.taken as u32
     }
 
     /// So many were taken that became events: all that an ordinary dequeue has to count.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn delivered(&mut self, count: usize) {
         self.taken += count as u64;
     }

@@ -178,7 +178,7 @@ impl<B: Bar> Cq<B> {
     }
 
     /// Goes to the entry after this one, the current one.
-    #[inline(always)]
+    #[inline]
     fn step(&mut self, entry: Entry) {
         let step = self.ring.step(entry);
         if step != Step::Inside {

@@ -22,13 +22,13 @@ impl DmaWord {
     }
 
     /// Its value.
-    #[inline(always)]
+    #[inline]
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// Changes it.
-    #[inline(always)]
+    #[inline]
     pub fn store(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
@@ -64,7 +64,7 @@ impl<const WORDS: usize> DmaBlocks<WORDS> {
     }
 
     /// The block at `index`, if there is one. It lies where the reference points to.
-    #[inline(always)]
+    #[inline]
     pub fn block(&self, index: usize) -> Option<&[DmaWord; WORDS]> {
         if index >= self.count {
             return None;

@@ -94,7 +94,7 @@ impl ReceiveQueue {
     }
 
     /// Receives posted and not yet retired.
-    #[inline(always)]
+    #[inline]
     pub(super) fn outstanding(&self) -> u16 {
         self.head.wrapping_sub(self.tail)
     }
@@ -121,7 +121,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    #[inline(always)]
+    #[inline]
     fn wr_id(&self, index: u16) -> WrId {
         let Slot { id, tag } = self.slots.get(usize::from(index));
         WrId { id, tag }

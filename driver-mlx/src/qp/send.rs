@@ -258,7 +258,7 @@ impl SendQueue {
     }
 
     /// Whether the copy of the writer for common requests takes this one, if there is room.
-    #[inline(always)]
+    #[inline]
     fn is_common(&self, request: &Request<'_>) -> bool {
         let fits = match request.payload {
             // As a signed number a length that is refused, of 2^31 and more, is below 0.
@@ -487,7 +487,7 @@ impl SendQueue {
     }
 
     /// Retires the request at `place`, which is the oldest now and has this slot: its name.
-    #[inline(always)]
+    #[inline]
     fn advance(&mut self, place: u64, Slot { id, tag }: Slot) -> WrId {
         let used = tag & WQEBBS_MASK;
         self.end += used;

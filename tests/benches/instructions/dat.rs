@@ -67,6 +67,11 @@ fn measured_dat_dequeue_recv(adapter: &mut BenchAdapter, evd: &EvdHandle) -> Dat
 }
 
 #[inline(never)]
+fn measured_dat_dequeue_empty(adapter: &mut BenchAdapter, evd: EvdHandle) -> bool {
+    adapter.evd_dequeue(evd).is_err()
+}
+
+#[inline(never)]
 fn measured_dat_poll_idle(adapter: &mut BenchAdapter, now: Instant) -> Wake {
     adapter.poll(now)
 }
@@ -203,10 +208,10 @@ pub fn run(handles: usize) {
 
     writes(&mut adapters, &sides, handles);
     sends(&mut adapters, &sides, handles);
-    idles(&mut adapters);
+    idles(&mut adapters, sides[0].transfers);
 }
 
-fn idles(adapters: &mut [BenchAdapter; 2]) {
+fn idles(adapters: &mut [BenchAdapter; 2], transfers: EvdHandle) {
     // Until the CQs are armed.
     for _ in 0..200 {
         step(adapters);
@@ -214,6 +219,9 @@ fn idles(adapters: &mut [BenchAdapter; 2]) {
     let now = adapters[0].now();
     for _ in 0..OPERATIONS {
         assert_ne!(measured_dat_poll_idle(&mut adapters[0], now), Wake::Now);
+    }
+    for _ in 0..OPERATIONS {
+        assert!(measured_dat_dequeue_empty(&mut adapters[0], transfers));
     }
 }
 
