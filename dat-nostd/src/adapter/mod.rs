@@ -139,7 +139,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             },
             crs: Table::new(parts.crs),
             events: EventPool::new(parts.events),
-            unsettled: None,
         };
         Ok(Self {
             device,

@@ -13,7 +13,6 @@ use crate::ep::endpoint::Ep;
 use crate::evd::cno::Cno;
 use crate::evd::dispatcher::Evd;
 use crate::evd::queue::EventPool;
-use crate::evd::unsettled::Unsettled;
 use crate::ia::instance::Ia;
 use crate::mem::lmr::Lmr;
 use crate::mem::rmr::Rmr;
@@ -37,8 +36,6 @@ pub(crate) struct Objects<'s, B: Bar> {
     pub(crate) crs: Table<'s, CrHandle, Cr>,
     /// Events queued in software.
     pub(crate) events: EventPool<'s>,
-    /// What was taken from a CQ, until the end of the call that took it.
-    pub(crate) unsettled: Option<Unsettled>,
 }
 
 impl<B: Bar> Objects<'_, B> {

@@ -2,7 +2,6 @@
 
 use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WorkQueue, WrId};
 
-use crate::adapter::objects::Objects;
 use crate::adapter::shared::Shared;
 use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
 use crate::base::handle::EpHandle;
@@ -11,10 +10,10 @@ use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
 use crate::evd::reaction::Reaction;
-use crate::evd::unsettled::Unsettled;
 use crate::srq::draining::take_drained;
+use crate::srq::ended_qp::EndedQp;
 
-/// What becomes of a completion that is not just a transfer that ended well.
+/// What becomes of a completion of any kind.
 pub(crate) struct Outcome {
     /// Slot of its EP.
     pub(crate) ep: u16,
@@ -26,59 +25,66 @@ pub(crate) struct Outcome {
     pub(crate) is_stale: bool,
 }
 
-/// Retires what a completion reports done, if it is a transfer that ended well and nothing else depends on it: what becomes of it. Anything
-/// else is left in `unsettled`. With `RUNS` requests of which the device says nothing may be done with it.
+/// Retires what a completion reports done, if it is a transfer that ended well and nothing else depends on it: what becomes of it. `None`,
+/// and nothing has changed, for anything else. With `RUNS` requests of which the device says nothing may be done with it.
 #[inline(always)]
 pub(crate) fn take_transfer<const RUNS: bool, B: Bar>(
     eps: &mut Table<'_, EpHandle, Ep<B>>,
-    unsettled: &mut Option<Unsettled>,
     cqe: &Cqe<'_>,
 ) -> Option<DtoCompletion> {
-    if let Some(ep) = eps.at_mut(cqe.user_index() as u16)
-        // The first message to an EP that waits for its peer's confirmation establishes it.
-        && ep.state() != EpState::CompletionPending
-        && let Some(qp) = &mut ep.qp
-        && let Some(retired) = qp.retire_common::<RUNS>(cqe, Note::SPECIAL)
-    {
-        let note = Note(retired.wr_id().tag);
-        let (length, operation) = match &retired {
-            // The device's claim is bounded by what was posted.
-            Completion::Received(message) => {
-                ep.receives.retired(1);
-                (message.length.min(note.length()), DtoOperation::Receive)
-            }
-            _ => {
-                ep.requests.retired(retired.count());
-                (note.length(), note.transfer())
-            }
-        };
-        return Some(success(ep.handle, retired.wr_id().id, length, operation));
+    let ep = eps.at_mut(cqe.user_index() as u16)?;
+    // The first message to an EP that waits for its peer's confirmation establishes it.
+    if ep.state() == EpState::CompletionPending {
+        return None;
     }
-    *unsettled = Some(Unsettled::Completion(cqe.copy()));
-    None
+    let retired = ep.qp.as_mut()?.retire_common::<RUNS>(cqe, Note::SPECIAL)?;
+    Some(match &retired {
+        Completion::Received(message) => arrived(ep, message),
+        _ => sent_well(ep, retired.wr_id(), retired.count()),
+    })
 }
 
 impl Outcome {
     /// Of what is no completion.
     pub(crate) const NOTHING: Self = Self { ep: 0, data: None, reaction: Reaction::None, is_stale: false };
-}
 
-impl<B: Bar> Objects<'_, B> {
-    /// Retires what a completion of any kind reports done.
-    pub(crate) fn outcome(&mut self, cqe: &Cqe<'_>) -> Outcome {
+    /// Retires what a completion reports done.
+    pub(crate) fn new<B: Bar>(
+        eps: &mut Table<'_, EpHandle, Ep<B>>,
+        shared: &mut Shared<'_>,
+        draining: &Table<'_, EpHandle, EndedQp<B>>,
+        cqe: &Cqe<'_>,
+    ) -> Self {
         let slot = cqe.user_index() as u16;
-        let Some(ep) = self.eps.at_mut(slot).filter(|ep| ep.owns(cqe)) else {
-            let is_stale = !take_drained(&self.draining, &mut self.shared.srqs, cqe);
-            return Outcome { ep: slot, data: None, reaction: Reaction::None, is_stale };
+        let Some(ep) = eps.at_mut(slot).filter(|ep| ep.owns(cqe)) else {
+            let is_stale = !take_drained(draining, &mut shared.srqs, cqe);
+            return Self { is_stale, ..Self::NOTHING };
         };
         let reaction = ep.reaction(cqe);
         let data = if ep.srq.is_some() && !cqe.is_send() {
-            deliver_shared(ep, &mut self.shared, cqe)
+            deliver_shared(ep, shared, cqe)
         } else {
-            ep.retire(cqe).and_then(|retired| deliver(ep, &mut self.shared, &retired))
+            ep.retire(cqe).and_then(|retired| deliver(ep, shared, &retired))
         };
-        Outcome { ep: slot, data, reaction, is_stale: false }
+        Self { ep: slot, data, reaction, is_stale: false }
     }
+}
+
+/// The event of a request that ended well and is no bind.
+#[inline]
+fn sent_well<B: Bar>(ep: &mut Ep<B>, wr_id: WrId, count: u16) -> DtoCompletion {
+    ep.requests.retired(count);
+    let note = Note(wr_id.tag);
+    success(ep.handle, wr_id.id, note.length(), note.transfer())
+}
+
+/// The event of a message that came by a send without more.
+#[inline]
+fn arrived<B: Bar>(ep: &mut Ep<B>, message: &Message) -> DtoCompletion {
+    ep.receives.retired(1);
+    // The device's claim is bounded by what was posted.
+    let length = message.length.min(Note(message.wr_id.tag).length());
+    success(ep.handle, message.wr_id.id, length, DtoOperation::Receive)
 }
 
 /// The event of a transfer that ended well.

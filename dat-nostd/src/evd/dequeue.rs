@@ -13,7 +13,6 @@ use crate::ep::endpoint::Ep;
 use crate::evd::completion::{Outcome, take_transfer};
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
-use crate::evd::unsettled::Unsettled;
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_dequeue`. An EVD that takes completions looks at its CQ; if there is nothing, one call in 256 polls the adapter. Other
@@ -51,7 +50,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mut take: impl FnMut(&DtoCompletion),
     ) -> (usize, Option<Event>) {
         let mut count = 0;
-        let Objects { evds, eps, unsettled, .. } = &mut self.objects;
+        let Objects { evds, eps, .. } = &mut self.objects;
         if let Ok(state) = evds.get_mut(evd)
             && state.is_on_fast_path()
             && let Some(cq) = &mut state.cq
@@ -60,14 +59,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 if count == most {
                     break true;
                 }
-                match cq.poll(|cqe| take_transfer::<false, _>(eps, unsettled, cqe)) {
-                    Ok(Some(Some(done))) => take(&done),
-                    Ok(None) if !self.device.dead => break true,
-                    Ok(_) => break false,
-                    Err(_) => {
-                        *unsettled = Some(Unsettled::Refused);
-                        break false;
-                    }
+                match cq.poll_common(|cqe| take_transfer::<false, _>(eps, cqe)) {
+                    Some(Some(done)) => take(&done),
+                    None if !self.device.dead => break true,
+                    _ => break false,
                 }
                 count += 1;
             };
@@ -90,22 +85,26 @@ impl<'s, P: Platform> Adapter<'s, P> {
         polls: bool,
         wrap: impl FnOnce(DatResult<Event>) -> T,
     ) -> T {
-        let Objects { evds, eps, unsettled, .. } = &mut self.objects;
+        let Objects { evds, eps, .. } = &mut self.objects;
         if let Ok(state) = evds.get_mut(evd)
             && state.is_on_fast_path()
-            && let Some(cq) = &mut state.cq
         {
-            match cq.poll(|cqe| take_transfer::<RUNS, _>(eps, unsettled, cqe)) {
-                Ok(Some(Some(done))) => {
+            let taken = match &mut state.cq {
+                Some(cq) => cq.poll_common(|cqe| take_transfer::<RUNS, _>(eps, cqe)),
+                // Events that the adapter brings: a dequeue that polls has to see to it.
+                None if polls => Some(None),
+                None => None,
+            };
+            match taken {
+                Some(Some(done)) => {
                     state.looks.delivered(1);
                     return wrap(Ok(Event { evd, data: EventData::Dto(done) }));
                 }
                 // What a dead device never flushes is still to come.
-                Ok(None) if !(self.device.dead || polls && self.progress.is_poll_due()) => {
+                None if !(self.device.dead || polls && self.progress.is_poll_due()) => {
                     return wrap(Err(DatReturn::QUEUE_EMPTY));
                 }
-                Ok(_) => {}
-                Err(_) => *unsettled = Some(Unsettled::Refused),
+                _ => {}
             }
         }
         self.next_other(evd, polls, wrap)
@@ -121,12 +120,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         })
     }
 
-    /// The oldest event of an EVD. Something may have been taken from its CQ that is unsettled.
+    /// The oldest event of an EVD.
     fn next_of_any_kind(&mut self, evd: EvdHandle, polls: bool) -> DatResult<Option<EventData>> {
         let slot = self.objects.evds.check(evd)?;
-        if let Some(data) = self.settle(slot) {
-            return Ok(Some(data));
-        }
         self.delivery().settle_wait(slot);
         let state = self.objects.evds.get_mut(evd)?;
         EvdCall::Dequeue.in_condition(state.condition())?;
@@ -140,16 +136,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(self.take(slot))
     }
 
-    /// What follows from what was taken from the CQ of an EVD and is unsettled: its event, if it has one.
-    fn settle(&mut self, slot: u16) -> Option<EventData> {
-        let outcome = match self.objects.unsettled.take()? {
-            Unsettled::Completion(copy) => self.objects.outcome(&copy.cqe()),
-            Unsettled::Refused => {
-                self.bad_completion();
-                Outcome::NOTHING
-            }
-        };
-        let Outcome { ep, data, reaction, is_stale } = outcome;
+    /// Takes the next completion of the CQ of an EVD, if there is one: its event, if it has one.
+    pub(crate) fn take_completion(&mut self, slot: u16) -> Option<Option<EventData>> {
+        let Objects { evds, eps, shared, draining, .. } = &mut self.objects;
+        let polled = evds.at_mut(slot)?.cq.as_mut()?.poll(|cqe| Outcome::new(eps, shared, draining, cqe));
+        let Outcome { ep, data, reaction, is_stale } = polled.transpose()?.unwrap_or_else(|_| {
+            self.bad_completion();
+            Outcome::NOTHING
+        });
         self.progress.counters.stale_completions += u64::from(is_stale);
         // Before the reaction, which asks how many completions there are.
         if let Some(evd) = self.objects.evds.at_mut(slot) {
@@ -161,22 +155,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if reaction != Reaction::None {
             self.connections().react(ep, reaction);
         }
-        data
-    }
-
-    /// Takes the next completion of the CQ of an EVD, if there is one: its event, if it has one.
-    pub(crate) fn take_completion(&mut self, slot: u16) -> Option<Option<EventData>> {
-        let Objects { evds, eps, unsettled, .. } = &mut self.objects;
-        let evd = evds.at_mut(slot)?;
-        match evd.cq.as_mut()?.poll(|cqe| take_transfer::<true, _>(eps, unsettled, cqe)).transpose()? {
-            Ok(Some(done)) => {
-                evd.looks.delivered(1);
-                return Some(Some(EventData::Dto(done)));
-            }
-            Ok(None) => {}
-            Err(_) => *unsettled = Some(Unsettled::Refused),
-        }
-        Some(self.settle(slot))
+        Some(data)
     }
 
     /// The oldest event of an EVD.

@@ -13,7 +13,6 @@ pub(crate) mod looks;
 pub(crate) mod notify;
 pub(crate) mod queue;
 pub(crate) mod reaction;
-pub(crate) mod unsettled;
 pub(crate) mod upcall;
 pub(crate) mod wait;
 pub(crate) mod waiter;

@@ -177,6 +177,25 @@ impl<B: Bar> Cq<B> {
         Ok(Some(take(&Cqe::new(self.ring.at(entry), tail))))
     }
 
+    /// As [`Cq::poll`] of a common completion: of a request that succeeded, or a message that came by a send without more. Any other, and
+    /// one for which `take` returns `None`, is left in its place: `Some(None)`. `None` if there is none yet. For callers whose
+    /// cold path polls everything else.
+    #[inline(always)]
+    pub fn poll_common<T>(&mut self, take: impl FnOnce(&Cqe<'_>) -> Option<T>) -> Option<Option<T>> {
+        let entry = self.ring.current();
+        let tail = u64::from_be(self.ring.at(entry)[7].load(Ordering::Relaxed));
+        let unlike = (tail as u8 ^ self.owner) & !COMMON;
+        if unlike != 0 {
+            return if unlike & 1 != 0 { None } else { Some(None) };
+        }
+        barrier::acquire();
+        let taken = take(&Cqe::new(self.ring.at(entry), tail));
+        if taken.is_some() {
+            self.step(entry);
+        }
+        Some(taken)
+    }
+
     /// Goes to the entry after this one, the current one.
     #[inline]
     fn step(&mut self, entry: Entry) {

@@ -474,8 +474,13 @@ impl SendQueue {
     pub(super) fn retire(&mut self, cqe: &Cqe<'_>) -> Option<(WrId, u16)> {
         self.find(cqe)?;
         let (mut tail, index) = (self.tail(), cqe.wqe_counter());
-        self.end += u64::from(index.wrapping_sub(tail));
         let mut count = 1;
+        if self.end >= self.wide_end {
+            // Each has one WQEBB.
+            count += index.wrapping_sub(tail);
+            tail = index;
+        }
+        self.end += u64::from(index.wrapping_sub(self.tail()));
         while tail != index {
             // All that is outstanding was posted in order, so a request begins at the tail.
             let (_, used) = self.slot(tail);
