@@ -184,9 +184,11 @@ impl<B: Bar> Cq<B> {
     pub fn poll_common<T>(&mut self, take: impl FnOnce(&Cqe<'_>) -> Option<T>) -> Option<Option<T>> {
         let entry = self.ring.current();
         let tail = u64::from_be(self.ring.at(entry)[7].load(Ordering::Relaxed));
-        let unlike = (tail as u8 ^ self.owner) & !COMMON;
+        let op_own = tail as u8;
+        let unlike = (op_own ^ self.owner) & !COMMON;
         if unlike != 0 {
-            return if unlike & 1 != 0 { None } else { Some(None) };
+            let is_there = unlike & 1 == 0 && op_own >> 4 != CqeOpcode::INVALID.0;
+            return is_there.then_some(None);
         }
         barrier::acquire();
         let taken = take(&Cqe::new(self.ring.at(entry), tail));

@@ -372,6 +372,38 @@ fn wr_ids_and_tags_come_back() {
 }
 
 #[test]
+fn the_common_calls_change_nothing_that_they_refuse() {
+    const SPECIAL: u64 = 1 << 20;
+    let mut bench = Bench::new(Service::Rc, 8, 8, 0);
+    for (id, tag) in [(0, 0), (1, 0), (2, SPECIAL)] {
+        bench.post(SendOp::Send, &[sge(1, 1)], WrId { id, tag }, SendFlags::SIGNALED);
+    }
+    bench.complete(0, QPN, 1);
+    bench.complete(0, QPN, 2);
+    bench.complete(13, QPN, 2);
+    let Bench { qp, cq, .. } = &mut bench;
+    // Of a later request than the oldest.
+    assert_eq!(cq.poll_common(|cqe| qp.retire_common::<false>(cqe, SPECIAL)), Some(None));
+    assert_eq!((qp.send_outstanding(), qp.spurious_completions()), (3, 0));
+    let run = cq.poll_common(|cqe| qp.retire_common::<true>(cqe, SPECIAL)).flatten().expect("a run");
+    assert_eq!((run.wr_id().id, run.count(), qp.send_outstanding()), (1, 2, 1));
+    // Of a special request.
+    assert_eq!(cq.poll_common(|cqe| qp.retire_common::<true>(cqe, SPECIAL)), Some(None));
+    assert_eq!(id(cq.poll(|cqe| qp.retire(cqe)).expect("sound").flatten()), Some(2));
+    // A failure is not common, and there is nothing behind it.
+    assert_eq!(cq.poll_common(|_| -> Option<()> { panic!("looked at") }), Some(None));
+    assert!(cq.poll(|_| ()).expect("sound").is_some());
+    assert_eq!(cq.poll_common(|_| -> Option<()> { panic!("looked at") }), None);
+    // Requests: atomics, empty SGEs.
+    let fetch = SendOp::FetchAdd { raddr: 8, rkey: RKey::new(1), add: 1 };
+    assert_eq!(qp.post_common(fetch, &[sge(8, 8)], 3, SendFlags::SIGNALED), None);
+    assert_eq!(qp.post_common(SendOp::Send, &[sge(8, 0)], 3, SendFlags::SIGNALED), None);
+    assert_eq!(qp.send_outstanding(), 0);
+    assert!(qp.post_common(SendOp::Send, &[sge(8, 8); 4], 3, SendFlags::SIGNALED).is_some());
+    assert_eq!(qp.send_outstanding(), 2);
+}
+
+#[test]
 fn completions_say_what_happened() {
     let mut bench = Bench::new(Service::Rc, 8, 8, 0);
     bench.post(SendOp::Send, &[sge(1, 1)], 1, SendFlags::SIGNALED);
