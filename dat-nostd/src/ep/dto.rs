@@ -17,7 +17,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_STATE unless connected or disconnected; INSUFFICIENT_RESOURCES if `max_request_dtos` are
     /// outstanding; INVALID_PARAMETER (too many segments, a segment outside its LMR, too long, flags);
     /// PROTECTION_VIOLATION; PRIVILEGES_VIOLATION for a context that names no LMR.
-    #[inline(always)]
+    #[inline]
     pub fn ep_post_send(
         &mut self,
         ep: EpHandle,
@@ -166,7 +166,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (EP_NOTREADY) without a protection zone; INSUFFICIENT_RESOURCES if `max_recv_dtos` are
     /// outstanding; INVALID_PARAMETER; PROTECTION_VIOLATION; PRIVILEGES_VIOLATION without local write.
-    #[inline(always)]
+    #[inline]
     pub fn ep_post_recv(
         &mut self,
         handle: EpHandle,

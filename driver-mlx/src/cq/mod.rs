@@ -156,7 +156,7 @@ impl<B: Bar> Cq<B> {
     ///
     /// # Errors
     /// [`CqError`]: the entry is not one this driver can have caused. It has been consumed.
-    #[inline(always)]
+    #[inline]
     pub fn poll<T>(&mut self, take: impl FnOnce(&Cqe<'_>) -> T) -> Result<Option<T>, CqError> {
         let entry = self.ring.current();
         let tail = u64::from_be(self.ring.at(entry)[7].load(Ordering::Relaxed));

@@ -261,7 +261,7 @@ impl<B: Bar> Qp<B> {
     ///
     /// # Errors
     /// [`PostError`]; nothing was posted.
-    #[inline(always)]
+    #[inline]
     pub fn post_send(
         &mut self,
         op: SendOp,
@@ -395,7 +395,7 @@ impl<B: Bar> Qp<B> {
     ///
     /// # Errors
     /// [`PostError`]; nothing was posted.
-    #[inline(always)]
+    #[inline]
     pub fn post_recv(&mut self, sges: &[Sge], wr_id: impl Into<WrId>) -> Result<(), PostError> {
         let rq = self.rq.as_mut().ok_or(PostError::WrongService)?;
         rq.post(sges, wr_id.into())?;
@@ -432,7 +432,7 @@ impl<B: Bar> Qp<B> {
     /// [`Srq::retire`](crate::Srq::retire).
     ///
     /// `None` (and a count in [`Qp::spurious_completions`]) if `cqe` names no outstanding work request of this queue pair.
-    #[inline(always)]
+    #[inline]
     pub fn retire(&mut self, cqe: &Cqe<'_>) -> Option<Completion> {
         match self.retire_common::<false>(cqe, 0) {
             Some(completion) => Some(completion),

@@ -150,7 +150,9 @@ pub(crate) struct Wire<'w, 's, P: Platform>(pub(crate) &'w mut Adapter<'s, P>);
 impl<P: Platform> Outlet for Wire<'_, '_, P> {
     #[inline(always)]
     fn post(&mut self, objects: &Objects, segment: &Segment) -> bool {
-        post_segment(self.0, objects, segment).is_ok()
+        let ep = EpHandle::from_bits(objects.ep);
+        let iov = [LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into())];
+        self.0.ep_post_send(ep, &iov, segment.cookie, segment.flags()).is_ok()
     }
 }
 
@@ -173,7 +175,7 @@ fn post_fragment<P: Platform>(
                 count += 1;
             }
             let segments = segments.get(..count).unwrap_or_default();
-            adapter.ep_post_send(EpHandle::from_bits(objects.ep), segments, segment.cookie, segment.flags())
+            post_send(adapter, objects, segments, segment.cookie, segment.flags())
         }
     };
     posted.map_err(|error| (false, error))?;
@@ -182,7 +184,6 @@ fn post_fragment<P: Platform>(
 }
 
 /// Posts a SEND of one segment.
-#[inline(always)]
 fn post_segment<P: Platform>(
     adapter: &mut Adapter<'_, P>,
     objects: &Objects,
@@ -190,7 +191,7 @@ fn post_segment<P: Platform>(
 ) -> DatResult<()> {
     let local = LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into());
     let iov = core::slice::from_ref(&local);
-    adapter.ep_post_send(EpHandle::from_bits(objects.ep), iov, segment.cookie, segment.flags())
+    post_send(adapter, objects, iov, segment.cookie, segment.flags())
 }
 
 #[cold]
@@ -219,4 +220,16 @@ fn post_transfer<P: Platform>(
         }
         Kind::FetchAdd { add } => adapter.ep_post_fetch_add(ep, &segment, cookie, &remote, add, flags),
     }
+}
+
+/// Posts one SEND: of those that are not part of a burst, in one copy.
+#[inline(never)]
+fn post_send<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    objects: &Objects,
+    iov: &[LmrTriplet],
+    cookie: u64,
+    flags: CompletionFlags,
+) -> DatResult<()> {
+    adapter.ep_post_send(EpHandle::from_bits(objects.ep), iov, cookie, flags)
 }
