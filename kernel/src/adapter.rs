@@ -149,17 +149,20 @@ impl<'n> Prepared<'n> {
         work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let platform = self.platform;
-        let result = self.run_in(tables.parts(), work);
+        let mut work = Some(work);
+        let result =
+            self.run_in(tables.parts(), &mut |adapter| work.take().map_or(Ok(()), |work| work(adapter)));
         if let Some(error) = result.as_ref().err().and_then(Failure::of_device) {
             println!("{}", Report::new(error, platform.bar(), tables.history()));
         }
         result
     }
 
+    /// As [`Self::run`], in one copy for all applications of an image.
     fn run_in(
         self,
         tables: AdapterParts<'_, MmioBar>,
-        work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
+        work: &mut dyn FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Self { node, platform, physical_function, memory, clock, seed, generation } = self;
         let (region, host) = hca::regions(memory)?;
