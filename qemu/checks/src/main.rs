@@ -1,6 +1,6 @@
 //! The checks as commands of `cargo xtask`, which calls this program with its arguments.
 
-use checks::{docs, graph, prose};
+use checks::{docs, fields, graph, prose};
 use hca_serve::product::options::{Argument, Value};
 use rdma_lab::command_line::{self, Command, Entry, Host};
 use rdma_lab::{Error, Result};
@@ -102,12 +102,13 @@ struct Lint;
 impl Command for Lint {
     const NAME: &'static str = "lint";
     const ARGUMENTS: &'static str = "";
-    const SUMMARY: &'static str = "import circles and prose, for `cargo xtask test lint`";
+    const SUMMARY: &'static str = "import circles, visible fields and prose, for `cargo xtask test lint`";
 
     /// A failed check does not keep the others from running.
     fn run(self, _: &Host) -> Result<ExitCode> {
         let results = [
             ("import circles", graph::Graph::of_project().and_then(|graph| graph.judge())),
+            ("visible fields", fields::judge()),
             ("prose", prose::judge()),
         ];
         let mut failed = Vec::new();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Formatting, clippy on the host and on bare metal, documentation, packages, import circles,
-    /// prose.
+    /// visible fields, prose.
     Lint,
     /// The libraries build without std for both bare-metal targets.
     NoStd,

@@ -21,6 +21,7 @@ mod tests;
 
 pub use modules::Root;
 use modules::Tree;
+pub(crate) use modules::is_for_tests;
 use rdma_lab::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -88,11 +89,16 @@ impl Graph {
         Self::of(&roots, &|path| std::fs::read_to_string(workspace.join(path)).ok())
     }
 
+    /// Returns all files, tests excepted.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(PathBuf::as_path)
+    }
+
     /// Returns the cycles: groups of at least two files that all use each other, directly or
     /// through other files of the group. Largest first.
     #[must_use]
     pub fn circles(&self) -> Vec<Vec<&Path>> {
-        let files: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
+        let files: Vec<&Path> = self.files().collect();
         let index: BTreeMap<&Path, usize> = files.iter().enumerate().map(|(at, file)| (*file, at)).collect();
         let mut edges = vec![Vec::new(); files.len()];
         for (from, to) in self.uses.keys() {

@@ -117,7 +117,7 @@ impl Loader<'_> {
     }
 
     fn items(&mut self, number: usize, items: &[Item], folder: &Path) -> Result<()> {
-        for item in items.iter().filter(|item| !attributes(item).iter().any(only_for_tests)) {
+        for item in items.iter().filter(|item| !is_for_tests(item)) {
             match item {
                 Item::Mod(inner) => self.inner(number, inner, folder)?,
                 Item::Use(used) => self.used(number, used),
@@ -245,6 +245,11 @@ pub fn only_for_tests(attribute: &Attribute) -> bool {
         return false;
     }
     attribute.parse_args::<Meta>().is_ok_and(|meta| needs_test(&meta))
+}
+
+/// Returns whether an item exists in test builds only.
+pub fn is_for_tests(item: &Item) -> bool {
+    attributes(item).iter().any(only_for_tests)
 }
 
 /// Returns whether a condition holds in test builds only: `test`, an `all` that contains such a
