@@ -19,7 +19,6 @@ pub(crate) struct Device<'s, P: Platform> {
     pub(crate) hca: Hca<'s, P>,
     pub(crate) port: Port<'s, P::Bar>,
     pub(crate) sink: Sink<P::Bar>,
-    pub(crate) name: &'s str,
     pub(crate) address: IaAddress,
     pub(crate) neighbours: &'s [Neighbour],
     pub(crate) random: Random,
@@ -27,8 +26,8 @@ pub(crate) struct Device<'s, P: Platform> {
     pub(crate) dead: bool,
     /// Completions that every CQ has room for at least.
     pub(crate) min_completions: u32,
-    /// The names that the adapter is registered under.
-    pub(crate) listings: Listings,
+    /// Its names, and which of them are registered.
+    pub(crate) listings: Listings<'s>,
 }
 
 impl<P: Platform> Device<'_, P> {

@@ -114,13 +114,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
             hca,
             port,
             sink,
-            name: config.name,
             address: config.address,
             neighbours: config.neighbours,
             random,
             dead: false,
             min_completions: config.min_completions,
-            listings: Listings::default(),
+            listings: Listings::new(config.name),
         };
         let objects = Objects {
             ias: Table::new(parts.ias),
@@ -377,7 +376,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// What tells it apart from the other adapters of its [`Registry`](crate::Registry); None before it is registered.
     pub fn id(&self) -> Option<AdapterId> {
-        self.device.listings.id
+        self.device.listings.id()
     }
 
     /// Extension: this port's address.

@@ -6,7 +6,7 @@ use driver_mlx::Bar;
 use crate::base::handle::{
     CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RspHandle,
 };
-use crate::base::table::{OfIa, Table};
+use crate::base::table::{Table, of_ia};
 use crate::conn::request::Cr;
 use crate::conn::service_point::{Psp, Rsp};
 use crate::ep::endpoint::Ep;
@@ -55,15 +55,11 @@ impl<B: Bar> Objects<'_, B> {
     }
 }
 
-/// Every object that a consumer makes is of the IA that it was made by.
-macro_rules! of_ia {
-    ($($object:ident $(<$b:ident>)?,)*) => {$(
-        impl$(<$b: Bar>)? OfIa for $object$(<$b>)? {
-            fn ia(&self) -> IaHandle {
-                self.ia
-            }
-        }
-    )*};
-}
-
-of_ia! { Pz, Lmr, Rmr, Srq, Psp, Rsp, Cr, Cno, Evd<B>, Ep<B>, }
+of_ia! { Rmr }
+of_ia! { Srq }
+of_ia! { Psp }
+of_ia! { Rsp }
+of_ia! { Cr }
+of_ia! { Cno }
+of_ia! { Evd<B> }
+of_ia! { Ep<B> }

@@ -57,7 +57,7 @@ impl<P: Platform> Adapter<'_, P> {
         self.device.hca.recover()?;
         // Now it is sure that there is another life, and that the device reaches nothing of the last one's.
         self.close_ias();
-        self.free_kept();
+        self.memory().free_kept();
         let active = self.reopen_port().map_err(OpenError::Hca).and_then(|()| {
             while self.device.hca.next_event().is_some() {}
             let _ = self.progress.connections.take_flush();

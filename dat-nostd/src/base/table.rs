@@ -42,6 +42,19 @@ pub(crate) trait OfIa {
     fn ia(&self) -> IaHandle;
 }
 
+/// Objects with a field `ia` are of that IA.
+macro_rules! of_ia {
+    ($object:ident $(<$b:ident>)?) => {
+        impl$(<$b: driver_mlx::Bar>)? $crate::base::table::OfIa for $object$(<$b>)? {
+            #[inline]
+            fn ia(&self) -> $crate::base::handle::IaHandle {
+                self.ia
+            }
+        }
+    };
+}
+pub(crate) use of_ia;
+
 /// Objects of one kind. Freed slots are used again in the order of their freeing (as late as possible).
 pub(crate) struct Table<'s, H, T> {
     slots: &'s mut [Slot<T>],

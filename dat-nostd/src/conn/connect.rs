@@ -239,7 +239,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         request: &Request,
     ) -> Option<ConnId> {
         let ep = self.objects.eps.at(slot)?;
-        let framing = self.objects.ias.get(ep.ia).ok()?.framing;
+        let framing = self.objects.ias.get(ep.ia).ok()?.framing();
         let data = ep.private_data.get(..usize::from(request.private_data_size))?;
         let private_data =
             framing.request(self.device.address, ep.local_port as u16, ep.remote_address, data)?;
@@ -344,7 +344,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     fn keep_private_data(&mut self, slot: u16, id: ConnId) {
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         let Ok(ia) = self.objects.ias.get(ep.ia) else { return };
-        let data = ia.framing.parse_reply(self.device.port.cm_ref().private_data(id));
+        let data = ia.framing().parse_reply(self.device.port.cm_ref().private_data(id));
         for (to, from) in ep.private_data.iter_mut().zip(data) {
             *to = *from;
         }

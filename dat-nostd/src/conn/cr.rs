@@ -141,7 +141,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     fn parse_request(&self, conn: ConnId, listener: u32) -> Result<(Cr, Target), RejReason> {
         let gone = RejReason::INVALID_SERVICE_ID;
         let target = self.objects.target_of(listener).ok_or(gone)?;
-        let framing = self.objects.ias.get(target.ia).map_err(|_| gone)?.framing;
+        let framing = self.objects.ias.get(target.ia).map_err(|_| gone)?.framing();
         let info = self.device.port.cm_ref().info(conn).ok_or(gone)?;
         if info.service_id != target.service_id {
             return Err(gone);

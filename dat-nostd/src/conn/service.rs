@@ -226,7 +226,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 impl<B: Bar> Objects<'_, B> {
     /// The IA's form of CM messages.
     pub(crate) fn framing(&self, ia: IaHandle) -> DatResult<Framing> {
-        Ok(self.ias.get(ia)?.framing)
+        Ok(self.ias.get(ia)?.framing())
     }
 
     /// Whether an EVD of this IA takes requests.

@@ -34,7 +34,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         const BAD: DatReturn = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6);
         self.objects.ias.get(ia)?;
         let pd = match pz {
-            Some(pz) => self.zone(pz, ia)?,
+            Some(pz) => self.objects.pzs.get(pz)?.domain(ia)?,
             None => Pd::default(),
         };
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };

@@ -102,7 +102,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let pz = if mask.contains(EpFields::PZ_HANDLE) { parameters.pz } else { ep.pz };
         let pd = match pz {
-            Some(pz) => self.zone(pz, ep.ia).map_err(|_| BAD_VALUE)?,
+            Some(pz) => self.objects.pzs.get(pz).and_then(|pz| pz.domain(ep.ia)).map_err(|_| BAD_VALUE)?,
             None => Default::default(),
         };
         let old = ep.streams();

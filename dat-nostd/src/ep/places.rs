@@ -143,7 +143,7 @@ impl<B: Bar> Objects<'_, B> {
             }
         }
         if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
-            pz.users += 1;
+            pz.attach();
         }
         if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
             srq.users += 1;
@@ -167,7 +167,7 @@ impl<B: Bar> Objects<'_, B> {
             }
         }
         if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
-            pz.users = pz.users.saturating_sub(1);
+            pz.detach();
         }
         if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
             srq.users = srq.users.saturating_sub(1);

@@ -331,7 +331,7 @@ impl<B: Bar> Ep<B> {
         let note = Note::new(length, DtoOperation::Receive, 0);
         let posted =
             qp.post_recvs(receives.into_iter().take(room as usize).map_while(|(address, cookie)| {
-                let segment = LmrTriplet::new(lmr.context, address, length.into());
+                let segment = LmrTriplet::new(lmr.context(), address, length.into());
                 Some((lmr.sge(&segment, self.pd, true)?, note.with(cookie)))
             }));
         self.receives.posted(posted as u32);

@@ -74,10 +74,9 @@ impl<B: Bar> Delivery<'_, '_, B> {
             else {
                 continue;
             };
-            if only.is_some_and(|only| only != handle) || !ia.async_alive {
+            let Some(evd) = ia.live_async_evd().filter(|_| only.is_none_or(|only| only == handle)) else {
                 continue;
-            }
-            let evd = ia.async_evd;
+            };
             // What concerns the whole adapter names the IA that hears of it.
             let about = if about.bits() == 0 { handle.handle() } else { about };
             if Handle::from(evd) == about {
@@ -277,6 +276,17 @@ impl<B: Bar> Delivery<'_, '_, B> {
             self.progress.dead_cnos += 1;
             self.progress.upcalls.push(&mut self.objects.cnos, cno.any().slot());
             self.progress.happened = true;
+        }
+    }
+
+    /// Drops the CNOs of an IA.
+    pub(crate) fn drop_cnos(&mut self, ia: IaHandle) {
+        for slot in self.objects.cnos.slots() {
+            if self.objects.cnos.at(slot).is_some_and(|cno| cno.ia == ia && cno.gone.is_none())
+                && let Some(cno) = self.objects.cnos.handle_at(slot)
+            {
+                self.drop_cno(cno);
+            }
         }
     }
 

@@ -85,11 +85,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
         for slot in self.objects.ias.slots() {
-            if let Some(ia) = self.objects.ias.at_mut(slot)
-                && ia.async_evd == evd
-            {
-                // NetPIPE frees the asynchronous EVD before it closes the IA: the IA goes on without one.
-                ia.async_alive = false;
+            if let Some(ia) = self.objects.ias.at_mut(slot) {
+                ia.evd_freed(evd);
             }
         }
         self.drop_evd(evd)

@@ -151,17 +151,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             upcall.run(self);
         }
     }
-
-    /// Drops the CNOs of an IA.
-    pub(crate) fn close_cnos(&mut self, ia: IaHandle) {
-        for slot in self.objects.cnos.slots() {
-            if self.objects.cnos.at(slot).is_some_and(|cno| cno.ia == ia && cno.gone.is_none())
-                && let Some(cno) = self.objects.cnos.handle_at(slot)
-            {
-                self.delivery().drop_cno(cno);
-            }
-        }
-    }
 }
 
 impl<P: Platform> AgentCalls for Adapter<'_, P> {

@@ -3,6 +3,7 @@
 use driver_mlx::{Bar, Platform};
 
 use crate::adapter::Adapter;
+use crate::adapter::device::Device;
 use crate::adapter::objects::Objects;
 use crate::base::attr::{EpCreator, IaAttributes, IovOwnership, ProviderAttributes};
 use crate::base::event::AsyncError;
@@ -52,7 +53,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
         }
         let listed = |framing| Some((framing, self.device.listings.version(framing)?));
-        let listed = self.framing_of(name).and_then(listed);
+        let listed = self.device.listings.framing_of(name).and_then(listed);
         answer(listed.map(|(_, version)| version), Version::new(major, minor, thread_safe))?;
         let Some((framing, _)) = listed else {
             return Err(DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered));
@@ -64,10 +65,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device.usable()?;
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
         // The EVD refers to its IA and the IA to its EVD: the IA comes first, with a handle that is none.
-        let placeholder = async_evd.unwrap_or(EvdHandle::from_bits(0));
-        let ia =
-            Ia { framing, async_evd: placeholder, own_async_evd: async_evd.is_none(), async_alive: true };
-        let handle = self.objects.ias.insert(ia).map_err(|_| FULL)?;
+        let handle = self.objects.ias.insert(Ia::new(framing, async_evd)).map_err(|_| FULL)?;
         let evd = match async_evd {
             Some(evd) => evd,
             None => match self.make_evd(handle, async_evd_min_qlen, None, EvdFlags::ASYNC) {
@@ -78,7 +76,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 }
             },
         };
-        self.objects.ias.get_mut(handle)?.async_evd = evd;
+        self.objects.ias.get_mut(handle)?.set_async_evd(evd);
         Ok((handle, evd))
     }
 
@@ -89,49 +87,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn ia_query(&self, ia: IaHandle) -> DatResult<(EvdHandle, IaAttributes<'_>, ProviderAttributes)> {
         let ia = self.objects.ias.get(ia)?;
         let lmr_sync_req = !self.device.hca.dma_is_coherent();
-        let provider = ProviderAttributes { lmr_sync_req, ..provider_attributes(ia.framing) };
-        Ok((ia.async_evd, self.ia_attributes(), provider))
-    }
-
-    fn ia_attributes(&self) -> IaAttributes<'_> {
-        let (major, minor, sub_minor) = self.device.hca.firmware_version();
-        let longest = self.device.longest_message();
-        let count = |count: usize| count.min(i32::MAX as usize) as u32;
-        let (reads_in, reads_out) = self.device.max_reads();
-        let eps = count(self.objects.eps.capacity());
-        IaAttributes {
-            adapter_name: self.device.name,
-            vendor_name: "Mellanox",
-            hardware_version_major: 0,
-            hardware_version_minor: 0,
-            firmware_version_major: u32::from(major),
-            firmware_version_minor: u32::from(minor) * 10_000 + u32::from(sub_minor),
-            ia_address: self.device.address,
-            max_eps: eps,
-            max_dto_per_ep: self.device.max_dtos(),
-            max_rdma_read_per_ep_in: reads_in,
-            max_rdma_read_per_ep_out: reads_out,
-            max_evds: count(self.objects.evds.capacity()),
-            max_evd_qlen: MAX_QLEN,
-            max_iov_segments_per_dto: MAX_IOV as u32,
-            max_lmrs: count(self.objects.lmrs.capacity()),
-            max_lmr_block_size: u64::MAX,
-            max_lmr_virtual_address: u64::MAX,
-            max_pzs: count(self.objects.pzs.capacity()),
-            max_message_size: longest,
-            max_rdma_size: longest,
-            max_rmrs: count(self.objects.shared.rmrs.capacity()),
-            max_rmr_target_address: u64::MAX,
-            max_srqs: count(self.objects.shared.srqs.capacity()),
-            max_ep_per_srq: eps,
-            max_recv_per_srq: self.device.max_srq_dtos(),
-            max_iov_segments_per_rdma_read: MAX_IOV as u32,
-            max_iov_segments_per_rdma_write: MAX_IOV as u32,
-            max_rdma_read_in: reads_in.saturating_mul(eps),
-            max_rdma_read_out: reads_out.saturating_mul(eps),
-            max_rdma_read_per_ep_in_guaranteed: true,
-            max_rdma_read_per_ep_out_guaranteed: true,
-        }
+        let provider = ProviderAttributes { lmr_sync_req, ..provider_attributes(ia.framing()) };
+        Ok((ia.async_evd(), ia_attributes(&self.device, &self.objects), provider))
     }
 
     /// `dat_ia_close`. Abrupt destroys everything of this IA; waits on its EVDs end with ABORT.
@@ -141,7 +98,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// nobody has answered do not count, nor do the EPs that came with them: they are rejected.
     pub fn ia_close(&mut self, handle: IaHandle, flags: CloseFlags) -> DatResult<()> {
         let ia = self.objects.ias.get(handle)?;
-        let (async_evd, own) = (ia.async_evd, ia.own_async_evd && ia.async_alive);
+        let (async_evd, own) = (ia.async_evd(), ia.own_async_evd());
         if flags == CloseFlags::Graceful {
             let used = self.objects.are_left(handle, async_evd);
             if used {
@@ -149,8 +106,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
         }
         self.close_objects(handle, async_evd);
-        if own {
-            let _ = self.drop_evd(async_evd);
+        if let Some(own) = own {
+            let _ = self.drop_evd(own);
         }
         self.objects.ias.remove(handle)?;
         self.connections().run_port();
@@ -160,7 +117,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Destroys what belongs to an IA, whatever its state: each object before what it refers to.
     fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
         self.free_each(ia, |objects| &objects.crs, Self::cr_reject);
-        self.free_each(ia, |objects| &objects.shared.rmrs, Self::drop_rmr);
+        self.free_each(ia, |objects| &objects.shared.rmrs, |adapter, rmr| adapter.memory().drop_window(rmr));
         self.free_each(ia, |objects| &objects.rsps, Self::rsp_free);
         self.free_each(ia, |objects| &objects.eps, Self::remove_ep);
         self.free_each(ia, |objects| &objects.shared.srqs, Self::srq_free);
@@ -171,7 +128,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let but_async =
             |adapter: &mut Self, evd| if evd == async_evd { Ok(()) } else { adapter.drop_evd(evd) };
         self.free_each(ia, |objects| &objects.evds, but_async);
-        self.close_cnos(ia);
+        self.delivery().drop_cnos(ia);
     }
 
     /// Visits every object that an IA has in a table, in the order of its slots.
@@ -222,6 +179,47 @@ impl<B: Bar> Objects<'_, B> {
             || any(&self.cnos, ia)
             || any(&self.pzs, ia)
             || self.evds.iter().any(|(evd, state)| state.ia == ia && evd != async_evd)
+    }
+}
+
+fn ia_attributes<'a, P: Platform>(device: &Device<'a, P>, objects: &Objects<'_, P::Bar>) -> IaAttributes<'a> {
+    let (major, minor, sub_minor) = device.hca.firmware_version();
+    let longest = device.longest_message();
+    let count = |count: usize| count.min(i32::MAX as usize) as u32;
+    let (reads_in, reads_out) = device.max_reads();
+    let eps = count(objects.eps.capacity());
+    IaAttributes {
+        adapter_name: device.listings.name(),
+        vendor_name: "Mellanox",
+        hardware_version_major: 0,
+        hardware_version_minor: 0,
+        firmware_version_major: u32::from(major),
+        firmware_version_minor: u32::from(minor) * 10_000 + u32::from(sub_minor),
+        ia_address: device.address,
+        max_eps: eps,
+        max_dto_per_ep: device.max_dtos(),
+        max_rdma_read_per_ep_in: reads_in,
+        max_rdma_read_per_ep_out: reads_out,
+        max_evds: count(objects.evds.capacity()),
+        max_evd_qlen: MAX_QLEN,
+        max_iov_segments_per_dto: MAX_IOV as u32,
+        max_lmrs: count(objects.lmrs.capacity()),
+        max_lmr_block_size: u64::MAX,
+        max_lmr_virtual_address: u64::MAX,
+        max_pzs: count(objects.pzs.capacity()),
+        max_message_size: longest,
+        max_rdma_size: longest,
+        max_rmrs: count(objects.shared.rmrs.capacity()),
+        max_rmr_target_address: u64::MAX,
+        max_srqs: count(objects.shared.srqs.capacity()),
+        max_ep_per_srq: eps,
+        max_recv_per_srq: device.max_srq_dtos(),
+        max_iov_segments_per_rdma_read: MAX_IOV as u32,
+        max_iov_segments_per_rdma_write: MAX_IOV as u32,
+        max_rdma_read_in: reads_in.saturating_mul(eps),
+        max_rdma_read_out: reads_out.saturating_mul(eps),
+        max_rdma_read_per_ep_in_guaranteed: true,
+        max_rdma_read_per_ep_out_guaranteed: true,
     }
 }
 

@@ -54,21 +54,55 @@ pub(crate) fn answer(listed: Option<Version>, wanted: Version) -> DatResult<()> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdapterId(pub(crate) u8);
 
-/// The names of an adapter that are registered: the registry's entries, as `ia_openv` asks for them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Listings {
-    pub(crate) id: Option<AdapterId>,
+/// What an adapter's own-framing IAs are called: its name and this.
+const DAT_SUFFIX: &str = "-dat";
+
+/// The names of an adapter, and which of them are registered, as `ia_openv` asks for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listings<'s> {
+    name: &'s str,
+    id: Option<AdapterId>,
     rdma_cm: Option<Version>,
     dat: Option<Version>,
 }
 
-impl Listings {
-    /// The place of the name that stands for a framing.
-    pub(crate) fn of(&mut self, framing: Framing) -> &mut Option<Version> {
-        match framing {
-            Framing::RdmaCm => &mut self.rdma_cm,
-            Framing::Dat => &mut self.dat,
+impl<'s> Listings<'s> {
+    /// Of an adapter that is not registered.
+    pub(crate) fn new(name: &'s str) -> Self {
+        Self { name, id: None, rdma_cm: None, dat: None }
+    }
+
+    /// The adapter's name, that of its IAs with RDMA-CM framing.
+    pub(crate) fn name(&self) -> &'s str {
+        self.name
+    }
+
+    /// The id that the registry gave, `None` before.
+    pub(crate) fn id(&self) -> Option<AdapterId> {
+        self.id
+    }
+
+    /// Returns the form of CM messages that a name stands for, or `None` if it is not the adapter's.
+    pub(crate) fn framing_of(&self, name: &str) -> Option<Framing> {
+        if name == self.name {
+            Some(Framing::RdmaCm)
+        } else if name.strip_suffix(DAT_SUFFIX) == Some(self.name) {
+            Some(Framing::Dat)
+        } else {
+            None
         }
+    }
+
+    /// Registers the name of a framing, or removes it.
+    pub(crate) fn set(&mut self, framing: Framing, version: Option<Version>) {
+        match framing {
+            Framing::RdmaCm => self.rdma_cm = version,
+            Framing::Dat => self.dat = version,
+        }
+    }
+
+    pub(crate) fn set_id(&mut self, id: AdapterId) {
+        self.id = Some(id);
     }
 
     /// As what the name that stands for a framing is registered.

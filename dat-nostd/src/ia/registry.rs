@@ -111,7 +111,7 @@ impl<'r, 'n> Registry<'r, 'n> {
         provider: &mut Adapter<'_, P>,
         info: ProviderInfo<'n>,
     ) -> DatResult<()> {
-        let framing = match provider.framing_of(info.ia_name) {
+        let framing = match provider.device.listings.framing_of(info.ia_name) {
             Some(framing) if info.ia_name.len() < NAME_MAX_LENGTH => framing,
             _ => return Err(bad(Subtype::InvalidArg2)),
         };
@@ -126,7 +126,10 @@ impl<'r, 'n> Registry<'r, 'n> {
             return Err(DatReturn::new(ReturnType::InsufficientResources));
         };
         let id = self.id_for(provider)?;
-        provider.set_listing(id, framing, version);
+        provider.device.listings.set_id(id);
+        provider.device.listings.set(framing, Some(version));
+        // Handles of what IAs make have this id.
+        provider.objects.set_adapter(id.0);
         if let Some(entry) = self.entries.get_mut(place) {
             entry.0 = Some((info, id));
         }
@@ -135,8 +138,10 @@ impl<'r, 'n> Registry<'r, 'n> {
 
     /// The id of a provider that is registered already, or a new one.
     fn id_for<P: Platform>(&mut self, provider: &Adapter<'_, P>) -> DatResult<AdapterId> {
-        let taken = |id| self.providers().any(|(other, of)| *of == id && !provider.answers_to(other.ia_name));
-        if let Some(id) = provider.id().filter(|_| provider.is_registered()) {
+        let listings = &provider.device.listings;
+        let is_other = |name| listings.framing_of(name).is_none();
+        let taken = |id| self.providers().any(|(other, of)| *of == id && is_other(other.ia_name));
+        if let Some(id) = listings.id().filter(|_| !listings.is_empty()) {
             return if taken(id) { Err(bad(Subtype::InvalidArg1)) } else { Ok(id) };
         }
         let mut ids = (0..=u8::MAX).map(|step| AdapterId(self.next.wrapping_add(step)));
@@ -160,12 +165,12 @@ impl<'r, 'n> Registry<'r, 'n> {
             entry.0.is_some_and(|(other, of)| other.ia_name == info.ia_name && Some(of) == id)
         };
         let entry = self.entries.iter_mut().find(ours).ok_or(bad(Subtype::InvalidArg2))?;
-        let framing = provider.framing_of(info.ia_name).ok_or(bad(Subtype::InvalidArg2))?;
-        if provider.is_open(framing) {
+        let framing = provider.device.listings.framing_of(info.ia_name).ok_or(bad(Subtype::InvalidArg2))?;
+        if provider.objects.ias.iter().any(|(_, ia)| ia.framing() == framing) {
             return Err(DatReturn::new(ReturnType::ProviderInUse));
         }
         entry.0 = None;
-        provider.unlist(framing);
+        provider.device.listings.set(framing, None);
         Ok(())
     }
 

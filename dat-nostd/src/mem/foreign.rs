@@ -7,8 +7,28 @@ use crate::base::attr::LmrCreated;
 use crate::base::handle::{IaHandle, LmrHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::MemPriv;
-use crate::mem::lmr::{Key, Kind, LmrCookie, access, creation_error};
-use crate::mem::regions::Grant;
+use crate::mem::lmr::{Grant, Key, Kind, LmrCookie, access, creation_error};
+use crate::mem::view::Memory;
+
+impl<P: Platform> Memory<'_, '_, P> {
+    /// # Safety
+    /// As [`Adapter::lmr_create_virtual`].
+    unsafe fn register_foreign(
+        &mut self,
+        (va, len): (*mut u8, usize),
+        grant: &Grant,
+    ) -> DatResult<LmrCreated> {
+        check_length(len)?;
+        self.insert(grant, |device, pd| {
+            // SAFETY: this function's contract is the driver's.
+            unsafe { device.hca.register_foreign(pd, va, len, access(grant.mem_priv), grant.base) }
+        })
+    }
+}
+
+fn check_length(len: usize) -> DatResult<()> {
+    if len == 0 { Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4)) } else { Ok(()) }
+}
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_lmr_create` with `DAT_MEM_TYPE_VIRTUAL`, of `len` bytes at `va` that are the consumer's own: a heap's, a stack's, anything
@@ -33,8 +53,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
+        self.objects.ias.get(ia)?;
         // SAFETY: this function's contract.
-        unsafe { self.register_foreign((va, len), &Grant::new(ia, pz, mem_priv)) }
+        unsafe { self.memory().register_foreign((va, len), &Grant::new(ia, pz, mem_priv)) }
     }
 
     /// Extension: as [`Adapter::lmr_create_virtual`], but segments and peers name the bytes by
@@ -54,8 +75,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
         let grant = Grant { base: Base::Zero, ..Grant::new(ia, pz, mem_priv) };
+        self.objects.ias.get(ia)?;
         // SAFETY: this function's contract.
-        unsafe { self.register_foreign((va, len), &grant) }
+        unsafe { self.memory().register_foreign((va, len), &grant) }
     }
 
     /// `dat_lmr_create` with `DAT_MEM_TYPE_SHARED_VIRTUAL`, of memory of the consumer's own: as [`Adapter::lmr_create_virtual`], with
@@ -77,8 +99,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<LmrCreated> {
         let kind = Kind::Shared(cookie);
         self.objects.check_cookie(kind, (va.addr() as u64, len as u64))?;
+        self.objects.ias.get(ia)?;
         // SAFETY: this function's contract.
-        unsafe { self.register_foreign((va, len), &Grant { kind, ..Grant::new(ia, pz, mem_priv) }) }
+        unsafe { self.memory().register_foreign((va, len), &Grant { kind, ..Grant::new(ia, pz, mem_priv) }) }
     }
 
     /// Begins to create a region of the consumer's own memory, which [`Adapter::lmr_poll_virtual`]
@@ -104,7 +127,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if cookie.is_some() {
             self.objects.check_cookie(kind, (start, length))?;
         }
-        self.check_length(ia, len)?;
+        self.objects.ias.get(ia)?;
+        check_length(len)?;
         let grant = Grant { base, kind, ..Grant::new(ia, pz, mem_priv) };
         let mut memory = self.memory();
         let pd = memory.admit(&grant)?;
@@ -115,27 +139,5 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Err(Error::NoCommandSlot) => Ok(None),
             Err(error) => Err(creation_error(error, Subtype::ResourceMemoryRegion)),
         }
-    }
-
-    fn check_length(&self, ia: IaHandle, len: usize) -> DatResult<()> {
-        self.objects.ias.get(ia)?;
-        if len == 0 {
-            return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// As [`Adapter::lmr_create_virtual`].
-    unsafe fn register_foreign(
-        &mut self,
-        (va, len): (*mut u8, usize),
-        grant: &Grant,
-    ) -> DatResult<LmrCreated> {
-        self.check_length(grant.ia, len)?;
-        self.memory().insert(grant, |device, pd| {
-            // SAFETY: this function's contract is the driver's.
-            unsafe { device.hca.register_foreign(pd, va, len, access(grant.mem_priv), grant.base) }
-        })
     }
 }

@@ -10,30 +10,49 @@ use driver_mlx::{
 use crate::base::attr::{LmrCreated, LmrParameters};
 use crate::base::handle::{IaHandle, LmrHandle, PzHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::table::Table;
+use crate::base::table::{Table, of_ia};
 use crate::base::types::{LmrTriplet, MemPriv, MemType};
 
 /// A local memory region.
 #[derive(Debug)]
 pub struct Lmr {
     /// Its own.
-    pub(crate) handle: LmrHandle,
+    handle: LmrHandle,
+    ia: IaHandle,
+    pz: PzHandle,
+    /// Generation (bits 31–16) and slot (15–0) as handed out.
+    context: u32,
+    pd: Pd,
+    start: u64,
+    length: u64,
+    /// Address of the first byte after it.
+    end: u64,
+    privileges: MemPriv,
+    lkey: LKey,
+    /// The context for peers; 0 without remote rights.
+    rmr_context: u32,
+    key: Key,
+    base: Base,
+    kind: Kind,
+}
+
+of_ia! { Lmr }
+
+/// For whom a region is made, and what it allows.
+#[derive(Clone, Copy)]
+pub(crate) struct Grant {
     pub(crate) ia: IaHandle,
     pub(crate) pz: PzHandle,
-    /// Generation (bits 31–16) and slot (15–0) as handed out.
-    pub(crate) context: u32,
-    pub(crate) pd: Pd,
-    pub(crate) start: u64,
-    pub(crate) length: u64,
-    /// Address of the first byte after it.
-    pub(crate) end: u64,
-    pub(crate) privileges: MemPriv,
-    pub(crate) lkey: LKey,
-    /// The context for peers; 0 without remote rights.
-    pub(crate) rmr_context: u32,
-    pub(crate) key: Key,
+    pub(crate) mem_priv: MemPriv,
     pub(crate) base: Base,
     pub(crate) kind: Kind,
+}
+
+impl Grant {
+    /// Memory that segments and peers name by its addresses.
+    pub(crate) fn new(ia: IaHandle, pz: PzHandle, mem_priv: MemPriv) -> Self {
+        Self { ia, pz, mem_priv, base: Base::Virtual, kind: Kind::Virtual }
+    }
 }
 
 /// The driver's key of a region.
@@ -50,13 +69,8 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// Takes the key away.
-    pub(crate) fn take(&mut self) -> Self {
-        mem::replace(self, Self::Taken)
-    }
-
     /// The key, if the region can be used.
-    pub(crate) fn ready(&self) -> Option<&MemoryRegion> {
+    fn ready(&self) -> Option<&MemoryRegion> {
         if let Self::Ready(region) = self { Some(region) } else { None }
     }
 }
@@ -158,6 +172,71 @@ pub(crate) fn check_rights(mem_priv: MemPriv) -> DatResult<()> {
 }
 
 impl Lmr {
+    /// A region that cannot be used yet: no segment lies inside before [`Lmr::settle`]. Its handle is
+    /// still to be set.
+    pub(crate) fn new(grant: &Grant, pd: Pd, (start, length): (u64, u64), key: Key) -> Self {
+        let Grant { ia, pz, mem_priv, base, kind } = *grant;
+        Self {
+            handle: LmrHandle::from_bits(0),
+            ia,
+            pz,
+            context: 0,
+            pd,
+            start,
+            length,
+            end: 0,
+            privileges: mem_priv,
+            lkey: LKey::new(0),
+            rmr_context: 0,
+            key,
+            base,
+            kind,
+        }
+    }
+
+    pub(crate) fn set_handle(&mut self, handle: LmrHandle) {
+        self.handle = handle;
+    }
+
+    pub(crate) fn handle(&self) -> LmrHandle {
+        self.handle
+    }
+
+    pub(crate) fn pz(&self) -> PzHandle {
+        self.pz
+    }
+
+    pub(crate) fn base(&self) -> Base {
+        self.base
+    }
+
+    /// The context that segments name it by; 0 before it can be used.
+    #[inline]
+    pub(crate) fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// Returns whether the region can be made from memory (first address and bytes) that is shared as
+    /// `kind` beside this one: a cookie names one range.
+    pub(crate) fn agrees(&self, kind: Kind, extent: (u64, u64)) -> bool {
+        self.kind != kind || (self.start, self.length) == extent
+    }
+
+    /// The driver's key, if the region can be used and has these rights.
+    pub(crate) fn region(&self, needed: MemPriv) -> DatResult<Option<&MemoryRegion>> {
+        self.may_give(needed)?;
+        Ok(self.key.ready())
+    }
+
+    /// Takes the key away. [`Lmr::put_key`] puts one back.
+    pub(crate) fn take_key(&mut self) -> Key {
+        mem::replace(&mut self.key, Key::Taken)
+    }
+
+    pub(crate) fn put_key(&mut self, key: Key) {
+        self.key = key;
+    }
+
     /// Lets the region be used with its key.
     pub(crate) fn settle(&mut self, region: MemoryRegion) {
         self.start = region.address;

@@ -3,9 +3,11 @@
 use driver_mlx::{DmaSlice, Platform};
 
 use crate::adapter::Adapter;
+use crate::adapter::device::Device;
 use crate::base::handle::LmrHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::MemPriv;
+use crate::mem::lmr::Lmr;
 
 /// The promise that goes with access to what is registered: who registers memory keeps it, and may give it to another thread, while a
 /// device reads and writes it all the same. This processor may do what a device does only if no other thread does anything meanwhile.
@@ -28,13 +30,37 @@ impl SoleAccess {
     }
 }
 
+impl<P: Platform> Device<'_, P> {
+    /// For the calls of this module, which have the promise and write only where `needed` says so.
+    fn bytes_of<'a>(
+        &'a self,
+        lmr: &'a Lmr,
+        address: u64,
+        len: usize,
+        needed: MemPriv,
+    ) -> DatResult<DmaSlice<'a>> {
+        let region = lmr.region(needed)?.ok_or_else(outside)?;
+        // SAFETY: no other thread accesses the bytes by the promise of `SoleAccess`; the rest is said above.
+        unsafe { self.hca.memory_of(region, address, len as u64) }.map_err(|_| outside())
+    }
+
+    /// Copies what a device may have written to where one may read.
+    fn copy(&self, to: DmaSlice<'_>, from: DmaSlice<'_>) -> DatResult<()> {
+        self.hca.sync_slice_for_cpu(from);
+        to.copy_from(0, from, 0, from.len()).map_err(|_| outside())?;
+        self.hca.sync_slice_for_device(to);
+        Ok(())
+    }
+}
+
 impl<P: Platform> Adapter<'_, P> {
     /// Extension: reads a region's bytes from `address` on, as its segments name them, into all of `to`.
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER (ARG2) unless all of them are the region's, and the device has it.
     pub fn lmr_read(&self, _: SoleAccess, lmr: LmrHandle, address: u64, to: DmaSlice<'_>) -> DatResult<()> {
-        self.copy(to, self.bytes_of(lmr, address, to.len(), MemPriv::empty())?)
+        self.device
+            .copy(to, self.device.bytes_of(self.objects.lmrs.get(lmr)?, address, to.len(), MemPriv::empty())?)
     }
 
     /// Extension: writes all of `from` to a region, from `address` on.
@@ -48,7 +74,10 @@ impl<P: Platform> Adapter<'_, P> {
         address: u64,
         from: DmaSlice<'_>,
     ) -> DatResult<()> {
-        self.copy(self.bytes_of(lmr, address, from.len(), MemPriv::LOCAL_WRITE)?, from)
+        self.device.copy(
+            self.device.bytes_of(self.objects.lmrs.get(lmr)?, address, from.len(), MemPriv::LOCAL_WRITE)?,
+            from,
+        )
     }
 
     /// Extension: changes 8 bytes of a region, which are a number as this processor has numbers, and answers what they were. An atomic
@@ -63,7 +92,7 @@ impl<P: Platform> Adapter<'_, P> {
         address: u64,
         change: impl FnOnce(u64) -> u64,
     ) -> DatResult<u64> {
-        let word = self.bytes_of(lmr, address, 8, MemPriv::LOCAL_WRITE)?;
+        let word = self.device.bytes_of(self.objects.lmrs.get(lmr)?, address, 8, MemPriv::LOCAL_WRITE)?;
         self.device.hca.sync_slice_for_cpu(word);
         let mut bytes = [0; 8];
         word.read(0, &mut bytes).map_err(|_| outside())?;
@@ -71,25 +100,6 @@ impl<P: Platform> Adapter<'_, P> {
         word.write(0, &change(before).to_ne_bytes()).map_err(|_| outside())?;
         self.device.hca.sync_slice_for_device(word);
         Ok(before)
-    }
-
-    /// For the calls above, which have the promise, let nobody else have this, and write only where `needed` says so.
-    fn bytes_of(&self, lmr: LmrHandle, address: u64, len: usize, needed: MemPriv) -> DatResult<DmaSlice<'_>> {
-        let lmr = self.objects.lmrs.get(lmr)?;
-        if !lmr.parameters().mem_priv.contains(needed) {
-            return Err(DatReturn::new(ReturnType::PrivilegesViolation));
-        }
-        let region = lmr.key.ready().ok_or_else(outside)?;
-        // SAFETY: no other thread accesses the bytes by the promise of `SoleAccess`; the rest is said above.
-        unsafe { self.device.hca.memory_of(region, address, len as u64) }.map_err(|_| outside())
-    }
-
-    /// Copies what a device may have written to where one may read.
-    fn copy(&self, to: DmaSlice<'_>, from: DmaSlice<'_>) -> DatResult<()> {
-        self.device.hca.sync_slice_for_cpu(from);
-        to.copy_from(0, from, 0, from.len()).map_err(|_| outside())?;
-        self.device.hca.sync_slice_for_device(to);
-        Ok(())
     }
 }
 

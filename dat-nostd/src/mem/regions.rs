@@ -1,6 +1,6 @@
 //! Local memory regions: create, query, sync, free. DAT 1.2, memory management.
 
-use driver_mlx::{Bar, Base, DmaSlice, Error, LKey, MemoryRegion, Pd, Platform, Rejected};
+use driver_mlx::{Bar, Base, DmaSlice, Error, MemoryRegion, Pd, Platform, Rejected};
 
 use crate::adapter::Adapter;
 use crate::adapter::device::Device;
@@ -8,28 +8,12 @@ use crate::adapter::objects::Objects;
 use crate::base::attr::{LmrCreated, LmrParameters};
 use crate::base::handle::{HandleType, IaHandle, LmrHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::table::OfIa;
 use crate::base::types::{LmrTriplet, MemPriv};
-use crate::mem::lmr::{IN_USE, Key, Kind, Lmr, Region, access, check_rights, creation_error, lmr_of};
+use crate::mem::lmr::{Grant, IN_USE, Key, Kind, Lmr, Region, access, check_rights, creation_error, lmr_of};
 use crate::mem::view::Memory;
 
 const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
-
-/// For whom a region is made, and what it allows.
-#[derive(Clone, Copy)]
-pub(crate) struct Grant {
-    pub(crate) ia: IaHandle,
-    pub(crate) pz: PzHandle,
-    pub(crate) mem_priv: MemPriv,
-    pub(crate) base: Base,
-    pub(crate) kind: Kind,
-}
-
-impl Grant {
-    /// Memory that segments and peers name by its addresses.
-    pub(crate) fn new(ia: IaHandle, pz: PzHandle, mem_priv: MemPriv) -> Self {
-        Self { ia, pz, mem_priv, base: Base::Virtual, kind: Kind::Virtual }
-    }
-}
 
 impl<'s, P: Platform> Memory<'_, 's, P> {
     /// Makes a region of memory.
@@ -50,18 +34,18 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
         let parent = self.lmrs.get(lmr)?;
-        parent.ia.check(ia, HandleType::Lmr)?;
+        parent.ia().check(ia, HandleType::Lmr)?;
         parent.may_give(mem_priv)?;
-        let grant = Grant { base: parent.base, kind: Kind::Lmr, ..Grant::new(ia, pz, mem_priv) };
+        let grant = Grant { base: parent.base(), kind: Kind::Lmr, ..Grant::new(ia, pz, mem_priv) };
         // The key is taken from the table while the table may change.
-        let key = self.lmrs.get_mut(lmr)?.key.take();
+        let key = self.lmrs.get_mut(lmr)?.take_key();
         let made = match &key {
             Key::Ready(region) => self.insert(&grant, |device, pd| {
                 device.hca.register_again(pd, region, access(mem_priv), grant.base)
             }),
             _ => Err(IN_USE),
         };
-        self.lmrs.get_mut(lmr)?.key = key;
+        self.lmrs.get_mut(lmr)?.put_key(key);
         made
     }
 
@@ -97,41 +81,25 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         &mut self,
         grant: &Grant,
         pd: Pd,
-        (start, length): (u64, u64),
+        extent: (u64, u64),
         key: Key,
     ) -> DatResult<LmrHandle> {
-        let Grant { ia, pz, mem_priv, base, kind } = *grant;
-        let lmr = Lmr {
-            handle: LmrHandle::from_bits(0),
-            ia,
-            pz,
-            context: 0,
-            pd,
-            start,
-            length,
-            end: 0,
-            privileges: mem_priv,
-            lkey: LKey::new(0),
-            rmr_context: 0,
-            key,
-            base,
-            kind,
-        };
+        let lmr = Lmr::new(grant, pd, extent, key);
         let handle = self.lmrs.insert(lmr).map_err(|_| FULL)?;
-        self.pzs.get_mut(pz)?.users += 1;
-        self.lmrs.get_mut(handle)?.handle = handle;
+        self.pzs.get_mut(grant.pz)?.attach();
+        self.lmrs.get_mut(handle)?.set_handle(handle);
         Ok(handle)
     }
 
     /// Finishes the creation of a region. Returns `None` if firmware has not answered.
     pub(crate) fn poll_creation(&mut self, handle: LmrHandle) -> DatResult<Option<LmrCreated>> {
         let lmr = self.lmrs.get_mut(handle)?;
-        let Key::Creating(pending) = lmr.key.take() else {
+        let Key::Creating(pending) = lmr.take_key() else {
             return Err(DatReturn::new(ReturnType::InternalError));
         };
         match self.device.hca.poll_pending(pending) {
             Err(pending) => {
-                lmr.key = Key::Creating(pending);
+                lmr.put_key(Key::Creating(pending));
                 Ok(None)
             }
             Ok(Ok(region)) => {
@@ -151,20 +119,20 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         if self.shared.is_bound(handle) {
             return Err(IN_USE);
         }
-        let region = match lmr.key.take() {
+        let region = match lmr.take_key() {
             Key::Ready(region) => region,
             key => {
-                lmr.key = key;
+                lmr.put_key(key);
                 return Err(IN_USE);
             }
         };
         match self.device.hca.begin_deregister(region) {
             Ok(pending) => {
-                lmr.key = Key::Destroying(pending);
+                lmr.put_key(Key::Destroying(pending));
                 Ok(true)
             }
             Err(Rejected { error: Error::NoCommandSlot, value }) => {
-                lmr.key = Key::Ready(value);
+                lmr.put_key(Key::Ready(value));
                 Ok(false)
             }
             Err(rejected) => self.freed(handle, Err(rejected)).map(|()| true),
@@ -174,12 +142,12 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
     /// Goes on with the freeing of a region. Returns `None` if firmware has not answered.
     fn poll_free(&mut self, handle: LmrHandle) -> DatResult<Option<()>> {
         let lmr = self.lmrs.get_mut(handle)?;
-        let Key::Destroying(pending) = lmr.key.take() else {
+        let Key::Destroying(pending) = lmr.take_key() else {
             return Err(DatReturn::new(ReturnType::InternalError));
         };
         match self.device.hca.poll_pending(pending) {
             Err(pending) => {
-                lmr.key = Key::Destroying(pending);
+                lmr.put_key(Key::Destroying(pending));
                 Ok(None)
             }
             Ok(ended) => self.freed(handle, ended).map(Some),
@@ -191,7 +159,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         if self.shared.is_bound(handle) {
             return Err(IN_USE);
         }
-        let ended = match lmr.key.take() {
+        let ended = match lmr.take_key() {
             Key::Creating(pending) => match self.device.hca.finish(pending) {
                 Ok(region) => self.device.hca.deregister(region),
                 Err(_) => Ok(()),
@@ -215,7 +183,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
                 _ => false,
             };
             if used {
-                self.lmrs.get_mut(handle)?.key = Key::Ready(value);
+                self.lmrs.get_mut(handle)?.put_key(Key::Ready(value));
                 return Err(IN_USE);
             }
             // The key may still be there, and then its buffer stays registered; the consumer's object is gone all the same.
@@ -227,8 +195,22 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
 
     fn remove(&mut self, handle: LmrHandle) -> DatResult<()> {
         let lmr = self.lmrs.remove(handle)?;
-        self.leave_zone(lmr.pz);
+        self.leave_zone(lmr.pz());
         Ok(())
+    }
+
+    /// Frees what a device that had failed kept of closed IAs; it has been reset since.
+    pub(crate) fn free_kept(&mut self) {
+        for slot in self.lmrs.slots() {
+            if let Some(lmr) = self.lmrs.handle_at(slot) {
+                let _ = self.free_region(lmr);
+            }
+        }
+        for slot in self.pzs.slots() {
+            if let Some(pz) = self.pzs.handle_at(slot) {
+                let _ = self.free_zone(pz);
+            }
+        }
     }
 
     /// Passes each segment's key and range to the driver's hook. Segments of no bytes name no region.
@@ -246,7 +228,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
             }
         }
         for segment in named() {
-            if let Some(region) = lmr_of(self.lmrs, segment.lmr_context)?.key.ready() {
+            if let Some(region) = lmr_of(self.lmrs, segment.lmr_context)?.region(MemPriv::empty())? {
                 hook(self.device, region, segment).map_err(|_| outside)?;
             }
         }
@@ -257,26 +239,11 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Whether memory (first address and bytes) may be registered as this kind: a cookie names one range.
     pub(crate) fn check_cookie(&self, kind: Kind, extent: (u64, u64)) -> DatResult<()> {
-        let clashes = |lmr: &Lmr| lmr.kind == kind && (lmr.start, lmr.length) != extent;
-        if self.lmrs.iter().any(|(_, lmr)| clashes(lmr)) { Err(IN_USE) } else { Ok(()) }
+        if self.lmrs.iter().all(|(_, lmr)| lmr.agrees(kind, extent)) { Ok(()) } else { Err(IN_USE) }
     }
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// Frees what a device that had failed kept of closed IAs; it has been reset since.
-    pub(crate) fn free_kept(&mut self) {
-        for slot in self.objects.lmrs.slots() {
-            if let Some(lmr) = self.objects.lmrs.handle_at(slot) {
-                let _ = self.lmr_free(lmr);
-            }
-        }
-        for slot in self.objects.pzs.slots() {
-            if let Some(pz) = self.objects.pzs.handle_at(slot) {
-                let _ = self.pz_free(pz);
-            }
-        }
-    }
-
     /// What memory management works on.
     pub(crate) fn memory(&mut self) -> Memory<'_, 's, P> {
         Memory {

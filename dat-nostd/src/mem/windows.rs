@@ -7,6 +7,7 @@ use crate::base::attr::{RmrBinding, RmrParameters};
 use crate::base::handle::{EpHandle, PzHandle, RmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{Effect, EpCall};
+use crate::base::table::OfIa;
 use crate::base::types::{CompletionFlags, EpState, EvdFlags, LmrTriplet, MemPriv};
 use crate::ep::endpoint::post_error;
 use crate::ep::post::{RDMA_FLAGS, check_flags};
@@ -21,7 +22,7 @@ impl<P: Platform> Memory<'_, '_, P> {
         const FULL: DatReturn =
             DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
         let zone = self.pzs.get_mut(pz)?;
-        let (ia, pd) = (zone.ia, zone.pd);
+        let (ia, pd) = (zone.ia(), zone.pd());
         self.device.usable()?;
         let rmrs = &mut self.shared.rmrs;
         if rmrs.len() >= rmrs.capacity() {
@@ -42,7 +43,7 @@ impl<P: Platform> Memory<'_, '_, P> {
             stands: window.rkey,
         };
         let handle = rmrs.insert(rmr).map_err(|_| FULL)?;
-        zone.users += 1;
+        zone.attach();
         Ok(handle)
     }
 
@@ -52,6 +53,11 @@ impl<P: Platform> Memory<'_, '_, P> {
             self.device.hca.dealloc_mw(window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
         self.forget_window(handle)
+    }
+
+    /// Frees a window for an IA that closes: what the device refuses to free ends with the adapter.
+    pub(crate) fn drop_window(&mut self, rmr: RmrHandle) -> DatResult<()> {
+        self.free_window(rmr).or_else(|_| self.forget_window(rmr))
     }
 
     /// Takes a window out of the table, whatever the device has of it.
@@ -98,11 +104,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INTERNAL_ERROR: the device refuses, and the window stays as it is.
     pub fn rmr_free(&mut self, rmr: RmrHandle) -> DatResult<()> {
         self.memory().free_window(rmr)
-    }
-
-    /// The same for an IA that closes: what the device refuses to free ends with the adapter.
-    pub(crate) fn drop_rmr(&mut self, rmr: RmrHandle) -> DatResult<()> {
-        self.rmr_free(rmr).or_else(|_| self.memory().forget_window(rmr))
     }
 
     /// `dat_rmr_bind`: peers may reach the triplet's bytes by the context that this answers, once the RMR-bind event on the EP's
@@ -156,7 +157,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 return Err(wrong(Subtype::InvalidArg3));
             }
             lmr.may_expose(mem_priv)?;
-            Some((lmr.handle, sge))
+            Some((lmr.handle(), sge))
         };
         self.make_request_room(ep)?;
         let place = self.objects.shared.binds.vacant().ok_or(FULL)?;

@@ -1,10 +1,11 @@
 //! Protection zones: create, query, free. DAT 1.2, memory management.
 
-use driver_mlx::{Pd, Platform};
+use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::handle::{IaHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::table::OfIa;
 use crate::mem::lmr::creation_error;
 use crate::mem::view::Memory;
 use crate::mem::zone::Pz;
@@ -18,18 +19,18 @@ impl<P: Platform> Memory<'_, '_, P> {
         }
         let pd = self.device.hca.alloc_pd().map_err(|error| creation_error(error, FULL))?;
         self.pzs
-            .insert(Pz { ia, pd, users: 0 })
+            .insert(Pz::new(ia, pd))
             .map_err(|_| DatReturn::error(ReturnType::InsufficientResources, FULL))
     }
 
-    fn free_zone(&mut self, pz: PzHandle) -> DatResult<()> {
-        if self.pzs.get(pz)?.users > 0 {
+    pub(super) fn free_zone(&mut self, pz: PzHandle) -> DatResult<()> {
+        if self.pzs.get(pz)?.is_used() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStatePzInUse));
         }
         let pz = self.pzs.remove(pz)?;
         if !self.device.dead {
             // The zone is gone for the consumer either way; the device's refusal is in the driver's trace.
-            let _ = self.device.hca.dealloc_pd(pz.pd);
+            let _ = self.device.hca.dealloc_pd(pz.pd());
         }
         Ok(())
     }
@@ -37,7 +38,7 @@ impl<P: Platform> Memory<'_, '_, P> {
     /// An object refers to a zone no more.
     pub(crate) fn leave_zone(&mut self, pz: PzHandle) {
         if let Ok(pz) = self.pzs.get_mut(pz) {
-            pz.users = pz.users.saturating_sub(1);
+            pz.detach();
         }
     }
 }
@@ -52,17 +53,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.memory().create_zone(ia)
     }
 
-    /// The protection domain of a zone of this IA.
-    pub(crate) fn zone(&self, pz: PzHandle, ia: IaHandle) -> DatResult<Pd> {
-        self.objects.pzs.get(pz)?.domain(ia)
-    }
-
     /// `dat_pz_query`: the IA.
     ///
     /// # Errors
     /// INVALID_HANDLE.
     pub fn pz_query(&self, pz: PzHandle) -> DatResult<IaHandle> {
-        Ok(self.objects.pzs.get(pz)?.ia)
+        Ok(self.objects.pzs.get(pz)?.ia())
     }
 
     /// `dat_pz_free`.

@@ -33,7 +33,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<SrqHandle> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq);
         self.objects.ias.get(ia)?;
-        let pd = self.zone(pz, ia)?;
+        let pd = self.objects.pzs.get(pz)?.domain(ia)?;
         let wrong = attributes.max_recv_dtos == 0
             || attributes.max_recv_dtos > self.device.max_srq_dtos()
             || attributes.max_recv_iov == 0
@@ -70,7 +70,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             users: 0,
         };
         let handle = self.objects.shared.srqs.insert(srq).map_err(|_| FULL)?;
-        self.objects.pzs.get_mut(pz)?.users += 1;
+        self.objects.pzs.get_mut(pz)?.attach();
         Ok(handle)
     }
 
@@ -196,9 +196,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         self.end_draining(Some(handle));
         let srq = self.objects.shared.srqs.remove(handle)?;
-        if let Ok(pz) = self.objects.pzs.get_mut(srq.pz) {
-            pz.users = pz.users.saturating_sub(1);
-        }
+        self.memory().leave_zone(srq.pz);
         self.device.hca.destroy_srq(srq.queue).map_err(|_| DatReturn::new(ReturnType::InternalError))
     }
 
@@ -244,7 +242,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<EpHandle> {
         const BAD: DatReturn = bad_attributes();
         self.objects.ias.get(ia)?;
-        let pd = self.zone(pz, ia)?;
+        let pd = self.objects.pzs.get(pz)?.domain(ia)?;
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
         self.objects.check_streams(ia, &streams)?;
         let state = self.objects.shared.srqs.get(srq)?.state;
