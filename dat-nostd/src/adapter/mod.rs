@@ -3,6 +3,7 @@
 pub(crate) mod census;
 pub(crate) mod config;
 pub(crate) mod device;
+pub(crate) mod events;
 pub(crate) mod masked;
 pub(crate) mod objects;
 pub(crate) mod progress;
@@ -10,29 +11,22 @@ pub(crate) mod recover;
 pub(crate) mod shared;
 pub(crate) mod storage;
 
-use crate::base::states::{EpEvent, SrqEvent};
-use driver_mlx::{
-    AsyncEvent, Config, CqConfig, CqNumber, DmaRegion, Duration, Error, Hca, HostRegion, Instant, Platform,
-    QpNumber, Wake,
-};
+use driver_mlx::{Config, CqConfig, DmaRegion, Duration, Error, Hca, HostRegion, Instant, Platform, Wake};
 use ib_port::{Port, PortConfig, PortCounters, PortInfo};
 
 use crate::adapter::census::{AdapterCensus, AdapterCounters};
 use crate::adapter::config::{AdapterConfig, OpenError};
 use crate::adapter::device::Device;
+use crate::adapter::events::DeviceEvents;
 use crate::adapter::objects::Objects;
 use crate::adapter::progress::Progress;
 use crate::adapter::shared::Shared;
 use crate::adapter::storage::{AdapterParts, log_eq_size};
-use crate::base::event::AsyncError;
-use crate::base::handle::Handle;
 use crate::base::log::log;
 use crate::base::random::Random;
 use crate::base::table::Table;
-use crate::base::types::{CloseFlags, EpState, IaAddress};
+use crate::base::types::{CloseFlags, IaAddress};
 use crate::conn::pending::Pending;
-use crate::ep::endpoint::Ep;
-use crate::evd::delivery::Delivery;
 use crate::evd::queue::EventPool;
 use crate::ia::listing::{AdapterId, Listings};
 use crate::mem::bind::Binds;
@@ -40,12 +34,6 @@ use crate::srq::sink::Sink;
 
 /// Distance of looks at the port while waiting for it to become active.
 const ACTIVATION_STEP: Duration = Duration::from_millis(10);
-
-/// Event of a QP that got its first packet before its confirmation (PRM, event types).
-const COMMUNICATION_ESTABLISHED: u8 = 0x02;
-
-/// Port change by which the subnet manager asks its clients to come again (PRM, port state change event).
-const CLIENT_REREGISTER: u8 = 0x09;
 
 /// One HCA port with its DAT objects. Everything is called from one thread.
 ///
@@ -163,6 +151,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         port.and(cq).and(down)
     }
 
+    /// The part for what the device reports.
+    fn device_events(&mut self) -> DeviceEvents<'_, 's, P> {
+        DeviceEvents::new(&mut self.device, &mut self.objects, &mut self.progress)
+    }
+
     fn close_ias(&mut self) {
         for slot in self.objects.ias.slots() {
             if let Some(ia) = self.objects.ias.handle_at(slot) {
@@ -175,13 +168,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// when it wants to be called again. There is one clock, the platform's: `now` is what it says, read once for everything that the
     /// caller polls.
     pub fn poll(&mut self, now: Instant) -> Wake {
-        let hca = self.take_device_events(now);
+        let hca = self.device_events().take(now);
         let waits = self.delivery().expire_waits(now);
         if self.device.dead {
             // Until it is known that it reaches no memory.
             return hca.earliest(waits);
         }
-        self.notifications();
+        self.device_events().notifications();
         let mut port = self.device.port.poll(now);
         self.device.port.service(&mut self.device.hca, now);
         if self.device.port.take_ip_news() {
@@ -202,7 +195,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             0 => Wake::Idle,
             _ => self.connections().progress_all_closing(now),
         };
-        let closing = closing.earliest(self.expire_draining(now));
+        let closing = closing.earliest(self.queue_pairs().expire_draining(now));
         // What the steps above made the connection manager say goes out now.
         if self.progress.connections.take_flush() || self.device.port.cm_ref().poll_at() == Wake::Now {
             port = self.device.port.poll(now);
@@ -211,33 +204,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Wake::Now;
         }
         hca.earliest(port).earliest(resolving).earliest(closing).earliest(waits)
-    }
-
-    /// Runs what is due in the driver and carries out what the device says.
-    pub(crate) fn take_device_events(&mut self, now: Instant) -> Wake {
-        let wake = self.device.hca.poll(now);
-        while let Some(event) = self.device.hca.next_event() {
-            self.progress.happened = true;
-            self.device_event(event);
-        }
-        if self.device.hca.fatal().is_some() {
-            self.die();
-        }
-        wake
-    }
-
-    /// Completion events: whose CQ may be armed again.
-    fn notifications(&mut self) {
-        let Device { hca, port, sink, .. } = &mut self.device;
-        let mut delivery = Delivery { objects: &mut self.objects, progress: &mut self.progress };
-        let count = hca.poll_completions(|number: CqNumber| {
-            if !port.notified(number) && !sink.notified(number) {
-                delivery.notified(number);
-            }
-        });
-        if count > 0 {
-            self.progress.happened = true;
-        }
     }
 
     /// Arms the interrupts of the event queues, of QP1 and of every EVD that takes completions, polls once more, and says
@@ -257,7 +223,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !self.device.dead {
             self.device.port.arm();
             self.device.sink.arm();
-            self.arm_evds();
+            self.delivery().arm_evds();
             self.device.hca.arm_events();
         }
         let wake = self.poll(now);
@@ -266,84 +232,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             && (self.device.dead || !self.device.port.has_work())
             && !wake.is_due(now);
         quiet.then_some(wake.deadline(now).unwrap_or(Instant::MAX))
-    }
-
-    fn device_event(&mut self, event: AsyncEvent) {
-        match event {
-            AsyncEvent::Port { change, .. } => {
-                // If it cannot be read now, a later event or the health check tells more.
-                let _ = self.device.port.refresh(&mut self.device.hca, change.0 == CLIENT_REREGISTER);
-            }
-            AsyncEvent::Qp { qpn, .. } if self.device.port.qp_failed(qpn) => {}
-            AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
-            AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
-            AsyncEvent::QpLastWqe(qpn) if self.drained(qpn) => {}
-            AsyncEvent::QpLastWqe(qpn) => self.connections().last_receive(qpn),
-            AsyncEvent::SrqLimit(number) => self.srq_told(number, SrqEvent::Low),
-            AsyncEvent::SrqError(number) => self.srq_told(number, SrqEvent::Failed),
-            AsyncEvent::Fatal(_) => self.die(),
-            AsyncEvent::PagesRefused { .. } => {
-                self.async_error(None, AsyncError::ProviderInternalError, Handle::from_bits(0));
-            }
-            _ => {}
-        }
-    }
-
-    /// An event of a QP: the first data before the confirmation, or an error that no completion tells of.
-    fn qp_event(&mut self, qpn: QpNumber, established: bool) {
-        for slot in self.objects.eps.slots() {
-            let Some(ep) = self.objects.eps.at(slot) else { continue };
-            if ep.qpn != qpn || ep.qp.is_none() {
-                continue;
-            }
-            if established {
-                self.connections().establish_passive(slot);
-            } else {
-                let alive = matches!(ep.state(), EpState::Connected | EpState::DisconnectPending);
-                let (ia, handle) = (ep.ia, self.objects.eps.handle_at(slot));
-                self.connections().fail_ep(slot);
-                if alive && let Some(handle) = handle {
-                    self.async_error(Some(ia), AsyncError::EpBroken, handle.into());
-                }
-            }
-            return;
-        }
-    }
-
-    /// A CQ failed: its EVD is unusable, and the EPs that use it fail.
-    fn cq_error(&mut self, number: CqNumber) {
-        let Some(slot) = self.progress.cqs.find(&self.objects.evds, number) else { return };
-        let Some(evd) = self.objects.evds.at_mut(slot) else { return };
-        if !evd.overflow() {
-            return;
-        }
-        self.progress.counters.overflows += 1;
-        let ia = evd.ia;
-        let Some(handle) = self.objects.evds.handle_at(slot) else { return };
-        self.delivery().ready(slot);
-        self.async_error(Some(ia), AsyncError::EvdOverflow, handle.into());
-        for ep in self.objects.eps.slots() {
-            let uses = |ep: &Ep<P::Bar>| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle);
-            if self.objects.eps.at(ep).is_some_and(uses) {
-                self.connections().fail_ep(ep);
-            }
-        }
-    }
-
-    /// The device is gone: IA_CATASTROPHIC, every connection ends, everything outstanding counts as flushed.
-    fn die(&mut self) {
-        if self.device.dead {
-            return;
-        }
-        self.device.dead = true;
-        self.progress.happened = true;
-        self.async_error(None, AsyncError::IaCatastrophic, Handle::from_bits(0));
-        for slot in self.objects.eps.slots() {
-            self.connections().end_ep(slot, EpEvent::DeviceGone);
-        }
-        let _ = self.connections().progress_all_closing(Instant::ORIGIN);
-        self.end_draining(None);
-        self.delivery().wake_all();
     }
 
     /// Whether the device is gone.

@@ -49,7 +49,7 @@ impl<P: Platform> Adapter<'_, P> {
         // Of which no poll may have told yet.
         let now = self.device.now();
         if self.device.hca.check_health(now).is_some() {
-            self.die();
+            self.device_events().die();
         }
         if !self.device.dead {
             return Ok(());

@@ -31,7 +31,15 @@ pub(crate) struct Connections<'a, 's, P: Platform> {
     progress: &'a mut Progress<'s>,
 }
 
-impl<'s, P: Platform> Connections<'_, 's, P> {
+impl<'a, 's, P: Platform> Connections<'a, 's, P> {
+    pub(crate) fn new(
+        device: &'a mut Device<'s, P>,
+        objects: &'a mut Objects<'s, P::Bar>,
+        progress: &'a mut Progress<'s>,
+    ) -> Self {
+        Self { device, objects, progress }
+    }
+
     fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
         Delivery { objects: self.objects, progress: self.progress }
     }
@@ -48,6 +56,6 @@ impl<'s, P: Platform> Connections<'_, 's, P> {
 impl<'s, P: Platform> Adapter<'s, P> {
     /// The part for connections.
     pub(crate) fn connections(&mut self) -> Connections<'_, 's, P> {
-        Connections { device: &mut self.device, objects: &mut self.objects, progress: &mut self.progress }
+        Connections::new(&mut self.device, &mut self.objects, &mut self.progress)
     }
 }

@@ -12,7 +12,6 @@ use crate::ep::attr::Counts;
 use crate::ep::endpoint::Ep;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
-use crate::evd::dispatcher::MAX_QLEN;
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_ep_create`. Without attributes: [`EpAttributes::DEFAULT`], with a count of 0 where there is no EVD.
@@ -74,60 +73,25 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.objects.eps.len() >= self.objects.eps.capacity() {
             return Err(FULL);
         }
-        self.make_room_for(None, plan)?;
+        self.queue_pairs().make_room_for(None, plan)?;
         let longest = self.device.longest(&plan.attributes);
         let ep = Ep::new(ia, pz, plan, state, longest, self.device.unspecified());
         let handle = self.objects.eps.insert(ep).map_err(|_| FULL)?;
         self.objects.eps.get_mut(handle)?.handle = handle;
-        if let Err(error) = self.make_qp(handle) {
-            // It was inserted just now.
-            let _ = self.objects.eps.remove(handle);
-            return Err(error);
+        if pz.is_some() {
+            match self.device.build_qp(&self.objects, plan, handle.handle().slot()) {
+                Ok(qp) => self.objects.eps.get_mut(handle)?.install(Some(qp), self.device.next_psn()),
+                Err(error) => {
+                    // It was inserted just now.
+                    let _ = self.objects.eps.remove(handle);
+                    return Err(error);
+                }
+            }
         }
         self.objects.attach(handle);
         self.delivery().feeds_changed(handle);
         self.count_watermarks(handle, true);
         Ok(handle)
-    }
-
-    /// Makes sure that the CQs hold what an EP made by a plan may cause, beside what others may.
-    pub(crate) fn make_room_for(&mut self, this: Option<EpHandle>, plan: &Plan) -> DatResult<()> {
-        let (requests, receives) = self.objects.places_needed(this, plan);
-        self.make_room(&plan.streams, requests, receives)?;
-        if let (Some(srq), None) = (plan.srq, plan.streams.recv) {
-            let count = self.objects.shared.srqs.get(srq)?.completions();
-            self.make_room_in_sink(srq, count)?;
-        }
-        Ok(())
-    }
-
-    /// Makes sure that the CQs of the EVDs hold so many more completions.
-    pub(crate) fn make_room(&mut self, streams: &Streams, requests: u32, receives: u32) -> DatResult<()> {
-        if self.objects.can_reserve(streams, requests, receives) {
-            return Ok(());
-        }
-        let both = streams.recv == streams.request;
-        for (evd, more) in [
-            (streams.recv, if both { receives + requests } else { receives }),
-            (streams.request, if both { 0 } else { requests }),
-        ] {
-            if let Some(evd) = evd {
-                let state = self.objects.evds.get(evd)?;
-                if state.unreserved() >= more {
-                    continue;
-                }
-                let entries = state.reserved + more;
-                if entries > MAX_QLEN {
-                    return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd));
-                }
-                // Twice as long, so that a row of EPs does not resize for each.
-                let ample = entries.saturating_mul(2).min(MAX_QLEN);
-                if self.resize_cq(evd, ample).is_err() {
-                    self.resize_cq(evd, entries)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// `dat_ep_query`.
@@ -191,16 +155,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Ok(());
         }
         self.device.usable()?;
-        self.make_draining_room();
+        self.queue_pairs().make_draining_room();
         // The new QP first: without it nothing changes.
         let fresh = match self.objects.eps.get(ep)?.plan() {
             Some(plan) => Some(self.device.build_qp(&self.objects, &plan, ep.handle().slot())?),
             None => None,
         };
         self.connections().end_closing(ep);
-        if let Some(ended) = self.take_qp(ep) {
+        if let Some(ended) = self.queue_pairs().take_qp(ep) {
             // The device's reply to the end of the old QP changes nothing for the consumer.
-            let _ = self.end_qp(ended);
+            let _ = self.queue_pairs().end_qp(ended);
         }
         let (psn, unspecified) = (self.device.next_psn(), self.device.unspecified());
         let ep = self.objects.eps.get_mut(ep)?;
@@ -221,7 +185,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let endpoint = self.objects.eps.get(ep)?;
         EpCall::Free.in_state(endpoint.state())?;
         if endpoint.srq.is_some() {
-            self.make_draining_room();
+            self.queue_pairs().make_draining_room();
         }
         self.remove_ep(ep)
     }
@@ -231,11 +195,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.objects.eps.get(ep)?;
         self.connections().forget(ep);
         self.objects.forget_events(ep);
-        let ended = self.take_qp(ep);
+        let ended = self.queue_pairs().take_qp(ep);
         self.count_watermarks(ep, false);
         self.objects.detach(ep);
         let removed = self.objects.eps.remove(ep).map(drop);
-        ended.map_or(Ok(()), |ended| self.end_qp(ended)).and(removed)
+        ended.map_or(Ok(()), |ended| self.queue_pairs().end_qp(ended)).and(removed)
     }
 
     /// `dat_ep_disconnect`. Abrupt: everything outstanding is flushed, then DISCONNECTED. Graceful: outstanding requests

@@ -151,7 +151,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Carries a change out, or leaves everything as it is. The EP is counted in nowhere meanwhile.
     fn apply(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
         self.objects.check_notification(&plan.streams, &plan.attributes, BAD_VALUE)?;
-        self.make_room_for(Some(handle), plan)?;
+        self.queue_pairs().make_room_for(Some(handle), plan)?;
         let ep = self.objects.eps.get(handle)?;
         let same_queues = ep.pz == pz
             && (ep.recv_evd, ep.request_evd) == (plan.streams.recv, plan.streams.request)
@@ -186,7 +186,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         (ep.requests, ep.receives) = (requests, receives);
         if let Some(old) = old_qp {
             // The EP has its new QP whatever becomes of the old one, which has never received.
-            let _ = self.give_up_qp(old, old_qpn, &streams, plan.srq);
+            let _ = self.queue_pairs().give_up_qp(old, old_qpn, &streams, plan.srq);
         }
         Ok(())
     }

@@ -1,15 +1,13 @@
-//! The queue pair of an endpoint: make, replace, destroy.
+//! The queue pair of an endpoint: how it is made.
 
-use driver_mlx::{Access, InitParams, Platform, Psn, Qp, QpConfig, QpNumber};
+use driver_mlx::{Access, InitParams, Platform, Psn, Qp, QpConfig};
 
-use crate::adapter::Adapter;
 use crate::adapter::device::Device;
 use crate::adapter::objects::Objects;
-use crate::base::handle::{EpHandle, EvdHandle, SrqHandle, Typed};
-use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::handle::EvdHandle;
+use crate::base::ret::{DatResult, Subtype};
 use crate::base::types::EvdFlags;
 use crate::ep::plan::Plan;
-use crate::ep::streams::Streams;
 use crate::mem::lmr::creation_error;
 
 impl<P: Platform> Device<'_, P> {
@@ -71,41 +69,5 @@ impl<P: Platform> Device<'_, P> {
     /// A starting PSN.
     pub(crate) fn next_psn(&mut self) -> Psn {
         Psn::new(self.random.next_u32())
-    }
-}
-
-impl<'s, P: Platform> Adapter<'s, P> {
-    /// Makes the QP of an EP that has a protection zone, ready for receives.
-    pub(crate) fn make_qp(&mut self, handle: EpHandle) -> DatResult<()> {
-        let Some(plan) = self.objects.eps.get(handle)?.plan() else { return Ok(()) };
-        let qp = self.device.build_qp(&self.objects, &plan, handle.any().slot())?;
-        let psn = self.device.next_psn();
-        self.objects.eps.get_mut(handle)?.install(Some(qp), psn);
-        Ok(())
-    }
-
-    /// Destroys a QP and takes its completions out of the CQs of these EVDs. Buffers of an SRQ that they report are free again.
-    pub(crate) fn give_up_qp(
-        &mut self,
-        qp: Qp<P::Bar>,
-        qpn: QpNumber,
-        streams: &Streams,
-        srq: Option<SrqHandle>,
-    ) -> DatResult<()> {
-        let destroyed = self.device.hca.destroy_qp(qp);
-        self.sweep_qp(qpn, streams, srq);
-        destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
-    }
-
-    /// Takes the completions of a QP out of the CQs of these EVDs. Buffers of an SRQ that they
-    /// report are free again.
-    pub(crate) fn sweep_qp(&mut self, qpn: QpNumber, streams: &Streams, srq: Option<SrqHandle>) {
-        self.sweep(streams.request, qpn, srq);
-        if streams.recv != streams.request {
-            self.sweep(streams.recv, qpn, srq);
-        }
-        if let (None, Some(srq)) = (streams.recv, srq) {
-            self.sweep_sink(qpn, srq);
-        }
     }
 }

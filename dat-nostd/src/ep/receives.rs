@@ -84,7 +84,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if exceeds(taken, marks.soft) {
             self.set_watermarks(handle, Watermarks { soft: WATERMARK_INFINITE, ..marks });
             let reason = SRQ_SOFT_HIGH_WATERMARK_EVENT;
-            self.async_event(Some(ia), AsyncError::EpBroken, handle.into(), reason);
+            self.delivery().post_async(Some(ia), AsyncError::EpBroken, handle.into(), reason);
         }
         if exceeds(taken, marks.hard) {
             self.connections().end_ep(slot, EpEvent::Failed);

@@ -4,11 +4,10 @@ use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::attr::EvdParameters;
-use crate::base::handle::{CnoHandle, EvdHandle, HandleType, Typed};
+use crate::base::handle::{CnoHandle, EvdHandle, HandleType};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, EvdState};
 use crate::evd::dispatcher::{LEAST_EVENTS, MAX_QLEN, Notification};
-use crate::mem::lmr::creation_error;
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_query`.
@@ -138,7 +137,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !self.objects.events.resize(&mut evd.queue, software.max(LEAST_EVENTS)) {
             return Err(FULL);
         }
-        if let Err(error) = self.resize_cq(handle, min_qlen) {
+        if let Err(error) = self.queue_pairs().resize_cq(handle, min_qlen) {
             let evd = self.objects.evds.get_mut(handle)?;
             // Going back asks for no more than there was.
             let _ = self.objects.events.resize(&mut evd.queue, before);
@@ -146,24 +145,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let evd = self.objects.evds.get_mut(handle)?;
         evd.qlen = evd.cq.as_ref().map_or(evd.queue.limit(), driver_mlx::Cq::capacity);
-        Ok(())
-    }
-
-    /// Makes the CQ of an EVD hold so many completions, and all that attached EPs may cause.
-    pub(crate) fn resize_cq(&mut self, handle: EvdHandle, entries: u32) -> DatResult<()> {
-        let evd = self.objects.evds.get_mut(handle)?;
-        let entries = entries.max(evd.reserved);
-        let Some(cq) = &mut evd.cq else { return Ok(()) };
-        if cq.capacity() >= entries {
-            return Ok(());
-        }
-        self.device
-            .hca
-            .resize_cq(cq, entries)
-            .map_err(|error| creation_error(error, Subtype::ResourceTevd))?;
-        evd.qlen = cq.capacity();
-        // Whether the new ring is armed as the old one was is not relied on.
-        self.delivery().look_at(handle.any().slot());
         Ok(())
     }
 }

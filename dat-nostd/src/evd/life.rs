@@ -80,7 +80,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (EVD_IN_USE) while a stream feeds it.
     pub fn evd_free(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.drain_evd(evd);
+        self.queue_pairs().drain_evd(evd);
         if self.objects.evds.get(evd)?.users > 0 {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }

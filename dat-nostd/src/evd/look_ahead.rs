@@ -1,12 +1,15 @@
 //! Completions looked at before the consumer takes them: notification, failures, confirmations.
 
-use driver_mlx::{Platform, QpNumber};
+use driver_mlx::{Bar, Platform, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::base::event::AsyncError;
-use crate::base::handle::{EvdHandle, Handle, SrqHandle};
+use crate::base::handle::Handle;
+use crate::evd::delivery::Delivery;
 use crate::evd::dispatcher::{Evd, Notification, is_due};
+use crate::evd::queue::EventPool;
 use crate::evd::reaction::{Meaning, Reaction};
+use crate::srq::queue::Srq;
 
 /// Completions of one EVD looked at in one poll.
 const LOOKS: u32 = 256;
@@ -22,16 +25,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
             if self.objects.evds.at_mut(slot).is_some_and(Evd::rests) {
                 self.progress.looked.remove(&mut self.objects.evds, slot);
-            }
-        }
-    }
-
-    /// Arms every CQ that is not: from now on each says when something comes.
-    pub(crate) fn arm_evds(&mut self) {
-        for _ in 0..self.progress.looked.len() {
-            let Some(slot) = self.progress.looked.rotate(&mut self.objects.evds) else { return };
-            if let Some(evd) = self.objects.evds.at_mut(slot) {
-                evd.arm();
             }
         }
     }
@@ -97,29 +90,33 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub(crate) fn bad_completion(&mut self) {
         self.progress.counters.bad_completions += 1;
         if self.progress.counters.bad_completions == 1 {
-            self.async_error(None, AsyncError::ProviderInternalError, Handle::from_bits(0));
+            self.delivery().post_async(None, AsyncError::ProviderInternalError, Handle::from_bits(0), 0);
         }
     }
+}
 
-    /// Forgets the completions of a QP that is gone from the CQ of an EVD. Those of receives give their buffers back to `srq`.
-    pub(crate) fn sweep(&mut self, evd: Option<EvdHandle>, qpn: QpNumber, srq: Option<SrqHandle>) {
-        let Some(Ok(evd)) = evd.map(|evd| self.objects.evds.get_mut(evd)) else { return };
-        let Some(cq) = &mut evd.cq else { return };
-        if let Some(Ok(srq)) = srq.map(|srq| self.objects.shared.srqs.get_mut(srq)) {
-            for ahead in 0..cq.capacity() {
-                match cq.peek(ahead) {
-                    Ok(Some(completion)) if completion.qpn() == qpn && !completion.is_send() => {
-                        srq.retire(&completion);
-                    }
-                    Ok(Some(_)) | Err(_) => {}
-                    Ok(None) => break,
-                }
+impl<B: Bar> Delivery<'_, '_, B> {
+    /// Arms every CQ that is not: from now on each says when something comes.
+    pub(crate) fn arm_evds(&mut self) {
+        for _ in 0..self.progress.looked.len() {
+            let Some(slot) = self.progress.looked.rotate(&mut self.objects.evds) else { return };
+            if let Some(evd) = self.objects.evds.at_mut(slot) {
+                evd.arm();
             }
+        }
+    }
+}
+
+impl<B: Bar> Evd<B> {
+    /// Forgets the completions of a QP that is gone from the CQ. Those of receives give their buffers back to `srq`.
+    pub(crate) fn sweep(&mut self, events: &mut EventPool<'_>, qpn: QpNumber, srq: Option<&mut Srq>) {
+        let Some(cq) = &mut self.cq else { return };
+        if let Some(srq) = srq {
+            srq.take_back(cq, qpn);
         }
         // Entries that stay move up over those that go, so whatever counted entries before a place counts those moved past it
         // as well.
-        let queue = &evd.queue;
-        let (consumed, events) = (evd.looks.taken(), &mut self.objects.events);
+        let consumed = self.looks.taken();
         let gone_from = |position: u32| {
             let mut gone = 0;
             let mut ahead = position.wrapping_sub(consumed);
@@ -135,12 +132,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if all == 0 {
             return;
         }
-        events.reposition(queue, |follows| follows.wrapping_add(gone_from(follows)));
-        let announced = evd.announced.wrapping_add(gone_from(evd.announced));
+        events.reposition(&self.queue, |follows| follows.wrapping_add(gone_from(follows)));
+        let announced = self.announced.wrapping_add(gone_from(self.announced));
         let removed = cq.sweep(qpn);
-        evd.announced = announced;
-        evd.looks.dropped(removed);
+        self.announced = announced;
+        self.looks.dropped(removed);
         // What was looked at is looked at again, which changes nothing.
-        evd.looks.look_again();
+        self.looks.look_again();
     }
 }

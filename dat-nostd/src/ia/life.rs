@@ -6,8 +6,7 @@ use crate::adapter::Adapter;
 use crate::adapter::device::Device;
 use crate::adapter::objects::Objects;
 use crate::base::attr::{EpCreator, IaAttributes, IovOwnership, ProviderAttributes};
-use crate::base::event::AsyncError;
-use crate::base::handle::{EvdHandle, Handle, IaHandle, Typed};
+use crate::base::handle::{EvdHandle, IaHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::{OfIa, Table};
 use crate::base::types::{
@@ -144,22 +143,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             // What the device refuses to destroy ends with the adapter.
             let _ = free(self, handle);
         }
-    }
-
-    /// Queues an asynchronous error on the EVD of one IA, or of all.
-    pub(crate) fn async_error(&mut self, only: Option<IaHandle>, error: AsyncError, about: Handle) {
-        self.async_event(only, error, about, 0);
-    }
-
-    /// The same with a reason.
-    pub(crate) fn async_event(
-        &mut self,
-        only: Option<IaHandle>,
-        error: AsyncError,
-        about: Handle,
-        reason: i32,
-    ) {
-        self.delivery().post_async(only, error, about, reason);
     }
 }
 

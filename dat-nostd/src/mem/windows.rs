@@ -1,8 +1,9 @@
 //! Remote memory regions: create, bind, query, free. DAT 1.2, memory management.
 
-use driver_mlx::{CompletionKind, MwBind, MwType, Platform, RKey};
+use driver_mlx::{Bar, CompletionKind, MwBind, MwType, Platform, RKey};
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
 use crate::base::attr::{RmrBinding, RmrParameters};
 use crate::base::handle::{EpHandle, PzHandle, RmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
@@ -205,27 +206,27 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         Ok(next.rkey.get())
     }
+}
 
-    /// The binds of an EP whose QP goes: those that have succeeded count, even if nobody hears of it, the others will not complete.
-    pub(crate) fn settle_binds(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.objects.eps.get(handle) else { return };
-        if let Some(Ok(evd)) = ep.request_evd.map(|evd| self.objects.evds.get(evd))
-            && let Some(cq) = &evd.cq
-        {
-            for ahead in 0..cq.capacity() {
-                let completion = match cq.peek(ahead) {
-                    Ok(Some(completion)) => completion,
-                    Ok(None) => break,
-                    Err(_) => continue,
-                };
-                if completion.kind() != CompletionKind::Send || !ep.owns(&completion) {
-                    continue;
-                }
-                if let Some(note) = ep.marks_of(&completion).filter(|note| note.is_bind()) {
-                    self.objects.shared.bind_done(note.place(), true);
-                }
+/// The binds of an EP whose QP goes: those that have succeeded count, even if nobody hears of it, the others will not complete.
+pub(crate) fn settle_binds<B: Bar>(objects: &mut Objects<'_, B>, handle: EpHandle) {
+    let Ok(ep) = objects.eps.get(handle) else { return };
+    if let Some(Ok(evd)) = ep.request_evd.map(|evd| objects.evds.get(evd))
+        && let Some(cq) = &evd.cq
+    {
+        for ahead in 0..cq.capacity() {
+            let completion = match cq.peek(ahead) {
+                Ok(Some(completion)) => completion,
+                Ok(None) => break,
+                Err(_) => continue,
+            };
+            if completion.kind() != CompletionKind::Send || !ep.owns(&completion) {
+                continue;
+            }
+            if let Some(note) = ep.marks_of(&completion).filter(|note| note.is_bind()) {
+                objects.shared.bind_done(note.place(), true);
             }
         }
-        self.objects.shared.forget_binds(handle);
     }
+    objects.shared.forget_binds(handle);
 }

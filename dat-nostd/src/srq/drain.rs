@@ -2,35 +2,29 @@
 
 use driver_mlx::{Bar, Cqe, Platform, QpNumber};
 
-use crate::adapter::Adapter;
 use crate::adapter::census::AdapterCounters;
 use crate::adapter::objects::Objects;
 use crate::base::handle::SrqHandle;
 use crate::base::ret::{DatResult, Subtype};
 use crate::evd::reaction::Reaction;
 use crate::mem::lmr::creation_error;
+use crate::srq::QueuePairs;
 use crate::srq::draining::take_drained;
 use crate::srq::sink::Sink;
 
-impl<'s, P: Platform> Adapter<'s, P> {
+impl<P: Platform> QueuePairs<'_, '_, P> {
     /// Makes the sink hold the completions of all SRQs that it serves; `count` are those of an SRQ that it is to serve as well.
-    pub(crate) fn make_room_in_sink(&mut self, srq: SrqHandle, count: u32) -> DatResult<()> {
+    pub(super) fn make_room_in_sink(&mut self, srq: SrqHandle, count: u32) -> DatResult<()> {
         let entries = self.objects.sunk_completions(srq).saturating_add(count);
         let resized = self.device.hca.resize_cq(&mut self.device.sink.cq, entries);
         resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))
     }
 
     /// Drops the completions of a destroyed QP from the sink. Their buffers go back to the SRQ.
-    pub(crate) fn sweep_sink(&mut self, qpn: QpNumber, srq: SrqHandle) {
+    pub(super) fn sweep_sink(&mut self, qpn: QpNumber, srq: SrqHandle) {
         let (cq, srqs) = (&mut self.device.sink.cq, &mut self.objects.shared.srqs);
         if let Ok(srq) = srqs.get_mut(srq) {
-            for ahead in 0..cq.capacity() {
-                match cq.peek(ahead) {
-                    Ok(Some(completion)) if completion.qpn() == qpn => _ = srq.retire(&completion),
-                    Ok(Some(_)) | Err(_) => {}
-                    Ok(None) => break,
-                }
-            }
+            srq.take_back(cq, qpn);
         }
         cq.sweep(qpn);
     }

@@ -3,25 +3,27 @@
 //! LAST_WQE_REACHED says that it holds no more buffers (IBTA 10.3.1). Destroyed before that, it
 //! would never report the buffer.
 
-use driver_mlx::{Bar, Cqe, Duration, Instant, Platform, QpNumber, Wake};
+use driver_mlx::{Bar, Cqe, Duration, Instant, Platform, Qp, QpNumber, Wake};
 
-use crate::adapter::Adapter;
+use crate::adapter::events::DeviceEvents;
 use crate::adapter::objects::Objects;
 use crate::base::handle::{EpHandle, EvdHandle, SrqHandle};
-use crate::base::ret::DatResult;
+use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::base::table::Table;
 use crate::conn::closing::{LAST_RECEIVE_WITHIN, TICK, ticks};
 use crate::ep::streams::Streams;
+use crate::mem::windows::settle_binds;
+use crate::srq::QueuePairs;
 use crate::srq::ended_qp::EndedQp;
 use crate::srq::queue::Srq;
 
 /// Steps in which a call waits for the device.
 const STEP: Duration = Duration::from_micros(20);
 
-impl<P: Platform> Adapter<'_, P> {
+impl<P: Platform> QueuePairs<'_, '_, P> {
     /// Takes the QP from an EP that ends or gets another one.
     pub(crate) fn take_qp(&mut self, handle: EpHandle) -> Option<EndedQp<P::Bar>> {
-        self.settle_binds(handle);
+        settle_binds(self.objects, handle);
         let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
         let ep = self.objects.eps.get_mut(handle).ok()?;
         let qp = ep.qp.take()?;
@@ -54,6 +56,34 @@ impl<P: Platform> Adapter<'_, P> {
 
     fn destroy(&mut self, ended: EndedQp<P::Bar>) -> DatResult<()> {
         self.give_up_qp(ended.qp, ended.qpn, &ended.streams, ended.srq)
+    }
+
+    /// Destroys a QP and takes its completions out of the CQs of these EVDs. Buffers of an SRQ that they report are free again.
+    pub(crate) fn give_up_qp(
+        &mut self,
+        qp: Qp<P::Bar>,
+        qpn: QpNumber,
+        streams: &Streams,
+        srq: Option<SrqHandle>,
+    ) -> DatResult<()> {
+        let destroyed = self.device.hca.destroy_qp(qp);
+        self.sweep_qp(qpn, streams, srq);
+        destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
+    }
+
+    /// Takes the completions of a QP out of the CQs of these EVDs. Buffers of an SRQ that they
+    /// report are free again.
+    fn sweep_qp(&mut self, qpn: QpNumber, streams: &Streams, srq: Option<SrqHandle>) {
+        let recv = streams.recv.filter(|recv| Some(*recv) != streams.request);
+        for evd in [streams.request, recv].into_iter().flatten() {
+            let srq = srq.and_then(|srq| self.objects.shared.srqs.get_mut(srq).ok());
+            if let Ok(evd) = self.objects.evds.get_mut(evd) {
+                evd.sweep(&mut self.objects.events, qpn, srq);
+            }
+        }
+        if let (None, Some(srq)) = (streams.recv, srq) {
+            self.sweep_sink(qpn, srq);
+        }
     }
 
     /// Destroys a draining QP and gives back what it reserved.
@@ -89,8 +119,12 @@ impl<P: Platform> Adapter<'_, P> {
 
     /// Destroys the draining QPs of an SRQ whose buffers go too, or all.
     pub(crate) fn end_draining(&mut self, srq: Option<SrqHandle>) {
+        self.finish_each(|ended| srq.is_none() || ended.srq == srq);
+    }
+
+    fn finish_each(&mut self, is_meant: impl Fn(&EndedQp<P::Bar>) -> bool) {
         for place in self.objects.draining.slots() {
-            if self.objects.draining.at(place).is_some_and(|ended| srq.is_none() || ended.srq == srq)
+            if self.objects.draining.at(place).is_some_and(&is_meant)
                 && let Some(place) = self.objects.draining.handle_at(place)
             {
                 self.finish(place);
@@ -101,14 +135,9 @@ impl<P: Platform> Adapter<'_, P> {
     /// Waits for the draining QPs that report to an EVD, whose CQ they would keep the device from
     /// destroying.
     pub(crate) fn drain_evd(&mut self, evd: EvdHandle) {
-        self.await_draining(|objects| objects.draining.iter().any(|(_, ended)| ended.reports_to(evd)));
-        for place in self.objects.draining.slots() {
-            if self.objects.draining.at(place).is_some_and(|ended| ended.reports_to(evd))
-                && let Some(place) = self.objects.draining.handle_at(place)
-            {
-                self.finish(place);
-            }
-        }
+        let reports = |ended: &EndedQp<P::Bar>| ended.reports_to(evd);
+        self.await_draining(|objects| objects.draining.iter().any(|(_, ended)| reports(ended)));
+        self.finish_each(reports);
     }
 
     /// Waits until another QP can drain.
@@ -117,11 +146,11 @@ impl<P: Platform> Adapter<'_, P> {
     }
 
     fn await_draining(&mut self, waits: impl Fn(&Objects<'_, P::Bar>) -> bool) {
-        while !self.device.dead && waits(&self.objects) {
+        while !self.device.dead && waits(self.objects) {
             let now = self.device.now();
-            let _ = self.take_device_events(now);
+            let _ = DeviceEvents::new(self.device, self.objects, self.progress).take(now);
             let _ = self.expire_draining(now);
-            if waits(&self.objects) {
+            if waits(self.objects) {
                 self.device.hca.idle(now + STEP);
             }
         }

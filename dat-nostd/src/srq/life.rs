@@ -17,6 +17,7 @@ use crate::ep::plan::Plan;
 use crate::ep::post::Gather;
 use crate::ep::streams::Streams;
 use crate::mem::lmr::creation_error;
+use crate::srq::QueuePairs;
 use crate::srq::queue::{LEAST_DTOS, Srq, bad, bad_attributes};
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -129,33 +130,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let _ = self.device.hca.destroy_srq(old);
         }
         if self.objects.is_sunk(handle) {
-            self.make_room_in_sink(handle, max_recv_dtos)?;
+            self.queue_pairs().make_room_in_sink(handle, max_recv_dtos)?;
         }
-        self.reserve_for_srq(handle, max_recv_dtos)?;
+        self.queue_pairs().reserve_for_srq(handle, max_recv_dtos)?;
         self.objects.shared.srqs.get_mut(handle)?.max_recv_dtos = max_recv_dtos;
-        Ok(())
-    }
-
-    /// Makes every CQ that takes completions of this SRQ hold so many of them.
-    fn reserve_for_srq(&mut self, handle: SrqHandle, count: u32) -> DatResult<()> {
-        let before = self.objects.shared.srqs.get(handle)?.completions();
-        let more = count.saturating_sub(before);
-        for change in [false, true] {
-            for slot in self.objects.evds.slots() {
-                let Some(evd) = self.objects.evds.handle_at(slot) else { continue };
-                if !self.objects.eps.iter().any(|(_, ep)| ep.srq == Some(handle) && ep.recv_evd == Some(evd))
-                {
-                    continue;
-                }
-                let streams = Streams { recv: Some(evd), request: None, connect: None };
-                if !change {
-                    self.make_room(&streams, 0, more)?;
-                } else if let Some(evd) = self.objects.evds.at_mut(slot) {
-                    evd.reserved = evd.reserved.saturating_sub(before) + count;
-                    self.delivery().look_at(slot);
-                }
-            }
-        }
         Ok(())
     }
 
@@ -181,7 +159,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         srq.low_watermark = low_watermark;
         srq.armed = low_watermark > 0;
         if below {
-            self.srq_event(handle, SrqEvent::Low);
+            self.queue_pairs().srq_event(handle, SrqEvent::Low);
         }
         Ok(())
     }
@@ -194,7 +172,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.objects.shared.srqs.get(handle)?.users > 0 {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
         }
-        self.end_draining(Some(handle));
+        self.queue_pairs().end_draining(Some(handle));
         let srq = self.objects.shared.srqs.remove(handle)?;
         self.memory().leave_zone(srq.pz);
         self.device.hca.destroy_srq(srq.queue).map_err(|_| DatReturn::new(ReturnType::InternalError))
@@ -254,7 +232,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let plan = Plan { pd, streams, srq: Some(srq), attributes };
         self.create_ep(ia, Some(pz), &plan, EpState::Unconnected)
     }
+}
 
+impl<P: Platform> QueuePairs<'_, '_, P> {
     /// What the device tells of an SRQ.
     pub(crate) fn srq_told(&mut self, number: SrqNumber, event: SrqEvent) {
         for slot in self.objects.shared.srqs.slots() {
@@ -274,7 +254,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         srq.state = state;
         let ia = srq.ia;
-        self.async_event(Some(ia), AsyncError::ProviderInternalError, handle.into(), reason);
+        self.delivery().post_async(Some(ia), AsyncError::ProviderInternalError, handle.into(), reason);
     }
 }
 

@@ -1,8 +1,48 @@
-//! Shared receive queues. DAT 1.2, SRQ management.
+//! Shared receive queues, and the queue pairs on them.
+//!
+//! [`QueuePairs`] holds what the end of a queue pair needs, and nothing outside this directory sees
+//! its fields.
 
 pub(crate) mod drain;
 pub(crate) mod draining;
 pub(crate) mod ended_qp;
 pub(crate) mod life;
 pub(crate) mod queue;
+pub(crate) mod room;
 pub(crate) mod sink;
+
+use driver_mlx::Platform;
+
+use crate::adapter::Adapter;
+use crate::adapter::device::Device;
+use crate::adapter::objects::Objects;
+use crate::adapter::progress::Progress;
+use crate::evd::delivery::Delivery;
+
+/// The parts of an adapter that hold queue pairs, and the room in CQs for their completions.
+pub(crate) struct QueuePairs<'a, 's, P: Platform> {
+    device: &'a mut Device<'s, P>,
+    objects: &'a mut Objects<'s, P::Bar>,
+    progress: &'a mut Progress<'s>,
+}
+
+impl<'a, 's, P: Platform> QueuePairs<'a, 's, P> {
+    pub(crate) fn new(
+        device: &'a mut Device<'s, P>,
+        objects: &'a mut Objects<'s, P::Bar>,
+        progress: &'a mut Progress<'s>,
+    ) -> Self {
+        Self { device, objects, progress }
+    }
+
+    fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
+        Delivery { objects: self.objects, progress: self.progress }
+    }
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// The part for queue pairs.
+    pub(crate) fn queue_pairs(&mut self) -> QueuePairs<'_, 's, P> {
+        QueuePairs::new(&mut self.device, &mut self.objects, &mut self.progress)
+    }
+}

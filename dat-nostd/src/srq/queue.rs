@@ -1,6 +1,6 @@
 //! A shared receive queue.
 
-use driver_mlx::{Completion, Cqe, Pd, SrqNumber};
+use driver_mlx::{Bar, Completion, Cq, Cqe, Pd, QpNumber, SrqNumber};
 
 use crate::base::handle::{IaHandle, PzHandle};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
@@ -45,6 +45,19 @@ impl Srq {
     /// Retires the receive that a completion queue entry reports.
     pub(crate) fn retire(&mut self, cqe: &Cqe<'_>) -> Option<Completion> {
         self.queue.retire(cqe)
+    }
+
+    /// Retires the receives of a QP that is gone and whose completions are in a CQ.
+    pub(crate) fn take_back<B: Bar>(&mut self, cq: &Cq<B>, qpn: QpNumber) {
+        for ahead in 0..cq.capacity() {
+            match cq.peek(ahead) {
+                Ok(Some(completion)) if completion.qpn() == qpn && !completion.is_send() => {
+                    self.retire(&completion);
+                }
+                Ok(Some(_)) | Err(_) => {}
+                Ok(None) => break,
+            }
+        }
     }
 
     /// Bytes that may have been received, at most.

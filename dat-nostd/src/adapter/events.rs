@@ -1,0 +1,155 @@
+//! What the device reports: completions, failures of queues and QPs, its own end.
+
+use driver_mlx::{AsyncEvent, CqNumber, Instant, Platform, QpNumber, Wake};
+
+use crate::adapter::device::Device;
+use crate::adapter::objects::Objects;
+use crate::adapter::progress::Progress;
+use crate::base::event::AsyncError;
+use crate::base::handle::Handle;
+use crate::base::states::{EpEvent, SrqEvent};
+use crate::base::types::EpState;
+use crate::conn::Connections;
+use crate::ep::endpoint::Ep;
+use crate::evd::delivery::Delivery;
+use crate::srq::QueuePairs;
+
+/// Event of a QP that got its first packet before its confirmation (PRM, event types).
+const COMMUNICATION_ESTABLISHED: u8 = 0x02;
+
+/// Port change by which the subnet manager asks its clients to come again (PRM, port state change event).
+const CLIENT_REREGISTER: u8 = 0x09;
+
+/// The parts of an adapter that events of its device change.
+pub(crate) struct DeviceEvents<'a, 's, P: Platform> {
+    device: &'a mut Device<'s, P>,
+    objects: &'a mut Objects<'s, P::Bar>,
+    progress: &'a mut Progress<'s>,
+}
+
+impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
+    pub(crate) fn new(
+        device: &'a mut Device<'s, P>,
+        objects: &'a mut Objects<'s, P::Bar>,
+        progress: &'a mut Progress<'s>,
+    ) -> Self {
+        Self { device, objects, progress }
+    }
+
+    fn connections(&mut self) -> Connections<'_, 's, P> {
+        Connections::new(self.device, self.objects, self.progress)
+    }
+
+    fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
+        Delivery { objects: self.objects, progress: self.progress }
+    }
+
+    fn queue_pairs(&mut self) -> QueuePairs<'_, 's, P> {
+        QueuePairs::new(self.device, self.objects, self.progress)
+    }
+
+    /// Runs what is due in the driver and carries out what the device says.
+    pub(crate) fn take(&mut self, now: Instant) -> Wake {
+        let wake = self.device.hca.poll(now);
+        while let Some(event) = self.device.hca.next_event() {
+            self.progress.happened = true;
+            self.device_event(event);
+        }
+        if self.device.hca.fatal().is_some() {
+            self.die();
+        }
+        wake
+    }
+
+    /// Completion events: whose CQ may be armed again.
+    pub(super) fn notifications(&mut self) {
+        let Device { hca, port, sink, .. } = self.device;
+        let mut delivery = Delivery { objects: self.objects, progress: self.progress };
+        let count = hca.poll_completions(|number: CqNumber| {
+            if !port.notified(number) && !sink.notified(number) {
+                delivery.notified(number);
+            }
+        });
+        if count > 0 {
+            self.progress.happened = true;
+        }
+    }
+
+    fn device_event(&mut self, event: AsyncEvent) {
+        match event {
+            AsyncEvent::Port { change, .. } => {
+                // If it cannot be read now, a later event or the health check tells more.
+                let _ = self.device.port.refresh(&mut self.device.hca, change.0 == CLIENT_REREGISTER);
+            }
+            AsyncEvent::Qp { qpn, .. } if self.device.port.qp_failed(qpn) => {}
+            AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
+            AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
+            AsyncEvent::QpLastWqe(qpn) if self.queue_pairs().drained(qpn) => {}
+            AsyncEvent::QpLastWqe(qpn) => self.connections().last_receive(qpn),
+            AsyncEvent::SrqLimit(number) => self.queue_pairs().srq_told(number, SrqEvent::Low),
+            AsyncEvent::SrqError(number) => self.queue_pairs().srq_told(number, SrqEvent::Failed),
+            AsyncEvent::Fatal(_) => self.die(),
+            AsyncEvent::PagesRefused { .. } => {
+                self.delivery().post_async(None, AsyncError::ProviderInternalError, Handle::from_bits(0), 0);
+            }
+            _ => {}
+        }
+    }
+
+    /// An event of a QP: the first data before the confirmation, or an error that no completion tells of.
+    fn qp_event(&mut self, qpn: QpNumber, established: bool) {
+        for slot in self.objects.eps.slots() {
+            let Some(ep) = self.objects.eps.at(slot) else { continue };
+            if ep.qpn != qpn || ep.qp.is_none() {
+                continue;
+            }
+            if established {
+                self.connections().establish_passive(slot);
+            } else {
+                let alive = matches!(ep.state(), EpState::Connected | EpState::DisconnectPending);
+                let (ia, handle) = (ep.ia, self.objects.eps.handle_at(slot));
+                self.connections().fail_ep(slot);
+                if alive && let Some(handle) = handle {
+                    self.delivery().post_async(Some(ia), AsyncError::EpBroken, handle.into(), 0);
+                }
+            }
+            return;
+        }
+    }
+
+    /// A CQ failed: its EVD is unusable, and the EPs that use it fail.
+    fn cq_error(&mut self, number: CqNumber) {
+        let Some(slot) = self.progress.cqs.find(&self.objects.evds, number) else { return };
+        let Some(evd) = self.objects.evds.at_mut(slot) else { return };
+        if !evd.overflow() {
+            return;
+        }
+        self.progress.counters.overflows += 1;
+        let ia = evd.ia;
+        let Some(handle) = self.objects.evds.handle_at(slot) else { return };
+        self.delivery().ready(slot);
+        self.delivery().post_async(Some(ia), AsyncError::EvdOverflow, handle.into(), 0);
+        for ep in self.objects.eps.slots() {
+            let uses = |ep: &Ep<P::Bar>| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle);
+            if self.objects.eps.at(ep).is_some_and(uses) {
+                self.connections().fail_ep(ep);
+            }
+        }
+    }
+
+    /// The device is gone: IA_CATASTROPHIC, every connection ends, everything outstanding counts as flushed.
+    pub(super) fn die(&mut self) {
+        if self.device.dead {
+            return;
+        }
+        self.device.dead = true;
+        self.progress.happened = true;
+        self.delivery().post_async(None, AsyncError::IaCatastrophic, Handle::from_bits(0), 0);
+        for slot in self.objects.eps.slots() {
+            self.connections().end_ep(slot, EpEvent::DeviceGone);
+        }
+        let _ = self.connections().progress_all_closing(Instant::ORIGIN);
+        self.queue_pairs().end_draining(None);
+        self.delivery().wake_all();
+    }
+}
