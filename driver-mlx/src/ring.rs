@@ -91,11 +91,10 @@ pub(crate) struct Entry(*mut u8);
 /// A ring of 64-byte entries that is read from one entry to the next, as a CQ is.
 #[derive(Debug)]
 pub(crate) struct EntryRing {
-    base: *mut u8,
-    /// The current entry: a multiple of 64 bytes from `base`, inside the ring.
+    /// The current entry: a multiple of 64 bytes from the ring's beginning, inside the ring.
     current: *mut u8,
     /// Where the ring ends.
-    end: *mut u8,
+    end: NonNull<u8>,
     /// Bytes less one: of a power of two of entries, [`EntryRing::BATCH`] at least.
     mask: u32,
 }
@@ -116,7 +115,14 @@ impl EntryRing {
         let fits = bytes.is_power_of_two()
             && bytes as usize >= Self::BATCH_BYTES
             && base.addr().is_multiple_of(Self::BATCH_BYTES);
-        fits.then(|| Self { base, current: base, end: base.wrapping_add(bytes as usize), mask: bytes - 1 })
+        let end = NonNull::new(base.wrapping_add(bytes as usize))?;
+        fits.then(|| Self { current: base, end, mask: bytes - 1 })
+    }
+
+    /// Where the ring begins.
+    #[inline]
+    fn base(&self) -> *mut u8 {
+        self.end.as_ptr().wrapping_sub(self.mask as usize + 1)
     }
 
     /// The current entry.
@@ -138,7 +144,7 @@ impl EntryRing {
     pub(crate) fn entry(&self, index: u32) -> &[AtomicU64; 8] {
         let offset = index.wrapping_mul(64) & self.mask;
         // SAFETY: the masked multiple of 64 is below the ring's length, and the memory is as in `current`.
-        unsafe { &*self.base.add(offset as usize).cast::<[AtomicU64; 8]>() }
+        unsafe { &*self.base().add(offset as usize).cast::<[AtomicU64; 8]>() }
     }
 
     /// Goes to the entry after this one, which was the current one. Returns what has ended with it.
@@ -150,16 +156,16 @@ impl EntryRing {
             // Inside a batch is inside the ring: it has whole batches, and is aligned to one.
             return Step::Inside;
         }
-        if next != self.end {
+        if next != self.end.as_ptr() {
             return Step::Batch;
         }
-        self.current = self.base;
+        self.current = self.base();
         Step::Lap
     }
 
     /// Goes to entry `index`, modulo the ring.
     pub(crate) fn seek(&mut self, index: u32) {
-        self.current = self.base.wrapping_add((index.wrapping_mul(64) & self.mask) as usize);
+        self.current = self.base().wrapping_add((index.wrapping_mul(64) & self.mask) as usize);
     }
 
     /// The current entry's place in its batch.
@@ -262,13 +268,18 @@ unsafe impl Send for SendRing {}
 
 impl SendRing {
     /// `None` unless `memory` is aligned to 8 and holds as many WQEBBs as there are slots.
-    pub(crate) fn new(memory: DmaMemory, slots: &Slots) -> Option<Self> {
+    pub(crate) fn new(memory: DmaMemory, slots: Slots) -> Option<Self> {
         let blocks = memory.as_ptr();
         (memory.len() == slots.len() * 64 && blocks.cast::<u64>().is_aligned()).then_some(Self {
             blocks,
             slots: slots.base,
             mask: slots.len() * 64 - 1,
         })
+    }
+
+    /// The slots alone.
+    pub(crate) fn into_slots(self) -> Slots {
+        Slots { base: self.slots, mask: self.mask / 64 }
     }
 
     /// Offset of WQEBB `index`, modulo the ring.

@@ -43,30 +43,30 @@ pub struct Capacities {
     /// Event dispatchers; 392 bytes each at most. The completion event queue has an entry for each,
     /// so that all of them may complete at once.
     pub evds: usize,
-    /// Memory regions, at most 65,536; 248 bytes each at most.
+    /// Memory regions, at most 65,536; 256 bytes each at most.
     pub lmrs: usize,
     /// Events queued in software, over all EVDs; 80 bytes each at most.
     pub events: usize,
     /// Connections in the connection manager: `eps`, and requests not yet answered; 1088 bytes each
     /// at most. Connections in TimeWait use the remaining slots, and give way to new ones.
     pub connections: usize,
-    /// Open IAs; 56 bytes each at most.
+    /// Open IAs; 64 bytes each at most.
     pub ias: usize,
-    /// Protection zones; 56 bytes each at most.
+    /// Protection zones; 64 bytes each at most.
     pub pzs: usize,
-    /// Public service points; 80 bytes each at most.
+    /// Public service points; 128 bytes each at most.
     pub psps: usize,
-    /// Reserved service points; 96 bytes each at most.
+    /// Reserved service points; 128 bytes each at most.
     pub rsps: usize,
-    /// Consumer notification objects; 152 bytes each at most.
+    /// Consumer notification objects; 196 bytes each at most.
     pub cnos: usize,
-    /// Shared receive queues; 200 bytes each at most.
+    /// Shared receive queues; 256 bytes each at most.
     pub srqs: usize,
-    /// Remote memory regions (windows); 136 bytes each at most.
+    /// Remote memory regions (windows); 192 bytes each at most.
     pub rmrs: usize,
     /// Binds that have not completed, at most 65,536; 96 bytes each at most.
     pub binds: usize,
-    /// Connection requests waiting for an answer; 240 bytes each at most.
+    /// Connection requests waiting for an answer; 256 bytes each at most.
     pub crs: usize,
     /// Services listened to: `psps` and `rsps` together; 16 bytes each at most.
     pub listeners: usize,
@@ -420,18 +420,18 @@ mod tests {
         let costs = [
             cost!(eps, 1056),
             cost!(evds, 392),
-            cost!(lmrs, 248),
+            cost!(lmrs, 256),
             cost!(events, 80),
             cost!(connections, 1088),
-            cost!(ias, 56),
-            cost!(pzs, 56),
-            cost!(psps, 80),
-            cost!(rsps, 96),
-            cost!(cnos, 152),
-            cost!(srqs, 200),
-            cost!(rmrs, 136),
+            cost!(ias, 64),
+            cost!(pzs, 64),
+            cost!(psps, 128),
+            cost!(rsps, 128),
+            cost!(cnos, 196),
+            cost!(srqs, 256),
+            cost!(rmrs, 192),
             cost!(binds, 96),
-            cost!(crs, 240),
+            cost!(crs, 256),
             cost!(listeners, 16),
             cost!(queries, 288),
             cost!(paths, 112),

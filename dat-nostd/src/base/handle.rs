@@ -118,6 +118,7 @@ pub(crate) trait Typed: Copy {
     const KIND: HandleType;
     fn any(self) -> Handle;
     fn make(adapter: u8, slot: u16, generation: u32) -> Self;
+    fn from_bits(bits: u64) -> Self;
 }
 
 macro_rules! handles {
@@ -157,6 +158,9 @@ macro_rules! handles {
             }
             fn make(adapter: u8, slot: u16, generation: u32) -> Self {
                 Self(Handle::new(HandleType::$kind, adapter, slot, generation))
+            }
+            fn from_bits(bits: u64) -> Self {
+                Self::from_bits(bits)
             }
         }
     )*};

@@ -13,22 +13,26 @@ enum Content<T> {
     Occupied(T) = 1,
 }
 
-/// One place of a table of objects.
+/// One place of a table of objects. It begins a cache line, with the handle and [`Slot::HOT`] bytes of the object.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Slot<T> {
     /// The bits of the handle of the present or the last object here; 0 before the first. One comparison with a handle checks its
     /// kind, adapter, slot and generation.
     handle: u64,
-    /// The next free slot plus one, while vacant and in the free list.
-    next: u32,
+    content: Content<T>,
     /// The consumer's context of the object here.
     context: u64,
-    content: Content<T>,
+    /// The next free slot plus one, while vacant and in the free list.
+    next: u32,
 }
 
 impl<T> Slot<T> {
     /// A place never used; all zero bytes.
-    pub const EMPTY: Slot<T> = Slot { handle: 0, next: 0, context: 0, content: Content::Vacant };
+    pub const EMPTY: Slot<T> = Slot { handle: 0, content: Content::Vacant, context: 0, next: 0 };
+
+    /// Bytes of an object in the cache line that its place begins.
+    pub(crate) const HOT: usize = 64 - size_of::<u64>() - align_of::<Content<u64>>();
 
     /// Of the present or the last object here; 0 before the first.
     fn generation(&self) -> u32 {
@@ -179,13 +183,22 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
         }
     }
 
+    /// The object in this slot, whatever its generation, with its handle.
+    #[inline]
+    pub(crate) fn entry_mut(&mut self, slot: u16) -> Option<(H, &mut T)> {
+        match self.slots.get_mut(slot as usize) {
+            Some(Slot { handle, content: Content::Occupied(value), .. }) => {
+                Some((H::from_bits(*handle), value))
+            }
+            _ => None,
+        }
+    }
+
     /// The handle of the object in this slot.
     #[inline]
     pub(crate) fn handle_at(&self, slot: u16) -> Option<H> {
         match self.slots.get(slot as usize) {
-            Some(place @ Slot { content: Content::Occupied(_), .. }) => {
-                Some(H::make(self.adapter, slot, place.generation()))
-            }
+            Some(Slot { handle, content: Content::Occupied(_), .. }) => Some(H::from_bits(*handle)),
             _ => None,
         }
     }
@@ -236,12 +249,9 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
 
     /// All live objects with their handles.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (H, &T)> {
-        let adapter = self.adapter;
-        self.slots.iter().take(self.fresh as usize).enumerate().filter_map(move |(index, slot)| {
-            match &slot.content {
-                Content::Occupied(value) => Some((H::make(adapter, index as u16, slot.generation()), value)),
-                Content::Vacant => None,
-            }
+        self.slots.iter().take(self.fresh as usize).filter_map(|slot| match &slot.content {
+            Content::Occupied(value) => Some((H::from_bits(slot.handle), value)),
+            Content::Vacant => None,
         })
     }
 }

@@ -1,13 +1,18 @@
 //! An endpoint: its attributes, its queue pair, what is outstanding.
 
-use driver_mlx::{Bar, Completion, CompletionKind, Cqe, Pd, PostError, Psn, Qp, QpNumber, WorkQueue};
+use core::mem::offset_of;
+
+use driver_mlx::{
+    Bar, Completion, CompletionKind, Cqe, MmioBar, Pd, PostError, Psn, Qp, QpNumber, WorkQueue,
+};
 
 use crate::base::attr::{EpAttributes, MAX_PRIVATE_DATA_ANY};
 use crate::base::event::ConnectionEvent;
-use crate::base::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
+use crate::base::handle::{EvdHandle, IaHandle, PzHandle, SrqHandle};
 use crate::base::list::{Link, Linked};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::{EpEvent, Transition};
+use crate::base::table::Slot;
 use crate::base::types::{EpState, IaAddress};
 use crate::conn::attempt::Attempt;
 use crate::conn::closing::Closing;
@@ -69,35 +74,35 @@ impl<B: Bar> Linked<WatchedEp> for Ep<B> {
     }
 }
 
-/// An endpoint.
+/// An endpoint. In its place of the table posts and completions touch two cache lines, up to [`driver_mlx::Qp`]'s first, and a third
+/// of that to ring.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Ep<B: Bar> {
-    /// Its own.
-    pub(crate) handle: EpHandle,
+    pub(crate) pd: Pd,
+    pub(crate) requests: Work,
+    pub(crate) receives: Work,
+    /// What may be posted now without a further question.
+    pub(crate) lane: Lane,
+    /// Changed by [`Ep::take`] only.
+    state: EpState,
+    /// Of suppressed requests one in so many asks for a completion all the same; a power of two.
+    pub(crate) reclaim_every: u8,
+    pub(crate) qp: Option<Qp<B>>,
+    pub(crate) qpn: QpNumber,
+    /// What `requests.head` was after the last request of which the device says nothing if it ends well.
+    silent_end: Option<u32>,
     pub(crate) ia: IaHandle,
     pub(crate) pz: Option<PzHandle>,
-    pub(crate) pd: Pd,
     pub(crate) recv_evd: Option<EvdHandle>,
     pub(crate) request_evd: Option<EvdHandle>,
     pub(crate) connect_evd: Option<EvdHandle>,
     pub(crate) srq: Option<SrqHandle>,
     pub(crate) watermarks: Watermarks,
     pub(crate) attributes: EpAttributes,
-    /// Changed by [`Ep::take`] only.
-    state: EpState,
-    pub(crate) qp: Option<Qp<B>>,
-    pub(crate) qpn: QpNumber,
-    pub(crate) requests: Work,
-    pub(crate) receives: Work,
-    /// What `requests.head` was after the last request of which the device says nothing if it ends well.
-    silent_end: Option<u32>,
-    /// Of suppressed requests one in so many asks for a completion all the same; a power of two.
-    pub(crate) reclaim_every: u32,
     /// Bytes of the longest send and of the longest RDMA transfer.
     pub(crate) max_message: u64,
     pub(crate) max_rdma: u64,
-    /// What may be posted now without a further question.
-    pub(crate) lane: Lane,
     /// Starting PSN of this side, new for every attempt.
     pub(crate) psn: Psn,
     pub(crate) attempt: Attempt,
@@ -114,6 +119,8 @@ pub struct Ep<B: Bar> {
     pub(crate) private_data_size: u8,
 }
 
+const _: () = assert!(offset_of!(Ep<MmioBar>, qp) == Slot::<Ep<MmioBar>>::HOT);
+
 /// The longest transfers of an EP, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Longest {
@@ -125,9 +132,9 @@ pub(crate) struct Longest {
 /// the device takes one segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lane {
-    pub(crate) send: u64,
-    pub(crate) write: u64,
-    pub(crate) receive: u64,
+    pub(crate) send: u32,
+    pub(crate) write: u32,
+    pub(crate) receive: u32,
 }
 
 /// Bytes of the longest segment that the device takes.
@@ -145,7 +152,7 @@ pub(crate) fn post_error(error: PostError) -> DatReturn {
 }
 
 impl<B: Bar> Ep<B> {
-    /// An EP by a plan, without QP. Its handle is still to be set.
+    /// An EP by a plan, without QP.
     pub(crate) fn new(
         ia: IaHandle,
         pz: Option<PzHandle>,
@@ -156,7 +163,6 @@ impl<B: Bar> Ep<B> {
     ) -> Self {
         let (most_requests, most_receives) = plan.counts();
         let mut ep = Self {
-            handle: EpHandle::from_bits(0),
             ia,
             pz,
             pd: plan.pd,
@@ -209,7 +215,7 @@ impl<B: Bar> Ep<B> {
     fn open_lane(&mut self) {
         let connected = self.state == EpState::Connected;
         let if_any = |possible: bool, iov: u32, length: u64| {
-            if possible && iov > 0 { length.min(MAX_SEGMENT) } else { 0 }
+            if possible && iov > 0 { length.min(MAX_SEGMENT) as u32 } else { 0 }
         };
         let Self { attributes, .. } = self;
         self.lane = Lane {

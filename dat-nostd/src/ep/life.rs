@@ -77,7 +77,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let longest = self.device.longest(&plan.attributes);
         let ep = Ep::new(ia, pz, plan, state, longest, self.device.unspecified());
         let handle = self.objects.eps.insert(ep).map_err(|_| FULL)?;
-        self.objects.eps.get_mut(handle)?.handle = handle;
         if pz.is_some() {
             match self.device.build_qp(&self.objects, plan, handle.handle().slot()) {
                 Ok(qp) => self.objects.eps.get_mut(handle)?.install(Some(qp), self.device.next_psn()),

@@ -223,8 +223,8 @@ impl<'a> Post<'a> {
 
 /// Whether a transfer of so many bytes is empty, or longer than what may be posted now.
 #[inline]
-fn is_uncommon(total: u64, longest: u64) -> bool {
-    total.wrapping_sub(1) >= longest
+fn is_uncommon(total: u64, longest: u32) -> bool {
+    total.wrapping_sub(1) >= u64::from(longest)
 }
 
 /// Whether a post may have these flags: `allowed` ones, and UNSIGNALLED only if the EP's attribute says so, or beside SUPPRESS, to which it

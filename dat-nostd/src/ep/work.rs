@@ -167,7 +167,7 @@ impl How {
     /// Of the request that will be posted as number `index`. Of suppressed requests one in `reclaim_every`, a power of two, completes
     /// visibly to us, so that the slots of those before it come back.
     #[inline]
-    pub(crate) fn new(flags: CompletionFlags, index: u32, reclaim_every: u32) -> Self {
+    pub(crate) fn new(flags: CompletionFlags, index: u32, reclaim_every: u8) -> Self {
         let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0 };
         how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
         how.send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
@@ -176,7 +176,7 @@ impl How {
         }
         if flags.contains(CompletionFlags::SUPPRESS) {
             how.marks |= Note::SUPPRESS;
-            how.send_flags.set(SendFlags::SIGNALED, index & (reclaim_every - 1) == 0);
+            how.send_flags.set(SendFlags::SIGNALED, index & (u32::from(reclaim_every) - 1) == 0);
         }
         how
     }

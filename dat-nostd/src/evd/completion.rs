@@ -13,6 +13,9 @@ use crate::evd::reaction::Reaction;
 use crate::srq::draining::take_drained;
 use crate::srq::ended_qp::EndedQp;
 
+/// An EP with its handle.
+type Entry<'a, B> = (EpHandle, &'a mut Ep<B>);
+
 /// What becomes of a completion of any kind.
 pub(crate) struct Outcome {
     /// Slot of its EP.
@@ -32,15 +35,15 @@ pub(crate) fn take_transfer<const RUNS: bool, B: Bar>(
     eps: &mut Table<'_, EpHandle, Ep<B>>,
     cqe: &Cqe<'_>,
 ) -> Option<DtoCompletion> {
-    let ep = eps.at_mut(cqe.user_index() as u16)?;
+    let (handle, ep) = eps.entry_mut(cqe.user_index() as u16)?;
     // The first message to an EP that waits for its peer's confirmation establishes it.
     if ep.state() == EpState::CompletionPending {
         return None;
     }
     let retired = ep.qp.as_mut()?.retire_common::<RUNS>(cqe, Note::SPECIAL)?;
     Some(match &retired {
-        Completion::Received(message) => arrived(ep, message),
-        _ => sent_well(ep, retired.wr_id(), retired.count()),
+        Completion::Received(message) => arrived((handle, ep), message),
+        _ => sent_well((handle, ep), retired.wr_id(), retired.count()),
     })
 }
 
@@ -56,15 +59,15 @@ impl Outcome {
         cqe: &Cqe<'_>,
     ) -> Self {
         let slot = cqe.user_index() as u16;
-        let Some(ep) = eps.at_mut(slot).filter(|ep| ep.owns(cqe)) else {
+        let Some((handle, ep)) = eps.entry_mut(slot).filter(|(_, ep)| ep.owns(cqe)) else {
             let is_stale = !take_drained(draining, &mut shared.srqs, cqe);
             return Self { is_stale, ..Self::NOTHING };
         };
         let reaction = ep.reaction(cqe);
         let data = if ep.srq.is_some() && !cqe.is_send() {
-            deliver_shared(ep, shared, cqe)
+            deliver_shared((handle, ep), shared, cqe)
         } else {
-            ep.retire(cqe).and_then(|retired| deliver(ep, shared, &retired))
+            ep.retire(cqe).and_then(|retired| deliver((handle, ep), shared, &retired))
         };
         Self { ep: slot, data, reaction, is_stale: false }
     }
@@ -72,19 +75,19 @@ impl Outcome {
 
 /// The event of a request that ended well and is no bind.
 #[inline]
-fn sent_well<B: Bar>(ep: &mut Ep<B>, wr_id: WrId, count: u16) -> DtoCompletion {
+fn sent_well<B: Bar>((handle, ep): Entry<'_, B>, wr_id: WrId, count: u16) -> DtoCompletion {
     ep.requests.retired(count);
     let note = Note(wr_id.tag);
-    success(ep.handle, wr_id.id, note.length(), note.transfer())
+    success(handle, wr_id.id, note.length(), note.transfer())
 }
 
 /// The event of a message that came by a send without more.
 #[inline]
-fn arrived<B: Bar>(ep: &mut Ep<B>, message: &Message) -> DtoCompletion {
+fn arrived<B: Bar>((handle, ep): Entry<'_, B>, message: &Message) -> DtoCompletion {
     ep.receives.retired(1);
     // The device's claim is bounded by what was posted.
     let length = message.length.min(Note(message.wr_id.tag).length());
-    success(ep.handle, message.wr_id.id, length, DtoOperation::Receive)
+    success(handle, message.wr_id.id, length, DtoOperation::Receive)
 }
 
 /// The event of a transfer that ended well.
@@ -102,9 +105,15 @@ fn success(ep: EpHandle, user_cookie: u64, length: u32, operation: DtoOperation)
 }
 
 /// The event of what was retired.
-fn deliver<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, retired: &Completion) -> Option<EventData> {
+fn deliver<B: Bar>(
+    (handle, ep): Entry<'_, B>,
+    shared: &mut Shared<'_>,
+    retired: &Completion,
+) -> Option<EventData> {
     match retired {
-        Completion::Sent(sent) => deliver_special(ep, shared, sent.wr_id, sent.count, DtoStatus::Success),
+        Completion::Sent(sent) => {
+            deliver_special((handle, ep), shared, sent.wr_id, sent.count, DtoStatus::Success)
+        }
         Completion::Received(message) => {
             ep.receives.retired(1);
             // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
@@ -112,18 +121,24 @@ fn deliver<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, retired: &Completion
                 ReceiveOpcode::WriteImm(_) => message.length,
                 _ => message.length.min(Note(message.wr_id.tag).length()),
             };
-            Some(received(ep.handle, shared, message, length))
+            Some(received(handle, shared, message, length))
         }
-        Completion::Failed(failed) => deliver_error(ep, shared, failed),
+        Completion::Failed(failed) => deliver_error((handle, ep), shared, failed),
     }
 }
 
-fn deliver_error<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, failed: &Failed) -> Option<EventData> {
+fn deliver_error<B: Bar>(
+    (handle, ep): Entry<'_, B>,
+    shared: &mut Shared<'_>,
+    failed: &Failed,
+) -> Option<EventData> {
     let Failed { wr_id, queue, error, count } = *failed;
     let note = Note(wr_id.tag);
     let status = status_of(error.syndrome.0);
     let operation = match queue {
-        WorkQueue::Send if note.is_bind() => return deliver_special(ep, shared, wr_id, count, status),
+        WorkQueue::Send if note.is_bind() => {
+            return deliver_special((handle, ep), shared, wr_id, count, status);
+        }
         WorkQueue::Send => {
             ep.requests.retired(count);
             note.operation()
@@ -137,7 +152,7 @@ fn deliver_error<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, failed: &Faile
         return None;
     }
     Some(EventData::Dto(DtoCompletion {
-        ep: ep.handle,
+        ep: handle,
         user_cookie: wr_id.id,
         transferred_length: 0,
         operation,
@@ -172,7 +187,7 @@ fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u3
 
 /// A request that is suppressed, our own, an atomic, or a bind.
 fn deliver_special<B: Bar>(
-    ep: &mut Ep<B>,
+    (handle, ep): Entry<'_, B>,
     shared: &mut Shared<'_>,
     wr_id: WrId,
     count: u16,
@@ -182,7 +197,7 @@ fn deliver_special<B: Bar>(
     let note = Note(wr_id.tag);
     ep.requests.retired(count);
     if !note.is_bind() {
-        let done = success(ep.handle, wr_id.id, note.length(), note.operation());
+        let done = success(handle, wr_id.id, note.length(), note.operation());
         return (!note.is_silent()).then_some(EventData::Dto(done));
     }
     let rmr = shared.bind_done(note.place(), well)?;
@@ -193,7 +208,11 @@ fn deliver_special<B: Bar>(
 }
 
 /// A receive that an EP took from its SRQ.
-fn deliver_shared<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, cqe: &Cqe<'_>) -> Option<EventData> {
+fn deliver_shared<B: Bar>(
+    (handle, ep): Entry<'_, B>,
+    shared: &mut Shared<'_>,
+    cqe: &Cqe<'_>,
+) -> Option<EventData> {
     let srq = shared.srqs.get_mut(ep.srq?).ok()?;
     match srq.retire(cqe)? {
         Completion::Received(message) => {
@@ -202,10 +221,10 @@ fn deliver_shared<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, cqe: &Cqe<'_>
                 ReceiveOpcode::WriteImm(_) => message.length,
                 _ => srq.bound(message.length),
             };
-            Some(received(ep.handle, shared, &message, length))
+            Some(received(handle, shared, &message, length))
         }
         Completion::Failed(failed) => Some(EventData::Dto(DtoCompletion {
-            ep: ep.handle,
+            ep: handle,
             user_cookie: failed.wr_id.id,
             transferred_length: 0,
             operation: DtoOperation::Receive,

@@ -1,13 +1,15 @@
 //! An event dispatcher: streams, software queue, CQ.
 
-use driver_mlx::{Bar, Cq};
+use core::mem::offset_of;
+
+use driver_mlx::{Bar, Cq, MmioBar};
 
 use crate::base::event::EventData;
 use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::base::list::{Link, Linked};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::EvdCondition;
-use crate::base::table::Table;
+use crate::base::table::{Slot, Table};
 use crate::base::types::EvdFlags;
 use crate::evd::looks::Looks;
 use crate::evd::queue::{EventPool, EventQueue};
@@ -48,17 +50,20 @@ pub(crate) enum Notification {
     Solicited,
 }
 
-/// An event dispatcher.
+/// An event dispatcher. In its place of the table a dequeue touches two cache lines, the second with what [`driver_mlx::Cq`] begins with.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Evd<B: Bar> {
+    /// Completions taken from the CQ, and those looked at before.
+    pub(crate) looks: Looks,
+    /// There is nothing to think of but completions. May be false although it is so: then a dequeue finds it out.
+    fast_path: bool,
+    pub(crate) cq: Option<Cq<B>>,
     pub(crate) ia: IaHandle,
     pub(crate) flags: EvdFlags,
     pub(crate) qlen: u32,
-    pub(crate) cq: Option<Cq<B>>,
     /// Completions that attached EPs may cause at once.
     pub(crate) reserved: u32,
-    /// Completions taken from the CQ, and those looked at before.
-    pub(crate) looks: Looks,
     pub(crate) queue: EventQueue,
     /// EPs (each stream), service points and IAs that feed it.
     pub(crate) users: u32,
@@ -75,8 +80,6 @@ pub struct Evd<B: Bar> {
     pub(crate) cno: Option<CnoHandle>,
     /// Completions up to here have been reported to the CNO, circular; may be behind `consumed`.
     pub(crate) announced: u32,
-    /// There is nothing to think of but completions. May be false although it is so: then a dequeue finds it out.
-    fast_path: bool,
     /// The position after the last look, and how many since then found nothing new.
     rested_at: u32,
     quiet: u8,
@@ -86,6 +89,8 @@ pub struct Evd<B: Bar> {
     ready: Link<ReadyEvd>,
     waited: Link<WaitedEvd>,
 }
+
+const _: () = assert!(offset_of!(Evd<MmioBar>, fast_path) == Slot::<Evd<MmioBar>>::HOT);
 
 impl<B: Bar> Linked<Looked> for Evd<B> {
     fn link(&mut self) -> &mut Link<Looked> {

@@ -1,6 +1,6 @@
 //! Local memory regions as objects.
 
-use core::mem;
+use core::mem::{self, offset_of};
 
 use driver_mlx::{
     Access, Base, Deregistration, DmaBuffer, DmaSlice, Error, LKey, MapError, MemoryRegion, Pd, Pending,
@@ -10,31 +10,34 @@ use driver_mlx::{
 use crate::base::attr::{LmrCreated, LmrParameters};
 use crate::base::handle::{IaHandle, LmrHandle, PzHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::table::{Table, of_ia};
+use crate::base::table::{Slot, Table, of_ia};
 use crate::base::types::{LmrTriplet, MemPriv, MemType};
 
-/// A local memory region.
+/// A local memory region. What posts ask lies in the cache line that its place in the table begins.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Lmr {
+    pd: Pd,
+    /// Address of the first byte after it.
+    end: u64,
+    length: u64,
+    /// Generation (bits 31–16) and slot (15–0) as handed out.
+    context: u32,
+    privileges: MemPriv,
+    lkey: LKey,
     /// Its own.
     handle: LmrHandle,
     ia: IaHandle,
     pz: PzHandle,
-    /// Generation (bits 31–16) and slot (15–0) as handed out.
-    context: u32,
-    pd: Pd,
     start: u64,
-    length: u64,
-    /// Address of the first byte after it.
-    end: u64,
-    privileges: MemPriv,
-    lkey: LKey,
     /// The context for peers; 0 without remote rights.
     rmr_context: u32,
     key: Key,
     base: Base,
     kind: Kind,
 }
+
+const _: () = assert!(offset_of!(Lmr, handle) <= Slot::<Lmr>::HOT);
 
 of_ia! { Lmr }
 

@@ -31,14 +31,16 @@ pub(crate) fn capacity(log_size: u32) -> u32 {
 }
 
 /// A completion queue. Owns all it needs to be polled and armed, apart from the [`Hca`](crate::Hca) that made it.
+// In this order, so that what a completion touches lies together.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Cq<B: Bar> {
     ring: EntryRing,
-    /// The owner bit of the next entry once it is there.
-    owner: u8,
     /// Consumer index that the device was told last (the low 24 bits): of an entry in the current batch, so that the place in the batch
     /// gives the rest.
     recorded: u32,
+    /// The owner bit of the next entry once it is there.
+    owner: u8,
     record: DoorbellRecord,
     /// Arms the queue.
     register: B::DoorbellRegister,

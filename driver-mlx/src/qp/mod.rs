@@ -19,10 +19,11 @@ use crate::platform::{Bar, DoorbellRegister};
 use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
 use crate::types::{LKey, QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
+use core::cell::Cell;
 use core::slice;
 use mlx5_prm::datapath::{CqeOpcode, INLINE_SEG};
 use receive::ReceiveQueue;
-use send::{Payload, Request, SendLimits, SendQueue};
+use send::{Connection, Payload, Request, SendLimits, SendQueue};
 
 /// State of a queue pair, as far as this side has brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,14 +47,24 @@ pub enum QpState {
 
 /// The register that a queue pair rings.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct SendRegister<R> {
-    pub(crate) handle: R,
     /// Bytes of half a BlueFlame register; 0 for a plain doorbell.
-    pub(crate) half_len: usize,
+    half_len: usize,
+    handle: R,
     /// Offset of the half whose turn it is.
-    pub(crate) half: usize,
+    half: usize,
+    /// The send queue's head when a BlueFlame register was last rung.
+    rung: u64,
     /// The register may have another owner afterwards.
-    pub(crate) epoch: Epoch,
+    epoch: Epoch,
+}
+
+impl<R> SendRegister<R> {
+    /// A register that has not been rung; `half_len` is 0 for a plain doorbell, else half a BlueFlame register's bytes.
+    pub(crate) fn new(handle: R, half_len: usize, epoch: Epoch) -> Self {
+        Self { half_len, handle, half: 0, rung: 0, epoch }
+    }
 }
 
 /// What has been posted and the device has not heard of: [`Qp::ring`] tells it.
@@ -73,16 +84,19 @@ pub struct Doorbell {
 ///
 /// Requests are posted with the `post_*` methods and handed to the device with [`Qp::ring`]; receives are handed over as they are
 /// posted. What a [`Cq`](crate::Cq) reports goes to [`Qp::retire`].
+// In this order, so that what is posted and rung for lies together.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Qp<B: Bar> {
     sq: SendQueue,
-    rq: Option<ReceiveQueue>,
     record: DoorbellRecord,
     register: SendRegister<B::DoorbellRegister>,
+    rq: Option<ReceiveQueue>,
     spurious: u32,
     service: Service,
     state: QpState,
-    pub(crate) context: QpContext,
+    /// In a cell, whose unused values count for no `Option<Qp>`: of the context's that would be the largest number.
+    context: Cell<QpContext>,
     /// The work queues' buffer, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
     pub(crate) generation: Generation,
@@ -154,20 +168,23 @@ impl<B: Bar> Qp<B> {
             rings.slice(geometry.rq_bytes, geometry.sq_bytes)?
         };
         let send_limits = SendLimits {
-            connected: matches!(service, Service::Rc | Service::Uc),
+            connection: match service {
+                Service::Rc | Service::Uc => Connection::With,
+                Service::Ud { .. } | Service::Gsi => Connection::Without,
+            },
             reliable: service == Service::Rc,
             max_sge: limits.max_send_sge,
             max_inline: limits.max_inline,
         };
         let mut qp = Self {
-            sq: SendQueue::new(SendRing::new(ring, &send_slots)?, send_slots, size as u16, send_limits),
+            sq: SendQueue::new(SendRing::new(ring, send_slots)?, size as u16, send_limits),
             rq,
             record: DoorbellRecord::new(record)?,
             register,
             spurious: 0,
             service,
             state: QpState::Reset,
-            context,
+            context: Cell::new(context),
             memory,
             generation: Generation::default(),
         };
@@ -178,18 +195,29 @@ impl<B: Bar> Qp<B> {
     /// What it lies in: the work queues' buffer and the doorbell record, the slots, the BlueFlame register.
     #[allow(clippy::type_complexity)]
     pub(crate) fn into_memory(self) -> ([DmaMemory; 2], (Slots, Option<Slots>), Option<(u8, u8)>) {
-        (self.memory, (self.sq.slots, self.rq.map(|rq| rq.slots)), self.context.register)
+        (self.memory, (self.sq.into_slots(), self.rq.map(|rq| rq.slots)), self.context.get().register)
     }
 
     /// Forgets everything posted, as the device does on reset.
     pub(crate) fn clear(&mut self) {
         self.sq.clear();
+        self.register.rung = 0;
         if let Some(rq) = &mut self.rq {
             rq.clear();
         }
         self.record.store_first(0);
         self.record.store_second(0);
         barrier::publish();
+    }
+
+    /// What its commands repeat.
+    pub(crate) fn context(&self) -> QpContext {
+        self.context.get()
+    }
+
+    /// To say what INIT, or another port, makes of it.
+    pub(crate) fn context_mut(&mut self) -> &mut QpContext {
+        self.context.get_mut()
     }
 
     pub(crate) fn set_number(&mut self, number: QpNumber) {
@@ -231,8 +259,9 @@ impl<B: Bar> Qp<B> {
     /// transition to RTR. A path or a peer's request may name another partition than the
     /// QP has so far.
     pub fn set_pkey_index(&mut self, index: u16) {
-        self.context.pkey_changed |= self.context.pkey_index != index;
-        self.context.pkey_index = index;
+        let context = self.context.get_mut();
+        context.pkey_changed |= context.pkey_index != index;
+        context.pkey_index = index;
     }
 
     /// Whether small requests are written straight to the device.
@@ -365,7 +394,7 @@ impl<B: Bar> Qp<B> {
         wr_id: WrId,
         flags: SendFlags,
     ) -> Result<Doorbell, PostError> {
-        if !self.context.config.memory_windows {
+        if !self.context.get().config.memory_windows {
             return Err(PostError::WrongService);
         }
         let segments = mw::umr(kind, new, self.number().get(), bind);

@@ -9,10 +9,13 @@ use crate::platform::DoorbellRegister;
 use crate::ring::{DoorbellRecord, OCTOWORDS_PER_ENTRY, SendRing, Slot, Slots, data_segment};
 use crate::types::{QpNumber, RKey, Sge};
 use crate::wqe::{ATOMIC_BYTES, AddressVector, PostError, SendFlags, SendOp};
+use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 use mlx5_prm::datapath::{INLINE_SEG, SendOpcode};
 
+/// Posting and retiring touch the first cache line, up to the limits.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct SendQueue {
     /// The slot of a request's first WQEBB has its [`WrId`], with its number of WQEBBs in bits 7:0 of the tag. Those bits are 0 for its
     /// other WQEBBs.
@@ -27,23 +30,33 @@ pub(super) struct SendQueue {
     /// QP number in bits 31:8, as a control segment has it, and in bits 63:32 how often the queue was emptied by a reset. A doorbell of
     /// another generation is not rung.
     generation: u64,
-    /// WQEBBs; 0 if there is no send queue.
-    size: u16,
     limits: SendLimits,
-    /// The next request waits until memory keys are as the one before it makes them.
-    fenced: bool,
     /// What `end` is once every request of several WQEBBs is retired: the head when one was last posted, and the size of the ring.
     wide_end: u64,
-    /// The head when a BlueFlame register was last rung.
-    rung: u64,
-    pub(super) slots: Slots,
+    /// WQEBBs; 0 if there is no send queue.
+    size: u16,
+    /// The next request waits until memory keys are as the one before it makes them.
+    fenced: bool,
+}
+
+const _: () = assert!(offset_of!(SendQueue, wide_end) == 64);
+
+/// Whether a service has connections.
+// Of 4 bytes: in its unused values an `Option<Qp>` says that there is none, here in the first line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Connection {
+    /// Datagrams.
+    Without,
+    /// RC, UC.
+    With,
 }
 
 /// What a send queue is made for.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct SendLimits {
-    /// Connected service (RC, UC).
-    pub(super) connected: bool,
+    pub(super) connection: Connection,
     /// Whether the service has RDMA reads, atomics, invalidation.
     pub(super) reliable: bool,
     pub(super) max_sge: u8,
@@ -107,26 +120,20 @@ const fn wqebbs(octowords: usize) -> usize {
 
 impl SendQueue {
     /// An empty queue over `ring`; `size` is 0 if there is none.
-    pub(super) fn new(ring: SendRing, slots: Slots, size: u16, limits: SendLimits) -> Self {
-        Self {
-            ring,
-            head: 0,
-            end: 0,
-            oldest: 0,
-            generation: 0,
-            size,
-            limits,
-            fenced: false,
-            wide_end: 0,
-            rung: 0,
-            slots,
-        }
+    pub(super) fn new(ring: SendRing, size: u16, limits: SendLimits) -> Self {
+        let (head, end, oldest, generation, wide_end) = (0, 0, 0, 0, 0);
+        Self { ring, head, end, oldest, generation, limits, wide_end, size, fenced: false }
+    }
+
+    /// The slots, for the next queue.
+    pub(super) fn into_slots(self) -> Slots {
+        self.ring.into_slots()
     }
 
     /// Forgets everything posted.
     pub(super) fn clear(&mut self) {
         self.ring.clear();
-        (self.head, self.wide_end, self.rung) = (0, 0, 0);
+        (self.head, self.wide_end) = (0, 0);
         self.generation = self.generation.wrapping_add(1 << 32);
         self.fenced = false;
         self.settle(0);
@@ -146,7 +153,7 @@ impl SendQueue {
     /// As if so many WQEBBs had been posted and retired.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, index: u16) {
-        (self.head, self.rung) = (index.into(), index.into());
+        self.head = index.into();
         self.settle(index);
     }
 
@@ -158,7 +165,8 @@ impl SendQueue {
 
     /// Makes `end` fit everything else, with the tail at `tail`.
     fn settle(&mut self, tail: u16) {
-        let common = self.limits.connected && !self.fenced && self.size > 0 && self.limits.max_sge > 0;
+        let connected = self.limits.connection == Connection::With;
+        let common = connected && !self.fenced && self.size > 0 && self.limits.max_sge > 0;
         let retired = self.retired(tail);
         self.end = if common { retired + u64::from(self.size) } else { retired };
         self.oldest = u64::from(tail) << 48 | u64::from(self.number().get());
@@ -275,10 +283,11 @@ impl SendQueue {
     fn check(&self, request: &Request<'_>) -> Result<(), PostError> {
         let Request { op, to, payload, .. } = request;
         let limits = &self.limits;
+        let connected = limits.connection == Connection::With;
         let possible = match to {
-            Some(_) => !limits.connected && matches!(op, SendOp::Send | SendOp::SendImm(_)),
+            Some(_) => !connected && matches!(op, SendOp::Send | SendOp::SendImm(_)),
             // What sends no packet is every service's.
-            None => (limits.connected || *op == SendOp::Nop) && (limits.reliable || !op.is_reliable()),
+            None => (connected || *op == SendOp::Nop) && (limits.reliable || !op.is_reliable()),
         };
         if !possible || self.size == 0 {
             return Err(PostError::WrongService);
@@ -417,7 +426,7 @@ impl SendQueue {
         record: &mut DoorbellRecord,
         register: &mut SendRegister<R>,
     ) {
-        if self.rung == self.head || register.epoch.has_ended() {
+        if register.rung == self.head || register.epoch.has_ended() {
             return;
         }
         barrier::publish();
@@ -425,7 +434,7 @@ impl SendQueue {
         barrier::flush_write_combining();
         let index = (doorbell.first >> 40) as u16;
         let count = self.head().wrapping_sub(index);
-        if index == self.rung as u16 && usize::from(count) * 64 <= register.half_len {
+        if index == register.rung as u16 && usize::from(count) * 64 <= register.half_len {
             for quad in 0..usize::from(count) * 8 {
                 // The first quadword is the doorbell: the one just made, whatever the memory says by now.
                 let word = u64::from_be(self.ring.quad(index.into(), quad).load(Ordering::Relaxed));
@@ -438,7 +447,7 @@ impl SendQueue {
         }
         barrier::flush_write_combining();
         register.half ^= register.half_len;
-        self.rung = self.head;
+        register.rung = self.head;
     }
 
     /// As [`retire`](Self::retire), if the request is the oldest, and its tag has none of the bits `special`. With `RUNS` also if others

@@ -49,7 +49,7 @@ impl Bench {
         let terminator = crate::types::LKey::new(0x100);
         let limits = QpLimits { max_send_sge: 4, max_inline: 60, max_recv_sge: 3, terminator };
         let handle = control::doorbell_register(bar, DOORBELL, (2 * blueflame).max(8));
-        let register = SendRegister { handle, half_len: blueflame, half: 0, epoch: epoch() };
+        let register = SendRegister::new(handle, blueflame, epoch());
         let mut qp = Qp::new([rings, record], beside, &geometry, limits, register, context).expect("fits");
         qp.set_number(QpNumber::new(QPN));
         let cq_memory = memory(64 * 64);

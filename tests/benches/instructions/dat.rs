@@ -1,8 +1,9 @@
 //! Posts and dequeues of DAT: some connections of one adapter with another.
 
+use crate::lines::Tracer;
 pub use crate::platform::BenchAdapter;
 use crate::platform::{BenchBar, BenchPlatform};
-use crate::{MANY_HANDLES, OPERATIONS};
+use crate::{DEQUEUE, MANY_HANDLES, OPERATIONS, POST_WRITE};
 use dat_nostd::{
     Adapter, AdapterConfig, CompletionFlags, ConnectFlags, DatResult, DmaBuffer, DtoOperation, DtoStatus,
     Duration, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, Instant, LmrCreated,
@@ -184,7 +185,7 @@ impl Side {
 }
 
 /// Connects each endpoint of one side with its like of the other.
-pub fn connect(adapters: &mut [BenchAdapter; 2], sides: &[Side; 2]) {
+pub fn connect(adapters: &mut [BenchAdapter; 2], sides: [&Side; 2]) {
     let [near, far] = sides;
     for (from, to) in near.eps.iter().zip(&far.eps) {
         let flags = ConnectFlags::Default;
@@ -204,11 +205,47 @@ pub fn connect(adapters: &mut [BenchAdapter; 2], sides: &[Side; 2]) {
 pub fn run(handles: usize) {
     let mut adapters = adapters(2);
     let sides = adapters.each_mut().map(|adapter| Side::new(adapter, handles, 4, handles * LEN));
-    connect(&mut adapters, &sides);
+    connect(&mut adapters, sides.each_ref());
 
     writes(&mut adapters, &sides, handles);
     sends(&mut adapters, &sides, handles);
     idles(&mut adapters, sides[0].transfers);
+}
+
+/// Endpoints that are touched for the first time in a while, each by one operation, and one more: its completion is the first of
+/// the EVD, with which a dequeue finds out that there is nothing but completions.
+const COLD: usize = 1 + 100;
+
+/// The cache lines that one operation on a cold endpoint touches at most, by its name.
+///
+/// # Errors
+/// The instructions cannot be traced.
+pub fn lines() -> Result<[(&'static str, usize); 2], String> {
+    // Away from the stack, whose lines are not counted.
+    let mut adapters = Box::new(adapters(4));
+    let [near, far] = &adapters.each_mut().map(|adapter| Side::new(adapter, COLD, 4, COLD * LEN));
+    connect(&mut adapters, [near, far]);
+    let [adapter, _] = &mut *adapters;
+    let tracer = Tracer::new(adapter.platform().reached())
+        .map_err(|error| format!("instructions cannot be traced: {error}"))?;
+    let mut most = [(POST_WRITE, 0), (DEQUEUE, 0)];
+    for (handle, &ep) in near.eps.iter().enumerate() {
+        let remote = RmrTriplet::new(far.lmr.rmr_context, far.memory.va() as u64, LEN as u64);
+        let local = near.segment(handle);
+        let (posted, lines) =
+            tracer.lines(|| measured_dat_post_write(adapter, ep, &local, handle as u64, &remote));
+        posted.expect("posts");
+        most[0].1 = most[0].1.max(lines.len());
+        adapter.platform().ring();
+    }
+    adapter.platform().settle();
+    near.done(adapter.evd_dequeue(near.transfers).expect("an event"), DtoOperation::RdmaWrite);
+    for _ in 1..COLD {
+        let (event, lines) = tracer.lines(|| measured_dat_dequeue(adapter, near.transfers));
+        near.done(event.expect("an event"), DtoOperation::RdmaWrite);
+        most[1].1 = most[1].1.max(lines.len());
+    }
+    Ok(most)
 }
 
 fn idles(adapters: &mut [BenchAdapter; 2], transfers: EvdHandle) {

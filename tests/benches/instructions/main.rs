@@ -36,6 +36,7 @@ mod callgrind;
 mod capi;
 mod dat;
 mod driver;
+mod lines;
 mod platform;
 mod rds;
 mod rds_least;
@@ -60,6 +61,8 @@ const fn peers(handles: usize) -> usize {
     if handles == HANDLES { PEERS } else { handles }
 }
 
+const POST_WRITE: &str = "dat.post_write";
+const DEQUEUE: &str = "dat.dequeue";
 const LINUX_POST: &str = "linux.post_write";
 const LINUX_DEQUEUE: &str = "linux.dequeue";
 const CAPI_POST: &str = "capi.post_write";
@@ -81,8 +84,8 @@ const MEASURED: [(&str, &str); 34] = [
     ("measured_driver_post_unsignalled", "driver.post_unsignalled"),
     ("measured_driver_post_write", "driver.post_write"),
     ("measured_driver_poll", "driver.poll"),
-    ("measured_dat_post_write", "dat.post_write"),
-    ("measured_dat_dequeue", "dat.dequeue"),
+    ("measured_dat_post_write", POST_WRITE),
+    ("measured_dat_dequeue", DEQUEUE),
     ("measured_dat_post_send", "dat.post_send"),
     ("measured_dat_post_recv", "dat.post_recv"),
     ("measured_dat_dequeue_recv", "dat.dequeue_recv"),
@@ -119,8 +122,8 @@ const BARS: [(&str, Option<f64>); 26] = [
     ("driver.post_unsignalled", None),
     ("driver.post_write", Some(59.5)),
     ("driver.poll", Some(46.0)),
-    ("dat.post_write", Some(103.0)),
-    ("dat.dequeue", Some(86.0)),
+    (POST_WRITE, Some(103.0)),
+    (DEQUEUE, Some(86.0)),
     ("dat.post_send", Some(95.0)),
     ("dat.post_recv", Some(99.0)),
     ("dat.dequeue_recv", Some(93.0)),
@@ -136,6 +139,8 @@ const BARS: [(&str, Option<f64>); 26] = [
     (COPIED, None),
     (LENT, None),
 ];
+/// The cache lines that an operation on a cold endpoint may touch, beside stack, program, registers and what the HCA reaches.
+const MOST_LINES: [(&str, usize); 2] = [(POST_WRITE, 8), (DEQUEUE, 7)];
 /// How much of what a copied message takes a lent one may take.
 const MOST_OF_COPIED: f64 = 0.27;
 /// What C's calls are held against, and how much more they may take.
@@ -202,6 +207,14 @@ fn measure() -> Result<(), String> {
             && most > bar
         {
             missed.push(format!("{name} takes {most:.1}, more than {bar}"));
+        }
+    }
+    println!("cache lines of an operation on a cold endpoint, the most of 100:");
+    for ((name, lines), (_, most)) in dat::lines()?.into_iter().zip(MOST_LINES) {
+        println!("{name:<24} {lines:>8}");
+        items.push(format!("\"{name}_lines\": {lines}"));
+        if lines > most {
+            missed.push(format!("{name} touches {lines} cache lines, more than {most}"));
         }
     }
     for (rust, c) in PAIRS {

@@ -7,13 +7,13 @@ use harness::{ModelBar, ModelPlatform, ModelRegister};
 use hca_model::BarPort;
 use hca_model::bar::BAR0_SIZE;
 use std::alloc::{Layout, alloc_zeroed};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
 /// Bytes of a UAR page.
 const PAGE: usize = 4096;
 /// UAR pages looked at: more than the driver takes.
-const PAGES: std::ops::Range<usize> = 4..40;
+const PAGES: Range<usize> = 4..40;
 /// Registers of 64 bits in a UAR page that anything here writes: CQ arming, event queues, four send doorbells.
 const REGISTERS: [usize; 7] = [0x20, 0x40, 0x48, 0x800, 0x900, 0xa00, 0xb00];
 
@@ -80,6 +80,8 @@ impl<const MANY: bool> Bar for BenchBar<MANY> {
 pub struct BenchPlatform<const MANY: bool = false> {
     inner: ModelPlatform,
     bar: BenchBar<MANY>,
+    /// Where the registers are in memory.
+    registers: usize,
 }
 
 impl<const MANY: bool> BenchPlatform<MANY> {
@@ -91,7 +93,14 @@ impl<const MANY: bool> BenchPlatform<MANY> {
         // SAFETY: new memory, never freed, reached through this handle alone.
         let memory = unsafe { MmioBar::new(base, BAR0_SIZE) }.expect("aligned");
         let bar = BenchBar { memory, model: inner.bar() };
-        Self { inner, bar }
+        Self { inner, bar, registers: base.addr().get() }
+    }
+
+    /// Where in this process what the HCA reads and writes is: its memory, and the registers.
+    pub fn reached(&self) -> Vec<Range<u64>> {
+        [self.inner.world().memory(self.inner.node()).addresses(), self.registers..self.registers + BAR0_SIZE]
+            .map(|range| range.start as u64..range.end as u64)
+            .to_vec()
     }
 
     /// Carries the doorbells to the emulated HCA.

@@ -209,7 +209,7 @@ fn payload(operation: usize) -> [u8; LEN] {
 pub fn run() {
     let mut adapters = adapters(5);
     let sides = adapters.each_mut().map(|adapter| Side::new(adapter, 1, FRAMES as u32, FRAMES * BYTES));
-    connect(&mut adapters, &sides);
+    connect(&mut adapters, sides.each_ref());
     let [near, far] = sides;
     let mut near = End::new(near, 1);
     let mut far = End::new(far, 0);

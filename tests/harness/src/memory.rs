@@ -4,6 +4,7 @@ use dat_nostd::SoleAccess;
 use driver_mlx::{DmaRegion, DmaSlice, HostRegion};
 use hca_model::{DmaFault, GuestMemory};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::ops::Range;
 
 /// Distance of the regions of two nodes in the device's address space.
 const DEVICE_STRIDE: u64 = 0x10_0000_0000;
@@ -80,6 +81,12 @@ impl Memory {
         // bytes at `device`) reach it, in one thread.
         let (all, region) = unsafe { (DmaSlice::from_raw(va, device, len), DmaRegion::new(va, device, len)) };
         (Self { all }, region.expect("aligned, not null"))
+    }
+
+    /// Where it is in this process.
+    #[must_use]
+    pub fn addresses(&self) -> Range<usize> {
+        self.all.va()..self.all.va() + self.all.len()
     }
 
     /// Gives the pages back to the system. The addresses stay good, as slices may be left: they find zeros.

@@ -62,12 +62,13 @@ impl<P: Platform> Hca<'_, P> {
         if params.port == 0 || params.port > self.firmware.caps().num_ports {
             return Err(Error::InvalidArgument("port"));
         }
-        qp.context.port = params.port;
-        qp.context.pkey_index = params.pkey_index;
-        qp.context.pkey_changed = false;
-        qp.context.access = params.access;
-        let config = qp.context.config;
-        let mut change = Change::new(Opcode::RST2INIT_QP, &qp.context, self.firmware.resolve(qp)?);
+        let context = qp.context_mut();
+        context.port = params.port;
+        context.pkey_index = params.pkey_index;
+        context.pkey_changed = false;
+        context.access = params.access;
+        let config = context.config;
+        let mut change = Change::new(Opcode::RST2INIT_QP, &qp.context(), self.firmware.resolve(qp)?);
         ads::pkey_index.set(change.path(), params.pkey_index);
         ads::vhca_port_num.set(change.path(), params.port);
         let fields = change.qp();
@@ -105,8 +106,8 @@ impl<P: Platform> Hca<'_, P> {
             u64::from(log_rra),
             u64::from(self.firmware.caps().log_max_ra_res_qp).min(MOST_LOG_READS),
         )?;
-        let QpContext { port, pkey_index, pkey_changed, access, .. } = qp.context;
-        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, self.firmware.resolve(qp)?);
+        let QpContext { port, pkey_index, pkey_changed, access, .. } = qp.context();
+        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context(), self.firmware.resolve(qp)?);
         // Remote rights are set here, where every firmware takes them, and not at RST2INIT.
         let atomics = access.contains(Access::REMOTE_ATOMIC);
         if reliable && atomics && !self.firmware.caps().atomic {
@@ -162,7 +163,7 @@ impl<P: Platform> Hca<'_, P> {
             u64::from(log_sra),
             u64::from(self.firmware.caps().log_max_ra_req_qp).min(MOST_LOG_READS),
         )?;
-        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, self.firmware.resolve(qp)?);
+        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context(), self.firmware.resolve(qp)?);
         let fields = change.qp();
         qpc::next_send_psn.set(fields, params.sq_psn.get());
         if reliable {
@@ -185,13 +186,13 @@ impl<P: Platform> Hca<'_, P> {
             Service::Gsi => GSI_MTU_AND_MESSAGE,
         };
         let number = self.firmware.resolve(qp)?;
-        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, number);
+        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context(), number);
         qpc::mtu.set(change.qp(), mtu);
         qpc::log_msg_max.set(change.qp(), message);
-        ads::pkey_index.set(change.path(), qp.context.pkey_index);
-        ads::vhca_port_num.set(change.path(), qp.context.port);
+        ads::pkey_index.set(change.path(), qp.context().pkey_index);
+        ads::vhca_port_num.set(change.path(), qp.context().port);
         self.change(qp, &change, QpState::ReadyToReceive)?;
-        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, number);
+        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context(), number);
         qpc::next_send_psn.set(change.qp(), sq_psn.get());
         self.change(qp, &change, QpState::ReadyToSend)
     }
@@ -280,12 +281,12 @@ impl<B: Bar> Objects<B> {
         let (page, send_register) = match &taken {
             Some(Register { page, view, offset, half_len, .. }) => {
                 let handle = control::doorbell_register(*view, *offset, 2 * half_len);
-                (*page, SendRegister { handle, half_len: *half_len, half: 0, epoch })
+                (*page, SendRegister::new(handle, *half_len, epoch))
             }
             None => {
                 let offset = control_page.get() as usize * uar::PAGE_SIZE + uar::BLUEFLAME;
                 let handle = control::doorbell_register(firmware.bar(), offset, 8);
-                (control_page, SendRegister { handle, half_len: 0, half: 0, epoch })
+                (control_page, SendRegister::new(handle, 0, epoch))
             }
         };
         let register = taken.map(|register| register.index);
@@ -389,7 +390,7 @@ fn create_qp_over<P: Platform>(
     qp.generation = firmware.generation();
     let [rings, record] = qp.memory;
     let pages = PageList::new(rings, geometry.ring_bytes());
-    let create = create_input(&qp.context.config, geometry, firmware.caps(), page, &pages, record);
+    let create = create_input(&qp.context().config, geometry, firmware.caps(), page, &pages, record);
     let count = if geometry.ring_bytes() == 0 { 0 } else { pages.count };
     let tail = Tail { count, entry: &|index| pages.entry(index) };
     let mut out = [0; create_qp_out::SIZE];
