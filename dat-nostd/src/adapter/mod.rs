@@ -26,10 +26,12 @@ use crate::base::log::log;
 use crate::base::random::Random;
 use crate::base::table::Table;
 use crate::base::types::{CloseFlags, IaAddress};
+use crate::conn::Connections;
 use crate::conn::pending::Pending;
 use crate::evd::queue::EventPool;
 use crate::ia::listing::{AdapterId, Listings};
 use crate::mem::bind::Binds;
+use crate::srq::QueuePairs;
 use crate::srq::sink::Sink;
 
 /// Distance of looks at the port while waiting for it to become active.
@@ -154,6 +156,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// The part for what the device reports.
     fn device_events(&mut self) -> DeviceEvents<'_, 's, P> {
         DeviceEvents::new(&mut self.device, &mut self.objects, &mut self.progress)
+    }
+
+    /// The part for connections.
+    pub(crate) fn connections(&mut self) -> Connections<'_, 's, P> {
+        Connections::new(&mut self.device, &mut self.objects, &mut self.progress)
+    }
+
+    /// The part for queue pairs.
+    pub(crate) fn queue_pairs(&mut self) -> QueuePairs<'_, 's, P> {
+        QueuePairs::new(&mut self.device, &mut self.objects, &mut self.progress)
     }
 
     fn close_ias(&mut self) {

@@ -13,7 +13,7 @@ enum Content<T> {
     Occupied(T) = 1,
 }
 
-/// One place of a table of objects. It begins a cache line, with the handle and [`Slot::HOT`] bytes of the object.
+/// One place of a table of objects. It begins a cache line, which holds the handle and the object's first 48 bytes.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot<T> {

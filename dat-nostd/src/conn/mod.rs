@@ -18,7 +18,6 @@ pub(crate) mod service_point;
 
 use driver_mlx::Platform;
 
-use crate::adapter::Adapter;
 use crate::adapter::device::Device;
 use crate::adapter::objects::Objects;
 use crate::adapter::progress::Progress;
@@ -50,12 +49,5 @@ impl<'a, 's, P: Platform> Connections<'a, 's, P> {
             let now = self.device.now();
             let _ = self.device.port.poll(now);
         }
-    }
-}
-
-impl<'s, P: Platform> Adapter<'s, P> {
-    /// The part for connections.
-    pub(crate) fn connections(&mut self) -> Connections<'_, 's, P> {
-        Connections::new(&mut self.device, &mut self.objects, &mut self.progress)
     }
 }

@@ -13,7 +13,6 @@ pub(crate) mod sink;
 
 use driver_mlx::Platform;
 
-use crate::adapter::Adapter;
 use crate::adapter::device::Device;
 use crate::adapter::objects::Objects;
 use crate::adapter::progress::Progress;
@@ -37,12 +36,5 @@ impl<'a, 's, P: Platform> QueuePairs<'a, 's, P> {
 
     fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
         Delivery { objects: self.objects, progress: self.progress }
-    }
-}
-
-impl<'s, P: Platform> Adapter<'s, P> {
-    /// The part for queue pairs.
-    pub(crate) fn queue_pairs(&mut self) -> QueuePairs<'_, 's, P> {
-        QueuePairs::new(&mut self.device, &mut self.objects, &mut self.progress)
     }
 }
