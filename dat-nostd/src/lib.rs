@@ -98,8 +98,8 @@ pub mod guide;
 pub mod entries {
     pub use crate::adapter::storage::Entry;
     pub use crate::base::table::Slot;
-    pub use crate::conn::request::Cr;
-    pub use crate::conn::service_point::{Psp, Rsp};
+    pub use crate::conn::cr::Cr;
+    pub use crate::conn::service::{Psp, Rsp};
     pub use crate::ep::endpoint::Ep;
     pub use crate::evd::cno::Cno;
     pub use crate::evd::dispatcher::Evd;
@@ -109,7 +109,7 @@ pub mod entries {
     pub use crate::mem::lmr::Lmr;
     pub use crate::mem::rmr::Rmr;
     pub use crate::mem::zone::Pz;
-    pub use crate::srq::ended_qp::EndedQp;
+    pub use crate::srq::draining::EndedQp;
     pub use crate::srq::queue::Srq;
     pub use core::sync::atomic::AtomicU32;
     pub use driver_mlx::report::History;

@@ -30,7 +30,8 @@ use crate::conn::Connections;
 use crate::conn::pending::Pending;
 use crate::evd::queue::EventPool;
 use crate::ia::listing::{AdapterId, Listings};
-use crate::mem::bind::Binds;
+use crate::mem::Memory;
+use crate::mem::rmr::Windows;
 use crate::srq::QueuePairs;
 use crate::srq::sink::Sink;
 
@@ -121,11 +122,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             psps: Table::new(parts.psps),
             rsps: Table::new(parts.rsps),
             cnos: Table::new(parts.cnos),
-            shared: Shared {
-                srqs: Table::new(parts.srqs),
-                rmrs: Table::new(parts.rmrs),
-                binds: Binds::new(parts.binds),
-            },
+            shared: Shared { srqs: Table::new(parts.srqs), windows: Windows::new(parts.rmrs, parts.binds) },
             crs: Table::new(parts.crs),
             events: EventPool::new(parts.events),
         };
@@ -148,7 +145,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let Device { mut hca, port, sink, .. } = self.device;
         let port = port.close(&mut hca);
-        let cq = hca.destroy_cq(sink.cq);
+        let cq = hca.destroy_cq(sink.into_cq());
         let down = hca.tear_down();
         port.and(cq).and(down)
     }
@@ -156,6 +153,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// The part for what the device reports.
     fn device_events(&mut self) -> DeviceEvents<'_, 's, P> {
         DeviceEvents::new(&mut self.device, &mut self.objects, &mut self.progress)
+    }
+
+    /// The part for memory.
+    pub(crate) fn memory(&mut self) -> Memory<'_, 's, P> {
+        Memory::new(&mut self.device, &mut self.objects)
     }
 
     /// The part for connections.
@@ -317,7 +319,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             crs: self.objects.crs.len(),
             cnos: self.objects.cnos.len().saturating_sub(self.progress.dead_cnos),
             srqs: self.objects.shared.srqs.len(),
-            rmrs: self.objects.shared.rmrs.len(),
+            rmrs: self.objects.shared.windows.rmrs().len(),
             events: self.objects.events.used(),
             events_reserved: self.objects.events.reserved(),
             closing: self.progress.connections.closing() + self.objects.draining.len() as u32,

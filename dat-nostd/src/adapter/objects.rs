@@ -7,18 +7,16 @@ use crate::base::handle::{
     CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RspHandle,
 };
 use crate::base::table::{Table, of_ia};
-use crate::conn::request::Cr;
-use crate::conn::service_point::{Psp, Rsp};
+use crate::conn::cr::Cr;
+use crate::conn::service::{Psp, Rsp};
 use crate::ep::endpoint::Ep;
 use crate::evd::cno::Cno;
 use crate::evd::dispatcher::Evd;
 use crate::evd::queue::EventPool;
 use crate::ia::instance::Ia;
 use crate::mem::lmr::Lmr;
-use crate::mem::rmr::Rmr;
 use crate::mem::zone::Pz;
-use crate::srq::ended_qp::EndedQp;
-use crate::srq::queue::Srq;
+use crate::srq::draining::EndedQp;
 
 /// The tables of an adapter.
 pub(crate) struct Objects<'s, B: Bar> {
@@ -51,15 +49,10 @@ impl<B: Bar> Objects<'_, B> {
         self.cnos.set_adapter(adapter);
         self.crs.set_adapter(adapter);
         self.shared.srqs.set_adapter(adapter);
-        self.shared.rmrs.set_adapter(adapter);
+        self.shared.windows.rmrs_mut().set_adapter(adapter);
     }
 }
 
-of_ia! { Rmr }
-of_ia! { Srq }
-of_ia! { Psp }
-of_ia! { Rsp }
-of_ia! { Cr }
 of_ia! { Cno }
 of_ia! { Evd<B> }
 of_ia! { Ep<B> }

@@ -76,6 +76,6 @@ impl<P: Platform> Adapter<'_, P> {
         let hca = &mut self.device.hca;
         self.device.port.reopen(hca, seed)?;
         let cq = hca.create_cq(&CqConfig { entries: 1, eq: 0 })?;
-        hca.destroy_cq(mem::replace(&mut self.device.sink, Sink::new(cq)).cq)
+        hca.destroy_cq(mem::replace(&mut self.device.sink, Sink::new(cq)).into_cq())
     }
 }

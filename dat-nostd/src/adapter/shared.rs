@@ -1,98 +1,12 @@
 //! What completions change beside their endpoint.
 
-use crate::base::handle::{EpHandle, LmrHandle, RmrHandle, SrqHandle};
+use crate::base::handle::SrqHandle;
 use crate::base::table::Table;
-use crate::mem::bind::{Bind, Binds, Bound};
-use crate::mem::rmr::Rmr;
+use crate::mem::rmr::Windows;
 use crate::srq::queue::Srq;
 
 /// What completions change beside their EP.
 pub(crate) struct Shared<'s> {
     pub(crate) srqs: Table<'s, SrqHandle, Srq>,
-    pub(crate) rmrs: Table<'s, RmrHandle, Rmr>,
-    pub(crate) binds: Binds<'s>,
-}
-
-impl Shared<'_> {
-    /// Keeps a bind that was posted at a vacant place.
-    pub(crate) fn keep_bind(&mut self, place: u16, bind: Bind, flushes: bool) {
-        if let Ok(rmr) = self.rmrs.get_mut(bind.rmr) {
-            self.binds.keep(place, bind, flushes, &mut rmr.pending);
-        }
-    }
-
-    fn take_bind(&mut self, place: u16) -> Option<Bind> {
-        let rmr = self.binds.at(place)?.rmr;
-        self.binds.take(place, self.rmrs.get_mut(rmr).ok().map(|rmr| &mut rmr.pending))
-    }
-
-    /// A bind has completed; the window that it was of.
-    pub(crate) fn bind_done(&mut self, place: u16, success: bool) -> Option<RmrHandle> {
-        let bind = self.take_bind(place)?;
-        // Binds of several EPs complete in any order; they were posted in one.
-        if success
-            && let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
-            && bind.order > rmr.order
-        {
-            (rmr.confirmed, rmr.order, rmr.stands) = (bind.bound, bind.order, bind.key);
-        }
-        if !success {
-            self.not_carried_out(&bind);
-        }
-        Some(bind.rmr)
-    }
-
-    /// The binds of an EP will not complete.
-    pub(crate) fn forget_binds(&mut self, ep: EpHandle) {
-        for place in self.binds.places() {
-            if self.binds.at(place).is_some_and(|bind| bind.ep == ep)
-                && let Some(bind) = self.take_bind(place)
-            {
-                self.not_carried_out(&bind);
-            }
-        }
-    }
-
-    /// A bind was never carried out: with no other on its way the window has the key that it has in the device, and the next bind makes
-    /// the same of it as this one would have.
-    fn not_carried_out(&mut self, bind: &Bind) {
-        if let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
-            && !rmr.pending.any()
-        {
-            rmr.window.rkey = rmr.stands;
-        }
-    }
-
-    /// A peer's send has ended this context: the window that had it is bound to nothing, whatever is still to be told of its bind.
-    #[cold]
-    pub(crate) fn invalidated(&mut self, rmr_context: u32) {
-        for slot in self.rmrs.slots() {
-            // Only the key of each is looked at: how often this is called is up to peers.
-            if let Some(rmr) = self.rmrs.at_mut(slot)
-                && rmr.window.rkey.get() == rmr_context
-            {
-                let newest = self.binds.of(rmr.pending).next().map_or(0, |bind| bind.order);
-                (rmr.confirmed, rmr.order, rmr.stands) = (None, rmr.order.max(newest), rmr.window.rkey);
-            }
-        }
-    }
-
-    /// What a window is bound to as of the last bind posted, if all succeed.
-    pub(crate) fn bound(&self, rmr: &Rmr) -> Option<Bound> {
-        match self.binds.of(rmr.pending).next() {
-            Some(last) if last.order > rmr.order => last.bound,
-            _ => rmr.confirmed,
-        }
-    }
-
-    /// Whether a window is bound to an LMR, or may be.
-    fn holds(&self, rmr: &Rmr, lmr: LmrHandle) -> bool {
-        let pending = self.binds.of(rmr.pending).map(|bind| bind.bound);
-        pending.chain([rmr.confirmed]).flatten().any(|bound| bound.lmr == lmr)
-    }
-
-    /// Returns whether any window is bound to an LMR, or may be.
-    pub(crate) fn is_bound(&self, lmr: LmrHandle) -> bool {
-        self.rmrs.iter().any(|(_, rmr)| self.holds(rmr, lmr))
-    }
+    pub(crate) windows: Windows<'s>,
 }

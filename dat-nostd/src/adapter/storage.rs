@@ -7,8 +7,8 @@ use driver_mlx::{Bar, Config, HcaParts};
 use ib_port::PortParts;
 
 use crate::base::table::Slot;
-use crate::conn::request::Cr;
-use crate::conn::service_point::{Psp, Rsp};
+use crate::conn::cr::Cr;
+use crate::conn::service::{Psp, Rsp};
 use crate::ep::endpoint::Ep;
 use crate::evd::cno::Cno;
 use crate::evd::dispatcher::Evd;
@@ -18,7 +18,7 @@ use crate::mem::bind::BindSlot;
 use crate::mem::lmr::Lmr;
 use crate::mem::rmr::Rmr;
 use crate::mem::zone::Pz;
-use crate::srq::ended_qp::{EndedQp, MAX_DRAINING};
+use crate::srq::draining::{EndedQp, MAX_DRAINING};
 use crate::srq::queue::Srq;
 
 /// How much an adapter can have of everything, and what that costs in its tables. [`adapter_storage!`](crate::adapter_storage) takes

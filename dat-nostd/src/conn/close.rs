@@ -54,7 +54,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             receive_end,
             send_end: ep.qp.as_ref().map(Qp::send_end),
         });
-        self.progress.connections.closing.push(&mut self.objects.eps, slot);
+        self.progress.connections.closing_mut().push(&mut self.objects.eps, slot);
         self.progress.happened = true;
         self.progress_closing(slot);
     }
@@ -91,7 +91,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         });
         // Should the peer leave meanwhile, it waits for our answer until we are done too.
         let conn = ep.attempt.conn();
-        self.progress.connections.closing.push(&mut self.objects.eps, handle.any().slot());
+        self.progress.connections.closing_mut().push(&mut self.objects.eps, handle.any().slot());
         if let Some(conn) = conn {
             self.device.port.cm().defer_disconnect(conn);
         }
@@ -110,8 +110,10 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Goes on with every EP that is closing; says when one ends though the device has not said all.
     pub(crate) fn progress_all_closing(&mut self, now: Instant) -> Wake {
         let mut wake = Wake::Idle;
-        for _ in 0..self.progress.connections.closing.len() {
-            let Some(slot) = self.progress.connections.closing.rotate(&mut self.objects.eps) else { break };
+        for _ in 0..self.progress.connections.closing() {
+            let Some(slot) = self.progress.connections.closing_mut().rotate(&mut self.objects.eps) else {
+                break;
+            };
             self.progress.visits += 1;
             let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
             if ep.srq.is_some()
@@ -164,7 +166,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             self.end_ep(slot, EpEvent::DisconnectAbrupt);
             return;
         }
-        self.progress.connections.flush = true;
+        self.progress.connections.request_flush();
         if let Some(closing) = self.objects.eps.at_mut(slot).and_then(|ep| ep.closing.as_mut()) {
             closing.phase = Phase::Leaving;
         }
@@ -173,7 +175,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Queues the terminal event.
     fn finish_closing(&mut self, slot: u16) {
         let dead = self.device.dead;
-        self.progress.connections.closing.remove(&mut self.objects.eps, slot);
+        self.progress.connections.closing_mut().remove(&mut self.objects.eps, slot);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         let Some(closing) = ep.closing.take() else { return };
         let finished = || ep.take(EpEvent::Finished)?.event;
@@ -193,7 +195,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         self.abandon_attempt(handle);
         if let Ok(ep) = self.objects.eps.get_mut(handle) {
             ep.closing = None;
-            self.progress.connections.closing.remove(&mut self.objects.eps, handle.any().slot());
+            self.progress.connections.closing_mut().remove(&mut self.objects.eps, handle.any().slot());
         }
     }
 

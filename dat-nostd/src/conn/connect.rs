@@ -146,11 +146,11 @@ impl<P: Platform> Connections<'_, '_, P> {
             service_id,
             deadline,
             private_data_size,
-            patience: deadline.min(now + self.progress.connections.service_patience),
+            patience: deadline.min(now + self.progress.connections.service_patience()),
             not_before: now,
             another_path: false,
         });
-        self.progress.connections.resolving.push(&mut self.objects.eps, handle.any().slot());
+        self.progress.connections.resolving_mut().push(&mut self.objects.eps, handle.any().slot());
         self.advance_resolving(handle.any().slot(), now);
         Ok(())
     }
@@ -158,8 +158,10 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Goes on with every attempt that waits for its path; says when the first times out.
     pub(crate) fn advance_all_resolving(&mut self, now: Instant) -> Wake {
         let mut wake = Wake::Idle;
-        for _ in 0..self.progress.connections.resolving.len() {
-            let Some(slot) = self.progress.connections.resolving.rotate(&mut self.objects.eps) else { break };
+        for _ in 0..self.progress.connections.resolving() {
+            let Some(slot) = self.progress.connections.resolving_mut().rotate(&mut self.objects.eps) else {
+                break;
+            };
             self.progress.visits += 1;
             self.advance_resolving(slot, now);
             if let Some(ep) = self.objects.eps.at(slot)
@@ -204,10 +206,10 @@ impl<P: Platform> Connections<'_, '_, P> {
         let Some((next, event)) = ep.attempt.after(input, sent) else { return };
         let before = core::mem::replace(&mut ep.attempt, next);
         if before.stage() == Stage::Resolving {
-            self.progress.connections.resolving.remove(&mut self.objects.eps, slot);
+            self.progress.connections.resolving_mut().remove(&mut self.objects.eps, slot);
         }
         if next.stage() == Stage::Resolving {
-            self.progress.connections.resolving.push(&mut self.objects.eps, slot);
+            self.progress.connections.resolving_mut().push(&mut self.objects.eps, slot);
         }
         if next.stage() == Stage::Idle
             && let Some(conn) = before.conn()
@@ -215,7 +217,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             let now = self.device.now();
             // Over already, or void: nothing to give up.
             let _ = self.device.port.cm().abandon(now, conn, &[]);
-            self.progress.connections.flush = true;
+            self.progress.connections.request_flush();
         }
         match event {
             Some(EpEvent::Established) => self.stands(slot),

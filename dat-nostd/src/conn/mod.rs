@@ -12,9 +12,7 @@ pub(crate) mod duplicate;
 pub(crate) mod framing;
 pub(crate) mod ip;
 pub(crate) mod pending;
-pub(crate) mod request;
 pub(crate) mod service;
-pub(crate) mod service_point;
 
 use driver_mlx::Platform;
 

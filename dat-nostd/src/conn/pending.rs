@@ -9,15 +9,15 @@ use crate::ep::endpoint::{ClosingEp, ResolvingEp};
 #[derive(Debug)]
 pub(crate) struct Pending {
     /// EPs that wait for a path.
-    pub(super) resolving: List<ResolvingEp>,
+    resolving: List<ResolvingEp>,
     /// EPs whose requests are flushed, or whose peers have not answered a disconnect.
-    pub(super) closing: List<ClosingEp>,
+    closing: List<ClosingEp>,
     /// The connection manager has something to send.
-    pub(super) flush: bool,
+    flush: bool,
     /// Source port of the last attempt.
     local_port: u16,
     /// Time for which requests for a service without a listener are repeated.
-    pub(super) service_patience: Duration,
+    service_patience: Duration,
 }
 
 impl Pending {
@@ -32,9 +32,29 @@ impl Pending {
         self.resolving.len()
     }
 
+    /// EPs that wait for a path.
+    pub(super) fn resolving_mut(&mut self) -> &mut List<ResolvingEp> {
+        &mut self.resolving
+    }
+
     /// Number of EPs that are closing.
     pub(crate) fn closing(&self) -> u32 {
         self.closing.len()
+    }
+
+    /// EPs that are closing.
+    pub(super) fn closing_mut(&mut self) -> &mut List<ClosingEp> {
+        &mut self.closing
+    }
+
+    /// Time for which requests for a service without a listener are repeated.
+    pub(super) fn service_patience(&self) -> Duration {
+        self.service_patience
+    }
+
+    /// The connection manager has queued messages.
+    pub(super) fn request_flush(&mut self) {
+        self.flush = true;
     }
 
     /// Returns whether the connection manager has queued messages since the last call.

@@ -13,7 +13,6 @@ use crate::ep::endpoint::Ep;
 use crate::ep::plan::Plan;
 use crate::ep::streams::{Streams, notification, request_notification, reservations};
 use crate::evd::dispatcher::{Notification, check_stream};
-use crate::srq::ended_qp::EndedQp;
 
 impl<B: Bar> Objects<'_, B> {
     /// Whether the EVDs live and take the streams.
@@ -100,8 +99,8 @@ impl<B: Bar> Objects<'_, B> {
         let others = |(handle, ep): (EpHandle, &Ep<B>)| {
             Some(handle) != this && ep.srq == Some(srq) && ep.recv_evd == recv
         };
-        let drains = |ended: &EndedQp<B>| ended.srq == Some(srq) && ended.streams.recv == recv;
-        let shared = self.eps.iter().any(others) || self.draining.iter().any(|(_, ended)| drains(ended));
+        let shared =
+            self.eps.iter().any(others) || self.draining.iter().any(|(_, ended)| ended.reserves(srq, recv));
         if shared { 0 } else { self.shared.srqs.get(srq).map_or(0, |srq| srq.completions()) }
     }
 
@@ -146,7 +145,7 @@ impl<B: Bar> Objects<'_, B> {
             pz.attach();
         }
         if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
-            srq.users += 1;
+            srq.attach();
         }
     }
 
@@ -170,7 +169,7 @@ impl<B: Bar> Objects<'_, B> {
             pz.detach();
         }
         if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
-            srq.users = srq.users.saturating_sub(1);
+            srq.detach();
         }
     }
 }

@@ -23,7 +23,7 @@ impl<P: Platform> Device<'_, P> {
             evd.and_then(|evd| evd.cq.as_ref()).map(|cq| cq.number())
         };
         let attributes = &plan.attributes;
-        let none = self.sink.cq.number();
+        let none = self.sink.number();
         let (send_cq, recv_cq) = match (cq_of(plan.streams.request), cq_of(plan.streams.recv)) {
             (Some(send), Some(receive)) => (send, receive),
             // Receives from an SRQ complete, whether anybody hears of it or not.

@@ -10,8 +10,8 @@ use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
 use crate::evd::reaction::Reaction;
+use crate::srq::draining::EndedQp;
 use crate::srq::draining::take_drained;
-use crate::srq::ended_qp::EndedQp;
 
 /// An EP with its handle.
 type Entry<'a, B> = (EpHandle, &'a mut Ep<B>);
@@ -170,7 +170,7 @@ fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u3
             Received::Immediate(immediate)
         }
         ReceiveOpcode::SendInval(rkey) => {
-            shared.invalidated(rkey.get());
+            shared.windows.invalidated(rkey.get());
             Received::Invalidated(rkey.get())
         }
     };
@@ -200,7 +200,7 @@ fn deliver_special<B: Bar>(
         let done = success(handle, wr_id.id, note.length(), note.operation());
         return (!note.is_silent()).then_some(EventData::Dto(done));
     }
-    let rmr = shared.bind_done(note.place(), well)?;
+    let rmr = shared.windows.bind_done(note.place(), well)?;
     if well && note.is_silent() {
         return None;
     }

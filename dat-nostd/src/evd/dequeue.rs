@@ -216,7 +216,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     continue;
                 }
                 if let Some((user_cookie, bind)) = ep.take_unfinished(receive) {
-                    if let Some(rmr) = bind.and_then(|place| self.objects.shared.bind_done(place, false)) {
+                    if let Some(rmr) =
+                        bind.and_then(|place| self.objects.shared.windows.bind_done(place, false))
+                    {
                         let status = DtoStatus::ErrFlushed;
                         return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
                     }

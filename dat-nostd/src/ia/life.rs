@@ -116,7 +116,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Destroys what belongs to an IA, whatever its state: each object before what it refers to.
     fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
         self.free_each(ia, |objects| &objects.crs, Self::cr_reject);
-        self.free_each(ia, |objects| &objects.shared.rmrs, |adapter, rmr| adapter.memory().drop_window(rmr));
+        self.free_each(
+            ia,
+            |objects| objects.shared.windows.rmrs(),
+            |adapter, rmr| adapter.memory().drop_window(rmr),
+        );
         self.free_each(ia, |objects| &objects.rsps, Self::rsp_free);
         self.free_each(ia, |objects| &objects.eps, Self::remove_ep);
         self.free_each(ia, |objects| &objects.shared.srqs, Self::srq_free);
@@ -158,7 +162,7 @@ impl<B: Bar> Objects<'_, B> {
             || any(&self.psps, ia)
             || any(&self.rsps, ia)
             || any(&self.shared.srqs, ia)
-            || any(&self.shared.rmrs, ia)
+            || any(self.shared.windows.rmrs(), ia)
             || any(&self.cnos, ia)
             || any(&self.pzs, ia)
             || self.evds.iter().any(|(evd, state)| state.ia == ia && evd != async_evd)
@@ -192,7 +196,7 @@ fn ia_attributes<'a, P: Platform>(device: &Device<'a, P>, objects: &Objects<'_, 
         max_pzs: count(objects.pzs.capacity()),
         max_message_size: longest,
         max_rdma_size: longest,
-        max_rmrs: count(objects.shared.rmrs.capacity()),
+        max_rmrs: count(objects.shared.windows.rmrs().capacity()),
         max_rmr_target_address: u64::MAX,
         max_srqs: count(objects.shared.srqs.capacity()),
         max_ep_per_srq: eps,

@@ -7,8 +7,8 @@ use crate::base::attr::LmrCreated;
 use crate::base::handle::{IaHandle, LmrHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::MemPriv;
+use crate::mem::Memory;
 use crate::mem::lmr::{Grant, Key, Kind, LmrCookie, access, creation_error};
-use crate::mem::view::Memory;
 
 impl<P: Platform> Memory<'_, '_, P> {
     /// # Safety

@@ -9,7 +9,30 @@ pub(crate) mod lmr;
 pub(crate) mod processor;
 pub(crate) mod regions;
 pub(crate) mod rmr;
-pub(crate) mod view;
 pub(crate) mod windows;
 pub(crate) mod zone;
 pub(crate) mod zones;
+
+use driver_mlx::Platform;
+
+use crate::adapter::device::Device;
+use crate::adapter::objects::Objects;
+use crate::base::handle::{LmrHandle, PzHandle};
+use crate::base::table::Table;
+use crate::mem::lmr::Lmr;
+use crate::mem::rmr::Windows;
+use crate::mem::zone::Pz;
+
+/// Zones, regions and windows of an adapter, and the device that has their keys.
+pub(crate) struct Memory<'a, 's, P: Platform> {
+    device: &'a mut Device<'s, P>,
+    pzs: &'a mut Table<'s, PzHandle, Pz>,
+    lmrs: &'a mut Table<'s, LmrHandle, Lmr>,
+    windows: &'a mut Windows<'s>,
+}
+
+impl<'a, 's, P: Platform> Memory<'a, 's, P> {
+    pub(crate) fn new(device: &'a mut Device<'s, P>, objects: &'a mut Objects<'s, P::Bar>) -> Self {
+        Self { device, pzs: &mut objects.pzs, lmrs: &mut objects.lmrs, windows: &mut objects.shared.windows }
+    }
+}

@@ -10,8 +10,8 @@ use crate::base::handle::{HandleType, IaHandle, LmrHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::OfIa;
 use crate::base::types::{LmrTriplet, MemPriv};
+use crate::mem::Memory;
 use crate::mem::lmr::{Grant, IN_USE, Key, Kind, Lmr, Region, access, check_rights, creation_error, lmr_of};
-use crate::mem::view::Memory;
 
 const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
 
@@ -116,7 +116,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
     /// Begins to free a region. Returns false, without effect, if too many commands are pending.
     fn begin_free(&mut self, handle: LmrHandle) -> DatResult<bool> {
         let lmr = self.lmrs.get_mut(handle)?;
-        if self.shared.is_bound(handle) {
+        if self.windows.is_bound(handle) {
             return Err(IN_USE);
         }
         let region = match lmr.take_key() {
@@ -156,7 +156,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
 
     fn free_region(&mut self, handle: LmrHandle) -> DatResult<()> {
         let lmr = self.lmrs.get_mut(handle)?;
-        if self.shared.is_bound(handle) {
+        if self.windows.is_bound(handle) {
             return Err(IN_USE);
         }
         let ended = match lmr.take_key() {
@@ -244,16 +244,6 @@ impl<B: Bar> Objects<'_, B> {
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// What memory management works on.
-    pub(crate) fn memory(&mut self) -> Memory<'_, 's, P> {
-        Memory {
-            device: &mut self.device,
-            pzs: &mut self.objects.pzs,
-            lmrs: &mut self.objects.lmrs,
-            shared: &mut self.objects.shared,
-        }
-    }
-
     /// `dat_lmr_create`, of a [`DmaBuffer`](crate::DmaBuffer), a range of one, or any other [`Region`]. Local read is granted in any
     /// case.
     ///

@@ -13,10 +13,10 @@ use crate::base::types::{CompletionFlags, EpState, EvdFlags, LmrTriplet, MemPriv
 use crate::ep::endpoint::post_error;
 use crate::ep::post::{RDMA_FLAGS, check_flags};
 use crate::ep::work::{How, Note};
-use crate::mem::bind::{Bind, Bound, Pending};
+use crate::mem::Memory;
+use crate::mem::bind::{Bind, Bound};
 use crate::mem::lmr::{access, creation_error, lmr_of, sge_of};
 use crate::mem::rmr::{FULL, Rmr};
-use crate::mem::view::Memory;
 
 impl<P: Platform> Memory<'_, '_, P> {
     fn create_window(&mut self, pz: PzHandle, kind: MwType) -> DatResult<RmrHandle> {
@@ -25,7 +25,7 @@ impl<P: Platform> Memory<'_, '_, P> {
         let zone = self.pzs.get_mut(pz)?;
         let (ia, pd) = (zone.ia(), zone.pd());
         self.device.usable()?;
-        let rmrs = &mut self.shared.rmrs;
+        let rmrs = self.windows.rmrs_mut();
         if rmrs.len() >= rmrs.capacity() {
             return Err(FULL);
         }
@@ -33,23 +33,13 @@ impl<P: Platform> Memory<'_, '_, P> {
             driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
             error => creation_error(error, Subtype::ResourceMemoryRegion),
         })?;
-        let rmr = Rmr {
-            ia,
-            pz,
-            pd,
-            window,
-            pending: Pending::NONE,
-            confirmed: None,
-            order: 0,
-            stands: window.rkey,
-        };
-        let handle = rmrs.insert(rmr).map_err(|_| FULL)?;
+        let handle = rmrs.insert(Rmr::new(ia, pz, pd, window)).map_err(|_| FULL)?;
         zone.attach();
         Ok(handle)
     }
 
     fn free_window(&mut self, handle: RmrHandle) -> DatResult<()> {
-        let window = self.shared.rmrs.get(handle)?.window;
+        let window = self.windows.rmrs().get(handle)?.window();
         if !self.device.dead {
             self.device.hca.dealloc_mw(window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
@@ -63,8 +53,8 @@ impl<P: Platform> Memory<'_, '_, P> {
 
     /// Takes a window out of the table, whatever the device has of it.
     fn forget_window(&mut self, handle: RmrHandle) -> DatResult<()> {
-        let rmr = self.shared.rmrs.remove(handle)?;
-        self.leave_zone(rmr.pz);
+        let rmr = self.windows.rmrs_mut().remove(handle)?;
+        self.leave_zone(rmr.pz());
         Ok(())
     }
 }
@@ -93,9 +83,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rmr_query(&self, handle: RmrHandle) -> DatResult<RmrParameters> {
-        let rmr = self.objects.shared.rmrs.get(handle)?;
-        let binding = self.objects.shared.bound(rmr).map(|bound| bound.binding);
-        Ok(RmrParameters { ia: rmr.ia, pz: rmr.pz, binding })
+        let rmr = self.objects.shared.windows.rmrs().get(handle)?;
+        let binding = self.objects.shared.windows.bound(rmr).map(|bound| bound.binding);
+        Ok(RmrParameters { ia: rmr.ia(), pz: rmr.pz(), binding })
     }
 
     /// `dat_rmr_free`, bound or not: the window's context is dead afterwards. A bind that is still on its way fails, and with it
@@ -129,7 +119,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<u32> {
         let wrong = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
-        let window = self.objects.shared.rmrs.get(rmr)?;
+        let window = self.objects.shared.windows.rmrs().get(rmr)?;
         let endpoint = self.objects.eps.get(ep)?;
         let effect = EpCall::Bind.in_state(endpoint.state())?;
         check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags, Subtype::InvalidArg6)?;
@@ -139,19 +129,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !takes_binds {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpEvdRequest));
         }
-        if window.pd != endpoint.pd {
+        if window.pd() != endpoint.pd {
             return Err(DatReturn::error(ReturnType::ProtectionViolation, Subtype::NoSubtype));
         }
         let bound = if triplet.segment_length == 0 {
             None
-        } else if window.window.kind == MwType::Two && self.objects.shared.bound(window).is_some() {
+        } else if window.window().kind == MwType::Two && self.objects.shared.windows.bound(window).is_some() {
             return Err(DatReturn::new(ReturnType::InvalidState));
         } else {
             if triplet.segment_length >= 1 << 31 {
                 return Err(wrong(Subtype::InvalidArg2));
             }
             let lmr = lmr_of(&self.objects.lmrs, triplet.lmr_context)?;
-            let sge = sge_of(&self.objects.lmrs, triplet, window.pd, false).map_err(|error| {
+            let sge = sge_of(&self.objects.lmrs, triplet, window.pd(), false).map_err(|error| {
                 if error.is(ReturnType::InvalidParameter) { wrong(Subtype::InvalidArg2) } else { error }
             })?;
             if !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
@@ -161,7 +151,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Some((lmr.handle(), sge))
         };
         self.make_request_room(ep)?;
-        let place = self.objects.shared.binds.vacant().ok_or(FULL)?;
+        let place = self.objects.shared.windows.vacant_bind().ok_or(FULL)?;
         let bind = MwBind {
             lkey: bound.map(|(_, sge)| sge.lkey).unwrap_or_default(),
             address: triplet.virtual_address,
@@ -173,7 +163,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
         let bound = bound.map(|(lmr, _)| Bound { lmr, binding });
         let bind = Bind { rmr, ep, order: 0, bound, key: RKey::new(rmr_context) };
-        self.objects.shared.keep_bind(place, bind, effect == Effect::Flush);
+        self.objects.shared.windows.keep_bind(place, bind, effect == Effect::Flush);
         Ok(rmr_context)
     }
 
@@ -188,11 +178,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         place: u16,
     ) -> DatResult<u32> {
         let dead = self.is_dead();
-        let window = self.objects.shared.rmrs.get_mut(rmr)?;
+        let window = self.objects.shared.windows.rmrs_mut().get_mut(rmr)?;
         let ep = self.objects.eps.get_mut(ep)?;
         // A suppressed bind completes visibly to us all the same, always: we learn what the window is bound to.
         let how = How::new(flags, ep.requests.head, 1);
-        let mut next = window.window;
+        let mut next = window.window();
         let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
         let note = Note::bind(place, how.marks);
         let wr_id = note.with(user_cookie);
@@ -202,7 +192,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         ep.count_posted(how);
         if ep.state() == EpState::Connected {
-            window.window = next;
+            window.set_window(next);
         }
         Ok(next.rkey.get())
     }
@@ -224,9 +214,9 @@ pub(crate) fn settle_binds<B: Bar>(objects: &mut Objects<'_, B>, handle: EpHandl
                 continue;
             }
             if let Some(note) = ep.marks_of(&completion).filter(|note| note.is_bind()) {
-                objects.shared.bind_done(note.place(), true);
+                objects.shared.windows.bind_done(note.place(), true);
             }
         }
     }
-    objects.shared.forget_binds(handle);
+    objects.shared.windows.forget_binds(handle);
 }

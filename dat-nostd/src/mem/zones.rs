@@ -6,8 +6,8 @@ use crate::adapter::Adapter;
 use crate::base::handle::{IaHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::OfIa;
+use crate::mem::Memory;
 use crate::mem::lmr::creation_error;
-use crate::mem::view::Memory;
 use crate::mem::zone::Pz;
 
 impl<P: Platform> Memory<'_, '_, P> {

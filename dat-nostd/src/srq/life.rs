@@ -8,17 +8,16 @@ use crate::base::attr::{EpAttributes, SrqAttributes, SrqParameters};
 use crate::base::event::AsyncError;
 use crate::base::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PzHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::states::{SrqCall, SrqEvent, SrqState};
+use crate::base::states::{SrqCall, SrqEvent};
+use crate::base::table::OfIa;
 use crate::base::types::{EpState, LmrTriplet};
 use crate::ep::attr::Counts;
 use crate::ep::endpoint::MAX_IOV;
-use crate::ep::endpoint::post_error;
 use crate::ep::plan::Plan;
-use crate::ep::post::Gather;
 use crate::ep::streams::Streams;
 use crate::mem::lmr::creation_error;
 use crate::srq::QueuePairs;
-use crate::srq::queue::{LEAST_DTOS, Srq, bad, bad_attributes};
+use crate::srq::queue::{FULL, LEAST_DTOS, Srq, bad, bad_attributes};
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_srq_create`.
@@ -32,7 +31,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         attributes: &SrqAttributes,
     ) -> DatResult<SrqHandle> {
-        const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq);
         self.objects.ias.get(ia)?;
         let pd = self.objects.pzs.get(pz)?.domain(ia)?;
         let wrong = attributes.max_recv_dtos == 0
@@ -57,19 +55,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             .hca
             .create_srq(&config)
             .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
-        let srq = Srq {
-            ia,
-            pz,
-            pd,
-            state: SrqState::Operational,
-            queue,
-            max_recv_dtos: attributes.max_recv_dtos,
-            max_recv_iov: attributes.max_recv_iov,
-            low_watermark: 0,
-            armed: false,
-            longest: 0,
-            users: 0,
-        };
+        let srq = Srq::new(ia, pz, pd, queue, attributes);
         let handle = self.objects.shared.srqs.insert(srq).map_err(|_| FULL)?;
         self.objects.pzs.get_mut(pz)?.attach();
         Ok(handle)
@@ -81,18 +67,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn srq_query(&self, handle: SrqHandle) -> DatResult<SrqParameters> {
         let srq = self.objects.shared.srqs.get(handle)?;
-        let outstanding = u32::from(srq.queue.outstanding());
-        let available = outstanding.saturating_sub(self.objects.taken_of_srq(handle));
-        Ok(SrqParameters {
-            ia: srq.ia,
-            state: srq.state,
-            pz: srq.pz,
-            max_recv_dtos: srq.max_recv_dtos,
-            max_recv_iov: srq.max_recv_iov,
-            low_watermark: srq.low_watermark,
-            available_dto_count: available as i32,
-            outstanding_dto_count: outstanding as i32,
-        })
+        Ok(srq.parameters(self.objects.taken_of_srq(handle)))
     }
 
     /// `dat_srq_resize`: so many buffers fit afterwards, at least.
@@ -102,30 +77,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// watermark is higher, or the queue failed; INSUFFICIENT_RESOURCES: beyond the ring (the next power of two less one, 63 at
     /// least) the device cannot go while EPs or buffers are on it.
     pub fn srq_resize(&mut self, handle: SrqHandle, max_recv_dtos: u32) -> DatResult<()> {
-        const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq);
         let srq = self.objects.shared.srqs.get(handle)?;
         if max_recv_dtos == 0 || max_recv_dtos > self.device.max_srq_dtos() {
             return Err(bad(Subtype::InvalidArg2));
         }
-        SrqCall::Resize.in_state(srq.state)?;
-        if max_recv_dtos < u32::from(srq.queue.outstanding()) || max_recv_dtos < srq.low_watermark {
-            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
-        }
+        srq.check_size(max_recv_dtos)?;
         self.device.usable()?;
-        let fits = max_recv_dtos <= u32::from(srq.queue.capacity());
-        if !fits && (srq.users > 0 || srq.queue.outstanding() > 0) {
-            return Err(FULL);
-        }
-        if !fits {
-            let config = SrqConfig { pd: srq.pd, max_wr: max_recv_dtos, max_sge: srq.max_recv_iov };
+        if let Some(config) = srq.longer(max_recv_dtos)? {
             let queue = self
                 .device
                 .hca
                 .create_srq(&config)
                 .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
-            let srq = self.objects.shared.srqs.get_mut(handle)?;
-            let old = core::mem::replace(&mut srq.queue, queue);
-            srq.armed = false;
+            let old = self.objects.shared.srqs.get_mut(handle)?.replace(queue);
             // Nothing uses the old one.
             let _ = self.device.hca.destroy_srq(old);
         }
@@ -133,7 +97,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.queue_pairs().make_room_in_sink(handle, max_recv_dtos)?;
         }
         self.queue_pairs().reserve_for_srq(handle, max_recv_dtos)?;
-        self.objects.shared.srqs.get_mut(handle)?.max_recv_dtos = max_recv_dtos;
+        self.objects.shared.srqs.get_mut(handle)?.set_max_recv_dtos(max_recv_dtos);
         Ok(())
     }
 
@@ -146,18 +110,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_PARAMETER above the queue's size; INVALID_STATE if the queue failed.
     pub fn srq_set_lw(&mut self, handle: SrqHandle, low_watermark: u32) -> DatResult<()> {
         let srq = self.objects.shared.srqs.get(handle)?;
-        if low_watermark > srq.max_recv_dtos {
+        if low_watermark > srq.completions() {
             return Err(bad(Subtype::InvalidArg2));
         }
-        SrqCall::SetLowWatermark.in_state(srq.state)?;
+        SrqCall::SetLowWatermark.in_state(srq.state())?;
         self.device.usable()?;
         let below = (self.srq_query(handle)?.available_dto_count as u32) < low_watermark;
         let srq = self.objects.shared.srqs.get_mut(handle)?;
         // The device would tell when the next one is taken, and we know now.
         let limit = if below { 0 } else { low_watermark as u16 };
-        self.device.hca.arm_srq(&srq.queue, limit).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
-        srq.low_watermark = low_watermark;
-        srq.armed = low_watermark > 0;
+        self.device.hca.arm_srq(srq.queue(), limit).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        srq.set_low_watermark(low_watermark);
         if below {
             self.queue_pairs().srq_event(handle, SrqEvent::Low);
         }
@@ -169,13 +132,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (SRQ_IN_USE) while an EP is on it.
     pub fn srq_free(&mut self, handle: SrqHandle) -> DatResult<()> {
-        if self.objects.shared.srqs.get(handle)?.users > 0 {
+        if self.objects.shared.srqs.get(handle)?.is_used() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
         }
         self.queue_pairs().end_draining(Some(handle));
         let srq = self.objects.shared.srqs.remove(handle)?;
-        self.memory().leave_zone(srq.pz);
-        self.device.hca.destroy_srq(srq.queue).map_err(|_| DatReturn::new(ReturnType::InternalError))
+        self.memory().leave_zone(srq.pz());
+        self.device.hca.destroy_srq(srq.into_queue()).map_err(|_| DatReturn::new(ReturnType::InternalError))
     }
 
     /// `dat_srq_post_recv`: a buffer for whichever EP of the queue gets the next message. Legal in every state.
@@ -189,15 +152,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         iov: &[LmrTriplet],
         user_cookie: u64,
     ) -> DatResult<()> {
-        let srq = self.objects.shared.srqs.get_mut(handle)?;
-        let gather = Gather::<MAX_IOV>::new(&self.objects.lmrs, iov, srq.max_recv_iov, srq.pd, true)?;
-        if u32::from(srq.queue.outstanding()) >= srq.max_recv_dtos {
-            return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq));
-        }
-        srq.queue.post_recv(gather.slice(), user_cookie).map_err(post_error)?;
-        srq.queue.ring();
-        srq.longest = srq.longest.max(gather.total.min(u64::from(u32::MAX)) as u32);
-        Ok(())
+        self.objects.shared.srqs.get_mut(handle)?.post_recv(&self.objects.lmrs, iov, user_cookie)
     }
 
     /// `dat_ep_create_with_srq`: an EP whose receives come from an SRQ; `ep_post_recv` on it is INVALID_STATE. `max_recv_dtos` of the
@@ -223,8 +178,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let pd = self.objects.pzs.get(pz)?.domain(ia)?;
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
         self.objects.check_streams(ia, &streams)?;
-        let state = self.objects.shared.srqs.get(srq)?.state;
-        self.objects.shared.srqs.get(srq)?.ia.check(ia, HandleType::Srq)?;
+        let state = self.objects.shared.srqs.get(srq)?.state();
+        self.objects.shared.srqs.get(srq)?.ia().check(ia, HandleType::Srq)?;
         self.objects.check_srq_zone(srq, pd)?;
         let attributes = self.device.check_attributes(&streams, Some(attributes), Counts::OnSrq, BAD)?;
         self.objects.check_notification(&streams, &attributes, BAD)?;
@@ -248,12 +203,8 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
 
     fn srq_event(&mut self, handle: SrqHandle, event: SrqEvent) {
         let Ok(srq) = self.objects.shared.srqs.get_mut(handle) else { return };
-        let Some((state, reason)) = event.in_state(srq.state) else { return };
-        if event == SrqEvent::Low && !core::mem::take(&mut srq.armed) {
-            return;
-        }
-        srq.state = state;
-        let ia = srq.ia;
+        let Some(reason) = srq.take(event) else { return };
+        let ia = srq.ia();
         self.delivery().post_async(Some(ia), AsyncError::ProviderInternalError, handle.into(), reason);
     }
 }
@@ -261,6 +212,6 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Whether EPs of this protection domain may be on an SRQ.
     pub(crate) fn check_srq_zone(&self, srq: SrqHandle, pd: Pd) -> DatResult<()> {
-        if self.shared.srqs.get(srq)?.pd == pd { Ok(()) } else { Err(bad(Subtype::InvalidArg2)) }
+        if self.shared.srqs.get(srq)?.pd() == pd { Ok(()) } else { Err(bad(Subtype::InvalidArg2)) }
     }
 }

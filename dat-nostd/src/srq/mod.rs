@@ -3,9 +3,7 @@
 //! [`QueuePairs`] holds what the end of a queue pair needs, and nothing outside this directory sees
 //! its fields.
 
-pub(crate) mod drain;
 pub(crate) mod draining;
-pub(crate) mod ended_qp;
 pub(crate) mod life;
 pub(crate) mod queue;
 pub(crate) mod room;

@@ -1,4 +1,4 @@
-//! Service points: create, query, free. DAT 1.2, connection management.
+//! Calls on service points: create, query, free.
 
 use crate::base::states::{EpCall, EpEvent};
 use driver_mlx::{Bar, Platform};
@@ -14,7 +14,7 @@ use crate::base::types::{EvdFlags, PspFlags};
 use crate::conn::Connections;
 use crate::conn::attempt::OWNER_PSP;
 use crate::conn::framing::Framing;
-use crate::conn::service_point::{EpSource, Psp, Rsp};
+use crate::conn::service::{EpSource, Psp, Rsp, Target};
 use crate::evd::dispatcher::check_stream;
 
 /// Bit of the CM's owner word that tells reserved service points from public ones.
@@ -24,17 +24,6 @@ const OWNER_RSP: u32 = 1 << 30;
 const ANY_FIRST: u64 = 0xc000;
 
 const ANY_COUNT: u64 = 0x4000;
-
-/// Where a request goes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
-    pub(crate) sp: ServicePoint,
-    pub(crate) ia: IaHandle,
-    pub(crate) conn_qual: u64,
-    pub(crate) service_id: u64,
-    pub(crate) evd: EvdHandle,
-    pub(crate) source: EpSource,
-}
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_psp_create`. Requests arrive on `evd` until the service point is freed; when the EVD is full, they are refused.
@@ -214,7 +203,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     }
 
     /// A service point has given a request to its consumer: a reserved one has done its duty.
-    pub(super) fn target_used(&mut self, target: &Target) {
+    pub(in crate::conn) fn target_used(&mut self, target: &Target) {
         let ServicePoint::Rsp(rsp) = target.sp else { return };
         if let Ok(rsp) = self.objects.rsps.get_mut(rsp) {
             rsp.used = true;

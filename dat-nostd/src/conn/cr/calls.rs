@@ -1,4 +1,4 @@
-//! Connection requests: query, accept, reject, hand-off. DAT 1.2, connection management.
+//! Calls on connection requests: query, accept, reject, hand-off.
 
 use crate::base::states::{EpCall, EpEvent};
 use driver_mlx::{Bar, Instant, Platform};
@@ -15,10 +15,9 @@ use crate::base::types::EpState;
 use crate::conn::Connections;
 use crate::conn::attempt::Attempt;
 use crate::conn::connect::{RNR_RETRY_UNLIMITED, rtr_params};
+use crate::conn::cr::Cr;
 use crate::conn::framing::REQ_LEN;
-use crate::conn::request::Cr;
-use crate::conn::service::Target;
-use crate::conn::service_point::EpSource;
+use crate::conn::service::{EpSource, Target};
 
 /// Reason of the reject when a table or an event queue is full.
 const FULL: RejReason = RejReason::NO_RESOURCES;
@@ -202,7 +201,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     }
 
     /// The peer of a request that nobody has answered gave up.
-    pub(super) fn request_withdrawn(&mut self, conn: ConnId) {
+    pub(in crate::conn) fn request_withdrawn(&mut self, conn: ConnId) {
         for slot in self.objects.crs.slots() {
             if let Some(cr) = self.objects.crs.at_mut(slot)
                 && cr.conn == conn
@@ -265,7 +264,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         self.objects.enter_awaiting(ep_handle);
         self.delivery().feeds_changed(ep_handle);
         if accepted {
-            self.progress.connections.flush = true;
+            self.progress.connections.request_flush();
             self.run_port();
         } else {
             // The peer is gone: the accept succeeds and ends in its event.
@@ -293,7 +292,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let now = self.device.now();
         // A peer that has given up needs no answer.
         let _ = self.device.port.cm().reject(now, conn, reason, &[], private_data);
-        self.progress.connections.flush = true;
+        self.progress.connections.request_flush();
         self.run_port();
     }
 }

@@ -1,21 +1,16 @@
-//! Queue pairs on an SRQ whose endpoint is gone. A message that has begun to arrive holds a buffer
-//! of the queue. The buffer comes back when the device has flushed it: the QP goes to ERROR, and
-//! LAST_WQE_REACHED says that it holds no more buffers (IBTA 10.3.1). Destroyed before that, it
-//! would never report the buffer.
+//! The end of queue pairs: now, or when they are drained.
 
-use driver_mlx::{Bar, Cqe, Duration, Instant, Platform, Qp, QpNumber, Wake};
+use driver_mlx::{Duration, Instant, Platform, Qp, QpNumber, Wake};
 
 use crate::adapter::events::DeviceEvents;
 use crate::adapter::objects::Objects;
 use crate::base::handle::{EpHandle, EvdHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType};
-use crate::base::table::Table;
 use crate::conn::closing::{LAST_RECEIVE_WITHIN, TICK, ticks};
 use crate::ep::streams::Streams;
 use crate::mem::windows::settle_binds;
 use crate::srq::QueuePairs;
-use crate::srq::ended_qp::EndedQp;
-use crate::srq::queue::Srq;
+use crate::srq::draining::EndedQp;
 
 /// Steps in which a call waits for the device.
 const STEP: Duration = Duration::from_micros(20);
@@ -155,21 +150,4 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
             }
         }
     }
-}
-
-/// Takes a completion of a draining QP and returns its buffer to the SRQ. Returns false for all other QPs.
-#[cold]
-pub(crate) fn take_drained<B: Bar>(
-    draining: &Table<'_, EpHandle, EndedQp<B>>,
-    srqs: &mut Table<'_, SrqHandle, Srq>,
-    cqe: &Cqe<'_>,
-) -> bool {
-    let mut ended = draining.iter().map(|(_, ended)| ended);
-    let Some(srq) = ended.find(|ended| ended.qpn == cqe.qpn()).map(|ended| ended.srq) else { return false };
-    if !cqe.is_send()
-        && let Some(Ok(srq)) = srq.map(|srq| srqs.get_mut(srq))
-    {
-        srq.retire(cqe);
-    }
-    true
 }

@@ -1,16 +1,28 @@
-//! Where completions go that nobody wants to hear of: receives from shared receive queues by endpoints without a receive EVD.
+//! Completions of streams without an EVD: receives from SRQs by EPs that have no receive EVD.
+
+mod drain;
 
 use driver_mlx::{Bar, Cq, CqNumber};
 
 /// The CQ of streams that have no EVD.
 pub(crate) struct Sink<B: Bar> {
-    pub(crate) cq: Cq<B>,
+    cq: Cq<B>,
     armed: bool,
 }
 
 impl<B: Bar> Sink<B> {
     pub(crate) fn new(cq: Cq<B>) -> Self {
         Self { cq, armed: false }
+    }
+
+    /// The CQ's number.
+    pub(crate) fn number(&self) -> CqNumber {
+        self.cq.number()
+    }
+
+    /// Its CQ, to be destroyed.
+    pub(crate) fn into_cq(self) -> Cq<B> {
+        self.cq
     }
 
     /// Asks for an event at the next completion.

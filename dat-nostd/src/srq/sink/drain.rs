@@ -1,4 +1,4 @@
-//! Completions that nobody wants to hear of: room for them, and what they mean all the same.
+//! What the sink takes, and how much it holds.
 
 use driver_mlx::{Bar, Cqe, Platform, QpNumber};
 
@@ -14,14 +14,14 @@ use crate::srq::sink::Sink;
 
 impl<P: Platform> QueuePairs<'_, '_, P> {
     /// Makes the sink hold the completions of all SRQs that it serves; `count` are those of an SRQ that it is to serve as well.
-    pub(super) fn make_room_in_sink(&mut self, srq: SrqHandle, count: u32) -> DatResult<()> {
+    pub(in crate::srq) fn make_room_in_sink(&mut self, srq: SrqHandle, count: u32) -> DatResult<()> {
         let entries = self.objects.sunk_completions(srq).saturating_add(count);
         let resized = self.device.hca.resize_cq(&mut self.device.sink.cq, entries);
         resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))
     }
 
     /// Drops the completions of a destroyed QP from the sink. Their buffers go back to the SRQ.
-    pub(super) fn sweep_sink(&mut self, qpn: QpNumber, srq: SrqHandle) {
+    pub(in crate::srq) fn sweep_sink(&mut self, qpn: QpNumber, srq: SrqHandle) {
         let (cq, srqs) = (&mut self.device.sink.cq, &mut self.objects.shared.srqs);
         if let Ok(srq) = srqs.get_mut(srq) {
             srq.take_back(cq, qpn);
