@@ -45,10 +45,10 @@ pub(crate) struct Eq {
     number: EqNumber,
     uar_offset: usize,
     /// CQs that report here.
-    pub(crate) cqs: u32,
+    cqs: u32,
     /// Upper bound of the entries in the ring that destroyed CQs have left.
     orphans: u32,
-    pub(crate) memory: DmaMemory,
+    memory: DmaMemory,
 }
 
 impl Eq {
@@ -78,6 +78,10 @@ impl Eq {
 
     pub(crate) fn number(&self) -> EqNumber {
         self.number
+    }
+
+    pub(crate) fn memory(&self) -> DmaMemory {
+        self.memory
     }
 
     /// Entries in the ring: the most that one drain takes.
@@ -112,6 +116,11 @@ impl Eq {
             self.orphans = self.orphans.min(self.waiting());
         }
         self.cqs.saturating_add(self.orphans)
+    }
+
+    /// Counts a CQ in.
+    pub(crate) fn add_cq(&mut self) {
+        self.cqs += 1;
     }
 
     /// Counts a CQ out that was destroyed; its last entry may still be in the ring.

@@ -159,7 +159,7 @@ impl core::error::Error for PostError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct AddressVector {
-    pub(crate) words: [u64; 6],
+    words: [u64; 6],
 }
 
 impl AddressVector {
@@ -191,6 +191,12 @@ impl AddressVector {
             words[5] = grh.dgid.interface_id();
         }
         Self { words }
+    }
+
+    /// The segment's quadwords, in processor order.
+    #[inline]
+    pub(crate) fn words(&self) -> &[u64; 6] {
+        &self.words
     }
 }
 

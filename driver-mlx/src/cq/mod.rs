@@ -48,10 +48,9 @@ pub struct Cq<B: Bar> {
     number: CqNumber,
     errors: u32,
     /// The ring, and the doorbell record.
-    pub(crate) memory: [DmaMemory; 2],
-    /// Index of the completion event queue that it reports to.
-    pub(crate) eq: u8,
-    pub(crate) generation: Generation,
+    memory: [DmaMemory; 2],
+    eq: u8,
+    generation: Generation,
 }
 
 /// A ring of entries that the device has not written yet.
@@ -90,8 +89,13 @@ impl<B: Bar> Object for Cq<B> {
 }
 
 impl<B: Bar> Cq<B> {
-    /// A queue over `memory`, which is all ring, and a doorbell record.
-    pub(crate) fn new(memory: DmaMemory, record: DmaMemory, register: B::DoorbellRegister) -> Option<Self> {
+    /// A queue over a ring and a doorbell record, which reports to the completion event queue `eq`.
+    pub(crate) fn new(
+        [memory, record]: [DmaMemory; 2],
+        register: B::DoorbellRegister,
+        eq: u8,
+        generation: Generation,
+    ) -> Option<Self> {
         let mut cq = Self {
             ring: empty_ring(memory)?,
             owner: 0,
@@ -102,13 +106,23 @@ impl<B: Bar> Cq<B> {
             number: CqNumber::new(0),
             errors: 0,
             memory: [memory, record],
-            eq: 0,
-            generation: Generation::default(),
+            eq,
+            generation,
         };
         cq.record.store_first(0);
         cq.record.store_second(datapath::CQ_DBR_NEVER_ARMED);
         barrier::publish();
         Some(cq)
+    }
+
+    /// The ring and the doorbell record.
+    pub(crate) fn memory(&self) -> [DmaMemory; 2] {
+        self.memory
+    }
+
+    /// Index of the completion event queue that it reports to.
+    pub(crate) fn eq(&self) -> u8 {
+        self.eq
     }
 
     pub(crate) fn set_number(&mut self, number: CqNumber) {

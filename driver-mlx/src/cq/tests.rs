@@ -45,7 +45,9 @@ impl Device {
 fn queue() -> (Cq<Recorder>, Device, Recorder) {
     let (ring, record) = (memory(64 << LOG_SIZE), memory(64));
     let bar = Recorder::new();
-    let mut cq = Cq::new(ring, record, control::doorbell_register(bar, UAR + 0x20, 8)).expect("fits");
+    let mut cq =
+        Cq::new([ring, record], control::doorbell_register(bar, UAR + 0x20, 8), 0, Generation::default())
+            .expect("fits");
     cq.set_number(CqNumber::new(0x42));
     (cq, Device { memory: ring, record, produced: 0 }, bar)
 }

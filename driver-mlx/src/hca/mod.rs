@@ -118,12 +118,12 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Firmware version: major, minor, sub-minor.
     pub fn firmware_version(&self) -> (u16, u16, u16) {
-        self.firmware.identity().version
+        self.firmware.identity().version()
     }
 
     /// Name of the board (PSID): text padded with zeros.
     pub fn psid(&self) -> &[u8; 16] {
-        &self.firmware.identity().psid
+        self.firmware.identity().psid()
     }
 
     /// Pages of 4 KiB that firmware holds.

@@ -7,10 +7,9 @@ use crate::dma::DmaMemory;
 /// are no longer than the memory taken for it.
 #[derive(Clone, Copy)]
 pub(super) struct PageList {
-    /// log2 of the page size relative to 4 KiB.
-    pub(super) log_page: u32,
+    log_page: u32,
     first: u64,
-    pub(super) count: usize,
+    count: usize,
 }
 
 impl PageList {
@@ -20,6 +19,16 @@ impl PageList {
         let longest = buddy::order_for(memory.len()).map_or(31, |order| order + 12);
         let log = first.trailing_zeros().min(longest).clamp(12, 31);
         Self { log_page: log - 12, first, count: bytes.max(1).div_ceil(1 << log) }
+    }
+
+    /// log2 of the page size relative to 4 KiB.
+    pub(super) const fn log_page(&self) -> u32 {
+        self.log_page
+    }
+
+    /// Pages.
+    pub(super) const fn count(&self) -> usize {
+        self.count
     }
 
     /// Device address of a page.

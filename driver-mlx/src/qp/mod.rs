@@ -98,8 +98,8 @@ pub struct Qp<B: Bar> {
     /// In a cell, whose unused values count for no `Option<Qp>`: of the context's that would be the largest number.
     context: Cell<QpContext>,
     /// The work queues' buffer, and the doorbell record.
-    pub(crate) memory: [DmaMemory; 2],
-    pub(crate) generation: Generation,
+    memory: [DmaMemory; 2],
+    generation: Generation,
 }
 
 /// What the commands of this queue pair repeat.
@@ -146,6 +146,7 @@ impl<B: Bar> Qp<B> {
         limits: QpLimits,
         register: SendRegister<B::DoorbellRegister>,
         context: QpContext,
+        generation: Generation,
     ) -> Option<Self> {
         let service = context.config.service;
         let [rings, record] = memory;
@@ -186,7 +187,7 @@ impl<B: Bar> Qp<B> {
             state: QpState::Reset,
             context: Cell::new(context),
             memory,
-            generation: Generation::default(),
+            generation,
         };
         qp.clear();
         Some(qp)
@@ -195,7 +196,11 @@ impl<B: Bar> Qp<B> {
     /// What it lies in: the work queues' buffer and the doorbell record, the slots, the BlueFlame register.
     #[allow(clippy::type_complexity)]
     pub(crate) fn into_memory(self) -> ([DmaMemory; 2], (Slots, Option<Slots>), Option<(u8, u8)>) {
-        (self.memory, (self.sq.into_slots(), self.rq.map(|rq| rq.slots)), self.context.get().register)
+        (
+            self.memory,
+            (self.sq.into_slots(), self.rq.map(ReceiveQueue::into_slots)),
+            self.context.get().register,
+        )
     }
 
     /// Forgets everything posted, as the device does on reset.
@@ -208,6 +213,11 @@ impl<B: Bar> Qp<B> {
         self.record.store_first(0);
         self.record.store_second(0);
         barrier::publish();
+    }
+
+    /// The work queues' buffer and the doorbell record.
+    pub(crate) fn memory(&self) -> [DmaMemory; 2] {
+        self.memory
     }
 
     /// What its commands repeat.

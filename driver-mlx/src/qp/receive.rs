@@ -18,7 +18,7 @@ const INDEX_SHIFT: u32 = 16;
 pub(super) struct ReceiveQueue {
     ring: OctowordRing,
     /// The [`WrId`] of each receive.
-    pub(super) slots: Slots,
+    slots: Slots,
     /// Receives posted, circular.
     head: u16,
     /// Receives retired.
@@ -64,6 +64,10 @@ impl ReceiveQueue {
             terminator,
             inline_receive,
         }
+    }
+
+    pub(super) fn into_slots(self) -> Slots {
+        self.slots
     }
 
     /// Forgets everything posted.

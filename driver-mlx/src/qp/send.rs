@@ -239,7 +239,7 @@ impl SendQueue {
         }
         let mut octoword = 1;
         if ANY && let Some(to) = request.to {
-            for pair in to.words.as_chunks::<2>().0 {
+            for pair in to.words().as_chunks::<2>().0 {
                 ring.put(head, octoword, (pair[0], pair[1]));
                 octoword += 1;
             }

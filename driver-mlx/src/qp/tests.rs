@@ -50,10 +50,18 @@ impl Bench {
         let limits = QpLimits { max_send_sge: 4, max_inline: 60, max_recv_sge: 3, terminator };
         let handle = control::doorbell_register(bar, DOORBELL, (2 * blueflame).max(8));
         let register = SendRegister::new(handle, blueflame, epoch());
-        let mut qp = Qp::new([rings, record], beside, &geometry, limits, register, context).expect("fits");
+        let mut qp =
+            Qp::new([rings, record], beside, &geometry, limits, register, context, Generation::default())
+                .expect("fits");
         qp.set_number(QpNumber::new(QPN));
         let cq_memory = memory(64 * 64);
-        let cq = Cq::new(cq_memory, memory(64), control::doorbell_register(bar, 0x20, 8)).expect("fits");
+        let cq = Cq::new(
+            [cq_memory, memory(64)],
+            control::doorbell_register(bar, 0x20, 8),
+            0,
+            Generation::default(),
+        )
+        .expect("fits");
         Self { qp, geometry, memory: rings, record, bar, cq, cq_memory, completions: 0 }
     }
 

@@ -52,7 +52,7 @@ impl SrqGeometry {
 pub struct Srq {
     ring: OctowordRing,
     /// Two for each entry: its [`WrId`]; then the entry after it, and whether it is posted.
-    pub(crate) slots: Slots,
+    slots: Slots,
     record: DoorbellRecord,
     /// Next entry to post.
     head: u16,
@@ -70,8 +70,8 @@ pub struct Srq {
     number: SrqNumber,
     spurious: u32,
     /// The ring, and the doorbell record.
-    pub(crate) memory: [DmaMemory; 2],
-    pub(crate) generation: Generation,
+    memory: [DmaMemory; 2],
+    generation: Generation,
 }
 
 impl Object for Srq {
@@ -94,6 +94,7 @@ impl Srq {
         geometry: &SrqGeometry,
         max_sge: u8,
         terminator: LKey,
+        generation: Generation,
     ) -> Option<Self> {
         let entries = 1usize << geometry.log_size;
         let [ring, record] = memory;
@@ -112,7 +113,7 @@ impl Srq {
             number: SrqNumber::new(0),
             spurious: 0,
             memory,
-            generation: Generation::default(),
+            generation,
         };
         srq.ring.clear();
         srq.slots.clear();
@@ -123,6 +124,16 @@ impl Srq {
         srq.record.store_second(0);
         barrier::publish();
         Some(srq)
+    }
+
+    /// The ring and the doorbell record.
+    pub(crate) fn memory(&self) -> [DmaMemory; 2] {
+        self.memory
+    }
+
+    /// Slots beside the ring.
+    pub(crate) fn into_slots(self) -> Slots {
+        self.slots
     }
 
     /// Makes `next` the entry after `entry`, which is free.

@@ -12,9 +12,15 @@ use std::vec::Vec;
 fn queue(max_wr: u32, max_sge: u32) -> (Srq, SrqGeometry) {
     let geometry = SrqGeometry::new(max_wr, max_sge).expect("sizes");
     let memory = [memory(geometry.ring_bytes), memory(64)];
-    let srq =
-        Srq::new(memory, slots(geometry.slots()), &geometry, max_sge as u8, crate::types::LKey::new(0x100))
-            .expect("a queue");
+    let srq = Srq::new(
+        memory,
+        slots(geometry.slots()),
+        &geometry,
+        max_sge as u8,
+        crate::types::LKey::new(0x100),
+        Generation::default(),
+    )
+    .expect("a queue");
     (srq, geometry)
 }
 
@@ -30,8 +36,13 @@ fn id(retired: Option<Completion>) -> Option<u64> {
 /// A completion of the entry: an opcode of the receive side unless `opcode` is 0 (send).
 fn completion(opcode: u8, entry: u16) -> Cqe<'static> {
     let ring = memory(64 << 6);
-    let mut cq = Cq::<Recorder>::new(ring, memory(64), control::doorbell_register(Recorder::new(), 0, 8))
-        .expect("fits");
+    let mut cq = Cq::<Recorder>::new(
+        [ring, memory(64)],
+        control::doorbell_register(Recorder::new(), 0, 8),
+        0,
+        Generation::default(),
+    )
+    .expect("fits");
     let mut cqe = [0; 64];
     cqe[0x38..0x3c].copy_from_slice(&0x12_3456u32.to_be_bytes());
     cqe[0x3c..0x3e].copy_from_slice(&entry.to_be_bytes());

@@ -42,7 +42,7 @@ impl<P: Platform> Firmware<'_, P> {
         let bar = self.platform.bar();
         for _ in 0..eq.size() {
             let Some(eqe) = eq.next(bar) else { break };
-            self.log.counters.events += 1;
+            self.log.counters_mut().events += 1;
             self.log.trace(now, TraceKind::Event { event: eqe.event, sub_type: eqe.sub_type });
             if eqe.event == EventType::PAGE_REQUEST {
                 // The answer takes a while, in which more may arrive.
@@ -97,7 +97,7 @@ impl<P: Platform> Firmware<'_, P> {
             EventType::INTERNAL_ERROR => self.set_fatal(now, FatalCause::InternalError),
             // Commands are polled for.
             EventType::CMD => {}
-            EventType::COMP => self.log.counters.bad_events += 1,
+            EventType::COMP => self.log.counters_mut().bad_events += 1,
             _ => self.log.push_event(AsyncEvent::Other { event, sub_type }),
         }
     }
@@ -113,7 +113,7 @@ impl<P: Platform> Firmware<'_, P> {
         // The failure itself is counted and traced where it happens.
         let served = self.pages(memory).serve(function, eqe_page_req::num_pages.get32(data) as i32);
         if served.is_err() {
-            self.log.counters.page_requests_failed += 1;
+            self.log.counters_mut().page_requests_failed += 1;
         }
     }
 }

@@ -35,11 +35,11 @@ impl<P: Platform> Firmware<'_, P> {
             self.cmd.lose(ticket);
             return Err(Error::Fatal(cause));
         }
-        if took < self.limits.command {
+        if took < self.limits.command() {
             return Ok(false);
         }
         self.cmd.lose(ticket);
-        self.log.counters.command_timeouts += 1;
+        self.log.counters_mut().command_timeouts += 1;
         self.log.trace(now, TraceKind::CommandTimeout { opcode, took });
         // Firmware gets no more pages, and what it cannot do without them times out as well. While
         // the device comes up or goes down the caller undoes as much as can be undone.
@@ -78,13 +78,13 @@ impl<P: Platform> Firmware<'_, P> {
         let now = self.platform.now();
         let request = Request { input, tail, out_len, lent, user };
         let mut issued = self.cmd.issue(self.platform.bar(), &request, now);
-        if issued == Err(IssueError::NoSlot) && self.cmd.lose_forgotten(now, self.limits.command) {
+        if issued == Err(IssueError::NoSlot) && self.cmd.lose_forgotten(now, self.limits.command()) {
             reclaim_slots(&mut self.cmd, memory)?;
             issued = self.cmd.issue(self.platform.bar(), &request, now);
         }
         match issued {
             Ok(ticket) => {
-                self.log.counters.commands += 1;
+                self.log.counters_mut().commands += 1;
                 Ok(ticket)
             }
             Err(error) => {
@@ -110,7 +110,7 @@ impl<P: Platform> Firmware<'_, P> {
         if delivery == DeliveryStatus::OK && status == CmdStatus::OK {
             return Ok(());
         }
-        self.log.counters.command_errors += 1;
+        self.log.counters_mut().command_errors += 1;
         Err(Error::Command(CommandError { step: self.step(), opcode, op_mod, delivery, status, syndrome }))
     }
 

@@ -62,13 +62,13 @@ impl<P: Platform> Firmware<'_, P> {
         if now < self.health.next || self.health.bus_master_off {
             return;
         }
-        self.health.next = now + self.limits.health_interval;
+        self.health.next = now + self.limits.health_interval();
         if self.fatal.is_some() {
             // Configuration space may have been out of reach at the failure.
             self.health.bus_master_off = self.bus_master_off();
             return;
         }
-        self.log.counters.health_polls += 1;
+        self.log.counters_mut().health_polls += 1;
         self.check_sensors(now);
         if self.fatal.is_none() && self.enabled {
             self.check_warnings(memory, now);
@@ -105,7 +105,7 @@ impl<P: Platform> Firmware<'_, P> {
     /// Begins to watch a device that this driver has enabled. Registers that show the driver's queue
     /// show a function-level reset too.
     pub(super) fn begin_health_poll(&mut self) {
-        self.health.next = self.platform.now() + self.limits.health_interval;
+        self.health.next = self.platform.now() + self.limits.health_interval();
         self.health.names_owner = shows_queue(self.platform.bar(), self.cmd.device_address());
     }
 

@@ -11,17 +11,17 @@ use mlx5_prm::registers::dtor_reg;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Accepting the command queue's address.
-    pub(super) command_queue: Duration,
+    command_queue: Duration,
     /// A command.
-    pub(super) command: Duration,
+    command: Duration,
     /// Distance of health polls.
-    pub(super) health_interval: Duration,
+    health_interval: Duration,
     /// Giving back pages may go so long without progress.
-    pub(super) reclaim: Duration,
+    reclaim: Duration,
     /// Letting go of all memory.
-    pub(super) tear_down: Duration,
+    tear_down: Duration,
     /// A reset of the firmware, until registers can be read again.
-    pub(super) firmware_reset: Duration,
+    firmware_reset: Duration,
 }
 
 /// A time-out word as a duration; zero, or a unit that does not exist, means that the default stays.
@@ -39,6 +39,35 @@ impl Limits {
             tear_down: Duration::from_secs(3),
             firmware_reset: Duration::from_secs(62),
         }
+    }
+
+    pub(super) const fn command_queue(&self) -> Duration {
+        self.command_queue
+    }
+
+    pub(super) const fn command(&self) -> Duration {
+        self.command
+    }
+
+    pub(super) const fn health_interval(&self) -> Duration {
+        self.health_interval
+    }
+
+    pub(super) const fn reclaim(&self) -> Duration {
+        self.reclaim
+    }
+
+    pub(super) const fn tear_down(&self) -> Duration {
+        self.tear_down
+    }
+
+    pub(super) const fn firmware_reset(&self) -> Duration {
+        self.firmware_reset
+    }
+
+    /// Gives a command no more time than tear-down has.
+    pub(super) fn shorten_commands(&mut self) {
+        self.command = self.command.min(self.tear_down);
     }
 
     /// What the initialization segment says; meaningful after the command queue's address was written. Answers whether the device states

@@ -19,7 +19,7 @@ pub struct StepTime {
 pub(in crate::hca) struct Log<'s> {
     trace: Trace<'s>,
     events: EventRing<'s>,
-    pub(super) counters: Counters,
+    counters: Counters,
     step: Step,
     /// Times of the steps before the current one, in order.
     times: [StepTime; 20],
@@ -88,6 +88,10 @@ impl<'s> Log<'s> {
 
     pub(in crate::hca) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    pub(super) fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
     }
 
     pub(in crate::hca) fn step(&self) -> Step {

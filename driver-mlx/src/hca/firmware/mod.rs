@@ -71,12 +71,26 @@ pub(super) struct Firmware<'s, P: Platform> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Identity {
     /// Major, minor, sub-minor.
-    pub(super) version: (u16, u16, u16),
-    pub(super) psid: [u8; 16],
+    version: (u16, u16, u16),
+    psid: [u8; 16],
     /// Interface step sequence.
-    pub(super) issi: u8,
+    issi: u8,
     /// This side is a BlueField's own processor.
     embedded_cpu: bool,
+}
+
+impl Identity {
+    pub(super) const fn version(&self) -> (u16, u16, u16) {
+        self.version
+    }
+
+    pub(super) const fn psid(&self) -> &[u8; 16] {
+        &self.psid
+    }
+
+    pub(super) const fn issi(&self) -> u8 {
+        self.issi
+    }
 }
 
 impl<'s, P: Platform> Firmware<'s, P> {

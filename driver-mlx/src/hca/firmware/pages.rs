@@ -83,7 +83,7 @@ impl<P: Platform> Pages<'_, '_, '_, P> {
                 }
                 return Err(error);
             }
-            self.firmware.log.counters.pages_given += pages as u64;
+            self.firmware.log.counters_mut().pages_given += pages as u64;
             self.firmware.log.trace(self.firmware.platform.now(), TraceKind::Pages(pages as i32));
             left -= pages;
         }
@@ -102,7 +102,7 @@ impl<P: Platform> Pages<'_, '_, '_, P> {
         self.firmware.exec_pages(self.memory, &take, Tail::NONE, out)?;
         let claimed = manage_pages_out::output_num_entries.get32(out) as usize;
         if claimed > count {
-            self.firmware.log.counters.bad_pages += 1;
+            self.firmware.log.counters_mut().bad_pages += 1;
         }
         let mut returned = 0u32;
         for index in 0..claimed.min(count) {
@@ -110,10 +110,10 @@ impl<P: Platform> Pages<'_, '_, '_, P> {
             if self.memory.take_back(address) {
                 returned += 1;
             } else {
-                self.firmware.log.counters.bad_pages += 1;
+                self.firmware.log.counters_mut().bad_pages += 1;
             }
         }
-        self.firmware.log.counters.pages_returned += u64::from(returned);
+        self.firmware.log.counters_mut().pages_returned += u64::from(returned);
         self.firmware.log.trace(self.firmware.platform.now(), TraceKind::Pages(-(returned as i32)));
         Ok(returned as usize)
     }
@@ -135,7 +135,7 @@ impl<P: Platform> Pages<'_, '_, '_, P> {
         if u64::from(wanted) <= available {
             return self.give(function, wanted as usize);
         }
-        self.firmware.log.counters.page_requests_refused += 1;
+        self.firmware.log.counters_mut().page_requests_refused += 1;
         let available = u32::try_from(available).unwrap_or(u32::MAX);
         self.firmware.log.push_event(AsyncEvent::PagesRefused { needed: wanted, available });
         let mut refuse = input::<{ manage_pages_in::SIZE }>(Opcode::MANAGE_PAGES, ManagePagesOp::CANT_GIVE.0);
@@ -147,7 +147,7 @@ impl<P: Platform> Pages<'_, '_, '_, P> {
     /// A function is gone and with it its use of pages: all of them are free. Those of other functions are not.
     pub(super) fn release_all(&mut self, function: Function) {
         let returned = self.memory.take_back_all(function.tag());
-        self.firmware.log.counters.pages_returned += u64::from(returned);
+        self.firmware.log.counters_mut().pages_returned += u64::from(returned);
         self.firmware.log.trace(self.firmware.platform.now(), TraceKind::Pages(-(returned as i32)));
     }
 
@@ -160,7 +160,7 @@ impl<P: Platform> Pages<'_, '_, '_, P> {
             let now = self.firmware.platform.now();
             if returned > 0 {
                 last_progress = now;
-            } else if now - last_progress >= self.firmware.limits.reclaim {
+            } else if now - last_progress >= self.firmware.limits.reclaim() {
                 let waited_ms = (now - last_progress).as_millis() as u64;
                 return Err(Error::Timeout {
                     step: Step::TearDown,

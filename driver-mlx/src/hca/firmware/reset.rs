@@ -101,13 +101,14 @@ impl<P: Platform> Firmware<'_, P> {
         }
         control::set_bus_master(&self.platform, true);
         let failure = self.fatal.take();
-        let limit = core::mem::replace(&mut self.limits.command, self.limits.tear_down);
+        let limits = self.limits;
+        self.limits.shorten_commands();
         let closed = self.close(memory, TeardownProfile::FORCE_CLOSE);
-        self.limits.command = limit;
+        self.limits = limits;
         self.fatal = failure.or(self.fatal);
         self.bus_master_off();
         let address = self.cmd.device_address();
-        let ended = closed.is_ok() && disable_interface(&self.platform, address, self.limits.tear_down);
+        let ended = closed.is_ok() && disable_interface(&self.platform, address, self.limits.tear_down());
         self.enabled &= !ended;
         ended
     }
@@ -197,16 +198,16 @@ impl<P: Platform> Reset<'_, P> {
 
     /// Waits until registers can be read, which they cannot before configuration space is as it was.
     fn wait_pci_up(&self) -> Result<(), Error> {
-        let limit = self.limits.firmware_reset;
+        let limit = self.limits.firmware_reset();
         control::restore_function(self.platform);
-        Wait { step: Step::Recovery, limit, absence: limit }.until_restored(self.platform)
+        Wait::new(Step::Recovery, limit, limit).until_restored(self.platform)
     }
 
     /// Waits until firmware has started, because a reset while it starts makes ENABLE_HCA hang on a
     /// ConnectX-5. Firmware that does not start in time is reset all the same.
     fn await_firmware(&self) -> Result<(), Error> {
-        let (limit, absence) = (self.config.initializing_timeout, self.limits.firmware_reset);
-        match (Wait { step: Step::Recovery, limit, absence }).until_initialized(self.platform) {
+        let (limit, absence) = (self.config.initializing_timeout, self.limits.firmware_reset());
+        match Wait::new(Step::Recovery, limit, absence).until_initialized(self.platform) {
             Err(Error::Timeout { .. }) => Ok(()),
             result => result,
         }

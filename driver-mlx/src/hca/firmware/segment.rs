@@ -31,12 +31,12 @@ impl InitialSegment {
         log: &mut Log<'_>,
     ) -> Result<Self, Error> {
         let bar = platform.bar();
-        let absence = if config.recovery { limits.firmware_reset } else { ABSENCE_TIMEOUT };
-        let reset = Wait { step: Step::Presence, limit: limits.firmware_reset, absence };
+        let absence = if config.recovery { limits.firmware_reset() } else { ABSENCE_TIMEOUT };
+        let reset = Wait::new(Step::Presence, limits.firmware_reset(), absence);
         reset.until_reset_is_over(platform)?;
         log.enter(platform.now(), Step::Initializing);
         let limit = if config.recovery { RECOVERY_TIMEOUT } else { config.initializing_timeout };
-        Wait { step: Step::Initializing, limit, absence }.until_initialized(platform)?;
+        Wait::new(Step::Initializing, limit, absence).until_initialized(platform)?;
         let version = bar.read32(init_seg::FW_REV_OFFSET);
         let revision = bar.read32(init_seg::CMD_INTERFACE_REV_OFFSET);
         if revision >> 16 != init_seg::CMD_INTERFACE_REV {

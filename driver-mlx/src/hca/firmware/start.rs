@@ -53,7 +53,7 @@ impl<'s, P: Platform> Firmware<'s, P> {
         }
         self.enabled = true;
         // Linux's first look at `nic_interface` is one health interval after ENABLE_HCA.
-        Wait { step: Step::EnableHca, limit: self.limits.health_interval, absence: ABSENCE_TIMEOUT }
+        Wait::new(Step::EnableHca, self.limits.health_interval(), ABSENCE_TIMEOUT)
             .until_enabled(&self.platform)?;
         self.begin_health_poll();
         self.enter(Step::Issi);

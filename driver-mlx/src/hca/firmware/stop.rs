@@ -96,7 +96,7 @@ impl<P: Platform> Firmware<'_, P> {
         }
         let address = self.cmd.device_address();
         self.set_step(Step::TearDown);
-        self.limits.command = self.limits.command.min(self.limits.tear_down);
+        self.limits.shorten_commands();
         if self.initialized {
             let fast =
                 self.caps.fast_teardown && self.close(memory, TeardownProfile::PREPARE_FAST_TEARDOWN).is_ok();
@@ -105,7 +105,7 @@ impl<P: Platform> Firmware<'_, P> {
                 let _ = self.close(memory, TeardownProfile::FORCE_CLOSE);
             }
         }
-        if !disable_interface(&self.platform, address, self.limits.tear_down) {
+        if !disable_interface(&self.platform, address, self.limits.tear_down()) {
             self.bus_master_off();
         }
     }

@@ -24,20 +24,23 @@ pub(super) fn hand_over_queue<P: Platform>(
     control::write32(bar, init_seg::CMDQ_ADDR_H_OFFSET, (address >> 32) as u32);
     control::write32(bar, init_seg::CMDQ_ADDR_L_SZ_OFFSET, address as u32);
     limits.read_segment(bar);
-    Wait { step: Step::CommandQueue, limit: limits.command_queue, absence: ABSENCE_TIMEOUT }
-        .until_initialized(platform)
+    Wait::new(Step::CommandQueue, limits.command_queue(), ABSENCE_TIMEOUT).until_initialized(platform)
 }
 
 /// A wait for something that registers say.
 #[derive(Clone, Copy)]
 pub(super) struct Wait {
-    pub(super) step: Step,
-    pub(super) limit: Duration,
-    /// How long the device may be away without a break.
-    pub(super) absence: Duration,
+    step: Step,
+    limit: Duration,
+    absence: Duration,
 }
 
 impl Wait {
+    /// A wait of `step` for `limit`, during which the device may be away for `absence` without a break.
+    pub(super) const fn new(step: Step, limit: Duration, absence: Duration) -> Self {
+        Self { step, limit, absence }
+    }
+
     /// Waits until registers can be read; as long as they cannot, it may be because configuration space was reset.
     pub(super) fn until_restored<P: Platform>(self, platform: &P) -> Result<(), Error> {
         self.until(platform, |bar| {

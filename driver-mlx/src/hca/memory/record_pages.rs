@@ -15,13 +15,32 @@ const BITS: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct RecordPages {
-    pub(super) memory: DmaMemory,
+    memory: DmaMemory,
     /// A bit for each record, taken; and behind those of all records a second one, whether its queue could not be destroyed.
-    pub(super) marks: Slots,
-    pub(super) count: usize,
+    marks: Slots,
+    count: usize,
 }
 
 impl RecordPages {
+    /// Free records in `memory`; `marks` are [`RecordPages::slots_for`] them.
+    pub(super) const fn new(memory: DmaMemory, marks: Slots) -> Self {
+        Self { memory, marks, count: 0 }
+    }
+
+    /// Whether no record is taken.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn into_parts(self) -> (DmaMemory, Slots) {
+        (self.memory, self.marks)
+    }
+
+    /// Index of a record, if it is one of these.
+    fn index_of(&self, record: DmaMemory) -> Option<usize> {
+        self.memory.contains(&record).then(|| (record.va() - self.memory.va()) / RECORD)
+    }
+
     fn records(&self) -> usize {
         self.memory.len() / RECORD
     }
@@ -39,7 +58,7 @@ impl RecordPages {
         self.memory.slice(index * RECORD, RECORD)
     }
 
-    pub(super) fn flip(&mut self, index: usize) {
+    fn flip(&mut self, index: usize) {
         let mut slot = self.marks.get(index / BITS);
         let bit = 1 << (index % 64);
         let word = if index % BITS < 64 { &mut slot.id } else { &mut slot.tag };
@@ -52,9 +71,19 @@ impl RecordPages {
         2 * records.div_ceil(BITS)
     }
 
-    /// The record's queue could not be destroyed.
-    pub(super) fn quarantine(&mut self, index: usize) {
+    /// Frees a record. Returns whether it is one of these.
+    pub(super) fn release(&mut self, record: DmaMemory) -> bool {
+        let Some(index) = self.index_of(record) else { return false };
+        self.flip(index);
+        self.count -= 1;
+        true
+    }
+
+    /// Keeps a record whose queue could not be destroyed. Returns whether it is one of these.
+    pub(super) fn quarantine(&mut self, record: DmaMemory) -> bool {
+        let Some(index) = self.index_of(record) else { return false };
         self.flip(self.records().next_multiple_of(BITS) + index);
+        true
     }
 
     /// Frees quarantined records.

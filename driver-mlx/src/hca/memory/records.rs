@@ -52,7 +52,7 @@ impl Memory<'_> {
                     }
                 };
                 if let Some(place) = self.records.runs.get_mut(index) {
-                    *place = Some(RecordPages { memory, marks, count: 0 });
+                    *place = Some(RecordPages::new(memory, marks));
                 }
             }
             let run = self.records.runs.get_mut(index).and_then(Option::as_mut);
@@ -65,10 +65,7 @@ impl Memory<'_> {
 
     /// Gives a doorbell record back.
     fn give_record(&mut self, record: DmaMemory) -> Result<(), Error> {
-        for place in &mut self.records.runs {
-            let Some(run) = place.as_mut().filter(|run| run.memory.contains(&record)) else { continue };
-            run.flip((record.va() - run.memory.va()) / RECORD);
-            run.count -= 1;
+        if self.records.runs.iter_mut().flatten().any(|run| run.release(record)) {
             return self.give_empty_runs();
         }
         Err(Error::NotAllocated)
@@ -82,9 +79,9 @@ impl Memory<'_> {
 
     fn give_empty_runs(&mut self) -> Result<(), Error> {
         for index in 0..PAGE_RUNS {
-            let empty = |run: &mut RecordPages| run.count == 0;
-            let run = self.records.runs.get_mut(index).and_then(|place| place.take_if(empty));
-            if let Some(RecordPages { memory, marks, .. }) = run {
+            let place = self.records.runs.get_mut(index);
+            let run = place.and_then(|place| place.take_if(|run| run.is_empty()));
+            if let Some((memory, marks)) = run.map(RecordPages::into_parts) {
                 self.host.free(marks);
                 self.release(memory)?;
             }
@@ -98,9 +95,6 @@ impl Memory<'_> {
             return;
         }
         self.count_quarantined(record);
-        let mut runs = self.records.runs.iter_mut().flatten();
-        if let Some(run) = runs.find(|run| run.memory.contains(&record)) {
-            run.quarantine((record.va() - run.memory.va()) / RECORD);
-        }
+        self.records.runs.iter_mut().flatten().any(|run| run.quarantine(record));
     }
 }

@@ -62,17 +62,16 @@ impl<B: Bar> Objects<B> {
                 limit: u64::from(cq::capacity(limit)),
             });
         };
-        let [ring, record] = memory.take_ring(firmware.usable()?, 64 << log_size)?;
-        let mut made = create_cq_over(firmware, memory, [ring, record], log_size, page, eqn);
-        match &mut made {
-            Ok(cq) => {
-                cq.eq = config.eq;
-                if let Some(eq) = self.eq_of(cq.eq) {
-                    eq.cqs += 1;
+        let rings = memory.take_ring(firmware.usable()?, 64 << log_size)?;
+        let made = create_cq_over(firmware, memory, rings, log_size, page, (config.eq, eqn));
+        match &made {
+            Ok(_) => {
+                if let Some(eq) = self.eq_of(config.eq) {
+                    eq.add_cq();
                 }
                 self.room.add(EVENTS_OF_CQ);
             }
-            Err(error) => memory.release_ring_unless(&error.not_created(), [ring, record]),
+            Err(error) => memory.release_ring_unless(&error.not_created(), rings),
         }
         made
     }
@@ -92,12 +91,12 @@ impl<B: Bar> Objects<B> {
         let result = firmware.destroy(memory, &cq, &destroy, &mut [0; destroy_cq_out::SIZE]);
         // The EQ of this generation does not count a CQ of an earlier one.
         if result.is_ok()
-            && cq.generation == firmware.generation()
-            && let Some(eq) = self.eq_of(cq.eq)
+            && firmware.resolve(&cq).is_ok()
+            && let Some(eq) = self.eq_of(cq.eq())
         {
             eq.remove_cq();
         }
-        memory.release_ring_unless(&result, cq.memory);
+        memory.release_ring_unless(&result, cq.memory());
         self.forget_events(firmware, memory, EVENTS_OF_CQ, &result);
         result
     }
@@ -109,23 +108,22 @@ fn create_cq_over<P: Platform>(
     [ring, record]: [DmaMemory; 2],
     log_size: u32,
     page: u32,
-    eqn: u8,
+    (eq, eqn): (u8, u8),
 ) -> Result<Cq<P::Bar>, Error> {
     let offset = page as usize * uar::PAGE_SIZE + uar::CQ_DOORBELL;
     let register = control::doorbell_register(firmware.bar(), offset, 8);
-    let mut cq = Cq::new(ring, record, register).ok_or(Error::OutOfBounds)?;
+    let mut cq = Cq::new([ring, record], register, eq, firmware.generation()).ok_or(Error::OutOfBounds)?;
     let pages = PageList::new(ring, ring.len());
     let mut create = input::<{ create_cq_in::SIZE }>(Opcode::CREATE_CQ, 0);
     let context = create_cq_in::cq_context.of_mut(&mut create);
     cqc::log_cq_size.set(context, log_size);
     cqc::uar_page.set(context, page);
     cqc::c_eqn_or_apu_element.set(context, eqn);
-    cqc::log_page_size.set(context, pages.log_page);
+    cqc::log_page_size.set(context, pages.log_page());
     cqc::dbr_addr.set(context, record.device_address());
-    let tail = Tail { count: pages.count, entry: &|index| pages.entry(index) };
+    let tail = Tail { count: pages.count(), entry: &|index| pages.entry(index) };
     let mut out = [0; create_cq_out::SIZE];
     firmware.exec_with(memory, &create, tail, &mut out)?;
     cq.set_number(CqNumber::new(create_cq_out::cqn.get32(&out)));
-    cq.generation = firmware.generation();
     Ok(cq)
 }

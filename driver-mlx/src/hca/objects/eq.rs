@@ -64,7 +64,7 @@ pub(super) fn destroy<P: Platform>(
     let mut destroy = input::<{ destroy_eq_in::SIZE }>(Opcode::DESTROY_EQ, 0);
     destroy_eq_in::eq_number.set(&mut destroy, eq.number().get());
     let result = firmware.exec(memory, &destroy, &mut [0; destroy_eq_out::SIZE]);
-    memory.release_unless(&result, eq.memory);
+    memory.release_unless(&result, eq.memory());
     result
 }
 
@@ -106,11 +106,11 @@ fn create_eq_over<P: Platform>(
     eqc::log_eq_size.set(context, log_size);
     eqc::uar_page.set(context, page.get());
     eqc::intr.set(context, vector);
-    eqc::log_page_size.set(context, pages.log_page);
+    eqc::log_page_size.set(context, pages.log_page());
     if let Some(word) = create_eq_in::event_bitmask.of_mut(&mut create).first_chunk_mut() {
         *word = mask.to_be_bytes();
     }
-    let tail = Tail { count: pages.count, entry: &|index| pages.entry(index) };
+    let tail = Tail { count: pages.count(), entry: &|index| pages.entry(index) };
     let mut out = [0; create_eq_out::SIZE];
     firmware.exec_with(memory, &create, tail, &mut out)?;
     eq.set_number(EqNumber::new(create_eq_out::eq_number.get(&out) as u8));

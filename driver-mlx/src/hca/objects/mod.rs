@@ -119,7 +119,7 @@ impl<B: Bar> Objects<B> {
         async_eq: Option<Eq>,
     ) -> Result<(), Error> {
         for eq in self.completion_eqs.iter_mut().filter_map(Option::take).chain(async_eq) {
-            memory.release(eq.memory)?;
+            memory.release(eq.memory())?;
         }
         self.uar = None;
         self.blueflame.forget_pages();

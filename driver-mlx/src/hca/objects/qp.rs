@@ -3,11 +3,11 @@
 use super::Objects;
 use super::event_room::EVENTS_OF_QP;
 use super::qp_context::{Change, Sizes, create_input, exceeds, log2_ceil, put_path};
-use super::uar::Register;
 use crate::cmd::{Tail, input};
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
 use crate::control;
 use crate::error::Error;
+use crate::generation::Generation;
 use crate::hca::Hca;
 use crate::hca::firmware::Firmware;
 use crate::hca::memory::{Memory, Usable};
@@ -49,7 +49,7 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     fn change(&mut self, qp: &mut Qp<P::Bar>, change: &Change, state: QpState) -> Result<(), Error> {
-        self.exec(&change.bytes, &mut [0; rst2init_qp_out::SIZE])?;
+        self.exec(change.input(), &mut [0; rst2init_qp_out::SIZE])?;
         qp.set_state(state);
         Ok(())
     }
@@ -279,17 +279,14 @@ impl<B: Bar> Objects<B> {
         let epoch = memory.epoch();
         let taken = if config.blueflame { self.blueflame.take(firmware, memory) } else { None };
         let (page, send_register) = match &taken {
-            Some(Register { page, view, offset, half_len, .. }) => {
-                let handle = control::doorbell_register(*view, *offset, 2 * half_len);
-                (*page, SendRegister::new(handle, *half_len, epoch))
-            }
+            Some(register) => (register.page(), register.send_register(epoch)),
             None => {
                 let offset = control_page.get() as usize * uar::PAGE_SIZE + uar::BLUEFLAME;
                 let handle = control::doorbell_register(firmware.bar(), offset, 8);
                 (control_page, SendRegister::new(handle, 0, epoch))
             }
         };
-        let register = taken.map(|register| register.index);
+        let register = taken.map(|register| register.index());
         let context = QpContext {
             config: *config,
             port: 1,
@@ -299,8 +296,9 @@ impl<B: Bar> Objects<B> {
             register,
         };
         let usable = firmware.usable();
-        let mut qp = match usable.and_then(|usable| empty_qp(memory, usable, &sizes, send_register, context))
-        {
+        let mut qp = match usable.and_then(|usable| {
+            empty_qp(memory, usable, &sizes, send_register, context, firmware.generation())
+        }) {
             Ok(qp) => qp,
             Err(error) => {
                 self.blueflame.give(register);
@@ -357,6 +355,7 @@ fn empty_qp<B: Bar>(
     sizes: &Sizes,
     register: SendRegister<B::DoorbellRegister>,
     context: QpContext,
+    generation: Generation,
 ) -> Result<Qp<B>, Error> {
     let Sizes { geometry, limits } = sizes;
     let send_slots = memory.take_slots(geometry.send_wqebbs())?;
@@ -368,8 +367,10 @@ fn empty_qp<B: Bar>(
         }
     };
     match memory.take_ring(usable, geometry.ring_bytes()) {
-        Ok(rings) => Qp::new(rings, (send_slots, receive_slots), geometry, *limits, register, context)
-            .ok_or(Error::OutOfBounds),
+        Ok(rings) => {
+            Qp::new(rings, (send_slots, receive_slots), geometry, *limits, register, context, generation)
+                .ok_or(Error::OutOfBounds)
+        }
         Err(error) => {
             memory.release_slots(send_slots);
             if let Some(slots) = receive_slots {
@@ -387,11 +388,10 @@ fn create_qp_over<P: Platform>(
     geometry: &QpGeometry,
     page: UarPage,
 ) -> Result<(), Error> {
-    qp.generation = firmware.generation();
-    let [rings, record] = qp.memory;
+    let [rings, record] = qp.memory();
     let pages = PageList::new(rings, geometry.ring_bytes());
     let create = create_input(&qp.context().config, geometry, firmware.caps(), page, &pages, record);
-    let count = if geometry.ring_bytes() == 0 { 0 } else { pages.count };
+    let count = if geometry.ring_bytes() == 0 { 0 } else { pages.count() };
     let tail = Tail { count, entry: &|index| pages.entry(index) };
     let mut out = [0; create_qp_out::SIZE];
     firmware.exec_with(memory, &create, tail, &mut out)?;

@@ -88,7 +88,7 @@ pub(super) fn log2_ceil(count: u8) -> u32 {
 
 /// The 272-byte input that all state changes with parameters share; they are laid out alike.
 pub(super) struct Change {
-    pub(super) bytes: [u8; rst2init_qp_in::SIZE],
+    bytes: [u8; rst2init_qp_in::SIZE],
 }
 
 impl Change {
@@ -103,6 +103,10 @@ impl Change {
         qpc::cqn_rcv.set(qp, context.config.recv_cq.get());
         qpc::log_ack_req_freq.set(qp, LOG_ACK_REQ_FREQ);
         Self { bytes }
+    }
+
+    pub(super) fn input(&self) -> &[u8] {
+        &self.bytes
     }
 
     pub(super) fn qp(&mut self) -> &mut [u8] {
@@ -168,7 +172,7 @@ pub(super) fn create_input(
     qpc::counter_set_id.set(fields, config.counters.map_or(0, CounterSet::number));
     qpc::uar_page.set(fields, page.get());
     qpc::user_index.set(fields, config.user_index);
-    qpc::log_page_size.set(fields, pages.log_page);
+    qpc::log_page_size.set(fields, pages.log_page());
     qpc::cqn_snd.set(fields, config.send_cq.get());
     qpc::cqn_rcv.set(fields, config.recv_cq.get());
     qpc::dbr_addr.set(fields, record.device_address());

@@ -54,8 +54,8 @@ impl<P: Platform> Hca<'_, P> {
         RESIZE_FIELD_SELECT.set(&mut modify, select.bits());
         let context = modify_cq_in::cq_context.of_mut(&mut modify);
         cqc::log_cq_size.set(context, log_size);
-        cqc::log_page_size.set(context, pages.log_page);
-        let tail = Tail { count: pages.count, entry: &|index| pages.entry(index) };
+        cqc::log_page_size.set(context, pages.log_page());
+        let tail = Tail { count: pages.count(), entry: &|index| pages.entry(index) };
         let changed = self.firmware.exec_with(&mut self.memory, &modify, tail, &mut [0; modify_cq_out::SIZE]);
         if let Err(error) = changed {
             self.memory.release_unless(&error.not_created(), memory);

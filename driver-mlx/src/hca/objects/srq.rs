@@ -102,7 +102,7 @@ impl<B: Bar> Objects<B> {
         config: &SrqConfig,
     ) -> Result<Srq, Error> {
         self.room.check(EVENTS_OF_SRQ)?;
-        if firmware.identity().issi == 0 {
+        if firmware.identity().issi() == 0 {
             return Err(Error::MissingCapability("supported_issi_dw0"));
         }
         if config.max_wr == 0 {
@@ -132,8 +132,9 @@ impl<B: Bar> Objects<B> {
                 return Err(error);
             }
         };
-        let mut srq = Srq::new(rings, slots, &geometry, config.max_sge as u8, self.terminator)
-            .ok_or(Error::OutOfBounds)?;
+        let mut srq =
+            Srq::new(rings, slots, &geometry, config.max_sge as u8, self.terminator, firmware.generation())
+                .ok_or(Error::OutOfBounds)?;
         if let Err(error) = create_srq_over(firmware, memory, &mut srq, &geometry, config) {
             free_srq(memory, &error.not_created(), srq);
             return Err(error);
@@ -158,9 +159,9 @@ impl<B: Bar> Objects<B> {
 }
 
 fn free_srq(memory: &mut Memory<'_>, destroyed: &Result<(), Error>, srq: Srq) {
-    memory.release_ring_unless(destroyed, srq.memory);
+    memory.release_ring_unless(destroyed, srq.memory());
     // The device does not see the slots.
-    memory.release_slots(srq.slots);
+    memory.release_slots(srq.into_slots());
 }
 
 fn create_srq_over<P: Platform>(
@@ -170,7 +171,7 @@ fn create_srq_over<P: Platform>(
     geometry: &SrqGeometry,
     config: &SrqConfig,
 ) -> Result<(), Error> {
-    let [ring, record] = srq.memory;
+    let [ring, record] = srq.memory();
     let pages = PageList::new(ring, geometry.ring_bytes);
     let mut create = input::<{ create_rmp_in::SIZE }>(Opcode::CREATE_RMP, 0);
     let context = create_rmp_in::ctx.of_mut(&mut create);
@@ -180,12 +181,11 @@ fn create_srq_over<P: Platform>(
     wq::pd.set(queue, firmware.resolve(&config.pd)?.get());
     wq::log_wq_stride.set(queue, geometry.log_stride + 4);
     wq::log_wq_sz.set(queue, geometry.log_size);
-    wq::log_wq_pg_sz.set(queue, pages.log_page);
+    wq::log_wq_pg_sz.set(queue, pages.log_page());
     wq::dbr_addr.set(queue, record.device_address());
-    let tail = Tail { count: pages.count, entry: &|index| pages.entry(index) };
+    let tail = Tail { count: pages.count(), entry: &|index| pages.entry(index) };
     let mut out = [0; create_rmp_out::SIZE];
     firmware.exec_with(memory, &create, tail, &mut out)?;
     srq.set_number(SrqNumber::new(create_rmp_out::rmpn.get32(&out)));
-    srq.generation = firmware.generation();
     Ok(())
 }

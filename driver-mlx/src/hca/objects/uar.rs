@@ -1,10 +1,13 @@
 //! UAR pages: the control page, and those for BlueFlame.
 
 use crate::cmd::input;
+use crate::control;
 use crate::error::Error;
 use crate::hca::firmware::Firmware;
 use crate::hca::memory::Memory;
+use crate::host::Epoch;
 use crate::platform::{Bar, Platform};
+use crate::qp::SendRegister;
 use crate::types::UarPage;
 use mlx5_prm::commands::*;
 use mlx5_prm::init_seg::{self, uar};
@@ -31,15 +34,31 @@ struct Page<B> {
 
 /// A BlueFlame register of one QP.
 pub(super) struct Register<B> {
-    pub(super) page: UarPage,
+    page: UarPage,
     /// The page's write-combining view.
-    pub(super) view: B,
+    view: B,
     /// Offset in `view` of the first half.
-    pub(super) offset: usize,
+    offset: usize,
     /// Bytes of a half.
-    pub(super) half_len: usize,
+    half_len: usize,
+    index: (u8, u8),
+}
+
+impl<B: Bar> Register<B> {
+    pub(super) fn page(&self) -> UarPage {
+        self.page
+    }
+
     /// Name to give it back by.
-    pub(super) index: (u8, u8),
+    pub(super) fn index(&self) -> (u8, u8) {
+        self.index
+    }
+
+    /// The register as its QP rings it.
+    pub(super) fn send_register(&self, epoch: Epoch) -> SendRegister<B::DoorbellRegister> {
+        let handle = control::doorbell_register(self.view, self.offset, 2 * self.half_len);
+        SendRegister::new(handle, self.half_len, epoch)
+    }
 }
 
 impl<B: Bar> BlueFlame<B> {
