@@ -89,6 +89,7 @@ extern crate std;
 
 mod adapter;
 mod base;
+mod cno;
 mod conn;
 mod ep;
 mod evd;
@@ -98,10 +99,10 @@ pub mod guide;
 pub mod entries {
     pub use crate::adapter::storage::Entry;
     pub use crate::base::table::Slot;
+    pub use crate::cno::Cno;
     pub use crate::conn::cr::Cr;
     pub use crate::conn::service::{Psp, Rsp};
     pub use crate::ep::endpoint::Ep;
-    pub use crate::evd::cno::Cno;
     pub use crate::evd::dispatcher::Evd;
     pub use crate::evd::queue::EventSlot;
     pub use crate::ia::instance::Ia;
@@ -133,13 +134,14 @@ pub use base::states;
 pub use base::types::*;
 pub use conn::ip::*;
 // Its documentation has relative links, which only the standard library's own pages resolve.
+pub use cno::upcall::{AgentCalls, ProxyAgent, Upcall};
+pub use cno::waiter::{CnoWait, CnoWaiter};
 #[doc(no_inline)]
 pub use driver_mlx::Duration;
 pub use driver_mlx::{Bar, Base, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Instant, Platform, Wake};
 pub use ep::dto_ext::SendDto;
 pub use evd::delivery::Ready;
-pub use evd::upcall::{AgentCalls, ProxyAgent, Upcall};
-pub use evd::waiter::{CnoWait, CnoWaiter, EvdWaiter, Wait};
+pub use evd::waiter::{EvdWaiter, Wait};
 pub use ia::listing::{AdapterId, VERSION_MAJOR, VERSION_MINOR};
 pub use ia::registry::{ProviderInfo, Registry, RegistryEntry};
 pub use mem::buffers::BufferKept;

@@ -26,6 +26,7 @@ use crate::base::log::log;
 use crate::base::random::Random;
 use crate::base::table::Table;
 use crate::base::types::{CloseFlags, IaAddress};
+use crate::cno::Cnos;
 use crate::conn::Connections;
 use crate::conn::pending::Pending;
 use crate::evd::queue::EventPool;
@@ -121,16 +122,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
             draining: Table::new(parts.draining),
             psps: Table::new(parts.psps),
             rsps: Table::new(parts.rsps),
-            cnos: Table::new(parts.cnos),
+            cnos: Cnos::new(parts.cnos, parts.cno_waits),
             shared: Shared { srqs: Table::new(parts.srqs), windows: Windows::new(parts.rmrs, parts.binds) },
             crs: Table::new(parts.crs),
             events: EventPool::new(parts.events),
         };
-        Ok(Self {
-            device,
-            objects,
-            progress: Progress::new(connections, parts.evd_waits, parts.cno_waits, parts.cq_chains),
-        })
+        Ok(Self { device, objects, progress: Progress::new(connections, parts.evd_waits, parts.cq_chains) })
     }
 
     /// Closes every IA abruptly and takes the HCA down. Peers are informed as far as one datagram each goes.
@@ -242,9 +239,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let wake = self.poll(now);
         // What happened since the last look counts too: another consumer's call may have queued an event for this one.
-        let quiet = !core::mem::take(&mut self.progress.happened)
-            && (self.device.dead || !self.device.port.has_work())
-            && !wake.is_due(now);
+        let happened = core::mem::take(&mut self.progress.happened) | self.objects.cnos.take_happened();
+        let quiet = !happened && (self.device.dead || !self.device.port.has_work()) && !wake.is_due(now);
         quiet.then_some(wake.deadline(now).unwrap_or(Instant::MAX))
     }
 
@@ -317,9 +313,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             psps: self.objects.psps.len(),
             rsps: self.objects.rsps.len(),
             crs: self.objects.crs.len(),
-            cnos: self.objects.cnos.len().saturating_sub(self.progress.dead_cnos),
+            cnos: self.objects.cnos.len(),
             srqs: self.objects.shared.srqs.len(),
-            rmrs: self.objects.shared.windows.rmrs().len(),
+            rmrs: self.objects.shared.windows.table().len(),
             events: self.objects.events.used(),
             events_reserved: self.objects.events.reserved(),
             closing: self.progress.connections.closing() + self.objects.draining.len() as u32,

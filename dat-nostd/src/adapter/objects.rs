@@ -4,13 +4,13 @@ use crate::adapter::shared::Shared;
 use driver_mlx::Bar;
 
 use crate::base::handle::{
-    CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RspHandle,
+    CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RspHandle,
 };
 use crate::base::table::{Table, of_ia};
+use crate::cno::Cnos;
 use crate::conn::cr::Cr;
 use crate::conn::service::{Psp, Rsp};
 use crate::ep::endpoint::Ep;
-use crate::evd::cno::Cno;
 use crate::evd::dispatcher::Evd;
 use crate::evd::queue::EventPool;
 use crate::ia::instance::Ia;
@@ -27,7 +27,7 @@ pub(crate) struct Objects<'s, B: Bar> {
     pub(crate) eps: Table<'s, EpHandle, Ep<B>>,
     pub(crate) psps: Table<'s, PspHandle, Psp>,
     pub(crate) rsps: Table<'s, RspHandle, Rsp>,
-    pub(crate) cnos: Table<'s, CnoHandle, Cno>,
+    pub(crate) cnos: Cnos<'s>,
     pub(crate) shared: Shared<'s>,
     /// QPs on SRQs whose EPs are gone. The handles of this table never leave the adapter.
     pub(crate) draining: Table<'s, EpHandle, EndedQp<B>>,
@@ -46,13 +46,12 @@ impl<B: Bar> Objects<'_, B> {
         self.eps.set_adapter(adapter);
         self.psps.set_adapter(adapter);
         self.rsps.set_adapter(adapter);
-        self.cnos.set_adapter(adapter);
+        self.cnos.table_mut().set_adapter(adapter);
         self.crs.set_adapter(adapter);
         self.shared.srqs.set_adapter(adapter);
-        self.shared.windows.rmrs_mut().set_adapter(adapter);
+        self.shared.windows.table_mut().set_adapter(adapter);
     }
 }
 
-of_ia! { Cno }
 of_ia! { Evd<B> }
 of_ia! { Ep<B> }

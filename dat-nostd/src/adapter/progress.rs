@@ -8,7 +8,6 @@ use crate::adapter::census::AdapterCounters;
 use crate::base::list::List;
 use crate::conn::pending::Pending;
 use crate::ep::endpoint::WatchedEp;
-use crate::evd::cno::{Called, ReadyCno, WaitedCno};
 use crate::evd::cq_map::CqMap;
 use crate::evd::dispatcher::{Looked, ReadyEvd, WaitedEvd};
 use crate::evd::waiter::Waits;
@@ -30,15 +29,9 @@ pub(crate) struct Progress<'s> {
     /// Who waits, on what, and the earliest time-out (`Instant::MAX` for none; may be that of a wait that is over).
     pub(crate) waits: Waits<'s>,
     pub(crate) waited_evds: List<WaitedEvd>,
-    pub(crate) waited_cnos: List<WaitedCno>,
     pub(crate) wait_deadline: Instant,
     /// What became ready and has not been reported.
     pub(crate) ready_evds: List<ReadyEvd>,
-    pub(crate) ready_cnos: List<ReadyCno>,
-    /// CNOs whose agents are to be called.
-    pub(crate) upcalls: List<Called>,
-    /// CNOs of these that are gone for their consumers.
-    pub(crate) dead_cnos: usize,
     /// Something happened since `prepare_idle` last asked.
     pub(crate) happened: bool,
     /// Dequeues that found nothing, circular.
@@ -46,12 +39,7 @@ pub(crate) struct Progress<'s> {
 }
 
 impl<'s> Progress<'s> {
-    pub(crate) fn new(
-        connections: Pending,
-        evd_waits: &'s [AtomicU32],
-        cno_waits: &'s [AtomicU32],
-        cq_chains: &'s mut [u32],
-    ) -> Self {
+    pub(crate) fn new(connections: Pending, evd_waits: &'s [AtomicU32], cq_chains: &'s mut [u32]) -> Self {
         Self {
             counters: AdapterCounters::default(),
             visits: 0,
@@ -59,14 +47,10 @@ impl<'s> Progress<'s> {
             watched: List::default(),
             looked: List::default(),
             cqs: CqMap::new(cq_chains),
-            waits: Waits::new(evd_waits, cno_waits),
+            waits: Waits::new(evd_waits),
             waited_evds: List::default(),
-            waited_cnos: List::default(),
             wait_deadline: Instant::MAX,
             ready_evds: List::default(),
-            ready_cnos: List::default(),
-            upcalls: List::default(),
-            dead_cnos: 0,
             happened: false,
             empty_dequeues: 0,
         }

@@ -7,10 +7,10 @@ use driver_mlx::{Bar, Config, HcaParts};
 use ib_port::PortParts;
 
 use crate::base::table::Slot;
+use crate::cno::Cno;
 use crate::conn::cr::Cr;
 use crate::conn::service::{Psp, Rsp};
 use crate::ep::endpoint::Ep;
-use crate::evd::cno::Cno;
 use crate::evd::dispatcher::Evd;
 use crate::evd::queue::EventSlot;
 use crate::ia::instance::Ia;

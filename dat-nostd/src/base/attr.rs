@@ -7,7 +7,7 @@ use crate::base::types::{
     CompletionFlags, EpState, EvdFlags, EvdState, IaAddress, LmrTriplet, MemPriv, MemType, PspFlags, Qos,
     WATERMARK_INFINITE,
 };
-use crate::evd::upcall::ProxyAgent;
+use crate::cno::upcall::ProxyAgent;
 
 /// Private data of a REQ under RDMA-CM framing, bytes: 92 less the 36-byte header. InfiniBand annex A11.
 pub const MAX_PRIVATE_DATA_RDMA_CM: usize = 56;

@@ -8,7 +8,7 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 
 /// Does the same with the table of whatever kind the handle says.
 macro_rules! by_kind {
-    ($self:ident, $handle:ident, $method:ident, $rmrs:ident) => {
+    ($self:ident, $handle:ident, $method:ident, $table:ident) => {
         match $handle.kind() {
             Some(HandleType::Ia) => $self.objects.ias.$method(IaHandle::from_bits($handle.bits())),
             Some(HandleType::Ep) => $self.objects.eps.$method(EpHandle::from_bits($handle.bits())),
@@ -18,9 +18,11 @@ macro_rules! by_kind {
             Some(HandleType::Psp) => $self.objects.psps.$method(PspHandle::from_bits($handle.bits())),
             Some(HandleType::Pz) => $self.objects.pzs.$method(PzHandle::from_bits($handle.bits())),
             Some(HandleType::Rsp) => $self.objects.rsps.$method(RspHandle::from_bits($handle.bits())),
-            Some(HandleType::Cno) => $self.objects.cnos.$method(CnoHandle::from_bits($handle.bits())),
+            Some(HandleType::Cno) => {
+                $self.objects.cnos.$table().$method(CnoHandle::from_bits($handle.bits()))
+            }
             Some(HandleType::Rmr) => {
-                $self.objects.shared.windows.$rmrs().$method(RmrHandle::from_bits($handle.bits()))
+                $self.objects.shared.windows.$table().$method(RmrHandle::from_bits($handle.bits()))
             }
             Some(HandleType::Srq) => $self.objects.shared.srqs.$method(SrqHandle::from_bits($handle.bits())),
             None => Err(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandle1)),
@@ -35,7 +37,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn set_consumer_context(&mut self, handle: impl Into<Handle>, context: u64) -> DatResult<()> {
         let handle = handle.into();
-        *by_kind!(self, handle, context_mut, rmrs_mut)? = context;
+        *by_kind!(self, handle, context_mut, table_mut)? = context;
         Ok(())
     }
 
@@ -45,7 +47,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn get_consumer_context(&self, handle: impl Into<Handle>) -> DatResult<u64> {
         let handle = handle.into();
-        by_kind!(self, handle, context, rmrs)
+        by_kind!(self, handle, context, table)
     }
 
     /// `dat_get_handle_type`, of a live object.
@@ -54,7 +56,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn get_handle_type(&self, handle: impl Into<Handle>) -> DatResult<HandleType> {
         let handle = handle.into();
-        by_kind!(self, handle, context, rmrs)?;
+        by_kind!(self, handle, context, table)?;
         handle.kind().ok_or(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandle1))
     }
 }

@@ -31,6 +31,18 @@ pub(crate) trait Linked<L> {
     fn link(&mut self) -> &mut Link<L>;
 }
 
+/// Objects with this field can be in the list.
+macro_rules! linked {
+    ($object:ident $(<$b:ident>)?, $list:ty, $($link:ident).+) => {
+        impl$(<$b: driver_mlx::Bar>)? $crate::base::list::Linked<$list> for $object$(<$b>)? {
+            fn link(&mut self) -> &mut $crate::base::list::Link<$list> {
+                &mut self.$($link).+
+            }
+        }
+    };
+}
+pub(crate) use linked;
+
 /// A list of objects of one table, first in first out.
 #[derive(Debug)]
 pub(crate) struct List<L> {

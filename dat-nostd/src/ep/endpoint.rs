@@ -9,7 +9,7 @@ use driver_mlx::{
 use crate::base::attr::{EpAttributes, MAX_PRIVATE_DATA_ANY};
 use crate::base::event::ConnectionEvent;
 use crate::base::handle::{EvdHandle, IaHandle, PzHandle, SrqHandle};
-use crate::base::list::{Link, Linked};
+use crate::base::list::{Link, linked};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::{EpEvent, Transition};
 use crate::base::table::Slot;
@@ -56,23 +56,9 @@ impl EpLinks {
     pub(crate) const OUT: Self = Self { resolving: Link::OUT, closing: Link::OUT, watched: Link::OUT };
 }
 
-impl<B: Bar> Linked<ResolvingEp> for Ep<B> {
-    fn link(&mut self) -> &mut Link<ResolvingEp> {
-        &mut self.links.resolving
-    }
-}
-
-impl<B: Bar> Linked<ClosingEp> for Ep<B> {
-    fn link(&mut self) -> &mut Link<ClosingEp> {
-        &mut self.links.closing
-    }
-}
-
-impl<B: Bar> Linked<WatchedEp> for Ep<B> {
-    fn link(&mut self) -> &mut Link<WatchedEp> {
-        &mut self.links.watched
-    }
-}
+linked! { Ep<B>, ResolvingEp, links.resolving }
+linked! { Ep<B>, ClosingEp, links.closing }
+linked! { Ep<B>, WatchedEp, links.watched }
 
 /// An endpoint. In its place of the table posts and completions touch two cache lines, up to [`driver_mlx::Qp`]'s first, and a third
 /// of that to ring.

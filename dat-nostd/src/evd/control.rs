@@ -4,7 +4,7 @@ use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::attr::EvdParameters;
-use crate::base::handle::{CnoHandle, EvdHandle, HandleType};
+use crate::base::handle::{CnoHandle, EvdHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, EvdState};
 use crate::evd::dispatcher::{LEAST_EVENTS, MAX_QLEN, Notification};
@@ -40,7 +40,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let state = self.objects.evds.get(evd)?;
         let (before, seen) = (state.cno, state.position());
         if let Some(cno) = cno {
-            self.objects.cnos.get(cno).and_then(|of| of.ia.check(state.ia, HandleType::Cno))?;
+            self.objects.cnos.check(cno, state.ia)?;
         }
         if before == cno {
             return Ok(());
@@ -49,11 +49,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         state.cno = cno;
         // What was looked at before belongs to the CNO of that time.
         state.announced = seen;
-        if let Some(Ok(cno)) = cno.map(|cno| self.objects.cnos.get_mut(cno)) {
-            cno.users += 1;
+        if let Some(cno) = cno {
+            self.objects.cnos.attach(cno);
         }
         if let Some(before) = before {
-            self.delivery().detach_from_cno(before);
+            self.objects.cnos.detach(before);
         }
         Ok(())
     }

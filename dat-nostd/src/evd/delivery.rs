@@ -9,8 +9,6 @@ use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, Handle, IaHandle, Type
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::base::states::triggers;
-use crate::evd::cno::Cno;
-use crate::evd::upcall::Upcall;
 
 /// Something that became ready, from [`Adapter::next_ready`](crate::Adapter::next_ready).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,12 +94,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
         if !triggers(state.enabled, state.condition()) {
             return;
         }
-        let Ok(state) = self.objects.cnos.get_mut(cno) else { return };
-        let call = state.trigger(evd);
-        self.progress.ready_cnos.push(&mut self.objects.cnos, cno.any().slot());
-        if call {
-            self.progress.upcalls.push(&mut self.objects.cnos, cno.any().slot());
-        }
+        self.objects.cnos.trigger(cno, evd);
     }
 
     /// Something happened on the EVD in this slot that its consumer wants to know of.
@@ -126,12 +119,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
         if let Some(evd) = self.objects.evds.at_mut(slot) {
             evd.wait = None;
         }
-        self.forget_deadline();
-    }
-
-    /// With nobody waiting there is no time-out.
-    fn forget_deadline(&mut self) {
-        if self.progress.waited_evds.is_empty() && self.progress.waited_cnos.is_empty() {
+        if self.progress.waited_evds.is_empty() {
             self.progress.wait_deadline = Instant::MAX;
         }
     }
@@ -161,46 +149,10 @@ impl<B: Bar> Delivery<'_, '_, B> {
                     None => {}
                 }
             }
-            for _ in 0..self.progress.waited_cnos.len() {
-                let Some(slot) = self.progress.waited_cnos.rotate(&mut self.objects.cnos) else { break };
-                self.progress.visits += 1;
-                let Some(cno) = self.objects.cnos.at_mut(slot) else { continue };
-                if cno.deadline <= now {
-                    // Those of its waiters whose time has not come say so when they are polled.
-                    cno.deadline = Instant::MAX;
-                    self.progress.waited_cnos.remove(&mut self.objects.cnos, slot);
-                    self.progress.ready_cnos.push(&mut self.objects.cnos, slot);
-                    self.progress.happened = true;
-                } else {
-                    next = next.min(cno.deadline);
-                }
-            }
             self.progress.wait_deadline = next;
         }
-        Wake::by(self.progress.wait_deadline)
-    }
-
-    /// A wait on a CNO goes on until then.
-    pub(crate) fn note_cno_wait(&mut self, cno: CnoHandle, deadline: Instant) {
-        let Ok(state) = self.objects.cnos.get_mut(cno) else { return };
-        if deadline == Instant::MAX {
-            return;
-        }
-        state.deadline = state.deadline.min(deadline);
-        self.progress.waited_cnos.push(&mut self.objects.cnos, cno.any().slot());
-        self.progress.wait_deadline = self.progress.wait_deadline.min(deadline);
-    }
-
-    /// A wait on a CNO is over. The others' time-outs are not known here, only that there are none if nobody is left.
-    pub(crate) fn cno_wait_ended(&mut self, cno: CnoHandle) {
-        if self.progress.waits.cno_waiters(cno) > 0 {
-            return;
-        }
-        if let Ok(state) = self.objects.cnos.get_mut(cno) {
-            state.deadline = Instant::MAX;
-            self.progress.waited_cnos.remove(&mut self.objects.cnos, cno.any().slot());
-        }
-        self.forget_deadline();
+        let cnos = self.objects.cnos.expire(now, &mut self.progress.visits);
+        Wake::by(self.progress.wait_deadline.min(cnos))
     }
 
     /// Polls look at this EVD's CQ until it rests again: it has notified, or who feeds it has changed.
@@ -245,68 +197,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
             self.progress.cqs.remove(&mut self.objects.evds, number, slot);
         }
         if let Some(cno) = cno {
-            self.detach_from_cno(cno);
-        }
-    }
-
-    /// An EVD feeds a CNO no more.
-    pub(crate) fn detach_from_cno(&mut self, cno: CnoHandle) {
-        let Ok(state) = self.objects.cnos.get_mut(cno) else { return };
-        if state.detach() {
-            self.progress.ready_cnos.push(&mut self.objects.cnos, cno.any().slot());
-            self.progress.happened = true;
-        }
-    }
-
-    /// Removes a CNO whatever refers to it: its waiters are released, and its agent hears that there will be no more. Until then it
-    /// keeps a place in the table, under a handle that nobody has.
-    pub(crate) fn drop_cno(&mut self, cno: CnoHandle) {
-        let slot = cno.any().slot();
-        if self.objects.cnos.get(cno).is_err() {
-            return;
-        }
-        self.progress.ready_cnos.remove(&mut self.objects.cnos, slot);
-        self.progress.waited_cnos.remove(&mut self.objects.cnos, slot);
-        self.progress.upcalls.remove(&mut self.objects.cnos, slot);
-        self.forget_deadline();
-        let Ok(gone) = self.objects.cnos.remove(cno) else { return };
-        let Some(agent) = gone.agent else { return };
-        // A place has just become free.
-        if let Ok(cno) = self.objects.cnos.insert(Cno::last_call(cno, gone.ia, agent)) {
-            self.progress.dead_cnos += 1;
-            self.progress.upcalls.push(&mut self.objects.cnos, cno.any().slot());
-            self.progress.happened = true;
-        }
-    }
-
-    /// Drops the CNOs of an IA.
-    pub(crate) fn drop_cnos(&mut self, ia: IaHandle) {
-        for slot in self.objects.cnos.slots() {
-            if self.objects.cnos.at(slot).is_some_and(|cno| cno.ia == ia && cno.gone.is_none())
-                && let Some(cno) = self.objects.cnos.handle_at(slot)
-            {
-                self.drop_cno(cno);
-            }
-        }
-    }
-
-    /// The next agent to call.
-    pub(crate) fn next_upcall(&mut self) -> Option<Upcall> {
-        loop {
-            let slot = self.progress.upcalls.pop(&mut self.objects.cnos)?;
-            let Some(handle) = self.objects.cnos.handle_at(slot) else { continue };
-            let Some(state) = self.objects.cnos.at_mut(slot) else { continue };
-            let (agent, evd, ia) = (state.agent.take(), state.call.take(), state.ia);
-            let cno = state.gone.unwrap_or(handle);
-            if state.gone.is_some() {
-                self.progress.dead_cnos = self.progress.dead_cnos.saturating_sub(1);
-                // It was there a moment ago.
-                let _ = self.objects.cnos.remove(handle);
-            }
-            // The consumer may have taken the agent away meanwhile.
-            if let Some(agent) = agent {
-                return Some(Upcall { cno, ia, agent, evd });
-            }
+            self.objects.cnos.detach(cno);
         }
     }
 
@@ -315,7 +206,6 @@ impl<B: Bar> Delivery<'_, '_, B> {
         if let Some(slot) = self.progress.ready_evds.pop(&mut self.objects.evds) {
             return self.objects.evds.handle_at(slot).map(Ready::Evd);
         }
-        let slot = self.progress.ready_cnos.pop(&mut self.objects.cnos)?;
-        self.objects.cnos.handle_at(slot).map(Ready::Cno)
+        self.objects.cnos.next_ready().map(Ready::Cno)
     }
 }

@@ -6,7 +6,7 @@ use driver_mlx::{Bar, Cq, MmioBar};
 
 use crate::base::event::EventData;
 use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
-use crate::base::list::{Link, Linked};
+use crate::base::list::{Link, linked};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::EvdCondition;
 use crate::base::table::{Slot, Table};
@@ -92,23 +92,9 @@ pub struct Evd<B: Bar> {
 
 const _: () = assert!(offset_of!(Evd<MmioBar>, fast_path) == Slot::<Evd<MmioBar>>::HOT);
 
-impl<B: Bar> Linked<Looked> for Evd<B> {
-    fn link(&mut self) -> &mut Link<Looked> {
-        &mut self.looked
-    }
-}
-
-impl<B: Bar> Linked<ReadyEvd> for Evd<B> {
-    fn link(&mut self) -> &mut Link<ReadyEvd> {
-        &mut self.ready
-    }
-}
-
-impl<B: Bar> Linked<WaitedEvd> for Evd<B> {
-    fn link(&mut self) -> &mut Link<WaitedEvd> {
-        &mut self.waited
-    }
-}
+linked! { Evd<B>, Looked, looked }
+linked! { Evd<B>, ReadyEvd, ready }
+linked! { Evd<B>, WaitedEvd, waited }
 
 impl<B: Bar> Evd<B> {
     /// Enabled, waitable and empty.

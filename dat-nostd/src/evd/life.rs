@@ -4,7 +4,7 @@ use driver_mlx::{Cq, CqConfig, Platform};
 
 use crate::adapter::Adapter;
 use crate::base::event::EventData;
-use crate::base::handle::{CnoHandle, EvdHandle, HandleType, IaHandle, Typed};
+use crate::base::handle::{CnoHandle, EvdHandle, IaHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EvdFlags;
 use crate::evd::delivery::Delivery;
@@ -26,7 +26,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<EvdHandle> {
         self.objects.ias.get(ia)?;
         if let Some(cno) = cno {
-            self.objects.cnos.get(cno).and_then(|state| state.ia.check(ia, HandleType::Cno))?;
+            self.objects.cnos.check(cno, ia)?;
         }
         if min_qlen == 0 || min_qlen > i32::MAX as u32 {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
@@ -68,8 +68,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(number) = number {
             self.progress.cqs.insert(&mut self.objects.evds, number, evd.any().slot());
         }
-        if let Some(Ok(cno)) = cno.map(|cno| self.objects.cnos.get_mut(cno)) {
-            cno.users += 1;
+        if let Some(cno) = cno {
+            self.objects.cnos.attach(cno);
         }
         Ok(evd)
     }

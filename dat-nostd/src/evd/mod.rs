@@ -1,6 +1,5 @@
-//! Events: dispatchers, waits, consumer notification. DAT 1.2, event management.
+//! Events: dispatchers, waits. DAT 1.2, event management.
 
-pub(crate) mod cno;
 pub(crate) mod completion;
 pub(crate) mod control;
 pub(crate) mod cq_map;
@@ -10,9 +9,7 @@ pub(crate) mod dispatcher;
 pub(crate) mod life;
 pub(crate) mod look_ahead;
 pub(crate) mod looks;
-pub(crate) mod notify;
 pub(crate) mod queue;
 pub(crate) mod reaction;
-pub(crate) mod upcall;
 pub(crate) mod wait;
 pub(crate) mod waiter;

@@ -118,7 +118,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.free_each(ia, |objects| &objects.crs, Self::cr_reject);
         self.free_each(
             ia,
-            |objects| objects.shared.windows.rmrs(),
+            |objects| objects.shared.windows.table(),
             |adapter, rmr| adapter.memory().drop_window(rmr),
         );
         self.free_each(ia, |objects| &objects.rsps, Self::rsp_free);
@@ -131,7 +131,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let but_async =
             |adapter: &mut Self, evd| if evd == async_evd { Ok(()) } else { adapter.drop_evd(evd) };
         self.free_each(ia, |objects| &objects.evds, but_async);
-        self.delivery().drop_cnos(ia);
+        self.objects.cnos.drop_of(ia);
     }
 
     /// Visits every object that an IA has in a table, in the order of its slots.
@@ -162,8 +162,8 @@ impl<B: Bar> Objects<'_, B> {
             || any(&self.psps, ia)
             || any(&self.rsps, ia)
             || any(&self.shared.srqs, ia)
-            || any(self.shared.windows.rmrs(), ia)
-            || any(&self.cnos, ia)
+            || any(self.shared.windows.table(), ia)
+            || any(self.cnos.table(), ia)
             || any(&self.pzs, ia)
             || self.evds.iter().any(|(evd, state)| state.ia == ia && evd != async_evd)
     }
@@ -196,7 +196,7 @@ fn ia_attributes<'a, P: Platform>(device: &Device<'a, P>, objects: &Objects<'_, 
         max_pzs: count(objects.pzs.capacity()),
         max_message_size: longest,
         max_rdma_size: longest,
-        max_rmrs: count(objects.shared.windows.rmrs().capacity()),
+        max_rmrs: count(objects.shared.windows.table().capacity()),
         max_rmr_target_address: u64::MAX,
         max_srqs: count(objects.shared.srqs.capacity()),
         max_ep_per_srq: eps,

@@ -65,11 +65,11 @@ impl<'s> Windows<'s> {
     }
 
     /// The RMRs.
-    pub(crate) fn rmrs(&self) -> &Table<'s, RmrHandle, Rmr> {
+    pub(crate) fn table(&self) -> &Table<'s, RmrHandle, Rmr> {
         &self.rmrs
     }
 
-    pub(crate) fn rmrs_mut(&mut self) -> &mut Table<'s, RmrHandle, Rmr> {
+    pub(crate) fn table_mut(&mut self) -> &mut Table<'s, RmrHandle, Rmr> {
         &mut self.rmrs
     }
 

@@ -25,7 +25,7 @@ impl<P: Platform> Memory<'_, '_, P> {
         let zone = self.pzs.get_mut(pz)?;
         let (ia, pd) = (zone.ia(), zone.pd());
         self.device.usable()?;
-        let rmrs = self.windows.rmrs_mut();
+        let rmrs = self.windows.table_mut();
         if rmrs.len() >= rmrs.capacity() {
             return Err(FULL);
         }
@@ -39,7 +39,7 @@ impl<P: Platform> Memory<'_, '_, P> {
     }
 
     fn free_window(&mut self, handle: RmrHandle) -> DatResult<()> {
-        let window = self.windows.rmrs().get(handle)?.window();
+        let window = self.windows.table().get(handle)?.window();
         if !self.device.dead {
             self.device.hca.dealloc_mw(window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
@@ -53,7 +53,7 @@ impl<P: Platform> Memory<'_, '_, P> {
 
     /// Takes a window out of the table, whatever the device has of it.
     fn forget_window(&mut self, handle: RmrHandle) -> DatResult<()> {
-        let rmr = self.windows.rmrs_mut().remove(handle)?;
+        let rmr = self.windows.table_mut().remove(handle)?;
         self.leave_zone(rmr.pz());
         Ok(())
     }
@@ -83,7 +83,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rmr_query(&self, handle: RmrHandle) -> DatResult<RmrParameters> {
-        let rmr = self.objects.shared.windows.rmrs().get(handle)?;
+        let rmr = self.objects.shared.windows.table().get(handle)?;
         let binding = self.objects.shared.windows.bound(rmr).map(|bound| bound.binding);
         Ok(RmrParameters { ia: rmr.ia(), pz: rmr.pz(), binding })
     }
@@ -119,7 +119,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<u32> {
         let wrong = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
-        let window = self.objects.shared.windows.rmrs().get(rmr)?;
+        let window = self.objects.shared.windows.table().get(rmr)?;
         let endpoint = self.objects.eps.get(ep)?;
         let effect = EpCall::Bind.in_state(endpoint.state())?;
         check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags, Subtype::InvalidArg6)?;
@@ -178,7 +178,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         place: u16,
     ) -> DatResult<u32> {
         let dead = self.is_dead();
-        let window = self.objects.shared.windows.rmrs_mut().get_mut(rmr)?;
+        let window = self.objects.shared.windows.table_mut().get_mut(rmr)?;
         let ep = self.objects.eps.get_mut(ep)?;
         // A suppressed bind completes visibly to us all the same, always: we learn what the window is bound to.
         let how = How::new(flags, ep.requests.head, 1);

@@ -46,59 +46,39 @@ impl Upcall {
     }
 }
 
-/// What an agent may call: what the specification allows in an upcall and an agent needs, that is posts and taking events. Each is the
-/// [`Adapter`](crate::Adapter)'s method of that name.
-#[allow(missing_docs)]
-pub trait AgentCalls {
-    fn ep_post_send(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        flags: CompletionFlags,
-    ) -> DatResult<()>;
-
-    fn ep_post_recv(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        flags: CompletionFlags,
-    ) -> DatResult<()>;
-
-    fn ep_post_rdma_read(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> DatResult<()>;
-
-    fn ep_post_rdma_write(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> DatResult<()>;
-
-    fn rmr_bind(
-        &mut self,
-        rmr: RmrHandle,
-        triplet: &LmrTriplet,
-        mem_priv: MemPriv,
-        ep: EpHandle,
-        user_cookie: u64,
-        flags: CompletionFlags,
-    ) -> DatResult<u32>;
-
-    fn srq_post_recv(&mut self, srq: SrqHandle, iov: &[LmrTriplet], user_cookie: u64) -> DatResult<()>;
-
-    fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event>;
-
-    fn evd_post_se(&mut self, evd: EvdHandle, value: u64) -> DatResult<()>;
-
-    fn cno_modify_agent(&mut self, cno: CnoHandle, agent: Option<ProxyAgent>) -> DatResult<()>;
+/// The signatures of what an agent may call, for the trait and for its one implementation.
+macro_rules! agent_calls {
+    ($each:ident) => {
+        $each! {
+            ep_post_send(ep: EpHandle, iov: &[LmrTriplet], user_cookie: u64, flags: CompletionFlags) -> DatResult<()>;
+            ep_post_recv(ep: EpHandle, iov: &[LmrTriplet], user_cookie: u64, flags: CompletionFlags) -> DatResult<()>;
+            ep_post_rdma_read(
+                ep: EpHandle, iov: &[LmrTriplet], user_cookie: u64, remote: &RmrTriplet, flags: CompletionFlags
+            ) -> DatResult<()>;
+            ep_post_rdma_write(
+                ep: EpHandle, iov: &[LmrTriplet], user_cookie: u64, remote: &RmrTriplet, flags: CompletionFlags
+            ) -> DatResult<()>;
+            rmr_bind(
+                rmr: RmrHandle, triplet: &LmrTriplet, mem_priv: MemPriv,
+                ep: EpHandle, user_cookie: u64, flags: CompletionFlags
+            ) -> DatResult<u32>;
+            srq_post_recv(srq: SrqHandle, iov: &[LmrTriplet], user_cookie: u64) -> DatResult<()>;
+            evd_dequeue(evd: EvdHandle) -> DatResult<Event>;
+            evd_post_se(evd: EvdHandle, value: u64) -> DatResult<()>;
+            cno_modify_agent(cno: CnoHandle, agent: Option<ProxyAgent>) -> DatResult<()>;
+        }
+    };
 }
+pub(crate) use agent_calls;
+
+macro_rules! declare {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        /// What an agent may call: what the specification allows in an upcall and an agent needs, that is posts and taking events.
+        /// Each is the [`Adapter`](crate::Adapter)'s method of that name.
+        #[allow(missing_docs)]
+        pub trait AgentCalls {
+            $(fn $name(&mut self, $($argument: $type),*) -> $result;)*
+        }
+    };
+}
+agent_calls! { declare }

@@ -1,0 +1,314 @@
+//! Consumer notification objects. DAT 1.2, CNO management.
+
+pub(crate) mod calls;
+pub(crate) mod upcall;
+pub(crate) mod waiter;
+
+use core::sync::atomic::AtomicU32;
+
+use driver_mlx::Instant;
+
+use crate::base::handle::{CnoHandle, EvdHandle, HandleType, IaHandle, Typed};
+use crate::base::list::{Link, List, linked};
+use crate::base::ret::DatResult;
+use crate::base::table::{Slot, Table, of_ia};
+use crate::cno::upcall::{ProxyAgent, Upcall};
+use crate::cno::waiter::Cells;
+
+/// The list of CNOs whose agent is to be called.
+#[derive(Debug)]
+struct Called;
+
+/// The list of CNOs that triggered, or whose wait is due, since the consumer was last told.
+#[derive(Debug)]
+struct ReadyCno;
+
+/// The list of CNOs on which a wait with a time-out is open.
+#[derive(Debug)]
+struct WaitedCno;
+
+/// A consumer notification object.
+#[derive(Debug)]
+pub struct Cno {
+    ia: IaHandle,
+    agent: Option<ProxyAgent>,
+    /// The EVD that triggered first since the last wait took it.
+    triggered: Option<EvdHandle>,
+    /// The EVD that triggered first since the agent was last called; one call stands for all triggers till then.
+    call: Option<EvdHandle>,
+    /// The CNO is gone for its consumer, who knew it by this handle; it is here until its agent has been called for the last time.
+    gone: Option<CnoHandle>,
+    /// How often all waiters were released because the last EVD went away; circular.
+    releases: u32,
+    /// The earliest time-out of its waiters, nanoseconds; may be that of one that waits no more.
+    deadline: Instant,
+    /// EVDs that feed it.
+    users: u32,
+    called: Link<Called>,
+    ready: Link<ReadyCno>,
+    waited: Link<WaitedCno>,
+}
+
+of_ia! { Cno }
+linked! { Cno, Called, called }
+linked! { Cno, ReadyCno, ready }
+linked! { Cno, WaitedCno, waited }
+
+impl Cno {
+    fn new(ia: IaHandle, agent: Option<ProxyAgent>) -> Self {
+        Self {
+            ia,
+            agent,
+            triggered: None,
+            call: None,
+            gone: None,
+            releases: 0,
+            deadline: Instant::MAX,
+            users: 0,
+            called: Link::OUT,
+            ready: Link::OUT,
+            waited: Link::OUT,
+        }
+    }
+
+    /// An EVD triggers; whether the agent is to be called. Further triggers are absorbed until the first is taken.
+    fn trigger(&mut self, evd: EvdHandle) -> bool {
+        self.triggered.get_or_insert(evd);
+        if self.agent.is_some() {
+            self.call.get_or_insert(evd);
+        }
+        self.agent.is_some()
+    }
+
+    /// An EVD feeds it no more. With the last one nothing can come: all waiters are released.
+    fn detach(&mut self) -> bool {
+        self.users = self.users.saturating_sub(1);
+        if self.users == 0 {
+            self.releases = self.releases.wrapping_add(1);
+        }
+        self.users == 0
+    }
+}
+
+/// The CNOs of an adapter: who waits on them, and which are due.
+pub(crate) struct Cnos<'s> {
+    table: Table<'s, CnoHandle, Cno>,
+    cells: Cells<'s>,
+    /// CNOs that became ready and have not been reported.
+    ready: List<ReadyCno>,
+    waited: List<WaitedCno>,
+    /// The earliest time-out of a wait; may be that of one that is over. `Instant::MAX` for none.
+    deadline: Instant,
+    /// CNOs whose agents are to be called.
+    called: List<Called>,
+    /// CNOs of these that are gone for their consumers.
+    dead: usize,
+    /// Something happened since [`Cnos::take_happened`].
+    happened: bool,
+}
+
+impl<'s> Cnos<'s> {
+    /// Without any, over these places, with a cell for each.
+    pub(crate) fn new(slots: &'s mut [Slot<Cno>], cells: &'s [AtomicU32]) -> Self {
+        Self {
+            table: Table::new(slots),
+            cells: Cells::new(cells),
+            ready: List::default(),
+            waited: List::default(),
+            deadline: Instant::MAX,
+            called: List::default(),
+            dead: 0,
+            happened: false,
+        }
+    }
+
+    /// The CNOs, and those whose agents are owed their last call.
+    pub(crate) fn table(&self) -> &Table<'s, CnoHandle, Cno> {
+        &self.table
+    }
+
+    pub(crate) fn table_mut(&mut self) -> &mut Table<'s, CnoHandle, Cno> {
+        &mut self.table
+    }
+
+    /// How many exist for their consumers.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len().saturating_sub(self.dead)
+    }
+
+    /// Checks that a CNO is one of this IA.
+    pub(crate) fn check(&self, cno: CnoHandle, ia: IaHandle) -> DatResult<()> {
+        self.table.get(cno)?.ia.check(ia, HandleType::Cno)
+    }
+
+    /// Returns whether something happened since the last call.
+    pub(crate) fn take_happened(&mut self) -> bool {
+        core::mem::take(&mut self.happened)
+    }
+
+    fn ready(&mut self, slot: u16) {
+        self.ready.push(&mut self.table, slot);
+        self.happened = true;
+    }
+
+    /// An EVD triggers.
+    pub(crate) fn trigger(&mut self, cno: CnoHandle, evd: EvdHandle) {
+        let Ok(state) = self.table.get_mut(cno) else { return };
+        if state.trigger(evd) {
+            self.called.push(&mut self.table, cno.any().slot());
+        }
+        self.ready(cno.any().slot());
+    }
+
+    /// One more EVD feeds a CNO.
+    pub(crate) fn attach(&mut self, cno: CnoHandle) {
+        if let Ok(cno) = self.table.get_mut(cno) {
+            cno.users += 1;
+        }
+    }
+
+    /// An EVD feeds a CNO no more.
+    pub(crate) fn detach(&mut self, cno: CnoHandle) {
+        if self.table.get_mut(cno).is_ok_and(Cno::detach) {
+            self.ready(cno.any().slot());
+        }
+    }
+
+    /// CNOs whose wait has timed out become ready. Returns the next time-out.
+    pub(crate) fn expire(&mut self, now: Instant, visits: &mut u64) -> Instant {
+        if now >= self.deadline {
+            let mut next = Instant::MAX;
+            for _ in 0..self.waited.len() {
+                let Some(slot) = self.waited.rotate(&mut self.table) else { break };
+                *visits += 1;
+                let Some(cno) = self.table.at_mut(slot) else { continue };
+                if cno.deadline <= now {
+                    // Those of its waiters whose time has not come say so when they are polled.
+                    cno.deadline = Instant::MAX;
+                    self.waited.remove(&mut self.table, slot);
+                    self.ready(slot);
+                } else {
+                    next = next.min(cno.deadline);
+                }
+            }
+            self.deadline = next;
+        }
+        self.deadline
+    }
+
+    /// A wait on a CNO goes on until then.
+    fn note_wait(&mut self, cno: CnoHandle, deadline: Instant) {
+        let Ok(state) = self.table.get_mut(cno) else { return };
+        if deadline == Instant::MAX {
+            return;
+        }
+        state.deadline = state.deadline.min(deadline);
+        self.waited.push(&mut self.table, cno.any().slot());
+        self.deadline = self.deadline.min(deadline);
+    }
+
+    /// A wait on a CNO is over. The others' time-outs are not known here, only that there are none if nobody is left.
+    fn wait_ended(&mut self, cno: CnoHandle) {
+        if self.cells.waiters(cno) > 0 {
+            return;
+        }
+        if let Ok(state) = self.table.get_mut(cno) {
+            state.deadline = Instant::MAX;
+            self.leave_waited(cno.any().slot());
+        }
+    }
+
+    fn leave_waited(&mut self, slot: u16) {
+        self.waited.remove(&mut self.table, slot);
+        if self.waited.is_empty() {
+            self.deadline = Instant::MAX;
+        }
+    }
+
+    /// Removes a CNO whatever refers to it: its waiters are released, and its agent hears that there will be no more. Until then it
+    /// keeps a place in the table, under a handle that nobody has.
+    fn drop(&mut self, cno: CnoHandle) {
+        let slot = cno.any().slot();
+        if self.table.get(cno).is_err() {
+            return;
+        }
+        self.ready.remove(&mut self.table, slot);
+        self.leave_waited(slot);
+        self.called.remove(&mut self.table, slot);
+        let Ok(gone) = self.table.remove(cno) else { return };
+        if gone.agent.is_none() {
+            return;
+        }
+        // A place has just become free.
+        let last_call = Cno { gone: Some(cno), ..Cno::new(gone.ia, gone.agent) };
+        if let Ok(cno) = self.table.insert(last_call) {
+            self.dead += 1;
+            self.called.push(&mut self.table, cno.any().slot());
+            self.happened = true;
+        }
+    }
+
+    /// Drops the CNOs of an IA.
+    pub(crate) fn drop_of(&mut self, ia: IaHandle) {
+        for slot in self.table.slots() {
+            if self.table.at(slot).is_some_and(|cno| cno.ia == ia && cno.gone.is_none())
+                && let Some(cno) = self.table.handle_at(slot)
+            {
+                self.drop(cno);
+            }
+        }
+    }
+
+    /// The CNO that became ready next.
+    pub(crate) fn next_ready(&mut self) -> Option<CnoHandle> {
+        let slot = self.ready.pop(&mut self.table)?;
+        self.table.handle_at(slot)
+    }
+
+    /// The next agent to call.
+    fn next_upcall(&mut self) -> Option<Upcall> {
+        loop {
+            let slot = self.called.pop(&mut self.table)?;
+            let Some((handle, state)) = self.table.entry_mut(slot) else { continue };
+            let (agent, evd, ia) = (state.agent.take(), state.call.take(), state.ia);
+            let cno = state.gone.unwrap_or(handle);
+            if state.gone.is_some() {
+                self.dead = self.dead.saturating_sub(1);
+                // It was there a moment ago.
+                let _ = self.table.remove(handle);
+            }
+            // The consumer may have taken the agent away meanwhile.
+            if let Some(agent) = agent {
+                return Some(Upcall { cno, ia, agent, evd });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(_: &mut dyn crate::cno::upcall::AgentCalls, _: u64, _: Option<EvdHandle>) {}
+
+    #[test]
+    fn triggers_are_absorbed_until_they_are_taken() {
+        let [a, b] = [3, 4].map(EvdHandle::from_bits);
+        let mut cno = Cno::new(IaHandle::from_bits(1), None);
+        assert!(!cno.trigger(a) && !cno.trigger(b));
+        assert_eq!((cno.triggered.take(), cno.call), (Some(a), None));
+        cno.agent = Some(ProxyAgent { function: agent, instance_data: 0 });
+        assert!(cno.trigger(b) && cno.trigger(a));
+        assert_eq!((cno.triggered, cno.call), (Some(b), Some(b)));
+    }
+
+    #[test]
+    fn the_last_evd_releases() {
+        let mut cno = Cno::new(IaHandle::from_bits(1), None);
+        cno.users = 2;
+        assert!(!cno.detach());
+        assert_eq!(cno.releases, 0);
+        assert!(cno.detach());
+        assert_eq!(cno.releases, 1);
+    }
+}
