@@ -456,9 +456,6 @@ impl<P: Platform> Connections<'_, '_, P> {
             _ => 0,
         };
         let data = EventData::Connection { event, ep: handle, private_data_size };
-        match position {
-            Some(position) => self.delivery().post_at(evd, position, data),
-            None => self.delivery().post(evd, data),
-        }
+        self.delivery().post_at(evd, position, data);
     }
 }

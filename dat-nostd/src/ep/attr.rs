@@ -30,23 +30,20 @@ impl<P: Platform> Device<'_, P> {
         counts: Counts,
         bad: DatReturn,
     ) -> DatResult<EpAttributes> {
-        let Some(given) = given else {
-            let mut attributes = EpAttributes::DEFAULT;
+        let mut attributes = *given.unwrap_or(&EpAttributes::DEFAULT);
+        for iov in [&mut attributes.max_rdma_read_iov, &mut attributes.max_rdma_write_iov] {
+            if *iov == 0 {
+                *iov = attributes.max_request_iov;
+            }
+        }
+        if given.is_none() {
             if streams.recv.is_none() {
                 attributes.max_recv_dtos = 0;
             }
             if streams.request.is_none() {
                 attributes.max_request_dtos = 0;
             }
-            attributes.max_rdma_read_iov = attributes.max_request_iov;
-            attributes.max_rdma_write_iov = attributes.max_request_iov;
             return Ok(attributes);
-        };
-        let mut attributes = *given;
-        for iov in [&mut attributes.max_rdma_read_iov, &mut attributes.max_rdma_write_iov] {
-            if *iov == 0 {
-                *iov = given.max_request_iov;
-            }
         }
         let own_receives = counts != Counts::OnSrq;
         let iov = [
@@ -73,7 +70,7 @@ impl<P: Platform> Device<'_, P> {
             Counts::Lenient => count == 0 && evd.is_some(),
             Counts::Match | Counts::OnSrq => (count == 0) != evd.is_none(),
         };
-        let wrong = given.qos != Qos::BestEffort
+        let wrong = attributes.qos != Qos::BestEffort
             || own_receives && mismatch(attributes.max_recv_dtos, streams.recv)
             || mismatch(attributes.max_request_dtos, streams.request)
             || own_receives && attributes.max_recv_dtos > self.max_dtos()

@@ -43,22 +43,9 @@ pub(crate) struct ClosingEp;
 #[derive(Debug)]
 pub(crate) struct WatchedEp;
 
-/// Places of an EP in the lists of what is due.
-#[derive(Debug)]
-pub(crate) struct EpLinks {
-    resolving: Link<ResolvingEp>,
-    closing: Link<ClosingEp>,
-    watched: Link<WatchedEp>,
-}
-
-impl EpLinks {
-    /// In no list.
-    pub(crate) const OUT: Self = Self { resolving: Link::OUT, closing: Link::OUT, watched: Link::OUT };
-}
-
-linked! { Ep<B>, ResolvingEp, links.resolving }
-linked! { Ep<B>, ClosingEp, links.closing }
-linked! { Ep<B>, WatchedEp, links.watched }
+linked! { Ep<B>, ResolvingEp, in_resolving }
+linked! { Ep<B>, ClosingEp, in_closing }
+linked! { Ep<B>, WatchedEp, in_watched }
 
 /// An endpoint. In its place of the table posts and completions touch two cache lines, up to [`driver_mlx::Qp`]'s first, and a third
 /// of that to ring.
@@ -87,13 +74,14 @@ pub struct Ep<B: Bar> {
     pub(crate) watermarks: Watermarks,
     pub(crate) attributes: EpAttributes,
     /// Bytes of the longest send and of the longest RDMA transfer.
-    pub(crate) max_message: u64,
-    pub(crate) max_rdma: u64,
+    pub(crate) longest: Longest,
     /// Starting PSN of this side, new for every attempt.
     pub(crate) psn: Psn,
     pub(crate) attempt: Attempt,
     pub(crate) closing: Option<Closing>,
-    pub(crate) links: EpLinks,
+    in_resolving: Link<ResolvingEp>,
+    in_closing: Link<ClosingEp>,
+    in_watched: Link<WatchedEp>,
     /// Our own last request, whose completion says that all before it are done.
     pub(crate) marker: Option<u32>,
     /// On an SRQ: the device has said that no more of its buffers will complete here.
@@ -165,13 +153,14 @@ impl<B: Bar> Ep<B> {
             receives: Work::new(most_receives),
             silent_end: None,
             reclaim_every: 1,
-            max_message: 0,
-            max_rdma: 0,
+            longest,
             lane: Lane::default(),
             psn: Psn::new(0),
             attempt: Attempt::None,
             closing: None,
-            links: EpLinks::OUT,
+            in_resolving: Link::OUT,
+            in_closing: Link::OUT,
+            in_watched: Link::OUT,
             marker: None,
             last_receive: false,
             local_port: 0,
@@ -190,7 +179,7 @@ impl<B: Bar> Ep<B> {
         (self.pz, self.pd) = (pz, plan.pd);
         (self.recv_evd, self.request_evd) = (plan.streams.recv, plan.streams.request);
         self.connect_evd = plan.streams.connect;
-        (self.max_message, self.max_rdma) = (longest.message, longest.rdma);
+        self.longest = longest;
         let half = (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED);
         self.reclaim_every = 1 << half.ilog2();
         self.attributes = attributes;
@@ -205,8 +194,8 @@ impl<B: Bar> Ep<B> {
         };
         let Self { attributes, .. } = self;
         self.lane = Lane {
-            send: if_any(connected, attributes.max_request_iov, self.max_message),
-            write: if_any(connected, attributes.max_rdma_write_iov, self.max_rdma),
+            send: if_any(connected, attributes.max_request_iov, self.longest.message),
+            write: if_any(connected, attributes.max_rdma_write_iov, self.longest.rdma),
             receive: if_any(true, attributes.max_recv_iov, MAX_SEGMENT),
         };
     }
@@ -342,13 +331,23 @@ impl<B: Bar> Ep<B> {
         Meaning::Deliver { unsignalled: success && note.is_unsignalled() }
     }
 
+    /// Requests of the consumer's that a dead device will never finish.
+    pub(crate) fn requests_unfinished(&self) -> u32 {
+        let outstanding = self.requests.outstanding();
+        let is_ours = |marker: u32| marker.wrapping_sub(self.requests.tail()) < outstanding;
+        outstanding.saturating_sub(self.marker.is_some_and(is_ours).into())
+    }
+
     /// The consumer's cookie of the oldest operation that a dead device will never finish; with its place among binds if it is
     /// one.
     pub(crate) fn take_unfinished(&mut self, receive: bool) -> Option<(u64, Option<u16>)> {
         let qp = self.qp.as_mut()?;
-        let work = if receive { &mut self.receives } else { &mut self.requests };
+        let (work, queue) = if receive {
+            (&mut self.receives, WorkQueue::Receive)
+        } else {
+            (&mut self.requests, WorkQueue::Send)
+        };
         loop {
-            let queue = if receive { WorkQueue::Receive } else { WorkQueue::Send };
             let wr_id = qp.flush_next(queue)?;
             work.retired(1);
             let note = Note(wr_id.tag);

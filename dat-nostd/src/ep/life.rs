@@ -87,7 +87,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 }
             }
         }
-        self.objects.attach(handle);
+        self.objects.count(handle, true);
         self.delivery().feeds_changed(handle);
         self.count_watermarks(handle, true);
         Ok(handle)
@@ -196,7 +196,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.objects.forget_events(ep);
         let ended = self.queue_pairs().take_qp(ep);
         self.count_watermarks(ep, false);
-        self.objects.detach(ep);
+        self.objects.count(ep, false);
         let removed = self.objects.eps.remove(ep).map(drop);
         ended.map_or(Ok(()), |ended| self.queue_pairs().end_qp(ended)).and(removed)
     }

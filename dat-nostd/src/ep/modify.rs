@@ -61,15 +61,10 @@ fn merge(mask: EpFields, into: &EpAttributes, from: &EpAttributes) -> EpAttribut
     out
 }
 
-/// Whether two sets of attributes ask for different queues.
-fn other_queues(a: &EpAttributes, b: &EpAttributes) -> bool {
-    let shape = |of: &EpAttributes| {
-        (
-            (of.max_recv_dtos, of.max_request_dtos, of.max_recv_iov, of.max_request_iov),
-            (of.max_rdma_read_iov, of.max_rdma_write_iov),
-        )
-    };
-    shape(a) != shape(b)
+/// What two sets of attributes that ask for the same queues have in common.
+fn queues(of: &EpAttributes) -> [u32; 6] {
+    let (receives, requests) = (of.max_recv_dtos, of.max_request_dtos);
+    [receives, requests, of.max_recv_iov, of.max_request_iov, of.max_rdma_read_iov, of.max_rdma_write_iov]
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -106,18 +101,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             None => Default::default(),
         };
         let old = ep.streams();
+        let pick = |field, new, old| if mask.contains(field) { new } else { old };
         let streams = Streams {
-            recv: if mask.contains(EpFields::RECV_EVD_HANDLE) { parameters.recv_evd } else { old.recv },
-            request: if mask.contains(EpFields::REQUEST_EVD_HANDLE) {
-                parameters.request_evd
-            } else {
-                old.request
-            },
-            connect: if mask.contains(EpFields::CONNECT_EVD_HANDLE) {
-                parameters.connect_evd
-            } else {
-                old.connect
-            },
+            recv: pick(EpFields::RECV_EVD_HANDLE, parameters.recv_evd, old.recv),
+            request: pick(EpFields::REQUEST_EVD_HANDLE, parameters.request_evd, old.request),
+            connect: pick(EpFields::CONNECT_EVD_HANDLE, parameters.connect_evd, old.connect),
         };
         self.objects.check_streams(ep.ia, &streams).map_err(|_| BAD_VALUE)?;
         let merged = merge(mask, &ep.attributes, &parameters.attributes);
@@ -141,9 +129,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         self.device.usable()?;
         // The EP's own places do not stand in its way.
-        self.objects.detach(handle);
+        self.objects.count(handle, false);
         let result = self.apply(handle, pz, &plan);
-        self.objects.attach(handle);
+        self.objects.count(handle, true);
         self.delivery().feeds_changed(handle);
         result
     }
@@ -155,7 +143,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let ep = self.objects.eps.get(handle)?;
         let same_queues = ep.pz == pz
             && (ep.recv_evd, ep.request_evd) == (plan.streams.recv, plan.streams.request)
-            && !other_queues(&ep.attributes, &plan.attributes);
+            && queues(&ep.attributes) == queues(&plan.attributes);
         if !same_queues {
             self.rebuild(handle, pz, plan)?;
         }

@@ -122,54 +122,30 @@ impl<B: Bar> Objects<'_, B> {
         }
     }
 
-    /// Counts a new EP in at what it refers to.
-    pub(crate) fn attach(&mut self, handle: EpHandle) {
+    /// Counts an EP in or out at what it refers to.
+    pub(crate) fn count(&mut self, handle: EpHandle, come: bool) {
         let Ok(ep) = self.eps.get(handle) else { return };
         let (requests, receives) = self.places_needed(Some(handle), &ep.shape());
-        let streams = [
+        for (evd, completions, mode) in [
             (ep.recv_evd, receives, Some(notification(ep.attributes.recv_completion_flags))),
             (ep.request_evd, requests, Some(request_notification(&ep.attributes))),
             (ep.connect_evd, 0, None),
-        ];
-        for (evd, reserved, notification) in streams {
-            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
-                evd.users += 1;
-                evd.reserved += reserved;
-                if let Some(notification) = notification {
-                    evd.notification = notification;
-                    evd.dto_streams += 1;
-                }
+        ] {
+            match evd.map(|evd| self.evds.get_mut(evd)) {
+                Some(Ok(evd)) if come => evd.attach(completions, mode),
+                Some(Ok(evd)) => evd.detach(completions, mode),
+                _ => {}
             }
         }
-        if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
-            pz.attach();
+        match ep.pz.map(|pz| self.pzs.get_mut(pz)) {
+            Some(Ok(pz)) if come => pz.attach(),
+            Some(Ok(pz)) => pz.detach(),
+            _ => {}
         }
-        if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
-            srq.attach();
-        }
-    }
-
-    /// Counts an EP out.
-    pub(crate) fn detach(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.eps.get(handle) else { return };
-        let (requests, receives) = self.places_needed(Some(handle), &ep.shape());
-        let streams =
-            [(ep.recv_evd, receives, true), (ep.request_evd, requests, true), (ep.connect_evd, 0, false)];
-        for (evd, reserved, dto) in streams {
-            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
-                evd.users = evd.users.saturating_sub(1);
-                evd.reserved = evd.reserved.saturating_sub(reserved);
-                evd.dto_streams = evd.dto_streams.saturating_sub(u32::from(dto));
-                if evd.dto_streams == 0 {
-                    evd.notification = Notification::Threshold;
-                }
-            }
-        }
-        if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
-            pz.detach();
-        }
-        if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
-            srq.detach();
+        match ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+            Some(Ok(srq)) if come => srq.attach(),
+            Some(Ok(srq)) => srq.detach(),
+            _ => {}
         }
     }
 }

@@ -188,14 +188,14 @@ impl<'a> Post<'a> {
         };
         let mut gather = Gather::new(lmrs, self.iov, max_iov, ep.pd, reads)?;
         let Some(remote) = self.remote_length else {
-            return if gather.total > ep.max_message {
+            return if gather.total > ep.longest.message {
                 Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3))
             } else {
                 Ok(gather)
             };
         };
         let (needed, there) = if reads { (remote, gather.total) } else { (gather.total, remote) };
-        if needed > there || needed > ep.max_rdma {
+        if needed > there || needed > ep.longest.rdma {
             return Err(DatReturn::new(ReturnType::LengthError));
         }
         if reads && there > needed {

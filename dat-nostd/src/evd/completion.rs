@@ -1,6 +1,6 @@
 //! What a completion means to its endpoint, and the event that it becomes.
 
-use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WorkQueue, WrId};
+use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WrId};
 
 use crate::adapter::shared::Shared;
 use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
@@ -10,8 +10,8 @@ use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
 use crate::evd::reaction::Reaction;
-use crate::srq::draining::EndedQp;
-use crate::srq::draining::take_drained;
+use crate::mem::rmr::Windows;
+use crate::srq::draining::{EndedQp, take_drained};
 
 /// An EP with its handle.
 type Entry<'a, B> = (EpHandle, &'a mut Ep<B>);
@@ -64,12 +64,7 @@ impl Outcome {
             return Self { is_stale, ..Self::NOTHING };
         };
         let reaction = ep.reaction(cqe);
-        let data = if ep.srq.is_some() && !cqe.is_send() {
-            deliver_shared((handle, ep), shared, cqe)
-        } else {
-            ep.retire(cqe).and_then(|retired| deliver((handle, ep), shared, &retired))
-        };
-        Self { ep: slot, data, reaction, is_stale: false }
+        Self { ep: slot, data: retire((handle, ep), shared, cqe), reaction, is_stale: false }
     }
 }
 
@@ -104,140 +99,88 @@ fn success(ep: EpHandle, user_cookie: u64, length: u32, operation: DtoOperation)
     }
 }
 
-/// The event of what was retired.
-fn deliver<B: Bar>(
-    (handle, ep): Entry<'_, B>,
-    shared: &mut Shared<'_>,
-    retired: &Completion,
-) -> Option<EventData> {
+/// The event of an operation that failed.
+pub(super) fn failure(
+    ep: EpHandle,
+    user_cookie: u64,
+    operation: DtoOperation,
+    (status, vendor_syndrome): (DtoStatus, u8),
+) -> EventData {
+    EventData::Dto(DtoCompletion { status, vendor_syndrome, ..success(ep, user_cookie, 0, operation) })
+}
+
+/// Retires what a completion reports done: its event, if the consumer gets one.
+fn retire<B: Bar>((handle, ep): Entry<'_, B>, shared: &mut Shared<'_>, cqe: &Cqe<'_>) -> Option<EventData> {
+    if cqe.is_send() {
+        let retired = ep.retire(cqe)?;
+        ep.requests.retired(retired.count());
+        return request_done(handle, &mut shared.windows, &retired);
+    }
+    // The device's claim is bounded by what was posted: here, or anywhere in the SRQ.
+    let (retired, longest) = match ep.srq {
+        Some(srq) => {
+            let srq = shared.srqs.get_mut(srq).ok()?;
+            (srq.retire(cqe)?, srq.longest())
+        }
+        None => {
+            let retired = ep.retire(cqe)?;
+            ep.receives.retired(retired.count());
+            let longest = Note(retired.wr_id().tag).length();
+            (retired, longest)
+        }
+    };
+    Some(receive_done(handle, &mut shared.windows, &retired, longest))
+}
+
+/// How a work request ended, with the vendor's syndrome.
+fn status(retired: &Completion) -> (DtoStatus, u8) {
     match retired {
-        Completion::Sent(sent) => {
-            deliver_special((handle, ep), shared, sent.wr_id, sent.count, DtoStatus::Success)
-        }
-        Completion::Received(message) => {
-            ep.receives.retired(1);
-            // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
-            let length = match message.opcode {
-                ReceiveOpcode::WriteImm(_) => message.length,
-                _ => message.length.min(Note(message.wr_id.tag).length()),
-            };
-            Some(received(handle, shared, message, length))
-        }
-        Completion::Failed(failed) => deliver_error((handle, ep), shared, failed),
+        Completion::Failed(Failed { error, .. }) => (status_of(error.syndrome.0), error.vendor),
+        _ => (DtoStatus::Success, 0),
     }
 }
 
-fn deliver_error<B: Bar>(
-    (handle, ep): Entry<'_, B>,
-    shared: &mut Shared<'_>,
-    failed: &Failed,
-) -> Option<EventData> {
-    let Failed { wr_id, queue, error, count } = *failed;
-    let note = Note(wr_id.tag);
-    let status = status_of(error.syndrome.0);
-    let operation = match queue {
-        WorkQueue::Send if note.is_bind() => {
-            return deliver_special((handle, ep), shared, wr_id, count, status);
-        }
-        WorkQueue::Send => {
-            ep.requests.retired(count);
-            note.operation()
-        }
-        WorkQueue::Receive => {
-            ep.receives.retired(count);
-            DtoOperation::Receive
-        }
-    };
-    if note.is_marker() {
+/// The event of a request, or of a bind. None if it is suppressed, or our own.
+fn request_done(ep: EpHandle, windows: &mut Windows<'_>, retired: &Completion) -> Option<EventData> {
+    let WrId { id, tag } = retired.wr_id();
+    let (note, ended) = (Note(tag), status(retired));
+    let well = ended.0 == DtoStatus::Success;
+    let rmr = if note.is_bind() { Some(windows.bind_done(note.place(), well)?) } else { None };
+    if if well { note.is_silent() } else { note.is_marker() } {
         return None;
     }
-    Some(EventData::Dto(DtoCompletion {
-        ep: handle,
-        user_cookie: wr_id.id,
-        transferred_length: 0,
-        operation,
-        status,
-        received: Received::Plain,
-        vendor_syndrome: error.vendor,
-    }))
-}
-
-/// The event of a message that has arrived, and what came with it.
-fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u32) -> EventData {
-    let received = match message.opcode {
-        ReceiveOpcode::Send => Received::Plain,
-        ReceiveOpcode::SendImm(immediate) | ReceiveOpcode::WriteImm(immediate) => {
-            Received::Immediate(immediate)
-        }
-        ReceiveOpcode::SendInval(rkey) => {
-            shared.windows.invalidated(rkey.get());
-            Received::Invalidated(rkey.get())
-        }
-    };
-    EventData::Dto(DtoCompletion {
-        ep,
-        user_cookie: message.wr_id.id,
-        transferred_length: u64::from(length),
-        operation: DtoOperation::Receive,
-        status: DtoStatus::Success,
-        received,
-        vendor_syndrome: 0,
+    Some(match rmr {
+        Some(rmr) => EventData::RmrBind(RmrCompletion { rmr, user_cookie: id, status: ended.0 }),
+        None if well => EventData::Dto(success(ep, id, note.length(), note.operation())),
+        None => failure(ep, id, note.operation(), ended),
     })
 }
 
-/// A request that is suppressed, our own, an atomic, or a bind.
-fn deliver_special<B: Bar>(
-    (handle, ep): Entry<'_, B>,
-    shared: &mut Shared<'_>,
-    wr_id: WrId,
-    count: u16,
-    status: DtoStatus,
-) -> Option<EventData> {
-    let well = status == DtoStatus::Success;
-    let note = Note(wr_id.tag);
-    ep.requests.retired(count);
-    if !note.is_bind() {
-        let done = success(handle, wr_id.id, note.length(), note.operation());
-        return (!note.is_silent()).then_some(EventData::Dto(done));
-    }
-    let rmr = shared.windows.bind_done(note.place(), well)?;
-    if well && note.is_silent() {
-        return None;
-    }
-    Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie: wr_id.id, status }))
-}
-
-/// A receive that an EP took from its SRQ.
-fn deliver_shared<B: Bar>(
-    (handle, ep): Entry<'_, B>,
-    shared: &mut Shared<'_>,
-    cqe: &Cqe<'_>,
-) -> Option<EventData> {
-    let srq = shared.srqs.get_mut(ep.srq?).ok()?;
-    match srq.retire(cqe)? {
-        Completion::Received(message) => {
-            // As with an EP's own receives, except that lengths are bounded by the longest of the queue.
-            let length = match message.opcode {
-                ReceiveOpcode::WriteImm(_) => message.length,
-                _ => srq.bound(message.length),
-            };
-            Some(received(handle, shared, &message, length))
+/// The event of a receive, and what came with the message. At most `longest` bytes are stored.
+fn receive_done(ep: EpHandle, windows: &mut Windows<'_>, retired: &Completion, longest: u32) -> EventData {
+    let cookie = retired.wr_id().id;
+    let Completion::Received(message) = retired else {
+        return failure(ep, cookie, DtoOperation::Receive, status(retired));
+    };
+    let mut length = message.length.min(longest);
+    let received = match message.opcode {
+        ReceiveOpcode::Send => Received::Plain,
+        ReceiveOpcode::SendImm(immediate) => Received::Immediate(immediate),
+        ReceiveOpcode::WriteImm(immediate) => {
+            // The message is not stored there.
+            length = message.length;
+            Received::Immediate(immediate)
         }
-        Completion::Failed(failed) => Some(EventData::Dto(DtoCompletion {
-            ep: handle,
-            user_cookie: failed.wr_id.id,
-            transferred_length: 0,
-            operation: DtoOperation::Receive,
-            status: status_of(failed.error.syndrome.0),
-            received: Received::Plain,
-            vendor_syndrome: failed.error.vendor,
-        })),
-        Completion::Sent(_) => None,
-    }
+        ReceiveOpcode::SendInval(rkey) => {
+            windows.invalidated(rkey.get());
+            Received::Invalidated(rkey.get())
+        }
+    };
+    EventData::Dto(DtoCompletion { received, ..success(ep, cookie, length, DtoOperation::Receive) })
 }
 
 /// DAT 1.2 statuses for the syndromes of mlx5 error completions.
-pub(crate) fn status_of(syndrome: u8) -> DtoStatus {
+fn status_of(syndrome: u8) -> DtoStatus {
     match syndrome {
         0x01 => DtoStatus::ErrLocalLength,
         0x02 => DtoStatus::ErrLocalEp,

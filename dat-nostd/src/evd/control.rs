@@ -7,7 +7,7 @@ use crate::base::attr::EvdParameters;
 use crate::base::handle::{CnoHandle, EvdHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, EvdState};
-use crate::evd::dispatcher::{LEAST_EVENTS, MAX_QLEN, Notification};
+use crate::evd::dispatcher::{LEAST_EVENTS, MAX_QLEN, Notification, software_events};
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_query`.
@@ -131,7 +131,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
         self.device.usable()?;
-        let software = evd.software_events(min_qlen);
+        let software = software_events(evd.flags, min_qlen);
         let before = evd.queue.limit();
         let evd = self.objects.evds.get_mut(handle)?;
         if !self.objects.events.resize(&mut evd.queue, software.max(LEAST_EVENTS)) {

@@ -28,19 +28,15 @@ pub(crate) struct Delivery<'a, 's, B: Bar> {
 impl<B: Bar> Delivery<'_, '_, B> {
     /// Queues an event behind everything its EVD has looked at. A full queue is an overflow.
     pub(crate) fn post(&mut self, evd: EvdHandle, data: EventData) {
-        let Ok(state) = self.objects.evds.get(evd) else { return };
-        let position = state.position();
-        self.post_at(evd, position, data);
+        self.post_at(evd, None, data);
     }
 
-    /// Queues an event at a position of its EVD.
-    pub(crate) fn post_at(&mut self, evd: EvdHandle, position: u32, data: EventData) {
-        let Ok(state) = self.objects.evds.get_mut(evd) else { return };
-        if state.push(&mut self.objects.events, position, data) {
-            self.arrived(evd);
-            return;
-        }
-        if state.overflow() {
+    /// The same at a position of its EVD, if one is given.
+    pub(crate) fn post_at(&mut self, evd: EvdHandle, position: Option<u32>, data: EventData) {
+        if self.push(evd, position, data) == Ok(false)
+            && let Ok(state) = self.objects.evds.get_mut(evd)
+            && state.overflow()
+        {
             self.progress.counters.overflows += 1;
             let ia = state.ia;
             self.post_async(Some(ia), AsyncError::EvdOverflow, evd.into(), 0);
@@ -49,13 +45,19 @@ impl<B: Bar> Delivery<'_, '_, B> {
 
     /// Queues a software event; QUEUE_FULL if there is no room.
     pub(crate) fn post_software(&mut self, evd: EvdHandle, value: u64) -> DatResult<()> {
+        let queued = self.push(evd, None, EventData::Software { value })?;
+        if queued { Ok(()) } else { Err(DatReturn::new(ReturnType::QueueFull)) }
+    }
+
+    /// Queues an event. Returns false if there is no room.
+    fn push(&mut self, evd: EvdHandle, position: Option<u32>, data: EventData) -> DatResult<bool> {
         let state = self.objects.evds.get_mut(evd)?;
-        let position = state.position();
-        if !state.push(&mut self.objects.events, position, EventData::Software { value }) {
-            return Err(DatReturn::new(ReturnType::QueueFull));
+        let position = position.unwrap_or_else(|| state.position());
+        let queued = state.push(&mut self.objects.events, position, data);
+        if queued {
+            self.arrived(evd);
         }
-        self.arrived(evd);
-        Ok(())
+        Ok(queued)
     }
 
     /// Queues an asynchronous error on the EVD of one IA, or of all.
@@ -167,10 +169,9 @@ impl<B: Bar> Delivery<'_, '_, B> {
     /// The same for the EVDs that take an EP's completions.
     pub(crate) fn feeds_changed(&mut self, ep: EpHandle) {
         let Ok(ep) = self.objects.eps.get(ep) else { return };
-        let evds = [ep.recv_evd, ep.request_evd];
-        for evd in evds.into_iter().flatten() {
-            if self.objects.evds.get(evd).is_ok() {
-                self.look_at(evd.any().slot());
+        for evd in [ep.recv_evd, ep.request_evd].into_iter().flatten() {
+            if let Ok(slot) = self.objects.evds.check(evd) {
+                self.look_at(slot);
             }
         }
     }

@@ -1,16 +1,16 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::Platform;
+use driver_mlx::{Bar, Platform};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
-use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
+use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, RmrCompletion};
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::DtoStatus;
 use crate::ep::endpoint::Ep;
-use crate::evd::completion::{Outcome, take_transfer};
+use crate::evd::completion::{Outcome, failure, take_transfer};
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
 
@@ -196,42 +196,32 @@ impl<'s, P: Platform> Adapter<'s, P> {
     #[cold]
     fn take_without_cq(&mut self, slot: u16) -> Option<EventData> {
         if self.is_dead()
-            && let Some(event) = self.take_dead(slot)
+            && let Some(event) = self.objects.take_dead(slot)
         {
             return Some(event);
         }
         let evd = self.objects.evds.at_mut(slot)?;
         self.objects.events.pop(&mut evd.queue)
     }
+}
 
+impl<B: Bar> Objects<'_, B> {
     /// The next flush that a dead device will not report, of any EP whose completions go to this EVD.
     fn take_dead(&mut self, slot: u16) -> Option<EventData> {
-        let evd = self.objects.evds.handle_at(slot)?;
-        for index in self.objects.eps.slots() {
-            let handle = self.objects.eps.handle_at(index);
-            let (Some(handle), Some(ep)) = (handle, self.objects.eps.at_mut(index)) else { continue };
-            for receive in [true, false] {
-                let of = if receive { ep.recv_evd } else { ep.request_evd };
-                if of != Some(evd) {
+        let evd = Some(self.evds.handle_at(slot)?);
+        for index in self.eps.slots() {
+            let Some((handle, ep)) = self.eps.entry_mut(index) else { continue };
+            for (of, receive) in [(ep.recv_evd, true), (ep.request_evd, false)] {
+                if of != evd {
                     continue;
                 }
-                if let Some((user_cookie, bind)) = ep.take_unfinished(receive) {
-                    if let Some(rmr) =
-                        bind.and_then(|place| self.objects.shared.windows.bind_done(place, false))
-                    {
-                        let status = DtoStatus::ErrFlushed;
-                        return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
-                    }
-                    return Some(EventData::Dto(DtoCompletion {
-                        ep: handle,
-                        user_cookie,
-                        status: DtoStatus::ErrFlushed,
-                        transferred_length: 0,
-                        operation: if receive { DtoOperation::Receive } else { DtoOperation::Send },
-                        received: Received::Plain,
-                        vendor_syndrome: 0,
-                    }));
+                let Some((user_cookie, bind)) = ep.take_unfinished(receive) else { continue };
+                let status = DtoStatus::ErrFlushed;
+                if let Some(rmr) = bind.and_then(|place| self.shared.windows.bind_done(place, false)) {
+                    return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
                 }
+                let operation = if receive { DtoOperation::Receive } else { DtoOperation::Send };
+                return Some(failure(handle, user_cookie, operation, (status, 0)));
             }
         }
         None
@@ -239,16 +229,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Flushes that a dead device will not report on this EVD.
     pub(crate) fn unfinished(&self, slot: u16) -> u32 {
-        let Some(evd) = self.objects.evds.handle_at(slot) else { return 0 };
-        let of = |ep: &Ep<P::Bar>| {
-            let receives = if ep.recv_evd == Some(evd) { ep.receives.outstanding() } else { 0 };
-            let marker =
-                u32::from(ep.marker.is_some_and(|marker| {
-                    marker.wrapping_sub(ep.requests.tail()) < ep.requests.outstanding()
-                }));
-            let requests = ep.requests.outstanding().saturating_sub(marker);
-            receives + if ep.request_evd == Some(evd) { requests } else { 0 }
+        let evd = self.evds.handle_at(slot);
+        let of = |ep: &Ep<B>| {
+            let receives = if ep.recv_evd == evd { ep.receives.outstanding() } else { 0 };
+            receives + if ep.request_evd == evd { ep.requests_unfinished() } else { 0 }
         };
-        self.objects.eps.iter().map(|(_, ep)| of(ep)).sum()
+        self.eps.iter().map(|(_, ep)| of(ep)).sum()
     }
 }

@@ -181,12 +181,11 @@ impl<B: Bar> Evd<B> {
     }
 
     /// Finds out whether there is nothing to think of but completions.
-    pub(crate) fn find_fast_path(&mut self) -> bool {
+    pub(crate) fn find_fast_path(&mut self) {
         self.fast_path = self.has_completions_only();
-        self.fast_path
     }
 
-    pub(crate) fn has_completions_only(&self) -> bool {
+    fn has_completions_only(&self) -> bool {
         self.queue.is_empty() && self.awaiting == 0 && !self.overflowed && self.wait.is_none()
     }
 
@@ -219,6 +218,26 @@ impl<B: Bar> Evd<B> {
     pub(crate) fn overflow(&mut self) -> bool {
         self.fast_path = false;
         !core::mem::replace(&mut self.overflowed, true)
+    }
+
+    /// One more object feeds it, whose completions notify in this mode, if it brings any, and need so many places in the CQ.
+    pub(crate) fn attach(&mut self, completions: u32, mode: Option<Notification>) {
+        self.users += 1;
+        self.reserved += completions;
+        if let Some(mode) = mode {
+            self.notification = mode;
+            self.dto_streams += 1;
+        }
+    }
+
+    /// An object feeds it no more. The arguments are those of its [`Evd::attach`].
+    pub(crate) fn detach(&mut self, completions: u32, mode: Option<Notification>) {
+        self.users = self.users.saturating_sub(1);
+        self.reserved = self.reserved.saturating_sub(completions);
+        self.dto_streams = self.dto_streams.saturating_sub(mode.is_some().into());
+        if self.dto_streams == 0 {
+            self.notification = Notification::Threshold;
+        }
     }
 
     /// Completions that EPs can still reserve.
@@ -254,11 +273,6 @@ impl<B: Bar> Evd<B> {
         }
         count
     }
-
-    /// Places that its software queue needs if `min_qlen` events shall fit.
-    pub(crate) fn software_events(&self, min_qlen: u32) -> u32 {
-        software_events(self.flags, min_qlen)
-    }
 }
 
 /// An EVD for completions alone needs little room for other events.
@@ -274,13 +288,11 @@ pub(crate) fn check_stream<B: Bar>(
     flag: EvdFlags,
     subtype: Subtype,
 ) -> Result<(), DatReturn> {
-    let bad = DatReturn::error(ReturnType::InvalidHandle, subtype);
-    match evd {
-        None => Ok(()),
-        Some(evd) => match evds.get(evd) {
-            Ok(evd) if evd.flags.contains(flag) && ia.is_none_or(|ia| ia == evd.ia) => Ok(()),
-            _ => Err(bad),
-        },
+    let takes = |evd: &Evd<B>| evd.flags.contains(flag) && ia.is_none_or(|ia| ia == evd.ia);
+    if evd.is_none_or(|evd| evds.get(evd).is_ok_and(takes)) {
+        Ok(())
+    } else {
+        Err(DatReturn::error(ReturnType::InvalidHandle, subtype))
     }
 }
 

@@ -149,7 +149,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Events that could be dequeued now.
     fn events_ready(&mut self, slot: u16) -> u32 {
         self.look_ahead(slot, LOOK_AHEAD);
-        let unfinished = if self.is_dead() { self.unfinished(slot) } else { 0 };
+        let unfinished = if self.is_dead() { self.objects.unfinished(slot) } else { 0 };
         match self.objects.evds.at(slot) {
             Some(evd) => evd.looks.ready() + evd.queue.len() + unfinished,
             None => 0,

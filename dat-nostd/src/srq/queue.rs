@@ -215,9 +215,9 @@ impl Srq {
         }
     }
 
-    /// Bytes that may have been received, at most.
-    pub(crate) fn bound(&self, claimed: u32) -> u32 {
-        claimed.min(self.longest)
+    /// Bytes of the longest buffer ever posted.
+    pub(crate) fn longest(&self) -> u32 {
+        self.longest
     }
 }
 

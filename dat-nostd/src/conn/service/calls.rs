@@ -91,7 +91,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let psp = self.objects.psps.remove(psp)?;
         self.device.port.cm().unlisten(psp.service_id);
         if let Ok(evd) = self.objects.evds.get_mut(psp.evd) {
-            evd.users = evd.users.saturating_sub(1);
+            evd.detach(0, None);
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let _ = self.objects.rsps.remove(rsp);
             return Err(error);
         }
-        self.objects.evds.get_mut(evd)?.users += 1;
+        self.objects.evds.get_mut(evd)?.attach(0, None);
         if let Some(ep) = ep {
             self.objects.move_ep(ep, EpEvent::Reserved);
         }
@@ -154,7 +154,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
         }
         if let Ok(evd) = self.objects.evds.get_mut(rsp.evd) {
-            evd.users = evd.users.saturating_sub(1);
+            evd.detach(0, None);
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             let _ = self.objects.psps.remove(psp);
             return Err(error);
         }
-        self.objects.evds.get_mut(evd)?.users += 1;
+        self.objects.evds.get_mut(evd)?.attach(0, None);
         Ok(psp)
     }
 
