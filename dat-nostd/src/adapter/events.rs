@@ -8,6 +8,7 @@ use crate::adapter::progress::Progress;
 use crate::base::event::AsyncError;
 use crate::base::handle::Handle;
 use crate::base::states::{EpEvent, SrqEvent};
+use crate::base::table::OfIa;
 use crate::base::types::EpState;
 use crate::conn::Connections;
 use crate::ep::endpoint::Ep;
@@ -41,7 +42,7 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
     }
 
     fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
-        Delivery { objects: self.objects, progress: self.progress }
+        Delivery::new(self.objects, self.progress)
     }
 
     fn queue_pairs(&mut self) -> QueuePairs<'_, 's, P> {
@@ -64,7 +65,7 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
     /// Completion events: whose CQ may be armed again.
     pub(super) fn notifications(&mut self) {
         let Device { hca, port, sink, .. } = self.device;
-        let mut delivery = Delivery { objects: self.objects, progress: self.progress };
+        let mut delivery = Delivery::new(self.objects, self.progress);
         let count = hca.poll_completions(|number: CqNumber| {
             if !port.notified(number) && !sink.notified(number) {
                 delivery.notified(number);
@@ -125,7 +126,7 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
             return;
         }
         self.progress.counters.overflows += 1;
-        let ia = evd.ia;
+        let ia = evd.ia();
         let Some(handle) = self.objects.evds.handle_at(slot) else { return };
         self.delivery().ready(slot);
         self.delivery().post_async(Some(ia), AsyncError::EvdOverflow, handle.into(), 0);

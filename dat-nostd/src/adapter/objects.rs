@@ -11,7 +11,7 @@ use crate::cno::Cnos;
 use crate::conn::cr::Cr;
 use crate::conn::service::{Psp, Rsp};
 use crate::ep::endpoint::Ep;
-use crate::evd::dispatcher::Evd;
+use crate::evd::Evd;
 use crate::evd::queue::EventPool;
 use crate::ia::instance::Ia;
 use crate::mem::lmr::Lmr;
@@ -53,5 +53,4 @@ impl<B: Bar> Objects<'_, B> {
     }
 }
 
-of_ia! { Evd<B> }
 of_ia! { Ep<B> }

@@ -9,8 +9,8 @@ use crate::base::list::List;
 use crate::conn::pending::Pending;
 use crate::ep::endpoint::WatchedEp;
 use crate::evd::cq_map::CqMap;
-use crate::evd::dispatcher::{Looked, ReadyEvd, WaitedEvd};
 use crate::evd::waiter::Waits;
+use crate::evd::{Looked, ReadyEvd, WaitedEvd};
 
 /// What is due, who waits, and what became ready. The lists go through the objects, so that a poll comes past those that are due and
 /// past no others.

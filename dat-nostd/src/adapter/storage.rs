@@ -11,7 +11,7 @@ use crate::cno::Cno;
 use crate::conn::cr::Cr;
 use crate::conn::service::{Psp, Rsp};
 use crate::ep::endpoint::Ep;
-use crate::evd::dispatcher::Evd;
+use crate::evd::Evd;
 use crate::evd::queue::EventSlot;
 use crate::ia::instance::Ia;
 use crate::mem::bind::BindSlot;

@@ -35,7 +35,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         // A QP that never was ready for receives has taken nothing, and says nothing.
         ep.last_receive |= ep.srq.is_some() && !ep.can_have_received();
-        let receive_end = if ep.srq.is_some() { until } else { ep.receives.head };
+        let receive_end = if ep.srq.is_some() { until } else { ep.receives.head() };
         let Some(transition) = ep.take(event) else { return };
         if let Some(qp) = &mut ep.qp
             && !dead
@@ -50,7 +50,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         ep.closing = Some(Closing {
             event: transition.event,
             phase: Phase::Flushing,
-            request_end: ep.requests.head,
+            request_end: ep.requests.head(),
             receive_end,
             send_end: ep.qp.as_ref().map(Qp::send_end),
         });
@@ -85,8 +85,8 @@ impl<P: Platform> Connections<'_, '_, P> {
         ep.closing = Some(Closing {
             event: transition.event,
             phase: Phase::Draining,
-            request_end: ep.requests.head,
-            receive_end: ep.receives.head,
+            request_end: ep.requests.head(),
+            receive_end: ep.receives.head(),
             send_end: ep.qp.as_ref().map(Qp::send_end),
         });
         // Should the peer leave meanwhile, it waits for our answer until we are done too.
@@ -239,8 +239,7 @@ impl<B: Bar> Objects<'_, B> {
     fn terminal_position(&self, slot: u16, dead: bool) -> Option<u32> {
         let ep = self.eps.at(slot)?;
         let evd = self.evds.get(ep.connect_evd?).ok()?;
-        evd.cq.as_ref()?;
-        let end = evd.looks.taken().wrapping_add(evd.completions());
+        let end = evd.end()?;
         Some(if dead { end.wrapping_add(AFTER_ALL) } else { end })
     }
 
@@ -262,7 +261,7 @@ impl<B: Bar> Objects<'_, B> {
         }
         // What is posted while the end is pending belongs before it, what is posted to a disconnected EP does not.
         let pending = ep.state() == EpState::DisconnectPending;
-        let end = if pending { ep.receives.head } else { closing.receive_end };
+        let end = if pending { ep.receives.head() } else { closing.receive_end };
         let mut left = end.wrapping_sub(ep.receives.tail()) as i32;
         if left <= 0 || ep.qp.is_none() {
             return true;
@@ -290,15 +289,7 @@ impl<B: Bar> Objects<'_, B> {
         mut found: impl FnMut(&driver_mlx::Cqe<'_>) -> bool,
     ) -> bool {
         let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { return true };
-        let Some(cq) = &evd.cq else { return true };
-        for ahead in 0..=cq.capacity().saturating_mul(2) {
-            match cq.peek(ahead) {
-                Ok(Some(completion)) if found(&completion) => return true,
-                Ok(Some(_)) | Err(_) => {}
-                Ok(None) => return false,
-            }
-        }
-        false
+        evd.cq().is_none() || evd.peek_all().flatten().any(|completion| found(&completion))
     }
 
     /// The EP waits for its peer's confirmation: completions of receives are looked at before they are delivered.
@@ -315,14 +306,14 @@ impl<B: Bar> Objects<'_, B> {
         if ep.state() == EpState::CompletionPending
             && let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get_mut(evd))
         {
-            evd.awaiting = evd.awaiting.saturating_sub(1);
+            evd.await_one_less();
         }
     }
 
     /// Whether the next completion of an EVD is a suppressed one.
     fn is_silent_next(&self, evd: EvdHandle) -> bool {
         let Ok(evd) = self.evds.get(evd) else { return false };
-        let Some(Ok(Some(completion))) = evd.cq.as_ref().map(|cq| cq.peek(0)) else { return false };
+        let Some(Some(completion)) = evd.peek_all().next() else { return false };
         self.eps.at(completion.user_index() as u16).is_some_and(|ep| {
             ep.owns(&completion)
                 && completion.kind() == driver_mlx::CompletionKind::Send
@@ -340,7 +331,7 @@ fn post_marker<B: Bar>(ep: &mut Ep<B>) -> Option<()> {
     let qp = ep.qp.as_mut()?;
     let doorbell = qp.post_send(SendOp::Nop, &[], note.with(0), SendFlags::SIGNALED).ok()?;
     qp.ring(doorbell);
-    ep.marker = Some(ep.requests.head);
+    ep.marker = Some(ep.requests.head());
     ep.requests.posted(1);
     Some(())
 }

@@ -38,7 +38,7 @@ impl<'a, 's, P: Platform> Connections<'a, 's, P> {
     }
 
     fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
-        Delivery { objects: self.objects, progress: self.progress }
+        Delivery::new(self.objects, self.progress)
     }
 
     /// Sends the messages that the connection manager has queued.

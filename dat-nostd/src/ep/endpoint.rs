@@ -238,7 +238,7 @@ impl<B: Bar> Ep<B> {
 
     /// Whether the device says nothing of its last request if that ends well.
     pub(crate) fn ends_silently(&self) -> bool {
-        self.silent_end == Some(self.requests.head)
+        self.silent_end == Some(self.requests.head())
     }
 
     /// Moves it by an event, as the state table says; None if the event means nothing in its state. Nothing else changes the state.
@@ -285,7 +285,7 @@ impl<B: Bar> Ep<B> {
     pub(crate) fn count_posted(&mut self, how: How) {
         self.requests.posted(1);
         if how.is_silent() {
-            self.silent_end = Some(self.requests.head);
+            self.silent_end = Some(self.requests.head());
         }
     }
 
@@ -312,7 +312,7 @@ impl<B: Bar> Ep<B> {
 
     /// What the operation that a completion, still in its queue, reports was posted with.
     pub(crate) fn marks_of(&self, completion: &Cqe<'_>) -> Option<Note> {
-        self.qp.as_ref()?.peek(completion).map(|wr_id| Note(wr_id.tag))
+        self.qp.as_ref()?.peek(completion).map(Note::of)
     }
 
     /// What a completion, still in its queue, will give the consumer.
@@ -350,7 +350,7 @@ impl<B: Bar> Ep<B> {
         loop {
             let wr_id = qp.flush_next(queue)?;
             work.retired(1);
-            let note = Note(wr_id.tag);
+            let note = Note::of(wr_id);
             if receive || !note.is_marker() {
                 return Some((wr_id.id, note.is_bind().then_some(note.place())));
             }

@@ -12,7 +12,7 @@ use crate::base::types::EvdFlags;
 use crate::ep::endpoint::Ep;
 use crate::ep::plan::Plan;
 use crate::ep::streams::{Streams, notification, request_notification, reservations};
-use crate::evd::dispatcher::{Notification, check_stream};
+use crate::evd::check_stream;
 
 impl<B: Bar> Objects<'_, B> {
     /// Whether the EVDs live and take the streams.
@@ -38,10 +38,8 @@ impl<B: Bar> Objects<'_, B> {
     pub(crate) fn forget_events(&mut self, handle: EpHandle) {
         let Ok(ep) = self.eps.get(handle) else { return };
         let Some(Ok(evd)) = ep.connect_evd.map(|evd| self.evds.get_mut(evd)) else { return };
-        self.events.retain(
-            &mut evd.queue,
-            |data| !matches!(data, EventData::Connection { ep, .. } if *ep == handle),
-        );
+        let is_ours = |data: &EventData| matches!(data, EventData::Connection { ep, .. } if *ep == handle);
+        evd.retain(&mut self.events, |data| !is_ours(data));
     }
 
     /// The rules for EPs that share an EVD (DAT 1.2, completion flags): one mode for all streams, and only the threshold mode
@@ -57,11 +55,8 @@ impl<B: Bar> Objects<'_, B> {
         if streams.recv.is_some() && streams.recv == streams.request && recv != request {
             return Err(bad);
         }
-        let completions = EvdFlags::DTO | EvdFlags::RMR_BIND;
         for (evd, mode) in [(streams.recv, recv), (streams.request, request)] {
-            let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { continue };
-            let mixed = !completions.contains(evd.flags) && mode != Notification::Threshold;
-            if mixed || evd.dto_streams > 0 && evd.notification != mode {
+            if evd.is_some_and(|evd| self.evds.get(evd).is_ok_and(|evd| evd.conflicts(mode))) {
                 return Err(bad);
             }
         }
@@ -108,7 +103,7 @@ impl<B: Bar> Objects<'_, B> {
     pub(crate) fn reserve(&mut self, streams: &Streams, requests: u32, receives: u32) {
         for (evd, count) in [(streams.recv, receives), (streams.request, requests)] {
             if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
-                evd.reserved += count;
+                evd.reserve(count);
             }
         }
     }
@@ -117,7 +112,7 @@ impl<B: Bar> Objects<'_, B> {
     pub(crate) fn release(&mut self, streams: &Streams, requests: u32, receives: u32) {
         for (evd, count) in [(streams.recv, receives), (streams.request, requests)] {
             if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
-                evd.reserved = evd.reserved.saturating_sub(count);
+                evd.release(count);
             }
         }
     }

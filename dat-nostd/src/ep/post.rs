@@ -51,7 +51,7 @@ pub(crate) struct Gather<const N: usize> {
     sges: [Sge; N],
     count: usize,
     /// Bytes of all.
-    pub(crate) total: u64,
+    total: u64,
 }
 
 impl<const N: usize> Gather<N> {
@@ -89,6 +89,11 @@ impl<const N: usize> Gather<N> {
     #[inline]
     pub(crate) fn slice(&self) -> &[Sge] {
         self.sges.get(..self.count).unwrap_or_default()
+    }
+
+    /// Bytes of all.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Cuts the segments to `length` bytes in all.
@@ -144,7 +149,7 @@ impl<'a> Post<'a> {
         lmrs: &Table<'_, LmrHandle, Lmr>,
     ) -> DatResult<Checked<N>> {
         let operation = self.operation();
-        let how = How::new(self.flags, ep.requests.head, ep.reclaim_every);
+        let how = How::new(self.flags, ep.requests.head(), ep.reclaim_every);
         let gather = if N < MAX_IOV {
             let longest = match self.op {
                 SendOp::Send => ep.lane.send,
@@ -327,7 +332,7 @@ impl<B: Bar> Ep<B> {
         let Some(qp) = self.qp.as_mut().filter(|_| !is_uncommon(length.into(), self.lane.receive)) else {
             return 0;
         };
-        let room = self.receives.limit.saturating_sub(self.receives.outstanding());
+        let room = self.receives.room();
         let note = Note::new(length, DtoOperation::Receive, 0);
         let posted =
             qp.post_recvs(receives.into_iter().take(room as usize).map_while(|(address, cookie)| {

@@ -8,6 +8,7 @@ use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, Subtype};
 use crate::base::types::EvdFlags;
 use crate::ep::plan::Plan;
+use crate::evd::Evd;
 use crate::mem::lmr::creation_error;
 
 impl<P: Platform> Device<'_, P> {
@@ -20,7 +21,7 @@ impl<P: Platform> Device<'_, P> {
     ) -> DatResult<Qp<P::Bar>> {
         let cq_of = |evd: Option<EvdHandle>| {
             let evd = evd.and_then(|evd| objects.evds.get(evd).ok());
-            evd.and_then(|evd| evd.cq.as_ref()).map(|cq| cq.number())
+            evd.and_then(Evd::cq).map(|cq| cq.number())
         };
         let attributes = &plan.attributes;
         let none = self.sink.number();
@@ -38,7 +39,7 @@ impl<P: Platform> Device<'_, P> {
         let takes_binds = plan
             .streams
             .request
-            .is_some_and(|evd| objects.evds.get(evd).is_ok_and(|evd| evd.flags.contains(EvdFlags::RMR_BIND)));
+            .is_some_and(|evd| objects.evds.get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
         let config = QpConfig {
             send_cq,
             recv_cq,

@@ -1,6 +1,6 @@
 //! Receive buffers that endpoints hold: query and watermarks. DAT 1.2, `dat_ep_recv_query`, `dat_ep_set_watermark`.
 
-use driver_mlx::{Bar, Platform};
+use driver_mlx::{Bar, Cqe, Platform};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
@@ -96,12 +96,8 @@ impl<B: Bar> Objects<'_, B> {
     /// Buffers of an EP that messages have taken and that the consumer has not dequeued: its receive completions.
     pub(crate) fn buffers_taken(&self, ep: &Ep<B>) -> u32 {
         let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get(evd)) else { return 0 };
-        let Some(cq) = &evd.cq else { return 0 };
-        let taken = |ahead: &u32| match cq.peek(*ahead) {
-            Ok(Some(completion)) => !completion.is_send() && ep.owns(&completion),
-            _ => false,
-        };
-        (0..evd.completions()).filter(taken).count() as u32
+        let is_taken = |completion: &Cqe<'_>| !completion.is_send() && ep.owns(completion);
+        evd.peek_all().flatten().filter(is_taken).count() as u32
     }
 
     /// Buffers of an SRQ whose completions have come and have not been dequeued.

@@ -3,7 +3,7 @@
 use crate::base::attr::EpAttributes;
 use crate::base::handle::EvdHandle;
 use crate::base::types::CompletionFlags;
-use crate::evd::dispatcher::Notification;
+use crate::evd::Notification;
 
 /// The EVDs of an EP's three streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

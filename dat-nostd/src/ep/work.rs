@@ -19,7 +19,7 @@ use crate::base::types::CompletionFlags;
 /// | 8 | posted SUPPRESS |
 /// | 7–0 | the driver's own |
 #[derive(Clone, Copy)]
-pub(crate) struct Note(pub(crate) u64);
+pub(crate) struct Note(u64);
 
 impl Note {
     pub(crate) const SUPPRESS: u64 = 1 << 8;
@@ -46,6 +46,12 @@ impl Note {
     /// Of the bind at this place of those on their way.
     pub(crate) fn bind(place: u16, marks: u64) -> Self {
         Self(u64::from(place) << 32 | marks | Self::BIND)
+    }
+
+    /// Of what the driver has kept.
+    #[inline]
+    pub(crate) fn of(wr_id: WrId) -> Self {
+        Self(wr_id.tag)
     }
 
     /// With the consumer's cookie, as the driver takes it.
@@ -103,10 +109,10 @@ impl Note {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// Operations posted, circular.
-    pub(crate) head: u32,
+    head: u32,
     /// Where `head` may go before more are retired: the operations retired, and the limit.
     end: u32,
-    pub(crate) limit: u32,
+    limit: u32,
 }
 
 impl Work {
@@ -119,6 +125,12 @@ impl Work {
         (self.head, self.end) = (0, self.limit);
     }
 
+    /// Operations posted, circular.
+    #[inline]
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
     /// Operations retired, circular.
     #[inline]
     pub(crate) fn tail(&self) -> u32 {
@@ -128,6 +140,11 @@ impl Work {
     #[inline]
     pub(crate) fn outstanding(&self) -> u32 {
         self.head.wrapping_sub(self.tail())
+    }
+
+    /// How many more may be outstanding.
+    pub(crate) fn room(&self) -> u32 {
+        self.limit.saturating_sub(self.outstanding())
     }
 
     /// Whether no more may be outstanding.

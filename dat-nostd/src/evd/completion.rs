@@ -72,7 +72,7 @@ impl Outcome {
 #[inline]
 fn sent_well<B: Bar>((handle, ep): Entry<'_, B>, wr_id: WrId, count: u16) -> DtoCompletion {
     ep.requests.retired(count);
-    let note = Note(wr_id.tag);
+    let note = Note::of(wr_id);
     success(handle, wr_id.id, note.length(), note.transfer())
 }
 
@@ -81,7 +81,7 @@ fn sent_well<B: Bar>((handle, ep): Entry<'_, B>, wr_id: WrId, count: u16) -> Dto
 fn arrived<B: Bar>((handle, ep): Entry<'_, B>, message: &Message) -> DtoCompletion {
     ep.receives.retired(1);
     // The device's claim is bounded by what was posted.
-    let length = message.length.min(Note(message.wr_id.tag).length());
+    let length = message.length.min(Note::of(message.wr_id).length());
     success(handle, message.wr_id.id, length, DtoOperation::Receive)
 }
 
@@ -125,7 +125,7 @@ fn retire<B: Bar>((handle, ep): Entry<'_, B>, shared: &mut Shared<'_>, cqe: &Cqe
         None => {
             let retired = ep.retire(cqe)?;
             ep.receives.retired(retired.count());
-            let longest = Note(retired.wr_id().tag).length();
+            let longest = Note::of(retired.wr_id()).length();
             (retired, longest)
         }
     };
@@ -142,8 +142,8 @@ fn status(retired: &Completion) -> (DtoStatus, u8) {
 
 /// The event of a request, or of a bind. None if it is suppressed, or our own.
 fn request_done(ep: EpHandle, windows: &mut Windows<'_>, retired: &Completion) -> Option<EventData> {
-    let WrId { id, tag } = retired.wr_id();
-    let (note, ended) = (Note(tag), status(retired));
+    let (WrId { id, .. }, ended) = (retired.wr_id(), status(retired));
+    let note = Note::of(retired.wr_id());
     let well = ended.0 == DtoStatus::Success;
     let rmr = if note.is_bind() { Some(windows.bind_done(note.place(), well)?) } else { None };
     if if well { note.is_silent() } else { note.is_marker() } {

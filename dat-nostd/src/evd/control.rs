@@ -7,7 +7,7 @@ use crate::base::attr::EvdParameters;
 use crate::base::handle::{CnoHandle, EvdHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, EvdState};
-use crate::evd::dispatcher::{LEAST_EVENTS, MAX_QLEN, Notification, software_events};
+use crate::evd::{LEAST_EVENTS, MAX_QLEN, Notification, software_events};
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_query`.

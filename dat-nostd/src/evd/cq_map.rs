@@ -4,7 +4,7 @@ use driver_mlx::{Bar, CqNumber};
 
 use crate::base::handle::EvdHandle;
 use crate::base::table::Table;
-use crate::evd::dispatcher::Evd;
+use crate::evd::Evd;
 
 /// EVDs by the numbers of their CQs. The device gives numbers out in sequence, so that chains are short.
 #[derive(Debug)]

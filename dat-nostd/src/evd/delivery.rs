@@ -21,11 +21,15 @@ pub enum Ready {
 
 /// The parts of an adapter that events go through.
 pub(crate) struct Delivery<'a, 's, B: Bar> {
-    pub(crate) objects: &'a mut Objects<'s, B>,
-    pub(crate) progress: &'a mut Progress<'s>,
+    objects: &'a mut Objects<'s, B>,
+    progress: &'a mut Progress<'s>,
 }
 
-impl<B: Bar> Delivery<'_, '_, B> {
+impl<'a, 's, B: Bar> Delivery<'a, 's, B> {
+    pub(crate) fn new(objects: &'a mut Objects<'s, B>, progress: &'a mut Progress<'s>) -> Self {
+        Self { objects, progress }
+    }
+
     /// Queues an event behind everything its EVD has looked at. A full queue is an overflow.
     pub(crate) fn post(&mut self, evd: EvdHandle, data: EventData) {
         self.post_at(evd, None, data);
@@ -184,6 +188,16 @@ impl<B: Bar> Delivery<'_, '_, B> {
             cq.notified();
         }
         self.look_at(slot);
+    }
+
+    /// Arms every CQ that is not: from now on each says when something comes.
+    pub(crate) fn arm_evds(&mut self) {
+        for _ in 0..self.progress.looked.len() {
+            let Some(slot) = self.progress.looked.rotate(&mut self.objects.evds) else { return };
+            if let Some(evd) = self.objects.evds.at_mut(slot) {
+                evd.arm();
+            }
+        }
     }
 
     /// An EVD leaves all lists, and its CNO; its waiter finds it gone.

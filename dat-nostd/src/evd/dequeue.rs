@@ -11,7 +11,7 @@ use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::DtoStatus;
 use crate::ep::endpoint::Ep;
 use crate::evd::completion::{Outcome, failure, take_transfer};
-use crate::evd::dispatcher::is_due;
+use crate::evd::is_due;
 use crate::evd::reaction::Reaction;
 
 impl<'s, P: Platform> Adapter<'s, P> {

@@ -8,7 +8,7 @@ use crate::base::handle::{CnoHandle, EvdHandle, IaHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EvdFlags;
 use crate::evd::delivery::Delivery;
-use crate::evd::dispatcher::{CQ_STREAMS, Evd, MAX_QLEN, software_events};
+use crate::evd::{CQ_STREAMS, Evd, MAX_QLEN, software_events};
 use crate::mem::lmr::creation_error;
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -111,6 +111,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// What events go through.
     pub(crate) fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
-        Delivery { objects: &mut self.objects, progress: &mut self.progress }
+        Delivery::new(&mut self.objects, &mut self.progress)
     }
 }

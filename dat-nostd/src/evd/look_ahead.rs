@@ -5,10 +5,9 @@ use driver_mlx::{Bar, Platform, QpNumber};
 use crate::adapter::Adapter;
 use crate::base::event::AsyncError;
 use crate::base::handle::Handle;
-use crate::evd::delivery::Delivery;
-use crate::evd::dispatcher::{Evd, Notification, is_due};
 use crate::evd::queue::EventPool;
 use crate::evd::reaction::{Meaning, Reaction};
+use crate::evd::{Evd, Notification, is_due};
 use crate::srq::queue::Srq;
 
 /// Completions of one EVD looked at in one poll.
@@ -91,18 +90,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.progress.counters.bad_completions += 1;
         if self.progress.counters.bad_completions == 1 {
             self.delivery().post_async(None, AsyncError::ProviderInternalError, Handle::from_bits(0), 0);
-        }
-    }
-}
-
-impl<B: Bar> Delivery<'_, '_, B> {
-    /// Arms every CQ that is not: from now on each says when something comes.
-    pub(crate) fn arm_evds(&mut self) {
-        for _ in 0..self.progress.looked.len() {
-            let Some(slot) = self.progress.looked.rotate(&mut self.objects.evds) else { return };
-            if let Some(evd) = self.objects.evds.at_mut(slot) {
-                evd.arm();
-            }
         }
     }
 }

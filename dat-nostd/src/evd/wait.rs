@@ -9,8 +9,8 @@ use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::EvdCall;
 use crate::base::types::deadline_of;
+use crate::evd::Notification;
 use crate::evd::delivery::Ready;
-use crate::evd::dispatcher::Notification;
 use crate::evd::waiter::{EvdWaiter, Wait, WaitState};
 
 /// Completions looked at in one go.

@@ -14,7 +14,7 @@ use crate::base::types::{
 };
 use crate::conn::framing::Framing;
 use crate::ep::endpoint::MAX_IOV;
-use crate::evd::dispatcher::{MAX_QLEN, check_stream};
+use crate::evd::{MAX_QLEN, check_stream};
 use crate::ia::instance::Ia;
 use crate::ia::listing::{VERSION_MAJOR, VERSION_MINOR, Version, answer};
 
@@ -165,7 +165,7 @@ impl<B: Bar> Objects<'_, B> {
             || any(self.shared.windows.table(), ia)
             || any(self.cnos.table(), ia)
             || any(&self.pzs, ia)
-            || self.evds.iter().any(|(evd, state)| state.ia == ia && evd != async_evd)
+            || self.evds.iter().any(|(evd, state)| state.ia() == ia && evd != async_evd)
     }
 }
 

@@ -123,9 +123,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let endpoint = self.objects.eps.get(ep)?;
         let effect = EpCall::Bind.in_state(endpoint.state())?;
         check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags, Subtype::InvalidArg6)?;
-        let takes_binds = endpoint.request_evd.is_some_and(|evd| {
-            self.objects.evds.get(evd).is_ok_and(|evd| evd.flags.contains(EvdFlags::RMR_BIND))
-        });
+        let takes_binds = endpoint
+            .request_evd
+            .is_some_and(|evd| self.objects.evds.get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
         if !takes_binds {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpEvdRequest));
         }
@@ -181,7 +181,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let window = self.objects.shared.windows.table_mut().get_mut(rmr)?;
         let ep = self.objects.eps.get_mut(ep)?;
         // A suppressed bind completes visibly to us all the same, always: we learn what the window is bound to.
-        let how = How::new(flags, ep.requests.head, 1);
+        let how = How::new(flags, ep.requests.head(), 1);
         let mut next = window.window();
         let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
         let note = Note::bind(place, how.marks);
@@ -201,15 +201,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
 /// The binds of an EP whose QP goes: those that have succeeded count, even if nobody hears of it, the others will not complete.
 pub(crate) fn settle_binds<B: Bar>(objects: &mut Objects<'_, B>, handle: EpHandle) {
     let Ok(ep) = objects.eps.get(handle) else { return };
-    if let Some(Ok(evd)) = ep.request_evd.map(|evd| objects.evds.get(evd))
-        && let Some(cq) = &evd.cq
-    {
-        for ahead in 0..cq.capacity() {
-            let completion = match cq.peek(ahead) {
-                Ok(Some(completion)) => completion,
-                Ok(None) => break,
-                Err(_) => continue,
-            };
+    if let Some(Ok(evd)) = ep.request_evd.map(|evd| objects.evds.get(evd)) {
+        for completion in evd.peek_all().flatten() {
             if completion.kind() != CompletionKind::Send || !ep.owns(&completion) {
                 continue;
             }

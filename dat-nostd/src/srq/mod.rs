@@ -33,6 +33,6 @@ impl<'a, 's, P: Platform> QueuePairs<'a, 's, P> {
     }
 
     fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
-        Delivery { objects: self.objects, progress: self.progress }
+        Delivery::new(self.objects, self.progress)
     }
 }

@@ -183,7 +183,7 @@ impl Srq {
         }
         self.queue.post_recv(gather.slice(), user_cookie).map_err(post_error)?;
         self.queue.ring();
-        self.longest = self.longest.max(gather.total.min(u64::from(u32::MAX)) as u32);
+        self.longest = self.longest.max(gather.total().min(u64::from(u32::MAX)) as u32);
         Ok(())
     }
 

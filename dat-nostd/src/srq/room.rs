@@ -6,7 +6,7 @@ use crate::base::handle::{EpHandle, EvdHandle, SrqHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
-use crate::evd::dispatcher::MAX_QLEN;
+use crate::evd::MAX_QLEN;
 use crate::mem::lmr::creation_error;
 use crate::srq::QueuePairs;
 
@@ -37,7 +37,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
                 if state.unreserved() >= more {
                     continue;
                 }
-                let entries = state.reserved + more;
+                let entries = state.reserved() + more;
                 if entries > MAX_QLEN {
                     return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd));
                 }
@@ -66,7 +66,8 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
                 if !change {
                     self.make_room(&streams, 0, more)?;
                 } else if let Some(evd) = self.objects.evds.at_mut(slot) {
-                    evd.reserved = evd.reserved.saturating_sub(before) + count;
+                    evd.release(before);
+                    evd.reserve(count);
                     self.delivery().look_at(slot);
                 }
             }
@@ -77,18 +78,11 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     /// Makes the CQ of an EVD hold so many completions, and all that attached EPs may cause.
     pub(crate) fn resize_cq(&mut self, handle: EvdHandle, entries: u32) -> DatResult<()> {
         let evd = self.objects.evds.get_mut(handle)?;
-        let entries = entries.max(evd.reserved);
-        let Some(cq) = &mut evd.cq else { return Ok(()) };
-        if cq.capacity() >= entries {
-            return Ok(());
+        let resized = evd.resize_cq(&mut self.device.hca, entries);
+        if resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))? {
+            // Whether the new ring is armed as the old one was is not relied on.
+            self.delivery().look_at(handle.any().slot());
         }
-        self.device
-            .hca
-            .resize_cq(cq, entries)
-            .map_err(|error| creation_error(error, Subtype::ResourceTevd))?;
-        evd.qlen = cq.capacity();
-        // Whether the new ring is armed as the old one was is not relied on.
-        self.delivery().look_at(handle.any().slot());
         Ok(())
     }
 }

@@ -301,7 +301,7 @@ impl<B: Bar> Objects<'_, B> {
     /// Returns whether the consumer of a service point can take one more request.
     fn can_deliver(&self, target: &Target) -> Result<(), RejReason> {
         let evd = self.evds.get(target.evd).map_err(|_| FULL)?;
-        if evd.queue.is_full() || evd.overflowed || self.crs.len() >= self.crs.capacity() {
+        if evd.is_full() || self.crs.len() >= self.crs.capacity() {
             return Err(FULL);
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::conn::Connections;
 use crate::conn::attempt::OWNER_PSP;
 use crate::conn::framing::Framing;
 use crate::conn::service::{EpSource, Psp, Rsp, Target};
-use crate::evd::dispatcher::check_stream;
+use crate::evd::check_stream;
 
 /// Bit of the CM's owner word that tells reserved service points from public ones.
 const OWNER_RSP: u32 = 1 << 30;
@@ -184,7 +184,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         flags: PspFlags,
     ) -> DatResult<PspHandle> {
         const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
-        let backlog = self.objects.evds.get(evd)?.queue.limit().min(u32::from(u16::MAX)) as u16;
+        let backlog = self.objects.evds.get(evd)?.event_limit().min(u32::from(u16::MAX)) as u16;
         let psp =
             self.objects.psps.insert(Psp { ia, conn_qual, service_id, evd, flags }).map_err(|_| FULL)?;
         if let Err(error) = self.listen(service_id, OWNER_PSP | u32::from(psp.any().slot()), backlog) {
