@@ -7,7 +7,7 @@ use crate::choice::Choice;
 use crate::claims::{Conflict, Owner};
 use crate::device::error::Error as DeviceError;
 use crate::paging::{self, Caching};
-use crate::pci::{self, ConfigAccess, Function, MemoryBar, Saved};
+use crate::pci::{self, ConfigAccess, Function, MemoryBar};
 use driver_mlx::{
     Bar, Config, DeviceState, DmaRegion, Hca, HcaParts, HostRegion, Instant, MapError, MmioBar, Platform,
 };
@@ -30,7 +30,7 @@ pub struct BareMetal {
     function: Function,
     access: &'static ConfigSpace,
     /// What configuration space has in it, should it be lost.
-    saved: Saved,
+    saved: driver_mlx::pci::SavedConfig,
     vectors: Vectors,
 }
 

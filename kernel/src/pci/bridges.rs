@@ -29,7 +29,8 @@ fn path(functions: &[Function], mut address: PciAddress) -> impl Iterator<Item =
 pub(crate) fn open_bridges(access: &impl ConfigAccess, functions: &[Function], function: &Function) {
     let on = CommandRegister::MEMORY_ENABLE | CommandRegister::BUS_MASTER_ENABLE;
     for bridge in path(functions, function.address).filter_map(|index| functions.get(index)) {
-        bridge.set_command(access, bridge.command(access) | on);
+        let config = bridge.config(access);
+        config.set_command(config.command() | on);
     }
 }
 

@@ -7,8 +7,6 @@ pub(super) const CAPABILITY: u8 = 0x10;
 /// What the PCI Express capability says (section 7.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Express {
-    /// Offset of the capability.
-    pub(super) at: u16,
     /// Largest packet payload that is set, in bytes.
     pub max_payload: u16,
     /// Largest read request that is set, in bytes.
@@ -35,7 +33,6 @@ impl Function {
         let device_control = access.read(self.address, at + 8) as u16;
         let link_status = (access.read(self.address, at + 0x10) >> 16) as u16;
         Ok(Express {
-            at,
             max_payload: 128 << (device_control >> 5 & 0b111),
             max_read_request: 128 << (device_control >> 12 & 0b111),
             link_speed: (link_status & 0xf) as u8,

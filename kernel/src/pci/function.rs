@@ -2,19 +2,14 @@
 
 use core::fmt;
 
+use driver_mlx::pci;
 use pci_types::{CommandRegister, PciAddress};
 
-/// Mellanox Technologies.
-pub const VENDOR_MELLANOX: u16 = 0x15b3;
-
-pub(super) const COMMAND: u16 = 0x04;
+const COMMAND: u16 = 0x04;
 pub(super) const CLASS: u16 = 0x08;
 pub(super) const HEADER: u16 = 0x0c;
 pub(super) const FIRST_BAR: u16 = 0x10;
 pub(super) const BUS_NUMBERS: u16 = 0x18;
-const CAPABILITY_POINTER: u16 = 0x34;
-/// The most capabilities that fit behind the header: a longer list has a loop.
-const MAX_CAPABILITIES: usize = 48;
 
 /// Read access to configuration space.
 pub trait ConfigRead {
@@ -128,37 +123,27 @@ impl Function {
         self.secondary_bus.is_some() || self.class >> 8 == CLASS_BRIDGE
     }
 
-    pub(super) fn command(&self, access: &impl ConfigRead) -> CommandRegister {
-        CommandRegister::from_bits_retain(access.read(self.address, COMMAND) as u16)
-    }
-
-    /// The upper half is the status register, where ones clear: zeros leave it alone.
-    pub(super) fn set_command(&self, access: &impl ConfigAccess, command: CommandRegister) {
-        access.write(self.address, COMMAND, command.bits().into());
-    }
-
     /// Turns memory decoding and bus mastering on and INTx off.
     pub(crate) fn enable(&self, access: &impl ConfigAccess) {
-        let on = CommandRegister::MEMORY_ENABLE
-            | CommandRegister::BUS_MASTER_ENABLE
-            | CommandRegister::INTERRUPT_DISABLE;
-        self.set_command(access, self.command(access) | on);
+        self.config(access).enable();
     }
 
     /// Turns bus mastering on and INTx off.
     pub(crate) fn enable_bus_master(&self, access: &impl ConfigAccess) {
+        let config = self.config(access);
         let on = CommandRegister::BUS_MASTER_ENABLE | CommandRegister::INTERRUPT_DISABLE;
-        self.set_command(access, self.command(access) | on);
+        config.set_command(config.command() | on);
     }
 
     /// Turns memory decoding on and leaves the rest as it is.
     pub(crate) fn decode_memory(&self, access: &impl ConfigAccess) {
-        self.set_command(access, self.command(access) | CommandRegister::MEMORY_ENABLE);
+        let config = self.config(access);
+        config.set_command(config.command() | CommandRegister::MEMORY_ENABLE);
     }
 
     /// Turns bus mastering off, so that the function can reach neither memory nor the interrupt controller.
     pub(crate) fn stop_bus_master(&self, access: &impl ConfigAccess) {
-        self.set_command(access, self.command(access) - CommandRegister::BUS_MASTER_ENABLE);
+        self.config(access).stop();
     }
 
     /// Whether the function can reach memory. One that is gone cannot.
@@ -168,35 +153,20 @@ impl Function {
 
     /// The same; `None` of a function that does not answer, and may only seem to be gone.
     pub fn bus_mastering(&self, access: &impl ConfigRead) -> Option<bool> {
-        let command = Some(access.read(self.address, COMMAND)).filter(|&command| command != u32::MAX)?;
-        Some(CommandRegister::from_bits_retain(command as u16).contains(CommandRegister::BUS_MASTER_ENABLE))
+        pci::bus_mastering(access.read(self.address, COMMAND))
     }
 
     /// Calls `with` while the function decodes no addresses.
     pub(super) fn without_decoding(&self, access: &impl ConfigAccess, with: impl FnOnce()) {
-        let command = self.command(access);
-        self.set_command(access, command - CommandRegister::MEMORY_ENABLE - CommandRegister::IO_ENABLE);
+        let config = self.config(access);
+        let command = config.command();
+        config.set_command(command - CommandRegister::MEMORY_ENABLE - CommandRegister::IO_ENABLE);
         with();
-        self.set_command(access, command);
+        config.set_command(command);
     }
 
     /// Offset of the first capability with this ID (section 7.5.3).
     pub fn capability(&self, access: &impl ConfigRead, id: u8) -> Option<u16> {
-        const STATUS_CAPABILITIES: u32 = 1 << 20;
-        if access.read(self.address, COMMAND) & STATUS_CAPABILITIES == 0 {
-            return None;
-        }
-        let mut at = access.read(self.address, CAPABILITY_POINTER) as u16 & 0xfc;
-        for _ in 0..MAX_CAPABILITIES {
-            if at < 0x40 {
-                return None;
-            }
-            let header = access.read(self.address, at);
-            if header as u8 == id {
-                return Some(at);
-            }
-            at = (header >> 8) as u16 & 0xfc;
-        }
-        None
+        pci::find_capability(|offset| access.read(self.address, offset), id)
     }
 }

@@ -15,7 +15,7 @@
 //! | `function` | a function's header, access to configuration space, what can be wrong |
 //! | `bar` | where BARs are and how large |
 //! | `express`, `msix` | the two capabilities |
-//! | `reset` | function-level reset, and what it takes away |
+//! | `reset` | command register and function-level reset, by the driver |
 //! | `enumerate` | which functions there are |
 //! | `bridges` | bus numbers, and the way through bridges |
 //! | `slots` | hot-plug ports: power and link |
@@ -30,6 +30,7 @@ mod express;
 mod function;
 mod inventory;
 mod msix;
+#[allow(unsafe_code, reason = "the driver's access to configuration space is `unsafe`")]
 mod reset;
 mod slots;
 #[cfg(test)]
@@ -37,12 +38,12 @@ mod tests;
 
 pub use bar::MemoryBar;
 pub(crate) use bridges::open_bridges;
+pub use driver_mlx::pci::VENDOR_MELLANOX;
 pub(crate) use enumerate::functions;
 pub use enumerate::{Buses, Done, MAX_FUNCTIONS, Numbers};
 pub use express::Express;
 pub(crate) use function::ConfigAccess;
-pub use function::{ConfigRead, Error, Function, VENDOR_MELLANOX};
+pub use function::{ConfigRead, Error, Function};
 pub(crate) use inventory::Inventory;
 pub use msix::Msix;
-pub use reset::Saved;
 pub use slots::{Slot, State};

@@ -351,10 +351,12 @@ fn enabling_leaves_the_status_register_alone() {
 #[test]
 fn reset_waits_and_restores() {
     let mut device = Device::hca();
-    // Of which the capability's parsing reads one, and what is saved another.
-    device.pending_reads = 4;
+    // One of them is by what is saved.
+    device.pending_reads = 3;
     let (bus, hca) = Bus::with(at(0, 4, 0), device);
     hca.enable(&bus);
+    let msix = hca.msix(&bus).unwrap();
+    hca.set_msix(&bus, &msix, true, true);
     let mut waited = StdVec::new();
     let before = bus.device(hca.address);
     hca.reset(&bus, |nanos| {
@@ -374,6 +376,7 @@ fn reset_waits_and_restores() {
         "bus mastering is for who knows that the function has let go"
     );
     assert_eq!(after.space[0x68 / 4], before.space[0x68 / 4]);
+    assert_eq!(after.space[0x9c / 4], 0x003f_0011, "MSI-X is off");
 }
 
 #[test]
