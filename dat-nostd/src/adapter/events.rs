@@ -146,6 +146,11 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
         self.device.dead = true;
         self.progress.happened = true;
         self.delivery().post_async(None, AsyncError::IaCatastrophic, Handle::from_bits(0), 0);
+        for slot in self.objects.evds.slots() {
+            if let Some(evd) = self.objects.evds.at_mut(slot) {
+                evd.leave_fast_path();
+            }
+        }
         for slot in self.objects.eps.slots() {
             self.connections().end_ep(slot, EpEvent::DeviceGone);
         }

@@ -61,7 +61,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 }
                 match cq.poll_common(|cqe| take_transfer::<false, _>(eps, cqe)) {
                     Some(Some(done)) => take(&done),
-                    None if !self.device.dead => break true,
+                    None => break true,
                     _ => break false,
                 }
                 count += 1;
@@ -100,8 +100,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     state.looks.delivered(1);
                     return wrap(Ok(Event { evd, data: EventData::Dto(done) }));
                 }
-                // What a dead device never flushes is still to come.
-                None if !(self.device.dead || polls && self.progress.is_poll_due()) => {
+                None if !(polls && self.progress.is_poll_due()) => {
                     return wrap(Err(DatReturn::QUEUE_EMPTY));
                 }
                 _ => {}
@@ -126,7 +125,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.delivery().settle_wait(slot);
         let state = self.objects.evds.get_mut(evd)?;
         EvdCall::Dequeue.in_condition(state.condition())?;
-        state.find_fast_path();
+        state.find_fast_path(self.device.dead);
         let data = self.take(slot);
         if data.is_some() || !polls {
             return Ok(data);

@@ -194,9 +194,14 @@ impl<B: Bar> Evd<B> {
         self.fast_path
     }
 
-    /// Finds out whether there is nothing to think of but completions.
-    pub(crate) fn find_fast_path(&mut self) {
-        self.fast_path = self.has_completions_only();
+    /// Finds out whether there is nothing to think of but completions. On a dead device there is always more: what it will never flush.
+    pub(crate) fn find_fast_path(&mut self, is_dead: bool) {
+        self.fast_path = !is_dead && self.has_completions_only();
+    }
+
+    /// The device is dead.
+    pub(crate) fn leave_fast_path(&mut self) {
+        self.fast_path = false;
     }
 
     fn has_completions_only(&self) -> bool {

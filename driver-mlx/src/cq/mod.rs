@@ -53,16 +53,21 @@ pub struct Cq<B: Bar> {
     generation: Generation,
 }
 
-/// A ring of entries that the device has not written yet.
-pub(crate) fn empty_ring(memory: DmaMemory) -> Option<EntryRing> {
+/// A ring of entries that the device has not written yet, the first at index `ci`. None has the owner bit that it will be written with.
+pub(crate) fn empty_ring(memory: DmaMemory, ci: u32) -> Option<EntryRing> {
     let mut ring = EntryRing::new(memory)?;
-    let mut words = [0; 8];
-    words[7] = u64::from(datapath::CQE_INIT_OP_OWN).to_be();
-    for index in 0..ring.len() {
+    for index in (0..ring.len()).map(|ahead| ci.wrapping_add(ahead)) {
+        let mut words = [0; 8];
+        words[7] = u64::from(datapath::CQE_INIT_OP_OWN ^ owner(index, &ring)).to_be();
         ring.put(index, words);
     }
     barrier::publish();
     Some(ring)
+}
+
+/// The owner bit of an entry at `index` once it is there.
+fn owner(index: u32, ring: &EntryRing) -> u8 {
+    (index / ring.len()) as u8 & 1
 }
 
 /// An entry as it lies in memory, with the owner bit as an entry at `index` of this ring has it.
@@ -71,8 +76,7 @@ fn moved(entry: &[AtomicU64; 8], index: u32, ring: &EntryRing) -> [u64; 8] {
     for (to, word) in words.iter_mut().zip(entry) {
         *to = word.load(Ordering::Relaxed);
     }
-    let owner = u64::from(index / ring.len()) & 1;
-    words[7] = (u64::from_be(words[7]) & !1 | owner).to_be();
+    words[7] = (u64::from_be(words[7]) & !1 | u64::from(owner(index, ring))).to_be();
     words
 }
 
@@ -97,7 +101,7 @@ impl<B: Bar> Cq<B> {
         generation: Generation,
     ) -> Option<Self> {
         let mut cq = Self {
-            ring: empty_ring(memory)?,
+            ring: empty_ring(memory, 0)?,
             owner: 0,
             recorded: 0,
             record: DoorbellRecord::new(record)?,
@@ -153,7 +157,7 @@ impl<B: Bar> Cq<B> {
 
     /// Consumer index.
     #[inline]
-    fn ci(&self) -> u32 {
+    pub(crate) fn ci(&self) -> u32 {
         (self.recorded & !(BATCH - 1)) + self.ring.place_in_batch()
     }
 
@@ -194,8 +198,8 @@ impl<B: Bar> Cq<B> {
     }
 
     /// As [`Cq::poll`] of a common completion: of a request that succeeded, or a message that came by a send without more. Any other, and
-    /// one for which `take` returns `None`, is left in its place: `Some(None)`. `None` if there is none yet. For callers whose
-    /// cold path polls everything else.
+    /// one for which `take` returns `None`, is left in its place: `Some(None)`. `None` if the device has not written the entry.
+    /// For callers whose cold path polls everything else.
     #[inline(always)]
     pub fn poll_common<T>(&mut self, take: impl FnOnce(&Cqe<'_>) -> Option<T>) -> Option<Option<T>> {
         let entry = self.ring.current();
@@ -203,7 +207,7 @@ impl<B: Bar> Cq<B> {
         let op_own = tail as u8;
         let unlike = (op_own ^ self.owner) & !COMMON;
         if unlike != 0 {
-            let is_there = unlike & 1 == 0 && op_own >> 4 != CqeOpcode::INVALID.0;
+            let is_there = unlike & 1 == 0;
             return is_there.then_some(None);
         }
         barrier::acquire();
@@ -244,7 +248,7 @@ impl<B: Bar> Cq<B> {
     /// Goes on at consumer index `ci`.
     fn seek(&mut self, ci: u32) {
         self.ring.seek(ci);
-        self.owner = (ci / self.ring.len()) as u8 & 1;
+        self.owner = owner(ci, &self.ring);
         self.report(ci);
     }
 

@@ -74,10 +74,18 @@ impl<R> SendRegister<R> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the device hears of the request when the doorbell is rung"]
 pub struct Doorbell {
-    /// First quadword of the request.
+    /// First quadword of the request, as it lies in memory: the form that posting has at hand.
     first: u64,
     /// Of the queue that made it.
     generation: u64,
+}
+
+impl Doorbell {
+    /// What is written to the register, which takes processor order.
+    #[inline]
+    fn first(&self) -> u64 {
+        u64::from_be(self.first)
+    }
 }
 
 /// A queue pair. Owns all it needs for posting and retiring, apart from the [`Hca`](crate::Hca) that made it.
@@ -427,7 +435,7 @@ impl<B: Bar> Qp<B> {
         barrier::publish();
         self.record.store_second(u32::from(self.sq.head()));
         barrier::before_doorbell();
-        self.register.handle.ring(doorbell.first);
+        self.register.handle.ring(doorbell.first());
     }
 
     /// Posts a receive; the device may use it from now on. SGEs of length 0 are left out.

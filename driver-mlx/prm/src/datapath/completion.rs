@@ -93,8 +93,8 @@ pub const CQE_QPN: usize = 0x38;
 pub const CQE_WQE_COUNTER: usize = 0x3c;
 /// Byte offset of opcode, format, solicited event and owner.
 pub const CQE_OP_OWN: usize = 0x3f;
-/// `op_own` that every entry must hold before the CQ is created: invalid, owner 0.
-pub const CQE_INIT_OP_OWN: u8 = 0xf0;
+/// `op_own` that every entry must hold before the CQ is created: invalid, and the owner bit that the first lap does not write.
+pub const CQE_INIT_OP_OWN: u8 = 0xf1;
 
 /// The opcode in `op_own`.
 #[must_use]

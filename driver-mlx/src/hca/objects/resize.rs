@@ -40,7 +40,7 @@ impl<P: Platform> Hca<'_, P> {
         };
         let ring_bytes = 64usize << log_size;
         let memory = self.memory.take(self.firmware.usable()?, ring_bytes, BLOCK)?;
-        let Some(ring) = cq::empty_ring(memory) else {
+        let Some(ring) = cq::empty_ring(memory, cq.ci()) else {
             self.memory.release_unless(&Ok(()), memory);
             return Err(Error::OutOfBounds);
         };
