@@ -36,7 +36,7 @@
 //!     let params = InitParams { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE };
 //!     hca.modify_to_init(&mut qp, &params)?;
 //!     // ... exchange numbers with the peer, then `modify_to_rtr` and `modify_to_rts` ...
-//!     let sge = Sge { address: key.address, length: 4096, lkey: key.lkey };
+//!     let sge = Sge { address: key.address(), length: 4096, lkey: key.lkey() };
 //!     if let Ok(doorbell) = qp.post_send(SendOp::Send, &[sge], 7, SendFlags::SIGNALED) {
 //!         qp.ring(doorbell);
 //!     }

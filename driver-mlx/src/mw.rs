@@ -18,11 +18,31 @@ pub enum MwType {
 /// A memory window. A copy is a name, not ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryWindow {
-    /// Key for peers, as the last bind posted makes it: its low 8 bits change with every bind.
-    pub rkey: RKey,
-    /// Kind.
-    pub kind: MwType,
-    pub(crate) generation: Generation,
+    rkey: RKey,
+    kind: MwType,
+    generation: Generation,
+}
+
+impl MemoryWindow {
+    pub(crate) fn new(rkey: RKey, kind: MwType, generation: Generation) -> Self {
+        Self { rkey, kind, generation }
+    }
+
+    /// Returns the key for peers, as the last bind posted makes it: its low 8 bits change with every bind.
+    #[inline]
+    pub const fn rkey(&self) -> RKey {
+        self.rkey
+    }
+
+    /// Sets the key to the one that the device has, after a bind that the device has not carried out.
+    pub const fn set_rkey(&mut self, rkey: RKey) {
+        self.rkey = rkey;
+    }
+
+    /// Returns the kind.
+    pub const fn kind(&self) -> MwType {
+        self.kind
+    }
 }
 
 impl Object for MemoryWindow {

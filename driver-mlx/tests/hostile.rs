@@ -173,7 +173,7 @@ fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
             // Without an answer there may be a key.
             keys_left += u32::from(!dead && matches!(made, Err(Error::Timeout { .. } | Error::Fatal(_))));
             if let Ok(key) = made {
-                let sge = Sge { address: key.address, length: 100, lkey: key.lkey };
+                let sge = Sge { address: key.address(), length: 100, lkey: key.lkey() };
                 let _ = qp.post_recv(&[sge], round);
                 if let Ok(doorbell) = qp.post_send(SendOp::Send, &[sge], round, SendFlags::SIGNALED) {
                     qp.ring(doorbell);

@@ -33,7 +33,7 @@ fn a_buffer_is_freed_when_no_key_leads_to_it() {
     let range = buffer.slice(5000, 100).expect("inside");
     let part = hca.register(pd, range, Access::empty(), Base::Zero).expect("a key");
     let again = hca.register_again(pd, &part, Access::empty(), Base::Virtual).expect("a key");
-    assert_eq!((again.address, again.length), (buffer.va() as u64 + 5000, 100));
+    assert_eq!((again.address(), again.length()), (buffer.va() as u64 + 5000, 100));
     let (why, buffer) = error(hca.free(buffer));
     assert_eq!(why, Error::InUse);
     hca.deregister(whole).expect("deregistered");
@@ -62,7 +62,7 @@ fn a_key_that_firmware_keeps_keeps_the_buffer() {
     let (_, key) = error(hca.deregister(key));
     let (why, _) = error(hca.free(buffer));
     assert_eq!(why, Error::InUse);
-    assert!(key.length == 4096);
+    assert!(key.length() == 4096);
 }
 
 #[test]
@@ -177,10 +177,10 @@ fn foreign_memory_is_mapped_as_long_as_a_key_leads_to_it() {
     let va: *mut u8 = std::ptr::with_exposed_provenance_mut(memory.va() + REGION - 4096 + 8);
     // SAFETY: the page is mapped, leaked, and accessed by nobody else.
     let key = unsafe { hca.register_foreign(pd, va, 100, ALL, Base::Virtual) }.expect("a key");
-    assert_eq!((key.address, key.length), (va.addr() as u64, 100));
+    assert_eq!((key.address(), key.length()), (va.addr() as u64, 100));
     assert_eq!(*mapped.borrow(), [(va.addr(), 100, true)]);
     let again = hca.register_again(pd, &key, Access::empty(), Base::Zero).expect("a key");
-    assert_eq!(again.address, 8);
+    assert_eq!(again.address(), 8);
     // Each key has a mapping of its own, with the rights that it needs.
     assert_eq!(*mapped.borrow(), [(va.addr(), 100, true), (va.addr(), 100, false)]);
     hca.deregister(key).expect("deregistered");
@@ -191,7 +191,7 @@ fn foreign_memory_is_mapped_as_long_as_a_key_leads_to_it() {
     // SAFETY: as above.
     let view = unsafe { DmaSlice::foreign(va, 100) };
     let key = hca.register(pd, view.slice(20, 50).expect("inside"), ALL, Base::Zero).expect("a key");
-    assert_eq!((key.address, key.length), (28, 50));
+    assert_eq!((key.address(), key.length()), (28, 50));
     assert_eq!(*mapped.borrow(), [(va.addr() + 20, 50, true)]);
     hca.deregister(key).expect("deregistered");
     assert!(hca.register(pd, view.slice(100, 0).expect("inside"), ALL, Base::Zero).is_err());

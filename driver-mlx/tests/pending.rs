@@ -50,8 +50,8 @@ fn messages_and_commands_go_on_while_registration_is_pending() {
     let other = a.hca.alloc_pd().expect("another command meanwhile");
     let pending = a.hca.poll_pending(pending).expect_err("not answered yet");
     let key: MemoryRegion = finished(&world, &mut a.hca, pending).expect("a key");
-    assert_eq!((key.address, key.length), (buffer.va() as u64, 8192));
-    assert_eq!(a.hca.query_mkey(key.rkey).map(|state| state.pd), Ok(a.pd.number()));
+    assert_eq!((key.address(), key.length()), (buffer.va() as u64, 8192));
+    assert_eq!(a.hca.query_mkey(key.rkey()).map(|state| state.pd), Ok(a.pd.number()));
 
     world.model(0, |model| model.habits_mut().slow_command = Some((Opcode::DESTROY_MKEY, SLOW)));
     let pending = a.hca.begin_deregister(key).expect("begun");

@@ -107,7 +107,7 @@ fn atomics_need_the_right_on_both_the_key_and_the_queue_pair() {
         common::node::connect_with(&mut b, &mut a, 1, right(on_qp));
         let window = b.memory.slice(4096, 4096).expect("inside");
         let key = b.hca.register(b.pd, window, right(on_key), Base::Zero).expect("a key");
-        let add = SendOp::FetchAdd { raddr: 8, rkey: key.rkey, add: 3 };
+        let add = SendOp::FetchAdd { raddr: 8, rkey: key.rkey(), add: 3 };
         let doorbell = a.qp.post_send(add, &[a.sge(0, 8)], 1, SendFlags::SIGNALED).expect("room");
         a.qp.ring(doorbell);
         let completion = a.completion(&world);

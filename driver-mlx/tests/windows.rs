@@ -23,8 +23,8 @@ fn windows() -> (Rc<World>, Node, Node) {
 
 /// A window of `len` bytes at `offset` of the node's memory.
 fn part(node: &Node, offset: usize, len: u32, access: Access) -> MwBind {
-    let address = node.key.address + offset as u64;
-    MwBind { lkey: node.key.lkey, address, length: len, access, zero_based: false }
+    let address = node.key.address() + offset as u64;
+    MwBind { lkey: node.key.lkey(), address, length: len, access, zero_based: false }
 }
 
 /// Binds and waits.
@@ -33,7 +33,7 @@ fn bind(world: &Rc<World>, node: &mut Node, window: &mut MemoryWindow, what: &Mw
     node.qp.ring(doorbell);
     let (completion, cookie) = node.expect(world, CompletionKind::Send);
     assert_eq!((cookie, completion.send_opcode()), (40, SendOpcode::UMR));
-    assert_eq!(key, window.rkey);
+    assert_eq!(key, window.rkey());
     key
 }
 
@@ -65,8 +65,8 @@ fn a_window_opens_a_part_of_a_region() {
     for kind in [MwType::One, MwType::Two] {
         let (world, mut a, mut b) = windows();
         let mut window = b.hca.alloc_mw(b.pd, kind).expect("a window");
-        assert!(b.hca.query_mkey(window.rkey).expect("there").free);
-        let first = window.rkey;
+        assert!(b.hca.query_mkey(window.rkey()).expect("there").free);
+        let first = window.rkey();
         let what = part(&b, 5000, 3000, REMOTE);
         let rkey = bind(&world, &mut b, &mut window, &what);
         assert_eq!(
@@ -179,7 +179,7 @@ fn old_keys_do_not_fit() {
     for _ in 0..256 {
         bind(&world, &mut b, &mut window, &what);
     }
-    assert_eq!(window.rkey, again);
+    assert_eq!(window.rkey(), again);
 }
 
 #[test]
@@ -227,19 +227,19 @@ fn binds_that_cannot_be_fail_by_name() {
         ("another protection domain's region", |b| {
             let pd = b.hca.alloc_pd().expect("a PD");
             let foreign = b.hca.register(pd, &b.memory, ALL, Base::Virtual).expect("a key");
-            (MwType::Two, MwBind { lkey: foreign.lkey, ..part(b, 0, 64, REMOTE) })
+            (MwType::Two, MwBind { lkey: foreign.lkey(), ..part(b, 0, 64, REMOTE) })
         }),
         ("write without local write", |b| {
             let readable =
                 b.hca.register(b.pd, &b.memory, Access::REMOTE_READ, Base::Virtual).expect("a key");
-            (MwType::One, MwBind { lkey: readable.lkey, ..part(b, 0, 64, Access::REMOTE_WRITE) })
+            (MwType::One, MwBind { lkey: readable.lkey(), ..part(b, 0, 64, Access::REMOTE_WRITE) })
         }),
         ("no such region", |b| {
             (MwType::Two, MwBind { lkey: driver_mlx::LKey::new(0x00ff_ff00), ..part(b, 0, 64, REMOTE) })
         }),
         ("a zero-based region, by its virtual address", |b| {
             let zero = b.hca.register(b.pd, &b.memory, ALL, Base::Zero).expect("a key");
-            (MwType::One, MwBind { lkey: zero.lkey, ..part(b, 0, 64, REMOTE) })
+            (MwType::One, MwBind { lkey: zero.lkey(), ..part(b, 0, 64, REMOTE) })
         }),
     ];
     for (why, case) in wrong {
@@ -314,9 +314,9 @@ fn windows_are_only_for_queue_pairs_made_for_them() {
     let (mut a, _b) = connected(&world, |_| ());
     let mut window = a.hca.alloc_mw(a.pd, MwType::One).expect("a window");
     let what = part(&a, 0, 64, REMOTE);
-    let before = window.rkey;
+    let before = window.rkey();
     assert_eq!(a.qp.post_bind(&mut window, &what, 0, SendFlags::SIGNALED), Err(PostError::WrongService));
-    assert_eq!(window.rkey, before, "a refused bind leaves the key");
+    assert_eq!(window.rkey(), before, "a refused bind leaves the key");
     let config =
         QpConfig { memory_windows: true, ..QpConfig::ud(a.pd, a.cq.number(), driver_mlx::QKey::GSI) };
     assert!(matches!(a.hca.create_qp(&config), Err(Error::InvalidArgument("memory_windows"))));

@@ -75,7 +75,7 @@ impl<B: Bar> Buffers<B> {
 
     /// A piece of the memory, as work requests name it.
     pub(crate) fn sge(&self, offset: usize, len: usize) -> Sge {
-        Sge { address: self.region.address + offset as u64, length: len as u32, lkey: self.region.lkey }
+        Sge { address: self.region.address() + offset as u64, length: len as u32, lkey: self.region.lkey() }
     }
 
     /// The CQ's number, to tell whose event it is.

@@ -242,11 +242,11 @@ impl Lmr {
 
     /// Lets the region be used with its key.
     pub(crate) fn settle(&mut self, region: MemoryRegion) {
-        self.start = region.address;
-        self.length = region.length;
-        self.end = region.address.wrapping_add(region.length);
-        self.lkey = region.lkey;
-        self.rmr_context = if self.privileges.intersects(REMOTE) { region.rkey.get() } else { 0 };
+        self.start = region.address();
+        self.length = region.length();
+        self.end = region.address().wrapping_add(region.length());
+        self.lkey = region.lkey();
+        self.rmr_context = if self.privileges.intersects(REMOTE) { region.rkey().get() } else { 0 };
         self.context = context_of(self.handle);
         self.key = Key::Ready(region);
     }

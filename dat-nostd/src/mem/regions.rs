@@ -58,7 +58,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         let pd = self.admit(grant)?;
         let region =
             make(self.device, pd).map_err(|error| creation_error(error, Subtype::ResourceMemoryRegion))?;
-        let handle = self.enter(grant, pd, (region.address, region.length), Key::Taken)?;
+        let handle = self.enter(grant, pd, (region.address(), region.length()), Key::Taken)?;
         let lmr = self.lmrs.get_mut(handle)?;
         lmr.settle(region);
         Ok(lmr.created())

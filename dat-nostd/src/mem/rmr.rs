@@ -30,7 +30,7 @@ of_ia! { Rmr }
 impl Rmr {
     /// A window that is bound to nothing.
     pub(crate) fn new(ia: IaHandle, pz: PzHandle, pd: Pd, window: MemoryWindow) -> Self {
-        Self { ia, pz, pd, window, pending: Pending::NONE, confirmed: None, order: 0, stands: window.rkey }
+        Self { ia, pz, pd, window, pending: Pending::NONE, confirmed: None, order: 0, stands: window.rkey() }
     }
 
     pub(crate) fn pz(&self) -> PzHandle {
@@ -123,7 +123,7 @@ impl<'s> Windows<'s> {
         if let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
             && !rmr.pending.any()
         {
-            rmr.window.rkey = rmr.stands;
+            rmr.window.set_rkey(rmr.stands);
         }
     }
 
@@ -133,10 +133,10 @@ impl<'s> Windows<'s> {
         for slot in self.rmrs.slots() {
             // Only the key of each is looked at: how often this is called is up to peers.
             if let Some(rmr) = self.rmrs.at_mut(slot)
-                && rmr.window.rkey.get() == rmr_context
+                && rmr.window.rkey().get() == rmr_context
             {
                 let newest = self.binds.of(rmr.pending).next().map_or(0, |bind| bind.order);
-                (rmr.confirmed, rmr.order, rmr.stands) = (None, rmr.order.max(newest), rmr.window.rkey);
+                (rmr.confirmed, rmr.order, rmr.stands) = (None, rmr.order.max(newest), rmr.window.rkey());
             }
         }
     }

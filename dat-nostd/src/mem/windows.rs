@@ -134,7 +134,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let bound = if triplet.segment_length == 0 {
             None
-        } else if window.window().kind == MwType::Two && self.objects.shared.windows.bound(window).is_some() {
+        } else if window.window().kind() == MwType::Two && self.objects.shared.windows.bound(window).is_some()
+        {
             return Err(DatReturn::new(ReturnType::InvalidState));
         } else {
             if triplet.segment_length >= 1 << 31 {
@@ -194,7 +195,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if ep.state() == EpState::Connected {
             window.set_window(next);
         }
-        Ok(next.rkey.get())
+        Ok(next.rkey().get())
     }
 }
 

@@ -140,7 +140,7 @@ impl<P: Platform> Hca<'_, P> {
             return Err(Error::NotAllocated);
         }
         let memory = region.range(address, len)?;
-        Ok(DmaSlice::of_region(memory, matches!(region.origin, Origin::Foreign(_))))
+        Ok(DmaSlice::of_region(memory, region.is_foreign()))
     }
 
     /// Makes a memory key for all of memory, by device address.

@@ -381,11 +381,11 @@ impl<B: Bar> Qp<B> {
         if bind.length & INLINE_SEG != 0 {
             return Err(PostError::TooLong);
         }
-        let old = window.rkey.get();
+        let old = window.rkey().get();
         let new = RKey::new(old & !0xff | old.wrapping_add(1) & 0xff);
         let bind = (bind.length > 0).then_some(bind);
-        let doorbell = self.post_umr(window.kind, old, new, bind, wr_id.into(), flags)?;
-        window.rkey = new;
+        let doorbell = self.post_umr(window.kind(), old, new, bind, wr_id.into(), flags)?;
+        window.set_rkey(new);
         Ok((new, doorbell))
     }
 

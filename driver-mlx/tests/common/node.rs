@@ -56,7 +56,7 @@ impl Node {
     }
 
     pub fn sge(&self, offset: usize, len: usize) -> Sge {
-        Sge { address: self.memory.va() as u64 + offset as u64, length: len as u32, lkey: self.key.lkey }
+        Sge { address: self.memory.va() as u64 + offset as u64, length: len as u32, lkey: self.key.lkey() }
     }
 
     pub fn put(&self, offset: usize, data: &[u8]) {
@@ -70,7 +70,7 @@ impl Node {
     }
 
     pub fn remote(&self, offset: usize) -> (u64, RKey) {
-        (self.key.address + offset as u64, self.key.rkey)
+        (self.key.address() + offset as u64, self.key.rkey())
     }
 
     /// The next completion, which must come.

@@ -170,13 +170,13 @@ pub fn run(handles: usize) {
 impl Node {
     /// Memory of a handle, as this node's requests name it.
     fn sge(&self, handle: usize, offset: usize, len: usize) -> Sge {
-        let address = self.key.address + (handle * LEN + offset) as u64;
-        Sge { address, length: len as u32, lkey: self.key.lkey }
+        let address = self.key.address() + (handle * LEN + offset) as u64;
+        Sge { address, length: len as u32, lkey: self.key.lkey() }
     }
 
     /// A write to the memory of a handle, as the other node's requests name it.
     fn write(&self, handle: usize) -> SendOp {
-        SendOp::Write { raddr: self.key.address + (handle * LEN) as u64, rkey: self.key.rkey }
+        SendOp::Write { raddr: self.key.address() + (handle * LEN) as u64, rkey: self.key.rkey() }
     }
 
     /// Takes completions, outside the count, until there are none: the requests that are done.
@@ -230,7 +230,7 @@ fn batches(near: &mut Node, far: &Node, handles: usize) {
             }
             near.memory.store_be64(handle * LEN, !(done as u64)).expect("inside");
             let sges = vec![near.sge(handle, 0, LEN / BATCH); count];
-            let (raddr, rkey) = (far.key.address + (handle * LEN) as u64, far.key.rkey);
+            let (raddr, rkey) = (far.key.address() + (handle * LEN) as u64, far.key.rkey());
             measured_driver_post_batch(&mut near.qps[handle], raddr, rkey, &sges, done as u64)
                 .expect("posts");
             near.platform.ring();

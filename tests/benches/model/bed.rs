@@ -278,8 +278,9 @@ impl Node {
         len: usize,
         wr_id: u64,
     ) -> Doorbell {
-        let sge = Sge { address: self.key.address + offset as u64, length: len as u32, lkey: self.key.lkey };
-        let op = SendOp::Write { raddr: to.address + offset as u64, rkey: to.rkey };
+        let sge =
+            Sge { address: self.key.address() + offset as u64, length: len as u32, lkey: self.key.lkey() };
+        let op = SendOp::Write { raddr: to.address() + offset as u64, rkey: to.rkey() };
         self.qps[qp].post_send(op, &[sge], wr_id, SendFlags::SIGNALED).expect("room")
     }
 

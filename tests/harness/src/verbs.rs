@@ -123,13 +123,13 @@ impl Endpoint {
     /// `len` bytes of the memory from `offset` on, as a work request names them.
     #[must_use]
     pub fn sge(&self, offset: usize, len: usize) -> Sge {
-        Sge { address: self.address(offset), length: len as u32, lkey: self.key.lkey }
+        Sge { address: self.address(offset), length: len as u32, lkey: self.key.lkey() }
     }
 
     /// Address of byte `offset` of the memory, as the key counts.
     #[must_use]
     pub fn address(&self, offset: usize) -> u64 {
-        self.key.address + offset as u64
+        self.key.address() + offset as u64
     }
 
     /// Waits, in virtual time, for the next completion.

@@ -108,7 +108,7 @@ fn objects_come_and_go() {
     let memory = hca.alloc(10_000, 4096).expect("memory");
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
     let key = hca.register(pd, &memory, access, Base::Virtual).expect("key");
-    assert_eq!((key.address, key.length), (memory.va() as u64, 10_000));
+    assert_eq!((key.address(), key.length()), (memory.va() as u64, 10_000));
     let cq = hca.create_cq(&CqConfig { entries: 100, eq: 0 }).expect("CQ");
     let qp = hca.create_qp(&QpConfig::rc(pd, cq.number())).expect("QP");
     let now = world.census(0);

@@ -136,7 +136,7 @@ fn writes_and_reads_reach_the_right_bytes_and_no_others() {
     let lengths = [1, 7, 4095, 4096, 4097, 100_000];
     for (n, len) in lengths.into_iter().enumerate() {
         let n = n as u64;
-        let rkey = pair.ends[1].key.rkey;
+        let rkey = pair.ends[1].key.rkey();
         pair.ends[1].memory.fill(0, MEMORY, 0xaa).expect("inside");
         pair.fill(0, n, 0, len);
         let raddr = pair.ends[1].address(4097);
@@ -167,7 +167,7 @@ fn immediate_data_inline_data_and_pieces() {
     let arrived = pair.expect(1, CompletionKind::ReceiveImm, 1);
     assert_eq!((arrived.imm(), arrived.byte_len()), (0x0102_0304, 100));
 
-    let (raddr, rkey) = (pair.ends[1].address(20_000), pair.ends[1].key.rkey);
+    let (raddr, rkey) = (pair.ends[1].address(20_000), pair.ends[1].key.rkey());
     pair.fill(0, 5, 0, 5000);
     pair.send(0, SendOp::WriteImm { raddr, rkey, imm: 77 }, 0, 5000, 11);
     let arrived = pair.expect(1, CompletionKind::ReceiveWriteImm, 2);
@@ -211,7 +211,7 @@ fn full_rings_wrap_and_unsignalled_requests_are_freed_by_later_ones() {
         loop {
             let end = &mut pair.ends[0];
             let (sge, raddr) = (end.sge(0, 8), pair.ends[1].address(sequence as usize % 1000 * 8));
-            let op = SendOp::Write { raddr, rkey: pair.ends[1].key.rkey };
+            let op = SendOp::Write { raddr, rkey: pair.ends[1].key.rkey() };
             match pair.ends[0].qp.post_send(op, &[sge], sequence, SendFlags::empty()) {
                 Ok(_) => (posted, sequence) = (posted + 1, sequence + 1),
                 Err(error) => {
@@ -252,7 +252,7 @@ fn faults_of_the_fabric_stay_invisible() {
             pair.expect(0, CompletionKind::Send, n);
 
             pair.fill(1, 1000 + n, 100_000, len);
-            let (raddr, rkey) = (pair.ends[1].address(100_000), pair.ends[1].key.rkey);
+            let (raddr, rkey) = (pair.ends[1].address(100_000), pair.ends[1].key.rkey());
             pair.send(0, SendOp::Read { raddr, rkey }, 200_000, len, 1000 + n);
             pair.expect(0, CompletionKind::Send, 1000 + n);
             pair.check(0, 1000 + n, 200_000, len);
@@ -310,7 +310,7 @@ fn errors_are_named_and_both_queues_are_flushed() {
 
     // One byte beyond the peer's memory.
     let mut pair = Pair::clean(11);
-    let op = SendOp::Read { raddr: pair.ends[1].address(MEMORY - 63), rkey: pair.ends[1].key.rkey };
+    let op = SendOp::Read { raddr: pair.ends[1].address(MEMORY - 63), rkey: pair.ends[1].key.rkey() };
     pair.send(0, op, 0, 64, 1);
     pair.expect_error(0, CqeSyndrome::REMOTE_ACCESS_ERR, 1);
 

@@ -26,19 +26,12 @@ const LOG_LARGEST_PAGE: u32 = 31;
 #[derive(Debug)]
 #[must_use = "the key stays, and the buffer cannot be freed, until it is deregistered"]
 pub struct MemoryRegion {
-    /// Key for this side's work requests.
-    pub lkey: LKey,
-    /// Key for peers.
-    pub rkey: RKey,
-    /// First address as the key counts.
-    pub address: u64,
-    /// Bytes; `u64::MAX` stands for all of memory.
-    pub length: u64,
-    /// What is deregistered, whatever has become of the fields above.
+    /// The local and the remote key are the same number.
     key: RKey,
+    address: u64,
+    length: u64,
     generation: Generation,
-    start: u64,
-    pub(in crate::hca) origin: Origin,
+    origin: Origin,
 }
 
 /// What a memory key leads to.
@@ -425,16 +418,7 @@ impl<P: Platform> Finish<P> for Registration {
         match answer {
             Ok(out) => {
                 let key = RKey::new(create_mkey_out::mkey_index.get32(out) << 8 | u32::from(variant));
-                Ok(MemoryRegion {
-                    lkey: LKey::new(key.get()),
-                    rkey: key,
-                    address: start,
-                    length,
-                    key,
-                    generation,
-                    start,
-                    origin,
-                })
+                Ok(MemoryRegion { key, address: start, length, generation, origin })
             }
             Err(_) if !current => {
                 hca.release_key(origin, false);
@@ -462,7 +446,7 @@ impl<P: Platform> Finish<P> for Deregistration {
     fn finish(self, hca: &mut Hca<'_, P>, answer: Result<&[u8], Error>) -> Self::Output {
         let Self(region) = self;
         let current = hca.is_current(&region);
-        let foreign = matches!(region.origin, Origin::Foreign(_));
+        let foreign = region.is_foreign();
         match answer {
             // The device may still write there, and the memory is not the driver's to keep.
             Err(error @ Error::Fatal(_)) if current && foreign && !hca.firmware.bus_master_off() => {
@@ -503,12 +487,41 @@ impl Object for MemoryRegion {
 }
 
 impl MemoryRegion {
+    /// Returns the key for this side's work requests.
+    #[inline]
+    pub const fn lkey(&self) -> LKey {
+        LKey::new(self.key.get())
+    }
+
+    /// Returns the key for peers.
+    #[inline]
+    pub const fn rkey(&self) -> RKey {
+        self.key
+    }
+
+    /// Returns the first address as the key counts.
+    #[inline]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns the length in bytes; `u64::MAX` stands for all of memory.
+    #[inline]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns whether the platform mapped the memory for it.
+    pub(in crate::hca) fn is_foreign(&self) -> bool {
+        matches!(self.origin, Origin::Foreign(_))
+    }
+
     /// The `len` bytes that begin at `address` as the key counts.
     pub(in crate::hca) fn range(&self, address: u64, len: u64) -> Result<DmaMemory, Error> {
         let (Origin::Buffer(memory) | Origin::Foreign(memory)) = self.origin else {
             return Err(Error::OutOfBounds);
         };
-        let offset = address.checked_sub(self.start).and_then(|offset| usize::try_from(offset).ok());
+        let offset = address.checked_sub(self.address).and_then(|offset| usize::try_from(offset).ok());
         let (offset, len) = offset.zip(usize::try_from(len).ok()).ok_or(Error::OutOfBounds)?;
         memory.slice(offset, len).ok_or(Error::OutOfBounds)
     }

@@ -40,7 +40,7 @@ impl<P: Platform> Hca<'_, P> {
         let mut out = [0; create_mkey_out::SIZE];
         self.exec(&create, &mut out)?;
         let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
-        Ok(MemoryWindow { rkey: RKey::new(number), kind, generation: self.firmware.generation() })
+        Ok(MemoryWindow::new(RKey::new(number), kind, self.firmware.generation()))
     }
 
     /// Ends a memory window, bound or not. A window from before a recovery is gone already.

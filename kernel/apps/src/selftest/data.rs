@@ -78,9 +78,12 @@ fn operate<P: Platform>(
     key: &MemoryRegion,
     name: &str,
 ) -> Result<(), Stage> {
-    let half =
-        |index: u64| Sge { address: key.address + index * HALF as u64, length: HALF as u32, lkey: key.lkey };
-    let (raddr, rkey) = (key.address, key.rkey);
+    let half = |index: u64| Sge {
+        address: key.address() + index * HALF as u64,
+        length: HALF as u32,
+        lkey: key.lkey(),
+    };
+    let (raddr, rkey) = (key.address(), key.rkey());
     let (op, local, wanted) = match name {
         "send" => (SendOp::Send, half(0), 2),
         "rdma_write" => (SendOp::Write { raddr: raddr + HALF as u64, rkey }, half(0), 1),

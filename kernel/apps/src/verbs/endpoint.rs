@@ -97,8 +97,8 @@ impl<P: Platform> Endpoint<P> {
             psn,
             lid: hca.port()?.lid,
             gid: Some(hca.gid(0)?),
-            rkey: self.exposed_key.rkey,
-            addr: self.exposed_key.address,
+            rkey: self.exposed_key.rkey(),
+            addr: self.exposed_key.address(),
         })
     }
 
@@ -223,9 +223,9 @@ impl<P: Platform> Endpoint<P> {
 
     fn sge(&self, offset: usize, len: usize) -> Sge {
         Sge {
-            address: self.private_key.address + offset as u64,
+            address: self.private_key.address() + offset as u64,
             length: len as u32,
-            lkey: self.private_key.lkey,
+            lkey: self.private_key.lkey(),
         }
     }
 

@@ -166,7 +166,7 @@ fn indirect(guest: &mut Guest, parts: &[(u32, u32, u64)]) -> u32 {
 fn a1_lists_of_lists_of_single_bytes() {
     let mut scene = Scene::new();
     let mut guest = scene.third();
-    let (lkey, base) = (guest.key().lkey.get(), guest.key().address);
+    let (lkey, base) = (guest.key().lkey().get(), guest.key().address());
     // 192 single bytes, each 16 times at each of the 3 levels above: a message has as many segments
     // as bytes.
     let mut key = indirect(&mut guest, &(0..192).map(|n| (1, lkey, base + n)).collect::<Vec<_>>());

@@ -333,7 +333,7 @@ impl Bystanders {
         let [near, far] = &mut self.ends;
         for i in 0..8 {
             near.memory.store_be64(i * MESSAGE, self.round << 8 | i as u64).expect("inside");
-            let op = SendOp::Write { raddr: far.address(i * MESSAGE), rkey: far.key.rkey };
+            let op = SendOp::Write { raddr: far.address(i * MESSAGE), rkey: far.key.rkey() };
             let sge = near.sge(i * MESSAGE, MESSAGE);
             let doorbell = near.qp.post_send(op, &[sge], i as u64, SendFlags::SIGNALED).expect("room");
             near.qp.ring(doorbell);

@@ -286,7 +286,7 @@ impl Guest {
     /// Returns address and key of its memory as numbers, for a peer.
     pub fn target(&self) -> (u64, driver_mlx::RKey) {
         let end = self.end.as_ref().expect("open");
-        (end.key.address, end.key.rkey)
+        (end.key.address(), end.key.rkey())
     }
 
     /// Fills its own memory with `byte`, writes it to the peer's and waits for the completion.
@@ -311,7 +311,7 @@ impl Guest {
     /// Posts a write of its memory to the peer's and rings the doorbell.
     pub fn post(&mut self, (address, rkey): (u64, driver_mlx::RKey)) -> Result<(), String> {
         let end = self.end.as_ref().expect("open");
-        let sge = Sge { address: end.key.address, length: MESSAGE as u32, lkey: end.key.lkey };
+        let sge = Sge { address: end.key.address(), length: MESSAGE as u32, lkey: end.key.lkey() };
         self.post_from(sge, address + MESSAGE as u64, rkey)
     }
 
