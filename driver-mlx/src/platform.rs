@@ -75,6 +75,8 @@ pub enum MapError {
     BadAddress,
     /// No room is left in the address translation of the device.
     NoSpace,
+    /// The platform pins the pages first, outside the driver. The caller repeats the call then.
+    Pending,
 }
 
 impl fmt::Display for MapError {
@@ -83,6 +85,7 @@ impl fmt::Display for MapError {
             Self::Unsupported => "the platform shares only its DMA region with the device",
             Self::BadAddress => "the range is not mapped memory with the access rights asked for",
             Self::NoSpace => "no device address space left",
+            Self::Pending => "the pages are not pinned yet: repeat the call",
         })
     }
 }
@@ -123,13 +126,15 @@ pub trait Platform {
     ///
     /// # Errors
     /// The platform may refuse: [`MapError`]. [`MapError::BadAddress`]: also for memory that this
-    /// process may not write, if `writable`.
+    /// process may not write, if `writable`. [`MapError::Pending`]: only if the embedder asked the
+    /// platform for it.
     ///
     /// # Safety
     /// The memory is the device's to access until [`Platform::unmap`], by any key that the caller makes for it.
     unsafe fn map(&self, va: usize, len: usize, writable: bool) -> Result<u64, MapError>;
 
-    /// Ends what one call of [`Platform::map`] began.
+    /// Ends what one call of [`Platform::map`] began. An embedder may have the platform unpin the
+    /// pages later.
     ///
     /// # Safety
     /// The device has no key for the address any more: another call may map it to other memory.

@@ -39,8 +39,8 @@ impl dat_calls::Node for Node {
         }
     }
 
-    fn give_way<'n>(&'n self, guard: Guard<'n, Inner>) -> Option<Guard<'n, Inner>> {
-        Self::give_way(self, guard)
+    fn repeat<R>(&self, poll: impl FnMut(&mut Inner) -> DatResult<Option<R>>) -> Option<DatResult<R>> {
+        Self::repeat(self, poll)
     }
 
     #[inline]

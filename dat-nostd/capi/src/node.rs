@@ -3,7 +3,7 @@
 use capi_device::{Choices, Device, Guard, Inherited, Lent, Lock, Parked, Target, device};
 use dat_calls::{Call, RawHandle, State, Storage};
 use dat_nostd::{DatResult, Instant, Ready, adapter_storage};
-use platform_linux::{LinuxBar, Memory, Sleeper};
+use platform_linux::{LinuxBar, Memory, Pinner, Pins, Sleeper};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,6 +43,8 @@ pub(crate) type Inner = State<Node>;
 pub(crate) struct Waiting {
     pub(crate) parked: Parked<RawHandle>,
     pub(crate) sleeper: Arc<Sleeper>,
+    /// Threads that wait for firmware, or pin memory, share it.
+    pinner: Arc<Pinner>,
     /// The agent that the device's thread was sent to call last, and how many have come back.
     pub(crate) calling: Option<Calling>,
     pub(crate) returned: Arc<AtomicU64>,
@@ -174,15 +176,28 @@ impl Node {
         self.lock.lock_urgently()
     }
 
-    /// Unlocks for a moment, and locks again. Returns `None` if the device was closed meanwhile.
+    /// Repeats `poll` with the lock until it returns a result. Firmware works and memory is pinned
+    /// without the lock. Returns `None` if the device was closed meanwhile.
     ///
     /// Not a cancellation point: the calling frames are not to be unwound.
-    pub(crate) fn give_way<'n>(&'n self, guard: Guard<'n, Inner>) -> Option<Guard<'n, Inner>> {
-        let sleeper = Arc::clone(&guard.waiting.sleeper);
-        drop(guard);
-        capi_device::pause(Duration::from_micros(50));
-        // Another device may be open in the node's place by then.
-        self.lock_urgently().filter(|inner| Arc::ptr_eq(&inner.waiting.sleeper, &sleeper))
+    pub(crate) fn repeat<R>(
+        &self,
+        mut poll: impl FnMut(&mut Inner) -> DatResult<Option<R>>,
+    ) -> Option<DatResult<R>> {
+        let mut guard = self.lock()?;
+        let pinner = Arc::clone(&guard.waiting.pinner);
+        let mut pins = Pins::new(&pinner);
+        loop {
+            let result = pins.during(|| poll(&mut guard)).transpose();
+            drop(guard);
+            match (pins.serve(), result) {
+                (false, Some(result)) => return Some(result),
+                (false, None) => capi_device::pause(Duration::from_micros(50)),
+                (true, _) => {}
+            }
+            // Another device may be open in the node's place by then.
+            guard = self.lock_urgently().filter(|inner| Arc::ptr_eq(&inner.waiting.pinner, &pinner))?;
+        }
     }
 
     /// Unlocks, and wakes all threads that wait and the device's thread: objects have changed.
@@ -218,7 +233,7 @@ impl Node {
         let (tables, parts): (Lent<Tables>, _) = unsafe { Lent::zeroed() };
         let choices =
             Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id, service_patience: SERVICE_PATIENCE };
-        let Device { adapter, sleeper, memory, is_emulated, inherited } =
+        let Device { adapter, sleeper, pinner, memory, is_emulated, inherited } =
             match device::open(target, parts.parts(), &choices) {
                 Ok(device) => device,
                 Err(error) => {
@@ -232,6 +247,7 @@ impl Node {
         let waiting = Waiting {
             parked: Parked::default(),
             sleeper,
+            pinner: Arc::new(pinner),
             calling: None,
             returned: Arc::default(),
             watch: Watch::default(),
@@ -249,8 +265,10 @@ impl Node {
         let end = std::time::Instant::now() + PATIENCE;
         while let Some(guard) = self.lock.lock_urgently() {
             guard.waiting.parked.wake_all();
-            // A thread that is stopped does not leave.
-            if guard.waiting.parked.is_empty() || std::time::Instant::now() >= end {
+            // A thread that is stopped does not leave. A thread that pins memory does, and needs the
+            // device until then.
+            let is_left = guard.waiting.parked.is_empty() || std::time::Instant::now() >= end;
+            if is_left && Arc::strong_count(&guard.waiting.pinner) == 1 {
                 if let Some(state) = guard.take() {
                     let lent = close(state);
                     // SAFETY: adapter and notes are gone, and they borrowed these.

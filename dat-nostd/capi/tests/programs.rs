@@ -1,7 +1,8 @@
 //! C programs, compiled as their users compile them, on emulated HCAs.
 
 use capi_testing::{
-    Compiler, Folder, Opcode, Running, Suite, address, archive, compilers, has_valgrind, run, static_library,
+    Compiler, Folder, Opcode, Request, Running, Suite, address, archive, compilers, has_valgrind, run,
+    static_library,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -153,6 +154,28 @@ fn others_have_the_device_while_firmware_works_on_a_region() {
         fabric.slow_down(0, command);
         run(Command::new(&program).args([&fabric.name(0), call]));
         assert!(fabric.is_empty(), "{call}: nothing is left on the HCA");
+    }
+}
+
+#[test]
+fn others_have_the_device_while_memory_is_pinned() {
+    let folder = Folder::new(&DAT, "pins");
+    let program = folder.path("registrations");
+    compilers()[0].compile(&DAT, &["tests/c/registrations.c"], &folder.shared_library(), &program);
+    let withheld = [("create", Request::Pin), ("free", Request::Unpin), ("close", Request::Pin)];
+    for (call, request) in withheld {
+        let fabric = folder.hcas(1);
+        let relay = fabric.relay(0, request);
+        let pinning = folder.path(call);
+        let mut running = Running::start(&program, &[&relay.name(0), call, &pinning.display().to_string()]);
+        let release = relay.wait();
+        std::fs::write(&pinning, "").expect("written");
+        running.line("served");
+        release();
+        running.finish();
+        assert!(fabric.is_empty(), "{call}: nothing is left on the HCA");
+        assert!(relay.is_balanced(), "{call}: nothing stays pinned");
+        std::fs::remove_file(folder.path("hca0.relay")).expect("removed");
     }
 }
 

@@ -109,7 +109,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// `None`, without effect, while as many commands are pending as may be.
     ///
     /// # Errors
-    /// As [`Adapter::lmr_create_shared_virtual`], which it is with a cookie.
+    /// As [`Adapter::lmr_create_shared_virtual`], which it is with a cookie. INTERNAL_ERROR if the
+    /// platform answers `MapError::Pending`, which the consumer asked it for.
     ///
     /// # Safety
     /// As [`Adapter::lmr_create_virtual`], from this call on.

@@ -60,9 +60,9 @@ impl Iovas {
         None
     }
 
-    /// Allocates a range again that was just freed.
-    pub(crate) fn take_again(&mut self, start: u64, len: u64) {
-        self.taken.insert(start, len);
+    /// Returns the bytes of the allocated range that begins at `start`.
+    pub(crate) fn len_of(&self, start: u64) -> Option<u64> {
+        self.taken.get(&start).copied()
     }
 
     /// Gives back what begins at `start`; its bytes. None if nothing does.

@@ -29,8 +29,11 @@
 //! descriptor of this process's memory, so that it can read and write all of it. Give it only to a
 //! trusted server.
 //!
-//! Dropping the platform closes the device: interrupts are off, DMA has ended, and every remaining
-//! [`LinuxBar`] reads all ones.
+//! A program that keeps its adapter behind a lock sleeps by a [`Sleeper`] and pins memory by a
+//! [`Pinner`], which need no lock.
+//!
+//! Dropping the platform and its [`Pinner`]s closes the device: interrupts are off, DMA has ended,
+//! and every remaining [`LinuxBar`] reads all ones.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -45,6 +48,7 @@ mod name;
 mod open;
 mod options;
 mod pci;
+mod pins;
 #[allow(unsafe_code)]
 mod platform;
 mod sleeper;
@@ -58,6 +62,7 @@ pub use memory::Memory;
 pub use name::DeviceName;
 pub use open::{Opened, open};
 pub use options::{Iommu, Options};
+pub use pins::{Pinner, Pins};
 pub use platform::LinuxPlatform;
 pub use sleeper::Sleeper;
 pub use vfio_functions::PciAddress;

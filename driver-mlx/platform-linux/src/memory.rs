@@ -64,8 +64,8 @@ impl Memory {
     /// # Safety
     /// 1. The platform was dropped, or has never been handed out.
     /// 2. No object made from it or from the regions is used any longer: no
-    ///    [`LinuxBar`](crate::LinuxBar), no [`DmaBuffer`](driver_mlx::DmaBuffer), no reference into
-    ///    one.
+    ///    [`LinuxBar`](crate::LinuxBar), no [`Pinner`](crate::Pinner), no
+    ///    [`DmaBuffer`](driver_mlx::DmaBuffer), no reference into one.
     pub unsafe fn free(self) {
         for piece in self.0 {
             match piece {
@@ -232,6 +232,8 @@ pub(crate) struct Registers {
 
 // SAFETY: the mapping belongs to the process, not to a thread; the value only ends it.
 unsafe impl Send for Registers {}
+// SAFETY: nothing is done by reference.
+unsafe impl Sync for Registers {}
 
 impl Registers {
     /// Returns the address range of the mapping, which remains reserved.

@@ -7,7 +7,6 @@ use crate::options::Options;
 use crate::platform::{Device, LinuxPlatform};
 use crate::{pci, socket, vfio};
 use driver_mlx::{DmaRegion, HostRegion};
-use std::sync::Arc;
 
 /// A device that is open: what the driver takes.
 #[derive(Debug)]
@@ -65,5 +64,5 @@ fn open_in(
     };
     let host = memory.host_region(options.dma_bytes)?;
     let physical = !pci::identity(&device)?.virtual_function;
-    Ok((LinuxPlatform { bar, interrupts: Arc::new(interrupts), device, physical }, dma, host))
+    Ok((LinuxPlatform::new(bar, interrupts, device, physical), dma, host))
 }

@@ -5,22 +5,30 @@ use crate::error::Result;
 use crate::interrupts::{Interrupts, now};
 use crate::iova::PAGE;
 use crate::pci::{self, ConfigSpace};
+use crate::pins::{Desk, Range, lock};
 use crate::socket;
 use crate::vfio;
 use driver_mlx::{Instant, MapError, Platform};
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Registers, interrupts and address translation of one HCA. Dropped, the device is given back.
 #[derive(Debug)]
 pub struct LinuxPlatform {
     pub(crate) bar: LinuxBar,
     pub(crate) interrupts: Arc<Interrupts>,
-    pub(crate) device: Device,
-    pub(crate) physical: bool,
+    pub(crate) device: Arc<Device>,
+    /// Requests to pin and unpin, while a [`Pins`](crate::Pins) takes them.
+    pub(crate) desk: Arc<Mutex<Option<Desk>>>,
+    physical: bool,
 }
 
 impl LinuxPlatform {
+    pub(crate) fn new(bar: LinuxBar, interrupts: Interrupts, device: Device, physical: bool) -> Self {
+        let (interrupts, device) = (Arc::new(interrupts), Arc::new(device));
+        Self { bar, interrupts, device, desk: Arc::default(), physical }
+    }
+
     /// Returns whether it is a physical function, which owns its card's port settings:
     /// [`Config::physical_function`](driver_mlx::Config::physical_function).
     #[must_use]
@@ -33,6 +41,30 @@ impl LinuxPlatform {
 pub(crate) enum Device {
     Vfio(vfio::Device),
     Socket(socket::Device),
+}
+
+impl Device {
+    /// Maps the pages of a range, which pins them. Returns its device address.
+    pub(crate) fn map(&self, range: Range) -> std::result::Result<u64, MapError> {
+        let Range { va, len, writable } = range;
+        let start = va as u64 / PAGE * PAGE;
+        let end = (va as u64).checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(PAGE));
+        let bytes = end.map(|end| end - start).filter(|bytes| *bytes > 0).ok_or(MapError::BadAddress)?;
+        let at = match self {
+            Self::Vfio(device) => device.map(start, bytes, writable),
+            Self::Socket(device) => device.map(start, bytes, writable),
+        }?;
+        Ok(at + (va as u64 - start))
+    }
+
+    /// Ends what [`Device::map`] began.
+    pub(crate) fn unmap(&self, device_address: u64) {
+        let start = device_address / PAGE * PAGE;
+        match self {
+            Self::Vfio(device) => device.unmap(start),
+            Self::Socket(device) => device.unmap(start),
+        }
+    }
 }
 
 impl ConfigSpace for Device {
@@ -58,7 +90,7 @@ impl LinuxPlatform {
     /// becomes of its parent. The child may do nothing with them but close them.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {
-        match &self.device {
+        match &*self.device {
             Device::Vfio(device) => device.descriptors(),
             Device::Socket(device) => device.descriptors(),
         }
@@ -69,7 +101,7 @@ impl LinuxPlatform {
     /// back.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        match &self.device {
+        match &*self.device {
             Device::Vfio(_) => false,
             Device::Socket(device) => device.is_gone(),
         }
@@ -93,7 +125,7 @@ impl Platform for LinuxPlatform {
     }
 
     fn idle(&self, deadline: Instant) {
-        let peer = match &self.device {
+        let peer = match &*self.device {
             Device::Vfio(_) => None,
             Device::Socket(device) => device.descriptor(),
         };
@@ -101,14 +133,11 @@ impl Platform for LinuxPlatform {
     }
 
     unsafe fn map(&self, va: usize, len: usize, writable: bool) -> std::result::Result<u64, MapError> {
-        let start = va as u64 / PAGE * PAGE;
-        let end = (va as u64).checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(PAGE));
-        let bytes = end.map(|end| end - start).filter(|bytes| *bytes > 0).ok_or(MapError::BadAddress)?;
-        let at = match &self.device {
-            Device::Vfio(device) => device.map(start, bytes, writable),
-            Device::Socket(device) => device.map(start, bytes, writable),
-        }?;
-        Ok(at + (va as u64 - start))
+        let range = Range { va, len, writable };
+        match &mut *lock(&self.desk) {
+            Some(desk) => desk.map(range),
+            None => self.device.map(range),
+        }
     }
 
     fn read_config(&self, offset: u16) -> Option<u32> {
@@ -121,8 +150,8 @@ impl Platform for LinuxPlatform {
     }
 
     unsafe fn reset_function(&self) -> bool {
-        let _ = pci::stop_dma(&self.device);
-        let reset = match &self.device {
+        let _ = pci::stop_dma(&*self.device);
+        let reset = match &*self.device {
             Device::Vfio(device) => device.reset(),
             Device::Socket(device) => device.reset(),
         };
@@ -133,27 +162,36 @@ impl Platform for LinuxPlatform {
 
     unsafe fn restore_function(&self) {
         // Errors are ignored, because the caller retries.
-        let _ = pci::decode(&self.device);
+        let _ = pci::decode(&*self.device);
     }
 
     unsafe fn set_bus_master(&self, on: bool) -> bool {
         let _ = if on {
-            let connected = match &self.device {
+            let connected = match &*self.device {
                 Device::Vfio(device) => device.reconnect(&self.interrupts),
                 Device::Socket(device) => device.connect(&self.interrupts),
             };
-            connected.and_then(|()| pci::enable(&self.device))
+            connected.and_then(|()| pci::enable(&*self.device))
         } else {
-            pci::stop_dma(&self.device)
+            pci::stop_dma(&*self.device)
         };
-        pci::masters_bus(&self.device) == Some(on)
+        pci::masters_bus(&*self.device) == Some(on)
     }
 
     unsafe fn unmap(&self, device_address: u64, _len: usize) {
-        let start = device_address / PAGE * PAGE;
-        match &self.device {
-            Device::Vfio(device) => device.unmap(start),
-            Device::Socket(device) => device.unmap(start),
+        match &mut *lock(&self.desk) {
+            Some(desk) => desk.unmap(device_address),
+            None => self.device.unmap(device_address),
+        }
+    }
+}
+
+impl Drop for LinuxPlatform {
+    /// A [`Pinner`](crate::Pinner) may have the device a little longer.
+    fn drop(&mut self) {
+        match &*self.device {
+            Device::Vfio(device) => device.stop(),
+            Device::Socket(device) => device.stop(),
         }
     }
 }

@@ -75,7 +75,7 @@ impl LinuxPlatform {
     /// No descriptors are left.
     pub fn sleeper(&self) -> Result<Sleeper> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (peer, gone) = match &self.device {
+        let (peer, gone) = match &*self.device {
             Device::Vfio(_) => (None, Arc::default()),
             Device::Socket(device) => (device.duplicate(), device.gone()),
         };

@@ -37,11 +37,21 @@ pub trait Node: Sized + 'static {
         self.changed(guard);
     }
 
-    /// Lets others have the device for a moment, in a call that waits for firmware. Returns `None` if
-    /// the device was closed meanwhile.
-    fn give_way<'n>(&'n self, guard: Self::Guard<'n>) -> Option<Self::Guard<'n>> {
-        drop(guard);
-        self.lock()
+    /// Repeats `poll` with the lock until it returns a result: for a call that waits for firmware, or
+    /// for memory to be pinned. Other threads have the device in between. Returns `None` if the device
+    /// was closed meanwhile.
+    ///
+    /// A node that pins memory without the lock also repeats a `poll` that failed because its
+    /// [`Platform::map`] answered that the memory is not pinned.
+    fn repeat<R>(
+        &self,
+        mut poll: impl FnMut(&mut State<Self>) -> DatResult<Option<R>>,
+    ) -> Option<DatResult<R>> {
+        loop {
+            if let Some(result) = poll(&mut *self.lock()?).transpose() {
+                return Some(result);
+            }
+        }
     }
 
     /// Lets others go first; for calls that are made in a loop and have found nothing.

@@ -8,7 +8,7 @@ use dat_nostd::{
     Adapter, AdapterConfig, AdapterParts, DatResult, DatReturn, DmaRegion, HostRegion, ReturnType, Subtype,
 };
 use platform_linux::{
-    DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Memory, Opened, Options, Sleeper,
+    DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Memory, Opened, Options, Pinner, Sleeper,
     open as open_platform,
 };
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub struct Device {
     pub adapter: Adapter<'static, LinuxPlatform>,
     /// What its thread sleeps by.
     pub sleeper: Sleeper,
+    /// Pins the program's memory outside the adapter's lock.
+    pub pinner: Pinner,
     /// What is left of it when the adapter is gone.
     pub memory: Memory,
     /// The HCA is a process of this machine.
@@ -55,14 +57,16 @@ pub fn open(
             why(&error)
         })?;
     let mut descriptors = platform.descriptors();
+    let pinner = platform.pinner();
     match start(target, platform, (dma, host), tables, choices) {
         Ok((adapter, sleeper)) => {
             let is_emulated = matches!(target.device, DeviceName::Socket(_));
             descriptors.extend(sleeper.descriptors());
             let inherited = Inherited::new(&descriptors);
-            Ok(Device { adapter, sleeper, memory, is_emulated, inherited })
+            Ok(Device { adapter, sleeper, pinner, memory, is_emulated, inherited })
         }
         Err(error) => {
+            drop(pinner);
             // SAFETY: the platform has gone with the adapter that did not come up, and nobody uses the tables any more.
             unsafe { memory.free() };
             Err(error)

@@ -1,8 +1,11 @@
 //! What tests with C programs have in common: the library as it is installed, compilers, and emulated HCAs.
 #![allow(clippy::missing_panics_doc)] // What is missing fails the test.
 
+mod relay;
+
 use hca_serve::{Options, Served, serve};
 pub use mlx5_prm::opcode::Opcode;
+pub use relay::{Relay, Request};
 use runner::install::{Library, STATIC_NEEDS, shared_library};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -195,6 +198,11 @@ impl Fabric {
     fn with_hca(&self, index: usize, act: impl FnOnce(&mut hca_model::Hca) + Send + 'static) {
         let done = self.served.with_world(move |world, _| act(&mut world.nodes[index].hca));
         done.expect("the devices' thread runs");
+    }
+
+    /// A relay to an HCA's server, at a socket beside the server's.
+    pub fn relay(&self, index: usize, withheld: Request) -> Relay {
+        Relay::new(&self.sockets[index], self.sockets[index].with_extension("relay"), withheld)
     }
 
     /// The IA name of an HCA: 10.0.0.1 is the first one's address.

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Other threads have the device while firmware takes a second for a region of one thread.
+/* Other threads have the device while firmware takes a second for a region of one thread, or while
+ * its memory is being pinned or unpinned.
  *
- *     registrations IA create|free|close: the slow call, or what ends a slow creation */
+ *     registrations IA create|free|close [PINNING]: the slow call, or what ends a slow creation; with
+ *     the name of a file that exists as soon as memory is being pinned or unpinned */
 #include "check.h"
 #include <pthread.h>
 #include <unistd.h>
 
-#define BYTES 4096
+#define BYTES (1 << 30)
 #define RECEIVES 8
 #define ROUNDS 200
 
@@ -44,17 +46,22 @@ static void *slow_free(void *status)
 
 int main(int count, char **arguments)
 {
-    DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL, dto, conn, software;
+    DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL, other_async = DAT_HANDLE_NULL, dto, conn, software;
+    DAT_IA_HANDLE other_ia = DAT_HANDLE_NULL;
     DAT_EP_HANDLE ep;
     DAT_EVENT event;
     DAT_RETURN status = DAT_INTERNAL_ERROR;
     pthread_t thread;
-    int frees, closes, i;
+    int pins, frees, closes, i;
 
-    HOLDS(count == 3);
+    HOLDS(count == 3 || count == 4);
+    pins = count == 4;
     frees = strcmp(arguments[2], "free") == 0;
     closes = strcmp(arguments[2], "close") == 0;
     OK(dat_ia_open(arguments[1], 8, &async_evd, &ia));
+    /* The device stays open while an IA is closed. */
+    if (pins)
+        OK(dat_ia_open(arguments[1], 8, &other_async, &other_ia));
     OK(dat_pz_create(ia, &pz));
     OK(dat_evd_create(ia, 64, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &dto));
     OK(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &conn));
@@ -65,7 +72,10 @@ int main(int count, char **arguments)
     HOLDS(pthread_create(&thread, NULL, frees ? slow_free : slow_create, &status) == 0);
     while (__sync_fetch_and_add(&begun, 0) == 0)
         usleep(1000);
-    usleep(100000);
+    if (!pins)
+        usleep(100000);
+    while (pins && access(arguments[3], F_OK) != 0)
+        usleep(1000);
     for (i = 0; i < ROUNDS; i++) {
         if (i < RECEIVES)
             OK(dat_ep_post_recv(ep, 0, NULL, cookie_of(i), DAT_COMPLETION_DEFAULT_FLAG));
@@ -78,12 +88,19 @@ int main(int count, char **arguments)
     /* The zone of a region is in use, and a region is freed once. */
     FAILS(DAT_INVALID_STATE, dat_pz_free(pz));
     if (frees)
-        FAILS(DAT_INVALID_STATE, dat_lmr_free(lmr));
+        FAILS(pins ? DAT_INVALID_HANDLE : DAT_INVALID_STATE, dat_lmr_free(lmr));
     HOLDS(__sync_fetch_and_add(&over, 0) == 0);
-    if (closes) {
+    if (closes)
         OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+    if (pins)
+        HOLDS(__sync_fetch_and_add(&over, 0) == 0);
+    puts("served");
+    HOLDS(fflush(stdout) == 0);
+    if (closes) {
         HOLDS(pthread_join(thread, NULL) == 0);
         FAILS(DAT_INVALID_HANDLE, status);
+        if (pins)
+            OK(dat_ia_close(other_ia, DAT_CLOSE_ABRUPT_FLAG));
         return EXIT_SUCCESS;
     }
     HOLDS(pthread_join(thread, NULL) == 0);
@@ -94,5 +111,7 @@ int main(int count, char **arguments)
     OK(dat_ep_free(ep));
     OK(dat_pz_free(pz));
     OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+    if (pins)
+        OK(dat_ia_close(other_ia, DAT_CLOSE_ABRUPT_FLAG));
     return EXIT_SUCCESS;
 }

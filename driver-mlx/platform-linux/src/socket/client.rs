@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The region of BAR0.
 pub(crate) const BAR0: u32 = 0;
@@ -24,17 +24,51 @@ const MOST_DESCRIPTORS: usize = 8;
 /// A connection to the server of one HCA.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Locked for one request at a time, because a reply follows its request.
-    stream: Mutex<Connection>,
+    socket: UnixStream,
+    /// Number of the last request. Locked while a message is sent.
+    last_id: Mutex<u16>,
+    replies: Mutex<Replies>,
+    /// A reply was stored, or no thread receives any longer.
+    received: Condvar,
     /// The connection is unusable: registers read all ones.
     gone: Arc<AtomicBool>,
     bar_len: usize,
 }
 
+/// Replies that threads wait for. A server may pin memory for one thread while it serves others.
+#[derive(Debug, Default)]
+struct Replies {
+    awaited: Vec<Awaited>,
+    /// A waiting thread receives for all.
+    is_received: bool,
+}
+
+/// A request without a reply, or with one that its thread has not taken.
 #[derive(Debug)]
-struct Connection {
-    socket: UnixStream,
-    next_id: u16,
+struct Awaited {
+    id: u16,
+    command: Command,
+    reply: Option<(Header, Vec<u8>)>,
+}
+
+impl Replies {
+    fn is_awaited(&self, id: u16) -> bool {
+        self.awaited.iter().any(|awaited| awaited.id == id)
+    }
+
+    /// Takes the reply to a request. `None` if it has not been received.
+    fn take(&mut self, id: u16) -> Option<(Header, Vec<u8>)> {
+        let index = self.awaited.iter().position(|awaited| awaited.id == id && awaited.reply.is_some())?;
+        self.awaited.swap_remove(index).reply
+    }
+
+    /// Stores a message if it is a reply that a thread waits for.
+    fn store(&mut self, (header, payload): (Header, Vec<u8>)) {
+        let awaited = self.awaited.iter_mut().find(|awaited| header.answers(awaited.id, awaited.command));
+        if let Some(awaited) = awaited {
+            awaited.reply = Some((header, payload));
+        }
+    }
 }
 
 impl Client {
@@ -53,8 +87,14 @@ impl Client {
         let configured =
             socket.set_read_timeout(Some(PATIENCE)).and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
         configured.map_err(open)?;
-        let stream = Mutex::new(Connection { socket, next_id: 0 });
-        let client = Self { stream, gone: Arc::default(), bar_len: 0 };
+        let client = Self {
+            socket,
+            last_id: Mutex::default(),
+            replies: Mutex::default(),
+            received: Condvar::new(),
+            gone: Arc::default(),
+            bar_len: 0,
+        };
         let capabilities = br#"{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":1048576}}"#;
         // Major and minor version 0 and 1, 16 bits each.
         let version = Payload::default().u32(1 << 16).bytes(capabilities).bytes(&[0]);
@@ -74,14 +114,18 @@ impl Client {
         self.bar_len
     }
 
-    fn lock(&self) -> MutexGuard<'_, Connection> {
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sending(&self) -> MutexGuard<'_, u16> {
+        self.last_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replies(&self) -> MutexGuard<'_, Replies> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the connection: the server resets the HCA and forgets its memory.
     pub(crate) fn close(&self) {
         self.gone.store(true, Ordering::Relaxed);
-        let _ = self.lock().socket.shutdown(std::net::Shutdown::Both);
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
     /// Returns whether the connection is unusable.
@@ -91,7 +135,7 @@ impl Client {
 
     /// The descriptor that keeps the connection open.
     pub(crate) fn descriptor(&self) -> RawFd {
-        self.lock().socket.as_raw_fd()
+        self.socket.as_raw_fd()
     }
 
     /// The same, for what outlives the client.
@@ -101,7 +145,7 @@ impl Client {
 
     /// The socket, to wait for its end.
     pub(crate) fn duplicate(&self) -> Option<UnixStream> {
-        self.lock().socket.try_clone().ok()
+        self.socket.try_clone().ok()
     }
 
     /// Sends a request and gives the answer's payload.
@@ -112,29 +156,51 @@ impl Client {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Vec<u8>> {
         let name = command.name();
-        let silent = |error: io::Error| {
+        let end = Instant::now() + PATIENCE;
+        let received = self
+            .check(end)
+            .and_then(|()| self.send(command, payload.as_slice(), descriptors, true))
+            .and_then(|id| self.wait(id, end));
+        let (header, reply) = received.map_err(|error| {
             self.gone.store(true, Ordering::Relaxed);
             Error::Silent { command: name, error }
-        };
-        let mut connection = self.lock();
-        let id = connection.send(command, payload.as_slice(), descriptors, true).map_err(silent)?;
-        loop {
-            let (header, answer) = connection.receive().map_err(silent)?;
-            if header.answers(id, command) {
-                return match header.error() {
-                    None => Ok(answer),
-                    Some(errno) => {
-                        let error = io::Error::from_raw_os_error(errno as i32);
-                        let error = if errno == 0 { io::Error::other("it does not say why") } else { error };
-                        Err(Error::Refused { command: name, error })
-                    }
-                };
+        })?;
+        match header.error() {
+            None => Ok(reply),
+            Some(errno) => {
+                let error = io::Error::from_raw_os_error(errno as i32);
+                let error = if errno == 0 { io::Error::other("it does not say why") } else { error };
+                Err(Error::Refused { command: name, error })
             }
-            // The server needs no DMA by message, because it maps all memory of this process. Its
-            // requests are refused.
-            if header.wants_reply() {
-                let refusal = header.refusal(libc::EOPNOTSUPP as u32).to_bytes();
-                connection.write(&[IoSlice::new(&refusal)], &[]).map_err(silent)?;
+        }
+    }
+
+    /// Waits for the reply to a request. The first thread that waits receives for all.
+    fn wait(&self, id: u16, end: Instant) -> io::Result<(Header, Vec<u8>)> {
+        let mut replies = self.replies();
+        loop {
+            if let Some(reply) = replies.take(id) {
+                return Ok(reply);
+            }
+            self.check(end)?;
+            if replies.is_received {
+                replies = self.received.wait(replies).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            replies.is_received = true;
+            drop(replies);
+            let message = self.receive(end);
+            replies = self.replies();
+            replies.is_received = false;
+            if replies.awaited.len() > 1 {
+                self.received.notify_all();
+            }
+            match message {
+                Ok(message) => replies.store(message),
+                Err(error) => {
+                    self.gone.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
             }
         }
     }
@@ -175,29 +241,37 @@ impl Client {
         payload[8..12].copy_from_slice(&BAR0.to_le_bytes());
         payload[12..16].copy_from_slice(&(N as u32).to_le_bytes());
         payload[16..16 + N].copy_from_slice(value);
-        if self.lock().send(Command::RegionWrite, &payload[..16 + N], &[], false).is_err() {
+        if self.send(Command::RegionWrite, &payload[..16 + N], &[], false).is_err() {
             self.gone.store(true, Ordering::Relaxed);
         }
     }
-}
 
-impl Connection {
     /// Sends a request; gives its number.
     fn send(
-        &mut self,
+        &self,
         command: Command,
         payload: &[u8],
         descriptors: &[BorrowedFd<'_>],
         wants_reply: bool,
     ) -> io::Result<u16> {
-        self.next_id = self.next_id.wrapping_add(1);
-        let header = Header::request(self.next_id, command, payload.len(), wants_reply).to_bytes();
-        self.write(&[IoSlice::new(&header), IoSlice::new(payload)], descriptors)?;
-        Ok(self.next_id)
+        let mut last_id = self.sending();
+        *last_id = last_id.wrapping_add(1);
+        if wants_reply {
+            let mut replies = self.replies();
+            // Posted writes may use up all numbers while the server pins memory.
+            while replies.is_awaited(*last_id) {
+                *last_id = last_id.wrapping_add(1);
+            }
+            replies.awaited.push(Awaited { id: *last_id, command, reply: None });
+        }
+        let id = *last_id;
+        let header = Header::request(id, command, payload.len(), wants_reply).to_bytes();
+        self.write_all(&[IoSlice::new(&header), IoSlice::new(payload)], descriptors)?;
+        Ok(id)
     }
 
-    /// Writes all of `parts`; the descriptors go with the first byte.
-    fn write(&mut self, parts: &[IoSlice<'_>], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// Writes all of `parts`; the descriptors go with the first byte. The caller has locked sending.
+    fn write_all(&self, parts: &[IoSlice<'_>], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -224,29 +298,55 @@ impl Connection {
         Ok(())
     }
 
-    /// The next message.
-    fn receive(&mut self) -> io::Result<(Header, Vec<u8>)> {
+    /// Returns the next message of the server. Only one thread receives.
+    fn receive(&self, end: Instant) -> io::Result<(Header, Vec<u8>)> {
         let mut bytes = [0; HEADER];
-        self.read_exact(&mut bytes)?;
+        self.read_exact(&mut bytes, end)?;
         let header = Header::from_bytes(&bytes);
         let Some(payload) = header.payload() else {
             return Err(io::Error::other("it sends a message whose size cannot be"));
         };
         let mut answer = vec![0; payload];
-        self.read_exact(&mut answer)?;
+        self.read_exact(&mut answer, end)?;
+        // The server needs no DMA by message, because it maps all memory of this process. Its
+        // requests are refused.
+        if header.wants_reply() {
+            let refusal = header.refusal(libc::EOPNOTSUPP as u32).to_bytes();
+            let _sending = self.sending();
+            self.write_all(&[IoSlice::new(&refusal)], &[])?;
+        }
         Ok((header, answer))
     }
 
-    fn read_exact(&mut self, mut to: &mut [u8]) -> io::Result<()> {
+    /// Fails if bytes are missing at `end`, even if some arrive now and then.
+    fn read_exact(&self, mut to: &mut [u8], end: Instant) -> io::Result<()> {
         while !to.is_empty() {
             match rustix::net::recv(self.socket.as_fd(), &mut *to, RecvFlags::empty()) {
                 Ok((0, _)) => return Err(io::Error::other("it has closed the connection")),
                 Ok((count, _)) => to = to.get_mut(count..).unwrap_or_default(),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return Err(io::Error::other("no answer for 10 seconds")),
+                Err(rustix::io::Errno::AGAIN) => return Err(late()),
                 Err(error) => return Err(error.into()),
+            }
+            if !to.is_empty() {
+                self.check(end)?;
             }
         }
         Ok(())
     }
+
+    /// Fails if the connection has failed, or after `end`.
+    fn check(&self, end: Instant) -> io::Result<()> {
+        if self.is_gone() {
+            Err(io::Error::other("the connection has failed"))
+        } else if Instant::now() > end {
+            Err(late())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::other("no answer for 10 seconds")
 }

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The device may read memory.
 const READ: u32 = 1;
@@ -150,12 +150,14 @@ impl Device {
         self.stream.as_ref().and_then(|stream| stream.try_clone().ok())
     }
 
-    fn take(&self, va: u64, len: u64) -> Option<u64> {
-        self.iovas.lock().unwrap_or_else(PoisonError::into_inner).take(va, len)
+    /// Ends the device's DMA, and the connection.
+    pub(crate) fn stop(&self) {
+        let _ = pci::stop_dma(self.client);
+        self.client.close();
     }
 
-    fn give_back(&self, at: u64) -> Option<u64> {
-        self.iovas.lock().unwrap_or_else(PoisonError::into_inner).give_back(at)
+    fn iovas(&self) -> MutexGuard<'_, Iovas> {
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the server reach `len` bytes at `offset` of a file, which are this process's at `va`;
@@ -169,11 +171,11 @@ impl Device {
         flags: u32,
     ) -> Result<u64> {
         let no_room = Error::Options("no device addresses are left");
-        let at = self.take(va, len).ok_or(no_room)?;
+        let at = self.iovas().take(va, len).ok_or(no_room)?;
         let payload = Payload::default().u32(32).u32(flags).u64(offset).u64(at).u64(len);
         let files: Vec<_> = file.into_iter().collect();
         self.client.request(Command::DmaMap, &payload, &files).inspect_err(|_| {
-            self.give_back(at);
+            self.iovas().give_back(at);
         })?;
         Ok(at)
     }
@@ -201,17 +203,11 @@ impl Device {
 
     /// Ends what [`Device::map`] began.
     pub(crate) fn unmap(&self, at: u64) {
-        let Some(len) = self.give_back(at) else { return };
+        let Some(len) = self.iovas().len_of(at) else { return };
         let payload = Payload::default().u32(24).u32(0).u64(at).u64(len);
         // A server that is gone has forgotten it.
         let _ = self.client.request(Command::DmaUnmap, &payload, &[]);
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = pci::stop_dma(self.client);
-        self.client.close();
+        self.iovas().give_back(at);
     }
 }
 
@@ -255,6 +251,7 @@ mod tests {
         for writable in [true, false] {
             device.map(&raw const *page as u64, 4096, writable).unwrap();
         }
+        device.stop();
         drop(device);
         assert_eq!(server.join().unwrap(), [READ | WRITE | FILE_IO, READ | FILE_IO]);
     }

@@ -31,12 +31,8 @@ const NONE_TRIGGER: u32 = 1 << 0 | 1 << 5;
 pub(crate) struct Device {
     _registers: Registers,
     function: Handle,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    iovas: Iovas,
+    /// Not locked while the kernel pins: that takes a second for some gigabytes.
+    iovas: Mutex<Iovas>,
     translation: Box<dyn Translation>,
 }
 
@@ -87,14 +83,14 @@ pub(crate) fn open(
         let (space, file) = AddressSpace::open(device)?;
         (Box::new(space), file)
     };
-    let state = State { iovas: Iovas::new(translation.ranges()), translation };
+    let iovas = Mutex::new(Iovas::new(translation.ranges()));
     let (function, bar, registers) = look_at(file)?;
     memory.add_mapping(registers.mapping());
     pci::identity(&function)?;
     function.start(bar)?;
     let interrupts = Interrupts::new(vectors(&function, options.vectors)?)?;
     function.connect(&interrupts)?;
-    let device = Device { _registers: registers, function, state: Mutex::new(state) };
+    let device = Device { _registers: registers, function, iovas, translation };
     let shared = Shared::anonymous(options.dma_bytes, options.huge_pages)?;
     let at = device.map_region(&shared)?;
     // Only now is there anything that the device could reach.
@@ -196,21 +192,25 @@ impl Device {
 
     /// Descriptors that keep the function open.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
-        let mut descriptors = self.state().translation.descriptors();
+        let mut descriptors = self.translation.descriptors();
         descriptors.push(self.function.file.as_raw_fd());
         descriptors
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Ends the device's DMA.
+    pub(crate) fn stop(&self) {
+        let _ = pci::stop_dma(&self.function);
+    }
+
+    fn iovas(&self) -> MutexGuard<'_, Iovas> {
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn map_region(&self, memory: &Shared) -> Result<u64> {
         let len = memory.len();
-        let mut state = self.state();
-        let at = state.iovas.take(memory.address(), len as u64);
+        let at = self.iovas().take(memory.address(), len as u64);
         let at = at.ok_or(Error::Options("the DMA region is larger than what the IOMMU can address"))?;
-        state.translation.map(memory.address(), at, len as u64, true).map_err(|error| {
+        self.translation.map(memory.address(), at, len as u64, true).map_err(|error| {
             let hint = map_hint(&error);
             Error::Map { len, error, hint }
         })?;
@@ -219,10 +219,9 @@ impl Device {
 
     /// Makes whole pages of this process visible to the device.
     pub(crate) fn map(&self, start: u64, len: u64, writable: bool) -> std::result::Result<u64, MapError> {
-        let mut state = self.state();
-        let at = state.iovas.take(start, len).ok_or(MapError::NoSpace)?;
-        if let Err(error) = state.translation.map(start, at, len, writable) {
-            state.iovas.give_back(at);
+        let at = self.iovas().take(start, len).ok_or(MapError::NoSpace)?;
+        if let Err(error) = self.translation.map(start, at, len, writable) {
+            self.iovas().give_back(at);
             return Err(map_error(&error));
         }
         Ok(at)
@@ -230,17 +229,10 @@ impl Device {
 
     /// Ends what [`Device::map`] began.
     pub(crate) fn unmap(&self, at: u64) {
-        let mut state = self.state();
-        let Some(len) = state.iovas.give_back(at) else { return };
-        if state.translation.unmap(at, len).is_err() {
-            // The range may still be mapped: do not reuse its addresses.
-            state.iovas.take_again(at, len);
+        let Some(len) = self.iovas().len_of(at) else { return };
+        // On an error the range may still be mapped: its addresses are not reused.
+        if self.translation.unmap(at, len).is_ok() {
+            self.iovas().give_back(at);
         }
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = pci::stop_dma(&self.function);
     }
 }

@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 
 /// Address translation of the device: a container with a group, or an address space of an iommufd.
-trait Translation: std::fmt::Debug + Send {
+trait Translation: std::fmt::Debug + Send + Sync {
     /// Device addresses that may be used.
     fn ranges(&self) -> Vec<RangeInclusive<u64>>;
     /// Maps whole pages. The kernel pins them for writing if `writable`, which fails with `EFAULT`

@@ -6,7 +6,7 @@ use crate::convert::EXISTING_RIGHTS;
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{LmrParam, RegionDescription};
 use crate::node::Node;
-use crate::reach::{lock, node_of, with};
+use crate::reach::{node_of, with};
 use crate::state::State;
 use core::ptr;
 use dat_nostd::{
@@ -89,20 +89,6 @@ enum Begun {
     Pending(LmrHandle),
 }
 
-/// Repeats `poll` until it has an answer. Others have the device in between.
-fn wait<N: Node, R>(
-    node: &'static N,
-    mut guard: N::Guard<'static>,
-    mut poll: impl FnMut(&mut State<N>) -> DatResult<Option<R>>,
-) -> DatResult<R> {
-    loop {
-        if let Some(answer) = poll(&mut guard)? {
-            return Ok(answer);
-        }
-        guard = node.give_way(guard).map_or_else(LmrHandle::invalid, Ok)?;
-    }
-}
-
 /// Registers memory and stores the results.
 ///
 /// # Safety
@@ -117,7 +103,7 @@ unsafe fn create<N: Node>(
     let node = node_of::<N, IaHandle>(ia)?;
     let (ia, pz) = (IaHandle::of(ia), PzHandle::of(pz));
     let mut begun = None;
-    let made = wait(node, lock::<N, IaHandle>(node)?, |inner| {
+    let made = node.repeat(|inner| {
         let made = match begun {
             None => {
                 inner.adapter.ia_query(ia)?;
@@ -146,7 +132,8 @@ unsafe fn create<N: Node>(
             inner.beside.regions.put(made.lmr.raw(), words);
         }
         Ok(Some(made))
-    })?;
+    });
+    let made = made.unwrap_or_else(IaHandle::invalid)?;
     // SAFETY: clause 2.
     unsafe {
         put(results.lmr_handle, made.lmr.raw());
@@ -242,13 +229,14 @@ calls! {
         let node = node_of::<N, LmrHandle>(lmr_handle)?;
         let lmr = LmrHandle::of(lmr_handle);
         let mut begun = false;
-        wait(node, lock::<N, LmrHandle>(node)?, |inner| {
+        let freed = node.repeat(|inner| {
             if begun {
                 return inner.adapter.lmr_poll_free(lmr);
             }
             begun = inner.adapter.lmr_begin_free(lmr)?;
             Ok(None)
-        })
+        });
+        freed.unwrap_or_else(LmrHandle::invalid)
     }
 
     /// `dat_lmr_sync_rdma_read`.
