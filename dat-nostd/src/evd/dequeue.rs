@@ -52,7 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let mut count = 0;
         let Objects { evds, eps, .. } = &mut self.objects;
         if let Ok(state) = evds.get_mut(evd)
-            && state.is_on_fast_path()
+            && (state.is_on_fast_path() || state.find_fast_path(self.device.dead))
             && let Some(cq) = &mut state.cq
         {
             let ended = loop {

@@ -195,8 +195,9 @@ impl<B: Bar> Evd<B> {
     }
 
     /// Finds out whether there is nothing to think of but completions. On a dead device there is always more: what it will never flush.
-    pub(crate) fn find_fast_path(&mut self, is_dead: bool) {
+    pub(crate) fn find_fast_path(&mut self, is_dead: bool) -> bool {
         self.fast_path = !is_dead && self.has_completions_only();
+        self.fast_path
     }
 
     /// The device is dead.
