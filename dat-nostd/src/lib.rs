@@ -102,7 +102,7 @@ pub mod entries {
     pub use crate::cno::Cno;
     pub use crate::conn::cr::Cr;
     pub use crate::conn::service::{Psp, Rsp};
-    pub use crate::ep::endpoint::Ep;
+    pub use crate::ep::Ep;
     pub use crate::evd::Evd;
     pub use crate::evd::queue::EventSlot;
     pub use crate::ia::instance::Ia;

@@ -9,7 +9,7 @@ use crate::adapter::config::Neighbour;
 use crate::base::random::Random;
 use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::base::types::IaAddress;
-use crate::ep::endpoint::MAX_DTOS;
+use crate::ep::MAX_DTOS;
 use crate::ia::listing::Listings;
 use crate::srq::queue::MAX_SRQ_DTOS;
 use crate::srq::sink::Sink;

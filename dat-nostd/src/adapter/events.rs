@@ -11,7 +11,7 @@ use crate::base::states::{EpEvent, SrqEvent};
 use crate::base::table::OfIa;
 use crate::base::types::EpState;
 use crate::conn::Connections;
-use crate::ep::endpoint::Ep;
+use crate::ep::Ep;
 use crate::evd::delivery::Delivery;
 use crate::srq::QueuePairs;
 
@@ -101,14 +101,14 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
     fn qp_event(&mut self, qpn: QpNumber, established: bool) {
         for slot in self.objects.eps.slots() {
             let Some(ep) = self.objects.eps.at(slot) else { continue };
-            if ep.qpn != qpn || ep.qp.is_none() {
+            if ep.qpn() != qpn || ep.qp().is_none() {
                 continue;
             }
             if established {
                 self.connections().establish_passive(slot);
             } else {
                 let alive = matches!(ep.state(), EpState::Connected | EpState::DisconnectPending);
-                let (ia, handle) = (ep.ia, self.objects.eps.handle_at(slot));
+                let (ia, handle) = (ep.ia(), self.objects.eps.handle_at(slot));
                 self.connections().fail_ep(slot);
                 if alive && let Some(handle) = handle {
                     self.delivery().post_async(Some(ia), AsyncError::EpBroken, handle.into(), 0);
@@ -131,7 +131,8 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
         self.delivery().ready(slot);
         self.delivery().post_async(Some(ia), AsyncError::EvdOverflow, handle.into(), 0);
         for ep in self.objects.eps.slots() {
-            let uses = |ep: &Ep<P::Bar>| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle);
+            let uses =
+                |ep: &Ep<P::Bar>| ep.streams().recv == Some(handle) || ep.streams().request == Some(handle);
             if self.objects.eps.at(ep).is_some_and(uses) {
                 self.connections().fail_ep(ep);
             }

@@ -6,11 +6,11 @@ use driver_mlx::Bar;
 use crate::base::handle::{
     CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RspHandle,
 };
-use crate::base::table::{Table, of_ia};
+use crate::base::table::Table;
 use crate::cno::Cnos;
 use crate::conn::cr::Cr;
 use crate::conn::service::{Psp, Rsp};
-use crate::ep::endpoint::Ep;
+use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::evd::queue::EventPool;
 use crate::ia::instance::Ia;
@@ -52,5 +52,3 @@ impl<B: Bar> Objects<'_, B> {
         self.shared.windows.table_mut().set_adapter(adapter);
     }
 }
-
-of_ia! { Ep<B> }

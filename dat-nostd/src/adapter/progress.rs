@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU32;
 use crate::adapter::census::AdapterCounters;
 use crate::base::list::List;
 use crate::conn::pending::Pending;
-use crate::ep::endpoint::WatchedEp;
+use crate::ep::WatchedEp;
 use crate::evd::cq_map::CqMap;
 use crate::evd::waiter::Waits;
 use crate::evd::{Looked, ReadyEvd, WaitedEvd};

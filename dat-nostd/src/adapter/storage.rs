@@ -10,7 +10,7 @@ use crate::base::table::Slot;
 use crate::cno::Cno;
 use crate::conn::cr::Cr;
 use crate::conn::service::{Psp, Rsp};
-use crate::ep::endpoint::Ep;
+use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::evd::queue::EventSlot;
 use crate::ia::instance::Ia;

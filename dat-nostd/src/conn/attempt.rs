@@ -16,8 +16,6 @@ pub(crate) struct Request {
     pub(crate) service_id: u64,
     /// The consumer's.
     pub(crate) deadline: Instant,
-    /// The data waits in the EP.
-    pub(crate) private_data_size: u8,
     /// Till then it is asked again when nobody listens.
     pub(crate) patience: Instant,
     /// Nothing is asked before.
@@ -91,7 +89,6 @@ mod tests {
             address: IaAddress::V4(core::net::Ipv4Addr::LOCALHOST),
             service_id: 1,
             deadline: Instant::from_nanos(2),
-            private_data_size: 3,
             patience: Instant::from_nanos(1),
             not_before: Instant::ORIGIN,
             another_path: false,

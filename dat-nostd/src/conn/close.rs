@@ -1,17 +1,16 @@
 //! The end of connections: graceful and abrupt disconnects, what outlives them. DAT 1.2, `dat_ep_disconnect`.
 
-use driver_mlx::{Bar, Instant, Platform, Qp, QpNumber, SendFlags, SendOp, Wake};
+use driver_mlx::{Bar, Instant, Platform, Qp, QpNumber, Wake};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
-use crate::base::event::DtoOperation;
 use crate::base::handle::{EpHandle, EvdHandle, Typed};
 use crate::base::ret::DatResult;
 use crate::base::states::EpEvent;
 use crate::base::types::{CloseFlags, EpState};
 use crate::conn::Connections;
 use crate::conn::closing::{Closing, LAST_RECEIVE_WITHIN, Phase, TICK, ticks};
-use crate::ep::endpoint::Ep;
+use crate::ep::Ep;
 use crate::ep::work::Note;
 use crate::evd::reaction::Reaction;
 
@@ -25,7 +24,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let (Some(handle), Some(ep)) = (self.objects.eps.handle_at(slot), self.objects.eps.at(slot)) else {
             return;
         };
-        if ep.is_flushing() || event.in_state(ep.state()).is_none() {
+        if ep.connection().is_flushing() || event.in_state(ep.state()).is_none() {
             return;
         }
         self.objects.leave_awaiting(handle);
@@ -34,10 +33,11 @@ impl<P: Platform> Connections<'_, '_, P> {
         let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         // A QP that never was ready for receives has taken nothing, and says nothing.
-        ep.last_receive |= ep.srq.is_some() && !ep.can_have_received();
-        let receive_end = if ep.srq.is_some() { until } else { ep.receives.head() };
+        let never = ep.srq().is_some() && !ep.can_have_received();
+        ep.connection_mut().note_last_receive(never);
+        let receive_end = if ep.srq().is_some() { until } else { ep.receives().head() };
         let Some(transition) = ep.take(event) else { return };
-        if let Some(qp) = &mut ep.qp
+        if let Some(qp) = ep.qp_mut()
             && !dead
         {
             // The device may have come here by itself; then the command changes nothing.
@@ -45,15 +45,16 @@ impl<P: Platform> Connections<'_, '_, P> {
         }
         // A suppressed request that had succeeded would leave no completion to tell the end by.
         if ep.ends_silently() && !dead {
-            post_marker(ep);
+            ep.post_marker();
         }
-        ep.closing = Some(Closing {
+        let closing = Closing {
             event: transition.event,
             phase: Phase::Flushing,
-            request_end: ep.requests.head(),
+            request_end: ep.requests().head(),
             receive_end,
-            send_end: ep.qp.as_ref().map(Qp::send_end),
-        });
+            send_end: ep.qp().map(Qp::send_end),
+        };
+        ep.connection_mut().begin_closing(closing);
         self.progress.connections.closing_mut().push(&mut self.objects.eps, slot);
         self.progress.happened = true;
         self.progress_closing(slot);
@@ -64,7 +65,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     pub(crate) fn disconnect(&mut self, handle: EpHandle, flags: CloseFlags) -> DatResult<()> {
         let ep = self.objects.eps.get(handle)?;
         match (flags, ep.state()) {
-            (_, EpState::DisconnectPending) if ep.is_flushing() => {}
+            (_, EpState::DisconnectPending) if ep.connection().is_flushing() => {}
             (CloseFlags::Graceful, EpState::DisconnectPending) => {}
             (CloseFlags::Graceful, EpState::Connected) => self.drain(handle)?,
             (CloseFlags::Graceful, _) => self.end_ep(handle.any().slot(), EpEvent::DisconnectGraceful),
@@ -79,18 +80,19 @@ impl<P: Platform> Connections<'_, '_, P> {
         let dead = self.device.dead;
         let ep = self.objects.eps.get_mut(handle)?;
         let Some(transition) = ep.take(EpEvent::DisconnectGraceful) else { return Ok(()) };
-        if !dead && ep.requests.outstanding() > 0 {
-            post_marker(ep);
+        if !dead && ep.requests().outstanding() > 0 {
+            ep.post_marker();
         }
-        ep.closing = Some(Closing {
+        let closing = Closing {
             event: transition.event,
             phase: Phase::Draining,
-            request_end: ep.requests.head(),
-            receive_end: ep.receives.head(),
-            send_end: ep.qp.as_ref().map(Qp::send_end),
-        });
+            request_end: ep.requests().head(),
+            receive_end: ep.receives().head(),
+            send_end: ep.qp().map(Qp::send_end),
+        };
+        ep.connection_mut().begin_closing(closing);
         // Should the peer leave meanwhile, it waits for our answer until we are done too.
-        let conn = ep.attempt.conn();
+        let conn = ep.connection().id();
         self.progress.connections.closing_mut().push(&mut self.objects.eps, handle.any().slot());
         if let Some(conn) = conn {
             self.device.port.cm().defer_disconnect(conn);
@@ -102,7 +104,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// The connection is broken, or its set-up failed on this, the passive side.
     pub(crate) fn fail_ep(&mut self, slot: u16) {
         // A peer that has left takes nothing any more: then that is why.
-        let conn = self.objects.eps.at(slot).and_then(|ep| ep.attempt.conn());
+        let conn = self.objects.eps.at(slot).and_then(|ep| ep.connection().id());
         let left = conn.is_some_and(|conn| self.device.port.cm_ref().peer_left(conn));
         self.end_ep(slot, if left { EpEvent::PeerDisconnected } else { EpEvent::Failed });
     }
@@ -116,12 +118,12 @@ impl<P: Platform> Connections<'_, '_, P> {
             };
             self.progress.visits += 1;
             let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
-            if ep.srq.is_some()
-                && !ep.last_receive
-                && let Some(Closing { phase: Phase::Flushing, receive_end, .. }) = ep.closing
+            if ep.srq().is_some()
+                && !ep.connection().last_receive()
+                && let Some(Closing { phase: Phase::Flushing, receive_end, .. }) = ep.connection().closing()
             {
                 let left = receive_end.wrapping_sub(ticks(now)) as i32;
-                ep.last_receive = left <= 0;
+                ep.connection_mut().note_last_receive(left <= 0);
                 wake = wake.earliest(Wake::At(now + TICK * left.max(0) as u32));
             }
             self.progress_closing(slot);
@@ -133,8 +135,8 @@ impl<P: Platform> Connections<'_, '_, P> {
     pub(crate) fn last_receive(&mut self, qpn: QpNumber) {
         for slot in self.objects.eps.slots() {
             let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
-            if ep.qpn == qpn && ep.srq.is_some() {
-                ep.last_receive = true;
+            if ep.qpn() == qpn && ep.srq().is_some() {
+                ep.connection_mut().note_last_receive(true);
                 return self.progress_closing(slot);
             }
         }
@@ -144,7 +146,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     fn progress_closing(&mut self, slot: u16) {
         let dead = self.device.dead;
         let Some(ep) = self.objects.eps.at(slot) else { return };
-        let Some(closing) = ep.closing else { return };
+        let Some(closing) = ep.connection().closing() else { return };
         let requests_done = dead || self.objects.requests_done(ep, &closing);
         match closing.phase {
             Phase::Draining if requests_done => return self.leave(slot),
@@ -160,15 +162,15 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Everything of ours is done: tells the peer, who may still have something on its way to us.
     fn leave(&mut self, slot: u16) {
         let now = self.device.now();
-        let conn = self.objects.eps.at(slot).and_then(|ep| ep.attempt.conn());
+        let conn = self.objects.eps.at(slot).and_then(|ep| ep.connection().id());
         let told = conn.is_some_and(|conn| self.device.port.cm().disconnect(now, conn, &[]).is_ok());
         if !told || self.device.dead {
             self.end_ep(slot, EpEvent::DisconnectAbrupt);
             return;
         }
         self.progress.connections.request_flush();
-        if let Some(closing) = self.objects.eps.at_mut(slot).and_then(|ep| ep.closing.as_mut()) {
-            closing.phase = Phase::Leaving;
+        if let Some(ep) = self.objects.eps.at_mut(slot) {
+            ep.connection_mut().leave();
         }
     }
 
@@ -177,7 +179,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let dead = self.device.dead;
         self.progress.connections.closing_mut().remove(&mut self.objects.eps, slot);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        let Some(closing) = ep.closing.take() else { return };
+        let Some(closing) = ep.connection_mut().end_closing() else { return };
         let finished = || ep.take(EpEvent::Finished)?.event;
         let Some(event) = closing.event.or_else(finished) else { return };
         let position = self.objects.terminal_position(slot, dead);
@@ -194,7 +196,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         self.objects.leave_awaiting(handle);
         self.abandon_attempt(handle);
         if let Ok(ep) = self.objects.eps.get_mut(handle) {
-            ep.closing = None;
+            ep.connection_mut().end_closing();
             self.progress.connections.closing_mut().remove(&mut self.objects.eps, handle.any().slot());
         }
     }
@@ -231,42 +233,42 @@ impl<P: Platform> Adapter<'_, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Whether an EP has told its peer that it leaves, and waits for the answer.
     pub(crate) fn is_leaving(&self, slot: u16) -> bool {
-        let closing = self.eps.at(slot).and_then(|ep| ep.closing);
+        let closing = self.eps.at(slot).and_then(|ep| ep.connection().closing());
         closing.is_some_and(|closing| closing.phase == Phase::Leaving)
     }
 
     /// Where the terminal event belongs in the connect EVD: behind all completions that are there.
     fn terminal_position(&self, slot: u16, dead: bool) -> Option<u32> {
         let ep = self.eps.at(slot)?;
-        let evd = self.evds.get(ep.connect_evd?).ok()?;
+        let evd = self.evds.get(ep.streams().connect?).ok()?;
         let end = evd.end()?;
         Some(if dead { end.wrapping_add(AFTER_ALL) } else { end })
     }
 
     /// Whether all requests posted before the end are retired or their completions are in the CQ.
     fn requests_done(&self, ep: &Ep<B>, closing: &Closing) -> bool {
-        if (ep.requests.tail().wrapping_sub(closing.request_end) as i32) >= 0 {
+        if (ep.requests().tail().wrapping_sub(closing.request_end) as i32) >= 0 {
             return true;
         }
-        let Some(qp) = &ep.qp else { return true };
-        self.any_completion(ep.request_evd, |completion| {
+        let Some(qp) = ep.qp() else { return true };
+        self.any_completion(ep.streams().request, |completion| {
             ep.owns(completion) && qp.end_of(completion).is_some_and(|end| Some(end) == closing.send_end)
         })
     }
 
     /// The same for receives, each of which has a completion of its own; those of an SRQ are done when the device says so.
     fn receives_done(&self, ep: &Ep<B>, closing: &Closing) -> bool {
-        if ep.srq.is_some() {
-            return ep.last_receive || ep.qp.is_none();
+        if ep.srq().is_some() {
+            return ep.connection().last_receive() || ep.qp().is_none();
         }
         // What is posted while the end is pending belongs before it, what is posted to a disconnected EP does not.
         let pending = ep.state() == EpState::DisconnectPending;
-        let end = if pending { ep.receives.head() } else { closing.receive_end };
-        let mut left = end.wrapping_sub(ep.receives.tail()) as i32;
-        if left <= 0 || ep.qp.is_none() {
+        let end = if pending { ep.receives().head() } else { closing.receive_end };
+        let mut left = end.wrapping_sub(ep.receives().tail()) as i32;
+        if left <= 0 || ep.qp().is_none() {
             return true;
         }
-        self.any_completion(ep.recv_evd, |completion| {
+        self.any_completion(ep.streams().recv, |completion| {
             if ep.owns(completion) && !completion.is_send() {
                 left -= 1;
             }
@@ -277,9 +279,11 @@ impl<B: Bar> Objects<'_, B> {
     /// Returns whether a completion with an error waits for an EP whose QP was not moved to ERROR
     /// yet. In that case the device reported a transfer that failed by itself.
     pub(crate) fn has_failed(&self, slot: u16) -> bool {
-        let Some(ep) = self.eps.at(slot).filter(|ep| !ep.is_flushing()) else { return false };
+        let Some(ep) = self.eps.at(slot).filter(|ep| !ep.connection().is_flushing()) else { return false };
         let failed = |completion: &driver_mlx::Cqe| ep.owns(completion) && completion.error().is_some();
-        [ep.request_evd, ep.recv_evd].iter().any(|evd| evd.is_some() && self.any_completion(*evd, failed))
+        [ep.streams().request, ep.streams().recv]
+            .iter()
+            .any(|evd| evd.is_some() && self.any_completion(*evd, failed))
     }
 
     /// Looks at the completions of an EVD until one is found; true without an EVD.
@@ -295,7 +299,7 @@ impl<B: Bar> Objects<'_, B> {
     /// The EP waits for its peer's confirmation: completions of receives are looked at before they are delivered.
     pub(crate) fn enter_awaiting(&mut self, handle: EpHandle) {
         let Ok(ep) = self.eps.get(handle) else { return };
-        if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get_mut(evd)) {
+        if let Some(Ok(evd)) = ep.streams().recv.map(|evd| self.evds.get_mut(evd)) {
             evd.await_one();
         }
     }
@@ -304,7 +308,7 @@ impl<B: Bar> Objects<'_, B> {
     pub(crate) fn leave_awaiting(&mut self, handle: EpHandle) {
         let Ok(ep) = self.eps.get(handle) else { return };
         if ep.state() == EpState::CompletionPending
-            && let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get_mut(evd))
+            && let Some(Ok(evd)) = ep.streams().recv.map(|evd| self.evds.get_mut(evd))
         {
             evd.await_one_less();
         }
@@ -320,18 +324,4 @@ impl<B: Bar> Objects<'_, B> {
                 && ep.marks_of(&completion).is_some_and(Note::is_silent)
         })
     }
-}
-
-/// Posts a request of ours that moves nothing and completes after all before it. There is always room for one.
-fn post_marker<B: Bar>(ep: &mut Ep<B>) -> Option<()> {
-    if ep.marker.is_some() {
-        return None;
-    }
-    let note = Note::new(0, DtoOperation::Send, Note::MARKER);
-    let qp = ep.qp.as_mut()?;
-    let doorbell = qp.post_send(SendOp::Nop, &[], note.with(0), SendFlags::SIGNALED).ok()?;
-    qp.ring(doorbell);
-    ep.marker = Some(ep.requests.head());
-    ep.requests.posted(1);
-    Some(())
 }

@@ -18,6 +18,7 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, deadline_of};
 use crate::conn::Connections;
 use crate::conn::attempt::{Attempt, OWNER_PSP, Request};
+use crate::conn::connection::Ends;
 
 /// What a peer's connection manager and its owner are given for an answer; one that needs longer says so (MRA).
 /// RDMA-CM's 4.3 s make one lost datagram cost that much.
@@ -101,10 +102,10 @@ impl<P: Platform> Connections<'_, '_, P> {
     ) -> DatResult<()> {
         let ep = self.objects.eps.get(handle)?;
         EpCall::Connect.in_state(ep.state())?;
-        if ep.qp.is_none() || ep.connect_evd.is_none() {
+        if ep.qp().is_none() || ep.streams().connect.is_none() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
         }
-        let framing = self.objects.framing(ep.ia)?;
+        let framing = self.objects.framing(ep.ia())?;
         let bad = |argument| Err(DatReturn::error(ReturnType::InvalidParameter, argument));
         if remote.is_unspecified() || remote.is_multicast() {
             return Err(DatReturn::error(ReturnType::InvalidAddress, Subtype::InvalidAddressMalformed));
@@ -129,23 +130,21 @@ impl<P: Platform> Connections<'_, '_, P> {
         let local_port = self.progress.connections.next_local_port();
         self.objects.move_ep(handle, EpEvent::Connecting);
         let ep = self.objects.eps.get_mut(handle)?;
-        ep.remote_address = *remote;
-        ep.remote_port = conn_qual;
-        ep.local_port = u64::from(local_port);
-        ep.private_data_size = 0;
+        let connection = ep.connection_mut();
+        connection.set_ends(Ends {
+            local_port: u64::from(local_port),
+            remote_address: *remote,
+            remote_port: conn_qual,
+        });
+        connection.set_private_data(private_data, false);
         if found == AddressResolution::Failed {
             self.end_ep(handle.any().slot(), EpEvent::Unreachable);
             return Ok(());
         }
-        for (to, from) in ep.private_data.iter_mut().zip(private_data) {
-            *to = *from;
-        }
-        let private_data_size = private_data.len() as u8;
-        ep.attempt = Attempt::Resolving(Request {
+        *connection.attempt_mut() = Attempt::Resolving(Request {
             address: *remote,
             service_id,
             deadline,
-            private_data_size,
             patience: deadline.min(now + self.progress.connections.service_patience()),
             not_before: now,
             another_path: false,
@@ -165,7 +164,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             self.progress.visits += 1;
             self.advance_resolving(slot, now);
             if let Some(ep) = self.objects.eps.at(slot)
-                && let Attempt::Resolving(request) = ep.attempt
+                && let Attempt::Resolving(request) = ep.connection().attempt()
             {
                 let paused = now < request.not_before;
                 wake = wake.earliest(Wake::by(if paused { request.not_before } else { request.deadline }));
@@ -176,7 +175,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     fn advance_resolving(&mut self, slot: u16, now: Instant) {
         let Some(ep) = self.objects.eps.at(slot) else { return };
-        let Attempt::Resolving(request) = ep.attempt else { return };
+        let Attempt::Resolving(request) = ep.connection().attempt() else { return };
         if now < request.not_before {
             return;
         }
@@ -203,8 +202,8 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// connection of a REQ that has just gone out.
     fn connection_input(&mut self, slot: u16, input: ConnectionInput, sent: Option<ConnId>) {
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        let Some((next, event)) = ep.attempt.after(input, sent) else { return };
-        let before = core::mem::replace(&mut ep.attempt, next);
+        let Some((next, event)) = ep.connection().attempt().after(input, sent) else { return };
+        let before = core::mem::replace(ep.connection_mut().attempt_mut(), next);
         if before.stage() == Stage::Resolving {
             self.progress.connections.resolving_mut().remove(&mut self.objects.eps, slot);
         }
@@ -241,23 +240,23 @@ impl<P: Platform> Connections<'_, '_, P> {
         request: &Request,
     ) -> Option<ConnId> {
         let ep = self.objects.eps.at(slot)?;
-        let framing = self.objects.ias.get(ep.ia).ok()?.framing();
-        let data = ep.private_data.get(..usize::from(request.private_data_size))?;
+        let framing = self.objects.ias.get(ep.ia()).ok()?.framing();
+        let (ends, data) = (ep.connection().ends(), ep.connection().private_data());
         let private_data =
-            framing.request(self.device.address, ep.local_port as u16, ep.remote_address, data)?;
+            framing.request(self.device.address, ends.local_port as u16, ends.remote_address, data)?;
         let port_mtu = self.device.port.info().mtu.code();
         let mut path = *path;
         path.set_mtu(path.mtu().min(port_mtu));
-        if let Some(sl) = ep.attributes.sl {
+        if let Some(sl) = ep.attributes().sl {
             path.set_sl(ServiceLevel::new(sl));
         }
-        let mut params = ConnectParams::new(path, request.service_id, ep.qpn, ep.psn);
-        params.responder_resources = ep.attributes.max_rdma_read_in as u8;
-        params.initiator_depth = ep.attributes.max_rdma_read_out as u8;
-        params.retry_count = ep.attributes.retry_count;
+        let mut params = ConnectParams::new(path, request.service_id, ep.qpn(), ep.connection().psn());
+        params.responder_resources = ep.attributes().max_rdma_read_in as u8;
+        params.initiator_depth = ep.attributes().max_rdma_read_out as u8;
+        params.retry_count = ep.attributes().retry_count;
         // The count that this message carries is the peer's (IBTA 12.7.28), whose own attribute decides.
         params.rnr_retry_count = RNR_RETRY_UNLIMITED;
-        params.srq = ep.srq.is_some();
+        params.srq = ep.srq().is_some();
         params.flow_control = !params.srq;
         params.response_timeout = response_timeout(&path);
         params.deadline = (request.deadline != Instant::MAX).then_some(request.deadline);
@@ -299,7 +298,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         }
         let slot = owner as u16;
         let ep = self.objects.eps.at(slot)?;
-        (ep.attempt.conn() == Some(id)).then_some(slot)
+        (ep.connection().id() == Some(id)).then_some(slot)
     }
 
     fn reply_arrived(&mut self, now: Instant, id: ConnId, owner: u32) {
@@ -322,12 +321,13 @@ impl<P: Platform> Connections<'_, '_, P> {
         let from = self.device.port.cm_ref().qp_attributes(id)?;
         let ep = self.objects.eps.at_mut(slot)?;
         let port = self.device.port.info();
-        let rtr = rtr_params(port, &ep.attributes, &from, from.rq_psn, from.responder_resources)?;
+        let rtr = rtr_params(port, ep.attributes(), &from, from.rq_psn, from.responder_resources)?;
         let (pkey_index, _) = port.partitions.member_of(from.path.pkey())?;
-        let qp = ep.qp.as_mut()?;
+        let rts = rts_params(ep.attributes(), &from);
+        let qp = ep.qp_mut()?;
         qp.set_pkey_index(pkey_index);
         self.device.hca.modify_to_rtr(qp, &rtr).ok()?;
-        self.device.hca.modify_to_rts(qp, &rts_params(&ep.attributes, &from)).ok()?;
+        self.device.hca.modify_to_rts(qp, &rts).ok()?;
         self.device.port.cm().rtu(id, &[]).ok()?;
         self.keep_private_data(slot, id);
         self.connection_input(slot, ConnectionInput::Reply, None);
@@ -345,32 +345,30 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// The consumer's part of what came with a REP or REJ.
     fn keep_private_data(&mut self, slot: u16, id: ConnId) {
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        let Ok(ia) = self.objects.ias.get(ep.ia) else { return };
+        let Ok(ia) = self.objects.ias.get(ep.ia()) else { return };
         let data = ia.framing().parse_reply(self.device.port.cm_ref().private_data(id));
-        for (to, from) in ep.private_data.iter_mut().zip(data) {
-            *to = *from;
-        }
-        ep.private_data_size = data.len().min(ep.private_data.len()) as u8;
+        ep.connection_mut().set_private_data(data, true);
     }
 
     /// Passive side: the peer has confirmed, by RTU or by its first data. QP to RTS, ESTABLISHED.
     pub(crate) fn establish_passive(&mut self, slot: u16) {
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        let (EpState::CompletionPending, Attempt::Accepted { conn }) = (ep.state(), ep.attempt) else {
+        let (EpState::CompletionPending, Attempt::Accepted { conn }) =
+            (ep.state(), ep.connection().attempt())
+        else {
             return;
         };
         let from = self.device.port.cm_ref().qp_attributes(conn);
-        let moved = match (from, &mut ep.qp) {
-            (Some(from), Some(qp)) => {
-                self.device.hca.modify_to_rts(qp, &rts_params(&ep.attributes, &from)).is_ok()
-            }
+        let rts = from.map(|from| rts_params(ep.attributes(), &from));
+        let moved = match (rts, ep.qp_mut()) {
+            (Some(rts), Some(qp)) => self.device.hca.modify_to_rts(qp, &rts).is_ok(),
             _ => false,
         };
         if !moved {
             self.fail_ep(slot);
             return;
         }
-        ep.private_data_size = 0;
+        ep.connection_mut().set_private_data(&[], false);
         // It may know already; then nothing happens.
         let _ = self.device.port.cm().communication_established(conn);
         if let Some(handle) = self.objects.eps.handle_at(slot) {
@@ -383,7 +381,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         let no_service = reason == RejReason::INVALID_SERVICE_ID;
-        let input = if let Attempt::Requested { request, .. } = &mut ep.attempt
+        let input = if let Attempt::Requested { request, .. } = ep.connection_mut().attempt_mut()
             && (no_service || reason.class() == RejClass::Path)
             && now < request.deadline
             && !request.another_path
@@ -392,7 +390,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             // The path may have led to another port than the one meant.
             request.another_path = true;
             ConnectionInput::WrongPath
-        } else if let Attempt::Requested { request, .. } = &mut ep.attempt
+        } else if let Attempt::Requested { request, .. } = ep.connection_mut().attempt_mut()
             && no_service
             && now < request.patience
         {
@@ -413,7 +411,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let mut input = ConnectionInput::Unanswered;
-        if let (cm::Stage::Req, Attempt::Requested { request, .. }) = (stage, ep.attempt) {
+        if let (cm::Stage::Req, Attempt::Requested { request, .. }) = (stage, ep.connection().attempt()) {
             if let Some(info) = self.device.port.cm_ref().info(id) {
                 self.device.port.forget_path(info.path.dgid());
             }
@@ -449,10 +447,12 @@ impl<P: Platform> Connections<'_, '_, P> {
         let (Some(handle), Some(ep)) = (self.objects.eps.handle_at(slot), self.objects.eps.at(slot)) else {
             return;
         };
-        log!(info, "dat: EP {=u16} QP {=u32:#x}: {}", slot, ep.qpn.get(), event);
-        let Some(evd) = ep.connect_evd else { return };
+        log!(info, "dat: EP {=u16} QP {=u32:#x}: {}", slot, ep.qpn().get(), event);
+        let Some(evd) = ep.streams().connect else { return };
         let private_data_size = match event {
-            ConnectionEvent::Established | ConnectionEvent::PeerRejected => usize::from(ep.private_data_size),
+            ConnectionEvent::Established | ConnectionEvent::PeerRejected => {
+                ep.connection().peers_data().len()
+            }
             _ => 0,
         };
         let data = EventData::Connection { event, ep: handle, private_data_size };

@@ -7,6 +7,7 @@ use crate::adapter::Adapter;
 use crate::base::handle::EpHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{ConnectFlags, Qos};
+use crate::conn::connection::Ends;
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_ep_dup_connect`: connects `ep` to the address and qualifier that `dup_ep` is connected to, as `ep_connect` does.
@@ -27,7 +28,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         EpCall::DupConnect.in_state(state)?;
         EpCall::DupSource.in_state(pattern.state())?;
         let bad = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
-        let (remote, conn_qual) = (pattern.remote_address, pattern.remote_port);
+        let Ends { remote_address: remote, remote_port: conn_qual, .. } = pattern.connection().ends();
         self.ep_connect(ep, &remote, conn_qual, timeout_us, private_data, qos, ConnectFlags::Default)
             // The arguments of this call have other numbers.
             .map_err(|error| match error.subtype() {

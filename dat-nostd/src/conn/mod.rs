@@ -7,6 +7,7 @@ pub(crate) mod attempt;
 pub(crate) mod close;
 pub(crate) mod closing;
 pub(crate) mod connect;
+pub(crate) mod connection;
 pub(crate) mod cr;
 pub(crate) mod duplicate;
 pub(crate) mod framing;

@@ -3,7 +3,7 @@
 use driver_mlx::Duration;
 
 use crate::base::list::List;
-use crate::ep::endpoint::{ClosingEp, ResolvingEp};
+use crate::ep::{ClosingEp, ResolvingEp};
 
 /// Connections that are being made and closed.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use crate::base::attr::EpAttributes;
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::{CompletionFlags, HW_DEFAULT, Qos, WATERMARK_INFINITE};
-use crate::ep::endpoint::{Longest, MAX_IOV};
 use crate::ep::streams::Streams;
+use crate::ep::{Longest, MAX_IOV};
 
 /// What the counts of DTOs say about the EVDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::base::handle::EpHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::base::states::EpCall;
 use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet};
-use crate::ep::endpoint::MAX_IOV;
+use crate::ep::MAX_IOV;
 use crate::ep::post::Post;
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -206,7 +206,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !ep.requests.is_full() {
             return Ok(());
         }
-        let evd = ep.request_evd.ok_or(FULL)?;
+        let evd = ep.streams.request.ok_or(FULL)?;
         self.drop_silent(evd);
         if self.objects.eps.get(handle)?.requests.is_full() { Err(FULL) } else { Ok(()) }
     }

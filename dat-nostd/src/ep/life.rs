@@ -8,8 +8,8 @@ use crate::base::handle::{EpHandle, EvdHandle, IaHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{Effect, EpCall, EpEvent};
 use crate::base::types::{CloseFlags, EpState};
+use crate::ep::Ep;
 use crate::ep::attr::Counts;
-use crate::ep::endpoint::Ep;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
 
@@ -99,22 +99,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn ep_query(&self, ep: EpHandle) -> DatResult<EpParameters> {
         let ep = self.objects.eps.get(ep)?;
+        let ends = ep.connection.ends();
         Ok(EpParameters {
             ia: ep.ia,
             state: ep.state(),
             local_address: self.device.address,
-            local_port: ep.local_port,
-            remote_address: ep.remote_address,
-            remote_port: ep.remote_port,
+            local_port: ends.local_port,
+            remote_address: ends.remote_address,
+            remote_port: ends.remote_port,
             pz: ep.pz,
-            recv_evd: ep.recv_evd,
-            request_evd: ep.request_evd,
-            connect_evd: ep.connect_evd,
+            recv_evd: ep.streams.recv,
+            request_evd: ep.streams.request,
+            connect_evd: ep.streams.connect,
             srq: ep.srq,
             attributes: ep.attributes,
             remote_gid: ep
-                .attempt
-                .conn()
+                .connection
+                .id()
                 .and_then(|conn| self.device.port.cm_ref().info(conn))
                 .map(|info| info.path.dgid().0),
             ending: ep.ending(),
@@ -141,7 +142,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn ep_private_data(&self, ep: EpHandle) -> DatResult<&[u8]> {
         let ep = self.objects.eps.get(ep)?;
-        Ok(ep.private_data.get(..usize::from(ep.private_data_size)).unwrap_or_default())
+        Ok(ep.connection.peers_data())
     }
 
     /// `dat_ep_reset`: a fresh, unconnected EP; does not wait for flushes, as the QP is a new one.
@@ -168,7 +169,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let (psn, unspecified) = (self.device.next_psn(), self.device.unspecified());
         let ep = self.objects.eps.get_mut(ep)?;
         ep.install(fresh, psn);
-        ep.forget_connection(unspecified);
+        ep.connection.forget(unspecified);
         // The call is legal, so the event means something.
         let _ = ep.take(EpEvent::Reset);
         Ok(())

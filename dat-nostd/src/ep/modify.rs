@@ -9,8 +9,8 @@ use crate::base::attr::{EpAttributes, EpParameters};
 use crate::base::handle::{EpHandle, PzHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EpState;
+use crate::ep::MAX_IOV;
 use crate::ep::attr::Counts;
-use crate::ep::endpoint::MAX_IOV;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
 use crate::ep::work::Work;
@@ -142,7 +142,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.queue_pairs().make_room_for(Some(handle), plan)?;
         let ep = self.objects.eps.get(handle)?;
         let same_queues = ep.pz == pz
-            && (ep.recv_evd, ep.request_evd) == (plan.streams.recv, plan.streams.request)
+            && (ep.streams.recv, ep.streams.request) == (plan.streams.recv, plan.streams.request)
             && queues(&ep.attributes) == queues(&plan.attributes);
         if !same_queues {
             self.rebuild(handle, pz, plan)?;

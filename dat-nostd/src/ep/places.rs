@@ -9,7 +9,7 @@ use crate::base::handle::{EpHandle, EvdHandle, IaHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, Subtype};
 use crate::base::states::EpEvent;
 use crate::base::types::EvdFlags;
-use crate::ep::endpoint::Ep;
+use crate::ep::Ep;
 use crate::ep::plan::Plan;
 use crate::ep::streams::{Streams, notification, request_notification, reservations};
 use crate::evd::check_stream;
@@ -37,7 +37,7 @@ impl<B: Bar> Objects<'_, B> {
     /// Drops queued connection events of an EP, so that no event carries a dead handle.
     pub(crate) fn forget_events(&mut self, handle: EpHandle) {
         let Ok(ep) = self.eps.get(handle) else { return };
-        let Some(Ok(evd)) = ep.connect_evd.map(|evd| self.evds.get_mut(evd)) else { return };
+        let Some(Ok(evd)) = ep.streams.connect.map(|evd| self.evds.get_mut(evd)) else { return };
         let is_ours = |data: &EventData| matches!(data, EventData::Connection { ep, .. } if *ep == handle);
         evd.retain(&mut self.events, |data| !is_ours(data));
     }
@@ -92,27 +92,20 @@ impl<B: Bar> Objects<'_, B> {
             return 0;
         }
         let others = |(handle, ep): (EpHandle, &Ep<B>)| {
-            Some(handle) != this && ep.srq == Some(srq) && ep.recv_evd == recv
+            Some(handle) != this && ep.srq == Some(srq) && ep.streams.recv == recv
         };
         let shared =
             self.eps.iter().any(others) || self.draining.iter().any(|(_, ended)| ended.reserves(srq, recv));
         if shared { 0 } else { self.shared.srqs.get(srq).map_or(0, |srq| srq.completions()) }
     }
 
-    /// Keeps places in the CQs of the EVDs.
-    pub(crate) fn reserve(&mut self, streams: &Streams, requests: u32, receives: u32) {
+    /// Keeps places in the CQs of the EVDs, or gives them back.
+    pub(crate) fn reserve(&mut self, streams: &Streams, requests: u32, receives: u32, keep: bool) {
         for (evd, count) in [(streams.recv, receives), (streams.request, requests)] {
-            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
-                evd.reserve(count);
-            }
-        }
-    }
-
-    /// Gives places in the CQs of the EVDs back.
-    pub(crate) fn release(&mut self, streams: &Streams, requests: u32, receives: u32) {
-        for (evd, count) in [(streams.recv, receives), (streams.request, requests)] {
-            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
-                evd.release(count);
+            match evd.map(|evd| self.evds.get_mut(evd)) {
+                Some(Ok(evd)) if keep => evd.reserve(count),
+                Some(Ok(evd)) => evd.release(count),
+                _ => {}
             }
         }
     }
@@ -122,9 +115,9 @@ impl<B: Bar> Objects<'_, B> {
         let Ok(ep) = self.eps.get(handle) else { return };
         let (requests, receives) = self.places_needed(Some(handle), &ep.shape());
         for (evd, completions, mode) in [
-            (ep.recv_evd, receives, Some(notification(ep.attributes.recv_completion_flags))),
-            (ep.request_evd, requests, Some(request_notification(&ep.attributes))),
-            (ep.connect_evd, 0, None),
+            (ep.streams.recv, receives, Some(notification(ep.attributes.recv_completion_flags))),
+            (ep.streams.request, requests, Some(request_notification(&ep.attributes))),
+            (ep.streams.connect, 0, None),
         ] {
             match evd.map(|evd| self.evds.get_mut(evd)) {
                 Some(Ok(evd)) if come => evd.attach(completions, mode),

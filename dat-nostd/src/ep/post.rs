@@ -8,8 +8,8 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::EpCall;
 use crate::base::table::Table;
 use crate::base::types::{CompletionFlags, EpState, LmrTriplet, RmrTriplet};
-use crate::ep::endpoint::{Ep, MAX_IOV, MAX_SEGMENT, post_error};
 use crate::ep::work::{How, Note};
+use crate::ep::{Ep, MAX_IOV, MAX_SEGMENT, post_error};
 use crate::mem::lmr::{Lmr, sge_of};
 
 const NO_SGE: Sge = Sge { address: 0, length: 0, lkey: LKey::new(0) };

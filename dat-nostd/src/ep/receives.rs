@@ -10,7 +10,7 @@ use crate::base::handle::{EpHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{EpEvent, SRQ_SOFT_HIGH_WATERMARK_EVENT};
 use crate::base::types::{VALUE_UNKNOWN, WATERMARK_INFINITE};
-use crate::ep::endpoint::Ep;
+use crate::ep::Ep;
 use crate::ep::watermark::{Watermarks, exceeds};
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -26,7 +26,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let ep = self.objects.eps.get(ep)?;
         let count = match ep.srq {
             None => ep.receives.outstanding().saturating_sub(self.objects.buffers_taken(ep)) as i32,
-            Some(_) if ep.last_receive || ep.qp.is_none() || !ep.can_receive() => 0,
+            Some(_) if ep.connection.last_receive() || ep.qp.is_none() || !ep.can_receive() => 0,
             Some(_) => VALUE_UNKNOWN,
         };
         Ok(EpRecvInfo { nbufs_allocated: count, bufs_alloc_span: count })
@@ -95,7 +95,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Buffers of an EP that messages have taken and that the consumer has not dequeued: its receive completions.
     pub(crate) fn buffers_taken(&self, ep: &Ep<B>) -> u32 {
-        let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get(evd)) else { return 0 };
+        let Some(Ok(evd)) = ep.streams.recv.map(|evd| self.evds.get(evd)) else { return 0 };
         let is_taken = |completion: &Cqe<'_>| !completion.is_send() && ep.owns(completion);
         evd.peek_all().flatten().filter(is_taken).count() as u32
     }

@@ -7,7 +7,7 @@ use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCo
 use crate::base::handle::EpHandle;
 use crate::base::table::Table;
 use crate::base::types::{DtoStatus, EpState};
-use crate::ep::endpoint::Ep;
+use crate::ep::Ep;
 use crate::ep::work::Note;
 use crate::evd::reaction::Reaction;
 use crate::mem::rmr::Windows;
@@ -40,7 +40,7 @@ pub(crate) fn take_transfer<const RUNS: bool, B: Bar>(
     if ep.state() == EpState::CompletionPending {
         return None;
     }
-    let retired = ep.qp.as_mut()?.retire_common::<RUNS>(cqe, Note::SPECIAL)?;
+    let retired = ep.qp_mut()?.retire_common::<RUNS>(cqe, Note::SPECIAL)?;
     Some(match &retired {
         Completion::Received(message) => arrived((handle, ep), message),
         _ => sent_well((handle, ep), retired.wr_id(), retired.count()),
@@ -71,7 +71,7 @@ impl Outcome {
 /// The event of a request that ended well and is no bind.
 #[inline]
 fn sent_well<B: Bar>((handle, ep): Entry<'_, B>, wr_id: WrId, count: u16) -> DtoCompletion {
-    ep.requests.retired(count);
+    ep.retire_requests(count);
     let note = Note::of(wr_id);
     success(handle, wr_id.id, note.length(), note.transfer())
 }
@@ -79,7 +79,7 @@ fn sent_well<B: Bar>((handle, ep): Entry<'_, B>, wr_id: WrId, count: u16) -> Dto
 /// The event of a message that came by a send without more.
 #[inline]
 fn arrived<B: Bar>((handle, ep): Entry<'_, B>, message: &Message) -> DtoCompletion {
-    ep.receives.retired(1);
+    ep.retire_receives(1);
     // The device's claim is bounded by what was posted.
     let length = message.length.min(Note::of(message.wr_id).length());
     success(handle, message.wr_id.id, length, DtoOperation::Receive)
@@ -113,18 +113,18 @@ pub(super) fn failure(
 fn retire<B: Bar>((handle, ep): Entry<'_, B>, shared: &mut Shared<'_>, cqe: &Cqe<'_>) -> Option<EventData> {
     if cqe.is_send() {
         let retired = ep.retire(cqe)?;
-        ep.requests.retired(retired.count());
+        ep.retire_requests(retired.count());
         return request_done(handle, &mut shared.windows, &retired);
     }
     // The device's claim is bounded by what was posted: here, or anywhere in the SRQ.
-    let (retired, longest) = match ep.srq {
+    let (retired, longest) = match ep.srq() {
         Some(srq) => {
             let srq = shared.srqs.get_mut(srq).ok()?;
             (srq.retire(cqe)?, srq.longest())
         }
         None => {
             let retired = ep.retire(cqe)?;
-            ep.receives.retired(retired.count());
+            ep.retire_receives(retired.count());
             let longest = Note::of(retired.wr_id()).length();
             (retired, longest)
         }

@@ -173,7 +173,7 @@ impl<'a, 's, B: Bar> Delivery<'a, 's, B> {
     /// The same for the EVDs that take an EP's completions.
     pub(crate) fn feeds_changed(&mut self, ep: EpHandle) {
         let Ok(ep) = self.objects.eps.get(ep) else { return };
-        for evd in [ep.recv_evd, ep.request_evd].into_iter().flatten() {
+        for evd in [ep.streams().recv, ep.streams().request].into_iter().flatten() {
             if let Ok(slot) = self.objects.evds.check(evd) {
                 self.look_at(slot);
             }

@@ -9,7 +9,7 @@ use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, RmrCompl
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::DtoStatus;
-use crate::ep::endpoint::Ep;
+use crate::ep::Ep;
 use crate::evd::completion::{Outcome, failure, take_transfer};
 use crate::evd::is_due;
 use crate::evd::reaction::Reaction;
@@ -210,7 +210,7 @@ impl<B: Bar> Objects<'_, B> {
         let evd = Some(self.evds.handle_at(slot)?);
         for index in self.eps.slots() {
             let Some((handle, ep)) = self.eps.entry_mut(index) else { continue };
-            for (of, receive) in [(ep.recv_evd, true), (ep.request_evd, false)] {
+            for (of, receive) in [(ep.streams().recv, true), (ep.streams().request, false)] {
                 if of != evd {
                     continue;
                 }
@@ -230,8 +230,8 @@ impl<B: Bar> Objects<'_, B> {
     pub(crate) fn unfinished(&self, slot: u16) -> u32 {
         let evd = self.evds.handle_at(slot);
         let of = |ep: &Ep<B>| {
-            let receives = if ep.recv_evd == evd { ep.receives.outstanding() } else { 0 };
-            receives + if ep.request_evd == evd { ep.requests_unfinished() } else { 0 }
+            let receives = if ep.streams().recv == evd { ep.receives().outstanding() } else { 0 };
+            receives + if ep.streams().request == evd { ep.requests_unfinished() } else { 0 }
         };
         self.eps.iter().map(|(_, ep)| of(ep)).sum()
     }

@@ -13,7 +13,7 @@ use crate::base::types::{
     CloseFlags, CompletionFlags, EpState, EvdFlags, MemType, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT,
 };
 use crate::conn::framing::Framing;
-use crate::ep::endpoint::MAX_IOV;
+use crate::ep::MAX_IOV;
 use crate::evd::{MAX_QLEN, check_stream};
 use crate::ia::instance::Ia;
 use crate::ia::listing::{VERSION_MAJOR, VERSION_MINOR, Version, answer};
@@ -157,7 +157,7 @@ impl<B: Bar> Objects<'_, B> {
             table.next_of(ia, 0).is_some()
         }
         // Requests that nobody has answered, and the EPs that came with them, are not the consumer's.
-        self.eps.iter().any(|(_, ep)| ep.ia == ia && ep.state() != EpState::TentativeConnectionPending)
+        self.eps.iter().any(|(_, ep)| ep.ia() == ia && ep.state() != EpState::TentativeConnectionPending)
             || any(&self.lmrs, ia)
             || any(&self.psps, ia)
             || any(&self.rsps, ia)

@@ -10,8 +10,8 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{Effect, EpCall};
 use crate::base::table::OfIa;
 use crate::base::types::{CompletionFlags, EpState, EvdFlags, LmrTriplet, MemPriv};
-use crate::ep::endpoint::post_error;
 use crate::ep::post::{RDMA_FLAGS, check_flags};
+use crate::ep::post_error;
 use crate::ep::work::{How, Note};
 use crate::mem::Memory;
 use crate::mem::bind::{Bind, Bound};
@@ -122,14 +122,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let window = self.objects.shared.windows.table().get(rmr)?;
         let endpoint = self.objects.eps.get(ep)?;
         let effect = EpCall::Bind.in_state(endpoint.state())?;
-        check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags, Subtype::InvalidArg6)?;
+        check_flags(flags, RDMA_FLAGS, endpoint.attributes().request_completion_flags, Subtype::InvalidArg6)?;
         let takes_binds = endpoint
-            .request_evd
+            .streams()
+            .request
             .is_some_and(|evd| self.objects.evds.get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
         if !takes_binds {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpEvdRequest));
         }
-        if window.pd() != endpoint.pd {
+        if window.pd() != endpoint.pd() {
             return Err(DatReturn::error(ReturnType::ProtectionViolation, Subtype::NoSubtype));
         }
         let bound = if triplet.segment_length == 0 {
@@ -182,9 +183,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let window = self.objects.shared.windows.table_mut().get_mut(rmr)?;
         let ep = self.objects.eps.get_mut(ep)?;
         // A suppressed bind completes visibly to us all the same, always: we learn what the window is bound to.
-        let how = How::new(flags, ep.requests.head(), 1);
+        let how = How::new(flags, ep.requests().head(), 1);
         let mut next = window.window();
-        let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
+        let qp = ep.qp_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
         let note = Note::bind(place, how.marks);
         let wr_id = note.with(user_cookie);
         let (_, doorbell) = qp.post_bind(&mut next, bind, wr_id, how.send_flags).map_err(post_error)?;
@@ -202,7 +203,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 /// The binds of an EP whose QP goes: those that have succeeded count, even if nobody hears of it, the others will not complete.
 pub(crate) fn settle_binds<B: Bar>(objects: &mut Objects<'_, B>, handle: EpHandle) {
     let Ok(ep) = objects.eps.get(handle) else { return };
-    if let Some(Ok(evd)) = ep.request_evd.map(|evd| objects.evds.get(evd)) {
+    if let Some(Ok(evd)) = ep.streams().request.map(|evd| objects.evds.get(evd)) {
         for completion in evd.peek_all().flatten() {
             if completion.kind() != CompletionKind::Send || !ep.owns(&completion) {
                 continue;

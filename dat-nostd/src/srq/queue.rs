@@ -8,8 +8,8 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{SrqCall, SrqEvent, SrqState};
 use crate::base::table::{Table, of_ia};
 use crate::base::types::LmrTriplet;
-use crate::ep::endpoint::{MAX_IOV, post_error};
 use crate::ep::post::Gather;
+use crate::ep::{MAX_IOV, post_error};
 use crate::mem::lmr::Lmr;
 
 /// Most buffers that an SRQ may be asked to hold.

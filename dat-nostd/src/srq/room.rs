@@ -58,7 +58,11 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
         for change in [false, true] {
             for slot in self.objects.evds.slots() {
                 let Some(evd) = self.objects.evds.handle_at(slot) else { continue };
-                if !self.objects.eps.iter().any(|(_, ep)| ep.srq == Some(handle) && ep.recv_evd == Some(evd))
+                if !self
+                    .objects
+                    .eps
+                    .iter()
+                    .any(|(_, ep)| ep.srq() == Some(handle) && ep.streams().recv == Some(evd))
                 {
                     continue;
                 }

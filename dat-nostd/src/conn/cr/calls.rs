@@ -15,6 +15,7 @@ use crate::base::types::EpState;
 use crate::conn::Connections;
 use crate::conn::attempt::Attempt;
 use crate::conn::connect::{RNR_RETRY_UNLIMITED, rtr_params};
+use crate::conn::connection::Ends;
 use crate::conn::cr::Cr;
 use crate::conn::framing::REQ_LEN;
 use crate::conn::service::{EpSource, Target};
@@ -129,8 +130,7 @@ impl<P: Platform> Adapter<'_, P> {
         self.objects.move_ep(handle, EpEvent::RequestAnswered);
         let unspecified = self.device.unspecified();
         if let Ok(ep) = self.objects.eps.get_mut(handle) {
-            ep.remote_address = unspecified;
-            (ep.remote_port, ep.local_port) = (0, 0);
+            ep.connection_mut().set_ends(Ends::none(unspecified));
         }
     }
 }
@@ -182,15 +182,14 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Queues the event of a request.
     fn deliver(&mut self, mut cr: Cr, target: &Target) -> Result<(), RejReason> {
         (cr.sp, cr.conn_qual) = (target.sp, target.conn_qual);
-        let remote = (cr.remote_address, cr.remote_port);
+        let ends = cr.ends();
         let ep = cr.ep;
         let cr = self.objects.crs.insert(cr).map_err(|_| FULL)?;
         self.target_used(target);
         if let Some(ep) = ep {
             self.objects.move_ep(ep, EpEvent::RequestArrived);
             if let Ok(ep) = self.objects.eps.get_mut(ep) {
-                (ep.remote_address, ep.remote_port) = remote;
-                ep.local_port = target.conn_qual;
+                ep.connection_mut().set_ends(ends);
             }
         }
         log!(info, "dat: connection request {=u64:#x} for port {=u64}", cr.bits(), target.conn_qual);
@@ -219,9 +218,9 @@ impl<P: Platform> Connections<'_, '_, P> {
             _ => return Err(HandleType::Ep.invalid()),
         };
         let ep = self.objects.eps.get(ep_handle)?;
-        ep.ia.check(cr.ia, HandleType::Ep)?;
+        ep.ia().check(cr.ia, HandleType::Ep)?;
         call.in_state(ep.state())?;
-        if ep.qp.is_none() || ep.connect_evd.is_none() {
+        if ep.qp().is_none() || ep.streams().connect.is_none() {
             return Err(HandleType::Ep.invalid());
         }
         let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
@@ -232,18 +231,18 @@ impl<P: Platform> Connections<'_, '_, P> {
         self.device.usable()?;
         let conn = cr.conn;
         let peer = if cr.withdrawn { None } else { self.device.port.cm_ref().info(conn) };
-        let remote = (cr.remote_address, cr.remote_port, cr.conn_qual);
+        let ends = cr.ends();
         let accepted = match peer {
             Some(info) => {
-                let attributes = &ep.attributes;
-                let mut params = AcceptParams::new(ep.qpn, ep.psn);
+                let attributes = ep.attributes();
+                let mut params = AcceptParams::new(ep.qpn(), ep.connection().psn());
                 params.responder_resources =
                     info.peer_initiator_depth.min(attributes.max_rdma_read_in.min(255) as u8);
                 params.initiator_depth =
                     info.peer_responder_resources.min(attributes.max_rdma_read_out.min(255) as u8);
                 params.rnr_retry_count = RNR_RETRY_UNLIMITED;
                 params.target_ack_delay = self.device.hca.caps().local_ca_ack_delay.min(31);
-                params.srq = ep.srq.is_some();
+                params.srq = ep.srq().is_some();
                 params.flow_control = !params.srq;
                 self.ready_to_receive(ep_handle, conn, &params)?;
                 let now = self.device.now();
@@ -256,10 +255,11 @@ impl<P: Platform> Connections<'_, '_, P> {
         self.objects.crs.remove(handle)?;
         self.objects.move_ep(ep_handle, EpEvent::Accepted);
         let ep = self.objects.eps.get_mut(ep_handle)?;
-        (ep.remote_address, ep.remote_port, ep.local_port) = remote;
-        ep.private_data_size = 0;
+        let connection = ep.connection_mut();
+        connection.set_ends(ends);
+        connection.set_private_data(&[], false);
         if accepted {
-            ep.attempt = Attempt::Accepted { conn };
+            *connection.attempt_mut() = Attempt::Accepted { conn };
         }
         self.objects.enter_awaiting(ep_handle);
         self.delivery().feeds_changed(ep_handle);
@@ -282,8 +282,8 @@ impl<P: Platform> Connections<'_, '_, P> {
         let pkey_index = port.partitions.reached_by(from.path.pkey()).ok_or(FAILED)?;
         let ep = self.objects.eps.get_mut(ep)?;
         let (psn, resources) = (params.starting_psn, params.responder_resources);
-        let rtr = rtr_params(port, &ep.attributes, &from, psn, resources).ok_or(FAILED)?;
-        let qp = ep.qp.as_mut().ok_or(FAILED)?;
+        let rtr = rtr_params(port, ep.attributes(), &from, psn, resources).ok_or(FAILED)?;
+        let qp = ep.qp_mut().ok_or(FAILED)?;
         qp.set_pkey_index(pkey_index);
         self.device.hca.modify_to_rtr(qp, &rtr).map_err(|_| FAILED)
     }

@@ -8,6 +8,7 @@ use crate::base::event::ServicePoint;
 use crate::base::handle::{EpHandle, IaHandle};
 use crate::base::table::of_ia;
 use crate::base::types::IaAddress;
+use crate::conn::connection::Ends;
 use crate::conn::framing::{Framing, REQ_LEN};
 
 /// A connection request that waits for its answer.
@@ -32,3 +33,14 @@ pub struct Cr {
 }
 
 of_ia! { Cr }
+
+impl Cr {
+    /// The ends of the connection that it asks for.
+    fn ends(&self) -> Ends {
+        Ends {
+            local_port: self.conn_qual,
+            remote_address: self.remote_address,
+            remote_port: self.remote_port,
+        }
+    }
+}

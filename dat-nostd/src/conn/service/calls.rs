@@ -111,7 +111,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<RspHandle> {
         self.objects.ias.get(ia)?;
         if let Some(ep) = ep {
-            self.objects.eps.get(ep).and_then(|ep| ep.ia.check(ia, HandleType::Ep))?;
+            self.objects.eps.get(ep).and_then(|ep| ep.ia().check(ia, HandleType::Ep))?;
         }
         let service_id = self.connections().check_service(ia, conn_qual, evd)?;
         if let Some(ep) = ep {

@@ -21,11 +21,10 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
         settle_binds(self.objects, handle);
         let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
         let ep = self.objects.eps.get_mut(handle).ok()?;
-        let qp = ep.qp.take()?;
-        let qpn = core::mem::take(&mut ep.qpn);
+        let (qp, qpn) = ep.take_qp()?;
         let streams = Streams { connect: None, ..ep.streams() };
-        let (srq, requests) = (ep.srq, ep.requests.outstanding());
-        Some(EndedQp { qp, qpn, streams, srq, requests, last_receive: ep.last_receive, until })
+        let (srq, requests) = (ep.srq(), ep.requests().outstanding());
+        Some(EndedQp { qp, qpn, streams, srq, requests, last_receive: ep.connection().last_receive(), until })
     }
 
     /// Destroys a QP, later if it may hold a buffer of its SRQ. Drops the completions that it left.
@@ -40,7 +39,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
         {
             return self.destroy(ended);
         }
-        self.objects.reserve(&streams, ended.requests, receives);
+        self.objects.reserve(&streams, ended.requests, receives, true);
         if let Err(ended) = self.objects.draining.insert(ended) {
             // Unreachable: the table was not full.
             return self.destroy(ended);
@@ -85,7 +84,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     fn finish(&mut self, place: EpHandle) {
         let Ok(ended) = self.objects.draining.remove(place) else { return };
         let receives = ended.srq.map_or(0, |srq| self.objects.srq_places(srq, ended.streams.recv, None));
-        self.objects.release(&ended.streams, ended.requests, receives);
+        self.objects.reserve(&ended.streams, ended.requests, receives, false);
         // The EP is gone whatever the device says to this.
         let _ = self.destroy(ended);
     }

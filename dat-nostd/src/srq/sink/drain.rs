@@ -56,7 +56,7 @@ impl<B: Bar> Objects<'_, B> {
             counters.stale_completions += u64::from(!is_drained);
             return None;
         };
-        if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+        if let Some(Ok(srq)) = ep.srq().map(|srq| self.shared.srqs.get_mut(srq)) {
             srq.retire(cqe);
         }
         Some((slot, ep.reaction(cqe)))
@@ -64,7 +64,7 @@ impl<B: Bar> Objects<'_, B> {
 
     /// Whether the EPs on an SRQ include one whose receives nobody hears of.
     pub(crate) fn is_sunk(&self, srq: SrqHandle) -> bool {
-        self.eps.iter().any(|(_, ep)| ep.srq == Some(srq) && ep.recv_evd.is_none())
+        self.eps.iter().any(|(_, ep)| ep.srq() == Some(srq) && ep.streams().recv.is_none())
     }
 
     /// Completions that may be in the sink at once, but for those of `except`.
