@@ -53,10 +53,10 @@ pub struct Cq<B: Bar> {
     generation: Generation,
 }
 
-/// A ring of entries that the device has not written yet, the first at index `ci`. None has the owner bit that it will be written with.
-pub(crate) fn empty_ring(memory: DmaMemory, ci: u32) -> Option<EntryRing> {
+/// A ring of entries that the device has not written yet, the first at index `first`. None has the owner bit that it will be written with.
+pub(crate) fn empty_ring(memory: DmaMemory, first: u32) -> Option<EntryRing> {
     let mut ring = EntryRing::new(memory)?;
-    for index in (0..ring.len()).map(|ahead| ci.wrapping_add(ahead)) {
+    for index in (0..ring.len()).map(|ahead| first.wrapping_add(ahead)) {
         let mut words = [0; 8];
         words[7] = u64::from(datapath::CQE_INIT_OP_OWN ^ owner(index, &ring)).to_be();
         ring.put(index, words);

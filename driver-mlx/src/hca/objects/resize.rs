@@ -40,7 +40,8 @@ impl<P: Platform> Hca<'_, P> {
         };
         let ring_bytes = 64usize << log_size;
         let memory = self.memory.take(self.firmware.usable()?, ring_bytes, BLOCK)?;
-        let Some(ring) = cq::empty_ring(memory, cq.ci()) else {
+        // The entry that reports the change counts in both rings, so the new one begins behind it.
+        let Some(ring) = cq::empty_ring(memory, cq.ci().wrapping_add(1)) else {
             self.memory.release_unless(&Ok(()), memory);
             return Err(Error::OutOfBounds);
         };
