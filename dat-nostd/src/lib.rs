@@ -41,7 +41,8 @@
 //!
 //! [`guide`] follows a write, a received packet and a connection through these directories.
 //!
-//! In each folder the objects (`ep/endpoint.rs`, `evd/dispatcher.rs`, …) know nothing of the adapter; the calls on them are beside them.
+//! In each folder the objects (`ep/mod.rs`, `evd/mod.rs`, …) know nothing of the adapter; the calls on them are in files beside or below
+//! them.
 //!
 //! # Waiting
 //! [`Adapter::wait`] is the loop of a program that waits for one thing. Others poll: [`Adapter::poll`], then [`Adapter::next_ready`] for

@@ -291,8 +291,9 @@ impl<A: ConfigRegionAccess> Function<A> {
         self.set_command(self.command() - CommandRegister::BUS_MASTER_ENABLE);
     }
 
-    /// Returns whether bus mastering is on, or `None` if the function does not answer.
+    /// Returns whether bus mastering is on, or `None` if the function does not answer as an HCA.
     pub fn bus_mastering(&self) -> Option<bool> {
+        self.identify()?;
         bus_mastering(self.read(COMMAND))
     }
 

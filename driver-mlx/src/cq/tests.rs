@@ -141,6 +141,19 @@ fn arming_follows_the_sequence() {
     }
 }
 
+/// Wherever a ring begins: also in the middle of a lap, as after a resize.
+#[test]
+fn no_entry_of_an_empty_ring_seems_to_be_there() {
+    for first in [0, SIZE / 2, SIZE, SIZE + 5, 3 * SIZE - 1] {
+        let (mut cq, _, _) = queue();
+        cq.ring = empty_ring(memory(64 << LOG_SIZE), first).expect("fits");
+        for index in first..first + SIZE {
+            cq.seek(index);
+            assert_eq!(cq.poll_common(|_| Some(())), None, "entry {index} of a ring that begins at {first}");
+        }
+    }
+}
+
 #[test]
 fn ring_sizes() {
     assert_eq!(log_size_for(0), Some(6));
