@@ -41,8 +41,7 @@
 //!
 //! [`guide`] follows a write, a received packet and a connection through these directories.
 //!
-//! In each folder the objects (`ep/mod.rs`, `evd/mod.rs`, …) know nothing of the adapter; the calls on them are in files beside or below
-//! them.
+//! In each directory the objects (`ep/mod.rs`, `evd/mod.rs`, …) do not depend on the adapter; calls are in their submodules.
 //!
 //! # Waiting
 //! [`Adapter::wait`] is the loop of a program that waits for one thing. Others poll: [`Adapter::poll`], then [`Adapter::next_ready`] for

@@ -235,7 +235,7 @@ impl<A: ConfigRegionAccess> Function<A> {
     /// The function at `address`.
     ///
     /// # Safety
-    /// `address` must name a function that is there, with a configuration space of 256 bytes, which nobody else configures.
+    /// `address` must name a function that is there, with a configuration space of 256 bytes, and no other code may configure it.
     pub unsafe fn new(access: A, address: PciAddress) -> Self {
         Self { access, address }
     }
@@ -340,7 +340,7 @@ impl<A: ConfigRegionAccess> Function<A> {
     }
 
     /// Resets this function only (6.6.2) and restores its configuration space, with bus mastering off. [`Function::enable`] is next,
-    /// then a wait for firmware, which [`Hca::bring_up`](crate::Hca::bring_up) does. One reset is enough, more are harmful. `wait`
+    /// then a wait for firmware, which [`Hca::bring_up`](crate::Hca::bring_up) does. Reset once only: further resets do harm. `wait`
     /// waits for so long.
     ///
     /// # Errors

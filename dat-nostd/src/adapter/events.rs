@@ -1,4 +1,4 @@
-//! What the device reports: completions, failures of queues and QPs, its own end.
+//! Events of the device: completions, errors of queues and QPs, fatal errors.
 
 use driver_mlx::{AsyncEvent, CqNumber, Instant, Platform, QpNumber, Wake};
 
@@ -18,7 +18,7 @@ use crate::srq::QueuePairs;
 /// Event of a QP that got its first packet before its confirmation (PRM, event types).
 const COMMUNICATION_ESTABLISHED: u8 = 0x02;
 
-/// Port change by which the subnet manager asks its clients to come again (PRM, port state change event).
+/// Port change by which the subnet manager requests re-registration (PRM, port state change event).
 const CLIENT_REREGISTER: u8 = 0x09;
 
 /// The parts of an adapter that events of its device change.
@@ -49,7 +49,7 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
         QueuePairs::new(self.device, self.objects, self.progress)
     }
 
-    /// Runs what is due in the driver and carries out what the device says.
+    /// Runs what is due in the driver and handles the device's events.
     pub(crate) fn take(&mut self, now: Instant) -> Wake {
         let wake = self.device.hca.poll(now);
         while let Some(event) = self.device.hca.next_event() {
@@ -79,7 +79,7 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
     fn device_event(&mut self, event: AsyncEvent) {
         match event {
             AsyncEvent::Port { change, .. } => {
-                // If it cannot be read now, a later event or the health check tells more.
+                // Ignore a failed read: a later event or the health check repeats it.
                 let _ = self.device.port.refresh(&mut self.device.hca, change.0 == CLIENT_REREGISTER);
             }
             AsyncEvent::Qp { qpn, .. } if self.device.port.qp_failed(qpn) => {}
@@ -97,7 +97,7 @@ impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
         }
     }
 
-    /// An event of a QP: the first data before the confirmation, or an error that no completion tells of.
+    /// Handles an event of a QP: data that arrived before the RTU, or an error without a completion.
     fn qp_event(&mut self, qpn: QpNumber, established: bool) {
         for slot in self.objects.eps.slots() {
             let Some(ep) = self.objects.eps.at(slot) else { continue };

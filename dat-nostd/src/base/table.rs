@@ -13,7 +13,7 @@ enum Content<T> {
     Occupied(T) = 1,
 }
 
-/// One place of a table of objects. It begins a cache line, which holds the handle and the object's first 48 bytes.
+/// A slot of a table. Its first cache line holds the handle and the object's first 48 bytes.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot<T> {
@@ -28,7 +28,7 @@ pub struct Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// A place never used; all zero bytes.
+    /// An unused slot; all zero bytes.
     pub const EMPTY: Slot<T> = Slot { handle: 0, content: Content::Vacant, context: 0, next: 0 };
 
     /// Bytes of an object in the cache line that its place begins.

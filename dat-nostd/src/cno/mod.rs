@@ -15,11 +15,11 @@ use crate::base::table::{Slot, Table, of_ia};
 use crate::cno::upcall::{ProxyAgent, Upcall};
 use crate::cno::waiter::Cells;
 
-/// The list of CNOs whose agent is to be called.
+/// The list of CNOs whose agent must be called.
 #[derive(Debug)]
 struct Called;
 
-/// The list of CNOs that triggered, or whose wait is due, since the consumer was last told.
+/// The list of CNOs that triggered, or whose wait is due, since the consumer's last report.
 #[derive(Debug)]
 struct ReadyCno;
 
@@ -36,9 +36,9 @@ pub struct Cno {
     triggered: Option<EvdHandle>,
     /// The EVD that triggered first since the agent was last called; one call stands for all triggers till then.
     call: Option<EvdHandle>,
-    /// The CNO is gone for its consumer, who knew it by this handle; it is here until its agent has been called for the last time.
+    /// The consumer's former handle of a freed CNO, which remains until the last call of its agent.
     gone: Option<CnoHandle>,
-    /// How often all waiters were released because the last EVD went away; circular.
+    /// Number of times that the last EVD was detached, which releases all waiters; circular.
     releases: u32,
     /// The earliest time-out of its waiters, nanoseconds; may be that of one that waits no more.
     deadline: Instant,
@@ -71,7 +71,7 @@ impl Cno {
         }
     }
 
-    /// An EVD triggers; whether the agent is to be called. Further triggers are absorbed until the first is taken.
+    /// Records a trigger by an EVD, unless one is pending. Returns whether the CNO has an agent.
     fn trigger(&mut self, evd: EvdHandle) -> bool {
         self.triggered.get_or_insert(evd);
         if self.agent.is_some() {
@@ -80,7 +80,7 @@ impl Cno {
         self.agent.is_some()
     }
 
-    /// An EVD feeds it no more. With the last one nothing can come: all waiters are released.
+    /// Detaches an EVD. Releases all waiters with the last one, because no event can follow. Returns whether it was the last.
     fn detach(&mut self) -> bool {
         self.users = self.users.saturating_sub(1);
         if self.users == 0 {
@@ -131,7 +131,7 @@ impl<'s> Cnos<'s> {
         &mut self.table
     }
 
-    /// How many exist for their consumers.
+    /// Returns the number of CNOs that consumers have.
     pub(crate) fn len(&self) -> usize {
         self.table.len().saturating_sub(self.dead)
     }
@@ -160,7 +160,7 @@ impl<'s> Cnos<'s> {
         self.ready(cno.any().slot());
     }
 
-    /// One more EVD feeds a CNO.
+    /// Attaches an EVD to a CNO.
     pub(crate) fn attach(&mut self, cno: CnoHandle) {
         if let Ok(cno) = self.table.get_mut(cno) {
             cno.users += 1;
@@ -183,7 +183,7 @@ impl<'s> Cnos<'s> {
                 *visits += 1;
                 let Some(cno) = self.table.at_mut(slot) else { continue };
                 if cno.deadline <= now {
-                    // Those of its waiters whose time has not come say so when they are polled.
+                    // A waiter with a later deadline finds nothing and re-registers it when it is polled.
                     cno.deadline = Instant::MAX;
                     self.waited.remove(&mut self.table, slot);
                     self.ready(slot);
@@ -207,7 +207,7 @@ impl<'s> Cnos<'s> {
         self.deadline = self.deadline.min(deadline);
     }
 
-    /// A wait on a CNO is over. The others' time-outs are not known here, only that there are none if nobody is left.
+    /// Ends a wait on a CNO. The time-outs of other waits are not stored, so the CNO's is cleared with its last wait only.
     fn wait_ended(&mut self, cno: CnoHandle) {
         if self.cells.waiters(cno) > 0 {
             return;
@@ -225,8 +225,8 @@ impl<'s> Cnos<'s> {
         }
     }
 
-    /// Removes a CNO whatever refers to it: its waiters are released, and its agent hears that there will be no more. Until then it
-    /// keeps a place in the table, under a handle that nobody has.
+    /// Removes a CNO even if objects refer to it: releases its waiters and queues the last call of its agent. Until that call the CNO
+    /// keeps its slot, under a handle that no consumer has.
     fn drop(&mut self, cno: CnoHandle) {
         let slot = cno.any().slot();
         if self.table.get(cno).is_err() {
@@ -274,7 +274,7 @@ impl<'s> Cnos<'s> {
             let cno = state.gone.unwrap_or(handle);
             if state.gone.is_some() {
                 self.dead = self.dead.saturating_sub(1);
-                // It was there a moment ago.
+                // Cannot fail: the CNO was looked up above.
                 let _ = self.table.remove(handle);
             }
             // The consumer may have taken the agent away meanwhile.

@@ -73,7 +73,7 @@ pub(crate) use agent_calls;
 
 macro_rules! declare {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        /// What an agent may call: what the specification allows in an upcall and an agent needs, that is posts and taking events.
+        /// The calls that an agent may make: of those that the specification allows in an upcall, posts and dequeues.
         /// Each is the [`Adapter`](crate::Adapter)'s method of that name.
         #[allow(missing_docs)]
         pub trait AgentCalls {

@@ -1,4 +1,4 @@
-//! Who waits on CNOs: tokens that end their wait when they are dropped, and the cells by which the adapter learns of it.
+//! Waits on CNOs: tokens that end their wait when they are dropped, and the cells that tokens and adapter share.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,11 +12,11 @@ use crate::base::handle::{CnoHandle, EvdHandle, Typed};
 #[derive(Debug)]
 pub struct CnoWaiter<'s> {
     cno: CnoHandle,
-    /// Of the CNO's slot: the low half of its generation, and how many waits are open.
+    /// The cell of the CNO's slot: low half of its generation, and number of open waits.
     cell: &'s AtomicU32,
     /// Nanoseconds.
     deadline: Instant,
-    /// How often all waiters of the CNO had been released when it began.
+    /// `releases` of the CNO when the wait began.
     releases: u32,
     open: bool,
 }
@@ -58,7 +58,7 @@ impl Drop for CnoWaiter<'_> {
     }
 }
 
-/// The half of a CNO's cell that tells whose it is.
+/// The half of a cell with the generation of its CNO.
 const TAG: u32 = 0xffff_0000;
 
 fn tag(cno: CnoHandle) -> u32 {

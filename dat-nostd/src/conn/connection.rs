@@ -1,4 +1,4 @@
-//! The connection of an endpoint: how far its set-up or its end has come, its ends, and private data.
+//! The connection of an endpoint: progress of its set-up and its end, both ends, private data.
 
 use driver_mlx::Psn;
 use ib_port::ib_mgmt::cm::ConnId;
@@ -23,7 +23,7 @@ impl Ends {
     }
 }
 
-/// The connection of an endpoint, or what it has instead of one.
+/// The connection state of an endpoint, with or without a connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     ends: Ends,
@@ -31,17 +31,17 @@ pub(crate) struct Connection {
     closing: Option<Closing>,
     /// Starting PSN of this side, new for every attempt.
     psn: Psn,
-    /// On an SRQ: the device has said that no more of its buffers will complete here.
+    /// On an SRQ: no more of its buffers will complete here.
     last_receive: bool,
-    /// The consumer's for the peer, until the peer's replace it.
+    /// The consumer's request data, until the peer's data replace them.
     private_data: [u8; MAX_PRIVATE_DATA_ANY],
     private_data_size: u8,
-    /// They are the peer's.
+    /// The private data are the peer's.
     is_peers: bool,
 }
 
 impl Connection {
-    /// None yet.
+    /// Returns the state without a connection.
     pub(crate) fn new(unspecified: IaAddress) -> Self {
         Self {
             ends: Ends::none(unspecified),
@@ -55,14 +55,14 @@ impl Connection {
         }
     }
 
-    /// Forgets the last connection.
+    /// Clears all state of the last connection.
     pub(crate) fn forget(&mut self, unspecified: IaAddress) {
         self.attempt = Attempt::None;
         self.ends = Ends::none(unspecified);
         self.set_private_data(&[], false);
     }
 
-    /// The queue pair is another one.
+    /// Resets the state that belongs to a QP, for a new one.
     pub(crate) fn restart(&mut self, psn: Psn) {
         self.psn = psn;
         self.last_receive = false;
@@ -88,12 +88,12 @@ impl Connection {
         &mut self.attempt
     }
 
-    /// The connection manager's number of it, if there is one.
+    /// Returns the connection manager's ID of the connection.
     pub(crate) fn id(&self) -> Option<ConnId> {
         self.attempt.conn()
     }
 
-    /// How far its end has come, if that has begun.
+    /// Returns the progress of its end, or `None` if that has not begun.
     pub(crate) fn closing(&self) -> Option<Closing> {
         self.closing
     }
@@ -106,14 +106,14 @@ impl Connection {
         self.closing.take()
     }
 
-    /// The peer was told of a graceful end.
+    /// Records that a DREQ for a graceful disconnect was sent.
     pub(crate) fn leave(&mut self) {
         if let Some(closing) = &mut self.closing {
             closing.phase = Phase::Leaving;
         }
     }
 
-    /// Whether its end has begun and cannot be stopped: the QP is in error, and flushes come.
+    /// Returns whether the QP is in ERROR and its flushes are pending.
     pub(crate) fn is_flushing(&self) -> bool {
         self.closing.is_some_and(|closing| !closing.is_alive())
     }
@@ -122,22 +122,22 @@ impl Connection {
         self.last_receive
     }
 
-    /// No more buffers of the SRQ will complete here, if `is_last`.
+    /// Latches that no more SRQ buffers will complete here, if `is_last`.
     pub(crate) fn note_last_receive(&mut self, is_last: bool) {
         self.last_receive |= is_last;
     }
 
-    /// Private data of the peer's reply or rejection.
+    /// Returns the private data of the peer's reply or rejection, empty if none was received.
     pub(crate) fn peers_data(&self) -> &[u8] {
         if self.is_peers { self.private_data() } else { &[] }
     }
 
-    /// Private data, of whichever side.
+    /// Returns the stored private data, of either side.
     pub(crate) fn private_data(&self) -> &[u8] {
         self.private_data.get(..usize::from(self.private_data_size)).unwrap_or_default()
     }
 
-    /// Keeps private data, as far as there is room, in place of those before.
+    /// Replaces the private data. Bytes beyond the longest private data of any message are cut off.
     pub(crate) fn set_private_data(&mut self, data: &[u8], is_peers: bool) {
         let size = data.len().min(self.private_data.len());
         self.private_data[..size].copy_from_slice(&data[..size]);

@@ -81,7 +81,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             match self.device.build_qp(&self.objects, plan, handle.handle().slot()) {
                 Ok(qp) => self.objects.eps.get_mut(handle)?.install(Some(qp), self.device.next_psn()),
                 Err(error) => {
-                    // It was inserted just now.
+                    // Cannot fail: the EP was inserted above.
                     let _ = self.objects.eps.remove(handle);
                     return Err(error);
                 }

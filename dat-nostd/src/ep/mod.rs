@@ -1,6 +1,6 @@
 //! Endpoints. DAT 1.2, endpoint management and data transfer operations.
 //!
-//! [`Ep`] is one: its attributes, its queue pair, what is outstanding. Nothing outside this directory sees its fields.
+//! [`Ep`] holds attributes, queue pair and counters of outstanding operations. Its fields are private to this directory.
 
 pub(crate) mod attr;
 pub(crate) mod dto;
@@ -44,7 +44,7 @@ pub(crate) const MAX_IOV: usize = 16;
 /// Outstanding operations of an EP in one direction.
 pub(crate) const MAX_DTOS: u32 = 1 << 13;
 
-/// Of suppressed requests at least one in so many asks for a completion all the same, so that their slots come back.
+/// Longest run of suppressed requests without a CQE. A CQE returns the slots of all requests before it.
 const MAX_SUPPRESSED: u32 = 64;
 
 /// The list of EPs that wait for a path.
@@ -72,15 +72,15 @@ pub struct Ep<B: Bar> {
     pd: Pd,
     requests: Work,
     receives: Work,
-    /// What may be posted now without a further question.
+    /// Limits of the fast path, by attributes and state.
     lane: Lane,
     /// Changed by [`Ep::take`] only.
     state: EpState,
-    /// Of suppressed requests one in so many asks for a completion all the same; a power of two.
+    /// Every Nth suppressed request is posted with `SIGNALED`, so that the slots before it are reclaimed. A power of two.
     reclaim_every: u8,
     qp: Option<Qp<B>>,
     qpn: QpNumber,
-    /// What `requests.head` was after the last request of which the device says nothing if it ends well.
+    /// `requests.head` after the last request posted without `SIGNALED`.
     silent_end: Option<u32>,
     ia: IaHandle,
     pz: Option<PzHandle>,
@@ -107,8 +107,8 @@ pub(crate) struct Longest {
     pub(crate) rdma: u64,
 }
 
-/// Bytes of the longest common transfers that may be posted now, by attributes and state; 0 if none may. Of each length up to it, but 0,
-/// the device takes one segment.
+/// Longest transfers on the fast path, bytes; 0 if the state or an attribute forbids them. None exceeds [`MAX_SEGMENT`], so one
+/// segment holds each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) send: u32,
@@ -194,12 +194,12 @@ impl<B: Bar> Ep<B> {
         };
     }
 
-    /// By what it is made now.
+    /// Returns the plan that matches the EP's current attributes, with or without a protection zone.
     pub(crate) fn shape(&self) -> Plan {
         Plan { pd: self.pd, streams: self.streams, srq: self.srq, attributes: self.attributes }
     }
 
-    /// By what its QP is made now; None without a protection zone.
+    /// Returns the plan of the current QP, or `None` without a protection zone.
     pub(crate) fn plan(&self) -> Option<Plan> {
         self.pz.map(|_| self.shape())
     }
@@ -214,7 +214,7 @@ impl<B: Bar> Ep<B> {
         self.receives.clear();
     }
 
-    /// The IA that it was made by.
+    /// Returns the IA that created the EP.
     pub(crate) fn ia(&self) -> IaHandle {
         self.ia
     }
@@ -249,7 +249,7 @@ impl<B: Bar> Ep<B> {
         &self.requests
     }
 
-    /// Its receives, none of an SRQ.
+    /// Its own receives; those of an SRQ are not counted here.
     pub(crate) fn receives(&self) -> &Work {
         &self.receives
     }
@@ -275,13 +275,13 @@ impl<B: Bar> Ep<B> {
         &mut self.connection
     }
 
-    /// So many of its requests are retired.
+    /// Counts `count` requests as retired.
     #[inline]
     pub(crate) fn retire_requests(&mut self, count: u16) {
         self.requests.retired(count);
     }
 
-    /// So many of its receives are retired.
+    /// Counts `count` receives as retired.
     #[inline]
     pub(crate) fn retire_receives(&mut self, count: u16) {
         self.receives.retired(count);
@@ -292,7 +292,7 @@ impl<B: Bar> Ep<B> {
         Some((self.qp.take()?, core::mem::take(&mut self.qpn)))
     }
 
-    /// Posts a request of ours that moves nothing and completes after all before it, unless there is one. There is always room for it.
+    /// Posts our own NOP, which completes after all requests before it, unless one is pending. The send queue reserves an entry for it.
     pub(crate) fn post_marker(&mut self) -> Option<()> {
         let qp = self.qp.as_mut().filter(|_| self.marker.is_none())?;
         let wr_id = Note::new(0, DtoOperation::Send, Note::MARKER).with(0);
@@ -309,7 +309,7 @@ impl<B: Bar> Ep<B> {
         self.state
     }
 
-    /// Whether the device says nothing of its last request if that ends well.
+    /// Returns whether the last request was posted without `SIGNALED`.
     pub(crate) fn ends_silently(&self) -> bool {
         self.silent_end == Some(self.requests.head())
     }
@@ -328,17 +328,17 @@ impl<B: Bar> Ep<B> {
         closing.event.or_else(|| EpEvent::Finished.in_state(self.state)?.event)
     }
 
-    /// Whether its QP is ready to receive, or is being flushed after it was.
+    /// Returns whether the QP is ready to receive, or is being flushed after it was.
     pub(crate) fn can_receive(&self) -> bool {
         self.can_have_received() || self.connection.is_flushing()
     }
 
-    /// Whether its state is one in which messages come.
+    /// Returns whether messages arrive in this state.
     pub(crate) fn can_have_received(&self) -> bool {
         matches!(self.state, EpState::Connected | EpState::CompletionPending | EpState::DisconnectPending)
     }
 
-    /// Whether a completion is of this EP's present QP.
+    /// Returns whether a completion belongs to this EP's current QP.
     #[inline]
     pub(crate) fn owns(&self, completion: &Cqe<'_>) -> bool {
         self.qpn == completion.qpn()
@@ -358,7 +358,7 @@ impl<B: Bar> Ep<B> {
         self.qp.as_mut()?.retire(completion)
     }
 
-    /// What a completion means to the connection.
+    /// Returns the effect of a completion on the connection.
     pub(crate) fn reaction(&self, completion: &Cqe<'_>) -> Reaction {
         let success = !matches!(completion.kind(), CompletionKind::SendError | CompletionKind::ReceiveError);
         match self.state {
@@ -369,12 +369,12 @@ impl<B: Bar> Ep<B> {
         }
     }
 
-    /// What the operation that a completion, still in its queue, reports was posted with.
+    /// Returns the note of the operation that a completion reports. The completion remains in its CQ.
     pub(crate) fn marks_of(&self, completion: &Cqe<'_>) -> Option<Note> {
         self.qp.as_ref()?.peek(completion).map(Note::of)
     }
 
-    /// What a completion, still in its queue, will give the consumer.
+    /// Returns the event that a completion will become. The completion remains in its CQ.
     pub(crate) fn meaning(&self, completion: &Cqe<'_>) -> Meaning {
         if !completion.is_send() {
             // Receives of an SRQ carry no flags.

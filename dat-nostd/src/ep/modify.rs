@@ -61,7 +61,7 @@ fn merge(mask: EpFields, into: &EpAttributes, from: &EpAttributes) -> EpAttribut
     out
 }
 
-/// What two sets of attributes that ask for the same queues have in common.
+/// Returns the attributes that determine the queues of a QP.
 fn queues(of: &EpAttributes) -> [u32; 6] {
     let (receives, requests) = (of.max_recv_dtos, of.max_request_dtos);
     [receives, requests, of.max_recv_iov, of.max_request_iov, of.max_rdma_read_iov, of.max_rdma_write_iov]

@@ -48,7 +48,7 @@ impl Note {
         Self(u64::from(place) << 32 | marks | Self::BIND)
     }
 
-    /// Of what the driver has kept.
+    /// Returns the note in a work request's ID.
     #[inline]
     pub(crate) fn of(wr_id: WrId) -> Self {
         Self(wr_id.tag)
@@ -142,12 +142,12 @@ impl Work {
         self.head.wrapping_sub(self.tail())
     }
 
-    /// How many more may be outstanding.
+    /// Returns the number of operations that may still be posted.
     pub(crate) fn room(&self) -> u32 {
         self.limit.saturating_sub(self.outstanding())
     }
 
-    /// Whether no more may be outstanding.
+    /// Returns whether nothing more may be posted.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.end.wrapping_sub(self.head) as i32 <= 0

@@ -132,7 +132,7 @@ fn retire<B: Bar>((handle, ep): Entry<'_, B>, shared: &mut Shared<'_>, cqe: &Cqe
     Some(receive_done(handle, &mut shared.windows, &retired, longest))
 }
 
-/// How a work request ended, with the vendor's syndrome.
+/// Returns the DAT status of a completion, and the vendor syndrome.
 fn status(retired: &Completion) -> (DtoStatus, u8) {
     match retired {
         Completion::Failed(Failed { error, .. }) => (status_of(error.syndrome.0), error.vendor),

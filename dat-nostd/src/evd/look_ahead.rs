@@ -95,7 +95,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 }
 
 impl<B: Bar> Evd<B> {
-    /// Forgets the completions of a QP that is gone from the CQ. Those of receives give their buffers back to `srq`.
+    /// Forgets the completions of a QP that is gone from the CQ. Completions of receives release their buffers to `srq`.
     pub(crate) fn sweep(&mut self, events: &mut EventPool<'_>, qpn: QpNumber, srq: Option<&mut Srq>) {
         let Some(cq) = &mut self.cq else { return };
         if let Some(srq) = srq {

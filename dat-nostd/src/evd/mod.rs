@@ -28,10 +28,10 @@ use crate::evd::looks::Looks;
 use crate::evd::queue::{EventPool, EventQueue};
 use crate::evd::waiter::WaitState;
 
-/// Software events that every EVD has room for; consumers ask for too few in practice.
+/// Least software events of any EVD, because programs request too few in practice.
 pub(crate) const LEAST_EVENTS: u32 = 8;
 
-/// Longest queue that may be asked for.
+/// Longest queue that a consumer may request.
 pub(crate) const MAX_QLEN: u32 = 1 << 17;
 
 /// Streams that bring completions and so need a CQ.
@@ -44,7 +44,7 @@ const LOOKS_BEFORE_ARMING: u8 = 64;
 #[derive(Debug)]
 pub(crate) struct Looked;
 
-/// The list of EVDs where something happened since the consumer was last told.
+/// The list of EVDs where something happened since the consumer's last report.
 #[derive(Debug)]
 pub(crate) struct ReadyEvd;
 
@@ -52,14 +52,14 @@ pub(crate) struct ReadyEvd;
 #[derive(Debug)]
 pub(crate) struct WaitedEvd;
 
-/// How arrivals of DTO completions notify.
+/// Mode in which DTO completions notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notification {
     /// Every completion.
     Threshold,
-    /// Those not posted UNSIGNALLED.
+    /// Completions of operations posted without UNSIGNALLED.
     Unsignalled,
-    /// Receives whose sender asked for it, and errors.
+    /// Receives of a sender's SOLICITED_WAIT, and errors.
     Solicited,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Notification {
 pub struct Evd<B: Bar> {
     /// Completions taken from the CQ, and those looked at before.
     looks: Looks,
-    /// There is nothing to think of but completions. May be false although it is so: then a dequeue finds it out.
+    /// The next event can only be a completion of the CQ. A stale `false` is safe: the slow path recomputes it.
     fast_path: bool,
     cq: Option<Cq<B>>,
     ia: IaHandle,
@@ -153,8 +153,8 @@ impl<B: Bar> Evd<B> {
         (self.armed, self.quiet) = (false, 0);
     }
 
-    /// Asks the CQ for an event, unless one is asked for already or nobody feeds it. Where only solicited completions notify, so do only
-    /// those, unless a peer's first message has to be noticed.
+    /// Arms the CQ, unless it is armed or no EP feeds it. Arms it for solicited completions if only those notify, unless an EP waits
+    /// for its peer's first message.
     pub(crate) fn arm(&mut self) {
         if self.armed || self.reserved == 0 {
             return;
@@ -166,7 +166,7 @@ impl<B: Bar> Evd<B> {
     }
 
     /// After a look: whether polls may leave the CQ alone until it notifies. A CQ that was found unchanged for a while is armed and
-    /// looked at once more. One that holds completions would notify at once, so it is not left alone.
+    /// looked at once more. A CQ with completions would notify immediately, so polls continue.
     pub(crate) fn rests(&mut self) -> bool {
         let position = self.position();
         let changed = core::mem::replace(&mut self.rested_at, position) != position;
@@ -187,14 +187,15 @@ impl<B: Bar> Evd<B> {
         false
     }
 
-    /// Whether it is known that there is nothing to think of but completions.
+    /// Returns whether the next event can only be a completion of the CQ.
     #[inline]
     pub(crate) fn is_on_fast_path(&self) -> bool {
         debug_assert!(!self.fast_path || self.has_completions_only());
         self.fast_path
     }
 
-    /// Finds out whether there is nothing to think of but completions. On a dead device there is always more: what it will never flush.
+    /// Recomputes whether the next event can only be a completion of the CQ. Never true on a dead device, whose outstanding
+    /// operations become events without a CQE.
     pub(crate) fn find_fast_path(&mut self, is_dead: bool) -> bool {
         self.fast_path = !is_dead && self.has_completions_only();
         self.fast_path
@@ -221,7 +222,7 @@ impl<B: Bar> Evd<B> {
         events.push(&mut self.queue, position, data)
     }
 
-    /// One more EP waits here for its peer's confirmation.
+    /// Counts an EP that waits for its peer's confirmation.
     pub(crate) fn await_one(&mut self) {
         self.fast_path = false;
         self.awaiting += 1;
@@ -276,12 +277,12 @@ impl<B: Bar> Evd<B> {
         mixed || self.dto_streams > 0 && self.notification != mode
     }
 
-    /// Keeps so many places in the CQ.
+    /// Reserves `completions` entries of the CQ.
     pub(crate) fn reserve(&mut self, completions: u32) {
         self.reserved += completions;
     }
 
-    /// Gives so many places in the CQ back.
+    /// Releases `completions` reserved entries of the CQ.
     pub(crate) fn release(&mut self, completions: u32) {
         self.reserved = self.reserved.saturating_sub(completions);
     }
@@ -291,7 +292,8 @@ impl<B: Bar> Evd<B> {
         self.reserved
     }
 
-    /// One more object feeds it, whose completions notify in this mode, if it brings any, and need so many places in the CQ.
+    /// Attaches an object that feeds the EVD, and reserves `completions` entries of the CQ. `mode` says how its completions notify;
+    /// `None` for an object without completions.
     pub(crate) fn attach(&mut self, completions: u32, mode: Option<Notification>) {
         self.users += 1;
         self.reserve(completions);
@@ -301,7 +303,7 @@ impl<B: Bar> Evd<B> {
         }
     }
 
-    /// An object feeds it no more. The arguments are those of its [`Evd::attach`].
+    /// Detaches an object. The arguments are those of its [`Evd::attach`].
     pub(crate) fn detach(&mut self, completions: u32, mode: Option<Notification>) {
         self.users = self.users.saturating_sub(1);
         self.release(completions);
@@ -324,7 +326,7 @@ pub(crate) fn is_due(follows: u32, consumed: u32) -> bool {
 }
 
 impl<B: Bar> Evd<B> {
-    /// How it stands toward who waits.
+    /// Returns the state of its wait, as the tables of calls name it.
     pub(crate) fn condition(&self) -> EvdCondition {
         match &self.wait {
             _ if self.overflowed => EvdCondition::Overflowed,

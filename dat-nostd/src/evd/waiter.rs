@@ -41,7 +41,7 @@ impl Drop for EvdWaiter<'_> {
     }
 }
 
-/// Who waits: a cell for each slot of an EVD, which the tokens share.
+/// Open waits: a cell for each EVD slot, which tokens and adapter share.
 #[derive(Debug)]
 pub(crate) struct Waits<'s> {
     evds: &'s [AtomicU32],

@@ -54,10 +54,10 @@ pub(crate) fn answer(listed: Option<Version>, wanted: Version) -> DatResult<()> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdapterId(pub(crate) u8);
 
-/// What an adapter's own-framing IAs are called: its name and this.
+/// Suffix of an adapter's name for its IAs with our own framing.
 const DAT_SUFFIX: &str = "-dat";
 
-/// The names of an adapter, and which of them are registered, as `ia_openv` asks for them.
+/// The names of an adapter, and the version under which each is registered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listings<'s> {
     name: &'s str,
@@ -67,7 +67,7 @@ pub(crate) struct Listings<'s> {
 }
 
 impl<'s> Listings<'s> {
-    /// Of an adapter that is not registered.
+    /// Returns the listings of an unregistered adapter.
     pub(crate) fn new(name: &'s str) -> Self {
         Self { name, id: None, rdma_cm: None, dat: None }
     }

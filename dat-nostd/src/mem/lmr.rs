@@ -13,7 +13,7 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::{Slot, Table, of_ia};
 use crate::base::types::{LmrTriplet, MemPriv, MemType};
 
-/// A local memory region. What posts ask lies in the cache line that its place in the table begins.
+/// A local memory region. The fields that posts read are in the first cache line of its slot.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lmr {

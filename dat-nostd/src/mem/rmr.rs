@@ -117,8 +117,8 @@ impl<'s> Windows<'s> {
         }
     }
 
-    /// A bind was never carried out: with no other on its way the window has the key that it has in the device, and the next bind makes
-    /// the same of it as this one would have.
+    /// Undoes a bind that the device never carried out. Without another pending bind, the window gets the device's key back, and the
+    /// next bind derives the same key as this one.
     fn not_carried_out(&mut self, bind: &Bind) {
         if let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
             && !rmr.pending.any()
@@ -127,7 +127,7 @@ impl<'s> Windows<'s> {
         }
     }
 
-    /// A peer's send has ended this context: the window that had it is bound to nothing, whatever is still to be told of its bind.
+    /// Unbinds the window whose context a peer's send has invalidated, even if completions of its binds are pending.
     #[cold]
     pub(crate) fn invalidated(&mut self, rmr_context: u32) {
         for slot in self.rmrs.slots() {
@@ -141,7 +141,7 @@ impl<'s> Windows<'s> {
         }
     }
 
-    /// What a window is bound to as of the last bind posted, if all succeed.
+    /// Returns the binding of a window after all pending binds, provided that they succeed.
     pub(crate) fn bound(&self, rmr: &Rmr) -> Option<Bound> {
         match self.binds.of(rmr.pending).next() {
             Some(last) if last.order > rmr.order => last.bound,
@@ -149,7 +149,7 @@ impl<'s> Windows<'s> {
         }
     }
 
-    /// Whether a window is bound to an LMR, or may be.
+    /// Returns whether a window is bound to an LMR, or a pending bind names it.
     fn holds(&self, rmr: &Rmr, lmr: LmrHandle) -> bool {
         let pending = self.binds.of(rmr.pending).map(|bind| bind.bound);
         pending.chain([rmr.confirmed]).flatten().any(|bound| bound.lmr == lmr)

@@ -200,7 +200,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 }
 
-/// The binds of an EP whose QP goes: those that have succeeded count, even if nobody hears of it, the others will not complete.
+/// Applies the successful binds in the request CQ of an EP whose QP is about to be destroyed, and drops its other binds,
+/// which will never complete.
 pub(crate) fn settle_binds<B: Bar>(objects: &mut Objects<'_, B>, handle: EpHandle) {
     let Ok(ep) = objects.eps.get(handle) else { return };
     if let Some(Ok(evd)) = ep.streams().request.map(|evd| objects.evds.get(evd)) {

@@ -38,12 +38,12 @@ impl Pz {
         self.users > 0
     }
 
-    /// One more object refers to it.
+    /// Counts an object that refers to it.
     pub(crate) fn attach(&mut self) {
         self.users += 1;
     }
 
-    /// An object refers to it no more.
+    /// Counts out an object that referred to it.
     pub(crate) fn detach(&mut self) {
         self.users = self.users.saturating_sub(1);
     }

@@ -102,12 +102,12 @@ impl Srq {
         self.users > 0
     }
 
-    /// One more EP is on it.
+    /// Counts an EP on it.
     pub(crate) fn attach(&mut self) {
         self.users += 1;
     }
 
-    /// An EP is on it no more.
+    /// Counts out an EP that was on it.
     pub(crate) fn detach(&mut self) {
         self.users = self.users.saturating_sub(1);
     }

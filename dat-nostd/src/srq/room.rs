@@ -84,7 +84,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
         let evd = self.objects.evds.get_mut(handle)?;
         let resized = evd.resize_cq(&mut self.device.hca, entries);
         if resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))? {
-            // Whether the new ring is armed as the old one was is not relied on.
+            // The new ring may not be armed, so polls look at it.
             self.delivery().look_at(handle.any().slot());
         }
         Ok(())

@@ -81,7 +81,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// What is written to the register, which takes processor order.
+    /// Returns the doorbell register's value, in processor order.
     #[inline]
     fn first(&self) -> u64 {
         u64::from_be(self.first)
@@ -228,7 +228,7 @@ impl<B: Bar> Qp<B> {
         self.memory
     }
 
-    /// What its commands repeat.
+    /// Returns the context that its commands repeat.
     pub(crate) fn context(&self) -> QpContext {
         self.context.get()
     }

@@ -22,8 +22,8 @@ pub(super) struct SendQueue {
     ring: SendRing,
     /// WQEBBs posted; the low 16 bits are the index of the next request.
     head: u64,
-    /// What `head` must be below for a common request: the WQEBBs retired and the size of the ring. While requests are not common,
-    /// the WQEBBs retired alone.
+    /// Upper bound of `head` on the fast path: WQEBBs retired plus the ring size. Only the WQEBBs retired while every request must take
+    /// the slow path.
     end: u64,
     /// Index of the oldest request in bits 63:48, QP number in bits 23:0, as [`place`] takes them from a completion.
     oldest: u64,
@@ -31,7 +31,7 @@ pub(super) struct SendQueue {
     /// another generation is not rung.
     generation: u64,
     limits: SendLimits,
-    /// What `end` is once every request of several WQEBBs is retired: the head when one was last posted, and the size of the ring.
+    /// Value of `end` after all requests of several WQEBBs are retired: `head` after the last such post, plus the ring size.
     wide_end: u64,
     /// WQEBBs; 0 if there is no send queue.
     size: u16,
@@ -41,8 +41,8 @@ pub(super) struct SendQueue {
 
 const _: () = assert!(offset_of!(SendQueue, wide_end) == 64);
 
-/// Whether a service has connections.
-// Of 4 bytes: in its unused values an `Option<Qp>` says that there is none, here in the first line.
+/// Connection mode of a service.
+// `repr(u32)`, because `Option<Qp>` takes the largest niche: this one is in the first cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Connection {
@@ -407,7 +407,7 @@ impl SendQueue {
         if used > 1 {
             self.wide_end = self.head + u64::from(self.size);
         }
-        // Read again, so that a compiler that sees the doorbell rung at once knows it for this queue's.
+        // Read again after the stores, so that the compiler removes the comparison in a `ring` that follows.
         Doorbell { first: first.to_be(), generation: self.generation }
     }
 

@@ -68,7 +68,7 @@ fn measured_dat_dequeue_recv(adapter: &mut BenchAdapter, evd: &EvdHandle) -> Dat
     adapter.evd_dequeue(*evd)
 }
 
-// Nor as either of the others: the fence takes no instruction.
+// The fence takes no instruction, and keeps the compiler from merging this function with the others.
 #[inline(never)]
 fn measured_dat_dequeue_empty(adapter: &mut BenchAdapter, evd: EvdHandle) -> DatResult<Event> {
     compiler_fence(Ordering::SeqCst);
@@ -215,8 +215,8 @@ pub fn run(handles: usize) {
     idles(&mut adapters, sides[0].transfers);
 }
 
-/// Endpoints that are touched for the first time in a while, each by one operation, and one more: its completion is the first of
-/// the EVD, with which a dequeue finds out that there is nothing but completions.
+/// Number of cold endpoints: each gets one operation after all others were used. The first is not measured, because its
+/// completion puts the EVD on the fast path.
 const COLD: usize = 1 + 100;
 
 /// The cache lines that one operation on a cold endpoint touches at most, by its name.

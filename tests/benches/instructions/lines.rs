@@ -1,6 +1,6 @@
 //! The cache lines that an operation touches, from a trace of its instructions.
 //!
-//! The processor's trap flag stops the program before each instruction of the operation. A signal handler keeps the registers; when the
+//! The processor's trap flag stops the program before each instruction of the operation. A signal handler stores the registers; when the
 //! operation is done, each instruction is decoded and the addresses of its memory operands are computed from them.
 
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Register};
@@ -35,14 +35,14 @@ static STEPS: Steps = Steps { taken: AtomicUsize::new(0), registers: UnsafeCell:
 extern "C" fn keep(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let step = STEPS.taken.fetch_add(1, Ordering::Relaxed);
     if step < MOST_STEPS {
-        // SAFETY: with SA_SIGINFO the third argument is the context of the interrupted thread.
+        // SAFETY: SA_SIGINFO makes the third argument the context of the interrupted thread.
         let registers = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-        // SAFETY: inside the array, and nobody reads while the thread steps.
+        // SAFETY: `step` is inside the array, and `Tracer::lines` reads only after it has cleared the trap flag.
         unsafe { (*STEPS.registers.get())[step] = registers };
     }
 }
 
-/// Counts the lines of everything but stack and program, and but what lies in `beside`.
+/// Records the cache lines outside stack, program and `beside`.
 pub struct Tracer {
     beside: Vec<Range<u64>>,
 }
@@ -55,24 +55,24 @@ impl Tracer {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = keep as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: the handler touches memory of its own alone.
+        // SAFETY: `keep` writes to `STEPS` only.
         match unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, std::ptr::null_mut()) } {
             0 => Ok(Self { beside }),
             _ => Err(std::io::Error::last_os_error()),
         }
     }
 
-    /// What `operation` returns, and the lines that it touched.
+    /// Returns the result of `operation` and the lines that it touched.
     pub fn lines<R>(&self, operation: impl FnOnce() -> R) -> (R, BTreeSet<u64>) {
         STEPS.taken.store(0, Ordering::Relaxed);
-        // SAFETY: the trap flag alone changes; the handler returns to where it was called.
+        // SAFETY: 1. Only the trap flag changes. 2. `keep` returns to the interrupted instruction.
         unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
         let result = operation();
         // SAFETY: as above.
         unsafe { asm!("pushfq", "and qword ptr [rsp], ~0x100", "popfq") };
         let taken = STEPS.taken.load(Ordering::Relaxed);
         assert!((1..MOST_STEPS).contains(&taken), "{taken} steps");
-        // SAFETY: the thread no longer steps, and so many were written.
+        // SAFETY: the trap flag is clear, so `keep` no longer writes; it wrote `taken` elements.
         let steps = unsafe { &(&(*STEPS.registers.get()))[..taken] };
         let lines = steps.iter().flat_map(accesses).filter(|address| self.counts(*address)).collect();
         (result, lines)

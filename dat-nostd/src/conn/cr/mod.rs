@@ -35,7 +35,7 @@ pub struct Cr {
 of_ia! { Cr }
 
 impl Cr {
-    /// The ends of the connection that it asks for.
+    /// Returns the ends of the requested connection.
     fn ends(&self) -> Ends {
         Ends {
             local_port: self.conn_qual,

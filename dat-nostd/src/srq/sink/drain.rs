@@ -1,4 +1,4 @@
-//! What the sink takes, and how much it holds.
+//! Completions in the sink's CQ, and the size of that CQ.
 
 use driver_mlx::{Bar, Cqe, Platform, QpNumber};
 

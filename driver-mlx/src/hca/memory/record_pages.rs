@@ -27,7 +27,7 @@ impl RecordPages {
         Self { memory, marks, count: 0 }
     }
 
-    /// Whether no record is taken.
+    /// Returns whether all records are free.
     pub(super) const fn is_empty(&self) -> bool {
         self.count == 0
     }

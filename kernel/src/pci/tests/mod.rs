@@ -351,7 +351,7 @@ fn enabling_leaves_the_status_register_alone() {
 #[test]
 fn reset_waits_and_restores() {
     let mut device = Device::hca();
-    // One of them is by what is saved.
+    // `save` causes one of these reads.
     device.pending_reads = 3;
     let (bus, hca) = Bus::with(at(0, 4, 0), device);
     hca.enable(&bus);
