@@ -3,8 +3,7 @@
 use driver_mlx::{AsyncEvent, CqNumber, Instant, Platform, QpNumber, Wake};
 
 use crate::adapter::device::Device;
-use crate::adapter::objects::Objects;
-use crate::adapter::progress::Progress;
+use crate::adapter::part::part;
 use crate::base::event::AsyncError;
 use crate::base::handle::Handle;
 use crate::base::states::{EpEvent, SrqEvent};
@@ -21,28 +20,14 @@ const COMMUNICATION_ESTABLISHED: u8 = 0x02;
 /// Port change by which the subnet manager requests re-registration (PRM, port state change event).
 const CLIENT_REREGISTER: u8 = 0x09;
 
-/// The parts of an adapter that events of its device change.
-pub(crate) struct DeviceEvents<'a, 's, P: Platform> {
-    device: &'a mut Device<'s, P>,
-    objects: &'a mut Objects<'s, P::Bar>,
-    progress: &'a mut Progress<'s>,
+part! {
+    /// The parts of an adapter that events of its device change.
+    DeviceEvents
 }
 
-impl<'a, 's, P: Platform> DeviceEvents<'a, 's, P> {
-    pub(crate) fn new(
-        device: &'a mut Device<'s, P>,
-        objects: &'a mut Objects<'s, P::Bar>,
-        progress: &'a mut Progress<'s>,
-    ) -> Self {
-        Self { device, objects, progress }
-    }
-
+impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
     fn connections(&mut self) -> Connections<'_, 's, P> {
         Connections::new(self.device, self.objects, self.progress)
-    }
-
-    fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
-        Delivery::new(self.objects, self.progress)
     }
 
     fn queue_pairs(&mut self) -> QueuePairs<'_, 's, P> {

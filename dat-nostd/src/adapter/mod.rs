@@ -6,6 +6,7 @@ pub(crate) mod device;
 pub(crate) mod events;
 pub(crate) mod masked;
 pub(crate) mod objects;
+pub(crate) mod part;
 pub(crate) mod progress;
 pub(crate) mod recover;
 pub(crate) mod shared;

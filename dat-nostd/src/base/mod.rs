@@ -12,3 +12,4 @@ pub(crate) mod ret;
 pub mod states;
 pub(crate) mod table;
 pub(crate) mod types;
+pub(crate) mod users;

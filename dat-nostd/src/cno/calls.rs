@@ -47,7 +47,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (CNO_IN_USE) while an EVD feeds it or a wait is open.
     pub fn cno_free(&mut self, cno: CnoHandle) -> DatResult<()> {
-        if self.objects.cnos.table.get(cno)?.users > 0 || self.objects.cnos.cells.waiters(cno) > 0 {
+        if self.objects.cnos.table.get(cno)?.users.is_any() || self.objects.cnos.cells.waiters(cno) > 0 {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoInUse));
         }
         // Its agent hears nothing: the consumer ended it.

@@ -12,6 +12,7 @@ use crate::base::handle::{CnoHandle, EvdHandle, HandleType, IaHandle, Typed};
 use crate::base::list::{Link, List, linked};
 use crate::base::ret::DatResult;
 use crate::base::table::{Slot, Table, of_ia};
+use crate::base::users::Users;
 use crate::cno::upcall::{ProxyAgent, Upcall};
 use crate::cno::waiter::Cells;
 
@@ -43,7 +44,7 @@ pub struct Cno {
     /// The earliest time-out of its waiters, nanoseconds; may be that of one that waits no more.
     deadline: Instant,
     /// EVDs that feed it.
-    users: u32,
+    users: Users,
     called: Link<Called>,
     ready: Link<ReadyCno>,
     waited: Link<WaitedCno>,
@@ -64,7 +65,7 @@ impl Cno {
             gone: None,
             releases: 0,
             deadline: Instant::MAX,
-            users: 0,
+            users: Users::default(),
             called: Link::OUT,
             ready: Link::OUT,
             waited: Link::OUT,
@@ -82,11 +83,10 @@ impl Cno {
 
     /// Detaches an EVD. Releases all waiters with the last one, because no event can follow. Returns whether it was the last.
     fn detach(&mut self) -> bool {
-        self.users = self.users.saturating_sub(1);
-        if self.users == 0 {
-            self.releases = self.releases.wrapping_add(1);
-        }
-        self.users == 0
+        self.users.detach();
+        let is_last = !self.users.is_any();
+        self.releases = self.releases.wrapping_add(is_last.into());
+        is_last
     }
 }
 
@@ -163,7 +163,7 @@ impl<'s> Cnos<'s> {
     /// Attaches an EVD to a CNO.
     pub(crate) fn attach(&mut self, cno: CnoHandle) {
         if let Ok(cno) = self.table.get_mut(cno) {
-            cno.users += 1;
+            cno.users.attach();
         }
     }
 
@@ -305,7 +305,8 @@ mod tests {
     #[test]
     fn the_last_evd_releases() {
         let mut cno = Cno::new(IaHandle::from_bits(1), None);
-        cno.users = 2;
+        cno.users.attach();
+        cno.users.attach();
         assert!(!cno.detach());
         assert_eq!(cno.releases, 0);
         assert!(cno.detach());

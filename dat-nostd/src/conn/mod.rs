@@ -17,31 +17,14 @@ pub(crate) mod service;
 
 use driver_mlx::Platform;
 
-use crate::adapter::device::Device;
-use crate::adapter::objects::Objects;
-use crate::adapter::progress::Progress;
-use crate::evd::delivery::Delivery;
+use crate::adapter::part::part;
 
-/// The parts of an adapter that connections go through.
-pub(crate) struct Connections<'a, 's, P: Platform> {
-    device: &'a mut Device<'s, P>,
-    objects: &'a mut Objects<'s, P::Bar>,
-    progress: &'a mut Progress<'s>,
+part! {
+    /// The parts of an adapter that connections go through.
+    Connections
 }
 
-impl<'a, 's, P: Platform> Connections<'a, 's, P> {
-    pub(crate) fn new(
-        device: &'a mut Device<'s, P>,
-        objects: &'a mut Objects<'s, P::Bar>,
-        progress: &'a mut Progress<'s>,
-    ) -> Self {
-        Self { device, objects, progress }
-    }
-
-    fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
-        Delivery::new(self.objects, self.progress)
-    }
-
+impl<'s, P: Platform> Connections<'_, 's, P> {
     /// Sends the messages that the connection manager has queued.
     pub(crate) fn run_port(&mut self) {
         if self.progress.connections.take_flush() && !self.device.dead {

@@ -13,6 +13,8 @@ use crate::ep::Ep;
 use crate::ep::plan::Plan;
 use crate::ep::streams::{Streams, notification, request_notification, reservations};
 use crate::evd::check_stream;
+use crate::mem::zone::Pz;
+use crate::srq::queue::Srq;
 
 impl<B: Bar> Objects<'_, B> {
     /// Whether the EVDs live and take the streams.
@@ -125,15 +127,10 @@ impl<B: Bar> Objects<'_, B> {
                 _ => {}
             }
         }
-        match ep.pz.map(|pz| self.pzs.get_mut(pz)) {
-            Some(Ok(pz)) if come => pz.attach(),
-            Some(Ok(pz)) => pz.detach(),
-            _ => {}
-        }
-        match ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
-            Some(Ok(srq)) if come => srq.attach(),
-            Some(Ok(srq)) => srq.detach(),
-            _ => {}
+        let zone = ep.pz.and_then(|pz| self.pzs.get_mut(pz).ok()).map(Pz::users_mut);
+        let srq = ep.srq.and_then(|srq| self.shared.srqs.get_mut(srq).ok()).map(Srq::users_mut);
+        for users in [zone, srq].into_iter().flatten() {
+            if come { users.attach() } else { users.detach() }
         }
     }
 }

@@ -81,7 +81,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_STATE (EVD_IN_USE) while a stream feeds it.
     pub fn evd_free(&mut self, evd: EvdHandle) -> DatResult<()> {
         self.queue_pairs().drain_evd(evd);
-        if self.objects.evds.get(evd)?.users > 0 {
+        if self.objects.evds.get(evd)?.users.is_any() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
         for slot in self.objects.ias.slots() {

@@ -24,6 +24,7 @@ use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::EvdCondition;
 use crate::base::table::{Slot, Table, of_ia};
 use crate::base::types::EvdFlags;
+use crate::base::users::Users;
 use crate::evd::looks::Looks;
 use crate::evd::queue::{EventPool, EventQueue};
 use crate::evd::waiter::WaitState;
@@ -79,7 +80,7 @@ pub struct Evd<B: Bar> {
     reserved: u32,
     queue: EventQueue,
     /// EPs (each stream), service points and IAs that feed it.
-    users: u32,
+    users: Users,
     /// EPs attached here that wait for the peer's confirmation: a receive completion of theirs establishes.
     awaiting: u32,
     enabled: bool,
@@ -127,7 +128,7 @@ impl<B: Bar> Evd<B> {
             reserved: 0,
             looks: Looks::default(),
             queue,
-            users: 0,
+            users: Users::default(),
             awaiting: 0,
             enabled: true,
             waitable: true,
@@ -295,7 +296,7 @@ impl<B: Bar> Evd<B> {
     /// Attaches an object that feeds the EVD, and reserves `completions` entries of the CQ. `mode` says how its completions notify;
     /// `None` for an object without completions.
     pub(crate) fn attach(&mut self, completions: u32, mode: Option<Notification>) {
-        self.users += 1;
+        self.users.attach();
         self.reserve(completions);
         if let Some(mode) = mode {
             self.notification = mode;
@@ -305,7 +306,7 @@ impl<B: Bar> Evd<B> {
 
     /// Detaches an object. The arguments are those of its [`Evd::attach`].
     pub(crate) fn detach(&mut self, completions: u32, mode: Option<Notification>) {
-        self.users = self.users.saturating_sub(1);
+        self.users.detach();
         self.release(completions);
         self.dto_streams = self.dto_streams.saturating_sub(mode.is_some().into());
         if self.dto_streams == 0 {

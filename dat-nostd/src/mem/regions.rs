@@ -86,7 +86,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
     ) -> DatResult<LmrHandle> {
         let lmr = Lmr::new(grant, pd, extent, key);
         let handle = self.lmrs.insert(lmr).map_err(|_| FULL)?;
-        self.pzs.get_mut(grant.pz)?.attach();
+        self.pzs.get_mut(grant.pz)?.users_mut().attach();
         self.lmrs.get_mut(handle)?.set_handle(handle);
         Ok(handle)
     }

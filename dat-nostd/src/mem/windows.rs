@@ -34,7 +34,7 @@ impl<P: Platform> Memory<'_, '_, P> {
             error => creation_error(error, Subtype::ResourceMemoryRegion),
         })?;
         let handle = rmrs.insert(Rmr::new(ia, pz, pd, window)).map_err(|_| FULL)?;
-        zone.attach();
+        zone.users_mut().attach();
         Ok(handle)
     }
 

@@ -5,6 +5,7 @@ use driver_mlx::Pd;
 use crate::base::handle::{HandleType, IaHandle};
 use crate::base::ret::DatResult;
 use crate::base::table::of_ia;
+use crate::base::users::Users;
 
 /// A protection zone.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub struct Pz {
     ia: IaHandle,
     pd: Pd,
     /// Objects that refer to it.
-    users: u32,
+    users: Users,
 }
 
 of_ia! { Pz }
@@ -20,7 +21,7 @@ of_ia! { Pz }
 impl Pz {
     /// A zone that nothing refers to.
     pub(crate) fn new(ia: IaHandle, pd: Pd) -> Self {
-        Self { ia, pd, users: 0 }
+        Self { ia, pd, users: Users::default() }
     }
 
     pub(crate) fn pd(&self) -> Pd {
@@ -33,18 +34,12 @@ impl Pz {
         Ok(self.pd)
     }
 
-    /// Returns whether an object refers to it.
-    pub(crate) fn is_used(&self) -> bool {
-        self.users > 0
+    /// Returns the count of objects that refer to it.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
     }
 
-    /// Counts an object that refers to it.
-    pub(crate) fn attach(&mut self) {
-        self.users += 1;
-    }
-
-    /// Counts out an object that referred to it.
-    pub(crate) fn detach(&mut self) {
-        self.users = self.users.saturating_sub(1);
+    pub(crate) fn users_mut(&mut self) -> &mut Users {
+        &mut self.users
     }
 }

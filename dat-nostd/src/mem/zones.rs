@@ -24,7 +24,7 @@ impl<P: Platform> Memory<'_, '_, P> {
     }
 
     pub(super) fn free_zone(&mut self, pz: PzHandle) -> DatResult<()> {
-        if self.pzs.get(pz)?.is_used() {
+        if self.pzs.get(pz)?.users().is_any() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStatePzInUse));
         }
         let pz = self.pzs.remove(pz)?;
@@ -38,7 +38,7 @@ impl<P: Platform> Memory<'_, '_, P> {
     /// An object refers to a zone no more.
     pub(crate) fn leave_zone(&mut self, pz: PzHandle) {
         if let Ok(pz) = self.pzs.get_mut(pz) {
-            pz.detach();
+            pz.users_mut().detach();
         }
     }
 }

@@ -57,7 +57,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
         let srq = Srq::new(ia, pz, pd, queue, attributes);
         let handle = self.objects.shared.srqs.insert(srq).map_err(|_| FULL)?;
-        self.objects.pzs.get_mut(pz)?.attach();
+        self.objects.pzs.get_mut(pz)?.users_mut().attach();
         Ok(handle)
     }
 
@@ -132,7 +132,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (SRQ_IN_USE) while an EP is on it.
     pub fn srq_free(&mut self, handle: SrqHandle) -> DatResult<()> {
-        if self.objects.shared.srqs.get(handle)?.is_used() {
+        if self.objects.shared.srqs.get(handle)?.users().is_any() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
         }
         self.queue_pairs().end_draining(Some(handle));

@@ -8,6 +8,7 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{SrqCall, SrqEvent, SrqState};
 use crate::base::table::{Table, of_ia};
 use crate::base::types::LmrTriplet;
+use crate::base::users::Users;
 use crate::ep::post::Gather;
 use crate::ep::{MAX_IOV, post_error};
 use crate::mem::lmr::Lmr;
@@ -37,7 +38,7 @@ pub struct Srq {
     /// Bytes of the longest buffer ever posted: what the device claims to have stored is bounded by it.
     longest: u32,
     /// EPs on it.
-    users: u32,
+    users: Users,
 }
 
 of_ia! { Srq }
@@ -62,7 +63,7 @@ impl Srq {
             low_watermark: 0,
             armed: false,
             longest: 0,
-            users: 0,
+            users: Users::default(),
         }
     }
 
@@ -97,19 +98,13 @@ impl Srq {
         u32::from(self.queue.outstanding())
     }
 
-    /// Returns whether an EP is on it.
-    pub(crate) fn is_used(&self) -> bool {
-        self.users > 0
+    /// Returns the count of EPs on it.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
     }
 
-    /// Counts an EP on it.
-    pub(crate) fn attach(&mut self) {
-        self.users += 1;
-    }
-
-    /// Counts out an EP that was on it.
-    pub(crate) fn detach(&mut self) {
-        self.users = self.users.saturating_sub(1);
+    pub(crate) fn users_mut(&mut self) -> &mut Users {
+        &mut self.users
     }
 
     /// Checks that it may hold this many buffers.
@@ -129,7 +124,7 @@ impl Srq {
         if max_recv_dtos <= u32::from(self.queue.capacity()) {
             return Ok(None);
         }
-        if self.is_used() || self.outstanding() > 0 {
+        if self.users.is_any() || self.outstanding() > 0 {
             return Err(FULL);
         }
         Ok(Some(SrqConfig { pd: self.pd, max_wr: max_recv_dtos, max_sge: self.max_recv_iov }))
