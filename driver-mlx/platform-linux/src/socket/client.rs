@@ -56,6 +56,16 @@ impl Replies {
         self.awaited.iter().any(|awaited| awaited.id == id)
     }
 
+    /// Registers a request whose reply a thread will wait for, under the first free number from `id` on. Returns that number.
+    fn expect(&mut self, mut id: u16, command: Command) -> u16 {
+        // Posted writes may use up all numbers while the server pins memory.
+        while self.is_awaited(id) {
+            id = id.wrapping_add(1);
+        }
+        self.awaited.push(Awaited { id, command, reply: None });
+        id
+    }
+
     /// Takes the reply to a request. `None` if it has not been received.
     fn take(&mut self, id: u16) -> Option<(Header, Vec<u8>)> {
         let index = self.awaited.iter().position(|awaited| awaited.id == id && awaited.reply.is_some())?;
@@ -246,7 +256,9 @@ impl Client {
         }
     }
 
-    /// Sends a request; gives its number.
+    /// Sends a request. Returns its number.
+    // Inlined, because each doorbell is a request: one without a reply needs little of this.
+    #[inline]
     fn send(
         &self,
         command: Command,
@@ -257,12 +269,7 @@ impl Client {
         let mut last_id = self.sending();
         *last_id = last_id.wrapping_add(1);
         if wants_reply {
-            let mut replies = self.replies();
-            // Posted writes may use up all numbers while the server pins memory.
-            while replies.is_awaited(*last_id) {
-                *last_id = last_id.wrapping_add(1);
-            }
-            replies.awaited.push(Awaited { id: *last_id, command, reply: None });
+            *last_id = self.replies().expect(*last_id, command);
         }
         let id = *last_id;
         let header = Header::request(id, command, payload.len(), wants_reply).to_bytes();
