@@ -162,9 +162,17 @@ fn others_have_the_device_while_memory_is_pinned() {
     let folder = Folder::new(&DAT, "pins");
     let program = folder.path("registrations");
     compilers()[0].compile(&DAT, &["tests/c/registrations.c"], &folder.shared_library(), &program);
-    let withheld = [("create", Request::Pin), ("free", Request::Unpin), ("close", Request::Pin)];
+    let withheld = [
+        ("create", Request::Pin),
+        ("free", Request::Unpin),
+        ("close", Request::Pin),
+        ("both", Request::Pin),
+    ];
     for (call, request) in withheld {
         let fabric = folder.hcas(1);
+        if call == "both" {
+            fabric.slow_down(0, Opcode::CREATE_MKEY);
+        }
         let relay = fabric.relay(0, request);
         let pinning = folder.path(call);
         let mut running = Running::start(&program, &[&relay.name(0), call, &pinning.display().to_string()]);
