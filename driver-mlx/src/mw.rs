@@ -34,9 +34,9 @@ impl MemoryWindow {
         self.rkey
     }
 
-    /// Sets the key to the one that the device has, after a bind that the device has not carried out.
-    pub const fn set_rkey(&mut self, rkey: RKey) {
-        self.rkey = rkey;
+    /// Sets the low 8 bits of the key to those of `rkey`, which the device has after a bind that it has not carried out.
+    pub const fn set_variant(&mut self, rkey: RKey) {
+        self.rkey = RKey::new(self.rkey.get() & !0xff | rkey.get() & 0xff);
     }
 
     /// Returns the kind.
@@ -157,6 +157,13 @@ mod tests {
             .flat_map(|(first, second)| [first.to_be_bytes(), second.to_be_bytes()])
             .flatten()
             .collect()
+    }
+
+    #[test]
+    fn a_variant_of_another_window_leaves_the_index() {
+        let mut window = MemoryWindow::new(RKey::new(0x1234_5678), MwType::One, Generation::first(0));
+        window.set_variant(RKey::new(0xffff_ff9a));
+        assert_eq!(window.rkey(), RKey::new(0x1234_569a));
     }
 
     #[test]

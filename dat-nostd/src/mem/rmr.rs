@@ -123,7 +123,7 @@ impl<'s> Windows<'s> {
         if let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
             && !rmr.pending.any()
         {
-            rmr.window.set_rkey(rmr.stands);
+            rmr.window.set_variant(rmr.stands);
         }
     }
 

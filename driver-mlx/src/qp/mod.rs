@@ -385,7 +385,7 @@ impl<B: Bar> Qp<B> {
         let new = RKey::new(old & !0xff | old.wrapping_add(1) & 0xff);
         let bind = (bind.length > 0).then_some(bind);
         let doorbell = self.post_umr(window.kind(), old, new, bind, wr_id.into(), flags)?;
-        window.set_rkey(new);
+        window.set_variant(new);
         Ok((new, doorbell))
     }
 
