@@ -162,12 +162,8 @@ fn others_have_the_device_while_memory_is_pinned() {
     let folder = Folder::new(&DAT, "pins");
     let program = folder.path("registrations");
     compilers()[0].compile(&DAT, &["tests/c/registrations.c"], &folder.shared_library(), &program);
-    let withheld = [
-        ("create", Request::Pin),
-        ("free", Request::Unpin),
-        ("close", Request::Pin),
-        ("both", Request::Pin),
-    ];
+    let withheld =
+        [("create", Request::Pin), ("free", Request::Unpin), ("close", Request::Pin), ("both", Request::Pin)];
     for (call, request) in withheld {
         let fabric = folder.hcas(1);
         if call == "both" {
