@@ -2,7 +2,6 @@
 
 use driver_mlx::{AsyncEvent, CqNumber, Instant, Platform, QpNumber, Wake};
 
-use crate::adapter::device::Device;
 use crate::adapter::part::part;
 use crate::base::event::AsyncError;
 use crate::base::handle::Handle;
@@ -36,12 +35,12 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
 
     /// Runs what is due in the driver and handles the device's events.
     pub(crate) fn take(&mut self, now: Instant) -> Wake {
-        let wake = self.device.hca.poll(now);
-        while let Some(event) = self.device.hca.next_event() {
+        let wake = self.device.hca_mut().poll(now);
+        while let Some(event) = self.device.hca_mut().next_event() {
             self.progress.happened = true;
             self.device_event(event);
         }
-        if self.device.hca.fatal().is_some() {
+        if self.device.hca().fatal().is_some() {
             self.die();
         }
         wake
@@ -49,14 +48,8 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
 
     /// Completion events: whose CQ may be armed again.
     pub(super) fn notifications(&mut self) {
-        let Device { hca, port, sink, .. } = self.device;
         let mut delivery = Delivery::new(self.objects, self.progress);
-        let count = hca.poll_completions(|number: CqNumber| {
-            if !port.notified(number) && !sink.notified(number) {
-                delivery.notified(number);
-            }
-        });
-        if count > 0 {
+        if self.device.poll_completions(|number| delivery.notified(number)) > 0 {
             self.progress.happened = true;
         }
     }
@@ -64,10 +57,9 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
     fn device_event(&mut self, event: AsyncEvent) {
         match event {
             AsyncEvent::Port { change, .. } => {
-                // Ignore a failed read: a later event or the health check repeats it.
-                let _ = self.device.port.refresh(&mut self.device.hca, change.0 == CLIENT_REREGISTER);
+                self.device.refresh_port(change.0 == CLIENT_REREGISTER);
             }
-            AsyncEvent::Qp { qpn, .. } if self.device.port.qp_failed(qpn) => {}
+            AsyncEvent::Qp { qpn, .. } if self.device.port_mut().qp_failed(qpn) => {}
             AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
             AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
             AsyncEvent::QpLastWqe(qpn) if self.queue_pairs().drained(qpn) => {}
@@ -126,10 +118,9 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
 
     /// The device is gone: IA_CATASTROPHIC, every connection ends, everything outstanding counts as flushed.
     pub(super) fn die(&mut self) {
-        if self.device.dead {
+        if !self.device.die() {
             return;
         }
-        self.device.dead = true;
         self.progress.happened = true;
         self.delivery().post_async(None, AsyncError::IaCatastrophic, Handle::from_bits(0), 0);
         for slot in self.objects.evds.slots() {

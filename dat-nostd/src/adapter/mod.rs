@@ -12,8 +12,8 @@ pub(crate) mod recover;
 pub(crate) mod shared;
 pub(crate) mod storage;
 
-use driver_mlx::{Config, CqConfig, DmaRegion, Duration, Error, Hca, HostRegion, Instant, Platform, Wake};
-use ib_port::{Port, PortConfig, PortCounters, PortInfo};
+use driver_mlx::{Config, DmaRegion, Error, Hca, HostRegion, Instant, Platform, Wake};
+use ib_port::{PortCounters, PortInfo};
 
 use crate::adapter::census::{AdapterCensus, AdapterCounters};
 use crate::adapter::config::{AdapterConfig, OpenError};
@@ -23,22 +23,16 @@ use crate::adapter::objects::Objects;
 use crate::adapter::progress::Progress;
 use crate::adapter::shared::Shared;
 use crate::adapter::storage::{AdapterParts, log_eq_size};
-use crate::base::log::log;
-use crate::base::random::Random;
 use crate::base::table::Table;
 use crate::base::types::{CloseFlags, IaAddress};
 use crate::cno::Cnos;
 use crate::conn::Connections;
 use crate::conn::pending::Pending;
 use crate::evd::queue::EventPool;
-use crate::ia::listing::{AdapterId, Listings};
+use crate::ia::listing::AdapterId;
 use crate::mem::Memory;
 use crate::mem::rmr::Windows;
 use crate::srq::QueuePairs;
-use crate::srq::sink::Sink;
-
-/// Distance of looks at the port while waiting for it to become active.
-const ACTIVATION_STEP: Duration = Duration::from_millis(10);
 
 /// One HCA port with its DAT objects. Everything is called from one thread.
 ///
@@ -65,55 +59,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         config: &AdapterConfig<'s>,
     ) -> Result<Self, OpenError> {
         let log_eq_size = log_eq_size(parts.evds.len(), &config.hca);
-        let hca_config = Config { log_eq_size, ..config.hca };
-        let mut hca = Hca::bring_up(platform, region, host, parts.hca, &hca_config)?;
-        let mut random = Random::new(config.seed, config.generation);
-        let ip = match config.address {
-            IaAddress::V4(address) => config.ip.map(|ip| (address, ip)),
-            IaAddress::V6(_) => None,
-        };
-        let port_config = PortConfig { seed: random.next_u64(), sa: config.sa, ip };
-        let opened = Port::open(&mut hca, parts.port, &port_config);
-        let mut port = match opened {
-            Ok(port) => port,
-            Err(error) => {
-                // The first error is the one to report.
-                let _ = hca.tear_down();
-                return Err(error.into());
-            }
-        };
-        let result = wait_active(&mut hca, &mut port, config.activation_timeout)
-            .and_then(|()| hca.create_cq(&CqConfig { entries: 1, eq: 0 }).map_err(OpenError::Hca));
-        let sink = match result {
-            Ok(cq) => Sink::new(cq),
-            Err(error) => {
-                let _ = port.close(&mut hca);
-                let _ = hca.tear_down();
-                return Err(error);
-            }
-        };
-        let info = port.info();
-        log!(
-            info,
-            "dat: {=str} open: port active {=bool}, LID {=u16}, SM LID {=u16}, MTU {=u32}",
-            config.name,
-            info.active,
-            info.lid.get(),
-            info.sm_lid.get(),
-            info.mtu.bytes()
-        );
-        let connections = Pending::new(random.next_u32() as u16, config.service_patience);
-        let device = Device {
-            hca,
-            port,
-            sink,
-            address: config.address,
-            neighbours: config.neighbours,
-            random,
-            dead: false,
-            min_completions: config.min_completions,
-            listings: Listings::new(config.name),
-        };
+        let config = AdapterConfig { hca: Config { log_eq_size, ..config.hca }, ..*config };
+        let mut device = Device::open(platform, region, host, (parts.hca, parts.port), &config)?;
+        let connections = Pending::new((device.next_random() >> 32) as u16, config.service_patience);
         let objects = Objects {
             ias: Table::new(parts.ias),
             pzs: Table::new(parts.pzs),
@@ -137,15 +85,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// The driver's first; the rest is done all the same.
     pub fn close(mut self) -> Result<(), Error> {
         self.close_ias();
-        if !self.device.dead {
-            let now = self.device.now();
-            let _ = self.device.port.poll(now);
-        }
-        let Device { mut hca, port, sink, .. } = self.device;
-        let port = port.close(&mut hca);
-        let cq = hca.destroy_cq(sink.into_cq());
-        let down = hca.tear_down();
-        port.and(cq).and(down)
+        self.device.close()
     }
 
     /// The part for what the device reports.
@@ -182,17 +122,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn poll(&mut self, now: Instant) -> Wake {
         let hca = self.device_events().take(now);
         let waits = self.delivery().expire_waits(now);
-        if self.device.dead {
+        if self.device.is_dead() {
             // Until it is known that it reaches no memory.
             return hca.earliest(waits);
         }
         self.device_events().notifications();
-        let mut port = self.device.port.poll(now);
-        self.device.port.service(&mut self.device.hca, now);
-        if self.device.port.take_ip_news() {
+        let mut port = self.device.poll_port(now);
+        if self.device.port_mut().take_ip_news() {
             self.progress.happened = true;
         }
-        if self.device.port.cm_ref().has_event() {
+        if self.device.cm().has_event() {
             self.process_cm(now);
         }
         // An idle adapter is polled often, so the part is not made for empty lists.
@@ -209,10 +148,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let closing = closing.earliest(self.queue_pairs().expire_draining(now));
         // What the steps above made the connection manager say goes out now.
-        if self.progress.connections.take_flush() || self.device.port.cm_ref().poll_at() == Wake::Now {
-            port = self.device.port.poll(now);
+        if self.progress.connections.take_flush() || self.device.cm().poll_at() == Wake::Now {
+            port = self.device.port_mut().poll(now);
         }
-        if self.device.port.cm_ref().has_event() {
+        if self.device.cm().has_event() {
             return Wake::Now;
         }
         hca.earliest(port).earliest(resolving).earliest(closing).earliest(waits)
@@ -232,22 +171,22 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// As [`Adapter::rest`], for a program that calls its agents on another thread: upcalls that
     /// are due do not keep the loop from sleeping.
     pub fn rest_besides_upcalls(&mut self, now: Instant) -> Option<Instant> {
-        if !self.device.dead {
-            self.device.port.arm();
-            self.device.sink.arm();
+        if !self.device.is_dead() {
+            self.device.arm_cqs();
             self.delivery().arm_evds();
-            self.device.hca.arm_events();
+            self.device.hca_mut().arm_events();
         }
         let wake = self.poll(now);
         // What happened since the last look counts too: another consumer's call may have queued an event for this one.
         let happened = core::mem::take(&mut self.progress.happened) | self.objects.cnos.take_happened();
-        let quiet = !happened && (self.device.dead || !self.device.port.has_work()) && !wake.is_due(now);
+        let quiet =
+            !happened && (self.device.is_dead() || !self.device.port().has_work()) && !wake.is_due(now);
         quiet.then_some(wake.deadline(now).unwrap_or(Instant::MAX))
     }
 
     /// Whether the device is gone.
     pub fn is_dead(&self) -> bool {
-        self.device.dead
+        self.device.is_dead()
     }
 
     /// The platform's monotonic clock.
@@ -265,42 +204,42 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Waits for an interrupt or until `deadline`, and may return early.
     pub fn idle(&self, deadline: Instant) {
-        self.device.hca.idle(deadline);
+        self.device.hca().idle(deadline);
     }
 
     /// The HCA, to look at: capabilities, bring-up times, counters, trace.
     pub fn hca(&self) -> &Hca<'s, P> {
-        &self.device.hca
+        self.device.hca()
     }
 
     /// What tells it apart from the other adapters of its [`Registry`](crate::Registry); None before it is registered.
     pub fn id(&self) -> Option<AdapterId> {
-        self.device.listings.id()
+        self.device.listings().id()
     }
 
     /// Extension: this port's address.
     pub fn address(&self) -> IaAddress {
-        self.device.address
+        self.device.address()
     }
 
     /// Extension: the port's MTU, bytes.
     pub fn mtu(&self) -> u32 {
-        self.device.port.info().mtu.bytes()
+        self.device.port().info().mtu.bytes()
     }
 
     /// Extension: whether the port is active.
     pub fn is_up(&self) -> bool {
-        !self.device.dead && self.device.port.info().active
+        !self.device.is_dead() && self.device.port().info().active
     }
 
     /// How the port stands.
     pub fn port_info(&self) -> &PortInfo {
-        self.device.port.info()
+        self.device.port().info()
     }
 
     /// The port's counters.
     pub fn port_counters(&self) -> PortCounters {
-        self.device.port.counters()
+        self.device.port().counters()
     }
 
     /// What exists now.
@@ -321,8 +260,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             events_reserved: self.objects.events.reserved(),
             closing: self.progress.connections.closing() + self.objects.draining.len() as u32,
             resolving: self.progress.connections.resolving(),
-            connections: self.device.port.cm_ref().slots_in_use(),
-            free_bytes: self.device.hca.free_bytes(),
+            connections: self.device.cm().slots_in_use(),
+            free_bytes: self.device.hca().free_bytes(),
         }
     }
 
@@ -335,38 +274,5 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Counters.
     pub fn counters(&self) -> AdapterCounters {
         self.progress.counters
-    }
-}
-
-/// Waits until the port is active.
-pub(crate) fn wait_active<P: Platform>(
-    hca: &mut Hca<'_, P>,
-    port: &mut Port<'_, P::Bar>,
-    timeout: Duration,
-) -> Result<(), OpenError> {
-    let start = hca.now();
-    let end = start + timeout;
-    loop {
-        let now = hca.now();
-        if port.info().active || timeout.is_zero() {
-            return Ok(());
-        }
-        if now >= end {
-            return Err(OpenError::PortNotActive { waited_ms: (now - start).as_millis() as u64 });
-        }
-        let _ = hca.poll(now);
-        while hca.next_event().is_some() {}
-        if let Some(syndrome) = hca.fatal() {
-            return Err(OpenError::Hca(Error::Fatal(syndrome)));
-        }
-        port.refresh(hca, false)?;
-        if !port.info().active {
-            hca.arm_events();
-            // A wait may end early, and what is asked of the device is itself a reason for that.
-            let next = (now + ACTIVATION_STEP).min(end);
-            while hca.now() < next {
-                hca.idle(next);
-            }
-        }
     }
 }

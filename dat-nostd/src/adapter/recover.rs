@@ -1,13 +1,9 @@
 //! The adapter after its device has failed: everything made anew over the same memory.
 
-use core::mem;
-
-use driver_mlx::{CqConfig, Duration, Error, Platform};
+use driver_mlx::{Duration, Platform};
 
 use crate::adapter::Adapter;
 use crate::adapter::config::OpenError;
-use crate::adapter::wait_active;
-use crate::srq::sink::Sink;
 
 impl<P: Platform> Adapter<'_, P> {
     /// Extension: brings an adapter whose device is gone ([`Adapter::is_dead`], IA_CATASTROPHIC on every asynchronous EVD) back to work:
@@ -48,34 +44,17 @@ impl<P: Platform> Adapter<'_, P> {
     pub fn recover(&mut self, activation_timeout: Duration) -> Result<(), OpenError> {
         // Of which no poll may have told yet.
         let now = self.device.now();
-        if self.device.hca.check_health(now).is_some() {
+        if self.device.hca_mut().check_health(now).is_some() {
             self.device_events().die();
         }
-        if !self.device.dead {
+        if !self.device.is_dead() {
             return Ok(());
         }
-        self.device.hca.recover()?;
+        self.device.hca_mut().recover()?;
         // Now it is sure that there is another life, and that the device reaches nothing of the last one's.
         self.close_ias();
         self.memory().free_kept();
-        let active = self.reopen_port().map_err(OpenError::Hca).and_then(|()| {
-            while self.device.hca.next_event().is_some() {}
-            let _ = self.progress.connections.take_flush();
-            wait_active(&mut self.device.hca, &mut self.device.port, activation_timeout)
-        });
-        self.device.dead = matches!(active, Err(OpenError::Hca(_)));
-        if self.device.dead {
-            // The next attempt begins with the reset again.
-            self.device.hca.recovery_failed();
-        }
-        active
-    }
-
-    fn reopen_port(&mut self) -> Result<(), Error> {
-        let seed = self.device.random.next_u64();
-        let hca = &mut self.device.hca;
-        self.device.port.reopen(hca, seed)?;
-        let cq = hca.create_cq(&CqConfig { entries: 1, eq: 0 })?;
-        hca.destroy_cq(mem::replace(&mut self.device.sink, Sink::new(cq)).into_cq())
+        let _ = self.progress.connections.take_flush();
+        self.device.reopen(activation_timeout)
     }
 }

@@ -16,10 +16,6 @@ impl Random {
     pub(crate) fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
-
-    pub(crate) fn next_u32(&mut self) -> u32 {
-        (self.next_u64() >> 32) as u32
-    }
 }
 
 #[cfg(test)]

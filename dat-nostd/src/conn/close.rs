@@ -29,7 +29,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         }
         self.objects.leave_awaiting(handle);
         self.abandon_attempt(handle);
-        let dead = self.device.dead;
+        let dead = self.device.is_dead();
         let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         // A QP that never was ready for receives has taken nothing, and says nothing.
@@ -41,7 +41,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             && !dead
         {
             // The device may have come here by itself; then the command changes nothing.
-            let _ = self.device.hca.modify_to_error(qp);
+            let _ = self.device.hca_mut().modify_to_error(qp);
         }
         // A suppressed request that had succeeded would leave no completion to tell the end by.
         if ep.ends_silently() && !dead {
@@ -77,7 +77,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// Lets the requests of a connected EP finish.
     fn drain(&mut self, handle: EpHandle) -> DatResult<()> {
-        let dead = self.device.dead;
+        let dead = self.device.is_dead();
         let ep = self.objects.eps.get_mut(handle)?;
         let Some(transition) = ep.take(EpEvent::DisconnectGraceful) else { return Ok(()) };
         if !dead && ep.requests().outstanding() > 0 {
@@ -95,7 +95,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let conn = ep.connection().id();
         self.progress.connections.closing_mut().push(&mut self.objects.eps, handle.any().slot());
         if let Some(conn) = conn {
-            self.device.port.cm().defer_disconnect(conn);
+            self.device.cm_mut().defer_disconnect(conn);
         }
         self.progress_closing(handle.any().slot());
         Ok(())
@@ -105,7 +105,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     pub(crate) fn fail_ep(&mut self, slot: u16) {
         // A peer that has left takes nothing any more: then that is why.
         let conn = self.objects.eps.at(slot).and_then(|ep| ep.connection().id());
-        let left = conn.is_some_and(|conn| self.device.port.cm_ref().peer_left(conn));
+        let left = conn.is_some_and(|conn| self.device.cm().peer_left(conn));
         self.end_ep(slot, if left { EpEvent::PeerDisconnected } else { EpEvent::Failed });
     }
 
@@ -144,7 +144,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// If everything of a closing EP has been flushed (though perhaps not dequeued), queues its terminal event behind it.
     fn progress_closing(&mut self, slot: u16) {
-        let dead = self.device.dead;
+        let dead = self.device.is_dead();
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let Some(closing) = ep.connection().closing() else { return };
         let requests_done = dead || self.objects.requests_done(ep, &closing);
@@ -163,8 +163,8 @@ impl<P: Platform> Connections<'_, '_, P> {
     fn leave(&mut self, slot: u16) {
         let now = self.device.now();
         let conn = self.objects.eps.at(slot).and_then(|ep| ep.connection().id());
-        let told = conn.is_some_and(|conn| self.device.port.cm().disconnect(now, conn, &[]).is_ok());
-        if !told || self.device.dead {
+        let told = conn.is_some_and(|conn| self.device.cm_mut().disconnect(now, conn, &[]).is_ok());
+        if !told || self.device.is_dead() {
             self.end_ep(slot, EpEvent::DisconnectAbrupt);
             return;
         }
@@ -176,7 +176,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// Queues the terminal event.
     fn finish_closing(&mut self, slot: u16) {
-        let dead = self.device.dead;
+        let dead = self.device.is_dead();
         self.progress.connections.closing_mut().remove(&mut self.objects.eps, slot);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         let Some(closing) = ep.connection_mut().end_closing() else { return };
@@ -204,7 +204,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Takes the completions of EPs without a receive EVD.
     pub(crate) fn drain_sink(&mut self) {
         while let Some((ep, reaction)) =
-            self.objects.next_sunk(&mut self.device.sink, &mut self.progress.counters)
+            self.objects.next_sunk(self.device.sink_mut(), &mut self.progress.counters)
         {
             self.react(ep, reaction);
         }

@@ -110,7 +110,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         if remote.is_unspecified() || remote.is_multicast() {
             return Err(DatReturn::error(ReturnType::InvalidAddress, Subtype::InvalidAddressMalformed));
         }
-        if remote.is_ipv4() != self.device.address.is_ipv4() {
+        if remote.is_ipv4() != self.device.address().is_ipv4() {
             return Err(DatReturn::error(ReturnType::InvalidAddress, Subtype::InvalidAddressUnsupported));
         }
         let Some(service_id) = framing.service_id(conn_qual) else { return bad(Subtype::InvalidArg3) };
@@ -180,7 +180,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             return;
         }
         let resolution = match self.device.resolve_address(now, &request.address) {
-            AddressResolution::Known(gid) => self.device.port.resolve(now, gid),
+            AddressResolution::Known(gid) => self.device.port_mut().resolve(now, gid),
             AddressResolution::Pending => Resolution::Pending,
             AddressResolution::Failed => Resolution::Failed(QueryError::Timeout),
         };
@@ -215,7 +215,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         {
             let now = self.device.now();
             // Over already, or void: nothing to give up.
-            let _ = self.device.port.cm().abandon(now, conn, &[]);
+            let _ = self.device.cm_mut().abandon(now, conn, &[]);
             self.progress.connections.request_flush();
         }
         match event {
@@ -243,8 +243,8 @@ impl<P: Platform> Connections<'_, '_, P> {
         let framing = self.objects.ias.get(ep.ia()).ok()?.framing();
         let (ends, data) = (ep.connection().ends(), ep.connection().private_data());
         let private_data =
-            framing.request(self.device.address, ends.local_port as u16, ends.remote_address, data)?;
-        let port_mtu = self.device.port.info().mtu.code();
+            framing.request(self.device.address(), ends.local_port as u16, ends.remote_address, data)?;
+        let port_mtu = self.device.port().info().mtu.code();
         let mut path = *path;
         path.set_mtu(path.mtu().min(port_mtu));
         if let Some(sl) = ep.attributes().sl {
@@ -260,13 +260,13 @@ impl<P: Platform> Connections<'_, '_, P> {
         params.flow_control = !params.srq;
         params.response_timeout = response_timeout(&path);
         params.deadline = (request.deadline != Instant::MAX).then_some(request.deadline);
-        self.device.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()
+        self.device.cm_mut().connect(now, &params, &private_data, u32::from(slot)).ok()
     }
 
     /// Carries out the events of the connection manager up to the next request. Returns the request
     /// and its listener.
     pub(super) fn next_request(&mut self, now: Instant) -> Option<(ConnId, u32)> {
-        while let Some(event) = self.device.port.cm().poll_event() {
+        while let Some(event) = self.device.cm_mut().poll_event() {
             self.progress.happened = true;
             match event {
                 CmEvent::ConnectRequest { id, listener } => return Some((id, listener)),
@@ -283,7 +283,7 @@ impl<P: Platform> Connections<'_, '_, P> {
                 // for this.
                 CmEvent::TimeWaitExit { .. } => {}
                 // DAT has no datagram services: nobody listens for them, nobody asks.
-                CmEvent::DatagramRequest { id, .. } => _ = self.device.port.cm().abandon(now, id, &[]),
+                CmEvent::DatagramRequest { id, .. } => _ = self.device.cm_mut().abandon(now, id, &[]),
                 CmEvent::DatagramReply { .. } => {}
             }
         }
@@ -308,7 +308,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             (Some(_), Some(())) => {}
             (slot, _) => {
                 // Nobody waits for it any more, or the QP could not follow.
-                let _ = self.device.port.cm().reject(now, id, RejReason::NO_RESOURCES, &[], &[]);
+                let _ = self.device.cm_mut().reject(now, id, RejReason::NO_RESOURCES, &[], &[]);
                 if let Some(slot) = slot {
                     self.connection_input(slot, ConnectionInput::UnusableReply, None);
                 }
@@ -318,17 +318,17 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// Active side: QP to RTR and RTS, RTU, ESTABLISHED.
     fn connect_qp(&mut self, slot: u16, id: ConnId) -> Option<()> {
-        let from = self.device.port.cm_ref().qp_attributes(id)?;
+        let from = self.device.cm().qp_attributes(id)?;
         let ep = self.objects.eps.at_mut(slot)?;
-        let port = self.device.port.info();
+        let port = self.device.port().info();
         let rtr = rtr_params(port, ep.attributes(), &from, from.rq_psn, from.responder_resources)?;
         let (pkey_index, _) = port.partitions.member_of(from.path.pkey())?;
         let rts = rts_params(ep.attributes(), &from);
         let qp = ep.qp_mut()?;
         qp.set_pkey_index(pkey_index);
-        self.device.hca.modify_to_rtr(qp, &rtr).ok()?;
-        self.device.hca.modify_to_rts(qp, &rts).ok()?;
-        self.device.port.cm().rtu(id, &[]).ok()?;
+        self.device.hca_mut().modify_to_rtr(qp, &rtr).ok()?;
+        self.device.hca_mut().modify_to_rts(qp, &rts).ok()?;
+        self.device.cm_mut().rtu(id, &[]).ok()?;
         self.keep_private_data(slot, id);
         self.connection_input(slot, ConnectionInput::Reply, None);
         Some(())
@@ -346,7 +346,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     fn keep_private_data(&mut self, slot: u16, id: ConnId) {
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         let Ok(ia) = self.objects.ias.get(ep.ia()) else { return };
-        let data = ia.framing().parse_reply(self.device.port.cm_ref().private_data(id));
+        let data = ia.framing().parse_reply(self.device.cm().private_data(id));
         ep.connection_mut().set_private_data(data, true);
     }
 
@@ -358,10 +358,10 @@ impl<P: Platform> Connections<'_, '_, P> {
         else {
             return;
         };
-        let from = self.device.port.cm_ref().qp_attributes(conn);
+        let from = self.device.cm().qp_attributes(conn);
         let rts = from.map(|from| rts_params(ep.attributes(), &from));
         let moved = match (rts, ep.qp_mut()) {
-            (Some(rts), Some(qp)) => self.device.hca.modify_to_rts(qp, &rts).is_ok(),
+            (Some(rts), Some(qp)) => self.device.hca_mut().modify_to_rts(qp, &rts).is_ok(),
             _ => false,
         };
         if !moved {
@@ -370,7 +370,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         }
         ep.connection_mut().set_private_data(&[], false);
         // It may know already; then nothing happens.
-        let _ = self.device.port.cm().communication_established(conn);
+        let _ = self.device.cm_mut().communication_established(conn);
         if let Some(handle) = self.objects.eps.handle_at(slot) {
             self.objects.leave_awaiting(handle);
         }
@@ -412,8 +412,8 @@ impl<P: Platform> Connections<'_, '_, P> {
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let mut input = ConnectionInput::Unanswered;
         if let (cm::Stage::Req, Attempt::Requested { request, .. }) = (stage, ep.connection().attempt()) {
-            if let Some(info) = self.device.port.cm_ref().info(id) {
-                self.device.port.forget_path(info.path.dgid());
+            if let Some(info) = self.device.cm().info(id) {
+                self.device.port_mut().forget_path(info.path.dgid());
             }
             if now >= request.deadline {
                 input = ConnectionInput::Deadline;
@@ -427,7 +427,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         self.drain_sink();
         let Some(slot) = self.ep_of(id, owner) else { return };
         // The device reported the failure first; the DREQ may be the peer's answer to it.
-        let failed = !self.device.port.cm_ref().peer_left(id) && self.objects.has_failed(slot);
+        let failed = !self.device.cm().peer_left(id) && self.objects.has_failed(slot);
         let input = match cause {
             DisconnectCause::Peer | DisconnectCause::Local if failed => ConnectionInput::Lost,
             DisconnectCause::Peer | DisconnectCause::Local => ConnectionInput::Disconnected,

@@ -27,9 +27,8 @@ part! {
 impl<'s, P: Platform> Connections<'_, 's, P> {
     /// Sends the messages that the connection manager has queued.
     pub(crate) fn run_port(&mut self) {
-        if self.progress.connections.take_flush() && !self.device.dead {
-            let now = self.device.now();
-            let _ = self.device.port.poll(now);
+        if self.progress.connections.take_flush() {
+            self.device.flush();
         }
     }
 }

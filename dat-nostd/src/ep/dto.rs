@@ -150,7 +150,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn try_post<const N: usize>(&mut self, handle: EpHandle, post: &Post<'_>) -> DatResult<()> {
         let ep = self.objects.eps.get_mut(handle)?;
         // Where a request is common there is a connection, and no device that is gone.
-        let rings = N < MAX_IOV || ep.rings(self.device.dead);
+        let rings = N < MAX_IOV || ep.rings(self.device.is_dead());
         ep.post(&post.check::<N, _>(ep, &self.objects.lmrs)?, rings).map(|_| ())
     }
 

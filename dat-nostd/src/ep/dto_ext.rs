@@ -95,7 +95,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let (ep, lmrs) = (self.objects.eps.get_mut(handle)?, &self.objects.lmrs);
         EpCall::PostRecv.in_state(ep.state())?;
         let lmr = lmr_of(lmrs, lmr_context)?;
-        Ok(if self.device.dead { 0 } else { ep.post_recvs(lmr, length, receives) })
+        Ok(if self.device.is_dead() { 0 } else { ep.post_recvs(lmr, length, receives) })
     }
 
     /// Extension: if the peer's 8 bytes are `compare`, they become `swap`; what they were comes into `local`. The numbers are in
@@ -149,7 +149,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         op: SendOp,
     ) -> DatResult<()> {
         self.objects.eps.get(ep)?;
-        if !self.device.hca.caps().atomic {
+        if !self.device.hca().caps().atomic {
             return Err(DatReturn::new(ReturnType::ModelNotSupported));
         }
         if local.segment_length != ATOMIC || remote.segment_length != ATOMIC {

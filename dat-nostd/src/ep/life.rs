@@ -103,7 +103,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(EpParameters {
             ia: ep.ia,
             state: ep.state(),
-            local_address: self.device.address,
+            local_address: self.device.address(),
             local_port: ends.local_port,
             remote_address: ends.remote_address,
             remote_port: ends.remote_port,
@@ -116,7 +116,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             remote_gid: ep
                 .connection
                 .id()
-                .and_then(|conn| self.device.port.cm_ref().info(conn))
+                .and_then(|conn| self.device.cm().info(conn))
                 .map(|info| info.path.dgid().0),
             ending: ep.ending(),
         })

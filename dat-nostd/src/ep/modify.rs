@@ -163,7 +163,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(new) = &mut qp
             && let Err(error) = self.move_receives(handle, new, &mut receives)
         {
-            let _ = qp.map(|qp| self.device.hca.destroy_qp(qp));
+            let _ = qp.map(|qp| self.device.hca_mut().destroy_qp(qp));
             return Err(error);
         }
         let qpn = qp.as_ref().map(|qp| qp.number()).unwrap_or_default();

@@ -24,7 +24,7 @@ impl<P: Platform> Device<'_, P> {
             evd.and_then(Evd::cq).map(|cq| cq.number())
         };
         let attributes = &plan.attributes;
-        let none = self.sink.number();
+        let none = self.sink_mut().number();
         let (send_cq, recv_cq) = match (cq_of(plan.streams.request), cq_of(plan.streams.recv)) {
             (Some(send), Some(receive)) => (send, receive),
             // Receives from an SRQ complete, whether anybody hears of it or not.
@@ -55,13 +55,13 @@ impl<P: Platform> Device<'_, P> {
             ..QpConfig::rc(plan.pd, send_cq)
         };
         let failed = |error| creation_error(error, Subtype::ResourceTep);
-        let mut qp = self.hca.create_qp(&config).map_err(failed)?;
+        let mut qp = self.hca_mut().create_qp(&config).map_err(failed)?;
         let mut access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        access.set(Access::REMOTE_ATOMIC, self.hca.caps().atomic);
+        access.set(Access::REMOTE_ATOMIC, self.hca().caps().atomic);
         // Its path may name another partition: then the index changes on the way to RTR.
-        let params = InitParams { port: 1, pkey_index: self.port.info().pkey_index, access };
-        if let Err(error) = self.hca.modify_to_init(&mut qp, &params) {
-            let _ = self.hca.destroy_qp(qp);
+        let params = InitParams { port: 1, pkey_index: self.port().info().pkey_index, access };
+        if let Err(error) = self.hca_mut().modify_to_init(&mut qp, &params) {
+            let _ = self.hca_mut().destroy_qp(qp);
             return Err(failed(error));
         }
         Ok(qp)
@@ -69,6 +69,6 @@ impl<P: Platform> Device<'_, P> {
 
     /// A starting PSN.
     pub(crate) fn next_psn(&mut self) -> Psn {
-        Psn::new(self.random.next_u32())
+        Psn::new((self.next_random() >> 32) as u32)
     }
 }

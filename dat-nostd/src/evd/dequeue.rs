@@ -52,7 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let mut count = 0;
         let Objects { evds, eps, .. } = &mut self.objects;
         if let Ok(state) = evds.get_mut(evd)
-            && (state.is_on_fast_path() || state.find_fast_path(self.device.dead))
+            && (state.is_on_fast_path() || state.find_fast_path(self.device.is_dead()))
             && let Some(cq) = &mut state.cq
         {
             let ended = loop {
@@ -125,7 +125,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.delivery().settle_wait(slot);
         let state = self.objects.evds.get_mut(evd)?;
         EvdCall::Dequeue.in_condition(state.condition())?;
-        state.find_fast_path(self.device.dead);
+        state.find_fast_path(self.device.is_dead());
         let data = self.take(slot);
         if data.is_some() || !polls {
             return Ok(data);

@@ -1,6 +1,6 @@
 //! Event dispatchers: create, resize, free; how software events are queued. DAT 1.2, event management.
 
-use driver_mlx::{Cq, CqConfig, Platform};
+use driver_mlx::{Cq, Platform};
 
 use crate::adapter::Adapter;
 use crate::base::event::EventData;
@@ -52,8 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let mut queue = self.objects.events.create(software_events(flags, min_qlen)).ok_or(FULL)?;
         let cq = if flags.intersects(CQ_STREAMS) {
-            let config = CqConfig { entries: min_qlen.max(self.device.min_completions), eq: 0 };
-            match self.device.hca.create_cq(&config) {
+            match self.device.create_cq(min_qlen) {
                 Ok(cq) => Some(cq),
                 Err(error) => {
                     self.objects.events.destroy(&mut queue);
@@ -104,7 +103,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         self.objects.events.destroy(&mut evd.queue);
         if let Some(cq) = evd.cq {
-            self.device.hca.destroy_cq(cq).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+            self.device.hca_mut().destroy_cq(cq).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
         Ok(())
     }

@@ -51,8 +51,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if name.is_empty() || name.len() >= NAME_MAX_LENGTH {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
         }
-        let listed = |framing| Some((framing, self.device.listings.version(framing)?));
-        let listed = self.device.listings.framing_of(name).and_then(listed);
+        let listed = |framing| Some((framing, self.device.listings().version(framing)?));
+        let listed = self.device.listings().framing_of(name).and_then(listed);
         answer(listed.map(|(_, version)| version), Version::new(major, minor, thread_safe))?;
         let Some((framing, _)) = listed else {
             return Err(DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered));
@@ -85,7 +85,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn ia_query(&self, ia: IaHandle) -> DatResult<(EvdHandle, IaAttributes<'_>, ProviderAttributes)> {
         let ia = self.objects.ias.get(ia)?;
-        let lmr_sync_req = !self.device.hca.dma_is_coherent();
+        let lmr_sync_req = !self.device.hca().dma_is_coherent();
         let provider = ProviderAttributes { lmr_sync_req, ..provider_attributes(ia.framing()) };
         Ok((ia.async_evd(), ia_attributes(&self.device, &self.objects), provider))
     }
@@ -170,19 +170,19 @@ impl<B: Bar> Objects<'_, B> {
 }
 
 fn ia_attributes<'a, P: Platform>(device: &Device<'a, P>, objects: &Objects<'_, P::Bar>) -> IaAttributes<'a> {
-    let (major, minor, sub_minor) = device.hca.firmware_version();
+    let (major, minor, sub_minor) = device.hca().firmware_version();
     let longest = device.longest_message();
     let count = |count: usize| count.min(i32::MAX as usize) as u32;
     let (reads_in, reads_out) = device.max_reads();
     let eps = count(objects.eps.capacity());
     IaAttributes {
-        adapter_name: device.listings.name(),
+        adapter_name: device.listings().name(),
         vendor_name: "Mellanox",
         hardware_version_major: 0,
         hardware_version_minor: 0,
         firmware_version_major: u32::from(major),
         firmware_version_minor: u32::from(minor) * 10_000 + u32::from(sub_minor),
-        ia_address: device.address,
+        ia_address: device.address(),
         max_eps: eps,
         max_dto_per_ep: device.max_dtos(),
         max_rdma_read_per_ep_in: reads_in,

@@ -21,7 +21,7 @@ impl<P: Platform> Memory<'_, '_, P> {
         check_length(len)?;
         self.insert(grant, |device, pd| {
             // SAFETY: this function's contract is the driver's.
-            unsafe { device.hca.register_foreign(pd, va, len, access(grant.mem_priv), grant.base) }
+            unsafe { device.hca_mut().register_foreign(pd, va, len, access(grant.mem_priv), grant.base) }
         })
     }
 }
@@ -134,7 +134,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let mut memory = self.memory();
         let pd = memory.admit(&grant)?;
         // SAFETY: this function's contract is the driver's.
-        let begun = unsafe { memory.device.hca.begin_register_foreign(pd, va, len, access(mem_priv), base) };
+        let begun =
+            unsafe { memory.device.hca_mut().begin_register_foreign(pd, va, len, access(mem_priv), base) };
         match begun {
             Ok(pending) => memory.enter(&grant, pd, (start, length), Key::Creating(pending)).map(Some),
             Err(Error::NoCommandSlot) => Ok(None),

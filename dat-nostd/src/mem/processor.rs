@@ -41,14 +41,14 @@ impl<P: Platform> Device<'_, P> {
     ) -> DatResult<DmaSlice<'a>> {
         let region = lmr.region(needed)?.ok_or_else(outside)?;
         // SAFETY: no other thread accesses the bytes by the promise of `SoleAccess`; the rest is said above.
-        unsafe { self.hca.memory_of(region, address, len as u64) }.map_err(|_| outside())
+        unsafe { self.hca().memory_of(region, address, len as u64) }.map_err(|_| outside())
     }
 
     /// Copies what a device may have written to where one may read.
     fn copy(&self, to: DmaSlice<'_>, from: DmaSlice<'_>) -> DatResult<()> {
-        self.hca.sync_slice_for_cpu(from);
+        self.hca().sync_slice_for_cpu(from);
         to.copy_from(0, from, 0, from.len()).map_err(|_| outside())?;
-        self.hca.sync_slice_for_device(to);
+        self.hca().sync_slice_for_device(to);
         Ok(())
     }
 }
@@ -93,12 +93,12 @@ impl<P: Platform> Adapter<'_, P> {
         change: impl FnOnce(u64) -> u64,
     ) -> DatResult<u64> {
         let word = self.device.bytes_of(self.objects.lmrs.get(lmr)?, address, 8, MemPriv::LOCAL_WRITE)?;
-        self.device.hca.sync_slice_for_cpu(word);
+        self.device.hca().sync_slice_for_cpu(word);
         let mut bytes = [0; 8];
         word.read(0, &mut bytes).map_err(|_| outside())?;
         let before = u64::from_ne_bytes(bytes);
         word.write(0, &change(before).to_ne_bytes()).map_err(|_| outside())?;
-        self.device.hca.sync_slice_for_device(word);
+        self.device.hca().sync_slice_for_device(word);
         Ok(before)
     }
 }

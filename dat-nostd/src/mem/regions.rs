@@ -22,7 +22,9 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
             self.pzs.get(grant.pz)?.domain(grant.ia)?;
             return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
         }
-        self.insert(grant, |device, pd| device.hca.register(pd, memory, access(grant.mem_priv), grant.base))
+        self.insert(grant, |device, pd| {
+            device.hca_mut().register(pd, memory, access(grant.mem_priv), grant.base)
+        })
     }
 
     /// Makes a region of the memory of a region.
@@ -41,7 +43,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         let key = self.lmrs.get_mut(lmr)?.take_key();
         let made = match &key {
             Key::Ready(region) => self.insert(&grant, |device, pd| {
-                device.hca.register_again(pd, region, access(mem_priv), grant.base)
+                device.hca_mut().register_again(pd, region, access(mem_priv), grant.base)
             }),
             _ => Err(IN_USE),
         };
@@ -97,7 +99,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         let Key::Creating(pending) = lmr.take_key() else {
             return Err(DatReturn::new(ReturnType::InternalError));
         };
-        match self.device.hca.poll_pending(pending) {
+        match self.device.hca_mut().poll_pending(pending) {
             Err(pending) => {
                 lmr.put_key(Key::Creating(pending));
                 Ok(None)
@@ -126,7 +128,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
                 return Err(IN_USE);
             }
         };
-        match self.device.hca.begin_deregister(region) {
+        match self.device.hca_mut().begin_deregister(region) {
             Ok(pending) => {
                 lmr.put_key(Key::Destroying(pending));
                 Ok(true)
@@ -145,7 +147,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         let Key::Destroying(pending) = lmr.take_key() else {
             return Err(DatReturn::new(ReturnType::InternalError));
         };
-        match self.device.hca.poll_pending(pending) {
+        match self.device.hca_mut().poll_pending(pending) {
             Err(pending) => {
                 lmr.put_key(Key::Destroying(pending));
                 Ok(None)
@@ -160,12 +162,12 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
             return Err(IN_USE);
         }
         let ended = match lmr.take_key() {
-            Key::Creating(pending) => match self.device.hca.finish(pending) {
-                Ok(region) => self.device.hca.deregister(region),
+            Key::Creating(pending) => match self.device.hca_mut().finish(pending) {
+                Ok(region) => self.device.hca_mut().deregister(region),
                 Err(_) => Ok(()),
             },
-            Key::Ready(region) => self.device.hca.deregister(region),
-            Key::Destroying(pending) => self.device.hca.finish(pending),
+            Key::Ready(region) => self.device.hca_mut().deregister(region),
+            Key::Destroying(pending) => self.device.hca_mut().finish(pending),
             Key::Taken => Ok(()),
         };
         self.freed(handle, ended)
@@ -343,7 +345,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn lmr_sync_rdma_read(&mut self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
         self.objects.ias.get(ia)?;
         self.memory().sync(segments, |device, region, segment| {
-            device.hca.sync_for_device(region, segment.virtual_address, segment.segment_length)
+            device.hca().sync_for_device(region, segment.virtual_address, segment.segment_length)
         })
     }
 
@@ -355,7 +357,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn lmr_sync_rdma_write(&mut self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
         self.objects.ias.get(ia)?;
         self.memory().sync(segments, |device, region, segment| {
-            device.hca.sync_for_cpu(region, segment.virtual_address, segment.segment_length)
+            device.hca().sync_for_cpu(region, segment.virtual_address, segment.segment_length)
         })
     }
 }

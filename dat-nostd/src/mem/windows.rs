@@ -29,7 +29,7 @@ impl<P: Platform> Memory<'_, '_, P> {
         if rmrs.len() >= rmrs.capacity() {
             return Err(FULL);
         }
-        let window = self.device.hca.alloc_mw(pd, kind).map_err(|error| match error {
+        let window = self.device.hca_mut().alloc_mw(pd, kind).map_err(|error| match error {
             driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
             error => creation_error(error, Subtype::ResourceMemoryRegion),
         })?;
@@ -40,8 +40,11 @@ impl<P: Platform> Memory<'_, '_, P> {
 
     fn free_window(&mut self, handle: RmrHandle) -> DatResult<()> {
         let window = self.windows.table().get(handle)?.window();
-        if !self.device.dead {
-            self.device.hca.dealloc_mw(window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        if !self.device.is_dead() {
+            self.device
+                .hca_mut()
+                .dealloc_mw(window)
+                .map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
         self.forget_window(handle)
     }

@@ -17,7 +17,7 @@ impl<P: Platform> Memory<'_, '_, P> {
         if self.pzs.len() >= self.pzs.capacity() {
             return Err(DatReturn::error(ReturnType::InsufficientResources, FULL));
         }
-        let pd = self.device.hca.alloc_pd().map_err(|error| creation_error(error, FULL))?;
+        let pd = self.device.hca_mut().alloc_pd().map_err(|error| creation_error(error, FULL))?;
         self.pzs
             .insert(Pz::new(ia, pd))
             .map_err(|_| DatReturn::error(ReturnType::InsufficientResources, FULL))
@@ -28,9 +28,9 @@ impl<P: Platform> Memory<'_, '_, P> {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStatePzInUse));
         }
         let pz = self.pzs.remove(pz)?;
-        if !self.device.dead {
+        if !self.device.is_dead() {
             // The zone is gone for the consumer either way; the device's refusal is in the driver's trace.
-            let _ = self.device.hca.dealloc_pd(pz.pd());
+            let _ = self.device.hca_mut().dealloc_pd(pz.pd());
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let queue = self
             .device
-            .hca
+            .hca_mut()
             .create_srq(&config)
             .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
         let srq = Srq::new(ia, pz, pd, queue, attributes);
@@ -86,12 +86,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(config) = srq.longer(max_recv_dtos)? {
             let queue = self
                 .device
-                .hca
+                .hca_mut()
                 .create_srq(&config)
                 .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
             let old = self.objects.shared.srqs.get_mut(handle)?.replace(queue);
             // Nothing uses the old one.
-            let _ = self.device.hca.destroy_srq(old);
+            let _ = self.device.hca_mut().destroy_srq(old);
         }
         if self.objects.is_sunk(handle) {
             self.queue_pairs().make_room_in_sink(handle, max_recv_dtos)?;
@@ -119,7 +119,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let srq = self.objects.shared.srqs.get_mut(handle)?;
         // The device would tell when the next one is taken, and we know now.
         let limit = if below { 0 } else { low_watermark as u16 };
-        self.device.hca.arm_srq(srq.queue(), limit).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        self.device
+            .hca_mut()
+            .arm_srq(srq.queue(), limit)
+            .map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         srq.set_low_watermark(low_watermark);
         if below {
             self.queue_pairs().srq_event(handle, SrqEvent::Low);
@@ -138,7 +141,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.queue_pairs().end_draining(Some(handle));
         let srq = self.objects.shared.srqs.remove(handle)?;
         self.memory().leave_zone(srq.pz());
-        self.device.hca.destroy_srq(srq.into_queue()).map_err(|_| DatReturn::new(ReturnType::InternalError))
+        self.device
+            .hca_mut()
+            .destroy_srq(srq.into_queue())
+            .map_err(|_| DatReturn::new(ReturnType::InternalError))
     }
 
     /// `dat_srq_post_recv`: a buffer for whichever EP of the queue gets the next message. Legal in every state.

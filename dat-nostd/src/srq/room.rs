@@ -82,7 +82,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     /// Makes the CQ of an EVD hold so many completions, and all that attached EPs may cause.
     pub(crate) fn resize_cq(&mut self, handle: EvdHandle, entries: u32) -> DatResult<()> {
         let evd = self.objects.evds.get_mut(handle)?;
-        let resized = evd.resize_cq(&mut self.device.hca, entries);
+        let resized = evd.resize_cq(self.device.hca_mut(), entries);
         if resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))? {
             // The new ring may not be armed, so polls look at it.
             self.delivery().look_at(handle.any().slot());

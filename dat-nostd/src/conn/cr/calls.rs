@@ -29,7 +29,7 @@ impl<P: Platform> Adapter<'_, P> {
         while let Some((conn, listener)) = self.connections().next_request(now) {
             let request = self.connections().parse_request(conn, listener);
             if let Err(reason) = request.and_then(|(cr, target)| self.deliver_request(cr, &target)) {
-                let _ = self.device.port.cm().reject(now, conn, reason, &[], &[]);
+                let _ = self.device.cm_mut().reject(now, conn, reason, &[], &[]);
             }
         }
     }
@@ -141,20 +141,20 @@ impl<P: Platform> Connections<'_, '_, P> {
         let gone = RejReason::INVALID_SERVICE_ID;
         let target = self.objects.target_of(listener).ok_or(gone)?;
         let framing = self.objects.ias.get(target.ia).map_err(|_| gone)?.framing();
-        let info = self.device.port.cm_ref().info(conn).ok_or(gone)?;
+        let info = self.device.cm().info(conn).ok_or(gone)?;
         if info.service_id != target.service_id {
             return Err(gone);
         }
         // The HCA would drop what the peer sends. Linux's reason for it too: the standard has none
         // about P_Keys.
-        if self.device.port.info().partitions.reached_by(info.path.pkey()).is_none() {
+        if self.device.port().info().partitions.reached_by(info.path.pkey()).is_none() {
             return Err(RejReason::INVALID_GID);
         }
-        let request = framing.parse_request(self.device.port.cm_ref().private_data(conn));
+        let request = framing.parse_request(self.device.cm().private_data(conn));
         let request = request.ok_or(RejReason::UNSUPPORTED)?;
         if request
             .destination
-            .is_some_and(|destination| destination != self.device.address && !destination.is_loopback())
+            .is_some_and(|destination| destination != self.device.address() && !destination.is_loopback())
         {
             return Err(gone);
         }
@@ -193,7 +193,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             }
         }
         log!(info, "dat: connection request {=u64:#x} for port {=u64}", cr.bits(), target.conn_qual);
-        let (sp, conn_qual, local_address) = (target.sp, target.conn_qual, self.device.address);
+        let (sp, conn_qual, local_address) = (target.sp, target.conn_qual, self.device.address());
         let event = EventData::ConnectionRequest { sp, local_address, conn_qual, cr };
         self.delivery().post(target.evd, event);
         Ok(())
@@ -230,7 +230,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let (bytes, len) = cr.framing.reply(private_data).ok_or(too_long)?;
         self.device.usable()?;
         let conn = cr.conn;
-        let peer = if cr.withdrawn { None } else { self.device.port.cm_ref().info(conn) };
+        let peer = if cr.withdrawn { None } else { self.device.cm().info(conn) };
         let ends = cr.ends();
         let accepted = match peer {
             Some(info) => {
@@ -241,14 +241,14 @@ impl<P: Platform> Connections<'_, '_, P> {
                 params.initiator_depth =
                     info.peer_responder_resources.min(attributes.max_rdma_read_out.min(255) as u8);
                 params.rnr_retry_count = RNR_RETRY_UNLIMITED;
-                params.target_ack_delay = self.device.hca.caps().local_ca_ack_delay.min(31);
+                params.target_ack_delay = self.device.hca().caps().local_ca_ack_delay.min(31);
                 params.srq = ep.srq().is_some();
                 params.flow_control = !params.srq;
                 self.ready_to_receive(ep_handle, conn, &params)?;
                 let now = self.device.now();
                 let owner = u32::from(ep_handle.any().slot());
                 let reply = bytes.get(..len).unwrap_or_default();
-                self.device.port.cm().accept(now, conn, &params, reply, owner).is_ok()
+                self.device.cm_mut().accept(now, conn, &params, reply, owner).is_ok()
             }
             None => false,
         };
@@ -276,8 +276,8 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// INIT to RTR before the peer is told.
     fn ready_to_receive(&mut self, ep: EpHandle, conn: ConnId, params: &AcceptParams) -> DatResult<()> {
         const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
-        let from = self.device.port.cm_ref().qp_attributes(conn).ok_or(FAILED)?;
-        let port = self.device.port.info();
+        let from = self.device.cm().qp_attributes(conn).ok_or(FAILED)?;
+        let port = self.device.port().info();
         // The table may have changed since the request came.
         let pkey_index = port.partitions.reached_by(from.path.pkey()).ok_or(FAILED)?;
         let ep = self.objects.eps.get_mut(ep)?;
@@ -285,13 +285,13 @@ impl<P: Platform> Connections<'_, '_, P> {
         let rtr = rtr_params(port, ep.attributes(), &from, psn, resources).ok_or(FAILED)?;
         let qp = ep.qp_mut().ok_or(FAILED)?;
         qp.set_pkey_index(pkey_index);
-        self.device.hca.modify_to_rtr(qp, &rtr).map_err(|_| FAILED)
+        self.device.hca_mut().modify_to_rtr(qp, &rtr).map_err(|_| FAILED)
     }
 
     fn refuse(&mut self, conn: ConnId, reason: RejReason, private_data: &[u8]) {
         let now = self.device.now();
         // A peer that has given up needs no answer.
-        let _ = self.device.port.cm().reject(now, conn, reason, &[], private_data);
+        let _ = self.device.cm_mut().reject(now, conn, reason, &[], private_data);
         self.progress.connections.request_flush();
         self.run_port();
     }

@@ -60,12 +60,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let framing = self.objects.framing(ia)?;
         self.objects.check_cr_evd(ia, evd)?;
         self.device.usable()?;
-        let first = self.device.random.next_u64();
+        let first = self.device.next_random();
         // Fewer listeners than qualifiers exist, so a free one comes soon or there is no room for a listener either.
         for step in 0..ANY_COUNT {
             let conn_qual = ANY_FIRST + first.wrapping_add(step) % ANY_COUNT;
             if let Some(service_id) = framing.service_id(conn_qual)
-                && !self.device.port.cm_ref().is_listening(service_id)
+                && !self.device.cm().is_listening(service_id)
             {
                 let psp = self.connections().make_psp(ia, conn_qual, service_id, evd, flags)?;
                 return Ok((conn_qual, psp));
@@ -89,7 +89,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn psp_free(&mut self, psp: PspHandle) -> DatResult<()> {
         let psp = self.objects.psps.remove(psp)?;
-        self.device.port.cm().unlisten(psp.service_id);
+        self.device.cm_mut().unlisten(psp.service_id);
         if let Ok(evd) = self.objects.evds.get_mut(psp.evd) {
             evd.detach(0, None);
         }
@@ -148,7 +148,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn rsp_free(&mut self, rsp: RspHandle) -> DatResult<()> {
         let rsp = self.objects.rsps.remove(rsp)?;
         if !rsp.used {
-            self.device.port.cm().unlisten(rsp.service_id);
+            self.device.cm_mut().unlisten(rsp.service_id);
             if let Some(ep) = rsp.ep {
                 self.objects.move_ep(ep, EpEvent::Released);
             }
@@ -168,7 +168,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let Some(service_id) = framing.service_id(conn_qual) else {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         };
-        if self.device.port.cm_ref().is_listening(service_id) {
+        if self.device.cm().is_listening(service_id) {
             return Err(DatReturn::new(ReturnType::ConnQualInUse));
         }
         self.device.usable()?;
@@ -196,7 +196,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     }
 
     fn listen(&mut self, service_id: u64, owner: u32, backlog: u16) -> DatResult<()> {
-        self.device.port.cm().listen(service_id, owner, backlog).map_err(|error| match error {
+        self.device.cm_mut().listen(service_id, owner, backlog).map_err(|error| match error {
             ListenError::InUse => DatReturn::new(ReturnType::ConnQualInUse),
             ListenError::Full => DatReturn::new(ReturnType::InsufficientResources),
         })
@@ -207,7 +207,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let ServicePoint::Rsp(rsp) = target.sp else { return };
         if let Ok(rsp) = self.objects.rsps.get_mut(rsp) {
             rsp.used = true;
-            self.device.port.cm().unlisten(target.service_id);
+            self.device.cm_mut().unlisten(target.service_id);
         }
     }
 }

@@ -30,11 +30,11 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     /// Destroys a QP, later if it may hold a buffer of its SRQ. Drops the completions that it left.
     pub(crate) fn end_qp(&mut self, mut ended: EndedQp<P::Bar>) -> DatResult<()> {
         let (qpn, streams) = (ended.qpn, ended.streams);
-        let Some(srq) = ended.holds().filter(|_| !self.device.dead) else { return self.destroy(ended) };
+        let Some(srq) = ended.holds().filter(|_| !self.device.is_dead()) else { return self.destroy(ended) };
         let receives = self.objects.srq_places(srq, streams.recv, None);
         let full = self.objects.draining.len() >= self.objects.draining.capacity();
         if full
-            || self.device.hca.modify_to_error(&mut ended.qp).is_err()
+            || self.device.hca_mut().modify_to_error(&mut ended.qp).is_err()
             || self.make_room(&streams, ended.requests, receives).is_err()
         {
             return self.destroy(ended);
@@ -60,7 +60,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
         streams: &Streams,
         srq: Option<SrqHandle>,
     ) -> DatResult<()> {
-        let destroyed = self.device.hca.destroy_qp(qp);
+        let destroyed = self.device.hca_mut().destroy_qp(qp);
         self.sweep_qp(qpn, streams, srq);
         destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
     }
@@ -140,12 +140,12 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     }
 
     fn await_draining(&mut self, waits: impl Fn(&Objects<'_, P::Bar>) -> bool) {
-        while !self.device.dead && waits(self.objects) {
+        while !self.device.is_dead() && waits(self.objects) {
             let now = self.device.now();
             let _ = DeviceEvents::new(self.device, self.objects, self.progress).take(now);
             let _ = self.expire_draining(now);
             if waits(self.objects) {
-                self.device.hca.idle(now + STEP);
+                self.device.hca().idle(now + STEP);
             }
         }
     }

@@ -16,13 +16,13 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     /// Makes the sink hold the completions of all SRQs that it serves; `count` are those of an SRQ that it is to serve as well.
     pub(in crate::srq) fn make_room_in_sink(&mut self, srq: SrqHandle, count: u32) -> DatResult<()> {
         let entries = self.objects.sunk_completions(srq).saturating_add(count);
-        let resized = self.device.hca.resize_cq(&mut self.device.sink.cq, entries);
+        let resized = self.device.resize_sink(entries);
         resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))
     }
 
     /// Drops the completions of a destroyed QP from the sink. Their buffers go back to the SRQ.
     pub(in crate::srq) fn sweep_sink(&mut self, qpn: QpNumber, srq: SrqHandle) {
-        let (cq, srqs) = (&mut self.device.sink.cq, &mut self.objects.shared.srqs);
+        let (cq, srqs) = (&mut self.device.sink_mut().cq, &mut self.objects.shared.srqs);
         if let Ok(srq) = srqs.get_mut(srq) {
             srq.take_back(cq, qpn);
         }

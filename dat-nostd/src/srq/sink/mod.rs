@@ -2,7 +2,7 @@
 
 mod drain;
 
-use driver_mlx::{Bar, Cq, CqNumber};
+use driver_mlx::{Bar, Cq, CqNumber, Error, Hca, Platform};
 
 /// The CQ of streams that have no EVD.
 pub(crate) struct Sink<B: Bar> {
@@ -18,6 +18,15 @@ impl<B: Bar> Sink<B> {
     /// The CQ's number.
     pub(crate) fn number(&self) -> CqNumber {
         self.cq.number()
+    }
+
+    /// Makes the CQ hold `entries` completions.
+    pub(crate) fn resize<P: Platform<Bar = B>>(
+        &mut self,
+        hca: &mut Hca<'_, P>,
+        entries: u32,
+    ) -> Result<(), Error> {
+        hca.resize_cq(&mut self.cq, entries)
     }
 
     /// Its CQ, to be destroyed.
