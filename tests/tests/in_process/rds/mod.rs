@@ -19,6 +19,7 @@ mod load;
 mod local;
 mod messages;
 mod page;
+mod peers;
 mod raw;
 mod rdma;
 mod registered;

@@ -1,4 +1,4 @@
-//! A node with a thousand peers, and what it takes.
+//! A node with a thousand connections, and the memory that it takes. Of peers that are nodes of their own: `peers.rs`.
 
 use dat_nostd::{Adapter, AdapterConfig, Gid, adapter_storage};
 use driver_mlx::{Duration, Instant};
@@ -108,7 +108,7 @@ fn step(world: &World, nodes: &mut [Node]) {
 /// A thousand connections, a message each way on every one, within 64 MiB: the DMA region is no larger than what the tables leave of
 /// that, firmware's pages included.
 #[test]
-fn a_thousand_peers_exchange_messages_within_64_mib() {
+fn a_thousand_connections_exchange_messages_within_64_mib() {
     // The tables pass over the stack on their way to the heap.
     let thread = std::thread::Builder::new().stack_size(4 * MOST).spawn(exchange).expect("a thread");
     thread.join().expect("it ends well");
