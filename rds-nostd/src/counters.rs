@@ -47,6 +47,8 @@ counters! {
     recv_drop_old_seq = "recv_drop_old_seq",
     /// Messages to a port that nobody is bound to.
     recv_drop_no_sock = "recv_drop_no_sock",
+    /// Messages longer than this node accepts: acknowledged and dropped.
+    recv_drop_too_long = "recv_drop_too_long",
     /// Messages read by the application.
     recv_delivered = "recv_delivered",
     /// Messages handed to a socket's receive queue.

@@ -55,9 +55,9 @@ errors! {
     AddressInUse = 98, 125, "address and port are in use";
     /// The address is not this node's. `EADDRNOTAVAIL`.
     AddressNotAvailable = 99, 126, "not an address of this node";
-    /// Longer than the send buffer (not in the Solaris profile), than [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN), or than
-    /// ever fits into the frames: sending it again later is of no use. `EMSGSIZE`.
-    MessageSize = 90, 97, "message longer than the send buffer or the frames take";
+    /// Longer than the send buffer (not in the Solaris profile), than [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN), than
+    /// ever fits into the frames, or than the peer accepts: sending it again later is of no use. `EMSGSIZE`.
+    MessageSize = 90, 97, "message longer than the send buffer, the frames or the peer take";
     /// Nothing to receive, or the socket's send buffer is full: call again after [`Rds::poll`](crate::Rds::poll). `EAGAIN`.
     Again = 11, 11, "would block";
     /// The frames that this peer may have, or the node's connections, are all in use: call again when

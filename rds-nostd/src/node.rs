@@ -229,8 +229,9 @@ impl Rds<'_> {
     }
 
     /// Longest message that [`sendmsg`](Self::sendmsg) takes for a peer, however large the send buffer: 1 MiB, or less if there
-    /// are few frames. One of more frames than the connection's share waits for common ones. A [lent payload](crate::Lend) takes hardly a
-    /// frame here and may be as long as the longest message that this node receives. Bytes.
+    /// are few frames. A message of more frames than the connection's share waits for common ones. A [lent payload](crate::Lend) takes few
+    /// frames and may be longer. Peers that run this crate report their own limit when they connect: from then on longer messages to
+    /// them are refused, too. Bytes.
     #[must_use]
     pub const fn longest_message(&self) -> usize {
         self.protocol.limits.longest_sent

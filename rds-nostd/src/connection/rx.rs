@@ -25,6 +25,8 @@ pub(crate) struct Rx {
     /// A message that has arrived in part, and when it is too late for the rest.
     pub(crate) partial: Option<MessageId>,
     pub(crate) partial_until: Instant,
+    /// Fragments of `partial` that were freed on arrival, because the message is too long. All of 256 but the first at most.
+    pub(crate) discarded: u8,
     /// Until then the reserve is not for it: it was given it, and did not go on. This outlives the endpoint.
     pub(crate) barred_until: Instant,
     /// Receives posted, oldest first, and how many.
@@ -45,6 +47,7 @@ impl Rx {
         some_short: false,
         partial: None,
         partial_until: Instant::ORIGIN,
+        discarded: 0,
         barred_until: Instant::ORIGIN,
         posted: Chain::EMPTY,
         posted_count: 0,
@@ -78,7 +81,7 @@ impl Rx {
 
     /// A message of so many fragments has begun to arrive.
     pub(crate) fn begin(&mut self, message: MessageId, fragments: usize, now: Instant) {
-        self.partial = Some(message);
+        (self.partial, self.discarded) = (Some(message), 0);
         self.partial_until = now + PARTIAL_LIMIT + PER_FRAGMENT * fragments as u32;
     }
 

@@ -2,6 +2,7 @@
 
 use crate::frames::Queue;
 use crate::ids::{FrameId, MessageId};
+use crate::wire::{MAX_MESSAGE_LEN, fragments};
 
 /// After so many messages one asks for an acknowledgement, as Linux does.
 const MESSAGES_PER_ACK: u64 = 8;
@@ -37,6 +38,8 @@ pub(crate) struct Tx {
     /// Number of the last message on this endpoint that asked for an acknowledgement, and of the post of its last frame.
     asked: u64,
     asked_post: u64,
+    /// Fragments of the longest message that the peer accepts, as far as its requests and replies say.
+    pub(crate) longest: u16,
     /// Answers to pings that the peer has not acknowledged.
     pub(crate) pongs: u8,
     /// One more than the cookie's number of a bind that was waited for in vain, until it is over; else 0.
@@ -59,6 +62,7 @@ impl Tx {
         highest_ack: 0,
         asked: 0,
         asked_post: 0,
+        longest: fragments(MAX_MESSAGE_LEN) as u16,
         pongs: 0,
         late_bind: 0,
     };

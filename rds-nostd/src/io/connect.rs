@@ -17,7 +17,7 @@ use crate::protocol::{Admission, Request};
 use crate::rdma::GATHER;
 use crate::reason::DownReason;
 use crate::socket::{address, is_unicast, key};
-use crate::wire::{ConnectData, REJECT_DATA, VERSION, service_port};
+use crate::wire::{ConnectData, REJECT_DATA, VERSION, fragments, service_port};
 
 /// How long a connection attempt may take, microseconds.
 const CONNECT_TIMEOUT_US: u32 = 5_000_000;
@@ -56,6 +56,7 @@ impl Rds<'_> {
             destination: address(connection.foreign),
             tos: connection.tos,
             expects: connection.rx.next_sequence,
+            longest: self.protocol.limits.longest_received as u32,
             ..ConnectData::proposal(version)
         }
     }
@@ -229,7 +230,9 @@ impl Rds<'_> {
         let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4());
         let version = data.and_then(|data| data.select_version()).unwrap_or(VERSION);
         self.protocol.accepting(id, gid, now);
-        self.protocol.peer_expects(id, data.map_or(0, |data| data.expects));
+        if let Some(data) = data {
+            self.peer_says(id, &data);
+        }
         let (bytes, len) = self.connect_data(id, version).encode();
         let accepted =
             self.new_endpoint(adapter, id).and_then(|ep| adapter.cr_accept(cr, Some(ep), &bytes[..len]));
@@ -282,7 +285,7 @@ impl Rds<'_> {
                 self.connection_down(adapter, id, DownReason::BadReply, now);
                 return;
             };
-            self.protocol.peer_expects(id, data.expects);
+            self.peer_says(id, &data);
         }
         let gid = adapter.ep_query(ep).ok().and_then(|parameters| parameters.remote_gid);
         self.protocol.came_up(id, gid, now);
@@ -293,6 +296,12 @@ impl Rds<'_> {
         self.refill(adapter, id);
         self.bind_again(adapter, id);
         self.flush(adapter, id);
+    }
+
+    /// Applies the request or the reply of a connection's peer.
+    fn peer_says(&mut self, id: ConnectionId, data: &ConnectData) {
+        self.protocol.peer_expects(id, data.expects);
+        self.protocol.connections.at_mut(id).tx.longest = fragments(data.longest as usize) as u16;
     }
 
     /// A peer's reply, if it has a version that we speak, 3.1 or more, and the connection's addresses.

@@ -26,7 +26,7 @@ impl Rds<'_> {
     /// node's connections, or its RDMA operations are in use.
     /// Either may pass with [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when. [`RdsError::Exhausted`]: no region is left,
     /// or half of all operations are ones whose ends the socket has not read. [`RdsError::MessageSize`]: longer than the send buffer or than
-    /// [`longest_message`](Self::longest_message), with a lent payload than the longest that is received; an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
+    /// [`longest_message`](Self::longest_message), or than the peer accepts; an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
     /// [`MAX_PIECES`](crate::MAX_PIECES). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
     /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not reach; a
     /// lent payload that is empty, has empty pieces or too short ones, or with anything else beside it;

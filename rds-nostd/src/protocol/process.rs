@@ -12,8 +12,8 @@ use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::{
-    CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragment_len,
-    fragments,
+    CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, Flags, HEADER_LEN, Header, MAX_MESSAGE_LEN,
+    fragment_len, fragments,
 };
 
 /// What became of a frame.
@@ -110,13 +110,13 @@ impl Protocol<'_> {
     /// nothing has happened.
     #[inline(always)]
     fn take_part(&mut self, arrival: Arrival, now: Instant) -> bool {
-        let Self { connections, frames, limits, .. } = self;
+        let Self { connections, frames, limits, receiving, .. } = self;
         let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return false };
         let Some(connection) = connections.get_mut(id) else { return false };
         let rx = &mut connection.rx;
         let (Some(frame), Some(message)) = (rx.oldest(arrival.user_cookie), rx.partial) else { return false };
         let first = frames.message(message);
-        let (index, len) = (usize::from(first.frames), first.len as usize);
+        let (index, len) = (usize::from(first.frames) + usize::from(rx.discarded), first.len as usize);
         // Checked before the header is read: behind the end of a short frame lies an earlier one.
         if arrival.length as usize != HEADER_LEN + fragment_len(len, index) {
             return false;
@@ -126,7 +126,13 @@ impl Protocol<'_> {
             return false;
         }
         frames.pop_chain(&mut rx.posted);
-        frames.append(message, frame);
+        if len <= limits.longest_received {
+            frames.append(message, frame);
+        } else {
+            rx.discarded += 1;
+            frames.give(frame);
+            receiving.give(&mut rx.used, 1);
+        }
         rx.posted_count -= 1;
         connection.reconnect.busy_at = now;
         let complete = index + 1 == fragments(len);
@@ -232,7 +238,7 @@ impl Protocol<'_> {
         now: Instant,
     ) -> Result<Option<MessageId>, DownReason> {
         let len = header.len as usize;
-        if len > self.limits.longest_received {
+        if len > MAX_MESSAGE_LEN {
             return Err(DownReason::MessageLength);
         }
         let Self { connections, frames, .. } = self;
@@ -269,6 +275,11 @@ impl Protocol<'_> {
         if header.sequence < before && header.flags.contains(Flags::RETRANSMITTED) {
             self.connections.at_mut(id).rx.next_sequence = before;
             self.counters.recv_drop_old_seq += 1;
+            self.give_received(message);
+            return;
+        }
+        if header.len as usize > self.limits.longest_received {
+            self.counters.recv_drop_too_long += 1;
             self.give_received(message);
             return;
         }

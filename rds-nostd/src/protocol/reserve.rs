@@ -73,7 +73,9 @@ impl Protocol<'_> {
     /// Fragments of it that have not come.
     fn to_come(&self, rx: &Rx) -> Option<u32> {
         let begun = self.frames.message(rx.partial?);
-        Some(fragments(begun.len as usize).saturating_sub(usize::from(begun.frames)) as u32)
+        // A message that is too long needs no more than the longest: its fragments are freed on arrival.
+        let len = (begun.len as usize).min(self.limits.longest_received);
+        Some(fragments(len).saturating_sub(usize::from(begun.frames)) as u32)
     }
 
     /// A connection waits for what another one has, which is to make haste.

@@ -218,11 +218,9 @@ impl Protocol<'_> {
             self.deliver_within(within, &[0; 16]);
             return Ok(None);
         };
-        // What is lent takes hardly a frame here, but as many as anything else at the peer.
-        let longest = match body {
-            Body::Copied(_) => self.limits.longest_sent,
-            Body::Lent(_) => self.limits.longest_received,
-        };
+        let fits_here = body.frames() * FRAGMENT_LEN <= self.limits.longest_sent;
+        let accepted = usize::from(self.connections.at(id).tx.longest) * FRAGMENT_LEN;
+        let longest = if fits_here { accepted } else { 0 };
         self.check_buffer(from, body.len(), longest)?;
         let dport = to.port();
         if self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport)) {

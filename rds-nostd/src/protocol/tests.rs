@@ -18,7 +18,7 @@ use crate::frames::Frame;
 use crate::generation::Generation;
 use crate::ids::ConnectionId;
 use crate::protocol::testing::{Bench, CONFIG, ip};
-use crate::protocol::{Admission, Due, Protocol, Request};
+use crate::protocol::{Admission, Body, Due, Protocol, Request};
 use crate::reason::DownReason;
 use crate::socket::key;
 use crate::wire::{FRAGMENT_LEN, Flags, Header};
@@ -485,4 +485,47 @@ fn deadlines_are_told() {
     let at = bench.protocol.connections.deadline();
     assert_eq!(at, Some(bench.now + Duration::from_secs(1)), "a look whether the peer is there");
     assert_eq!(bench.protocol.poll_at(), dat_nostd::Wake::At(Instant::from_nanos(1_000_000_001)));
+}
+
+/// A peer may send 1 MiB, and this node has frames for less.
+#[test]
+fn too_long_message_is_acknowledged_and_dropped() {
+    let mut bench = Bench::new(CONFIG, 256, 4);
+    let socket = bench.socket(ip(1), 4000);
+    let id = bench.up(2);
+    assert_eq!(bench.protocol.limits.longest_received, 64 * FRAGMENT_LEN);
+    bench.refill(id);
+    let in_use = |bench: &Bench| bench.protocol.receiving.beyond();
+    let before = in_use(&bench);
+    for (number, fragments) in [(1, 65), (2, 256), (3, 64)] {
+        let header = Header { flags: Flags::ACK_REQUIRED, ..data(number, (fragments * FRAGMENT_LEN) as u32) };
+        for _ in 0..fragments {
+            assert!(bench.refill(id) > 0);
+            assert_eq!(bench.arrives(id, &header, FRAGMENT_LEN), Some(None));
+        }
+        let rx = &bench.protocol.connection(id).rx;
+        assert_eq!((rx.ack_value, rx.ack_wanted, rx.next_sequence), (number, true, number + 1));
+        assert_eq!(bench.protocol.counters.recv_drop_too_long, number.min(2));
+        assert_eq!(bench.read(socket), (number == 3).then_some(fragments * FRAGMENT_LEN));
+    }
+    assert_eq!(in_use(&bench), before);
+    bench.refill(id);
+    let mixed = [data(4, 300 << 10), data(5, 300 << 10)];
+    assert_eq!(bench.arrives(id, &mixed[0], FRAGMENT_LEN), Some(None));
+    let broken = bench.arrives(id, &mixed[1], FRAGMENT_LEN);
+    assert_eq!(broken, Some(Some(DownReason::FragmentMismatch)));
+}
+
+#[test]
+fn message_longer_than_the_peer_accepts_is_refused() {
+    let mut bench = Bench::new(CONFIG, 1024, 4);
+    let socket = bench.socket(ip(1), 4000);
+    let (id, to) = (bench.up(2), SocketAddr::new(ip(2), 5000));
+    bench.protocol.connections.at_mut(id).tx.longest = 8;
+    let longest = 8 * FRAGMENT_LEN;
+    assert_eq!(bench.send(socket, to, longest), Ok(()));
+    assert_eq!(bench.send(socket, to, longest + 1), Err(RdsError::MessageSize));
+    let lent = |bench: &mut Bench, len| bench.protocol.compose(socket, &to, Body::Lent(len), false).err();
+    assert_eq!(lent(&mut bench, longest), None);
+    assert_eq!(lent(&mut bench, longest + 1), Some(RdsError::MessageSize));
 }

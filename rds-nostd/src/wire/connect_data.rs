@@ -2,6 +2,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN};
+
 /// Protocol version that this crate proposes and speaks.
 pub const VERSION: (u8, u8) = (3, 1);
 
@@ -21,15 +23,21 @@ pub struct ConnectData {
     pub minor_mask: u16,
     /// Type of service: the connection's service level is its low four bits.
     pub tos: u8,
-    /// The number that the sender expects of the receiver's next message, or more: 0 if it knows none, or does not say. Only this crate says
-    /// it, where the others have reserved bytes and padding.
+    /// Sequence number that the sender expects of the receiver's next message, rounded up; 0 if unknown. Only this crate sends it.
     pub expects: u64,
+    /// Longest message that the sender accepts, in bytes, rounded down to whole fragments. [`MAX_MESSAGE_LEN`] unless the sender is this
+    /// crate's.
+    pub longest: u32,
 }
 
-/// Says that what is in the reserved bytes is this crate's.
-const EXPECTS: u8 = 0xb7;
-/// What [`ConnectData::expects`] is told in, so that it fits.
-const EXPECTS_UNIT: u64 = 1 << 16;
+/// Marks the reserved bytes as this crate's, in the top 4 of their 56 bits. [`ConnectData::expects`] follows in 44 bits, and
+/// [`ConnectData::longest`] in 8.
+const MARK: u64 = 0xb;
+/// Unit of [`ConnectData::expects`] on the wire.
+const EXPECTS_UNIT: u64 = 1 << 20;
+const EXPECTS_MOST: u64 = (1 << 44) - 1;
+/// Value of [`ConnectData::longest`] that the wire has no bits for.
+const LONGEST: u32 = MAX_MESSAGE_LEN as u32;
 
 /// Bytes of [`ConnectData`] between IPv4 addresses.
 pub const CONNECT_DATA_V4_LEN: usize = 32;
@@ -57,10 +65,13 @@ impl ConnectData {
         bytes[tail + 1] = self.version.1;
         bytes[tail + 2..tail + 4].copy_from_slice(&self.minor_mask.to_be_bytes());
         bytes[tail + 4] = self.tos;
-        if self.expects != 0 {
-            let [.., a, b, c, d, e, f] = self.expects.div_ceil(EXPECTS_UNIT).to_be_bytes();
-            bytes[tail + 5..tail + 8].copy_from_slice(&[EXPECTS, a, b]);
-            bytes[len - 4..len].copy_from_slice(&[c, d, e, f]);
+        // Reserved bytes and padding in 3.1. In a reply to 4.1 some of them are the fragment size.
+        if self.version == VERSION && (self.expects != 0 || self.longest < LONGEST) {
+            let units = self.expects.div_ceil(EXPECTS_UNIT).min(EXPECTS_MOST);
+            let fragments = u64::from((self.longest / FRAGMENT_LEN as u32) as u8);
+            let [_, reserved @ .., a, b, c, d] = ((MARK << 52) | (units << 8) | fragments).to_be_bytes();
+            bytes[tail + 5..tail + 8].copy_from_slice(&reserved);
+            bytes[len - 4..len].copy_from_slice(&[a, b, c, d]);
         }
         // The outdated acknowledgement and the credits (no flow control) stay zero.
         (bytes, len)
@@ -83,18 +94,24 @@ impl ConnectData {
             };
             (at(0), at(16), 32)
         };
-        let units = match bytes[tail + 5] {
-            EXPECTS => {
-                let [a, b, c, d] = [bytes[len - 4], bytes[len - 3], bytes[len - 2], bytes[len - 1]];
-                u64::from_be_bytes([0, 0, bytes[tail + 6], bytes[tail + 7], a, b, c, d])
+        let version = (bytes[tail], bytes[tail + 1]);
+        let mut reserved = [0; 8];
+        reserved[1..4].copy_from_slice(&bytes[tail + 5..tail + 8]);
+        reserved[4..].copy_from_slice(&bytes[len - 4..]);
+        let (expects, longest) = match u64::from_be_bytes(reserved) {
+            ours if version == VERSION && ours >> 52 == MARK => {
+                let fragments = ours as u8 as u32;
+                let longest = if fragments == 0 { LONGEST } else { fragments * FRAGMENT_LEN as u32 };
+                (((ours >> 8) & EXPECTS_MOST) * EXPECTS_UNIT, longest)
             }
-            _ => 0,
+            _ => (0, LONGEST),
         };
         Some(Self {
-            expects: units.saturating_mul(EXPECTS_UNIT),
+            expects,
+            longest,
             source,
             destination,
-            version: (bytes[tail], bytes[tail + 1]),
+            version,
             minor_mask: u16::from_be_bytes([bytes[tail + 2], bytes[tail + 3]]),
             tos: bytes[tail + 4],
         })
@@ -103,7 +120,15 @@ impl ConnectData {
     /// Between no addresses yet, for a version.
     pub(crate) const fn proposal(version: (u8, u8)) -> Self {
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        Self { source: nowhere, destination: nowhere, version, minor_mask: MINOR_MASK, tos: 0, expects: 0 }
+        Self {
+            source: nowhere,
+            destination: nowhere,
+            version,
+            minor_mask: MINOR_MASK,
+            tos: 0,
+            expects: 0,
+            longest: LONGEST,
+        }
     }
 
     /// The version that the two sides speak, by what a peer proposes in its request: 3.1 exactly; of 4.x the highest minor version
@@ -173,6 +198,7 @@ mod tests {
             minor_mask: MINOR_MASK,
             tos: 0,
             expects: 0,
+            longest: LONGEST,
         };
         let (bytes, len) = data.encode();
         assert_eq!(
@@ -186,14 +212,27 @@ mod tests {
         assert!(data.is_acceptable());
         assert!(!ConnectData { version: (3, 0), ..data }.is_acceptable());
 
-        // Where Linux has zeros and looks at nothing, rounded up.
+        // Linux sends zeros there and ignores them.
         let (bytes, len) = ConnectData { expects: 0x1234_5678_9abc_0001, ..data }.encode();
         assert_eq!(
             bytes[..len],
-            hex("0a090001 0a090002 03 01 0003 00 b7 1234 0000000000000000 00000000 56789abd")
+            hex("0a090001 0a090002 03 01 0003 00 b1 2345 0000000000000000 00000000 6789ac00")
         );
         let told = ConnectData::decode(&bytes, true);
-        assert_eq!(told, Some(ConnectData { expects: 0x1234_5678_9abd_0000, ..data }));
+        assert_eq!(told, Some(ConnectData { expects: 0x1234_5678_9ac0_0000, ..data }));
+        let small = ConnectData { longest: 0x4_0fff, ..data };
+        let (bytes, len) = small.encode();
+        assert_eq!(
+            bytes[..len],
+            hex("0a090001 0a090002 03 01 0003 00 b0 0000 0000000000000000 00000000 00000040")
+        );
+        assert_eq!(ConnectData::decode(&bytes, true), Some(ConnectData { longest: 0x4_0000, ..data }));
+        // UEK reads a fragment size there in 4.1.
+        let newer = ConnectData { version: (4, 1), ..data };
+        assert_eq!(
+            ConnectData { version: (4, 1), expects: 7, ..small }.encode().0[10..],
+            newer.encode().0[10..]
+        );
 
         let data = ConnectData {
             source: "fe80::1".parse().unwrap(),
@@ -204,6 +243,8 @@ mod tests {
         assert_eq!(len, 56);
         assert_eq!(ConnectData::decode(&bytes, false), Some(data));
         let (bytes, _) = ConnectData { expects: 1, ..data }.encode();
-        assert_eq!(ConnectData::decode(&bytes, false), Some(ConnectData { expects: 1 << 16, ..data }));
+        assert_eq!(ConnectData::decode(&bytes, false), Some(ConnectData { expects: 1 << 20, ..data }));
+        let (bytes, _) = ConnectData { expects: u64::MAX, ..data }.encode();
+        assert_eq!(ConnectData::decode(&bytes, false).unwrap().expects, EXPECTS_MOST << 20);
     }
 }

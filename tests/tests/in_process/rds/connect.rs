@@ -13,8 +13,8 @@ use harness::rds::{GENERATION, boot};
 use harness::{World, WorldConfig};
 use hca_model::Profile;
 use rds_nostd::wire::{
-    ConnectData, Extension, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header, REJECT_DATA, SERVICE_PORT,
-    VERSION,
+    ConnectData, Extension, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header, MAX_MESSAGE_LEN, REJECT_DATA,
+    SERVICE_PORT, VERSION,
 };
 use rds_nostd::{DownReason, Msg, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::net::SocketAddr;
@@ -138,6 +138,7 @@ impl Pair {
             minor_mask: 3,
             tos: 0,
             expects: 0,
+            longest: MAX_MESSAGE_LEN as u32,
         }
     }
 

@@ -1,7 +1,8 @@
 //! RDS between two nodes in one process.
 
 use harness::rds::{GENERATION, LIMIT, Nodes, at, message};
-use rds_nostd::{Arrival, Msg, MsgFlags, RdsConfig, RdsError, Received, SocketHandle};
+use harness::{World, WorldConfig, dat};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
 
 #[test]
 fn datagrams_arrive_once_in_order_and_whole() {
@@ -228,5 +229,38 @@ fn a_socket_that_nobody_reads_holds_up_nobody() {
     }
     nodes.until("the port is clear", |nodes| nodes.send(0, socket, at(1, 5001), b"more").is_ok());
     nodes.receive(1, peers[0], &mut buffer);
+    nodes.close();
+}
+
+/// A node with frames for 1 MiB sends to one that accepts 256 KiB. The reply to its request has the limit.
+#[test]
+fn oversize_message_is_refused_by_the_sender_or_dropped_by_the_receiver() {
+    let world = World::new(&WorldConfig::new(71));
+    let mut adapters = dat::open(&world, 71, 2, 32 << 20).expect("opens");
+    let settings = RdsConfig { seed: 71, send_buffer: 1 << 20, ..RdsConfig::new(GENERATION) };
+    let (large, small) = (RdsStorage::<4, 4, 1024>::new(), RdsStorage::<4, 4, 256>::new());
+    let parts = [harness::keep(large).parts(), harness::keep(small).parts()];
+    let start = |(adapter, parts)| Rds::start(adapter, parts, settings).expect("starts");
+    let rds = adapters.iter_mut().zip(parts).map(start).collect();
+    let mut nodes = Nodes { world, adapters, rds };
+    let (from, to, longest) = (nodes.bind(0, 4000), nodes.bind(1, 4000), 256 << 10);
+    let mut buffer = vec![0; longest];
+
+    // The limit is unknown before the connection is up.
+    assert_eq!(nodes.send(0, from, at(1, 4000), &message(0, 0, longest + 1)), Ok(longest + 1));
+    assert_eq!(nodes.send(0, from, at(1, 4000), &message(0, 1, 100)), Ok(100));
+    assert_eq!(nodes.receive(1, to, &mut buffer).len, 100);
+    assert_eq!(nodes.rds[1].counters().recv_drop_too_long, 1);
+
+    for (len, sent) in [(longest + 1, Err(RdsError::MessageSize)), (longest, Ok(longest))] {
+        assert_eq!(nodes.send(0, from, at(1, 4000), &message(0, 2, len)), sent);
+    }
+    assert_eq!(nodes.receive(1, to, &mut buffer).len, longest);
+    assert!(buffer == message(0, 2, longest));
+    // In the other direction the sender's own limit is lower.
+    let sent = nodes.send(1, to, at(0, 4000), &buffer[..nodes.rds[1].longest_message()]);
+    assert!(sent.is_ok());
+    let (first, second) = (nodes.rds[0].counters(), nodes.rds[1].counters());
+    assert_eq!((first.conn_reset, second.conn_reset, second.recv_protocol_errors), (0, 0, 0));
     nodes.close();
 }

@@ -5,7 +5,7 @@ use crate::rds::raw::{DEPTH, Heard, Raw};
 use dat_nostd::{CloseFlags, ConnectionEvent, CrHandle, EpHandle};
 use harness::dat::{ModelAdapter, address};
 use rds_nostd::wire::{
-    ConnectData, FRAGMENT_LEN, FRAME_LEN, Flags, Header, REJECT_DATA, VERSION, fragment_len,
+    ConnectData, FRAGMENT_LEN, FRAME_LEN, Flags, Header, MAX_MESSAGE_LEN, REJECT_DATA, VERSION, fragment_len,
 };
 use std::collections::BTreeMap;
 
@@ -123,6 +123,7 @@ impl Bad {
             minor_mask: 3,
             tos: 0,
             expects: 0,
+            longest: MAX_MESSAGE_LEN as u32,
         };
         let (data, len) = data.encode();
         self.asked.insert(ep, 0);
@@ -150,6 +151,7 @@ impl Bad {
             minor_mask: 3,
             tos,
             expects: 0,
+            longest: MAX_MESSAGE_LEN as u32,
         };
         let (data, len) = data.encode();
         self.asked.insert(ep, tos);

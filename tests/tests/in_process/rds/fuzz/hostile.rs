@@ -6,8 +6,8 @@ use dat_nostd::{ConnectionEvent, CrHandle, EpHandle, RmrTriplet};
 use harness::dat::{ModelAdapter, address};
 use harness::seeds::Random;
 use rds_nostd::wire::{
-    CONGESTION_MAP_LEN, ConnectData, Extension, FRAGMENT_LEN, FRAME_LEN, Flags, Header, REJECT_DATA, VERSION,
-    fragment_len, fragments,
+    CONGESTION_MAP_LEN, ConnectData, Extension, FRAGMENT_LEN, FRAME_LEN, Flags, Header, MAX_MESSAGE_LEN,
+    REJECT_DATA, VERSION, fragment_len, fragments,
 };
 
 /// Endpoints at a time, at most.
@@ -72,6 +72,7 @@ impl Hostile {
             minor_mask: random.pick(&[3, 3, 1, 0]),
             tos: if random.one_in(4) { random.next() as u8 } else { 0 },
             expects: if random.one_in(4) { random.next() } else { 0 },
+            longest: MAX_MESSAGE_LEN as u32,
         };
         let (bytes, len) = good.encode();
         let mut data = bytes[..len].to_vec();

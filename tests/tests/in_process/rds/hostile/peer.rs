@@ -8,7 +8,9 @@ use driver_mlx::{DmaBuffer, Instant};
 use harness::dat::{self, ModelAdapter, address, due};
 use harness::rds::GENERATION;
 use harness::{World, WorldConfig};
-use rds_nostd::wire::{ConnectData, FRAME_LEN, Flags, HEADER_LEN, Header, SERVICE_PORT, VERSION};
+use rds_nostd::wire::{
+    ConnectData, FRAME_LEN, Flags, HEADER_LEN, Header, MAX_MESSAGE_LEN, SERVICE_PORT, VERSION,
+};
 use rds_nostd::{Arrival, Counters, Msg, MsgFlags, Rds, RdsConfig, RdsStorage, SocketHandle};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -47,6 +49,7 @@ pub const GOOD: ConnectData = ConnectData {
     minor_mask: 3,
     tos: 0,
     expects: 0,
+    longest: MAX_MESSAGE_LEN as u32,
 };
 
 /// A frame to send.
