@@ -102,6 +102,12 @@ impl Eq {
         (last & 1 == u64::from(index >> self.log_size) & 1).then_some(last)
     }
 
+    /// Returns whether the device has handed over the next entry.
+    #[inline]
+    pub(crate) fn has_entry(&self) -> bool {
+        self.ready().is_some()
+    }
+
     /// Entries that wait to be taken.
     fn waiting(&self) -> u32 {
         let ahead = |count: &u32| self.ready_at(self.ci.wrapping_add(*count)).is_some();

@@ -211,6 +211,11 @@ impl<'s, P: Platform> Device<'s, P> {
         self.hca.create_cq(&CqConfig { entries: entries.max(self.min_completions), eq: 0 })
     }
 
+    /// Returns whether a completion waits in the sink.
+    pub(crate) fn sink_has_work(&self) -> bool {
+        self.sink.has_work()
+    }
+
     /// Makes the sink hold `entries` completions.
     pub(crate) fn resize_sink(&mut self, entries: u32) -> Result<(), Error> {
         self.sink.resize(&mut self.hca, entries)

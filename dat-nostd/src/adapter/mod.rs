@@ -140,7 +140,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             _ => self.connections().advance_all_resolving(now),
         };
         self.look_at_evds();
-        self.connections().drain_sink();
+        if self.device.sink_has_work() {
+            self.connections().drain_sink();
+        }
         self.check_watermarks();
         let closing = match self.progress.connections.closing() {
             0 => Wake::Idle,

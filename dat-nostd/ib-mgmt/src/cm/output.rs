@@ -9,7 +9,14 @@ impl Cm<'_> {
     /// Runs the timers, and gives one MAD to send; call until there is none. Timers make events
     /// too.
     #[must_use = "the message is sent by nobody else"]
+    #[inline]
     pub fn dispatch(&mut self, now: Instant) -> Option<Outgoing> {
+        if self.poll_at().is_due(now) { self.next_outgoing(now) } else { None }
+    }
+
+    // A function of its own, because most polls have nothing to send and should not need its stack.
+    #[inline(never)]
+    fn next_outgoing(&mut self, now: Instant) -> Option<Outgoing> {
         self.expire(now);
         if let Some(reply) = self.shared.replies.pop_front() {
             self.shared.counters.sent += 1;
@@ -34,6 +41,7 @@ impl Cm<'_> {
     }
 
     /// When to call [`Cm::dispatch`] next. May be earlier than anything happens, never later.
+    #[inline]
     pub fn poll_at(&self) -> Wake {
         if self.shared.any_send || !self.shared.replies.is_empty() {
             return Wake::Now;

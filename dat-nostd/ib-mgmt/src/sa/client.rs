@@ -179,6 +179,8 @@ pub struct Client<'s> {
     config: ClientConfig,
     next_tid: u64,
     counters: ClientCounters,
+    /// No query is due before this time. [`Instant::ORIGIN`] after each change of the queries.
+    due: Instant,
 }
 
 impl<'s> Client<'s> {
@@ -187,13 +189,14 @@ impl<'s> Client<'s> {
     /// are not taken for answers to this one.
     pub fn new(slots: &'s mut [QuerySlot], config: ClientConfig, seed: u64) -> Client<'s> {
         slots.fill(QuerySlot::EMPTY);
-        Client { slots, config, next_tid: seed, counters: ClientCounters::default() }
+        let counters = ClientCounters::default();
+        Client { slots, config, next_tid: seed, counters, due: Instant::ORIGIN }
     }
 
     /// Forgets all questions; `seed` as in [`Client::new`].
     pub fn restart(&mut self, seed: u64) {
         self.slots.fill(QuerySlot::EMPTY);
-        self.next_tid = seed;
+        (self.next_tid, self.due) = (seed, Instant::ORIGIN);
     }
 
     /// Queries a path. `owner` is the caller's cookie and comes back with the outcome.
@@ -231,7 +234,7 @@ impl<'s> Client<'s> {
     ) -> Result<QueryId, ClientFull> {
         let tid = self.next_tid;
         let slot = self.slots.iter_mut().find(|slot| !slot.active).ok_or(ClientFull)?;
-        self.next_tid = self.next_tid.wrapping_add(1);
+        (self.next_tid, self.due) = (self.next_tid.wrapping_add(1), Instant::ORIGIN);
         let mut request = SaMad::request(method, attr_id, component_mask, tid);
         request.set_record_data(record);
         *slot =
@@ -241,16 +244,20 @@ impl<'s> Client<'s> {
 
     /// Forgets a query; false when it was over already. A late answer counts as foreign.
     pub fn cancel(&mut self, id: QueryId) -> bool {
+        self.due = Instant::ORIGIN;
         let slot = self.slots.iter_mut().find(|slot| slot.active && slot.request.tid() == id.0);
         slot.map(|slot| slot.active = false).is_some()
     }
 
     /// Gives one thing to do; call until it is [`Action::Idle`].
     pub fn poll(&mut self, now: Instant) -> Action {
-        let mut wake = Wake::Idle;
+        if now < self.due {
+            return Action::Idle(Wake::by(self.due));
+        }
+        let mut next = Instant::MAX;
         for slot in self.slots.iter_mut().filter(|slot| slot.active) {
             if slot.deadline > now {
-                wake = wake.earliest(Wake::At(slot.deadline));
+                next = next.min(slot.deadline);
                 continue;
             }
             let id = QueryId(slot.request.tid());
@@ -265,7 +272,8 @@ impl<'s> Client<'s> {
             slot.deadline = now + self.config.timeout;
             return Action::Send { id, owner: slot.owner, mad: slot.request.to_mad() };
         }
-        Action::Idle(wake)
+        self.due = next;
+        Action::Idle(Wake::by(next))
     }
 
     /// Takes a received MAD. `None`: it answers no query of ours (counted), or says "busy".
@@ -292,6 +300,7 @@ impl<'s> Client<'s> {
             return None;
         }
         slot.active = false;
+        self.due = Instant::ORIGIN;
         let result = check(&slot.request, answer);
         match result {
             Ok(_) => self.counters.answered += 1,

@@ -34,6 +34,11 @@ impl<B: Bar> Sink<B> {
         self.cq
     }
 
+    /// Returns whether a completion waits to be taken.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.cq.is_empty()
+    }
+
     /// Asks for an event at the next completion.
     pub(crate) fn arm(&mut self) {
         if !self.armed {

@@ -36,7 +36,17 @@ impl<P: Platform> Firmware<'_, P> {
     }
 
     /// Takes what the asynchronous event queue holds, but no more than one turn of it.
+    #[inline]
     pub(in crate::hca) fn drain_async(&mut self, memory: &mut Memory<'_>, now: Instant) {
+        if self.async_eq.as_ref().is_some_and(Eq::has_entry) {
+            self.take_events(memory, now);
+        }
+    }
+
+    // A function of its own, because most polls find no event and should not move the queue.
+    #[cold]
+    #[inline(never)]
+    fn take_events(&mut self, memory: &mut Memory<'_>, now: Instant) {
         // Answering a page request waits for commands and so comes here again: the queue is lent away meanwhile.
         let Some(mut eq) = self.async_eq.take() else { return };
         let bar = self.platform.bar();

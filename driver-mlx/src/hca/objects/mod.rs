@@ -134,7 +134,8 @@ impl<B: Bar> Objects<B> {
     /// Takes completion events, and returns the numbers of those taken and of those without meaning.
     pub(super) fn poll_completions(&mut self, bar: B, mut notify: impl FnMut(CqNumber)) -> (u32, u32) {
         let (mut taken, mut bad) = (0, 0);
-        for eq in self.completion_eqs.iter_mut().flatten() {
+        // The queues fill the array from its beginning, and most functions have one.
+        for eq in self.completion_eqs.iter_mut().map_while(Option::as_mut) {
             for _ in 0..eq.size() {
                 match eq.next_completion(bar) {
                     None => break,
