@@ -116,6 +116,8 @@ counters! {
     recv_bad_rkey = "recv_bad_rkey",
     /// Pings not answered: too many answers are on their way, or the pinger's port is congested.
     recv_ping_dropped = "recv_ping_dropped",
+    /// Pings sent to ask silent peers for acknowledgements.
+    send_ping = "send_ping",
     /// Messages sent again after a reconnection.
     send_retransmitted = "send_retransmitted",
     /// Messages refused because their connection, or this node itself, had no frame left.

@@ -13,9 +13,9 @@ pub use map::port_mask;
 pub(crate) use map::{FRAGMENT_WORDS, Map, MapState};
 pub(crate) use reconnect::{Broken, PROBE, Reconnect, STANDS};
 pub(crate) use remembered::{Remembered, RememberedPeers};
-#[cfg(test)]
-pub(crate) use rx::PARTIAL_LIMIT;
 pub(crate) use rx::Rx;
+#[cfg(test)]
+pub(crate) use rx::{ACK_DELAY, PARTIAL_LIMIT};
 pub(crate) use table::{Connections, Links};
 pub(crate) use tx::Tx;
 

@@ -9,6 +9,8 @@ use crate::ids::{FrameId, MessageId};
 /// for about half a second before it gives the connection up.
 pub(crate) const PARTIAL_LIMIT: Duration = Duration::from_secs(4);
 const PER_FRAGMENT: Duration = Duration::from_millis(16);
+/// Time from the last arrival to the acknowledgement of a burst's tail, which nobody asked for.
+pub(crate) const ACK_DELAY: Duration = Duration::from_millis(100);
 
 /// The receiving half of a connection.
 #[derive(Debug)]
@@ -18,8 +20,14 @@ pub(crate) struct Rx {
     /// Highest number received complete on this endpoint: what we acknowledge.
     pub(crate) ack_value: u64,
     pub(crate) ack_wanted: bool,
+    /// A message arrived after the last acknowledgement left.
+    pub(crate) is_unsaid: bool,
     /// One acknowledgement frame is in flight, in the memory kept for it.
     pub(crate) ack_in_flight: bool,
+    /// When to look whether the delayed acknowledgement is due; [`Instant::ORIGIN`] while no look is planned.
+    ack_at: Instant,
+    /// With at most this many receives posted, an arrival makes the connection due: the refill mark, or all while no look is planned.
+    pub(crate) serve_at: u16,
     /// Short messages arrived since those that nobody read were packed the last time.
     pub(crate) some_short: bool,
     /// A message that has arrived in part, and when it is too late for the rest.
@@ -43,6 +51,9 @@ impl Rx {
         next_sequence: 0,
         ack_value: 0,
         ack_wanted: false,
+        is_unsaid: false,
+        ack_at: Instant::ORIGIN,
+        serve_at: 0,
         ack_in_flight: false,
         some_short: false,
         partial: None,
@@ -79,6 +90,39 @@ impl Rx {
         self.cookies == u64::MAX
     }
 
+    /// A post carried `ack_value`.
+    #[inline(always)]
+    pub(crate) const fn acknowledgement_left(&mut self) {
+        (self.ack_wanted, self.is_unsaid) = (false, false);
+    }
+
+    /// Whether the delayed acknowledgement needs no plan: nothing arrived, or a look is planned. The caller knows whether the
+    /// connection `is_armed`.
+    #[inline(always)]
+    pub(crate) fn is_planned(&self, is_armed: bool, now: Instant) -> bool {
+        if self.ack_at == Instant::ORIGIN { !self.is_unsaid } else { is_armed && now < self.ack_at }
+    }
+
+    /// Wants an acknowledgement once nothing has arrived for [`ACK_DELAY`] and no message has carried one. Returns when to look
+    /// again.
+    ///
+    /// A look per delay serves any number of arrivals: `busy_at` tells at the look when the last one was.
+    pub(crate) fn delay_acknowledgement(
+        &mut self,
+        busy_at: Instant,
+        now: Instant,
+        refill_at: u16,
+    ) -> Instant {
+        if now >= self.ack_at {
+            let quiet_at = busy_at + ACK_DELAY;
+            self.ack_wanted |= self.is_unsaid && now >= quiet_at;
+            let waits = self.is_unsaid && !self.ack_wanted;
+            (self.ack_at, self.serve_at) =
+                if waits { (quiet_at, refill_at) } else { (Instant::ORIGIN, u16::MAX) };
+        }
+        if self.ack_at == Instant::ORIGIN { Instant::MAX } else { self.ack_at }
+    }
+
     /// A message of so many fragments has begun to arrive.
     pub(crate) fn begin(&mut self, message: MessageId, fragments: usize, now: Instant) {
         (self.partial, self.discarded) = (Some(message), 0);
@@ -99,7 +143,9 @@ impl Rx {
 
     /// A peer that restarted would take an old acknowledgement for one of its new messages, so there is none at first.
     pub(crate) const fn reset(&mut self) {
-        (self.ack_value, self.ack_wanted, self.ack_in_flight) = (0, false, false);
+        (self.ack_value, self.ack_in_flight) = (0, false);
+        self.acknowledgement_left();
+        (self.ack_at, self.serve_at) = (Instant::ORIGIN, u16::MAX);
         self.partial = None;
         (self.posted, self.posted_count, self.cookies) = (Chain::EMPTY, 0, 0);
     }

@@ -40,8 +40,10 @@ pub(crate) struct Tx {
     asked_post: u64,
     /// Fragments of the longest message that the peer accepts, as far as its requests and replies say.
     pub(crate) longest: u16,
-    /// Answers to pings that the peer has not acknowledged.
+    /// Pings and pongs that the peer has not acknowledged.
     pub(crate) pongs: u8,
+    /// Number of the last ping on this endpoint; 0 before the first.
+    pub(crate) ping: u64,
     /// One more than the cookie's number of a bind that was waited for in vain, until it is over; else 0.
     late_bind: u32,
 }
@@ -64,8 +66,14 @@ impl Tx {
         asked_post: 0,
         longest: fragments(MAX_MESSAGE_LEN) as u16,
         pongs: 0,
+        ping: 0,
         late_bind: 0,
     };
+
+    /// Whether the peer has not acknowledged all messages so far.
+    pub(crate) const fn has_unacknowledged(&self) -> bool {
+        !self.queue.is_empty() && self.highest_ack + 1 < self.next_sequence
+    }
 
     /// Posts that the HCA is not known to be done with.
     #[inline(always)]
@@ -140,7 +148,7 @@ impl Tx {
     pub(crate) const fn reset(&mut self) {
         (self.plain_until, self.late_bind) = (0, 0);
         (self.posts, self.completed, self.signalled) = (0, 0, 0);
-        (self.highest_ack, self.asked) = (0, 0);
+        (self.highest_ack, self.asked, self.ping) = (0, 0, 0);
         self.next = self.queue.head();
         self.cursor = None;
     }

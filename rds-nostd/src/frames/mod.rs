@@ -50,7 +50,7 @@ bitflags::bitflags! {
         const EXTENDED = 4;
         /// It is only an operation: nothing is sent.
         const SILENT = 8;
-        /// An answer to a ping: no socket's.
+        /// A ping or a pong: no socket's.
         const PONG = 16;
         /// The payload lies in memory of the application; the frames have only headers.
         const LENT = 32;

@@ -59,6 +59,7 @@ impl Protocol<'_> {
         }
         let mut connection = Connection { state: State::Down, foreign, tos, objects, ..Connection::EMPTY };
         connection.tx.next_sequence = self.first_sequence();
+        connection.rx.reset();
         connection.rx.next_sequence = self.remembered.recall(foreign, tos);
         connection.reconnect.busy_at = self.now;
         self.connections.insert(id, connection);

@@ -295,7 +295,7 @@ impl<'f, 's> Flow<'f, 's> {
         }
         descriptor.posted += 1;
         descriptor.last_post = number;
-        self.connection.rx.ack_wanted = false;
+        self.connection.rx.acknowledgement_left();
         let (posted, lent) = (descriptor.posted, descriptor.is(Marks::LENT));
         if posted == count {
             (tx.cursor, tx.next) = (None, descriptor.next_message);
@@ -366,7 +366,8 @@ impl<'f, 's> Flow<'f, 's> {
         self.count(true);
         self.counters.ack_sent += 1;
         let rx = &mut self.connection.rx;
-        (rx.ack_wanted, rx.ack_in_flight) = (false, true);
+        rx.acknowledgement_left();
+        rx.ack_in_flight = true;
     }
 
     /// A transfer that [`operation`](Self::operation) gave was posted.

@@ -44,6 +44,18 @@ impl Protocol<'_> {
 
     fn due_up(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
+        let is_planned = connection.rx.is_planned(connection.links.is_armed(), now);
+        if is_planned && !connection.waits_for_peer() {
+            connection.reconnect.probe_at = None;
+            return Due::Serve;
+        }
+        self.plan(id, now)
+    }
+
+    /// Notes until when the peer has to do something, and finds out what is late.
+    #[inline(never)]
+    fn plan(&mut self, id: ConnectionId, now: Instant) -> Due {
+        let connection = self.connections.at_mut(id);
         let mut deadline = Instant::MAX;
         if connection.rx.partial.is_some() {
             if now >= connection.rx.partial_until {
@@ -55,18 +67,23 @@ impl Protocol<'_> {
             }
             deadline = connection.rx.partial_until;
         }
+        let busy_at = connection.reconnect.busy_at;
         let probe_at = match connection.reconnect.probe_at {
             _ if !connection.waits_for_peer() => None,
             None => Some(now + PROBE),
+            // A peer that was heard of is there.
+            Some(at) if now >= at && now < busy_at + PROBE => Some(busy_at + PROBE),
             Some(at) if now >= at => {
-                // An acknowledgement finds out whether the peer is there.
-                connection.rx.ack_wanted = true;
+                self.probe(id);
                 Some(now + PROBE)
             }
             later => later,
         };
-        connection.reconnect.probe_at = probe_at;
+        let refill_at = self.limits.refill_at;
+        let Connection { rx, reconnect, .. } = self.connections.at_mut(id);
+        reconnect.probe_at = probe_at;
         deadline = deadline.min(probe_at.unwrap_or(Instant::MAX));
+        deadline = deadline.min(rx.delay_acknowledgement(busy_at, now, refill_at));
         if deadline < Instant::MAX {
             self.connections.arm(id, deadline);
         }

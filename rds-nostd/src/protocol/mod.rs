@@ -6,6 +6,7 @@ mod congestion;
 mod deliver;
 mod dispatch;
 mod due;
+mod ping;
 mod process;
 mod receives;
 mod reserve;

@@ -76,6 +76,7 @@ impl Protocol<'_> {
         let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
         (rx.ack_value, rx.next_sequence) = (header.sequence, header.sequence.wrapping_add(1));
         rx.posted_count -= 1;
+        rx.is_unsaid = true;
         rx.some_short |= header.len <= SHORT;
         connection.reconnect.busy_at = now;
         counters.recv_queued += 1;
@@ -85,7 +86,7 @@ impl Protocol<'_> {
             counters.recv_ack_required += 1;
         }
         let acknowledges = header.ack > connection.tx.highest_ack;
-        if (asked || rx.posted_count <= limits.refill_at) && !connection.links.is_due() {
+        if (asked || rx.posted_count <= rx.serve_at) && !connection.links.is_due() {
             connections.make_due(id);
         }
         if acknowledges {
@@ -358,7 +359,7 @@ fn fill(descriptor: &mut Frame, id: ConnectionId, header: &Header) {
 /// A message is there: it is to be acknowledged.
 fn complete(connection: &mut Connection, counters: &mut Counters, header: &Header) {
     let rx = &mut connection.rx;
-    rx.ack_value = header.sequence;
+    (rx.ack_value, rx.is_unsaid) = (header.sequence, true);
     rx.next_sequence = header.sequence.wrapping_add(1);
     rx.some_short |= header.len <= SHORT;
     if header.flags.contains(Flags::ACK_REQUIRED) {

@@ -13,9 +13,6 @@ use crate::protocol::{Protocol, Segment};
 use crate::socket::{Socket, Wants, is_unicast, is_v4, key};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragments};
 
-/// Answers to pings that a peer may have outstanding; further pings are not answered.
-const MAX_PONGS: u8 = 16;
-
 /// A message whose frames are filled, on its way to a connection's queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
@@ -189,7 +186,7 @@ impl Protocol<'_> {
             tx.posts -= 1;
             tx.signalled = tx.signalled.min(tx.posts);
             (tx.next, tx.plain_until) = (Some(message), 0);
-            rx.ack_wanted = true;
+            (rx.ack_wanted, rx.is_unsaid) = (true, true);
             self.frames.message_mut(message).posted = 0;
         }
         self.connections.make_due(id);
@@ -431,38 +428,6 @@ impl Protocol<'_> {
         }
     }
 
-    /// Answers a ping with a sequenced message of no bytes; silently not, if frames are short or the peer does not
-    /// acknowledge those before it.
-    pub(crate) fn pong(&mut self, id: ConnectionId, dport: u16) {
-        let tx = &self.connections.at(id).tx;
-        let congested = self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport));
-        let message = if tx.pongs >= MAX_PONGS || congested || self.sending.fair_room(tx.frames) == 0 {
-            None
-        } else {
-            self.frames.begin(Use::Send, |frame| {
-                (frame.sport, frame.dport, frame.flags, frame.len) = (0, dport, 0, 0);
-                // It belongs to no socket and counts against none.
-                frame.marks = Marks::PONG | Marks::SETTLED;
-            })
-        };
-        let Some(message) = message else {
-            self.counters.recv_ping_dropped += 1;
-            return;
-        };
-        let Self { connections, frames, sending, .. } = self;
-        let tx = &mut connections.at_mut(id).tx;
-        sending.take(&mut tx.frames, 1);
-        let descriptor = frames.message_mut(message);
-        (descriptor.connection, descriptor.sequence) = (Some(id), tx.next_sequence);
-        tx.next_sequence += 1;
-        tx.pongs += 1;
-        frames.push_back(&mut tx.queue, message);
-        tx.next = tx.next.or(Some(message));
-        tx.plain_until = 0;
-        self.counters.send_pong += 1;
-        self.connections.make_due(id);
-    }
-
     /// Whether a connection is up: then what it has to send leaves at once.
     #[inline(always)]
     pub(crate) fn is_up(&self, id: ConnectionId) -> bool {
@@ -521,7 +486,7 @@ impl Way<'_, '_> {
         let (message, address) = frames.push_to_send(&mut tx.queue, &header, payload, (from, number))?;
         sending.take_one(&mut tx.frames);
         (tx.next_sequence, tx.posts) = (sequence + 1, number);
-        rx.ack_wanted = false;
+        rx.acknowledgement_left();
         socket.send_bytes += payload.len();
         socket.send_messages += 1;
         counters.send_queued += 1;

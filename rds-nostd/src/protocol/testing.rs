@@ -13,7 +13,7 @@ use crate::frames::{Frame, Frames};
 use crate::generation::Generation;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::limits::Limits;
-use crate::protocol::{Arrival, Body, Outlet, Post, Protocol, Segment, Tables};
+use crate::protocol::{Arrival, Body, Due, Outlet, Post, Protocol, Segment, Tables};
 use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions, Window, Windows};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
@@ -178,6 +178,32 @@ impl Bench {
                 }
             }
         }
+    }
+
+    /// Passes time until `end`, and serves what is due on the way: receives and sends are posted, and sends complete.
+    pub(crate) fn pass(&mut self, end: Instant) {
+        loop {
+            self.protocol.now = self.now;
+            self.protocol.connections.expire(self.now);
+            while let Some(id) = self.protocol.connections.pop_due() {
+                match self.protocol.due(id, self.now) {
+                    Due::Serve => {
+                        self.refill(id);
+                        self.flush(id);
+                        self.complete(id);
+                    }
+                    Due::Break(reason) => self.down(id, reason),
+                    // Nobody answers.
+                    Due::Connect => self.down(id, DownReason::Unreachable),
+                    Due::Nothing => {}
+                }
+            }
+            match self.protocol.connections.deadline() {
+                Some(next) if next <= end => self.now = self.now.max(next),
+                _ => break,
+            }
+        }
+        self.now = end;
     }
 
     /// The HCA is done with everything that was posted.

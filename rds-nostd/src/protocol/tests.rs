@@ -3,6 +3,7 @@
 mod damping;
 mod readiness;
 mod reserve;
+mod tails;
 mod unread;
 
 use std::net::SocketAddr;

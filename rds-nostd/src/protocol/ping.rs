@@ -1,0 +1,73 @@
+//! Pings and pongs: sequenced messages without payload from and to port 0, which belong to no socket.
+
+use crate::connection::Connection;
+use crate::frames::{Marks, Use};
+use crate::ids::ConnectionId;
+use crate::protocol::Protocol;
+use crate::wire::Flags;
+
+/// Unacknowledged pongs of a peer, beyond which further pings are not answered.
+const MAX_PONGS: u8 = 16;
+
+impl Protocol<'_> {
+    /// Answers a ping from port `dport`. Drops the answer, and counts it, if frames are short, the port is congested, or the peer
+    /// does not acknowledge earlier pongs.
+    pub(crate) fn pong(&mut self, id: ConnectionId, dport: u16) {
+        let congested = self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport));
+        if self.connections.at(id).tx.pongs >= MAX_PONGS
+            || congested
+            || !self.queue_echo(id, (0, dport), Flags::empty())
+        {
+            self.counters.recv_ping_dropped += 1;
+        } else {
+            self.counters.send_pong += 1;
+        }
+    }
+
+    /// Finds out whether a silent peer is there.
+    ///
+    /// If the peer has messages to acknowledge, the probe is a ping that asks for it: Linux acknowledges the tail of a burst only
+    /// when asked. Its pong comes for a port that nobody is bound to. While one ping is unanswered, and without unacknowledged
+    /// messages, the probe is an acknowledgement: the HCA reports if nobody takes it.
+    pub(crate) fn probe(&mut self, id: ConnectionId) {
+        let Connection { tx, rx, .. } = self.connections.at_mut(id);
+        let asks = tx.next.is_none() && tx.has_unacknowledged() && tx.ping <= tx.highest_ack;
+        rx.ack_wanted |= !asks;
+        if !asks {
+            return;
+        }
+        let sequence = tx.next_sequence;
+        let sport = (2..=u16::MAX).rev().find(|&port| self.sockets.of_peers(port).is_none());
+        let queued = sport.is_some_and(|sport| self.queue_echo(id, (sport, 0), Flags::ACK_REQUIRED));
+        let Connection { tx, rx, .. } = self.connections.at_mut(id);
+        if queued {
+            tx.ping = sequence;
+            self.counters.send_ping += 1;
+        } else {
+            rx.ack_wanted = true;
+        }
+    }
+
+    /// Queues a message without payload between these ports. Returns false, without side effects, if frames are short.
+    fn queue_echo(&mut self, id: ConnectionId, (sport, dport): (u16, u16), flags: Flags) -> bool {
+        let Self { connections, frames, sending, .. } = self;
+        let tx = &mut connections.at_mut(id).tx;
+        if sending.fair_room(tx.frames) == 0 {
+            return false;
+        }
+        let message = frames.begin(Use::Send, |frame| {
+            (frame.sport, frame.dport, frame.flags, frame.len) = (sport, dport, flags.bits(), 0);
+            frame.marks = Marks::PONG | Marks::SETTLED;
+            (frame.connection, frame.sequence) = (Some(id), tx.next_sequence);
+        });
+        let Some(message) = message else { return false };
+        sending.take(&mut tx.frames, 1);
+        tx.next_sequence += 1;
+        tx.pongs += 1;
+        frames.push_back(&mut tx.queue, message);
+        tx.next = tx.next.or(Some(message));
+        tx.plain_until = 0;
+        connections.make_due(id);
+        true
+    }
+}
