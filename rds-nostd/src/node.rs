@@ -111,7 +111,7 @@ impl Rds<'_> {
         let handle = self.socket()?;
         let bound = self.bind_socket(handle, to);
         if bound.is_err() {
-            self.protocol.sockets.open_mut(handle)?.open = false;
+            self.protocol.sockets.close(handle)?;
         }
         bound.map(|()| handle)
     }
@@ -124,25 +124,31 @@ impl Rds<'_> {
             .ok_or(RdsError::AddressInUse)
     }
 
-    /// Closes a socket: what it received and nobody read is gone, and so are messages that no part was sent of. What was sent
-    /// goes on until the peer has acknowledged it. If the HCA is at an RDMA operation of the socket, or sends a payload that
-    /// was lent, the connection is ended and made anew: when this returns, nothing uses the memory of either. So it is if a peer keeps the
-    /// end of what was offered to it waiting, after some milliseconds.
+    /// Closes a socket: unread messages and messages that were not begun are dropped. Messages in flight
+    /// remain until the peer has acknowledged them. On success nothing uses memory of the socket's
+    /// operations and loans. A peer that delays the end of an offer loses its connection after some
+    /// milliseconds.
     ///
     /// # Errors
-    /// [`RdsError::BadSocket`]. [`RdsError::Again`], [`RdsError::Dat`]: a device that has failed may still write to memory of the program's
-    /// own, of an operation or registered; the socket, which sends nothing any more, is to be closed again when the adapter has been
-    /// [recovered](Self::adapter_recovered).
+    /// - [`RdsError::BadSocket`].
+    /// - [`RdsError::Again`]: operations or loans are in flight. [`Poll`](Self::poll), and close again.
+    ///   If nothing of their connection completes for 100 ms, it breaks. After a failure of the device
+    ///   that lasts until the adapter is [recovered](Self::adapter_recovered).
+    /// - [`RdsError::Dat`]: a failed device may still write to registered memory; close again after
+    ///   recovery.
     pub fn close<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
     ) -> Result<(), RdsError> {
         self.protocol.sockets.open(handle)?;
+        // Deadlines of what is in flight count from here.
+        self.protocol.now = adapter.now();
+        let mut in_use = false;
         for id in self.protocol.connections.ids() {
-            self.cancel(adapter, id, handle, None);
+            in_use |= self.cancel(adapter, id, handle, None);
         }
-        if self.protocol.operations.is_ending(handle) {
+        if in_use || self.protocol.operations.is_ending(handle) {
             return Err(RdsError::Again);
         }
         self.free_regions(adapter, Some(handle))?;
@@ -152,9 +158,7 @@ impl Rds<'_> {
         self.protocol.drop_received(handle);
         // Which clears its port.
         self.protocol.relieve(usize::from(handle.slot));
-        let socket = self.protocol.sockets.open_mut(handle)?;
-        socket.open = false;
-        socket.peers_port = 0;
+        self.protocol.sockets.close(handle)?;
         self.choose_burst();
         self.send_changed_maps(adapter);
         if self.protocol.starved {

@@ -186,6 +186,14 @@ impl Rds<'_> {
         Ok(())
     }
 
+    /// Returns the value of [`set_congestion_monitor`](Self::set_congestion_monitor).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn congestion_monitor(&self, handle: SocketHandle) -> Result<bool, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.monitor)
+    }
+
     /// Ports that a message was refused for and that have cleared since, and forgets them (`RDS_CMSG_CONG_UPDATE`): bit
     /// `p % 64` for port `p`. 0 if there are none.
     ///
@@ -280,13 +288,17 @@ impl Rds<'_> {
         Ok(mask)
     }
 
-    /// Forgets the socket's messages to exactly `to` that its peer has not acknowledged (`RDS_CANCEL_SENT_TO`). One that is on
-    /// its way may still arrive. If the HCA is at an RDMA operation of one of them, or sends a payload that was lent, the connection is
-    /// ended and made anew: when this returns, nothing uses the memory of either.
+    /// Forgets the socket's messages to exactly `to` that its peer has not acknowledged
+    /// (`RDS_CANCEL_SENT_TO`). Messages in flight may still arrive. On success nothing uses memory of
+    /// their operations and loans.
     ///
     /// # Errors
-    /// [`RdsError::NotConnected`] for a socket that is not bound; [`RdsError::InvalidArgument`] for an address of another
-    /// family; [`RdsError::BadSocket`].
+    /// - [`RdsError::Again`]: operations or loans of these messages are in flight. They end as
+    ///   [`Canceled`](crate::RdmaStatus::Canceled) during polls. Another call returns success then. If
+    ///   nothing of their connection completes for 100 ms, it breaks.
+    /// - [`RdsError::NotConnected`]: the socket is not bound.
+    /// - [`RdsError::InvalidArgument`]: the address is of another family.
+    /// - [`RdsError::BadSocket`].
     pub fn cancel_sent_to<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -301,9 +313,9 @@ impl Rds<'_> {
         if is_v4(foreign) != is_v4(socket.address) {
             return Err(RdsError::InvalidArgument);
         }
-        if let Some(id) = self.protocol.connections.find(foreign, socket.tos) {
-            self.cancel(adapter, id, handle, Some(to.port()));
-        }
-        Ok(())
+        let found = self.protocol.connections.find(foreign, socket.tos);
+        self.protocol.now = adapter.now();
+        let in_use = found.is_some_and(|id| self.cancel(adapter, id, handle, Some(to.port())));
+        if in_use || self.protocol.operations.is_ending(handle) { Err(RdsError::Again) } else { Ok(()) }
     }
 }

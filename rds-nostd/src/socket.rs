@@ -18,6 +18,10 @@ pub(crate) struct Socket {
     pub(crate) port: u16,
     /// The same while it is open and bound to the address that peers send to; else 0.
     pub(crate) peers_port: u16,
+    /// The first socket of the bucket with this entry's index, and the socket after this one in its
+    /// bucket. Slots plus 1; 0 for none.
+    pub(crate) bucket_first: u16,
+    pub(crate) bucket_next: u16,
     /// Bound address, IPv4 mapped; 0 while unbound.
     pub(crate) address: u128,
     pub(crate) send_buffer: usize,
@@ -135,6 +139,8 @@ impl Socket {
         generation: 0,
         port: 0,
         peers_port: 0,
+        bucket_first: 0,
+        bucket_next: 0,
         address: 0,
         send_buffer: 0,
         send_bytes: 0,
@@ -221,16 +227,13 @@ impl Socket {
     }
 }
 
-/// Places of the cache of [`Sockets`]: a power of two.
-const PLACES: usize = 1024;
 /// As many sockets as a handle can tell apart.
 const MOST: usize = u16::MAX as usize;
 
 /// All sockets of a node.
 pub(crate) struct Sockets<'s> {
+    /// Also the buckets of a hash table of ports that peers send to.
     entries: &'s mut [Socket],
-    /// Where sockets that peers send to were found: only a place to look first, for ports that are equal modulo [`PLACES`].
-    ports: [u16; PLACES],
 }
 
 impl<'s> Sockets<'s> {
@@ -238,7 +241,7 @@ impl<'s> Sockets<'s> {
         let count = entries.len().min(MOST);
         let (entries, _) = entries.split_at_mut(count);
         entries.fill_with(|| Socket::EMPTY);
-        Self { entries, ports: [0; PLACES] }
+        Self { entries }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -270,8 +273,8 @@ impl<'s> Sockets<'s> {
     pub(crate) fn create(&mut self, like: Socket) -> Result<SocketHandle, RdsError> {
         let free = self.entries.iter_mut().enumerate().find(|(_, socket)| !socket.open);
         let (slot, socket) = free.ok_or(RdsError::TooManySockets)?;
-        let generation = socket.generation.wrapping_add(1);
-        *socket = Socket { open: true, generation, ..like };
+        let (generation, bucket_first) = (socket.generation.wrapping_add(1), socket.bucket_first);
+        *socket = Socket { open: true, generation, bucket_first, ..like };
         Ok(SocketHandle { slot: slot as u16, generation })
     }
 
@@ -321,33 +324,68 @@ impl<'s> Sockets<'s> {
         socket.transport.set(transport);
         if transport == Transport::InfiniBand {
             socket.peers_port = port;
-            self.ports[usize::from(port) % PLACES] = handle.slot;
+            let bucket = self.bucket(port);
+            let first = self.get_mut(bucket).map(|entry| &mut entry.bucket_first);
+            let next = first.map_or(0, |first| core::mem::replace(first, handle.slot + 1));
+            self.open_mut(handle)?.bucket_next = next;
         }
         Ok(())
     }
 
+    /// Frees the entry of a socket.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub(crate) fn close(&mut self, handle: SocketHandle) -> Result<(), RdsError> {
+        let socket = self.open_mut(handle)?;
+        socket.open = false;
+        let port = core::mem::take(&mut socket.peers_port);
+        let (slot, next) = (handle.slot + 1, core::mem::take(&mut socket.bucket_next));
+        if port == 0 {
+            return Ok(());
+        }
+        let bucket = self.bucket(port);
+        let mut link = self.entries.get_mut(bucket).map(|entry| &mut entry.bucket_first);
+        // The borrow of a link ends before the next entry is looked up.
+        while let Some(other) = link.as_deref().copied().filter(|other| *other != 0 && *other != slot) {
+            link = self.entries.get_mut(usize::from(other) - 1).map(|entry| &mut entry.bucket_next);
+        }
+        if let Some(link) = link {
+            *link = next;
+        }
+        Ok(())
+    }
+
+    /// The entry whose bucket a port belongs to.
+    #[inline(always)]
+    const fn bucket(&self, port: u16) -> usize {
+        (port.wrapping_mul(0x9e37) as usize * self.entries.len()) >> 16
+    }
+
+    /// Returns the slot of the socket that messages of peers to `port` go to.
+    #[inline(always)]
+    fn find(&self, port: u16) -> Option<usize> {
+        let mut next = self.entries.get(self.bucket(port))?.bucket_first;
+        loop {
+            let slot = usize::from(next.checked_sub(1)?);
+            let socket = self.entries.get(slot)?;
+            if socket.peers_port == port {
+                return Some(slot);
+            }
+            next = socket.bucket_next;
+        }
+    }
+
     /// Whether peers are asked not to send to `port`.
     pub(crate) fn is_congested(&self, port: u16) -> bool {
-        self.entries.iter().any(|socket| socket.congested && socket.peers_port == port && port != 0)
+        self.find(port).and_then(|slot| self.get(slot)).is_some_and(|socket| socket.congested)
     }
 
     /// The socket that messages of peers to `port` go to.
     #[inline(always)]
     pub(crate) fn of_peers(&mut self, port: u16) -> Option<(usize, &mut Socket)> {
-        let place = usize::from(port) % PLACES;
-        let likely = usize::from(self.ports[place]);
-        let slot = match self.entries.get(likely) {
-            Some(socket) if socket.peers_port == port => likely,
-            _ => self.look_up(port, place)?,
-        };
+        let slot = self.find(port)?;
         Some((slot, self.entries.get_mut(slot)?))
-    }
-
-    #[inline(never)]
-    fn look_up(&mut self, port: u16, place: usize) -> Option<usize> {
-        let found = self.entries.iter().position(|socket| socket.peers_port == port)?;
-        self.ports[place] = found as u16;
-        Some(found)
     }
 
     /// The socket that is bound to an address and port.
@@ -385,5 +423,42 @@ pub(crate) const fn address(key: u128) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from_bits(key as u32))
     } else {
         IpAddr::V6(Ipv6Addr::from_bits(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    proptest! {
+        /// Sockets come and go, several in one bucket: each port leads to its socket, and all others nowhere.
+        #[test]
+        fn ports_lead_to_their_sockets(
+            steps in proptest::collection::vec((1u16..40, any::<bool>(), any::<bool>()), 1..200),
+        ) {
+            let mut entries: Vec<Socket> = (0..12).map(|_| Socket::EMPTY).collect();
+            let (mut table, mut model) = (Sockets::new(&mut entries), BTreeMap::new());
+            for (port, opens, is_local) in steps {
+                // Neighbours, and ports that wrap around to the same buckets.
+                let port = port.wrapping_mul(1031);
+                if opens && !model.contains_key(&port) {
+                    let Ok(handle) = table.create(Socket::EMPTY) else { continue };
+                    let transport = if is_local { Transport::Loopback } else { Transport::InfiniBand };
+                    table.bind(handle, (7, port), transport).unwrap();
+                    model.insert(port, (handle, is_local));
+                } else if let Some((handle, _)) = model.remove(&port) {
+                    table.close(handle).unwrap();
+                    prop_assert_eq!(table.close(handle), Err(RdsError::BadSocket));
+                }
+                for port in (1..40u16).map(|port| port.wrapping_mul(1031)) {
+                    let wanted = model.get(&port).filter(|(_, is_local)| !is_local);
+                    let found = table.of_peers(port).map(|(slot, _)| slot);
+                    prop_assert_eq!(found, wanted.map(|(handle, _)| usize::from(handle.slot)));
+                }
+            }
+        }
     }
 }

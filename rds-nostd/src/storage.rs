@@ -7,11 +7,20 @@ use crate::ids::ConnectionId;
 use crate::rdma::{Memory, Operation, Piece, Region, Window};
 use crate::socket::Socket;
 
-/// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers, each with a memory
-/// window, `OPERATIONS` RDMA operations under way, the `PIECES` of local memory that these have together, and `MEMORIES` registered
-/// before. All zero bytes, so a static one takes no room in an image: 176 bytes a socket, 436 and a congestion map of 8192 a connection, 64 a frame,
-/// 136 a region, 96 an operation, 32 a piece, 64 a registered memory; and 4160 bytes of DMA memory a frame, see
-/// [`dma_len`](Self::dma_len).
+/// Tables of a node: sockets, peers, frames, regions, operations, their local memory, registered memory.
+///
+/// Each region has a memory window. `PIECES` limits the segments of all operations together. Empty
+/// tables are zero bytes, so that a static one takes no space in an image.
+///
+/// | entry | bytes |
+/// |---|---|
+/// | socket | 192 |
+/// | connection | 436, and a congestion map of 8192 |
+/// | frame | 64, and 4160 of DMA memory: see [`dma_len`](Self::dma_len) |
+/// | region | 136 |
+/// | operation | 96 |
+/// | segment | 32 |
+/// | registered memory | 64 |
 pub struct RdsStorage<
     const SOCKETS: usize,
     const CONNECTIONS: usize,
@@ -133,7 +142,7 @@ mod tests {
     #[test]
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
-        assert_eq!(sizes, [176, 400, 64]);
+        assert_eq!(sizes, [192, 400, 64]);
         assert_eq!((size_of::<Region>(), size_of::<Window>(), size_of::<Operation>()), (80, 56, 96));
         assert_eq!((size_of::<Piece>(), size_of::<Memory>()), (32, 64));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);

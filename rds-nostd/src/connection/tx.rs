@@ -1,8 +1,10 @@
 //! What a connection sends.
 
+use dat_nostd::Instant;
+
 use crate::frames::Queue;
 use crate::ids::{FrameId, MessageId};
-use crate::wire::{MAX_MESSAGE_LEN, fragments};
+use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN, fragments};
 
 /// After so many messages one asks for an acknowledgement, as Linux does.
 const MESSAGES_PER_ACK: u64 = 8;
@@ -38,12 +40,16 @@ pub(crate) struct Tx {
     /// Number of the last message on this endpoint that asked for an acknowledgement, and of the post of its last frame.
     asked: u64,
     asked_post: u64,
-    /// Fragments of the longest message that the peer accepts, as far as its requests and replies say.
-    pub(crate) longest: u16,
+    /// Fragments by which the longest message that the peer accepts is shorter than
+    /// [`MAX_MESSAGE_LEN`], as far as its requests and replies say.
+    shorter: u16,
     /// Pings and pongs that the peer has not acknowledged.
     pub(crate) pongs: u8,
     /// Number of the last ping on this endpoint; 0 before the first.
     pub(crate) ping: u64,
+    /// When the connection breaks for the sake of cancelled messages whose memory the HCA may still
+    /// use, unless something completes before. [`Instant::ORIGIN`] without such messages.
+    pub(crate) cancelled_until: Instant,
     /// One more than the cookie's number of a bind that was waited for in vain, until it is over; else 0.
     late_bind: u32,
 }
@@ -64,15 +70,26 @@ impl Tx {
         highest_ack: 0,
         asked: 0,
         asked_post: 0,
-        longest: fragments(MAX_MESSAGE_LEN) as u16,
+        shorter: 0,
         pongs: 0,
         ping: 0,
+        cancelled_until: Instant::ORIGIN,
         late_bind: 0,
     };
 
     /// Whether the peer has not acknowledged all messages so far.
     pub(crate) const fn has_unacknowledged(&self) -> bool {
         !self.queue.is_empty() && self.highest_ack + 1 < self.next_sequence
+    }
+
+    /// Stores the limit of the peer in bytes, rounded up to fragments.
+    pub(crate) const fn set_longest(&mut self, longest: u32) {
+        self.shorter = fragments(MAX_MESSAGE_LEN).saturating_sub(fragments(longest as usize)) as u16;
+    }
+
+    /// Longest message that the peer accepts, in bytes.
+    pub(crate) const fn longest(&self) -> usize {
+        MAX_MESSAGE_LEN - self.shorter as usize * FRAGMENT_LEN
     }
 
     /// Posts that the HCA is not known to be done with.
@@ -149,6 +166,7 @@ impl Tx {
         (self.plain_until, self.late_bind) = (0, 0);
         (self.posts, self.completed, self.signalled) = (0, 0, 0);
         (self.highest_ack, self.asked, self.ping) = (0, 0, 0);
+        self.cancelled_until = Instant::ORIGIN;
         self.next = self.queue.head();
         self.cursor = None;
     }

@@ -17,7 +17,7 @@ use crate::protocol::{Admission, Request};
 use crate::rdma::GATHER;
 use crate::reason::DownReason;
 use crate::socket::{address, is_unicast, key};
-use crate::wire::{ConnectData, REJECT_DATA, VERSION, fragments, service_port};
+use crate::wire::{ConnectData, REJECT_DATA, VERSION, service_port};
 
 /// How long a connection attempt may take, microseconds.
 const CONNECT_TIMEOUT_US: u32 = 5_000_000;
@@ -301,7 +301,7 @@ impl Rds<'_> {
     /// Applies the request or the reply of a connection's peer.
     fn peer_says(&mut self, id: ConnectionId, data: &ConnectData) {
         self.protocol.peer_expects(id, data.expects);
-        self.protocol.connections.at_mut(id).tx.longest = fragments(data.longest as usize) as u16;
+        self.protocol.connections.at_mut(id).tx.set_longest(data.longest);
     }
 
     /// A peer's reply, if it has a version that we speak, 3.1 or more, and the connection's addresses.

@@ -34,6 +34,8 @@ pub(crate) fn identify<P: Platform>(
             // Without IP over InfiniBand nobody can be asked: then a port's share of connections is all that bounds it.
             None => return Identity::Right,
         },
+        // Without neighbour discovery, IPv6 addresses outside the static table cannot be verified.
+        // Only the share of a port bounds their connections.
         (None, IpAddr::V6(_)) => return Identity::Right,
     };
     if known == gid { Identity::Right } else { Identity::Wrong }

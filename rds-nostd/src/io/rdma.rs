@@ -15,7 +15,6 @@ use crate::rdma::{
     AtomicArgs, AtomicOp, Control, Kept, Kind, MAX_PIECES, MAX_RDMA_LEN, Memory, MemoryHandle, Operation,
     Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus,
 };
-use crate::reason::DownReason;
 use crate::socket::{Wants, key};
 use crate::wire::Extension;
 
@@ -397,20 +396,18 @@ impl Rds<'_> {
         }
     }
 
-    /// Drops a socket's messages to a peer, to one port or all, but for those that are under way. If memory of an operation is in use, the
-    /// connection goes: then it is not any more.
+    /// Drops a socket's messages to a peer, to one port or all, except those in flight. Returns whether
+    /// the HCA may still use memory of these. Polls wait for that, and break the connection in the end.
     pub(crate) fn cancel<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         id: ConnectionId,
         owner: SocketHandle,
         dport: Option<u16>,
-    ) {
-        if self.protocol.cancel(id, owner, dport) {
-            let now = adapter.now();
-            self.connection_down(adapter, id, DownReason::Local, now);
-        }
+    ) -> bool {
+        let in_use = self.protocol.cancel(id, owner, dport);
         self.release_ended(adapter);
+        in_use
     }
 }
 

@@ -57,6 +57,12 @@ impl Protocol<'_> {
     fn plan(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
         let mut deadline = Instant::MAX;
+        if connection.tx.cancelled_until > Instant::ORIGIN {
+            deadline = connection.tx.cancelled_until;
+            if now >= deadline {
+                return Due::Break(DownReason::Local);
+            }
+        }
         if connection.rx.partial.is_some() {
             if now >= connection.rx.partial_until {
                 if connection.rx.posted_count > 0 {
@@ -65,7 +71,7 @@ impl Protocol<'_> {
                 }
                 connection.rx.excuse(now);
             }
-            deadline = connection.rx.partial_until;
+            deadline = deadline.min(connection.rx.partial_until);
         }
         let busy_at = connection.reconnect.busy_at;
         let probe_at = match connection.reconnect.probe_at {

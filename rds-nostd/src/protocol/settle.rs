@@ -1,5 +1,7 @@
 //! The end of what was sent: completions, acknowledgements, what goes again after a reconnection, what is cancelled.
 
+use dat_nostd::{Duration, Instant};
+
 use crate::connection::{Cookie, CookieKind};
 use crate::frames::{Frame, Marks, Queue};
 use crate::ids::SocketHandle;
@@ -7,6 +9,10 @@ use crate::ids::{ConnectionId, MessageId};
 use crate::protocol::Protocol;
 use crate::rdma::{Ending, Operations, RdmaStatus};
 use crate::wire::Flags;
+
+/// Time without completions after which a connection breaks that has cancelled messages in flight.
+/// Far longer than a few RNR NAKs, because a break drops the operations of other sockets.
+const CANCELLED: Duration = Duration::from_millis(100);
 
 impl Protocol<'_> {
     /// A reported send ended well, and with it all before it.
@@ -25,6 +31,9 @@ impl Protocol<'_> {
         }
         if connection.tx.operations > 0 {
             self.finish_completed(id);
+        }
+        if self.connections.at(id).tx.cancelled_until > Instant::ORIGIN {
+            self.settle_cancelled(id);
         }
         self.release(id, false);
     }
@@ -295,8 +304,8 @@ impl Protocol<'_> {
             || descriptor.operation.is_some_and(|operation| self.operations.is_begun(operation))
     }
 
-    /// Drops the socket's messages, to one port or all, that no part was posted of, and sees to it that the others are not sent
-    /// again. True if the HCA may still use memory of an operation of them, or that was lent.
+    /// Drops the unsent messages of a socket, to one port or all. The others are not sent again.
+    /// Returns whether the HCA may still use memory of their operations or loans.
     pub(crate) fn cancel(&mut self, id: ConnectionId, owner: SocketHandle, dport: Option<u16>) -> bool {
         if self.connections.at(id).tx.queue.is_empty() {
             return false;
@@ -306,8 +315,7 @@ impl Protocol<'_> {
             descriptor.is_of(owner) && dport.is_none_or(|port| port == descriptor.dport)
         };
         self.drop_unsent(id, is_meant, RdmaStatus::Canceled);
-        let tx = &self.connections.at(id).tx;
-        let (mut next, completed) = (tx.queue.head(), tx.completed);
+        let mut next = self.connections.at(id).tx.queue.head();
         let mut in_use = false;
         while let Some(message) = next {
             next = self.frames.next_message(message);
@@ -317,22 +325,48 @@ impl Protocol<'_> {
             self.settle(message);
             let descriptor = self.frames.message_mut(message);
             descriptor.marks |= Marks::CANCELLED;
-            if let Some(operation) = descriptor.operation {
-                in_use |= self.operations.is_begun(operation);
+            if let Some(operation) = descriptor.operation.or(descriptor.lent().map(|lent| lent.operation)) {
                 self.operations.fail(operation, RdmaStatus::Canceled);
             }
-            if let Some(lent) = descriptor.lent() {
-                self.operations.fail(lent.operation, RdmaStatus::Canceled);
-                if descriptor.posted < descriptor.frames || descriptor.last_post > completed {
-                    in_use = true;
-                } else {
-                    // The HCA is done with it, and it is not sent again.
-                    descriptor.marks -= Marks::LENT;
-                    self.operations.end(lent.operation, RdmaStatus::Canceled);
-                }
-            }
+            in_use |= self.is_in_use(id, message);
+        }
+        let until = &mut self.connections.at_mut(id).tx.cancelled_until;
+        if in_use && *until == Instant::ORIGIN {
+            *until = self.now + CANCELLED;
+            let until = *until;
+            self.connections.arm(id, until);
         }
         in_use
+    }
+
+    /// Checks cancelled messages after a completion on their connection.
+    #[cold]
+    fn settle_cancelled(&mut self, id: ConnectionId) {
+        let mut next = self.connections.at(id).tx.queue.head();
+        let mut in_use = false;
+        while let Some(message) = next {
+            next = self.frames.next_message(message);
+            in_use |= self.frames.message(message).is(Marks::CANCELLED) && self.is_in_use(id, message);
+        }
+        let until = if in_use { self.now + CANCELLED } else { Instant::ORIGIN };
+        self.connections.at_mut(id).tx.cancelled_until = until;
+    }
+
+    /// Returns whether the HCA may still use memory of a cancelled message. Else its loan ends.
+    fn is_in_use(&mut self, id: ConnectionId, message: MessageId) -> bool {
+        let completed = self.connections.at(id).tx.completed;
+        let descriptor = self.frames.message_mut(message);
+        if descriptor.operation.is_some() {
+            return true;
+        }
+        let Some(lent) = descriptor.lent() else { return false };
+        if descriptor.posted < descriptor.frames || descriptor.last_post > completed {
+            return true;
+        }
+        // The loan ends before the acknowledgement, because the message is never sent again.
+        descriptor.marks -= Marks::LENT;
+        self.operations.end(lent.operation, RdmaStatus::Canceled);
+        false
     }
 }
 

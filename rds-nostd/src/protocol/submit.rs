@@ -216,8 +216,7 @@ impl Protocol<'_> {
             return Ok(None);
         };
         let fits_here = body.frames() * FRAGMENT_LEN <= self.limits.longest_sent;
-        let accepted = usize::from(self.connections.at(id).tx.longest) * FRAGMENT_LEN;
-        let longest = if fits_here { accepted } else { 0 };
+        let longest = if fits_here { self.connections.at(id).tx.longest() } else { 0 };
         self.check_buffer(from, body.len(), longest)?;
         let dport = to.port();
         if self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport)) {

@@ -83,13 +83,11 @@ impl Bench {
     /// A socket with large buffers, bound to an address of this node.
     pub(crate) fn socket(&mut self, address: IpAddr, port: u16) -> SocketHandle {
         let is_loopback = address.is_loopback();
-        let mut socket = Socket { send_buffer: 1 << 20, receive_buffer: 1 << 20, ..Socket::EMPTY };
-        (socket.address, socket.port) = (key(address), port);
-        if !is_loopback {
-            socket.peers_port = port;
-        }
-        socket.transport.set(if is_loopback { Transport::Loopback } else { Transport::InfiniBand });
-        self.protocol.sockets.create(socket).expect("room")
+        let socket = Socket { send_buffer: 1 << 20, receive_buffer: 1 << 20, ..Socket::EMPTY };
+        let transport = if is_loopback { Transport::Loopback } else { Transport::InfiniBand };
+        let handle = self.protocol.sockets.create(socket).expect("room");
+        self.protocol.sockets.bind(handle, (key(address), port), transport).expect("open");
+        handle
     }
 
     /// A connection that is up, to 10.0.0.`last`.

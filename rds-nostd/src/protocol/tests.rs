@@ -17,9 +17,10 @@ use crate::connection::{PARTIAL_LIMIT, State};
 use crate::error::RdsError;
 use crate::frames::Frame;
 use crate::generation::Generation;
-use crate::ids::ConnectionId;
+use crate::ids::{ConnectionId, OperationId};
 use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::protocol::{Admission, Body, Due, Protocol, Request};
+use crate::rdma::Operation;
 use crate::reason::DownReason;
 use crate::socket::key;
 use crate::wire::{FRAGMENT_LEN, Flags, Header};
@@ -522,11 +523,48 @@ fn message_longer_than_the_peer_accepts_is_refused() {
     let mut bench = Bench::new(CONFIG, 1024, 4);
     let socket = bench.socket(ip(1), 4000);
     let (id, to) = (bench.up(2), SocketAddr::new(ip(2), 5000));
-    bench.protocol.connections.at_mut(id).tx.longest = 8;
     let longest = 8 * FRAGMENT_LEN;
+    bench.protocol.connections.at_mut(id).tx.set_longest(longest as u32);
     assert_eq!(bench.send(socket, to, longest), Ok(()));
     assert_eq!(bench.send(socket, to, longest + 1), Err(RdsError::MessageSize));
     let lent = |bench: &mut Bench, len| bench.protocol.compose(socket, &to, Body::Lent(len), false).err();
     assert_eq!(lent(&mut bench, longest), None);
     assert_eq!(lent(&mut bench, longest + 1), Some(RdsError::MessageSize));
+}
+
+/// Cancelled operations in flight get 100 ms from completion to completion. Then the connection breaks.
+#[test]
+fn cancelled_operations_are_waited_for_while_something_completes() {
+    let mut bench = Bench::new(CONFIG, 256, 4);
+    let (socket, to) = (bench.socket(ip(1), 4000), SocketAddr::new(ip(2), 5000));
+    let id = bench.up(2);
+    for _ in 0..3 {
+        bench.send(socket, to, 64).expect("room");
+    }
+    bench.flush(id);
+    let posts = bench.protocol.connection(id).tx.posts;
+    let operation = OperationId::new(0);
+    let entry =
+        Operation { used: true, owner: socket, first_post: posts, last_post: posts, ..Operation::EMPTY };
+    bench.protocol.operations.insert(operation, entry);
+    let mut message = bench.protocol.connection(id).tx.queue.head().expect("the first");
+    while let Some(next) = bench.protocol.frames.next_message(message) {
+        message = next;
+    }
+    bench.protocol.frames.message_mut(message).operation = Some(operation);
+    bench.protocol.connections.at_mut(id).tx.operations = 1;
+    assert!(bench.protocol.cancel(id, socket, None));
+    let later = |bench: &mut Bench, ms| {
+        bench.now += Duration::from_millis(ms);
+        bench.protocol.now = bench.now;
+        bench.protocol.due(id, bench.now)
+    };
+    assert_eq!(later(&mut bench, 99), Due::Serve);
+    bench.complete_to(id, posts - 1);
+    assert_eq!(later(&mut bench, 99), Due::Serve);
+    assert!(bench.protocol.cancel(id, socket, None), "asked again");
+    assert_eq!(later(&mut bench, 1), Due::Break(DownReason::Local));
+    bench.complete_to(id, posts);
+    assert!(!bench.protocol.cancel(id, socket, None));
+    assert_eq!(later(&mut bench, 500), Due::Serve);
 }

@@ -134,6 +134,32 @@ impl Nodes {
         told.expect("just found").status
     }
 
+    /// Cancels messages of a socket, and waits until nothing uses their memory.
+    ///
+    /// # Panics
+    /// If that fails or takes a minute of virtual time.
+    pub fn cancel(&mut self, node: usize, socket: SocketHandle, to: SocketAddr) {
+        self.until("nothing uses the memory", |nodes| {
+            match nodes.rds[node].cancel_sent_to(&mut nodes.adapters[node], socket, to) {
+                Err(RdsError::Again) => false,
+                done => done.is_ok() || panic!("{done:?}"),
+            }
+        });
+    }
+
+    /// Closes a socket, and waits until nothing uses its memory.
+    ///
+    /// # Panics
+    /// If that fails or takes a minute of virtual time.
+    pub fn close_socket(&mut self, node: usize, socket: SocketHandle) {
+        self.until("the socket closes", |nodes| {
+            match nodes.rds[node].close(&mut nodes.adapters[node], socket) {
+                Err(RdsError::Again) => false,
+                done => done.is_ok() || panic!("{done:?}"),
+            }
+        });
+    }
+
     /// Runs all nodes once, or the devices until somebody has something to do.
     pub fn step(&mut self) {
         let now = self.world.now();

@@ -618,6 +618,11 @@ impl<'s> Exchange<'s> {
         for socket in self.sockets.into_iter().flatten() {
             rds.close(adapter, socket).in_call("close")?;
         }
+        self.free(adapter)
+    }
+
+    /// Frees the memory. Nothing uses it once RDS has stopped.
+    pub(super) fn free<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), StressError> {
         self.memory.map_or(Ok(()), |memory| memory.free(adapter))
     }
 }

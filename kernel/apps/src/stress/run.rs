@@ -398,16 +398,14 @@ impl<'s> Stress<'s> {
         say(Say::Row(Row { is_average: true, ..row }));
     }
 
-    /// Closes the sockets and ends RDS.
+    /// Stops RDS with its sockets and their operations.
     ///
     /// # Errors
     /// [`StressError::Rds`] if something could not be freed.
     pub fn close<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), StressError> {
-        let closed = match self.exchange.take() {
-            Some(exchange) => exchange.close(adapter, &mut self.rds),
-            None => Ok(()),
-        };
+        let exchange = self.exchange.take();
         let stopped = self.rds.stop(adapter).in_call("rds stop");
-        closed.and(stopped)
+        let freed = exchange.map_or(Ok(()), |exchange| exchange.free(adapter));
+        freed.and(stopped)
     }
 }

@@ -4,6 +4,7 @@ use crate::failure::{Answer, Failure};
 use crate::memory::{lent, store};
 use crate::node::{Node, Sockets, State};
 use crate::socket::Socket;
+use crate::wait::finish;
 use rds_nostd::cmsg::{RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RxTraceOption, decode_address};
 use rds_nostd::{InfoError, Profile, RdsError, Transport};
 
@@ -72,6 +73,11 @@ pub(crate) unsafe fn set<N: Node>(
     value: &[u8],
 ) -> Answer<()> {
     let Socket { handle, profile, .. } = *inner.socket(fd)?;
+    if level == profile.sol_rds() && name == CANCEL_SENT_TO {
+        let to = decode_address(profile, value)?;
+        let State { adapter, rds, .. } = inner;
+        return Ok(finish(rds, adapter, |rds, adapter| rds.cancel_sent_to(adapter, handle, to))?);
+    }
     let State { adapter, rds, sockets, .. } = inner;
     if let Some(option) = common(profile, level, name) {
         let number = int(value)?;
@@ -88,7 +94,6 @@ pub(crate) unsafe fn set<N: Node>(
         return Err(Failure::NoOption);
     }
     match name {
-        CANCEL_SENT_TO => rds.cancel_sent_to(adapter, handle, decode_address(profile, value)?)?,
         GET_MR => {
             let args = RdsGetMrArgs::decode(value)?;
             // SAFETY: this function's contract.

@@ -3,12 +3,41 @@
 use crate::failure::{Answer, Failure};
 use crate::node::{Node, State};
 use crate::socket::Descriptor;
-use rds_nostd::{RdsError, SocketHandle};
+use dat_nostd::{Adapter, Duration, Platform};
+use rds_nostd::{Rds, RdsError, SocketHandle};
 
 /// Whether what was refused may come to pass.
 fn may_pass(failure: Failure) -> bool {
     let Failure::Rds(error) = failure else { return false };
     matches!(error, RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested)
+}
+
+/// Time between two polls of [`finish`].
+const APART: Duration = Duration::from_micros(1);
+/// Limit of [`finish`]: the protocol breaks a connection after 100 ms without completions.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Repeats a call while memory of the socket is in use: C programs free it after the call. The lock
+/// stays taken, because these waits last microseconds unless the peer is unresponsive.
+///
+/// # Errors
+/// See `call`. [`RdsError::Again`]: the HCA has failed.
+pub(crate) fn finish<P: Platform + 'static>(
+    rds: &mut Rds<'static>,
+    adapter: &mut Adapter<'static, P>,
+    mut call: impl FnMut(&mut Rds<'static>, &mut Adapter<'static, P>) -> Result<(), RdsError>,
+) -> Result<(), RdsError> {
+    let until = adapter.now() + LIMIT;
+    loop {
+        let done = call(rds, adapter);
+        let now = adapter.now();
+        if done != Err(RdsError::Again) || adapter.is_dead() || now >= until {
+            return done;
+        }
+        let _ = adapter.poll(now);
+        let _ = rds.poll(adapter, now);
+        adapter.idle(now + APART);
+    }
 }
 
 /// Makes a call on a socket; again and again until it succeeds, unless the call or the socket says not to wait.

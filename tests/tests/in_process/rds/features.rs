@@ -151,7 +151,7 @@ fn cancelled_messages_are_gone_and_make_room() {
     for n in 0..6 {
         nodes.send(0, socket, at(1, 5000 + n % 2), &message(0, usize::from(n), 900)).expect("accepted");
     }
-    nodes.rds[0].cancel_sent_to(&mut nodes.adapters[0], socket, at(1, 5000)).expect("bound");
+    nodes.cancel(0, socket, at(1, 5000));
     assert_eq!(nodes.rds[0].unacknowledged(socket), Ok(3));
     nodes.world.set_cable(1, true);
     let mut buffer = [0; 1000];
@@ -585,12 +585,11 @@ fn what_is_cancelled_touches_no_memory_any_more() {
             &RdmaArgs { cookie, remote_offset, remote_bytes, local: &local, flags, user_token },
             b"x",
         );
-        let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
         if closes {
-            rds.close(adapter, ground.sockets[0]).expect("open");
+            ground.nodes.close_socket(0, ground.sockets[0]);
         } else {
-            rds.cancel_sent_to(adapter, ground.sockets[0], at(1, 5000)).expect("bound");
-            let status = RdmaStatus::Canceled;
+            ground.nodes.cancel(0, ground.sockets[0], at(1, 5000));
+            let (rds, status) = (&mut ground.nodes.rds[0], RdmaStatus::Canceled);
             assert_eq!(rds.take_notification(ground.sockets[0]), Ok(Some(RdmaNotify { user_token, status })));
         }
         ground.nodes.world.set_cable(1, true);

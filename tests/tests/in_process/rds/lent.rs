@@ -224,7 +224,8 @@ fn given_up() {
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     let socket = ground.sockets[0];
     assert_eq!(rds.unregister_memory(adapter, socket, registered), Err(RdsError::Again));
-    rds.cancel_sent_to(adapter, socket, at(1, 4000)).expect("bound");
+    ground.nodes.cancel(0, socket, at(1, 4000));
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     let mut told: Vec<_> = std::iter::from_fn(|| rds.take_notification(socket).expect("open"))
         .map(|told| (told.user_token, told.status))
         .collect();

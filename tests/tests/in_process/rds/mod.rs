@@ -2,6 +2,7 @@
 
 mod apps;
 mod binds;
+mod cancel;
 mod chaos;
 mod connect;
 mod connections;

@@ -168,7 +168,8 @@ fn what_is_in_use_stays_registered() {
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), b"x").with(&control)).expect("room");
     assert_eq!(rds.unregister_memory(adapter, socket, registered), Err(RdsError::Again));
-    rds.cancel_sent_to(adapter, socket, at(1, 5000)).expect("bound");
+    ground.nodes.cancel(0, socket, at(1, 5000));
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     assert_eq!(rds.unregister_memory(adapter, socket, registered), Ok(()));
     // Memory runs out, and is back when the socket closes.
     let part = ground.memory[0].slice(0, 10).expect("inside");

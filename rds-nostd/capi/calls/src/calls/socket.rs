@@ -6,6 +6,7 @@ use crate::failure::{Answer, Failure};
 use crate::memory::bytes;
 use crate::node::{Node, Sockets, State};
 use crate::socket::Socket;
+use crate::wait::finish;
 use core::ffi::c_void;
 use core::net::{Ipv4Addr, SocketAddr};
 use rds_nostd::cmsg::decode_address;
@@ -56,14 +57,14 @@ pub unsafe fn rds_close<N: Node>(fd: i32) -> Called {
         let mut guard = lock(node)?;
         let inner = &mut N::state(&mut guard);
         let handle = inner.socket(fd)?.handle;
-        let State { adapter, rds, sockets, .. } = inner;
-        // Whatever keeps it: its HCA may still use memory of the program's.
-        let closed = rds.close(adapter, handle).map_err(|error| match error {
+        let closed = finish(inner.rds, inner.adapter, |rds, adapter| rds.close(adapter, handle));
+        // The HCA has failed, and may still use memory of the program's.
+        let closed = closed.map_err(|error| match error {
             RdsError::Dat(_) => RdsError::Again,
             other => other,
         });
         let later = closed == Err(RdsError::Again);
-        sockets.remove(fd, later.then_some(handle));
+        inner.sockets.remove(fd, later.then_some(handle));
         node.closed(guard);
         closed?;
         Ok(0)
