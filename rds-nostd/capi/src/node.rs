@@ -9,12 +9,13 @@ use capi_device::{
 use dat_nostd::{Adapter, SoleAccess, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use rds_calls::recovery::{Hca, Health};
-use rds_calls::{Answer, Descriptor as _, Node as _, Pieces, Socket, Sockets, State};
-use rds_nostd::cmsg::RxTraceOption;
+use rds_calls::{
+    Answer, Descriptor as _, Node as _, Pieces, Socket, SocketOption, Sockets, State, Target as Place,
+};
 use rds_nostd::wire::MAX_MESSAGE_LEN;
 use rds_nostd::{
     Generation, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, Rds, RdsConfig, RdsError, RdsStorage,
-    SocketHandle, Transport,
+    SocketHandle,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
@@ -322,16 +323,19 @@ impl Node {
         let (mut here, mut there) = self.both(new).ok_or(RdsError::NoDevice)?;
         let (here, there) = (&mut *here, &mut *there);
         let old = here.sockets.of.get(&fd).ok_or(RdsError::BadSocket)?;
-        let (handle, monitors) = (old.handle, old.monitors_congestion);
+        let (handle, profile) = (old.handle, old.profile);
         if is_bound(&here.rds, handle) {
             return Err(RdsError::InvalidArgument);
         }
-        let options = Options::of(&here.rds, handle)?;
         let moved = there.rds.socket()?;
-        let done = options
-            .set(&mut there.rds, &mut there.adapter, moved)
-            .and_then(|()| there.rds.set_congestion_monitor(moved, monitors))
-            .and_then(|()| here.rds.close(&mut here.adapter, handle));
+        let done = there.rds.set_profile(moved, profile).and_then(|()| {
+            let (rds, adapter) = (&mut there.rds, &mut there.adapter);
+            SocketOption::move_all((&here.rds, handle), &mut Place { rds, adapter, handle: moved, profile })?;
+            if let Ok(peer) = here.rds.peer_address(handle) {
+                there.rds.connect(moved, peer)?;
+            }
+            here.rds.close(&mut here.adapter, handle)
+        });
         if let Err(error) = done {
             let _ = there.rds.close(&mut there.adapter, moved);
             return Err(error);
@@ -420,56 +424,6 @@ impl Waiters for Node {
 /// Whether a socket has an address of its own.
 fn is_bound(rds: &Rds<'_>, handle: SocketHandle) -> bool {
     rds.local_address(handle).is_ok_and(|address| address.port() != 0)
-}
-
-/// What a program may have set on a socket before it is bound.
-struct Options {
-    profile: rds_nostd::Profile,
-    sndbuf: usize,
-    rcvbuf: usize,
-    errors: bool,
-    latency: RxTraceOption,
-    tos: u8,
-    transport: Option<Transport>,
-    peer: Option<std::net::SocketAddr>,
-}
-
-impl Options {
-    fn of(rds: &Rds<'_>, handle: SocketHandle) -> Result<Self, RdsError> {
-        Ok(Self {
-            profile: rds.profile(handle)?,
-            sndbuf: rds.send_buffer(handle)?,
-            rcvbuf: rds.receive_buffer(handle)?,
-            errors: rds.receive_errors(handle)?,
-            latency: rds.rxpath_latency_option(handle)?,
-            tos: rds.type_of_service(handle)?,
-            transport: rds.transport(handle)?,
-            peer: rds.peer_address(handle).ok(),
-        })
-    }
-
-    fn set(
-        &self,
-        rds: &mut Rds<'_>,
-        adapter: &mut Adapter<'_, LinuxPlatform>,
-        handle: SocketHandle,
-    ) -> Result<(), RdsError> {
-        rds.set_profile(handle, self.profile)?;
-        rds.set_send_buffer(handle, self.sndbuf)?;
-        rds.set_receive_buffer(adapter, handle, self.rcvbuf)?;
-        rds.set_receive_errors(handle, self.errors)?;
-        rds.set_rxpath_latency(handle, self.latency)?;
-        if self.tos != 0 {
-            rds.set_type_of_service(handle, self.tos)?;
-        }
-        if let Some(transport) = self.transport {
-            rds.set_transport(handle, transport)?;
-        }
-        match self.peer {
-            Some(peer) => rds.connect(handle, peer),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Something may have changed: descriptors say so, and those who wait look again.

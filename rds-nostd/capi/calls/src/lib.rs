@@ -39,4 +39,5 @@ mod wait;
 pub use control::Pieces;
 pub use failure::{Answer, Failure};
 pub use node::{Node, Sockets, State};
+pub use options::{Kept, Level, SocketOption, Target};
 pub use socket::{Descriptor, Socket};

@@ -25,8 +25,6 @@ pub struct Socket<D> {
     pub profile: Profile,
     /// The program's.
     pub descriptor: D,
-    /// It asked to hear of congestion's end.
-    pub monitors_congestion: bool,
     is_raised: bool,
     /// What the socket is ready for, as far as it is known.
     mask: PollMask,
@@ -48,7 +46,6 @@ impl<D: Descriptor> Socket<D> {
             handle,
             profile,
             descriptor,
-            monitors_congestion: false,
             is_raised: false,
             mask: PollMask::empty(),
             is_gone: false,
