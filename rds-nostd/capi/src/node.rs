@@ -20,6 +20,7 @@ use rds_nostd::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -38,7 +39,8 @@ const PIECES: usize = 4096;
 adapter_storage! {
     struct Tables {
         bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16,
-        lmrs: REGIONS + PIECES + 16, events: 4096, connections: CONNECTIONS + 64,
+        pzs: CONNECTIONS + 2,
+        lmrs: CONNECTIONS + REGIONS + PIECES + 16, events: 4096, connections: CONNECTIONS + 64,
     }
 }
 type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
@@ -262,9 +264,9 @@ impl Node {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let config = RdsConfig {
             send_frames: FRAMES / 2,
-            seed: since.as_nanos() as u64,
-            // RDS_GET_MR says nothing of who the memory is for.
-            isolate_peers: false,
+            // From getrandom(2), as std seeds its hash maps: peers must not predict ports and buckets.
+            seed: RandomState::new().hash_one(0),
+            isolate_peers: !shares_keys(),
             // SAFETY: what is offered is memory of a C program, which keeps its threads off it while it may be read or written by a peer.
             rdma_within: Some(unsafe { SoleAccess::promised() }),
             ..RdsConfig::new(Generation::from_wall_clock(since))
@@ -411,6 +413,12 @@ impl Node {
         let mut inner = self.lock().ok_or(RdsError::BadSocket)?;
         inner.parked.enter(()).map_err(|_| RdsError::NoMemory)
     }
+}
+
+/// Returns whether one protection zone serves all peers. `RDS_GET_MR` works only then, because it
+/// names no peer.
+fn shares_keys() -> bool {
+    std::env::var_os("RDS_SHARED_KEYS").is_some_and(|value| value == "1")
 }
 
 impl Waiters for Node {

@@ -322,11 +322,15 @@ fn two_processes_in_each_systems_layout() {
         for options in SYSTEMS {
             let program = folder.path("exchange");
             compiler.compile_with(&RDS, options, &["tests/c/exchange.c"], &library, &program);
-            let fabric = folder.hcas(2);
-            let mut server = Running::spawn(on(&fabric.name(0), &program, &[&address(0)]));
-            server.line("ready");
-            run(&mut on(&fabric.name(1), &program, &[&address(1), &address(0)]));
-            server.finish();
+            for shared in [false, true] {
+                let fabric = folder.hcas(2);
+                let mut server = Running::spawn(on(&fabric.name(0), &program, &[&address(0)]));
+                server.line("ready");
+                let mut client = on(&fabric.name(1), &program, &[&address(1), &address(0)]);
+                client.envs(shared.then_some(("RDS_SHARED_KEYS", "1")));
+                run(&mut client);
+                server.finish();
+            }
         }
     }
 }

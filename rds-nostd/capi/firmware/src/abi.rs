@@ -54,11 +54,13 @@ pub struct MlxConfig {
     pub boot: u64,
     /// Bytes of memory that the HCA reaches; 0 for 256 MiB.
     pub dma_length: usize,
+    /// 1: one protection zone for all peers. 0: one for each, without `RDS_GET_MR`.
+    pub shared_keys: u32,
 }
 
 // As the header lays them out; a test in C has the same numbers.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<MlxPlatform>() == 120 && size_of::<MlxConfig>() == 40);
+const _: () = assert!(size_of::<MlxPlatform>() == 120 && size_of::<MlxConfig>() == 48);
 
 impl MlxPlatform {
     /// Prints a text for people.

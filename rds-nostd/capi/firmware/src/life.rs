@@ -141,8 +141,7 @@ fn start(
     let settings = RdsConfig {
         send_frames: FRAMES / 2,
         seed: low,
-        // RDS_GET_MR says nothing of who the memory is for.
-        isolate_peers: false,
+        isolate_peers: config.shared_keys == 0,
         // SAFETY: as with the library for processes; and one thread calls this one.
         rdma_within: Some(unsafe { SoleAccess::promised() }),
         ..RdsConfig::new(Generation::from_wall_clock(Duration::from_nanos(config.boot)))

@@ -79,7 +79,7 @@ const PLATFORM: MlxPlatform = MlxPlatform {
     sync_for_device: None,
     sync_for_cpu: None,
 };
-const CONFIG: MlxConfig = MlxConfig { address: 1, seed: [0; 2], boot: 0, dma_length: DMA };
+const CONFIG: MlxConfig = MlxConfig { address: 1, shared_keys: 0, seed: [0; 2], boot: 0, dma_length: DMA };
 
 /// The answer of `mlx_open`, and what people were told.
 fn answer(platform: MlxPlatform, config: MlxConfig) -> (c_int, String) {

@@ -189,7 +189,13 @@ static void ask(const char *peer)
     offer.vec.addr = (uint64_t)(uintptr_t)memory;
     offer.vec.bytes = BYTES;
     offer.cookie_addr = (uint64_t)(uintptr_t)&cookie;
-    HOLDS(rds_setsockopt(fd, SOL_RDS, RDS_GET_MR, &offer, sizeof offer) == 0 && cookie != 0);
+    if (getenv("RDS_SHARED_KEYS")) {
+        HOLDS(rds_setsockopt(fd, SOL_RDS, RDS_GET_MR, &offer, sizeof offer) == 0 && cookie != 0);
+    } else {
+        FAILS(NOT_SUPPORTED, rds_setsockopt(fd, SOL_RDS, RDS_GET_MR, &offer, sizeof offer));
+        cookie = offered_to(fd, &to, memory, BYTES);
+        HOLDS(cookie != 0);
+    }
     text[99] = 9;
     HOLDS(send_with(&to, RDS_CMSG_RDMA_DEST, &cookie, sizeof cookie) == sizeof text);
     HOLDS(receive(&from, 0, NULL, 0, 0) == sizeof text && from.sin_port == to.sin_port);

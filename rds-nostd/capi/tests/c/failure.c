@@ -84,14 +84,9 @@ static int is_running(int fd)
 
 static rds_rdma_cookie_t offered(int fd)
 {
-    struct rds_get_mr_args offer;
-    rds_rdma_cookie_t cookie = 0;
+    struct sockaddr_in nobody = at("10.0.0.77", PORT);
 
-    memset(&offer, 0, sizeof offer);
-    offer.vec.addr = (uint64_t)(uintptr_t)memory;
-    offer.vec.bytes = BYTES;
-    offer.cookie_addr = (uint64_t)(uintptr_t)&cookie;
-    return rds_setsockopt(fd, SOL_RDS, RDS_GET_MR, &offer, sizeof offer) == 0 ? cookie : 0;
+    return offered_to(fd, &nobody, memory, BYTES);
 }
 
 /* Memory is lent to nobody that there is. */

@@ -215,7 +215,6 @@ static void cut(const char *own, const char *other)
         unsigned char bytes[64];
     } control;
     struct sockaddr_in there = at(other, 5005), from;
-    struct rds_get_mr_args offer;
     struct rds_msghdr message;
     rds_rdma_cookie_t cookie = 0;
     struct rds_cmsghdr *cmsg;
@@ -241,11 +240,8 @@ static void cut(const char *own, const char *other)
     /* The rest is gone. */
     FAILS(EAGAIN, rds_recvmsg(far, &message, NO_WAIT));
     /* A cookie for which there is no room, and one for half of which there is. */
-    memset(&offer, 0, sizeof offer);
-    offer.vec.addr = (uint64_t)(uintptr_t)memory;
-    offer.vec.bytes = sizeof memory;
-    offer.cookie_addr = (uint64_t)(uintptr_t)&cookie;
-    HOLDS(rds_setsockopt(fd, SOL_RDS, RDS_GET_MR, &offer, sizeof offer) == 0);
+    cookie = offered_to(fd, &there, memory, sizeof memory);
+    HOLDS(cookie != 0);
     memset(&control, 0, sizeof control);
     message.msg_name = (char *)&there;
     message.msg_namelen = sizeof there;

@@ -21,6 +21,7 @@
 #define CUT RDS_MSG_TRUNC
 #define NOT_CONNECTED RDS_ENOTCONN
 #define NO_OPTION RDS_ENOPROTOOPT
+#define NOT_SUPPORTED RDS_EOPNOTSUPP
 #define NOT_OURS RDS_EADDRNOTAVAIL
 #define IN_USE RDS_EADDRINUSE
 #define FIRST RDS_CMSG_FIRSTHDR
@@ -39,6 +40,7 @@ typedef uint32_t header_length;
 #define CUT MSG_TRUNC
 #define NOT_CONNECTED ENOTCONN
 #define NO_OPTION ENOPROTOOPT
+#define NOT_SUPPORTED EOPNOTSUPP
 #define NOT_OURS EADDRNOTAVAIL
 #define IN_USE EADDRINUSE
 #define FIRST CMSG_FIRSTHDR
@@ -86,6 +88,20 @@ static inline int bound(const char *text, int port)
 
     HOLDS(fd >= 0 && rds_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
     return fd;
+}
+
+/* Offers memory to the node of an address. */
+static inline rds_rdma_cookie_t offered_to(int fd, const struct sockaddr_in *to, void *start, size_t length)
+{
+    struct rds_get_mr_for_dest_args offer;
+    rds_rdma_cookie_t cookie = 0;
+
+    memset(&offer, 0, sizeof offer);
+    memcpy(&offer.dest_addr, to, sizeof *to);
+    offer.vec.addr = (uint64_t)(uintptr_t)start;
+    offer.vec.bytes = length;
+    offer.cookie_addr = (uint64_t)(uintptr_t)&cookie;
+    return rds_setsockopt(fd, SOL_RDS, RDS_GET_MR_FOR_DEST, &offer, sizeof offer) == 0 ? cookie : 0;
 }
 
 #endif /* SYSTEM_H */

@@ -86,6 +86,9 @@ struct mlx_config {
      * or a sixteenth but at least 16 MiB, whichever is less, and 1 KiB for each MiB, rounded up to
      * a power of two. */
     size_t dma_length;
+    /* 0: each peer has its own protection zone, and RDS_GET_MR, which names no peer, fails with
+     * EOPNOTSUPP. 1: all peers share one zone, and may use each key that they learn or guess. */
+    uint32_t shared_keys;
 };
 
 /* Brings the HCA up and waits until its port can be reached by address. DAT has it as "ib0"

@@ -225,7 +225,7 @@ impl Bed {
     /// `mlx_open` with so much memory.
     pub fn open(&self, platform: &MlxPlatform, dma_length: usize) -> c_int {
         let address = u32::from_ne_bytes(OWN.octets());
-        let config = MlxConfig { address, seed: [3, 5], boot: SECOND, dma_length };
+        let config = MlxConfig { address, shared_keys: 0, seed: [3, 5], boot: SECOND, dma_length };
         // SAFETY: functions as the header wants them, and memory of this world's.
         unsafe { life::open(platform, &config) }
     }

@@ -211,7 +211,9 @@ const ROWS: &[Row] = &[
     (
         "options",
         "RDS_GET_MR works as MAP does",
-        Conditional("unless `isolate_peers` is on, which it is at first: then the call has to say for whom"),
+        Conditional(
+            "without `isolate_peers` (librds: with `RDS_SHARED_KEYS=1`); else refused as on Linux, because it names no peer",
+        ),
         &[
             "features::what_is_not_offered_is_not_touched",
             "hostile::memory::the_bytes_that_were_offered_and_no_other",
