@@ -4,7 +4,7 @@ use driver_mlx::{AsyncEvent, CqNumber, Instant, Platform, QpNumber, Wake};
 
 use crate::adapter::part::part;
 use crate::base::event::AsyncError;
-use crate::base::handle::Handle;
+use crate::base::handle::{EvdHandle, Handle};
 use crate::base::states::{EpEvent, SrqEvent};
 use crate::base::table::OfIa;
 use crate::base::types::EpState;
@@ -37,7 +37,7 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
     pub(crate) fn take(&mut self, now: Instant) -> Wake {
         let wake = self.device.hca_mut().poll(now);
         while let Some(event) = self.device.hca_mut().next_event() {
-            self.progress.happened = true;
+            self.progress.set_happened();
             self.device_event(event);
         }
         if self.device.hca().fatal().is_some() {
@@ -50,7 +50,7 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
     pub(super) fn notifications(&mut self) {
         let mut delivery = Delivery::new(self.objects, self.progress);
         if self.device.poll_completions(|number| delivery.notified(number)) > 0 {
-            self.progress.happened = true;
+            self.progress.set_happened();
         }
     }
 
@@ -76,8 +76,8 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
 
     /// Handles an event of a QP: data that arrived before the RTU, or an error without a completion.
     fn qp_event(&mut self, qpn: QpNumber, established: bool) {
-        for slot in self.objects.eps.slots() {
-            let Some(ep) = self.objects.eps.at(slot) else { continue };
+        for slot in self.objects.eps().slots() {
+            let Some(ep) = self.objects.eps().at(slot) else { continue };
             if ep.qpn() != qpn || ep.qp().is_none() {
                 continue;
             }
@@ -85,7 +85,7 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
                 self.connections().establish_passive(slot);
             } else {
                 let alive = matches!(ep.state(), EpState::Connected | EpState::DisconnectPending);
-                let (ia, handle) = (ep.ia(), self.objects.eps.handle_at(slot));
+                let (ia, handle) = (ep.ia(), self.objects.eps().handle_at(slot));
                 self.connections().fail_ep(slot);
                 if alive && let Some(handle) = handle {
                     self.delivery().post_async(Some(ia), AsyncError::EpBroken, handle.into(), 0);
@@ -97,20 +97,20 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
 
     /// A CQ failed: its EVD is unusable, and the EPs that use it fail.
     fn cq_error(&mut self, number: CqNumber) {
-        let Some(slot) = self.progress.cqs.find(&self.objects.evds, number) else { return };
-        let Some(evd) = self.objects.evds.at_mut(slot) else { return };
+        let Some(slot) = self.objects.evds_mut().find(number) else { return };
+        let Some(evd) = self.objects.table_mut::<EvdHandle>().at_mut(slot) else { return };
         if !evd.overflow() {
             return;
         }
-        self.progress.counters.overflows += 1;
+        self.progress.count_overflow();
         let ia = evd.ia();
-        let Some(handle) = self.objects.evds.handle_at(slot) else { return };
-        self.delivery().ready(slot);
+        let Some(handle) = self.objects.table::<EvdHandle>().handle_at(slot) else { return };
+        self.objects.evds_mut().ready(slot);
         self.delivery().post_async(Some(ia), AsyncError::EvdOverflow, handle.into(), 0);
-        for ep in self.objects.eps.slots() {
+        for ep in self.objects.eps().slots() {
             let uses =
                 |ep: &Ep<P::Bar>| ep.streams().recv == Some(handle) || ep.streams().request == Some(handle);
-            if self.objects.eps.at(ep).is_some_and(uses) {
+            if self.objects.eps().at(ep).is_some_and(uses) {
                 self.connections().fail_ep(ep);
             }
         }
@@ -121,18 +121,18 @@ impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
         if !self.device.die() {
             return;
         }
-        self.progress.happened = true;
+        self.progress.set_happened();
         self.delivery().post_async(None, AsyncError::IaCatastrophic, Handle::from_bits(0), 0);
-        for slot in self.objects.evds.slots() {
-            if let Some(evd) = self.objects.evds.at_mut(slot) {
+        for slot in self.objects.table::<EvdHandle>().slots() {
+            if let Some(evd) = self.objects.table_mut::<EvdHandle>().at_mut(slot) {
                 evd.leave_fast_path();
             }
         }
-        for slot in self.objects.eps.slots() {
+        for slot in self.objects.eps().slots() {
             self.connections().end_ep(slot, EpEvent::DeviceGone);
         }
         let _ = self.connections().progress_all_closing(Instant::ORIGIN);
         self.queue_pairs().end_draining(None);
-        self.delivery().wake_all();
+        self.objects.evds_mut().wake_all();
     }
 }

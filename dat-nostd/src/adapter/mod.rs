@@ -9,7 +9,6 @@ pub(crate) mod objects;
 pub(crate) mod part;
 pub(crate) mod progress;
 pub(crate) mod recover;
-pub(crate) mod shared;
 pub(crate) mod storage;
 
 use driver_mlx::{Config, DmaRegion, Error, Hca, HostRegion, Instant, Platform, Wake};
@@ -21,17 +20,13 @@ use crate::adapter::device::Device;
 use crate::adapter::events::DeviceEvents;
 use crate::adapter::objects::Objects;
 use crate::adapter::progress::Progress;
-use crate::adapter::shared::Shared;
 use crate::adapter::storage::{AdapterParts, log_eq_size};
-use crate::base::table::Table;
+use crate::base::handle::IaHandle;
 use crate::base::types::{CloseFlags, IaAddress};
-use crate::cno::Cnos;
 use crate::conn::Connections;
 use crate::conn::pending::Pending;
-use crate::evd::queue::EventPool;
 use crate::ia::listing::AdapterId;
 use crate::mem::Memory;
-use crate::mem::rmr::Windows;
 use crate::srq::QueuePairs;
 
 /// One HCA port with its DAT objects. Everything is called from one thread.
@@ -43,7 +38,7 @@ pub struct Adapter<'s, P: Platform> {
     /// What consumers have made.
     pub(crate) objects: Objects<'s, P::Bar>,
     /// What is due, and what happened.
-    pub(crate) progress: Progress<'s>,
+    pub(crate) progress: Progress,
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -60,23 +55,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> Result<Self, OpenError> {
         let log_eq_size = log_eq_size(parts.evds.len(), &config.hca);
         let config = AdapterConfig { hca: Config { log_eq_size, ..config.hca }, ..*config };
-        let mut device = Device::open(platform, region, host, (parts.hca, parts.port), &config)?;
+        let (objects, parts) = Objects::new(parts);
+        let mut device = Device::open(platform, region, host, parts, &config)?;
         let connections = Pending::new((device.next_random() >> 32) as u16, config.service_patience);
-        let objects = Objects {
-            ias: Table::new(parts.ias),
-            pzs: Table::new(parts.pzs),
-            lmrs: Table::new(parts.lmrs),
-            evds: Table::new(parts.evds),
-            eps: Table::new(parts.eps),
-            draining: Table::new(parts.draining),
-            psps: Table::new(parts.psps),
-            rsps: Table::new(parts.rsps),
-            cnos: Cnos::new(parts.cnos, parts.cno_waits),
-            shared: Shared { srqs: Table::new(parts.srqs), windows: Windows::new(parts.rmrs, parts.binds) },
-            crs: Table::new(parts.crs),
-            events: EventPool::new(parts.events),
-        };
-        Ok(Self { device, objects, progress: Progress::new(connections, parts.evd_waits, parts.cq_chains) })
+        Ok(Self { device, objects, progress: Progress::new(connections) })
     }
 
     /// Closes every IA abruptly and takes the HCA down. Peers are informed as far as one datagram each goes.
@@ -109,8 +91,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     fn close_ias(&mut self) {
-        for slot in self.objects.ias.slots() {
-            if let Some(ia) = self.objects.ias.handle_at(slot) {
+        for slot in self.objects.table::<IaHandle>().slots() {
+            if let Some(ia) = self.objects.table().handle_at(slot) {
                 let _ = self.ia_close(ia, CloseFlags::Abrupt);
             }
         }
@@ -129,13 +111,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device_events().notifications();
         let mut port = self.device.poll_port(now);
         if self.device.port_mut().take_ip_news() {
-            self.progress.happened = true;
+            self.progress.set_happened();
         }
         if self.device.cm().has_event() {
             self.process_cm(now);
         }
         // An idle adapter is polled often, so the part is not made for empty lists.
-        let resolving = match self.progress.connections.resolving() {
+        let resolving = match self.progress.pending().resolving() {
             0 => Wake::Idle,
             _ => self.connections().advance_all_resolving(now),
         };
@@ -144,13 +126,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.connections().drain_sink();
         }
         self.check_watermarks();
-        let closing = match self.progress.connections.closing() {
+        let closing = match self.progress.pending().closing() {
             0 => Wake::Idle,
             _ => self.connections().progress_all_closing(now),
         };
         let closing = closing.earliest(self.queue_pairs().expire_draining(now));
         // What the steps above made the connection manager say goes out now.
-        if self.progress.connections.take_flush() || self.device.cm().poll_at() == Wake::Now {
+        if self.progress.pending_mut().take_flush() || self.device.cm().poll_at() == Wake::Now {
             port = self.device.port_mut().poll(now);
         }
         if self.device.cm().has_event() {
@@ -175,12 +157,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn rest_besides_upcalls(&mut self, now: Instant) -> Option<Instant> {
         if !self.device.is_dead() {
             self.device.arm_cqs();
-            self.delivery().arm_evds();
+            self.objects.evds_mut().arm();
             self.device.hca_mut().arm_events();
         }
         let wake = self.poll(now);
         // What happened since the last look counts too: another consumer's call may have queued an event for this one.
-        let happened = core::mem::take(&mut self.progress.happened) | self.objects.cnos.take_happened();
+        let happened = self.progress.take_happened()
+            | self.objects.evds_mut().take_happened()
+            | self.objects.cnos_mut().take_happened();
         let quiet =
             !happened && (self.device.is_dead() || !self.device.port().has_work()) && !wake.is_due(now);
         quiet.then_some(wake.deadline(now).unwrap_or(Instant::MAX))
@@ -246,35 +230,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// What exists now.
     pub fn census(&self) -> AdapterCensus {
-        AdapterCensus {
-            ias: self.objects.ias.len(),
-            pzs: self.objects.pzs.len(),
-            lmrs: self.objects.lmrs.len(),
-            evds: self.objects.evds.len(),
-            eps: self.objects.eps.len(),
-            psps: self.objects.psps.len(),
-            rsps: self.objects.rsps.len(),
-            crs: self.objects.crs.len(),
-            cnos: self.objects.cnos.len(),
-            srqs: self.objects.shared.srqs.len(),
-            rmrs: self.objects.shared.windows.table().len(),
-            events: self.objects.events.used(),
-            events_reserved: self.objects.events.reserved(),
-            closing: self.progress.connections.closing() + self.objects.draining.len() as u32,
-            resolving: self.progress.connections.resolving(),
+        let connections = self.progress.pending();
+        self.objects.census(AdapterCensus {
+            closing: connections.closing(),
+            resolving: connections.resolving(),
             connections: self.device.cm().slots_in_use(),
             free_bytes: self.device.hca().free_bytes(),
-        }
+            ..AdapterCensus::default()
+        })
     }
 
     /// Number of objects and completions that all polls and waits together have looked at. Idle
     /// objects are not looked at, however many there are.
     pub fn visits(&self) -> u64 {
-        self.progress.visits
+        self.progress.visits()
     }
 
     /// Counters.
     pub fn counters(&self) -> AdapterCounters {
-        self.progress.counters
+        self.progress.counters()
     }
 }

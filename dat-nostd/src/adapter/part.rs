@@ -7,14 +7,14 @@ macro_rules! part {
         pub(crate) struct $name<'a, 's, P: driver_mlx::Platform> {
             device: &'a mut $crate::adapter::device::Device<'s, P>,
             objects: &'a mut $crate::adapter::objects::Objects<'s, P::Bar>,
-            progress: &'a mut $crate::adapter::progress::Progress<'s>,
+            progress: &'a mut $crate::adapter::progress::Progress,
         }
 
         impl<'a, 's, P: driver_mlx::Platform> $name<'a, 's, P> {
             pub(crate) fn new(
                 device: &'a mut $crate::adapter::device::Device<'s, P>,
                 objects: &'a mut $crate::adapter::objects::Objects<'s, P::Bar>,
-                progress: &'a mut $crate::adapter::progress::Progress<'s>,
+                progress: &'a mut $crate::adapter::progress::Progress,
             ) -> Self {
                 Self { device, objects, progress }
             }

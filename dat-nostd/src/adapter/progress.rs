@@ -1,59 +1,90 @@
-//! What is due in an adapter, who waits, and what became ready.
+//! Pending work of an adapter besides that of its EVDs and CNOs, and its counters.
 
-use driver_mlx::Instant;
-
-use core::sync::atomic::AtomicU32;
+use core::mem;
 
 use crate::adapter::census::AdapterCounters;
 use crate::base::list::List;
 use crate::conn::pending::Pending;
 use crate::ep::WatchedEp;
-use crate::evd::cq_map::CqMap;
-use crate::evd::waiter::Waits;
-use crate::evd::{Looked, ReadyEvd, WaitedEvd};
 
-/// What is due, who waits, and what became ready. The lists go through the objects, so that a poll comes past those that are due and
-/// past no others.
+/// Pending work, and counters. The lists go through the objects, so that a poll visits those with work and no others.
 #[derive(Debug)]
-pub(crate) struct Progress<'s> {
-    pub(crate) counters: AdapterCounters,
+pub(crate) struct Progress {
+    counters: AdapterCounters,
     /// Objects and completions that polls and waits have looked at.
-    pub(crate) visits: u64,
-    pub(crate) connections: Pending,
+    visits: u64,
+    pending: Pending,
     /// EPs with a high watermark.
-    pub(crate) watched: List<WatchedEp>,
-    /// EVDs whose CQs are looked at; the others notify.
-    pub(crate) looked: List<Looked>,
-    /// EVDs of CQs that notify.
-    pub(crate) cqs: CqMap<'s>,
-    /// Who waits, on what, and the earliest time-out (`Instant::MAX` for none; may be that of a wait that is over).
-    pub(crate) waits: Waits<'s>,
-    pub(crate) waited_evds: List<WaitedEvd>,
-    pub(crate) wait_deadline: Instant,
-    /// What became ready and has not been reported.
-    pub(crate) ready_evds: List<ReadyEvd>,
-    /// Something happened since `prepare_idle` last asked.
-    pub(crate) happened: bool,
+    watched: List<WatchedEp>,
+    /// Something happened since [`Progress::take_happened`].
+    happened: bool,
     /// Dequeues that found nothing, circular.
     empty_dequeues: u8,
 }
 
-impl<'s> Progress<'s> {
-    pub(crate) fn new(connections: Pending, evd_waits: &'s [AtomicU32], cq_chains: &'s mut [u32]) -> Self {
+impl Progress {
+    pub(super) fn new(pending: Pending) -> Self {
         Self {
             counters: AdapterCounters::default(),
             visits: 0,
-            connections,
+            pending,
             watched: List::default(),
-            looked: List::default(),
-            cqs: CqMap::new(cq_chains),
-            waits: Waits::new(evd_waits),
-            waited_evds: List::default(),
-            wait_deadline: Instant::MAX,
-            ready_evds: List::default(),
             happened: false,
             empty_dequeues: 0,
         }
+    }
+
+    /// Connections that are being made and closed.
+    pub(crate) fn pending(&self) -> &Pending {
+        &self.pending
+    }
+
+    pub(crate) fn pending_mut(&mut self) -> &mut Pending {
+        &mut self.pending
+    }
+
+    /// EPs with a high watermark.
+    pub(crate) fn watched_mut(&mut self) -> &mut List<WatchedEp> {
+        &mut self.watched
+    }
+
+    pub(super) fn counters(&self) -> AdapterCounters {
+        self.counters
+    }
+
+    /// Counts an EVD that lost an event.
+    pub(crate) fn count_overflow(&mut self) {
+        self.counters.overflows += 1;
+    }
+
+    /// Counts a completion of a QP that is gone.
+    pub(crate) fn count_stale(&mut self, is_stale: bool) {
+        self.counters.stale_completions += u64::from(is_stale);
+    }
+
+    /// Counts a completion that the device cannot have meant. Returns whether it is the first.
+    pub(crate) fn count_bad(&mut self) -> bool {
+        self.counters.bad_completions += 1;
+        self.counters.bad_completions == 1
+    }
+
+    /// Counts a look at an object or a completion.
+    pub(crate) fn visit(&mut self) {
+        self.visits += 1;
+    }
+
+    pub(super) fn visits(&self) -> u64 {
+        self.visits
+    }
+
+    /// Something happened, so the loop must not idle yet.
+    pub(crate) fn set_happened(&mut self) {
+        self.happened = true;
+    }
+
+    /// Returns whether something happened since the last call.
+    pub(super) fn take_happened(&mut self) -> bool {
+        mem::take(&mut self.happened)
     }
 
     /// A dequeue has found nothing. Whether it is to poll the adapter, as one in 256 does, for consumers who do nothing but dequeue.

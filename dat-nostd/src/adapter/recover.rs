@@ -54,7 +54,7 @@ impl<P: Platform> Adapter<'_, P> {
         // Now it is sure that there is another life, and that the device reaches nothing of the last one's.
         self.close_ias();
         self.memory().free_kept();
-        let _ = self.progress.connections.take_flush();
+        let _ = self.progress.pending_mut().take_flush();
         self.device.reopen(activation_timeout)
     }
 }

@@ -10,21 +10,17 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 macro_rules! by_kind {
     ($self:ident, $handle:ident, $method:ident, $table:ident) => {
         match $handle.kind() {
-            Some(HandleType::Ia) => $self.objects.ias.$method(IaHandle::from_bits($handle.bits())),
-            Some(HandleType::Ep) => $self.objects.eps.$method(EpHandle::from_bits($handle.bits())),
-            Some(HandleType::Evd) => $self.objects.evds.$method(EvdHandle::from_bits($handle.bits())),
-            Some(HandleType::Cr) => $self.objects.crs.$method(CrHandle::from_bits($handle.bits())),
-            Some(HandleType::Lmr) => $self.objects.lmrs.$method(LmrHandle::from_bits($handle.bits())),
-            Some(HandleType::Psp) => $self.objects.psps.$method(PspHandle::from_bits($handle.bits())),
-            Some(HandleType::Pz) => $self.objects.pzs.$method(PzHandle::from_bits($handle.bits())),
-            Some(HandleType::Rsp) => $self.objects.rsps.$method(RspHandle::from_bits($handle.bits())),
-            Some(HandleType::Cno) => {
-                $self.objects.cnos.$table().$method(CnoHandle::from_bits($handle.bits()))
-            }
-            Some(HandleType::Rmr) => {
-                $self.objects.shared.windows.$table().$method(RmrHandle::from_bits($handle.bits()))
-            }
-            Some(HandleType::Srq) => $self.objects.shared.srqs.$method(SrqHandle::from_bits($handle.bits())),
+            Some(HandleType::Ia) => $self.objects.$table().$method(IaHandle::from_bits($handle.bits())),
+            Some(HandleType::Ep) => $self.objects.$table().$method(EpHandle::from_bits($handle.bits())),
+            Some(HandleType::Evd) => $self.objects.$table().$method(EvdHandle::from_bits($handle.bits())),
+            Some(HandleType::Cr) => $self.objects.$table().$method(CrHandle::from_bits($handle.bits())),
+            Some(HandleType::Lmr) => $self.objects.$table().$method(LmrHandle::from_bits($handle.bits())),
+            Some(HandleType::Psp) => $self.objects.$table().$method(PspHandle::from_bits($handle.bits())),
+            Some(HandleType::Pz) => $self.objects.$table().$method(PzHandle::from_bits($handle.bits())),
+            Some(HandleType::Rsp) => $self.objects.$table().$method(RspHandle::from_bits($handle.bits())),
+            Some(HandleType::Cno) => $self.objects.$table().$method(CnoHandle::from_bits($handle.bits())),
+            Some(HandleType::Rmr) => $self.objects.$table().$method(RmrHandle::from_bits($handle.bits())),
+            Some(HandleType::Srq) => $self.objects.$table().$method(SrqHandle::from_bits($handle.bits())),
             None => Err(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandle1)),
         }
     };

@@ -59,7 +59,9 @@ macro_rules! of_ia {
 }
 pub(crate) use of_ia;
 
-/// Objects of one kind. Freed slots are used again in the order of their freeing (as late as possible).
+/// Objects of one kind. Freed slots are used again in the order of their freeing (as late as possible). A lookup touches the first
+/// 16 bytes.
+#[repr(C)]
 pub(crate) struct Table<'s, H, T> {
     slots: &'s mut [Slot<T>],
     adapter: u8,
@@ -119,6 +121,11 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
         slot.content = Content::Occupied(value);
         self.count += 1;
         Ok(handle)
+    }
+
+    /// Returns whether no place is free.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= self.capacity()
     }
 
     /// The slot number of a live object.

@@ -174,13 +174,13 @@ impl<'s> Cnos<'s> {
         }
     }
 
-    /// CNOs whose wait has timed out become ready. Returns the next time-out.
-    pub(crate) fn expire(&mut self, now: Instant, visits: &mut u64) -> Instant {
+    /// CNOs whose wait has timed out become ready. Calls `visit` for each wait that is looked at. Returns the next time-out.
+    pub(crate) fn expire(&mut self, now: Instant, mut visit: impl FnMut()) -> Instant {
         if now >= self.deadline {
             let mut next = Instant::MAX;
             for _ in 0..self.waited.len() {
                 let Some(slot) = self.waited.rotate(&mut self.table) else { break };
-                *visits += 1;
+                visit();
                 let Some(cno) = self.table.at_mut(slot) else { continue };
                 if cno.deadline <= now {
                     // A waiter with a later deadline finds nothing and re-registers it when it is polled.

@@ -21,7 +21,8 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Ends an EP's connection or attempt now, if the event means an end in its state: QP to error, flush, then the terminal event.
     /// Nothing happens if the flush has begun already; a graceful disconnect turns abrupt.
     pub(crate) fn end_ep(&mut self, slot: u16, event: EpEvent) {
-        let (Some(handle), Some(ep)) = (self.objects.eps.handle_at(slot), self.objects.eps.at(slot)) else {
+        let (Some(handle), Some(ep)) = (self.objects.eps().handle_at(slot), self.objects.eps().at(slot))
+        else {
             return;
         };
         if ep.connection().is_flushing() || event.in_state(ep.state()).is_none() {
@@ -31,7 +32,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         self.abandon_attempt(handle);
         let dead = self.device.is_dead();
         let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
-        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Some(ep) = self.objects.eps_mut().at_mut(slot) else { return };
         // A QP that never was ready for receives has taken nothing, and says nothing.
         let never = ep.srq().is_some() && !ep.can_have_received();
         ep.connection_mut().note_last_receive(never);
@@ -55,15 +56,15 @@ impl<P: Platform> Connections<'_, '_, P> {
             send_end: ep.qp().map(Qp::send_end),
         };
         ep.connection_mut().begin_closing(closing);
-        self.progress.connections.closing_mut().push(&mut self.objects.eps, slot);
-        self.progress.happened = true;
+        self.progress.pending_mut().closing_mut().push(self.objects.eps_mut(), slot);
+        self.progress.set_happened();
         self.progress_closing(slot);
     }
 
     /// `dat_ep_disconnect` of an EP whose state allows it. A graceful one of a connection lets outstanding requests finish first, and new
     /// ones are refused.
     pub(crate) fn disconnect(&mut self, handle: EpHandle, flags: CloseFlags) -> DatResult<()> {
-        let ep = self.objects.eps.get(handle)?;
+        let ep = self.objects.get(handle)?;
         match (flags, ep.state()) {
             (_, EpState::DisconnectPending) if ep.connection().is_flushing() => {}
             (CloseFlags::Graceful, EpState::DisconnectPending) => {}
@@ -78,7 +79,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Lets the requests of a connected EP finish.
     fn drain(&mut self, handle: EpHandle) -> DatResult<()> {
         let dead = self.device.is_dead();
-        let ep = self.objects.eps.get_mut(handle)?;
+        let ep = self.objects.get_mut(handle)?;
         let Some(transition) = ep.take(EpEvent::DisconnectGraceful) else { return Ok(()) };
         if !dead && ep.requests().outstanding() > 0 {
             ep.post_marker();
@@ -93,7 +94,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         ep.connection_mut().begin_closing(closing);
         // Should the peer leave meanwhile, it waits for our answer until we are done too.
         let conn = ep.connection().id();
-        self.progress.connections.closing_mut().push(&mut self.objects.eps, handle.any().slot());
+        self.progress.pending_mut().closing_mut().push(self.objects.eps_mut(), handle.any().slot());
         if let Some(conn) = conn {
             self.device.cm_mut().defer_disconnect(conn);
         }
@@ -104,7 +105,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// The connection is broken, or its set-up failed on this, the passive side.
     pub(crate) fn fail_ep(&mut self, slot: u16) {
         // A peer that has left takes nothing any more: then that is why.
-        let conn = self.objects.eps.at(slot).and_then(|ep| ep.connection().id());
+        let conn = self.objects.eps().at(slot).and_then(|ep| ep.connection().id());
         let left = conn.is_some_and(|conn| self.device.cm().peer_left(conn));
         self.end_ep(slot, if left { EpEvent::PeerDisconnected } else { EpEvent::Failed });
     }
@@ -112,12 +113,12 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Goes on with every EP that is closing; says when one ends though the device has not said all.
     pub(crate) fn progress_all_closing(&mut self, now: Instant) -> Wake {
         let mut wake = Wake::Idle;
-        for _ in 0..self.progress.connections.closing() {
-            let Some(slot) = self.progress.connections.closing_mut().rotate(&mut self.objects.eps) else {
+        for _ in 0..self.progress.pending().closing() {
+            let Some(slot) = self.progress.pending_mut().closing_mut().rotate(self.objects.eps_mut()) else {
                 break;
             };
-            self.progress.visits += 1;
-            let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
+            self.progress.visit();
+            let Some(ep) = self.objects.eps_mut().at_mut(slot) else { continue };
             if ep.srq().is_some()
                 && !ep.connection().last_receive()
                 && let Some(Closing { phase: Phase::Flushing, receive_end, .. }) = ep.connection().closing()
@@ -133,8 +134,8 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// The device says that a QP in error takes nothing more from its SRQ, and that it has told of all that it took.
     pub(crate) fn last_receive(&mut self, qpn: QpNumber) {
-        for slot in self.objects.eps.slots() {
-            let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
+        for slot in self.objects.eps().slots() {
+            let Some(ep) = self.objects.eps_mut().at_mut(slot) else { continue };
             if ep.qpn() == qpn && ep.srq().is_some() {
                 ep.connection_mut().note_last_receive(true);
                 return self.progress_closing(slot);
@@ -145,7 +146,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// If everything of a closing EP has been flushed (though perhaps not dequeued), queues its terminal event behind it.
     fn progress_closing(&mut self, slot: u16) {
         let dead = self.device.is_dead();
-        let Some(ep) = self.objects.eps.at(slot) else { return };
+        let Some(ep) = self.objects.eps().at(slot) else { return };
         let Some(closing) = ep.connection().closing() else { return };
         let requests_done = dead || self.objects.requests_done(ep, &closing);
         match closing.phase {
@@ -162,14 +163,14 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Everything of ours is done: tells the peer, who may still have something on its way to us.
     fn leave(&mut self, slot: u16) {
         let now = self.device.now();
-        let conn = self.objects.eps.at(slot).and_then(|ep| ep.connection().id());
+        let conn = self.objects.eps().at(slot).and_then(|ep| ep.connection().id());
         let told = conn.is_some_and(|conn| self.device.cm_mut().disconnect(now, conn, &[]).is_ok());
         if !told || self.device.is_dead() {
             self.end_ep(slot, EpEvent::DisconnectAbrupt);
             return;
         }
-        self.progress.connections.request_flush();
-        if let Some(ep) = self.objects.eps.at_mut(slot) {
+        self.progress.pending_mut().request_flush();
+        if let Some(ep) = self.objects.eps_mut().at_mut(slot) {
             ep.connection_mut().leave();
         }
     }
@@ -177,8 +178,8 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Queues the terminal event.
     fn finish_closing(&mut self, slot: u16) {
         let dead = self.device.is_dead();
-        self.progress.connections.closing_mut().remove(&mut self.objects.eps, slot);
-        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        self.progress.pending_mut().closing_mut().remove(self.objects.eps_mut(), slot);
+        let Some(ep) = self.objects.eps_mut().at_mut(slot) else { return };
         let Some(closing) = ep.connection_mut().end_closing() else { return };
         let finished = || ep.take(EpEvent::Finished)?.event;
         let Some(event) = closing.event.or_else(finished) else { return };
@@ -195,17 +196,15 @@ impl<P: Platform> Connections<'_, '_, P> {
     pub(crate) fn forget(&mut self, handle: EpHandle) {
         self.objects.leave_awaiting(handle);
         self.abandon_attempt(handle);
-        if let Ok(ep) = self.objects.eps.get_mut(handle) {
+        if let Ok(ep) = self.objects.get_mut(handle) {
             ep.connection_mut().end_closing();
-            self.progress.connections.closing_mut().remove(&mut self.objects.eps, handle.any().slot());
+            self.progress.pending_mut().closing_mut().remove(self.objects.eps_mut(), handle.any().slot());
         }
     }
 
     /// Takes the completions of EPs without a receive EVD.
     pub(crate) fn drain_sink(&mut self) {
-        while let Some((ep, reaction)) =
-            self.objects.next_sunk(self.device.sink_mut(), &mut self.progress.counters)
-        {
+        while let Some((ep, reaction)) = self.objects.next_sunk(self.device.sink_mut(), self.progress) {
             self.react(ep, reaction);
         }
     }
@@ -233,14 +232,14 @@ impl<P: Platform> Adapter<'_, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Whether an EP has told its peer that it leaves, and waits for the answer.
     pub(crate) fn is_leaving(&self, slot: u16) -> bool {
-        let closing = self.eps.at(slot).and_then(|ep| ep.connection().closing());
+        let closing = self.eps().at(slot).and_then(|ep| ep.connection().closing());
         closing.is_some_and(|closing| closing.phase == Phase::Leaving)
     }
 
     /// Where the terminal event belongs in the connect EVD: behind all completions that are there.
     fn terminal_position(&self, slot: u16, dead: bool) -> Option<u32> {
-        let ep = self.eps.at(slot)?;
-        let evd = self.evds.get(ep.streams().connect?).ok()?;
+        let ep = self.eps().at(slot)?;
+        let evd = self.get(ep.streams().connect?).ok()?;
         let end = evd.end()?;
         Some(if dead { end.wrapping_add(AFTER_ALL) } else { end })
     }
@@ -279,7 +278,9 @@ impl<B: Bar> Objects<'_, B> {
     /// Returns whether a completion with an error waits for an EP whose QP was not moved to ERROR
     /// yet. In that case the device reported a transfer that failed by itself.
     pub(crate) fn has_failed(&self, slot: u16) -> bool {
-        let Some(ep) = self.eps.at(slot).filter(|ep| !ep.connection().is_flushing()) else { return false };
+        let Some(ep) = self.eps().at(slot).filter(|ep| !ep.connection().is_flushing()) else {
+            return false;
+        };
         let failed = |completion: &driver_mlx::Cqe| ep.owns(completion) && completion.error().is_some();
         [ep.streams().request, ep.streams().recv]
             .iter()
@@ -292,23 +293,23 @@ impl<B: Bar> Objects<'_, B> {
         evd: Option<EvdHandle>,
         mut found: impl FnMut(&driver_mlx::Cqe<'_>) -> bool,
     ) -> bool {
-        let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { return true };
+        let Some(Ok(evd)) = evd.map(|evd| self.get(evd)) else { return true };
         evd.cq().is_none() || evd.peek_all().flatten().any(|completion| found(&completion))
     }
 
     /// The EP waits for its peer's confirmation: completions of receives are looked at before they are delivered.
     pub(crate) fn enter_awaiting(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.eps.get(handle) else { return };
-        if let Some(Ok(evd)) = ep.streams().recv.map(|evd| self.evds.get_mut(evd)) {
+        let Ok(ep) = self.get(handle) else { return };
+        if let Some(Ok(evd)) = ep.streams().recv.map(|evd| self.get_mut(evd)) {
             evd.await_one();
         }
     }
 
     /// The EP, if it waits for its peer's confirmation, does so no more.
     pub(crate) fn leave_awaiting(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.eps.get(handle) else { return };
+        let Ok(ep) = self.get(handle) else { return };
         if ep.state() == EpState::CompletionPending
-            && let Some(Ok(evd)) = ep.streams().recv.map(|evd| self.evds.get_mut(evd))
+            && let Some(Ok(evd)) = ep.streams().recv.map(|evd| self.get_mut(evd))
         {
             evd.await_one_less();
         }
@@ -316,9 +317,9 @@ impl<B: Bar> Objects<'_, B> {
 
     /// Whether the next completion of an EVD is a suppressed one.
     fn is_silent_next(&self, evd: EvdHandle) -> bool {
-        let Ok(evd) = self.evds.get(evd) else { return false };
+        let Ok(evd) = self.get(evd) else { return false };
         let Some(Some(completion)) = evd.peek_all().next() else { return false };
-        self.eps.at(completion.user_index() as u16).is_some_and(|ep| {
+        self.eps().at(completion.user_index() as u16).is_some_and(|ep| {
             ep.owns(&completion)
                 && completion.kind() == driver_mlx::CompletionKind::Send
                 && ep.marks_of(&completion).is_some_and(Note::is_silent)

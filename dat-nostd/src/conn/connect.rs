@@ -100,7 +100,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         qos: Qos,
         flags: ConnectFlags,
     ) -> DatResult<()> {
-        let ep = self.objects.eps.get(handle)?;
+        let ep = self.objects.get(handle)?;
         EpCall::Connect.in_state(ep.state())?;
         if ep.qp().is_none() || ep.streams().connect.is_none() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
@@ -127,9 +127,9 @@ impl<P: Platform> Connections<'_, '_, P> {
         let now = self.device.now();
         let deadline = deadline_of(now, timeout_us);
         let found = self.device.resolve_address(now, remote);
-        let local_port = self.progress.connections.next_local_port();
+        let local_port = self.progress.pending_mut().next_local_port();
         self.objects.move_ep(handle, EpEvent::Connecting);
-        let ep = self.objects.eps.get_mut(handle)?;
+        let ep = self.objects.get_mut(handle)?;
         let connection = ep.connection_mut();
         connection.set_ends(Ends {
             local_port: u64::from(local_port),
@@ -145,11 +145,11 @@ impl<P: Platform> Connections<'_, '_, P> {
             address: *remote,
             service_id,
             deadline,
-            patience: deadline.min(now + self.progress.connections.service_patience()),
+            patience: deadline.min(now + self.progress.pending().service_patience()),
             not_before: now,
             another_path: false,
         });
-        self.progress.connections.resolving_mut().push(&mut self.objects.eps, handle.any().slot());
+        self.progress.pending_mut().resolving_mut().push(self.objects.eps_mut(), handle.any().slot());
         self.advance_resolving(handle.any().slot(), now);
         Ok(())
     }
@@ -157,13 +157,14 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Goes on with every attempt that waits for its path; says when the first times out.
     pub(crate) fn advance_all_resolving(&mut self, now: Instant) -> Wake {
         let mut wake = Wake::Idle;
-        for _ in 0..self.progress.connections.resolving() {
-            let Some(slot) = self.progress.connections.resolving_mut().rotate(&mut self.objects.eps) else {
+        for _ in 0..self.progress.pending().resolving() {
+            let Some(slot) = self.progress.pending_mut().resolving_mut().rotate(self.objects.eps_mut())
+            else {
                 break;
             };
-            self.progress.visits += 1;
+            self.progress.visit();
             self.advance_resolving(slot, now);
-            if let Some(ep) = self.objects.eps.at(slot)
+            if let Some(ep) = self.objects.eps().at(slot)
                 && let Attempt::Resolving(request) = ep.connection().attempt()
             {
                 let paused = now < request.not_before;
@@ -174,7 +175,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     }
 
     fn advance_resolving(&mut self, slot: u16, now: Instant) {
-        let Some(ep) = self.objects.eps.at(slot) else { return };
+        let Some(ep) = self.objects.eps().at(slot) else { return };
         let Attempt::Resolving(request) = ep.connection().attempt() else { return };
         if now < request.not_before {
             return;
@@ -201,14 +202,14 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// The one way in which an attempt goes on: what an input means at its stage, and what follows for its EP. `sent` is the
     /// connection of a REQ that has just gone out.
     fn connection_input(&mut self, slot: u16, input: ConnectionInput, sent: Option<ConnId>) {
-        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Some(ep) = self.objects.eps_mut().at_mut(slot) else { return };
         let Some((next, event)) = ep.connection().attempt().after(input, sent) else { return };
         let before = core::mem::replace(ep.connection_mut().attempt_mut(), next);
         if before.stage() == Stage::Resolving {
-            self.progress.connections.resolving_mut().remove(&mut self.objects.eps, slot);
+            self.progress.pending_mut().resolving_mut().remove(self.objects.eps_mut(), slot);
         }
         if next.stage() == Stage::Resolving {
-            self.progress.connections.resolving_mut().push(&mut self.objects.eps, slot);
+            self.progress.pending_mut().resolving_mut().push(self.objects.eps_mut(), slot);
         }
         if next.stage() == Stage::Idle
             && let Some(conn) = before.conn()
@@ -216,7 +217,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             let now = self.device.now();
             // Over already, or void: nothing to give up.
             let _ = self.device.cm_mut().abandon(now, conn, &[]);
-            self.progress.connections.request_flush();
+            self.progress.pending_mut().request_flush();
         }
         match event {
             Some(EpEvent::Established) => self.stands(slot),
@@ -227,7 +228,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// Gives up whatever connects this EP, without further events.
     pub(crate) fn abandon_attempt(&mut self, handle: EpHandle) {
-        if self.objects.eps.get(handle).is_ok() {
+        if self.objects.get(handle).is_ok() {
             self.connection_input(handle.any().slot(), ConnectionInput::Abandoned, None);
         }
     }
@@ -239,8 +240,8 @@ impl<P: Platform> Connections<'_, '_, P> {
         path: &PathRecord,
         request: &Request,
     ) -> Option<ConnId> {
-        let ep = self.objects.eps.at(slot)?;
-        let framing = self.objects.ias.get(ep.ia()).ok()?.framing();
+        let ep = self.objects.eps().at(slot)?;
+        let framing = self.objects.get(ep.ia()).ok()?.framing();
         let (ends, data) = (ep.connection().ends(), ep.connection().private_data());
         let private_data =
             framing.request(self.device.address(), ends.local_port as u16, ends.remote_address, data)?;
@@ -267,7 +268,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// and its listener.
     pub(super) fn next_request(&mut self, now: Instant) -> Option<(ConnId, u32)> {
         while let Some(event) = self.device.cm_mut().poll_event() {
-            self.progress.happened = true;
+            self.progress.set_happened();
             match event {
                 CmEvent::ConnectRequest { id, listener } => return Some((id, listener)),
                 CmEvent::Reply { id, owner } => self.reply_arrived(now, id, owner),
@@ -297,7 +298,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             return None;
         }
         let slot = owner as u16;
-        let ep = self.objects.eps.at(slot)?;
+        let ep = self.objects.eps().at(slot)?;
         (ep.connection().id() == Some(id)).then_some(slot)
     }
 
@@ -319,7 +320,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// Active side: QP to RTR and RTS, RTU, ESTABLISHED.
     fn connect_qp(&mut self, slot: u16, id: ConnId) -> Option<()> {
         let from = self.device.cm().qp_attributes(id)?;
-        let ep = self.objects.eps.at_mut(slot)?;
+        let ep = self.objects.eps_mut().at_mut(slot)?;
         let port = self.device.port().info();
         let rtr = rtr_params(port, ep.attributes(), &from, from.rq_psn, from.responder_resources)?;
         let (pkey_index, _) = port.partitions.member_of(from.path.pkey())?;
@@ -336,7 +337,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// The connection stands: ESTABLISHED.
     fn stands(&mut self, slot: u16) {
-        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Some(ep) = self.objects.eps_mut().at_mut(slot) else { return };
         if let Some(event) = ep.take(EpEvent::Established).and_then(|transition| transition.event) {
             self.post_connection_event(slot, event, None);
         }
@@ -344,15 +345,17 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// The consumer's part of what came with a REP or REJ.
     fn keep_private_data(&mut self, slot: u16, id: ConnId) {
-        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        let Ok(ia) = self.objects.ias.get(ep.ia()) else { return };
+        let Some(ep) = self.objects.eps().at(slot) else { return };
+        let Ok(ia) = self.objects.get(ep.ia()) else { return };
         let data = ia.framing().parse_reply(self.device.cm().private_data(id));
-        ep.connection_mut().set_private_data(data, true);
+        if let Some(ep) = self.objects.eps_mut().at_mut(slot) {
+            ep.connection_mut().set_private_data(data, true);
+        }
     }
 
     /// Passive side: the peer has confirmed, by RTU or by its first data. QP to RTS, ESTABLISHED.
     pub(crate) fn establish_passive(&mut self, slot: u16) {
-        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Some(ep) = self.objects.eps_mut().at_mut(slot) else { return };
         let (EpState::CompletionPending, Attempt::Accepted { conn }) =
             (ep.state(), ep.connection().attempt())
         else {
@@ -371,7 +374,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         ep.connection_mut().set_private_data(&[], false);
         // It may know already; then nothing happens.
         let _ = self.device.cm_mut().communication_established(conn);
-        if let Some(handle) = self.objects.eps.handle_at(slot) {
+        if let Some(handle) = self.objects.eps().handle_at(slot) {
             self.objects.leave_awaiting(handle);
         }
         self.connection_input(slot, ConnectionInput::Confirmed, None);
@@ -379,7 +382,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     fn rejected(&mut self, now: Instant, id: ConnId, owner: u32, reason: RejReason) {
         let Some(slot) = self.ep_of(id, owner) else { return };
-        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Some(ep) = self.objects.eps_mut().at_mut(slot) else { return };
         let no_service = reason == RejReason::INVALID_SERVICE_ID;
         let input = if let Attempt::Requested { request, .. } = ep.connection_mut().attempt_mut()
             && (no_service || reason.class() == RejClass::Path)
@@ -409,7 +412,7 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     fn timed_out(&mut self, now: Instant, id: ConnId, owner: u32, stage: cm::Stage) {
         let Some(slot) = self.ep_of(id, owner) else { return };
-        let Some(ep) = self.objects.eps.at(slot) else { return };
+        let Some(ep) = self.objects.eps().at(slot) else { return };
         let mut input = ConnectionInput::Unanswered;
         if let (cm::Stage::Req, Attempt::Requested { request, .. }) = (stage, ep.connection().attempt()) {
             if let Some(info) = self.device.cm().info(id) {
@@ -444,7 +447,8 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// Queues a connection event of an EP: at `position` of its connect EVD, or behind all that was looked at there.
     pub(super) fn post_connection_event(&mut self, slot: u16, event: ConnectionEvent, position: Option<u32>) {
-        let (Some(handle), Some(ep)) = (self.objects.eps.handle_at(slot), self.objects.eps.at(slot)) else {
+        let (Some(handle), Some(ep)) = (self.objects.eps().handle_at(slot), self.objects.eps().at(slot))
+        else {
             return;
         };
         log!(info, "dat: EP {=u16} QP {=u32:#x}: {}", slot, ep.qpn().get(), event);

@@ -27,7 +27,7 @@ part! {
 impl<'s, P: Platform> Connections<'_, 's, P> {
     /// Sends the messages that the connection manager has queued.
     pub(crate) fn run_port(&mut self) {
-        if self.progress.connections.take_flush() {
+        if self.progress.pending_mut().take_flush() {
             self.device.flush();
         }
     }

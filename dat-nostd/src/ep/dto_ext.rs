@@ -4,6 +4,7 @@
 use driver_mlx::{Platform, RKey, SendOp};
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Tables;
 use crate::base::handle::EpHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::EpCall;
@@ -47,7 +48,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         second: Option<u32>,
         sends: impl IntoIterator<Item = SendDto>,
     ) -> DatResult<usize> {
-        let (ep, lmrs) = (self.objects.eps.get_mut(handle)?, &self.objects.lmrs);
+        let Tables { eps, lmrs, .. } = self.objects.split();
+        let ep = eps.get_mut(handle)?;
         lmr_of(lmrs, lmr_context)?;
         let count = 1 + usize::from(second.is_some());
         if let Some(second) = second {
@@ -92,7 +94,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         length: u32,
         receives: impl IntoIterator<Item = (u64, u64)>,
     ) -> DatResult<usize> {
-        let (ep, lmrs) = (self.objects.eps.get_mut(handle)?, &self.objects.lmrs);
+        let Tables { eps, lmrs, .. } = self.objects.split();
+        let ep = eps.get_mut(handle)?;
         EpCall::PostRecv.in_state(ep.state())?;
         let lmr = lmr_of(lmrs, lmr_context)?;
         Ok(if self.device.is_dead() { 0 } else { ep.post_recvs(lmr, length, receives) })
@@ -148,7 +151,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
         op: SendOp,
     ) -> DatResult<()> {
-        self.objects.eps.get(ep)?;
+        self.objects.get(ep)?;
         if !self.device.hca().caps().atomic {
             return Err(DatReturn::new(ReturnType::ModelNotSupported));
         }

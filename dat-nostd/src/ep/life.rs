@@ -31,9 +31,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         attributes: Option<&EpAttributes>,
     ) -> DatResult<EpHandle> {
         const BAD: DatReturn = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6);
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         let pd = match pz {
-            Some(pz) => self.objects.pzs.get(pz)?.domain(ia)?,
+            Some(pz) => self.objects.get(pz)?.domain(ia)?,
             None => Pd::default(),
         };
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
@@ -70,19 +70,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<EpHandle> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTep);
         self.device.usable()?;
-        if self.objects.eps.len() >= self.objects.eps.capacity() {
+        if self.objects.eps().is_full() {
             return Err(FULL);
         }
         self.queue_pairs().make_room_for(None, plan)?;
         let longest = self.device.longest(&plan.attributes);
         let ep = Ep::new(ia, pz, plan, state, longest, self.device.unspecified());
-        let handle = self.objects.eps.insert(ep).map_err(|_| FULL)?;
+        let handle = self.objects.eps_mut().insert(ep).map_err(|_| FULL)?;
         if pz.is_some() {
             match self.device.build_qp(&self.objects, plan, handle.handle().slot()) {
-                Ok(qp) => self.objects.eps.get_mut(handle)?.install(Some(qp), self.device.next_psn()),
+                Ok(qp) => self.objects.get_mut(handle)?.install(Some(qp), self.device.next_psn()),
                 Err(error) => {
                     // Cannot fail: the EP was inserted above.
-                    let _ = self.objects.eps.remove(handle);
+                    let _ = self.objects.remove(handle);
                     return Err(error);
                 }
             }
@@ -98,7 +98,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_query(&self, ep: EpHandle) -> DatResult<EpParameters> {
-        let ep = self.objects.eps.get(ep)?;
+        let ep = self.objects.get(ep)?;
         let ends = ep.connection.ends();
         Ok(EpParameters {
             ia: ep.ia,
@@ -127,7 +127,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_get_status(&self, ep: EpHandle) -> DatResult<EpStatus> {
-        let ep = self.objects.eps.get(ep)?;
+        let ep = self.objects.get(ep)?;
         Ok(EpStatus {
             state: ep.state(),
             recv_idle: self.objects.is_recv_idle(ep),
@@ -141,7 +141,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_private_data(&self, ep: EpHandle) -> DatResult<&[u8]> {
-        let ep = self.objects.eps.get(ep)?;
+        let ep = self.objects.get(ep)?;
         Ok(ep.connection.peers_data())
     }
 
@@ -151,13 +151,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE unless disconnected or unconnected; INSUFFICIENT_RESOURCES.
     pub fn ep_reset(&mut self, ep: EpHandle) -> DatResult<()> {
-        if EpCall::Reset.in_state(self.objects.eps.get(ep)?.state())? == Effect::Nothing {
+        if EpCall::Reset.in_state(self.objects.get(ep)?.state())? == Effect::Nothing {
             return Ok(());
         }
         self.device.usable()?;
         self.queue_pairs().make_draining_room();
         // The new QP first: without it nothing changes.
-        let fresh = match self.objects.eps.get(ep)?.plan() {
+        let fresh = match self.objects.get(ep)?.plan() {
             Some(plan) => Some(self.device.build_qp(&self.objects, &plan, ep.handle().slot())?),
             None => None,
         };
@@ -167,7 +167,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let _ = self.queue_pairs().end_qp(ended);
         }
         let (psn, unspecified) = (self.device.next_psn(), self.device.unspecified());
-        let ep = self.objects.eps.get_mut(ep)?;
+        let ep = self.objects.get_mut(ep)?;
         ep.install(fresh, psn);
         ep.connection.forget(unspecified);
         // The call is legal, so the event means something.
@@ -182,7 +182,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE while a service point or request holds it.
     pub fn ep_free(&mut self, ep: EpHandle) -> DatResult<()> {
-        let endpoint = self.objects.eps.get(ep)?;
+        let endpoint = self.objects.get(ep)?;
         EpCall::Free.in_state(endpoint.state())?;
         if endpoint.srq.is_some() {
             self.queue_pairs().make_draining_room();
@@ -192,13 +192,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Removes an EP whatever its state.
     pub(crate) fn remove_ep(&mut self, ep: EpHandle) -> DatResult<()> {
-        self.objects.eps.get(ep)?;
+        self.objects.get(ep)?;
         self.connections().forget(ep);
         self.objects.forget_events(ep);
         let ended = self.queue_pairs().take_qp(ep);
         self.count_watermarks(ep, false);
         self.objects.count(ep, false);
-        let removed = self.objects.eps.remove(ep).map(drop);
+        let removed = self.objects.remove(ep).map(drop);
         ended.map_or(Ok(()), |ended| self.queue_pairs().end_qp(ended)).and(removed)
     }
 
@@ -208,7 +208,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE unless connected, connecting, disconnecting or (no-op) disconnected.
     pub fn ep_disconnect(&mut self, ep: EpHandle, flags: CloseFlags) -> DatResult<()> {
-        match EpCall::Disconnect.in_state(self.objects.eps.get(ep)?.state())? {
+        match EpCall::Disconnect.in_state(self.objects.get(ep)?.state())? {
             Effect::Nothing => Ok(()),
             _ => self.connections().disconnect(ep, flags),
         }

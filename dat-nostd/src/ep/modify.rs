@@ -81,7 +81,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mask: EpFields,
         parameters: &EpParameters,
     ) -> DatResult<()> {
-        let ep = self.objects.eps.get(handle)?;
+        let ep = self.objects.get(handle)?;
         if mask.intersects(FIXED) || !EpFields::all().contains(mask) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
@@ -97,7 +97,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let pz = if mask.contains(EpFields::PZ_HANDLE) { parameters.pz } else { ep.pz };
         let pd = match pz {
-            Some(pz) => self.objects.pzs.get(pz).and_then(|pz| pz.domain(ep.ia)).map_err(|_| BAD_VALUE)?,
+            Some(pz) => self.objects.get(pz).and_then(|pz| pz.domain(ep.ia)).map_err(|_| BAD_VALUE)?,
             None => Default::default(),
         };
         let old = ep.streams();
@@ -140,7 +140,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn apply(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
         self.objects.check_notification(&plan.streams, &plan.attributes, BAD_VALUE)?;
         self.queue_pairs().make_room_for(Some(handle), plan)?;
-        let ep = self.objects.eps.get(handle)?;
+        let ep = self.objects.get(handle)?;
         let same_queues = ep.pz == pz
             && (ep.streams.recv, ep.streams.request) == (plan.streams.recv, plan.streams.request)
             && queues(&ep.attributes) == queues(&plan.attributes);
@@ -148,7 +148,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.rebuild(handle, pz, plan)?;
         }
         let longest = self.device.longest(&plan.attributes);
-        self.objects.eps.get_mut(handle)?.set_plan(pz, plan, longest);
+        self.objects.get_mut(handle)?.set_plan(pz, plan, longest);
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(error);
         }
         let qpn = qp.as_ref().map(|qp| qp.number()).unwrap_or_default();
-        let ep = self.objects.eps.get_mut(handle)?;
+        let ep = self.objects.get_mut(handle)?;
         let streams = ep.streams();
         let old_qpn = core::mem::replace(&mut ep.qpn, qpn);
         let old_qp = core::mem::replace(&mut ep.qp, qp);
@@ -187,7 +187,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         receives: &mut Work,
     ) -> DatResult<()> {
         const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
-        let ep = self.objects.eps.get(handle)?;
+        let ep = self.objects.get(handle)?;
         let Some(old) = &ep.qp else { return Ok(()) };
         let mut sges = [Sge { address: 0, length: 0, lkey: LKey::new(0) }; MAX_IOV];
         for nth in 0..ep.receives.outstanding() {

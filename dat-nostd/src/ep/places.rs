@@ -2,7 +2,7 @@
 
 use driver_mlx::Bar;
 
-use crate::adapter::objects::Objects;
+use crate::adapter::objects::{Objects, Tables};
 use crate::base::attr::EpAttributes;
 use crate::base::event::EventData;
 use crate::base::handle::{EpHandle, EvdHandle, IaHandle, SrqHandle};
@@ -24,24 +24,24 @@ impl<B: Bar> Objects<'_, B> {
             (streams.request, EvdFlags::DTO, Subtype::InvalidHandleEvdRequest),
             (streams.connect, EvdFlags::CONNECTION, Subtype::InvalidHandleEvdConn),
         ] {
-            check_stream(&self.evds, Some(ia), evd, flag, subtype)?;
+            check_stream(self.table(), Some(ia), evd, flag, subtype)?;
         }
         Ok(())
     }
 
     /// Moves an EP by an event that ends nothing, if it means something in its state.
     pub(crate) fn move_ep(&mut self, ep: EpHandle, event: EpEvent) {
-        if let Ok(ep) = self.eps.get_mut(ep) {
+        if let Ok(ep) = self.get_mut(ep) {
             let _ = ep.take(event);
         }
     }
 
     /// Drops queued connection events of an EP, so that no event carries a dead handle.
     pub(crate) fn forget_events(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.eps.get(handle) else { return };
-        let Some(Ok(evd)) = ep.streams.connect.map(|evd| self.evds.get_mut(evd)) else { return };
+        let Ok(ep) = self.get(handle) else { return };
+        let Some(evd) = ep.streams.connect else { return };
         let is_ours = |data: &EventData| matches!(data, EventData::Connection { ep, .. } if *ep == handle);
-        evd.retain(&mut self.events, |data| !is_ours(data));
+        self.evds_mut().retain(evd, |data| !is_ours(data));
     }
 
     /// The rules for EPs that share an EVD (DAT 1.2, completion flags): one mode for all streams, and only the threshold mode
@@ -58,7 +58,7 @@ impl<B: Bar> Objects<'_, B> {
             return Err(bad);
         }
         for (evd, mode) in [(streams.recv, recv), (streams.request, request)] {
-            if evd.is_some_and(|evd| self.evds.get(evd).is_ok_and(|evd| evd.conflicts(mode))) {
+            if evd.is_some_and(|evd| self.get(evd).is_ok_and(|evd| evd.conflicts(mode))) {
                 return Err(bad);
             }
         }
@@ -67,7 +67,7 @@ impl<B: Bar> Objects<'_, B> {
 
     /// Whether the EVDs' CQs have room for what an EP may have outstanding.
     pub(crate) fn can_reserve(&self, streams: &Streams, requests: u32, receives: u32) -> bool {
-        let room = |evd: Option<EvdHandle>, count: u32| match evd.map(|evd| self.evds.get(evd)) {
+        let room = |evd: Option<EvdHandle>, count: u32| match evd.map(|evd| self.get(evd)) {
             Some(Ok(evd)) => evd.unreserved() >= count,
             _ => count == 0,
         };
@@ -96,15 +96,14 @@ impl<B: Bar> Objects<'_, B> {
         let others = |(handle, ep): (EpHandle, &Ep<B>)| {
             Some(handle) != this && ep.srq == Some(srq) && ep.streams.recv == recv
         };
-        let shared =
-            self.eps.iter().any(others) || self.draining.iter().any(|(_, ended)| ended.reserves(srq, recv));
-        if shared { 0 } else { self.shared.srqs.get(srq).map_or(0, |srq| srq.completions()) }
+        let shared = self.table().iter().any(others) || self.srqs().reserves(srq, recv);
+        if shared { 0 } else { self.get(srq).map_or(0, |srq| srq.completions()) }
     }
 
     /// Keeps places in the CQs of the EVDs, or gives them back.
     pub(crate) fn reserve(&mut self, streams: &Streams, requests: u32, receives: u32, keep: bool) {
         for (evd, count) in [(streams.recv, receives), (streams.request, requests)] {
-            match evd.map(|evd| self.evds.get_mut(evd)) {
+            match evd.map(|evd| self.get_mut(evd)) {
                 Some(Ok(evd)) if keep => evd.reserve(count),
                 Some(Ok(evd)) => evd.release(count),
                 _ => {}
@@ -114,21 +113,23 @@ impl<B: Bar> Objects<'_, B> {
 
     /// Counts an EP in or out at what it refers to.
     pub(crate) fn count(&mut self, handle: EpHandle, come: bool) {
-        let Ok(ep) = self.eps.get(handle) else { return };
+        let Ok(ep) = self.get(handle) else { return };
         let (requests, receives) = self.places_needed(Some(handle), &ep.shape());
+        let (pz, srq) = (ep.pz, ep.srq);
         for (evd, completions, mode) in [
             (ep.streams.recv, receives, Some(notification(ep.attributes.recv_completion_flags))),
             (ep.streams.request, requests, Some(request_notification(&ep.attributes))),
             (ep.streams.connect, 0, None),
         ] {
-            match evd.map(|evd| self.evds.get_mut(evd)) {
+            match evd.map(|evd| self.get_mut(evd)) {
                 Some(Ok(evd)) if come => evd.attach(completions, mode),
                 Some(Ok(evd)) => evd.detach(completions, mode),
                 _ => {}
             }
         }
-        let zone = ep.pz.and_then(|pz| self.pzs.get_mut(pz).ok()).map(Pz::users_mut);
-        let srq = ep.srq.and_then(|srq| self.shared.srqs.get_mut(srq).ok()).map(Srq::users_mut);
+        let Tables { pzs, srqs, .. } = self.split();
+        let zone = pz.and_then(|pz| pzs.get_mut(pz).ok()).map(Pz::users_mut);
+        let srq = srq.and_then(|srq| srqs.table_mut().get_mut(srq).ok()).map(Srq::users_mut);
         for users in [zone, srq].into_iter().flatten() {
             if come { users.attach() } else { users.detach() }
         }

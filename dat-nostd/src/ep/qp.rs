@@ -20,7 +20,7 @@ impl<P: Platform> Device<'_, P> {
         slot: u16,
     ) -> DatResult<Qp<P::Bar>> {
         let cq_of = |evd: Option<EvdHandle>| {
-            let evd = evd.and_then(|evd| objects.evds.get(evd).ok());
+            let evd = evd.and_then(|evd| objects.get(evd).ok());
             evd.and_then(Evd::cq).map(|cq| cq.number())
         };
         let attributes = &plan.attributes;
@@ -39,7 +39,7 @@ impl<P: Platform> Device<'_, P> {
         let takes_binds = plan
             .streams
             .request
-            .is_some_and(|evd| objects.evds.get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
+            .is_some_and(|evd| objects.get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
         let config = QpConfig {
             send_cq,
             recv_cq,
@@ -50,7 +50,7 @@ impl<P: Platform> Device<'_, P> {
             // Segments of receives from an SRQ are the SRQ's.
             max_recv_sge: if plan.srq.is_some() { 1 } else { attributes.max_recv_iov.max(1) },
             user_index: u32::from(slot),
-            srq: plan.srq.and_then(|srq| objects.shared.srqs.get(srq).ok()).map(|srq| srq.number()),
+            srq: plan.srq.and_then(|srq| objects.get(srq).ok()).map(|srq| srq.number()),
             memory_windows: takes_binds,
             ..QpConfig::rc(plan.pd, send_cq)
         };

@@ -23,7 +23,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_recv_query(&self, ep: EpHandle) -> DatResult<EpRecvInfo> {
-        let ep = self.objects.eps.get(ep)?;
+        let ep = self.objects.get(ep)?;
         let count = match ep.srq {
             None => ep.receives.outstanding().saturating_sub(self.objects.buffers_taken(ep)) as i32,
             Some(_) if ep.connection.last_receive() || ep.qp.is_none() || !ep.can_receive() => 0,
@@ -39,7 +39,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for a negative value that is not [`WATERMARK_INFINITE`].
     pub fn ep_set_watermark(&mut self, handle: EpHandle, soft_high: i32, hard_high: i32) -> DatResult<()> {
-        self.objects.eps.get(handle)?;
+        self.objects.get(handle)?;
         for (mark, argument) in [(soft_high, Subtype::InvalidArg2), (hard_high, Subtype::InvalidArg3)] {
             if mark < WATERMARK_INFINITE {
                 return Err(DatReturn::error(ReturnType::InvalidParameter, argument));
@@ -52,7 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     fn set_watermarks(&mut self, handle: EpHandle, marks: Watermarks) {
         self.count_watermarks(handle, false);
-        if let Ok(ep) = self.objects.eps.get_mut(handle) {
+        if let Ok(ep) = self.objects.get_mut(handle) {
             ep.watermarks = marks;
         }
         self.count_watermarks(handle, true);
@@ -60,25 +60,31 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Counts an EP in or out of those whose buffers are watched.
     pub(crate) fn count_watermarks(&mut self, handle: EpHandle, come: bool) {
-        if self.objects.eps.get(handle).is_ok_and(|ep| ep.watermarks.any()) {
-            let (slot, eps) = (handle.handle().slot(), &mut self.objects.eps);
-            if come { self.progress.watched.push(eps, slot) } else { self.progress.watched.remove(eps, slot) }
+        if self.objects.get(handle).is_ok_and(|ep| ep.watermarks.any()) {
+            let (slot, eps) = (handle.handle().slot(), self.objects.eps_mut());
+            if come {
+                self.progress.watched_mut().push(eps, slot)
+            } else {
+                self.progress.watched_mut().remove(eps, slot)
+            }
         }
     }
 
     /// Looks at all watched EPs.
     pub(crate) fn check_watermarks(&mut self) {
-        for _ in 0..self.progress.watched.len() {
-            let Some(slot) = self.progress.watched.rotate(&mut self.objects.eps) else { return };
-            self.progress.visits += 1;
-            if let Some(handle) = self.objects.eps.handle_at(slot) {
+        for _ in 0..self.progress.watched_mut().len() {
+            let Some(slot) = self.progress.watched_mut().rotate(self.objects.eps_mut()) else {
+                return;
+            };
+            self.progress.visit();
+            if let Some(handle) = self.objects.eps().handle_at(slot) {
                 self.check_watermark(handle);
             }
         }
     }
 
     fn check_watermark(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.objects.eps.get(handle) else { return };
+        let Ok(ep) = self.objects.get(handle) else { return };
         let taken = self.objects.buffers_taken(ep);
         let (marks, ia, slot) = (ep.watermarks, ep.ia, handle.handle().slot());
         if exceeds(taken, marks.soft) {
@@ -95,14 +101,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Buffers of an EP that messages have taken and that the consumer has not dequeued: its receive completions.
     pub(crate) fn buffers_taken(&self, ep: &Ep<B>) -> u32 {
-        let Some(Ok(evd)) = ep.streams.recv.map(|evd| self.evds.get(evd)) else { return 0 };
+        let Some(Ok(evd)) = ep.streams.recv.map(|evd| self.get(evd)) else { return 0 };
         let is_taken = |completion: &Cqe<'_>| !completion.is_send() && ep.owns(completion);
         evd.peek_all().flatten().filter(is_taken).count() as u32
     }
 
     /// Buffers of an SRQ whose completions have come and have not been dequeued.
     pub(crate) fn taken_of_srq(&self, handle: SrqHandle) -> u32 {
-        let users = self.eps.iter().filter(|(_, ep)| ep.srq == Some(handle));
+        let users = self.eps().iter().filter(|(_, ep)| ep.srq == Some(handle));
         users.map(|(_, ep)| self.buffers_taken(ep)).sum()
     }
 

@@ -2,7 +2,6 @@
 
 use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WrId};
 
-use crate::adapter::shared::Shared;
 use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
 use crate::base::handle::EpHandle;
 use crate::base::table::Table;
@@ -11,7 +10,7 @@ use crate::ep::Ep;
 use crate::ep::work::Note;
 use crate::evd::reaction::Reaction;
 use crate::mem::rmr::Windows;
-use crate::srq::draining::{EndedQp, take_drained};
+use crate::srq::draining::Srqs;
 
 /// An EP with its handle.
 type Entry<'a, B> = (EpHandle, &'a mut Ep<B>);
@@ -54,17 +53,17 @@ impl Outcome {
     /// Retires what a completion reports done.
     pub(crate) fn new<B: Bar>(
         eps: &mut Table<'_, EpHandle, Ep<B>>,
-        shared: &mut Shared<'_>,
-        draining: &Table<'_, EpHandle, EndedQp<B>>,
+        srqs: &mut Srqs<'_, B>,
+        windows: &mut Windows<'_>,
         cqe: &Cqe<'_>,
     ) -> Self {
         let slot = cqe.user_index() as u16;
         let Some((handle, ep)) = eps.entry_mut(slot).filter(|(_, ep)| ep.owns(cqe)) else {
-            let is_stale = !take_drained(draining, &mut shared.srqs, cqe);
+            let is_stale = !srqs.take_drained(cqe);
             return Self { is_stale, ..Self::NOTHING };
         };
         let reaction = ep.reaction(cqe);
-        Self { ep: slot, data: retire((handle, ep), shared, cqe), reaction, is_stale: false }
+        Self { ep: slot, data: retire((handle, ep), srqs, windows, cqe), reaction, is_stale: false }
     }
 }
 
@@ -110,16 +109,21 @@ pub(super) fn failure(
 }
 
 /// Retires what a completion reports done: its event, if the consumer gets one.
-fn retire<B: Bar>((handle, ep): Entry<'_, B>, shared: &mut Shared<'_>, cqe: &Cqe<'_>) -> Option<EventData> {
+fn retire<B: Bar>(
+    (handle, ep): Entry<'_, B>,
+    srqs: &mut Srqs<'_, B>,
+    windows: &mut Windows<'_>,
+    cqe: &Cqe<'_>,
+) -> Option<EventData> {
     if cqe.is_send() {
         let retired = ep.retire(cqe)?;
         ep.retire_requests(retired.count());
-        return request_done(handle, &mut shared.windows, &retired);
+        return request_done(handle, windows, &retired);
     }
     // The device's claim is bounded by what was posted: here, or anywhere in the SRQ.
     let (retired, longest) = match ep.srq() {
         Some(srq) => {
-            let srq = shared.srqs.get_mut(srq).ok()?;
+            let srq = srqs.table_mut().get_mut(srq).ok()?;
             (srq.retire(cqe)?, srq.longest())
         }
         None => {
@@ -129,7 +133,7 @@ fn retire<B: Bar>((handle, ep): Entry<'_, B>, shared: &mut Shared<'_>, cqe: &Cqe
             (retired, longest)
         }
     };
-    Some(receive_done(handle, &mut shared.windows, &retired, longest))
+    Some(receive_done(handle, windows, &retired, longest))
 }
 
 /// Returns the DAT status of a completion, and the vendor syndrome.

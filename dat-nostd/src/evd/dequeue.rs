@@ -4,14 +4,13 @@ use crate::base::states::EvdCall;
 use driver_mlx::{Bar, Platform};
 
 use crate::adapter::Adapter;
-use crate::adapter::objects::Objects;
+use crate::adapter::objects::{Objects, Tables};
 use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, RmrCompletion};
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::DtoStatus;
 use crate::ep::Ep;
 use crate::evd::completion::{Outcome, failure, take_transfer};
-use crate::evd::is_due;
 use crate::evd::reaction::Reaction;
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -50,8 +49,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mut take: impl FnMut(&DtoCompletion),
     ) -> (usize, Option<Event>) {
         let mut count = 0;
-        let Objects { evds, eps, .. } = &mut self.objects;
-        if let Ok(state) = evds.get_mut(evd)
+        let Tables { evds, eps, .. } = self.objects.split();
+        if let Ok(state) = evds.table_mut().get_mut(evd)
             && (state.is_on_fast_path() || state.find_fast_path(self.device.is_dead()))
             && let Some(cq) = &mut state.cq
         {
@@ -85,8 +84,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         polls: bool,
         wrap: impl FnOnce(DatResult<Event>) -> T,
     ) -> T {
-        let Objects { evds, eps, .. } = &mut self.objects;
-        if let Ok(state) = evds.get_mut(evd)
+        let Tables { evds, eps, .. } = self.objects.split();
+        if let Ok(state) = evds.table_mut().get_mut(evd)
             && state.is_on_fast_path()
         {
             let taken = match &mut state.cq {
@@ -121,9 +120,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The oldest event of an EVD.
     fn next_of_any_kind(&mut self, evd: EvdHandle, polls: bool) -> DatResult<Option<EventData>> {
-        let slot = self.objects.evds.check(evd)?;
-        self.delivery().settle_wait(slot);
-        let state = self.objects.evds.get_mut(evd)?;
+        let slot = self.objects.table().check(evd)?;
+        self.objects.evds_mut().settle_wait(slot);
+        let state = self.objects.get_mut(evd)?;
         EvdCall::Dequeue.in_condition(state.condition())?;
         state.find_fast_path(self.device.is_dead());
         let data = self.take(slot);
@@ -137,15 +136,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Takes the next completion of the CQ of an EVD, if there is one: its event, if it has one.
     pub(crate) fn take_completion(&mut self, slot: u16) -> Option<Option<EventData>> {
-        let Objects { evds, eps, shared, draining, .. } = &mut self.objects;
-        let polled = evds.at_mut(slot)?.cq.as_mut()?.poll(|cqe| Outcome::new(eps, shared, draining, cqe));
+        let Tables { evds, eps, srqs, windows, .. } = self.objects.split();
+        let evd = evds.table_mut().at_mut(slot)?;
+        let polled = evd.cq.as_mut()?.poll(|cqe| Outcome::new(eps, srqs, windows, cqe));
         let Outcome { ep, data, reaction, is_stale } = polled.transpose()?.unwrap_or_else(|_| {
             self.bad_completion();
             Outcome::NOTHING
         });
-        self.progress.counters.stale_completions += u64::from(is_stale);
+        self.progress.count_stale(is_stale);
         // Before the reaction, which asks how many completions there are.
-        if let Some(evd) = self.objects.evds.at_mut(slot) {
+        if let Some(evd) = self.objects.table_mut::<EvdHandle>().at_mut(slot) {
             match data {
                 Some(_) => evd.looks.delivered(1),
                 None => evd.looks.dropped(1),
@@ -160,7 +160,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// The oldest event of an EVD.
     pub(crate) fn take(&mut self, slot: u16) -> Option<EventData> {
         loop {
-            let evd = self.objects.evds.at_mut(slot)?;
+            let evd = self.objects.table_mut::<EvdHandle>().at_mut(slot)?;
             if (!evd.queue.is_empty() || evd.awaiting != 0)
                 && let Some(data) = self.take_queued(slot)
             {
@@ -178,16 +178,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// makes it established.
     #[cold]
     fn take_queued(&mut self, slot: u16) -> Option<EventData> {
-        let evd = self.objects.evds.at_mut(slot)?;
+        let evd = self.objects.table_mut::<EvdHandle>().at_mut(slot)?;
         if evd.awaiting != 0 && evd.looks.ahead() == 0 {
             self.look_ahead(slot, 1);
         }
-        let evd = self.objects.evds.at_mut(slot)?;
-        let due = match self.objects.events.follows(&evd.queue) {
-            Some(follows) => is_due(follows, evd.looks.taken()),
-            None => false,
-        };
-        if due { self.objects.events.pop(&mut evd.queue) } else { None }
+        self.objects.evds_mut().pop_due(slot)
     }
 
     /// With nothing in the CQ: what is queued comes now whatever it was to follow, and before that, if the device is dead,
@@ -199,24 +194,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
         {
             return Some(event);
         }
-        let evd = self.objects.evds.at_mut(slot)?;
-        self.objects.events.pop(&mut evd.queue)
+        self.objects.evds_mut().pop(slot)
     }
 }
 
 impl<B: Bar> Objects<'_, B> {
     /// The next flush that a dead device will not report, of any EP whose completions go to this EVD.
     fn take_dead(&mut self, slot: u16) -> Option<EventData> {
-        let evd = Some(self.evds.handle_at(slot)?);
-        for index in self.eps.slots() {
-            let Some((handle, ep)) = self.eps.entry_mut(index) else { continue };
+        let Tables { evds, eps, windows, .. } = self.split();
+        let evd = Some(evds.table().handle_at(slot)?);
+        for index in eps.slots() {
+            let Some((handle, ep)) = eps.entry_mut(index) else { continue };
             for (of, receive) in [(ep.streams().recv, true), (ep.streams().request, false)] {
                 if of != evd {
                     continue;
                 }
                 let Some((user_cookie, bind)) = ep.take_unfinished(receive) else { continue };
                 let status = DtoStatus::ErrFlushed;
-                if let Some(rmr) = bind.and_then(|place| self.shared.windows.bind_done(place, false)) {
+                if let Some(rmr) = bind.and_then(|place| windows.bind_done(place, false)) {
                     return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
                 }
                 let operation = if receive { DtoOperation::Receive } else { DtoOperation::Send };
@@ -228,11 +223,11 @@ impl<B: Bar> Objects<'_, B> {
 
     /// Flushes that a dead device will not report on this EVD.
     pub(crate) fn unfinished(&self, slot: u16) -> u32 {
-        let evd = self.evds.handle_at(slot);
+        let evd = self.table::<EvdHandle>().handle_at(slot);
         let of = |ep: &Ep<B>| {
             let receives = if ep.streams().recv == evd { ep.receives().outstanding() } else { 0 };
             receives + if ep.streams().request == evd { ep.requests_unfinished() } else { 0 }
         };
-        self.eps.iter().map(|(_, ep)| of(ep)).sum()
+        self.eps().iter().map(|(_, ep)| of(ep)).sum()
     }
 }

@@ -1,10 +1,10 @@
 //! Event dispatchers: create, resize, free; how software events are queued. DAT 1.2, event management.
 
-use driver_mlx::{Cq, Platform};
+use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::event::EventData;
-use crate::base::handle::{CnoHandle, EvdHandle, IaHandle, Typed};
+use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EvdFlags;
 use crate::evd::delivery::Delivery;
@@ -24,9 +24,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         cno: Option<CnoHandle>,
         flags: EvdFlags,
     ) -> DatResult<EvdHandle> {
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         if let Some(cno) = cno {
-            self.objects.cnos.check(cno, ia)?;
+            self.objects.cnos().check(cno, ia)?;
         }
         if min_qlen == 0 || min_qlen > i32::MAX as u32 {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
@@ -47,28 +47,25 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: EvdFlags,
     ) -> DatResult<EvdHandle> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd);
-        if min_qlen > MAX_QLEN || self.objects.evds.len() >= self.objects.evds.capacity() {
+        if min_qlen > MAX_QLEN || self.objects.table::<EvdHandle>().is_full() {
             return Err(FULL);
         }
-        let mut queue = self.objects.events.create(software_events(flags, min_qlen)).ok_or(FULL)?;
+        let mut queue =
+            self.objects.evds_mut().events_mut().create(software_events(flags, min_qlen)).ok_or(FULL)?;
         let cq = if flags.intersects(CQ_STREAMS) {
             match self.device.create_cq(min_qlen) {
                 Ok(cq) => Some(cq),
                 Err(error) => {
-                    self.objects.events.destroy(&mut queue);
+                    self.objects.evds_mut().events_mut().destroy(&mut queue);
                     return Err(creation_error(error, Subtype::ResourceTevd));
                 }
             }
         } else {
             None
         };
-        let number = cq.as_ref().map(Cq::number);
-        let evd = self.objects.evds.insert(Evd::new(ia, flags, cq, queue, cno)).map_err(|_| FULL)?;
-        if let Some(number) = number {
-            self.progress.cqs.insert(&mut self.objects.evds, number, evd.any().slot());
-        }
+        let evd = self.objects.evds_mut().insert(Evd::new(ia, flags, cq, queue, cno)).ok_or(FULL)?;
         if let Some(cno) = cno {
-            self.objects.cnos.attach(cno);
+            self.objects.cnos_mut().attach(cno);
         }
         Ok(evd)
     }
@@ -80,11 +77,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_STATE (EVD_IN_USE) while a stream feeds it.
     pub fn evd_free(&mut self, evd: EvdHandle) -> DatResult<()> {
         self.queue_pairs().drain_evd(evd);
-        if self.objects.evds.get(evd)?.users.is_any() {
+        if self.objects.get(evd)?.users.is_any() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
-        for slot in self.objects.ias.slots() {
-            if let Some(ia) = self.objects.ias.at_mut(slot) {
+        for slot in self.objects.table::<IaHandle>().slots() {
+            if let Some(ia) = self.objects.table_mut::<IaHandle>().at_mut(slot) {
                 ia.evd_freed(evd);
             }
         }
@@ -93,15 +90,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Removes an EVD whatever refers to it.
     pub(crate) fn drop_evd(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.delivery().leave(evd);
-        let mut evd = self.objects.evds.remove(evd)?;
-        while let Some(lost) = self.objects.events.pop(&mut evd.queue) {
+        let mut evd = self.objects.evds_mut().remove(evd)?;
+        if let Some(cno) = evd.cno {
+            self.objects.cnos_mut().detach(cno);
+        }
+        while let Some(lost) = self.objects.evds_mut().events_mut().pop(&mut evd.queue) {
             if let EventData::ConnectionRequest { cr, .. } = lost {
                 // It may have been rejected meanwhile by the close of its IA.
                 let _ = self.cr_reject(cr);
             }
         }
-        self.objects.events.destroy(&mut evd.queue);
+        self.objects.evds_mut().events_mut().destroy(&mut evd.queue);
         if let Some(cq) = evd.cq {
             self.device.hca_mut().destroy_cq(cq).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }

@@ -4,7 +4,7 @@ use driver_mlx::{Bar, Platform, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::base::event::AsyncError;
-use crate::base::handle::Handle;
+use crate::base::handle::{EvdHandle, Handle};
 use crate::evd::queue::EventPool;
 use crate::evd::reaction::{Meaning, Reaction};
 use crate::evd::{Evd, Notification, is_due};
@@ -16,29 +16,27 @@ const LOOKS: u32 = 256;
 impl<'s, P: Platform> Adapter<'s, P> {
     /// Looks at the completions of every EVD whose CQ would not notify of them.
     pub(crate) fn look_at_evds(&mut self) {
-        for _ in 0..self.progress.looked.len() {
-            let Some(slot) = self.progress.looked.rotate(&mut self.objects.evds) else { return };
-            self.progress.visits += 1;
-            if self.objects.evds.at(slot).is_some_and(|evd| evd.reserved > 0) {
+        for _ in 0..self.objects.evds_mut().looked() {
+            let Some(slot) = self.objects.evds_mut().next_looked() else { return };
+            self.progress.visit();
+            if self.objects.table::<EvdHandle>().at(slot).is_some_and(|evd| evd.reserved > 0) {
                 self.look_ahead(slot, LOOKS);
             }
-            if self.objects.evds.at_mut(slot).is_some_and(Evd::rests) {
-                self.progress.looked.remove(&mut self.objects.evds, slot);
-            }
+            self.objects.evds_mut().leave_resting(slot);
         }
     }
 
     /// Looks at completions not yet looked at, at most `limit`: failures take effect, deliverable ones are counted.
     pub(crate) fn look_ahead(&mut self, slot: u16, limit: u32) {
         for _ in 0..limit {
-            let Some(evd) = self.objects.evds.at_mut(slot) else { return };
+            let Some(evd) = self.objects.table::<EvdHandle>().at(slot) else { return };
             let Some(cq) = &evd.cq else { return };
             let watched = evd.wait.is_some() || evd.cno.is_some();
             let meaning = match cq.peek(evd.looks.ahead()) {
                 Ok(None) => return,
                 Ok(Some(completion)) => {
                     let index = completion.user_index() as u16;
-                    let (meaning, act) = match self.objects.eps.at(index) {
+                    let (meaning, act) = match self.objects.eps().at(index) {
                         Some(ep) if ep.owns(&completion) => {
                             // Only a wait or a CNO asks; without one the marks need not be looked up.
                             let meaning = if watched { ep.meaning(&completion) } else { Meaning::Nothing };
@@ -52,7 +50,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 }
                 Err(_) => (Meaning::Nothing, false),
             };
-            let Some(evd) = self.objects.evds.at_mut(slot) else { return };
+            let Some(evd) = self.objects.table_mut::<EvdHandle>().at_mut(slot) else { return };
             let notifies = match meaning {
                 (Meaning::Deliver { unsignalled }, special) => Some(match evd.notification {
                     Notification::Threshold => true,
@@ -66,9 +64,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             } else {
                 evd.looks.glance();
             }
-            self.progress.visits += 1;
+            self.progress.visit();
             let seen = evd.position();
-            self.progress.happened = true;
+            self.progress.set_happened();
             // Where nobody asks what notifies, everything that came is reported.
             let mut arrived = !watched;
             if let Some(notifies) = notifies {
@@ -78,7 +76,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 }
                 arrived |= notifies && news;
             }
-            if arrived && let Some(handle) = self.objects.evds.handle_at(slot) {
+            if arrived && let Some(handle) = self.objects.table().handle_at(slot) {
                 self.delivery().arrived(handle);
             }
         }
@@ -87,8 +85,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// A completion that the device cannot have meant: counted, and reported once.
     #[cold]
     pub(crate) fn bad_completion(&mut self) {
-        self.progress.counters.bad_completions += 1;
-        if self.progress.counters.bad_completions == 1 {
+        if self.progress.count_bad() {
             self.delivery().post_async(None, AsyncError::ProviderInternalError, Handle::from_bits(0), 0);
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod control;
 pub(crate) mod cq_map;
 pub(crate) mod delivery;
 pub(crate) mod dequeue;
+pub(crate) mod evds;
 pub(crate) mod life;
 pub(crate) mod look_ahead;
 pub(crate) mod looks;
@@ -43,15 +44,15 @@ const LOOKS_BEFORE_ARMING: u8 = 64;
 
 /// The list of EVDs whose CQs every poll looks at, because they would not notify.
 #[derive(Debug)]
-pub(crate) struct Looked;
+struct Looked;
 
 /// The list of EVDs where something happened since the consumer's last report.
 #[derive(Debug)]
-pub(crate) struct ReadyEvd;
+struct ReadyEvd;
 
 /// The list of EVDs on which a wait is open.
 #[derive(Debug)]
-pub(crate) struct WaitedEvd;
+struct WaitedEvd;
 
 /// Mode in which DTO completions notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,11 +266,6 @@ impl<B: Bar> Evd<B> {
     /// Returns whether an event besides completions would be lost.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.is_full() || self.overflowed
-    }
-
-    /// Drops the events besides completions that `keep` refuses.
-    pub(crate) fn retain(&mut self, events: &mut EventPool<'_>, keep: impl Fn(&EventData) -> bool) {
-        events.retain(&mut self.queue, keep);
     }
 
     /// Returns whether a stream of completions that notify in this mode conflicts with the others.

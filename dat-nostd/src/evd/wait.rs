@@ -55,9 +55,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         timeout_us: u32,
         threshold: u32,
     ) -> DatResult<EvdWaiter<'s>> {
-        let slot = self.objects.evds.check(evd)?;
-        self.delivery().settle_wait(slot);
-        let state = self.objects.evds.get_mut(evd)?;
+        let slot = self.objects.table().check(evd)?;
+        self.objects.evds_mut().settle_wait(slot);
+        let state = self.objects.get(evd)?;
         if threshold == 0 || threshold > state.qlen {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
         }
@@ -71,13 +71,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidState, subtype));
         }
         let deadline = deadline_of(now, timeout_us);
-        let waiter = self.progress.waits.begin(evd).ok_or(NO_WAIT)?;
-        state.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
-        // Polls do not count completions without a wait.
-        state.looks.count_on();
-        self.progress.waited_evds.push(&mut self.objects.evds, slot);
-        self.progress.wait_deadline = self.progress.wait_deadline.min(deadline);
-        Ok(waiter)
+        self.objects.evds_mut().begin_wait(evd, deadline, threshold).ok_or(NO_WAIT)
     }
 
     /// Whether the wait is over; it has ended when this answers anything but `Pending`.
@@ -87,18 +81,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// or the wait has ended.
     pub fn evd_wait_poll(&mut self, waiter: &mut EvdWaiter<'s>, now: Instant) -> DatResult<Wait> {
         let evd = waiter.evd();
-        let slot = match self.objects.evds.check(evd) {
+        let slot = match self.objects.table().check(evd) {
             Ok(slot) => slot,
-            Err(_) if self.objects.evds.is_past(evd) => return Err(DatReturn::new(ReturnType::Abort)),
+            Err(_) if self.objects.table().is_past(evd) => return Err(DatReturn::new(ReturnType::Abort)),
             Err(error) => return Err(error),
         };
-        let state = self.objects.evds.get_mut(evd)?;
+        let state = self.objects.get_mut(evd)?;
         let allowed = EvdCall::WaitPoll.in_condition(state.condition());
         let Some(wait) = state.wait.filter(|_| waiter.is_open()) else {
             return Err(allowed.err().unwrap_or(NO_WAIT));
         };
         if let Err(error) = allowed {
-            self.delivery().end_wait(slot);
+            self.objects.evds_mut().end_wait(slot);
             return Err(error);
         }
         if let Some(wait) = &mut state.wait {
@@ -110,7 +104,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let queued = self.events_ready(slot);
         if self.is_woken(slot, &wait, queued) {
-            self.delivery().end_wait(slot);
+            self.objects.evds_mut().end_wait(slot);
             return match self.take(slot) {
                 Some(data) => Ok(Wait::Ready(Event { evd, data }, self.events_ready(slot))),
                 // Cannot be: an event was counted. The consumer waits again.
@@ -118,7 +112,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             };
         }
         if now >= wait.deadline {
-            self.delivery().end_wait(slot);
+            self.objects.evds_mut().end_wait(slot);
             return Ok(Wait::TimedOut(queued));
         }
         Ok(Wait::Pending(Wake::by(wait.deadline)))
@@ -129,13 +123,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE if the EVD is gone; INVALID_STATE if the wait has ended.
     pub fn evd_wait_end(&mut self, waiter: EvdWaiter<'s>) -> DatResult<()> {
-        let slot = self.objects.evds.check(waiter.evd())?;
-        let condition = self.objects.evds.get(waiter.evd())?.condition();
+        let slot = self.objects.table().check(waiter.evd())?;
+        let condition = self.objects.get(waiter.evd())?.condition();
         let ended = EvdCall::WaitEnd.in_condition(condition).map(|_| ());
         if !waiter.is_open() {
             return Err(ended.err().unwrap_or(NO_WAIT));
         }
-        self.delivery().end_wait(slot);
+        self.objects.evds_mut().end_wait(slot);
         ended
     }
 
@@ -150,14 +144,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn events_ready(&mut self, slot: u16) -> u32 {
         self.look_ahead(slot, LOOK_AHEAD);
         let unfinished = if self.is_dead() { self.objects.unfinished(slot) } else { 0 };
-        match self.objects.evds.at(slot) {
+        match self.objects.table::<EvdHandle>().at(slot) {
             Some(evd) => evd.looks.ready() + evd.queue.len() + unfinished,
             None => 0,
         }
     }
 
     fn is_woken(&self, slot: u16, wait: &WaitState, queued: u32) -> bool {
-        let Some(evd) = self.objects.evds.at(slot) else { return false };
+        let Some(evd) = self.objects.table::<EvdHandle>().at(slot) else { return false };
         let notified = wait.first || self.is_dead() || evd.looks.notifying() > 0 || !evd.queue.is_empty();
         queued >= wait.threshold && notified
     }

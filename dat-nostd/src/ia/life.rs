@@ -4,9 +4,11 @@ use driver_mlx::{Bar, Platform};
 
 use crate::adapter::Adapter;
 use crate::adapter::device::Device;
-use crate::adapter::objects::Objects;
+use crate::adapter::objects::{Named, Objects};
 use crate::base::attr::{EpCreator, IaAttributes, IovOwnership, ProviderAttributes};
-use crate::base::handle::{EvdHandle, IaHandle, Typed};
+use crate::base::handle::{
+    CnoHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RmrHandle, RspHandle, SrqHandle, Typed,
+};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::{OfIa, Table};
 use crate::base::types::{
@@ -60,22 +62,22 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if async_evd.is_none() && (async_evd_min_qlen == 0 || async_evd_min_qlen > i32::MAX as u32) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
-        check_stream(&self.objects.evds, None, async_evd, EvdFlags::ASYNC, Subtype::InvalidHandleEvdAsync)?;
+        check_stream(self.objects.table(), None, async_evd, EvdFlags::ASYNC, Subtype::InvalidHandleEvdAsync)?;
         self.device.usable()?;
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
         // The EVD refers to its IA and the IA to its EVD: the IA comes first, with a handle that is none.
-        let handle = self.objects.ias.insert(Ia::new(framing, async_evd)).map_err(|_| FULL)?;
+        let handle = self.objects.table_mut().insert(Ia::new(framing, async_evd)).map_err(|_| FULL)?;
         let evd = match async_evd {
             Some(evd) => evd,
             None => match self.make_evd(handle, async_evd_min_qlen, None, EvdFlags::ASYNC) {
                 Ok(evd) => evd,
                 Err(error) => {
-                    let _ = self.objects.ias.remove(handle);
+                    let _ = self.objects.remove(handle);
                     return Err(error);
                 }
             },
         };
-        self.objects.ias.get_mut(handle)?.set_async_evd(evd);
+        self.objects.get_mut(handle)?.set_async_evd(evd);
         Ok((handle, evd))
     }
 
@@ -84,7 +86,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ia_query(&self, ia: IaHandle) -> DatResult<(EvdHandle, IaAttributes<'_>, ProviderAttributes)> {
-        let ia = self.objects.ias.get(ia)?;
+        let ia = self.objects.get(ia)?;
         let lmr_sync_req = !self.device.hca().dma_is_coherent();
         let provider = ProviderAttributes { lmr_sync_req, ..provider_attributes(ia.framing()) };
         Ok((ia.async_evd(), ia_attributes(&self.device, &self.objects), provider))
@@ -96,7 +98,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_STATE (IA_IN_USE): graceful, and something besides the asynchronous EVD is left. Connection requests that
     /// nobody has answered do not count, nor do the EPs that came with them: they are rejected.
     pub fn ia_close(&mut self, handle: IaHandle, flags: CloseFlags) -> DatResult<()> {
-        let ia = self.objects.ias.get(handle)?;
+        let ia = self.objects.get(handle)?;
         let (async_evd, own) = (ia.async_evd(), ia.own_async_evd());
         if flags == CloseFlags::Graceful {
             let used = self.objects.are_left(handle, async_evd);
@@ -108,30 +110,26 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(own) = own {
             let _ = self.drop_evd(own);
         }
-        self.objects.ias.remove(handle)?;
+        self.objects.remove(handle)?;
         self.connections().run_port();
         Ok(())
     }
 
     /// Destroys what belongs to an IA, whatever its state: each object before what it refers to.
     fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
-        self.free_each(ia, |objects| &objects.crs, Self::cr_reject);
-        self.free_each(
-            ia,
-            |objects| objects.shared.windows.table(),
-            |adapter, rmr| adapter.memory().drop_window(rmr),
-        );
-        self.free_each(ia, |objects| &objects.rsps, Self::rsp_free);
-        self.free_each(ia, |objects| &objects.eps, Self::remove_ep);
-        self.free_each(ia, |objects| &objects.shared.srqs, Self::srq_free);
-        self.free_each(ia, |objects| &objects.lmrs, Self::lmr_free);
-        self.free_each(ia, |objects| &objects.psps, Self::psp_free);
-        self.free_each(ia, |objects| &objects.pzs, Self::pz_free);
+        self.free_each(ia, Objects::table, Self::cr_reject);
+        self.free_each(ia, Objects::table, |adapter, rmr| adapter.memory().drop_window(rmr));
+        self.free_each(ia, Objects::table, Self::rsp_free);
+        self.free_each(ia, Objects::table, Self::remove_ep);
+        self.free_each(ia, Objects::table, Self::srq_free);
+        self.free_each(ia, Objects::table, Self::lmr_free);
+        self.free_each(ia, Objects::table, Self::psp_free);
+        self.free_each(ia, Objects::table, Self::pz_free);
         // The asynchronous EVD hears of everything to the last.
         let but_async =
             |adapter: &mut Self, evd| if evd == async_evd { Ok(()) } else { adapter.drop_evd(evd) };
-        self.free_each(ia, |objects| &objects.evds, but_async);
-        self.objects.cnos.drop_of(ia);
+        self.free_each(ia, Objects::table, but_async);
+        self.objects.cnos_mut().drop_of(ia);
     }
 
     /// Visits every object that an IA has in a table, in the order of its slots.
@@ -150,22 +148,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 }
 
-impl<B: Bar> Objects<'_, B> {
+impl<'s, B: Bar> Objects<'s, B> {
+    /// Returns whether an IA has an object of this kind.
+    fn has<H: Named<'s, B, Object: OfIa>>(&self, ia: IaHandle) -> bool {
+        self.table::<H>().next_of(ia, 0).is_some()
+    }
+
     /// Whether an IA has anything but its asynchronous EVD.
     fn are_left(&self, ia: IaHandle, async_evd: EvdHandle) -> bool {
-        fn any<H: Typed, T: OfIa>(table: &Table<'_, H, T>, ia: IaHandle) -> bool {
-            table.next_of(ia, 0).is_some()
-        }
         // Requests that nobody has answered, and the EPs that came with them, are not the consumer's.
-        self.eps.iter().any(|(_, ep)| ep.ia() == ia && ep.state() != EpState::TentativeConnectionPending)
-            || any(&self.lmrs, ia)
-            || any(&self.psps, ia)
-            || any(&self.rsps, ia)
-            || any(&self.shared.srqs, ia)
-            || any(self.shared.windows.table(), ia)
-            || any(self.cnos.table(), ia)
-            || any(&self.pzs, ia)
-            || self.evds.iter().any(|(evd, state)| state.ia() == ia && evd != async_evd)
+        self.eps().iter().any(|(_, ep)| ep.ia() == ia && ep.state() != EpState::TentativeConnectionPending)
+            || self.has::<LmrHandle>(ia)
+            || self.has::<PspHandle>(ia)
+            || self.has::<RspHandle>(ia)
+            || self.has::<SrqHandle>(ia)
+            || self.has::<RmrHandle>(ia)
+            || self.has::<CnoHandle>(ia)
+            || self.has::<PzHandle>(ia)
+            || self.table::<EvdHandle>().iter().any(|(evd, state)| state.ia() == ia && evd != async_evd)
     }
 }
 
@@ -174,7 +174,7 @@ fn ia_attributes<'a, P: Platform>(device: &Device<'a, P>, objects: &Objects<'_, 
     let longest = device.longest_message();
     let count = |count: usize| count.min(i32::MAX as usize) as u32;
     let (reads_in, reads_out) = device.max_reads();
-    let eps = count(objects.eps.capacity());
+    let eps = count(objects.eps().capacity());
     IaAttributes {
         adapter_name: device.listings().name(),
         vendor_name: "Mellanox",
@@ -187,18 +187,18 @@ fn ia_attributes<'a, P: Platform>(device: &Device<'a, P>, objects: &Objects<'_, 
         max_dto_per_ep: device.max_dtos(),
         max_rdma_read_per_ep_in: reads_in,
         max_rdma_read_per_ep_out: reads_out,
-        max_evds: count(objects.evds.capacity()),
+        max_evds: count(objects.table::<EvdHandle>().capacity()),
         max_evd_qlen: MAX_QLEN,
         max_iov_segments_per_dto: MAX_IOV as u32,
-        max_lmrs: count(objects.lmrs.capacity()),
+        max_lmrs: count(objects.table::<LmrHandle>().capacity()),
         max_lmr_block_size: u64::MAX,
         max_lmr_virtual_address: u64::MAX,
-        max_pzs: count(objects.pzs.capacity()),
+        max_pzs: count(objects.table::<PzHandle>().capacity()),
         max_message_size: longest,
         max_rdma_size: longest,
-        max_rmrs: count(objects.shared.windows.table().capacity()),
+        max_rmrs: count(objects.table::<RmrHandle>().capacity()),
         max_rmr_target_address: u64::MAX,
-        max_srqs: count(objects.shared.srqs.capacity()),
+        max_srqs: count(objects.table::<SrqHandle>().capacity()),
         max_ep_per_srq: eps,
         max_recv_per_srq: device.max_srq_dtos(),
         max_iov_segments_per_rdma_read: MAX_IOV as u32,

@@ -3,6 +3,7 @@
 use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
+use crate::base::handle::IaHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::NAME_MAX_LENGTH;
 use crate::ia::listing::{AdapterId, VERSION_MAJOR, VERSION_MINOR, Version, answer};
@@ -166,7 +167,7 @@ impl<'r, 'n> Registry<'r, 'n> {
         };
         let entry = self.entries.iter_mut().find(ours).ok_or(bad(Subtype::InvalidArg2))?;
         let framing = provider.device.listings().framing_of(info.ia_name).ok_or(bad(Subtype::InvalidArg2))?;
-        if provider.objects.ias.iter().any(|(_, ia)| ia.framing() == framing) {
+        if provider.objects.table::<IaHandle>().iter().any(|(_, ia)| ia.framing() == framing) {
             return Err(DatReturn::new(ReturnType::ProviderInUse));
         }
         entry.0 = None;

@@ -53,7 +53,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         // SAFETY: this function's contract.
         unsafe { self.memory().register_foreign((va, len), &Grant::new(ia, pz, mem_priv)) }
     }
@@ -75,7 +75,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
         let grant = Grant { base: Base::Zero, ..Grant::new(ia, pz, mem_priv) };
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         // SAFETY: this function's contract.
         unsafe { self.memory().register_foreign((va, len), &grant) }
     }
@@ -99,7 +99,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<LmrCreated> {
         let kind = Kind::Shared(cookie);
         self.objects.check_cookie(kind, (va.addr() as u64, len as u64))?;
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         // SAFETY: this function's contract.
         unsafe { self.memory().register_foreign((va, len), &Grant { kind, ..Grant::new(ia, pz, mem_priv) }) }
     }
@@ -128,7 +128,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if cookie.is_some() {
             self.objects.check_cookie(kind, (start, length))?;
         }
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         check_length(len)?;
         let grant = Grant { base, kind, ..Grant::new(ia, pz, mem_priv) };
         let mut memory = self.memory();

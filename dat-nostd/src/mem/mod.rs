@@ -16,7 +16,7 @@ pub(crate) mod zones;
 use driver_mlx::Platform;
 
 use crate::adapter::device::Device;
-use crate::adapter::objects::Objects;
+use crate::adapter::objects::{Objects, Tables};
 use crate::base::handle::{LmrHandle, PzHandle};
 use crate::base::table::Table;
 use crate::mem::lmr::Lmr;
@@ -33,6 +33,7 @@ pub(crate) struct Memory<'a, 's, P: Platform> {
 
 impl<'a, 's, P: Platform> Memory<'a, 's, P> {
     pub(crate) fn new(device: &'a mut Device<'s, P>, objects: &'a mut Objects<'s, P::Bar>) -> Self {
-        Self { device, pzs: &mut objects.pzs, lmrs: &mut objects.lmrs, windows: &mut objects.shared.windows }
+        let Tables { pzs, lmrs, windows, .. } = objects.split();
+        Self { device, pzs, lmrs, windows }
     }
 }

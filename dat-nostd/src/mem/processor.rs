@@ -60,7 +60,7 @@ impl<P: Platform> Adapter<'_, P> {
     /// INVALID_HANDLE; INVALID_PARAMETER (ARG2) unless all of them are the region's, and the device has it.
     pub fn lmr_read(&self, _: SoleAccess, lmr: LmrHandle, address: u64, to: DmaSlice<'_>) -> DatResult<()> {
         self.device
-            .copy(to, self.device.bytes_of(self.objects.lmrs.get(lmr)?, address, to.len(), MemPriv::empty())?)
+            .copy(to, self.device.bytes_of(self.objects.get(lmr)?, address, to.len(), MemPriv::empty())?)
     }
 
     /// Extension: writes all of `from` to a region, from `address` on.
@@ -75,7 +75,7 @@ impl<P: Platform> Adapter<'_, P> {
         from: DmaSlice<'_>,
     ) -> DatResult<()> {
         self.device.copy(
-            self.device.bytes_of(self.objects.lmrs.get(lmr)?, address, from.len(), MemPriv::LOCAL_WRITE)?,
+            self.device.bytes_of(self.objects.get(lmr)?, address, from.len(), MemPriv::LOCAL_WRITE)?,
             from,
         )
     }
@@ -92,7 +92,7 @@ impl<P: Platform> Adapter<'_, P> {
         address: u64,
         change: impl FnOnce(u64) -> u64,
     ) -> DatResult<u64> {
-        let word = self.device.bytes_of(self.objects.lmrs.get(lmr)?, address, 8, MemPriv::LOCAL_WRITE)?;
+        let word = self.device.bytes_of(self.objects.get(lmr)?, address, 8, MemPriv::LOCAL_WRITE)?;
         self.device.hca().sync_slice_for_cpu(word);
         let mut bytes = [0; 8];
         word.read(0, &mut bytes).map_err(|_| outside())?;

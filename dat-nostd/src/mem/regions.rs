@@ -241,7 +241,11 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Whether memory (first address and bytes) may be registered as this kind: a cookie names one range.
     pub(crate) fn check_cookie(&self, kind: Kind, extent: (u64, u64)) -> DatResult<()> {
-        if self.lmrs.iter().all(|(_, lmr)| lmr.agrees(kind, extent)) { Ok(()) } else { Err(IN_USE) }
+        if self.table::<LmrHandle>().iter().all(|(_, lmr)| lmr.agrees(kind, extent)) {
+            Ok(())
+        } else {
+            Err(IN_USE)
+        }
     }
 }
 
@@ -260,7 +264,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         let grant = Grant::new(ia, pz, mem_priv);
         match region.into() {
             Region::Virtual(memory) => self.memory().register(memory, &grant),
@@ -286,7 +290,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         let grant = Grant { base: Base::Zero, ..Grant::new(ia, pz, mem_priv) };
         self.memory().register(memory.into(), &grant)
     }
@@ -296,7 +300,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn lmr_query(&self, lmr: LmrHandle) -> DatResult<LmrParameters> {
-        Ok(self.objects.lmrs.get(lmr)?.parameters())
+        Ok(self.objects.get(lmr)?.parameters())
     }
 
     /// `dat_lmr_free`. Transfers that still use the region end with protection errors.
@@ -343,7 +347,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for a segment outside its region; then none was synchronized.
     pub fn lmr_sync_rdma_read(&mut self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         self.memory().sync(segments, |device, region, segment| {
             device.hca().sync_for_device(region, segment.virtual_address, segment.segment_length)
         })
@@ -355,7 +359,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for a segment outside its region; then none was synchronized.
     pub fn lmr_sync_rdma_write(&mut self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         self.memory().sync(segments, |device, region, segment| {
             device.hca().sync_for_cpu(region, segment.virtual_address, segment.segment_length)
         })

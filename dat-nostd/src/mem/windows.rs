@@ -3,7 +3,7 @@
 use driver_mlx::{Bar, CompletionKind, MwBind, MwType, Platform, RKey};
 
 use crate::adapter::Adapter;
-use crate::adapter::objects::Objects;
+use crate::adapter::objects::{Objects, Tables};
 use crate::base::attr::{RmrBinding, RmrParameters};
 use crate::base::handle::{EpHandle, PzHandle, RmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
@@ -86,8 +86,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rmr_query(&self, handle: RmrHandle) -> DatResult<RmrParameters> {
-        let rmr = self.objects.shared.windows.table().get(handle)?;
-        let binding = self.objects.shared.windows.bound(rmr).map(|bound| bound.binding);
+        let rmr = self.objects.get(handle)?;
+        let binding = self.objects.windows().bound(rmr).map(|bound| bound.binding);
         Ok(RmrParameters { ia: rmr.ia(), pz: rmr.pz(), binding })
     }
 
@@ -122,14 +122,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<u32> {
         let wrong = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
-        let window = self.objects.shared.windows.table().get(rmr)?;
-        let endpoint = self.objects.eps.get(ep)?;
+        let window = self.objects.get(rmr)?;
+        let endpoint = self.objects.get(ep)?;
         let effect = EpCall::Bind.in_state(endpoint.state())?;
         check_flags(flags, RDMA_FLAGS, endpoint.attributes().request_completion_flags, Subtype::InvalidArg6)?;
         let takes_binds = endpoint
             .streams()
             .request
-            .is_some_and(|evd| self.objects.evds.get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
+            .is_some_and(|evd| self.objects.get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
         if !takes_binds {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpEvdRequest));
         }
@@ -138,15 +138,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let bound = if triplet.segment_length == 0 {
             None
-        } else if window.window().kind() == MwType::Two && self.objects.shared.windows.bound(window).is_some()
-        {
+        } else if window.window().kind() == MwType::Two && self.objects.windows().bound(window).is_some() {
             return Err(DatReturn::new(ReturnType::InvalidState));
         } else {
             if triplet.segment_length >= 1 << 31 {
                 return Err(wrong(Subtype::InvalidArg2));
             }
-            let lmr = lmr_of(&self.objects.lmrs, triplet.lmr_context)?;
-            let sge = sge_of(&self.objects.lmrs, triplet, window.pd(), false).map_err(|error| {
+            let lmr = lmr_of(self.objects.table(), triplet.lmr_context)?;
+            let sge = sge_of(self.objects.table(), triplet, window.pd(), false).map_err(|error| {
                 if error.is(ReturnType::InvalidParameter) { wrong(Subtype::InvalidArg2) } else { error }
             })?;
             if !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
@@ -156,7 +155,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Some((lmr.handle(), sge))
         };
         self.make_request_room(ep)?;
-        let place = self.objects.shared.windows.vacant_bind().ok_or(FULL)?;
+        let place = self.objects.windows().vacant_bind().ok_or(FULL)?;
         let bind = MwBind {
             lkey: bound.map(|(_, sge)| sge.lkey).unwrap_or_default(),
             address: triplet.virtual_address,
@@ -168,7 +167,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
         let bound = bound.map(|(lmr, _)| Bound { lmr, binding });
         let bind = Bind { rmr, ep, order: 0, bound, key: RKey::new(rmr_context) };
-        self.objects.shared.windows.keep_bind(place, bind, effect == Effect::Flush);
+        self.objects.windows_mut().keep_bind(place, bind, effect == Effect::Flush);
         Ok(rmr_context)
     }
 
@@ -183,8 +182,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         place: u16,
     ) -> DatResult<u32> {
         let dead = self.is_dead();
-        let window = self.objects.shared.windows.table_mut().get_mut(rmr)?;
-        let ep = self.objects.eps.get_mut(ep)?;
+        let Tables { eps, windows, .. } = self.objects.split();
+        let window = windows.table_mut().get_mut(rmr)?;
+        let ep = eps.get_mut(ep)?;
         // A suppressed bind completes visibly to us all the same, always: we learn what the window is bound to.
         let how = How::new(flags, ep.requests().head(), 1);
         let mut next = window.window();
@@ -206,16 +206,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
 /// Applies the successful binds in the request CQ of an EP whose QP is about to be destroyed, and drops its other binds,
 /// which will never complete.
 pub(crate) fn settle_binds<B: Bar>(objects: &mut Objects<'_, B>, handle: EpHandle) {
-    let Ok(ep) = objects.eps.get(handle) else { return };
-    if let Some(Ok(evd)) = ep.streams().request.map(|evd| objects.evds.get(evd)) {
+    let Tables { eps, evds, windows, .. } = objects.split();
+    let Ok(ep) = eps.get(handle) else { return };
+    if let Some(Ok(evd)) = ep.streams().request.map(|evd| evds.table().get(evd)) {
         for completion in evd.peek_all().flatten() {
             if completion.kind() != CompletionKind::Send || !ep.owns(&completion) {
                 continue;
             }
             if let Some(note) = ep.marks_of(&completion).filter(|note| note.is_bind()) {
-                objects.shared.windows.bind_done(note.place(), true);
+                windows.bind_done(note.place(), true);
             }
         }
     }
-    objects.shared.windows.forget_binds(handle);
+    windows.forget_binds(handle);
 }

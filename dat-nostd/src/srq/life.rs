@@ -3,7 +3,7 @@
 use driver_mlx::{Bar, Pd, Platform, SrqConfig, SrqNumber};
 
 use crate::adapter::Adapter;
-use crate::adapter::objects::Objects;
+use crate::adapter::objects::{Objects, Tables};
 use crate::base::attr::{EpAttributes, SrqAttributes, SrqParameters};
 use crate::base::event::AsyncError;
 use crate::base::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PzHandle, SrqHandle};
@@ -31,8 +31,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         attributes: &SrqAttributes,
     ) -> DatResult<SrqHandle> {
-        self.objects.ias.get(ia)?;
-        let pd = self.objects.pzs.get(pz)?.domain(ia)?;
+        self.objects.get(ia)?;
+        let pd = self.objects.get(pz)?.domain(ia)?;
         let wrong = attributes.max_recv_dtos == 0
             || attributes.max_recv_dtos > self.device.max_srq_dtos()
             || attributes.max_recv_iov == 0
@@ -42,7 +42,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(bad(Subtype::InvalidArg3));
         }
         self.device.usable()?;
-        if self.objects.shared.srqs.len() >= self.objects.shared.srqs.capacity() {
+        if self.objects.table::<SrqHandle>().is_full() {
             return Err(FULL);
         }
         let config = SrqConfig {
@@ -56,8 +56,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             .create_srq(&config)
             .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
         let srq = Srq::new(ia, pz, pd, queue, attributes);
-        let handle = self.objects.shared.srqs.insert(srq).map_err(|_| FULL)?;
-        self.objects.pzs.get_mut(pz)?.users_mut().attach();
+        let handle = self.objects.table_mut().insert(srq).map_err(|_| FULL)?;
+        self.objects.get_mut(pz)?.users_mut().attach();
         Ok(handle)
     }
 
@@ -66,7 +66,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn srq_query(&self, handle: SrqHandle) -> DatResult<SrqParameters> {
-        let srq = self.objects.shared.srqs.get(handle)?;
+        let srq = self.objects.get(handle)?;
         Ok(srq.parameters(self.objects.taken_of_srq(handle)))
     }
 
@@ -77,7 +77,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// watermark is higher, or the queue failed; INSUFFICIENT_RESOURCES: beyond the ring (the next power of two less one, 63 at
     /// least) the device cannot go while EPs or buffers are on it.
     pub fn srq_resize(&mut self, handle: SrqHandle, max_recv_dtos: u32) -> DatResult<()> {
-        let srq = self.objects.shared.srqs.get(handle)?;
+        let srq = self.objects.get(handle)?;
         if max_recv_dtos == 0 || max_recv_dtos > self.device.max_srq_dtos() {
             return Err(bad(Subtype::InvalidArg2));
         }
@@ -89,7 +89,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 .hca_mut()
                 .create_srq(&config)
                 .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
-            let old = self.objects.shared.srqs.get_mut(handle)?.replace(queue);
+            let old = self.objects.get_mut(handle)?.replace(queue);
             // Nothing uses the old one.
             let _ = self.device.hca_mut().destroy_srq(old);
         }
@@ -97,7 +97,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.queue_pairs().make_room_in_sink(handle, max_recv_dtos)?;
         }
         self.queue_pairs().reserve_for_srq(handle, max_recv_dtos)?;
-        self.objects.shared.srqs.get_mut(handle)?.set_max_recv_dtos(max_recv_dtos);
+        self.objects.get_mut(handle)?.set_max_recv_dtos(max_recv_dtos);
         Ok(())
     }
 
@@ -109,14 +109,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER above the queue's size; INVALID_STATE if the queue failed.
     pub fn srq_set_lw(&mut self, handle: SrqHandle, low_watermark: u32) -> DatResult<()> {
-        let srq = self.objects.shared.srqs.get(handle)?;
+        let srq = self.objects.get(handle)?;
         if low_watermark > srq.completions() {
             return Err(bad(Subtype::InvalidArg2));
         }
         SrqCall::SetLowWatermark.in_state(srq.state())?;
         self.device.usable()?;
         let below = (self.srq_query(handle)?.available_dto_count as u32) < low_watermark;
-        let srq = self.objects.shared.srqs.get_mut(handle)?;
+        let srq = self.objects.get_mut(handle)?;
         // The device would tell when the next one is taken, and we know now.
         let limit = if below { 0 } else { low_watermark as u16 };
         self.device
@@ -135,11 +135,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (SRQ_IN_USE) while an EP is on it.
     pub fn srq_free(&mut self, handle: SrqHandle) -> DatResult<()> {
-        if self.objects.shared.srqs.get(handle)?.users().is_any() {
+        if self.objects.get(handle)?.users().is_any() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
         }
         self.queue_pairs().end_draining(Some(handle));
-        let srq = self.objects.shared.srqs.remove(handle)?;
+        let srq = self.objects.remove(handle)?;
         self.memory().leave_zone(srq.pz());
         self.device
             .hca_mut()
@@ -158,7 +158,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         iov: &[LmrTriplet],
         user_cookie: u64,
     ) -> DatResult<()> {
-        self.objects.shared.srqs.get_mut(handle)?.post_recv(&self.objects.lmrs, iov, user_cookie)
+        let Tables { lmrs, srqs, .. } = self.objects.split();
+        srqs.table_mut().get_mut(handle)?.post_recv(lmrs, iov, user_cookie)
     }
 
     /// `dat_ep_create_with_srq`: an EP whose receives come from an SRQ; `ep_post_recv` on it is INVALID_STATE. `max_recv_dtos` of the
@@ -180,12 +181,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         attributes: &EpAttributes,
     ) -> DatResult<EpHandle> {
         const BAD: DatReturn = bad_attributes();
-        self.objects.ias.get(ia)?;
-        let pd = self.objects.pzs.get(pz)?.domain(ia)?;
+        self.objects.get(ia)?;
+        let pd = self.objects.get(pz)?.domain(ia)?;
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
         self.objects.check_streams(ia, &streams)?;
-        let state = self.objects.shared.srqs.get(srq)?.state();
-        self.objects.shared.srqs.get(srq)?.ia().check(ia, HandleType::Srq)?;
+        let state = self.objects.get(srq)?.state();
+        self.objects.get(srq)?.ia().check(ia, HandleType::Srq)?;
         self.objects.check_srq_zone(srq, pd)?;
         let attributes = self.device.check_attributes(&streams, Some(attributes), Counts::OnSrq, BAD)?;
         self.objects.check_notification(&streams, &attributes, BAD)?;
@@ -198,9 +199,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
 impl<P: Platform> QueuePairs<'_, '_, P> {
     /// What the device tells of an SRQ.
     pub(crate) fn srq_told(&mut self, number: SrqNumber, event: SrqEvent) {
-        for slot in self.objects.shared.srqs.slots() {
-            if self.objects.shared.srqs.at(slot).is_some_and(|srq| srq.number() == number)
-                && let Some(handle) = self.objects.shared.srqs.handle_at(slot)
+        for slot in self.objects.table::<SrqHandle>().slots() {
+            if self.objects.table::<SrqHandle>().at(slot).is_some_and(|srq| srq.number() == number)
+                && let Some(handle) = self.objects.table::<SrqHandle>().handle_at(slot)
             {
                 self.srq_event(handle, event);
             }
@@ -208,7 +209,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     }
 
     fn srq_event(&mut self, handle: SrqHandle, event: SrqEvent) {
-        let Ok(srq) = self.objects.shared.srqs.get_mut(handle) else { return };
+        let Ok(srq) = self.objects.get_mut(handle) else { return };
         let Some(reason) = srq.take(event) else { return };
         let ia = srq.ia();
         self.delivery().post_async(Some(ia), AsyncError::ProviderInternalError, handle.into(), reason);
@@ -218,6 +219,6 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Whether EPs of this protection domain may be on an SRQ.
     pub(crate) fn check_srq_zone(&self, srq: SrqHandle, pd: Pd) -> DatResult<()> {
-        if self.shared.srqs.get(srq)?.pd() == pd { Ok(()) } else { Err(bad(Subtype::InvalidArg2)) }
+        if self.get(srq)?.pd() == pd { Ok(()) } else { Err(bad(Subtype::InvalidArg2)) }
     }
 }

@@ -16,7 +16,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
         let (requests, receives) = self.objects.places_needed(this, plan);
         self.make_room(&plan.streams, requests, receives)?;
         if let (Some(srq), None) = (plan.srq, plan.streams.recv) {
-            let count = self.objects.shared.srqs.get(srq)?.completions();
+            let count = self.objects.get(srq)?.completions();
             self.make_room_in_sink(srq, count)?;
         }
         Ok(())
@@ -33,7 +33,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
             (streams.request, if both { 0 } else { requests }),
         ] {
             if let Some(evd) = evd {
-                let state = self.objects.evds.get(evd)?;
+                let state = self.objects.get(evd)?;
                 if state.unreserved() >= more {
                     continue;
                 }
@@ -53,14 +53,14 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
 
     /// Makes every CQ that takes completions of this SRQ hold so many of them.
     pub(super) fn reserve_for_srq(&mut self, handle: SrqHandle, count: u32) -> DatResult<()> {
-        let before = self.objects.shared.srqs.get(handle)?.completions();
+        let before = self.objects.get(handle)?.completions();
         let more = count.saturating_sub(before);
         for change in [false, true] {
-            for slot in self.objects.evds.slots() {
-                let Some(evd) = self.objects.evds.handle_at(slot) else { continue };
+            for slot in self.objects.table::<EvdHandle>().slots() {
+                let Some(evd) = self.objects.table::<EvdHandle>().handle_at(slot) else { continue };
                 if !self
                     .objects
-                    .eps
+                    .eps()
                     .iter()
                     .any(|(_, ep)| ep.srq() == Some(handle) && ep.streams().recv == Some(evd))
                 {
@@ -69,10 +69,10 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
                 let streams = Streams { recv: Some(evd), request: None, connect: None };
                 if !change {
                     self.make_room(&streams, 0, more)?;
-                } else if let Some(evd) = self.objects.evds.at_mut(slot) {
+                } else if let Some(evd) = self.objects.table_mut::<EvdHandle>().at_mut(slot) {
                     evd.release(before);
                     evd.reserve(count);
-                    self.delivery().look_at(slot);
+                    self.objects.evds_mut().look_at(slot);
                 }
             }
         }
@@ -81,11 +81,11 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
 
     /// Makes the CQ of an EVD hold so many completions, and all that attached EPs may cause.
     pub(crate) fn resize_cq(&mut self, handle: EvdHandle, entries: u32) -> DatResult<()> {
-        let evd = self.objects.evds.get_mut(handle)?;
+        let evd = self.objects.get_mut(handle)?;
         let resized = evd.resize_cq(self.device.hca_mut(), entries);
         if resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))? {
             // The new ring may not be armed, so polls look at it.
-            self.delivery().look_at(handle.any().slot());
+            self.objects.evds_mut().look_at(handle.any().slot());
         }
         Ok(())
     }

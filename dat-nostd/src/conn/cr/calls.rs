@@ -50,7 +50,7 @@ impl<P: Platform> Adapter<'_, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn cr_query(&self, cr: CrHandle) -> DatResult<CrParameters<'_>> {
-        let cr = self.objects.crs.get(cr)?;
+        let cr = self.objects.get(cr)?;
         Ok(CrParameters {
             remote_address: cr.remote_address,
             remote_port: cr.remote_port,
@@ -89,13 +89,13 @@ impl<P: Platform> Adapter<'_, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for too much private data.
     pub fn cr_reject_with(&mut self, cr: CrHandle, private_data: &[u8]) -> DatResult<()> {
-        let framing = self.objects.crs.get(cr)?.framing;
+        let framing = self.objects.get(cr)?.framing;
         let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
         if private_data.len() > framing.max_reject_data() {
             return Err(too_long);
         }
         let (bytes, len) = framing.reply(private_data).ok_or(too_long)?;
-        let cr = self.objects.crs.remove(cr)?;
+        let cr = self.objects.remove(cr)?;
         self.release_request_ep(&cr);
         self.connections().refuse(cr.conn, RejReason::CONSUMER_DEFINED, bytes.get(..len).unwrap_or_default());
         Ok(())
@@ -107,11 +107,11 @@ impl<P: Platform> Adapter<'_, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER if no service point of the IA owns the qualifier: then nothing has changed.
     pub fn cr_handoff(&mut self, cr: CrHandle, conn_qual: u64) -> DatResult<()> {
-        let ia = self.objects.crs.get(cr)?.ia;
+        let ia = self.objects.get(cr)?.ia;
         let Some(target) = self.objects.target_for(ia, conn_qual) else {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         };
-        let cr = self.objects.crs.remove(cr)?;
+        let cr = self.objects.remove(cr)?;
         self.release_request_ep(&cr);
         if let Err(reason) = self.deliver_request(cr, &target) {
             self.connections().refuse(cr.conn, reason, &[]);
@@ -122,14 +122,14 @@ impl<P: Platform> Adapter<'_, P> {
     /// The EP that a request brought goes back to where it came from.
     fn release_request_ep(&mut self, cr: &Cr) {
         let Some(handle) = cr.ep else { return };
-        let Ok(ep) = self.objects.eps.get(handle) else { return };
+        let Ok(ep) = self.objects.get(handle) else { return };
         if ep.state() == EpState::TentativeConnectionPending {
             let _ = self.remove_ep(handle);
             return;
         }
         self.objects.move_ep(handle, EpEvent::RequestAnswered);
         let unspecified = self.device.unspecified();
-        if let Ok(ep) = self.objects.eps.get_mut(handle) {
+        if let Ok(ep) = self.objects.get_mut(handle) {
             ep.connection_mut().set_ends(Ends::none(unspecified));
         }
     }
@@ -140,7 +140,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     fn parse_request(&self, conn: ConnId, listener: u32) -> Result<(Cr, Target), RejReason> {
         let gone = RejReason::INVALID_SERVICE_ID;
         let target = self.objects.target_of(listener).ok_or(gone)?;
-        let framing = self.objects.ias.get(target.ia).map_err(|_| gone)?.framing();
+        let framing = self.objects.get(target.ia).map_err(|_| gone)?.framing();
         let info = self.device.cm().info(conn).ok_or(gone)?;
         if info.service_id != target.service_id {
             return Err(gone);
@@ -184,11 +184,11 @@ impl<P: Platform> Connections<'_, '_, P> {
         (cr.sp, cr.conn_qual) = (target.sp, target.conn_qual);
         let ends = cr.ends();
         let ep = cr.ep;
-        let cr = self.objects.crs.insert(cr).map_err(|_| FULL)?;
+        let cr = self.objects.table_mut::<CrHandle>().insert(cr).map_err(|_| FULL)?;
         self.target_used(target);
         if let Some(ep) = ep {
             self.objects.move_ep(ep, EpEvent::RequestArrived);
-            if let Ok(ep) = self.objects.eps.get_mut(ep) {
+            if let Ok(ep) = self.objects.get_mut(ep) {
                 ep.connection_mut().set_ends(ends);
             }
         }
@@ -201,8 +201,8 @@ impl<P: Platform> Connections<'_, '_, P> {
 
     /// The peer of a request that nobody has answered gave up.
     pub(in crate::conn) fn request_withdrawn(&mut self, conn: ConnId) {
-        for slot in self.objects.crs.slots() {
-            if let Some(cr) = self.objects.crs.at_mut(slot)
+        for slot in self.objects.table::<CrHandle>().slots() {
+            if let Some(cr) = self.objects.table_mut::<CrHandle>().at_mut(slot)
                 && cr.conn == conn
             {
                 cr.withdrawn = true;
@@ -211,13 +211,13 @@ impl<P: Platform> Connections<'_, '_, P> {
     }
 
     fn accept(&mut self, handle: CrHandle, ep: Option<EpHandle>, private_data: &[u8]) -> DatResult<()> {
-        let cr = self.objects.crs.get(handle)?;
+        let cr = self.objects.get(handle)?;
         let (ep_handle, call) = match (ep, cr.ep) {
             (Some(ep), None) => (ep, EpCall::Accept),
             (None, Some(ep)) => (ep, EpCall::Answer),
             _ => return Err(HandleType::Ep.invalid()),
         };
-        let ep = self.objects.eps.get(ep_handle)?;
+        let ep = self.objects.get(ep_handle)?;
         ep.ia().check(cr.ia, HandleType::Ep)?;
         call.in_state(ep.state())?;
         if ep.qp().is_none() || ep.streams().connect.is_none() {
@@ -252,9 +252,9 @@ impl<P: Platform> Connections<'_, '_, P> {
             }
             None => false,
         };
-        self.objects.crs.remove(handle)?;
+        self.objects.remove(handle)?;
         self.objects.move_ep(ep_handle, EpEvent::Accepted);
-        let ep = self.objects.eps.get_mut(ep_handle)?;
+        let ep = self.objects.get_mut(ep_handle)?;
         let connection = ep.connection_mut();
         connection.set_ends(ends);
         connection.set_private_data(&[], false);
@@ -264,7 +264,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         self.objects.enter_awaiting(ep_handle);
         self.delivery().feeds_changed(ep_handle);
         if accepted {
-            self.progress.connections.request_flush();
+            self.progress.pending_mut().request_flush();
             self.run_port();
         } else {
             // The peer is gone: the accept succeeds and ends in its event.
@@ -280,7 +280,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let port = self.device.port().info();
         // The table may have changed since the request came.
         let pkey_index = port.partitions.reached_by(from.path.pkey()).ok_or(FAILED)?;
-        let ep = self.objects.eps.get_mut(ep)?;
+        let ep = self.objects.get_mut(ep)?;
         let (psn, resources) = (params.starting_psn, params.responder_resources);
         let rtr = rtr_params(port, ep.attributes(), &from, psn, resources).ok_or(FAILED)?;
         let qp = ep.qp_mut().ok_or(FAILED)?;
@@ -292,7 +292,7 @@ impl<P: Platform> Connections<'_, '_, P> {
         let now = self.device.now();
         // A peer that has given up needs no answer.
         let _ = self.device.cm_mut().reject(now, conn, reason, &[], private_data);
-        self.progress.connections.request_flush();
+        self.progress.pending_mut().request_flush();
         self.run_port();
     }
 }
@@ -300,8 +300,8 @@ impl<P: Platform> Connections<'_, '_, P> {
 impl<B: Bar> Objects<'_, B> {
     /// Returns whether the consumer of a service point can take one more request.
     fn can_deliver(&self, target: &Target) -> Result<(), RejReason> {
-        let evd = self.evds.get(target.evd).map_err(|_| FULL)?;
-        if evd.is_full() || self.crs.len() >= self.crs.capacity() {
+        let evd = self.get(target.evd).map_err(|_| FULL)?;
+        if evd.is_full() || self.table::<CrHandle>().is_full() {
             return Err(FULL);
         }
         Ok(())

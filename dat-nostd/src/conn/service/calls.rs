@@ -79,7 +79,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn psp_query(&self, psp: PspHandle) -> DatResult<PspParameters> {
-        let psp = self.objects.psps.get(psp)?;
+        let psp = self.objects.get(psp)?;
         Ok(PspParameters { ia: psp.ia, conn_qual: psp.conn_qual, evd: psp.evd, psp_flags: psp.flags })
     }
 
@@ -88,9 +88,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn psp_free(&mut self, psp: PspHandle) -> DatResult<()> {
-        let psp = self.objects.psps.remove(psp)?;
+        let psp = self.objects.remove(psp)?;
         self.device.cm_mut().unlisten(psp.service_id);
-        if let Ok(evd) = self.objects.evds.get_mut(psp.evd) {
+        if let Ok(evd) = self.objects.get_mut(psp.evd) {
             evd.detach(0, None);
         }
         Ok(())
@@ -109,23 +109,26 @@ impl<'s, P: Platform> Adapter<'s, P> {
         ep: Option<EpHandle>,
         evd: EvdHandle,
     ) -> DatResult<RspHandle> {
-        self.objects.ias.get(ia)?;
+        self.objects.get(ia)?;
         if let Some(ep) = ep {
-            self.objects.eps.get(ep).and_then(|ep| ep.ia().check(ia, HandleType::Ep))?;
+            self.objects.get(ep).and_then(|ep| ep.ia().check(ia, HandleType::Ep))?;
         }
         let service_id = self.connections().check_service(ia, conn_qual, evd)?;
         if let Some(ep) = ep {
-            EpCall::Reserve.in_state(self.objects.eps.get(ep)?.state())?;
+            EpCall::Reserve.in_state(self.objects.get(ep)?.state())?;
         }
         let rsp = Rsp { ia, conn_qual, service_id, evd, ep, used: false };
-        let rsp =
-            self.objects.rsps.insert(rsp).map_err(|_| DatReturn::new(ReturnType::InsufficientResources))?;
+        let rsp = self
+            .objects
+            .table_mut::<RspHandle>()
+            .insert(rsp)
+            .map_err(|_| DatReturn::new(ReturnType::InsufficientResources))?;
         let owner = OWNER_PSP | OWNER_RSP | u32::from(rsp.any().slot());
         if let Err(error) = self.connections().listen(service_id, owner, 1) {
-            let _ = self.objects.rsps.remove(rsp);
+            let _ = self.objects.remove(rsp);
             return Err(error);
         }
-        self.objects.evds.get_mut(evd)?.attach(0, None);
+        self.objects.get_mut(evd)?.attach(0, None);
         if let Some(ep) = ep {
             self.objects.move_ep(ep, EpEvent::Reserved);
         }
@@ -137,7 +140,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rsp_query(&self, rsp: RspHandle) -> DatResult<RspParameters> {
-        let rsp = self.objects.rsps.get(rsp)?;
+        let rsp = self.objects.get(rsp)?;
         Ok(RspParameters { ia: rsp.ia, conn_qual: rsp.conn_qual, evd: rsp.evd, ep: rsp.ep })
     }
 
@@ -146,14 +149,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rsp_free(&mut self, rsp: RspHandle) -> DatResult<()> {
-        let rsp = self.objects.rsps.remove(rsp)?;
+        let rsp = self.objects.remove(rsp)?;
         if !rsp.used {
             self.device.cm_mut().unlisten(rsp.service_id);
             if let Some(ep) = rsp.ep {
                 self.objects.move_ep(ep, EpEvent::Released);
             }
         }
-        if let Ok(evd) = self.objects.evds.get_mut(rsp.evd) {
+        if let Ok(evd) = self.objects.get_mut(rsp.evd) {
             evd.detach(0, None);
         }
         Ok(())
@@ -184,14 +187,17 @@ impl<P: Platform> Connections<'_, '_, P> {
         flags: PspFlags,
     ) -> DatResult<PspHandle> {
         const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
-        let backlog = self.objects.evds.get(evd)?.event_limit().min(u32::from(u16::MAX)) as u16;
-        let psp =
-            self.objects.psps.insert(Psp { ia, conn_qual, service_id, evd, flags }).map_err(|_| FULL)?;
+        let backlog = self.objects.get(evd)?.event_limit().min(u32::from(u16::MAX)) as u16;
+        let psp = self
+            .objects
+            .table_mut::<PspHandle>()
+            .insert(Psp { ia, conn_qual, service_id, evd, flags })
+            .map_err(|_| FULL)?;
         if let Err(error) = self.listen(service_id, OWNER_PSP | u32::from(psp.any().slot()), backlog) {
-            let _ = self.objects.psps.remove(psp);
+            let _ = self.objects.remove(psp);
             return Err(error);
         }
-        self.objects.evds.get_mut(evd)?.attach(0, None);
+        self.objects.get_mut(evd)?.attach(0, None);
         Ok(psp)
     }
 
@@ -205,7 +211,7 @@ impl<P: Platform> Connections<'_, '_, P> {
     /// A service point has given a request to its consumer: a reserved one has done its duty.
     pub(in crate::conn) fn target_used(&mut self, target: &Target) {
         let ServicePoint::Rsp(rsp) = target.sp else { return };
-        if let Ok(rsp) = self.objects.rsps.get_mut(rsp) {
+        if let Ok(rsp) = self.objects.get_mut(rsp) {
             rsp.used = true;
             self.device.cm_mut().unlisten(target.service_id);
         }
@@ -215,12 +221,12 @@ impl<P: Platform> Connections<'_, '_, P> {
 impl<B: Bar> Objects<'_, B> {
     /// The IA's form of CM messages.
     pub(crate) fn framing(&self, ia: IaHandle) -> DatResult<Framing> {
-        Ok(self.ias.get(ia)?.framing())
+        Ok(self.get(ia)?.framing())
     }
 
     /// Whether an EVD of this IA takes requests.
     fn check_cr_evd(&self, ia: IaHandle, evd: EvdHandle) -> DatResult<()> {
-        check_stream(&self.evds, Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)
+        check_stream(self.table(), Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)
     }
 
     /// The service point that the CM's owner word names, if it takes requests.
@@ -230,9 +236,9 @@ impl<B: Bar> Objects<'_, B> {
     }
 
     fn psp_target(&self, slot: u16) -> Option<Target> {
-        let psp = self.psps.at(slot)?;
+        let psp = self.table::<PspHandle>().at(slot)?;
         Some(Target {
-            sp: ServicePoint::Psp(self.psps.handle_at(slot)?),
+            sp: ServicePoint::Psp(self.table::<PspHandle>().handle_at(slot)?),
             ia: psp.ia,
             conn_qual: psp.conn_qual,
             service_id: psp.service_id,
@@ -245,9 +251,9 @@ impl<B: Bar> Objects<'_, B> {
     }
 
     fn rsp_target(&self, slot: u16) -> Option<Target> {
-        let rsp = self.rsps.at(slot).filter(|rsp| !rsp.used)?;
+        let rsp = self.table::<RspHandle>().at(slot).filter(|rsp| !rsp.used)?;
         Some(Target {
-            sp: ServicePoint::Rsp(self.rsps.handle_at(slot)?),
+            sp: ServicePoint::Rsp(self.table::<RspHandle>().handle_at(slot)?),
             ia: rsp.ia,
             conn_qual: rsp.conn_qual,
             service_id: rsp.service_id,
@@ -258,8 +264,8 @@ impl<B: Bar> Objects<'_, B> {
 
     /// The service point of an IA that owns a qualifier and takes requests.
     pub(crate) fn target_for(&self, ia: IaHandle, conn_qual: u64) -> Option<Target> {
-        let psps = self.psps.slots().filter_map(|slot| self.psp_target(slot));
-        let rsps = self.rsps.slots().filter_map(|slot| self.rsp_target(slot));
+        let psps = self.table::<PspHandle>().slots().filter_map(|slot| self.psp_target(slot));
+        let rsps = self.table::<RspHandle>().slots().filter_map(|slot| self.rsp_target(slot));
         psps.chain(rsps).find(|target| target.ia == ia && target.conn_qual == conn_qual)
     }
 }

@@ -3,7 +3,7 @@
 use driver_mlx::{Duration, Instant, Platform, Qp, QpNumber, Wake};
 
 use crate::adapter::events::DeviceEvents;
-use crate::adapter::objects::Objects;
+use crate::adapter::objects::{Objects, Tables};
 use crate::base::handle::{EpHandle, EvdHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::conn::closing::{LAST_RECEIVE_WITHIN, TICK, ticks};
@@ -20,7 +20,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     pub(crate) fn take_qp(&mut self, handle: EpHandle) -> Option<EndedQp<P::Bar>> {
         settle_binds(self.objects, handle);
         let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
-        let ep = self.objects.eps.get_mut(handle).ok()?;
+        let ep = self.objects.get_mut(handle).ok()?;
         let (qp, qpn) = ep.take_qp()?;
         let streams = Streams { connect: None, ..ep.streams() };
         let (srq, requests) = (ep.srq(), ep.requests().outstanding());
@@ -32,7 +32,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
         let (qpn, streams) = (ended.qpn, ended.streams);
         let Some(srq) = ended.holds().filter(|_| !self.device.is_dead()) else { return self.destroy(ended) };
         let receives = self.objects.srq_places(srq, streams.recv, None);
-        let full = self.objects.draining.len() >= self.objects.draining.capacity();
+        let full = self.objects.srqs().draining.is_full();
         if full
             || self.device.hca_mut().modify_to_error(&mut ended.qp).is_err()
             || self.make_room(&streams, ended.requests, receives).is_err()
@@ -40,7 +40,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
             return self.destroy(ended);
         }
         self.objects.reserve(&streams, ended.requests, receives, true);
-        if let Err(ended) = self.objects.draining.insert(ended) {
+        if let Err(ended) = self.objects.srqs_mut().draining.insert(ended) {
             // Unreachable: the table was not full.
             return self.destroy(ended);
         }
@@ -70,10 +70,8 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     fn sweep_qp(&mut self, qpn: QpNumber, streams: &Streams, srq: Option<SrqHandle>) {
         let recv = streams.recv.filter(|recv| Some(*recv) != streams.request);
         for evd in [streams.request, recv].into_iter().flatten() {
-            let srq = srq.and_then(|srq| self.objects.shared.srqs.get_mut(srq).ok());
-            if let Ok(evd) = self.objects.evds.get_mut(evd) {
-                evd.sweep(&mut self.objects.events, qpn, srq);
-            }
+            let Tables { evds, srqs, .. } = self.objects.split();
+            evds.sweep(evd, qpn, srq.and_then(|srq| srqs.table.get_mut(srq).ok()));
         }
         if let (None, Some(srq)) = (streams.recv, srq) {
             self.sweep_sink(qpn, srq);
@@ -82,7 +80,7 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
 
     /// Destroys a draining QP and gives back what it reserved.
     fn finish(&mut self, place: EpHandle) {
-        let Ok(ended) = self.objects.draining.remove(place) else { return };
+        let Ok(ended) = self.objects.srqs_mut().draining.remove(place) else { return };
         let receives = ended.srq.map_or(0, |srq| self.objects.srq_places(srq, ended.streams.recv, None));
         self.objects.reserve(&ended.streams, ended.requests, receives, false);
         // The EP is gone whatever the device says to this.
@@ -91,7 +89,8 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
 
     /// Handles LAST_WQE_REACHED. Returns whether the QP was a draining one.
     pub(crate) fn drained(&mut self, qpn: QpNumber) -> bool {
-        let found = self.objects.draining.iter().find(|(_, ended)| ended.qpn == qpn).map(|(place, _)| place);
+        let found =
+            self.objects.srqs().draining.iter().find(|(_, ended)| ended.qpn == qpn).map(|(place, _)| place);
         found.map(|place| self.finish(place)).is_some()
     }
 
@@ -99,12 +98,12 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     /// be.
     pub(crate) fn expire_draining(&mut self, now: Instant) -> Wake {
         let mut wake = Wake::Idle;
-        for place in self.objects.draining.slots() {
-            let Some(ended) = self.objects.draining.at(place) else { continue };
+        for place in self.objects.srqs().draining.slots() {
+            let Some(ended) = self.objects.srqs().draining.at(place) else { continue };
             let left = ended.until.wrapping_sub(ticks(now)) as i32;
             if left > 0 {
                 wake = wake.earliest(Wake::At(now + TICK * left as u32));
-            } else if let Some(place) = self.objects.draining.handle_at(place) {
+            } else if let Some(place) = self.objects.srqs().draining.handle_at(place) {
                 self.finish(place);
             }
         }
@@ -117,9 +116,9 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     }
 
     fn finish_each(&mut self, is_meant: impl Fn(&EndedQp<P::Bar>) -> bool) {
-        for place in self.objects.draining.slots() {
-            if self.objects.draining.at(place).is_some_and(&is_meant)
-                && let Some(place) = self.objects.draining.handle_at(place)
+        for place in self.objects.srqs().draining.slots() {
+            if self.objects.srqs().draining.at(place).is_some_and(&is_meant)
+                && let Some(place) = self.objects.srqs().draining.handle_at(place)
             {
                 self.finish(place);
             }
@@ -130,13 +129,13 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
     /// destroying.
     pub(crate) fn drain_evd(&mut self, evd: EvdHandle) {
         let reports = |ended: &EndedQp<P::Bar>| ended.reports_to(evd);
-        self.await_draining(|objects| objects.draining.iter().any(|(_, ended)| reports(ended)));
+        self.await_draining(|objects| objects.srqs().draining.iter().any(|(_, ended)| reports(ended)));
         self.finish_each(reports);
     }
 
     /// Waits until another QP can drain.
     pub(crate) fn make_draining_room(&mut self) {
-        self.await_draining(|objects| objects.draining.len() >= objects.draining.capacity());
+        self.await_draining(|objects| objects.srqs().draining.is_full());
     }
 
     fn await_draining(&mut self, waits: impl Fn(&Objects<'_, P::Bar>) -> bool) {

@@ -8,7 +8,7 @@ mod end;
 use driver_mlx::{Bar, Cqe, Qp, QpNumber, QpState};
 
 use crate::base::handle::{EpHandle, EvdHandle, SrqHandle};
-use crate::base::table::Table;
+use crate::base::table::{Slot, Table};
 use crate::ep::streams::Streams;
 use crate::srq::queue::Srq;
 
@@ -40,7 +40,7 @@ impl<B: Bar> EndedQp<B> {
     }
 
     /// Returns whether it keeps places for completions of this SRQ in the CQ of this receive EVD.
-    pub(crate) fn reserves(&self, srq: SrqHandle, recv: Option<EvdHandle>) -> bool {
+    pub(super) fn reserves(&self, srq: SrqHandle, recv: Option<EvdHandle>) -> bool {
         self.srq == Some(srq) && self.streams.recv == recv
     }
 
@@ -49,19 +49,48 @@ impl<B: Bar> EndedQp<B> {
     }
 }
 
-/// Takes a completion of a draining QP and returns its buffer to the SRQ. Returns false for all other QPs.
-#[cold]
-pub(crate) fn take_drained<B: Bar>(
-    draining: &Table<'_, EpHandle, EndedQp<B>>,
-    srqs: &mut Table<'_, SrqHandle, Srq>,
-    cqe: &Cqe<'_>,
-) -> bool {
-    let mut ended = draining.iter().map(|(_, ended)| ended);
-    let Some(srq) = ended.find(|ended| ended.qpn == cqe.qpn()).map(|ended| ended.srq) else { return false };
-    if !cqe.is_send()
-        && let Some(Ok(srq)) = srq.map(|srq| srqs.get_mut(srq))
-    {
-        srq.retire(cqe);
+/// The SRQs of an adapter, and the QPs that hold buffers of theirs.
+pub(crate) struct Srqs<'s, B: Bar> {
+    table: Table<'s, SrqHandle, Srq>,
+    /// QPs on SRQs whose EPs are gone. The handles of this table never leave the adapter.
+    draining: Table<'s, EpHandle, EndedQp<B>>,
+}
+
+impl<'s, B: Bar> Srqs<'s, B> {
+    /// Without any, over these places.
+    pub(crate) fn new(srqs: &'s mut [Slot<Srq>], draining: &'s mut [Slot<EndedQp<B>>]) -> Self {
+        Self { table: Table::new(srqs), draining: Table::new(draining) }
     }
-    true
+
+    /// The SRQs.
+    pub(crate) fn table(&self) -> &Table<'s, SrqHandle, Srq> {
+        &self.table
+    }
+
+    pub(crate) fn table_mut(&mut self) -> &mut Table<'s, SrqHandle, Srq> {
+        &mut self.table
+    }
+
+    /// Number of QPs that drain.
+    pub(crate) fn draining(&self) -> u32 {
+        self.draining.len() as u32
+    }
+
+    /// Returns whether a draining QP reserves the completions of an SRQ in the CQ of this EVD.
+    pub(crate) fn reserves(&self, srq: SrqHandle, recv: Option<EvdHandle>) -> bool {
+        self.draining.iter().any(|(_, ended)| ended.reserves(srq, recv))
+    }
+
+    /// Takes a completion of a draining QP and returns its buffer to the SRQ. Returns false for all other QPs.
+    #[cold]
+    pub(crate) fn take_drained(&mut self, cqe: &Cqe<'_>) -> bool {
+        let mut ended = self.draining.iter().map(|(_, ended)| ended);
+        let Some(ended) = ended.find(|ended| ended.qpn == cqe.qpn()) else { return false };
+        if !cqe.is_send()
+            && let Some(Ok(srq)) = ended.srq.map(|srq| self.table.get_mut(srq))
+        {
+            srq.retire(cqe);
+        }
+        true
+    }
 }

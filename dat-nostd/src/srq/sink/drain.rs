@@ -2,14 +2,13 @@
 
 use driver_mlx::{Bar, Cqe, Platform, QpNumber};
 
-use crate::adapter::census::AdapterCounters;
 use crate::adapter::objects::Objects;
+use crate::adapter::progress::Progress;
 use crate::base::handle::SrqHandle;
 use crate::base::ret::{DatResult, Subtype};
 use crate::evd::reaction::Reaction;
 use crate::mem::lmr::creation_error;
 use crate::srq::QueuePairs;
-use crate::srq::draining::take_drained;
 use crate::srq::sink::Sink;
 
 impl<P: Platform> QueuePairs<'_, '_, P> {
@@ -22,8 +21,8 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
 
     /// Drops the completions of a destroyed QP from the sink. Their buffers go back to the SRQ.
     pub(in crate::srq) fn sweep_sink(&mut self, qpn: QpNumber, srq: SrqHandle) {
-        let (cq, srqs) = (&mut self.device.sink_mut().cq, &mut self.objects.shared.srqs);
-        if let Ok(srq) = srqs.get_mut(srq) {
+        let cq = &mut self.device.sink_mut().cq;
+        if let Ok(srq) = self.objects.get_mut(srq) {
             srq.take_back(cq, qpn);
         }
         cq.sweep(qpn);
@@ -36,40 +35,40 @@ impl<B: Bar> Objects<'_, B> {
     pub(crate) fn next_sunk(
         &mut self,
         sink: &mut Sink<B>,
-        counters: &mut AdapterCounters,
+        progress: &mut Progress,
     ) -> Option<(u16, Reaction)> {
         loop {
-            match sink.cq.poll(|cqe| self.sunk(cqe, counters)) {
+            match sink.cq.poll(|cqe| self.sunk(cqe, progress)) {
                 Ok(Some(Some((_, Reaction::None)) | None)) => {}
                 Ok(Some(found)) => return found,
                 Ok(None) => return None,
-                Err(_) => counters.bad_completions += 1,
+                Err(_) => _ = progress.count_bad(),
             }
         }
     }
 
     /// Retires what a completion in the sink reports done. Returns its EP and what follows for it.
-    fn sunk(&mut self, cqe: &Cqe<'_>, counters: &mut AdapterCounters) -> Option<(u16, Reaction)> {
+    fn sunk(&mut self, cqe: &Cqe<'_>, progress: &mut Progress) -> Option<(u16, Reaction)> {
         let slot = cqe.user_index() as u16;
-        let Some(ep) = self.eps.at(slot).filter(|ep| ep.owns(cqe)) else {
-            let is_drained = take_drained(&self.draining, &mut self.shared.srqs, cqe);
-            counters.stale_completions += u64::from(!is_drained);
+        let Some(ep) = self.eps().at(slot).filter(|ep| ep.owns(cqe)) else {
+            progress.count_stale(!self.srqs_mut().take_drained(cqe));
             return None;
         };
-        if let Some(Ok(srq)) = ep.srq().map(|srq| self.shared.srqs.get_mut(srq)) {
+        let reaction = ep.reaction(cqe);
+        if let Some(Ok(srq)) = ep.srq().map(|srq| self.get_mut(srq)) {
             srq.retire(cqe);
         }
-        Some((slot, ep.reaction(cqe)))
+        Some((slot, reaction))
     }
 
     /// Whether the EPs on an SRQ include one whose receives nobody hears of.
     pub(crate) fn is_sunk(&self, srq: SrqHandle) -> bool {
-        self.eps.iter().any(|(_, ep)| ep.srq() == Some(srq) && ep.streams().recv.is_none())
+        self.eps().iter().any(|(_, ep)| ep.srq() == Some(srq) && ep.streams().recv.is_none())
     }
 
     /// Completions that may be in the sink at once, but for those of `except`.
     fn sunk_completions(&self, except: SrqHandle) -> u32 {
-        let srqs = self.shared.srqs.iter().filter(|(srq, _)| *srq != except && self.is_sunk(*srq));
+        let srqs = self.table().iter().filter(|(srq, _)| *srq != except && self.is_sunk(*srq));
         srqs.map(|(_, srq)| srq.completions()).sum()
     }
 }
