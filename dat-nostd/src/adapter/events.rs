@@ -21,18 +21,10 @@ const CLIENT_REREGISTER: u8 = 0x09;
 
 part! {
     /// The parts of an adapter that events of its device change.
-    DeviceEvents
+    DeviceEvents, connections: Connections, queue_pairs: QueuePairs
 }
 
-impl<'s, P: Platform> DeviceEvents<'_, 's, P> {
-    fn connections(&mut self) -> Connections<'_, 's, P> {
-        Connections::new(self.device, self.objects, self.progress)
-    }
-
-    fn queue_pairs(&mut self) -> QueuePairs<'_, 's, P> {
-        QueuePairs::new(self.device, self.objects, self.progress)
-    }
-
+impl<P: Platform> DeviceEvents<'_, '_, P> {
     /// Runs what is due in the driver and handles the device's events.
     pub(crate) fn take(&mut self, now: Instant) -> Wake {
         let wake = self.device.hca_mut().poll(now);

@@ -19,12 +19,16 @@ use crate::adapter::config::{AdapterConfig, OpenError};
 use crate::adapter::device::Device;
 use crate::adapter::events::DeviceEvents;
 use crate::adapter::objects::Objects;
+use crate::adapter::part::Parts;
 use crate::adapter::progress::Progress;
 use crate::adapter::storage::{AdapterParts, log_eq_size};
 use crate::base::handle::IaHandle;
 use crate::base::types::{CloseFlags, IaAddress};
 use crate::conn::Connections;
 use crate::conn::pending::Pending;
+use crate::ep::endpoints::Endpoints;
+use crate::evd::delivery::Delivery;
+use crate::evd::dispatchers::Dispatchers;
 use crate::ia::listing::AdapterId;
 use crate::mem::Memory;
 use crate::srq::QueuePairs;
@@ -34,11 +38,11 @@ use crate::srq::QueuePairs;
 /// A facade: the calls of the specification check their arguments and delegate to these parts.
 pub struct Adapter<'s, P: Platform> {
     /// The HCA and its port.
-    pub(crate) device: Device<'s, P>,
+    device: Device<'s, P>,
     /// What consumers have made.
-    pub(crate) objects: Objects<'s, P::Bar>,
+    objects: Objects<'s, P::Bar>,
     /// What is due, and what happened.
-    pub(crate) progress: Progress,
+    progress: Progress,
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -70,6 +74,32 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device.close()
     }
 
+    /// The HCA and its port.
+    #[inline]
+    pub(crate) fn device(&self) -> &Device<'s, P> {
+        &self.device
+    }
+
+    pub(crate) fn device_mut(&mut self) -> &mut Device<'s, P> {
+        &mut self.device
+    }
+
+    /// What consumers have made.
+    pub(crate) fn objects(&self) -> &Objects<'s, P::Bar> {
+        &self.objects
+    }
+
+    #[inline]
+    pub(crate) fn objects_mut(&mut self) -> &mut Objects<'s, P::Bar> {
+        &mut self.objects
+    }
+
+    /// All parts, for calls that borrow several.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> Parts<'_, 's, P> {
+        Parts { device: &mut self.device, objects: &mut self.objects, progress: &mut self.progress }
+    }
+
     /// The part for what the device reports.
     fn device_events(&mut self) -> DeviceEvents<'_, 's, P> {
         DeviceEvents::new(&mut self.device, &mut self.objects, &mut self.progress)
@@ -83,6 +113,21 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// The part for connections.
     pub(crate) fn connections(&mut self) -> Connections<'_, 's, P> {
         Connections::new(&mut self.device, &mut self.objects, &mut self.progress)
+    }
+
+    /// The part for events on EVDs.
+    pub(crate) fn dispatchers(&mut self) -> Dispatchers<'_, 's, P> {
+        Dispatchers::new(&mut self.device, &mut self.objects, &mut self.progress)
+    }
+
+    /// The part that queues events.
+    pub(crate) fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
+        Delivery::new(&mut self.objects, &mut self.progress)
+    }
+
+    /// The part for EPs.
+    pub(crate) fn endpoints(&mut self) -> Endpoints<'_, 's, P> {
+        Endpoints::new(&mut self.device, &mut self.objects, &mut self.progress)
     }
 
     /// The part for queue pairs.
@@ -121,11 +166,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             0 => Wake::Idle,
             _ => self.connections().advance_all_resolving(now),
         };
-        self.look_at_evds();
+        self.dispatchers().look_at_evds();
         if self.device.sink_has_work() {
             self.connections().drain_sink();
         }
-        self.check_watermarks();
+        self.endpoints().check_watermarks();
         let closing = match self.progress.pending().closing() {
             0 => Wake::Idle,
             _ => self.connections().progress_all_closing(now),

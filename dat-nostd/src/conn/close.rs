@@ -2,7 +2,6 @@
 
 use driver_mlx::{Bar, Instant, Platform, Qp, QpNumber, Wake};
 
-use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
 use crate::base::handle::{EpHandle, EvdHandle, Typed};
 use crate::base::ret::DatResult;
@@ -11,7 +10,6 @@ use crate::base::types::{CloseFlags, EpState};
 use crate::conn::Connections;
 use crate::conn::closing::{Closing, LAST_RECEIVE_WITHIN, Phase, TICK, ticks};
 use crate::ep::Ep;
-use crate::ep::work::Note;
 use crate::evd::reaction::Reaction;
 
 /// Far behind everything: events that follow what a dead device will never report.
@@ -220,15 +218,6 @@ impl<P: Platform> Connections<'_, '_, P> {
     }
 }
 
-impl<P: Platform> Adapter<'_, P> {
-    /// Consumes suppressed completions at the head of an EVD's CQ.
-    pub(crate) fn drop_silent(&mut self, evd: EvdHandle) {
-        while self.objects.is_silent_next(evd) {
-            self.take_completion(evd.any().slot());
-        }
-    }
-}
-
 impl<B: Bar> Objects<'_, B> {
     /// Whether an EP has told its peer that it leaves, and waits for the answer.
     pub(crate) fn is_leaving(&self, slot: u16) -> bool {
@@ -313,16 +302,5 @@ impl<B: Bar> Objects<'_, B> {
         {
             evd.await_one_less();
         }
-    }
-
-    /// Whether the next completion of an EVD is a suppressed one.
-    fn is_silent_next(&self, evd: EvdHandle) -> bool {
-        let Ok(evd) = self.get(evd) else { return false };
-        let Some(Some(completion)) = evd.peek_all().next() else { return false };
-        self.eps().at(completion.user_index() as u16).is_some_and(|ep| {
-            ep.owns(&completion)
-                && completion.kind() == driver_mlx::CompletionKind::Send
-                && ep.marks_of(&completion).is_some_and(Note::is_silent)
-        })
     }
 }

@@ -23,8 +23,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         private_data: &[u8],
         qos: Qos,
     ) -> DatResult<()> {
-        let state = self.objects.get(ep)?.state();
-        let pattern = self.objects.get(dup_ep)?;
+        let state = self.objects().get(ep)?.state();
+        let pattern = self.objects().get(dup_ep)?;
         EpCall::DupConnect.in_state(state)?;
         EpCall::DupSource.in_state(pattern.state())?;
         let bad = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);

@@ -15,12 +15,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// [`AdapterConfig::ip`]: crate::AdapterConfig::ip
     pub fn ip(&mut self) -> Option<Ip<'_, 's, P::Bar>> {
-        self.device.ip()
+        self.device_mut().ip()
     }
 
     /// Extension: the port GID that an address is known to have, without asking anybody: this port's own, that of the static table, or
     /// one that ARP confirmed lately.
     pub fn known_gid(&mut self, address: &IaAddress) -> Option<[u8; 16]> {
-        self.device.known_gid(address)
+        self.device_mut().known_gid(address)
     }
 }

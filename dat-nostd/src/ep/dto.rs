@@ -4,6 +4,7 @@ use driver_mlx::{Platform, RKey, SendOp};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Tables;
+use crate::adapter::part::Parts;
 use crate::base::handle::EpHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::base::states::EpCall;
@@ -149,16 +150,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Checks and posts a request of at most `N` segments, and rings for it.
     #[inline(always)]
     fn try_post<const N: usize>(&mut self, handle: EpHandle, post: &Post<'_>) -> DatResult<()> {
-        let Tables { eps, lmrs, .. } = self.objects.split();
+        let Parts { device, objects, .. } = self.parts();
+        let Tables { eps, lmrs, .. } = objects.split();
         let ep = eps.get_mut(handle)?;
         // Where a request is common there is a connection, and no device that is gone.
-        let rings = N < MAX_IOV || ep.rings(self.device.is_dead());
+        let rings = N < MAX_IOV || ep.rings(device.is_dead());
         ep.post(&post.check::<N, _>(ep, lmrs)?, rings).map(|_| ())
     }
 
     /// Checks and posts any request, and rings for it.
     pub(crate) fn post(&mut self, handle: EpHandle, post: &Post<'_>) -> DatResult<()> {
-        EpCall::PostRequest.in_state(self.objects.get(handle)?.state())?;
+        EpCall::PostRequest.in_state(self.objects().get(handle)?.state())?;
         self.make_request_room(handle)?;
         self.try_post::<MAX_IOV>(handle, post)
     }
@@ -176,7 +178,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<()> {
-        let Tables { eps, lmrs, .. } = self.objects.split();
+        let Tables { eps, lmrs, .. } = self.objects_mut().split();
         if let Ok(ep) = eps.get_mut(handle)
             && ep.post_recv::<1>(lmrs, iov, user_cookie, flags).is_ok()
         {
@@ -194,7 +196,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<()> {
-        let Tables { eps, lmrs, .. } = self.objects.split();
+        let Tables { eps, lmrs, .. } = self.objects_mut().split();
         eps.get_mut(handle)?.post_recv::<MAX_IOV>(lmrs, iov, user_cookie, flags)
     }
 
@@ -205,12 +207,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INSUFFICIENT_RESOURCES if there is still no room.
     pub(crate) fn make_request_room(&mut self, handle: EpHandle) -> DatResult<()> {
         const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
-        let ep = self.objects.get(handle)?;
+        let ep = self.objects().get(handle)?;
         if !ep.requests.is_full() {
             return Ok(());
         }
         let evd = ep.streams.request.ok_or(FULL)?;
-        self.drop_silent(evd);
-        if self.objects.get(handle)?.requests.is_full() { Err(FULL) } else { Ok(()) }
+        self.dispatchers().drop_silent(evd);
+        if self.objects().get(handle)?.requests.is_full() { Err(FULL) } else { Ok(()) }
     }
 }

@@ -5,6 +5,7 @@ use driver_mlx::{Platform, RKey, SendOp};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Tables;
+use crate::adapter::part::Parts;
 use crate::base::handle::EpHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::EpCall;
@@ -48,7 +49,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         second: Option<u32>,
         sends: impl IntoIterator<Item = SendDto>,
     ) -> DatResult<usize> {
-        let Tables { eps, lmrs, .. } = self.objects.split();
+        let Tables { eps, lmrs, .. } = self.objects_mut().split();
         let ep = eps.get_mut(handle)?;
         lmr_of(lmrs, lmr_context)?;
         let count = 1 + usize::from(second.is_some());
@@ -94,11 +95,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         length: u32,
         receives: impl IntoIterator<Item = (u64, u64)>,
     ) -> DatResult<usize> {
-        let Tables { eps, lmrs, .. } = self.objects.split();
+        let Parts { device, objects, .. } = self.parts();
+        let Tables { eps, lmrs, .. } = objects.split();
         let ep = eps.get_mut(handle)?;
         EpCall::PostRecv.in_state(ep.state())?;
         let lmr = lmr_of(lmrs, lmr_context)?;
-        Ok(if self.device.is_dead() { 0 } else { ep.post_recvs(lmr, length, receives) })
+        Ok(if device.is_dead() { 0 } else { ep.post_recvs(lmr, length, receives) })
     }
 
     /// Extension: if the peer's 8 bytes are `compare`, they become `swap`; what they were comes into `local`. The numbers are in
@@ -151,8 +153,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
         op: SendOp,
     ) -> DatResult<()> {
-        self.objects.get(ep)?;
-        if !self.device.hca().caps().atomic {
+        self.objects().get(ep)?;
+        if !self.device().hca().caps().atomic {
             return Err(DatReturn::new(ReturnType::ModelNotSupported));
         }
         if local.segment_length != ATOMIC || remote.segment_length != ATOMIC {

@@ -3,12 +3,12 @@
 use driver_mlx::{Pd, Platform};
 
 use crate::adapter::Adapter;
+use crate::adapter::part::Parts;
 use crate::base::attr::{EpAttributes, EpParameters, EpStatus};
 use crate::base::handle::{EpHandle, EvdHandle, IaHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{Effect, EpCall, EpEvent};
 use crate::base::types::{CloseFlags, EpState};
-use crate::ep::Ep;
 use crate::ep::attr::Counts;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
@@ -31,66 +31,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
         attributes: Option<&EpAttributes>,
     ) -> DatResult<EpHandle> {
         const BAD: DatReturn = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6);
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         let pd = match pz {
-            Some(pz) => self.objects.get(pz)?.domain(ia)?,
+            Some(pz) => self.objects().get(pz)?.domain(ia)?,
             None => Pd::default(),
         };
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
-        self.objects.check_streams(ia, &streams)?;
-        let attributes = self.device.check_attributes(&streams, attributes, Counts::Match, BAD)?;
-        self.objects.check_notification(&streams, &attributes, BAD)?;
+        self.objects().check_streams(ia, &streams)?;
+        let attributes = self.device().check_attributes(&streams, attributes, Counts::Match, BAD)?;
+        self.objects().check_notification(&streams, &attributes, BAD)?;
         let plan = Plan { pd, streams, srq: None, attributes };
-        self.create_ep(ia, pz, &plan, EpState::Unconnected)
-    }
-
-    /// The EP of a request, made by the provider: the consumer gives it zone and EVDs by `ep_modify` before it accepts.
-    pub(crate) fn make_tentative_ep(&mut self, ia: IaHandle, reads: (u8, u8)) -> DatResult<EpHandle> {
-        let most = self.device.max_reads();
-        let default = EpAttributes::DEFAULT;
-        let attributes = EpAttributes {
-            max_rdma_read_in: u32::from(reads.0).min(most.0),
-            max_rdma_read_out: u32::from(reads.1).min(most.1),
-            max_rdma_read_iov: default.max_request_iov,
-            max_rdma_write_iov: default.max_request_iov,
-            ..default
-        };
-        let streams = Streams { recv: None, request: None, connect: None };
-        let plan = Plan { pd: Pd::default(), streams, srq: None, attributes };
-        self.create_ep(ia, None, &plan, EpState::TentativeConnectionPending)
-    }
-
-    /// Makes an EP by a plan that has been checked.
-    pub(crate) fn create_ep(
-        &mut self,
-        ia: IaHandle,
-        pz: Option<PzHandle>,
-        plan: &Plan,
-        state: EpState,
-    ) -> DatResult<EpHandle> {
-        const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTep);
-        self.device.usable()?;
-        if self.objects.eps().is_full() {
-            return Err(FULL);
-        }
-        self.queue_pairs().make_room_for(None, plan)?;
-        let longest = self.device.longest(&plan.attributes);
-        let ep = Ep::new(ia, pz, plan, state, longest, self.device.unspecified());
-        let handle = self.objects.eps_mut().insert(ep).map_err(|_| FULL)?;
-        if pz.is_some() {
-            match self.device.build_qp(&self.objects, plan, handle.handle().slot()) {
-                Ok(qp) => self.objects.get_mut(handle)?.install(Some(qp), self.device.next_psn()),
-                Err(error) => {
-                    // Cannot fail: the EP was inserted above.
-                    let _ = self.objects.remove(handle);
-                    return Err(error);
-                }
-            }
-        }
-        self.objects.count(handle, true);
-        self.delivery().feeds_changed(handle);
-        self.count_watermarks(handle, true);
-        Ok(handle)
+        self.endpoints().create_ep(ia, pz, &plan, EpState::Unconnected)
     }
 
     /// `dat_ep_query`.
@@ -98,12 +49,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_query(&self, ep: EpHandle) -> DatResult<EpParameters> {
-        let ep = self.objects.get(ep)?;
+        let ep = self.objects().get(ep)?;
         let ends = ep.connection.ends();
         Ok(EpParameters {
             ia: ep.ia,
             state: ep.state(),
-            local_address: self.device.address(),
+            local_address: self.device().address(),
             local_port: ends.local_port,
             remote_address: ends.remote_address,
             remote_port: ends.remote_port,
@@ -116,7 +67,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             remote_gid: ep
                 .connection
                 .id()
-                .and_then(|conn| self.device.cm().info(conn))
+                .and_then(|conn| self.device().cm().info(conn))
                 .map(|info| info.path.dgid().0),
             ending: ep.ending(),
         })
@@ -127,10 +78,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_get_status(&self, ep: EpHandle) -> DatResult<EpStatus> {
-        let ep = self.objects.get(ep)?;
+        let ep = self.objects().get(ep)?;
         Ok(EpStatus {
             state: ep.state(),
-            recv_idle: self.objects.is_recv_idle(ep),
+            recv_idle: self.objects().is_recv_idle(ep),
             request_idle: ep.requests.outstanding() == 0,
         })
     }
@@ -141,7 +92,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_private_data(&self, ep: EpHandle) -> DatResult<&[u8]> {
-        let ep = self.objects.get(ep)?;
+        let ep = self.objects().get(ep)?;
         Ok(ep.connection.peers_data())
     }
 
@@ -151,14 +102,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE unless disconnected or unconnected; INSUFFICIENT_RESOURCES.
     pub fn ep_reset(&mut self, ep: EpHandle) -> DatResult<()> {
-        if EpCall::Reset.in_state(self.objects.get(ep)?.state())? == Effect::Nothing {
+        if EpCall::Reset.in_state(self.objects().get(ep)?.state())? == Effect::Nothing {
             return Ok(());
         }
-        self.device.usable()?;
+        self.device().usable()?;
         self.queue_pairs().make_draining_room();
         // The new QP first: without it nothing changes.
-        let fresh = match self.objects.get(ep)?.plan() {
-            Some(plan) => Some(self.device.build_qp(&self.objects, &plan, ep.handle().slot())?),
+        let fresh = match self.objects().get(ep)?.plan() {
+            Some(plan) => {
+                let Parts { device, objects, .. } = self.parts();
+                Some(device.build_qp(objects, &plan, ep.handle().slot())?)
+            }
             None => None,
         };
         self.connections().end_closing(ep);
@@ -166,8 +120,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             // The device's reply to the end of the old QP changes nothing for the consumer.
             let _ = self.queue_pairs().end_qp(ended);
         }
-        let (psn, unspecified) = (self.device.next_psn(), self.device.unspecified());
-        let ep = self.objects.get_mut(ep)?;
+        let (psn, unspecified) = (self.device_mut().next_psn(), self.device().unspecified());
+        let ep = self.objects_mut().get_mut(ep)?;
         ep.install(fresh, psn);
         ep.connection.forget(unspecified);
         // The call is legal, so the event means something.
@@ -182,24 +136,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE while a service point or request holds it.
     pub fn ep_free(&mut self, ep: EpHandle) -> DatResult<()> {
-        let endpoint = self.objects.get(ep)?;
+        let endpoint = self.objects().get(ep)?;
         EpCall::Free.in_state(endpoint.state())?;
         if endpoint.srq.is_some() {
             self.queue_pairs().make_draining_room();
         }
-        self.remove_ep(ep)
-    }
-
-    /// Removes an EP whatever its state.
-    pub(crate) fn remove_ep(&mut self, ep: EpHandle) -> DatResult<()> {
-        self.objects.get(ep)?;
-        self.connections().forget(ep);
-        self.objects.forget_events(ep);
-        let ended = self.queue_pairs().take_qp(ep);
-        self.count_watermarks(ep, false);
-        self.objects.count(ep, false);
-        let removed = self.objects.remove(ep).map(drop);
-        ended.map_or(Ok(()), |ended| self.queue_pairs().end_qp(ended)).and(removed)
+        self.endpoints().remove_ep(ep)
     }
 
     /// `dat_ep_disconnect`. Abrupt: everything outstanding is flushed, then DISCONNECTED. Graceful: outstanding requests
@@ -208,7 +150,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE unless connected, connecting, disconnecting or (no-op) disconnected.
     pub fn ep_disconnect(&mut self, ep: EpHandle, flags: CloseFlags) -> DatResult<()> {
-        match EpCall::Disconnect.in_state(self.objects.get(ep)?.state())? {
+        match EpCall::Disconnect.in_state(self.objects().get(ep)?.state())? {
             Effect::Nothing => Ok(()),
             _ => self.connections().disconnect(ep, flags),
         }

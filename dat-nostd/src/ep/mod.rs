@@ -5,6 +5,7 @@
 pub(crate) mod attr;
 pub(crate) mod dto;
 pub(crate) mod dto_ext;
+pub(crate) mod endpoints;
 pub(crate) mod life;
 pub(crate) mod modify;
 pub(crate) mod places;

@@ -2,18 +2,17 @@
 
 use crate::base::fields::EpFields;
 use crate::base::states::EpCall;
-use driver_mlx::{LKey, Platform, Sge};
+use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::attr::{EpAttributes, EpParameters};
-use crate::base::handle::{EpHandle, PzHandle, Typed};
+use crate::base::handle::EpHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EpState;
-use crate::ep::MAX_IOV;
 use crate::ep::attr::Counts;
+use crate::ep::endpoints::BAD_VALUE;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
-use crate::ep::work::Work;
 
 /// What no call changes.
 const FIXED: EpFields = EpFields::IA_HANDLE
@@ -29,8 +28,6 @@ const SPECIFIC: EpFields = EpFields::NUM_TRANSPORT_ATTR
     .union(EpFields::TRANSPORT_SPECIFIC_ATTR)
     .union(EpFields::NUM_PROVIDER_ATTR)
     .union(EpFields::PROVIDER_SPECIFIC_ATTR);
-
-const BAD_VALUE: DatReturn = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
 
 /// The attributes with what the mask names taken from `from`.
 fn merge(mask: EpFields, into: &EpAttributes, from: &EpAttributes) -> EpAttributes {
@@ -61,12 +58,6 @@ fn merge(mask: EpFields, into: &EpAttributes, from: &EpAttributes) -> EpAttribut
     out
 }
 
-/// Returns the attributes that determine the queues of a QP.
-fn queues(of: &EpAttributes) -> [u32; 6] {
-    let (receives, requests) = (of.max_recv_dtos, of.max_request_dtos);
-    [receives, requests, of.max_recv_iov, of.max_request_iov, of.max_rdma_read_iov, of.max_rdma_write_iov]
-}
-
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_ep_modify`: takes what `mask` names from `parameters`. Receives already posted stay; those that do not fit a new
     /// protection zone will end with a protection error. An EP that the provider made gets zone and EVDs here.
@@ -81,7 +72,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mask: EpFields,
         parameters: &EpParameters,
     ) -> DatResult<()> {
-        let ep = self.objects.get(handle)?;
+        let ep = self.objects().get(handle)?;
         if mask.intersects(FIXED) || !EpFields::all().contains(mask) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
@@ -97,7 +88,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let pz = if mask.contains(EpFields::PZ_HANDLE) { parameters.pz } else { ep.pz };
         let pd = match pz {
-            Some(pz) => self.objects.get(pz).and_then(|pz| pz.domain(ep.ia)).map_err(|_| BAD_VALUE)?,
+            Some(pz) => self.objects().get(pz).and_then(|pz| pz.domain(ep.ia)).map_err(|_| BAD_VALUE)?,
             None => Default::default(),
         };
         let old = ep.streams();
@@ -107,14 +98,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
             request: pick(EpFields::REQUEST_EVD_HANDLE, parameters.request_evd, old.request),
             connect: pick(EpFields::CONNECT_EVD_HANDLE, parameters.connect_evd, old.connect),
         };
-        self.objects.check_streams(ep.ia, &streams).map_err(|_| BAD_VALUE)?;
+        self.objects().check_streams(ep.ia, &streams).map_err(|_| BAD_VALUE)?;
         let merged = merge(mask, &ep.attributes, &parameters.attributes);
         let counts = match ep.state() {
             EpState::TentativeConnectionPending => Counts::Lenient,
             _ if ep.srq.is_some() => Counts::OnSrq,
             _ => Counts::Match,
         };
-        let attributes = self.device.check_attributes(&streams, Some(&merged), counts, BAD_VALUE)?;
+        let attributes = self.device().check_attributes(&streams, Some(&merged), counts, BAD_VALUE)?;
         let posted = ep.receives.outstanding();
         if posted > 0 {
             let loses = streams.recv.is_none() || pz.is_none() || attributes.max_recv_dtos < posted;
@@ -125,80 +116,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let plan = Plan { pd, streams, srq: ep.srq, attributes };
         if let (Some(srq), true) = (ep.srq, mask.contains(EpFields::PZ_HANDLE)) {
-            self.objects.check_srq_zone(srq, pd)?;
+            self.objects().check_srq_zone(srq, pd)?;
         }
-        self.device.usable()?;
+        self.device().usable()?;
         // The EP's own places do not stand in its way.
-        self.objects.count(handle, false);
-        let result = self.apply(handle, pz, &plan);
-        self.objects.count(handle, true);
+        self.objects_mut().count(handle, false);
+        let result = self.endpoints().apply(handle, pz, &plan);
+        self.objects_mut().count(handle, true);
         self.delivery().feeds_changed(handle);
         result
-    }
-
-    /// Carries a change out, or leaves everything as it is. The EP is counted in nowhere meanwhile.
-    fn apply(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
-        self.objects.check_notification(&plan.streams, &plan.attributes, BAD_VALUE)?;
-        self.queue_pairs().make_room_for(Some(handle), plan)?;
-        let ep = self.objects.get(handle)?;
-        let same_queues = ep.pz == pz
-            && (ep.streams.recv, ep.streams.request) == (plan.streams.recv, plan.streams.request)
-            && queues(&ep.attributes) == queues(&plan.attributes);
-        if !same_queues {
-            self.rebuild(handle, pz, plan)?;
-        }
-        let longest = self.device.longest(&plan.attributes);
-        self.objects.get_mut(handle)?.set_plan(pz, plan, longest);
-        Ok(())
-    }
-
-    /// Another QP in the stead of the EP's; the receives move.
-    fn rebuild(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
-        let (most_requests, most_receives) = plan.counts();
-        let (requests, mut receives) = (Work::new(most_requests), Work::new(most_receives));
-        let mut qp = match pz {
-            None => None,
-            Some(_) => Some(self.device.build_qp(&self.objects, plan, handle.any().slot())?),
-        };
-        if let Some(new) = &mut qp
-            && let Err(error) = self.move_receives(handle, new, &mut receives)
-        {
-            let _ = qp.map(|qp| self.device.hca_mut().destroy_qp(qp));
-            return Err(error);
-        }
-        let qpn = qp.as_ref().map(|qp| qp.number()).unwrap_or_default();
-        let ep = self.objects.get_mut(handle)?;
-        let streams = ep.streams();
-        let old_qpn = core::mem::replace(&mut ep.qpn, qpn);
-        let old_qp = core::mem::replace(&mut ep.qp, qp);
-        (ep.requests, ep.receives) = (requests, receives);
-        if let Some(old) = old_qp {
-            // The EP has its new QP whatever becomes of the old one, which has never received.
-            let _ = self.queue_pairs().give_up_qp(old, old_qpn, &streams, plan.srq);
-        }
-        Ok(())
-    }
-
-    /// Posts the receives of the EP's QP on another one, in their order.
-    fn move_receives(
-        &self,
-        handle: EpHandle,
-        new: &mut driver_mlx::Qp<P::Bar>,
-        receives: &mut Work,
-    ) -> DatResult<()> {
-        const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
-        let ep = self.objects.get(handle)?;
-        let Some(old) = &ep.qp else { return Ok(()) };
-        let mut sges = [Sge { address: 0, length: 0, lkey: LKey::new(0) }; MAX_IOV];
-        for nth in 0..ep.receives.outstanding() {
-            let (count, wr_id) = old.posted_recv(nth as u16, &mut sges).ok_or(FAILED)?;
-            let sges = sges.get(..count).ok_or(FAILED)?;
-            new.post_recv(sges, wr_id).map_err(|error| match error {
-                driver_mlx::PostError::TooManySges => BAD_VALUE,
-                _ => FAILED,
-            })?;
-            receives.posted(1);
-        }
-        Ok(())
     }
 }

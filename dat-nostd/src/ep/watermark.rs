@@ -20,3 +20,15 @@ impl Watermarks {
 pub(crate) fn exceeds(held: u32, mark: i32) -> bool {
     mark != WATERMARK_INFINITE && i64::from(held) > i64::from(mark)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks() {
+        assert!(exceeds(1, 0) && !exceeds(0, 0) && !exceeds(5, 5) && exceeds(6, 5));
+        assert!(!exceeds(u32::MAX, WATERMARK_INFINITE));
+        assert!(Watermarks { soft: 0, hard: WATERMARK_INFINITE }.any());
+    }
+}

@@ -4,7 +4,7 @@ use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::attr::EvdParameters;
-use crate::base::handle::{CnoHandle, EvdHandle};
+use crate::base::handle::{CnoHandle, EvdHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, EvdState};
 use crate::evd::{LEAST_EVENTS, MAX_QLEN, Notification, software_events};
@@ -15,7 +15,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn evd_query(&self, evd: EvdHandle) -> DatResult<EvdParameters> {
-        let evd = self.objects.get(evd)?;
+        let evd = self.objects().get(evd)?;
         let mut state = if evd.enabled { EvdState::ENABLED } else { EvdState::DISABLED };
         state |= if evd.waitable { EvdState::WAITABLE } else { EvdState::UNWAITABLE };
         state |= match evd.notification {
@@ -37,23 +37,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE (EVD, CNO).
     pub fn evd_modify_cno(&mut self, evd: EvdHandle, cno: Option<CnoHandle>) -> DatResult<()> {
-        let state = self.objects.get(evd)?;
+        let state = self.objects().get(evd)?;
         let (before, seen) = (state.cno, state.position());
         if let Some(cno) = cno {
-            self.objects.cnos().check(cno, state.ia)?;
+            self.objects().cnos().check(cno, state.ia)?;
         }
         if before == cno {
             return Ok(());
         }
-        let state = self.objects.get_mut(evd)?;
+        let state = self.objects_mut().get_mut(evd)?;
         state.cno = cno;
         // What was looked at before belongs to the CNO of that time.
         state.announced = seen;
         if let Some(cno) = cno {
-            self.objects.cnos_mut().attach(cno);
+            self.objects_mut().cnos_mut().attach(cno);
         }
         if let Some(before) = before {
-            self.objects.cnos_mut().detach(before);
+            self.objects_mut().cnos_mut().detach(before);
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn evd_enable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.objects.get_mut(evd)?.enabled = true;
+        self.objects_mut().get_mut(evd)?.enabled = true;
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn evd_disable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.objects.get_mut(evd)?.enabled = false;
+        self.objects_mut().get_mut(evd)?.enabled = false;
         Ok(())
     }
 
@@ -81,13 +81,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn evd_set_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        let slot = self.objects.table().check(evd)?;
-        self.objects.evds_mut().settle_wait(slot);
-        let state = self.objects.get_mut(evd)?;
+        let state = self.objects_mut().evds_mut().settled(evd)?;
         state.waitable = false;
         if let Some(wait) = &mut state.wait {
             wait.interrupted = true;
-            self.objects.evds_mut().ready(slot);
+            self.objects_mut().evds_mut().ready(evd.any().slot());
         }
         Ok(())
     }
@@ -97,7 +95,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn evd_clear_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.objects.get_mut(evd)?.waitable = true;
+        self.objects_mut().get_mut(evd)?.waitable = true;
         Ok(())
     }
 
@@ -106,7 +104,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER if the EVD takes no software events; QUEUE_FULL, and the event is not queued.
     pub fn evd_post_se(&mut self, evd: EvdHandle, value: u64) -> DatResult<()> {
-        if !self.objects.get(evd)?.flags.contains(EvdFlags::SOFTWARE) {
+        if !self.objects().get(evd)?.flags.contains(EvdFlags::SOFTWARE) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
         }
         self.delivery().post_software(evd, value)
@@ -120,7 +118,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INSUFFICIENT_RESOURCES.
     pub fn evd_resize(&mut self, handle: EvdHandle, min_qlen: u32) -> DatResult<()> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd);
-        let evd = self.objects.get(handle)?;
+        let evd = self.objects().get(handle)?;
         if min_qlen == 0 || min_qlen > i32::MAX as u32 {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
@@ -130,18 +128,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if evd.completions() + evd.queue.len() > min_qlen {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
-        self.device.usable()?;
+        self.device().usable()?;
         let software = software_events(evd.flags, min_qlen);
         let before = evd.queue.limit();
-        if !self.objects.evds_mut().resize_queue(handle, software.max(LEAST_EVENTS)) {
+        if !self.objects_mut().evds_mut().resize_queue(handle, software.max(LEAST_EVENTS)) {
             return Err(FULL);
         }
         if let Err(error) = self.queue_pairs().resize_cq(handle, min_qlen) {
             // Going back asks for no more than there was.
-            let _ = self.objects.evds_mut().resize_queue(handle, before);
+            let _ = self.objects_mut().evds_mut().resize_queue(handle, before);
             return Err(error);
         }
-        let evd = self.objects.get_mut(handle)?;
+        let evd = self.objects_mut().get_mut(handle)?;
         evd.qlen = evd.cq.as_ref().map_or(evd.queue.limit(), driver_mlx::Cq::capacity);
         Ok(())
     }

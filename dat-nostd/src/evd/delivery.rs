@@ -89,10 +89,8 @@ impl<'a, 's, B: Bar> Delivery<'a, 's, B> {
 
     /// An event that notifies has arrived on an EVD.
     pub(crate) fn arrived(&mut self, evd: EvdHandle) {
-        let slot = evd.any().slot();
-        self.objects.evds_mut().ready(slot);
-        self.objects.evds_mut().settle_wait(slot);
-        let Ok(state) = self.objects.get(evd) else { return };
+        self.objects.evds_mut().ready(evd.any().slot());
+        let Ok(state) = self.objects.evds_mut().settled(evd) else { return };
         let Some(cno) = state.cno else { return };
         if !triggers(state.enabled, state.condition()) {
             return;

@@ -1,17 +1,14 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
-use crate::base::states::EvdCall;
-use driver_mlx::{Bar, Platform};
+use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
-use crate::adapter::objects::{Objects, Tables};
-use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, RmrCompletion};
-use crate::base::handle::EvdHandle;
+use crate::adapter::objects::Tables;
+use crate::adapter::part::Parts;
+use crate::base::event::{DtoCompletion, Event, EventData};
+use crate::base::handle::{EvdHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn};
-use crate::base::types::DtoStatus;
-use crate::ep::Ep;
-use crate::evd::completion::{Outcome, failure, take_transfer};
-use crate::evd::reaction::Reaction;
+use crate::evd::completion::take_transfer;
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_dequeue`. An EVD that takes completions looks at its CQ; if there is nothing, one call in 256 polls the adapter. Other
@@ -49,9 +46,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mut take: impl FnMut(&DtoCompletion),
     ) -> (usize, Option<Event>) {
         let mut count = 0;
-        let Tables { evds, eps, .. } = self.objects.split();
+        let Parts { device, objects, .. } = self.parts();
+        let Tables { evds, eps, .. } = objects.split();
         if let Ok(state) = evds.table_mut().get_mut(evd)
-            && (state.is_on_fast_path() || state.find_fast_path(self.device.is_dead()))
+            && (state.is_on_fast_path() || state.find_fast_path(device.is_dead()))
             && let Some(cq) = &mut state.cq
         {
             let ended = loop {
@@ -84,7 +82,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         polls: bool,
         wrap: impl FnOnce(DatResult<Event>) -> T,
     ) -> T {
-        let Tables { evds, eps, .. } = self.objects.split();
+        let Parts { objects, progress, .. } = self.parts();
+        let Tables { evds, eps, .. } = objects.split();
         if let Ok(state) = evds.table_mut().get_mut(evd)
             && state.is_on_fast_path()
         {
@@ -99,7 +98,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     state.looks.delivered(1);
                     return wrap(Ok(Event { evd, data: EventData::Dto(done) }));
                 }
-                None if !(polls && self.progress.is_poll_due()) => {
+                None if !(polls && progress.is_poll_due()) => {
                     return wrap(Err(DatReturn::QUEUE_EMPTY));
                 }
                 _ => {}
@@ -120,114 +119,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The oldest event of an EVD.
     fn next_of_any_kind(&mut self, evd: EvdHandle, polls: bool) -> DatResult<Option<EventData>> {
-        let slot = self.objects.table().check(evd)?;
-        self.objects.evds_mut().settle_wait(slot);
-        let state = self.objects.get_mut(evd)?;
-        EvdCall::Dequeue.in_condition(state.condition())?;
-        state.find_fast_path(self.device.is_dead());
-        let data = self.take(slot);
+        let data = self.dispatchers().next(evd)?;
         if data.is_some() || !polls {
             return Ok(data);
         }
-        let now = self.device.now();
+        let now = self.device().now();
         let _ = self.poll(now);
-        Ok(self.take(slot))
-    }
-
-    /// Takes the next completion of the CQ of an EVD, if there is one: its event, if it has one.
-    pub(crate) fn take_completion(&mut self, slot: u16) -> Option<Option<EventData>> {
-        let Tables { evds, eps, srqs, windows, .. } = self.objects.split();
-        let evd = evds.table_mut().at_mut(slot)?;
-        let polled = evd.cq.as_mut()?.poll(|cqe| Outcome::new(eps, srqs, windows, cqe));
-        let Outcome { ep, data, reaction, is_stale } = polled.transpose()?.unwrap_or_else(|_| {
-            self.bad_completion();
-            Outcome::NOTHING
-        });
-        self.progress.count_stale(is_stale);
-        // Before the reaction, which asks how many completions there are.
-        if let Some(evd) = self.objects.table_mut::<EvdHandle>().at_mut(slot) {
-            match data {
-                Some(_) => evd.looks.delivered(1),
-                None => evd.looks.dropped(1),
-            }
-        }
-        if reaction != Reaction::None {
-            self.connections().react(ep, reaction);
-        }
-        Some(data)
-    }
-
-    /// The oldest event of an EVD.
-    pub(crate) fn take(&mut self, slot: u16) -> Option<EventData> {
-        loop {
-            let evd = self.objects.table_mut::<EvdHandle>().at_mut(slot)?;
-            if (!evd.queue.is_empty() || evd.awaiting != 0)
-                && let Some(data) = self.take_queued(slot)
-            {
-                return Some(data);
-            }
-            match self.take_completion(slot) {
-                Some(None) => {}
-                Some(data) => return data,
-                None => return self.take_without_cq(slot),
-            }
-        }
-    }
-
-    /// A queued event whose turn it is. Before that, a receive completion on an EP that waits for its peer's confirmation
-    /// makes it established.
-    #[cold]
-    fn take_queued(&mut self, slot: u16) -> Option<EventData> {
-        let evd = self.objects.table_mut::<EvdHandle>().at_mut(slot)?;
-        if evd.awaiting != 0 && evd.looks.ahead() == 0 {
-            self.look_ahead(slot, 1);
-        }
-        self.objects.evds_mut().pop_due(slot)
-    }
-
-    /// With nothing in the CQ: what is queued comes now whatever it was to follow, and before that, if the device is dead,
-    /// what it will never flush.
-    #[cold]
-    fn take_without_cq(&mut self, slot: u16) -> Option<EventData> {
-        if self.is_dead()
-            && let Some(event) = self.objects.take_dead(slot)
-        {
-            return Some(event);
-        }
-        self.objects.evds_mut().pop(slot)
-    }
-}
-
-impl<B: Bar> Objects<'_, B> {
-    /// The next flush that a dead device will not report, of any EP whose completions go to this EVD.
-    fn take_dead(&mut self, slot: u16) -> Option<EventData> {
-        let Tables { evds, eps, windows, .. } = self.split();
-        let evd = Some(evds.table().handle_at(slot)?);
-        for index in eps.slots() {
-            let Some((handle, ep)) = eps.entry_mut(index) else { continue };
-            for (of, receive) in [(ep.streams().recv, true), (ep.streams().request, false)] {
-                if of != evd {
-                    continue;
-                }
-                let Some((user_cookie, bind)) = ep.take_unfinished(receive) else { continue };
-                let status = DtoStatus::ErrFlushed;
-                if let Some(rmr) = bind.and_then(|place| windows.bind_done(place, false)) {
-                    return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
-                }
-                let operation = if receive { DtoOperation::Receive } else { DtoOperation::Send };
-                return Some(failure(handle, user_cookie, operation, (status, 0)));
-            }
-        }
-        None
-    }
-
-    /// Flushes that a dead device will not report on this EVD.
-    pub(crate) fn unfinished(&self, slot: u16) -> u32 {
-        let evd = self.table::<EvdHandle>().handle_at(slot);
-        let of = |ep: &Ep<B>| {
-            let receives = if ep.streams().recv == evd { ep.receives().outstanding() } else { 0 };
-            receives + if ep.streams().request == evd { ep.requests_unfinished() } else { 0 }
-        };
-        self.eps().iter().map(|(_, ep)| of(ep)).sum()
+        Ok(self.dispatchers().take(evd.any().slot()))
     }
 }

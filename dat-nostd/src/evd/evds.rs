@@ -15,7 +15,7 @@ use crate::evd::waiter::{EvdWaiter, WaitState, Waits};
 use crate::evd::{Evd, Looked, ReadyEvd, WaitedEvd, is_due};
 use crate::srq::queue::Srq;
 
-/// The EVDs of an adapter: their events, who waits on them, and which are due.
+/// The EVDs of an adapter: their events, open waits, and lists of those that are due.
 #[repr(C)]
 pub(crate) struct Evds<'s, B: Bar> {
     table: Table<'s, EvdHandle, Evd<B>>,
@@ -132,8 +132,8 @@ impl<'s, B: Bar> Evds<'s, B> {
         if is_due(follows, evd.looks.taken()) { self.events.pop(&mut evd.queue) } else { None }
     }
 
-    /// Gives an EVD another number of places for events besides completions. Returns false, without side effects, if they
-    /// are not there.
+    /// Changes the number of places for events besides completions. Returns false, without side effects, if too few are
+    /// free.
     pub(super) fn resize_queue(&mut self, handle: EvdHandle, limit: u32) -> bool {
         self.table.get_mut(handle).is_ok_and(|evd| self.events.resize(&mut evd.queue, limit))
     }
@@ -235,8 +235,17 @@ impl<'s, B: Bar> Evds<'s, B> {
         Some(waiter)
     }
 
+    /// The EVD, or INVALID_HANDLE. Ends its wait if the waiter was dropped.
+    #[inline]
+    pub(super) fn settled(&mut self, handle: EvdHandle) -> DatResult<&mut Evd<B>> {
+        if self.table.get(handle)?.wait.is_some() {
+            self.settle_wait(handle.any().slot());
+        }
+        self.table.get_mut(handle)
+    }
+
     /// Ends a wait whose waiter was dropped.
-    pub(super) fn settle_wait(&mut self, slot: u16) {
+    fn settle_wait(&mut self, slot: u16) {
         if self.table.at(slot).is_some_and(|evd| evd.wait.is_some()) && !self.waits.is_open(slot) {
             self.end_wait(slot);
         }

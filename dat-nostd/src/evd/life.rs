@@ -7,7 +7,6 @@ use crate::base::event::EventData;
 use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EvdFlags;
-use crate::evd::delivery::Delivery;
 use crate::evd::{CQ_STREAMS, Evd, MAX_QLEN, software_events};
 use crate::mem::lmr::creation_error;
 
@@ -24,9 +23,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         cno: Option<CnoHandle>,
         flags: EvdFlags,
     ) -> DatResult<EvdHandle> {
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         if let Some(cno) = cno {
-            self.objects.cnos().check(cno, ia)?;
+            self.objects().cnos().check(cno, ia)?;
         }
         if min_qlen == 0 || min_qlen > i32::MAX as u32 {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
@@ -35,7 +34,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if flags.is_empty() || merged_async || !EvdFlags::all().contains(flags) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg4));
         }
-        self.device.usable()?;
+        self.device().usable()?;
         self.make_evd(ia, min_qlen, cno, flags)
     }
 
@@ -47,25 +46,29 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: EvdFlags,
     ) -> DatResult<EvdHandle> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd);
-        if min_qlen > MAX_QLEN || self.objects.table::<EvdHandle>().is_full() {
+        if min_qlen > MAX_QLEN || self.objects().table::<EvdHandle>().is_full() {
             return Err(FULL);
         }
-        let mut queue =
-            self.objects.evds_mut().events_mut().create(software_events(flags, min_qlen)).ok_or(FULL)?;
+        let mut queue = self
+            .objects_mut()
+            .evds_mut()
+            .events_mut()
+            .create(software_events(flags, min_qlen))
+            .ok_or(FULL)?;
         let cq = if flags.intersects(CQ_STREAMS) {
-            match self.device.create_cq(min_qlen) {
+            match self.device_mut().create_cq(min_qlen) {
                 Ok(cq) => Some(cq),
                 Err(error) => {
-                    self.objects.evds_mut().events_mut().destroy(&mut queue);
+                    self.objects_mut().evds_mut().events_mut().destroy(&mut queue);
                     return Err(creation_error(error, Subtype::ResourceTevd));
                 }
             }
         } else {
             None
         };
-        let evd = self.objects.evds_mut().insert(Evd::new(ia, flags, cq, queue, cno)).ok_or(FULL)?;
+        let evd = self.objects_mut().evds_mut().insert(Evd::new(ia, flags, cq, queue, cno)).ok_or(FULL)?;
         if let Some(cno) = cno {
-            self.objects.cnos_mut().attach(cno);
+            self.objects_mut().cnos_mut().attach(cno);
         }
         Ok(evd)
     }
@@ -77,11 +80,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_STATE (EVD_IN_USE) while a stream feeds it.
     pub fn evd_free(&mut self, evd: EvdHandle) -> DatResult<()> {
         self.queue_pairs().drain_evd(evd);
-        if self.objects.get(evd)?.users.is_any() {
+        if self.objects().get(evd)?.users.is_any() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
-        for slot in self.objects.table::<IaHandle>().slots() {
-            if let Some(ia) = self.objects.table_mut::<IaHandle>().at_mut(slot) {
+        for slot in self.objects().table::<IaHandle>().slots() {
+            if let Some(ia) = self.objects_mut().table_mut::<IaHandle>().at_mut(slot) {
                 ia.evd_freed(evd);
             }
         }
@@ -90,25 +93,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Removes an EVD whatever refers to it.
     pub(crate) fn drop_evd(&mut self, evd: EvdHandle) -> DatResult<()> {
-        let mut evd = self.objects.evds_mut().remove(evd)?;
+        let mut evd = self.objects_mut().evds_mut().remove(evd)?;
         if let Some(cno) = evd.cno {
-            self.objects.cnos_mut().detach(cno);
+            self.objects_mut().cnos_mut().detach(cno);
         }
-        while let Some(lost) = self.objects.evds_mut().events_mut().pop(&mut evd.queue) {
+        while let Some(lost) = self.objects_mut().evds_mut().events_mut().pop(&mut evd.queue) {
             if let EventData::ConnectionRequest { cr, .. } = lost {
                 // It may have been rejected meanwhile by the close of its IA.
                 let _ = self.cr_reject(cr);
             }
         }
-        self.objects.evds_mut().events_mut().destroy(&mut evd.queue);
+        self.objects_mut().evds_mut().events_mut().destroy(&mut evd.queue);
         if let Some(cq) = evd.cq {
-            self.device.hca_mut().destroy_cq(cq).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+            self.device_mut()
+                .hca_mut()
+                .destroy_cq(cq)
+                .map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
         Ok(())
-    }
-
-    /// What events go through.
-    pub(crate) fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
-        Delivery::new(&mut self.objects, &mut self.progress)
     }
 }

@@ -11,10 +11,7 @@ use crate::base::states::EvdCall;
 use crate::base::types::deadline_of;
 use crate::evd::Notification;
 use crate::evd::delivery::Ready;
-use crate::evd::waiter::{EvdWaiter, Wait, WaitState};
-
-/// Completions looked at in one go.
-const LOOK_AHEAD: u32 = 1 << 12;
+use crate::evd::waiter::{EvdWaiter, Wait};
 
 const NO_WAIT: DatReturn = DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdWaiter);
 
@@ -25,9 +22,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// TIMEOUT_EXPIRED; those of [`Adapter::evd_dequeue`].
     pub fn wait(&mut self, evd: EvdHandle, timeout: Duration) -> DatResult<Event> {
-        let end = self.device.now() + timeout;
+        let end = self.device().now() + timeout;
         loop {
-            let now = self.device.now();
+            let now = self.device().now();
             let _ = self.poll(now);
             self.deliver_upcalls();
             match self.evd_dequeue(evd) {
@@ -55,9 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         timeout_us: u32,
         threshold: u32,
     ) -> DatResult<EvdWaiter<'s>> {
-        let slot = self.objects.table().check(evd)?;
-        self.objects.evds_mut().settle_wait(slot);
-        let state = self.objects.get(evd)?;
+        let state = self.objects_mut().evds_mut().settled(evd)?;
         if threshold == 0 || threshold > state.qlen {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
         }
@@ -71,7 +66,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidState, subtype));
         }
         let deadline = deadline_of(now, timeout_us);
-        self.objects.evds_mut().begin_wait(evd, deadline, threshold).ok_or(NO_WAIT)
+        self.objects_mut().evds_mut().begin_wait(evd, deadline, threshold).ok_or(NO_WAIT)
     }
 
     /// Whether the wait is over; it has ended when this answers anything but `Pending`.
@@ -81,38 +76,38 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// or the wait has ended.
     pub fn evd_wait_poll(&mut self, waiter: &mut EvdWaiter<'s>, now: Instant) -> DatResult<Wait> {
         let evd = waiter.evd();
-        let slot = match self.objects.table().check(evd) {
+        let slot = match self.objects().table().check(evd) {
             Ok(slot) => slot,
-            Err(_) if self.objects.table().is_past(evd) => return Err(DatReturn::new(ReturnType::Abort)),
+            Err(_) if self.objects().table().is_past(evd) => return Err(DatReturn::new(ReturnType::Abort)),
             Err(error) => return Err(error),
         };
-        let state = self.objects.get_mut(evd)?;
+        let state = self.objects_mut().get_mut(evd)?;
         let allowed = EvdCall::WaitPoll.in_condition(state.condition());
         let Some(wait) = state.wait.filter(|_| waiter.is_open()) else {
             return Err(allowed.err().unwrap_or(NO_WAIT));
         };
         if let Err(error) = allowed {
-            self.objects.evds_mut().end_wait(slot);
+            self.objects_mut().evds_mut().end_wait(slot);
             return Err(error);
         }
         if let Some(wait) = &mut state.wait {
             wait.first = false;
         }
-        let queued = self.events_ready(slot);
-        if !self.is_woken(slot, &wait, queued) {
+        let queued = self.dispatchers().events_ready(slot);
+        if !self.dispatchers().is_woken(slot, &wait, queued) {
             let _ = self.poll(now);
         }
-        let queued = self.events_ready(slot);
-        if self.is_woken(slot, &wait, queued) {
-            self.objects.evds_mut().end_wait(slot);
-            return match self.take(slot) {
-                Some(data) => Ok(Wait::Ready(Event { evd, data }, self.events_ready(slot))),
+        let queued = self.dispatchers().events_ready(slot);
+        if self.dispatchers().is_woken(slot, &wait, queued) {
+            self.objects_mut().evds_mut().end_wait(slot);
+            return match self.dispatchers().take(slot) {
+                Some(data) => Ok(Wait::Ready(Event { evd, data }, self.dispatchers().events_ready(slot))),
                 // Cannot be: an event was counted. The consumer waits again.
                 None => Ok(Wait::TimedOut(0)),
             };
         }
         if now >= wait.deadline {
-            self.objects.evds_mut().end_wait(slot);
+            self.objects_mut().evds_mut().end_wait(slot);
             return Ok(Wait::TimedOut(queued));
         }
         Ok(Wait::Pending(Wake::by(wait.deadline)))
@@ -123,13 +118,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE if the EVD is gone; INVALID_STATE if the wait has ended.
     pub fn evd_wait_end(&mut self, waiter: EvdWaiter<'s>) -> DatResult<()> {
-        let slot = self.objects.table().check(waiter.evd())?;
-        let condition = self.objects.get(waiter.evd())?.condition();
+        let slot = self.objects().table().check(waiter.evd())?;
+        let condition = self.objects().get(waiter.evd())?.condition();
         let ended = EvdCall::WaitEnd.in_condition(condition).map(|_| ());
         if !waiter.is_open() {
             return Err(ended.err().unwrap_or(NO_WAIT));
         }
-        self.objects.evds_mut().end_wait(slot);
+        self.objects_mut().evds_mut().end_wait(slot);
         ended
     }
 
@@ -138,21 +133,5 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// many EVDs asks this after [`Adapter::poll`], so that it need not look at all.
     pub fn next_ready(&mut self) -> Option<Ready> {
         self.delivery().next_ready()
-    }
-
-    /// Events that could be dequeued now.
-    fn events_ready(&mut self, slot: u16) -> u32 {
-        self.look_ahead(slot, LOOK_AHEAD);
-        let unfinished = if self.is_dead() { self.objects.unfinished(slot) } else { 0 };
-        match self.objects.table::<EvdHandle>().at(slot) {
-            Some(evd) => evd.looks.ready() + evd.queue.len() + unfinished,
-            None => 0,
-        }
-    }
-
-    fn is_woken(&self, slot: u16, wait: &WaitState, queued: u32) -> bool {
-        let Some(evd) = self.objects.table::<EvdHandle>().at(slot) else { return false };
-        let notified = wait.first || self.is_dead() || evd.looks.notifying() > 0 || !evd.queue.is_empty();
-        queued >= wait.threshold && notified
     }
 }

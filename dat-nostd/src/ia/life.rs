@@ -7,10 +7,10 @@ use crate::adapter::device::Device;
 use crate::adapter::objects::{Named, Objects};
 use crate::base::attr::{EpCreator, IaAttributes, IovOwnership, ProviderAttributes};
 use crate::base::handle::{
-    CnoHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RmrHandle, RspHandle, SrqHandle, Typed,
+    CnoHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RmrHandle, RspHandle, SrqHandle,
 };
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::table::{OfIa, Table};
+use crate::base::table::OfIa;
 use crate::base::types::{
     CloseFlags, CompletionFlags, EpState, EvdFlags, MemType, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT,
 };
@@ -53,8 +53,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if name.is_empty() || name.len() >= NAME_MAX_LENGTH {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
         }
-        let listed = |framing| Some((framing, self.device.listings().version(framing)?));
-        let listed = self.device.listings().framing_of(name).and_then(listed);
+        let listed = |framing| Some((framing, self.device().listings().version(framing)?));
+        let listed = self.device().listings().framing_of(name).and_then(listed);
         answer(listed.map(|(_, version)| version), Version::new(major, minor, thread_safe))?;
         let Some((framing, _)) = listed else {
             return Err(DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered));
@@ -62,22 +62,28 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if async_evd.is_none() && (async_evd_min_qlen == 0 || async_evd_min_qlen > i32::MAX as u32) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
-        check_stream(self.objects.table(), None, async_evd, EvdFlags::ASYNC, Subtype::InvalidHandleEvdAsync)?;
-        self.device.usable()?;
+        check_stream(
+            self.objects().table(),
+            None,
+            async_evd,
+            EvdFlags::ASYNC,
+            Subtype::InvalidHandleEvdAsync,
+        )?;
+        self.device().usable()?;
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
         // The EVD refers to its IA and the IA to its EVD: the IA comes first, with a handle that is none.
-        let handle = self.objects.table_mut().insert(Ia::new(framing, async_evd)).map_err(|_| FULL)?;
+        let handle = self.objects_mut().table_mut().insert(Ia::new(framing, async_evd)).map_err(|_| FULL)?;
         let evd = match async_evd {
             Some(evd) => evd,
             None => match self.make_evd(handle, async_evd_min_qlen, None, EvdFlags::ASYNC) {
                 Ok(evd) => evd,
                 Err(error) => {
-                    let _ = self.objects.remove(handle);
+                    let _ = self.objects_mut().remove(handle);
                     return Err(error);
                 }
             },
         };
-        self.objects.get_mut(handle)?.set_async_evd(evd);
+        self.objects_mut().get_mut(handle)?.set_async_evd(evd);
         Ok((handle, evd))
     }
 
@@ -86,10 +92,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ia_query(&self, ia: IaHandle) -> DatResult<(EvdHandle, IaAttributes<'_>, ProviderAttributes)> {
-        let ia = self.objects.get(ia)?;
-        let lmr_sync_req = !self.device.hca().dma_is_coherent();
+        let ia = self.objects().get(ia)?;
+        let lmr_sync_req = !self.device().hca().dma_is_coherent();
         let provider = ProviderAttributes { lmr_sync_req, ..provider_attributes(ia.framing()) };
-        Ok((ia.async_evd(), ia_attributes(&self.device, &self.objects), provider))
+        Ok((ia.async_evd(), ia_attributes(self.device(), self.objects()), provider))
     }
 
     /// `dat_ia_close`. Abrupt destroys everything of this IA; waits on its EVDs end with ABORT.
@@ -98,10 +104,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_STATE (IA_IN_USE): graceful, and something besides the asynchronous EVD is left. Connection requests that
     /// nobody has answered do not count, nor do the EPs that came with them: they are rejected.
     pub fn ia_close(&mut self, handle: IaHandle, flags: CloseFlags) -> DatResult<()> {
-        let ia = self.objects.get(handle)?;
+        let ia = self.objects().get(handle)?;
         let (async_evd, own) = (ia.async_evd(), ia.own_async_evd());
         if flags == CloseFlags::Graceful {
-            let used = self.objects.are_left(handle, async_evd);
+            let used = self.objects().are_left(handle, async_evd);
             if used {
                 return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateIaInUse));
             }
@@ -110,37 +116,36 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(own) = own {
             let _ = self.drop_evd(own);
         }
-        self.objects.remove(handle)?;
+        self.objects_mut().remove(handle)?;
         self.connections().run_port();
         Ok(())
     }
 
     /// Destroys what belongs to an IA, whatever its state: each object before what it refers to.
     fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
-        self.free_each(ia, Objects::table, Self::cr_reject);
-        self.free_each(ia, Objects::table, |adapter, rmr| adapter.memory().drop_window(rmr));
-        self.free_each(ia, Objects::table, Self::rsp_free);
-        self.free_each(ia, Objects::table, Self::remove_ep);
-        self.free_each(ia, Objects::table, Self::srq_free);
-        self.free_each(ia, Objects::table, Self::lmr_free);
-        self.free_each(ia, Objects::table, Self::psp_free);
-        self.free_each(ia, Objects::table, Self::pz_free);
+        self.free_each(ia, Self::cr_reject);
+        self.free_each(ia, |adapter, rmr| adapter.memory().drop_window(rmr));
+        self.free_each(ia, Self::rsp_free);
+        self.free_each(ia, |adapter, ep| adapter.endpoints().remove_ep(ep));
+        self.free_each(ia, Self::srq_free);
+        self.free_each(ia, Self::lmr_free);
+        self.free_each(ia, Self::psp_free);
+        self.free_each(ia, Self::pz_free);
         // The asynchronous EVD hears of everything to the last.
         let but_async =
             |adapter: &mut Self, evd| if evd == async_evd { Ok(()) } else { adapter.drop_evd(evd) };
-        self.free_each(ia, Objects::table, but_async);
-        self.objects.cnos_mut().drop_of(ia);
+        self.free_each(ia, but_async);
+        self.objects_mut().cnos_mut().drop_of(ia);
     }
 
     /// Visits every object that an IA has in a table, in the order of its slots.
-    fn free_each<H: Typed, T: OfIa>(
+    fn free_each<H: Named<'s, P::Bar, Object: OfIa>>(
         &mut self,
         ia: IaHandle,
-        table: for<'a> fn(&'a Objects<'s, P::Bar>) -> &'a Table<'s, H, T>,
         free: impl Fn(&mut Self, H) -> DatResult<()>,
     ) {
         let mut from = 0;
-        while let Some(handle) = table(&self.objects).next_of(ia, from) {
+        while let Some(handle) = self.objects().table::<H>().next_of(ia, from) {
             from = u32::from(handle.any().slot()) + 1;
             // What the device refuses to destroy ends with the adapter.
             let _ = free(self, handle);

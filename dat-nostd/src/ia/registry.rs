@@ -112,7 +112,7 @@ impl<'r, 'n> Registry<'r, 'n> {
         provider: &mut Adapter<'_, P>,
         info: ProviderInfo<'n>,
     ) -> DatResult<()> {
-        let framing = match provider.device.listings().framing_of(info.ia_name) {
+        let framing = match provider.device().listings().framing_of(info.ia_name) {
             Some(framing) if info.ia_name.len() < NAME_MAX_LENGTH => framing,
             _ => return Err(bad(Subtype::InvalidArg2)),
         };
@@ -127,10 +127,10 @@ impl<'r, 'n> Registry<'r, 'n> {
             return Err(DatReturn::new(ReturnType::InsufficientResources));
         };
         let id = self.id_for(provider)?;
-        provider.device.listings_mut().set_id(id);
-        provider.device.listings_mut().set(framing, Some(version));
+        provider.device_mut().listings_mut().set_id(id);
+        provider.device_mut().listings_mut().set(framing, Some(version));
         // Handles of what IAs make have this id.
-        provider.objects.set_adapter(id.0);
+        provider.objects_mut().set_adapter(id.0);
         if let Some(entry) = self.entries.get_mut(place) {
             entry.0 = Some((info, id));
         }
@@ -139,7 +139,7 @@ impl<'r, 'n> Registry<'r, 'n> {
 
     /// The id of a provider that is registered already, or a new one.
     fn id_for<P: Platform>(&mut self, provider: &Adapter<'_, P>) -> DatResult<AdapterId> {
-        let listings = &provider.device.listings();
+        let listings = &provider.device().listings();
         let is_other = |name| listings.framing_of(name).is_none();
         let taken = |id| self.providers().any(|(other, of)| *of == id && is_other(other.ia_name));
         if let Some(id) = listings.id().filter(|_| !listings.is_empty()) {
@@ -166,12 +166,13 @@ impl<'r, 'n> Registry<'r, 'n> {
             entry.0.is_some_and(|(other, of)| other.ia_name == info.ia_name && Some(of) == id)
         };
         let entry = self.entries.iter_mut().find(ours).ok_or(bad(Subtype::InvalidArg2))?;
-        let framing = provider.device.listings().framing_of(info.ia_name).ok_or(bad(Subtype::InvalidArg2))?;
-        if provider.objects.table::<IaHandle>().iter().any(|(_, ia)| ia.framing() == framing) {
+        let framing =
+            provider.device().listings().framing_of(info.ia_name).ok_or(bad(Subtype::InvalidArg2))?;
+        if provider.objects().table::<IaHandle>().iter().any(|(_, ia)| ia.framing() == framing) {
             return Err(DatReturn::new(ReturnType::ProviderInUse));
         }
         entry.0 = None;
-        provider.device.listings_mut().set(framing, None);
+        provider.device_mut().listings_mut().set(framing, None);
         Ok(())
     }
 

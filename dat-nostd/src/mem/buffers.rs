@@ -30,7 +30,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if len == 0 || !align.is_power_of_two() {
             return Err(DatReturn::new(ReturnType::InvalidParameter));
         }
-        self.device
+        self.device_mut()
             .hca_mut()
             .alloc(len, align.max(4096))
             .map_err(|_| DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory))
@@ -42,7 +42,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_STATE (LMR_IN_USE) while an LMR leads to it, INVALID_PARAMETER for a buffer of another adapter; the buffer comes back.
     pub fn dma_free(&mut self, buffer: DmaBuffer) -> Result<(), BufferKept> {
-        match self.device.hca_mut().free(buffer) {
+        match self.device_mut().hca_mut().free(buffer) {
             Ok(()) => Ok(()),
             Err(Rejected { error: Error::InUse, value }) => Err(BufferKept { reason: IN_USE, buffer: value }),
             Err(Rejected { value, .. }) => {

@@ -53,7 +53,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         // SAFETY: this function's contract.
         unsafe { self.memory().register_foreign((va, len), &Grant::new(ia, pz, mem_priv)) }
     }
@@ -75,7 +75,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
         let grant = Grant { base: Base::Zero, ..Grant::new(ia, pz, mem_priv) };
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         // SAFETY: this function's contract.
         unsafe { self.memory().register_foreign((va, len), &grant) }
     }
@@ -98,8 +98,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
         let kind = Kind::Shared(cookie);
-        self.objects.check_cookie(kind, (va.addr() as u64, len as u64))?;
-        self.objects.get(ia)?;
+        self.objects().check_cookie(kind, (va.addr() as u64, len as u64))?;
+        self.objects().get(ia)?;
         // SAFETY: this function's contract.
         unsafe { self.memory().register_foreign((va, len), &Grant { kind, ..Grant::new(ia, pz, mem_priv) }) }
     }
@@ -126,9 +126,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let kind = cookie.map_or(Kind::Virtual, Kind::Shared);
         let (start, length) = (va.addr() as u64, len as u64);
         if cookie.is_some() {
-            self.objects.check_cookie(kind, (start, length))?;
+            self.objects().check_cookie(kind, (start, length))?;
         }
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         check_length(len)?;
         let grant = Grant { base, kind, ..Grant::new(ia, pz, mem_priv) };
         let mut memory = self.memory();

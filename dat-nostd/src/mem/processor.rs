@@ -59,8 +59,8 @@ impl<P: Platform> Adapter<'_, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER (ARG2) unless all of them are the region's, and the device has it.
     pub fn lmr_read(&self, _: SoleAccess, lmr: LmrHandle, address: u64, to: DmaSlice<'_>) -> DatResult<()> {
-        self.device
-            .copy(to, self.device.bytes_of(self.objects.get(lmr)?, address, to.len(), MemPriv::empty())?)
+        self.device()
+            .copy(to, self.device().bytes_of(self.objects().get(lmr)?, address, to.len(), MemPriv::empty())?)
     }
 
     /// Extension: writes all of `from` to a region, from `address` on.
@@ -74,8 +74,8 @@ impl<P: Platform> Adapter<'_, P> {
         address: u64,
         from: DmaSlice<'_>,
     ) -> DatResult<()> {
-        self.device.copy(
-            self.device.bytes_of(self.objects.get(lmr)?, address, from.len(), MemPriv::LOCAL_WRITE)?,
+        self.device().copy(
+            self.device().bytes_of(self.objects().get(lmr)?, address, from.len(), MemPriv::LOCAL_WRITE)?,
             from,
         )
     }
@@ -92,13 +92,13 @@ impl<P: Platform> Adapter<'_, P> {
         address: u64,
         change: impl FnOnce(u64) -> u64,
     ) -> DatResult<u64> {
-        let word = self.device.bytes_of(self.objects.get(lmr)?, address, 8, MemPriv::LOCAL_WRITE)?;
-        self.device.hca().sync_slice_for_cpu(word);
+        let word = self.device().bytes_of(self.objects().get(lmr)?, address, 8, MemPriv::LOCAL_WRITE)?;
+        self.device().hca().sync_slice_for_cpu(word);
         let mut bytes = [0; 8];
         word.read(0, &mut bytes).map_err(|_| outside())?;
         let before = u64::from_ne_bytes(bytes);
         word.write(0, &change(before).to_ne_bytes()).map_err(|_| outside())?;
-        self.device.hca().sync_slice_for_device(word);
+        self.device().hca().sync_slice_for_device(word);
         Ok(before)
     }
 }

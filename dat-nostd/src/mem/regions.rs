@@ -264,14 +264,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         let grant = Grant::new(ia, pz, mem_priv);
         match region.into() {
             Region::Virtual(memory) => self.memory().register(memory, &grant),
             Region::Lmr(lmr) => self.memory().register_again(lmr, ia, pz, mem_priv),
             Region::SharedVirtual(memory, cookie) => {
                 let kind = Kind::Shared(cookie);
-                self.objects.check_cookie(kind, (memory.va() as u64, memory.len() as u64))?;
+                self.objects().check_cookie(kind, (memory.va() as u64, memory.len() as u64))?;
                 self.memory().register(memory, &Grant { kind, ..grant })
             }
         }
@@ -290,7 +290,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         let grant = Grant { base: Base::Zero, ..Grant::new(ia, pz, mem_priv) };
         self.memory().register(memory.into(), &grant)
     }
@@ -300,7 +300,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn lmr_query(&self, lmr: LmrHandle) -> DatResult<LmrParameters> {
-        Ok(self.objects.get(lmr)?.parameters())
+        Ok(self.objects().get(lmr)?.parameters())
     }
 
     /// `dat_lmr_free`. Transfers that still use the region end with protection errors.
@@ -347,7 +347,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for a segment outside its region; then none was synchronized.
     pub fn lmr_sync_rdma_read(&mut self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         self.memory().sync(segments, |device, region, segment| {
             device.hca().sync_for_device(region, segment.virtual_address, segment.segment_length)
         })
@@ -359,7 +359,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for a segment outside its region; then none was synchronized.
     pub fn lmr_sync_rdma_write(&mut self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         self.memory().sync(segments, |device, region, segment| {
             device.hca().sync_for_cpu(region, segment.virtual_address, segment.segment_length)
         })

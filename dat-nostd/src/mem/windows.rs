@@ -86,8 +86,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rmr_query(&self, handle: RmrHandle) -> DatResult<RmrParameters> {
-        let rmr = self.objects.get(handle)?;
-        let binding = self.objects.windows().bound(rmr).map(|bound| bound.binding);
+        let rmr = self.objects().get(handle)?;
+        let binding = self.objects().windows().bound(rmr).map(|bound| bound.binding);
         Ok(RmrParameters { ia: rmr.ia(), pz: rmr.pz(), binding })
     }
 
@@ -122,14 +122,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<u32> {
         let wrong = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
-        let window = self.objects.get(rmr)?;
-        let endpoint = self.objects.get(ep)?;
+        let window = self.objects().get(rmr)?;
+        let endpoint = self.objects().get(ep)?;
         let effect = EpCall::Bind.in_state(endpoint.state())?;
         check_flags(flags, RDMA_FLAGS, endpoint.attributes().request_completion_flags, Subtype::InvalidArg6)?;
         let takes_binds = endpoint
             .streams()
             .request
-            .is_some_and(|evd| self.objects.get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
+            .is_some_and(|evd| self.objects().get(evd).is_ok_and(|evd| evd.takes(EvdFlags::RMR_BIND)));
         if !takes_binds {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpEvdRequest));
         }
@@ -138,14 +138,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let bound = if triplet.segment_length == 0 {
             None
-        } else if window.window().kind() == MwType::Two && self.objects.windows().bound(window).is_some() {
+        } else if window.window().kind() == MwType::Two && self.objects().windows().bound(window).is_some() {
             return Err(DatReturn::new(ReturnType::InvalidState));
         } else {
             if triplet.segment_length >= 1 << 31 {
                 return Err(wrong(Subtype::InvalidArg2));
             }
-            let lmr = lmr_of(self.objects.table(), triplet.lmr_context)?;
-            let sge = sge_of(self.objects.table(), triplet, window.pd(), false).map_err(|error| {
+            let lmr = lmr_of(self.objects().table(), triplet.lmr_context)?;
+            let sge = sge_of(self.objects().table(), triplet, window.pd(), false).map_err(|error| {
                 if error.is(ReturnType::InvalidParameter) { wrong(Subtype::InvalidArg2) } else { error }
             })?;
             if !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
@@ -155,7 +155,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Some((lmr.handle(), sge))
         };
         self.make_request_room(ep)?;
-        let place = self.objects.windows().vacant_bind().ok_or(FULL)?;
+        let place = self.objects().windows().vacant_bind().ok_or(FULL)?;
         let bind = MwBind {
             lkey: bound.map(|(_, sge)| sge.lkey).unwrap_or_default(),
             address: triplet.virtual_address,
@@ -167,7 +167,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
         let bound = bound.map(|(lmr, _)| Bound { lmr, binding });
         let bind = Bind { rmr, ep, order: 0, bound, key: RKey::new(rmr_context) };
-        self.objects.windows_mut().keep_bind(place, bind, effect == Effect::Flush);
+        self.objects_mut().windows_mut().keep_bind(place, bind, effect == Effect::Flush);
         Ok(rmr_context)
     }
 
@@ -182,7 +182,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         place: u16,
     ) -> DatResult<u32> {
         let dead = self.is_dead();
-        let Tables { eps, windows, .. } = self.objects.split();
+        let Tables { eps, windows, .. } = self.objects_mut().split();
         let window = windows.table_mut().get_mut(rmr)?;
         let ep = eps.get_mut(ep)?;
         // A suppressed bind completes visibly to us all the same, always: we learn what the window is bound to.

@@ -49,7 +49,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE, INSUFFICIENT_RESOURCES.
     pub fn pz_create(&mut self, ia: IaHandle) -> DatResult<PzHandle> {
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         self.memory().create_zone(ia)
     }
 
@@ -58,7 +58,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn pz_query(&self, pz: PzHandle) -> DatResult<IaHandle> {
-        Ok(self.objects.get(pz)?.ia())
+        Ok(self.objects().get(pz)?.ia())
     }
 
     /// `dat_pz_free`.

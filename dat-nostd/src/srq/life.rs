@@ -4,6 +4,7 @@ use driver_mlx::{Bar, Pd, Platform, SrqConfig, SrqNumber};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::{Objects, Tables};
+use crate::adapter::part::Parts;
 use crate::base::attr::{EpAttributes, SrqAttributes, SrqParameters};
 use crate::base::event::AsyncError;
 use crate::base::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PzHandle, SrqHandle};
@@ -31,33 +32,33 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         attributes: &SrqAttributes,
     ) -> DatResult<SrqHandle> {
-        self.objects.get(ia)?;
-        let pd = self.objects.get(pz)?.domain(ia)?;
+        self.objects().get(ia)?;
+        let pd = self.objects().get(pz)?.domain(ia)?;
         let wrong = attributes.max_recv_dtos == 0
-            || attributes.max_recv_dtos > self.device.max_srq_dtos()
+            || attributes.max_recv_dtos > self.device().max_srq_dtos()
             || attributes.max_recv_iov == 0
             || attributes.max_recv_iov > MAX_IOV as u32
             || attributes.low_watermark != 0;
         if wrong {
             return Err(bad(Subtype::InvalidArg3));
         }
-        self.device.usable()?;
-        if self.objects.table::<SrqHandle>().is_full() {
+        self.device().usable()?;
+        if self.objects().table::<SrqHandle>().is_full() {
             return Err(FULL);
         }
         let config = SrqConfig {
             pd,
-            max_wr: attributes.max_recv_dtos.max(LEAST_DTOS).min(self.device.max_srq_dtos()),
+            max_wr: attributes.max_recv_dtos.max(LEAST_DTOS).min(self.device().max_srq_dtos()),
             max_sge: attributes.max_recv_iov,
         };
         let queue = self
-            .device
+            .device_mut()
             .hca_mut()
             .create_srq(&config)
             .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
         let srq = Srq::new(ia, pz, pd, queue, attributes);
-        let handle = self.objects.table_mut().insert(srq).map_err(|_| FULL)?;
-        self.objects.get_mut(pz)?.users_mut().attach();
+        let handle = self.objects_mut().table_mut().insert(srq).map_err(|_| FULL)?;
+        self.objects_mut().get_mut(pz)?.users_mut().attach();
         Ok(handle)
     }
 
@@ -66,8 +67,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn srq_query(&self, handle: SrqHandle) -> DatResult<SrqParameters> {
-        let srq = self.objects.get(handle)?;
-        Ok(srq.parameters(self.objects.taken_of_srq(handle)))
+        let srq = self.objects().get(handle)?;
+        Ok(srq.parameters(self.objects().taken_of_srq(handle)))
     }
 
     /// `dat_srq_resize`: so many buffers fit afterwards, at least.
@@ -77,27 +78,27 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// watermark is higher, or the queue failed; INSUFFICIENT_RESOURCES: beyond the ring (the next power of two less one, 63 at
     /// least) the device cannot go while EPs or buffers are on it.
     pub fn srq_resize(&mut self, handle: SrqHandle, max_recv_dtos: u32) -> DatResult<()> {
-        let srq = self.objects.get(handle)?;
-        if max_recv_dtos == 0 || max_recv_dtos > self.device.max_srq_dtos() {
+        let srq = self.objects().get(handle)?;
+        if max_recv_dtos == 0 || max_recv_dtos > self.device().max_srq_dtos() {
             return Err(bad(Subtype::InvalidArg2));
         }
         srq.check_size(max_recv_dtos)?;
-        self.device.usable()?;
+        self.device().usable()?;
         if let Some(config) = srq.longer(max_recv_dtos)? {
             let queue = self
-                .device
+                .device_mut()
                 .hca_mut()
                 .create_srq(&config)
                 .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
-            let old = self.objects.get_mut(handle)?.replace(queue);
+            let old = self.objects_mut().get_mut(handle)?.replace(queue);
             // Nothing uses the old one.
-            let _ = self.device.hca_mut().destroy_srq(old);
+            let _ = self.device_mut().hca_mut().destroy_srq(old);
         }
-        if self.objects.is_sunk(handle) {
+        if self.objects().is_sunk(handle) {
             self.queue_pairs().make_room_in_sink(handle, max_recv_dtos)?;
         }
         self.queue_pairs().reserve_for_srq(handle, max_recv_dtos)?;
-        self.objects.get_mut(handle)?.set_max_recv_dtos(max_recv_dtos);
+        self.objects_mut().get_mut(handle)?.set_max_recv_dtos(max_recv_dtos);
         Ok(())
     }
 
@@ -109,17 +110,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER above the queue's size; INVALID_STATE if the queue failed.
     pub fn srq_set_lw(&mut self, handle: SrqHandle, low_watermark: u32) -> DatResult<()> {
-        let srq = self.objects.get(handle)?;
+        let srq = self.objects().get(handle)?;
         if low_watermark > srq.completions() {
             return Err(bad(Subtype::InvalidArg2));
         }
         SrqCall::SetLowWatermark.in_state(srq.state())?;
-        self.device.usable()?;
+        self.device().usable()?;
         let below = (self.srq_query(handle)?.available_dto_count as u32) < low_watermark;
-        let srq = self.objects.get_mut(handle)?;
+        let Parts { device, objects, .. } = self.parts();
+        let srq = objects.get_mut(handle)?;
         // The device would tell when the next one is taken, and we know now.
         let limit = if below { 0 } else { low_watermark as u16 };
-        self.device
+        device
             .hca_mut()
             .arm_srq(srq.queue(), limit)
             .map_err(|_| DatReturn::new(ReturnType::InternalError))?;
@@ -135,13 +137,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (SRQ_IN_USE) while an EP is on it.
     pub fn srq_free(&mut self, handle: SrqHandle) -> DatResult<()> {
-        if self.objects.get(handle)?.users().is_any() {
+        if self.objects().get(handle)?.users().is_any() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
         }
         self.queue_pairs().end_draining(Some(handle));
-        let srq = self.objects.remove(handle)?;
+        let srq = self.objects_mut().remove(handle)?;
         self.memory().leave_zone(srq.pz());
-        self.device
+        self.device_mut()
             .hca_mut()
             .destroy_srq(srq.into_queue())
             .map_err(|_| DatReturn::new(ReturnType::InternalError))
@@ -158,7 +160,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         iov: &[LmrTriplet],
         user_cookie: u64,
     ) -> DatResult<()> {
-        let Tables { lmrs, srqs, .. } = self.objects.split();
+        let Tables { lmrs, srqs, .. } = self.objects_mut().split();
         srqs.table_mut().get_mut(handle)?.post_recv(lmrs, iov, user_cookie)
     }
 
@@ -181,18 +183,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
         attributes: &EpAttributes,
     ) -> DatResult<EpHandle> {
         const BAD: DatReturn = bad_attributes();
-        self.objects.get(ia)?;
-        let pd = self.objects.get(pz)?.domain(ia)?;
+        self.objects().get(ia)?;
+        let pd = self.objects().get(pz)?.domain(ia)?;
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
-        self.objects.check_streams(ia, &streams)?;
-        let state = self.objects.get(srq)?.state();
-        self.objects.get(srq)?.ia().check(ia, HandleType::Srq)?;
-        self.objects.check_srq_zone(srq, pd)?;
-        let attributes = self.device.check_attributes(&streams, Some(attributes), Counts::OnSrq, BAD)?;
-        self.objects.check_notification(&streams, &attributes, BAD)?;
+        self.objects().check_streams(ia, &streams)?;
+        let state = self.objects().get(srq)?.state();
+        self.objects().get(srq)?.ia().check(ia, HandleType::Srq)?;
+        self.objects().check_srq_zone(srq, pd)?;
+        let attributes = self.device().check_attributes(&streams, Some(attributes), Counts::OnSrq, BAD)?;
+        self.objects().check_notification(&streams, &attributes, BAD)?;
         SrqCall::Attach.in_state(state)?;
         let plan = Plan { pd, streams, srq: Some(srq), attributes };
-        self.create_ep(ia, Some(pz), &plan, EpState::Unconnected)
+        self.endpoints().create_ep(ia, Some(pz), &plan, EpState::Unconnected)
     }
 }
 

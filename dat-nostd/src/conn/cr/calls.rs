@@ -29,18 +29,20 @@ impl<P: Platform> Adapter<'_, P> {
         while let Some((conn, listener)) = self.connections().next_request(now) {
             let request = self.connections().parse_request(conn, listener);
             if let Err(reason) = request.and_then(|(cr, target)| self.deliver_request(cr, &target)) {
-                let _ = self.device.cm_mut().reject(now, conn, reason, &[], &[]);
+                let _ = self.device_mut().cm_mut().reject(now, conn, reason, &[], &[]);
             }
         }
     }
 
     /// Delivers a request to a service point's consumer, with an EP if the provider has to make it.
     fn deliver_request(&mut self, mut cr: Cr, target: &Target) -> Result<(), RejReason> {
-        self.objects.can_deliver(target)?;
+        self.objects().can_deliver(target)?;
         cr.ep = match target.source {
             EpSource::Consumer => None,
             EpSource::Reserved(ep) => Some(ep),
-            EpSource::Provider => Some(self.make_tentative_ep(target.ia, cr.reads).map_err(|_| FULL)?),
+            EpSource::Provider => {
+                Some(self.endpoints().make_tentative_ep(target.ia, cr.reads).map_err(|_| FULL)?)
+            }
         };
         self.connections().deliver(cr, target)
     }
@@ -50,7 +52,7 @@ impl<P: Platform> Adapter<'_, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn cr_query(&self, cr: CrHandle) -> DatResult<CrParameters<'_>> {
-        let cr = self.objects.get(cr)?;
+        let cr = self.objects().get(cr)?;
         Ok(CrParameters {
             remote_address: cr.remote_address,
             remote_port: cr.remote_port,
@@ -89,13 +91,13 @@ impl<P: Platform> Adapter<'_, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for too much private data.
     pub fn cr_reject_with(&mut self, cr: CrHandle, private_data: &[u8]) -> DatResult<()> {
-        let framing = self.objects.get(cr)?.framing;
+        let framing = self.objects().get(cr)?.framing;
         let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
         if private_data.len() > framing.max_reject_data() {
             return Err(too_long);
         }
         let (bytes, len) = framing.reply(private_data).ok_or(too_long)?;
-        let cr = self.objects.remove(cr)?;
+        let cr = self.objects_mut().remove(cr)?;
         self.release_request_ep(&cr);
         self.connections().refuse(cr.conn, RejReason::CONSUMER_DEFINED, bytes.get(..len).unwrap_or_default());
         Ok(())
@@ -107,11 +109,11 @@ impl<P: Platform> Adapter<'_, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER if no service point of the IA owns the qualifier: then nothing has changed.
     pub fn cr_handoff(&mut self, cr: CrHandle, conn_qual: u64) -> DatResult<()> {
-        let ia = self.objects.get(cr)?.ia;
-        let Some(target) = self.objects.target_for(ia, conn_qual) else {
+        let ia = self.objects().get(cr)?.ia;
+        let Some(target) = self.objects().target_for(ia, conn_qual) else {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         };
-        let cr = self.objects.remove(cr)?;
+        let cr = self.objects_mut().remove(cr)?;
         self.release_request_ep(&cr);
         if let Err(reason) = self.deliver_request(cr, &target) {
             self.connections().refuse(cr.conn, reason, &[]);
@@ -122,14 +124,14 @@ impl<P: Platform> Adapter<'_, P> {
     /// The EP that a request brought goes back to where it came from.
     fn release_request_ep(&mut self, cr: &Cr) {
         let Some(handle) = cr.ep else { return };
-        let Ok(ep) = self.objects.get(handle) else { return };
+        let Ok(ep) = self.objects().get(handle) else { return };
         if ep.state() == EpState::TentativeConnectionPending {
-            let _ = self.remove_ep(handle);
+            let _ = self.endpoints().remove_ep(handle);
             return;
         }
-        self.objects.move_ep(handle, EpEvent::RequestAnswered);
-        let unspecified = self.device.unspecified();
-        if let Ok(ep) = self.objects.get_mut(handle) {
+        self.objects_mut().move_ep(handle, EpEvent::RequestAnswered);
+        let unspecified = self.device().unspecified();
+        if let Ok(ep) = self.objects_mut().get_mut(handle) {
             ep.connection_mut().set_ends(Ends::none(unspecified));
         }
     }

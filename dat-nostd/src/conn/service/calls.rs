@@ -57,15 +57,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
         evd: EvdHandle,
         flags: PspFlags,
     ) -> DatResult<(u64, PspHandle)> {
-        let framing = self.objects.framing(ia)?;
-        self.objects.check_cr_evd(ia, evd)?;
-        self.device.usable()?;
-        let first = self.device.next_random();
+        let framing = self.objects().framing(ia)?;
+        self.objects().check_cr_evd(ia, evd)?;
+        self.device().usable()?;
+        let first = self.device_mut().next_random();
         // Fewer listeners than qualifiers exist, so a free one comes soon or there is no room for a listener either.
         for step in 0..ANY_COUNT {
             let conn_qual = ANY_FIRST + first.wrapping_add(step) % ANY_COUNT;
             if let Some(service_id) = framing.service_id(conn_qual)
-                && !self.device.cm().is_listening(service_id)
+                && !self.device().cm().is_listening(service_id)
             {
                 let psp = self.connections().make_psp(ia, conn_qual, service_id, evd, flags)?;
                 return Ok((conn_qual, psp));
@@ -79,7 +79,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn psp_query(&self, psp: PspHandle) -> DatResult<PspParameters> {
-        let psp = self.objects.get(psp)?;
+        let psp = self.objects().get(psp)?;
         Ok(PspParameters { ia: psp.ia, conn_qual: psp.conn_qual, evd: psp.evd, psp_flags: psp.flags })
     }
 
@@ -88,9 +88,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn psp_free(&mut self, psp: PspHandle) -> DatResult<()> {
-        let psp = self.objects.remove(psp)?;
-        self.device.cm_mut().unlisten(psp.service_id);
-        if let Ok(evd) = self.objects.get_mut(psp.evd) {
+        let psp = self.objects_mut().remove(psp)?;
+        self.device_mut().cm_mut().unlisten(psp.service_id);
+        if let Ok(evd) = self.objects_mut().get_mut(psp.evd) {
             evd.detach(0, None);
         }
         Ok(())
@@ -109,28 +109,28 @@ impl<'s, P: Platform> Adapter<'s, P> {
         ep: Option<EpHandle>,
         evd: EvdHandle,
     ) -> DatResult<RspHandle> {
-        self.objects.get(ia)?;
+        self.objects().get(ia)?;
         if let Some(ep) = ep {
-            self.objects.get(ep).and_then(|ep| ep.ia().check(ia, HandleType::Ep))?;
+            self.objects().get(ep).and_then(|ep| ep.ia().check(ia, HandleType::Ep))?;
         }
         let service_id = self.connections().check_service(ia, conn_qual, evd)?;
         if let Some(ep) = ep {
-            EpCall::Reserve.in_state(self.objects.get(ep)?.state())?;
+            EpCall::Reserve.in_state(self.objects().get(ep)?.state())?;
         }
         let rsp = Rsp { ia, conn_qual, service_id, evd, ep, used: false };
         let rsp = self
-            .objects
+            .objects_mut()
             .table_mut::<RspHandle>()
             .insert(rsp)
             .map_err(|_| DatReturn::new(ReturnType::InsufficientResources))?;
         let owner = OWNER_PSP | OWNER_RSP | u32::from(rsp.any().slot());
         if let Err(error) = self.connections().listen(service_id, owner, 1) {
-            let _ = self.objects.remove(rsp);
+            let _ = self.objects_mut().remove(rsp);
             return Err(error);
         }
-        self.objects.get_mut(evd)?.attach(0, None);
+        self.objects_mut().get_mut(evd)?.attach(0, None);
         if let Some(ep) = ep {
-            self.objects.move_ep(ep, EpEvent::Reserved);
+            self.objects_mut().move_ep(ep, EpEvent::Reserved);
         }
         Ok(rsp)
     }
@@ -140,7 +140,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rsp_query(&self, rsp: RspHandle) -> DatResult<RspParameters> {
-        let rsp = self.objects.get(rsp)?;
+        let rsp = self.objects().get(rsp)?;
         Ok(RspParameters { ia: rsp.ia, conn_qual: rsp.conn_qual, evd: rsp.evd, ep: rsp.ep })
     }
 
@@ -149,14 +149,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rsp_free(&mut self, rsp: RspHandle) -> DatResult<()> {
-        let rsp = self.objects.remove(rsp)?;
+        let rsp = self.objects_mut().remove(rsp)?;
         if !rsp.used {
-            self.device.cm_mut().unlisten(rsp.service_id);
+            self.device_mut().cm_mut().unlisten(rsp.service_id);
             if let Some(ep) = rsp.ep {
-                self.objects.move_ep(ep, EpEvent::Released);
+                self.objects_mut().move_ep(ep, EpEvent::Released);
             }
         }
-        if let Ok(evd) = self.objects.get_mut(rsp.evd) {
+        if let Ok(evd) = self.objects_mut().get_mut(rsp.evd) {
             evd.detach(0, None);
         }
         Ok(())
