@@ -32,7 +32,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// `dat_ep_set_watermark`. The marks are about the buffers that messages have consumed: those taken from the EP's own receive queue,
     /// or from its SRQ, whose completions the consumer has not dequeued. When they are more than `soft_high`, one asynchronous event with
-    /// the reason [`SRQ_SOFT_HIGH_WATERMARK_EVENT`](crate::SRQ_SOFT_HIGH_WATERMARK_EVENT) comes; above `hard_high` the connection breaks. Looked at in every poll, and now.
+    /// the reason [`SRQ_SOFT_HIGH_WATERMARK_EVENT`] comes; above `hard_high` the connection breaks. Looked at in every poll, and now.
+    ///
+    /// [`SRQ_SOFT_HIGH_WATERMARK_EVENT`]: crate::states::SRQ_SOFT_HIGH_WATERMARK_EVENT
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for a negative value that is not [`WATERMARK_INFINITE`].
