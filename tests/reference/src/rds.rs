@@ -12,6 +12,8 @@ pub const HEADER: usize = 48;
 pub const PAYLOAD: usize = 4096;
 /// Bytes of a congestion map.
 pub const MAP: u32 = 8192;
+/// Bytes of the longest message of the protocol.
+pub const LONGEST: u32 = 1 << 20;
 
 /// Flags of a header.
 pub mod flags {
@@ -46,7 +48,7 @@ pub enum Fault {
     Checksum,
     /// An acknowledgement with payload.
     AcknowledgementPayload,
-    /// A message longer than the receiver takes.
+    /// A message longer than any.
     MessageLength,
     /// Too many or too few bytes for this place in its message.
     FragmentLength,
@@ -166,6 +168,8 @@ pub enum Fate {
     Deliver,
     /// Dropped: it was received before.
     Old,
+    /// Dropped: it is longer than the receiver takes.
+    TooLong,
     /// Answered with a message to its source port.
     Ping,
     /// Port 1 to port 0, another transport's probe: dropped.
@@ -235,7 +239,7 @@ impl Receiver {
             }
             Frame::Fragment(header, payload) => (header, payload),
         };
-        if header.len > self.longest {
+        if header.len > LONGEST {
             return Err(Fault::MessageLength);
         }
         let (first, before) = self.begun.unwrap_or((header, 0));
@@ -260,6 +264,9 @@ impl Receiver {
             return Fate::Old;
         }
         self.next = first.sequence.wrapping_add(1);
+        if first.len > self.longest {
+            return Fate::TooLong;
+        }
         match (first.sport, first.dport) {
             (0, 0) => Fate::Nothing,
             (1, 0) => Fate::Probe,

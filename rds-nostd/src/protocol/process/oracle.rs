@@ -34,6 +34,7 @@ struct Outcome {
     bad_maps: u64,
     pings: u64,
     old: u64,
+    too_long: u64,
     no_socket: u64,
     acknowledgement_wanted: bool,
     /// The number that the receiver acknowledges, if a message is complete.
@@ -62,7 +63,8 @@ struct Library {
 
 impl Library {
     fn new(way: Way) -> Self {
-        let mut bench = Bench::new(CONFIG, 1024, 4);
+        // Few frames: a message of eleven fragments is too long.
+        let mut bench = Bench::new(CONFIG, 40, 1);
         let socket = bench.socket(ip(1), BOUND);
         let id = bench.up(2);
         Self { bench, socket, id, way }
@@ -100,7 +102,9 @@ impl Library {
         bench.protocol.relieve(usize::from(socket.slot));
         let after = &bench.protocol.counters;
         let connection = bench.protocol.connection(*id);
-        let begun = connection.rx.partial.map(|message| bench.protocol.frames.message(message).frames);
+        let begun = connection.rx.partial.map(|message| {
+            bench.protocol.frames.message(message).frames + u16::from(connection.rx.discarded)
+        });
         let broken = connection.reconnect.broken_by.map(Broken::reason);
         let outcome = Outcome {
             broken,
@@ -109,6 +113,7 @@ impl Library {
             bad_maps: after.recv_bad_map - before.recv_bad_map,
             pings: after.recv_ping - before.recv_ping,
             old: after.recv_drop_old_seq - before.recv_drop_old_seq,
+            too_long: after.recv_drop_too_long - before.recv_drop_too_long,
             no_socket: after.recv_drop_no_sock - before.recv_drop_no_sock,
             acknowledgement_wanted: connection.rx.ack_wanted,
             acknowledges: Some(connection.rx.ack_value).filter(|&value| value != 0x5555_aaaa_5555_aaaa),
@@ -156,6 +161,7 @@ fn expected(receiver: &mut Receiver, frame: &[u8]) -> Outcome {
             outcome.acknowledgement_wanted = first.flags & rds::flags::ACK_REQUIRED != 0;
             match message.fate {
                 Fate::Old => outcome.old = 1,
+                Fate::TooLong => outcome.too_long = 1,
                 Fate::Ping => outcome.pings = 1,
                 Fate::Nothing => outcome.bad_maps = 1,
                 Fate::Probe => {}
@@ -193,7 +199,7 @@ impl Comparison {
         Self { libraries, receiver, memory: std::vec![0; LENGTHS], count: 0 }
     }
 
-    fn receive(&mut self, header: &[u8; HEADER_LEN], length: usize) {
+    fn receive(&mut self, header: &[u8; HEADER_LEN], length: usize) -> Outcome {
         self.memory[..HEADER_LEN].copy_from_slice(header);
         let before = self.receiver;
         let expected = expected(&mut self.receiver, &self.memory[..length]);
@@ -203,6 +209,7 @@ impl Comparison {
             assert_eq!(found, expected, "{length} bytes of {header:02x?}, way {way:?}, after {before:?}");
         }
         self.count += 1;
+        expected
     }
 
     fn reconnect(&mut self) {
@@ -252,7 +259,7 @@ const PLAIN: rds::Header = rds::Header {
 
 /// Lengths of messages with something special about them, for a frame of `length` bytes of a
 /// receiver that takes `longest`.
-fn lengths_of_messages(length: usize, longest: u32) -> [u32; 24] {
+fn lengths_of_messages(length: usize, longest: u32) -> [u32; 27] {
     let length = length as u32;
     let payload = length.wrapping_sub(HEADER_LEN as u32);
     let fragment = FRAGMENT_LEN as u32;
@@ -271,6 +278,9 @@ fn lengths_of_messages(length: usize, longest: u32) -> [u32; 24] {
         longest - 1,
         longest,
         longest + 1,
+        longest + fragment + 1,
+        rds::LONGEST,
+        rds::LONGEST + 1,
         1 << 31,
         u32::MAX - 48,
         u32::MAX - 47,
@@ -331,6 +341,12 @@ fn frames_of_every_length_agree_with_the_reference() {
 /// A header drawn so that most fields are at an edge, and the length of a frame for it.
 fn drawn(random: &mut Random, receiver: &Receiver, longest: u32) -> ([u8; HEADER_LEN], usize) {
     let begun = receiver.begun();
+    if let Some((first, count)) = begun.filter(|(first, _)| first.len > longest)
+        && !random.one_in(32)
+    {
+        let left = first.len as usize - count * FRAGMENT_LEN;
+        return (encoded(&first, 0, Sum::Right), HEADER_LEN + left.min(FRAGMENT_LEN));
+    }
     let mut length = match random.below(8) {
         0 => random.below(LENGTHS as u64 + 1) as usize,
         1 => random.pick(&[0, 1, 16, 20, 24, 32, 47, 48, 49, FRAME_LEN - 1, FRAME_LEN, FRAME_LEN + 1]),
@@ -394,13 +410,14 @@ fn drawn(random: &mut Random, receiver: &Receiver, longest: u32) -> ([u8; HEADER
 fn sequences_of_frames_agree_with_the_reference() {
     let mut comparison = Comparison::new();
     let longest = comparison.libraries[0].longest();
-    let mut random = Random::new(2);
+    let (mut random, mut too_long) = (Random::new(2), 0);
     for _ in 0..cases::count() {
         let (header, length) = drawn(&mut random, &comparison.receiver, longest);
-        comparison.receive(&header, length);
+        too_long += comparison.receive(&header, length).too_long;
         if random.one_in(1000) {
             comparison.reconnect();
         }
     }
-    std::println!("{} frames", comparison.count);
+    std::println!("{} frames, {too_long} messages too long", comparison.count);
+    assert!(too_long >= comparison.count / 10_000);
 }
