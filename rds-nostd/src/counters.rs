@@ -116,7 +116,7 @@ counters! {
     recv_bad_rkey = "recv_bad_rkey",
     /// Pings not answered: too many answers are on their way, or the pinger's port is congested.
     recv_ping_dropped = "recv_ping_dropped",
-    /// Pings sent to ask silent peers for acknowledgements.
+    /// Pings sent, which request acknowledgements of silent peers.
     send_ping = "send_ping",
     /// Messages sent again after a reconnection.
     send_retransmitted = "send_retransmitted",

@@ -159,6 +159,10 @@ impl Rds<'_> {
         // Which clears its port.
         self.protocol.relieve(usize::from(handle.slot));
         self.protocol.sockets.close(handle)?;
+        if self.protocol.sockets.iter().next().is_none() {
+            // A program that closes its last socket may end without more ado.
+            self.post_final_acknowledgements(adapter);
+        }
         self.choose_burst();
         self.send_changed_maps(adapter);
         if self.protocol.starved {

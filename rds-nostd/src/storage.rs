@@ -7,20 +7,18 @@ use crate::ids::ConnectionId;
 use crate::rdma::{Memory, Operation, Piece, Region, Window};
 use crate::socket::Socket;
 
-/// Tables of a node: sockets, peers, frames, regions, operations, their local memory, registered memory.
+/// Tables of a node. A static one takes no room in an image, because all bytes are zero.
 ///
-/// Each region has a memory window. `PIECES` limits the segments of all operations together. Empty
-/// tables are zero bytes, so that a static one takes no space in an image.
-///
-/// | entry | bytes |
-/// |---|---|
-/// | socket | 192 |
-/// | connection | 436, and a congestion map of 8192 |
-/// | frame | 64, and 4160 of DMA memory: see [`dma_len`](Self::dma_len) |
-/// | region | 136 |
-/// | operation | 96 |
-/// | segment | 32 |
-/// | registered memory | 64 |
+/// | parameter | entries | bytes each |
+/// |---|---|---|
+/// | `SOCKETS` | sockets | 192 |
+/// | `CONNECTIONS` | peers with a connection | 404, and a congestion map of 8192 |
+/// | `FRAMES` | frames | 64, and 4160 of DMA memory ([`dma_len`](Self::dma_len)) |
+/// | `REGIONS` | regions of memory offered to peers, each with a memory window | 136 |
+/// | `OPERATIONS` | RDMA operations in progress | 96 |
+/// | `PIECES` | segments of local memory of all operations | 32 |
+/// | `MEMORIES` | memories registered in advance | 64 |
+/// | `PEERS` | evicted peers whose numbers are remembered, to recognize retransmitted messages | 48 |
 pub struct RdsStorage<
     const SOCKETS: usize,
     const CONNECTIONS: usize,
@@ -29,6 +27,7 @@ pub struct RdsStorage<
     const OPERATIONS: usize = 16,
     const PIECES: usize = 512,
     const MEMORIES: usize = 16,
+    const PEERS: usize = 1024,
 > {
     sockets: [Socket; SOCKETS],
     connections: [Connection; CONNECTIONS],
@@ -36,7 +35,7 @@ pub struct RdsStorage<
     /// Finds connections by peer, and orders their deadlines.
     buckets: [Option<ConnectionId>; CONNECTIONS],
     heap: [Option<ConnectionId>; CONNECTIONS],
-    remembered: [Remembered; CONNECTIONS],
+    remembered: [Remembered; PEERS],
     frames: [Frame; FRAMES],
     regions: [Region; REGIONS],
     windows: [Window; REGIONS],
@@ -69,7 +68,8 @@ impl<
     const OPERATIONS: usize,
     const PIECES: usize,
     const MEMORIES: usize,
-> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES, MEMORIES>
+    const PEERS: usize,
+> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES, MEMORIES, PEERS>
 {
     /// Empty tables.
     #[must_use]
@@ -80,7 +80,7 @@ impl<
             maps: [const { Map::EMPTY }; CONNECTIONS],
             buckets: [None; CONNECTIONS],
             heap: [None; CONNECTIONS],
-            remembered: [Remembered::NOBODY; CONNECTIONS],
+            remembered: [Remembered::NOBODY; PEERS],
             frames: [Frame::EMPTY; FRAMES],
             regions: [const { Region::EMPTY }; REGIONS],
             windows: [Window::EMPTY; REGIONS],
@@ -123,7 +123,8 @@ impl<
     const O: usize,
     const P: usize,
     const M: usize,
-> Default for RdsStorage<S, C, F, R, O, P, M>
+    const N: usize,
+> Default for RdsStorage<S, C, F, R, O, P, M, N>
 {
     fn default() -> Self {
         Self::new()
@@ -144,7 +145,7 @@ mod tests {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
         assert_eq!(sizes, [192, 400, 64]);
         assert_eq!((size_of::<Region>(), size_of::<Window>(), size_of::<Operation>()), (80, 56, 96));
-        assert_eq!((size_of::<Piece>(), size_of::<Memory>()), (32, 64));
+        assert_eq!((size_of::<Piece>(), size_of::<Memory>(), size_of::<Remembered>()), (32, 64, 48));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);
     }
 }

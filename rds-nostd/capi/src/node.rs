@@ -43,7 +43,7 @@ adapter_storage! {
         lmrs: CONNECTIONS + REGIONS + PIECES + 16, events: 4096, connections: CONNECTIONS + 64,
     }
 }
-type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
+type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES, 16, 4096>;
 
 /// How long the end of the process waits for acknowledgements, and for a thread that has the lock.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -231,7 +231,7 @@ impl Inner {
     fn close(self) {
         let Self { mut adapter, rds, inherited, .. } = self;
         drop(inherited);
-        let _ = rds.stop(&mut adapter);
+        let _ = rds.stop(&mut adapter, |_| {});
         let _ = adapter.close();
     }
 }

@@ -108,6 +108,25 @@ impl Connection {
             && self.reconnect.held_request == 0
     }
 
+    /// Returns whether the peer has the acknowledgement of every message that arrived, so that it repeats none of them.
+    ///
+    /// Every post carries the acknowledgement. The last post has arrived if it completed, or if the peer acknowledged the message
+    /// in it.
+    pub(crate) const fn is_settled(&self) -> bool {
+        let Self { rx, tx, .. } = self;
+        if rx.ack_value == 0 {
+            return !rx.is_unsettled;
+        }
+        let arrived = !tx.has_unacknowledged() || tx.completed == tx.posts;
+        rx.ack_value.wrapping_add(1) == rx.next_sequence && !rx.owes_acknowledgement() && arrived
+    }
+
+    /// Returns whether one more acknowledgement on this endpoint would make the connection [settled](Self::is_settled).
+    pub(crate) fn can_settle(&self) -> bool {
+        let is_whole = self.rx.ack_value != 0 && self.rx.ack_value.wrapping_add(1) == self.rx.next_sequence;
+        matches!(self.state, State::Accepting | State::Up) && is_whole && !self.is_settled()
+    }
+
     /// Whether it is one with this address, or with this port, whatever addresses that gives. A port of zeros is none.
     pub(crate) fn is_of(&self, foreign: u128, gid: [u8; 16]) -> bool {
         self.foreign == foreign || gid != [0; 16] && self.foreign_gid == gid
@@ -134,6 +153,7 @@ impl Connection {
 
     /// After the endpoint is gone: everything that is of one endpoint only begins anew. Queues and frames are the caller's.
     pub(crate) const fn reset(&mut self) {
+        self.rx.is_unsettled = !self.is_settled();
         self.state = State::Down;
         self.objects.ep = 0;
         self.objects.epoch = self.objects.epoch.wrapping_add(1);

@@ -1,19 +1,52 @@
-//! Peers whose entries others have now.
+//! Numbers of peers that lost their entries in the table of connections.
+//!
+//! Retransmitted messages below the number that was expected next were delivered before.
 
-/// The number after that of the last message of such a peer.
-#[derive(Clone, Copy, Debug)]
+use dat_nostd::Instant;
+
+use crate::connection::Connection;
+
+/// Peers of one port GID may occupy one part in `SHARE` of the table.
+const SHARE: usize = 8;
+
+/// Facts about a peer without an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remembered {
     foreign: u128,
-    next_sequence: u64,
+    /// Interface ID of the port GID, by which shares are counted.
+    port: u64,
+    /// Number after that of the peer's last message.
+    pub(crate) next_sequence: u64,
+    kept_at: Instant,
     tos: u8,
+    /// As [`Rx::is_unsettled`](super::Rx).
+    pub(crate) is_unsettled: bool,
 }
 
 impl Remembered {
     /// All zero bytes: no peer has the address `::`.
-    pub(crate) const NOBODY: Self = Self { foreign: 0, next_sequence: 0, tos: 0 };
+    pub(crate) const NOBODY: Self =
+        Self { foreign: 0, port: 0, next_sequence: 0, kept_at: Instant::ORIGIN, tos: 0, is_unsettled: false };
+
+    /// Facts about the peer of a connection that loses its entry.
+    pub(crate) fn of(connection: &Connection, now: Instant) -> Self {
+        let [.., a, b, c, d, e, f, g, h] = connection.foreign_gid;
+        Self {
+            foreign: connection.foreign,
+            port: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            next_sequence: connection.rx.next_sequence,
+            kept_at: now,
+            tos: connection.tos,
+            is_unsettled: !connection.is_settled(),
+        }
+    }
+
+    const fn is_of(&self, foreign: u128, tos: u8) -> bool {
+        self.foreign == foreign && self.tos == tos
+    }
 }
 
-/// All of them that are remembered, longest first.
+/// All peers that are remembered.
 pub(crate) struct RememberedPeers<'s>(&'s mut [Remembered]);
 
 impl<'s> RememberedPeers<'s> {
@@ -22,29 +55,81 @@ impl<'s> RememberedPeers<'s> {
         Self(entries)
     }
 
-    /// Keeps what has to be known of a peer that loses its entry: those of its messages that were here already. Of several peers that
-    /// are kept, the one that was kept longest is forgotten.
-    pub(crate) fn keep(&mut self, foreign: u128, tos: u8, next_sequence: u64) {
-        if next_sequence == 0 {
+    /// Remembers a peer from which messages came.
+    ///
+    /// Peers of one port have a [`SHARE`] of the table. Beyond it the port's oldest entry goes, so that a port cannot flush the
+    /// peers of other ports. In a full table the oldest of all entries goes.
+    pub(crate) fn keep(&mut self, peer: Remembered) {
+        if peer.next_sequence == 0 {
             return;
         }
-        let known = self.0.iter().position(|known| known.foreign == foreign && known.tos == tos);
-        let free = known.or_else(|| self.0.iter().position(|known| known.foreign == 0));
-        let place = free.unwrap_or(0);
-        // The rest moves up: the last place is the latest.
-        let rest = self.0.get_mut(place..).unwrap_or_default();
-        let count = rest.iter().take_while(|known| known.foreign != 0).count();
-        if count > 1 {
-            rest.get_mut(..count).unwrap_or_default().rotate_left(1);
-        }
-        if let Some(entry) = rest.get_mut(count.saturating_sub(1)) {
-            *entry = Remembered { foreign, next_sequence, tos };
+        let theirs = self.0.iter().filter(|known| known.foreign != 0 && known.port == peer.port).count();
+        let is_full = theirs >= (self.0.len() / SHARE).max(1);
+        let may_go = |known: &Remembered| known.foreign != 0 && (!is_full || known.port == peer.port);
+        let entry = if let Some(place) = self.0.iter().position(|known| known.is_of(peer.foreign, peer.tos)) {
+            self.0.get_mut(place)
+        } else if let Some(place) = self.0.iter().position(|known| known.foreign == 0 && !is_full) {
+            self.0.get_mut(place)
+        } else {
+            self.0.iter_mut().filter(|known| may_go(known)).min_by_key(|known| known.kept_at)
+        };
+        if let Some(entry) = entry {
+            *entry = peer;
         }
     }
 
-    /// The number that a peer's next message has at least, if it comes again.
-    pub(crate) fn recall(&self, foreign: u128, tos: u8) -> u64 {
-        let known = self.0.iter().find(|known| known.foreign == foreign && known.tos == tos);
-        known.map_or(0, |known| known.next_sequence)
+    /// Takes a peer out, which gets an entry again.
+    pub(crate) fn take(&mut self, foreign: u128, tos: u8) -> Option<Remembered> {
+        let known = self.0.iter_mut().find(|known| known.is_of(foreign, tos))?;
+        Some(core::mem::replace(known, Remembered::NOBODY))
+    }
+
+    /// Addresses of peers that may not have the acknowledgement of a message that arrived, IPv4 mapped.
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = u128> + '_ {
+        self.0.iter().filter(|known| known.is_unsettled).map(|known| known.foreign)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(foreign: u128, port: u64, seconds: u64) -> Remembered {
+        let kept_at = Instant::from_nanos(seconds);
+        Remembered { foreign, port, next_sequence: foreign as u64, kept_at, ..Remembered::NOBODY }
+    }
+
+    #[test]
+    fn a_port_flushes_its_own_peers_only() {
+        let mut table = [Remembered::NOBODY; 16];
+        let mut peers = RememberedPeers::new(&mut table);
+        for honest in 1..=14 {
+            peers.keep(peer(honest, honest as u64, 1));
+        }
+        for forged in 100..200 {
+            peers.keep(peer(forged, 99, forged as u64));
+        }
+        for honest in 1..=14 {
+            assert_eq!(peers.take(honest, 0).map(|peer| peer.next_sequence), Some(honest as u64));
+        }
+        let left: std::vec::Vec<_> = (100..200).filter(|&forged| peers.take(forged, 0).is_some()).collect();
+        assert_eq!(left, [198, 199], "the newest");
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let mut table = [Remembered::NOBODY; 4];
+        let mut peers = RememberedPeers::new(&mut table);
+        for number in 1..=4 {
+            peers.keep(peer(number, number as u64, 10 - number as u64));
+        }
+        peers.keep(peer(2, 2, 20));
+        peers.keep(peer(5, 5, 21));
+        assert_eq!(peers.take(4, 0), None, "the oldest");
+        assert_eq!(peers.take(2, 1), None, "another type of service");
+        assert_eq!(peers.take(2, 0), Some(peer(2, 2, 20)), "replaced, and not twice");
+        assert_eq!(peers.take(2, 0), None, "taken out");
+        peers.keep(peer(0, 0, 30));
+        assert_eq!(peers.0.iter().filter(|known| known.foreign != 0).count(), 3, "nothing came from it");
     }
 }

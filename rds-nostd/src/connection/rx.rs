@@ -9,7 +9,7 @@ use crate::ids::{FrameId, MessageId};
 /// for about half a second before it gives the connection up.
 pub(crate) const PARTIAL_LIMIT: Duration = Duration::from_secs(4);
 const PER_FRAGMENT: Duration = Duration::from_millis(16);
-/// Time from the last arrival to the acknowledgement of a burst's tail, which nobody asked for.
+/// Time from the last arrival to the acknowledgement of a burst's tail.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(100);
 
 /// The receiving half of a connection.
@@ -22,11 +22,13 @@ pub(crate) struct Rx {
     pub(crate) ack_wanted: bool,
     /// A message arrived after the last acknowledgement left.
     pub(crate) is_unsaid: bool,
+    /// An earlier endpoint went before the peer certainly had the acknowledgement of all messages. Survives reconnections.
+    pub(crate) is_unsettled: bool,
     /// One acknowledgement frame is in flight, in the memory kept for it.
     pub(crate) ack_in_flight: bool,
-    /// When to look whether the delayed acknowledgement is due; [`Instant::ORIGIN`] while no look is planned.
+    /// Time of the next look at the delayed acknowledgement; [`Instant::ORIGIN`] while no look is planned.
     ack_at: Instant,
-    /// With at most this many receives posted, an arrival makes the connection due: the refill mark, or all while no look is planned.
+    /// Posted receives up to which an arrival makes the connection due: the refill mark, or `u16::MAX` while no look is planned.
     pub(crate) serve_at: u16,
     /// Short messages arrived since those that nobody read were packed the last time.
     pub(crate) some_short: bool,
@@ -52,6 +54,7 @@ impl Rx {
         ack_value: 0,
         ack_wanted: false,
         is_unsaid: false,
+        is_unsettled: false,
         ack_at: Instant::ORIGIN,
         serve_at: 0,
         ack_in_flight: false,
@@ -96,17 +99,22 @@ impl Rx {
         (self.ack_wanted, self.is_unsaid) = (false, false);
     }
 
-    /// Whether the delayed acknowledgement needs no plan: nothing arrived, or a look is planned. The caller knows whether the
-    /// connection `is_armed`.
+    /// Returns whether an acknowledgement has to leave or has not completed.
+    pub(crate) const fn owes_acknowledgement(&self) -> bool {
+        self.ack_wanted || self.is_unsaid || self.ack_in_flight
+    }
+
+    /// Returns whether the delayed acknowledgement needs no new look: nothing arrived, or the deadline of a connection that
+    /// `is_armed` is early enough.
     #[inline(always)]
     pub(crate) fn is_planned(&self, is_armed: bool, now: Instant) -> bool {
         if self.ack_at == Instant::ORIGIN { !self.is_unsaid } else { is_armed && now < self.ack_at }
     }
 
-    /// Wants an acknowledgement once nothing has arrived for [`ACK_DELAY`] and no message has carried one. Returns when to look
-    /// again.
+    /// Sets `ack_wanted` once nothing has arrived for [`ACK_DELAY`] and no message has carried the acknowledgement. Returns the
+    /// time of the next look.
     ///
-    /// A look per delay serves any number of arrivals: `busy_at` tells at the look when the last one was.
+    /// One look per delay serves any number of arrivals, because `busy_at` is the time of the last one.
     pub(crate) fn delay_acknowledgement(
         &mut self,
         busy_at: Instant,

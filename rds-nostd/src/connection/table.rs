@@ -22,7 +22,7 @@ impl Links {
     pub(crate) const EMPTY: Self =
         Self { bucket_next: None, due_next: None, is_due: false, place: 0, deadline: Instant::ORIGIN };
 
-    /// Whether the connection has a deadline.
+    /// Returns whether the connection has a deadline.
     #[inline(always)]
     pub(crate) const fn is_armed(&self) -> bool {
         self.place != 0

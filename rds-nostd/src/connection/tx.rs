@@ -77,7 +77,7 @@ impl Tx {
         late_bind: 0,
     };
 
-    /// Whether the peer has not acknowledged all messages so far.
+    /// Returns whether the peer lacks a message, or has not acknowledged it.
     pub(crate) const fn has_unacknowledged(&self) -> bool {
         !self.queue.is_empty() && self.highest_ack + 1 < self.next_sequence
     }

@@ -121,6 +121,8 @@ impl Rds<'_> {
             Identity::Wrong => return self.refuse_request(adapter, cr),
             Identity::Unknown => return self.hold(adapter, cr, request.gid, now),
         }
+        // A peer that has begun anew may have acknowledged before.
+        self.take_arrivals(adapter, now);
         self.make_room(adapter, &request, now);
         match self.protocol.admit(&request, now) {
             Admission::Accept(id, None) => self.accept(adapter, id, cr, now),

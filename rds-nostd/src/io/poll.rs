@@ -59,7 +59,7 @@ impl Rds<'_> {
                     self.flush(adapter, id);
                 }
             }
-            Due::Break(reason) => self.connection_down(adapter, id, reason, now),
+            Due::Break(reason) => self.protocol.mark_broken(id, reason),
             Due::Nothing => {}
         }
     }
@@ -107,6 +107,17 @@ impl Rds<'_> {
             self.serve_due(adapter, now);
         }
         count > 0
+    }
+
+    /// Takes all receives that have completed. A peer that ends in order acknowledges first, so a connection goes down only after
+    /// its acknowledgements were taken.
+    pub(crate) fn take_arrivals<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
+        let most = usize::from(self.protocol.limits.receive_depth) * self.protocol.connections.len();
+        for _ in 0..=most / EVENTS_PER_POLL {
+            if !self.poll_receives(adapter, now) {
+                break;
+            }
+        }
     }
 
     /// An event of receives that is not just an arrival, or an arrival of which the time is taken.
@@ -164,6 +175,7 @@ impl Rds<'_> {
         while core::mem::take(&mut self.protocol.some_broken) {
             self.poll_requests(adapter);
             self.poll_connections(adapter, now);
+            self.take_arrivals(adapter, now);
             for id in self.protocol.connections.ids() {
                 let connection = self.protocol.connection(id);
                 let Some(flushed) = connection.reconnect.broken_by.map(Broken::reason) else { continue };

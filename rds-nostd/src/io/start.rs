@@ -1,6 +1,8 @@
 //! A node begins and ends.
 
-use dat_nostd::{Adapter, CloseFlags, DatReturn, EpHandle, Platform};
+use core::net::IpAddr;
+
+use dat_nostd::{Adapter, CloseFlags, DatReturn, Duration, EpHandle, Platform};
 
 use crate::config::RdsConfig;
 use crate::connection::{Connections, RememberedPeers};
@@ -12,8 +14,12 @@ use crate::limits::Limits;
 use crate::node::Rds;
 use crate::protocol::{Protocol, Tables};
 use crate::rdma::{Operations, Regions, Windows};
-use crate::socket::{Sockets, key};
+use crate::socket::{Sockets, address, key};
 use crate::storage::{RdsParts, dma_len};
+
+/// Longest wait for final acknowledgements to arrive, and the time between looks.
+const FINAL_WAIT: Duration = Duration::from_millis(50);
+const APART: Duration = Duration::from_micros(100);
 
 impl<'s> Rds<'s> {
     /// Opens the adapter's interface `ib0`, registers the frames and listens for peers.
@@ -58,11 +64,19 @@ impl<'s> Rds<'s> {
         Ok(Self { protocol: Protocol::new(tables, config, limits, local, now), objects, held: Held::EMPTY })
     }
 
-    /// Ends everything: connections are dropped, whatever was not acknowledged is lost, all DAT objects are freed.
+    /// Ends everything: connections are dropped, unacknowledged messages are lost, all DAT objects are freed.
+    ///
+    /// Before that, peers get a final acknowledgement of all messages that arrived: a message that was read does not come again to
+    /// the next program at this address. This takes until the acknowledgements have arrived, 50 ms of the adapter's clock at most.
+    /// `unreached` is called for each peer that may not have its acknowledgement, once for each type of service.
     ///
     /// # Errors
     /// [`RdsError::Dat`] if an object could not be freed; the others are freed all the same.
-    pub fn stop<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
+    pub fn stop<P: Platform>(
+        mut self,
+        adapter: &mut Adapter<'_, P>,
+        mut unreached: impl FnMut(IpAddr),
+    ) -> Result<(), RdsError> {
         let mut result = Ok(());
         let mut note = |outcome: Result<(), DatReturn>| {
             if let Err(error) = outcome {
@@ -70,6 +84,8 @@ impl<'s> Rds<'s> {
             }
         };
         note(adapter.psp_free(self.objects.psp));
+        self.settle_peers(adapter);
+        self.protocol.unsettled_peers().for_each(|peer| unreached(address(peer)));
         for id in self.protocol.connections.ids() {
             let ep = core::mem::take(&mut self.protocol.connections.at_mut(id).objects.ep);
             if ep != 0 {
@@ -97,5 +113,33 @@ impl<'s> Rds<'s> {
         }
         note(adapter.ia_close(self.objects.ia, CloseFlags::Abrupt));
         result
+    }
+
+    /// Posts the acknowledgements that peers lack. Returns whether one may still arrive.
+    pub(crate) fn post_final_acknowledgements<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> bool {
+        let mut waits = false;
+        for id in self.protocol.connections.ids() {
+            let connection = self.protocol.connections.at_mut(id);
+            if connection.can_settle() {
+                connection.rx.ack_wanted |= !connection.rx.ack_in_flight;
+                waits = true;
+                self.flush(adapter, id);
+            }
+        }
+        waits
+    }
+
+    /// Waits until peers have the acknowledgements of all messages that arrived, or [`FINAL_WAIT`] is over.
+    fn settle_peers<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        let end = adapter.now() + FINAL_WAIT;
+        while self.post_final_acknowledgements(adapter) {
+            let now = adapter.now();
+            if now >= end || adapter.is_dead() {
+                return;
+            }
+            if !self.poll_requests(adapter) && !self.poll_connections(adapter, now) {
+                adapter.idle(end.min(now + APART));
+            }
+        }
     }
 }

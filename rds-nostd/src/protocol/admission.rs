@@ -6,7 +6,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{Broken, Connection, Objects, STANDS, State};
+use crate::connection::{Broken, Connection, Objects, Remembered, STANDS, State};
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -44,8 +44,7 @@ impl Protocol<'_> {
             Some(id) => id,
             None => {
                 let id = self.longest_idle()?;
-                let left = self.connections.at(id);
-                self.remembered.keep(left.foreign, left.tos, left.rx.next_sequence);
+                self.remembered.keep(Remembered::of(self.connections.at(id), self.now));
                 self.connections.remove(id);
                 id
             }
@@ -60,7 +59,10 @@ impl Protocol<'_> {
         let mut connection = Connection { state: State::Down, foreign, tos, objects, ..Connection::EMPTY };
         connection.tx.next_sequence = self.first_sequence();
         connection.rx.reset();
-        connection.rx.next_sequence = self.remembered.recall(foreign, tos);
+        if let Some(known) = self.remembered.take(foreign, tos) {
+            (connection.rx.next_sequence, connection.rx.is_unsettled) =
+                (known.next_sequence, known.is_unsettled);
+        }
         connection.reconnect.busy_at = self.now;
         self.connections.insert(id, connection);
         Some(id)
@@ -79,10 +81,20 @@ impl Protocol<'_> {
     pub(crate) fn dispensable(&self, now: Instant) -> Option<ConnectionId> {
         // Of posts that were not asked to be reported nobody knows that they are done; after this time they are.
         let idle = |c: &Connection| {
-            c.state == State::Up && c.is_idle() && now >= c.reconnect.busy_at + IDLE && !self.holds_memory(c)
+            c.state == State::Up
+                && c.is_idle()
+                && !c.rx.owes_acknowledgement()
+                && now >= c.reconnect.busy_at + IDLE
+                && !self.holds_memory(c)
         };
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
         idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)
+    }
+
+    /// Peers that may not have the acknowledgement of a message that arrived, IPv4 mapped.
+    pub(crate) fn unsettled_peers(&self) -> impl Iterator<Item = u128> + '_ {
+        let connected = self.connections.iter().filter(|(_, connection)| !connection.is_settled());
+        connected.map(|(_, connection)| connection.foreign).chain(self.remembered.unsettled())
     }
 
     /// Whether memory is offered to the peer, or registered for it: that stays, whoever else comes.

@@ -52,7 +52,7 @@ impl Protocol<'_> {
         self.plan(id, now)
     }
 
-    /// Notes until when the peer has to do something, and finds out what is late.
+    /// Arms the next deadline of the connection, and acts on deadlines that have passed.
     #[inline(never)]
     fn plan(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
@@ -77,7 +77,7 @@ impl Protocol<'_> {
         let probe_at = match connection.reconnect.probe_at {
             _ if !connection.waits_for_peer() => None,
             None => Some(now + PROBE),
-            // A peer that was heard of is there.
+            // A frame arrived meanwhile.
             Some(at) if now >= at && now < busy_at + PROBE => Some(busy_at + PROBE),
             Some(at) if now >= at => {
                 self.probe(id);

@@ -1,4 +1,4 @@
-//! Pings and pongs: sequenced messages without payload from and to port 0, which belong to no socket.
+//! Pings and pongs: sequenced messages without payload to and from port 0, which belong to no socket.
 
 use crate::connection::Connection;
 use crate::frames::{Marks, Use};
@@ -24,16 +24,16 @@ impl Protocol<'_> {
         }
     }
 
-    /// Finds out whether a silent peer is there.
+    /// Probes a silent peer.
     ///
-    /// If the peer has messages to acknowledge, the probe is a ping that asks for it: Linux acknowledges the tail of a burst only
-    /// when asked. Its pong comes for a port that nobody is bound to. While one ping is unanswered, and without unacknowledged
-    /// messages, the probe is an acknowledgement: the HCA reports if nobody takes it.
+    /// If the peer has messages to acknowledge, the probe is a ping with ACK_REQUIRED, because Linux acknowledges the tail of a
+    /// burst only on request. Its pong comes for an unbound port. While a ping is unacknowledged, and without messages to
+    /// acknowledge, the probe is an acknowledgement: it completes in error if the peer is gone.
     pub(crate) fn probe(&mut self, id: ConnectionId) {
         let Connection { tx, rx, .. } = self.connections.at_mut(id);
-        let asks = tx.next.is_none() && tx.has_unacknowledged() && tx.ping <= tx.highest_ack;
-        rx.ack_wanted |= !asks;
-        if !asks {
+        let pings = tx.next.is_none() && tx.has_unacknowledged() && tx.ping <= tx.highest_ack;
+        rx.ack_wanted |= !pings;
+        if !pings {
             return;
         }
         let sequence = tx.next_sequence;

@@ -220,7 +220,7 @@ impl Protocol<'_> {
             let acknowledged = descriptor.sequence <= highest_ack;
             let over = if sent {
                 // What is not sent at all is over with its operation.
-                // A ping asks on its own endpoint only: messages that are sent again ask themselves.
+                // Retransmitted messages request acknowledgements, so the ping is not needed.
                 acknowledged
                     || descriptor.is(Marks::PONG) && descriptor.dport == 0
                     || descriptor.marks.intersects(Marks::CANCELLED | Marks::SILENT)

@@ -69,7 +69,7 @@ impl Bench {
             regions: Regions::new(table(4, || Region::EMPTY)),
             windows: Windows::new(table(4, || Window::EMPTY)),
             maps: table(connections, || Map::EMPTY),
-            remembered: RememberedPeers::new(table(connections, || Remembered::NOBODY)),
+            remembered: RememberedPeers::new(table(64, || Remembered::NOBODY)),
         };
         let now = Instant::from_nanos(1);
         Self {
@@ -191,7 +191,7 @@ impl Bench {
                         self.complete(id);
                     }
                     Due::Break(reason) => self.down(id, reason),
-                    // Nobody answers.
+                    // All attempts fail.
                     Due::Connect => self.down(id, DownReason::Unreachable),
                     Due::Nothing => {}
                 }

@@ -219,7 +219,7 @@ impl Nodes {
         let Self { world, adapters, rds } = self;
         let mut buffers = buffers.into_iter();
         for (node, (mut adapter, rds)) in adapters.into_iter().zip(rds).enumerate() {
-            rds.stop(&mut adapter).expect("stops");
+            rds.stop(&mut adapter, |_| {}).expect("stops");
             if let Some(buffer) = buffers.next() {
                 adapter.dma_free(buffer).expect("freed");
             }

@@ -82,7 +82,7 @@ impl<'s> RdsApp<'s> {
             }
             Err(error) => {
                 // The reason is in `error`.
-                let _ = rds.stop(adapter);
+                let _ = rds.stop(adapter, |_| {});
                 Err(error)
             }
         }
@@ -175,7 +175,7 @@ impl<'s> RdsApp<'s> {
             Work::BulkServer(server) => server.close(adapter, rds),
             Work::BulkClient(client) => client.close(adapter, rds),
         };
-        let stopped = self.rds.stop(adapter).in_call("rds stop");
+        let stopped = self.rds.stop(adapter, |_| {}).in_call("rds stop");
         closed.and(stopped)
     }
 }

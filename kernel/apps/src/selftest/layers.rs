@@ -239,7 +239,7 @@ fn datagrams<P: Platform>(
     }
     rds.close(adapter, from)?;
     rds.close(adapter, to)?;
-    rds.stop(adapter)?;
+    rds.stop(adapter, |_| {})?;
     step(out, "rds_message", began, adapter.now(), format_args!("bytes={}", buffer.len()));
     Ok(())
 }

@@ -404,7 +404,7 @@ impl<'s> Stress<'s> {
     /// [`StressError::Rds`] if something could not be freed.
     pub fn close<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), StressError> {
         let exchange = self.exchange.take();
-        let stopped = self.rds.stop(adapter).in_call("rds stop");
+        let stopped = self.rds.stop(adapter, |_| {}).in_call("rds stop");
         let freed = exchange.map_or(Ok(()), |exchange| exchange.free(adapter));
         freed.and(stopped)
     }

@@ -222,7 +222,7 @@ pub fn close() -> i32 {
         NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { rds, firmware, .. }, .. }| {
             let refused = |number, why: &dyn fmt::Display| Refused::because(firmware.given(), number, why);
             // Objects that are left are closed with the adapter.
-            let _ = rds.stop(&mut adapter);
+            let _ = rds.stop(&mut adapter, |_| {});
             let closed = adapter.close().map_err(|error| refused(ENODEV, &error));
             if !release(&firmware) {
                 let why =

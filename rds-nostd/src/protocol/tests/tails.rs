@@ -1,4 +1,4 @@
-//! The tail of a burst, for which no message asks an acknowledgement.
+//! The tail of a burst, whose messages request no acknowledgement.
 
 use std::net::SocketAddr;
 
@@ -49,7 +49,7 @@ fn no_acknowledgement_follows_an_answer() {
     for queued in [false, true] {
         let (mut bench, id) = connected();
         let socket = bench.socket(ip(1), 4000);
-        // The first message of a connection asks.
+        // The first message of a connection requests an acknowledgement.
         let header = Header { flags: Flags::ACK_REQUIRED, ..data(1, 64) };
         assert_eq!(bench.arrives(id, &header, 64), Some(None));
         bench.pass(bench.now);
@@ -69,9 +69,9 @@ fn no_acknowledgement_follows_an_answer() {
     }
 }
 
-/// Linux acknowledges the tail of a burst when asked. Its pong comes for a port that nobody is bound to, and is acknowledged in turn.
+/// Linux acknowledges the tail of a burst on request. Its pong comes for an unbound port, and is acknowledged in turn.
 #[test]
-fn a_silent_peer_is_asked_for_its_acknowledgement_once() {
+fn a_silent_peer_gets_one_ping() {
     let (mut bench, id) = connected();
     let socket = bench.socket(ip(1), 4000);
     let hidden = bench.socket(ip(1), u16::MAX);
@@ -103,9 +103,9 @@ fn a_silent_peer_is_asked_for_its_acknowledgement_once() {
     assert!(bench.protocol.connection(id).is_idle());
 }
 
-/// A peer that sends is there, and its messages carry acknowledgements.
+/// Messages of the peer carry acknowledgements.
 #[test]
-fn a_peer_that_is_heard_of_is_not_probed() {
+fn a_peer_that_sends_is_not_probed() {
     let (mut bench, id) = connected();
     let socket = bench.socket(ip(1), 4000);
     for sequence in 1..20 {
@@ -119,7 +119,7 @@ fn a_peer_that_is_heard_of_is_not_probed() {
     assert_eq!(bench.protocol.counters.send_ping, 0);
 }
 
-/// Messages that are sent again ask for acknowledgements themselves. A ping alone is no reason to connect.
+/// Retransmitted messages request acknowledgements. A ping alone is no reason to connect.
 #[test]
 fn a_ping_does_not_outlive_its_endpoint() {
     let (mut bench, id) = connected();

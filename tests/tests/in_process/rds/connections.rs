@@ -185,7 +185,7 @@ fn run(world: &Rc<World>, nodes: &mut [Node]) {
 
 fn close(world: &World, nodes: Vec<Node>) {
     for (index, Node { mut adapter, rds, .. }) in nodes.into_iter().enumerate() {
-        rds.stop(&mut adapter).expect("stops");
+        rds.stop(&mut adapter, |_| {}).expect("stops");
         adapter.close().expect("closes");
         assert_eq!(world.census(index).total(), 0, "left behind: {}", world.census(index));
         assert_eq!(world.refusals(index), [""; 0]);
@@ -408,7 +408,7 @@ fn a_peer_that_starts_anew() {
     run(&world, &mut nodes);
     for generation in 2..5 {
         let Node { mut adapter, rds, expected, .. } = nodes.pop().expect("two nodes");
-        rds.stop(&mut adapter).expect("stops");
+        rds.stop(&mut adapter, |_| {}).expect("stops");
         let rds = start::<1024>(
             &mut adapter,
             RdsConfig { generation: boot(generation), ..config(80 + u64::from(generation)) },
@@ -440,7 +440,7 @@ fn a_peer_whose_clock_was_set_back() {
         for (seed, generation) in (84..).zip(boots) {
             let Node { mut adapter, rds, expected, .. } = nodes.pop().expect("two nodes");
             let before = rds.connections_info().next().expect("a connection").next_tx;
-            rds.stop(&mut adapter).expect("stops");
+            rds.stop(&mut adapter, |_| {}).expect("stops");
             let rds = start::<1024>(&mut adapter, RdsConfig { generation, seed, ..settings });
             let (sockets, jobs) = (Vec::new(), Vec::new());
             let mut node = Node { adapter, rds, sockets, jobs, expected, sent: 0, reads_from: 0 };
@@ -502,7 +502,7 @@ fn refusals() {
     let second = Box::leak(Box::new(RdsStorage::<4, 4, 256>::new()));
     assert!(matches!(Rds::start(adapter, second.parts(), config(2)), Err(RdsError::Dat(_))));
     assert_eq!(world.census(0), between, "a failed start leaves nothing");
-    rds.stop(adapter).expect("stops");
+    rds.stop(adapter, |_| {}).expect("stops");
     assert_eq!(world.census(0), before);
 
     let three = Box::leak(Box::new(RdsStorage::<3, 4, 256>::new()));
@@ -531,6 +531,6 @@ fn refusals() {
     rds.set_send_buffer(socket, 0).expect("open");
     assert_eq!(send(&mut rds, "10.0.0.1:7", 1), Err(RdsError::MessageSize));
     assert_eq!(send(&mut rds, "10.0.0.1:7", 0), Ok(None), "an empty message needs no buffer");
-    rds.stop(adapter).expect("stops");
+    rds.stop(adapter, |_| {}).expect("stops");
     assert_eq!(world.census(0), before);
 }

@@ -278,7 +278,7 @@ fn reasons_are_remembered() {
     // The peer's RDS stops: its connection manager says so.
     let before = downs(&nodes, 0);
     let rds = nodes.rds.pop().expect("two");
-    rds.stop(&mut nodes.adapters[1]).expect("stops");
+    rds.stop(&mut nodes.adapters[1], |_| {}).expect("stops");
     nodes.until("the sender hears of it", |nodes| downs(nodes, 0) > before);
     assert_eq!(last(&nodes, 0), Some(DownReason::Disconnected));
     // And then there is nobody.

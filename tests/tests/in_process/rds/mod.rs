@@ -6,6 +6,7 @@ mod cancel;
 mod chaos;
 mod connect;
 mod connections;
+mod ends;
 mod fairness;
 mod features;
 mod fuzz;

@@ -214,7 +214,7 @@ fn offer() {
     assert!(census.pzs > ZONES && census.lmrs > 2 * ZONES, "{census:?}");
     let tables = size_of::<ZonesTables>() + size_of::<ZonesStorage>() + size_of::<Rds<'_>>();
     fits(&adapter, tables);
-    rds.stop(&mut adapter).expect("stops");
+    rds.stop(&mut adapter, |_| {}).expect("stops");
     adapter.dma_free(memory).expect("freed");
     adapter.close().expect("closes");
     assert_eq!(world.census(0).total(), 0, "left behind: {}", world.census(0));
@@ -285,7 +285,7 @@ fn exchange() {
     assert!(written(&ground), "nobody wrote another's part");
 
     for (node, Node { mut adapter, rds, memory, .. }) in ground.nodes.into_iter().enumerate() {
-        rds.stop(&mut adapter).expect("stops");
+        rds.stop(&mut adapter, |_| {}).expect("stops");
         adapter.dma_free(memory).expect("freed");
         adapter.close().expect("closes");
         assert_eq!(ground.world.census(node).total(), 0, "left behind: {}", ground.world.census(node));

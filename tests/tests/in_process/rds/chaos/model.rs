@@ -1,7 +1,8 @@
 //! What may arrive: the reference that a run is judged by.
 //!
 //! A stream is what one port sends to another, over all incarnations of both nodes. Each incarnation of the receiver gets, in
-//! order and at most once, some of the stream. What it does not get, an earlier incarnation of the receiver has had, read or not,
+//! order and at most once, some of the stream. No incarnation gets what an earlier one got that ended in order and reached the
+//! sender with its last acknowledgement. What it does not get, an earlier incarnation of the receiver has had, read or not,
 //! or it is lost with its sender.
 
 use crate::rds::chaos::ledger::Ledger;
@@ -25,6 +26,8 @@ struct Sent {
     given_up: bool,
     /// The receiver's incarnations that got it.
     got_by: Vec<u32>,
+    /// A receiver that got the message ended in order and reached the sender, so the message must not come again.
+    is_final: bool,
 }
 
 /// What a port sends to another.
@@ -82,7 +85,14 @@ impl Model {
         operation: bool,
     ) -> usize {
         let stream = self.streams.entry((from, to)).or_default();
-        stream.sent.push(Sent { len, sender, operation, given_up: false, got_by: Vec::new() });
+        stream.sent.push(Sent {
+            len,
+            sender,
+            operation,
+            given_up: false,
+            got_by: Vec::new(),
+            is_final: false,
+        });
         stream.sent.len() - 1
     }
 
@@ -139,9 +149,23 @@ impl Model {
                 "{from} to {to}: incarnation {receiver} got message {number} of incarnation {sender}, but nobody got {missing} before it"
             );
         }
+        assert!(
+            !stream.sent[number].is_final,
+            "{from} to {to}: message {number} came again to incarnation {receiver} after an orderly end"
+        );
         stream.sent[number].got_by.push(receiver);
         stream.next = number + 1;
         number
+    }
+
+    /// Notes that an incarnation of a node ended in order, and reached all peers except `unreached` with its last acknowledgement.
+    pub fn ended(&mut self, node: usize, incarnation: u32, unreached: &[IpAddr]) {
+        for ((from, to), stream) in &mut self.streams {
+            if node_of(to.ip()) == node && !unreached.contains(&from.ip()) {
+                let got = stream.sent.iter_mut().filter(|sent| sent.got_by.contains(&incarnation));
+                got.for_each(|sent| sent.is_final = true);
+            }
+        }
     }
 
     /// At the end: whatever the living sent has arrived, but for messages whose operations failed. `incarnations` are those that

@@ -216,7 +216,12 @@ impl Node {
         self.past.push(*life.rds.counters());
         let Life { mut adapter, rds, desk, .. } = life;
         if orderly {
-            rds.stop(&mut adapter).expect("stops");
+            let mut unreached = Vec::new();
+            let before = self.shared.world.now();
+            rds.stop(&mut adapter, |peer| unreached.push(peer)).expect("stops");
+            let took = self.shared.world.now() - before;
+            assert!(took <= 60 * MS, "node {} took {took} ns to stop", self.index);
+            self.shared.model.borrow_mut().ended(self.index, self.incarnation, &unreached);
             desk.close(&mut adapter);
             adapter.close().expect("closes");
             let census = self.shared.world.census(self.index);
@@ -521,7 +526,7 @@ impl Node {
         for socket in sockets.into_iter().chain(last).chain([desk.socket]) {
             rds.close(&mut adapter, socket).expect("closes");
         }
-        rds.stop(&mut adapter).expect("stops");
+        rds.stop(&mut adapter, |_| {}).expect("stops");
         desk.close(&mut adapter);
         adapter.close().expect("closes");
         let world = &self.shared.world;

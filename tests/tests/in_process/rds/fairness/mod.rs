@@ -217,7 +217,7 @@ impl Ground {
         let mut memory = Some(self.memory);
         for node in self.nodes {
             let Honest { index, mut adapter, rds, .. } = node;
-            rds.stop(&mut adapter).expect("stops");
+            rds.stop(&mut adapter, |_| {}).expect("stops");
             if let Some(memory) = memory.take() {
                 adapter.dma_free(memory).expect("nothing leads there");
             }

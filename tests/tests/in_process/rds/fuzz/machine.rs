@@ -183,7 +183,7 @@ fn finish(mut ground: Ground, memory: driver_mlx::DmaBuffer) -> Tally {
             (index, rds.counters().recv_protocol_errors),
             (index, if index == VICTIM { counters.recv_protocol_errors } else { 0 })
         );
-        rds.stop(&mut adapter).expect("stops");
+        rds.stop(&mut adapter, |_| {}).expect("stops");
         adapter.close().expect("closes");
         let census = ground.world.census(index);
         assert_eq!(census.total(), 0, "node {index} left behind: {census}");
