@@ -118,6 +118,8 @@ counters! {
     recv_ping_dropped = "recv_ping_dropped",
     /// Pings sent, which request acknowledgements of silent peers.
     send_ping = "send_ping",
+    /// Messages dropped because their peer was unreachable and other peers needed its entry.
+    send_drop_unreachable = "send_drop_unreachable",
     /// Messages sent again after a reconnection.
     send_retransmitted = "send_retransmitted",
     /// Messages refused because their connection, or this node itself, had no frame left.

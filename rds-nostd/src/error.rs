@@ -82,6 +82,8 @@ errors! {
     NoDestination = 89, 96, "the destination has no address";
     /// A destination in IPv6 that is not one node's. `EPROTOTYPE`.
     NotUnicast = 91, 98, "the destination is not one node";
+    /// Messages of the socket were dropped: their peer was unreachable, and other peers needed its entry. `EHOSTUNREACH`.
+    Unreachable = 113, 148, "messages to an unreachable peer were dropped";
     /// An RDMA operation has more pieces of local memory than there are, or all entries for registered memory are in use. `ENOMEM`.
     NoMemory = 12, 12, "no entry for memory left";
     /// All sockets are in use. `ENFILE` on Linux, `EMFILE` in rds(3SOCKET).

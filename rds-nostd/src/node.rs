@@ -148,6 +148,7 @@ impl Rds<'_> {
         for id in self.protocol.connections.ids() {
             in_use |= self.cancel(adapter, id, handle, None);
         }
+        self.protocol.cancel_absent(handle, None);
         if in_use || self.protocol.operations.is_ending(handle) {
             return Err(RdsError::Again);
         }

@@ -270,7 +270,7 @@ impl Rds<'_> {
         let has_room = self.protocol.has_room(handle)?;
         let socket = self.protocol.sockets.open_mut(handle)?;
         let mut mask = PollMask::empty();
-        if !socket.received.is_empty() || socket.notifications.is_some() {
+        if !socket.received.is_empty() || socket.notifications.is_some() || socket.gave_up {
             mask |= PollMask::IN | PollMask::RDNORM;
         }
         match socket.poll_rule {
@@ -313,7 +313,9 @@ impl Rds<'_> {
         if is_v4(foreign) != is_v4(socket.address) {
             return Err(RdsError::InvalidArgument);
         }
-        let found = self.protocol.connections.find(foreign, socket.tos);
+        let tos = socket.tos;
+        self.protocol.cancel_absent(handle, Some((foreign, tos, to.port())));
+        let found = self.protocol.connections.find(foreign, tos);
         self.protocol.now = adapter.now();
         let in_use = found.is_some_and(|id| self.cancel(adapter, id, handle, Some(to.port())));
         if in_use || self.protocol.operations.is_ending(handle) { Err(RdsError::Again) } else { Ok(()) }

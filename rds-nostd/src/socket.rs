@@ -66,6 +66,8 @@ pub(crate) struct Socket {
     /// Ends of operations that wait to be told: first and last.
     pub(crate) notifications: Option<OperationId>,
     pub(crate) notifications_last: Option<OperationId>,
+    /// Messages were dropped, because their peer is unreachable, and the program has not been told.
+    pub(crate) gave_up: bool,
     /// What its last message was refused for, if that may pass.
     pub(crate) wants: Wants,
 }
@@ -168,6 +170,7 @@ impl Socket {
         transport: Slot::empty(Transport::InfiniBand),
         notifications: None,
         notifications_last: None,
+        gave_up: false,
         wants: Wants::Nothing,
     };
 }

@@ -1,5 +1,6 @@
 //! Connections: one for each peer address and type of service, shared by all sockets.
 
+mod absent;
 mod cookie;
 mod map;
 mod reconnect;
@@ -8,6 +9,7 @@ mod rx;
 mod table;
 mod tx;
 
+pub(crate) use absent::{Absent, AbsentPeers};
 pub(crate) use cookie::{Cookie, CookieKind};
 pub use map::port_mask;
 pub(crate) use map::{FRAGMENT_WORDS, Map, MapState};

@@ -40,6 +40,8 @@ pub(crate) struct Reconnect {
     has_moved: bool,
     /// While it is up and somebody waits for the peer: when to see whether it is there.
     pub(crate) probe_at: Option<Instant>,
+    /// Time at which the peer was last known to be reachable, or got its entry.
+    pub(crate) reachable_at: Instant,
     /// When it last had something to do.
     pub(crate) busy_at: Instant,
     /// Its endpoint failed, for this reason; it goes down as soon as all completions of requests were looked at.
@@ -79,6 +81,7 @@ impl Reconnect {
         first_sent: 0,
         has_moved: false,
         probe_at: None,
+        reachable_at: Instant::ORIGIN,
         busy_at: Instant::ORIGIN,
         broken_by: None,
         downs: 0,
@@ -124,6 +127,9 @@ impl Reconnect {
     /// moved anything.
     pub(crate) fn wait(&mut self, now: Instant, random: u64) -> bool {
         let (ended, stood) = (core::mem::take(&mut self.is_up), now >= self.up_at + CALM);
+        if ended {
+            self.reachable_at = now;
+        }
         if ended && stood {
             self.backoff = Duration::ZERO;
         }
@@ -132,6 +138,11 @@ impl Reconnect {
         self.backoff = (self.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
         self.probe_at = None;
         ended && !stood && !self.has_moved
+    }
+
+    /// The entry is that of a peer that has been unreachable since `reachable_at`: attempts stay rare.
+    pub(crate) const fn returns(&mut self, reachable_at: Instant) {
+        (self.reachable_at, self.backoff) = (reachable_at, BACKOFF_MAX);
     }
 
     /// Whether so many attempts in a row came to nothing that the peer may never come back.

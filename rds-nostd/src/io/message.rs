@@ -14,7 +14,8 @@ use crate::rdma::{Control, RdmaCookie};
 
 impl Rds<'_> {
     /// Sends a message. When this succeeds the message is kept until the peer's RDS has it, however often the connection has to be made
-    /// anew; a peer that cannot be reached is tried without end. A message to port 0 is a ping: an empty message from port 0 answers it.
+    /// anew; a peer that cannot be reached is tried without end, unless more unreachable peers than there is room for lose their entries
+    /// to others ([`RdsError::Unreachable`]). A message to port 0 is a ping: an empty message from port 0 answers it.
     ///
     /// Gives the cookie of memory that was mapped for it ([`Control::map`]). An RDMA operation that goes along is done before the message,
     /// and its end can be asked for; if it fails, or the connection breaks before its end, the message does not arrive.
@@ -189,7 +190,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::Again`]: nothing there. [`RdsError::NoBufferSpace`]: with ZEROCOPY, there is no frame for a message that was packed; there
-    /// will be when loans are given back, and reading without ZEROCOPY needs none. [`RdsError::BadSocket`].
+    /// will be when loans are given back, and reading without ZEROCOPY needs none. [`RdsError::Unreachable`], once: messages of the
+    /// socket were dropped. [`RdsError::BadSocket`].
     #[inline]
     pub fn recvmsg<P: Platform>(
         &mut self,
@@ -252,8 +254,11 @@ impl Rds<'_> {
         }
     }
 
-    /// What comes before messages.
+    /// Events that come before messages.
     fn take_told(&mut self, handle: SocketHandle) -> Result<Option<Arrival>, RdsError> {
+        if core::mem::take(&mut self.protocol.sockets.open_mut(handle)?.gave_up) {
+            return Err(RdsError::Unreachable);
+        }
         if let Some(notify) = self.take_notification(handle)? {
             return Ok(Some(Arrival::RdmaStatus(notify)));
         }

@@ -32,7 +32,7 @@ impl Rds<'_> {
         while adapter.evd_take(self.objects.async_evd).is_some() {
             moved = true;
         }
-        self.protocol.connections.expire(now);
+        self.protocol.expire(now);
         self.serve_due(adapter, now);
         // Last, because each look at a dispatcher polls the adapter, which may queue an event here.
         moved |= self.poll_demands(adapter, now);

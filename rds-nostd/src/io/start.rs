@@ -121,7 +121,8 @@ impl<'s> Rds<'s> {
         for id in self.protocol.connections.ids() {
             let connection = self.protocol.connections.at_mut(id);
             if connection.can_settle() {
-                connection.rx.ack_wanted |= !connection.rx.ack_in_flight;
+                let rx = &mut connection.rx;
+                rx.ack_wanted |= rx.is_unsaid || !rx.ack_in_flight;
                 waits = true;
                 self.flush(adapter, id);
             }

@@ -43,7 +43,8 @@ impl Protocol<'_> {
         let id = match self.connections.free() {
             Some(id) => id,
             None => {
-                let id = self.longest_idle()?;
+                let id = self.longest_idle().or_else(|| self.unreachable())?;
+                self.move_out(id);
                 self.remembered.keep(Remembered::of(self.connections.at(id), self.now));
                 self.connections.remove(id);
                 id
@@ -63,8 +64,9 @@ impl Protocol<'_> {
             (connection.rx.next_sequence, connection.rx.is_unsettled) =
                 (known.next_sequence, known.is_unsettled);
         }
-        connection.reconnect.busy_at = self.now;
+        (connection.reconnect.busy_at, connection.reconnect.reachable_at) = (self.now, self.now);
         self.connections.insert(id, connection);
+        self.move_in(id);
         Some(id)
     }
 
@@ -98,7 +100,7 @@ impl Protocol<'_> {
     }
 
     /// Whether memory is offered to the peer, or registered for it: that stays, whoever else comes.
-    fn holds_memory(&self, connection: &Connection) -> bool {
+    pub(crate) fn holds_memory(&self, connection: &Connection) -> bool {
         let zone = connection.objects.zone;
         self.regions.any_in(zone) || self.operations.memories.any_in(zone)
     }
@@ -106,8 +108,13 @@ impl Protocol<'_> {
     /// Whether there is no entry for a peer that is new.
     pub(crate) fn is_full_for(&self, foreign: u128, tos: u8) -> bool {
         self.connections.find(foreign, tos).is_none()
-            && self.connections.free().is_none()
-            && self.longest_idle().is_none()
+            && !self.has_idle_entry()
+            && self.unreachable().is_none()
+    }
+
+    /// Returns whether an entry is free, or of no use to its peer.
+    pub(crate) fn has_idle_entry(&self) -> bool {
+        self.connections.free().is_some() || self.longest_idle().is_some()
     }
 
     /// Whether a connection has this zone.

@@ -98,7 +98,7 @@ impl Protocol<'_> {
 
     /// When to look again, if nothing happens before.
     pub(crate) fn poll_at(&self) -> Wake {
-        self.connections.deadline().into()
+        self.connections.deadline().into_iter().chain(self.absent.retry_at()).min().into()
     }
 
     /// What the peer says to expect of this node's next message, when the connection is about to come up. If an earlier boot got further

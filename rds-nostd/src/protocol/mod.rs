@@ -1,6 +1,7 @@
 //! The protocol of a node without any input or output: frames that arrived go in ([`Protocol::process`]), what is to be posted comes out
 //! ([`Protocol::dispatch`]), and so does when to look again ([`Protocol::poll_at`]). Whoever drives it owns the adapter.
 
+mod absent;
 mod admission;
 mod congestion;
 mod deliver;
@@ -28,7 +29,7 @@ pub(crate) use receives::BURST;
 pub(crate) use submit::{Body, Outgoing, Outlet};
 
 use crate::config::RdsConfig;
-use crate::connection::{Connection, Connections, Map, RememberedPeers};
+use crate::connection::{AbsentPeers, Connection, Connections, Map, RememberedPeers};
 use crate::counters::Counters;
 use crate::frames::{Frames, Shares};
 use crate::ids::{ConnectionId, FrameId};
@@ -49,6 +50,7 @@ pub(crate) struct Protocol<'s> {
     /// What each connection's peer told of its congestion.
     pub(crate) maps: &'s mut [Map],
     pub(crate) remembered: RememberedPeers<'s>,
+    pub(crate) absent: AbsentPeers,
     pub(crate) config: RdsConfig,
     pub(crate) limits: Limits,
     /// This node, IPv4 mapped.
@@ -117,6 +119,7 @@ impl<'s> Protocol<'s> {
             windows,
             maps,
             remembered,
+            absent: AbsentPeers::EMPTY,
             config,
             limits,
             local,

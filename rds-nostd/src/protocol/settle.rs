@@ -181,7 +181,7 @@ impl Protocol<'_> {
     }
 
     /// Takes a message off its socket's account, once.
-    fn settle(&mut self, message: MessageId) {
+    pub(crate) fn settle(&mut self, message: MessageId) {
         let descriptor = self.frames.message_mut(message);
         if descriptor.is(Marks::SETTLED) {
             return;

@@ -4,7 +4,7 @@ use std::boxed::Box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::vec::Vec;
 
-use dat_nostd::Instant;
+use dat_nostd::{Instant, Wake};
 
 use crate::config::RdsConfig;
 use crate::connection::{Broken, Connection, Connections, Map, Objects, Remembered, RememberedPeers};
@@ -182,7 +182,7 @@ impl Bench {
     pub(crate) fn pass(&mut self, end: Instant) {
         loop {
             self.protocol.now = self.now;
-            self.protocol.connections.expire(self.now);
+            self.protocol.expire(self.now);
             while let Some(id) = self.protocol.connections.pop_due() {
                 match self.protocol.due(id, self.now) {
                     Due::Serve => {
@@ -196,8 +196,8 @@ impl Bench {
                     Due::Nothing => {}
                 }
             }
-            match self.protocol.connections.deadline() {
-                Some(next) if next <= end => self.now = self.now.max(next),
+            match self.protocol.poll_at() {
+                Wake::At(next) if next <= end => self.now = self.now.max(next),
                 _ => break,
             }
         }

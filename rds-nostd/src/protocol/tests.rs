@@ -1,5 +1,6 @@
 //! What no peer can do to others, and what holds across breaks, boots and reused entries.
 
+mod absent;
 mod damping;
 mod readiness;
 mod reserve;
