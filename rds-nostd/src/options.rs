@@ -1,4 +1,4 @@
-//! What a socket can be told and asked: addresses, buffers, options, readiness. rds(3SOCKET); Linux `net/rds/af_rds.c`.
+//! Calls that query and set a socket: addresses, buffers, options, readiness. rds(3SOCKET); Linux `net/rds/af_rds.c`.
 
 use core::net::SocketAddr;
 
@@ -158,7 +158,7 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.receive_buffer)
     }
 
-    /// Whether failed RDMA operations are reported even if nobody asked for it (`RDS_RECVERR`; off at first).
+    /// Reports failed RDMA operations also without `NOTIFY_ME` (`RDS_RECVERR`; off at first).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -175,7 +175,7 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.receive_errors)
     }
 
-    /// Whether the socket hears when ports clear that a message of it was refused for (`RDS_CONG_MONITOR`; off at first).
+    /// Reports ports that clear after a message to them was refused (`RDS_CONG_MONITOR`; off at first).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -216,7 +216,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// What carries the socket's messages; None before that is known.
+    /// Returns the transport of the socket; `None` before it is chosen.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].

@@ -43,7 +43,7 @@ pub(crate) struct Socket {
     pub(crate) poll_rule: PollRule,
     /// What its program expects.
     pub(crate) profile: Profile,
-    /// Which parts of a message's way in it wants to know the time of, as `struct rds_rx_trace_so`; all 0 for none.
+    /// Positions of the receive path that are traced, as `struct rds_rx_trace_so`; all 0 for none.
     pub(crate) rx_trace: [u8; 4],
     /// Ports that a message was refused for, and those of them that were cleared, folded by 64.
     pub(crate) refused: u64,
@@ -219,7 +219,7 @@ impl Socket {
         self.route
     }
 
-    /// Whether it wants to know the times of what arrives.
+    /// Whether its messages are traced.
     pub(crate) const fn is_timed(&self) -> bool {
         self.rx_trace[0] != 0
     }

@@ -137,8 +137,8 @@ impl Rds<'_> {
 
     /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`); to part of
     /// [registered memory](Self::register_memory) only if it was offered with `INVALIDATE`, else a little later. Cookie 0 asks for the end
-    /// of all regions that this socket released (on Linux of the whole node's). Whoever asks for the end waits for it, a few milliseconds if
-    /// the peer keeps it waiting; then the connection is ended and made anew.
+    /// of all regions that this socket released (on Linux of the whole node's). The end is
+    /// waited for: some milliseconds if the peer does not respond, then the connection breaks.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::Dat`]: a device that has failed may still write there, so
@@ -178,9 +178,9 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Revokes the regions that were used up. What is refused comes with the next. Nobody waits for one that is part of registered memory:
-    /// that was the peer's message, which keeps nobody else waiting. Those whose binds are on their way with no room behind them stay until
-    /// the bind is done, or the connection lost.
+    /// Revokes the regions that were used up. Refused ones are tried again with the next. Unbinds are not
+    /// waited for, because the message of one peer must not delay others. Regions whose binds are in
+    /// flight on a full send queue remain until the bind completes, or the connection is lost.
     #[inline(always)]
     pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         if self.protocol.regions.has_spent() {

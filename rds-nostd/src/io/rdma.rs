@@ -338,8 +338,8 @@ impl Rds<'_> {
         Ok(id)
     }
 
-    /// Removes an operation that came to nothing. Nobody is told of it; but a device that has failed may still write to local memory of
-    /// it, which then stays registered until recovery, as that of operations that ended.
+    /// Removes an operation whose message was refused, without a notification. A failed device may still
+    /// write to its local memory, which then remains registered until recovery.
     #[cold]
     fn abandon<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: OperationId) {
         let operations = &mut self.protocol.operations;

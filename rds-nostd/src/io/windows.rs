@@ -15,7 +15,8 @@ use crate::protocol::Protocol;
 use crate::rdma::{Memory, Region, Use, Window};
 use crate::reason::DownReason;
 
-/// How long to wait for a bind while nothing moves on its connection: far longer than a request takes whose peer is there. And in all.
+/// Limit of a wait for a bind without completions on its connection: far longer than a request to a
+/// responsive peer takes. Then the limit of the whole wait.
 const WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// From one look to the next.
@@ -64,7 +65,7 @@ impl Rds<'_> {
             return None;
         };
         if behind.is_none() && !self.await_window(adapter, id) {
-            // Nobody was told of it. While what unbinds it is on its way nobody waits behind it.
+            // The key was not sent to any peer. The unbind is not waited for.
             if let Some(window) = self.protocol.windows.get_mut(id) {
                 window.home = None;
             }
@@ -119,7 +120,7 @@ impl Rds<'_> {
         if found.is_some() {
             return found;
         }
-        // There may be room that nobody has heard of.
+        // Completions that were not polled yet may free entries of the send queue.
         self.poll_requests(adapter);
         find(&self.protocol)
     }
@@ -178,7 +179,7 @@ impl Rds<'_> {
         self.flush(adapter, cookie.connection);
     }
 
-    /// What is known of a window has changed: regions that were used up may have waited for that.
+    /// Revokes regions that were used up and waited for the bind of a window.
     fn bind_was_awaited<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         if self.protocol.regions.wait_no_more() {
             self.free_spent_regions(adapter);
@@ -261,7 +262,7 @@ impl Rds<'_> {
         }
         // Of two binds on two connections it would not be known which comes first.
         let by = self.way_out(adapter, window.by(), window.zone);
-        // What is known of it may be more by now.
+        // `way_out` polls, which may have changed the state.
         let by = by.filter(|_| is_bound(self.protocol.windows.get(id)));
         by.is_some_and(|by| self.post_bind(adapter, id, by).is_ok())
     }
@@ -384,7 +385,7 @@ impl Rds<'_> {
                     window.home.filter(|home| window.state == Use::Unbound && (*home != first) == others);
                 let Some(by) = home.filter(|home| self.protocol.takes_bind(*home)) else { continue };
                 if self.post_bind(adapter, id, by).is_ok_and(|rkey| rkey != window.rkey) {
-                    // Nobody knows it by this key.
+                    // No peer has the new key.
                     let _ = self.end_window(adapter, id, false);
                 }
             }

@@ -129,7 +129,7 @@ impl<'s> Operations<'s> {
         free.nth(count.saturating_sub(1)).is_some() && self.pieces.room() >= pieces
     }
 
-    /// Whether there is room for them when nobody else has anything: else it is no use to wait.
+    /// Whether an empty table holds them. Otherwise waiting is useless.
     pub(crate) const fn could_hold(&self, count: usize, pieces: usize) -> bool {
         count <= self.entries.len() && pieces <= self.pieces.count()
     }
@@ -350,8 +350,8 @@ impl<'s> Operations<'s> {
         }
     }
 
-    /// Whether a socket has so many notifications that nobody took that its next operations are to wait: no more than half of the
-    /// table, so that others find room.
+    /// Whether unread notifications of a socket fill half of the table. Its next operations wait then, so
+    /// that other sockets find free entries.
     pub(crate) fn is_crowded_by(&self, owner: SocketHandle) -> bool {
         let theirs = |operation: &&Operation| operation.used && operation.owner == owner;
         let most = self.entries.len().div_ceil(2);

@@ -17,7 +17,7 @@ pub(crate) struct Region {
     /// The zone of the only peer that may use it, and that peer (IPv4 mapped); 0 if all may.
     pub(crate) zone: u64,
     pub(crate) foreign: u128,
-    /// The only peer that was told of it, if it is known to be the only one: nobody else uses it up. 0 if any may.
+    /// The only peer that has the key, and the only one whose message uses the region up. 0 for any peer.
     pub(crate) given: u128,
     pub(crate) rkey: u32,
     pub(crate) owner: SocketHandle,
@@ -58,7 +58,7 @@ impl Region {
         self.foreign == 0 || self.foreign == foreign
     }
 
-    /// Whether this peer can have been told of it.
+    /// Whether this peer can have the key.
     const fn is_given_to(&self, foreign: u128) -> bool {
         self.given == 0 || self.given == foreign
     }
@@ -197,7 +197,7 @@ mod tests {
 
     const OWNER: SocketHandle = SocketHandle { slot: 3, generation: 1 };
 
-    /// A region for one use is used up by the peer that was told of it, by nobody else; by anybody once another was told, too.
+    /// A region for one use is used up by the only peer that has its key, or by any if two have it.
     #[test]
     fn who_was_not_told_uses_nothing_up() {
         let mut entries = [Region::EMPTY; 2];

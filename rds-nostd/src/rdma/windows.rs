@@ -34,7 +34,7 @@ pub(crate) struct Window {
     pub(crate) state: Use,
     /// The cookie of its newest bind, 0 when that is over.
     pub(crate) cookie: u64,
-    /// The connection that tells the peer of it; none if nobody was told, because its bind kept everybody waiting.
+    /// The connection whose messages carry the key; none if the key was not sent, because the bind took too long.
     pub(crate) home: Option<ConnectionId>,
     /// The memory that it is part of, which stays registered for as long.
     pub(crate) memory: Option<MemoryId>,
@@ -155,7 +155,7 @@ impl<'s> Windows<'s> {
 mod tests {
     use super::*;
 
-    /// Nobody looks for windows that are to be bound again where there are none, nor once they were bound, freed, or lost with the adapter.
+    /// The flag for unbound windows is clear without such windows, and once they were bound, freed, or lost with the adapter.
     #[test]
     fn the_unbound_are_remembered() {
         let mut entries = [Window::EMPTY; 2];
