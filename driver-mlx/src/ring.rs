@@ -188,8 +188,8 @@ impl EntryRing {
     }
 }
 
-/// A ring of octowords (16 bytes), the grain of mlx5 work queue entries.
-#[derive(Debug)]
+/// A ring of octowords (16 bytes), the grain of mlx5 work queue entries. A copy reaches the same memory.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct OctowordRing {
     base: *mut u8,
     /// Octowords less one.

@@ -59,6 +59,20 @@ macro_rules! of_ia {
 }
 pub(crate) use of_ia;
 
+/// The handle of an object, read from the table where it is needed: a register less in between.
+pub(crate) struct HandleRef<'a, H> {
+    bits: &'a u64,
+    kind: PhantomData<H>,
+}
+
+impl<H: Typed> HandleRef<'_, H> {
+    /// Returns the handle.
+    #[inline]
+    pub(crate) fn get(&self) -> H {
+        H::from_bits(*self.bits)
+    }
+}
+
 /// Objects of one kind. Freed slots are used again in the order of their freeing (as late as possible). A lookup touches the first
 /// 16 bytes.
 #[repr(C)]
@@ -192,10 +206,10 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
 
     /// The object in this slot, whatever its generation, with its handle.
     #[inline]
-    pub(crate) fn entry_mut(&mut self, slot: u16) -> Option<(H, &mut T)> {
+    pub(crate) fn entry_mut(&mut self, slot: u16) -> Option<(HandleRef<'_, H>, &mut T)> {
         match self.slots.get_mut(slot as usize) {
             Some(Slot { handle, content: Content::Occupied(value), .. }) => {
-                Some((H::from_bits(*handle), value))
+                Some((HandleRef { bits: handle, kind: PhantomData }, value))
             }
             _ => None,
         }

@@ -270,6 +270,7 @@ impl<'s> Cnos<'s> {
         loop {
             let slot = self.called.pop(&mut self.table)?;
             let Some((handle, state)) = self.table.entry_mut(slot) else { continue };
+            let handle = handle.get();
             let (agent, evd, ia) = (state.agent.take(), state.call.take(), state.ia);
             let cno = state.gone.unwrap_or(handle);
             if state.gone.is_some() {

@@ -51,27 +51,28 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<usize> {
         let Tables { eps, lmrs, .. } = self.objects_mut().split();
         let ep = eps.get_mut(handle)?;
-        lmr_of(lmrs, lmr_context)?;
-        let count = 1 + usize::from(second.is_some());
-        if let Some(second) = second {
-            lmr_of(lmrs, second)?;
-        }
-        if count > ep.attributes.max_request_iov as usize {
+        // Once, because a run has many sends.
+        let first = lmr_of(lmrs, lmr_context)?;
+        let second = second.map(|context| lmr_of(lmrs, context)).transpose()?;
+        if 1 + usize::from(second.is_some()) > ep.attributes.max_request_iov as usize {
             return Ok(0);
         }
         let (mut posted, mut newest, mut sends) = (0, None, sends.into_iter());
         while !ep.requests.is_full()
             && let Some(send) = sends.next()
         {
-            let segments = [
-                LmrTriplet::new(lmr_context, send.address, send.length.into()),
-                LmrTriplet::new(second.unwrap_or(0), send.second_address, send.second_length.into()),
-            ];
-            let post = Post::send(SendOp::Send, &segments[..count], send.user_cookie, send.flags);
-            let Ok(doorbell) = post.check::<2, _>(ep, lmrs).and_then(|request| ep.post(&request, false))
-            else {
-                break;
+            let SendDto { user_cookie, flags, .. } = send;
+            let head = LmrTriplet::new(first.context(), send.address, send.length.into());
+            // Two calls, because the compiler keeps a known number of segments in registers.
+            let doorbell = match second {
+                None => ep.post_of_run([first], [head], user_cookie, flags),
+                Some(second) => {
+                    let length = send.second_length.into();
+                    let rest = LmrTriplet::new(second.context(), send.second_address, length);
+                    ep.post_of_run([first, second], [head, rest], user_cookie, flags)
+                }
             };
+            let Ok(doorbell) = doorbell else { break };
             newest = doorbell;
             posted += 1;
         }

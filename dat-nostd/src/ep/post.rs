@@ -10,7 +10,7 @@ use crate::base::table::Table;
 use crate::base::types::{CompletionFlags, EpState, LmrTriplet, RmrTriplet};
 use crate::ep::work::{How, Note};
 use crate::ep::{Ep, MAX_IOV, MAX_SEGMENT, post_error};
-use crate::mem::lmr::{Lmr, sge_of};
+use crate::mem::lmr::{Lmr, Regions, sge_of};
 
 const NO_SGE: Sge = Sge { address: 0, length: 0, lkey: LKey::new(0) };
 
@@ -59,7 +59,7 @@ impl<const N: usize> Gather<N> {
     /// a segment of length 0 nothing else matters.
     #[inline(always)]
     pub(crate) fn new(
-        lmrs: &Table<'_, LmrHandle, Lmr>,
+        regions: &impl Regions,
         iov: &[LmrTriplet],
         max_iov: u32,
         pd: Pd,
@@ -69,12 +69,12 @@ impl<const N: usize> Gather<N> {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
         let mut out = Self { sges: [NO_SGE; N], count: iov.len(), total: 0 };
-        for (sge, triplet) in out.sges.iter_mut().zip(iov) {
+        for (index, (sge, triplet)) in out.sges.iter_mut().zip(iov).enumerate() {
             if N < MAX_IOV {
-                let lmr = lmrs.at(triplet.lmr_context as u16).ok_or(UNCOMMON)?;
+                let lmr = regions.region(index, triplet.lmr_context).ok_or(UNCOMMON)?;
                 *sge = lmr.sge(triplet, pd, writes).ok_or(UNCOMMON)?;
             } else {
-                *sge = sge_of(lmrs, triplet, pd, writes)?;
+                *sge = sge_of(regions, index, triplet, pd, writes)?;
                 if triplet.segment_length > MAX_SEGMENT {
                     // The driver refuses it, which the cut length must not hide.
                     sge.length = u32::MAX;
@@ -146,7 +146,7 @@ impl<'a> Post<'a> {
     pub(crate) fn check<const N: usize, B: Bar>(
         &self,
         ep: &Ep<B>,
-        lmrs: &Table<'_, LmrHandle, Lmr>,
+        regions: &impl Regions,
     ) -> DatResult<Checked<N>> {
         let operation = self.operation();
         let how = How::new(self.flags, ep.requests.head(), ep.reclaim_every);
@@ -161,7 +161,7 @@ impl<'a> Post<'a> {
             if ep.requests.is_at_limit() || !COMMON_FLAGS.contains(self.flags) {
                 return Err(UNCOMMON);
             }
-            let gather = Gather::new(lmrs, self.iov, N as u32, ep.pd, false)?;
+            let gather = Gather::new(regions, self.iov, N as u32, ep.pd, false)?;
             if is_uncommon(gather.total, longest)
                 || self.remote_length.is_some_and(|remote| gather.total > remote)
             {
@@ -170,7 +170,7 @@ impl<'a> Post<'a> {
             gather
         } else {
             self.check_flags(ep.attributes.request_completion_flags)?;
-            self.gather(operation, ep, lmrs)?
+            self.gather(operation, ep, regions)?
         };
         let wr_id = Note::new(gather.total as u32, operation, how.marks).with(self.user_cookie);
         Ok(Checked { op: self.op, gather, wr_id, how })
@@ -181,7 +181,7 @@ impl<'a> Post<'a> {
         &self,
         operation: DtoOperation,
         ep: &Ep<B>,
-        lmrs: &Table<'_, LmrHandle, Lmr>,
+        regions: &impl Regions,
     ) -> DatResult<Gather<N>> {
         // The data comes here: reads, and atomics, which bring what was there.
         let (reads, max_iov) = match operation {
@@ -191,7 +191,7 @@ impl<'a> Post<'a> {
                 (true, ep.attributes.max_rdma_read_iov)
             }
         };
-        let mut gather = Gather::new(lmrs, self.iov, max_iov, ep.pd, reads)?;
+        let mut gather = Gather::new(regions, self.iov, max_iov, ep.pd, reads)?;
         let Some(remote) = self.remote_length else {
             return if gather.total > ep.longest.message {
                 Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3))
@@ -275,6 +275,19 @@ impl<B: Bar> Ep<B> {
         Ok(unrung)
     }
 
+    /// Checks and posts one send of a run with the given regions. Returns the doorbell for [`Ep::ring`].
+    #[inline]
+    pub(crate) fn post_of_run<const N: usize>(
+        &mut self,
+        regions: [&Lmr; N],
+        iov: [LmrTriplet; N],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<Option<Doorbell>> {
+        let request = Post::send(SendOp::Send, &iov, user_cookie, flags).check::<N, _>(self, &regions)?;
+        self.post(&request, false)
+    }
+
     /// Hands over what was posted.
     #[inline]
     pub(crate) fn ring(&mut self, doorbell: Doorbell) {
@@ -332,12 +345,12 @@ impl<B: Bar> Ep<B> {
         let Some(qp) = self.qp.as_mut().filter(|_| !is_uncommon(length.into(), self.lane.receive)) else {
             return 0;
         };
-        let room = self.receives.room();
+        let (pd, room) = (self.pd, self.receives.room());
         let note = Note::new(length, DtoOperation::Receive, 0);
         let posted =
             qp.post_recvs(receives.into_iter().take(room as usize).map_while(|(address, cookie)| {
                 let segment = LmrTriplet::new(lmr.context(), address, length.into());
-                Some((lmr.sge(&segment, self.pd, true)?, note.with(cookie)))
+                Some((lmr.sge(&segment, pd, true)?, note.with(cookie)))
             }));
         self.receives.posted(posted as u32);
         posted

@@ -221,7 +221,7 @@ impl<B: Bar> Objects<'_, B> {
                     return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
                 }
                 let operation = if receive { DtoOperation::Receive } else { DtoOperation::Send };
-                return Some(failure(handle, user_cookie, operation, (status, 0)));
+                return Some(failure(handle.get(), user_cookie, operation, (status, 0)));
             }
         }
         None

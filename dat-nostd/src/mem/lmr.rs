@@ -328,9 +328,32 @@ impl Lmr {
     }
 }
 
-/// The same as [`Lmr::sge`] of the region that the segment names, or what is wrong with it. Nothing is with an empty one.
+/// The regions of a post's segments: a table, or those of a run of posts, looked up once.
+pub(crate) trait Regions {
+    /// Returns the region in the slot of this context, or of segment `index`. [`Lmr::sge`] compares
+    /// the contexts.
+    fn region(&self, index: usize, context: u32) -> Option<&Lmr>;
+}
+
+impl Regions for Table<'_, LmrHandle, Lmr> {
+    #[inline]
+    fn region(&self, _: usize, context: u32) -> Option<&Lmr> {
+        self.at(context as u16)
+    }
+}
+
+impl<const N: usize> Regions for [&Lmr; N] {
+    #[inline]
+    fn region(&self, index: usize, _: u32) -> Option<&Lmr> {
+        self.get(index).copied()
+    }
+}
+
+/// Returns [`Lmr::sge`] of the region that segment `index` names, or an error. An empty segment has no
+/// errors.
 pub(crate) fn sge_of(
-    lmrs: &Table<'_, LmrHandle, Lmr>,
+    regions: &impl Regions,
+    index: usize,
     triplet: &LmrTriplet,
     pd: Pd,
     writes: bool,
@@ -338,7 +361,7 @@ pub(crate) fn sge_of(
     if triplet.segment_length == 0 {
         return Ok(Sge { address: 0, length: 0, lkey: LKey::new(0) });
     }
-    let lmr = lmr_of(lmrs, triplet.lmr_context)?;
+    let lmr = named(regions, index, triplet.lmr_context)?;
     lmr.sge(triplet, pd, writes).ok_or(if !lmr.contains(triplet) {
         DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3)
     } else if lmr.pd != pd {
@@ -352,7 +375,13 @@ pub(crate) fn sge_of(
 /// The region that a context names.
 #[inline]
 pub(crate) fn lmr_of<'t>(lmrs: &'t Table<'_, LmrHandle, Lmr>, context: u32) -> Result<&'t Lmr, DatReturn> {
-    match lmrs.at(context as u16) {
+    named(lmrs, 0, context)
+}
+
+/// The region of segment `index`, if it is the one that the context names.
+#[inline]
+fn named(regions: &impl Regions, index: usize, context: u32) -> Result<&Lmr, DatReturn> {
+    match regions.region(index, context) {
         Some(lmr) if lmr.context == context => Ok(lmr),
         _ => Err(DatReturn::new(ReturnType::PrivilegesViolation)),
     }

@@ -144,8 +144,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             if triplet.segment_length >= 1 << 31 {
                 return Err(wrong(Subtype::InvalidArg2));
             }
-            let lmr = lmr_of(self.objects().table(), triplet.lmr_context)?;
-            let sge = sge_of(self.objects().table(), triplet, window.pd(), false).map_err(|error| {
+            let lmrs = self.objects().table();
+            let lmr = lmr_of(lmrs, triplet.lmr_context)?;
+            let sge = sge_of(lmrs, 0, triplet, window.pd(), false).map_err(|error| {
                 if error.is(ReturnType::InvalidParameter) { wrong(Subtype::InvalidArg2) } else { error }
             })?;
             if !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {

@@ -213,7 +213,8 @@ impl<B: Bar> Cq<B> {
         barrier::acquire();
         let taken = take(&Cqe::new(self.ring.at(entry), tail));
         if taken.is_some() {
-            self.step(entry);
+            // Read again, because `take` needs all registers.
+            self.step(self.ring.current());
         }
         Some(taken)
     }

@@ -20,7 +20,6 @@ use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
 use crate::types::{LKey, QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
 use core::cell::Cell;
-use core::slice;
 use mlx5_prm::datapath::{CqeOpcode, INLINE_SEG};
 use receive::ReceiveQueue;
 use send::{Connection, Payload, Request, SendLimits, SendQueue};
@@ -445,7 +444,7 @@ impl<B: Bar> Qp<B> {
     #[inline]
     pub fn post_recv(&mut self, sges: &[Sge], wr_id: impl Into<WrId>) -> Result<(), PostError> {
         let rq = self.rq.as_mut().ok_or(PostError::WrongService)?;
-        rq.post(sges, wr_id.into())?;
+        rq.post(Some((sges, wr_id.into()))).1?;
         self.ring_recv();
         Ok(())
     }
@@ -454,13 +453,7 @@ impl<B: Bar> Qp<B> {
     #[inline]
     pub fn post_recvs(&mut self, receives: impl IntoIterator<Item = (Sge, WrId)>) -> usize {
         let Some(rq) = &mut self.rq else { return 0 };
-        let mut posted = 0;
-        for (sge, wr_id) in receives {
-            if rq.post(slice::from_ref(&sge), wr_id).is_err() {
-                break;
-            }
-            posted += 1;
-        }
+        let (posted, _) = rq.post(receives.into_iter().map(|(sge, wr_id)| ([sge], wr_id)));
         self.ring_recv();
         posted
     }

@@ -23,12 +23,13 @@ pub(super) struct ReceiveQueue {
     head: u16,
     /// Receives retired.
     tail: u16,
-    /// What the last quadword of the oldest receive's completion says, as far as `oldest_mask` goes: its index modulo the ring in bits
-    /// 31:16, the QP number in bits 55:32, and in bits 3:2 that the message is not in the completion.
+    /// Bits of `oldest_mask` in the last quadword of the oldest receive's completion: index modulo the
+    /// ring in 31:16, QP number in 55:32. Bits 3:2 are 0, and are compared unless messages may arrive
+    /// in the completion.
     oldest: u64,
     oldest_mask: u64,
-    /// Entries less one.
-    mask: u16,
+    /// Entries, at most 2^15.
+    size: u16,
     /// Octowords of an entry.
     stride: u16,
     max_sge: u8,
@@ -48,8 +49,9 @@ impl ReceiveQueue {
         terminator: LKey,
         inline_receive: bool,
     ) -> Self {
-        let mask = (slots.len() - 1) as u16;
-        let oldest_mask = u64::from(mask) << INDEX_SHIFT | FORMAT | QPN;
+        let size = slots.len() as u16;
+        let format = if inline_receive { 0 } else { FORMAT };
+        let oldest_mask = u64::from(size - 1) << INDEX_SHIFT | format | QPN;
         let (head, tail, oldest) = (0, 0, 0);
         Self {
             ring,
@@ -58,7 +60,7 @@ impl ReceiveQueue {
             tail,
             oldest,
             oldest_mask,
-            mask,
+            size,
             stride: 1 << log_stride,
             max_sge,
             terminator,
@@ -109,20 +111,34 @@ impl ReceiveQueue {
         self.head
     }
 
-    /// Writes a receive. The device learns of it by the doorbell record.
+    /// Writes receives until one is refused. Returns their number, and the refusal. The device sees
+    /// them in the doorbell record.
     #[inline(always)]
-    pub(super) fn post(&mut self, sges: &[Sge], wr_id: WrId) -> Result<(), PostError> {
-        if sges.len() > usize::from(self.max_sge) {
-            return Err(PostError::TooManySges);
+    pub(super) fn post<S: AsRef<[Sge]>>(
+        &mut self,
+        receives: impl IntoIterator<Item = (S, WrId)>,
+    ) -> (usize, Result<(), PostError>) {
+        // Copies, because the compiler would read the fields again after each store to the ring.
+        let (mut ring, stride, max_sge) = (self.ring, usize::from(self.stride), usize::from(self.max_sge));
+        let end = self.tail.wrapping_add(self.size);
+        let mut posted = 0;
+        for (sges, wr_id) in receives {
+            let (sges, head) = (sges.as_ref(), self.head);
+            if sges.len() > max_sge {
+                return (posted, Err(PostError::TooManySges));
+            }
+            if head == end {
+                return (posted, Err(PostError::Full));
+            }
+            let first = usize::from(head) * stride;
+            if let Err(error) = put_receive(&mut ring, first, stride, self.terminator, sges) {
+                return (posted, Err(error));
+            }
+            self.slots.set(usize::from(head), Slot { id: wr_id.id, tag: wr_id.tag });
+            self.head = head.wrapping_add(1);
+            posted += 1;
         }
-        if self.outstanding() > self.mask {
-            return Err(PostError::Full);
-        }
-        let stride = usize::from(self.stride);
-        put_receive(&mut self.ring, usize::from(self.head) * stride, stride, self.terminator, sges)?;
-        self.slots.set(usize::from(self.head), Slot { id: wr_id.id, tag: wr_id.tag });
-        self.head = self.head.wrapping_add(1);
-        Ok(())
+        (posted, Ok(()))
     }
 
     #[inline]
@@ -133,7 +149,7 @@ impl ReceiveQueue {
 
     /// The outstanding receive that `cqe` reports done.
     pub(super) fn find(&self, cqe: &Cqe<'_>) -> Option<WrId> {
-        let older = cqe.wqe_counter().wrapping_sub(self.tail) & self.mask;
+        let older = cqe.wqe_counter().wrapping_sub(self.tail) & (self.size - 1);
         let possible = self.inline_receive || !cqe.is_inline();
         let ours = (cqe.tail() ^ self.oldest) & QPN == 0;
         (ours && possible && older < self.outstanding()).then(|| self.wr_id(self.tail.wrapping_add(older)))
@@ -142,12 +158,8 @@ impl ReceiveQueue {
     /// Retires the oldest receive, if `cqe` reports that one done: they complete in order.
     #[inline(always)]
     pub(super) fn retire(&mut self, cqe: &Cqe<'_>) -> Option<WrId> {
-        let mut tail = cqe.tail();
-        if self.inline_receive {
-            tail &= !FORMAT;
-        }
         let oldest = self.tail;
-        if tail & self.oldest_mask != self.oldest || oldest == self.head {
+        if cqe.tail() & self.oldest_mask != self.oldest || oldest == self.head {
             return None;
         }
         self.tail = oldest.wrapping_add(1);

@@ -12,6 +12,8 @@ pub fn count(child: &str, handles: usize, pattern: &str) -> Result<BTreeMap<Stri
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("callgrind.{}.{handles}", std::process::id()));
     let status = Command::new("valgrind")
         .args(["--quiet", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
+        // Tables for a thousand peers, which the compiler makes on the stack before it moves them.
+        .arg("--main-stacksize=67108864")
         .arg(format!("--toggle-collect={pattern}"))
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(program)
