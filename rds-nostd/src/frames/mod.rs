@@ -14,7 +14,8 @@ use driver_mlx::{DmaBuffer, DmaSlice, DmaWord};
 
 use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, FrameId, MessageId, OperationId};
-use crate::wire::{BadChecksum, FRAGMENT_LEN, HEADER_WORDS, Header};
+use crate::reason::DownReason;
+use crate::wire::{self, FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 
 pub(crate) use lent::{Lent, frames_of_lent, header_place};
@@ -463,11 +464,20 @@ impl<'s> Frames<'s> {
         (most - left, given)
     }
 
-    /// The words of the header of a frame that something arrived in.
-    #[inline(always)]
-    pub(crate) fn arrived(&self, frame: FrameId) -> Option<[u64; HEADER_WORDS]> {
-        let (head, _) = self.memory.block(frame.index())?.split_first_chunk::<HEADER_WORDS>()?;
-        Some(head.each_ref().map(DmaWord::load))
+    /// Parses a frame of `length` bytes that arrived.
+    ///
+    /// # Errors
+    /// As [`wire::Frame::parse`].
+    #[inline]
+    pub(crate) fn parse(&self, frame: FrameId, length: u32) -> Result<wire::Frame, DownReason> {
+        wire::Frame::parse(&self.header_words(frame), length)
+    }
+
+    /// The header of a frame as it lies in memory.
+    #[inline]
+    fn header_words(&self, frame: FrameId) -> [u64; HEADER_WORDS] {
+        let words = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>());
+        words.map_or([0; HEADER_WORDS], |words| words.each_ref().map(DmaWord::load))
     }
 
     /// A frame's memory as quadwords: the header's six, then the payload's.
@@ -477,14 +487,6 @@ impl<'s> Frames<'s> {
     }
 
     // Frames lie inside the memory by construction, so these accesses do not fail.
-
-    /// # Errors
-    /// [`BadChecksum`].
-    #[inline(always)]
-    pub(crate) fn header(&self, frame: FrameId) -> Result<Header, BadChecksum> {
-        let words = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>());
-        Header::from_words(&words.ok_or(BadChecksum)?.each_ref().map(DmaWord::load))
-    }
 
     /// Writes the header of a frame; gives the frame's virtual address.
     #[inline(always)]
@@ -579,7 +581,8 @@ impl<'s> Frames<'s> {
     }
 
     pub(crate) fn read_extensions(&self, frame: FrameId) -> [u8; 16] {
-        self.header(frame).map_or([0; 16], |header| header.extensions)
+        let [.., first, second] = self.header_words(frame);
+        wire::joined([first, second])
     }
 
     /// Writes the bytes of a header as they are, whatever its checksum.

@@ -5,26 +5,20 @@
 
 use dat_nostd::{DtoCompletion, Instant};
 
-use crate::connection::{Connection, Cookie};
-use crate::counters::Counters;
+use crate::connection::Cookie;
 use crate::frames::{Frame, Frames, Marks, SHORT, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
-use crate::wire::{
-    CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, Flags, HEADER_LEN, Header, MAX_MESSAGE_LEN,
-    fragment_len, fragments,
-};
+use crate::wire::{self, Extension, Extensions, Flags, Header, MAX_MESSAGE_LEN, fragment_len};
 
-/// What became of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Looked at, and free again.
+/// Use of a frame that was processed.
+#[derive(Clone, Copy, Debug)]
+enum Verdict {
+    /// Free again.
     Consumed,
-    /// Became part of a message.
+    /// Part of a message.
     Kept,
-    /// The peer broke the protocol.
-    Violation(DownReason),
 }
 
 /// A receive that ended well.
@@ -46,32 +40,28 @@ impl Arrival {
 }
 
 impl Protocol<'_> {
-    /// A receive ended well. Connections that something is due on because of it are looked at in this round.
+    /// Takes a receive that ended well. Connections that something is due on because of it are served in this round.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, arrival: Arrival, now: Instant) {
-        if !self.take_whole(arrival, now) {
-            self.take_rest(arrival, now);
-        }
-    }
-
-    /// Queues a frame that is a whole message for a socket, with nothing beside it, which is what nearly every frame is. False for any
-    /// other, and nothing has happened.
-    #[inline(always)]
-    fn take_whole(&mut self, arrival: Arrival, now: Instant) -> bool {
         let Self { connections, frames, sockets, counters, limits, .. } = self;
-        let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return false };
-        let Some(connection) = connections.get_mut(id) else { return false };
+        let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return };
+        let Some(connection) = connections.get_mut(id) else { return };
         let rx = &mut connection.rx;
-        // Receives end in the order in which they were posted; those of an endpoint that is gone were taken back.
-        let Some(frame) = rx.oldest(arrival.user_cookie) else { return false };
-        if rx.partial.is_some() {
-            return false;
-        }
-        let Some(header) = frames.arrived(frame).and_then(|words| Header::of_whole(&words, arrival.length))
-        else {
-            return false;
+        // Receives end in the order of their posts. The receives of an earlier endpoint were taken back.
+        let Some(frame) = rx.oldest(arrival.user_cookie) else {
+            return self.out_of_order(arrival.user_cookie);
         };
-        let Some((slot, socket)) = sockets.of_peers(header.dport) else { return false };
+        let parsed = frames.parse(frame, arrival.length);
+        let Ok(wire::Frame::Fragment(header, payload_len)) = parsed else {
+            return self.take_rest(id, frame, &parsed, now);
+        };
+        // Fast path: a message of one frame, to a socket, without extensions.
+        if !header.is_plain() || header.len != payload_len || rx.partial.is_some() {
+            return self.take_rest(id, frame, &parsed, now);
+        }
+        let Some((slot, socket)) = sockets.of_peers(header.dport) else {
+            return self.take_rest(id, frame, &parsed, now);
+        };
         fill(frames.take_arrived(&mut rx.posted, frame), id, &header);
         let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
         (rx.ack_value, rx.next_sequence) = (header.sequence, header.sequence.wrapping_add(1));
@@ -95,220 +85,184 @@ impl Protocol<'_> {
         if full || self.receiving.beyond() > self.limits.congested_common {
             self.crowded(slot);
         }
-        true
     }
 
+    /// Ends a connection after a receive that is not its oldest one.
+    #[cold]
+    fn out_of_order(&mut self, cookie: u64) {
+        let Some(Cookie { connection: id, .. }) = self.connections.current(cookie) else { return };
+        if !self.connections.at(id).rx.is_refused() {
+            self.refuse(id, DownReason::ReceiveFailed);
+        }
+    }
+
+    /// Takes a frame that is not a plain message.
     // Cold, so that the loop of whole messages keeps its registers.
     #[cold]
     #[inline(never)]
-    fn take_rest(&mut self, arrival: Arrival, now: Instant) {
-        if !self.take_part(arrival, now) {
-            self.take_other(arrival, now);
-        }
-    }
-
-    /// Adds a frame to the message that has arrived in part, which is what most frames of long messages are. False for any other, and
-    /// nothing has happened.
-    #[inline(always)]
-    fn take_part(&mut self, arrival: Arrival, now: Instant) -> bool {
-        let Self { connections, frames, limits, receiving, .. } = self;
-        let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return false };
-        let Some(connection) = connections.get_mut(id) else { return false };
-        let rx = &mut connection.rx;
-        let (Some(frame), Some(message)) = (rx.oldest(arrival.user_cookie), rx.partial) else { return false };
-        let first = frames.message(message);
-        let (index, len) = (usize::from(first.frames) + usize::from(rx.discarded), first.len as usize);
-        // Checked before the header is read: behind the end of a short frame lies an earlier one.
-        if arrival.length as usize != HEADER_LEN + fragment_len(len, index) {
-            return false;
-        }
-        let Ok(header) = frames.header(frame) else { return false };
-        if !first.belongs(&header) || header.is_congestion_map() {
-            return false;
-        }
-        frames.pop_chain(&mut rx.posted);
-        if len <= limits.longest_received {
-            frames.append(message, frame);
-        } else {
-            rx.discarded += 1;
-            frames.give(frame);
-            receiving.give(&mut rx.used, 1);
-        }
-        rx.posted_count -= 1;
+    fn take_rest(
+        &mut self,
+        id: ConnectionId,
+        frame: FrameId,
+        parsed: &Result<wire::Frame, DownReason>,
+        now: Instant,
+    ) {
+        let Self { connections, frames, .. } = self;
+        let connection = connections.at_mut(id);
+        frames.pop_chain(&mut connection.rx.posted);
+        connection.rx.posted_count -= 1;
         connection.reconnect.busy_at = now;
-        let complete = index + 1 == fragments(len);
-        if complete {
-            rx.partial = None;
+        let processed = parsed.and_then(|parsed| self.process(id, frame, &parsed, now));
+        if !matches!(processed, Ok(Verdict::Kept)) {
+            self.frames.give(frame);
+            self.receiving.give(&mut self.connections.at_mut(id).rx.used, 1);
         }
-        let acknowledges = header.ack > connection.tx.highest_ack;
-        if complete || rx.posted_count <= limits.refill_at {
-            connections.make_due(id);
-        }
-        if acknowledges {
-            self.acknowledged(id, header.ack);
-        }
-        if complete {
-            self.give_reserve_up(id);
-            self.message_arrived(id, message, &header);
-        }
-        true
-    }
-
-    /// Processes any other frame.
-    #[cold]
-    #[inline(never)]
-    fn take_other(&mut self, arrival: Arrival, now: Instant) {
-        let Some(cookie) = self.connections.current(arrival.user_cookie) else { return };
-        let id = cookie.connection;
-        let connection = self.connections.at_mut(id);
-        if connection.rx.is_refused() {
-            return;
-        }
-        connection.reconnect.busy_at = now;
-        if let Verdict::Violation(reason) = self.process(id, &arrival, now) {
-            self.connections.at_mut(id).rx.refuse();
-            self.mark_broken(id, reason);
+        if let Err(reason) = processed {
+            self.counters.recv_drop_bad_checksum += u64::from(reason == DownReason::BadChecksum);
+            self.counters.recv_protocol_errors += 1;
+            self.refuse(id, reason);
         }
         self.connections.make_due(id);
     }
 
-    /// A receive of a connection's present endpoint ended well.
-    #[inline(never)]
-    pub(crate) fn process(&mut self, id: ConnectionId, arrival: &Arrival, now: Instant) -> Verdict {
-        let Self { connections, frames, .. } = self;
-        let rx = &mut connections.at_mut(id).rx;
-        let Some(frame) = frames.pop_chain(&mut rx.posted) else {
-            return Verdict::Violation(DownReason::ReceiveFailed);
-        };
-        rx.posted_count -= 1;
-        if frame.bits() != arrival.user_cookie as u16 {
-            self.consumed(id, frame);
-            return Verdict::Violation(DownReason::ReceiveFailed);
-        }
-        let payload_len = (arrival.length as usize).checked_sub(HEADER_LEN);
-        let Some(payload_len) = payload_len.filter(|&len| len <= FRAGMENT_LEN) else {
-            return self.violated(id, frame, DownReason::FrameLength);
-        };
-        self.process_frame(id, frame, payload_len, now)
+    /// Takes nothing more on this endpoint, and lets it go.
+    fn refuse(&mut self, id: ConnectionId, reason: DownReason) {
+        self.connections.at_mut(id).rx.refuse();
+        self.mark_broken(id, reason);
     }
 
-    fn process_frame(
+    /// Processes a frame that was taken from the receives.
+    ///
+    /// # Errors
+    /// Returns the rule of the protocol that the peer broke.
+    fn process(
         &mut self,
         id: ConnectionId,
         frame: FrameId,
-        payload_len: usize,
+        parsed: &wire::Frame,
         now: Instant,
-    ) -> Verdict {
-        let Ok(header) = &self.frames.header(frame) else {
-            self.counters.recv_drop_bad_checksum += 1;
-            return self.violated(id, frame, DownReason::BadChecksum);
-        };
-        self.acknowledged(id, header.ack);
-        if header.is_acknowledgement() {
-            if payload_len != 0 {
-                return self.violated(id, frame, DownReason::AcknowledgementPayload);
+    ) -> Result<Verdict, DownReason> {
+        match parsed {
+            wire::Frame::Ack(header) => {
+                self.acknowledged(id, header.ack);
+                self.counters.ack_received += 1;
+                Ok(Verdict::Consumed)
             }
-            self.counters.ack_received += 1;
-            return self.consumed(id, frame);
-        }
-        if header.is_congestion_map() {
-            if header.len as usize == CONGESTION_MAP_LEN && payload_len == FRAGMENT_LEN {
-                self.map_arrived(id, frame);
-            } else {
-                self.counters.recv_bad_map += 1;
+            wire::Frame::Map { header, is_whole } => {
+                self.acknowledged(id, header.ack);
+                if *is_whole {
+                    self.map_arrived(id, frame);
+                } else {
+                    self.counters.recv_bad_map += 1;
+                }
+                Ok(Verdict::Consumed)
             }
-            return self.consumed(id, frame);
-        }
-        match self.fragment_arrived(id, frame, header, payload_len, now) {
-            Ok(Some(message)) => {
-                self.message_arrived(id, message, header);
-                Verdict::Kept
+            wire::Frame::Fragment(header, payload_len) => {
+                self.acknowledged(id, header.ack);
+                let (verdict, complete) = self.fragment_arrived(id, frame, (header, *payload_len), now)?;
+                if let Some(message) = complete {
+                    self.message_arrived(id, message);
+                }
+                Ok(verdict)
             }
-            Ok(None) => Verdict::Kept,
-            Err(reason) => self.violated(id, frame, reason),
         }
     }
 
-    /// A fragment that begins a message, or none at all: gives the message if there is nothing more to it.
+    /// Adds a fragment to the message that has begun, or begins one. Returns the message once it is complete. Of a message that is too
+    /// long only the first fragment is kept.
+    ///
+    /// # Errors
+    /// MessageLength, FragmentLength, FragmentMismatch.
     fn fragment_arrived(
         &mut self,
         id: ConnectionId,
         frame: FrameId,
-        header: &Header,
-        payload_len: usize,
+        (header, payload_len): (&Header, u32),
         now: Instant,
-    ) -> Result<Option<MessageId>, DownReason> {
-        let len = header.len as usize;
-        if len > MAX_MESSAGE_LEN {
+    ) -> Result<(Verdict, Option<MessageId>), DownReason> {
+        if header.len as usize > MAX_MESSAGE_LEN {
             return Err(DownReason::MessageLength);
         }
         let Self { connections, frames, .. } = self;
-        let connection = connections.at_mut(id);
-        let message = match connection.rx.partial {
-            None if payload_len != fragment_len(len, 0) => return Err(DownReason::FragmentLength),
-            None => {
-                let message = begin_message(frames, (id, frame), header);
-                let extended = header.extensions != [0; 16];
-                frames.message_mut(message).marks.set(Marks::EXTENDED, extended);
+        let rx = &mut connections.at_mut(id).rx;
+        let begun = rx.partial.map(|message| (message, frames.message(message)));
+        let index = match begun {
+            Some((_, first)) if !first.belongs(header) => return Err(DownReason::FragmentMismatch),
+            Some((_, first)) => usize::from(first.frames) + usize::from(rx.discarded),
+            None => 0,
+        };
+        if payload_len as usize != fragment_len(header.len as usize, index) {
+            return Err(DownReason::FragmentLength);
+        }
+        let mut verdict = Verdict::Kept;
+        let message = match rx.partial {
+            Some(message) => {
+                if header.len as usize <= self.limits.longest_received {
+                    frames.append(message, frame);
+                } else {
+                    rx.discarded += 1;
+                    verdict = Verdict::Consumed;
+                }
                 message
             }
-            // One that goes on with it has been taken.
-            Some(message) if frames.message(message).belongs(header) => {
-                return Err(DownReason::FragmentLength);
-            }
-            Some(_) => return Err(DownReason::FragmentMismatch),
+            None => begin_message(frames, (id, frame), header),
         };
-        if header.fragments() == 1 {
-            return Ok(Some(message));
+        if index + 1 == header.fragments() {
+            rx.partial = None;
+            self.give_reserve_up(id);
+            return Ok((verdict, Some(message)));
         }
-        connection.rx.begin(message, header.fragments(), now);
-        connections.make_due(id);
-        Ok(None)
+        if index == 0 {
+            rx.begin(message, header.fragments(), now);
+        }
+        Ok((verdict, None))
     }
 
-    /// A complete message: drop it if it was here before, remember to acknowledge it, hand it on.
-    fn message_arrived(&mut self, id: ConnectionId, message: MessageId, header: &Header) {
-        let before = self.connections.at(id).rx.next_sequence;
-        // The first fragment's flags are the message's.
-        let descriptor = self.frames.message(message);
-        let header = Header { flags: Flags::from_bits_retain(descriptor.flags), ..*header };
-        complete(self.connections.at_mut(id), &mut self.counters, &header);
-        if header.sequence < before && header.flags.contains(Flags::RETRANSMITTED) {
-            self.connections.at_mut(id).rx.next_sequence = before;
+    /// Takes a complete message: drops it if it is old, notes its acknowledgement, and delivers it.
+    fn message_arrived(&mut self, id: ConnectionId, message: MessageId) {
+        // The first fragment's flags and extensions are the message's.
+        let &Frame { sequence, sport, dport, len, flags, marks, .. } = self.frames.message(message);
+        let flags = Flags::from_bits_retain(flags);
+        let rx = &mut self.connections.at_mut(id).rx;
+        (rx.ack_value, rx.is_unsaid) = (sequence, true);
+        rx.some_short |= len <= SHORT;
+        if flags.contains(Flags::ACK_REQUIRED) {
+            rx.ack_wanted = true;
+            self.counters.recv_ack_required += 1;
+        }
+        if sequence < rx.next_sequence && flags.contains(Flags::RETRANSMITTED) {
             self.counters.recv_drop_old_seq += 1;
             self.give_received(message);
             return;
         }
-        if header.len as usize > self.limits.longest_received {
+        rx.next_sequence = sequence.wrapping_add(1);
+        if len as usize > self.limits.longest_received {
             self.counters.recv_drop_too_long += 1;
             self.give_received(message);
             return;
         }
-        if header.dport == 0 {
+        if dport == 0 {
             self.give_received(message);
             // Port 1 to port 0 is the probe of another transport: acknowledged, never answered.
-            if header.sport > 1 {
+            if sport > 1 {
                 self.counters.recv_ping += 1;
-                self.pong(id, header.sport);
+                self.pong(id, sport);
             }
             // From RDS itself to RDS itself there are acknowledgements and maps; this is neither, whatever its flags say.
-            self.counters.recv_bad_map += u64::from(header.sport == 0);
+            self.counters.recv_bad_map += u64::from(sport == 0);
             return;
         }
-        let Some((slot, _)) = self.sockets.of_peers(header.dport) else {
+        let Some((slot, _)) = self.sockets.of_peers(dport) else {
             self.counters.recv_drop_no_sock += 1;
             self.give_received(message);
             return;
         };
-        let extensions = if self.frames.message(message).is(Marks::EXTENDED) {
-            self.frames.read_extensions(message.first())
-        } else {
-            [0; 16]
-        };
         self.deliver_to(slot, message);
-        if extensions != [0; 16] {
+        if marks.contains(Marks::EXTENDED) {
+            let extensions = self.frames.read_extensions(message.first());
             let foreign = self.connections.at(id).foreign;
-            self.extensions_arrived(id, slot, &Header { extensions, ..header }, foreign);
+            let header = Header { extensions, ..Header::acknowledgement(0) };
+            self.extensions_arrived(id, slot, &header, foreign);
         }
     }
 
@@ -324,19 +278,6 @@ impl Protocol<'_> {
             self.regions.used(header, owner, foreign, &mut self.counters);
         }
     }
-
-    fn consumed(&mut self, id: ConnectionId, frame: FrameId) -> Verdict {
-        self.frames.give(frame);
-        self.receiving.give(&mut self.connections.at_mut(id).rx.used, 1);
-        Verdict::Consumed
-    }
-
-    #[cold]
-    fn violated(&mut self, id: ConnectionId, frame: FrameId, reason: DownReason) -> Verdict {
-        self.consumed(id, frame);
-        self.counters.recv_protocol_errors += 1;
-        Verdict::Violation(reason)
-    }
 }
 
 /// Makes a frame the first one of a message, held until it is read.
@@ -345,7 +286,9 @@ fn begin_message(
     (id, frame): (ConnectionId, FrameId),
     header: &Header,
 ) -> MessageId {
-    fill(frames.at_mut(frame).become_message(Use::Receive), id, header);
+    let first = frames.at_mut(frame).become_message(Use::Receive);
+    fill(first, id, header);
+    first.marks.set(Marks::EXTENDED, header.extensions != [0; 16]);
     MessageId::starting(frame)
 }
 
@@ -354,18 +297,6 @@ fn begin_message(
 fn fill(descriptor: &mut Frame, id: ConnectionId, header: &Header) {
     descriptor.describe(header);
     descriptor.connection = Some(id);
-}
-
-/// A message is there: it is to be acknowledged.
-fn complete(connection: &mut Connection, counters: &mut Counters, header: &Header) {
-    let rx = &mut connection.rx;
-    (rx.ack_value, rx.is_unsaid) = (header.sequence, true);
-    rx.next_sequence = header.sequence.wrapping_add(1);
-    rx.some_short |= header.len <= SHORT;
-    if header.flags.contains(Flags::ACK_REQUIRED) {
-        rx.ack_wanted = true;
-        counters.recv_ack_required += 1;
-    }
 }
 
 #[cfg(test)]

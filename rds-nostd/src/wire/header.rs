@@ -1,6 +1,6 @@
 //! The 48-byte header that starts every frame. It is read and written as six quadwords, which is how a frame's memory is lent.
 
-use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, fragments};
+use crate::wire::{Flags, HEADER_LEN, fragments};
 
 /// Quadwords of a header.
 pub(crate) const HEADER_WORDS: usize = HEADER_LEN / 8;
@@ -81,31 +81,6 @@ impl Header {
         })
     }
 
-    /// The header that lies in memory so, if its frame of `length` bytes is a message of its own, for a socket, not sent again and with
-    /// nothing beside it; None for any other, and without a right checksum.
-    #[inline(always)]
-    pub(crate) fn of_whole(words: &[u64; HEADER_WORDS], length: u32) -> Option<Self> {
-        let &[sequence, ack, lengths, flags, first, second] = words;
-        let (lengths, flags) = (u64::from_be(lengths), u64::from_be(flags));
-        let (len, dport) = ((lengths >> 32) as u32, lengths as u16);
-        let plain = (first | second | flags >> 56 & !u64::from(Flags::ACK_REQUIRED.bits())) == 0;
-        // The bound comes first, so that the sum cannot wrap: a frame of 47 bytes is no message of 4 GiB.
-        let whole = len <= FRAGMENT_LEN as u32 && length == len + HEADER_LEN as u32;
-        if !plain || !whole || dport == 0 || !is_multiple(total(&[sequence, ack, words[2], words[3]])) {
-            return None;
-        }
-        Some(Self {
-            sequence: u64::from_be(sequence),
-            ack: u64::from_be(ack),
-            len,
-            sport: (lengths >> 16) as u16,
-            dport,
-            flags: Flags::from_bits_retain((flags >> 56) as u8),
-            credit: (flags >> 48) as u8,
-            extensions: [0; 16],
-        })
-    }
-
     /// The bytes on the wire, checksum included.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
@@ -126,6 +101,13 @@ impl Header {
             *word = u64::from_ne_bytes(*bytes);
         }
         Self::from_words(&words)
+    }
+
+    /// Returns true for a fragment to a socket, without extensions, of a message that is sent for the first time.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        let flags = self.flags.bits() & !Flags::ACK_REQUIRED.bits();
+        flags == 0 && u128::from_le_bytes(self.extensions) == 0 && self.dport != 0
     }
 
     /// Whether this is a frame that only acknowledges.
@@ -166,8 +148,9 @@ fn halves(bytes: &[u8; 16]) -> [u64; 2] {
     [(both as u64).to_le(), ((both >> 64) as u64).to_le()]
 }
 
-#[inline(always)]
-fn joined([first, second]: [u64; 2]) -> [u8; 16] {
+/// The bytes of extension headers that lie in memory so.
+#[inline]
+pub(crate) fn joined([first, second]: [u64; 2]) -> [u8; 16] {
     (u128::from(u64::from_le(first)) | u128::from(u64::from_le(second)) << 64).to_le_bytes()
 }
 

@@ -5,14 +5,16 @@
 
 mod connect_data;
 mod extension;
+mod frame;
 mod header;
 
 use core::net::IpAddr;
 
 pub use connect_data::{CONNECT_DATA_V4_LEN, CONNECT_DATA_V6_LEN, ConnectData, MINOR_MASK, VERSION};
 pub use extension::{Extension, Extensions};
-pub(crate) use header::HEADER_WORDS;
+pub(crate) use frame::Frame;
 pub use header::{BadChecksum, Header};
+pub(crate) use header::{HEADER_WORDS, joined};
 
 /// Bytes of the header that starts every frame.
 pub const HEADER_LEN: usize = 48;

@@ -1,7 +1,6 @@
 //! The receiver against a reference receiver: any bytes of any length mean the same to both.
 //!
-//! Each frame is taken three times: by the way that all frames take, by the general ways only, and
-//! by the reference.
+//! Each frame is taken twice: by the library and by the reference.
 
 use std::vec::Vec;
 
@@ -46,28 +45,20 @@ struct Outcome {
     read: Option<Read>,
 }
 
-/// The ways that frames can take.
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    All,
-    General,
-}
-
 /// The library's receiver.
 struct Library {
     bench: Bench,
     socket: SocketHandle,
     id: ConnectionId,
-    way: Way,
 }
 
 impl Library {
-    fn new(way: Way) -> Self {
+    fn new() -> Self {
         // Few frames: a message of eleven fragments is too long.
         let mut bench = Bench::new(CONFIG, 40, 1);
         let socket = bench.socket(ip(1), BOUND);
         let id = bench.up(2);
-        Self { bench, socket, id, way }
+        Self { bench, socket, id }
     }
 
     fn longest(&self) -> u32 {
@@ -77,7 +68,7 @@ impl Library {
     /// Takes a frame of `length` bytes. Memory holds all of `header`, also where fewer bytes
     /// arrive.
     fn receive(&mut self, header: &[u8; HEADER_LEN], length: usize) -> Outcome {
-        let Self { bench, socket, id, way } = self;
+        let Self { bench, socket, id } = self;
         assert!(bench.refill(*id) > 0, "there is a receive for it");
         let before = bench.protocol.counters;
         let rx = &mut bench.protocol.connections.at_mut(*id).rx;
@@ -87,10 +78,7 @@ impl Library {
         let arrival = bench.arrival(*id, &Header::acknowledgement(0), 0).expect("posted");
         bench.protocol.frames.write_header_bytes(frame, header);
         let arrival = Arrival { length: length as u32, ..arrival };
-        match way {
-            Way::All => bench.protocol.arrived(arrival, bench.now),
-            Way::General => bench.protocol.take_rest(arrival, bench.now),
-        }
+        bench.protocol.arrived(arrival, bench.now);
         let mut buffer = [0; BUFFER];
         let front = bench.protocol.take_front(*socket, &mut buffer).map(|(received, _)| received);
         let received = front.or_else(|| bench.protocol.take_message(*socket, &mut buffer).ok());
@@ -184,9 +172,9 @@ fn expected(receiver: &mut Receiver, frame: &[u8]) -> Outcome {
     outcome
 }
 
-/// Both ways of the library, and the reference.
+/// The library and the reference.
 struct Comparison {
-    libraries: [Library; 2],
+    library: Library,
     receiver: Receiver,
     memory: Vec<u8>,
     count: u64,
@@ -194,27 +182,24 @@ struct Comparison {
 
 impl Comparison {
     fn new() -> Self {
-        let libraries = [Way::All, Way::General].map(Library::new);
-        let receiver = Receiver::new(libraries[0].longest());
-        Self { libraries, receiver, memory: std::vec![0; LENGTHS], count: 0 }
+        let library = Library::new();
+        let receiver = Receiver::new(library.longest());
+        Self { library, receiver, memory: std::vec![0; LENGTHS], count: 0 }
     }
 
     fn receive(&mut self, header: &[u8; HEADER_LEN], length: usize) -> Outcome {
         self.memory[..HEADER_LEN].copy_from_slice(header);
         let before = self.receiver;
         let expected = expected(&mut self.receiver, &self.memory[..length]);
-        for library in &mut self.libraries {
-            let found = library.receive(header, length);
-            let way = library.way;
-            assert_eq!(found, expected, "{length} bytes of {header:02x?}, way {way:?}, after {before:?}");
-        }
+        let found = self.library.receive(header, length);
+        assert_eq!(found, expected, "{length} bytes of {header:02x?}, after {before:?}");
         self.count += 1;
         expected
     }
 
     fn reconnect(&mut self) {
         self.receiver.reconnect();
-        self.libraries.iter_mut().for_each(Library::reconnect);
+        self.library.reconnect();
     }
 }
 
@@ -301,7 +286,7 @@ const PORTS: [u16; 7] = [0, 1, 2, BOUND, BOUND + 1, 0x7fff, 0xffff];
 #[test]
 fn frames_of_every_length_agree_with_the_reference() {
     let mut comparison = Comparison::new();
-    let longest = comparison.libraries[0].longest();
+    let longest = comparison.library.longest();
     let mut random = Random::new(1);
     for length in 0..=LENGTHS {
         let fitting = rds::Header { len: (length as u32).wrapping_sub(HEADER_LEN as u32), ..PLAIN };
@@ -409,7 +394,7 @@ fn drawn(random: &mut Random, receiver: &Receiver, longest: u32) -> ([u8; HEADER
 #[test]
 fn sequences_of_frames_agree_with_the_reference() {
     let mut comparison = Comparison::new();
-    let longest = comparison.libraries[0].longest();
+    let longest = comparison.library.longest();
     let (mut random, mut too_long) = (Random::new(2), 0);
     for _ in 0..cases::count() {
         let (header, length) = drawn(&mut random, &comparison.receiver, longest);
