@@ -51,16 +51,19 @@ impl Protocol<'_> {
         let Some(frame) = rx.oldest(arrival.user_cookie) else {
             return self.out_of_order(arrival.user_cookie);
         };
-        let parsed = frames.parse(frame, arrival.length);
-        let Ok(wire::Frame::Fragment(header, payload_len)) = parsed else {
-            return self.take_rest(id, frame, &parsed, now);
+        // Fast path: a message of one frame, to a socket, without extensions. What was parsed stays in registers: the cold function
+        // parses again.
+        if rx.partial.is_some() {
+            return self.take_rest(id, (frame, arrival.length), now);
+        }
+        let Ok(wire::Frame::Fragment(header, payload_len)) = frames.parse(frame, arrival.length) else {
+            return self.take_rest(id, (frame, arrival.length), now);
         };
-        // Fast path: a message of one frame, to a socket, without extensions.
-        if !header.is_plain() || header.len != payload_len || rx.partial.is_some() {
-            return self.take_rest(id, frame, &parsed, now);
+        if !header.is_plain() || header.len != payload_len {
+            return self.take_rest(id, (frame, arrival.length), now);
         }
         let Some((slot, socket)) = sockets.of_peers(header.dport) else {
-            return self.take_rest(id, frame, &parsed, now);
+            return self.take_rest(id, (frame, arrival.length), now);
         };
         fill(frames.take_arrived(&mut rx.posted, frame), id, &header);
         let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
@@ -100,18 +103,13 @@ impl Protocol<'_> {
     // Cold, so that the loop of whole messages keeps its registers.
     #[cold]
     #[inline(never)]
-    fn take_rest(
-        &mut self,
-        id: ConnectionId,
-        frame: FrameId,
-        parsed: &Result<wire::Frame, DownReason>,
-        now: Instant,
-    ) {
+    fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) {
         let Self { connections, frames, .. } = self;
         let connection = connections.at_mut(id);
         frames.pop_chain(&mut connection.rx.posted);
         connection.rx.posted_count -= 1;
         connection.reconnect.busy_at = now;
+        let parsed = frames.parse(frame, length);
         let processed = parsed.and_then(|parsed| self.process(id, frame, &parsed, now));
         if !matches!(processed, Ok(Verdict::Kept)) {
             self.frames.give(frame);
