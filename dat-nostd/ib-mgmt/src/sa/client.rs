@@ -348,6 +348,19 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    #[test]
+    fn query_is_sent_after_an_idle_poll() {
+        let mut slots = [QuerySlot::EMPTY; 2];
+        let mut client = Client::new(&mut slots, ClientConfig::default(), 1);
+        let now = Instant::ORIGIN + SECOND;
+        assert!(matches!(client.poll(now), Action::Idle(Wake::Idle)));
+        let id = client.query(now, method::GET, attr::PATH_RECORD, 0, &[], 7).expect("room");
+        assert!(matches!(client.poll(now), Action::Send { owner: 7, .. }));
+        assert!(matches!(client.poll(now), Action::Idle(Wake::At(_))));
+        assert!(client.cancel(id));
+        assert!(matches!(client.poll(now), Action::Idle(Wake::Idle)));
+    }
+
     fn query() -> PathQuery {
         PathQuery {
             sgid: Gid::new(Gid::DEFAULT_PREFIX, 1),
