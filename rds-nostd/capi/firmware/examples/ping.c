@@ -175,7 +175,7 @@ static void ping(void)
 int main(void)
 {
     struct mlx_platform platform = { NULL, bar, memory, now, idle, panic, say, NULL, NULL, read_config, write_config, NULL, NULL, NULL, NULL };
-    struct mlx_config config = { ADDRESS(10, 0, 0, 2), { 0, 0 }, 0, 64 << 20 };
+    struct mlx_config config = { ADDRESS(10, 0, 0, 2), { 0, 0 }, 0, 64 << 20, 0 };
     DAT_EVD_HANDLE async;
     static DAT_IA_ATTR attributes;
     DAT_IA_HANDLE ia, old = DAT_HANDLE_NULL;

@@ -13,7 +13,7 @@ use core::time::Duration;
 use dat_calls::args::{name, need, put};
 use dat_calls::layout::*;
 use dat_calls::{NAMES, Node as _, RawHandle, open_ia};
-use dat_nostd::{DatResult, DatReturn, LmrTriplet, Platform, ReturnType, RmrTriplet, Subtype};
+use dat_nostd::{DatResult, DatReturn, LmrTriplet, ReturnType, RmrTriplet, Subtype};
 use rds_calls::calls::Called;
 use rds_nostd::{Profile, RdsError};
 
