@@ -101,16 +101,19 @@ int main(int count, char **arguments)
         OK(dat_evd_post_se(software, &event));
         OK(dat_evd_dequeue(software, &event));
         FAILS(DAT_QUEUE_EMPTY, dat_evd_dequeue(dto, &event));
+        if (i == RECEIVES)
+            HOLDS(__sync_fetch_and_add(&over, 0) == 0);
     }
     /* The zone of a region is in use, and a region is freed once. */
     FAILS(DAT_INVALID_STATE, dat_pz_free(pz));
     if (frees)
         FAILS(pins ? DAT_INVALID_HANDLE : DAT_INVALID_STATE, dat_lmr_free(lmr));
-    HOLDS(__sync_fetch_and_add(&over, 0) == 0);
+    /* Firmware may be done with a key on a busy machine. A pin ends when the test lets it. */
+    HOLDS(__sync_fetch_and_add(&over, 0) <= both);
     if (closes)
         OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
     if (pins)
-        HOLDS(__sync_fetch_and_add(&over, 0) == 0);
+        HOLDS(__sync_fetch_and_add(&over, 0) <= both);
     puts("served");
     HOLDS(fflush(stdout) == 0);
     if (closes) {
