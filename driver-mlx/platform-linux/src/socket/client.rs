@@ -57,7 +57,7 @@ impl Replies {
     }
 
     /// Registers a request whose reply a thread will wait for, under the first free number from `id` on. Returns that number.
-    fn expect(&mut self, mut id: u16, command: Command) -> u16 {
+    fn register(&mut self, mut id: u16, command: Command) -> u16 {
         // Posted writes may use up all numbers while the server pins memory.
         while self.is_awaited(id) {
             id = id.wrapping_add(1);
@@ -269,7 +269,7 @@ impl Client {
         let mut last_id = self.sending();
         *last_id = last_id.wrapping_add(1);
         if wants_reply {
-            *last_id = self.replies().expect(*last_id, command);
+            *last_id = self.replies().register(*last_id, command);
         }
         let id = *last_id;
         let header = Header::request(id, command, payload.len(), wants_reply).to_bytes();
