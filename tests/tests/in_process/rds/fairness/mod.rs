@@ -185,16 +185,7 @@ impl Ground {
         rds.cancel_sent_to(adapter, self.other, at(HONEST, PORT)).expect("bound");
         rds.close(adapter, self.other).expect("open");
         self.until("honest messages arrive", Self::settled);
-        let end = self.world.now() + LIMIT;
-        // What arrived without being asked for an acknowledgement waits for the next message.
-        while pairs().any(|pair| self.waits(pair)) {
-            assert!(self.world.now() < end, "acknowledgements");
-            for (from, to) in pairs().filter(|pair| self.waits(*pair)).collect::<Vec<_>>() {
-                self.nodes[from].send(to);
-            }
-            self.pass(MS);
-        }
-        self.until("honest messages arrive", Self::settled);
+        self.until("tails are acknowledged", |ground| !pairs().any(|pair| ground.waits(pair)));
         self.until("nobody looks whether anybody is there", |ground| ground.is_idle);
         for node in &self.nodes {
             let posted: usize = node
