@@ -1,4 +1,4 @@
-// What rds_rdma.c and rds_bulk.c have in common: messages, patterns, AF_RDS sockets. kernel/apps/src/rds/exchange.rs has the same
+// Messages, patterns and AF_RDS sockets of rds_rdma.c. kernel/apps/src/rds/exchange.rs has the same
 // messages and patterns.
 
 #ifndef RDS_EXCHANGE_H
@@ -23,10 +23,10 @@
 #include "rds_linux.h"
 #endif
 
-enum { PORT = 4300, CLIENT_PORT = 4301, FULL = PORT + 10, OPEN = FULL + 1, BULK_PORT = PORT + 20 };
+enum { PORT = 4300, CLIENT_PORT = 4301, FULL = PORT + 10, OPEN = FULL + 1 };
 enum { MIB = 1 << 20, PAGE = 4096, ARENA = MIB + (32 << 10), BEFORE = 4096, AFTER = 8192, FIRST_OFFSET = 8192 };
 enum { LOCAL = 4096 + 5, GUARD = 64, LIMIT_MS = 60000 };
-enum kind { OFFER = 1, CHECK, FREE, HOLD, RELEASE, CLOSE, DONE, AGAIN, SLOT };
+enum kind { OFFER = 1, CHECK, FREE, HOLD, RELEASE, CLOSE, DONE, AGAIN };
 enum writer { SERVER = 1, CLIENT, OVERWRITTEN };
 // EMSGSIZE in an answer, whatever number the server's system has for it.
 enum { TOO_LONG = 90 };

@@ -44,11 +44,7 @@ pub const KEYS: [Key; 32] = [
         "address/GID pairs (10.0.0.2/fe80::2), at most 16, with commas between them",
         "who is where on the fabric; the GID as an IPv6 address",
     ),
-    Key::new(
-        "role",
-        "server or client",
-        "with app=demo, verbs, rping, rds mode=hash, rdma, congestion, bulk",
-    ),
+    Key::new("role", "server or client", "with app=demo, verbs, rping, rds mode=hash, rdma, congestion"),
     Key::new("mode", MODE_EXPECTED, "with app=rds: what it does"),
     Key::new(
         "seed",
@@ -75,7 +71,7 @@ pub const KEYS: [Key; 32] = [
         "a port from 1 to 65535",
         "with app=tcp, rping, echo: the port to connect to or listen on",
     ),
-    Key::new("send", SIZE, "with app=tcp, rds mode=bulk: bytes to send; default 0"),
+    Key::new("send", SIZE, "with app=tcp: bytes to send; default 0"),
     Key::new("source", SIZE, "with app=ip: bytes that its source service gives each client; default 16M"),
     Key::new("sessions", U32, "with app=rping role=server: clients to serve one after the other; default 1"),
     Key::new("stall", SECONDS, "with app=rping, rds, echo: seconds that nothing may move; default 30"),
@@ -142,7 +138,7 @@ pub struct Options<'a> {
     pub size: u32,
     /// The port of `app=tcp` and `app=rping`.
     pub port: Option<u16>,
-    /// Bytes that `app=tcp` and `app=rds` send.
+    /// Bytes that `app=tcp` sends.
     pub send_bytes: u64,
     /// Bytes that `app=ip`'s source service gives.
     pub source_bytes: u64,
@@ -395,7 +391,7 @@ mod tests {
             ("app=tcp send=x", "send=x is not a number of bytes"),
             ("app=rping verify=maybe", "verify=maybe is not yes or no"),
             ("app=demo role=both", "role=both is not server or client"),
-            ("app=rds mode=pong", "mode=pong is not ping, echo, hash, rdma, congestion, bulk or stress"),
+            ("app=rds mode=pong", "mode=pong is not ping, echo, hash, rdma, congestion or stress"),
             ("app=rds interval=x", "interval=x is not a decimal number"),
             ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
             ("app=demo seed=x", "seed=x is not a decimal number"),

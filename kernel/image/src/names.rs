@@ -3,7 +3,7 @@
 /// Their names, in words.
 pub const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
 /// The same of what `app=rds` does.
-pub const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion, bulk or stress";
+pub const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or stress";
 
 /// The applications in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,6 @@ pub enum RdsMode {
     Rdma,
     /// The client fills a port that the server does not read.
     Congestion,
-    /// The client writes many bytes into memory that the server offers.
-    Bulk,
     /// What rds-stress of rds-tools does, with a peer of either kind.
     Stress,
 }
@@ -84,12 +82,11 @@ impl App {
 }
 
 /// What `app=rds` does, by name.
-pub const MODES: [(&str, RdsMode); 7] = [
+pub const MODES: [(&str, RdsMode); 6] = [
     ("ping", RdsMode::Ping),
     ("echo", RdsMode::Echo),
     ("hash", RdsMode::Hash),
     ("rdma", RdsMode::Rdma),
     ("congestion", RdsMode::Congestion),
-    ("bulk", RdsMode::Bulk),
     ("stress", RdsMode::Stress),
 ];

@@ -1,9 +1,7 @@
 //! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes. Tells
 //! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console, perhaps with options of it; `@quit` ends it.
 
-use apps::rds::{
-    AppError, BULK_PORT, Config, ECHO_PORT, EXCHANGE_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage,
-};
+use apps::rds::{AppError, Config, ECHO_PORT, EXCHANGE_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage};
 use apps::{Role, Status};
 use unikernel::ExitCode;
 use unikernel::Mutex;
@@ -22,10 +20,7 @@ use unikernel::println;
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
 fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::Error<'static>> {
-    let mode = match options
-        .mode
-        .ok_or(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk"))?
-    {
+    let mode = match options.mode.ok_or(node::missing("mode", "ping, echo, hash, rdma or congestion"))? {
         RdsMode::Ping => {
             let interval = options.interval_millis.saturating_mul(SECOND / 1000);
             Mode::Ping { count: options.count, interval }
@@ -35,21 +30,14 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::E
             Mode::Hash { role: node::role(options)?, count: options.count.into(), seed: options.seed }
         }
         RdsMode::Rdma | RdsMode::Congestion if node::role(options)? == Role::Server => Mode::Serve,
-        RdsMode::Bulk => {
-            let (role, bytes) = (node::role(options)?, options.send_bytes);
-            if role == Role::Client && bytes == 0 {
-                return Err(node::missing("send", "the number of bytes to write, as in 16M"));
-            }
-            Mode::Bulk { role, bytes }
-        }
         RdsMode::Rdma => Mode::Rdma { rounds: options.count },
         RdsMode::Congestion => Mode::Congestion { rounds: options.count },
         // An application of its own.
-        RdsMode::Stress => return Err(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk")),
+        RdsMode::Stress => return Err(node::missing("mode", "ping, echo, hash, rdma or congestion")),
     };
     let peer = match mode {
         // Whoever comes.
-        Mode::Echo | Mode::Serve | Mode::Bulk { role: Role::Server, .. } => core::net::Ipv4Addr::UNSPECIFIED,
+        Mode::Echo | Mode::Serve => core::net::Ipv4Addr::UNSPECIFIED,
         _ => node::peer(options)?,
     };
     Ok(Config {
@@ -74,7 +62,6 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
         Mode::Echo => println!("@rds listening port={ECHO_PORT}"),
         Mode::Hash { role: Role::Server, .. } => println!("@rds listening port={RECEIVER_PORT}"),
         Mode::Serve => println!("@rds listening port={EXCHANGE_PORT}"),
-        Mode::Bulk { role: Role::Server, .. } => println!("@rds listening port={BULK_PORT}"),
         _ => {}
     }
     let mut quit = QuitLine::new();
@@ -126,13 +113,6 @@ fn tell(app: &mut RdsApp<'_>) {
         Report::Rdma(rdma) => println!(
             "@rds rdma done={} bytes={} failed={} atomics={} dropped={}",
             rdma.done, rdma.bytes, rdma.failed, rdma.atomics, rdma.dropped
-        ),
-        Report::Bulk(bulk) => println!(
-            "@rds bulk blocks={} bytes={} ns={} mib_per_s={}",
-            bulk.blocks,
-            bulk.bytes,
-            bulk.ns,
-            bulk.bytes.saturating_mul(SECOND) / bulk.ns.max(1) / (1 << 20)
         ),
         Report::Congestion(congestion) => println!(
             "@rds congestion times={} messages={} refused={} updates={}",

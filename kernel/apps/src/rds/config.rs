@@ -20,9 +20,6 @@ pub const EXCHANGE_PORT: u16 = 4300;
 /// Their clients are bound to this port and the one behind it.
 pub const EXCHANGE_CLIENT_PORT: u16 = 4301;
 
-/// The server of `mode=bulk` is bound to this port, its client to the one behind it.
-pub const BULK_PORT: u16 = 4320;
-
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -50,13 +47,6 @@ pub enum Mode {
     Rdma {
         /// How often all of it.
         rounds: u32,
-    },
-    /// Bytes by RDMA, a MiB at a time, into memory that the server offers; bytes compared.
-    Bulk {
-        /// Who offers (server) and who writes (client).
-        role: Role,
-        /// How many bytes the client writes; not 0.
-        bytes: u64,
     },
     /// A port of a server that is not read, filled until it closes.
     Congestion {

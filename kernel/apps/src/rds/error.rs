@@ -44,13 +44,6 @@ pub enum AppError {
         /// What it is.
         fault: RdmaFault,
     },
-    /// A block did not go or come as it should.
-    Bulk {
-        /// Which.
-        block: u64,
-        /// What it is.
-        fault: BulkFault,
-    },
     /// A port was open or closed when it should not be, or messages are wrong.
     Congestion {
         /// In which round.
@@ -82,7 +75,6 @@ impl fmt::Display for AppError {
                 write!(f, "the sum over all messages is {own:016x} here and {other:016x} at the peer")
             }
             Self::Rdma { case, fault } => write!(f, "RDMA case {case}: {fault:?}"),
-            Self::Bulk { block, fault } => write!(f, "block {block}: {fault:?}"),
             Self::Congestion { time, fault } => write!(f, "congestion, round {time}: {fault:?}"),
             Self::Stalled { moved, waited_ms } => {
                 write!(f, "nothing moved for {waited_ms} ms after {moved} messages")
@@ -102,27 +94,6 @@ impl<T> InCall<T> for Result<T, RdsError> {
     fn in_call(self, call: &'static str) -> Result<T, AppError> {
         self.map_err(|error| AppError::Rds { call, error })
     }
-}
-
-/// What went wrong in `mode=bulk`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BulkFault {
-    /// A message that was not due, or none at all.
-    Message,
-    /// A write ended otherwise than with success.
-    Status(RdmaStatus),
-    /// Bytes of a block are not as they were written.
-    Bytes {
-        /// How many.
-        count: usize,
-        /// The first.
-        first: usize,
-    },
-    /// The server has seen another number of bytes.
-    Missing {
-        /// So many.
-        seen: u64,
-    },
 }
 
 /// What went wrong in `mode=congestion`.

@@ -1,4 +1,4 @@
-//! What the two sides of `mode=rdma`, `mode=congestion` and `mode=bulk` say to each other, the same in the unikernel and in Linux
+//! What the two sides of `mode=rdma` and `mode=congestion` say to each other, the same in the unikernel and in Linux
 //! (`tests/guest/rds_rdma.c`), and what their memory holds.
 //!
 //! A message has 40 bytes: kind, the number it belongs to, four values; little-endian. The client asks, the server answers each
@@ -14,7 +14,6 @@
 //! | 6 close | port | errno |
 //! | 7 done | | |
 //! | 8 again | cookie: it is sent once more (`RDMA_DEST`) | errno; with the cookie |
-//! | 9 slot | (server to client) number of the slot, its length; with a cookie | (client to server) number of the slot, bytes written, 1 if they are the last |
 
 use core::net::SocketAddr;
 
@@ -135,11 +134,10 @@ pub(super) enum Kind {
     Close = 6,
     Done = 7,
     Again = 8,
-    Slot = 9,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 8] = [
         Self::Offer,
         Self::Check,
         Self::Free,
@@ -148,7 +146,6 @@ impl Kind {
         Self::Close,
         Self::Done,
         Self::Again,
-        Self::Slot,
     ];
 }
 

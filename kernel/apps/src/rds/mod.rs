@@ -12,10 +12,8 @@
 //! | `pattern` | what those messages hold |
 //! | `requester`, `local`, `server`, `cases` | `mode=rdma`: operations on memory that the server offers, with every switch |
 //! | `congestion`, `server` | `mode=congestion`: a port that is not read |
-//! | `bulk` | `mode=bulk`: many bytes into memory that the server offers again and again |
 //! | `exchange` | what these say to each other |
 
-mod bulk;
 mod cases;
 mod config;
 mod congestion;
@@ -33,15 +31,13 @@ mod server;
 mod storage;
 mod work;
 
-pub use bulk::BulkReport;
 pub use config::{
-    BULK_PORT, Config, ECHO_PORT, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, Mode, RECEIVER_PORT, SENDER_PORT,
-    SOCKETS,
+    Config, ECHO_PORT, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, Mode, RECEIVER_PORT, SENDER_PORT, SOCKETS,
 };
 pub use congestion::CongestionReport;
 pub use echo::EchoReport;
 use error::InCall;
-pub use error::{AppError, BulkFault, CongestionFault, RdmaFault};
+pub use error::{AppError, CongestionFault, RdmaFault};
 pub use hash::HashReport;
 pub use pattern::{MAX_LEN, Pattern, Sum};
 pub use ping::PingReport;

@@ -2,7 +2,6 @@
 
 use rds_nostd::Counters;
 
-use super::bulk::BulkReport;
 use super::congestion::CongestionReport;
 use super::echo::EchoReport;
 use super::hash::HashReport;
@@ -23,8 +22,6 @@ pub enum Report {
     Serve(ServerReport),
     /// Of [`Mode::Rdma`](super::Mode::Rdma).
     Rdma(RdmaReport),
-    /// Of [`Mode::Bulk`](super::Mode::Bulk).
-    Bulk(BulkReport),
     /// Of [`Mode::Congestion`](super::Mode::Congestion).
     Congestion(CongestionReport),
 }

@@ -5,7 +5,6 @@ use driver_mlx::Instant;
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Rds, RdsConfig};
 
-use super::bulk::{BulkClient, BulkServer};
 use super::congestion::Congestion;
 use super::echo::Echo;
 use super::hash::{Receiver, Sender};
@@ -24,8 +23,6 @@ enum Work {
     Server(Server),
     Requester(Requester),
     Congestion(Congestion),
-    BulkServer(BulkServer),
-    BulkClient(BulkClient),
 }
 
 /// A node in the middle of its work.
@@ -66,12 +63,6 @@ impl<'s> RdsApp<'s> {
             }
             Mode::Serve => Server::start(adapter, &mut rds).map(Work::Server),
             Mode::Rdma { rounds } => Requester::start(adapter, &mut rds, peer, rounds).map(Work::Requester),
-            Mode::Bulk { role: Role::Server, .. } => {
-                BulkServer::start(adapter, &mut rds).map(Work::BulkServer)
-            }
-            Mode::Bulk { role: Role::Client, bytes } => {
-                BulkClient::start(adapter, &mut rds, peer, bytes).map(Work::BulkClient)
-            }
             Mode::Congestion { rounds } => {
                 Congestion::start(adapter, &mut rds, peer, rounds).map(Work::Congestion)
             }
@@ -105,8 +96,6 @@ impl<'s> RdsApp<'s> {
             Work::Server(server) => (server.poll(adapter, rds, buffer, now)?, server.moved()),
             Work::Requester(client) => (client.poll(adapter, rds, buffer)?, Some(client.moved())),
             Work::Congestion(client) => (client.poll(adapter, rds, buffer)?, Some(client.moved())),
-            Work::BulkServer(server) => (server.poll(adapter, rds, buffer, now)?, server.moved()),
-            Work::BulkClient(client) => (client.poll(adapter, rds, buffer, now)?, Some(client.moved())),
         };
         let own = match next {
             Move::Done => return Ok(Status::Done),
@@ -146,8 +135,6 @@ impl<'s> RdsApp<'s> {
             Work::Server(server) => Report::Serve(server.report()),
             Work::Requester(client) => Report::Rdma(client.report()),
             Work::Congestion(client) => Report::Congestion(client.report()),
-            Work::BulkServer(server) => Report::Bulk(server.report()),
-            Work::BulkClient(client) => Report::Bulk(client.report()),
         };
         Outcome { report, counters: *self.rds.counters() }
     }
@@ -172,8 +159,6 @@ impl<'s> RdsApp<'s> {
             Work::Server(server) => server.close(adapter, rds),
             Work::Requester(client) => client.close(adapter, rds),
             Work::Congestion(client) => client.close(adapter, rds),
-            Work::BulkServer(server) => server.close(adapter, rds),
-            Work::BulkClient(client) => client.close(adapter, rds),
         };
         let stopped = self.rds.stop(adapter, |_| {}).in_call("rds stop");
         closed.and(stopped)

@@ -195,7 +195,6 @@ impl Server {
                 self.reply(request, [errno(closed), 0, 0, 0], Carry::Nothing);
             }
             Kind::Done => self.reply(request, [0; 4], Carry::Nothing),
-            Kind::Slot => return Err(AppError::Unexpected { receiver: 0 }),
         }
         Ok(())
     }

@@ -18,13 +18,12 @@ const LINUX: &str = "172.16.0.1";
 const UNIKERNEL: &str = "172.16.0.9";
 const KERNEL: Kernel = Kernel::V6_1;
 /// C programs for the guest, in the directory `tests/guest`.
-const PROGRAMS: [&str; 3] = ["rds.c", "rds_rdma.c", "rds_bulk.c"];
+const PROGRAMS: [&str; 2] = ["rds.c", "rds_rdma.c"];
 /// Time limit of an exchange.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Volume in each direction: pings, messages of 0 bytes to 100 KiB, and bytes by RDMA.
+/// Volume in each direction: pings, and messages of 0 bytes to 100 KiB.
 const PINGS: u64 = 1000;
 const MESSAGES: u64 = 5000;
-const BYTES: u64 = 64 << 20;
 
 /// Script that sets up IP over InfiniBand, and RDS above it.
 const SET_UP: &str = "hcas-up && modprobe ib_ipoib || exit 1\n\
@@ -52,8 +51,8 @@ enum Side {
     Unikernel,
 }
 
-fn exchanges(divide: u64, seed: u64) -> [Exchange; 7] {
-    let [pings, messages, bytes] = [PINGS, MESSAGES, BYTES].map(|volume| (volume / divide).max(1));
+fn exchanges(divide: u64, seed: u64) -> [Exchange; 6] {
+    let [pings, messages] = [PINGS, MESSAGES].map(|volume| (volume / divide).max(1));
     [
         Exchange {
             name: "rds_ping",
@@ -91,16 +90,9 @@ fn exchanges(divide: u64, seed: u64) -> [Exchange; 7] {
             quit: false,
         },
         Exchange {
-            name: "rds_bulk",
-            words: "app=rds mode=bulk role=server".into(),
-            program: format!("rds_bulk write {LINUX} {UNIKERNEL} {bytes}"),
-            server: Side::Unikernel,
-            quit: false,
-        },
-        Exchange {
-            name: "rds_bulk",
-            words: format!("app=rds mode=bulk role=client to={LINUX} send={bytes}"),
-            program: format!("rds_bulk sink {LINUX}"),
+            name: "rds_rdma",
+            words: format!("app=rds mode=rdma role=client to={LINUX} count=1"),
+            program: format!("rds_rdma server {LINUX}"),
             server: Side::Linux,
             quit: false,
         },
@@ -231,7 +223,7 @@ fn result(lines: &[String]) -> Option<&str> {
 }
 
 /// Keys of the counters in result lines.
-const NUMBERS: [&str; 5] = ["received", "done", "regions", "blocks", "messages"];
+const NUMBERS: [&str; 4] = ["received", "done", "regions", "messages"];
 
 fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))

@@ -192,6 +192,12 @@ fn memory_is_read_and_written() {
                 assert!(row.rdma_in > 0 && row.rdma_out > 0 && row.sent > 10, "{switches}: {row}");
             }
         }
+        // The longest operations, several in flight, each into memory that is offered once.
+        for (seed, faults) in [(15, "none"), (16, "loss=0.5%,dup=1%,reorder=1%")] {
+            for row in well(seed, faults, "-D1048576,-d4,-T2,-v,--rdma-use-once=1") {
+                assert!(row.rdma_in > 100 * (8 << 10) && row.rdma_out > 100 * (8 << 10), "{faults}: {row}");
+            }
+        }
         let [passive, active] = well(20, "none", "-D4096,-M1,-o,-T1,-v");
         assert!(passive.rdma_in > 0 && active.rdma_out > 0, "{active}");
         assert_eq!((passive.rdma_out, active.rdma_in), (0, 0), "what the active side offers is read");

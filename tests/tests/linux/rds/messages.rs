@@ -160,9 +160,7 @@ fn the_demonstration_with_linux_verifies_messages_and_rdma_both_ways() {
         assert!(node.verified);
         assert_eq!(verified(node, "rds"), [500, 500]);
         let rdma = verified(node, "rds_rdma");
-        assert!(rdma.len() == 1 && rdma[0] > 100, "{rdma:?}");
-        let bulk: Vec<u64> = node.operations.iter().filter(|o| o.op == "rds_bulk").map(|o| o.bytes).collect();
-        assert_eq!(bulk, [(64 << 20) / 10; 2]);
+        assert!(rdma.len() == 2 && rdma.iter().all(|count| *count > 100), "{rdma:?}");
     }
     assert!(summary.fabric.delivered > 0 && summary.fabric.dropped == 0);
 }

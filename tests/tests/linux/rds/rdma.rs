@@ -86,29 +86,3 @@ fn a_full_receiver_closes_its_own_port_alone_both_ways() {
         ground.end();
     }
 }
-
-#[test]
-fn many_bytes_by_rdma_both_ways() {
-    let bytes: u64 = if conditions::long() { 256 << 20 } else { (16 << 20) + 4321 };
-    for kernel in judge::kernels() {
-        let Some(mut ground) = Ground::new(*kernel, &["rds_bulk.c"]) else { return };
-        let mut node = ground.unikernel("app=rds mode=bulk role=server stall=60");
-        node.expect("@rds listening ");
-        let lines = ground.linux(&format!("rds_bulk write {LINUX} {UNIKERNEL} {bytes}"));
-        assert_eq!(number(result(&lines, "@bulk "), "bytes"), bytes);
-        let line = node.expect("@rds bulk ");
-        assert_eq!(number(&line, "bytes"), bytes, "{line}");
-        println!("from Linux: {line}");
-        node.finish();
-
-        ground.linux(&format!("background sink rds_bulk sink {LINUX}\nlistening sink says '@rds server'"));
-        let words = format!("app=rds mode=bulk role=client to={LINUX} send={bytes} stall=60");
-        let lines = ground.unikernel(&words).finish();
-        let line = result(&lines, "@rds bulk ");
-        assert_eq!(number(line, "bytes"), bytes, "{line}");
-        println!("to Linux: {line}");
-        let lines = ground.linux("reap sink");
-        assert_eq!(number(result(&lines, "@bulk "), "bytes"), bytes);
-        ground.end();
-    }
-}
