@@ -28,7 +28,7 @@ const SIZE: &str = "a number of bytes, as in 16M";
 const SECONDS: &str = "a decimal number of 1 or more";
 const PEER: &str = "a number, as the peer's @verbs line has it";
 
-/// What the command line may have.
+/// Keys of the command line.
 pub const KEYS: [Key; 32] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
@@ -103,7 +103,7 @@ pub const KEYS: [Key; 32] = [
 /// An address and the port GID of whoever has it.
 pub type Neighbour = (Ipv4Addr, Ipv6Addr);
 
-/// What the command line asks for.
+/// Parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options<'a> {
     /// The application to run.
@@ -120,7 +120,7 @@ pub struct Options<'a> {
     pub neighbours: Vec<Neighbour, MAX_NEIGHBOURS>,
     /// The side of `app=demo`, `app=verbs`, `app=rping`, `app=rds`.
     pub role: Option<Role>,
-    /// What `app=rds` does.
+    /// Mode of `app=rds`.
     pub mode: Option<RdsMode>,
     /// Varies what `app=demo` sends.
     pub seed: u64,

@@ -1,8 +1,8 @@
-//! Which applications there are, and what `app=rds` can do: their names on the command line.
+//! Applications, and modes of `app=rds`: their names on the command line.
 
-/// Their names, in words.
+/// List of the applications.
 pub const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
-/// The same of what `app=rds` does.
+/// List of the modes.
 pub const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or stress";
 
 /// The applications in the image.
@@ -42,7 +42,7 @@ pub enum App {
     Selftest,
 }
 
-/// What `app=rds` does.
+/// Modes of `app=rds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdsMode {
     /// Pings the peer.
@@ -81,7 +81,7 @@ impl App {
     ];
 }
 
-/// What `app=rds` does, by name.
+/// Modes of `app=rds`, by name.
 pub const MODES: [(&str, RdsMode); 6] = [
     ("ping", RdsMode::Ping),
     ("echo", RdsMode::Echo),
