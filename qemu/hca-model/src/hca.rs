@@ -47,6 +47,8 @@ pub struct Hca {
     inbox: VecDeque<Packet>,
     /// The device answers nothing any more, see [`kill`](Self::kill).
     killed: bool,
+    /// Stands in for an HCA that was [lent](Self::lend).
+    stands_in: bool,
 }
 
 impl Hca {
@@ -63,6 +65,7 @@ impl Hca {
             unusual,
             inbox: VecDeque::new(),
             killed: false,
+            stands_in: false,
             device,
         };
         hca.power_on();
@@ -312,6 +315,35 @@ impl Hca {
         }
     }
 
+    /// Moves the HCA out, for a poll elsewhere, and leaves `stand_in` in its place until
+    /// [`restore`](Self::restore). The stand-in shows the HCA's registers and work so far, collects
+    /// packets, and has no work.
+    #[must_use]
+    pub fn lend(&mut self, mut stand_in: Self) -> Self {
+        stand_in.stands_in = true;
+        stand_in.registers.adopt_bar(self.registers.bar());
+        stand_in.device.meter = self.device.meter;
+        stand_in.device.log.adopt_count(&self.device.log);
+        stand_in.device.port.cable = self.device.port.cable;
+        stand_in.restarts = self.restarts;
+        std::mem::replace(self, stand_in)
+    }
+
+    /// Puts a lent HCA back and passes on the packets that arrived meanwhile. Returns the stand-in.
+    pub fn restore(&mut self, hca: Self) -> Self {
+        let mut stand_in = std::mem::replace(self, hca);
+        for packet in stand_in.inbox.drain(..) {
+            self.receive(packet);
+        }
+        stand_in
+    }
+
+    /// Returns whether this is the stand-in of a lent HCA.
+    #[must_use]
+    pub const fn is_lent(&self) -> bool {
+        self.stands_in
+    }
+
     /// Does a bounded amount of work. Answers whether more could be done at once.
     pub fn poll(
         &mut self,
@@ -390,10 +422,13 @@ impl Hca {
         more
     }
 
-    /// Lets time pass. Answers whether that is all there is to do.
+    /// Lets time pass. Returns whether that is all there is to do.
     #[inline]
-    pub(crate) fn pass(&mut self, now: u64) -> bool {
+    pub fn pass(&mut self, now: u64) -> bool {
         self.device.log.tick(now);
+        if self.stands_in {
+            return true;
+        }
         if self.killed {
             self.registers.bar().clear();
             return true;
@@ -457,7 +492,7 @@ impl Hca {
     /// the health counter, which must be seen to move.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.killed || self.restarts.held() {
+        if self.killed || self.stands_in || self.restarts.held() {
             return None;
         }
         // A neighbour's request may have found a queue that fails.
@@ -481,7 +516,7 @@ impl Hca {
 
     /// Whether it takes a neighbour's requests without packets.
     pub(crate) fn takes_copies(&self) -> bool {
-        !self.killed && !self.restarts.held() && !self.device.health.is_fatal()
+        !self.killed && !self.stands_in && !self.restarts.held() && !self.device.health.is_fatal()
     }
 
     /// Whether it takes a neighbour's request now, or says at once that it takes none.

@@ -256,6 +256,11 @@ impl Log {
         self.end_windows(|limit| limit.until <= now);
     }
 
+    /// Continues the count of refusals of `other`.
+    pub(crate) const fn adopt_count(&mut self, other: &Self) {
+        self.refusals = other.refusals;
+    }
+
     /// Tells the sink at once how many entries it did not get.
     pub fn flush(&mut self) {
         self.end_windows(|_| true);

@@ -127,6 +127,11 @@ impl Registers {
         &self.bar
     }
 
+    /// Shows its values in another register file from now on.
+    pub(crate) fn adopt_bar(&mut self, bar: &Arc<BarPort>) {
+        self.bar = Arc::clone(bar);
+    }
+
     /// Values after power-on.
     pub(crate) fn power_on(&mut self) {
         self.booting = Some(None);

@@ -13,6 +13,11 @@ use mlx5_prm::value::{PortPhysicalState, PortState};
 pub trait NodePort {
     /// Its memory and its interrupt messages.
     fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts);
+
+    /// Returns whether peers may access the memory in their own polls. Otherwise they send packets.
+    fn takes_copies(&self) -> bool {
+        true
+    }
 }
 
 /// One HCA, and its port of the switch.
@@ -88,8 +93,11 @@ impl<G: NodePort> Link for Wire<'_, G> {
 
     fn reach(&self, way: &Destination) -> Option<Neighbour> {
         let to = self.fabric.unwatched(self.port, way).filter(|_| !self.packets_only)?;
-        let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
-        let number = nodes.position(|node| node.port == to && node.hca.takes_copies())?;
+        let guests = self.guests.iter().flat_map(|guests| guests.iter());
+        let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter()).zip(guests);
+        let takes =
+            |(node, guest): (&Node, &G)| node.port == to && node.hca.takes_copies() && guest.takes_copies();
+        let number = nodes.position(takes)?;
         Some(Neighbour(number as u32))
     }
 
@@ -205,6 +213,10 @@ impl World {
     /// One node's part of [`poll`](Self::poll): whoever serves several guests can so tell whose work failed. Answers whether
     /// more could be done at once.
     pub fn poll_node<G: NodePort>(&mut self, index: usize, now: u64, guests: &mut [G]) -> bool {
+        let (has_work, ready) = self.begin_turn(index, now);
+        if !has_work || !ready {
+            return has_work;
+        }
         let Some((before, rest)) = self.nodes.split_at_mut_checked(index) else { return false };
         let Some((guests_before, guests_rest)) = guests.split_at_mut_checked(index) else { return false };
         let (Some((node, behind)), Some((guest, guests_behind))) =
@@ -212,20 +224,6 @@ impl World {
         else {
             return false;
         };
-        for _ in 0..if self.fabric.is_empty() { 0 } else { DELIVERIES } {
-            let Some(packet) = self.fabric.receive(node.port, now) else { break };
-            node.hca.receive(packet);
-        }
-        let (owed, ready) = self.fabric.begin_turn(node.port);
-        node.hca.device.meter.charge(owed);
-        if node.hca.pass(now) {
-            return false;
-        }
-        // A port without credit waits: its peers first have to take what is on its way.
-        if !ready {
-            node.hca.device.port.counters.xmit_wait += 1;
-            return true;
-        }
         let (memory, interrupts) = guest.parts();
         let mut wire = Wire {
             fabric: &mut self.fabric,
@@ -238,6 +236,33 @@ impl World {
         let more = node.hca.work(now, memory, interrupts, &mut wire);
         self.follow_link(index, now);
         more
+    }
+
+    /// First half of [`poll_node`](Self::poll_node): delivers packets and charges the fabric's work
+    /// for the node. Returns whether its HCA has work, and whether its port has credit.
+    #[inline]
+    pub fn begin_turn(&mut self, index: usize, now: u64) -> (bool, bool) {
+        let Some(node) = self.nodes.get_mut(index) else { return (false, false) };
+        for _ in 0..if self.fabric.is_empty() { 0 } else { DELIVERIES } {
+            let Some(packet) = self.fabric.receive(node.port, now) else { break };
+            node.hca.receive(packet);
+        }
+        if node.hca.is_lent() {
+            return (false, false);
+        }
+        let (owed, ready) = self.fabric.begin_turn(node.port);
+        node.hca.device.meter.charge(owed);
+        let has_work = !node.hca.pass(now);
+        if has_work && !ready {
+            // A port without credit waits: its peers first have to take what is on its way.
+            node.hca.device.port.counters.xmit_wait += 1;
+        }
+        (has_work, ready)
+    }
+
+    /// Second half of [`poll_node`](Self::poll_node), after the poll of an HCA: updates its link.
+    pub fn finish_turn(&mut self, index: usize, now: u64) {
+        self.follow_link(index, now);
     }
 
     /// When [`poll`](Self::poll) must be called next although nothing happens until then; not after `now` when it said that
@@ -267,6 +292,9 @@ impl World {
     #[cold]
     fn change_link(&mut self, index: usize, now: u64) {
         let Some(node) = self.nodes.get_mut(index) else { return };
+        if node.hca.is_lent() {
+            return;
+        }
         let enabled = self.fabric.port_is_enabled(node.port);
         node.hca.device.port.set_far_end(enabled);
         let up = link_is_up(&node.hca);

@@ -3,7 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`server`] | sockets, clients, the only thread that runs devices; requests to it |
+//! | [`server`] | sockets, clients, the thread that runs the devices; requests to it |
 //! | [`link`] | several servers joined into one fabric |
 //! | `wire` | the vfio-user protocol: messages as bytes, a client's stream of them |
 //! | `guest` | memory and interrupts that a client provides |

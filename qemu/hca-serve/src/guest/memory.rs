@@ -8,7 +8,7 @@ use super::files::Files;
 use super::mapping::{Mapping, Sources};
 use super::range::{Backing, Held, Range, all_read, all_written};
 use super::ranges::Ranges;
-use crate::wire::channel::{Channel, Unanswered};
+use crate::wire::channel::{Channel, Closed};
 use crate::wire::protocol::{MAX_TRANSFER, command};
 use hca_model::{BarPort, DmaFault, GuestMemory};
 use rustix::io::Errno;
@@ -17,12 +17,11 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vm_memory::{Bytes, VolatileSlice};
 
-/// Time limit of all waits for the client in one poll of a device. Longer than a busy machine
-/// leaves a runnable process waiting.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit of all waits for the client in one poll of a device. Longer than a busy machine leaves a runnable process waiting.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Ranges that a client may announce. Equal to the limit of Linux's VFIO (`dma_entry_limit` of
 /// `vfio_iommu_type1`). With an IOMMU, a 256 MiB machine with a passed-through device has a range
@@ -36,6 +35,45 @@ pub enum Trouble {
     Lost,
     /// The client does not reply.
     Unanswered,
+}
+
+/// An access of a device to guest memory.
+#[derive(Clone, Debug)]
+pub enum Access {
+    Read { address: u64, len: usize },
+    Write { address: u64, data: Vec<u8> },
+    Load32 { address: u64 },
+    Load64 { address: u64 },
+    Store32 { address: u64, value: u32 },
+    Store64 { address: u64, value: u64 },
+}
+
+impl Access {
+    /// Returns the fault of this access.
+    pub fn fault(&self) -> DmaFault {
+        let (address, len) = match self {
+            Self::Read { address, len } => (*address, *len),
+            Self::Write { address, data } => (*address, data.len()),
+            Self::Load32 { address } | Self::Store32 { address, .. } => (*address, 4),
+            Self::Load64 { address } | Self::Store64 { address, .. } => (*address, 8),
+        };
+        DmaFault { address, len }
+    }
+}
+
+/// Commands to the client for one access, which is repeated until all of them have replies.
+#[derive(Debug, Default)]
+struct Exchange {
+    /// Payloads of the replies so far; `None` for a refusal.
+    replies: Vec<Option<Vec<u8>>>,
+    /// Replies used by the current attempt.
+    used: usize,
+    /// Id of the command without a reply.
+    sent: Option<u16>,
+    /// True while an attempt runs. No other access may request memory from the client.
+    running: bool,
+    /// True if the rest of the poll's accesses must fail.
+    abandoned: bool,
 }
 
 /// All ranges of one guest, ordered by device address, and the connection to the client that
@@ -52,10 +90,12 @@ pub struct GuestMap {
     pub channel: RefCell<Option<Channel>>,
     /// Limit of the client for a message, in bytes.
     pub max_transfer: usize,
-    /// Registers of the device, which are served during waits for the client.
+    /// Registers of the device, which are served while it waits for the client.
     pub registers: Option<Arc<BarPort>>,
     trouble: Cell<Option<Trouble>>,
-    waited: Cell<Duration>,
+    /// True if the client must be asked for writable memory.
+    private: bool,
+    exchange: RefCell<Exchange>,
 }
 
 impl GuestMap {
@@ -70,7 +110,8 @@ impl GuestMap {
             max_transfer: MAX_TRANSFER,
             registers: None,
             trouble: Cell::new(None),
-            waited: Cell::new(Duration::ZERO),
+            private: false,
+            exchange: RefCell::default(),
         }
     }
 
@@ -109,7 +150,10 @@ impl GuestMap {
     /// # Errors
     /// As [`Ranges::insert`].
     pub fn map(&mut self, address: u64, range: Range) -> Result<(), Errno> {
-        self.ranges.insert(address, range.size, range)
+        let private = range.writable && matches!(range.backing, Backing::Client);
+        self.ranges.insert(address, range.size, range)?;
+        self.private |= private;
+        Ok(())
     }
 
     /// Removes every range within the given one.
@@ -125,16 +169,55 @@ impl GuestMap {
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.trouble.set(None);
+        self.private = false;
+    }
+
+    /// Returns whether accesses may have to wait for the client, so that they need
+    /// [`attempt`](Self::attempt). ROMs have no file either, but devices do not access them.
+    pub fn is_private(&self) -> bool {
+        self.private
+    }
+
+    /// Makes an access. Returns `None` if the client must reply first: repeat the same access then.
+    pub fn attempt(&self, access: &Access) -> Option<Result<Vec<u8>, DmaFault>> {
+        {
+            let mut exchange = self.exchange.borrow_mut();
+            (exchange.used, exchange.running) = (0, true);
+        }
+        let outcome = match access {
+            Access::Read { address, len } => {
+                let mut bytes = vec![0; *len];
+                self.read(*address, &mut bytes).map(|()| bytes)
+            }
+            Access::Write { address, data } => self.write(*address, data).map(|()| Vec::new()),
+            Access::Load32 { address } => self.load32(*address).map(|value| value.to_be_bytes().to_vec()),
+            Access::Load64 { address } => self.load64(*address).map(|value| value.to_be_bytes().to_vec()),
+            Access::Store32 { address, value } => self.store32(*address, *value).map(|()| Vec::new()),
+            Access::Store64 { address, value } => self.store64(*address, *value).map(|()| Vec::new()),
+        };
+        let mut exchange = self.exchange.borrow_mut();
+        exchange.running = false;
+        if exchange.sent.is_some() {
+            return None;
+        }
+        exchange.replies.clear();
+        Some(outcome)
+    }
+
+    /// Fails the access that waits for the client, and all further ones until
+    /// [`end_poll`](Self::end_poll).
+    pub fn abandon(&self) {
+        *self.exchange.borrow_mut() = Exchange { abandoned: true, ..Exchange::default() };
+    }
+
+    /// Ends the poll whose accesses were attempted.
+    pub fn end_poll(&self) {
+        *self.exchange.borrow_mut() = Exchange::default();
     }
 
     /// Returns and clears the trouble since the last call.
     pub fn take_trouble(&self) -> Option<Trouble> {
         self.trouble.take()
-    }
-
-    /// Returns and clears the time spent on waiting for the client.
-    pub fn take_waited(&self) -> Duration {
-        self.waited.take()
     }
 
     /// Returns the range that contains `address`, the offset in it, and the number of bytes after
@@ -185,30 +268,38 @@ impl GuestMap {
         })
     }
 
-    /// Requests a read or write of its memory from the client.
+    /// Requests a read or write of its memory from the client, or uses the reply from an earlier
+    /// attempt. Returns false without a reply.
     fn ask(&self, command: u16, payload: &[&[u8]], each: impl FnOnce(&[u8]) -> bool) -> bool {
-        let Ok(mut channel) = self.channel.try_borrow_mut() else { return false };
-        let Some(channel) = channel.as_mut() else { return false };
-        if self.trouble.get().is_some() {
+        let exchange = &mut *self.exchange.borrow_mut();
+        // An attempt ends at its first command without a reply.
+        let waits = exchange.used > exchange.replies.len();
+        if !exchange.running || exchange.abandoned || waits || self.trouble.get().is_some() {
             return false;
         }
-        let begin = Instant::now();
-        let deadline = begin + PATIENCE.saturating_sub(self.waited.get());
-        let serve = |channel: &mut Channel| {
-            if let Some(registers) = &self.registers {
-                super::registers::serve(channel, registers);
-            }
-        };
-        let answer = channel.ask(command, payload, deadline, serve, each);
-        self.waited.set(self.waited.get() + begin.elapsed());
-        match answer {
-            Ok(done) => done,
-            Err(Unanswered::Refused) => false,
-            Err(Unanswered::Late | Unanswered::Ended) => {
-                self.trouble.set(Some(Trouble::Unanswered));
-                false
+        if exchange.used == exchange.replies.len() {
+            let mut channel = self.channel.borrow_mut();
+            let Some(channel) = channel.as_mut() else { return false };
+            let id = *exchange.sent.get_or_insert_with(|| channel.send(command, payload));
+            match channel.take_reply(id, command) {
+                Ok(Some(reply)) => {
+                    exchange.replies.push(reply);
+                    exchange.sent = None;
+                }
+                Ok(None) => {
+                    exchange.used += 1;
+                    return false;
+                }
+                Err(Closed) => {
+                    exchange.sent = None;
+                    self.trouble.set(Some(Trouble::Unanswered));
+                    return false;
+                }
             }
         }
+        let reply = exchange.replies.get(exchange.used);
+        exchange.used += 1;
+        reply.is_some_and(|reply| reply.as_deref().is_some_and(each))
     }
 
     fn read_client(&self, address: u64, buf: &mut [u8]) -> bool {

@@ -141,24 +141,25 @@ pub fn carry_out(
     }
 }
 
-/// Messages served between two checks of the time while the device waits for its client.
+/// Messages served in one iteration while the device waits for its client.
 const SERVED: usize = 16;
 
-/// Carries out the next accesses, up to the first other message.
-pub fn serve(channel: &mut Channel, registers: &BarPort) {
+/// Carries out the next accesses, up to the first other message. Returns whether there may be more.
+pub fn serve(channel: &mut Channel, registers: &BarPort) -> bool {
     for _ in 0..SERVED {
         if registers.backlog() >= BACKLOG {
-            return;
+            return false;
         }
-        let Some((header, payload)) = channel.peek() else { return };
+        let Some((header, payload)) = channel.peek() else { return false };
         let access = access_of(header.command, payload);
         let ours = access.is_some() || header.command == command::REGION_WRITE_MULTI;
         if !ours || header.is_reply() {
-            return;
+            return false;
         }
-        let Some(message) = channel.next() else { return };
+        let Some(message) = channel.next() else { return false };
         if let Err(error) = carry_out(channel, &message, access, registers) {
             channel.refuse(&message.header, error);
         }
     }
+    true
 }

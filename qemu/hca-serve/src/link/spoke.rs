@@ -3,7 +3,6 @@
 use super::address::Address;
 use super::hub::follow;
 use super::stream::{Broken, Kind, Link, Stream};
-use hca_model::world::NodePort;
 use hca_model::{Hca, Packet};
 use mlx5_prm::value::PortPhysicalState;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -56,7 +55,7 @@ impl hca_model::Link for Wire<'_> {
 }
 
 /// Device side of a cut cable.
-struct Nowhere;
+pub struct Nowhere;
 
 impl hca_model::Link for Nowhere {
     fn send(&mut self, _packet: Packet) {}
@@ -97,14 +96,13 @@ impl Spoke {
     }
 
     /// Runs one iteration of the HCA and its cable, like
-    /// [`World::poll_node`](hca_model::world::World::poll_node) with a remote fabric. Returns
-    /// whether there is more work, and the reason if the cable was just cut.
+    /// [`World::poll_node`](hca_model::world::World::poll_node) with a remote fabric. `poll` polls
+    /// the HCA. Returns whether there is more work, and the reason if the cable was just cut.
     pub fn turn(
         &mut self,
         hca: &mut Hca,
-        guest: &mut impl NodePort,
-        now: u64,
         instant: Instant,
+        poll: impl FnOnce(&mut Hca, &mut dyn hca_model::Link) -> bool,
     ) -> (bool, Option<Broken>) {
         let mut more = false;
         let outcome = self.receive(hca, instant, &mut more);
@@ -113,19 +111,13 @@ impl Spoke {
             *self = Self::new();
         }
         hca.port_mut().set_far_end(self.enabled && self.link.is_some());
-        let (memory, interrupts) = guest.parts();
         match &mut self.link {
             // The peer server must first receive the packets in flight.
-            Some(link) if link.is_congested() => hca.port_mut().counters.xmit_wait += 1,
+            Some(link) if link.is_congested() && !hca.is_lent() => hca.port_mut().counters.xmit_wait += 1,
             Some(link) => {
-                more |= hca.poll(
-                    now,
-                    memory,
-                    interrupts,
-                    &mut Wire { link, buffers: &mut self.buffers, now: instant },
-                )
+                more |= poll(hca, &mut Wire { link, buffers: &mut self.buffers, now: instant });
             }
-            None => more |= hca.poll(now, memory, interrupts, &mut Nowhere),
+            None => more |= poll(hca, &mut Nowhere),
         }
         let broken = self.report(hca, instant).err();
         if broken.is_some() {
@@ -163,6 +155,11 @@ impl Spoke {
     /// Reports the port's state to the peer and sends queued output.
     fn report(&mut self, hca: &mut Hca, instant: Instant) -> Result<(), Broken> {
         let Some(link) = &mut self.link else { return Ok(()) };
+        if hca.is_lent() {
+            // Its port is reported after the poll.
+            link.keep_alive(instant)?;
+            return link.flush(instant);
+        }
         let up = !hca.is_killed() && hca.port().physical_state == PortPhysicalState::LINK_UP;
         if up != self.told {
             self.told = up;

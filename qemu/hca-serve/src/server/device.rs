@@ -44,6 +44,11 @@ impl NodePort for Guest {
     fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
         (&self.memory, &mut self.vectors)
     }
+
+    /// An access to private memory waits for the client, which must not delay the peer.
+    fn takes_copies(&self) -> bool {
+        !self.memory.is_private()
+    }
 }
 
 /// Remark about a client, for the user.

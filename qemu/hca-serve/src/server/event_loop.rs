@@ -1,4 +1,4 @@
-//! The server's only thread, which receives the clients' messages, runs all devices and the fabric,
+//! The server's main thread, which receives the clients' messages, runs all devices and the fabric,
 //! and replies.
 //!
 //! The thread sleeps until a socket is ready, a request arrives, or a deadline of the fabric or a
@@ -7,7 +7,7 @@
 //! each device gets its share of the thread's time.
 
 use super::clock::{Clock, Done};
-use super::seat::{Failure, Seat, Work};
+use super::seat::{Failure, Seat, Turn, Work};
 use super::state::{HcaState, Summary};
 use super::uplink::Uplink;
 use super::waiting::{WAKE, listener_token};
@@ -77,6 +77,9 @@ pub struct EventLoop {
     pub spokes: Vec<Spoke>,
     /// Reconnects cut cables.
     pub uplink: Option<Uplink>,
+    /// Request that waits until no poll is suspended, because it may need every HCA. Meanwhile no
+    /// poll that could be suspended begins.
+    waiting: Option<Message>,
 }
 
 impl EventLoop {
@@ -123,6 +126,7 @@ impl EventLoop {
             hub,
             spokes,
             uplink,
+            waiting: None,
         })
     }
 
@@ -135,7 +139,7 @@ impl EventLoop {
     /// Serves until a stop request arrives.
     pub fn run(mut self, messages: &Receiver<Message>) {
         loop {
-            while let Ok(message) = messages.try_recv() {
+            while let Some(message) = self.next_request(messages) {
                 match message {
                     Message::Task(task) => {
                         let outcome = catch_unwind(AssertUnwindSafe(|| task(&mut self)));
@@ -153,23 +157,36 @@ impl EventLoop {
                     }
                 }
             }
-            let more = self.turn();
+            let more = self.turn() | (self.waiting.is_some() && !self.is_suspended());
             self.follow_interests();
             let sleep = if more { Duration::ZERO } else { self.sleep() };
             self.wait(sleep);
         }
     }
 
+    /// Returns whether a poll of an HCA is suspended.
+    fn is_suspended(&self) -> bool {
+        self.seats.iter().any(|seat| seat.suspended_at.is_some())
+    }
+
+    /// Returns the next request, once no poll is suspended. A suspension lasts 1 s at most.
+    fn next_request(&mut self, messages: &Receiver<Message>) -> Option<Message> {
+        if self.waiting.is_none() {
+            self.waiting = messages.try_recv().ok();
+        }
+        if self.is_suspended() { None } else { self.waiting.take() }
+    }
+
     /// Runs one iteration of [`run`](Self::run) without sleeping. An idle counted clock jumps to
-    /// the next deadline.
-    pub fn step(&mut self) {
+    /// the next deadline, but not beyond `limit` since the start.
+    pub fn step(&mut self, limit: Duration) {
         self.wait(Duration::ZERO);
         self.follow_work();
         let more = self.turn();
         self.follow_interests();
         if !more {
             let sleep = self.sleep();
-            self.clock.pass(sleep);
+            self.clock.pass(sleep.min(limit.saturating_sub(Duration::from_nanos(self.now()))));
         }
     }
 
@@ -196,7 +213,7 @@ impl EventLoop {
         self.turns += 1;
         let now = self.now();
         let mut instant = self.clock.now();
-        self.least = self.least_used(instant);
+        self.least = self.least_used();
         let least = self.least;
         let active = self.seats.iter().filter(|seat| seat.is_active(instant)).count();
         let mut more = self.guarded_fabric(now);
@@ -214,10 +231,6 @@ impl EventLoop {
                 more = true;
                 continue;
             }
-            if seat.resting_until.is_some_and(|until| until > instant) {
-                continue;
-            }
-            seat.resting_until = None;
             // A device with active peers takes small steps, so that no peer waits long.
             seat.contended = active > usize::from(seat.is_active(instant));
             more |= self.serve_seat(index, now, instant);
@@ -238,9 +251,8 @@ impl EventLoop {
     }
 
     /// Returns the least used time of any device that has work and may run.
-    fn least_used(&self, now: Instant) -> u64 {
-        let rests = |seat: &Seat| seat.resting_until.is_some_and(|until| until > now);
-        let busy = self.seats.iter().zip(&self.busy).filter(|(seat, busy)| **busy && !rests(seat));
+    fn least_used(&self) -> u64 {
+        let busy = self.seats.iter().zip(&self.busy).filter(|(_, busy)| **busy);
         let least = busy.map(|(seat, _)| seat.used).min();
         least.unwrap_or_else(|| self.seats.iter().map(|seat| seat.used).max().unwrap_or(0))
     }
@@ -265,23 +277,44 @@ impl EventLoop {
     fn serve_seat(&mut self, index: usize, now: u64, instant: Instant) -> bool {
         let (world, seats, file_io) = (&mut self.world, &mut self.seats, self.file_io);
         let spoke = self.spokes.get_mut(index);
+        let requested = self.waiting.is_some();
         let mut cut = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let hca = world.nodes.get_mut(index).map(|node| &mut node.hca);
-            let turn = seats.get_mut(index).zip(hca).map(|(seat, hca)| {
-                hca.show_timer(now);
-                seat.take_messages(hca, file_io, instant)
-            });
-            let more = match (spoke, world.nodes.get_mut(index), seats.get_mut(index)) {
-                (Some(spoke), Some(node), Some(seat)) => {
-                    let (more, broken) = spoke.turn(&mut node.hca, &mut seat.guest, now, instant);
-                    cut = broken;
-                    more
-                }
-                // A device also accesses the memory of other guests, if its requests address them.
-                _ => world.poll_node(index, now, seats),
+            let Some((seat, node)) = seats.get_mut(index).zip(world.nodes.get_mut(index)) else {
+                return (Turn::default(), Ok(false));
             };
-            (turn.unwrap_or_default(), more)
+            let hca = &mut node.hca;
+            hca.show_timer(now);
+            let (turn, more) = match hca.is_lent() {
+                true => (Turn::default(), seat.serve_registers()),
+                false => (seat.take_messages(hca, file_io, instant), false),
+            };
+            let detached = hca.is_lent() || seat.guest.memory.is_private();
+            if detached && !hca.is_lent() && requested {
+                return (turn, Ok(false));
+            }
+            let mut polled = Ok(false);
+            if let Some(spoke) = spoke {
+                let (busy, broken) = spoke.turn(hca, instant, |hca, link| {
+                    polled = seat.poll(hca, now, instant, link);
+                    polled.is_ok_and(|more| more)
+                });
+                cut = broken;
+                polled = polled.map(|_| busy);
+            } else if detached {
+                let (has_work, ready) = world.begin_turn(index, now);
+                if let Some(node) = world.nodes.get_mut(index)
+                    && (node.hca.is_lent() || (has_work && ready))
+                {
+                    let mut wire = world.fabric.wire(node.port, now);
+                    polled = seat.poll(&mut node.hca, now, instant, &mut wire);
+                    world.finish_turn(index, now);
+                }
+            } else {
+                // A device also accesses the memory of other guests, if its requests address them.
+                polled = Ok(world.poll_node(index, now, seats));
+            }
+            (turn, polled.map(|busy| busy | more))
         }));
         if let (Some(broken), Some(uplink)) = (cut, &self.uplink) {
             (self.notices)(&format!("cable of hca {index} cut: {broken}"));
@@ -296,7 +329,7 @@ impl EventLoop {
                     self.end_connection(index, ended);
                     return true;
                 }
-                (more, None)
+                (more.unwrap_or(false), more.err())
             }
             Err(_) => (false, Some(Failure::Panic)),
         };
@@ -327,6 +360,7 @@ impl EventLoop {
         if ended != Ended::Closed {
             self.tell(index, format!("connection {ended}"));
         }
+        self.recall(index);
         let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
             return;
         };
@@ -334,11 +368,24 @@ impl EventLoop {
         seat.disconnect(&mut node.hca);
     }
 
+    /// Ends a suspended poll of `index`, so that its device is in place.
+    fn recall(&mut self, index: usize) {
+        let now = self.clock.now();
+        let parts = self.seats.get_mut(index).zip(self.world.nodes.get_mut(index));
+        if let Some(Err(failure)) = parts.map(|(seat, node)| seat.abandon(&mut node.hca, now)) {
+            self.fail(index, failure);
+        }
+    }
+
     /// Fails the device of `index`, which becomes unusable to its client.
-    pub fn fail(&mut self, index: usize, failure: Failure) {
+    pub fn fail(&mut self, index: usize, mut failure: Failure) {
+        let now = self.clock.now();
         let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
             return;
         };
+        if seat.abandon(&mut node.hca, now).is_err() {
+            failure = Failure::Panic;
+        }
         if failure == Failure::Panic {
             // The model's state is undefined after a panic, so a new one replaces it.
             let profile = node.hca.profile().clone();
@@ -349,7 +396,7 @@ impl EventLoop {
             node.hca.set_warm(warm);
             tell_log(&mut node.hca, index, &self.log);
         }
-        seat.fail(failure, &mut node.hca, self.clock.now());
+        seat.fail(failure, &mut node.hca, now);
         self.tell(index, format!("failed: {failure}"));
     }
 
@@ -479,15 +526,13 @@ mod tests {
         event_loop.turn();
         assert_eq!(taken(&event_loop, 0), 0);
         assert!(taken(&event_loop, 1) > 0);
-        // A resting device does not hold back the others.
+        // An idle device neither holds back the others nor accumulates time.
         event_loop.seats[0].used = 100 * AHEAD;
         event_loop.seats[1].used = 0;
-        event_loop.busy.fill(true);
-        event_loop.seats[1].resting_until = Some(Instant::now() + Duration::from_secs(3600));
+        event_loop.busy.fill(false);
+        event_loop.busy[0] = true;
         event_loop.turn();
         assert!(taken(&event_loop, 0) > 0);
-        // An idle device does not accumulate time.
-        event_loop.seats[1].resting_until = None;
         assert!(event_loop.seats[1].used >= 98 * AHEAD);
     }
 }

@@ -1,6 +1,7 @@
 //! Emulated HCAs on one fabric, served over vfio-user, and requests to them while they run.
 
 mod clock;
+mod detached;
 mod device;
 mod event_loop;
 pub mod listener;

@@ -1,15 +1,17 @@
 //! Device slot of an HCA on the server: its socket, its client, its share of the server's time.
 
 use super::clock::Done;
+use super::detached::{PollThread, Polled};
 use super::device::{Device, Guest, Remark, waits_for_writes};
 use super::listener::SocketFile;
 use crate::guest::interrupts::Vectors;
-use crate::guest::memory::{GuestMap, Trouble};
-use crate::guest::registers::BACKLOG;
+use crate::guest::memory::{GuestMap, PATIENCE, Trouble};
+use crate::guest::registers::{self, BACKLOG};
 use crate::guest::watchdog::{HELD_UP, Watchdog};
+use crate::link::spoke::Nowhere;
 use crate::wire::channel::{Channel, Ended};
 use hca_model::world::NodePort;
-use hca_model::{GuestMemory, Hca, Interrupts, Profile};
+use hca_model::{GuestMemory, Hca, Interrupts, Link, Profile};
 use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -28,8 +30,6 @@ const ACTIVE: Duration = Duration::from_millis(2);
 const WRITES_LIMIT: Duration = Duration::from_secs(1);
 /// Time for which a client that blocked the server is not accepted again.
 const PENALTY: Duration = Duration::from_secs(3);
-/// Rest of a device after waiting for its client's memory, as a multiple of the time waited.
-const REST: u32 = 2;
 
 /// Reason why a device failed although its model did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub enum Failure {
     Unanswered,
     /// An event descriptor of the client blocks.
     Blocked,
+    /// The system has no thread for accesses to private memory.
+    NoThread,
     /// The model panicked.
     Panic,
 }
@@ -50,6 +52,7 @@ impl std::fmt::Display for Failure {
             Self::MemoryLost => "a file of guest memory became shorter, or its file system is full",
             Self::Unanswered => "the client does not answer for its memory",
             Self::Blocked => "an event descriptor of the client's blocks",
+            Self::NoThread => "no thread for memory that is not shared: give QEMU share=on",
             Self::Panic => "the model failed: please report this",
         })
     }
@@ -83,8 +86,12 @@ pub struct Seat {
     pub failed: Option<Failure>,
     /// Time at which a client is accepted again.
     pub closed_until: Option<Instant>,
-    /// Time at which the device may run again after it waited for its client.
-    pub resting_until: Option<Instant>,
+    /// Thread for polls that access private memory.
+    polls: Option<PollThread>,
+    /// Stand-in of the device during such a poll.
+    stand_in: Option<Box<Hca>>,
+    /// Time since which a poll has been suspended.
+    pub suspended_at: Option<Instant>,
     /// Time since which a message has waited for register writes.
     waiting_since: Option<Instant>,
     /// Client socket events to wait for.
@@ -109,6 +116,10 @@ pub struct Seat {
 impl NodePort for Seat {
     fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
         self.guest.parts()
+    }
+
+    fn takes_copies(&self) -> bool {
+        self.guest.takes_copies()
     }
 }
 
@@ -138,7 +149,9 @@ impl Seat {
             agreed: false,
             failed: None,
             closed_until: None,
-            resting_until: None,
+            polls: None,
+            stand_in: None,
+            suspended_at: None,
             waiting_since: None,
             interest: EventFlags::empty(),
             listening: false,
@@ -231,13 +244,11 @@ impl Seat {
 
     /// Returns the failure that a poll of the device revealed.
     pub fn trouble(&mut self, now: Instant) -> Option<Failure> {
-        let waited = self.guest.memory.take_waited();
-        if !waited.is_zero() {
-            self.resting_until = Some(now + waited * REST);
-        }
+        let late = |since: Instant| now.saturating_duration_since(since) >= PATIENCE;
         let failure = match self.guest.memory.take_trouble() {
             Some(Trouble::Lost) => Some(Failure::MemoryLost),
             Some(Trouble::Unanswered) => Some(Failure::Unanswered),
+            None if self.suspended_at.is_some_and(late) => Some(Failure::Unanswered),
             None if self.guest.vectors.take_blocked() => Some(Failure::Blocked),
             None => None,
         };
@@ -290,6 +301,71 @@ impl Seat {
         }
         *self.guest.memory.channel.get_mut() = Some(channel);
         turn
+    }
+
+    /// Polls the device, or resumes its suspended poll. Returns whether there is more work.
+    ///
+    /// # Errors
+    /// [`Failure::Panic`] or [`Failure::NoThread`]; a stand-in may be left in place of the device.
+    pub fn poll(
+        &mut self,
+        hca: &mut Hca,
+        now: u64,
+        instant: Instant,
+        link: &mut dyn Link,
+    ) -> Result<bool, Failure> {
+        if !self.guest.memory.is_private() && !hca.is_lent() {
+            let (memory, interrupts) = self.guest.parts();
+            return Ok(hca.poll(now, memory, interrupts, link));
+        }
+        if !hca.is_lent() && hca.pass(now) {
+            return Ok(false);
+        }
+        let polls = match &mut self.polls {
+            Some(polls) => polls,
+            none => none.insert(PollThread::start().map_err(|_| Failure::NoThread)?),
+        };
+        let polled = if hca.is_lent() {
+            polls.resume(&mut self.guest, link)
+        } else {
+            let stand_in = self.stand_in.take().unwrap_or_else(|| Box::new(Hca::new(hca.profile().clone())));
+            polls.poll(hca.lend(*stand_in), now, &mut self.guest, link)
+        };
+        self.follow_poll(polled, hca, instant)
+    }
+
+    /// Ends a suspended poll, whose remaining accesses to the client's memory fail.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn abandon(&mut self, hca: &mut Hca, instant: Instant) -> Result<(), Failure> {
+        let Some(polls) = self.polls.as_mut().filter(|_| hca.is_lent()) else { return Ok(()) };
+        let polled = polls.abandon(&mut self.guest, &mut Nowhere);
+        self.follow_poll(polled, hca, instant).map(drop)
+    }
+
+    fn follow_poll(&mut self, polled: Polled, hca: &mut Hca, instant: Instant) -> Result<bool, Failure> {
+        if let Polled::Suspended = polled {
+            self.suspended_at.get_or_insert(instant);
+            return Ok(false);
+        }
+        self.suspended_at = None;
+        self.guest.memory.end_poll();
+        let Polled::Done(polled, more) = polled else { return Err(Failure::Panic) };
+        self.stand_in = Some(Box::new(hca.restore(*polled)));
+        Ok(more)
+    }
+
+    /// Serves register accesses while a poll is suspended. Returns whether there may be more.
+    pub fn serve_registers(&mut self) -> bool {
+        let memory = &mut self.guest.memory;
+        let (Some(channel), Some(registers)) = (memory.channel.get_mut(), &memory.registers) else {
+            return false;
+        };
+        self.deferred = false;
+        let more = registers::serve(channel, registers);
+        channel.flush();
+        more
     }
 
     /// Returns whether a message has exceeded its wait for register writes.

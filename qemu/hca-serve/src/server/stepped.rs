@@ -54,7 +54,12 @@ impl Stepped {
     /// Receives the clients' messages and does a bounded amount of work for each, like the server's
     /// thread between two sleeps.
     pub fn step(&mut self) {
-        self.event_loop.step();
+        self.step_until(Duration::MAX);
+    }
+
+    /// Like [`step`](Self::step), but an idle clock does not jump beyond the counted time `limit`.
+    pub fn step_until(&mut self, limit: Duration) {
+        self.event_loop.step(limit);
     }
 
     /// Returns the counted time of all work so far.

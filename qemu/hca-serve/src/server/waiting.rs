@@ -1,6 +1,7 @@
 //! Waits of the server's thread between two iterations: sockets and time limits.
 
 use super::event_loop::EventLoop;
+use crate::guest::memory::PATIENCE;
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
 use crate::wire::channel::Channel;
@@ -44,7 +45,8 @@ impl EventLoop {
             sleep = sleep.min(deadline.saturating_duration_since(now));
         }
         for seat in &self.seats {
-            for until in [seat.resting_until, seat.closed_until].into_iter().flatten() {
+            let late = seat.suspended_at.map(|since| since + PATIENCE);
+            for until in [late, seat.closed_until].into_iter().flatten() {
                 sleep = sleep.min(until.saturating_duration_since(now));
             }
         }

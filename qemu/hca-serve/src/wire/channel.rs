@@ -1,16 +1,14 @@
 //! Connection of a client: its input, queued output, and the server's own commands.
 //!
-//! Only [`Channel::ask`] blocks, and only for a limited time.
+//! No method blocks.
 
 use super::input::{Input, Malformed, Next, Read};
 use super::protocol::{FLAG_ERROR, FLAG_REPLY, HEADER_LEN, Header};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 pub use super::input::Message;
 
@@ -42,16 +40,9 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Reason why a command of the server got no reply.
+/// The connection closed, or its input is full, before a reply arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswered {
-    /// The client refused the command.
-    Refused,
-    /// The reply did not arrive in time.
-    Late,
-    /// The connection closed.
-    Ended,
-}
+pub struct Closed;
 
 /// A connection. Replies are queued and sent when the socket accepts them.
 #[derive(Debug)]
@@ -213,19 +204,8 @@ impl Channel {
         }
     }
 
-    /// Sends a command and waits for its reply until `deadline`. `each` gets the payload. Meanwhile
-    /// `serve` may take messages that need no device.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
-    pub fn ask<T>(
-        &mut self,
-        command: u16,
-        payload: &[&[u8]],
-        deadline: Instant,
-        serve: impl Fn(&mut Self),
-        each: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T, Unanswered> {
+    /// Sends a command and returns its id.
+    pub fn send(&mut self, command: u16, payload: &[&[u8]]) -> u16 {
         self.next_id = self.next_id.wrapping_add(1);
         let id = self.next_id;
         let len: usize = payload.iter().map(|part| part.len()).sum();
@@ -235,44 +215,24 @@ impl Channel {
         for part in payload {
             self.output.extend(*part);
         }
-        let mut each = Some(each);
-        loop {
-            self.flush();
-            let answer = self.input.take_reply(id, |header, payload| {
-                let refused = header.flags & FLAG_ERROR != 0 || header.command != command;
-                if refused { None } else { each.take().map(|each| each(payload)) }
-            });
-            if let Some(answer) = answer {
-                return answer.ok_or(Unanswered::Refused);
-            }
-            if self.ended.is_some() || self.input.is_full() {
-                return Err(Unanswered::Ended);
-            }
-            serve(self);
-            // Checked in every iteration, because a client that sends endlessly may never reply.
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Unanswered::Late);
-            }
-            if self.read() {
-                continue;
-            }
-            self.flush();
-            self.wait(left);
-        }
+        self.flush();
+        id
     }
 
-    fn wait(&self, limit: Duration) {
-        let mut flags = PollFlags::IN;
-        if self.has_output() {
-            flags |= PollFlags::OUT;
+    /// Takes the reply to command `id` if it has arrived: its payload, or `None` inside for a
+    /// refusal.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn take_reply(&mut self, id: u16, command: u16) -> Result<Option<Option<Vec<u8>>>, Closed> {
+        let reply = self.input.take_reply(id, |header, payload| {
+            let refused = header.flags & FLAG_ERROR != 0 || header.command != command;
+            (!refused).then(|| payload.to_vec())
+        });
+        if reply.is_none() && (self.ended.is_some() || self.input.is_full()) {
+            return Err(Closed);
         }
-        let limit = rustix::event::Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
-        // An interrupted wait counts as completed, because the caller checks again.
-        let _ = poll(&mut [PollFd::new(&self.stream, flags)], Some(&limit));
+        Ok(reply)
     }
 }
 
@@ -280,31 +240,23 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::wire::protocol::{FLAG_NO_REPLY, command};
-    use std::cell::Cell;
     use std::io::Write;
 
     #[test]
-    fn who_sends_without_end_and_does_not_answer_is_late() {
+    fn full_input_without_a_reply_closes_the_connection() {
         let (stream, mut client) = UnixStream::pair().expect("a pair");
         let read = Header { id: 1, command: command::REGION_READ, size: 32, flags: FLAG_NO_REPLY, error: 0 };
         let message = [&read.to_bytes()[..], &[0; 16]].concat().repeat(64);
-        std::thread::scope(|scope| {
-            // The thread exits when the channel is closed.
-            scope.spawn(move || while client.write_all(&message).is_ok() {});
-            let mut channel = Channel::new(stream).expect("a channel");
-            let deadline = Instant::now() + Duration::from_millis(50);
-            let late = Cell::new(0);
-            // Slower than the client sends, so that input is always available.
-            let serve = |channel: &mut Channel| {
-                late.set(late.get() + u32::from(Instant::now() >= deadline));
-                while channel.next().is_some() {
-                    std::thread::sleep(Duration::from_micros(10));
-                }
-            };
-            let answer = channel.ask(command::DMA_READ, &[&[0; 16]], deadline, serve, |_| ());
-            drop(channel);
-            assert_eq!(answer, Err(Unanswered::Late));
-            assert!(late.get() <= 1, "it was listened to {} times after it was too late", late.get());
-        });
+        client.set_nonblocking(true).expect("nonblocking");
+        let mut channel = Channel::new(stream).expect("a channel");
+        let id = channel.send(command::DMA_READ, &[&[0; 16]]);
+        let mut messages = 0;
+        while channel.take_reply(id, command::DMA_READ) == Ok(None) {
+            let _ = client.write(&message);
+            channel.read();
+            messages += 1;
+            assert!(messages < 1 << 16, "the input is bounded");
+        }
+        assert!(channel.ended().is_none());
     }
 }

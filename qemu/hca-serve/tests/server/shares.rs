@@ -5,8 +5,8 @@
 //! machine gives the same results.
 
 use crate::support::client::{
-    BAR0, CONFIG, Client, DMA_MAP, HELLO, IDS, NO_REPLY, REGION_READ, REGION_WRITE, SET_IRQS, VERSION,
-    access, map, message, set_irqs,
+    BAR0, CONFIG, Client, DMA_MAP, DMA_READ, HELLO, IDS, NO_REPLY, REGION_READ, REGION_WRITE, SET_IRQS,
+    VERSION, access, map, message, set_irqs,
 };
 use crate::support::guest::{DEVICE_BASE, Guest, MESSAGE, join};
 use crate::support::{Folder, memory, quiet};
@@ -20,7 +20,7 @@ use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::AccessMode;
 use rustix::event::{EventfdFlags, eventfd};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -41,6 +41,8 @@ struct Scene {
     server: Server,
     socket: PathBuf,
     guests: [Guest; 2],
+    /// Time of the next action of an attacker, beyond which an idle clock does not jump.
+    until: Cell<Duration>,
     _folder: Folder,
 }
 
@@ -50,12 +52,17 @@ impl Scene {
     }
 
     fn with(change: impl FnOnce(Options) -> Options) -> Self {
+        Self::of(3, change)
+    }
+
+    /// Serves `count` HCAs. Two have guests.
+    fn of(count: usize, change: impl FnOnce(Options) -> Options) -> Self {
         let folder = Folder::new();
-        let server = Stepped::new(change(quiet(&folder, 3))).expect("served");
+        let server = Stepped::new(change(quiet(&folder, count))).expect("served");
         let socket = server.sockets()[2].clone();
         let server = Rc::new(RefCell::new(server));
         let guests = join([0, 1].map(|index| Guest::bring_up_stepping(&server, index)));
-        Self { server, socket, guests, _folder: folder }
+        Self { server, socket, guests, until: Cell::new(Duration::MAX), _folder: folder }
     }
 
     /// Creates a third guest, with a queue pair that is connected to itself.
@@ -69,7 +76,7 @@ impl Scene {
 
     /// Returns the server's time for the data, and the attacker's share of it. `attack` is called
     /// before each step of the server.
-    fn run(&mut self, mut attack: impl FnMut()) -> (Duration, Duration) {
+    fn run(&mut self, mut attack: impl FnMut(&Cell<Duration>)) -> (Duration, Duration) {
         let spent = |server: &Server| {
             let server = server.borrow();
             (server.worked(), Duration::from_nanos(server.activity().clients[2].nanoseconds))
@@ -88,8 +95,8 @@ impl Scene {
                     posted[index] += 1;
                 }
             }
-            attack();
-            self.server.borrow_mut().step();
+            attack(&self.until);
+            self.server.borrow_mut().step_until(self.until.get());
         }
         let after = spent(&self.server);
         (after.0 - before.0, after.1 - before.1)
@@ -97,9 +104,9 @@ impl Scene {
 
     /// Measures without and with `attack`. The attack must use at least a `part`-th of the time of
     /// the data, otherwise it is too weak to count.
-    fn stands(&mut self, what: &str, part: u32, attack: impl FnMut()) {
-        let (alone, _) = self.run(|| {});
-        let (beside, attacker) = self.run(attack);
+    fn stands(&mut self, what: &str, part: u32, mut attack: impl FnMut()) {
+        let (alone, _) = self.run(|_| {});
+        let (beside, attacker) = self.run(|_| attack());
         println!("{what}: {alone:?} alone, {beside:?} beside it, which had {attacker:?}");
         assert!(beside <= 2 * alone, "{what}: {beside:?} for what takes {alone:?} alone");
         assert!(attacker >= alone / part, "{what}: {attacker:?} of {alone:?} are no attack");
@@ -379,4 +386,84 @@ fn a6_a_descriptor_that_blocks() {
     });
     assert_eq!(server.borrow().activity().clients[2].failures, 1);
     drop(guest);
+}
+
+/// A client with private memory that replies late to each request of its device.
+struct Slow {
+    client: Client,
+    /// Time of the pending reply, and the reply.
+    reply: Option<(Duration, Vec<u8>)>,
+    replies: u32,
+    /// True from a doorbell to the request that it causes.
+    rung: bool,
+}
+
+impl Slow {
+    /// Delay of a reply: 0.95 of what the server allows.
+    const DELAY: Duration = Duration::from_millis(950);
+
+    fn new(server: &Server, index: usize) -> Self {
+        let mut client = Client::stepping(server, index);
+        assert!(!client.ask(DMA_MAP, &map(3, 0, DEVICE_BASE, 1 << 30)).is_error());
+        client.write(CONFIG, 4, &6u16.to_le_bytes());
+        while client.read(BAR0, 0x1fc, 4)[0] & 0x80 != 0 {}
+        client.write(BAR0, 0x10, &[(DEVICE_BASE >> 32) as u32, 0].map(u32::to_be_bytes).concat());
+        Self { client, reply: None, replies: 0, rung: false }
+    }
+
+    /// Has the device read its command queue.
+    fn ring(&mut self) {
+        self.client.write(BAR0, 0x18, &1u32.to_be_bytes());
+    }
+
+    /// Returns the time of the pending reply; 0 while the server's request is expected.
+    fn due(&self) -> Duration {
+        self.reply.as_ref().map_or(Duration::ZERO, |(due, _)| *due)
+    }
+
+    fn turn(&mut self) {
+        let time = self.client.time().expect("a stepped server");
+        match self.reply.take_if(|(due, _)| *due <= time) {
+            Some((_, reply)) => {
+                self.client.stream.write_all(&reply).expect("sent");
+                self.replies += 1;
+            }
+            None if self.reply.is_none() => {
+                if !std::mem::replace(&mut self.rung, true) {
+                    self.ring();
+                }
+                // An entry that belongs to software, so that no command follows.
+                let reply = self.client.request().map(|asked| {
+                    assert_eq!(asked.command, DMA_READ);
+                    let mut payload = asked.payload;
+                    payload.resize(16 + usize::from(payload[8]), 0);
+                    message(asked.id, DMA_READ, 1, &payload)
+                });
+                self.rung = reply.is_none();
+                self.reply = reply.map(|reply| (time + Self::DELAY, reply));
+            }
+            None => {}
+        }
+    }
+}
+
+#[test]
+fn five_slow_clients_delay_neither_the_others_nor_each_other() {
+    let mut scene = Scene::of(7, |options| options);
+    let (alone, _) = scene.run(|_| {});
+    let mut clients: Vec<_> = (2..7).map(|index| Slow::new(&scene.server, index)).collect();
+    let (mut rounds, mut beside) = (0, Duration::ZERO);
+    while clients.iter().any(|client| client.replies < 3) {
+        let attack = |until: &Cell<Duration>| {
+            clients.iter_mut().for_each(Slow::turn);
+            until.set(clients.iter().map(Slow::due).min().expect("five"));
+        };
+        beside += scene.run(attack).0;
+        rounds += 1;
+    }
+    let average = beside / rounds;
+    println!("{rounds} rounds of {average:?}, which take {alone:?} alone");
+    assert!(average <= 2 * alone, "{average:?} for what takes {alone:?} alone");
+    let activity = scene.server.borrow().activity();
+    assert!(activity.clients.iter().all(|client| client.failures == 0), "{activity:?}");
 }

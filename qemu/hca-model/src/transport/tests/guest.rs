@@ -64,11 +64,17 @@ pub(super) struct Guest {
     pub(super) cqs: Vec<(u32, u64, u32, u32)>,
     /// Ring and consumer index of the EQ.
     pub(super) eq: (u64, u32),
+    /// True if peers must send packets.
+    pub(super) private: bool,
 }
 
 impl NodePort for Guest {
     fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
         (&self.ram, &mut self.raised)
+    }
+
+    fn takes_copies(&self) -> bool {
+        !self.private
     }
 }
 
@@ -79,6 +85,7 @@ impl Guest {
             raised: Raised(Vec::new()),
             next: 0x1000,
             cqs: Vec::new(),
+            private: false,
             eq: (0, 0),
         }
     }

@@ -253,6 +253,11 @@ impl Client {
         }
     }
 
+    /// Returns the next message of the server, if one is available.
+    pub fn request(&mut self) -> Option<Reply> {
+        readable(&self.stream).then(|| receive(&self.stream).expect("a message"))
+    }
+
     pub fn ask_with(&mut self, command: u16, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> Reply {
         self.try_ask(command, payload, descriptors).expect("answered")
     }
