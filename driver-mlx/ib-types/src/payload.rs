@@ -81,7 +81,7 @@ mod tests {
         bytes
     }
 
-    /// `pattern_of` of `tests/guest/rds.c` for seed 7, sockets 3 and 5, message 11.
+    /// `payload` of `tests/guest/payload.h` for seed 7, sockets 3 and 5, message 11.
     #[test]
     fn words_are_those_of_the_program_in_c() {
         let payload = Payload::new(7, 3 << 56 | 5 << 48, 11);

@@ -8,7 +8,6 @@
 //! | [`stress`] | `app=rds mode=stress`: rds-stress, with itself and with the one of rds-tools |
 //! | [`rping`] | `app=rping`: rdmacm-utils' `rping`, on DAT |
 //! | [`selftest`] | `app=selftest`: the first hour with a card, without a partner |
-//! | [`verbs`] | `app=verbs`: a reliable connection on the driver alone, its numbers exchanged by hand |
 //!
 //! [`connection`] is what the applications on DAT stand on.
 #![no_std]
@@ -23,7 +22,6 @@ pub mod rds;
 pub mod rping;
 pub mod selftest;
 pub mod stress;
-pub mod verbs;
 
 /// Which side a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

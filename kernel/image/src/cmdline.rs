@@ -17,19 +17,15 @@ pub const DEFAULT_DMA_BYTES: u64 = 64 << 20;
 /// The most neighbours that a command line may name.
 pub const MAX_NEIGHBOURS: usize = 16;
 
-/// The most words about the peer of `app=verbs`.
-pub const MAX_PEER_WORDS: usize = 6;
-
 /// What the source service gives when `source=` is not given.
 pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
 const U32: &str = "a number from 1 to 4294967295";
 const SIZE: &str = "a number of bytes, as in 16M";
 const SECONDS: &str = "a decimal number of 1 or more";
-const PEER: &str = "a number, as the peer's @verbs line has it";
 
 /// Keys of the command line.
-pub const KEYS: [Key; 32] = [
+pub const KEYS: [Key; 26] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
@@ -44,7 +40,7 @@ pub const KEYS: [Key; 32] = [
         "address/GID pairs (10.0.0.2/fe80::2), at most 16, with commas between them",
         "who is where on the fabric; the GID as an IPv6 address",
     ),
-    Key::new("role", "server or client", "with app=demo, verbs, rping, rds mode=hash, rdma, congestion"),
+    Key::new("role", "server or client", "with app=demo, rping, rds mode=hash, rdma, congestion"),
     Key::new("mode", MODE_EXPECTED, "with app=rds: what it does"),
     Key::new(
         "seed",
@@ -53,12 +49,6 @@ pub const KEYS: [Key; 32] = [
     ),
     Key::new("divide", SECONDS, "with app=demo: divides the demonstration's volume; default 1"),
     Key::new("wait", SECONDS, "seconds to wait for the peer; default 60"),
-    Key::new("peer_qpn", PEER, "with app=verbs; without these the peer's numbers come as a line on COM1"),
-    Key::new("peer_psn", PEER, "as above"),
-    Key::new("peer_lid", PEER, "as above"),
-    Key::new("peer_gid", PEER, "as above"),
-    Key::new("peer_rkey", PEER, "as above"),
-    Key::new("peer_addr", PEER, "as above"),
     Key::new("count", U32, "with app=ping, rping, rds, echo, pair: how many; default 100"),
     Key::new(
         "interval",
@@ -118,7 +108,7 @@ pub struct Options<'a> {
     pub peer: Option<Ipv4Addr>,
     /// Who is where on the fabric.
     pub neighbours: Vec<Neighbour, MAX_NEIGHBOURS>,
-    /// The side of `app=demo`, `app=verbs`, `app=rping`, `app=rds`.
+    /// The side of `app=demo`, `app=rping`, `app=rds`.
     pub role: Option<Role>,
     /// Mode of `app=rds`.
     pub mode: Option<RdsMode>,
@@ -128,8 +118,6 @@ pub struct Options<'a> {
     pub divide: u64,
     /// Seconds to wait for the peer.
     pub wait_seconds: u64,
-    /// The words of `app=verbs`' peer, as `qpn=1`.
-    pub peer_words: Vec<&'a str, MAX_PEER_WORDS>,
     /// How many pings or messages.
     pub count: u32,
     /// Milliseconds from one ping of `app=rds` to the next.
@@ -173,10 +161,6 @@ impl<'a> Options<'a> {
             return Err(Error::Twice("to"));
         }
         let value = Values(words);
-        let mut peer_words = Vec::new();
-        for word in text.split_ascii_whitespace().filter_map(|word| word.strip_prefix("peer_")) {
-            peer_words.push(word).map_err(|_| Error::Twice(word))?;
-        }
         let ip = value.judged("ip", parse_ip_and_prefix)?;
         let peer = words.value("peer")?;
         Ok(Options {
@@ -193,7 +177,6 @@ impl<'a> Options<'a> {
             seed: words.value("seed")?.unwrap_or(1),
             divide: value.at_least_1("divide")?.unwrap_or(1),
             wait_seconds: value.at_least_1("wait")?.unwrap_or(60),
-            peer_words,
             count: value.at_least_1("count")?.unwrap_or(100),
             interval_millis: words.value("interval")?.unwrap_or(1000),
             size: words.value("size")?.unwrap_or(64),
@@ -298,7 +281,6 @@ mod tests {
                 seed: 1,
                 divide: 1,
                 wait_seconds: 60,
-                peer_words: Vec::new(),
                 count: 100,
                 interval_millis: 1000,
                 size: 64,
@@ -354,12 +336,6 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_of_verbs_keeps_its_words() {
-        let options = Options::parse("app=verbs peer_qpn=41 peer_psn=0 peer_lid=3").unwrap();
-        assert_eq!(options.peer_words, ["qpn=41", "psn=0", "lid=3"]);
-    }
-
-    #[test]
     fn defaults() {
         let options = Options::parse("app=idle").unwrap();
         assert_eq!((options.app, options.dma_bytes), (App::Idle, 64 << 20));
@@ -369,7 +345,7 @@ mod tests {
     #[test]
     fn each_mistake_is_one_line_that_names_it() {
         let cases = [
-            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca, demo, verbs,"),
+            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca, demo,"),
             ("app", "`app` is not of the form key=value"),
             (
                 "app=hello colour=red",
@@ -378,7 +354,7 @@ mod tests {
             ("app=hello app=hello", "`app` is given twice"),
             (
                 "app=hullo",
-                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap, selftest",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest",
             ),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
             ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),

@@ -46,8 +46,6 @@ mod rping;
 mod selftest;
 #[cfg(target_os = "none")]
 mod stress;
-#[cfg(target_os = "none")]
-mod verbs;
 
 /// Which application runs.
 #[cfg(target_os = "none")]
@@ -56,7 +54,7 @@ mod choice {
 
     use crate::cmdline::{KEYS, Options};
     use crate::names::App;
-    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, pair, rds, remap, rping, selftest, verbs};
+    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, pair, rds, remap, rping, selftest};
 
     unikernel::entry!(run);
 
@@ -76,7 +74,6 @@ mod choice {
             App::Hca => hca::run(machine, &options),
             App::Demo => demo::run(machine, &options),
             App::Msix => msix::run(machine),
-            App::Verbs => verbs::run(machine, &options),
             App::Ip => ip::serve(machine, &options),
             App::Ping => ip::ping(machine, &options),
             App::Tcp => ip::tcp(machine, &options),

@@ -1,7 +1,8 @@
 //! Applications, and modes of `app=rds`: their names on the command line.
 
 /// List of the applications.
-pub const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
+pub const APP_EXPECTED: &str =
+    "one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
 /// List of the modes.
 pub const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or stress";
 
@@ -20,8 +21,6 @@ pub enum App {
     Hca,
     /// One node of the demonstration: moves data to and from its peer by DAT and RDS, and checks it.
     Demo,
-    /// A reliable connection on the driver alone, its numbers exchanged by hand; all operations both ways.
-    Verbs,
     /// An IP host: answers pings and offers TCP and UDP services.
     Ip,
     /// Pings another IP host.
@@ -61,14 +60,13 @@ pub enum RdsMode {
 
 impl App {
     /// By name.
-    pub const NAMES: [(&'static str, App); 16] = [
+    pub const NAMES: [(&'static str, App); 15] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
         ("msix", App::Msix),
         ("hca", App::Hca),
         ("demo", App::Demo),
-        ("verbs", App::Verbs),
         ("ip", App::Ip),
         ("ping", App::Ping),
         ("tcp", App::Tcp),

@@ -1,4 +1,4 @@
-//! The unikernel's image. Cargo builds it and reports its path.
+//! The unikernel's images. Cargo builds them and reports their paths.
 
 use crate::cargo;
 use rdma_lab::error::{Error, Result};
@@ -8,16 +8,28 @@ use std::process::{Command, Stdio};
 /// Bare-metal target.
 pub const TARGET: &str = "x86_64-unknown-none";
 
-/// Builds the image for release and returns its path. Cargo's progress and messages go to standard
-/// error.
+/// Builds the image of our applications for release and returns its path. Cargo's progress and
+/// messages go to standard error.
 ///
 /// # Errors
 /// The build fails.
 pub fn build() -> Result<PathBuf> {
+    build_package("kernel")
+}
+
+/// Builds the image of the test partners, as [`build`] does.
+///
+/// # Errors
+/// The build fails.
+pub fn build_workload() -> Result<PathBuf> {
+    build_package("workload")
+}
+
+fn build_package(name: &str) -> Result<PathBuf> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(cargo::root())
-        .args(["build", "--release", "--package", "kernel", "--bin", "kernel", "--target", TARGET])
+        .args(["build", "--release", "--package", name, "--bin", name, "--target", TARGET])
         .args(["--message-format", "json-render-diagnostics"])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
@@ -28,7 +40,7 @@ pub fn build() -> Result<PathBuf> {
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["reason"] == "compiler-artifact" && message["target"]["name"] == "kernel")
+        .filter(|message| message["reason"] == "compiler-artifact" && message["target"]["name"] == name)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .ok_or_else(|| Error::Format("cargo does not say where the unikernel's image is".into()))
 }

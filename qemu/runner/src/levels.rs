@@ -304,7 +304,7 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
             words("fmt --all --check"),
             words("clippy --workspace --all-targets -- -D warnings"),
             words(&format!(
-                "clippy --package kernel --package unikernel --package freestanding --package driver-mlx --package dat-nostd --target {} -- -D warnings",
+                "clippy --package kernel --package unikernel --package workload --package freestanding --package driver-mlx --package dat-nostd --target {} -- -D warnings",
                 setup::TARGETS[0]
             )),
             // The published crates with the guides, then all others.

@@ -1,4 +1,4 @@
-//! The applications of the image, unikernel to unikernel under QEMU: verbs by hand, IP with ping and TCP, rping, rds-stress. Where no QEMU can be
+//! The applications of the image, and of the test partners, unikernel to unikernel under QEMU: verbs, IP with ping and TCP, rping, rds-stress. Where no QEMU can be
 //! had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
 use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
@@ -8,6 +8,7 @@ use hca_model::log::Level;
 use rdma_lab::qemu::Output;
 use rdma_lab::unikernel::{self, Options, Running, Verdict};
 use std::time::Instant;
+use workload::verbs::{PROGRAM, Step};
 
 /// Two HCAs.
 pub fn two() -> Fabric {
@@ -24,7 +25,7 @@ pub struct Node {
 impl Node {
     pub fn start(ground: &Ground, fabric: &Fabric, node: usize, words: &str) -> Self {
         let options = Options { hcas: vec![fabric.sockets[node].clone()], ..Options::new(words) };
-        let running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+        let running = unikernel::start(&ground.qemu, ground.image_for(words), &options).expect("QEMU starts");
         Self { running, console: Vec::new(), deadline: Instant::now() + LIMIT }
     }
 
@@ -91,13 +92,13 @@ pub fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
+fn verbs_move_data_by_every_operation_both_ways() {
     let Some(ground) = ground() else { return skip() };
     let fabric = two();
     let mut nodes = [(0, "server"), (1, "client")]
-        .map(|(node, role)| Node::start(ground, &fabric, node, &format!("app=verbs role={role}")));
+        .map(|(node, role)| Node::start(ground, &fabric, node, &format!("program=verbs role={role}")));
     let lines = nodes.each_mut().map(|node| node.expect("@verbs "));
-    // What is no line of a peer is said to be none, and does no harm.
+    // Other lines are reported and ignored.
     let [server, client] = &mut nodes;
     server.write("hello");
     server.expect("console input: not a @peer line");
@@ -108,12 +109,10 @@ fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
     server.write(&format!("@peer {}", lines[1]));
     client.write(&format!("@peer {}", lines[0]));
     for console in nodes.map(Node::finish) {
-        for (operation, count) in
-            [("send", 100), ("write", 100), ("read", 100), ("compare_swap", 50), ("fetch_add", 50)]
-        {
-            let prefix = format!("@result op={operation} ");
-            assert_eq!(number(&console, &prefix, "messages"), count);
-            assert_eq!(number(&console, &prefix, "verified"), count);
+        for Step { op, count } in PROGRAM {
+            let prefix = format!("@result op={} ", op.name());
+            assert_eq!(number(&console, &prefix, "messages"), u64::from(count));
+            assert_eq!(number(&console, &prefix, "verified"), u64::from(count));
         }
     }
     fabric.assert_empty();
@@ -227,7 +226,8 @@ fn an_hca_is_chosen_by_its_address_or_guid() {
     let fabric = two();
     let boot = |words: &str| {
         let options = Options { hcas: fabric.sockets.clone(), ..Options::new(words) };
-        let running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+        let image = ground.image_for(words);
+        let running = unikernel::start(&ground.qemu, image, &options).expect("QEMU starts");
         Node { running, console: Vec::new(), deadline: Instant::now() + LIMIT }.end()
     };
     let (verdict, console) = boot("app=hca hca=7f:00.0");
@@ -266,8 +266,8 @@ fn an_hca_is_chosen_by_its_address_or_guid() {
     for (app, end, line) in [
         ("app=hca", Verdict::Success, "guid 0x506b4b0300a00010"),
         ("app=selftest", Verdict::Success, "guid=0x506b4b0300a00010"),
-        // Nobody tells it of a peer.
-        ("app=verbs role=server wait=1", Verdict::Failed, "gid=fe80::506b:4b03:a0:10"),
+        // No peer line arrives.
+        ("program=verbs role=server wait=1", Verdict::Failed, "gid=fe80::506b:4b03:a0:10"),
     ] {
         let (verdict, console) = boot(&format!("{app} {second}"));
         assert_eq!(verdict, end, "{app}: {console:?}");

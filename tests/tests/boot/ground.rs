@@ -6,7 +6,7 @@ use rdma_lab::process::Temporary;
 use runner::conditions;
 use runner::kernel_image;
 use runner::setup::{self, Qemu};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +16,15 @@ pub const LIMIT: Duration = Duration::from_secs(180);
 pub struct Ground {
     pub qemu: Qemu,
     pub image: PathBuf,
+    /// Image of the test partners.
+    pub workload: PathBuf,
+}
+
+impl Ground {
+    /// Returns the image whose command line this is.
+    pub fn image_for(&self, words: &str) -> &Path {
+        if words.contains("program=") { &self.workload } else { &self.image }
+    }
 }
 
 /// QEMU and the image, made once; `None` where no QEMU can be had and need not.
@@ -25,7 +34,9 @@ pub fn ground() -> Option<&'static Ground> {
         .get_or_init(|| match setup::qemu() {
             Ok(qemu) => {
                 setup::rust_targets().expect("the bare-metal target");
-                Some(Ground { qemu, image: kernel_image::build().expect("the image builds") })
+                let image = kernel_image::build().expect("the image builds");
+                let workload = kernel_image::build_workload().expect("the partners' image builds");
+                Some(Ground { qemu, image, workload })
             }
             Err(error) => {
                 let missing = matches!(error, rdma_lab::Error::Missing { .. });

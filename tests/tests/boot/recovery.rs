@@ -76,19 +76,25 @@ fn an_application_whose_hca_fails_says_so_and_ends() {
     let gone: fn(&mut hca_model::Hca) = hca_model::Hca::kill;
     for (server, client, busy, end, words) in [
         // While it waits for its peer's numbers on the console.
-        ("app=verbs role=server", None, "@verbs ", gone, "all registers read as all ones"),
-        ("app=verbs role=server", None, "@verbs ", asserted, "asks for a reset (rfr)"),
+        ("program=verbs role=server".into(), None, "@verbs ", gone, "all registers read as all ones"),
+        ("program=verbs role=server".into(), None, "@verbs ", asserted, "asks for a reset (rfr)"),
         // While nobody has come, and in the middle of it.
-        ("app=rping role=server sessions=1000", None, "@rping listening", asserted, "asks for a reset (rfr)"),
         (
-            "app=rping role=server sessions=1000",
+            at(1, "app=rping role=server sessions=1000"),
+            None,
+            "@rping listening",
+            asserted,
+            "asks for a reset (rfr)",
+        ),
+        (
+            at(1, "app=rping role=server sessions=1000"),
             Some("app=rping role=client peer=10.0.0.1 size=4096 count=1000000000"),
             "@rping listening",
             gone,
             "all registers read as all ones",
         ),
         (
-            "app=demo role=server peer=10.0.0.2",
+            at(1, "app=demo role=server peer=10.0.0.2"),
             Some("app=demo role=client peer=10.0.0.1"),
             "@progress op=send_recv",
             asserted,
@@ -96,7 +102,7 @@ fn an_application_whose_hca_fails_says_so_and_ends() {
         ),
     ] {
         let fabric = two();
-        let mut first = Node::start(ground, &fabric, 0, &at(1, server));
+        let mut first = Node::start(ground, &fabric, 0, &server);
         let _second = client.map(|client| Node::start(ground, &fabric, 1, &at(2, client)));
         first.expect(busy);
         if client.is_some() {

@@ -13,7 +13,8 @@ use std::time::Instant;
 
 impl Ground {
     fn boot(&self, options: &Options) -> Transcript {
-        unikernel::boot(&self.qemu, &self.image, options, LIMIT, |_| {}).expect("QEMU starts")
+        let image = self.image_for(&options.words);
+        unikernel::boot(&self.qemu, image, options, LIMIT, |_| {}).expect("QEMU starts")
     }
 
     fn run(&self, words: &str) -> Transcript {
@@ -217,7 +218,7 @@ fn an_hca_that_does_not_come_up_is_reset_once() {
     let mut profile = Profile::node(0);
     profile.habits.refused_commands = vec![mlx5_prm::opcode::Opcode::ENABLE_HCA];
     let fabric = serve(vec![profile]);
-    for words in ["app=hca", "app=verbs role=server", "app=ping ip=10.0.0.1/24 peer=10.0.0.2"] {
+    for words in ["app=hca", "program=verbs role=server", "app=ping ip=10.0.0.1/24 peer=10.0.0.2"] {
         let transcript = ground.boot(&Options { hcas: fabric.sockets.clone(), ..Options::new(words) });
         let text = text(&transcript);
         assert_eq!(transcript.verdict, Some(Verdict::Failed), "{words}: {text}");

@@ -14,3 +14,4 @@ mod rds;
 mod selftest;
 mod unsafe_list;
 mod verbs;
+mod workload;

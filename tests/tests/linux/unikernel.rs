@@ -10,12 +10,10 @@ use runner::linux::judge;
 use runner::setup;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use workload::verbs::{PROGRAM, Step};
 
 /// The longest that one exchange may take.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Operations, and how many of each are verified on either side.
-const OPERATIONS: [(&str, u64); 5] =
-    [("send", 100), ("write", 100), ("read", 100), ("compare_swap", 50), ("fetch_add", 50)];
 
 /// The unikernel's lines until one begins with `start`, that one included.
 fn lines_until(running: &mut Running, start: Option<&str>) -> Vec<String> {
@@ -42,10 +40,10 @@ fn lines_until(running: &mut Running, start: Option<&str>) -> Vec<String> {
 
 fn all_verified(who: &str, lines: &[String]) {
     let text = lines.join("\n");
-    for (operation, count) in OPERATIONS {
-        let start = format!("@result op={operation} ");
+    for Step { op, count } in PROGRAM {
+        let start = format!("@result op={} ", op.name());
         let line = lines.iter().find(|line| line.starts_with(&start));
-        let line = line.unwrap_or_else(|| panic!("{who} says nothing of {operation}:\n{text}"));
+        let line = line.unwrap_or_else(|| panic!("{who} does not print {start:?}:\n{text}"));
         let word = format!("verified={count}");
         assert!(line.split_whitespace().any(|found| found == word), "{who}: {line}");
     }
@@ -55,7 +53,7 @@ fn all_verified(who: &str, lines: &[String]) {
 /// A unikernel on the first spare HCA and guest 0 move data by all operations.
 pub fn exchange(lab: &mut Lab, image: &Path, role: &str) {
     let other = if role == "server" { "client" } else { "server" };
-    let mut options = unikernel::Options::new(&format!("app=verbs role={role} wait=60"));
+    let mut options = unikernel::Options::new(&format!("program=verbs role={role}"));
     options.hcas = vec![lab.socket(lab.first_spare()).expect("a socket").to_path_buf()];
     let mut unikernel = unikernel::start(lab.qemu(), image, &options).expect("QEMU starts");
     let mut lines = lines_until(&mut unikernel, Some("@verbs "));
@@ -84,7 +82,7 @@ fn meet(kernel: Kernel) {
     let Some(mut lab) = judge::lab_or_skip(options) else { return };
     println!("Linux {}", lab.version());
     setup::rust_targets().expect("the bare-metal target");
-    let image = kernel_image::build().expect("the image builds");
+    let image = kernel_image::build_workload().expect("the image builds");
     run(&mut lab, 0, "dmesg -c > /dev/null; hcas-up");
     let before = census_without_keys(&lab);
     for role in ["server", "client"] {

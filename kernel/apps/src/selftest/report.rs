@@ -57,7 +57,7 @@ impl Level {
             Self::Nop => "doorbells and event queues; no cable",
             Self::Data => "an Active port: a cable and a subnet manager",
             Self::Dat => {
-                "the same, and memory for a second bring-up; to another card: a partner and app=verbs"
+                "the same, and memory for a second bring-up; to another card: a partner and app=rping"
             }
             Self::Rds => "the same; its messages to itself do not leave the node: a partner and app=rds",
         }

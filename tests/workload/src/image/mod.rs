@@ -1,0 +1,48 @@
+//! The machine's side of the programs.
+
+mod verbs;
+
+use apps::Role;
+use unikernel::failure::{Failure, conclude};
+use unikernel::options::Error;
+use unikernel::{ExitCode, Key, Machine, Options};
+
+unikernel::entry!(main);
+
+pub const SECOND: u64 = 1_000_000_000;
+
+const KEYS: [Key; 4] = [
+    Key::new("program", "verbs", "which program runs"),
+    Key::new("role", "server or client", "the side; the client begins"),
+    Key::new("wait", "a decimal number", "seconds to wait for the peer; default 60"),
+    Key::new(
+        "hca",
+        "a decimal number, a PCI address as in 3b:00.0, or a port's GUID as in 0x248a070300abcdef",
+        "which HCA, of several; default 0, the first",
+    ),
+];
+
+fn main(machine: &mut Machine) -> ExitCode {
+    conclude(run(machine))
+}
+
+fn run(machine: &mut Machine) -> Result<(), Failure> {
+    let options = machine.options(&KEYS)?;
+    match options.get("program") {
+        Some("verbs") => verbs::run(machine, &options),
+        _ => Err(missing("program")),
+    }
+}
+
+fn role(options: &Options<'_>) -> Result<Role, Failure> {
+    match options.get("role") {
+        Some("server") => Ok(Role::Server),
+        Some("client") => Ok(Role::Client),
+        _ => Err(missing("role")),
+    }
+}
+
+fn missing(key: &'static str) -> Failure {
+    let expected = KEYS.iter().find(|known| known.name == key).map_or("", |known| known.takes);
+    Error::Missing { key, expected }.into()
+}
