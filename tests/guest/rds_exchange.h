@@ -1,9 +1,9 @@
-// Messages, patterns and AF_RDS sockets of rds_rdma.c. kernel/apps/src/rds/exchange.rs has the same
-// messages and patterns.
+// Messages, memory and AF_RDS sockets of rds_rdma.c, as in tests/workload/src/rds/exchange.rs.
 
 #ifndef RDS_EXCHANGE_H
 #define RDS_EXCHANGE_H
 
+#include "payload.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -64,20 +64,20 @@ static inline uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-// Byte `position` of what `writer` wrote for `number`.
-static inline uint8_t byte(enum writer writer, uint32_t number, size_t position) {
-    return (uint8_t)(position * 13 + (position >> 8) + (size_t)writer * 57 + (size_t)number * 101);
-}
+// Byte `position` of what `writer` wrote for a number, whose payload begins with `word`.
+static inline uint8_t byte(uint64_t word, size_t position) { return (uint8_t)((word + position / 8 * STEP) >> position % 8 * 8); }
 
 static inline void fill(uint8_t *at, size_t length, enum writer writer, uint32_t number, size_t first) {
-    for (size_t i = 0; i < length; i++) at[i] = byte(writer, number, first + i);
+    uint64_t word = payload(0, writer, number);
+    for (size_t i = 0; i < length; i++) at[i] = byte(word, first + i);
 }
 
 // Counts bytes that are not as `fill` writes them; `*place` is the first of all, counted from `base`.
 static inline uint64_t wrong(const uint8_t *at, size_t length, enum writer writer, uint32_t number, size_t first,
                       const uint8_t *base, uint64_t found, uint64_t *place) {
+    uint64_t word = payload(0, writer, number);
     for (size_t i = 0; i < length; i++) {
-        if (at[i] == byte(writer, number, first + i)) continue;
+        if (at[i] == byte(word, first + i)) continue;
         if (found++ == 0) *place = (uint64_t)(at + i - base);
     }
     return found;

@@ -1,5 +1,4 @@
-// Linux's side of RDMA by cookie and of congestion on AF_RDS sockets; the unikernel's is kernel/apps/src/rds, where `exchange.rs`
-// has the messages and `cases.rs` the cases.
+// RDMA by cookie and congestion on AF_RDS sockets: the client and the server of tests/workload/src/rds.
 //
 //   rds_rdma server OWN                   offers memory, keeps sockets unread, until it is told that this is all
 //   rds_rdma rdma OWN PEER ROUNDS         operations on the peer's memory

@@ -4,7 +4,7 @@
 mod node;
 
 use apps::Status;
-use apps::rds::{Config, Generation, Mode, RdsApp, Report, Storage};
+use apps::rds::{Config, Generation, Mode, RdsApp, Report, Settings, Storage};
 use dat_nostd::{Instant, Wake};
 use node::{Arguments, Outcome, Turn, drive_on, recover, run};
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,9 +27,11 @@ fn work() -> Outcome<()> {
     let config = Config {
         mode,
         peer: IpAddr::V4(arguments.peer.unwrap_or(Ipv4Addr::UNSPECIFIED)),
-        random: arguments.seed ^ boot.as_secs(),
-        generation: Generation::from_wall_clock(boot),
-        stall_timeout: 30 * SECOND,
+        settings: Settings {
+            random: arguments.seed ^ boot.as_secs(),
+            generation: Generation::from_wall_clock(boot),
+            stall_timeout: 30 * SECOND,
+        },
     };
     run(&arguments, |adapter| {
         let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));

@@ -40,7 +40,7 @@ pub const KEYS: [Key; 26] = [
         "address/GID pairs (10.0.0.2/fe80::2), at most 16, with commas between them",
         "who is where on the fabric; the GID as an IPv6 address",
     ),
-    Key::new("role", "server or client", "with app=demo, rping, rds mode=hash, rdma, congestion"),
+    Key::new("role", "server or client", "with app=demo, rping, rds mode=hash"),
     Key::new("mode", MODE_EXPECTED, "with app=rds: what it does"),
     Key::new(
         "seed",
@@ -367,7 +367,7 @@ mod tests {
             ("app=tcp send=x", "send=x is not a number of bytes"),
             ("app=rping verify=maybe", "verify=maybe is not yes or no"),
             ("app=demo role=both", "role=both is not server or client"),
-            ("app=rds mode=pong", "mode=pong is not ping, echo, hash, rdma, congestion or stress"),
+            ("app=rds mode=pong", "mode=pong is not ping, echo, hash or stress"),
             ("app=rds interval=x", "interval=x is not a decimal number"),
             ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
             ("app=demo seed=x", "seed=x is not a decimal number"),

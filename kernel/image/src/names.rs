@@ -4,7 +4,7 @@
 pub const APP_EXPECTED: &str =
     "one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
 /// List of the modes.
-pub const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or stress";
+pub const MODE_EXPECTED: &str = "ping, echo, hash or stress";
 
 /// The applications in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,6 @@ pub enum RdsMode {
     Echo,
     /// Messages of all sizes from the client to the server, each checked.
     Hash,
-    /// The client's operations on the server's memory.
-    Rdma,
-    /// The client fills a port that the server does not read.
-    Congestion,
     /// What rds-stress of rds-tools does, with a peer of either kind.
     Stress,
 }
@@ -80,11 +76,5 @@ impl App {
 }
 
 /// Modes of `app=rds`, by name.
-pub const MODES: [(&str, RdsMode); 6] = [
-    ("ping", RdsMode::Ping),
-    ("echo", RdsMode::Echo),
-    ("hash", RdsMode::Hash),
-    ("rdma", RdsMode::Rdma),
-    ("congestion", RdsMode::Congestion),
-    ("stress", RdsMode::Stress),
-];
+pub const MODES: [(&str, RdsMode); 4] =
+    [("ping", RdsMode::Ping), ("echo", RdsMode::Echo), ("hash", RdsMode::Hash), ("stress", RdsMode::Stress)];

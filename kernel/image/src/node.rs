@@ -150,7 +150,7 @@ pub fn wait_if_ip(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure
     if adapter.ip().is_some() { adapter::wait_ip_up(adapter, clock) } else { Ok(()) }
 }
 
-/// Whether somebody asks for the end at the console; looks now and then.
+/// Polls the console for `@quit` at intervals.
 pub struct QuitLine {
     input: Input,
     next_look: u64,

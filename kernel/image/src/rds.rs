@@ -1,7 +1,7 @@
 //! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes. Tells
 //! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console, perhaps with options of it; `@quit` ends it.
 
-use apps::rds::{AppError, Config, ECHO_PORT, EXCHANGE_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage};
+use apps::rds::{AppError, Config, ECHO_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Settings, Storage};
 use apps::{Role, Status};
 use unikernel::ExitCode;
 use unikernel::Mutex;
@@ -20,7 +20,7 @@ use unikernel::println;
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
 fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::Error<'static>> {
-    let mode = match options.mode.ok_or(node::missing("mode", "ping, echo, hash, rdma or congestion"))? {
+    let mode = match options.mode.ok_or(node::missing("mode", "ping, echo or hash"))? {
         RdsMode::Ping => {
             let interval = options.interval_millis.saturating_mul(SECOND / 1000);
             Mode::Ping { count: options.count, interval }
@@ -29,23 +29,22 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::E
         RdsMode::Hash => {
             Mode::Hash { role: node::role(options)?, count: options.count.into(), seed: options.seed }
         }
-        RdsMode::Rdma | RdsMode::Congestion if node::role(options)? == Role::Server => Mode::Serve,
-        RdsMode::Rdma => Mode::Rdma { rounds: options.count },
-        RdsMode::Congestion => Mode::Congestion { rounds: options.count },
         // An application of its own.
-        RdsMode::Stress => return Err(node::missing("mode", "ping, echo, hash, rdma or congestion")),
+        RdsMode::Stress => return Err(node::missing("mode", "ping, echo or hash")),
     };
     let peer = match mode {
-        // Whoever comes.
-        Mode::Echo | Mode::Serve => core::net::Ipv4Addr::UNSPECIFIED,
+        // Any node.
+        Mode::Echo => core::net::Ipv4Addr::UNSPECIFIED,
         _ => node::peer(options)?,
     };
     Ok(Config {
         mode,
         peer: peer.into(),
-        random: machine.seed() as u64,
-        generation: node::generation(machine),
-        stall_timeout: options.stall_seconds.saturating_mul(SECOND),
+        settings: Settings {
+            random: machine.seed() as u64,
+            generation: node::generation(machine),
+            stall_timeout: options.stall_seconds.saturating_mul(SECOND),
+        },
     })
 }
 
@@ -61,7 +60,6 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
     match config.mode {
         Mode::Echo => println!("@rds listening port={ECHO_PORT}"),
         Mode::Hash { role: Role::Server, .. } => println!("@rds listening port={RECEIVER_PORT}"),
-        Mode::Serve => println!("@rds listening port={EXCHANGE_PORT}"),
         _ => {}
     }
     let mut quit = QuitLine::new();
@@ -105,18 +103,6 @@ fn tell(app: &mut RdsApp<'_>) {
         Report::Hash(hash) => println!(
             "@rds hash messages={} bytes={} sum={:016x} ns={}",
             hash.sum.messages, hash.sum.bytes, hash.sum.value, hash.ns
-        ),
-        Report::Serve(server) => println!(
-            "@rds server requests={} regions={} messages={} wrong={}",
-            server.requests, server.regions, server.messages, server.wrong
-        ),
-        Report::Rdma(rdma) => println!(
-            "@rds rdma done={} bytes={} failed={} atomics={} dropped={}",
-            rdma.done, rdma.bytes, rdma.failed, rdma.atomics, rdma.dropped
-        ),
-        Report::Congestion(congestion) => println!(
-            "@rds congestion times={} messages={} refused={} updates={}",
-            congestion.times, congestion.messages, congestion.refused, congestion.updates
         ),
     }
 }

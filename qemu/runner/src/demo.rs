@@ -146,7 +146,14 @@ fn add_linux(
         show: options.log,
         ..linux::Demo::lab()
     };
-    let demo = linux::Demo { qemu, image, lab, divide: options.divide, seed: options.seed };
+    let demo = linux::Demo {
+        qemu,
+        image,
+        workload: &kernel_image::build_workload()?,
+        lab,
+        divide: options.divide,
+        seed: options.seed,
+    };
     let started = Instant::now();
     let (nodes, summary) = demo.run()?;
     if let Some(error) = summary.capture_error {

@@ -5,11 +5,13 @@
 //! | module | program |
 //! |---|---|
 //! | [`verbs`] | a reliable connection on the driver only: send, write, read, atomics |
+//! | [`rds`] | Reliable Datagram Sockets: RDMA by cookie, congestion |
 //! | [`memory`] | payload in memory that the HCA reaches |
 //! | [`report`] | the result of a step |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 pub mod memory;
+pub mod rds;
 pub mod report;
 pub mod verbs;

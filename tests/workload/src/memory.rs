@@ -3,40 +3,45 @@
 use driver_mlx::{DmaSlice, OutOfBounds};
 use ib_types::Payload;
 
-/// Bytes copied at a time; whole words, as [`Payload`] requires.
+/// Bytes copied at a time.
 const CHUNK: usize = 512;
 
-/// Writes the first `len` bytes of `payload` at `offset`.
+/// Writes `len` bytes of `payload`, from its position `first` on, at `offset`.
 ///
 /// # Errors
 /// They do not fit in `memory`.
-pub fn fill(memory: DmaSlice<'_>, offset: usize, len: usize, payload: Payload) -> Result<(), OutOfBounds> {
+pub fn fill(
+    memory: DmaSlice<'_>,
+    offset: usize,
+    len: usize,
+    payload: Payload,
+    first: usize,
+) -> Result<(), OutOfBounds> {
     let mut chunk = [0; CHUNK];
     (0..len).step_by(CHUNK).try_for_each(|at| {
         let bytes = &mut chunk[..CHUNK.min(len - at)];
-        payload.fill(at, bytes);
+        bytes.iter_mut().zip(first + at..).for_each(|(to, position)| *to = payload.byte(position));
         memory.write(offset + at, bytes)
     })
 }
 
-/// Returns the position of the first of `len` bytes at `offset` that [`fill`] would have written
-/// differently.
-///
-/// # Errors
-/// The range is not in `memory`.
+/// Returns the index of the first of `len` bytes at `offset` that [`fill`] would have written
+/// differently. A byte outside `memory` differs.
+#[must_use]
 pub fn mismatch(
     memory: DmaSlice<'_>,
     offset: usize,
     len: usize,
     payload: Payload,
-) -> Result<Option<usize>, OutOfBounds> {
+    first: usize,
+) -> Option<usize> {
     let mut chunk = [0; CHUNK];
-    for at in (0..len).step_by(CHUNK) {
+    (0..len).step_by(CHUNK).find_map(|at| {
         let bytes = &mut chunk[..CHUNK.min(len - at)];
-        memory.read(offset + at, bytes)?;
-        if let Some(position) = payload.mismatch(at, bytes) {
-            return Ok(Some(position));
+        if memory.read(offset + at, bytes).is_err() {
+            return Some(at);
         }
-    }
-    Ok(None)
+        let wrong = |(byte, position): (&u8, usize)| *byte != payload.byte(position);
+        Some(at + bytes.iter().zip(first + at..).position(wrong)?)
+    })
 }

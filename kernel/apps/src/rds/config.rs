@@ -15,11 +15,6 @@ pub const RECEIVER_PORT: u16 = 4100;
 /// The hash sender's sockets are bound to this port and those behind it.
 pub const SENDER_PORT: u16 = 4200;
 
-/// The server of `mode=rdma` and `mode=congestion` is bound to this port.
-pub const EXCHANGE_PORT: u16 = 4300;
-/// Their clients are bound to this port and the one behind it.
-pub const EXCHANGE_CLIENT_PORT: u16 = 4301;
-
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -41,18 +36,6 @@ pub enum Mode {
         /// Varies sizes and contents; the same on both sides.
         seed: u64,
     },
-    /// Does what the clients of [`Mode::Rdma`] and [`Mode::Congestion`] ask for. Ends when its client does.
-    Serve,
-    /// RDMA on memory that a server offers: every length with every switch, and what has to fail.
-    Rdma {
-        /// How often all of it.
-        rounds: u32,
-    },
-    /// A port of a server that is not read, filled until it closes.
-    Congestion {
-        /// How often.
-        rounds: u32,
-    },
 }
 
 /// What a node is told.
@@ -62,6 +45,13 @@ pub struct Config {
     pub mode: Mode,
     /// The other node; an echo server takes anybody.
     pub peer: IpAddr,
+    /// Independent of the work.
+    pub settings: Settings,
+}
+
+/// Settings of a node that are independent of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
     /// Varies ports and times (see [`rds_nostd::RdsConfig`]).
     pub random: u64,
     /// Grows from boot to boot.

@@ -40,7 +40,7 @@ struct Waiting {
 }
 
 /// A server.
-pub(super) struct Echo {
+pub struct Echo {
     sockets: [SocketHandle; SOCKETS],
     waiting: Option<Waiting>,
     /// Nodes that something was dropped for, and that have taken nothing since; the next place.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use rds_nostd::{RdmaStatus, RdsError};
+use rds_nostd::RdsError;
 
 /// Why a run ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +37,16 @@ pub enum AppError {
         /// The other side's.
         other: u64,
     },
-    /// An operation, or what it left, is not as it should be.
-    Rdma {
-        /// In which case.
-        case: usize,
-        /// What it is.
-        fault: RdmaFault,
-    },
-    /// A port was open or closed when it should not be, or messages are wrong.
-    Congestion {
-        /// In which round.
-        time: u64,
-        /// What it is.
-        fault: CongestionFault,
+    /// A number at a step of a program differs from the expected one.
+    Wrong {
+        /// Step or part of the program.
+        at: usize,
+        /// Meaning of the number.
+        what: &'static str,
+        /// Expected number.
+        expected: u64,
+        /// Number found.
+        found: u64,
     },
     /// Nothing moved for too long.
     Stalled {
@@ -74,8 +71,9 @@ impl fmt::Display for AppError {
             Self::WrongSum { own, other } => {
                 write!(f, "the sum over all messages is {own:016x} here and {other:016x} at the peer")
             }
-            Self::Rdma { case, fault } => write!(f, "RDMA case {case}: {fault:?}"),
-            Self::Congestion { time, fault } => write!(f, "congestion, round {time}: {fault:?}"),
+            Self::Wrong { at, what, expected, found } => {
+                write!(f, "part {at}: {what} is {found:#x}, not {expected:#x}")
+            }
             Self::Stalled { moved, waited_ms } => {
                 write!(f, "nothing moved for {waited_ms} ms after {moved} messages")
             }
@@ -86,7 +84,11 @@ impl fmt::Display for AppError {
 impl core::error::Error for AppError {}
 
 /// Names the call that failed.
-pub(super) trait InCall<T> {
+pub trait InCall<T> {
+    /// Returns the same result with the call's name.
+    ///
+    /// # Errors
+    /// That of the call.
     fn in_call(self, call: &'static str) -> Result<T, AppError>;
 }
 
@@ -94,74 +96,4 @@ impl<T> InCall<T> for Result<T, RdsError> {
     fn in_call(self, call: &'static str) -> Result<T, AppError> {
         self.map_err(|error| AppError::Rds { call, error })
     }
-}
-
-/// What went wrong in `mode=congestion`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CongestionFault {
-    /// An answer that was not asked for, or no message at all.
-    Answer,
-    /// The server could not do what it was asked.
-    Refused {
-        /// Its errno.
-        errno: u64,
-    },
-    /// Messages at the server that are wrong, missing or too many.
-    Messages {
-        /// Which are wrong.
-        wrong: u64,
-        /// There are more than were sent.
-        more: bool,
-    },
-    /// The port took a message while it should take none.
-    NotBlocked,
-    /// The port closed before its receive buffer was full.
-    TooEarly {
-        /// Messages that it had taken.
-        messages: u64,
-    },
-    /// A congestion update came that was not due.
-    Update {
-        /// What it told.
-        ports: u64,
-    },
-}
-
-/// What went wrong in `mode=rdma`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RdmaFault {
-    /// An answer that was not asked for, or no message at all.
-    Answer,
-    /// The server's errno is another one.
-    Errno {
-        /// The one that was due.
-        expected: u64,
-        /// The one that came.
-        found: u64,
-    },
-    /// The answer has no cookie.
-    NoCookie,
-    /// The operation ended otherwise.
-    Status {
-        /// As it should.
-        expected: RdmaStatus,
-        /// As it did.
-        found: RdmaStatus,
-    },
-    /// An end was told that nobody asked for.
-    Told,
-    /// Bytes of the server's memory are wrong.
-    Remote {
-        /// How many.
-        count: u64,
-        /// The first.
-        first: u64,
-    },
-    /// Bytes of the client's memory are wrong.
-    Local {
-        /// How many.
-        count: u64,
-        /// The first.
-        first: u64,
-    },
 }

@@ -88,7 +88,7 @@ impl Common {
 }
 
 /// The sending side.
-pub(super) struct Sender {
+pub struct Sender {
     common: Common,
     /// Messages sent by each socket.
     sent: [u64; SOCKETS],
@@ -242,7 +242,7 @@ impl Sender {
 }
 
 /// The receiving side.
-pub(super) struct Receiver {
+pub struct Receiver {
     common: Common,
     told: bool,
     confirmed: bool,

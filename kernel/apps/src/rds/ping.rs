@@ -24,7 +24,7 @@ pub struct PingReport {
 }
 
 /// A pinger.
-pub(super) struct Ping {
+pub struct Ping {
     peer: SocketAddr,
     count: u32,
     interval: u64,

@@ -1,75 +1,46 @@
-//! A node: RDS, and what its mode says.
+//! A node: RDS, and its work.
 
 use driver_mlx::Instant;
 
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Rds, RdsConfig};
 
-use super::congestion::Congestion;
 use super::echo::Echo;
 use super::hash::{Receiver, Sender};
 use super::ping::Ping;
-use super::requester::Requester;
-use super::server::Server;
-use super::work::Move;
-use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, Storage};
+use super::work::{Move, Work};
+use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, Settings, Storage};
 use crate::{Role, Status};
 
-enum Work {
-    Ping(Ping),
-    Echo(Echo),
-    Sender(Sender),
-    Receiver(Receiver),
-    Server(Server),
-    Requester(Requester),
-    Congestion(Congestion),
-}
-
 /// A node in the middle of its work.
-pub struct RdsApp<'s> {
-    config: Config,
+pub struct Node<'s, W> {
+    stall_timeout: u64,
     rds: Rds<'s>,
     buffer: &'s mut [u8; MAX_LEN],
-    work: Work,
+    work: W,
     last_moved: u64,
     last_moved_at: u64,
 }
 
-impl<'s> RdsApp<'s> {
-    /// Starts RDS and binds the sockets; peers may send from here on.
+impl<'s, W: Work> Node<'s, W> {
+    /// Starts RDS, and the work on it. Peers may send from then on.
     ///
     /// # Errors
-    /// [`AppError::Rds`] if the adapter lacks memory or objects.
-    pub fn start<P: Platform>(
+    /// [`AppError::Rds`] if the adapter lacks memory or objects, and those of `start`.
+    pub fn with<P: Platform>(
         adapter: &mut Adapter<'_, P>,
         storage: &'s mut Storage,
-        config: Config,
+        settings: Settings,
+        start: impl FnOnce(&mut Adapter<'_, P>, &mut Rds<'s>) -> Result<W, AppError>,
     ) -> Result<Self, AppError> {
-        let now = adapter.now().as_nanos();
-        let settings =
-            RdsConfig { send_frames: 1024, seed: config.random, ..RdsConfig::new(config.generation) };
-        let mut rds = Rds::start(adapter, storage.rds.parts(), settings).in_call("rds start")?;
-        let peer = config.peer;
-        let work = match config.mode {
-            Mode::Ping { count, interval } => {
-                Ping::start(adapter, &mut rds, peer, count, interval).map(Work::Ping)
-            }
-            Mode::Echo => Echo::start(adapter, &mut rds).map(Work::Echo),
-            Mode::Hash { role: Role::Client, count, seed } => {
-                Sender::start(adapter, &mut rds, peer, (count, seed)).map(Work::Sender)
-            }
-            Mode::Hash { role: Role::Server, count, seed } => {
-                Receiver::start(adapter, &mut rds, peer, (count, seed)).map(Work::Receiver)
-            }
-            Mode::Serve => Server::start(adapter, &mut rds).map(Work::Server),
-            Mode::Rdma { rounds } => Requester::start(adapter, &mut rds, peer, rounds).map(Work::Requester),
-            Mode::Congestion { rounds } => {
-                Congestion::start(adapter, &mut rds, peer, rounds).map(Work::Congestion)
-            }
-        };
-        match work {
+        let Settings { random, generation, stall_timeout } = settings;
+        let last_moved_at = adapter.now().as_nanos();
+        let config = RdsConfig { send_frames: 1024, seed: random, ..RdsConfig::new(generation) };
+        let mut rds = Rds::start(adapter, storage.rds.parts(), config).in_call("rds start")?;
+        match start(adapter, &mut rds) {
             Ok(work) => {
-                Ok(Self { config, rds, buffer: &mut storage.buffer, work, last_moved: 0, last_moved_at: now })
+                let buffer = &mut storage.buffer;
+                Ok(Self { stall_timeout, rds, buffer, work, last_moved: 0, last_moved_at })
             }
             Err(error) => {
                 // The reason is in `error`.
@@ -87,26 +58,16 @@ impl<'s> RdsApp<'s> {
         let Self { rds, buffer, work, .. } = self;
         let instant = Instant::from_nanos(now);
         let deadline = rds.poll(adapter, instant).deadline(instant).unwrap_or(Instant::MAX).as_nanos();
-        // A server that nobody asks is no server that hangs.
-        let (next, moved) = match work {
-            Work::Ping(ping) => (ping.poll(adapter, rds, now)?, Some(ping.moved())),
-            Work::Echo(echo) => (echo.poll(adapter, rds, buffer, now)?, None),
-            Work::Sender(sender) => (sender.poll(adapter, rds, buffer, now)?, Some(sender.moved())),
-            Work::Receiver(receiver) => (receiver.poll(adapter, rds, buffer, now)?, Some(receiver.moved())),
-            Work::Server(server) => (server.poll(adapter, rds, buffer, now)?, server.moved()),
-            Work::Requester(client) => (client.poll(adapter, rds, buffer)?, Some(client.moved())),
-            Work::Congestion(client) => (client.poll(adapter, rds, buffer)?, Some(client.moved())),
-        };
-        let own = match next {
+        let own = match work.poll(adapter, rds, buffer, now)? {
             Move::Done => return Ok(Status::Done),
             Move::Again => return Ok(Status::Working(now)),
             Move::Wait(until) => until,
         };
-        let Some(moved) = moved else { return Ok(Status::Working(deadline.min(own))) };
+        let Some(moved) = work.moved() else { return Ok(Status::Working(deadline.min(own))) };
         if moved != self.last_moved {
             (self.last_moved, self.last_moved_at) = (moved, now);
         }
-        let stalls_at = self.last_moved_at.saturating_add(self.config.stall_timeout);
+        let stalls_at = self.last_moved_at.saturating_add(self.stall_timeout);
         // What waits for its own time does not hang.
         if now >= stalls_at && own == u64::MAX {
             let waited_ms = now.saturating_sub(self.last_moved_at) / 1_000_000;
@@ -124,19 +85,10 @@ impl<'s> RdsApp<'s> {
         self.rds.adapter_recovered(adapter).in_call("rds adapter_recovered")
     }
 
-    /// How it went so far.
+    /// Returns the work, which has a report.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        let report = match &self.work {
-            Work::Ping(ping) => Report::Ping(ping.report()),
-            Work::Echo(echo) => Report::Echo(echo.report()),
-            Work::Sender(sender) => Report::Hash(sender.report()),
-            Work::Receiver(receiver) => Report::Hash(receiver.report()),
-            Work::Server(server) => Report::Serve(server.report()),
-            Work::Requester(client) => Report::Rdma(client.report()),
-            Work::Congestion(client) => Report::Congestion(client.report()),
-        };
-        Outcome { report, counters: *self.rds.counters() }
+    pub const fn work(&self) -> &W {
+        &self.work
     }
 
     /// The node's RDS, for whatever it tells of itself.
@@ -150,17 +102,96 @@ impl<'s> RdsApp<'s> {
     /// # Errors
     /// [`AppError::Rds`] if something could not be freed.
     pub fn close<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), AppError> {
-        let rds = &mut self.rds;
-        let closed = match self.work {
-            Work::Ping(ping) => ping.close(adapter, rds),
-            Work::Echo(echo) => echo.close(adapter, rds),
-            Work::Sender(sender) => sender.close(adapter, rds),
-            Work::Receiver(receiver) => receiver.close(adapter, rds),
-            Work::Server(server) => server.close(adapter, rds),
-            Work::Requester(client) => client.close(adapter, rds),
-            Work::Congestion(client) => client.close(adapter, rds),
-        };
+        let closed = self.work.close(adapter, &mut self.rds);
         let stopped = self.rds.stop(adapter, |_| {}).in_call("rds stop");
         closed.and(stopped)
+    }
+}
+
+/// The work of a [`Mode`].
+pub enum ModeWork {
+    /// Of [`Mode::Ping`].
+    Ping(Ping),
+    /// Of [`Mode::Echo`].
+    Echo(Echo),
+    /// Of a client of [`Mode::Hash`].
+    Sender(Sender),
+    /// Of a server of [`Mode::Hash`].
+    Receiver(Receiver),
+}
+
+impl Work for ModeWork {
+    fn poll<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        buffer: &mut [u8; MAX_LEN],
+        now: u64,
+    ) -> Result<Move, AppError> {
+        match self {
+            Self::Ping(ping) => ping.poll(adapter, rds, now),
+            Self::Echo(echo) => echo.poll(adapter, rds, buffer, now),
+            Self::Sender(sender) => sender.poll(adapter, rds, buffer, now),
+            Self::Receiver(receiver) => receiver.poll(adapter, rds, buffer, now),
+        }
+    }
+
+    fn moved(&self) -> Option<u64> {
+        match self {
+            Self::Ping(ping) => Some(ping.moved()),
+            Self::Echo(_) => None,
+            Self::Sender(sender) => Some(sender.moved()),
+            Self::Receiver(receiver) => Some(receiver.moved()),
+        }
+    }
+
+    fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), AppError> {
+        match self {
+            Self::Ping(ping) => ping.close(adapter, rds),
+            Self::Echo(echo) => echo.close(adapter, rds),
+            Self::Sender(sender) => sender.close(adapter, rds),
+            Self::Receiver(receiver) => receiver.close(adapter, rds),
+        }
+    }
+}
+
+/// A node of `app=rds`.
+pub type RdsApp<'s> = Node<'s, ModeWork>;
+
+impl<'s> RdsApp<'s> {
+    /// Starts RDS and binds the sockets.
+    ///
+    /// # Errors
+    /// [`AppError::Rds`] if the adapter lacks memory or objects.
+    pub fn start<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        storage: &'s mut Storage,
+        config: Config,
+    ) -> Result<Self, AppError> {
+        let peer = config.peer;
+        Self::with(adapter, storage, config.settings, |adapter, rds| match config.mode {
+            Mode::Ping { count, interval } => {
+                Ping::start(adapter, rds, peer, count, interval).map(ModeWork::Ping)
+            }
+            Mode::Echo => Echo::start(adapter, rds).map(ModeWork::Echo),
+            Mode::Hash { role: Role::Client, count, seed } => {
+                Sender::start(adapter, rds, peer, (count, seed)).map(ModeWork::Sender)
+            }
+            Mode::Hash { role: Role::Server, count, seed } => {
+                Receiver::start(adapter, rds, peer, (count, seed)).map(ModeWork::Receiver)
+            }
+        })
+    }
+
+    /// How it went so far.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let report = match &self.work {
+            ModeWork::Ping(ping) => Report::Ping(ping.report()),
+            ModeWork::Echo(echo) => Report::Echo(echo.report()),
+            ModeWork::Sender(sender) => Report::Hash(sender.report()),
+            ModeWork::Receiver(receiver) => Report::Hash(receiver.report()),
+        };
+        Outcome { report, counters: *self.rds.counters() }
     }
 }

@@ -2,20 +2,47 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Rds, SocketHandle};
 
 use super::config::SOCKETS;
 use super::error::{AppError, InCall};
+use super::pattern::MAX_LEN;
 
 /// What a work says after each poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Move {
+pub enum Move {
     /// Something moved: more may.
     Again,
     /// Nothing to do until something arrives or this time (nanoseconds) comes.
     Wait(u64),
     /// Everything was done.
     Done,
+}
+
+/// Work of a node: what it does with its sockets.
+pub trait Work {
+    /// Makes progress. RDS was polled before.
+    ///
+    /// # Errors
+    /// [`AppError`]: the work failed.
+    fn poll<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        buffer: &mut [u8; MAX_LEN],
+        now: u64,
+    ) -> Result<Move, AppError>;
+
+    /// Returns a number that grows with each movement, or `None` if the work never stalls: a server
+    /// without clients.
+    fn moved(&self) -> Option<u64>;
+
+    /// Frees everything.
+    ///
+    /// # Errors
+    /// [`AppError::Rds`].
+    fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), AppError>;
 }
 
 /// 8 sockets: at the ports from `first` on, or at any.

@@ -84,14 +84,14 @@ fn exchanges(divide: u64, seed: u64) -> [Exchange; 6] {
         },
         Exchange {
             name: "rds_rdma",
-            words: "app=rds mode=rdma role=server".into(),
+            words: "program=rds_server".into(),
             program: format!("rds_rdma rdma {LINUX} {UNIKERNEL} 1"),
             server: Side::Unikernel,
             quit: false,
         },
         Exchange {
             name: "rds_rdma",
-            words: format!("app=rds mode=rdma role=client to={LINUX} count=1"),
+            words: format!("program=rds_rdma to={LINUX}"),
             program: format!("rds_rdma server {LINUX}"),
             server: Side::Linux,
             quit: false,
@@ -105,6 +105,8 @@ pub struct Demo<'a> {
     pub qemu: &'a Qemu,
     /// Image of the unikernel.
     pub image: &'a Path,
+    /// Image of the test partners.
+    pub workload: &'a Path,
     /// Guests, HCAs and fabric. `run` sets guests and programs.
     pub lab: Options,
     /// Divisor of the volume.
@@ -179,10 +181,11 @@ impl Demo<'_> {
         let mut options = unikernel::Options::new(&words);
         options.hcas = vec![lab.socket(lab.first_spare())?.to_path_buf()];
         options.accelerator.clone_from(&self.lab.accelerator);
-        let mut running = unikernel::start(self.qemu, self.image, &options)?;
+        let image = if words.contains("program=") { self.workload } else { self.image };
+        let mut running = unikernel::start(self.qemu, image, &options)?;
         let linux = match exchange.server {
             Side::Unikernel => {
-                running.follow(&mut lines, Some("@rds listening "), LIMIT)?;
+                running.follow(&mut lines, Some("@rds listening"), LIMIT)?;
                 println!("Linux: {}", exchange.program);
                 let answer = lab.succeed(0, &exchange.program, LIMIT)?;
                 if exchange.quit {
@@ -223,7 +226,7 @@ fn result(lines: &[String]) -> Option<&str> {
 }
 
 /// Keys of the counters in result lines.
-const NUMBERS: [&str; 4] = ["received", "done", "regions", "messages"];
+const NUMBERS: [&str; 4] = ["received", "done", "messages", "regions"];
 
 fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))

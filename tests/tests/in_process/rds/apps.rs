@@ -1,6 +1,6 @@
 //! `app=rds` in one process: each mode on two nodes, on a good fabric and on a bad one.
 
-use apps::rds::{AppError, Config, HashReport, Mode, Outcome, PingReport, RdsApp, Report, Storage};
+use apps::rds::{AppError, Config, HashReport, Mode, Outcome, PingReport, RdsApp, Report, Settings, Storage};
 use apps::{Role, Status};
 use driver_mlx::Instant;
 use harness::dat::due;
@@ -25,7 +25,8 @@ fn world(seed: u64, faults: &str) -> Rc<World> {
 /// What node `node` is told.
 fn config(node: usize, mode: Mode) -> Config {
     let stall_timeout = 60 * SECOND;
-    Config { mode, peer: address(1 - node), random: 77 + node as u64, generation: GENERATION, stall_timeout }
+    let settings = Settings { random: 77 + node as u64, generation: GENERATION, stall_timeout };
+    Config { mode, peer: address(1 - node), settings }
 }
 
 /// A side on its adapter, and how it ended.

@@ -4,7 +4,7 @@
 //!
 //! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
 
-use apps::rds::{Config, Mode, RdsApp, Report, Storage};
+use apps::rds::{Config, Mode, RdsApp, Report, Settings, Storage};
 use apps::{Role, Status};
 use dat_nostd::{Duration, OpenError};
 use driver_mlx::{Error, Instant};
@@ -96,7 +96,8 @@ impl Side {
                 println!("node {}: {error}", self.node);
             }
         }
-        let config = Config { generation: boot(2), ..self.config };
+        let settings = Settings { generation: boot(2), ..self.config.settings };
+        let config = Config { settings, ..self.config };
         match RdsApp::start(&mut self.adapter, Box::leak(Box::new(Storage::new())), config) {
             Ok(app) => {
                 (self.app, self.report, self.again) = (Some(app), None, true);
@@ -201,9 +202,11 @@ fn live(seed: u64) -> u32 {
             let config = Config {
                 mode: Mode::Hash { role, count: COUNT, seed },
                 peer: address(1 - node),
-                random: seed ^ node as u64,
-                generation: GENERATION,
-                stall_timeout: 900 * SECOND,
+                settings: Settings {
+                    random: seed ^ node as u64,
+                    generation: GENERATION,
+                    stall_timeout: 900 * SECOND,
+                },
             };
             let storage = Box::leak(Box::new(Storage::new()));
             let app = RdsApp::start(&mut adapter, storage, config).expect("starts");

@@ -143,7 +143,9 @@ fn the_demonstration_with_linux_verifies_messages_and_rdma_both_ways() {
     };
     setup::rust_targets().expect("the bare-metal target");
     let image = kernel_image::build().expect("the image builds");
-    let demo = Demo { qemu: &qemu, image: &image, lab: Demo::lab(), divide: 10, seed: 5 };
+    let workload = kernel_image::build_workload().expect("the partners' image builds");
+    let demo =
+        Demo { qemu: &qemu, image: &image, workload: &workload, lab: Demo::lab(), divide: 10, seed: 5 };
     let (nodes, summary) = match demo.run() {
         Ok(result) => result,
         Err(error @ Error::Missing { .. }) if !conditions::required() => {

@@ -91,6 +91,8 @@ pub fn result<'a>(lines: &'a [String], start: &str) -> &'a str {
 pub struct Ground {
     pub lab: Lab,
     image: PathBuf,
+    /// Image of the test partners.
+    workload: PathBuf,
     /// Objects in the unikernel's HCA before anything else.
     before: Census,
 }
@@ -111,6 +113,7 @@ impl Ground {
         println!("Linux {}", lab.version());
         setup::rust_targets().expect("the bare-metal target");
         let image = kernel_image::build().expect("the image builds");
+        let workload = kernel_image::build_workload().expect("the partners' image builds");
         run(
             &mut lab,
             0,
@@ -122,14 +125,15 @@ impl Ground {
             ),
         );
         let before = census_without_keys(&lab).remove(1);
-        Some(Self { lab, image, before })
+        Some(Self { lab, image, workload, before })
     }
 
     /// A unikernel with this command line.
     pub fn unikernel(&self, words: &str) -> Node {
         let mut options = unikernel::Options::new(&format!("{words} ip={UNIKERNEL}/24"));
         options.hcas = vec![self.lab.socket(self.lab.first_spare()).expect("a socket").to_path_buf()];
-        let running = unikernel::start(self.lab.qemu(), &self.image, &options).expect("QEMU starts");
+        let image = if words.contains("program=") { &self.workload } else { &self.image };
+        let running = unikernel::start(self.lab.qemu(), image, &options).expect("QEMU starts");
         Node { running, lines: Vec::new() }
     }
 

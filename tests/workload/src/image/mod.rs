@@ -1,20 +1,26 @@
 //! The machine's side of the programs.
 
+mod rds;
 mod verbs;
 
 use apps::Role;
 use unikernel::failure::{Failure, conclude};
 use unikernel::options::Error;
 use unikernel::{ExitCode, Key, Machine, Options};
+use workload::rds::Script;
 
 unikernel::entry!(main);
 
 pub const SECOND: u64 = 1_000_000_000;
 
-const KEYS: [Key; 4] = [
-    Key::new("program", "verbs", "which program runs"),
+const KEYS: [Key; 8] = [
+    Key::new("program", "verbs, rds_server, rds_rdma or rds_congestion", "which program runs"),
     Key::new("role", "server or client", "the side; the client begins"),
     Key::new("wait", "a decimal number", "seconds to wait for the peer; default 60"),
+    Key::new("ip", "an IPv4 address, perhaps with /24", "address of this node"),
+    Key::new("to", "an IPv4 address", "address of the server"),
+    Key::new("count", "a decimal number", "rounds of a script; default 1"),
+    Key::new("stall", "a decimal number", "seconds without progress that fail a run; default 60"),
     Key::new(
         "hca",
         "a decimal number, a PCI address as in 3b:00.0, or a port's GUID as in 0x248a070300abcdef",
@@ -30,6 +36,9 @@ fn run(machine: &mut Machine) -> Result<(), Failure> {
     let options = machine.options(&KEYS)?;
     match options.get("program") {
         Some("verbs") => verbs::run(machine, &options),
+        Some("rds_server") => rds::serve(machine, &options),
+        Some("rds_rdma") => rds::ask(machine, &options, Script::Rdma),
+        Some("rds_congestion") => rds::ask(machine, &options, Script::Congestion),
         _ => Err(missing("program")),
     }
 }

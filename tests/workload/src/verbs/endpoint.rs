@@ -132,16 +132,11 @@ impl<P: Platform> Endpoint<P> {
     }
 
     pub(super) fn fill(&self, area: Area, len: usize, payload: Payload) -> Result<(), VerbsError> {
-        Ok(memory::fill(self.memory.as_slice(), area.offset(), len, payload)?)
+        Ok(memory::fill(self.memory.as_slice(), area.offset(), len, payload, 0)?)
     }
 
-    pub(super) fn mismatch(
-        &self,
-        area: Area,
-        len: usize,
-        payload: Payload,
-    ) -> Result<Option<usize>, VerbsError> {
-        Ok(memory::mismatch(self.memory.as_slice(), area.offset(), len, payload)?)
+    pub(super) fn mismatch(&self, area: Area, len: usize, payload: Payload) -> Option<usize> {
+        memory::mismatch(self.memory.as_slice(), area.offset(), len, payload, 0)
     }
 
     pub(super) fn read(&self, area: Area, bytes: &mut [u8]) -> Result<(), VerbsError> {

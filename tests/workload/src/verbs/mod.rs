@@ -289,7 +289,7 @@ impl<P: Platform> Verbs<P> {
     fn check(&self, area: Area) -> Result<(), VerbsError> {
         let (op, number) = (self.op(), self.number);
         let peer = if self.config.role == Role::Server { Role::Client } else { Role::Server };
-        match self.endpoint.mismatch(area, op.len(number), payload(peer, op, number))? {
+        match self.endpoint.mismatch(area, op.len(number), payload(peer, op, number)) {
             None => Ok(()),
             Some(position) => Err(VerbsError::Mismatch { op, number, position }),
         }

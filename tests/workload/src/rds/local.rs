@@ -1,11 +1,13 @@
-//! The memory of a client of `mode=rdma`: what it writes from and reads into, with guards around it.
+//! Memory of the client: the local side of its operations, with guards around it.
 
+use apps::rds::{AppError, InCall};
 use dat_nostd::{Adapter, DmaBuffer, DmaSlice, Platform};
 use rds_nostd::RdsError;
 
 use super::cases::Case;
-use super::error::{AppError, InCall};
-use super::exchange::{ARENA, Writer, Wrong, fill, wrong};
+use super::exchange::{ARENA, Writer, payload};
+use super::no_memory;
+use crate::memory::{fill, mismatch};
 
 /// Bytes of an atomic operation, which are at the beginning.
 pub(super) const WORD: usize = 8;
@@ -28,12 +30,14 @@ impl Local {
         adapter.dma_free(self.0).map_err(|kept| RdsError::Dat(kept.reason)).in_call("dma_free")
     }
 
-    /// Puts there what `case` begins with; a write has something else when it is done once more.
-    pub(super) fn prepare(&self, case: &Case, number: u32, again: bool) {
-        fill(self.0.as_slice(), FIRST - GUARD, case.bytes + 2 * GUARD, Writer::Overwritten, number, 0);
-        if case.is_write() {
-            fill(self.0.as_slice(), FIRST, case.bytes, Writer::Client, number + u32::from(again), 0);
+    /// Fills it for `case`. The second operation of a case writes other bytes.
+    pub(super) fn prepare(&self, case: &Case, number: u32, again: bool) -> Result<(), AppError> {
+        let (all, guards) = (self.0.as_slice(), payload(Writer::Overwritten, number));
+        fill(all, FIRST - GUARD, case.bytes + 2 * GUARD, guards, 0).map_err(no_memory)?;
+        if !case.is_write() {
+            return Ok(());
         }
+        fill(all, FIRST, case.bytes, payload(Writer::Client, number + u32::from(again)), 0).map_err(no_memory)
     }
 
     /// The bytes of `case`, in pieces of any length where it is long enough, and how many of these there are.
@@ -66,15 +70,19 @@ impl Local {
         Some(u64::from_ne_bytes(found))
     }
 
-    /// What is wrong in the memory that `case` wrote from or read into, and around it.
-    pub(super) fn wrong(&self, case: &Case, number: u32) -> Wrong {
-        let within = if case.is_write() {
-            wrong(self.0.as_slice(), FIRST, case.bytes, Writer::Client, number, 0)
+    /// Returns the first wrong byte of `case` and of the guards, counted from the first guard.
+    pub(super) fn mismatch(&self, case: &Case, number: u32) -> Option<usize> {
+        let guards = payload(Writer::Overwritten, number);
+        let (inside, first) = if case.is_write() {
+            (payload(Writer::Client, number), 0)
         } else {
-            wrong(self.0.as_slice(), FIRST, case.bytes, Writer::Server, number, case.offset + case.skip)
+            (payload(Writer::Server, number), case.offset + case.skip)
         };
-        let guard =
-            |at: usize, first| wrong(self.0.as_slice(), at, GUARD, Writer::Overwritten, number, first);
-        within.and(guard(FIRST - GUARD, 0)).and(guard(FIRST + case.bytes, GUARD + case.bytes))
+        let behind = GUARD + case.bytes;
+        [(0, GUARD, guards, 0), (GUARD, case.bytes, inside, first), (behind, GUARD, guards, behind)]
+            .into_iter()
+            .find_map(|(at, len, payload, first)| {
+                Some(at + mismatch(self.0.as_slice(), FIRST - GUARD + at, len, payload, first)?)
+            })
     }
 }

@@ -1,4 +1,4 @@
-//! What the client of `mode=rdma` tries, case by case; `tests/guest/rds_rdma.c` tries the same.
+//! The cases of RDMA by cookie. `tests/guest/rds_rdma.c` has the same.
 
 use rds_nostd::{MAX_RDMA_LEN, RdmaFlags};
 
@@ -6,14 +6,14 @@ use super::exchange::FIRST_OFFSET;
 
 /// Lengths of regions and operations.
 const LENGTHS: [usize; 12] = [1, 2, 63, 64, 511, 4095, 4096, 4097, 65_537, 262_143, 1_000_001, MAX_RDMA_LEN];
-/// With what a region is offered.
+/// Flags of an offered region.
 const OFFERS: [RdmaFlags; 4] = [
     RdmaFlags::empty(),
     RdmaFlags::INVALIDATE,
     RdmaFlags::USE_ONCE,
     RdmaFlags::USE_ONCE.union(RdmaFlags::INVALIDATE),
 ];
-/// With what an operation is asked for.
+/// Flags of an operation.
 const WAYS: [RdmaFlags; 4] = [
     RdmaFlags::NOTIFY_ME,
     RdmaFlags::NOTIFY_ME.union(RdmaFlags::FENCE),
@@ -34,7 +34,7 @@ const fn fenced(flags: RdmaFlags, offer: RdmaFlags) -> RdmaFlags {
     if needed { flags.union(RdmaFlags::FENCE) } else { flags }
 }
 
-/// What an operation aims at.
+/// Target of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     /// A region that is offered for it.
@@ -68,12 +68,14 @@ pub(super) struct Case {
     pub(super) flags: RdmaFlags,
     pub(super) skip: usize,
     pub(super) bytes: usize,
+    pub(super) is_offered_twice: bool,
 }
 
 impl Case {
     /// Case `index` of all rounds.
     pub(super) fn new(index: usize) -> Self {
         let (round, mut at) = (index / ROUND, index % ROUND);
+        let is_offered_twice = index % 4 == 1;
         let mut take = |choices: usize| {
             let chosen = at % choices;
             at /= choices;
@@ -91,7 +93,7 @@ impl Case {
             };
             let len = 1001 + round % 7 * 501;
             let flags = fenced(RdmaFlags::NOTIFY_ME | write, offer);
-            return Self { aim, offset, len, offer, flags, skip: 0, bytes: len };
+            return Self { aim, offset, len, offer, flags, skip: 0, bytes: len, is_offered_twice };
         }
         let way = WAYS.get(take(WAYS.len())).copied().unwrap_or_default();
         let offer = OFFERS.get(take(OFFERS.len())).copied().unwrap_or_default();
@@ -100,7 +102,8 @@ impl Case {
         let middle = index.is_multiple_of(3);
         let skip = if middle { len / 3 } else { 0 };
         let bytes = len - skip - if middle { len / 5 } else { 0 };
-        Self { aim: Aim::Offered, offset, len, offer, flags: fenced(way | write, offer), skip, bytes }
+        let flags = fenced(way | write, offer);
+        Self { aim: Aim::Offered, offset, len, offer, flags, skip, bytes, is_offered_twice }
     }
 
     pub(super) const fn is_write(&self) -> bool {
@@ -119,12 +122,34 @@ impl Case {
     pub(super) const fn is_used_up(&self) -> bool {
         self.offer.contains(RdmaFlags::USE_ONCE) && !self.is_silent()
     }
+
+    /// Whether the case tries a region that is gone, after its first operation.
+    pub(super) const fn is_stale(&self) -> bool {
+        matches!(self.aim, Aim::Freed | Aim::Used)
+    }
+
+    /// Whether the first operation fails. Regions of Linux are whole pages without atomics; others
+    /// are `exact`.
+    pub(super) const fn fails(&self, exact: bool) -> bool {
+        match self.aim {
+            Aim::Offered | Aim::Freed | Aim::Used => false,
+            Aim::Atomic => !exact,
+            Aim::BeforeStart => exact,
+            Aim::BeyondEnd | Aim::OtherKey => true,
+        }
+    }
+
+    /// Returns how long a server on Linux keeps the region, in milliseconds: it reconnects only after
+    /// all regions are freed. 0 stands for ever.
+    pub(super) const fn patience(&self) -> u64 {
+        if self.fails(false) { 500 } else { 0 }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::exchange::{AFTER, ARENA};
     use super::*;
-    use crate::rds::exchange::{AFTER, ARENA};
     use std::collections::BTreeSet;
 
     #[test]

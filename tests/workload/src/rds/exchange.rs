@@ -1,5 +1,4 @@
-//! What the two sides of `mode=rdma` and `mode=congestion` say to each other, the same in the unikernel and in Linux
-//! (`tests/guest/rds_rdma.c`), and what their memory holds.
+//! Messages and memory of server and client, the same as in `tests/guest/rds_rdma.c`.
 //!
 //! A message has 40 bytes: kind, the number it belongs to, four values; little-endian. The client asks, the server answers each
 //! request with the same kind.
@@ -17,8 +16,12 @@
 
 use core::net::SocketAddr;
 
-use dat_nostd::{Adapter, DmaSlice, Platform};
+use dat_nostd::{Adapter, Platform};
+use ib_types::Payload;
 use rds_nostd::{Msg, Rds, RdsError, SocketHandle};
+
+/// Port of the server. Its clients have the two after it.
+pub(super) const PORT: u16 = 4300;
 
 /// Bytes of a message.
 pub(super) const LEN: usize = 40;
@@ -31,10 +34,7 @@ pub(super) const AFTER: usize = 8192;
 /// The least offset of a region.
 pub(super) const FIRST_OFFSET: usize = 8192;
 
-/// Bytes handled at a time.
-const CHUNK: usize = 512;
-
-/// Who wrote some bytes.
+/// Writer of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Writer {
@@ -44,82 +44,9 @@ pub(super) enum Writer {
     Overwritten = 3,
 }
 
-/// Byte `position` of what `writer` wrote for `number`.
-pub(super) const fn byte(writer: Writer, number: u32, position: usize) -> u8 {
-    let mixed = position.wrapping_mul(13).wrapping_add(position >> 8).wrapping_add(writer as usize * 57);
-    mixed.wrapping_add(number as usize * 101) as u8
-}
-
-/// Fills `len` bytes from `offset` on; the first is byte `first` of the pattern. Nothing is written outside `memory`.
-pub(super) fn fill(
-    memory: DmaSlice<'_>,
-    offset: usize,
-    len: usize,
-    writer: Writer,
-    number: u32,
-    first: usize,
-) {
-    let mut chunk = [0; CHUNK];
-    for start in (0..len).step_by(CHUNK) {
-        let part = CHUNK.min(len - start);
-        let bytes = chunk.get_mut(..part).unwrap_or_default();
-        let positions = first + start..;
-        bytes.iter_mut().zip(positions).for_each(|(to, position)| *to = byte(writer, number, position));
-        if memory.write(offset + start, bytes).is_err() {
-            return;
-        }
-    }
-}
-
-/// How many bytes are not as [`fill`] writes them, and where the first of them is, counted from `offset`. All are wrong that
-/// are outside `memory`.
-pub(super) fn wrong(
-    memory: DmaSlice<'_>,
-    offset: usize,
-    len: usize,
-    writer: Writer,
-    number: u32,
-    first: usize,
-) -> Wrong {
-    let mut found = Wrong::default();
-    let mut chunk = [0; CHUNK];
-    for start in (0..len).step_by(CHUNK) {
-        let part = CHUNK.min(len - start);
-        let bytes = chunk.get_mut(..part).unwrap_or_default();
-        if memory.read(offset + start, bytes).is_err() {
-            return found.and(Wrong { count: len - start, first: start });
-        }
-        found = found.and(wrong_bytes(bytes, start, writer, number, first + start));
-    }
-    found
-}
-
-/// The same for bytes that are at hand; the first of them counts as `at`.
-pub(super) fn wrong_bytes(bytes: &[u8], at: usize, writer: Writer, number: u32, first: usize) -> Wrong {
-    let mut found = Wrong::default();
-    for (index, value) in bytes.iter().enumerate() {
-        if *value != byte(writer, number, first + index) {
-            found = found.and(Wrong { count: 1, first: at + index });
-        }
-    }
-    found
-}
-
-/// Bytes that are not as they should be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wrong {
-    /// How many.
-    pub(super) count: usize,
-    /// The first one, if there is any.
-    pub(super) first: usize,
-}
-
-impl Wrong {
-    /// These, and then others.
-    pub(super) const fn and(self, later: Self) -> Self {
-        let first = if self.count > 0 { self.first } else { later.first };
-        Self { count: self.count + later.count, first }
-    }
+/// Returns the payload of `writer` for a number.
+pub(super) const fn payload(writer: Writer, number: u32) -> Payload {
+    Payload::new(0, writer as u64, number as u64)
 }
 
 /// The kinds of messages.
@@ -225,18 +152,5 @@ mod tests {
         assert_eq!(Message::decode(&bytes[..LEN - 1]), None);
         bytes[0] = 77;
         assert_eq!(Message::decode(&bytes), None);
-    }
-
-    #[test]
-    fn patterns_differ_by_writer_number_and_position() {
-        let bytes = |writer, number| (0..2000).map(move |position| byte(writer, number, position));
-        let all = [bytes(Writer::Server, 1), bytes(Writer::Client, 1), bytes(Writer::Server, 2)];
-        for (index, one) in all.iter().enumerate() {
-            for other in &all[..index] {
-                assert!(one.clone().zip(other.clone()).all(|(a, b)| a != b));
-            }
-        }
-        let shifted = bytes(Writer::Server, 1).skip(256).zip(bytes(Writer::Server, 1));
-        assert!(shifted.filter(|(a, b)| a == b).count() < 100);
     }
 }

@@ -1,35 +1,21 @@
-//! The server of `mode=rdma` and `mode=congestion`: offers memory, says what happened to it, and keeps sockets that it does not
-//! read until it is told to. `exchange` has what it is asked.
+//! The server: offers memory, checks it, and has sockets that it reads only on request. `exchange`
+//! lists the requests.
 
 use core::net::SocketAddr;
 
+use apps::rds::{AppError, InCall, MAX_LEN, Move, Work};
 use dat_nostd::{Adapter, DmaBuffer, Platform};
 use rds_nostd::{Arrival, Control, Msg, MsgFlags, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
 
-use super::exchange::{
-    AFTER, ARENA, BEFORE, FIRST_OFFSET, Kind, Message, Writer, Wrong, fill, send_last, wrong, wrong_bytes,
-};
-use super::work::Move;
-use super::{AppError, EXCHANGE_PORT, InCall, MAX_LEN};
+use super::exchange::{AFTER, ARENA, BEFORE, FIRST_OFFSET, Kind, Message, PORT, Writer, payload, send_last};
+use super::{Report, no_memory};
+use crate::memory::{fill, mismatch};
 
 /// Sockets that are not read.
 const HELD: usize = 4;
 /// How long the last answer's acknowledgement may take. Without it the client has ended already, or is out of reach and will
 /// say so itself; nanoseconds.
 const LAST_WAIT: u64 = 5_000_000_000;
-
-/// How it went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServerReport {
-    /// Requests answered.
-    pub requests: u64,
-    /// Regions offered.
-    pub regions: u64,
-    /// Messages read from the sockets that were held.
-    pub messages: u64,
-    /// Bytes of memory that were looked at and are not as the client says; the client fails by them.
-    pub wrong: u64,
-}
 
 /// The region in question, and what was last offered.
 #[derive(Clone, Copy, Default)]
@@ -64,7 +50,7 @@ enum Carry {
 }
 
 /// A server.
-pub(super) struct Server {
+pub struct Server {
     socket: SocketHandle,
     arena: DmaBuffer,
     region: Region,
@@ -75,15 +61,16 @@ pub(super) struct Server {
     client: Option<SocketAddr>,
     /// The last answer was sent by then.
     done_at: Option<u64>,
-    report: ServerReport,
+    report: Report,
 }
 
 impl Server {
-    pub(super) fn start<P: Platform>(
-        adapter: &mut Adapter<'_, P>,
-        rds: &mut Rds<'_>,
-    ) -> Result<Self, AppError> {
-        let socket = rds.bind(SocketAddr::new(adapter.address(), EXCHANGE_PORT)).in_call("bind")?;
+    /// Binds its port.
+    ///
+    /// # Errors
+    /// [`AppError::Rds`].
+    pub fn start<P: Platform>(adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<Self, AppError> {
+        let socket = rds.bind(SocketAddr::new(adapter.address(), PORT)).in_call("bind")?;
         let arena = adapter.dma_alloc(ARENA, 4096).map_err(RdsError::Dat).in_call("dma_alloc")?;
         Ok(Self {
             socket,
@@ -94,50 +81,14 @@ impl Server {
             answer: None,
             client: None,
             done_at: None,
-            report: ServerReport::default(),
+            report: Report::new("rds_server"),
         })
     }
 
-    pub(super) fn report(&self) -> ServerReport {
+    /// Returns the result so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
         self.report
-    }
-
-    /// What it did; nothing before the first request, for a server that nobody asks does not hang.
-    pub(super) fn moved(&self) -> Option<u64> {
-        let moved = self.report.requests + self.report.messages;
-        (moved > 0).then_some(moved)
-    }
-
-    pub(super) fn poll<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        rds: &mut Rds<'_>,
-        buffer: &mut [u8; MAX_LEN],
-        now: u64,
-    ) -> Result<Move, AppError> {
-        if !self.flush(adapter, rds, now)? {
-            return Ok(Move::Wait(u64::MAX));
-        }
-        if let Some(done_at) = self.done_at {
-            let until = done_at.saturating_add(LAST_WAIT);
-            let over = now >= until || rds.unacknowledged(self.socket).in_call("unacknowledged")? == 0;
-            return Ok(if over { Move::Done } else { Move::Wait(until) });
-        }
-        if self.releasing.is_some() {
-            return self.release(adapter, rds, buffer);
-        }
-        let received = match rds.recvmsg(adapter, self.socket, buffer, MsgFlags::empty()) {
-            Ok(Arrival::Message(received)) => received,
-            Ok(_) | Err(RdsError::Again) => return Ok(Move::Wait(u64::MAX)),
-            Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
-        };
-        let Some(request) = buffer.get(..received.message_len).and_then(Message::decode) else {
-            return Err(AppError::Unexpected { receiver: 0 });
-        };
-        self.client = Some(received.from);
-        self.report.requests += 1;
-        self.serve(adapter, rds, &request)?;
-        Ok(Move::Again)
     }
 
     fn serve<P: Platform>(
@@ -158,18 +109,20 @@ impl Server {
                     return Ok(());
                 }
                 self.region = Region { number: request.number, offset, len };
-                self.prepare(Writer::Server);
+                self.prepare(Writer::Server)?;
                 // It reaches to its last byte and no farther.
                 self.reply(request, [0, values[1], 0, 0], Carry::Map(offset, len, flags(values[2])));
             }
             Kind::Again => self.reply(request, [0; 4], Carry::Dest(RdmaCookie(values[0]))),
             Kind::Check => {
                 let found = self.check(request);
-                self.report.wrong += found.count as u64;
+                self.report.wrong += u64::from(found.is_some());
+                self.report.result.verified += u64::from(found.is_none());
                 if values[2] != 0 {
-                    self.prepare(Writer::Overwritten);
+                    self.prepare(Writer::Overwritten)?;
                 }
-                self.reply(request, [found.count as u64, found.first as u64, 0, 0], Carry::Nothing);
+                let first = found.unwrap_or_default() as u64;
+                self.reply(request, [u64::from(found.is_some()), first, 0, 0], Carry::Nothing);
             }
             Kind::Free => {
                 let freed = rds.free_mr(adapter, self.socket, RdmaCookie(values[0]));
@@ -199,29 +152,29 @@ impl Server {
         Ok(())
     }
 
-    /// Fills the region and what is around it.
-    fn prepare(&self, writer: Writer) {
+    /// Fills the region and the bytes around it.
+    fn prepare(&self, writer: Writer) -> Result<(), AppError> {
         let Region { number, offset, len } = self.region;
         let start = offset.saturating_sub(BEFORE);
-        fill(self.arena.as_slice(), start, BEFORE + len + AFTER, writer, number, start);
+        fill(self.arena.as_slice(), start, BEFORE + len + AFTER, payload(writer, number), start)
+            .map_err(no_memory)
     }
 
-    /// What is not as the client says: the part that it wrote, and everything around, that it did not.
-    fn check(&self, request: &Message) -> Wrong {
+    /// Returns the first wrong byte: of those that the client wrote, and of all around them.
+    fn check(&self, request: &Message) -> Option<usize> {
         let Region { number, offset, len } = self.region;
         let (from, written) = (request.size(0), request.size(1));
         let start = offset.saturating_sub(BEFORE);
         let end = offset + len + AFTER;
-        let Some(written_end) = from.checked_add(written).filter(|after| from >= start && *after <= end)
-        else {
-            return Wrong { count: len, first: 0 };
+        let Some(after) = from.checked_add(written).filter(|after| from >= start && *after <= end) else {
+            return Some(0);
         };
-        let own = |from: usize, to: usize| {
-            wrong(self.arena.as_slice(), from, to.saturating_sub(from), Writer::Server, number, from)
-        };
-        let theirs = wrong(self.arena.as_slice(), from, written, Writer::Client, number, 0);
-        let at = |part: Wrong, from: usize| Wrong { count: part.count, first: part.first + from - start };
-        at(own(start, from), start).and(at(theirs, from)).and(at(own(written_end, end), written_end))
+        let (own, theirs) = (payload(Writer::Server, number), payload(Writer::Client, number));
+        [(start, from, own, start), (from, after, theirs, 0), (after, end, own, after)].into_iter().find_map(
+            |(at, end, payload, first)| {
+                Some(at - start + mismatch(self.arena.as_slice(), at, end - at, payload, first)?)
+            },
+        )
     }
 
     fn hold<P: Platform>(
@@ -259,10 +212,12 @@ impl Server {
             let number = request.values[3].wrapping_add(done) as u32;
             let bytes = buffer.get(..received.len).unwrap_or_default();
             let right = received.message_len == request.size(2)
-                && wrong_bytes(bytes, 0, Writer::Client, number, 0).count == 0;
+                && payload(Writer::Client, number).mismatch(0, bytes).is_none();
             releasing.wrong += u64::from(!right);
             releasing.left -= 1;
-            self.report.messages += 1;
+            self.report.result.messages += 1;
+            self.report.result.bytes += received.len as u64;
+            self.report.result.verified += u64::from(right);
         }
         let more = rds.is_readable(releasing.socket).in_call("poll")?;
         self.report.wrong += releasing.wrong;
@@ -303,7 +258,7 @@ impl Server {
             match sent {
                 Ok(()) => {
                     self.answer = None;
-                    self.report.regions += u64::from(matches!(carry, Carry::Map(..)));
+                    self.report.result.messages += u64::from(matches!(carry, Carry::Map(..)));
                     if message.kind == Kind::Done {
                         self.done_at = Some(now);
                     }
@@ -319,12 +274,48 @@ impl Server {
         }
         Ok(true)
     }
+}
 
-    pub(super) fn close<P: Platform>(
-        self,
+impl Work for Server {
+    fn poll<P: Platform>(
+        &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-    ) -> Result<(), AppError> {
+        buffer: &mut [u8; MAX_LEN],
+        now: u64,
+    ) -> Result<Move, AppError> {
+        if !self.flush(adapter, rds, now)? {
+            return Ok(Move::Wait(u64::MAX));
+        }
+        if let Some(done_at) = self.done_at {
+            let until = done_at.saturating_add(LAST_WAIT);
+            let over = now >= until || rds.unacknowledged(self.socket).in_call("unacknowledged")? == 0;
+            return Ok(if over { Move::Done } else { Move::Wait(until) });
+        }
+        if self.releasing.is_some() {
+            return self.release(adapter, rds, buffer);
+        }
+        let received = match rds.recvmsg(adapter, self.socket, buffer, MsgFlags::empty()) {
+            Ok(Arrival::Message(received)) => received,
+            Ok(_) | Err(RdsError::Again) => return Ok(Move::Wait(u64::MAX)),
+            Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
+        };
+        let Some(request) = buffer.get(..received.message_len).and_then(Message::decode) else {
+            return Err(AppError::Unexpected { receiver: 0 });
+        };
+        self.client = Some(received.from);
+        self.report.requests += 1;
+        self.serve(adapter, rds, &request)?;
+        Ok(Move::Again)
+    }
+
+    /// A server without a client does not stall.
+    fn moved(&self) -> Option<u64> {
+        let moved = self.report.requests + self.report.result.messages;
+        (moved > 0).then_some(moved)
+    }
+
+    fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), AppError> {
         for held in self.held.iter().flatten() {
             rds.close(adapter, held.socket).in_call("close")?;
         }

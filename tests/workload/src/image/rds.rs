@@ -1,0 +1,85 @@
+//! `program=rds_*`: RDS on an adapter.
+
+use core::net::{IpAddr, Ipv4Addr};
+use core::ops::ControlFlow;
+
+use apps::Status;
+use apps::rds::{AppError, Generation, Node, Settings, Storage, TableKind, Work};
+use dat_nostd::{Instant, adapter_storage};
+use driver_mlx::{MmioBar, Wake};
+use rds_nostd::Rds;
+use unikernel::adapter::{self, Adapter};
+use unikernel::failure::Failure;
+use unikernel::{Clock, Machine, Mutex, Options, println};
+use workload::rds::{Client, Report, Script, Server};
+
+use super::{SECOND, missing};
+
+const DMA_BYTES: usize = 64 << 20;
+adapter_storage! {
+    /// Tables for the connections and the regions of [`Storage`].
+    struct Tables {
+        bar: MmioBar, dma_bytes: DMA_BYTES, eps: 16, evds: 16, lmrs: 96, events: 256,
+        connections: 32,
+    }
+}
+
+static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
+static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
+/// Time that a node stays after the end, in nanoseconds. A peer whose last message lost its
+/// acknowledgement sends it again.
+const LINGER: u64 = SECOND * 3 / 10;
+
+pub(super) fn serve(machine: &mut Machine, options: &Options<'static>) -> Result<(), Failure> {
+    run(machine, options, Server::start, Server::report)
+}
+
+pub(super) fn ask(machine: &mut Machine, options: &Options<'static>, script: Script) -> Result<(), Failure> {
+    let server = IpAddr::V4(options.required("to")?);
+    let rounds = options.value("count")?.unwrap_or(1);
+    run(machine, options, |adapter, rds| Client::start(adapter, rds, server, script, rounds), Client::report)
+}
+
+fn run<W: Work>(
+    machine: &mut Machine,
+    options: &Options<'static>,
+    start: impl Fn(&mut Adapter<'_>, &mut Rds<'_>) -> Result<W, AppError>,
+    report: impl Fn(&W) -> Report,
+) -> Result<(), Failure> {
+    let ip = options.get("ip").and_then(|ip| ip.trim_end_matches("/24").parse::<Ipv4Addr>().ok());
+    let node = adapter::Node::new(ip.ok_or_else(|| missing("ip"))?);
+    let settings = Settings {
+        random: machine.seed() as u64,
+        generation: machine.boot_time().map_or(Generation::UNKNOWN, Generation::from_wall_clock),
+        stall_timeout: options.value("stall")?.unwrap_or(60u64).saturating_mul(SECOND),
+    };
+    let clock = machine.clock();
+    adapter::run(machine, &node, &mut *TABLES.lock(), |adapter| {
+        adapter::wait_ip_up(adapter, clock)?;
+        let mut storage = STORAGE.lock();
+        let mut node = Node::with(adapter, &mut storage, settings, &start).map_err(Failure::app)?;
+        println!("@rds listening");
+        let driven = drive(adapter, clock, |adapter, now| node.poll(adapter, now).map_err(Failure::app));
+        for kind in TableKind::ALL {
+            println!("{}", node.rds().table(adapter, kind));
+        }
+        println!("@result {}", report(node.work()));
+        let closed = node.close(adapter).map_err(Failure::app);
+        driven.and(closed)?;
+        let end = clock.now() + LINGER;
+        drive(adapter, clock, |_, now| Ok(if now < end { Status::Working(end) } else { Status::Done }))
+    })
+}
+
+fn drive(
+    adapter: &mut Adapter<'_>,
+    clock: Clock,
+    mut poll: impl FnMut(&mut Adapter<'_>, u64) -> Result<Status, Failure>,
+) -> Result<(), Failure> {
+    adapter::drive(adapter, clock, |adapter, now| {
+        Ok(match poll(adapter, now.as_nanos())? {
+            Status::Working(at) => ControlFlow::Continue(Wake::At(Instant::from_nanos(at))),
+            Status::Done => ControlFlow::Break(()),
+        })
+    })
+}
