@@ -118,6 +118,11 @@ pub trait Link {
     /// Puts a packet on the wire.
     fn send(&mut self, packet: Packet);
 
+    /// Returns whether the port has credit. Without it, packets of the data path wait.
+    fn has_credit(&self) -> bool {
+        true
+    }
+
     /// A buffer for a packet, with whatever is in it.
     fn take_buffer(&mut self) -> Vec<u8> {
         Vec::new()

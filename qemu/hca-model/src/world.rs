@@ -83,6 +83,10 @@ impl<G: NodePort> Link for Wire<'_, G> {
         self.fabric.send(self.port, packet, self.now);
     }
 
+    fn has_credit(&self) -> bool {
+        self.fabric.ready(self.port)
+    }
+
     fn take_buffer(&mut self) -> Vec<u8> {
         self.fabric.take_buffer()
     }
@@ -213,9 +217,8 @@ impl World {
     /// One node's part of [`poll`](Self::poll): whoever serves several guests can so tell whose work failed. Answers whether
     /// more could be done at once.
     pub fn poll_node<G: NodePort>(&mut self, index: usize, now: u64, guests: &mut [G]) -> bool {
-        let (has_work, ready) = self.begin_turn(index, now);
-        if !has_work || !ready {
-            return has_work;
+        if !self.begin_turn(index, now) {
+            return false;
         }
         let Some((before, rest)) = self.nodes.split_at_mut_checked(index) else { return false };
         let Some((guests_before, guests_rest)) = guests.split_at_mut_checked(index) else { return false };
@@ -239,25 +242,23 @@ impl World {
     }
 
     /// First half of [`poll_node`](Self::poll_node): delivers packets and charges the fabric's work
-    /// for the node. Returns whether its HCA has work, and whether its port has credit.
+    /// for the node. Returns whether its HCA has work.
     #[inline]
-    pub fn begin_turn(&mut self, index: usize, now: u64) -> (bool, bool) {
-        let Some(node) = self.nodes.get_mut(index) else { return (false, false) };
+    pub fn begin_turn(&mut self, index: usize, now: u64) -> bool {
+        self.deliver(index, now);
+        let Some(node) = self.nodes.get_mut(index).filter(|node| !node.hca.is_lent()) else { return false };
+        node.hca.device.meter.charge(self.fabric.take_owed(node.port));
+        !node.hca.pass(now)
+    }
+
+    /// Delivers packets to a node. Returns their senders' credit even while its HCA has no turn.
+    #[inline]
+    pub fn deliver(&mut self, index: usize, now: u64) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
         for _ in 0..if self.fabric.is_empty() { 0 } else { DELIVERIES } {
             let Some(packet) = self.fabric.receive(node.port, now) else { break };
             node.hca.receive(packet);
         }
-        if node.hca.is_lent() {
-            return (false, false);
-        }
-        let (owed, ready) = self.fabric.begin_turn(node.port);
-        node.hca.device.meter.charge(owed);
-        let has_work = !node.hca.pass(now);
-        if has_work && !ready {
-            // A port without credit waits: its peers first have to take what is on its way.
-            node.hca.device.port.counters.xmit_wait += 1;
-        }
-        (has_work, ready)
     }
 
     /// Second half of [`poll_node`](Self::poll_node), after the poll of an HCA: updates its link.

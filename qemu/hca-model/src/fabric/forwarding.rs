@@ -198,10 +198,42 @@ impl Fabric {
                 Fate::QueueFull => losses.overflow += 1,
             }
         }
+        if port.egress.is_congested() {
+            // Its expiry was not known to the last poll.
+            self.quiet = None;
+        }
         self.flying += u64::from(outcome.copies);
         if let Some(port) = self.ports.get_mut(source as usize) {
             port.in_flight += outcome.copies as usize;
         }
+    }
+
+    /// Drops packets to ports whose receivers accept none.
+    pub(super) fn expire(&mut self, now: u64) {
+        for index in 0..self.ports.len() {
+            let to = PortIndex(index as u32);
+            let Some(lifetime) = self.switch.head_lifetime(to) else { continue };
+            while let Some((source, packet)) =
+                self.ports.get_mut(index).and_then(|port| port.egress.expire(lifetime, now))
+            {
+                self.flying -= 1;
+                self.counters.overflow += 1;
+                self.losses.entry(Flow::of(&packet.bytes)).overflow += 1;
+                if let Some(counters) = self.switch.counters(Some(to)) {
+                    counters.xmit_discards += 1;
+                }
+                self.give_back(source);
+                self.buffers.give(packet.into_buffer());
+            }
+        }
+    }
+
+    /// Returns the time at which [`expire`](Self::expire) drops a packet.
+    pub(super) fn next_expiry(&self) -> Option<u64> {
+        let expiry = |(index, port): (usize, &super::Port)| {
+            port.egress.expiry(self.switch.head_lifetime(PortIndex(index as u32))?)
+        };
+        self.ports.iter().enumerate().filter_map(expiry).min()
     }
 
     pub(super) fn give_back(&mut self, source: u32) {

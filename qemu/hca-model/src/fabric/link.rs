@@ -29,7 +29,7 @@ pub struct FabricCounters {
     pub cuts: u64,
     /// Dropped because no port has the destination LID.
     pub no_route: u64,
-    /// Dropped because the destination's queue was full.
+    /// Dropped because the destination's queue was full, or its receiver accepted no packets.
     pub overflow: u64,
     /// Dropped at the switch's port because its sender has not been given the LID or the P_Key, or may not set what it would set.
     pub refused: u64,
@@ -64,7 +64,24 @@ struct Held {
 pub(super) struct Egress {
     queue: VecDeque<Flying>,
     held: Vec<Held>,
+    congestion: Option<Congestion>,
 }
+
+/// State of a port whose receiver accepts no packets (IBTA 18.2.5.4).
+#[derive(Clone, Copy, Debug)]
+struct Congestion {
+    /// Time since which the first packet has been at the head.
+    since: u64,
+    /// Packets dropped in sequence, up to [`STALL_COUNT`].
+    drops: u8,
+    /// Time until which the port drops every packet.
+    stalled_until: Option<u64>,
+}
+
+/// Packets dropped in sequence after which a port stalls (`PortInfo.VLStallCount`).
+const STALL_COUNT: u8 = 7;
+/// Duration of a stall, in head-of-queue lifetimes.
+const STALL: u64 = 8;
 
 /// Packets that may be on their way to one port. Far above what senders that respect [`super::Fabric::ready`] reach.
 const QUEUE_LIMIT: usize = 16_384;
@@ -138,6 +155,42 @@ impl Egress {
         Outcome { copies: 1, fate: None }
     }
 
+    /// The receiver accepts no packets, or does again. Returns whether that is a change.
+    pub(super) fn set_congested(&mut self, congested: bool, now: u64) -> bool {
+        if congested == self.congestion.is_some() {
+            return false;
+        }
+        self.congestion = congested.then_some(Congestion { since: now, drops: 0, stalled_until: None });
+        true
+    }
+
+    pub(super) const fn is_congested(&self) -> bool {
+        self.congestion.is_some()
+    }
+
+    /// Returns the time at which [`expire`](Self::expire) drops a packet, with a head-of-queue
+    /// `lifetime` in nanoseconds.
+    pub(super) fn expiry(&self, lifetime: u64) -> Option<u64> {
+        let congestion = self.congestion.as_ref()?;
+        let head = self.queue.front()?.due;
+        let stalled = congestion.stalled_until.is_some_and(|until| head < until);
+        Some(if stalled { head } else { congestion.since.max(head).saturating_add(lifetime) })
+    }
+
+    /// Returns the next packet to drop because the receiver does not accept it, and whose credit it
+    /// holds.
+    pub(super) fn expire(&mut self, lifetime: u64, now: u64) -> Option<(u32, Packet)> {
+        self.expiry(lifetime).filter(|due| *due <= now)?;
+        let congestion = self.congestion.as_mut()?;
+        if congestion.stalled_until.is_none_or(|until| until <= now) {
+            congestion.since = now;
+            congestion.drops = (congestion.drops + 1).min(STALL_COUNT);
+            let stalls = congestion.drops == STALL_COUNT;
+            congestion.stalled_until = stalls.then(|| now.saturating_add(STALL * lifetime));
+        }
+        self.queue.pop_front().map(|flying| (flying.source, flying.packet))
+    }
+
     /// The next packet that has arrived, and whose credit it gives back.
     pub(super) fn receive(&mut self, now: u64, counters: &mut FabricCounters) -> Option<(u32, Packet)> {
         if !self.held.is_empty()
@@ -151,6 +204,7 @@ impl Egress {
             return None;
         }
         let flying = self.queue.pop_front()?;
+        self.congestion = None;
         for held in &mut self.held {
             held.passes = held.passes.saturating_sub(1);
             held.overtaken = true;
@@ -160,6 +214,9 @@ impl Egress {
 
     /// When the next packet arrives.
     pub(super) fn next_arrival(&self) -> Option<u64> {
+        if self.congestion.is_some() {
+            return None;
+        }
         let held = self.held.iter().map(|held| if held.passes == 0 { 0 } else { held.deadline });
         held.chain(self.queue.front().map(|flying| flying.due)).min()
     }

@@ -30,6 +30,7 @@ impl Fabric {
 
     fn work(&mut self, now: u64) {
         self.cutter.poll(self.counters.sent, now);
+        self.expire(now);
         for _ in 0..self.management.len() {
             if let Some((from, packet)) = self.management.pop_front() {
                 self.management_packet(from, &packet, now);
@@ -51,7 +52,9 @@ impl Fabric {
             !self.management.is_empty() || self.manager.has_events() || !self.groups.changes.is_empty();
         let managers = self.manager.next_deadline().into_iter().chain(self.administrator.next_deadline());
         let traps = self.switch.program.as_ref().and_then(|program| program.trap_due());
-        let next = managers.chain(self.cutter.deadline()).chain(traps).min().unwrap_or(u64::MAX);
+        let expiry = self.next_expiry();
+        let next = managers.chain(self.cutter.deadline()).chain(traps).chain(expiry).min();
+        let next = next.unwrap_or(u64::MAX);
         self.quiet = (!waits).then_some(next);
     }
 

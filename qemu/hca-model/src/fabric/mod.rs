@@ -368,11 +368,19 @@ impl Fabric {
         self.flying == 0
     }
 
-    /// A port's turn to send: the work that it owes for, and whether it has credit.
+    /// Returns the work that a port owes for, in steps, which it thereby pays.
     #[inline]
-    pub(crate) fn begin_turn(&mut self, index: PortIndex) -> (u64, bool) {
-        let Some(port) = self.ports.get_mut(index.0 as usize) else { return (0, false) };
-        (std::mem::take(&mut port.owed), port.in_flight < CREDITS)
+    pub(crate) fn take_owed(&mut self, index: PortIndex) -> u64 {
+        self.ports.get_mut(index.0 as usize).map_or(0, |port| std::mem::take(&mut port.owed))
+    }
+
+    /// The receiver of a port accepts no packets from now on, or does again. While it does not, the
+    /// switch drops packets by their head-of-queue lifetime (IBTA 18.2.5.4).
+    pub fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
+        if port.egress.set_congested(congested, now) {
+            self.quiet = None;
+        }
     }
 
     /// Whether a port still has credit: a port with thousands of packets on their way should wait.
@@ -434,6 +442,10 @@ pub struct Wire<'a> {
 impl Link for Wire<'_> {
     fn send(&mut self, packet: Packet) {
         self.fabric.send(self.port, packet, self.now);
+    }
+
+    fn has_credit(&self) -> bool {
+        self.fabric.ready(self.port)
     }
 }
 

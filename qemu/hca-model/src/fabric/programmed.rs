@@ -194,6 +194,12 @@ impl Program {
         info
     }
 
+    /// Returns the HOQLife code that was set for a port, if any.
+    pub(super) fn hoq_life(&self, number: usize) -> Option<u8> {
+        let set = self.ports.get(number)?;
+        (set.hoq_life() != 0 || set.vl_stall_count() != 0).then(|| set.hoq_life())
+    }
+
     /// Set(PortInfo) of a port that is `now`; answers whether it is one that the port can follow.
     pub(super) fn set_port(&mut self, number: usize, now: &PortInfo, wanted: &PortInfo) -> bool {
         if self.ports.len() <= number {

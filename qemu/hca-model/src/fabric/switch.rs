@@ -33,6 +33,10 @@ pub(super) const MULTICAST_CAP: u16 = 0x3fff;
 pub(super) const NO_PORT: u8 = 255;
 /// MTU code of every port.
 const MTU: u8 = 5;
+/// HOQLife code of every port, unless a subnet manager sets another: 268 ms.
+const HOQ_LIFE: u8 = 16;
+/// Largest HOQLife code with a lifetime. Larger ones are unlimited (IBTA 14.2.5.6).
+const LONGEST_HOQ_LIFE: u8 = 19;
 
 /// Whether a port is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +152,13 @@ impl Switch {
     /// Whether the port is switched on.
     pub(super) fn is_enabled(&self, index: PortIndex) -> bool {
         self.ports.get(number(index)).is_none_or(|port| port.power == Power::On)
+    }
+
+    /// Returns the head-of-queue lifetime of a port in nanoseconds, or `None` if it is unlimited.
+    pub(super) fn head_lifetime(&self, index: PortIndex) -> Option<u64> {
+        let code = self.program.as_ref().and_then(|program| program.hoq_life(number(index)));
+        let code = code.unwrap_or(HOQ_LIFE);
+        (code <= LONGEST_HOQ_LIFE).then(|| 4_096 << code)
     }
 
     /// The counters of the port behind which `source` sits; the management port for the subnet manager.
@@ -373,7 +384,7 @@ impl Switch {
             .set_mtu_cap(MTU)
             .set_neighbor_mtu(MTU)
             .set_resp_time_value(16)
-            .set_hoq_life(16)
+            .set_hoq_life(HOQ_LIFE)
             .set_vl_stall_count(7);
         if number == 0 {
             // IsSM, traps, system image GUID, extended speeds.

@@ -119,11 +119,17 @@ impl Device {
     /// whether more could be done at once.
     pub(crate) fn poll_transport(&mut self, io: &mut Io<'_>, budget: usize) -> bool {
         let (qps, mut context) = self.split(io);
-        if context.device.timers.first().is_some_and(|(deadline, _)| *deadline <= context.io.now) {
+        let has_credit = context.io.link.has_credit();
+        // A timer that expires while nothing can be sent again would use up the retries.
+        if has_credit && context.device.timers.first().is_some_and(|(due, _)| *due <= context.io.now) {
             context.expire(qps);
         }
         context.look_at_errors(qps);
-        context.announce_capabilities();
+        if has_credit {
+            context.announce_capabilities();
+        } else if !context.device.run.is_empty() {
+            context.port.counters.xmit_wait += 1;
+        }
         let mut budget = budget;
         let waiting = context.device.loopback.len().min(budget);
         for _ in 0..waiting {
@@ -140,6 +146,11 @@ impl Device {
             let Some(qp) = qps.table.get_mut(qpn) else { continue };
             qp.transport.scheduled = false;
             context.meter.charge(price::LOOK);
+            if !has_credit && qp.state != QpState::ERR && qp.service != ServiceType::REG_UMR {
+                qp.transport.scheduled = true;
+                context.device.later.push(Later::Turn(qpn));
+                continue;
+            }
             let given = budget.min(TURN);
             let mut left = given;
             if context.serve(qp, &mut left) {

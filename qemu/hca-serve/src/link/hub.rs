@@ -208,7 +208,9 @@ impl Hub {
                 cable.link.send(Kind::Up, &[enabled.into()], instant);
             }
             for taken in 0.. {
-                if cable.link.is_congested() {
+                let congested = cable.link.is_congested();
+                fabric.set_congested(port, congested, now);
+                if congested {
                     break;
                 }
                 if taken == PACKETS {

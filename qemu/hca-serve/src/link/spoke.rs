@@ -39,8 +39,16 @@ struct Wire<'a> {
 
 impl hca_model::Link for Wire<'_> {
     fn send(&mut self, mut packet: Packet) {
-        self.link.send(Kind::Packet, packet.sealed_bytes(), self.now);
+        // Replies to management datagrams need no credit, so their number has a separate limit.
+        if !self.link.is_full() {
+            self.link.send(Kind::Packet, packet.sealed_bytes(), self.now);
+        }
         self.give_buffer(packet.into_buffer());
+    }
+
+    /// Without credit, the peer server must first receive the packets in flight.
+    fn has_credit(&self) -> bool {
+        !self.link.is_congested()
     }
 
     fn take_buffer(&mut self) -> Vec<u8> {
@@ -112,8 +120,6 @@ impl Spoke {
         }
         hca.port_mut().set_far_end(self.enabled && self.link.is_some());
         match &mut self.link {
-            // The peer server must first receive the packets in flight.
-            Some(link) if link.is_congested() && !hca.is_lent() => hca.port_mut().counters.xmit_wait += 1,
             Some(link) => {
                 more |= poll(hca, &mut Wire { link, buffers: &mut self.buffers, now: instant });
             }

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const LONGEST: usize = 8192;
 /// Queued output above which no packets are accepted, in bytes.
 const CONGESTED: usize = 1 << 18;
+/// Queued output above which packets are dropped, in bytes.
+const FULL: usize = 1 << 20;
 /// Bytes of one read.
 const CHUNK: usize = 1 << 16;
 /// Interval of keep-alive frames on an idle cable.
@@ -272,6 +274,11 @@ impl Link {
     /// Returns whether packets must wait.
     pub fn is_congested(&self) -> bool {
         self.output.len() >= CONGESTED
+    }
+
+    /// Returns whether packets must be dropped.
+    pub fn is_full(&self) -> bool {
+        self.output.len() >= FULL
     }
 
     /// Sends as many bytes as the socket accepts.

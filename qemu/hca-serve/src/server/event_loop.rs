@@ -227,7 +227,8 @@ impl EventLoop {
             let Some(seat) = self.seats.get_mut(index) else { break };
             seat.used = seat.used.max(least.saturating_sub(AHEAD));
             if seat.used > least.saturating_add(AHEAD) {
-                // Devices with less used time run first.
+                // Devices with less used time run first, and their packets need no turn here.
+                self.world.deliver(index, now);
                 more = true;
                 continue;
             }
@@ -302,9 +303,9 @@ impl EventLoop {
                 cut = broken;
                 polled = polled.map(|_| busy);
             } else if detached {
-                let (has_work, ready) = world.begin_turn(index, now);
+                let has_work = world.begin_turn(index, now);
                 if let Some(node) = world.nodes.get_mut(index)
-                    && (node.hca.is_lent() || (has_work && ready))
+                    && (node.hca.is_lent() || has_work)
                 {
                     let mut wire = world.fabric.wire(node.port, now);
                     polled = seat.poll(&mut node.hca, now, instant, &mut wire);
@@ -512,6 +513,18 @@ mod tests {
         event_loop.turn();
         let beside = taken(&event_loop, 0) - alone;
         assert!((1..=32).contains(&beside), "{beside}");
+    }
+
+    #[test]
+    fn device_that_waits_for_its_turn_takes_its_packets() {
+        let (mut event_loop, _clients) = two();
+        event_loop.seats[0].used = 10 * AHEAD;
+        event_loop.busy.fill(true);
+        event_loop.turn();
+        // The subnet manager asks both ports.
+        assert!(event_loop.world.fabric.counters().delivered >= 2);
+        let port = event_loop.world.nodes[0].port;
+        assert!(event_loop.world.fabric.receive(port, u64::MAX).is_none());
     }
 
     #[test]

@@ -515,6 +515,40 @@ fn credit_runs_out_and_comes_back() {
     assert!(fabric.ready(PortIndex(0)));
 }
 
+#[test]
+fn congested_port_drops_after_the_head_of_queue_lifetime() {
+    const LIFETIME: u64 = 4_096 << 16;
+    let (mut fabric, mut agents) = fabric_of(2, "", 1);
+    let now = bring_up(&mut fabric, &mut agents);
+    let dropped = |fabric: &Fabric| fabric.counters().overflow;
+    fabric.set_congested(PortIndex(1), true, now);
+    for i in 0..1_024 {
+        fabric.send(PortIndex(0), test_packet(2, 3, i), now);
+    }
+    fabric.poll(now);
+    // The packets arrive after the latency of 1 us.
+    let first = now + 1_000 + LIFETIME;
+    assert!(!fabric.ready(PortIndex(0)));
+    assert_eq!((fabric.next_deadline(), dropped(&fabric)), (Some(first), 0));
+    for sequence in 0..6 {
+        fabric.poll(first + sequence * LIFETIME);
+        assert_eq!(dropped(&fabric), sequence + 1);
+    }
+    let stall = first + 6 * LIFETIME;
+    fabric.poll(stall);
+    assert_eq!(dropped(&fabric), 1_024, "the seventh drop in sequence stalls the port");
+    fabric.send(PortIndex(0), test_packet(2, 3, 0), stall);
+    fabric.poll(stall + 1_000);
+    assert_eq!(dropped(&fabric), 1_025);
+    let losses = fabric.losses().sum(|_| true);
+    assert_eq!(losses.overflow, 1_025);
+    assert_eq!(fabric.switch.counters(Some(PortIndex(1))).unwrap().xmit_discards, 1_025);
+    fabric.set_congested(PortIndex(1), false, stall);
+    fabric.send(PortIndex(0), test_packet(2, 3, 7), stall);
+    fabric.poll(stall + 2 * LIFETIME);
+    assert_eq!(fabric.receive(PortIndex(1), stall + 2 * LIFETIME).map(|packet| number(&packet)), Some(7));
+}
+
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 impl Write for Shared {

@@ -7,6 +7,7 @@ mod capture;
 mod compression;
 mod copies;
 mod counters;
+mod credit;
 mod datagram;
 mod dma;
 mod errors;
