@@ -14,6 +14,13 @@ pub trait NodePort {
     /// Its memory and its interrupt messages.
     fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts);
 
+    /// Calls `work`, a peer's request at this node, with memory and interrupts. Returns `None` if
+    /// `work` panicked and the node contains that: its HCA is undefined then, but not the peer's.
+    fn contain<T>(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts) -> T) -> Option<T> {
+        let (memory, interrupts) = self.parts();
+        Some(work(memory, interrupts))
+    }
+
     /// Returns whether peers may access the memory in their own polls. Otherwise they send packets.
     fn takes_copies(&self) -> bool {
         true
@@ -66,11 +73,13 @@ impl<G: NodePort> Wire<'_, G> {
             Some(number) => behind.get_mut(number).zip(guests_behind.get_mut(number)),
         };
         let Some((node, guest)) = found else { return Copied::No };
-        let (memory, interrupts) = guest.parts();
-        let memory: &dyn GuestMemory = if node.hca.bus_master() { memory } else { &NoMemory };
-        let mut io = Io { now: self.now, memory, interrupts, link: &mut Nowhere };
-        let Some(device) = node.hca.neighbour() else { return Copied::No };
-        let copied = work(device, &mut io);
+        let (now, bus_master) = (self.now, node.hca.bus_master());
+        let Some(device) = node.hca.neighbour().filter(|_| guest.takes_copies()) else { return Copied::No };
+        let copied = guest.contain(|memory, interrupts| {
+            let memory: &dyn GuestMemory = if bus_master { memory } else { &NoMemory };
+            work(device, &mut Io { now, memory, interrupts, link: &mut Nowhere })
+        });
+        let Some(copied) = copied else { return Copied::No };
         if let Copied::Done { traffic, .. } = &copied {
             self.fabric.count_copied(self.port, node.port, traffic);
         }

@@ -15,6 +15,7 @@
 pub mod error;
 mod guest;
 pub mod link;
+mod planted;
 pub mod product;
 pub mod server;
 mod wire;

@@ -2,12 +2,14 @@
 
 use super::address::Listener;
 use super::stream::{Broken, Kind, Link, MAGIC};
+use crate::planted::{self, Place};
 use hca_model::Packet;
 use hca_model::Profile;
 use hca_model::fabric::{Fabric, PortIndex};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// Packets received and sent on a cable in one iteration.
@@ -123,32 +125,28 @@ impl Hub {
         let mut more = false;
         let numbers: Vec<u64> = self.cables.keys().copied().collect();
         for number in numbers {
-            match self.serve(number, fabric, now, instant, &mut tell) {
-                Ok(busy) => more |= busy,
-                Err(broken) => {
-                    let Some(cable) = self.cables.remove(&number) else { continue };
-                    if let Some((port, guid)) = cable.port {
-                        fabric.set_link(port, false, now);
-                        tell(format!("cable of {guid:#018x} cut: {broken}"));
-                    }
+            let Some(mut cable) = self.cables.remove(&number) else { continue };
+            // A panic must not reach other cables and HCAs.
+            let served = catch_unwind(AssertUnwindSafe(|| {
+                planted::here(Place::Cable(number));
+                self.serve_cable(&mut cable, fabric, now, instant, &mut tell)
+            }));
+            match served.unwrap_or(Err(Broken::Panicked)) {
+                Ok(busy) => {
+                    more |= busy;
+                    self.cables.insert(number, cable);
                 }
+                Err(broken) => cut(&cable, fabric, now, broken, &mut tell),
             }
         }
         more
     }
 
-    fn serve(
-        &mut self,
-        number: u64,
-        fabric: &mut Fabric,
-        now: u64,
-        instant: Instant,
-        tell: &mut impl FnMut(String),
-    ) -> Result<bool, Broken> {
-        let Some(mut cable) = self.cables.remove(&number) else { return Ok(false) };
-        let outcome = self.serve_cable(&mut cable, fabric, now, instant, tell);
-        self.cables.insert(number, cable);
-        outcome
+    /// Cuts the cable of `token`.
+    pub fn cut(&mut self, token: u64, fabric: &mut Fabric, now: u64, mut tell: impl FnMut(String)) {
+        if let Some(cable) = self.cables.remove(&token) {
+            cut(&cable, fabric, now, Broken::Panicked, &mut tell);
+        }
     }
 
     fn serve_cable(
@@ -314,6 +312,14 @@ impl Hub {
         for (number, cable) in &mut self.cables {
             follow(&mut cable.link, *number, epoll);
         }
+    }
+}
+
+/// Takes the port of a cable that is cut down.
+fn cut(cable: &Cable, fabric: &mut Fabric, now: u64, broken: Broken, tell: &mut impl FnMut(String)) {
+    if let Some((port, guid)) = cable.port {
+        fabric.set_link(port, false, now);
+        tell(format!("cable of {guid:#018x} cut: {broken}"));
     }
 }
 

@@ -160,6 +160,8 @@ pub enum Broken {
     Malformed,
     /// No bytes were received or sent for too long.
     Silent,
+    /// This server panicked at a frame.
+    Panicked,
 }
 
 impl std::fmt::Display for Broken {
@@ -168,6 +170,7 @@ impl std::fmt::Display for Broken {
             Self::Closed => f.write_str("closed by the other server"),
             Self::Failed(error) => write!(f, "{}", io::Error::from(*error)),
             Self::Malformed => f.write_str("the other server makes no sense"),
+            Self::Panicked => f.write_str("this server failed at a frame: please report this"),
             Self::Silent => f.write_str("the other server is silent"),
         }
     }

@@ -13,6 +13,7 @@ use super::uplink::Uplink;
 use super::waiting::{WAKE, listener_token};
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
+use crate::planted::{self, Place};
 use crate::server::options::{LogSink, NoticeSink};
 use crate::wire::channel::Ended;
 use hca_model::Hca;
@@ -223,6 +224,7 @@ impl EventLoop {
             let tell = |line: String| notices(&line);
             more |= hub.turn(&mut self.world.fabric, now, instant, tell);
         }
+        self.fail_panicked();
         for index in 0..self.seats.len() {
             let Some(seat) = self.seats.get_mut(index) else { break };
             seat.used = seat.used.max(least.saturating_sub(AHEAD));
@@ -235,6 +237,7 @@ impl EventLoop {
             // A device with active peers takes small steps, so that no peer waits long.
             seat.contended = active > usize::from(seat.is_active(instant));
             more |= self.serve_seat(index, now, instant);
+            self.fail_panicked();
             self.follow_work();
             let end = self.clock.now();
             if let Some(seat) = self.seats.get_mut(index) {
@@ -243,6 +246,14 @@ impl EventLoop {
             instant = end;
         }
         more | self.guarded_fabric(now)
+    }
+
+    /// Fails the devices at which a peer's request panicked.
+    #[inline]
+    fn fail_panicked(&mut self) {
+        while let Some(index) = self.seats.iter().position(|seat| seat.panicked) {
+            self.fail(index, Failure::Panic);
+        }
     }
 
     /// Returns whether a device must wait, because it used so much more time than another device
@@ -284,6 +295,7 @@ impl EventLoop {
             let Some((seat, node)) = seats.get_mut(index).zip(world.nodes.get_mut(index)) else {
                 return (Turn::default(), Ok(false));
             };
+            planted::here(Place::Turn(index));
             let hca = &mut node.hca;
             hca.show_timer(now);
             let (turn, more) = match hca.is_lent() {
@@ -451,6 +463,7 @@ mod tests {
     use crate::wire::protocol::{Header, command};
     use hca_model::Profile;
     use hca_model::fabric::FabricConfig;
+    use hca_model::world::NodePort;
     use rustix::event::{EventfdFlags, eventfd};
     use std::io::Write;
     use std::os::unix::net::UnixStream;
@@ -525,6 +538,65 @@ mod tests {
         assert!(event_loop.world.fabric.counters().delivered >= 2);
         let port = event_loop.world.nodes[0].port;
         assert!(event_loop.world.fabric.receive(port, u64::MAX).is_none());
+    }
+
+    #[test]
+    fn planted_panic_fails_one_device() {
+        let first_client = 2;
+        for place in [Place::Turn(0), Place::Event(first_client), Place::Interest(0)] {
+            let (mut event_loop, mut clients) = two();
+            let token = EventData::new_u64(first_client);
+            let add = |socket: std::os::fd::BorrowedFd<'_>| {
+                epoll::add(&event_loop.epoll, socket, token, EventFlags::IN).expect("added");
+            };
+            event_loop.seats[0].with_socket(add).expect("connected");
+            flood(&mut clients[0]);
+            planted::plant(place);
+            event_loop.step(Duration::ZERO);
+            let failed = event_loop.seats.iter().map(|seat| seat.failed);
+            assert!(failed.eq([Some(Failure::Panic), None]), "{place:?}");
+        }
+        let (mut event_loop, _clients) = two();
+        planted::plant(Place::Copy(1));
+        assert_eq!(event_loop.seats[1].contain(|_, _| ()), None);
+        assert!(!event_loop.seats[1].takes_copies(), "its model is undefined");
+        event_loop.turn();
+        let failed = event_loop.seats.iter().map(|seat| seat.failed);
+        assert!(failed.eq([None, Some(Failure::Panic)]));
+    }
+
+    #[test]
+    fn planted_panic_cuts_one_cable() {
+        for place in [Place::Cable, Place::Event] {
+            let (mut event_loop, _clients) = two();
+            let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("hca-serve-hub-{}-{number}", std::process::id()));
+            let address: crate::link::address::Address =
+                format!("unix:{}", path.display()).parse().expect("an address");
+            let listener = address.listen(false).expect("listens");
+            event_loop.hub = Some(Hub::new(listener, [], 1, &event_loop.epoll).expect("a hub"));
+            let cables = [7u64, 8].map(|guid| {
+                let mut cable = UnixStream::connect(&path).expect("connects");
+                let hello = [&crate::link::stream::MAGIC[..], &guid.to_le_bytes()].concat();
+                let length = 1 + hello.len() as u32;
+                cable.write_all(&[&length.to_le_bytes()[..], &[0], &hello].concat()).expect("sent");
+                // Accepted here, then served.
+                event_loop.step(Duration::ZERO);
+                event_loop.step(Duration::ZERO);
+                cable
+            });
+            let guids = |event_loop: &EventLoop| {
+                let states = event_loop.hub.as_ref().map(Hub::states).expect("a hub");
+                states.iter().map(|state| state.port_guid).collect::<Vec<_>>()
+            };
+            assert_eq!(guids(&event_loop), [7, 8]);
+            // A keep-alive makes the first cable readable. The listener's token precedes it.
+            planted::plant(place((1 << 32) + 1));
+            (&cables[0]).write_all(&[1, 0, 0, 0, 6]).expect("sent");
+            event_loop.step(Duration::ZERO);
+            assert_eq!(guids(&event_loop), [8]);
+            assert!(event_loop.seats.iter().all(|seat| seat.failed.is_none()));
+        }
     }
 
     #[test]

@@ -9,12 +9,14 @@ use crate::guest::memory::{GuestMap, PATIENCE, Trouble};
 use crate::guest::registers::{self, BACKLOG};
 use crate::guest::watchdog::{HELD_UP, Watchdog};
 use crate::link::spoke::Nowhere;
+use crate::planted::{self, Place};
 use crate::wire::channel::{Channel, Ended};
 use hca_model::world::NodePort;
 use hca_model::{GuestMemory, Hca, Interrupts, Link, Profile};
 use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -111,6 +113,8 @@ pub struct Seat {
     held_up: u32,
     /// True after the user was warned that memory is not shared.
     warned: bool,
+    /// True after the model panicked at a peer's request.
+    pub panicked: bool,
 }
 
 impl NodePort for Seat {
@@ -118,8 +122,18 @@ impl NodePort for Seat {
         self.guest.parts()
     }
 
+    fn contain<T>(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts) -> T) -> Option<T> {
+        let (place, (memory, interrupts)) = (Place::Copy(self.work.connections), self.guest.parts());
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            planted::here(place);
+            work(memory, interrupts)
+        }));
+        self.panicked |= done.is_err();
+        done.ok()
+    }
+
     fn takes_copies(&self) -> bool {
-        self.guest.takes_copies()
+        !self.panicked && self.guest.takes_copies()
     }
 }
 
@@ -162,6 +176,7 @@ impl Seat {
             work: Work::default(),
             held_up: 0,
             warned: false,
+            panicked: false,
         }
     }
 
@@ -234,6 +249,7 @@ impl Seat {
         self.guest.memory.clear();
         self.guest.vectors.disconnect();
         self.failed = Some(failure);
+        self.panicked = false;
         self.work.failures += 1;
         self.held_up += u32::from(failure == Failure::Blocked);
         if matches!(failure, Failure::Unanswered | Failure::Blocked) {

@@ -1,15 +1,18 @@
 //! Waits of the server's thread between two iterations: sockets and time limits.
 
 use super::event_loop::EventLoop;
+use super::seat::Failure;
 use crate::guest::memory::PATIENCE;
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
+use crate::planted::{self, Place};
 use crate::wire::channel::Channel;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 /// Token of the descriptor by which other threads wake this one.
 pub const WAKE: u64 = 0;
@@ -22,6 +25,10 @@ const EVENTS: usize = 64;
 
 pub fn listener_token(index: usize) -> u64 {
     1 + 2 * index as u64
+}
+
+fn seat_of(token: u64) -> usize {
+    ((token - 1) / 2) as usize
 }
 
 fn client_token(index: usize) -> u64 {
@@ -67,46 +74,70 @@ impl EventLoop {
         let mut now = self.clock.now();
         for event in events {
             let token = event.data.u64();
-            if token == WAKE {
-                // The messages are checked anyway, so the count is ignored.
-                let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
-                continue;
+            let handled = catch_unwind(AssertUnwindSafe(|| {
+                planted::here(Place::Event(token));
+                self.handle(token, now)
+            }));
+            match handled {
+                Ok(end) => now = end,
+                Err(_) => self.fail_token(token),
             }
-            if Hub::owns(token) {
-                if let Some(hub) = &mut self.hub {
-                    hub.event(token, &self.epoll, now);
-                }
-                continue;
+        }
+    }
+
+    /// Handles the event of a socket. Returns the time afterwards.
+    fn handle(&mut self, token: u64, now: Instant) -> Instant {
+        if token == WAKE {
+            // The messages are checked anyway, so the count is ignored.
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+            return now;
+        }
+        if Hub::owns(token) {
+            if let Some(hub) = &mut self.hub {
+                hub.event(token, &self.epoll, now);
             }
-            if let Some(index) = Spoke::index(token) {
-                if let Some(spoke) = self.spokes.get_mut(index) {
-                    spoke.event();
-                }
-                if let Some(busy) = self.busy.get_mut(index) {
-                    *busy = true;
-                }
-                continue;
+            return now;
+        }
+        if let Some(index) = Spoke::index(token) {
+            if let Some(spoke) = self.spokes.get_mut(index) {
+                spoke.event();
             }
-            let index = ((token - 1) / 2) as usize;
-            if self.seats.get(index).is_some_and(|seat| self.is_ahead(seat)) {
-                // Devices with less used time run first; the event remains pending.
-                continue;
-            }
-            if token == listener_token(index) {
-                self.accept(index);
-            } else if let Some(seat) = self.seats.get_mut(index) {
-                seat.read();
-                seat.active_at = Some(now);
-            }
-            self.follow_work();
-            let end = self.clock.now();
-            if let Some(seat) = self.seats.get_mut(index) {
-                seat.charge(end - now);
-            }
-            now = end;
             if let Some(busy) = self.busy.get_mut(index) {
                 *busy = true;
             }
+            return now;
+        }
+        let index = seat_of(token);
+        if self.seats.get(index).is_some_and(|seat| self.is_ahead(seat)) {
+            // Devices with less used time run first; the event remains pending.
+            return now;
+        }
+        if token == listener_token(index) {
+            self.accept(index);
+        } else if let Some(seat) = self.seats.get_mut(index) {
+            seat.read();
+            seat.active_at = Some(now);
+        }
+        self.follow_work();
+        let end = self.clock.now();
+        if let Some(seat) = self.seats.get_mut(index) {
+            seat.charge(end - now);
+        }
+        if let Some(busy) = self.busy.get_mut(index) {
+            *busy = true;
+        }
+        end
+    }
+
+    /// Fails the device or cuts the cable of a socket whose event panicked.
+    fn fail_token(&mut self, token: u64) {
+        if Hub::owns(token) {
+            let (now, notices) = (self.now(), &self.notices);
+            if let Some(hub) = &mut self.hub {
+                hub.cut(token, &mut self.world.fabric, now, |line| notices(&line));
+            }
+        } else if token != WAKE {
+            self.fail(Spoke::index(token).unwrap_or_else(|| seat_of(token)), Failure::Panic);
         }
     }
 
@@ -142,25 +173,32 @@ impl EventLoop {
         for (index, spoke) in self.spokes.iter_mut().enumerate() {
             spoke.follow_interests(index, &self.epoll);
         }
-        for (index, seat) in self.seats.iter_mut().enumerate() {
-            if seat.closed_until.is_some_and(|until| until <= now) {
-                seat.closed_until = None;
+        for index in 0..self.seats.len() {
+            if catch_unwind(AssertUnwindSafe(|| self.follow_seat(index, now))).is_err() {
+                self.fail(index, Failure::Panic);
             }
-            let listening = !seat.is_connected() && seat.closed_until.is_none();
-            if listening != seat.listening {
-                let flags = if listening { EventFlags::IN } else { EventFlags::empty() };
-                let token = EventData::new_u64(listener_token(index));
-                if epoll::modify(&self.epoll, &seat.listener, token, flags).is_ok() {
-                    seat.listening = listening;
-                }
+        }
+    }
+
+    fn follow_seat(&mut self, index: usize, now: Instant) {
+        planted::here(Place::Interest(index));
+        let Some(seat) = self.seats.get_mut(index) else { return };
+        if seat.closed_until.is_some_and(|until| until <= now) {
+            seat.closed_until = None;
+        }
+        let listening = !seat.is_connected() && seat.closed_until.is_none();
+        if listening != seat.listening {
+            let flags = if listening { EventFlags::IN } else { EventFlags::empty() };
+            let token = EventData::new_u64(listener_token(index));
+            if epoll::modify(&self.epoll, &seat.listener, token, flags).is_ok() {
+                seat.listening = listening;
             }
-            let Some(wanted) = seat.wanted().filter(|wanted| *wanted != seat.interest) else { continue };
-            let token = EventData::new_u64(client_token(index));
-            let modified =
-                seat.with_socket(|socket| epoll::modify(&self.epoll, socket.as_fd(), token, wanted));
-            if let Some(Ok(())) = modified {
-                seat.interest = wanted;
-            }
+        }
+        let Some(wanted) = seat.wanted().filter(|wanted| *wanted != seat.interest) else { return };
+        let token = EventData::new_u64(client_token(index));
+        let modified = seat.with_socket(|socket| epoll::modify(&self.epoll, socket.as_fd(), token, wanted));
+        if let Some(Ok(())) = modified {
+            seat.interest = wanted;
         }
     }
 }

@@ -358,3 +358,17 @@ fn a_queue_that_fails_at_the_neighbour_is_seen_to_at_once() {
     bed.run_until("the receiver's CQ failed", |bed| bed.qp(&receiver).state == QpState::ERR);
     assert!(bed.now - began < 10_000, "after {} ns", bed.now - began);
 }
+
+#[test]
+fn panic_at_the_neighbour_leaves_the_requester_intact() {
+    let mut scene = Scene::new(1, false);
+    scene.bed.guests[1].panics = true;
+    let handle = &mut scene.ends[0].handle;
+    let request = Request::new(SendOpcode::RDMA_WRITE, &[(scene.buffers[0].0, 1_000, scene.buffers[0].1)])
+        .to(scene.buffers[1].0, scene.buffers[1].1);
+    scene.bed.post(handle, &request);
+    scene.ends[0].outstanding += 1;
+    scene.ring();
+    scene.settle();
+    assert_eq!(scene.bed.world.fabric.copied(), 0, "the request went as packets");
+}

@@ -66,11 +66,23 @@ pub(super) struct Guest {
     pub(super) eq: (u64, u32),
     /// True if peers must send packets.
     pub(super) private: bool,
+    /// True if requests of peers panic.
+    pub(super) panics: bool,
 }
 
 impl NodePort for Guest {
     fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
         (&self.ram, &mut self.raised)
+    }
+
+    fn contain<T>(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts) -> T) -> Option<T> {
+        let panics = self.panics;
+        let work = || {
+            assert!(!panics, "planted");
+            let (memory, interrupts) = self.parts();
+            work(memory, interrupts)
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok()
     }
 
     fn takes_copies(&self) -> bool {
@@ -86,6 +98,7 @@ impl Guest {
             next: 0x1000,
             cqs: Vec::new(),
             private: false,
+            panics: false,
             eq: (0, 0),
         }
     }
