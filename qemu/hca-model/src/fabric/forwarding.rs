@@ -151,6 +151,7 @@ impl Fabric {
                 return (None, copies);
             }
         } else if lrh.dlid >= LID_MULTICAST {
+            self.owe(from, self.groups.look_up_steps());
             return match self.groups.members(lrh.dlid, from) {
                 members if members.is_empty() => (None, Copies::None),
                 members => (None, Copies::Group(members)),

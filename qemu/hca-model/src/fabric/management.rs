@@ -12,7 +12,7 @@ use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
 use super::ports::PortIndex;
 use super::switch::{self, Hop, Tables};
 use super::{Fabric, MANAGER, datagram};
-use crate::meter::price;
+use crate::meter::{STEPS_PER_CALL, price};
 use crate::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
 use crate::seams::Packet;
 
@@ -31,10 +31,13 @@ impl Fabric {
     fn work(&mut self, now: u64) {
         self.cutter.poll(self.counters.sent, now);
         self.expire(now);
-        for _ in 0..self.management.len() {
-            if let Some((from, packet)) = self.management.pop_front() {
-                self.management_packet(from, &packet, now);
-            }
+        let mut steps = 0;
+        while steps < STEPS_PER_CALL
+            && let Some((from, packet)) = self.management.pop_front()
+        {
+            let before = self.owed(from);
+            self.management_packet(from, &packet, now);
+            steps += self.owed(from) - before;
         }
         // Without a link, as it is told of where another manages, it asks nobody.
         while let Some((to, packet)) = self.manager.next_request(now) {

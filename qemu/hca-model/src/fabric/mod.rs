@@ -389,6 +389,10 @@ impl Fabric {
         self.ports.get(index.0 as usize).is_some_and(|port| port.in_flight < CREDITS)
     }
 
+    fn owed(&self, index: PortIndex) -> u64 {
+        self.ports.get(index.0 as usize).map_or(0, |port| port.owed)
+    }
+
     pub(super) fn owe(&mut self, index: PortIndex, steps: u64) {
         if let Some(port) = self.ports.get_mut(index.0 as usize) {
             port.owed = port.owed.saturating_add(steps);

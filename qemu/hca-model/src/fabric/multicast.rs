@@ -5,11 +5,14 @@ use ib_mgmt::sa::trap;
 use ib_types::Gid;
 
 use super::ports::PortIndex;
+use std::collections::HashSet;
 use crate::packet::LID_MULTICAST;
 
 /// Groups that the subnet can have, and how many of them one port may have made.
 const LIMIT: usize = 4_096;
 const SHARE: usize = 128;
+/// Groups whose look-up counts as one step of work.
+const GROUPS_PER_STEP: u64 = 16;
 /// Join states that keep a group alive.
 const ALIVE: u8 = FULL_MEMBER | SEND_ONLY_FULL_MEMBER;
 /// Join states that receive.
@@ -111,15 +114,22 @@ impl Groups {
         self.groups.iter()
     }
 
-    /// A MGID that no group has, for a creator that leaves the choice (IBTA 15.2.5.17).
+    /// Returns the steps of work of a look-up.
+    pub(super) fn look_up_steps(&self) -> u64 {
+        self.groups.len() as u64 / GROUPS_PER_STEP
+    }
+
+    /// Returns an MGID that no group has, for a creator that leaves the choice (IBTA 15.2.5.17).
     pub(super) fn free_mgid(&self, scope: u8) -> Option<Gid> {
-        (1..=u16::MAX).find_map(|number| {
+        let mgid = |number: u16| {
             let mut gid = Gid([0xff, 0x10 | scope & 0xf, 0xa0, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
             if let Some(place) = gid.0.last_chunk_mut() {
                 *place = number.to_be_bytes();
             }
-            self.get(gid).is_none().then_some(gid)
-        })
+            gid
+        };
+        let used: HashSet<Gid> = self.groups.iter().map(|group| group.mgid).collect();
+        (1..=u16::MAX).map(mgid).find(|gid| !used.contains(gid))
     }
 
     /// Makes a group; `None` when there is no room, or its creator has made its share.

@@ -97,6 +97,8 @@ fn create(subnet: &mut Subnet<'_>, port: PortIndex, mgid: Gid, query: &Query<'_>
 
 pub(super) fn join(subnet: &mut Subnet<'_>, from: PortIndex, query: &Query<'_>) -> Records {
     let (port, gid) = member(subnet, from, query)?;
+    // A free MGID is searched for, then three look-ups follow.
+    query.look(4 * subnet.groups.look_up_steps() as usize);
     let states = query.field(48, 1) as u8 & JOIN_STATES;
     if !query.has(16) || states == 0 {
         return Err(status::SA_REQ_INVALID);

@@ -94,15 +94,39 @@ impl Administrator {
         if mad.base_version() != 1 || mad.class_version() != CLASS_VERSION {
             return Some(mad.to_response(status::BAD_VERSION));
         }
-        let query = Query::new(mad);
+        let room = match self.room(from, address, mad) {
+            Ok(room) => room,
+            Err(refusal) => return refusal.map(|status| mad.to_response(status)),
+        };
+        let query = Query::new(mad, room);
         let records = self.records(subnet, from, address, &query, now);
         let found: usize = records.iter().flatten().map(Vec::len).sum();
         self.looked +=
             query.looked() + subnet.manager.names().len() as u64 + (found / RECORD_BYTES_PER_STEP) as u64;
         match records {
             Err(status) => Some(mad.to_response(status)),
-            Ok(records) => self.respond(from, address, mad, &records, now),
+            Ok(records) => self.respond(from, address, &query, &records, now),
         }
+    }
+
+    /// Returns the bytes that a table for a port may have, before its records are made.
+    ///
+    /// # Errors
+    /// The status of a refusal, or `None` if the same table is in progress.
+    fn room(&self, port: PortIndex, to: &Address, mad: &Mad) -> Result<usize, Option<u16>> {
+        if mad.method() != method::GET_TABLE {
+            return Ok(TABLE_LIMIT);
+        }
+        let same = |known: &Transfer| {
+            known.template.tid() == mad.tid() && (known.to.lid, known.to.qpn) == (to.lid, to.qpn)
+        };
+        if self.transfers.iter().any(same) {
+            return Err(None);
+        }
+        let own = self.transfers.iter().filter(|transfer| transfer.port == port);
+        let (count, bytes) =
+            own.fold((0, 0), |(count, bytes), transfer| (count + 1, bytes + transfer.payload.len()));
+        if count >= TRANSFERS { Err(Some(status::BUSY)) } else { Ok(TABLE_LIMIT.saturating_sub(bytes)) }
     }
 
     /// The steps of work that requests made since this was last asked.
@@ -153,10 +177,11 @@ impl Administrator {
         &mut self,
         port: PortIndex,
         to: &Address,
-        mad: &Mad,
+        query: &Query<'_>,
         records: &[Vec<u8>],
         now: u64,
     ) -> Option<Mad> {
+        let mad = query.mad;
         let units = records.first().map_or(0, |record| record.len().div_ceil(8)) as u16;
         let mut template = SaMad::from_mad(&mad.to_response(status::OK));
         template.set_attribute_offset(units);
@@ -172,31 +197,18 @@ impl Administrator {
             }
             return Some(template.set_record_data(&data).to_mad());
         }
-        let transfer_of = |known: &Transfer| {
-            known.template.tid() == mad.tid() && (known.to.lid, known.to.qpn) == (to.lid, to.qpn)
-        };
-        if self.transfers.iter().any(transfer_of) {
-            // The asker is impatient; the table is on its way.
-            return None;
+        if let Err(status) = query.admits(records.len(), usize::from(units) * 8) {
+            return Some(mad.to_response(status));
         }
         let mut payload = Vec::new();
         for record in records {
             payload.extend_from_slice(record);
             payload.resize(payload.len().next_multiple_of(8), 0);
         }
-        if payload.len() > TABLE_LIMIT {
-            return Some(mad.to_response(status::SA_TOO_MANY_RECORDS));
-        }
         let sender = Sender::new(payload.len(), SenderConfig::default());
         if sender.segments() == 1 {
             // One segment: an asker that misses it asks again.
             return Some(sender.segment(1, &template, &payload).to_mad());
-        }
-        let own = self.transfers.iter().filter(|transfer| transfer.port == port);
-        let (count, bytes) = own
-            .fold((0, payload.len()), |(count, bytes), transfer| (count + 1, bytes + transfer.payload.len()));
-        if count >= TRANSFERS || bytes > TABLE_LIMIT {
-            return Some(mad.to_response(status::BUSY));
         }
         self.transfers.push(Transfer { port, to: *to, template, payload, sender, due: now });
         None

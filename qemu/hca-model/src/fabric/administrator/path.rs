@@ -89,26 +89,27 @@ pub(super) fn records(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>) -
         None if table => ends.clone(),
         None => return Err(status::SA_INSUFFICIENT_COMPONENTS),
     };
-    let mut records = Vec::new();
     query.look(sources.len() * destinations.len());
-    for source in &sources {
-        for destination in &destinations {
-            let mtu = source.mtu.min(destination.mtu);
-            let Some(pkey) = pkey(query, source, destination) else { continue };
-            // As fast as the slower of the two.
-            let rate = std::cmp::min_by_key(source.rate, destination.rate, |rate| by_rate(*rate));
-            if fits(subnet, query, mtu, rate) {
-                let mut record =
-                    record(subnet, query, source, (destination.gid, destination.lid), (pkey, mtu));
-                records.push(record.set_rate(rate).as_bytes().to_vec());
-            }
-        }
-    }
-    // Asked for some number of paths, of which there is one between any two ports: one is what a Get takes.
-    if !table {
-        records.truncate(1);
-    }
-    Ok(records)
+    let parameters = |source: &End<'_>, destination: &End<'_>| {
+        let mtu = source.mtu.min(destination.mtu);
+        let pkey = pkey(query, source, destination)?;
+        // As fast as the slower of the two.
+        let rate = std::cmp::min_by_key(source.rate, destination.rate, |rate| by_rate(*rate));
+        fits(subnet, query, mtu, rate).then_some((pkey, mtu, rate))
+    };
+    let paths = || {
+        let pairs = sources.iter().flat_map(|source| destinations.iter().map(move |to| (source, to)));
+        pairs.filter_map(|(source, to)| Some((source, to, parameters(source, to)?)))
+    };
+    let found = paths().count();
+    query.admits(found, PathRecord::LEN)?;
+    // A Get requests some number of paths, of which there is one between any two ports.
+    let wanted = if table { found } else { 1 };
+    let records = paths().take(wanted).map(|(source, to, (pkey, mtu, rate))| {
+        let mut record = record(subnet, query, source, (to.gid, to.lid), (pkey, mtu));
+        record.set_rate(rate).as_bytes().to_vec()
+    });
+    Ok(records.collect())
 }
 
 /// Whether a path of this MTU and rate is one that the query admits. A path goes by service level 0 and is not raw.

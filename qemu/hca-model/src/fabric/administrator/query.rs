@@ -3,7 +3,7 @@
 //! Offsets are written down here from the specification's tables (IBTA volume 1, section 15.2.5), independent of the
 //! client's.
 
-use ib_mgmt::mad::Mad;
+use ib_mgmt::mad::{Mad, status};
 use ib_mgmt::sa::SaMad;
 use ib_types::Gid;
 use std::cell::Cell;
@@ -141,11 +141,25 @@ pub(super) struct Query<'a> {
     pub(super) mad: &'a Mad,
     /// Pairs of ports that were looked at.
     looked: Cell<u64>,
+    /// Bytes that a table may have.
+    room: usize,
 }
 
 impl<'a> Query<'a> {
-    pub(super) fn new(mad: &'a Mad) -> Self {
-        Self { mad, looked: Cell::new(0) }
+    pub(super) fn new(mad: &'a Mad, room: usize) -> Self {
+        Self { mad, looked: Cell::new(0), room }
+    }
+
+    /// Checks the length of a table of `count` records of `len` bytes, before they are made.
+    ///
+    /// # Errors
+    /// The status of a refusal.
+    pub(super) fn admits(&self, count: usize, len: usize) -> Result<(), u16> {
+        match count.saturating_mul(len) {
+            bytes if bytes <= self.room => Ok(()),
+            bytes if bytes <= super::TABLE_LIMIT => Err(status::BUSY),
+            _ => Err(status::SA_TOO_MANY_RECORDS),
+        }
     }
 
     /// Counts what has to be looked at for the answer.
@@ -272,7 +286,7 @@ mod tests {
         let mut mad = SaMad::request(0x12, 0x38, 1 << 12 | 1 << 15, 1);
         mad.set_record_data(record.as_bytes());
         let mad = mad.to_mad();
-        let query = Query::new(&mad);
+        let query = Query::new(&mad, 0);
         let mut other = record;
         other.set_flow_label(0).set_join_state(7);
         assert!(query.means(MEMBER, other.as_bytes(), 0));

@@ -7,6 +7,7 @@ use ib_mgmt::smp::Smp;
 use super::administration::{next_mad, subscribe};
 use super::management::{next_smp, smp_packet};
 use super::*;
+use crate::meter::price;
 
 const NOW: u64 = 1 << 40;
 
@@ -99,4 +100,61 @@ fn floods_of_traps_do_not_drown_reports_about_others() {
     while fabric.receive(PortIndex(0), u64::MAX).is_some() {}
     send_trap(&mut fabric, trap::LINK_STATE, 0x9999);
     assert!(std::iter::from_fn(|| next_smp(&mut fabric, PortIndex(0))).all(|smp| smp.tid() != 0x9999));
+}
+
+#[test]
+fn management_requests_are_answered_in_bounded_steps() {
+    let (mut fabric, agents) = fabric();
+    fabric.poll(NOW);
+    for tid in 1..=100 {
+        let mut request = SaMad::request(method::GET, attr::CLASS_PORT_INFO, 0, tid);
+        request.set_tid(tid);
+        fabric.send(agents[0].index, agents[0].query(&request.to_mad()), NOW);
+    }
+    let mut calls = 0;
+    while !fabric.management.is_empty() {
+        let (before, left) = (fabric.owed(agents[0].index), fabric.management.len());
+        fabric.poll(NOW);
+        let steps = fabric.owed(agents[0].index) - before;
+        assert!(fabric.management.len() < left && steps < STEPS_PER_CALL + 2 * price::MAD, "{steps} steps");
+        assert_eq!(fabric.next_deadline().map(|next| next <= NOW + 1_000), Some(true));
+        calls += 1;
+    }
+    assert!(calls >= 6, "{calls} calls");
+    let replies = std::iter::from_fn(|| next_mad(&mut fabric, agents[0].index, u64::MAX)).count();
+    assert_eq!(replies, 100);
+}
+
+#[test]
+fn tables_beyond_the_share_cost_no_look_at_records() {
+    let (mut fabric, agents) = fabric();
+    let mut cost = |tid| {
+        let mut request = SaMad::request(method::GET_TABLE, attr::PATH_RECORD, 0, tid);
+        request.set_tid(tid);
+        let before = fabric.owed(agents[0].index);
+        fabric.send(agents[0].index, agents[0].query(&request.to_mad()), NOW);
+        fabric.poll(NOW);
+        fabric.owed(agents[0].index) - before
+    };
+    let costs: Vec<u64> = (1..=17).map(&mut cost).collect();
+    assert!(costs[15] > price::MAD, "{costs:?}");
+    assert_eq!(costs[16], price::MAD);
+    assert_eq!(cost(1), price::MAD, "the same table is in progress");
+}
+
+#[test]
+fn look_ups_of_groups_are_charged() {
+    let (mut fabric, agents) = fabric();
+    let create = 2 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 12 | 1 << 13 | 1 << 16;
+    let join = |agent: &Agent| multicast_query(method::SET, create, Gid::ZERO, agent.gid(), 1);
+    let mut costs = Vec::new();
+    for _ in 0..100 {
+        let before = fabric.owed(agents[0].index);
+        assert_eq!(ask(&mut fabric, &agents[0], &join(&agents[0])).unwrap().status(), 0);
+        costs.push(fabric.owed(agents[0].index) - before);
+    }
+    assert!(costs[99] >= costs[0] + 4 * (99 / 16), "{costs:?}");
+    let before = fabric.owed(agents[1].index);
+    fabric.send(agents[1].index, test_packet(agents[1].lid(), 0xc050, 0), NOW);
+    assert_eq!(fabric.owed(agents[1].index) - before, 101 / 16 + price::PACKET, "a copy for one member");
 }
