@@ -5,8 +5,8 @@ use ib_mgmt::sa::trap;
 use ib_types::Gid;
 
 use super::ports::PortIndex;
-use std::collections::HashSet;
 use crate::packet::LID_MULTICAST;
+use std::collections::HashSet;
 
 /// Groups that the subnet can have, and how many of them one port may have made.
 const LIMIT: usize = 4_096;

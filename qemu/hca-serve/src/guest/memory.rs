@@ -86,6 +86,8 @@ pub struct GuestMap {
     /// Counter of open files: each [`Held`] and this field hold a reference.
     descriptors: Rc<()>,
     limit: usize,
+    /// Bytes of mapped ranges, and their limit.
+    mapped: (u64, u64),
     /// Connection to the client.
     pub channel: RefCell<Option<Channel>>,
     /// Limit of the client for a message, in bytes.
@@ -106,6 +108,7 @@ impl GuestMap {
             files: Files::new(limit),
             descriptors: Rc::new(()),
             limit,
+            mapped: (0, u64::MAX),
             channel: RefCell::new(None),
             max_transfer: MAX_TRANSFER,
             registers: None,
@@ -113,6 +116,11 @@ impl GuestMap {
             private: false,
             exchange: RefCell::default(),
         }
+    }
+
+    /// Limits the sum of mapped ranges, in bytes.
+    pub fn set_memory_limit(&mut self, bytes: u64) {
+        self.mapped.1 = bytes;
     }
 
     /// Returns a mapped range of `size` bytes of `file` from `offset` on.
@@ -148,10 +156,15 @@ impl GuestMap {
     /// Adds a range at the device address `address`.
     ///
     /// # Errors
-    /// As [`Ranges::insert`].
+    /// As [`Ranges::insert`]; `ENOMEM`: the mapped ranges would exceed the memory limit.
     pub fn map(&mut self, address: u64, range: Range) -> Result<(), Errno> {
         let private = range.writable && matches!(range.backing, Backing::Client);
+        let mapped = self.mapped.0.saturating_add(range.mapped_bytes());
+        if mapped > self.mapped.1 {
+            return Err(Errno::NOMEM);
+        }
         self.ranges.insert(address, range.size, range)?;
+        self.mapped.0 = mapped;
         self.private |= private;
         Ok(())
     }
@@ -162,12 +175,15 @@ impl GuestMap {
     /// `EINVAL`: the given range cuts an existing one, and nothing is removed. VFIO type 1 version
     /// 2 has the same rule.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
-        self.ranges.remove(address, size)
+        let removed = self.ranges.remove(address, size)?;
+        self.mapped.0 -= removed.iter().map(Range::mapped_bytes).sum::<u64>();
+        Ok(())
     }
 
     /// Removes all ranges.
     pub fn clear(&mut self) {
         self.ranges.clear();
+        self.mapped.0 = 0;
         self.trouble.set(None);
         self.private = false;
     }
@@ -526,6 +542,25 @@ mod tests {
         map.unmap(0x10_0000 + 6 * PAGE, PAGE).expect("whole");
         assert!(map.read(0x10_0000 + 6 * PAGE, &mut [0; 8]).is_err());
         assert!(map.read(0x10_0000 + 7 * PAGE, &mut [0; 8]).is_ok());
+    }
+
+    #[test]
+    fn mapped_memory_has_a_limit() {
+        let backing = file(4);
+        let mut map = GuestMap::new(16);
+        map.set_memory_limit(3 * PAGE);
+        let add = |map: &mut GuestMap, page: u64, pages: u64| {
+            let file = backing.try_clone().expect("descriptor").into();
+            let range = map.mapped(&file, 0, pages * PAGE, true, Sources::Memory).expect("mapped");
+            map.map(page * PAGE, range)
+        };
+        assert_eq!((add(&mut map, 0, 2), add(&mut map, 8, 2)), (Ok(()), Err(Errno::NOMEM)));
+        assert_eq!(map.map(16 * PAGE, Range::client(1 << 40, true)), Ok(()), "not mapped here");
+        assert_eq!((add(&mut map, 8, 1), add(&mut map, 12, 1)), (Ok(()), Err(Errno::NOMEM)));
+        map.unmap(0, 2 * PAGE).expect("whole");
+        assert_eq!((add(&mut map, 0, 2), add(&mut map, 12, 1)), (Ok(()), Err(Errno::NOMEM)));
+        map.clear();
+        assert_eq!(add(&mut map, 0, 3), Ok(()));
     }
 
     #[test]

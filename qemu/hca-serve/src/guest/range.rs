@@ -32,6 +32,12 @@ pub struct Range {
 }
 
 impl Range {
+    /// Returns the bytes of this range that are mapped here. Their pages are charged to this
+    /// process when it is the first to touch them.
+    pub(super) fn mapped_bytes(&self) -> u64 {
+        if matches!(self.backing, Backing::Mapped(..)) { self.size } else { 0 }
+    }
+
     /// Returns a range of `size` bytes that the client accesses on request.
     pub fn client(size: u64, writable: bool) -> Self {
         Self { size, writable, backing: Backing::Client }

@@ -66,11 +66,11 @@ impl<T> Ranges<T> {
         Ok(())
     }
 
-    /// Removes every range within the given one.
+    /// Removes every range within the given one and returns their values.
     ///
     /// # Errors
     /// `EINVAL`: the given range cuts an existing one, and nothing is removed.
-    pub fn remove(&mut self, start: u64, size: u64) -> Result<(), Errno> {
+    pub fn remove(&mut self, start: u64, size: u64) -> Result<Vec<T>, Errno> {
         let end = start.saturating_add(size);
         // Only two ranges can be cut: the one that contains the first address, and the last one
         // that starts before the end.
@@ -82,13 +82,14 @@ impl<T> Ranges<T> {
             return Err(Errno::INVAL);
         }
         let within: Vec<(u64, usize)> = self.order.range(start..end).map(|(at, slot)| (*at, *slot)).collect();
+        let mut removed = Vec::with_capacity(within.len());
         for (at, slot) in within {
             let Some(place) = self.slots.get_mut(slot) else { continue };
-            *place = None;
+            removed.extend(place.take().map(|entry| entry.value));
             self.order.remove(&at);
             self.free.push(slot);
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// Removes all ranges.
@@ -126,6 +127,10 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
+    fn remove(ranges: &mut Ranges<char>, start: u64, size: u64) -> Result<(), Errno> {
+        ranges.remove(start, size).map(drop)
+    }
+
     #[test]
     fn ranges_do_not_overlap_and_whole_ones_are_removed() {
         let mut ranges = Ranges::new(16);
@@ -139,19 +144,19 @@ mod tests {
         for (start, pages) in [(PAGE, 1), (2 * PAGE, 9), (0, 2), (2 * PAGE, 3), (PAGE + 1, 1), (2 * PAGE, 0)]
         {
             assert_eq!(
-                ranges.remove(start, pages * PAGE),
+                remove(&mut ranges, start, pages * PAGE),
                 Err(Errno::INVAL),
                 "cuts one: {pages} at {start:#x}"
             );
         }
         assert_eq!(ranges.len(), 2, "a range that is cut stays, and so do the others");
         assert_eq!(
-            (ranges.remove(3 * PAGE, PAGE), ranges.remove(9 * PAGE, PAGE)),
+            (remove(&mut ranges, 3 * PAGE, PAGE), remove(&mut ranges, 9 * PAGE, PAGE)),
             (Ok(()), Ok(())),
             "nothing there"
         );
-        assert_eq!(ranges.remove(0, 4 * PAGE), Ok(()));
-        assert_eq!((ranges.len(), ranges.remove(4 * PAGE, PAGE), ranges.len()), (1, Ok(()), 0));
+        assert_eq!(remove(&mut ranges, 0, 4 * PAGE), Ok(()));
+        assert_eq!((ranges.len(), remove(&mut ranges, 4 * PAGE, PAGE), ranges.len()), (1, Ok(()), 0));
         for page in 0..16 {
             ranges.insert(page << 20, PAGE, 'c').expect("room");
         }
@@ -166,7 +171,7 @@ mod tests {
         ranges.insert(0, PAGE, 'a').expect("room");
         ranges.insert(PAGE, PAGE, 'b').expect("room");
         assert_eq!(ranges.find(PAGE + 5), Some((&'b', 5, PAGE - 5)));
-        ranges.remove(PAGE, PAGE).expect("whole");
+        remove(&mut ranges, PAGE, PAGE).expect("whole");
         assert_eq!(ranges.find(PAGE + 5), None, "not by the last look-up either");
         ranges.insert(7 * PAGE, PAGE, 'c').expect("room");
         assert_eq!(ranges.slots.len(), 2);
@@ -180,7 +185,7 @@ mod tests {
         ranges.insert(u64::MAX - PAGE, PAGE, 'a').expect("room");
         assert_eq!(ranges.find(u64::MAX - 1), Some((&'a', PAGE - 1, 1)));
         assert_eq!(ranges.find(u64::MAX), None);
-        ranges.remove(0, u64::MAX).expect("all");
+        remove(&mut ranges, 0, u64::MAX).expect("all");
         assert_eq!(ranges.len(), 0);
     }
 }

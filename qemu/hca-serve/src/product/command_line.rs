@@ -49,6 +49,20 @@ fn guid(value: Value) -> Result<u64> {
     }
 }
 
+/// Parses a size in bytes, with an optional suffix.
+fn size(value: Value) -> Result<u64> {
+    let refused = value.clone().refused("give a number of bytes, or one followed by K, M, G or T");
+    let text = value.text()?;
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, suffix)) => match "KMGT".find(suffix) {
+            Some(power) => (text.get(..at).unwrap_or_default(), 10 * (power as u32 + 1)),
+            None => (text.as_str(), 0),
+        },
+        None => (text.as_str(), 0),
+    };
+    digits.parse().ok().and_then(|number: u64| number.checked_mul(1 << shift)).ok_or(refused)
+}
+
 fn address(option: &str, text: &str) -> Result<Address> {
     text.parse().map_err(|error| Error::Usage(format!("{option} {error}")))
 }
@@ -264,6 +278,14 @@ fn table() -> Vec<Argument<CommandLine>> {
             "HCAs stay as they are when their client resets or leaves, as at a kexec: the next one finds what was left",
             |line| line.options.warm = true,
         ),
+        value(
+            "--memory-limit SIZE",
+            "most memory that each client may map, as 4G (K, M, G and T are powers of 1024); otherwise the machine's RAM",
+            |line, value| {
+                line.options.memory_limit = size(value)?;
+                Ok(())
+            },
+        ),
         flag(
             "--file-io",
             "memory of clients may be in files on disks, overlayfs, FUSE or network file systems, and in files that \
@@ -448,7 +470,7 @@ mod tests {
     fn every_option_is_in_the_help_and_taken() {
         let words = "--socket a --profile cx-7,lid-ffff --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
                      --control d --report e --ready-fd 9 --log json --strict --no-sm --warm --packets-only \
-                     --file-io --open-fabric \
+                     --file-io --open-fabric --memory-limit 3G \
                      --listen /x --listen-anywhere";
         let words: Vec<&str> = words.split_whitespace().collect();
         let line = parsed(&words).expect("right").expect("no help");
@@ -457,6 +479,7 @@ mod tests {
         let options = line.options;
         assert_eq!(options.sockets, [PathBuf::from("a"), PathBuf::from("b")]);
         assert_eq!((options.guid_base, options.seed), (Some(0x0002_c903_0000_0010), 5));
+        assert_eq!(options.memory_limit, 3 << 30);
         assert!(
             options.file_io
                 && options.listen_anywhere
@@ -491,6 +514,8 @@ mod tests {
             (&["--socket", "a", "--guid-base", "ffffffffffffffff"], "hexadecimal"),
             (&["--socket", "a", "--faults", "fire=1%"], "unknown fault `fire`"),
             (&["--socket", "a", "--seed", "many"], "many"),
+            (&["--socket", "a", "--memory-limit", "4X"], "followed by K, M, G or T"),
+            (&["--socket", "a", "--memory-limit", "99999999999T"], "number of bytes"),
             (&["--socket", "a", "--log", "xml"], "text, json or none"),
             (
                 &["--socket", "a", "--profile", "cx-7"],

@@ -208,9 +208,12 @@ impl Device<'_> {
             }
         };
         self.guest.memory.map(address, range).inspect_err(|error| {
-            if *error == Errno::NOSPC {
-                (self.remark)(Remark::Refused { address, size, why: "too many ranges" });
-            }
+            let why = match *error {
+                Errno::NOSPC => "too many ranges",
+                Errno::NOMEM => "more than --memory-limit",
+                _ => return,
+            };
+            (self.remark)(Remark::Refused { address, size, why });
         })?;
         channel.reply(&message.header, &[]);
         Ok(())

@@ -229,9 +229,11 @@ impl Prepared {
         let watchdog = Rc::new(Watchdog::start()?);
         let mappings = (MAPPINGS / bound.len().max(1)).clamp(128, MAPPINGS / 2);
         let seats = bound.into_iter().zip(&world.nodes).map(|((listener, file), node)| {
-            Seat::new(listener, file, node.hca.profile(), mappings, Rc::clone(&watchdog))
+            let mut seat = Seat::new(listener, file, node.hca.profile(), mappings, Rc::clone(&watchdog));
+            seat.guest.memory.set_memory_limit(options.memory_limit);
+            seat
         });
-        let seats = seats.collect();
+        let seats = seats.collect::<Vec<_>>();
         let mut event_loop =
             EventLoop::new(world, seats, wake, options.log, options.notices, options.file_io, clock)?;
         let nodes = &event_loop.world.nodes;

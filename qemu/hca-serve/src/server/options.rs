@@ -53,6 +53,9 @@ pub struct Options {
     /// Only for trusted clients: an access to any other file can block all HCAs permanently, and
     /// then even SIGKILL does not terminate the process.
     pub file_io: bool,
+    /// Limit of mapped memory for each client, in bytes. A page of a sparse file is charged to
+    /// the process that touches it first, which may be this one.
+    pub memory_limit: u64,
     /// Rejects everything that the PRM calls reserved or illegal, for tests of drivers. Otherwise
     /// values that firmware is proven to accept are accepted with a warning. Applies to HCAs
     /// without an entry in `profiles`.
@@ -88,6 +91,7 @@ impl Options {
             packets_only: false,
             warm: false,
             file_io: false,
+            memory_limit: machine_memory(),
             strict: false,
             no_subnet_manager: false,
             open_fabric: false,
@@ -108,6 +112,15 @@ impl Options {
         let profile = Profile { strictness, ..spec.profile(number) };
         with_guid(profile, base.wrapping_add(u64::from(number) * Profile::GUID_STEP))
     }
+}
+
+/// Returns the RAM of this machine in bytes, or the largest number if it is unknown.
+fn machine_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kibibytes = text.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    kibibytes.map_or(u64::MAX, |kibibytes| kibibytes << 10)
 }
 
 /// Returns `profile` with the GUID `guid` for node, system and port.
