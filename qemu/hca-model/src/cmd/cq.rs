@@ -284,14 +284,9 @@ fn stale_entries(
     field: &str,
 ) -> Result<u32, Refusal> {
     let mut stale = 0;
-    for i in 0..(1u64 << log_size).min(OWNERS_CHECKED) {
-        let mut own = [0];
-        let at = (i + 1) * u64::from(cqe_bytes) - 1;
-        if buffer.read(io.memory, at, &mut own).is_err() {
-            return Err(Refusal::param(field, "not accessible to the device"));
-        }
-        stale += u32::from(own[0] >> 4 != 0xf);
-    }
+    let count = (1u64 << log_size).min(OWNERS_CHECKED);
+    let read = buffer.entry_ends(io.memory, count, cqe_bytes, |own| stale += u32::from(own >> 4 != 0xf));
+    read.map_err(|_| Refusal::param(field, "not accessible to the device"))?;
     Ok(stale)
 }
 

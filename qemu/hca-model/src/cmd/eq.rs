@@ -50,13 +50,10 @@ impl Device {
         }
         self.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
         let mut stale = 0u32;
-        for i in 0..(1u64 << log_size).min(OWNERS_CHECKED) {
-            let mut owner = [0];
-            if buffer.read(io.memory, i * 64 + 0x3f, &mut owner).is_err() {
-                return Err(Refusal::param("create_eq_in.pas", "not accessible to the device"));
-            }
-            stale += u32::from(owner[0] & 1 == 0);
-        }
+        let count = (1u64 << log_size).min(OWNERS_CHECKED);
+        buffer
+            .entry_ends(io.memory, count, 64, |owner| stale += u32::from(owner & 1 == 0))
+            .map_err(|_| Refusal::param("create_eq_in.pas", "not accessible to the device"))?;
         let eq = Eq {
             buffer,
             log_size,

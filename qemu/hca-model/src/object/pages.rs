@@ -69,6 +69,30 @@ impl PageList {
         Ok(())
     }
 
+    /// Calls `each` with the last byte of each of `count` entries of `size` bytes. Reads many
+    /// entries at once, because each read of private memory is a round trip.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn entry_ends(
+        &self,
+        memory: &dyn GuestMemory,
+        count: u64,
+        size: u32,
+        mut each: impl FnMut(u8),
+    ) -> Result<(), DmaFault> {
+        let mut block = [0; 4096];
+        let (mut at, end) = (0, count * u64::from(size));
+        while at < end {
+            let len = (end - at).min(block.len() as u64);
+            let part = block.get_mut(..len as usize).unwrap_or_default();
+            self.read(memory, at, part)?;
+            part.chunks(size as usize).filter_map(|entry| entry.last()).for_each(|byte| each(*byte));
+            at += len;
+        }
+        Ok(())
+    }
+
     /// Copies into the buffer.
     ///
     /// # Errors
