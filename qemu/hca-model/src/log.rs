@@ -124,7 +124,9 @@ impl fmt::Display for Entry {
 
 /// Entries of one kind of subject and one field that the sink gets in each [`WINDOW_NS`]; of further ones it is told the number.
 const BURST: u32 = 32;
-/// The time that [`BURST`] counts for.
+/// Entries that the sink gets in each [`WINDOW_NS`], whatever they are about.
+const TOTAL: u32 = 256;
+/// The time that [`BURST`] and [`TOTAL`] count for.
 const WINDOW_NS: u64 = 1_000_000_000;
 /// Kinds of subject and fields that are told apart. Further ones count as one.
 const LIMITS: usize = 256;
@@ -134,18 +136,12 @@ const LIMITS: usize = 256;
 struct Limit {
     /// When the window ends.
     until: u64,
-    /// Entries in the window.
-    seen: u32,
+    /// Entries of the window that the sink got, and those that it did not get.
+    passed: u32,
+    withheld: u32,
     /// The last one of them that the sink did not get; it is about one of many objects.
     subject: Subject,
     level: Level,
-}
-
-impl Limit {
-    /// Entries that the sink did not get.
-    const fn withheld(&self) -> u32 {
-        self.seen.saturating_sub(BURST)
-    }
 }
 
 /// A kind of subject and a field.
@@ -160,6 +156,8 @@ pub struct Log {
     /// Time stamped on the next entries.
     now: u64,
     limits: HashMap<Source, Limit>,
+    /// End of the current window of [`TOTAL`], and the entries that the sink got in it.
+    total: (u64, u32),
     /// When the first of the windows ends that withheld something.
     window_end: Option<u64>,
     entries: VecDeque<Entry>,
@@ -178,6 +176,7 @@ impl Default for Log {
         Self {
             now: 0,
             limits: HashMap::new(),
+            total: (0, 0),
             window_end: None,
             entries: VecDeque::with_capacity(64),
             refusals: 0,
@@ -219,18 +218,24 @@ impl Log {
         }
         let fresh = Limit {
             until: self.now.saturating_add(WINDOW_NS),
-            seen: 0,
+            passed: 0,
+            withheld: 0,
             subject: entry.subject,
             level: entry.level,
         };
         let limit = self.limits.entry(source).or_insert(fresh);
-        if limit.until <= self.now && limit.withheld() == 0 {
+        if limit.until <= self.now && limit.withheld == 0 {
             *limit = fresh;
         }
-        limit.seen = limit.seen.saturating_add(1);
-        if limit.withheld() == 0 {
+        if self.total.0 <= self.now {
+            self.total = (self.now.saturating_add(WINDOW_NS), 0);
+        }
+        if limit.withheld == 0 && limit.passed < BURST && self.total.1 < TOTAL {
+            limit.passed += 1;
+            self.total.1 += 1;
             return true;
         }
+        limit.withheld = limit.withheld.saturating_add(1);
         (limit.subject, limit.level) = (entry.subject, limit.level.max(entry.level));
         self.window_end = Some(self.window_end.map_or(limit.until, |end| end.min(limit.until)));
         false
@@ -270,16 +275,16 @@ impl Log {
         let mut over = Vec::new();
         self.limits.retain(|(_, field), limit| {
             let goes = ended(limit);
-            if goes && limit.withheld() > 0 {
+            if goes && limit.withheld > 0 {
                 over.push((field.clone(), *limit));
             }
             !goes
         });
-        let waiting = self.limits.values().filter(|limit| limit.withheld() > 0);
+        let waiting = self.limits.values().filter(|limit| limit.withheld > 0);
         self.window_end = waiting.map(|limit| limit.until).min();
         over.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (field, limit) in over {
-            let text = format!("{} more within a second, the last of them about this", limit.withheld());
+            let text = format!("{} more within a second, the last of them about this", limit.withheld);
             self.tell(&Entry { at: self.now, level: limit.level, subject: limit.subject, field, text });
         }
     }
@@ -357,6 +362,10 @@ mod tests {
     #[test]
     fn fields_without_number_take_bounded_memory() {
         let (mut log, lines) = logged();
+        for n in 0..10_000 {
+            log.refuse(Subject::Pages, format!("field_{}", n % 200), "");
+        }
+        assert_eq!(lines.lock().unwrap().len(), TOTAL as usize, "all fields together");
         for n in 0..10_000 {
             log.refuse(Subject::Pages, format!("field_{n}"), "");
         }
