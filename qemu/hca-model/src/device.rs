@@ -5,6 +5,9 @@ use crate::cmd::{Interface, Refusal, Refused};
 use crate::health::Health;
 use crate::log::{Log, Subject};
 use crate::meter::{Budget, Meter};
+
+/// Bytes of objects whose removal counts as one step of work.
+const BYTES_DROPPED_PER_STEP: u64 = 256;
 use crate::object::objects::Objects;
 use crate::object::queues::Overruns;
 use crate::pages::FirmwarePages;
@@ -195,6 +198,8 @@ impl Device {
         self.objects.clear();
         self.transport.reset();
         // What is left are the pages, and commands under way.
+        // The objects are dropped here at once, and later calls pay for it.
+        self.meter.charge(self.budget.held() / BYTES_DROPPED_PER_STEP);
         self.budget.clear();
         let others: u64 = self.other_pages.values().map(FirmwarePages::memory).sum();
         let _ = self.budget.hold(self.pages.memory() + others + self.cmd.memory());

@@ -380,6 +380,8 @@ impl Hca {
             registers.write(&write, |registers, effect| carry_out(device, registers, &mut io, effect));
         }
         if device.health.is_fatal() {
+            // No EQ takes them any more, and internal commands go on making them.
+            device.port.changes.clear();
             return more;
         }
         if !device.cmd.is_idle() {

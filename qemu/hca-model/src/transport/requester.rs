@@ -21,6 +21,9 @@ use ib_types::Psn;
 
 /// PSNs that may be outstanding at all: a responder tells new from old only within half the circle.
 const PSN_LIMIT: u32 = 1 << 22;
+/// Time for which a request waits for a neighbour that is in debt before it goes as a packet, in
+/// nanoseconds. A neighbour pays an ordinary debt within a few calls.
+const COPY_PATIENCE: u64 = 1_000_000;
 
 impl Requester {
     /// PSNs sent and not acknowledged that are packets of ours.
@@ -162,7 +165,11 @@ impl Context<'_, '_> {
             let Some(envelope) = &envelope else { return false };
             if let Some(destination) = &way {
                 match self.copy_request(qp, destination, budget) {
-                    Next::Gone => continue,
+                    Next::Gone => {
+                        qp.transport.requester.waits_since = None;
+                        continue;
+                    }
+                    Next::Later if self.waits_longer(qp) => way = None,
                     Next::Later => {
                         qp.transport.later = true;
                         return true;
@@ -173,6 +180,13 @@ impl Context<'_, '_> {
             *budget -= 1;
             self.send_request(qp, envelope);
         }
+    }
+
+    /// Returns whether the neighbour has been in debt for so long that the request must go as a
+    /// packet, whose acknowledgement has a timer.
+    fn waits_longer(&self, qp: &mut Qp) -> bool {
+        let since = *qp.transport.requester.waits_since.get_or_insert(self.io.now);
+        self.io.now.saturating_sub(since) > COPY_PATIENCE
     }
 
     /// Fetches a WQE and gives it its PSNs. Answers whether there was one.
