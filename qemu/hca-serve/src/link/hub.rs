@@ -1,7 +1,7 @@
 //! Fabric side of cables: switch ports whose HCAs are in other servers.
 
 use super::address::Listener;
-use super::stream::{Broken, Kind, Link, MAGIC};
+use super::stream::{Broken, HANDSHAKE, Kind, Link, MAGIC};
 use crate::planted::{self, Place};
 use hca_model::Packet;
 use hca_model::Profile;
@@ -32,6 +32,8 @@ struct Cable {
     readable: bool,
     /// True if the connection closes after the queued output.
     ending: bool,
+    /// Time at which it closes without a handshake.
+    handshake_until: Instant,
 }
 
 /// Listener for cables, with all its cables.
@@ -108,7 +110,9 @@ impl Hub {
         let number = self.next;
         if epoll::add(epoll, link.socket(), EventData::new_u64(number), EventFlags::empty()).is_ok() {
             self.next += 1;
-            let cable = Cable { link, port: None, up: false, told: None, readable: true, ending: false };
+            let handshake_until = now + HANDSHAKE;
+            let (up, readable, ending) = (false, true, false);
+            let cable = Cable { link, port: None, up, told: None, readable, ending, handshake_until };
             self.cables.insert(number, cable);
         }
     }
@@ -220,6 +224,9 @@ impl Hub {
                 fabric.give_buffer(packet.into_buffer());
             }
         }
+        if cable.port.is_none() && instant >= cable.handshake_until {
+            return Err(Broken::Silent);
+        }
         cable.link.keep_alive(instant)?;
         cable.link.flush(instant)?;
         if cable.ending {
@@ -272,7 +279,19 @@ impl Hub {
             };
         }
         let name: String = String::from_utf8_lossy(name).chars().filter(|c| !c.is_control()).collect();
-        let port = fabric.attach(&format!("{REMOTE}{name}")).map_err(|error| error.to_string())?;
+        let port = match fabric.attach(&format!("{REMOTE}{name}")) {
+            Ok(port) => port,
+            // Another GUID had it, whose cable is unplugged.
+            Err(error) => {
+                let remote = |port: &PortIndex| {
+                    fabric.port_record(*port).is_some_and(|record| record.name.starts_with(REMOTE))
+                };
+                let unused = self.known.iter().find(|(_, port)| remote(port) && !plugged(port));
+                let (forgotten, port) = unused.ok_or_else(|| error.to_string()).map(|(g, p)| (*g, *p))?;
+                self.known.remove(&forgotten);
+                port
+            }
+        };
         let mut chosen = guid;
         let mut step = u64::from(port.0);
         while chosen == 0 || (guid == 0 && self.known.contains_key(&chosen)) {
@@ -293,7 +312,10 @@ impl Hub {
 
     /// Returns the time at which work is due without an event.
     pub fn deadline(&self) -> Option<Instant> {
-        self.cables.values().map(|cable| cable.link.deadline()).chain(self.closed_until).min()
+        let handshakes = self.cables.values().filter(|cable| cable.port.is_none());
+        let handshakes = handshakes.map(|cable| cable.handshake_until);
+        let links = self.cables.values().map(|cable| cable.link.deadline());
+        links.chain(handshakes).chain(self.closed_until).min()
     }
 
     /// Updates the socket events to wait for.

@@ -26,7 +26,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Time without received or sent bytes after which a cable is cut.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Time limit of the handshake.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+pub const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Protocol magic, including the version.
 pub const MAGIC: [u8; 8] = *b"HCALINK1";
