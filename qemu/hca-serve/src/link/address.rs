@@ -67,7 +67,7 @@ impl Address {
         let cannot = |error: std::io::Error| Error::Serve(format!("cannot listen at {self}: {error}"));
         let listener = match self {
             Self::Unix(path) => {
-                let (listener, file) = listen(path)?;
+                let (listener, file) = listen(path, None)?;
                 listener.set_nonblocking(true).map_err(cannot)?;
                 Listener::Unix(listener, file)
             }

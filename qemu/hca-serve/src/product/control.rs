@@ -14,7 +14,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -76,9 +75,7 @@ impl Control {
     /// # Errors
     /// The socket cannot be created.
     pub fn start(path: &Path, handle: Handle) -> Result<Self> {
-        let (listener, file) = listen(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-            .context("cannot keep others from", path)?;
+        let (listener, file) = listen(path, Some(0o600))?;
         let descriptor = listener.try_clone().context("cannot use the socket", path)?.into();
         std::thread::Builder::new()
             .name("control".into())

@@ -482,7 +482,7 @@ mod tests {
             // Unique paths, because tests share a process.
             let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
             let path = std::env::temp_dir().join(format!("hca-serve-loop-{}-{number}", std::process::id()));
-            let (listener, file) = listen(&path).expect("listens");
+            let (listener, file) = listen(&path, None).expect("listens");
             seats.push(Seat::new(listener, file, &profile, 16, Rc::clone(&watchdog)));
             world.add(profile, "node").expect("a port");
         }

@@ -205,7 +205,7 @@ impl Prepared {
         }
         let mut bound = Vec::with_capacity(count);
         for path in &options.sockets {
-            let (listener, file) = listener::listen(path)?;
+            let (listener, file) = listener::listen(path, None)?;
             listener.set_nonblocking(true).context("cannot use the socket", path)?;
             bound.push((listener, file));
         }
