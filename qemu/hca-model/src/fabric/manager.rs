@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::ports::PortIndex;
-use super::random::Random;
 use crate::packet::{ICRC_LEN, LID_PERMISSIVE, VL_MANAGEMENT, append_icrc};
 use crate::seams::Packet;
 
@@ -164,7 +163,7 @@ pub(super) struct Manager {
     /// What it gives to every port, so that nobody else sets anything there; 0 for none.
     m_key: u64,
     ports: Vec<Managed>,
-    /// Where the numbers of its transactions begin: nobody can guess them, and answer in a port's place.
+    /// Number of its first transaction.
     first_tid: u64,
     requests: u32,
     psn: u32,
@@ -172,8 +171,7 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    pub(super) fn new(m_key: u64) -> Self {
-        let first_tid = Random::new(m_key).next_u64();
+    pub(super) fn new(m_key: u64, first_tid: u64) -> Self {
         Self { m_key, ports: Vec::new(), first_tid, requests: 0, psn: 0, events: Vec::new() }
     }
 

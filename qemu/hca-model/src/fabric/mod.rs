@@ -87,6 +87,9 @@ pub struct FabricConfig {
     /// subnet administrator), and with it the switch's refusal of LIDs and P_Keys that a port was not given. Whoever serves guests that are
     /// not trusted draws it from the host's randomness. 0 leaves the fabric open to everybody.
     pub m_key: u64,
+    /// Number of the subnet manager's first transaction. Ports that could guess it could reply in
+    /// another port's place, so a server of untrusted guests draws it, apart from the key.
+    pub first_tid: u64,
     /// Packet life time of the paths that the subnet administrator names, 4.096 µs · 2^n: how long ports wait for packets of ended
     /// connections.
     pub packet_life_time: u8,
@@ -100,6 +103,7 @@ impl Default for FabricConfig {
             latency: 0,
             subnet_manager: true,
             m_key: DEFAULT_M_KEY,
+            first_tid: 1,
             packet_life_time: PACKET_LIFE_TIME,
         }
     }
@@ -191,7 +195,7 @@ impl Fabric {
             groups: Groups::new(IPOIB_MTU),
             guarded: config.subnet_manager && config.m_key != 0,
             switch: Switch::new(!config.subnet_manager, config.m_key),
-            manager: Manager::new(config.m_key),
+            manager: Manager::new(config.m_key, config.first_tid),
             administrator: Administrator::default(),
             management: VecDeque::new(),
             counters: FabricCounters::default(),

@@ -195,6 +195,7 @@ impl Prepared {
             faults: options.faults,
             subnet_manager: !options.no_subnet_manager,
             // A manager in a guest sets its own key.
+            first_tid: secret()?,
             m_key: if options.open_fabric || options.no_subnet_manager { 0 } else { secret()? },
             ..FabricConfig::default()
         };
