@@ -1,12 +1,12 @@
-// Reliable Datagram Sockets of Linux: the peer of a unikernel's app=rds, or of another Linux.
+// Reliable Datagram Sockets of Linux: the peer of a unikernel, or of another Linux.
 //
 //   rds ping OWN PEER COUNT INTERVAL_MS       pings from 8 sockets in turn, as rds-ping does
 //   rds echo OWN                              sends back what arrives at ports 4000 to 4007, until SIGTERM
 //   rds send OWN PEER COUNT SEED              messages of 0 bytes to 100 KiB from 8 sockets to 8 sockets
 //   rds receive OWN PEER COUNT SEED           takes and checks them
 //
-// Lengths, contents and sums are those of kernel/apps/src/rds/pattern.rs, their order and end those of hash.rs beside it.
-// Each ends with a line "@rds ...".
+// Messages, their order and their end are those of tests/workload/src/rds/flows.rs. Each ends with a line "@rds ..." or
+// "@result ...".
 
 #include "payload.h"
 #include "rds_program.h"
@@ -27,7 +27,6 @@ enum {
     STALL_S = 60,
 };
 
-static const uint64_t FACTOR = 0xff51afd7ed558ccd;
 static const uint64_t OCTAVES = (17 << 16) + (MAX_LEN - (1 << 16)) + 1;
 
 struct pattern {
@@ -35,11 +34,8 @@ struct pattern {
     size_t len;
 };
 
-struct sum {
-    uint64_t messages, bytes, value;
-};
-
-static struct sum sums[SOCKETS][SOCKETS];
+// Messages of each pair of sockets, and of all.
+static uint64_t pairs[SOCKETS][SOCKETS], messages, total_bytes;
 static int sockets[SOCKETS];
 static uint8_t buffer[MAX_LEN];
 static volatile sig_atomic_t stopped;
@@ -56,32 +52,10 @@ static struct pattern pattern_of(uint64_t seed, unsigned sender, unsigned receiv
     return pattern;
 }
 
-static void sum_word(struct sum *sum, uint64_t word) {
-    uint64_t value = ((sum->value ^ word) + STEP) * FACTOR;
-    sum->value = value ^ (value >> 32);
-}
-
-static void sum_add(struct sum *sum, const uint8_t *bytes, size_t len) {
-    sum_word(sum, len);
-    for (size_t at = 0; at < len; at += 8) {
-        uint64_t word = 0;
-        memcpy(&word, bytes + at, len - at < 8 ? len - at : 8);
-        sum_word(sum, word);
-    }
-    sum->messages++;
-    sum->bytes += len;
-}
-
-static struct sum sum_of_all(void) {
-    struct sum all = {0, 0, 0};
-    for (int sender = 0; sender < SOCKETS; sender++) {
-        for (int receiver = 0; receiver < SOCKETS; receiver++) {
-            sum_word(&all, sums[sender][receiver].value);
-            all.messages += sums[sender][receiver].messages;
-            all.bytes += sums[sender][receiver].bytes;
-        }
-    }
-    return all;
+static void count_message(unsigned sender, unsigned receiver, size_t len) {
+    pairs[sender][receiver]++;
+    messages++;
+    total_bytes += len;
 }
 
 static uint64_t share(uint64_t count, unsigned sender) { return count / SOCKETS + (count % SOCKETS > sender); }
@@ -210,9 +184,8 @@ static int echo(const char *own) {
 }
 
 static void tell(uint64_t began) {
-    struct sum all = sum_of_all();
-    printf("@rds hash messages=%llu bytes=%llu sum=%016llx ns=%llu\n", (unsigned long long)all.messages,
-           (unsigned long long)all.bytes, (unsigned long long)all.value, (unsigned long long)(nanoseconds() - began));
+    printf("@result op=rds_messages messages=%llu bytes=%llu verified=%llu ns=%llu\n", (unsigned long long)messages,
+           (unsigned long long)total_bytes, (unsigned long long)messages, (unsigned long long)(nanoseconds() - began));
 }
 
 // Messages of this machine that no peer has acknowledged, as rds-info lists them.
@@ -231,15 +204,14 @@ static int unacknowledged(void) {
 static int send_all(const char *own, const char *peer_text, uint64_t count, uint64_t seed) {
     bind_all(own, SENDER_PORT);
     struct sockaddr_in peer = address_of(peer_text, RECEIVER_PORT), from;
-    uint64_t sent_by[SOCKETS] = {0}, total = 0, began = nanoseconds(), moved_at = began;
-    while (total < count) {
+    uint64_t sent_by[SOCKETS] = {0}, began = nanoseconds(), moved_at = began;
+    while (messages < count) {
         unsigned blocked = 0;
         int moved = 0;
         for (unsigned sender = 0; sender < SOCKETS; sender++) {
             if (sent_by[sender] == share(count, sender)) continue;
             unsigned receiver = (unsigned)(sender + sent_by[sender]) % SOCKETS;
-            struct sum *sum = &sums[sender][receiver];
-            struct pattern pattern = pattern_of(seed, sender, receiver, sum->messages);
+            struct pattern pattern = pattern_of(seed, sender, receiver, pairs[sender][receiver]);
             payload_fill(buffer, pattern.len, pattern.first);
             struct sockaddr_in to = peer;
             to.sin_port = htons((uint16_t)(RECEIVER_PORT + receiver));
@@ -247,37 +219,35 @@ static int send_all(const char *own, const char *peer_text, uint64_t count, uint
                 blocked |= 1u << sender;
                 continue;
             }
-            sum_add(sum, buffer, pattern.len);
+            count_message(sender, receiver, pattern.len);
             sent_by[sender]++;
-            total++;
             moved = 1;
         }
         if (moved) {
             moved_at = nanoseconds();
         } else {
-            stalled(moved_at, total);
+            stalled(moved_at, messages);
             // Room in the send buffer says nothing about the other side's: look again after a while.
             wait_for(blocked, 2);
             usleep(200);
         }
     }
-    uint64_t own_sum = sum_of_all().value, other;
+    uint64_t other;
     ssize_t len;
     while ((len = received(sockets[0], &from)) == -1) {
-        stalled(moved_at, total);
+        stalled(moved_at, messages);
         wait_for(0, 100);
     }
     errno = 0;
-    if (len != 8 || !same(&from, &peer)) fail("something else than the receiver's sum");
+    if (len != 8 || !same(&from, &peer)) fail("not the receiver's count");
     memcpy(&other, buffer, 8);
-    if (other != own_sum)
-        fail("the sum is %016llx here and %016llx there", (unsigned long long)own_sum, (unsigned long long)other);
+    if (other != count) fail("%llu messages arrived", (unsigned long long)other);
     // A message of more than half the send buffer is acknowledged at once.
     int small = 1;
     if (setsockopt(sockets[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small)) fail("setsockopt");
     memset(buffer, 0, LAST_LEN);
     while (!sent(sockets[0], &peer, buffer, LAST_LEN)) {
-        stalled(moved_at, total);
+        stalled(moved_at, messages);
         wait_for(1, 100);
     }
     for (int wait = 0; wait < 500 && unacknowledged(); wait++) usleep(10000);
@@ -289,8 +259,8 @@ static int receive_all(const char *own, const char *peer_text, uint64_t count, u
     bind_all(own, RECEIVER_PORT);
     printf("@rds listening port=%d\n", RECEIVER_PORT);
     struct sockaddr_in peer = address_of(peer_text, SENDER_PORT), from;
-    uint64_t total = 0, began = nanoseconds(), moved_at = began;
-    while (total < count) {
+    uint64_t began = nanoseconds(), moved_at = began;
+    while (messages < count) {
         int moved = 0;
         for (unsigned receiver = 0; receiver < SOCKETS; receiver++) {
             ssize_t len = received(sockets[receiver], &from);
@@ -299,31 +269,28 @@ static int receive_all(const char *own, const char *peer_text, uint64_t count, u
             errno = 0;
             if (from.sin_addr.s_addr != peer.sin_addr.s_addr || sender >= SOCKETS)
                 fail("a message to socket %u from somebody else", receiver);
-            struct sum *sum = &sums[sender][receiver];
-            struct pattern pattern = pattern_of(seed, sender, receiver, sum->messages);
+            struct pattern pattern = pattern_of(seed, sender, receiver, pairs[sender][receiver]);
             if ((size_t)len != pattern.len || payload_mismatch(buffer, pattern.len, pattern.first) < pattern.len)
                 fail("message %llu from socket %u to socket %u is wrong: %zd bytes instead of %zu",
-                     (unsigned long long)sum->messages, sender, receiver, len, pattern.len);
-            sum_add(sum, buffer, (size_t)len);
-            total++;
+                     (unsigned long long)pairs[sender][receiver], sender, receiver, len, pattern.len);
+            count_message(sender, receiver, (size_t)len);
             moved = 1;
         }
         if (moved) {
             moved_at = nanoseconds();
         } else {
-            stalled(moved_at, total);
+            stalled(moved_at, messages);
             wait_for(0, 1000);
         }
     }
-    uint64_t value = sum_of_all().value;
     moved_at = nanoseconds();
-    while (!sent(sockets[0], &peer, &value, sizeof value)) {
-        stalled(moved_at, total);
+    while (!sent(sockets[0], &peer, &messages, sizeof messages)) {
+        stalled(moved_at, messages);
         wait_for(1, 100);
     }
     ssize_t len;
     while ((len = received(sockets[0], &from)) == -1) {
-        stalled(moved_at, total);
+        stalled(moved_at, messages);
         wait_for(0, 100);
     }
     errno = 0;

@@ -4,7 +4,7 @@
 //! | module | application |
 //! |---|---|
 //! | [`ip`] | `app=ip`, `app=ping`, `app=tcp`: an IP host, its services and their clients |
-//! | [`rds`] | `app=rds`: Reliable Datagram Sockets: pings, an echo server, messages of all sizes |
+//! | [`rds`] | `app=rds`: Reliable Datagram Sockets: pings, an echo server; what works on them have in common |
 //! | [`stress`] | `app=rds mode=stress`: rds-stress, with itself and with the one of rds-tools |
 //! | [`rping`] | `app=rping`: rdmacm-utils' `rping`, on DAT |
 //! | [`selftest`] | `app=selftest`: the first hour with a card, without a partner |

@@ -40,12 +40,12 @@ pub const KEYS: [Key; 26] = [
         "address/GID pairs (10.0.0.2/fe80::2), at most 16, with commas between them",
         "who is where on the fabric; the GID as an IPv6 address",
     ),
-    Key::new("role", "server or client", "with app=demo, rping, rds mode=hash"),
+    Key::new("role", "server or client", "with app=demo, rping"),
     Key::new("mode", MODE_EXPECTED, "with app=rds: what it does"),
     Key::new(
         "seed",
         "a decimal number",
-        "with app=demo, rds mode=hash: varies payloads and sizes, the same on both nodes; default 1",
+        "with app=demo: varies payloads and sizes, the same on both nodes; default 1",
     ),
     Key::new("divide", SECONDS, "with app=demo: divides the demonstration's volume; default 1"),
     Key::new("wait", SECONDS, "seconds to wait for the peer; default 60"),
@@ -328,8 +328,6 @@ mod tests {
         let options = Options::parse("app=rds mode=ping to=10.0.0.2 count=1000 interval=5").unwrap();
         assert_eq!((options.app, options.mode), (App::Rds, Some(RdsMode::Ping)));
         assert_eq!((options.count, options.interval_millis), (1000, 5));
-        let options = Options::parse("app=rds mode=hash role=server seed=9").unwrap();
-        assert_eq!((options.mode, options.role, options.seed), (Some(RdsMode::Hash), Some(Role::Server), 9));
         let options =
             Options::parse("app=rds mode=stress to=10.0.0.2 switches=-q4K,-T5,--rdma-use-once=1").unwrap();
         assert_eq!((options.mode, options.switches), (Some(RdsMode::Stress), "-q4K,-T5,--rdma-use-once=1"));
@@ -367,7 +365,7 @@ mod tests {
             ("app=tcp send=x", "send=x is not a number of bytes"),
             ("app=rping verify=maybe", "verify=maybe is not yes or no"),
             ("app=demo role=both", "role=both is not server or client"),
-            ("app=rds mode=pong", "mode=pong is not ping, echo, hash or stress"),
+            ("app=rds mode=pong", "mode=pong is not ping, echo or stress"),
             ("app=rds interval=x", "interval=x is not a decimal number"),
             ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
             ("app=demo seed=x", "seed=x is not a decimal number"),

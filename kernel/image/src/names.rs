@@ -4,7 +4,7 @@
 pub const APP_EXPECTED: &str =
     "one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
 /// List of the modes.
-pub const MODE_EXPECTED: &str = "ping, echo, hash or stress";
+pub const MODE_EXPECTED: &str = "ping, echo or stress";
 
 /// The applications in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum App {
     Tcp,
     /// A side of rdmacm-utils' `rping`.
     Rping,
-    /// Reliable Datagram Sockets: pings, an echo server, messages of all sizes.
+    /// Reliable Datagram Sockets: pings, an echo server, rds-stress.
     Rds,
     /// Sends messages to whoever sends them back, and compares.
     Echo,
@@ -48,8 +48,6 @@ pub enum RdsMode {
     Ping,
     /// Sends back whatever comes, until `@quit` comes on the console.
     Echo,
-    /// Messages of all sizes from the client to the server, each checked.
-    Hash,
     /// What rds-stress of rds-tools does, with a peer of either kind.
     Stress,
 }
@@ -76,5 +74,5 @@ impl App {
 }
 
 /// Modes of `app=rds`, by name.
-pub const MODES: [(&str, RdsMode); 4] =
-    [("ping", RdsMode::Ping), ("echo", RdsMode::Echo), ("hash", RdsMode::Hash), ("stress", RdsMode::Stress)];
+pub const MODES: [(&str, RdsMode); 3] =
+    [("ping", RdsMode::Ping), ("echo", RdsMode::Echo), ("stress", RdsMode::Stress)];

@@ -1,8 +1,8 @@
-//! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes. Tells
+//! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings and an echo server. Tells
 //! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console, perhaps with options of it; `@quit` ends it.
 
-use apps::rds::{AppError, Config, ECHO_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Settings, Storage};
-use apps::{Role, Status};
+use apps::Status;
+use apps::rds::{AppError, Config, ECHO_PORT, Mode, RdsApp, Report, Settings, Storage};
 use unikernel::ExitCode;
 use unikernel::Mutex;
 use unikernel::options;
@@ -20,17 +20,14 @@ use unikernel::println;
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
 fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::Error<'static>> {
-    let mode = match options.mode.ok_or(node::missing("mode", "ping, echo or hash"))? {
+    let mode = match options.mode.ok_or(node::missing("mode", "ping or echo"))? {
         RdsMode::Ping => {
             let interval = options.interval_millis.saturating_mul(SECOND / 1000);
             Mode::Ping { count: options.count, interval }
         }
         RdsMode::Echo => Mode::Echo,
-        RdsMode::Hash => {
-            Mode::Hash { role: node::role(options)?, count: options.count.into(), seed: options.seed }
-        }
         // An application of its own.
-        RdsMode::Stress => return Err(node::missing("mode", "ping, echo or hash")),
+        RdsMode::Stress => return Err(node::missing("mode", "ping or echo")),
     };
     let peer = match mode {
         // Any node.
@@ -57,10 +54,8 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
     node::wait_if_ip(adapter, clock)?;
     let mut storage = STORAGE.lock();
     let mut app = RdsApp::start(adapter, &mut storage, *config).map_err(Failure::app)?;
-    match config.mode {
-        Mode::Echo => println!("@rds listening port={ECHO_PORT}"),
-        Mode::Hash { role: Role::Server, .. } => println!("@rds listening port={RECEIVER_PORT}"),
-        _ => {}
+    if config.mode == Mode::Echo {
+        println!("@rds listening port={ECHO_PORT}");
     }
     let mut quit = QuitLine::new();
     let driven = node::drive_on(adapter, clock, |adapter, now| {
@@ -100,9 +95,5 @@ fn tell(app: &mut RdsApp<'_>) {
                 echo.messages, echo.bytes, echo.too_long, echo.dropped
             )
         }
-        Report::Hash(hash) => println!(
-            "@rds hash messages={} bytes={} sum={:016x} ns={}",
-            hash.sum.messages, hash.sum.bytes, hash.sum.value, hash.ns
-        ),
     }
 }

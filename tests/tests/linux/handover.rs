@@ -64,17 +64,21 @@ fn lines(running: &mut Running, prefix: Option<&str>) -> Vec<String> {
 
 /// Messages of all sizes from a unikernel on the HCA to another beside it.
 fn by_rds(lab: &Lab, image: &Path) {
-    let words = "app=rds mode=hash role=server ip=10.0.0.1/24 peer=10.0.0.2 count=500";
+    let words = "program=rds_messages role=server ip=10.0.0.1 to=10.0.0.2 count=500";
     let mut server = unikernel(lab, image, lab.first_spare(), words);
     let listening = lines(&mut server, Some("@rds listening"));
-    let words = "app=rds mode=hash role=client ip=10.0.0.2/24 peer=10.0.0.1 count=500";
+    let words = "program=rds_messages role=client ip=10.0.0.2 to=10.0.0.1 count=500";
     let mut client = unikernel(lab, image, HCA, words);
     let said = lines(&mut client, None);
     let heard = lines(&mut server, None);
     for (running, lines) in [(client, &said), (server, &heard)] {
         let verdict = running.finish(None).expect("it ends").verdict;
         assert_eq!(verdict, Verdict::Success, "{}\n{}", listening.join("\n"), lines.join("\n"));
-        assert!(lines.iter().any(|line| line.starts_with("@rds hash messages=500 ")), "{}", lines.join("\n"));
+        assert!(
+            lines.iter().any(|line| line.starts_with("@result op=rds_messages messages=500 ")),
+            "{}",
+            lines.join("\n")
+        );
     }
 }
 
@@ -92,7 +96,8 @@ fn hand_over(kernel: Kernel) {
 
     // Linux is gone in the middle of its work; the HCA does not know.
     lab.kill(0).expect("it ran");
-    by_rds(&lab, &image);
+    let partners = kernel_image::build_workload().expect("the partners' image builds");
+    by_rds(&lab, &partners);
     let stopped = found(&lab);
     println!("{running:?}, then {stopped:?}");
     let (life, resets) = (Life::Disabled, stopped.resets);
@@ -105,7 +110,6 @@ fn hand_over(kernel: Kernel) {
     println!("power on to an Active port: {linux:?}, {unikernel:?}, 1/{:.0}", unikernel.times(&linux));
     assert!(unikernel.times(&linux) >= 30.0, "{linux:?}, {unikernel:?}");
     run(&mut lab, 0, "dmesg -c > /dev/null; hcas-up");
-    let partners = kernel_image::build_workload().expect("the partners' image builds");
     exchange(&mut lab, &partners, "server");
     kernels_are_content(&mut lab, 1);
     assert_eq!(found(&lab).resets, resets, "nobody reset the HCA");

@@ -91,7 +91,7 @@ fn rds(lab: &mut Lab) {
     assert!(sent.success() && received.success(), "sender:\n{}\nreceiver:\n{}", sent.text(), received.text());
     // What was sent is what came.
     let sum = |text: &str| {
-        let words = text.split_whitespace().skip_while(|word| *word != "hash").skip(1);
+        let words = text.split_whitespace().skip_while(|word| *word != "op=rds_messages").skip(1);
         words.filter(|word| !word.starts_with("ns=")).map(str::to_owned).collect::<Vec<_>>()
     };
     let [sent, received] = [sent, received].map(|answer| sum(&answer.text()));

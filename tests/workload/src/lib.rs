@@ -5,7 +5,7 @@
 //! | module | program |
 //! |---|---|
 //! | [`verbs`] | a reliable connection on the driver only: send, write, read, atomics |
-//! | [`rds`] | Reliable Datagram Sockets: RDMA by cookie, congestion |
+//! | [`rds`] | Reliable Datagram Sockets: messages, RDMA by cookie, congestion |
 //! | [`memory`] | payload in memory that the HCA reaches |
 //! | [`report`] | the result of a step |
 #![cfg_attr(not(test), no_std)]

@@ -4,16 +4,12 @@ use core::net::IpAddr;
 
 pub use rds_nostd::Generation;
 
-use crate::Role;
-
 /// Sockets of each side, in every mode.
 pub const SOCKETS: usize = 8;
 /// The echo server's sockets are bound to this port and those behind it.
 pub const ECHO_PORT: u16 = 4000;
-/// The hash receiver's sockets are bound to this port and those behind it.
-pub const RECEIVER_PORT: u16 = 4100;
-/// The hash sender's sockets are bound to this port and those behind it.
-pub const SENDER_PORT: u16 = 4200;
+/// Longest message that a node sends or takes, in bytes.
+pub const MAX_LEN: usize = 100 << 10;
 
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,15 +23,6 @@ pub enum Mode {
     },
     /// Sends back what arrives at 8 ports. Ends when it is told to.
     Echo,
-    /// Messages of 0 bytes to 100 KiB from 8 sockets to 8 sockets.
-    Hash {
-        /// Who receives (server) and who sends (client).
-        role: Role,
-        /// How many messages in all; the same on both sides.
-        count: u64,
-        /// Varies sizes and contents; the same on both sides.
-        seed: u64,
-    },
 }
 
 /// What a node is told.

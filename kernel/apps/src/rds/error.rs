@@ -14,28 +14,10 @@ pub enum AppError {
         /// How.
         error: RdsError,
     },
-    /// A message is not the one that is due between these two sockets: its length, sender or contents.
-    Mismatch {
-        /// The sender's socket, from 0.
-        sender: usize,
-        /// The receiver's.
-        receiver: usize,
-        /// Number of the message between the two.
-        number: u64,
-        /// The first byte that is wrong; the length of what came if that is wrong.
-        position: usize,
-    },
     /// More messages than were to come, or one from a socket that sends none.
     Unexpected {
         /// The receiver's socket.
         receiver: usize,
-    },
-    /// The other side's sum over all messages is another one.
-    WrongSum {
-        /// Own.
-        own: u64,
-        /// The other side's.
-        other: u64,
     },
     /// A number at a step of a program differs from the expected one.
     Wrong {
@@ -61,15 +43,8 @@ impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rds { call, error } => write!(f, "{call}: {error}"),
-            Self::Mismatch { sender, receiver, number, position } => write!(
-                f,
-                "message {number} from socket {sender} to socket {receiver} is wrong at byte {position}"
-            ),
             Self::Unexpected { receiver } => {
                 write!(f, "a message to socket {receiver} that nobody was to send")
-            }
-            Self::WrongSum { own, other } => {
-                write!(f, "the sum over all messages is {own:016x} here and {other:016x} at the peer")
             }
             Self::Wrong { at, what, expected, found } => {
                 write!(f, "part {at}: {what} is {found:#x}, not {expected:#x}")

@@ -8,28 +8,22 @@
 //! | `report`, `error` | how it went, and why it did not |
 //! | `ping` | `mode=ping`: what `rds-ping` does |
 //! | `echo` | `mode=echo`: sends back whatever comes |
-//! | `hash` | `mode=hash`: messages of all sizes from 8 sockets to 8 sockets, each checked where it arrives, one sum over all |
-//! | `pattern` | what those messages hold |
 
 mod config;
 mod echo;
 mod error;
-mod hash;
-mod pattern;
 mod ping;
 mod report;
 mod run;
 mod storage;
 mod work;
 
-pub use config::{Config, ECHO_PORT, Mode, RECEIVER_PORT, SENDER_PORT, SOCKETS, Settings};
+pub use config::{Config, ECHO_PORT, MAX_LEN, Mode, SOCKETS, Settings};
 pub use echo::EchoReport;
 pub use error::{AppError, InCall};
-pub use hash::HashReport;
-pub use pattern::{MAX_LEN, Pattern, Sum};
 pub use ping::PingReport;
 pub use rds_nostd::{Generation, TableKind};
 pub use report::{Outcome, Report};
 pub use run::{ModeWork, Node, RdsApp};
 pub use storage::Storage;
-pub use work::{Move, Work};
+pub use work::{Move, Work, bind_all};

@@ -3,7 +3,6 @@
 use rds_nostd::Counters;
 
 use super::echo::EchoReport;
-use super::hash::HashReport;
 use super::ping::PingReport;
 
 /// How it went.
@@ -13,8 +12,6 @@ pub enum Report {
     Ping(PingReport),
     /// Of [`Mode::Echo`](super::Mode::Echo).
     Echo(EchoReport),
-    /// Of [`Mode::Hash`](super::Mode::Hash).
-    Hash(HashReport),
 }
 
 /// What came of a run: how it went, and what RDS counted.

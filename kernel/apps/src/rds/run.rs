@@ -6,11 +6,10 @@ use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Rds, RdsConfig};
 
 use super::echo::Echo;
-use super::hash::{Receiver, Sender};
 use super::ping::Ping;
 use super::work::{Move, Work};
 use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, Settings, Storage};
-use crate::{Role, Status};
+use crate::Status;
 
 /// A node in the middle of its work.
 pub struct Node<'s, W> {
@@ -114,10 +113,6 @@ pub enum ModeWork {
     Ping(Ping),
     /// Of [`Mode::Echo`].
     Echo(Echo),
-    /// Of a client of [`Mode::Hash`].
-    Sender(Sender),
-    /// Of a server of [`Mode::Hash`].
-    Receiver(Receiver),
 }
 
 impl Work for ModeWork {
@@ -131,8 +126,6 @@ impl Work for ModeWork {
         match self {
             Self::Ping(ping) => ping.poll(adapter, rds, now),
             Self::Echo(echo) => echo.poll(adapter, rds, buffer, now),
-            Self::Sender(sender) => sender.poll(adapter, rds, buffer, now),
-            Self::Receiver(receiver) => receiver.poll(adapter, rds, buffer, now),
         }
     }
 
@@ -140,8 +133,6 @@ impl Work for ModeWork {
         match self {
             Self::Ping(ping) => Some(ping.moved()),
             Self::Echo(_) => None,
-            Self::Sender(sender) => Some(sender.moved()),
-            Self::Receiver(receiver) => Some(receiver.moved()),
         }
     }
 
@@ -149,8 +140,6 @@ impl Work for ModeWork {
         match self {
             Self::Ping(ping) => ping.close(adapter, rds),
             Self::Echo(echo) => echo.close(adapter, rds),
-            Self::Sender(sender) => sender.close(adapter, rds),
-            Self::Receiver(receiver) => receiver.close(adapter, rds),
         }
     }
 }
@@ -174,12 +163,6 @@ impl<'s> RdsApp<'s> {
                 Ping::start(adapter, rds, peer, count, interval).map(ModeWork::Ping)
             }
             Mode::Echo => Echo::start(adapter, rds).map(ModeWork::Echo),
-            Mode::Hash { role: Role::Client, count, seed } => {
-                Sender::start(adapter, rds, peer, (count, seed)).map(ModeWork::Sender)
-            }
-            Mode::Hash { role: Role::Server, count, seed } => {
-                Receiver::start(adapter, rds, peer, (count, seed)).map(ModeWork::Receiver)
-            }
         })
     }
 
@@ -189,8 +172,6 @@ impl<'s> RdsApp<'s> {
         let report = match &self.work {
             ModeWork::Ping(ping) => Report::Ping(ping.report()),
             ModeWork::Echo(echo) => Report::Echo(echo.report()),
-            ModeWork::Sender(sender) => Report::Hash(sender.report()),
-            ModeWork::Receiver(receiver) => Report::Hash(receiver.report()),
         };
         Outcome { report, counters: *self.rds.counters() }
     }

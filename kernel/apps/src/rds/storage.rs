@@ -2,7 +2,7 @@
 
 use rds_nostd::RdsStorage;
 
-use super::pattern::MAX_LEN;
+use super::config::MAX_LEN;
 
 /// Sockets: those of one mode, and some more.
 const SOCKET_SLOTS: usize = 16;

@@ -5,9 +5,8 @@ use core::net::{IpAddr, SocketAddr};
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Rds, SocketHandle};
 
-use super::config::SOCKETS;
+use super::config::{MAX_LEN, SOCKETS};
 use super::error::{AppError, InCall};
-use super::pattern::MAX_LEN;
 
 /// What a work says after each poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +44,11 @@ pub trait Work {
     fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), AppError>;
 }
 
-/// 8 sockets: at the ports from `first` on, or at any.
-pub(super) fn bind_all(
+/// Binds 8 sockets: at the ports from `first` on, or at any.
+///
+/// # Errors
+/// [`AppError::Rds`].
+pub fn bind_all(
     rds: &mut Rds<'_>,
     address: IpAddr,
     first: Option<u16>,

@@ -4,7 +4,7 @@
 //!
 //! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
 
-use apps::rds::{Config, Mode, RdsApp, Report, Settings, Storage};
+use apps::rds::{AppError, Node, Settings, Storage};
 use apps::{Role, Status};
 use dat_nostd::{Duration, OpenError};
 use driver_mlx::{Error, Instant};
@@ -16,6 +16,8 @@ use harness::{Next, Task, World, WorldConfig};
 use hca_model::fabric::{FabricConfig, Faults};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use workload::rds::Flows;
+use workload::report::StepResult;
 
 /// Twice what the messages take, and more for firmware, which takes what is free while an application begins anew.
 const MEMORY: usize = 64 << 20;
@@ -36,7 +38,8 @@ struct Side {
     world: Rc<World>,
     node: usize,
     adapter: ModelAdapter,
-    config: Config,
+    settings: Settings,
+    seed: u64,
     crash: Rc<Crash>,
     /// After so many messages this side's owner crashes.
     crash_at: Option<u64>,
@@ -44,8 +47,8 @@ struct Side {
     again: bool,
     /// When the next recovery may be tried.
     retry_at: u64,
-    app: Option<RdsApp<'static>>,
-    report: Option<apps::rds::HashReport>,
+    app: Option<Node<'static, Flows>>,
+    report: Option<StepResult>,
     /// After so many messages the next strike, in descending order.
     strikes: Vec<u64>,
     random: Random,
@@ -54,10 +57,7 @@ struct Side {
 
 impl Side {
     fn messages(&self) -> u64 {
-        match self.app.as_ref().map(|app| app.outcome().report) {
-            Some(Report::Hash(report)) => report.sum.messages,
-            _ => 0,
-        }
+        self.app.as_ref().map_or(0, |app| app.work().report().result.messages)
     }
 
     /// The owner is gone without a word, and boots again: it finds its HCA at work, and resets it before it gives it memory.
@@ -96,9 +96,8 @@ impl Side {
                 println!("node {}: {error}", self.node);
             }
         }
-        let settings = Settings { generation: boot(2), ..self.config.settings };
-        let config = Config { settings, ..self.config };
-        match RdsApp::start(&mut self.adapter, Box::leak(Box::new(Storage::new())), config) {
+        let settings = Settings { generation: boot(2), ..self.settings };
+        match start(self.node, &mut self.adapter, settings, self.seed) {
             Ok(app) => {
                 (self.app, self.report, self.again) = (Some(app), None, true);
                 self.crash.answered.set(true);
@@ -120,8 +119,7 @@ impl Side {
         let at = match app.poll(&mut self.adapter, now) {
             Ok(Status::Working(at)) => at.min(now + LOOK),
             Ok(Status::Done) => {
-                let Report::Hash(report) = app.outcome().report else { panic!("a sum") };
-                self.report = Some(report);
+                self.report = Some(app.work().report().result);
                 now + LOOK
             }
             Err(error) => panic!("{error}"),
@@ -181,6 +179,20 @@ impl Side {
     }
 }
 
+/// Starts the sender or the receiver of a life's messages.
+fn start(
+    node: usize,
+    adapter: &mut ModelAdapter,
+    settings: Settings,
+    seed: u64,
+) -> Result<Node<'static, Flows>, AppError> {
+    let role = if node == 0 { Role::Server } else { Role::Client };
+    let storage = Box::leak(Box::new(Storage::new()));
+    Node::with(adapter, storage, settings, |adapter, rds| {
+        Flows::start(adapter, rds, role, address(1 - node), (COUNT, seed))
+    })
+}
+
 /// Lives until all messages have come; the recoveries of both sides.
 fn live(seed: u64) -> u32 {
     let mut random = Random::new(seed);
@@ -198,18 +210,9 @@ fn live(seed: u64) -> u32 {
         .enumerate()
         .map(|(node, (platform, region))| {
             let mut adapter = dat::open_one(platform, region, seed, 2).expect("opens");
-            let role = if node == 0 { Role::Server } else { Role::Client };
-            let config = Config {
-                mode: Mode::Hash { role, count: COUNT, seed },
-                peer: address(1 - node),
-                settings: Settings {
-                    random: seed ^ node as u64,
-                    generation: GENERATION,
-                    stall_timeout: 900 * SECOND,
-                },
-            };
-            let storage = Box::leak(Box::new(Storage::new()));
-            let app = RdsApp::start(&mut adapter, storage, config).expect("starts");
+            let settings =
+                Settings { random: seed ^ node as u64, generation: GENERATION, stall_timeout: 900 * SECOND };
+            let app = start(node, &mut adapter, settings, seed).expect("starts");
             let mut strikes: Vec<u64> = (0..1 + random.below(4)).map(|_| random.below(COUNT)).collect();
             strikes.sort_unstable_by(|a, b| b.cmp(a));
             let (world, random) = (Rc::clone(&world), Random::new(random.next()));
@@ -217,7 +220,8 @@ fn live(seed: u64) -> u32 {
                 world,
                 node,
                 adapter,
-                config,
+                settings,
+                seed,
                 crash: Rc::clone(&crash),
                 crash_at: (node == crasher).then_some(crash_at),
                 again: false,
@@ -240,7 +244,7 @@ fn live(seed: u64) -> u32 {
         world.run(&mut tasks, 7200 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
     }
     let reports: Vec<_> = sides.iter().map(|side| side.borrow().report.expect("ended")).collect();
-    assert_eq!((reports[0].sum.messages, reports[0].sum), (COUNT, reports[1].sum));
+    assert!(reports.iter().all(|report| (report.messages, report.verified) == (COUNT, COUNT)), "{reports:?}");
     for side in &sides {
         let census = side.borrow().adapter.census();
         assert_eq!((census.ias, census.eps, census.lmrs, census.evds, census.pzs), (0, 0, 0, 0, 0));

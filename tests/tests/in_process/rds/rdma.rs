@@ -1,8 +1,8 @@
-//! The RDS workload in one process: RDMA by cookie and congestion, without and with faults of the
-//! fabric.
+//! The RDS workload in one process: messages of all sizes, RDMA by cookie and congestion, without and
+//! with faults of the fabric.
 
-use apps::Status;
 use apps::rds::{AppError, Node, Settings, Storage, Work};
+use apps::{Role, Status};
 use dat_nostd::Adapter;
 use driver_mlx::Instant;
 use harness::dat::due;
@@ -12,7 +12,7 @@ use harness::{ModelPlatform, Next, Task, World, WorldConfig, dat};
 use hca_model::fabric::{FabricConfig, Faults};
 use rds_nostd::{Counters, Rds};
 use std::rc::Rc;
-use workload::rds::{Client, Report, Script, Server};
+use workload::rds::{Client, Flows, Report, Script, Server};
 
 const MEMORY: usize = 32 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -61,30 +61,76 @@ impl<W: Work> Side<W> {
     }
 }
 
-/// Runs a server and its client to their ends. Returns the reports and counters, the server's first.
-fn run(seed: u64, faults: &str, script: Script, rounds: u32) -> [(Report, Counters); 2] {
+/// Runs two sides to their ends, each from its start and its report.
+fn meet<W: Work, V: Work>(
+    (seed, faults): (u64, &str),
+    (server, served): (
+        impl FnOnce(&mut Adapter<'_, ModelPlatform>, &mut Rds<'_>) -> Result<W, AppError>,
+        fn(&W) -> Report,
+    ),
+    (client, asked): (
+        impl FnOnce(&mut Adapter<'_, ModelPlatform>, &mut Rds<'_>) -> Result<V, AppError>,
+        fn(&V) -> Report,
+    ),
+) -> [Outcome; 2] {
     let world = world(seed, faults);
     let mut adapters = dat::open(&world, seed, 2, MEMORY).expect("adapters");
     let free = adapters.iter().map(|adapter| adapter.hca().free_bytes()).collect::<Vec<_>>();
     let other = adapters.remove(1);
-    let mut server = Side::start(0, adapters.remove(0), Server::start);
-    let mut client =
-        Side::start(1, other, |adapter, rds| Client::start(adapter, rds, address(0), script, rounds));
+    let mut server = Side::start(0, adapters.remove(0), server);
+    let mut client = Side::start(1, other, client);
     world
         .run(
-            &mut [
-                Task::new(0, |now| server.turn(now, Server::report)),
-                Task::new(1, |now| client.turn(now, Client::report)),
-            ],
+            &mut [Task::new(0, |now| server.turn(now, served)), Task::new(1, |now| client.turn(now, asked))],
             3600 * SECOND,
         )
         .unwrap_or_else(|stalled| panic!("{stalled}"));
     let left = [server.adapter.hca().free_bytes(), client.adapter.hca().free_bytes()];
     assert_eq!(free, left, "all memory was freed");
-    let [server, client] = [server.ended, client.ended].map(|ended| ended.expect("ended"));
+    [server.ended, client.ended].map(|ended| ended.expect("ended"))
+}
+
+/// Runs a script to its end. Returns the reports and counters, the server's first.
+fn run(seed: u64, faults: &str, script: Script, rounds: u32) -> [(Report, Counters); 2] {
+    let [server, client] = meet(
+        (seed, faults),
+        (Server::start, Server::report),
+        (|adapter, rds| Client::start(adapter, rds, address(0), script, rounds), Client::report),
+    );
     // The client reports wrong bytes.
     let client = client.unwrap_or_else(|error| panic!("{error}; server: {server:?}"));
     [server.unwrap_or_else(|error| panic!("server: {error}")), client]
+}
+
+/// Runs flows with a count and a seed on each side.
+fn flows(seed: u64, faults: &str, [server, client]: [(u64, u64); 2]) -> [Outcome; 2] {
+    meet(
+        (seed, faults),
+        (|adapter, rds| Flows::start(adapter, rds, Role::Server, address(1), server), Flows::report),
+        (|adapter, rds| Flows::start(adapter, rds, Role::Client, address(0), client), Flows::report),
+    )
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_once_and_in_order() {
+    for (seed, faults) in [(4, "none"), (5, "loss=1%,dup=1%,reorder=1%")] {
+        let [server, client] =
+            flows(seed, faults, [(1500, seed); 2]).map(|end| end.expect("success").0.result);
+        assert!(server.bytes > 8 << 20, "{server}");
+        for side in [server, client] {
+            assert_eq!((side.messages, side.verified, side.bytes), (1500, 1500, server.bytes), "{side}");
+        }
+    }
+}
+
+#[test]
+fn another_seed_is_a_wrong_message_and_another_count_stalls() {
+    let stalled = |end: &Outcome| matches!(end, Err(AppError::Stalled { moved: 64, .. }));
+    let [server, client] = flows(6, "none", [(64, 1), (64, 2)]);
+    assert!(matches!(server, Err(AppError::Wrong { at: 0, .. })), "{server:?}");
+    assert!(stalled(&client), "{client:?}");
+    let ends = flows(7, "none", [(65, 1), (64, 1)]);
+    assert!(ends.iter().all(stalled), "{ends:?}");
 }
 
 #[test]

@@ -39,20 +39,24 @@ fn messages_between_linux_and_the_library() {
         let mut receiver = here(&ground, &program, &format!("receive {UNIKERNEL} {words}"));
         receiver.expect("@rds listening ");
         let lines = ground.linux(&format!("rds send {LINUX} {UNIKERNEL} {MESSAGES} 5"));
-        let (sent, received) = (result(&lines, "@rds hash "), receiver.expect("@rds hash "));
+        let (sent, received) =
+            (result(&lines, "@result op=rds_messages "), receiver.expect("@result op=rds_messages "));
         receiver.finish();
-        assert_eq!((number(&received, "messages"), word(&received, "sum")), (MESSAGES, word(sent, "sum")));
+        assert_eq!(
+            (number(&received, "messages"), word(&received, "bytes")),
+            (MESSAGES, word(sent, "bytes"))
+        );
         // The other way.
         ground.linux(&format!(
             "background receive rds receive {LINUX} {UNIKERNEL} {MESSAGES} 6\n\
              listening receive says '@rds listening'"
         ));
         let mut sender = here(&ground, &program, &format!("send {UNIKERNEL} {LINUX} {MESSAGES} 6"));
-        let sent = sender.expect("@rds hash ");
+        let sent = sender.expect("@result op=rds_messages ");
         sender.finish();
         let lines = ground.linux("reap receive");
-        let received = result(&lines, "@rds hash ");
-        assert_eq!((number(received, "messages"), word(received, "sum")), (MESSAGES, word(&sent, "sum")));
+        let received = result(&lines, "@result op=rds_messages ");
+        assert_eq!((number(received, "messages"), word(received, "bytes")), (MESSAGES, word(&sent, "bytes")));
         ground.end();
     }
 }

@@ -61,25 +61,25 @@ fn messages(ground: &mut Ground, from_linux: bool, count: u64, seed: u64) -> Vec
     let began = Instant::now();
     let (here, there) = if from_linux {
         let mut node = ground
-            .unikernel(&format!("app=rds mode=hash role=server peer={LINUX} count={count} seed={seed}"));
-        node.expect("@rds listening ");
+            .unikernel(&format!("program=rds_messages role=server to={LINUX} count={count} seed={seed}"));
+        node.expect("@rds listening");
         let lines = ground.linux(&format!("rds send {LINUX} {UNIKERNEL} {count} {seed}"));
-        (result(&lines, "@rds hash ").to_owned(), node.finish())
+        (result(&lines, "@result op=rds_messages ").to_owned(), node.finish())
     } else {
         ground.linux(&format!(
             "background receive rds receive {LINUX} {UNIKERNEL} {count} {seed}\n\
              listening receive says '@rds listening'"
         ));
         let node = ground.unikernel(&format!(
-            "app=rds mode=hash role=client to={LINUX} count={count} seed={seed} stall=90"
+            "program=rds_messages role=client to={LINUX} count={count} seed={seed} stall=90"
         ));
         let there = node.finish();
         let lines = ground.linux("reap receive");
-        (result(&lines, "@rds hash ").to_owned(), there)
+        (result(&lines, "@result op=rds_messages ").to_owned(), there)
     };
     let lines = there;
-    let there = result(&lines, "@rds hash ");
-    for key in ["messages", "bytes", "sum"] {
+    let there = result(&lines, "@result op=rds_messages ");
+    for key in ["messages", "bytes", "verified"] {
         assert_eq!(word(&here, key), word(there, key), "{key}: {here}\n{there}");
     }
     assert_eq!(number(&here, "messages"), count);

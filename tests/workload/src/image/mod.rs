@@ -13,13 +13,15 @@ unikernel::entry!(main);
 
 pub const SECOND: u64 = 1_000_000_000;
 
-const KEYS: [Key; 8] = [
-    Key::new("program", "verbs, rds_server, rds_rdma or rds_congestion", "which program runs"),
+const KEYS: [Key; 10] = [
+    Key::new("program", "verbs, rds_messages, rds_server, rds_rdma or rds_congestion", "which program runs"),
     Key::new("role", "server or client", "the side; the client begins"),
     Key::new("wait", "a decimal number", "seconds to wait for the peer; default 60"),
     Key::new("ip", "an IPv4 address, perhaps with /24", "address of this node"),
-    Key::new("to", "an IPv4 address", "address of the server"),
-    Key::new("count", "a decimal number", "rounds of a script; default 1"),
+    Key::new("to", "an IPv4 address", "address of the peer; a server of scripts takes any"),
+    Key::new("count", "a decimal number", "messages, or rounds of a script; default 1"),
+    Key::new("seed", "a decimal number", "varies the messages, the same on both sides; default 1"),
+    Key::new("grace", "a decimal number", "seconds from one recovery of the HCA to the next; default 60"),
     Key::new("stall", "a decimal number", "seconds without progress that fail a run; default 60"),
     Key::new(
         "hca",
@@ -36,6 +38,7 @@ fn run(machine: &mut Machine) -> Result<(), Failure> {
     let options = machine.options(&KEYS)?;
     match options.get("program") {
         Some("verbs") => verbs::run(machine, &options),
+        Some("rds_messages") => rds::messages(machine, &options),
         Some("rds_server") => rds::serve(machine, &options),
         Some("rds_rdma") => rds::ask(machine, &options, Script::Rdma),
         Some("rds_congestion") => rds::ask(machine, &options, Script::Congestion),

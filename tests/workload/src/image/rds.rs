@@ -5,15 +5,15 @@ use core::ops::ControlFlow;
 
 use apps::Status;
 use apps::rds::{AppError, Generation, Node, Settings, Storage, TableKind, Work};
-use dat_nostd::{Instant, adapter_storage};
+use dat_nostd::{Duration, Instant, adapter_storage};
 use driver_mlx::{MmioBar, Wake};
 use rds_nostd::Rds;
-use unikernel::adapter::{self, Adapter};
+use unikernel::adapter::{self, Adapter, Turn};
 use unikernel::failure::Failure;
 use unikernel::{Clock, Machine, Mutex, Options, println};
-use workload::rds::{Client, Report, Script, Server};
+use workload::rds::{Client, Flows, Report, Script, Server};
 
-use super::{SECOND, missing};
+use super::{SECOND, missing, role};
 
 const DMA_BYTES: usize = 64 << 20;
 adapter_storage! {
@@ -34,6 +34,12 @@ pub(super) fn serve(machine: &mut Machine, options: &Options<'static>) -> Result
     run(machine, options, Server::start, Server::report)
 }
 
+pub(super) fn messages(machine: &mut Machine, options: &Options<'static>) -> Result<(), Failure> {
+    let (role, peer) = (role(options)?, IpAddr::V4(options.required("to")?));
+    let flows = (options.value("count")?.unwrap_or(1), options.value("seed")?.unwrap_or(1));
+    run(machine, options, |adapter, rds| Flows::start(adapter, rds, role, peer, flows), Flows::report)
+}
+
 pub(super) fn ask(machine: &mut Machine, options: &Options<'static>, script: Script) -> Result<(), Failure> {
     let server = IpAddr::V4(options.required("to")?);
     let rounds = options.value("count")?.unwrap_or(1);
@@ -47,7 +53,9 @@ fn run<W: Work>(
     report: impl Fn(&W) -> Report,
 ) -> Result<(), Failure> {
     let ip = options.get("ip").and_then(|ip| ip.trim_end_matches("/24").parse::<Ipv4Addr>().ok());
-    let node = adapter::Node::new(ip.ok_or_else(|| missing("ip"))?);
+    let grace = Duration::from_secs(options.value("grace")?.unwrap_or(60));
+    let node =
+        adapter::Node { recovery_grace: grace, ..adapter::Node::new(ip.ok_or_else(|| missing("ip"))?) };
     let settings = Settings {
         random: machine.seed() as u64,
         generation: machine.boot_time().map_or(Generation::UNKNOWN, Generation::from_wall_clock),
@@ -59,7 +67,17 @@ fn run<W: Work>(
         let mut storage = STORAGE.lock();
         let mut node = Node::with(adapter, &mut storage, settings, &start).map_err(Failure::app)?;
         println!("@rds listening");
-        let driven = drive(adapter, clock, |adapter, now| node.poll(adapter, now).map_err(Failure::app));
+        let driven = drive(adapter, clock, |adapter, turn| match turn {
+            Turn::Poll(now) => node.poll(adapter, now.as_nanos()).map_err(Failure::app),
+            Turn::Lost(_) => {
+                adapter::recover(adapter, clock)?;
+                match node.adapter_recovered(adapter) {
+                    // A device that failed again is recovered again.
+                    Err(error) if adapter.hca().fatal().is_none() => Err(Failure::app(error)),
+                    _ => Ok(Status::Working(0)),
+                }
+            }
+        });
         for kind in TableKind::ALL {
             println!("{}", node.rds().table(adapter, kind));
         }
@@ -67,17 +85,20 @@ fn run<W: Work>(
         let closed = node.close(adapter).map_err(Failure::app);
         driven.and(closed)?;
         let end = clock.now() + LINGER;
-        drive(adapter, clock, |_, now| Ok(if now < end { Status::Working(end) } else { Status::Done }))
+        drive(adapter, clock, |_, turn| match turn {
+            Turn::Poll(now) if now.as_nanos() < end => Ok(Status::Working(end)),
+            _ => Ok(Status::Done),
+        })
     })
 }
 
 fn drive(
     adapter: &mut Adapter<'_>,
     clock: Clock,
-    mut poll: impl FnMut(&mut Adapter<'_>, u64) -> Result<Status, Failure>,
+    mut step: impl FnMut(&mut Adapter<'_>, Turn) -> Result<Status, Failure>,
 ) -> Result<(), Failure> {
-    adapter::drive(adapter, clock, |adapter, now| {
-        Ok(match poll(adapter, now.as_nanos())? {
+    adapter::drive_on(adapter, clock, |adapter, turn| {
+        Ok(match step(adapter, turn)? {
             Status::Working(at) => ControlFlow::Continue(Wake::At(Instant::from_nanos(at))),
             Status::Done => ControlFlow::Break(()),
         })

@@ -1,5 +1,6 @@
-//! Reliable Datagram Sockets: RDMA by cookie with every flag, and ports that close while they are not
-//! read. The client runs the steps of a [`Script`] on a [`Server`].
+//! Reliable Datagram Sockets. [`Flows`] are messages of all sizes. A [`Client`] runs the steps of a
+//! [`Script`] on a [`Server`]: RDMA by cookie with every flag, and ports that close while they are not
+//! read.
 //!
 //! | module | subject |
 //! |---|---|
@@ -7,10 +8,12 @@
 //! | `client`, `local` | the side that runs them, and its memory |
 //! | `server` | the side that offers memory and sockets |
 //! | `exchange` | the messages between them |
+//! | `flows` | messages of all sizes |
 
 mod cases;
 mod client;
 mod exchange;
+mod flows;
 mod local;
 mod script;
 mod server;
@@ -22,6 +25,7 @@ use driver_mlx::OutOfBounds;
 use rds_nostd::RdsError;
 
 pub use client::Client;
+pub use flows::Flows;
 pub use script::Script;
 pub use server::Server;
 
