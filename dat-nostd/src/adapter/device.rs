@@ -13,10 +13,11 @@ use ib_port::{AddressResolution, Ip, Port, PortConfig, PortParts};
 use crate::adapter::config::{AdapterConfig, Neighbour, OpenError};
 use crate::base::log::log;
 use crate::base::random::Random;
-use crate::base::ret::{DatResult, DatReturn, ReturnType};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::IaAddress;
 use crate::ep::MAX_DTOS;
 use crate::ia::listing::Listings;
+use crate::mem::lmr::creation_error;
 use crate::srq::queue::MAX_SRQ_DTOS;
 use crate::srq::sink::Sink;
 
@@ -207,8 +208,9 @@ impl<'s, P: Platform> Device<'s, P> {
     }
 
     /// Creates a CQ for `entries` completions, and for those that every CQ has room for at least.
-    pub(crate) fn create_cq(&mut self, entries: u32) -> Result<Cq<P::Bar>, Error> {
-        self.hca.create_cq(&CqConfig { entries: entries.max(self.min_completions), eq: 0 })
+    pub(crate) fn create_cq(&mut self, entries: u32) -> DatResult<Cq<P::Bar>> {
+        let cq = self.hca.create_cq(&CqConfig { entries: entries.max(self.min_completions), eq: 0 });
+        cq.map_err(|error| creation_error(error, Subtype::ResourceTevd))
     }
 
     /// Returns whether a completion waits in the sink.

@@ -68,10 +68,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<CnoWaiter<'s>> {
         let cnos = self.objects_mut().cnos_mut();
         let (deadline, releases) = (deadline_of(now, timeout_us), cnos.table.get(cno)?.releases);
-        let waiter = cnos.cells.begin(cno, deadline, releases);
-        let waiter = waiter.ok_or(DatReturn::new(ReturnType::InsufficientResources))?;
+        let token = cnos.cells.begin(cno).ok_or(DatReturn::new(ReturnType::InsufficientResources))?;
         cnos.note_wait(cno, deadline);
-        Ok(waiter)
+        Ok(CnoWaiter::new(token, deadline, releases))
     }
 
     /// Whether the wait is over; it has ended when this answers anything but `Pending`. When the last EVD leaves the CNO, or the CNO

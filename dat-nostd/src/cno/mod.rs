@@ -10,23 +10,16 @@ use driver_mlx::Instant;
 
 use crate::base::handle::{CnoHandle, EvdHandle, HandleType, IaHandle, Typed};
 use crate::base::list::{Link, List, linked};
+use crate::base::reports::{Ready, Reports, Waited};
 use crate::base::ret::DatResult;
 use crate::base::table::{Slot, Table, of_ia};
 use crate::base::users::Users;
+use crate::base::waiter::Cells;
 use crate::cno::upcall::{ProxyAgent, Upcall};
-use crate::cno::waiter::Cells;
 
 /// The list of CNOs whose agent must be called.
 #[derive(Debug)]
 struct Called;
-
-/// The list of CNOs that triggered, or whose wait is due, since the consumer's last report.
-#[derive(Debug)]
-struct ReadyCno;
-
-/// The list of CNOs on which a wait with a time-out is open.
-#[derive(Debug)]
-struct WaitedCno;
 
 /// A consumer notification object.
 #[derive(Debug)]
@@ -46,14 +39,14 @@ pub struct Cno {
     /// EVDs that feed it.
     users: Users,
     called: Link<Called>,
-    ready: Link<ReadyCno>,
-    waited: Link<WaitedCno>,
+    ready: Link<Ready>,
+    waited: Link<Waited>,
 }
 
 of_ia! { Cno }
 linked! { Cno, Called, called }
-linked! { Cno, ReadyCno, ready }
-linked! { Cno, WaitedCno, waited }
+linked! { Cno, Ready, ready }
+linked! { Cno, Waited, waited }
 
 impl Cno {
     fn new(ia: IaHandle, agent: Option<ProxyAgent>) -> Self {
@@ -94,17 +87,11 @@ impl Cno {
 pub(crate) struct Cnos<'s> {
     table: Table<'s, CnoHandle, Cno>,
     cells: Cells<'s>,
-    /// CNOs that became ready and have not been reported.
-    ready: List<ReadyCno>,
-    waited: List<WaitedCno>,
-    /// The earliest time-out of a wait; may be that of one that is over. `Instant::MAX` for none.
-    deadline: Instant,
+    reports: Reports,
     /// CNOs whose agents are to be called.
     called: List<Called>,
     /// CNOs of these that are gone for their consumers.
     dead: usize,
-    /// Something happened since [`Cnos::take_happened`].
-    happened: bool,
 }
 
 impl<'s> Cnos<'s> {
@@ -113,12 +100,9 @@ impl<'s> Cnos<'s> {
         Self {
             table: Table::new(slots),
             cells: Cells::new(cells),
-            ready: List::default(),
-            waited: List::default(),
-            deadline: Instant::MAX,
+            reports: Reports::default(),
             called: List::default(),
             dead: 0,
-            happened: false,
         }
     }
 
@@ -136,19 +120,18 @@ impl<'s> Cnos<'s> {
         self.table.len().saturating_sub(self.dead)
     }
 
-    /// Checks that a CNO is one of this IA.
-    pub(crate) fn check(&self, cno: CnoHandle, ia: IaHandle) -> DatResult<()> {
-        self.table.get(cno)?.ia.check(ia, HandleType::Cno)
+    /// Checks that a CNO, if there is one, is of this IA.
+    pub(crate) fn check(&self, cno: Option<CnoHandle>, ia: IaHandle) -> DatResult<()> {
+        cno.map_or(Ok(()), |cno| self.table.get(cno)?.ia.check(ia, HandleType::Cno))
     }
 
     /// Returns whether something happened since the last call.
     pub(crate) fn take_happened(&mut self) -> bool {
-        core::mem::take(&mut self.happened)
+        self.reports.take_happened()
     }
 
     fn ready(&mut self, slot: u16) {
-        self.ready.push(&mut self.table, slot);
-        self.happened = true;
+        self.reports.push(&mut self.table, slot);
     }
 
     /// An EVD triggers.
@@ -160,40 +143,29 @@ impl<'s> Cnos<'s> {
         self.ready(cno.any().slot());
     }
 
-    /// Attaches an EVD to a CNO.
-    pub(crate) fn attach(&mut self, cno: CnoHandle) {
-        if let Ok(cno) = self.table.get_mut(cno) {
+    /// Attaches an EVD to a CNO, if there is one.
+    pub(crate) fn attach(&mut self, cno: Option<CnoHandle>) {
+        if let Some(Ok(cno)) = cno.map(|cno| self.table.get_mut(cno)) {
             cno.users.attach();
         }
     }
 
-    /// An EVD feeds a CNO no more.
-    pub(crate) fn detach(&mut self, cno: CnoHandle) {
-        if self.table.get_mut(cno).is_ok_and(Cno::detach) {
+    /// Detaches an EVD from a CNO, if there is one.
+    pub(crate) fn detach(&mut self, cno: Option<CnoHandle>) {
+        if let Some(cno) = cno
+            && self.table.get_mut(cno).is_ok_and(Cno::detach)
+        {
             self.ready(cno.any().slot());
         }
     }
 
     /// CNOs whose wait has timed out become ready. Calls `visit` for each wait that is looked at. Returns the next time-out.
-    pub(crate) fn expire(&mut self, now: Instant, mut visit: impl FnMut()) -> Instant {
-        if now >= self.deadline {
-            let mut next = Instant::MAX;
-            for _ in 0..self.waited.len() {
-                let Some(slot) = self.waited.rotate(&mut self.table) else { break };
-                visit();
-                let Some(cno) = self.table.at_mut(slot) else { continue };
-                if cno.deadline <= now {
-                    // A waiter with a later deadline finds nothing and re-registers it when it is polled.
-                    cno.deadline = Instant::MAX;
-                    self.waited.remove(&mut self.table, slot);
-                    self.ready(slot);
-                } else {
-                    next = next.min(cno.deadline);
-                }
-            }
-            self.deadline = next;
-        }
-        self.deadline
+    pub(crate) fn expire(&mut self, now: Instant, visit: impl FnMut()) -> Instant {
+        self.reports.expire(&mut self.table, now, visit, |_, cno| {
+            // A waiter with a later deadline finds nothing and re-registers it when it is polled.
+            let later = if cno.deadline <= now { Instant::MAX } else { cno.deadline };
+            Some(core::mem::replace(&mut cno.deadline, later))
+        })
     }
 
     /// A wait on a CNO goes on until then.
@@ -203,8 +175,7 @@ impl<'s> Cnos<'s> {
             return;
         }
         state.deadline = state.deadline.min(deadline);
-        self.waited.push(&mut self.table, cno.any().slot());
-        self.deadline = self.deadline.min(deadline);
+        self.reports.wait(&mut self.table, cno.any().slot(), deadline);
     }
 
     /// Ends a wait on a CNO. The time-outs of other waits are not stored, so the CNO's is cleared with its last wait only.
@@ -214,14 +185,7 @@ impl<'s> Cnos<'s> {
         }
         if let Ok(state) = self.table.get_mut(cno) {
             state.deadline = Instant::MAX;
-            self.leave_waited(cno.any().slot());
-        }
-    }
-
-    fn leave_waited(&mut self, slot: u16) {
-        self.waited.remove(&mut self.table, slot);
-        if self.waited.is_empty() {
-            self.deadline = Instant::MAX;
+            self.reports.wait_ended(&mut self.table, cno.any().slot());
         }
     }
 
@@ -232,8 +196,7 @@ impl<'s> Cnos<'s> {
         if self.table.get(cno).is_err() {
             return;
         }
-        self.ready.remove(&mut self.table, slot);
-        self.leave_waited(slot);
+        self.reports.remove(&mut self.table, slot);
         self.called.remove(&mut self.table, slot);
         let Ok(gone) = self.table.remove(cno) else { return };
         if gone.agent.is_none() {
@@ -244,7 +207,7 @@ impl<'s> Cnos<'s> {
         if let Ok(cno) = self.table.insert(last_call) {
             self.dead += 1;
             self.called.push(&mut self.table, cno.any().slot());
-            self.happened = true;
+            self.reports.set_happened();
         }
     }
 
@@ -261,8 +224,7 @@ impl<'s> Cnos<'s> {
 
     /// The CNO that became ready next.
     pub(crate) fn next_ready(&mut self) -> Option<CnoHandle> {
-        let slot = self.ready.pop(&mut self.table)?;
-        self.table.handle_at(slot)
+        self.reports.next(&mut self.table)
     }
 
     /// The next agent to call.

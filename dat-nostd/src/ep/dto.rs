@@ -27,24 +27,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<()> {
-        let post = Post::send(SendOp::Send, iov, user_cookie, flags);
-        if self.try_post::<1>(ep, &post).is_ok() {
-            return Ok(());
-        }
-        self.post_send_any(ep, iov, user_cookie, flags)
-    }
-
-    // By its arguments, so that a common request is never put into memory.
-    #[cold]
-    #[inline(never)]
-    fn post_send_any(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        self.post(ep, &Post::send(SendOp::Send, iov, user_cookie, flags))
+        self.post_plain(ep, iov, user_cookie, None, flags)
     }
 
     /// Extension: send with immediate data, which the peer's receive completion carries.
@@ -90,26 +73,39 @@ impl<'s, P: Platform> Adapter<'s, P> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> DatResult<()> {
-        let [segment] = iov else { return self.post(ep, &Post::write(iov, remote, user_cookie, flags)) };
-        if self.try_post::<1>(ep, &Post::write(iov, remote, user_cookie, flags)).is_ok() {
-            return Ok(());
-        }
-        self.post_write_any(ep, segment, user_cookie, remote, flags)
+        self.post_plain(ep, iov, user_cookie, Some(remote), flags)
     }
 
-    // As for sends, and with no argument more than there are registers for.
+    /// Posts a send, or an RDMA write to `remote`.
+    #[inline(always)]
+    fn post_plain(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: Option<&RmrTriplet>,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let [segment] = iov else { return self.post(ep, &Post::plain(iov, remote, user_cookie, flags)) };
+        if self.try_post::<1>(ep, &Post::plain(iov, remote, user_cookie, flags)).is_ok() {
+            return Ok(());
+        }
+        self.post_any(ep, segment, user_cookie, remote, flags)
+    }
+
+    // By its arguments, so that a common request is never put into memory, and with no more of them than there are registers.
     #[cold]
     #[inline(never)]
-    fn post_write_any(
+    fn post_any(
         &mut self,
         ep: EpHandle,
         segment: &LmrTriplet,
         user_cookie: u64,
-        remote: &RmrTriplet,
+        remote: Option<&RmrTriplet>,
         flags: CompletionFlags,
     ) -> DatResult<()> {
         let iov = core::slice::from_ref(segment);
-        self.post(ep, &Post::write(iov, remote, user_cookie, flags))
+        self.post(ep, &Post::plain(iov, remote, user_cookie, flags))
     }
 
     /// Extension: RDMA write that then takes a receive of the peer and hands it `immediate`.

@@ -20,8 +20,7 @@ pub(crate) mod work;
 use core::mem::offset_of;
 
 use driver_mlx::{
-    Bar, Completion, CompletionKind, Cqe, MmioBar, Pd, PostError, Psn, Qp, QpNumber, SendFlags, SendOp,
-    WorkQueue,
+    Bar, Completion, Cqe, MmioBar, Pd, PostError, Psn, Qp, QpNumber, SendFlags, SendOp, WorkQueue,
 };
 
 use crate::base::attr::EpAttributes;
@@ -37,7 +36,8 @@ use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
 use crate::ep::watermark::Watermarks;
 use crate::ep::work::{How, Note, Work};
-use crate::evd::reaction::{Meaning, Reaction};
+use crate::evd::Notification;
+use crate::evd::reaction::Reaction;
 
 /// Segments that any post may have.
 pub(crate) const MAX_IOV: usize = 16;
@@ -276,18 +276,6 @@ impl<B: Bar> Ep<B> {
         &mut self.connection
     }
 
-    /// Counts `count` requests as retired.
-    #[inline]
-    pub(crate) fn retire_requests(&mut self, count: u16) {
-        self.requests.retired(count);
-    }
-
-    /// Counts `count` receives as retired.
-    #[inline]
-    pub(crate) fn retire_receives(&mut self, count: u16) {
-        self.receives.retired(count);
-    }
-
     /// Takes its QP away, with its number.
     pub(crate) fn take_qp(&mut self) -> Option<(Qp<B>, QpNumber)> {
         Some((self.qp.take()?, core::mem::take(&mut self.qpn)))
@@ -354,14 +342,28 @@ impl<B: Bar> Ep<B> {
     }
 
     /// Retires what a completion of its QP reports done, unless that is a receive of its SRQ.
-    #[inline]
     pub(crate) fn retire(&mut self, completion: &Cqe<'_>) -> Option<Completion> {
-        self.qp.as_mut()?.retire(completion)
+        let retired = self.qp.as_mut()?.retire(completion)?;
+        let work = if completion.is_send() { &mut self.requests } else { &mut self.receives };
+        work.retired(retired.count());
+        Some(retired)
+    }
+
+    /// As [`Ep::retire`] of the success of a transfer that has no marks. Returns `None`, without side effects, for all others. With
+    /// `RUNS` it also retires the requests without CQE before that one.
+    #[inline(always)]
+    pub(crate) fn retire_common<const RUNS: bool>(&mut self, completion: &Cqe<'_>) -> Option<Completion> {
+        let retired = self.qp.as_mut()?.retire_common::<RUNS>(completion, Note::SPECIAL)?;
+        match &retired {
+            Completion::Received(_) => self.receives.retired(1),
+            _ => self.requests.retired(retired.count()),
+        }
+        Some(retired)
     }
 
     /// Returns the effect of a completion on the connection.
     pub(crate) fn reaction(&self, completion: &Cqe<'_>) -> Reaction {
-        let success = !matches!(completion.kind(), CompletionKind::SendError | CompletionKind::ReceiveError);
+        let success = completion.error().is_none();
         match self.state {
             EpState::CompletionPending if success && !completion.is_send() => Reaction::Establish,
             EpState::CompletionPending | EpState::Connected if !success => Reaction::Fail,
@@ -375,20 +377,19 @@ impl<B: Bar> Ep<B> {
         self.qp.as_ref()?.peek(completion).map(Note::of)
     }
 
-    /// Returns the event that a completion will become. The completion remains in its CQ.
-    pub(crate) fn meaning(&self, completion: &Cqe<'_>) -> Meaning {
-        if !completion.is_send() {
-            // Receives of an SRQ carry no flags.
-            let marks = if self.srq.is_some() { None } else { self.marks_of(completion) };
-            let unsignalled = marks.is_some_and(Note::is_unsignalled) && completion.error().is_none();
-            return Meaning::Deliver { unsignalled };
+    /// Returns whether the event of a completion notifies in this mode; `None` if it becomes none. The completion remains in its CQ.
+    pub(crate) fn event(&self, completion: &Cqe<'_>, mode: Notification) -> Option<bool> {
+        let success = completion.error().is_none();
+        // Receives of an SRQ carry no flags.
+        let note = self.marks_of(completion);
+        if completion.is_send() && !note?.is_reported(success) {
+            return None;
         }
-        let Some(note) = self.marks_of(completion) else { return Meaning::Nothing };
-        let success = completion.kind() == CompletionKind::Send;
-        if note.is_marker() || success && note.is_silent() {
-            return Meaning::Nothing;
-        }
-        Meaning::Deliver { unsignalled: success && note.is_unsignalled() }
+        Some(match mode {
+            Notification::Threshold => true,
+            Notification::Unsignalled => !(success && note.is_some_and(|note| note.has(Note::UNSIGNALLED))),
+            Notification::Solicited => !success || completion.solicited(),
+        })
     }
 
     /// Requests of the consumer's that a dead device will never finish.
@@ -411,8 +412,8 @@ impl<B: Bar> Ep<B> {
             let wr_id = qp.flush_next(queue)?;
             work.retired(1);
             let note = Note::of(wr_id);
-            if receive || !note.is_marker() {
-                return Some((wr_id.id, note.is_bind().then_some(note.place())));
+            if !note.has(Note::MARKER) {
+                return Some((wr_id.id, note.bind_place()));
             }
         }
     }

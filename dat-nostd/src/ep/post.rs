@@ -114,16 +114,18 @@ impl<'a> Post<'a> {
         Self { op, iov, remote_length: None, user_cookie, flags }
     }
 
-    /// An RDMA write without immediate data.
+    /// A send, or an RDMA write to `remote`, without immediate data.
     #[inline]
-    pub(crate) fn write(
+    pub(crate) fn plain(
         iov: &'a [LmrTriplet],
-        remote: &RmrTriplet,
+        remote: Option<&RmrTriplet>,
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> Self {
-        let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
-        Self { op, iov, remote_length: Some(remote.segment_length), user_cookie, flags }
+        let write =
+            |to: &RmrTriplet| SendOp::Write { raddr: to.target_address, rkey: RKey::new(to.rmr_context) };
+        let remote_length = remote.map(|to| to.segment_length);
+        Self { op: remote.map_or(SendOp::Send, write), iov, remote_length, user_cookie, flags }
     }
 
     #[inline]
@@ -169,7 +171,7 @@ impl<'a> Post<'a> {
             }
             gather
         } else {
-            self.check_flags(ep.attributes.request_completion_flags)?;
+            self.check_flags(operation, ep.attributes.request_completion_flags)?;
             self.gather(operation, ep, regions)?
         };
         let wr_id = Note::new(gather.total as u32, operation, how.marks).with(self.user_cookie);
@@ -187,9 +189,7 @@ impl<'a> Post<'a> {
         let (reads, max_iov) = match operation {
             DtoOperation::Send | DtoOperation::Receive => (false, ep.attributes.max_request_iov),
             DtoOperation::RdmaWrite => (false, ep.attributes.max_rdma_write_iov),
-            DtoOperation::RdmaRead | DtoOperation::CompareSwap | DtoOperation::FetchAdd => {
-                (true, ep.attributes.max_rdma_read_iov)
-            }
+            _ => (true, ep.attributes.max_rdma_read_iov),
         };
         let mut gather = Gather::new(regions, self.iov, max_iov, ep.pd, reads)?;
         let Some(remote) = self.remote_length else {
@@ -209,17 +209,12 @@ impl<'a> Post<'a> {
         Ok(gather)
     }
 
-    fn check_flags(&self, attribute: CompletionFlags) -> DatResult<()> {
-        let allowed = match self.op {
-            SendOp::Write { .. }
-            | SendOp::Read { .. }
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. } => RDMA_FLAGS,
-            _ => SEND_FLAGS,
-        };
+    fn check_flags(&self, operation: DtoOperation, attribute: CompletionFlags) -> DatResult<()> {
+        let takes_receive = operation == DtoOperation::Send || matches!(self.op, SendOp::WriteImm { .. });
+        let allowed = if takes_receive { SEND_FLAGS } else { RDMA_FLAGS };
         // The argument that has the flags.
-        let argument = match self.op {
-            SendOp::Write { .. } | SendOp::WriteImm { .. } | SendOp::Read { .. } => Subtype::InvalidArg6,
+        let argument = match operation {
+            DtoOperation::RdmaWrite | DtoOperation::RdmaRead => Subtype::InvalidArg6,
             _ => Subtype::InvalidArg5,
         };
         check_flags(self.flags, allowed, attribute, argument)

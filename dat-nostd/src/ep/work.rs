@@ -65,9 +65,9 @@ impl Note {
         (self.0 >> 32) as u32
     }
 
-    /// The place of a bind among those on their way.
-    pub(crate) fn place(self) -> u16 {
-        (self.0 >> 32) as u16
+    /// Returns the place of a bind among those in flight; `None` if it is none.
+    pub(crate) fn bind_place(self) -> Option<u16> {
+        self.has(Self::BIND).then_some((self.0 >> 32) as u16)
     }
 
     /// Of one that is no atomic.
@@ -86,22 +86,14 @@ impl Note {
         }
     }
 
-    /// Whether success is not reported.
-    #[inline]
-    pub(crate) fn is_silent(self) -> bool {
-        self.0 & (Self::SUPPRESS | Self::MARKER) != 0
+    /// Returns whether it has any of these marks.
+    pub(crate) fn has(self, marks: u64) -> bool {
+        self.0 & marks != 0
     }
 
-    pub(crate) fn is_bind(self) -> bool {
-        self.0 & Self::BIND != 0
-    }
-
-    pub(crate) fn is_marker(self) -> bool {
-        self.0 & Self::MARKER != 0
-    }
-
-    pub(crate) fn is_unsignalled(self) -> bool {
-        self.0 & Self::UNSIGNALLED != 0
+    /// Returns whether the consumer gets an event of it. Errors of suppressed requests are reported, our own marker never is.
+    pub(crate) fn is_reported(self, success: bool) -> bool {
+        !self.has(if success { Self::SUPPRESS | Self::MARKER } else { Self::MARKER })
     }
 }
 
@@ -213,7 +205,8 @@ mod tests {
     fn notes_carry_everything() {
         let note = Note::new(0x8000_0000, DtoOperation::RdmaRead, Note::SUPPRESS | Note::UNSIGNALLED);
         assert_eq!((note.length(), note.operation()), (0x8000_0000, DtoOperation::RdmaRead));
-        assert!(note.is_silent() && note.is_unsignalled() && !note.is_marker() && !note.is_bind());
+        assert!(!note.is_reported(true) && note.is_reported(false) && note.has(Note::UNSIGNALLED));
+        assert_eq!((note.has(Note::MARKER), note.bind_place()), (false, None));
         assert_eq!(note.with(7), WrId { id: 7, tag: note.0 });
         for operation in [
             DtoOperation::Send,
@@ -230,10 +223,11 @@ mod tests {
                 (operation, atomic, 0)
             );
         }
-        assert!(Note::new(0, DtoOperation::Send, Note::MARKER).is_silent());
+        let marker = Note::new(0, DtoOperation::Send, Note::MARKER);
+        assert!(!marker.is_reported(true) && !marker.is_reported(false));
         let bind = Note::bind(0xabcd, Note::UNSIGNALLED);
-        assert_eq!(bind.place(), 0xabcd);
-        assert!(bind.is_bind() && bind.0 & Note::SPECIAL != 0 && bind.is_unsignalled() && !bind.is_silent());
+        assert_eq!(bind.bind_place(), Some(0xabcd));
+        assert!(bind.has(Note::SPECIAL) && bind.has(Note::UNSIGNALLED) && bind.is_reported(true));
         assert_eq!(bind.0 & 0xff, 0);
     }
 

@@ -1,6 +1,6 @@
 //! What a completion means to its endpoint, and the event that it becomes.
 
-use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WrId};
+use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, WrId};
 
 use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
 use crate::base::handle::EpHandle;
@@ -39,10 +39,14 @@ pub(crate) fn take_transfer<const RUNS: bool, B: Bar>(
     if ep.state() == EpState::CompletionPending {
         return None;
     }
-    let retired = ep.qp_mut()?.retire_common::<RUNS>(cqe, Note::SPECIAL)?;
+    let retired = ep.retire_common::<RUNS>(cqe)?;
+    let (WrId { id, .. }, note) = (retired.wr_id(), Note::of(retired.wr_id()));
     Some(match &retired {
-        Completion::Received(message) => arrived((handle.get(), ep), message),
-        _ => sent_well((handle.get(), ep), retired.wr_id(), retired.count()),
+        // The device's claim is bounded by what was posted.
+        Completion::Received(message) => {
+            success(handle.get(), id, message.length.min(note.length()), DtoOperation::Receive)
+        }
+        _ => success(handle.get(), id, note.length(), note.transfer()),
     })
 }
 
@@ -65,23 +69,6 @@ impl Outcome {
         let reaction = ep.reaction(cqe);
         Self { ep: slot, data: retire((handle.get(), ep), srqs, windows, cqe), reaction, is_stale: false }
     }
-}
-
-/// The event of a request that ended well and is no bind.
-#[inline]
-fn sent_well<B: Bar>((handle, ep): Entry<'_, B>, wr_id: WrId, count: u16) -> DtoCompletion {
-    ep.retire_requests(count);
-    let note = Note::of(wr_id);
-    success(handle, wr_id.id, note.length(), note.transfer())
-}
-
-/// The event of a message that came by a send without more.
-#[inline]
-fn arrived<B: Bar>((handle, ep): Entry<'_, B>, message: &Message) -> DtoCompletion {
-    ep.retire_receives(1);
-    // The device's claim is bounded by what was posted.
-    let length = message.length.min(Note::of(message.wr_id).length());
-    success(handle, message.wr_id.id, length, DtoOperation::Receive)
 }
 
 /// The event of a transfer that ended well.
@@ -115,25 +102,16 @@ fn retire<B: Bar>(
     windows: &mut Windows<'_>,
     cqe: &Cqe<'_>,
 ) -> Option<EventData> {
+    // The device's claim is bounded by what was posted: here, or anywhere in the SRQ.
+    if let Some(srq) = ep.srq().filter(|_| !cqe.is_send()) {
+        let srq = srqs.table_mut().get_mut(srq).ok()?;
+        return Some(receive_done(handle, windows, &srq.retire(cqe)?, srq.longest()));
+    }
+    let retired = ep.retire(cqe)?;
     if cqe.is_send() {
-        let retired = ep.retire(cqe)?;
-        ep.retire_requests(retired.count());
         return request_done(handle, windows, &retired);
     }
-    // The device's claim is bounded by what was posted: here, or anywhere in the SRQ.
-    let (retired, longest) = match ep.srq() {
-        Some(srq) => {
-            let srq = srqs.table_mut().get_mut(srq).ok()?;
-            (srq.retire(cqe)?, srq.longest())
-        }
-        None => {
-            let retired = ep.retire(cqe)?;
-            ep.retire_receives(retired.count());
-            let longest = Note::of(retired.wr_id()).length();
-            (retired, longest)
-        }
-    };
-    Some(receive_done(handle, windows, &retired, longest))
+    Some(receive_done(handle, windows, &retired, Note::of(retired.wr_id()).length()))
 }
 
 /// Returns the DAT status of a completion, and the vendor syndrome.
@@ -149,8 +127,11 @@ fn request_done(ep: EpHandle, windows: &mut Windows<'_>, retired: &Completion) -
     let (WrId { id, .. }, ended) = (retired.wr_id(), status(retired));
     let note = Note::of(retired.wr_id());
     let well = ended.0 == DtoStatus::Success;
-    let rmr = if note.is_bind() { Some(windows.bind_done(note.place(), well)?) } else { None };
-    if if well { note.is_silent() } else { note.is_marker() } {
+    let rmr = match note.bind_place() {
+        Some(place) => Some(windows.bind_done(place, well)?),
+        None => None,
+    };
+    if !note.is_reported(well) {
         return None;
     }
     Some(match rmr {

@@ -39,9 +39,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn evd_modify_cno(&mut self, evd: EvdHandle, cno: Option<CnoHandle>) -> DatResult<()> {
         let state = self.objects().get(evd)?;
         let (before, seen) = (state.cno, state.position());
-        if let Some(cno) = cno {
-            self.objects().cnos().check(cno, state.ia)?;
-        }
+        self.objects().cnos().check(cno, state.ia)?;
         if before == cno {
             return Ok(());
         }
@@ -49,12 +47,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         state.cno = cno;
         // What was looked at before belongs to the CNO of that time.
         state.announced = seen;
-        if let Some(cno) = cno {
-            self.objects_mut().cnos_mut().attach(cno);
-        }
-        if let Some(before) = before {
-            self.objects_mut().cnos_mut().detach(before);
-        }
+        self.objects_mut().cnos_mut().attach(cno);
+        self.objects_mut().cnos_mut().detach(before);
         Ok(())
     }
 

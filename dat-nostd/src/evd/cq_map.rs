@@ -18,51 +18,38 @@ impl<'s> CqMap<'s> {
         Self { chains }
     }
 
-    fn chain(&mut self, number: CqNumber) -> Option<&mut u32> {
-        let count = self.chains.len().max(1);
-        self.chains.get_mut(number.get() as usize % count)
+    /// Index of the chain for a number.
+    fn chain(&self, number: CqNumber) -> usize {
+        number.get() as usize % self.chains.len().max(1)
     }
 
-    /// The EVD in this slot has a CQ of this number.
-    pub(crate) fn insert<B: Bar>(
-        &mut self,
-        evds: &mut Table<'_, EvdHandle, Evd<B>>,
-        number: CqNumber,
-        slot: u16,
-    ) {
-        if let (Some(first), Some(evd)) = (self.chain(number), evds.at_mut(slot)) {
+    /// Adds the EVD in this slot, if it has a CQ.
+    pub(crate) fn insert<B: Bar>(&mut self, evds: &mut Table<'_, EvdHandle, Evd<B>>, slot: u16) {
+        let Some((evd, number)) = numbered(evds, slot) else { return };
+        let chain = self.chain(number);
+        if let Some(first) = self.chains.get_mut(chain) {
             evd.next_in_chain = core::mem::replace(first, u32::from(slot) + 1);
         }
     }
 
-    /// The EVD in this slot, whose CQ has this number, goes.
-    pub(crate) fn remove<B: Bar>(
-        &mut self,
-        evds: &mut Table<'_, EvdHandle, Evd<B>>,
-        number: CqNumber,
-        slot: u16,
-    ) {
-        let place = u32::from(slot) + 1;
-        let Some(next) = evds.at(slot).map(|evd| evd.next_in_chain) else { return };
-        let Some(first) = self.chain(number) else { return };
-        let mut at = *first;
-        if at == place {
-            *first = next;
-            return;
-        }
-        while let Some(evd) = at.checked_sub(1).and_then(|slot| evds.at_mut(slot as u16)) {
-            if evd.next_in_chain == place {
-                evd.next_in_chain = next;
+    /// Removes the EVD in this slot, which is about to go.
+    pub(crate) fn remove<B: Bar>(&mut self, evds: &mut Table<'_, EvdHandle, Evd<B>>, slot: u16) {
+        let Some((evd, number)) = numbered(evds, slot) else { return };
+        let (place, next, chain) = (u32::from(slot) + 1, evd.next_in_chain, self.chain(number));
+        let mut link = self.chains.get_mut(chain);
+        while let Some(at) = link {
+            if *at == place {
+                *at = next;
                 return;
             }
-            at = evd.next_in_chain;
+            let slot = at.checked_sub(1);
+            link = slot.and_then(|slot| evds.at_mut(slot as u16)).map(|evd| &mut evd.next_in_chain);
         }
     }
 
     /// The EVD whose CQ has this number.
     pub(crate) fn find<B: Bar>(&self, evds: &Table<'_, EvdHandle, Evd<B>>, number: CqNumber) -> Option<u16> {
-        let count = self.chains.len().max(1);
-        let mut at = *self.chains.get(number.get() as usize % count)?;
+        let mut at = *self.chains.get(self.chain(number))?;
         loop {
             let slot = at.checked_sub(1)? as u16;
             let evd = evds.at(slot)?;
@@ -72,4 +59,14 @@ impl<'s> CqMap<'s> {
             at = evd.next_in_chain;
         }
     }
+}
+
+/// The EVD in this slot, with the number of its CQ.
+fn numbered<'t, B: Bar>(
+    evds: &'t mut Table<'_, EvdHandle, Evd<B>>,
+    slot: u16,
+) -> Option<(&'t mut Evd<B>, CqNumber)> {
+    let evd = evds.at_mut(slot)?;
+    let number = evd.cq()?.number();
+    Some((evd, number))
 }

@@ -11,12 +11,11 @@ use crate::base::states::EvdCall;
 use crate::base::types::DtoStatus;
 use crate::conn::Connections;
 use crate::ep::Ep;
-use crate::ep::work::Note;
 use crate::evd::completion::{Outcome, failure};
 use crate::evd::queue::EventPool;
-use crate::evd::reaction::{Meaning, Reaction};
+use crate::evd::reaction::Reaction;
 use crate::evd::waiter::WaitState;
-use crate::evd::{Evd, Notification, is_due};
+use crate::evd::{Evd, is_due};
 use crate::srq::queue::Srq;
 
 /// Completions of one EVD looked at in one poll.
@@ -49,33 +48,22 @@ impl<P: Platform> Dispatchers<'_, '_, P> {
             let Some(evd) = self.objects.table::<EvdHandle>().at(slot) else { return };
             let Some(cq) = &evd.cq else { return };
             let watched = evd.wait.is_some() || evd.cno.is_some();
-            let meaning = match cq.peek(evd.looks.ahead()) {
+            let mut notifies = None;
+            match cq.peek(evd.looks.ahead()) {
                 Ok(None) => return,
                 Ok(Some(completion)) => {
                     let index = completion.user_index() as u16;
-                    let (meaning, act) = match self.objects.eps().at(index) {
-                        Some(ep) if ep.owns(&completion) => {
-                            // Only a wait or a CNO needs the marks.
-                            let meaning = if watched { ep.meaning(&completion) } else { Meaning::Nothing };
-                            (meaning, ep.reaction(&completion))
+                    if let Some(ep) = self.objects.eps().at(index).filter(|ep| ep.owns(&completion)) {
+                        if watched {
+                            notifies = ep.event(&completion, evd.notification);
                         }
-                        _ => (Meaning::Nothing, Reaction::None),
-                    };
-                    let special = completion.solicited() || completion.error().is_some();
-                    self.connections().react(index, act);
-                    (meaning, special)
+                        let reaction = ep.reaction(&completion);
+                        self.connections().react(index, reaction);
+                    }
                 }
-                Err(_) => (Meaning::Nothing, false),
-            };
+                Err(_) => {}
+            }
             let Some(evd) = self.objects.table_mut::<EvdHandle>().at_mut(slot) else { return };
-            let notifies = match meaning {
-                (Meaning::Deliver { unsignalled }, special) => Some(match evd.notification {
-                    Notification::Threshold => true,
-                    Notification::Unsignalled => !unsignalled,
-                    Notification::Solicited => special,
-                }),
-                _ => None,
-            };
             if watched {
                 evd.looks.look(notifies);
             } else {
@@ -196,11 +184,13 @@ impl<P: Platform> Dispatchers<'_, '_, P> {
         }
     }
 
-    pub(super) fn is_woken(&self, slot: u16, wait: &WaitState, queued: u32) -> bool {
-        let Some(evd) = self.objects.table::<EvdHandle>().at(slot) else { return false };
-        let notified =
-            wait.first || self.device.is_dead() || evd.looks.notifying() > 0 || !evd.queue.is_empty();
-        queued >= wait.threshold && notified
+    /// Looks for the events of a wait. Returns how many could be dequeued, and whether the wait is over.
+    pub(super) fn look_for(&mut self, slot: u16, wait: &WaitState) -> (u32, bool) {
+        let queued = self.events_ready(slot);
+        let evd = self.objects.table::<EvdHandle>().at(slot);
+        let notifies = evd.is_some_and(|evd| evd.looks.notifying() > 0 || !evd.queue.is_empty());
+        let is_notified = wait.first || self.device.is_dead() || notifies;
+        (queued, queued >= wait.threshold && is_notified)
     }
 }
 
@@ -243,8 +233,8 @@ impl<B: Bar> Objects<'_, B> {
         let Some(Some(completion)) = evd.peek_all().next() else { return false };
         self.eps().at(completion.user_index() as u16).is_some_and(|ep| {
             ep.owns(&completion)
-                && completion.kind() == driver_mlx::CompletionKind::Send
-                && ep.marks_of(&completion).is_some_and(Note::is_silent)
+                && completion.error().is_none()
+                && ep.marks_of(&completion).is_some_and(|note| !note.is_reported(true))
         })
     }
 }

@@ -2,17 +2,19 @@
 
 use core::sync::atomic::AtomicU32;
 
-use driver_mlx::{Bar, Cq, CqNumber, Instant, QpNumber};
+use driver_mlx::{Bar, CqNumber, Instant, QpNumber};
 
 use crate::base::event::EventData;
 use crate::base::handle::{EvdHandle, Typed};
 use crate::base::list::List;
+use crate::base::reports::Reports;
 use crate::base::ret::DatResult;
 use crate::base::table::{Slot, Table};
+use crate::base::waiter::Cells;
 use crate::evd::cq_map::CqMap;
-use crate::evd::queue::{EventPool, EventSlot};
-use crate::evd::waiter::{EvdWaiter, WaitState, Waits};
-use crate::evd::{Evd, Looked, ReadyEvd, WaitedEvd, is_due};
+use crate::evd::queue::{EventPool, EventQueue, EventSlot};
+use crate::evd::waiter::{EvdWaiter, WaitState};
+use crate::evd::{Evd, Looked, is_due};
 use crate::srq::queue::Srq;
 
 /// The EVDs of an adapter: their events, open waits, and lists of those that are due.
@@ -25,14 +27,8 @@ pub(crate) struct Evds<'s, B: Bar> {
     looked: List<Looked>,
     /// EVDs by the numbers of their CQs.
     cqs: CqMap<'s>,
-    waits: Waits<'s>,
-    waited: List<WaitedEvd>,
-    /// The earliest time-out of a wait; may be that of one that is over. `Instant::MAX` for none.
-    deadline: Instant,
-    /// EVDs that became ready and have not been reported.
-    ready: List<ReadyEvd>,
-    /// Something happened since [`Evds::take_happened`].
-    happened: bool,
+    waits: Cells<'s>,
+    reports: Reports,
 }
 
 impl<'s, B: Bar> Evds<'s, B> {
@@ -48,11 +44,8 @@ impl<'s, B: Bar> Evds<'s, B> {
             events: EventPool::new(events),
             looked: List::default(),
             cqs: CqMap::new(chains),
-            waits: Waits::new(waits),
-            waited: List::default(),
-            deadline: Instant::MAX,
-            ready: List::default(),
-            happened: false,
+            waits: Cells::new(waits),
+            reports: Reports::default(),
         }
     }
 
@@ -72,13 +65,9 @@ impl<'s, B: Bar> Evds<'s, B> {
         &self.events
     }
 
-    pub(super) fn events_mut(&mut self) -> &mut EventPool<'s> {
-        &mut self.events
-    }
-
     /// Returns whether something happened since the last call.
     pub(crate) fn take_happened(&mut self) -> bool {
-        core::mem::take(&mut self.happened)
+        self.reports.take_happened()
     }
 
     /// The EVD whose CQ has this number.
@@ -86,26 +75,31 @@ impl<'s, B: Bar> Evds<'s, B> {
         self.cqs.find(&self.table, number)
     }
 
-    /// Adds an EVD. Returns `None` if there is no place.
-    pub(super) fn insert(&mut self, evd: Evd<B>) -> Option<EvdHandle> {
-        let number = evd.cq().map(Cq::number);
-        let handle = self.table.insert(evd).ok()?;
-        if let Some(number) = number {
-            self.cqs.insert(&mut self.table, number, handle.any().slot());
-        }
+    /// Returns whether one more EVD, with places for `events` besides completions, fits.
+    pub(super) fn has_room(&self, events: u32) -> bool {
+        !self.table.is_full() && events <= self.events.available()
+    }
+
+    /// Adds the EVD that `make` returns for a queue with places for `events`. Returns `None` if there is no room.
+    pub(super) fn insert(
+        &mut self,
+        events: u32,
+        make: impl FnOnce(EventQueue) -> Evd<B>,
+    ) -> Option<EvdHandle> {
+        let handle = self.table.insert(make(self.events.create(events)?)).ok()?;
+        self.cqs.insert(&mut self.table, handle.any().slot());
         Some(handle)
     }
 
-    /// Removes an EVD. Its wait ends.
+    /// Removes an EVD. Its wait ends, and its events are lost.
     pub(super) fn remove(&mut self, handle: EvdHandle) -> DatResult<Evd<B>> {
-        let (slot, number) = (handle.any().slot(), self.table.get(handle)?.cq().map(Cq::number));
-        self.end_wait(slot);
+        let slot = self.table.check(handle)?;
         self.looked.remove(&mut self.table, slot);
-        self.ready.remove(&mut self.table, slot);
-        if let Some(number) = number {
-            self.cqs.remove(&mut self.table, number, slot);
-        }
-        self.table.remove(handle)
+        self.reports.remove(&mut self.table, slot);
+        self.cqs.remove(&mut self.table, slot);
+        let mut evd = self.table.remove(handle)?;
+        self.events.destroy(&mut evd.queue);
+        Ok(evd)
     }
 
     /// Queues an event at a position, or behind everything looked at. Returns false if there is no room.
@@ -154,16 +148,12 @@ impl<'s, B: Bar> Evds<'s, B> {
 
     /// Puts an EVD among those to report.
     pub(crate) fn ready(&mut self, slot: u16) {
-        self.happened = true;
-        self.ready.push(&mut self.table, slot);
+        self.reports.push(&mut self.table, slot);
     }
 
     /// Wakes all waiters.
     pub(crate) fn wake_all(&mut self) {
-        for _ in 0..self.waited.len() {
-            let Some(slot) = self.waited.rotate(&mut self.table) else { return };
-            self.ready(slot);
-        }
+        self.reports.push_waited(&mut self.table);
     }
 
     /// Polls look at the CQ of an EVD until it rests again.
@@ -204,8 +194,7 @@ impl<'s, B: Bar> Evds<'s, B> {
 
     /// The next EVD to report.
     pub(super) fn next_ready(&mut self) -> Option<EvdHandle> {
-        let slot = self.ready.pop(&mut self.table)?;
-        self.table.handle_at(slot)
+        self.reports.next(&mut self.table)
     }
 
     /// Arms the CQs that polls look at.
@@ -226,62 +215,38 @@ impl<'s, B: Bar> Evds<'s, B> {
         threshold: u32,
     ) -> Option<EvdWaiter<'s>> {
         let state = self.table.get_mut(evd).ok()?;
-        let waiter = self.waits.begin(evd)?;
+        let token = self.waits.begin(evd)?;
         state.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
         // Polls do not count completions without a wait.
         state.looks.count_on();
-        self.waited.push(&mut self.table, evd.any().slot());
-        self.deadline = self.deadline.min(deadline);
-        Some(waiter)
+        self.reports.wait(&mut self.table, evd.any().slot(), deadline);
+        Some(EvdWaiter::new(token))
     }
 
     /// The EVD, or INVALID_HANDLE. Ends its wait if the waiter was dropped.
     #[inline]
     pub(super) fn settled(&mut self, handle: EvdHandle) -> DatResult<&mut Evd<B>> {
-        if self.table.get(handle)?.wait.is_some() {
-            self.settle_wait(handle.any().slot());
+        if self.table.get(handle)?.wait.is_some() && self.waits.waiters(handle) == 0 {
+            self.end_wait(handle.any().slot());
         }
         self.table.get_mut(handle)
     }
 
-    /// Ends a wait whose waiter was dropped.
-    fn settle_wait(&mut self, slot: u16) {
-        if self.table.at(slot).is_some_and(|evd| evd.wait.is_some()) && !self.waits.is_open(slot) {
-            self.end_wait(slot);
-        }
-    }
-
     /// Ends a wait.
     pub(super) fn end_wait(&mut self, slot: u16) {
-        self.waits.end(slot);
-        self.waited.remove(&mut self.table, slot);
+        self.reports.wait_ended(&mut self.table, slot);
         if let Some(evd) = self.table.at_mut(slot) {
             evd.wait = None;
-        }
-        if self.waited.is_empty() {
-            self.deadline = Instant::MAX;
         }
     }
 
     /// EVDs whose wait has timed out become ready. Calls `visit` for each wait that is looked at. Returns the next time-out.
-    pub(super) fn expire(&mut self, now: Instant, mut visit: impl FnMut()) -> Instant {
-        if now >= self.deadline {
-            let mut next = Instant::MAX;
-            for _ in 0..self.waited.len() {
-                let Some(slot) = self.waited.rotate(&mut self.table) else { break };
-                visit();
-                self.settle_wait(slot);
-                match self.table.at(slot).and_then(|evd| evd.wait) {
-                    Some(wait) if wait.deadline <= now => {
-                        self.waited.remove(&mut self.table, slot);
-                        self.ready(slot);
-                    }
-                    Some(wait) => next = next.min(wait.deadline),
-                    None => {}
-                }
-            }
-            self.deadline = next;
-        }
-        self.deadline
+    pub(super) fn expire(&mut self, now: Instant, visit: impl FnMut()) -> Instant {
+        let Self { table, waits, reports, .. } = self;
+        reports.expire(table, now, visit, |handle, evd| {
+            // The waiter may have been dropped.
+            evd.wait = evd.wait.filter(|_| waits.waiters(handle) > 0);
+            evd.wait.map(|wait| wait.deadline)
+        })
     }
 }

@@ -4,11 +4,10 @@ use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::event::EventData;
-use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
+use crate::base::handle::{CnoHandle, EvdHandle, IaHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EvdFlags;
 use crate::evd::{CQ_STREAMS, Evd, MAX_QLEN, software_events};
-use crate::mem::lmr::creation_error;
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_create`. An EVD for DTO completions owns a CQ; others queue in software.
@@ -24,9 +23,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: EvdFlags,
     ) -> DatResult<EvdHandle> {
         self.objects().get(ia)?;
-        if let Some(cno) = cno {
-            self.objects().cnos().check(cno, ia)?;
-        }
+        self.objects().cnos().check(cno, ia)?;
         if min_qlen == 0 || min_qlen > i32::MAX as u32 {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
@@ -46,30 +43,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: EvdFlags,
     ) -> DatResult<EvdHandle> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd);
-        if min_qlen > MAX_QLEN || self.objects().table::<EvdHandle>().is_full() {
+        let events = software_events(flags, min_qlen);
+        if min_qlen > MAX_QLEN || !self.objects_mut().evds_mut().has_room(events) {
             return Err(FULL);
         }
-        let mut queue = self
-            .objects_mut()
-            .evds_mut()
-            .events_mut()
-            .create(software_events(flags, min_qlen))
-            .ok_or(FULL)?;
-        let cq = if flags.intersects(CQ_STREAMS) {
-            match self.device_mut().create_cq(min_qlen) {
-                Ok(cq) => Some(cq),
-                Err(error) => {
-                    self.objects_mut().evds_mut().events_mut().destroy(&mut queue);
-                    return Err(creation_error(error, Subtype::ResourceTevd));
-                }
-            }
-        } else {
-            None
-        };
-        let evd = self.objects_mut().evds_mut().insert(Evd::new(ia, flags, cq, queue, cno)).ok_or(FULL)?;
-        if let Some(cno) = cno {
-            self.objects_mut().cnos_mut().attach(cno);
-        }
+        let cq = flags.intersects(CQ_STREAMS).then(|| self.device_mut().create_cq(min_qlen)).transpose()?;
+        let make = |queue| Evd::new(ia, flags, cq, queue, cno);
+        let evd = self.objects_mut().evds_mut().insert(events, make).ok_or(FULL)?;
+        self.objects_mut().cnos_mut().attach(cno);
         Ok(evd)
     }
 
@@ -93,22 +74,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Removes an EVD whatever refers to it.
     pub(crate) fn drop_evd(&mut self, evd: EvdHandle) -> DatResult<()> {
-        let mut evd = self.objects_mut().evds_mut().remove(evd)?;
-        if let Some(cno) = evd.cno {
-            self.objects_mut().cnos_mut().detach(cno);
-        }
-        while let Some(lost) = self.objects_mut().evds_mut().events_mut().pop(&mut evd.queue) {
+        self.objects().get(evd)?;
+        while let Some(lost) = self.objects_mut().evds_mut().pop(evd.any().slot()) {
             if let EventData::ConnectionRequest { cr, .. } = lost {
                 // It may have been rejected meanwhile by the close of its IA.
                 let _ = self.cr_reject(cr);
             }
         }
-        self.objects_mut().evds_mut().events_mut().destroy(&mut evd.queue);
+        let evd = self.objects_mut().evds_mut().remove(evd)?;
+        self.objects_mut().cnos_mut().detach(evd.cno);
         if let Some(cq) = evd.cq {
-            self.device_mut()
-                .hca_mut()
-                .destroy_cq(cq)
-                .map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+            let destroyed = self.device_mut().hca_mut().destroy_cq(cq);
+            destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ use driver_mlx::{Bar, Cq, Cqe, Error, Hca, MmioBar, Platform};
 use crate::base::event::EventData;
 use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::base::list::{Link, linked};
+use crate::base::reports::{Ready, Waited};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::EvdCondition;
 use crate::base::table::{Slot, Table, of_ia};
@@ -45,14 +46,6 @@ const LOOKS_BEFORE_ARMING: u8 = 64;
 /// The list of EVDs whose CQs every poll looks at, because they would not notify.
 #[derive(Debug)]
 struct Looked;
-
-/// The list of EVDs where something happened since the consumer's last report.
-#[derive(Debug)]
-struct ReadyEvd;
-
-/// The list of EVDs on which a wait is open.
-#[derive(Debug)]
-struct WaitedEvd;
 
 /// Mode in which DTO completions notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,16 +94,16 @@ pub struct Evd<B: Bar> {
     /// The next EVD, slot plus one, whose CQ's number has the same place in the map.
     next_in_chain: u32,
     looked: Link<Looked>,
-    ready: Link<ReadyEvd>,
-    waited: Link<WaitedEvd>,
+    ready: Link<Ready>,
+    waited: Link<Waited>,
 }
 
 const _: () = assert!(offset_of!(Evd<MmioBar>, fast_path) == Slot::<Evd<MmioBar>>::HOT);
 
 of_ia! { Evd<B> }
 linked! { Evd<B>, Looked, looked }
-linked! { Evd<B>, ReadyEvd, ready }
-linked! { Evd<B>, WaitedEvd, waited }
+linked! { Evd<B>, Ready, ready }
+linked! { Evd<B>, Waited, waited }
 
 impl<B: Bar> Evd<B> {
     /// Enabled, waitable and empty.

@@ -120,16 +120,11 @@ impl<'s> EventPool<'s> {
         if queue.is_full() {
             return false;
         }
-        let index = if self.free != 0 {
-            self.free - 1
-        } else if (self.fresh as usize) < self.slots.len() {
-            self.fresh += 1;
-            self.fresh - 1
-        } else {
-            return false;
-        };
+        let index = self.free.checked_sub(1).unwrap_or(self.fresh);
         let Some(slot) = self.slots.get_mut(index as usize) else { return false };
-        if self.free != 0 {
+        if self.free == 0 {
+            self.fresh += 1;
+        } else {
             self.free = slot.next;
         }
         *slot = EventSlot { next: 0, follows, data: Stored::Some(data) };
@@ -154,7 +149,7 @@ impl<'s> EventPool<'s> {
     pub(crate) fn pop(&mut self, queue: &mut EventQueue) -> Option<EventData> {
         let index = queue.first.checked_sub(1)?;
         let slot = self.slots.get_mut(index as usize)?;
-        let data = core::mem::replace(&mut slot.data, Stored::None);
+        let Stored::Some(data) = core::mem::replace(&mut slot.data, Stored::None) else { return None };
         queue.first = slot.next;
         if queue.first == 0 {
             queue.last = 0;
@@ -163,10 +158,7 @@ impl<'s> EventPool<'s> {
         self.used = self.used.saturating_sub(1);
         slot.next = self.free;
         self.free = index + 1;
-        match data {
-            Stored::Some(data) => Some(data),
-            Stored::None => None,
-        }
+        Some(data)
     }
 
     /// Lets `change` see and change the position of every event of the queue.
@@ -181,13 +173,10 @@ impl<'s> EventPool<'s> {
     /// Drops the events of the queue that `keep` refuses.
     pub(crate) fn retain(&mut self, queue: &mut EventQueue, keep: impl Fn(&EventData) -> bool) {
         for _ in 0..queue.len {
-            let Some(follows) = self.follows(queue) else { return };
-            match self.pop(queue) {
-                Some(data) if keep(&data) => {
-                    // A place was freed just now, so there is one.
-                    let _ = self.push(queue, follows, data);
-                }
-                _ => {}
+            let (Some(follows), Some(data)) = (self.follows(queue), self.pop(queue)) else { return };
+            if keep(&data) {
+                // A place was freed just now, so there is one.
+                let _ = self.push(queue, follows, data);
             }
         }
     }

@@ -76,41 +76,36 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// or the wait has ended.
     pub fn evd_wait_poll(&mut self, waiter: &mut EvdWaiter<'s>, now: Instant) -> DatResult<Wait> {
         let evd = waiter.evd();
-        let slot = match self.objects().table().check(evd) {
-            Ok(slot) => slot,
-            Err(_) if self.objects().table().is_past(evd) => return Err(DatReturn::new(ReturnType::Abort)),
-            Err(error) => return Err(error),
-        };
+        if self.objects().table().is_past(evd) {
+            return Err(DatReturn::new(ReturnType::Abort));
+        }
+        let slot = self.objects().table().check(evd)?;
         let state = self.objects_mut().get_mut(evd)?;
         let allowed = EvdCall::WaitPoll.in_condition(state.condition());
         let Some(wait) = state.wait.filter(|_| waiter.is_open()) else {
             return Err(allowed.err().unwrap_or(NO_WAIT));
         };
-        if let Err(error) = allowed {
-            self.objects_mut().evds_mut().end_wait(slot);
-            return Err(error);
-        }
         if let Some(wait) = &mut state.wait {
             wait.first = false;
         }
-        let queued = self.dispatchers().events_ready(slot);
-        if !self.dispatchers().is_woken(slot, &wait, queued) {
-            let _ = self.poll(now);
+        let (mut queued, mut is_woken) = (0, false);
+        if allowed.is_ok() {
+            (queued, is_woken) = self.dispatchers().look_for(slot, &wait);
+            if !is_woken {
+                let _ = self.poll(now);
+                (queued, is_woken) = self.dispatchers().look_for(slot, &wait);
+            }
+            if !is_woken && now < wait.deadline {
+                return Ok(Wait::Pending(Wake::by(wait.deadline)));
+            }
         }
-        let queued = self.dispatchers().events_ready(slot);
-        if self.dispatchers().is_woken(slot, &wait, queued) {
-            self.objects_mut().evds_mut().end_wait(slot);
-            return match self.dispatchers().take(slot) {
-                Some(data) => Ok(Wait::Ready(Event { evd, data }, self.dispatchers().events_ready(slot))),
-                // Cannot be: an event was counted. The consumer waits again.
-                None => Ok(Wait::TimedOut(0)),
-            };
+        waiter.end();
+        self.objects_mut().evds_mut().end_wait(slot);
+        allowed?;
+        match is_woken.then(|| self.dispatchers().take(slot)).flatten() {
+            Some(data) => Ok(Wait::Ready(Event { evd, data }, self.dispatchers().events_ready(slot))),
+            None => Ok(Wait::TimedOut(queued)),
         }
-        if now >= wait.deadline {
-            self.objects_mut().evds_mut().end_wait(slot);
-            return Ok(Wait::TimedOut(queued));
-        }
-        Ok(Wait::Pending(Wake::by(wait.deadline)))
     }
 
     /// Gives up a wait; nothing is lost. So does dropping the waiter.

@@ -214,8 +214,8 @@ pub(crate) fn settle_binds<B: Bar>(objects: &mut Objects<'_, B>, handle: EpHandl
             if completion.kind() != CompletionKind::Send || !ep.owns(&completion) {
                 continue;
             }
-            if let Some(note) = ep.marks_of(&completion).filter(|note| note.is_bind()) {
-                windows.bind_done(note.place(), true);
+            if let Some(place) = ep.marks_of(&completion).and_then(Note::bind_place) {
+                windows.bind_done(place, true);
             }
         }
     }
