@@ -31,7 +31,7 @@
 //! and says why not.
 //!
 //! [`Adapter::evd_dequeue`] reads the CQE where it lies in the CQ. Its `user_index` is the EP's slot. The path copies no data, queues
-//! nothing twice and issues no firmware command. An empty CQ is one look; one empty dequeue in 256 polls the adapter, for consumers
+//! nothing twice and issues no firmware command. An empty CQ is one look; one empty dequeue in 512 polls the adapter, for consumers
 //! who do nothing else.
 //!
 //! # A received packet

@@ -7,6 +7,9 @@ use crate::base::list::List;
 use crate::conn::pending::Pending;
 use crate::ep::WatchedEp;
 
+/// Dequeues that find nothing for each of them that polls the adapter: a few microseconds of them. A power of two.
+const POLL_EVERY: u16 = 1 << 9;
+
 /// Pending work, and counters. The lists go through the objects, so that a poll visits those with work and no others.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -18,8 +21,8 @@ pub(crate) struct Progress {
     watched: List<WatchedEp>,
     /// Something happened since [`Progress::take_happened`].
     happened: bool,
-    /// Dequeues that found nothing, circular.
-    empty_dequeues: u8,
+    /// Dequeues that found nothing, in steps of which [`POLL_EVERY`] make it 0 again.
+    empty_dequeues: u16,
 }
 
 impl Progress {
@@ -87,10 +90,10 @@ impl Progress {
         mem::take(&mut self.happened)
     }
 
-    /// A dequeue has found nothing. Whether it is to poll the adapter, as one in 256 does, for consumers who do nothing but dequeue.
+    /// A dequeue has found nothing. Whether it is to poll the adapter, as one in [`POLL_EVERY`] does, for consumers who do nothing but dequeue.
     #[inline]
     pub(crate) fn is_poll_due(&mut self) -> bool {
-        self.empty_dequeues = self.empty_dequeues.wrapping_add(1);
+        self.empty_dequeues = self.empty_dequeues.wrapping_add(u16::MAX / POLL_EVERY + 1);
         self.empty_dequeues == 0
     }
 }

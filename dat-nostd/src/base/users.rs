@@ -10,6 +10,11 @@ impl Users {
         self.0 > 0
     }
 
+    /// Counts an object in or out.
+    pub(crate) fn count(&mut self, come: bool) {
+        if come { self.attach() } else { self.detach() }
+    }
+
     /// Counts an object in.
     pub(crate) fn attach(&mut self) {
         self.0 += 1;

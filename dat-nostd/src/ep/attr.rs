@@ -7,6 +7,7 @@ use crate::base::attr::EpAttributes;
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::{CompletionFlags, HW_DEFAULT, Qos, WATERMARK_INFINITE};
+use crate::ep::post::SEND_FLAGS;
 use crate::ep::streams::Streams;
 use crate::ep::{Longest, MAX_IOV};
 
@@ -54,17 +55,10 @@ impl<P: Platform> Device<'_, P> {
         ];
         // What the standard promises to every adapter with 2^31 is accepted and cut to what the device has.
         let too_long = |size: u64| size > self.longest_message().max(1 << 31);
-        let recv_flags = [
-            CompletionFlags::empty(),
-            CompletionFlags::EVD_THRESHOLD,
-            CompletionFlags::UNSIGNALLED,
-            CompletionFlags::SOLICITED_WAIT,
-        ];
-        let request_flags = CompletionFlags::EVD_THRESHOLD
-            | CompletionFlags::UNSIGNALLED
-            | CompletionFlags::SUPPRESS
-            | CompletionFlags::SOLICITED_WAIT
-            | CompletionFlags::BARRIER_FENCE;
+        let recv_modes =
+            CompletionFlags::EVD_THRESHOLD | CompletionFlags::UNSIGNALLED | CompletionFlags::SOLICITED_WAIT;
+        let recv_flags = attributes.recv_completion_flags;
+        let request_flags = SEND_FLAGS | CompletionFlags::EVD_THRESHOLD;
         let reads = self.max_reads();
         let mismatch = |count: u32, evd: Option<EvdHandle>| match counts {
             Counts::Lenient => count == 0 && evd.is_some(),
@@ -81,7 +75,8 @@ impl<P: Platform> Device<'_, P> {
             || iov.iter().any(|&iov| iov > MAX_IOV as u32)
             || too_long(attributes.max_message_size)
             || too_long(attributes.max_rdma_size)
-            || !recv_flags.contains(&attributes.recv_completion_flags)
+            || !recv_modes.contains(recv_flags)
+            || recv_flags.bits().count_ones() > 1
             || !request_flags.contains(attributes.request_completion_flags)
             || attributes.max_rdma_read_in > reads.0
             || attributes.max_rdma_read_out > reads.1

@@ -106,10 +106,8 @@ impl<P: Platform> Endpoints<'_, '_, P> {
     fn rebuild(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
         let (most_requests, most_receives) = plan.counts();
         let (requests, mut receives) = (Work::new(most_requests), Work::new(most_receives));
-        let mut qp = match pz {
-            None => None,
-            Some(_) => Some(self.device.build_qp(self.objects, plan, handle.any().slot())?),
-        };
+        let build = |_| self.device.build_qp(self.objects, plan, handle.any().slot());
+        let mut qp = pz.map(build).transpose()?;
         if let Some(new) = &mut qp
             && let Err(error) = self.move_receives(handle, new, &mut receives)
         {

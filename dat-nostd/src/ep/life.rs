@@ -51,6 +51,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn ep_query(&self, ep: EpHandle) -> DatResult<EpParameters> {
         let ep = self.objects().get(ep)?;
         let ends = ep.connection.ends();
+        let info = ep.connection.id().and_then(|conn| self.device().cm().info(conn));
         Ok(EpParameters {
             ia: ep.ia,
             state: ep.state(),
@@ -64,11 +65,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             connect_evd: ep.streams.connect,
             srq: ep.srq,
             attributes: ep.attributes,
-            remote_gid: ep
-                .connection
-                .id()
-                .and_then(|conn| self.device().cm().info(conn))
-                .map(|info| info.path.dgid().0),
+            remote_gid: info.map(|info| info.path.dgid().0),
             ending: ep.ending(),
         })
     }
@@ -92,8 +89,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_private_data(&self, ep: EpHandle) -> DatResult<&[u8]> {
-        let ep = self.objects().get(ep)?;
-        Ok(ep.connection.peers_data())
+        Ok(self.objects().get(ep)?.connection.peers_data())
     }
 
     /// `dat_ep_reset`: a fresh, unconnected EP; does not wait for flushes, as the QP is a new one.
@@ -108,13 +104,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device().usable()?;
         self.queue_pairs().make_draining_room();
         // The new QP first: without it nothing changes.
-        let fresh = match self.objects().get(ep)?.plan() {
-            Some(plan) => {
-                let Parts { device, objects, .. } = self.parts();
-                Some(device.build_qp(objects, &plan, ep.handle().slot())?)
-            }
-            None => None,
-        };
+        let plan = self.objects().get(ep)?.plan();
+        let Parts { device, objects, .. } = self.parts();
+        let fresh = plan.map(|plan| device.build_qp(objects, &plan, ep.handle().slot())).transpose()?;
         self.connections().end_closing(ep);
         if let Some(ended) = self.queue_pairs().take_qp(ep) {
             // The device's reply to the end of the old QP changes nothing for the consumer.

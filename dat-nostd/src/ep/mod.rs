@@ -317,11 +317,6 @@ impl<B: Bar> Ep<B> {
         closing.event.or_else(|| EpEvent::Finished.in_state(self.state)?.event)
     }
 
-    /// Returns whether the QP is ready to receive, or is being flushed after it was.
-    pub(crate) fn can_receive(&self) -> bool {
-        self.can_have_received() || self.connection.is_flushing()
-    }
-
     /// Returns whether messages arrive in this state.
     pub(crate) fn can_have_received(&self) -> bool {
         matches!(self.state, EpState::Connected | EpState::CompletionPending | EpState::DisconnectPending)
@@ -342,11 +337,12 @@ impl<B: Bar> Ep<B> {
     }
 
     /// Retires what a completion of its QP reports done, unless that is a receive of its SRQ.
+    #[inline]
     pub(crate) fn retire(&mut self, completion: &Cqe<'_>) -> Option<Completion> {
-        let retired = self.qp.as_mut()?.retire(completion)?;
+        let retired = self.qp.as_mut()?.retire(completion);
         let work = if completion.is_send() { &mut self.requests } else { &mut self.receives };
-        work.retired(retired.count());
-        Some(retired)
+        work.retired(retired.as_ref().map_or(0, Completion::count));
+        retired
     }
 
     /// As [`Ep::retire`] of the success of a transfer that has no marks. Returns `None`, without side effects, for all others. With

@@ -103,10 +103,8 @@ impl<B: Bar> Objects<'_, B> {
     /// Keeps places in the CQs of the EVDs, or gives them back.
     pub(crate) fn reserve(&mut self, streams: &Streams, requests: u32, receives: u32, keep: bool) {
         for (evd, count) in [(streams.recv, receives), (streams.request, requests)] {
-            match evd.map(|evd| self.get_mut(evd)) {
-                Some(Ok(evd)) if keep => evd.reserve(count),
-                Some(Ok(evd)) => evd.release(count),
-                _ => {}
+            if let Some(Ok(evd)) = evd.map(|evd| self.get_mut(evd)) {
+                evd.reserve(count, keep);
             }
         }
     }
@@ -121,17 +119,15 @@ impl<B: Bar> Objects<'_, B> {
             (ep.streams.request, requests, Some(request_notification(&ep.attributes))),
             (ep.streams.connect, 0, None),
         ] {
-            match evd.map(|evd| self.get_mut(evd)) {
-                Some(Ok(evd)) if come => evd.attach(completions, mode),
-                Some(Ok(evd)) => evd.detach(completions, mode),
-                _ => {}
+            if let Some(Ok(evd)) = evd.map(|evd| self.get_mut(evd)) {
+                evd.count_user(completions, mode, come);
             }
         }
         let Tables { pzs, srqs, .. } = self.split();
         let zone = pz.and_then(|pz| pzs.get_mut(pz).ok()).map(Pz::users_mut);
         let srq = srq.and_then(|srq| srqs.table_mut().get_mut(srq).ok()).map(Srq::users_mut);
         for users in [zone, srq].into_iter().flatten() {
-            if come { users.attach() } else { users.detach() }
+            users.count(come);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::mem::lmr::{Lmr, Regions, sge_of};
 const NO_SGE: Sge = Sge { address: 0, length: 0, lkey: LKey::new(0) };
 
 /// Flags of sends; the other requests lack SOLICITED_WAIT.
-const SEND_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
+pub(crate) const SEND_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
     .union(CompletionFlags::SOLICITED_WAIT)
     .union(CompletionFlags::UNSIGNALLED)
     .union(CompletionFlags::BARRIER_FENCE);
@@ -313,7 +313,9 @@ impl<B: Bar> Ep<B> {
             self.check_recv(flags)?;
             let gather = Gather::new(lmrs, iov, self.attributes.max_recv_iov, self.pd, true)?;
             if self.receives.is_full() {
-                return Err(self.no_room_for_receives());
+                // Receives of an EP on an SRQ are posted there.
+                let full = DatReturn::new(ReturnType::InsufficientResources);
+                return Err(if self.srq.is_some() { self.state.invalid() } else { full });
             }
             gather
         };
@@ -360,14 +362,6 @@ impl<B: Bar> Ep<B> {
         }
         let attribute = self.attributes.recv_completion_flags;
         check_flags(flags, CompletionFlags::UNSIGNALLED, attribute, Subtype::InvalidArg5)
-    }
-
-    /// Receives of an EP on an SRQ are posted there.
-    fn no_room_for_receives(&self) -> DatReturn {
-        match self.srq {
-            Some(_) => self.state().invalid(),
-            None => DatReturn::new(ReturnType::InsufficientResources),
-        }
     }
 
     /// Whether doorbells are rung: on a connection, which ends before the device is given up, and as long as the device is there. A

@@ -25,14 +25,10 @@ impl<P: Platform> Device<'_, P> {
         };
         let attributes = &plan.attributes;
         let none = self.sink_mut().number();
-        let (send_cq, recv_cq) = match (cq_of(plan.streams.request), cq_of(plan.streams.recv)) {
-            (Some(send), Some(receive)) => (send, receive),
-            // Receives from an SRQ complete, whether anybody hears of it or not.
-            (Some(send), None) if plan.srq.is_some() => (send, none),
-            (Some(send), None) => (send, send),
-            (None, Some(receive)) => (receive, receive),
-            (None, None) => (none, none),
-        };
+        let (requests, receives) = (cq_of(plan.streams.request), cq_of(plan.streams.recv));
+        let send_cq = requests.or(receives).unwrap_or(none);
+        // Receives from an SRQ complete without a receive EVD too.
+        let recv_cq = receives.or(requests.filter(|_| plan.srq.is_none())).unwrap_or(none);
         let request_iov =
             attributes.max_request_iov.max(attributes.max_rdma_read_iov).max(attributes.max_rdma_write_iov);
         let (requests, receives) = plan.counts();

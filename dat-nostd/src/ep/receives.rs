@@ -22,9 +22,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn ep_recv_query(&self, ep: EpHandle) -> DatResult<EpRecvInfo> {
         let ep = self.objects().get(ep)?;
+        let can_receive = ep.can_have_received() || ep.connection.is_flushing();
         let count = match ep.srq {
             None => ep.receives.outstanding().saturating_sub(self.objects().buffers_taken(ep)) as i32,
-            Some(_) if ep.connection.last_receive() || ep.qp.is_none() || !ep.can_receive() => 0,
+            Some(_) if ep.connection.last_receive() || ep.qp.is_none() || !can_receive => 0,
             Some(_) => VALUE_UNKNOWN,
         };
         Ok(EpRecvInfo { nbufs_allocated: count, bufs_alloc_span: count })

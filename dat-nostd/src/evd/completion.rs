@@ -147,15 +147,12 @@ fn receive_done(ep: EpHandle, windows: &mut Windows<'_>, retired: &Completion, l
     let Completion::Received(message) = retired else {
         return failure(ep, cookie, DtoOperation::Receive, status(retired));
     };
-    let mut length = message.length.min(longest);
+    // The data of a write is not stored in the receive.
+    let is_write = matches!(message.opcode, ReceiveOpcode::WriteImm(_));
+    let length = if is_write { message.length } else { message.length.min(longest) };
     let received = match message.opcode {
         ReceiveOpcode::Send => Received::Plain,
-        ReceiveOpcode::SendImm(immediate) => Received::Immediate(immediate),
-        ReceiveOpcode::WriteImm(immediate) => {
-            // The message is not stored there.
-            length = message.length;
-            Received::Immediate(immediate)
-        }
+        ReceiveOpcode::SendImm(data) | ReceiveOpcode::WriteImm(data) => Received::Immediate(data),
         ReceiveOpcode::SendInval(rkey) => {
             windows.invalidated(rkey.get());
             Received::Invalidated(rkey.get())

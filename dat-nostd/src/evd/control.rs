@@ -7,7 +7,7 @@ use crate::base::attr::EvdParameters;
 use crate::base::handle::{CnoHandle, EvdHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, EvdState};
-use crate::evd::{LEAST_EVENTS, MAX_QLEN, Notification, software_events};
+use crate::evd::{MAX_QLEN, Notification, software_events};
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_query`.
@@ -25,7 +25,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         Ok(EvdParameters {
             ia: evd.ia,
-            evd_qlen: evd.qlen,
+            evd_qlen: evd.qlen(),
             evd_state: state,
             cno: evd.cno,
             evd_flags: evd.flags,
@@ -125,7 +125,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device().usable()?;
         let software = software_events(evd.flags, min_qlen);
         let before = evd.queue.limit();
-        if !self.objects_mut().evds_mut().resize_queue(handle, software.max(LEAST_EVENTS)) {
+        if !self.objects_mut().evds_mut().resize_queue(handle, software) {
             return Err(FULL);
         }
         if let Err(error) = self.queue_pairs().resize_cq(handle, min_qlen) {
@@ -133,8 +133,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let _ = self.objects_mut().evds_mut().resize_queue(handle, before);
             return Err(error);
         }
-        let evd = self.objects_mut().get_mut(handle)?;
-        evd.qlen = evd.cq.as_ref().map_or(evd.queue.limit(), driver_mlx::Cq::capacity);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::base::ret::{DatResult, DatReturn};
 use crate::evd::completion::take_transfer;
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// `dat_evd_dequeue`. An EVD that takes completions looks at its CQ; if there is nothing, one call in 256 polls the adapter. Other
+    /// `dat_evd_dequeue`. An EVD that takes completions looks at its CQ; if there is nothing, one call in 512 polls the adapter. Other
     /// EVDs poll the adapter if there is nothing, and look again.
     ///
     /// # Errors
@@ -110,11 +110,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     #[cold]
     #[inline(never)]
     fn next_other<T>(&mut self, evd: EvdHandle, polls: bool, wrap: impl FnOnce(DatResult<Event>) -> T) -> T {
-        wrap(match self.next_of_any_kind(evd, polls) {
-            Ok(Some(data)) => Ok(Event { evd, data }),
-            Ok(None) => Err(DatReturn::QUEUE_EMPTY),
-            Err(error) => Err(error),
-        })
+        let data = self.next_of_any_kind(evd, polls);
+        wrap(data.and_then(|data| Ok(Event { evd, data: data.ok_or(DatReturn::QUEUE_EMPTY)? })))
     }
 
     /// The oldest event of an EVD.

@@ -69,7 +69,6 @@ pub struct Evd<B: Bar> {
     cq: Option<Cq<B>>,
     ia: IaHandle,
     flags: EvdFlags,
-    qlen: u32,
     /// Completions that attached EPs may cause at once.
     reserved: u32,
     queue: EventQueue,
@@ -117,7 +116,6 @@ impl<B: Bar> Evd<B> {
         Self {
             ia,
             flags,
-            qlen: cq.as_ref().map_or(queue.limit(), Cq::capacity),
             cq,
             reserved: 0,
             looks: Looks::default(),
@@ -251,6 +249,11 @@ impl<B: Bar> Evd<B> {
         self.cq.as_ref()
     }
 
+    /// The length of its queue for the consumer: completions that fit, or other events if it takes none.
+    pub(crate) fn qlen(&self) -> u32 {
+        self.cq.as_ref().map_or(self.queue.limit(), Cq::capacity)
+    }
+
     /// Events besides completions that fit.
     pub(crate) fn event_limit(&self) -> u32 {
         self.queue.limit()
@@ -267,14 +270,10 @@ impl<B: Bar> Evd<B> {
         mixed || self.dto_streams > 0 && self.notification != mode
     }
 
-    /// Reserves `completions` entries of the CQ.
-    pub(crate) fn reserve(&mut self, completions: u32) {
-        self.reserved += completions;
-    }
-
-    /// Releases `completions` reserved entries of the CQ.
-    pub(crate) fn release(&mut self, completions: u32) {
-        self.reserved = self.reserved.saturating_sub(completions);
+    /// Reserves `completions` entries of the CQ, or releases them.
+    pub(crate) fn reserve(&mut self, completions: u32, keep: bool) {
+        let released = self.reserved.saturating_sub(completions);
+        self.reserved = if keep { self.reserved + completions } else { released };
     }
 
     /// Places in the CQ that are kept.
@@ -282,24 +281,16 @@ impl<B: Bar> Evd<B> {
         self.reserved
     }
 
-    /// Attaches an object that feeds the EVD, and reserves `completions` entries of the CQ. `mode` says how its completions notify;
-    /// `None` for an object without completions.
-    pub(crate) fn attach(&mut self, completions: u32, mode: Option<Notification>) {
-        self.users.attach();
-        self.reserve(completions);
+    /// Counts an object that feeds the EVD in or out, with the `completions` that it may cause. `mode` says how these notify; `None` for
+    /// an object without completions.
+    pub(crate) fn count_user(&mut self, completions: u32, mode: Option<Notification>, come: bool) {
+        self.users.count(come);
+        self.reserve(completions, come);
         if let Some(mode) = mode {
-            self.notification = mode;
-            self.dto_streams += 1;
-        }
-    }
-
-    /// Detaches an object. The arguments are those of its [`Evd::attach`].
-    pub(crate) fn detach(&mut self, completions: u32, mode: Option<Notification>) {
-        self.users.detach();
-        self.release(completions);
-        self.dto_streams = self.dto_streams.saturating_sub(mode.is_some().into());
-        if self.dto_streams == 0 {
-            self.notification = Notification::Threshold;
+            let left = self.dto_streams.saturating_sub(1);
+            self.dto_streams = if come { self.dto_streams + 1 } else { left };
+            // Streams that share an EVD have one mode.
+            self.notification = if self.dto_streams == 0 { Notification::Threshold } else { mode };
         }
     }
 
@@ -353,9 +344,7 @@ impl<B: Bar> Evd<B> {
     ) -> Result<bool, Error> {
         let entries = entries.max(self.reserved);
         let Some(cq) = self.cq.as_mut().filter(|cq| cq.capacity() < entries) else { return Ok(false) };
-        hca.resize_cq(cq, entries)?;
-        self.qlen = cq.capacity();
-        Ok(true)
+        hca.resize_cq(cq, entries).map(|()| true)
     }
 }
 

@@ -53,17 +53,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
         threshold: u32,
     ) -> DatResult<EvdWaiter<'s>> {
         let state = self.objects_mut().evds_mut().settled(evd)?;
-        if threshold == 0 || threshold > state.qlen {
+        if threshold == 0 || threshold > state.qlen() {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
         }
         EvdCall::WaitBegin.in_condition(state.condition())?;
         let one_by_one = match state.notification {
-            Notification::Unsignalled => Some(Subtype::InvalidStateEvdConfigNotify),
-            Notification::Solicited => Some(Subtype::InvalidStateEvdConfigSolicited),
-            Notification::Threshold => None,
+            Notification::Unsignalled => Subtype::InvalidStateEvdConfigNotify,
+            _ => Subtype::InvalidStateEvdConfigSolicited,
         };
-        if let Some(subtype) = one_by_one.filter(|_| threshold != 1) {
-            return Err(DatReturn::error(ReturnType::InvalidState, subtype));
+        if threshold != 1 && state.notification != Notification::Threshold {
+            return Err(DatReturn::error(ReturnType::InvalidState, one_by_one));
         }
         let deadline = deadline_of(now, timeout_us);
         self.objects_mut().evds_mut().begin_wait(evd, deadline, threshold).ok_or(NO_WAIT)
@@ -82,7 +81,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let slot = self.objects().table().check(evd)?;
         let state = self.objects_mut().get_mut(evd)?;
         let allowed = EvdCall::WaitPoll.in_condition(state.condition());
-        let Some(wait) = state.wait.filter(|_| waiter.is_open()) else {
+        let Some(wait) = state.wait.filter(|_| waiter.token().is_open()) else {
             return Err(allowed.err().unwrap_or(NO_WAIT));
         };
         if let Some(wait) = &mut state.wait {
@@ -99,7 +98,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 return Ok(Wait::Pending(Wake::by(wait.deadline)));
             }
         }
-        waiter.end();
+        waiter.token().end();
         self.objects_mut().evds_mut().end_wait(slot);
         allowed?;
         match is_woken.then(|| self.dispatchers().take(slot)).flatten() {
@@ -112,11 +111,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// INVALID_HANDLE if the EVD is gone; INVALID_STATE if the wait has ended.
-    pub fn evd_wait_end(&mut self, waiter: EvdWaiter<'s>) -> DatResult<()> {
+    pub fn evd_wait_end(&mut self, mut waiter: EvdWaiter<'s>) -> DatResult<()> {
         let slot = self.objects().table().check(waiter.evd())?;
         let condition = self.objects().get(waiter.evd())?.condition();
         let ended = EvdCall::WaitEnd.in_condition(condition).map(|_| ());
-        if !waiter.is_open() {
+        if !waiter.token().is_open() {
             return Err(ended.err().unwrap_or(NO_WAIT));
         }
         self.objects_mut().evds_mut().end_wait(slot);

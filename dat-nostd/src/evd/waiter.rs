@@ -25,13 +25,8 @@ impl<'s> EvdWaiter<'s> {
         self.token.of()
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        self.token.is_open()
-    }
-
-    /// The wait is over.
-    pub(super) fn end(&mut self) {
-        self.token.end();
+    pub(super) fn token(&mut self) -> &mut Token<'s, EvdHandle> {
+        &mut self.token
     }
 }
 

@@ -70,8 +70,8 @@ impl<P: Platform> QueuePairs<'_, '_, P> {
                 if !change {
                     self.make_room(&streams, 0, more)?;
                 } else if let Some(evd) = self.objects.table_mut::<EvdHandle>().at_mut(slot) {
-                    evd.release(before);
-                    evd.reserve(count);
+                    evd.reserve(before, false);
+                    evd.reserve(count, true);
                     self.objects.evds_mut().look_at(slot);
                 }
             }

@@ -93,11 +93,6 @@ pub(super) fn refusal(op_own: u8) -> CqError {
     }
 }
 
-/// Whether an entry that ends with this byte says that a work request failed.
-fn is_failure(op_own: u8) -> bool {
-    matches!(CqeOpcode(op_own >> 4), CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR)
-}
-
 impl<'q> Cqe<'q> {
     #[inline]
     pub(super) fn new(entry: &'q [AtomicU64; 8], tail: u64) -> Self {
@@ -160,7 +155,7 @@ impl<'q> Cqe<'q> {
     /// Why the work request failed, `None` if it did not.
     #[inline]
     pub fn error(&self) -> Option<CompletionError> {
-        is_failure(self.tail as u8).then(|| self.reason())
+        matches!(self.opcode(), CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR).then(|| self.reason())
     }
 
     /// Why the work request failed, of an entry that says so.

@@ -159,14 +159,11 @@ impl<B: Bar> Qp<B> {
         let [rings, record] = memory;
         let rq = match receive_slots {
             None => None,
-            Some(slots) => Some(ReceiveQueue::new(
-                OctowordRing::new(rings.slice(0, geometry.rq_bytes)?)?,
-                slots,
-                geometry.log_rq_stride as u8,
-                limits.max_recv_sge,
-                limits.terminator,
-                context.config.inline_receive,
-            )),
+            Some(slots) => {
+                let ring = OctowordRing::new(rings.slice(0, geometry.rq_bytes)?)?;
+                let inline = context.config.inline_receive;
+                Some(ReceiveQueue::new(ring, slots, geometry.log_rq_stride, limits, inline))
+            }
         };
         // Without a send queue nothing passes the limits, and the pointers lead to a WQEBB that is there.
         let size = geometry.send_wqebbs();

@@ -1,5 +1,6 @@
 //! The receive queue: what is outstanding, and the bytes of receives.
 
+use super::QpLimits;
 use crate::completion::WrId;
 use crate::cq::Cqe;
 use crate::ring::{OctowordRing, Slot, Slots, data_segment};
@@ -44,15 +45,15 @@ impl ReceiveQueue {
     pub(super) fn new(
         ring: OctowordRing,
         slots: Slots,
-        log_stride: u8,
-        max_sge: u8,
-        terminator: LKey,
+        log_stride: u32,
+        limits: QpLimits,
         inline_receive: bool,
     ) -> Self {
         let size = slots.len() as u16;
         let format = if inline_receive { 0 } else { FORMAT };
         let oldest_mask = u64::from(size - 1) << INDEX_SHIFT | format | QPN;
-        let (head, tail, oldest) = (0, 0, 0);
+        let (head, tail, oldest, stride) = (0, 0, 0, 1 << log_stride);
+        let (max_sge, terminator) = (limits.max_recv_sge, limits.terminator);
         Self {
             ring,
             slots,
@@ -61,7 +62,7 @@ impl ReceiveQueue {
             oldest,
             oldest_mask,
             size,
-            stride: 1 << log_stride,
+            stride,
             max_sge,
             terminator,
             inline_receive,
@@ -170,10 +171,7 @@ impl ReceiveQueue {
 
     /// Retires the oldest receive.
     pub(super) fn flush_next(&mut self) -> Option<WrId> {
-        if self.outstanding() == 0 {
-            return None;
-        }
-        let wr_id = self.wr_id(self.tail);
+        let wr_id = (self.outstanding() != 0).then(|| self.wr_id(self.tail))?;
         self.settle(self.tail.wrapping_add(1));
         Some(wr_id)
     }

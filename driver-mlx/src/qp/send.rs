@@ -299,12 +299,12 @@ impl SendQueue {
             + if to.is_some() { 3 } else { 0 }
             + usize::from(op.parts().2.is_some())
             + usize::from(op.operands().is_some());
-        let data = match payload {
+        match payload {
             Payload::Inline(_) if op.brings_data() => return Err(PostError::WrongService),
             Payload::Inline(data) if data.len() > usize::from(limits.max_inline) => {
                 return Err(PostError::TooLong);
             }
-            Payload::Inline(_) => payload.octowords(),
+            Payload::Inline(_) => {}
             Payload::Sges(sges) => {
                 let atomic = op.operands().is_some();
                 if sges.len() > usize::from(limits.max_sge) || atomic && sges.len() != 1 {
@@ -315,10 +315,9 @@ impl SendQueue {
                 if !sges.iter().all(fits) {
                     return Err(PostError::TooLong);
                 }
-                sges.len()
             }
-        };
-        self.room(prefix + data)
+        }
+        self.room(prefix + payload.octowords())
     }
 
     /// Whether a request of so many octowords fits behind what is outstanding.
@@ -484,23 +483,16 @@ impl SendQueue {
     /// Retires the request that a completion of a send queue reports done, and those before it, which have no completion of
     /// their own: its name, and how many they are. `None`, and nothing has changed, if it names no outstanding request.
     pub(super) fn retire(&mut self, cqe: &Cqe<'_>) -> Option<(WrId, u16)> {
-        self.find(cqe)?;
-        let (mut tail, index) = (self.tail(), cqe.wqe_counter());
-        let mut count = 1;
-        if self.end >= self.wide_end {
-            // Each has one WQEBB.
-            count += index.wrapping_sub(tail);
-            tail = index;
+        if let Some(retired) = self.retire_common::<true>(cqe, 0) {
+            return Some(retired);
         }
-        self.end += u64::from(index.wrapping_sub(self.tail()));
-        while tail != index {
-            // All that is outstanding was posted in order, so a request begins at the tail.
-            let (_, used) = self.slot(tail);
-            tail = tail.wrapping_add(used);
+        self.find(cqe)?;
+        let mut count = 1;
+        while self.tail() != cqe.wqe_counter() {
+            self.flush_next()?;
             count += 1;
         }
-        let place = place(cqe.tail());
-        Some((self.advance(place, self.ring.slot(place >> 48)), count))
+        Some((self.flush_next()?, count))
     }
 
     /// Retires the request at `place`, which is the oldest now and has this slot: its name.
@@ -529,9 +521,7 @@ impl SendQueue {
 
     /// Retires the oldest request.
     pub(super) fn flush_next(&mut self) -> Option<WrId> {
-        if self.outstanding() == 0 {
-            return None;
-        }
-        Some(self.advance(self.oldest, self.ring.slot(self.oldest >> 48)))
+        let is_any = self.outstanding() != 0;
+        is_any.then(|| self.advance(self.oldest, self.ring.slot(self.oldest >> 48)))
     }
 }

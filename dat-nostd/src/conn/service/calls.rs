@@ -91,7 +91,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let psp = self.objects_mut().remove(psp)?;
         self.device_mut().cm_mut().unlisten(psp.service_id);
         if let Ok(evd) = self.objects_mut().get_mut(psp.evd) {
-            evd.detach(0, None);
+            evd.count_user(0, None, false);
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let _ = self.objects_mut().remove(rsp);
             return Err(error);
         }
-        self.objects_mut().get_mut(evd)?.attach(0, None);
+        self.objects_mut().get_mut(evd)?.count_user(0, None, true);
         if let Some(ep) = ep {
             self.objects_mut().move_ep(ep, EpEvent::Reserved);
         }
@@ -157,7 +157,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
         }
         if let Ok(evd) = self.objects_mut().get_mut(rsp.evd) {
-            evd.detach(0, None);
+            evd.count_user(0, None, false);
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl<P: Platform> Connections<'_, '_, P> {
             let _ = self.objects.remove(psp);
             return Err(error);
         }
-        self.objects.get_mut(evd)?.attach(0, None);
+        self.objects.get_mut(evd)?.count_user(0, None, true);
         Ok(psp)
     }
 
