@@ -127,3 +127,51 @@ impl PageList {
         memory.store64(address, last)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Memory whose bytes are their page's number, and the number of its reads.
+    #[derive(Default)]
+    struct Counted(Cell<u32>);
+
+    impl GuestMemory for Counted {
+        fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+            self.0.set(self.0.get() + 1);
+            buf.fill((address >> 12) as u8);
+            Ok(())
+        }
+
+        fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
+            Err(DmaFault { address, len: data.len() })
+        }
+
+        fn load32(&self, address: u64) -> Result<u32, DmaFault> {
+            Err(DmaFault { address, len: 4 })
+        }
+
+        fn load64(&self, address: u64) -> Result<u64, DmaFault> {
+            Err(DmaFault { address, len: 8 })
+        }
+
+        fn store32(&self, address: u64, _: u32) -> Result<(), DmaFault> {
+            Err(DmaFault { address, len: 4 })
+        }
+
+        fn store64(&self, address: u64, _: u64) -> Result<(), DmaFault> {
+            Err(DmaFault { address, len: 8 })
+        }
+    }
+
+    #[test]
+    fn owner_bytes_are_read_by_page() {
+        let (memory, mut seen) = (Counted::default(), Vec::new());
+        let list = PageList::new(vec![0x9000, 0x5000, 0x7000], 12, 0, 0x3000).unwrap();
+        list.entry_ends(&memory, 160, 64, |byte| seen.push(byte)).unwrap();
+        assert_eq!(seen, [vec![9; 64], vec![5; 64], vec![7; 32]].concat());
+        assert_eq!(memory.0.get(), 3);
+        assert!(list.entry_ends(&memory, 193, 64, |_| {}).is_err(), "beyond the list");
+    }
+}

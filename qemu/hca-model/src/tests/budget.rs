@@ -117,11 +117,14 @@ fn a_teardown_gives_everything_back() {
     let mut greedy = Greedy::new();
     while greedy.cq().is_ok() {}
     let pages = greedy.guest.hca.device.pages.memory();
+    let (held, steps) = (greedy.held(), greedy.guest.hca.meter().steps());
     assert_eq!(
         greedy.guest.status(&Input::new(Opcode::TEARDOWN_HCA).set(teardown_hca_in::profile, 1)),
         CmdStatus::OK
     );
     assert_eq!(greedy.held(), pages);
+    let charged = greedy.guest.hca.meter().steps() - steps;
+    assert!(charged > held / 300, "{charged} steps for the removal of {held} bytes");
     assert_eq!(greedy.guest.status(&Input::new(Opcode::DISABLE_HCA)), CmdStatus::OK);
     assert_eq!(greedy.held(), 0);
     greedy.guest.initialize();

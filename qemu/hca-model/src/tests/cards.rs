@@ -187,3 +187,16 @@ fn registers_are_the_card_s() {
         assert_eq!(guest.hca.caps().max(cap::vport_group_manager), u32::from(card.has_smi));
     }
 }
+
+#[test]
+fn failed_device_keeps_no_port_changes() {
+    let mut guest = guest(Habits::default());
+    guest.hca.fail(HealthSyndrome(1));
+    guest.poll();
+    for plugged in [false, true, false, true] {
+        guest.hca.port_mut().set_cable(plugged);
+    }
+    assert!(!guest.hca.device.port.changes.is_empty());
+    guest.poll();
+    assert!(guest.hca.device.port.changes.is_empty());
+}

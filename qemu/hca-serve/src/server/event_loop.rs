@@ -458,6 +458,7 @@ pub fn tell_log(hca: &mut Hca, index: usize, log: &LogSink) {
 mod tests {
     use super::*;
     use crate::guest::watchdog::Watchdog;
+    use crate::server::clock::Counted;
     use crate::server::listener::listen;
     use crate::wire::channel::Channel;
     use crate::wire::protocol::{Header, command};
@@ -465,7 +466,7 @@ mod tests {
     use hca_model::fabric::FabricConfig;
     use hca_model::world::NodePort;
     use rustix::event::{EventfdFlags, eventfd};
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -596,6 +597,29 @@ mod tests {
             event_loop.step(Duration::ZERO);
             assert_eq!(guids(&event_loop), [8]);
             assert!(event_loop.seats.iter().all(|seat| seat.failed.is_none()));
+        }
+    }
+
+    #[test]
+    fn keep_alives_do_not_extend_a_handshake() {
+        let (mut event_loop, _clients) = two();
+        let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("hca-serve-hub-{}-{number}", std::process::id()));
+        let address: crate::link::address::Address =
+            format!("unix:{}", path.display()).parse().expect("an address");
+        let listener = address.listen(false).expect("listens");
+        event_loop.hub = Some(Hub::new(listener, [], 1, &event_loop.epoll).expect("a hub"));
+        event_loop.clock = Clock::Counted(Counted::new(Arc::default()));
+        let mut stranger = UnixStream::connect(&path).expect("connects");
+        stranger.set_nonblocking(true).expect("nonblocking");
+        event_loop.step(Duration::ZERO);
+        for (seconds, open) in [(4, true), (1, false)] {
+            event_loop.clock.pass(Duration::from_secs(seconds));
+            stranger.write_all(&[1, 0, 0, 0, 6]).expect("sent");
+            event_loop.step(Duration::ZERO);
+            // A keep-alive of the server may come first.
+            let ended = (0..2).any(|_| matches!(stranger.read(&mut [0; 64]), Ok(0)));
+            assert_eq!(ended, !open, "{seconds} s");
         }
     }
 
