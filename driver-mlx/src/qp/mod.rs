@@ -162,7 +162,8 @@ impl<B: Bar> Qp<B> {
             Some(slots) => {
                 let ring = OctowordRing::new(rings.slice(0, geometry.rq_bytes)?)?;
                 let inline = context.config.inline_receive;
-                Some(ReceiveQueue::new(ring, slots, geometry.log_rq_stride, limits, inline))
+                let segments = (limits.max_recv_sge, limits.terminator);
+                Some(ReceiveQueue::new(ring, slots, geometry.log_rq_stride, segments, inline))
             }
         };
         // Without a send queue nothing passes the limits, and the pointers lead to a WQEBB that is there.

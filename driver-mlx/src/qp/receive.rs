@@ -1,6 +1,5 @@
 //! The receive queue: what is outstanding, and the bytes of receives.
 
-use super::QpLimits;
 use crate::completion::WrId;
 use crate::cq::Cqe;
 use crate::ring::{OctowordRing, Slot, Slots, data_segment};
@@ -46,14 +45,13 @@ impl ReceiveQueue {
         ring: OctowordRing,
         slots: Slots,
         log_stride: u32,
-        limits: QpLimits,
+        (max_sge, terminator): (u8, LKey),
         inline_receive: bool,
     ) -> Self {
         let size = slots.len() as u16;
         let format = if inline_receive { 0 } else { FORMAT };
         let oldest_mask = u64::from(size - 1) << INDEX_SHIFT | format | QPN;
         let (head, tail, oldest, stride) = (0, 0, 0, 1 << log_stride);
-        let (max_sge, terminator) = (limits.max_recv_sge, limits.terminator);
         Self {
             ring,
             slots,
