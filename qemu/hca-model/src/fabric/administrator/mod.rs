@@ -25,7 +25,7 @@ use ib_types::{Gid, Instant};
 
 use super::ports::PortIndex;
 use inform::Informs;
-use query::Query;
+use query::{Query, TABLE_LIMIT};
 use service::Services;
 use subnet::Records;
 
@@ -37,8 +37,6 @@ const SEND_ONLY_FULL_MEMBER_SUPPORTED: u32 = 1 << 12;
 const TRANSFERS: usize = 16;
 /// Bytes of records that count as one step of work: they are made one by one and sent in segments.
 const RECORD_BYTES_PER_STEP: usize = 16;
-/// Bytes of the tables under way to one port.
-const TABLE_LIMIT: usize = 16 << 20;
 
 /// A table on its way.
 struct Transfer {

@@ -8,6 +8,9 @@ use ib_mgmt::sa::SaMad;
 use ib_types::Gid;
 use std::cell::Cell;
 
+/// Bytes of the tables under way to one port.
+pub(super) const TABLE_LIMIT: usize = 16 << 20;
+
 /// First bit and width of each component of a record, by its bit in the component mask.
 pub(super) type Components = &'static [(usize, usize)];
 
@@ -157,7 +160,7 @@ impl<'a> Query<'a> {
     pub(super) fn admits(&self, count: usize, len: usize) -> Result<(), u16> {
         match count.saturating_mul(len) {
             bytes if bytes <= self.room => Ok(()),
-            bytes if bytes <= super::TABLE_LIMIT => Err(status::BUSY),
+            bytes if bytes <= TABLE_LIMIT => Err(status::BUSY),
             _ => Err(status::SA_TOO_MANY_RECORDS),
         }
     }

@@ -187,7 +187,7 @@ const ROWS: &[Row] = &[
         Conforming,
         &[
             "features::reads_and_writes_by_cookie_at_odd_places",
-            "rdma::every_length_with_every_switch_and_what_must_fail",
+            "rdma::every_length_with_every_flag_and_each_failure",
         ],
     ),
     (
@@ -297,7 +297,7 @@ const ROWS: &[Row] = &[
         Conforming,
         &[
             "features::reads_and_writes_by_cookie_at_odd_places",
-            "rdma::every_length_with_every_switch_and_what_must_fail",
+            "rdma::every_length_with_every_flag_and_each_failure",
         ],
     ),
     (
