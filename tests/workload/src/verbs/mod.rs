@@ -1,7 +1,7 @@
 //! Two sides of a reliable connection on the driver only take turns at the steps of a [`PROGRAM`].
 //! Their addresses travel by hand.
 //!
-//! A turn is one operation and, except for a send, a [`notice`](program::notice). The peer then
+//! A turn is one operation and, except for a send, a notice. The peer then
 //! compares the effect and takes its own turn, so that at most one message is in flight.
 
 mod address;
