@@ -14,11 +14,12 @@ pub trait NodePort {
     /// Its memory and its interrupt messages.
     fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts);
 
-    /// Calls `work`, a peer's request at this node, with memory and interrupts. Returns `None` if
+    /// Calls `work`, a peer's request at this node, with memory and interrupts. Returns false if
     /// `work` panicked and the node contains that: its HCA is undefined then, but not the peer's.
-    fn contain<T>(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts) -> T) -> Option<T> {
+    fn contain(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts)) -> bool {
         let (memory, interrupts) = self.parts();
-        Some(work(memory, interrupts))
+        work(memory, interrupts);
+        true
     }
 
     /// Returns whether peers may access the memory in their own polls. Otherwise they send packets.
@@ -75,11 +76,14 @@ impl<G: NodePort> Wire<'_, G> {
         let Some((node, guest)) = found else { return Copied::No };
         let (now, bus_master) = (self.now, node.hca.bus_master());
         let Some(device) = node.hca.neighbour().filter(|_| guest.takes_copies()) else { return Copied::No };
-        let copied = guest.contain(|memory, interrupts| {
+        let mut copied = Copied::No;
+        let is_done = guest.contain(|memory, interrupts| {
             let memory: &dyn GuestMemory = if bus_master { memory } else { &NoMemory };
-            work(device, &mut Io { now, memory, interrupts, link: &mut Nowhere })
+            copied = work(device, &mut Io { now, memory, interrupts, link: &mut Nowhere });
         });
-        let Some(copied) = copied else { return Copied::No };
+        if !is_done {
+            return Copied::No;
+        }
         if let Copied::Done { traffic, .. } = &copied {
             self.fabric.count_copied(self.port, node.port, traffic);
         }
@@ -106,12 +110,11 @@ impl<G: NodePort> Link for Wire<'_, G> {
 
     fn reach(&self, way: &Destination) -> Option<Neighbour> {
         let to = self.fabric.unwatched(self.port, way).filter(|_| !self.packets_only)?;
-        let guests = self.guests.iter().flat_map(|guests| guests.iter());
-        let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter()).zip(guests);
-        let takes =
-            |(node, guest): (&Node, &G)| node.port == to && node.hca.takes_copies() && guest.takes_copies();
-        let number = nodes.position(takes)?;
-        Some(Neighbour(number as u32))
+        let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
+        let number = nodes.position(|node| node.port == to && node.hca.takes_copies())?;
+        let [before, behind] = &self.guests;
+        let guest = before.get(number).or_else(|| behind.get(number - before.len()))?;
+        guest.takes_copies().then_some(Neighbour(number as u32))
     }
 
     fn has_turn(&self, Neighbour(number): Neighbour) -> bool {

@@ -165,10 +165,7 @@ impl Context<'_, '_> {
             let Some(envelope) = &envelope else { return false };
             if let Some(destination) = &way {
                 match self.copy_request(qp, destination, budget) {
-                    Next::Gone => {
-                        qp.transport.requester.waits_since = None;
-                        continue;
-                    }
+                    Next::Gone => continue,
                     Next::Later if self.waits_longer(qp) => way = None,
                     Next::Later => {
                         qp.transport.later = true;
@@ -185,7 +182,9 @@ impl Context<'_, '_> {
     /// Returns whether the neighbour has been in debt for so long that the request must go as a
     /// packet, whose acknowledgement has a timer.
     fn waits_longer(&self, qp: &mut Qp) -> bool {
-        let since = *qp.transport.requester.waits_since.get_or_insert(self.io.now);
+        let Requester { waiting, cursor, .. } = &mut qp.transport.requester;
+        let (_, since) = waiting.filter(|(psn, _)| psn == cursor).unwrap_or((*cursor, self.io.now));
+        *waiting = Some((*cursor, since));
         self.io.now.saturating_sub(since) > COPY_PATIENCE
     }
 

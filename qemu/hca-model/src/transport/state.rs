@@ -330,8 +330,8 @@ pub(super) struct Requester {
     /// Fetched WQEs in order; the first is the oldest that is not completed.
     pub(super) wqes: VecDeque<Wqe>,
     pub(super) room: Room,
-    /// Time since which the request at the cursor has waited for a neighbour in debt.
-    pub(super) waits_since: Option<u64>,
+    /// Last PSN whose request waited for a neighbour in debt, and since when.
+    pub(super) waiting: Option<(Psn, u64)>,
     /// PSN that the next fetched WQE begins with.
     pub(super) assigned: Psn,
     /// Oldest PSN that is not acknowledged.
