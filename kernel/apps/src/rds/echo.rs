@@ -6,9 +6,9 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
+use rds_nostd::{Msg, Rds, SocketHandle};
 
-use super::work::{Move, bind_all};
+use super::work::{Move, bind_all, receive, send};
 use super::{AppError, ECHO_PORT, InCall, MAX_LEN, SOCKETS};
 
 /// How long a message waits to be sent back, nanoseconds.
@@ -77,39 +77,28 @@ impl Echo {
             if self.waiting.is_none() {
                 let index = (self.turn + step) % SOCKETS;
                 let Some(socket) = self.sockets.get(index) else { continue };
-                match rds.recvmsg(adapter, *socket, buffer, MsgFlags::empty()) {
-                    Ok(Arrival::Message(message)) if message.message_len > message.len => {
-                        self.report.too_long += 1
-                    }
+                let Some(message) = receive(adapter, rds, *socket, buffer)? else { continue };
+                let (to, len) = (message.from, message.len);
+                if message.message_len > len {
+                    self.report.too_long += 1;
+                } else if to.port() != 0 {
                     // What comes from port 0 is nobody's message.
-                    Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
-                    Ok(Arrival::Message(message)) => {
-                        let (to, len) = (message.from, message.len);
-                        self.waiting = Some(Waiting { socket: *socket, to, len, until: now + PATIENCE })
-                    }
-                    Ok(_) | Err(RdsError::Again) => continue,
-                    Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
+                    self.waiting = Some(Waiting { socket: *socket, to, len, until: now + PATIENCE });
                 }
                 result = Move::Again;
             }
             let Some(Waiting { socket, to, len, until }) = self.waiting else { continue };
-            match rds.sendmsg(adapter, socket, Msg::to(to, buffer.get(..len).unwrap_or_default())) {
-                Ok(_) => {
-                    self.waiting = None;
-                    self.is_quick(to.ip());
-                    self.report.messages += 1;
-                    self.report.bytes += len as u64;
-                    result = Move::Again;
-                }
-                Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {
-                    if now < until && !self.slow.contains(&Some(to.ip())) {
-                        return Ok(Move::Wait(until));
-                    }
-                    self.drop_waiting(to.ip());
-                    result = Move::Again;
-                }
-                Err(error) => return Err(AppError::Rds { call: "sendmsg", error }),
+            if send(adapter, rds, socket, Msg::to(to, buffer.get(..len).unwrap_or_default()))? {
+                self.waiting = None;
+                self.is_quick(to.ip());
+                self.report.messages += 1;
+                self.report.bytes += len as u64;
+            } else if now < until && !self.slow.contains(&Some(to.ip())) {
+                return Ok(Move::Wait(until));
+            } else {
+                self.drop_waiting(to.ip());
             }
+            result = Move::Again;
         }
         self.turn = (self.turn + 1) % SOCKETS;
         Ok(result)

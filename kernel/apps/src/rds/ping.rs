@@ -3,9 +3,9 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
+use rds_nostd::{Msg, Rds, SocketHandle};
 
-use super::work::{Move, bind_all};
+use super::work::{Move, bind_all, receive, send};
 use super::{AppError, InCall, SOCKETS};
 
 /// How it went.
@@ -84,12 +84,8 @@ impl Ping {
         if now < self.next_at {
             return Ok(Move::Wait(self.next_at));
         }
-        match rds.sendmsg(adapter, *socket, Msg::to(self.peer, &[])) {
-            Ok(_) => {}
-            Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {
-                return Ok(Move::Wait(u64::MAX));
-            }
-            Err(error) => return Err(AppError::Rds { call: "sendmsg", error }),
+        if !send(adapter, rds, *socket, Msg::to(self.peer, &[]))? {
+            return Ok(Move::Wait(u64::MAX));
         }
         *asked_at = Some(now);
         report.sent += 1;
@@ -104,11 +100,7 @@ impl Ping {
         now: u64,
     ) -> Result<(), AppError> {
         for (index, (socket, asked_at)) in self.sockets.iter().zip(&mut self.asked_at).enumerate() {
-            let answer = match rds.recvmsg(adapter, *socket, &mut [], MsgFlags::empty()) {
-                Ok(Arrival::Message(answer)) => answer,
-                Ok(_) | Err(RdsError::Again) => continue,
-                Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
-            };
+            let Some(answer) = receive(adapter, rds, *socket, &mut [])? else { continue };
             let Some(asked_at) = asked_at.take() else {
                 return Err(AppError::Unexpected { receiver: index });
             };

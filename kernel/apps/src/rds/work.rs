@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Rds, SocketHandle};
+use rds_nostd::{Msg, MsgFlags, Rds, RdsError, Received, SocketHandle};
 
 use super::config::{MAX_LEN, SOCKETS};
 use super::error::{AppError, InCall};
@@ -42,6 +42,40 @@ pub trait Work {
     /// # Errors
     /// [`AppError::Rds`].
     fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), AppError>;
+}
+
+/// Receives a message. Returns `None` if there is none.
+///
+/// # Errors
+/// [`AppError::Rds`].
+pub fn receive<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    rds: &mut Rds<'_>,
+    socket: SocketHandle,
+    buffer: &mut [u8],
+) -> Result<Option<Received>, AppError> {
+    match rds.recvmsg(adapter, socket, buffer, MsgFlags::empty()) {
+        Ok(arrival) => Ok(arrival.message()),
+        Err(RdsError::Again) => Ok(None),
+        Err(error) => Err(AppError::Rds { call: "recvmsg", error }),
+    }
+}
+
+/// Sends a message. Returns false if it has no room now.
+///
+/// # Errors
+/// [`AppError::Rds`].
+pub fn send<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    rds: &mut Rds<'_>,
+    socket: SocketHandle,
+    message: Msg<'_>,
+) -> Result<bool, AppError> {
+    match rds.sendmsg(adapter, socket, message) {
+        Ok(_) => Ok(true),
+        Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => Ok(false),
+        Err(error) => Err(AppError::Rds { call: "sendmsg", error }),
+    }
 }
 
 /// Binds 8 sockets: at the ports from `first` on, or at any.

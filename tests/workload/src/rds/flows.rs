@@ -8,11 +8,11 @@
 use core::net::{IpAddr, SocketAddr};
 
 use apps::Role;
-use apps::rds::{AppError, InCall, MAX_LEN, Move, SOCKETS, Work, bind_all};
+use apps::rds::{AppError, InCall, MAX_LEN, Move, SOCKETS, Work, bind_all, receive, send};
 use dat_nostd::{Adapter, Platform};
 use ib_types::Payload;
 use ib_types::random::finalize;
-use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
+use rds_nostd::{Msg, Rds, SocketHandle};
 
 use super::Report;
 
@@ -164,12 +164,8 @@ impl Flows {
         receiver: usize,
         now: u64,
     ) -> Result<bool, AppError> {
-        let arrival = rds.recvmsg(adapter, self.sockets[receiver], buffer, MsgFlags::empty());
-        let message = match arrival {
-            Ok(Arrival::Message(message)) => message,
-            Ok(_) | Err(RdsError::Again) => return Ok(false),
-            Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
-        };
+        let received = receive(adapter, rds, self.sockets[receiver], buffer)?;
+        let Some(message) = received else { return Ok(false) };
         let (len, all) = (message.message_len, self.report.result.messages);
         let first = if self.role == Role::Client { RECEIVER_PORT } else { SENDER_PORT };
         let other = usize::from(message.from.port().wrapping_sub(first));
@@ -198,7 +194,7 @@ impl Flows {
                 self.stage = Stage::Done;
             }
             (Role::Client, Stage::Counted) if (receiver, other) == (0, 0) => {
-                if buffer[..len] != all.to_le_bytes() {
+                if buffer.get(..len) != Some(&all.to_le_bytes()[..]) {
                     return unexpected;
                 }
                 // The receiver compared all of them.
@@ -221,11 +217,7 @@ impl Flows {
         port: u16,
         bytes: &[u8],
     ) -> Result<bool, AppError> {
-        match rds.sendmsg(adapter, self.sockets[socket], Msg::to(SocketAddr::new(self.peer, port), bytes)) {
-            Ok(_) => Ok(true),
-            Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => Ok(false),
-            Err(error) => Err(AppError::Rds { call: "sendmsg", error }),
-        }
+        send(adapter, rds, self.sockets[socket], Msg::to(SocketAddr::new(self.peer, port), bytes))
     }
 }
 

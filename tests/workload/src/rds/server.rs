@@ -3,9 +3,9 @@
 
 use core::net::SocketAddr;
 
-use apps::rds::{AppError, InCall, MAX_LEN, Move, Work};
+use apps::rds::{AppError, InCall, MAX_LEN, Move, Work, receive};
 use dat_nostd::{Adapter, DmaBuffer, Platform};
-use rds_nostd::{Arrival, Control, Msg, MsgFlags, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
+use rds_nostd::{Control, Msg, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
 
 use super::exchange::{AFTER, ARENA, BEFORE, FIRST_OFFSET, Kind, Message, PORT, Writer, payload, send_last};
 use super::{Report, no_memory};
@@ -200,13 +200,9 @@ impl Server {
         let Some(mut releasing) = self.releasing else { return Ok(Move::Again) };
         let request = releasing.request;
         while releasing.left > 0 {
-            let received = match rds.recvmsg(adapter, releasing.socket, buffer, MsgFlags::empty()) {
-                Ok(Arrival::Message(received)) => received,
-                Ok(_) | Err(RdsError::Again) => {
-                    self.releasing = Some(releasing);
-                    return Ok(Move::Wait(u64::MAX));
-                }
-                Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
+            let Some(received) = receive(adapter, rds, releasing.socket, buffer)? else {
+                self.releasing = Some(releasing);
+                return Ok(Move::Wait(u64::MAX));
             };
             let done = request.values[1] - releasing.left;
             let number = request.values[3].wrapping_add(done) as u32;
@@ -295,10 +291,8 @@ impl Work for Server {
         if self.releasing.is_some() {
             return self.release(adapter, rds, buffer);
         }
-        let received = match rds.recvmsg(adapter, self.socket, buffer, MsgFlags::empty()) {
-            Ok(Arrival::Message(received)) => received,
-            Ok(_) | Err(RdsError::Again) => return Ok(Move::Wait(u64::MAX)),
-            Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
+        let Some(received) = receive(adapter, rds, self.socket, buffer)? else {
+            return Ok(Move::Wait(u64::MAX));
         };
         let Some(request) = buffer.get(..received.message_len).and_then(Message::decode) else {
             return Err(AppError::Unexpected { receiver: 0 });
