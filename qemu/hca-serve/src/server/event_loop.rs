@@ -224,8 +224,8 @@ impl EventLoop {
             let tell = |line: String| notices(&line);
             more |= hub.turn(&mut self.world.fabric, now, instant, tell);
         }
-        self.fail_panicked();
         for index in 0..self.seats.len() {
+            self.fail_if_panicked(index);
             let Some(seat) = self.seats.get_mut(index) else { break };
             seat.used = seat.used.max(least.saturating_sub(AHEAD));
             if seat.used > least.saturating_add(AHEAD) {
@@ -237,7 +237,6 @@ impl EventLoop {
             // A device with active peers takes small steps, so that no peer waits long.
             seat.contended = active > usize::from(seat.is_active(instant));
             more |= self.serve_seat(index, now, instant);
-            self.fail_panicked();
             self.follow_work();
             let end = self.clock.now();
             if let Some(seat) = self.seats.get_mut(index) {
@@ -245,13 +244,17 @@ impl EventLoop {
             }
             instant = end;
         }
+        // A device may have panicked at a request of one that ran after it.
+        for index in 0..self.seats.len() {
+            self.fail_if_panicked(index);
+        }
         more | self.guarded_fabric(now)
     }
 
-    /// Fails the devices at which a peer's request panicked.
+    /// Fails the device if a peer's request panicked there.
     #[inline]
-    fn fail_panicked(&mut self) {
-        while let Some(index) = self.seats.iter().position(|seat| seat.panicked) {
+    fn fail_if_panicked(&mut self, index: usize) {
+        if self.seats.get(index).is_some_and(|seat| seat.panicked) {
             self.fail(index, Failure::Panic);
         }
     }
