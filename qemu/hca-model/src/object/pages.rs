@@ -131,6 +131,7 @@ impl PageList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seams::NoMemory;
     use std::cell::Cell;
 
     /// Memory whose bytes are their page's number, and the number of its reads.
@@ -145,23 +146,23 @@ mod tests {
         }
 
         fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
-            Err(DmaFault { address, len: data.len() })
+            NoMemory.write(address, data)
         }
 
         fn load32(&self, address: u64) -> Result<u32, DmaFault> {
-            Err(DmaFault { address, len: 4 })
+            NoMemory.load32(address)
         }
 
         fn load64(&self, address: u64) -> Result<u64, DmaFault> {
-            Err(DmaFault { address, len: 8 })
+            NoMemory.load64(address)
         }
 
-        fn store32(&self, address: u64, _: u32) -> Result<(), DmaFault> {
-            Err(DmaFault { address, len: 4 })
+        fn store32(&self, address: u64, value: u32) -> Result<(), DmaFault> {
+            NoMemory.store32(address, value)
         }
 
-        fn store64(&self, address: u64, _: u64) -> Result<(), DmaFault> {
-            Err(DmaFault { address, len: 8 })
+        fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault> {
+            NoMemory.store64(address, value)
         }
     }
 

@@ -294,7 +294,7 @@ impl GuestMap {
             return false;
         }
         if exchange.used == exchange.replies.len() {
-            let mut channel = self.channel.borrow_mut();
+            let Ok(mut channel) = self.channel.try_borrow_mut() else { return false };
             let Some(channel) = channel.as_mut() else { return false };
             let id = *exchange.sent.get_or_insert_with(|| channel.send(command, payload));
             match channel.take_reply(id, command) {
