@@ -1,5 +1,6 @@
 //! Shared receive queues: SRQ, XRC SRQ and RMP (PRM, SRQ and RMP contexts).
 
+use super::mkey::User;
 use super::pages::PageList;
 use crate::seams::{DmaFault, GuestMemory};
 
@@ -58,6 +59,13 @@ impl Srq {
     #[must_use]
     pub fn memory(&self) -> u64 {
         (size_of::<Self>() + self.context.len()) as u64 + self.buffer.memory()
+    }
+
+    /// Returns the user of its entries' keys when `qp` takes them: of the queue's protection domain (IBTA
+    /// 10.2.9), but bound to that QP. Linux posts the reserved L_Key to queues without `rlky`, for QPs
+    /// with it.
+    pub(crate) const fn user(&self, qp: User) -> User {
+        User { pd: self.pd, qpn: qp.qpn, reserved_lkey: self.reserved_lkey || qp.reserved_lkey }
     }
 
     /// Entries that are posted and not taken, by the doorbell record.

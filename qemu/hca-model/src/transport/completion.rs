@@ -334,7 +334,15 @@ impl Context<'_, '_> {
         for _ in 0..FLUSH_TURN {
             let Some(index) = self.next_receive_index(qp) else { return false };
             self.meter.charge(price::WQE);
-            let wqe = ReceiveWqe { index, sges: Vec::new(), capacity: 0, srqn: None, owner: None };
+            let wqe = ReceiveWqe {
+                index,
+                sges: Vec::new(),
+                capacity: 0,
+                pd: qp.pd,
+                reserved_lkey: false,
+                srqn: None,
+                owner: None,
+            };
             self.complete_receive_error(qp, &wqe, FLUSHED);
         }
         true

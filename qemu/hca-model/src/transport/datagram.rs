@@ -211,7 +211,7 @@ impl Context<'_, '_> {
     }
 
     fn place(&mut self, qp: &mut Qp, receive: &ReceiveWqe, area: &[u8], data: &[u8], received: &Received) {
-        let user = user(qp);
+        let user = receive.user(qp.qpn);
         let placed = self
             .scatter(user, &receive.sges, 0, area)
             .and_then(|()| self.scatter(user, &receive.sges, GRH_AREA as u64, data));

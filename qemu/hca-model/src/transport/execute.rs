@@ -96,7 +96,7 @@ impl Context<'_, '_> {
             && run.last
             && (1..=inline_limit(qp.cs_res)).contains(&data.len())
             && self.inline_fits(qp, &receive, qp.cs_res);
-        if !inline && let Err(fault) = self.scatter(actor(qp), &receive.sges, received, data) {
+        if !inline && let Err(fault) = self.scatter(receive.user(qp.qpn), &receive.sges, received, data) {
             let refusal = operational(fault);
             return Err(Refused { refusal, receive: Some(receive), failure: Some(LOCAL_PROTECTION) });
         }

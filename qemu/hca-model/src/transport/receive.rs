@@ -5,9 +5,11 @@ use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::value::RqType;
 
 use super::Context;
+use super::memory::user;
 use super::state::{ReceiveWqe, Sge, SharedOwner};
 use crate::log::Subject;
 use crate::meter::price;
+use crate::object::mkey::User;
 use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
 
@@ -90,7 +92,7 @@ impl Context<'_, '_> {
             self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "create_qp_in.pas", fault.to_string());
             return Err(NoReceive::Broken);
         }
-        let wqe = scatter_list(index, bytes, None, self.mkeys.terminator);
+        let wqe = scatter_list(index, bytes, user(qp), None, self.mkeys.terminator);
         if wqe.capacity < needed {
             return Err(NoReceive::Empty);
         }
@@ -129,7 +131,7 @@ impl Context<'_, '_> {
         } else {
             &*bytes
         };
-        let mut wqe = scatter_list(index, list, Some(srq.srqn), self.mkeys.terminator);
+        let mut wqe = scatter_list(index, list, srq.user(user(qp)), Some(srq.srqn), self.mkeys.terminator);
         if srq.kind == SrqKind::Xrc {
             wqe.owner = Some(SharedOwner { cqn: srq.cqn, user_index: srq.user_index });
         }
@@ -159,7 +161,13 @@ impl Context<'_, '_> {
     }
 }
 
-fn scatter_list(index: u16, bytes: &[u8], srqn: Option<u32>, terminator: Option<u32>) -> ReceiveWqe {
+fn scatter_list(
+    index: u16,
+    bytes: &[u8],
+    user: User,
+    srqn: Option<u32>,
+    terminator: Option<u32>,
+) -> ReceiveWqe {
     let mut sges = Vec::new();
     for segment in bytes.chunks_exact(DS_SIZE) {
         let len = wqe_data_seg::byte_count.get(segment);
@@ -176,5 +184,6 @@ fn scatter_list(index: u16, bytes: &[u8], srqn: Option<u32>, terminator: Option<
         sges.push(Sge { address: wqe_data_seg::addr.get(segment), len, lkey });
     }
     let capacity = sges.iter().map(|sge| sge.len).sum();
-    ReceiveWqe { index, sges, capacity, srqn, owner: None }
+    let User { pd, reserved_lkey, .. } = user;
+    ReceiveWqe { index, sges, capacity, pd, reserved_lkey, srqn, owner: None }
 }

@@ -124,10 +124,9 @@ impl Context<'_, '_> {
         }
         let header = XrcEth::parse(shape.content(packet)).map_err(|_| invalid("a packet without XRCETH"))?;
         match self.srqs.get(header.srqn) {
-            Some(srq) if srq.kind == SrqKind::Xrc && srq.xrcd == qp.xrcd => Ok(Some(Target {
-                srqn: srq.srqn,
-                user: User { pd: srq.pd, qpn: qp.qpn, reserved_lkey: srq.reserved_lkey },
-            })),
+            Some(srq) if srq.kind == SrqKind::Xrc && srq.xrcd == qp.xrcd => {
+                Ok(Some(Target { srqn: srq.srqn, user: srq.user(user(qp)) }))
+            }
             _ => Err(invalid(format!("no XRC SRQ {:#x} in domain {:#x}", header.srqn, qp.xrcd))),
         }
     }

@@ -391,10 +391,20 @@ pub(super) struct ReceiveWqe {
     pub(super) index: u16,
     pub(super) sges: Vec<Sge>,
     pub(super) capacity: u64,
+    /// Protection domain of its keys: the QP's, or the shared receive queue's.
+    pub(super) pd: u32,
+    pub(super) reserved_lkey: bool,
     /// From this shared receive queue.
     pub(super) srqn: Option<u32>,
     /// With a CQ and a user index of its own.
     pub(super) owner: Option<SharedOwner>,
+}
+
+impl ReceiveWqe {
+    /// Returns the user of its keys; `qpn` is the QP that took it.
+    pub(super) const fn user(&self, qpn: u32) -> User {
+        User { pd: self.pd, qpn, reserved_lkey: self.reserved_lkey }
+    }
 }
 
 /// An answer that the responder has to send, in order.

@@ -5,8 +5,8 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 
-use super::bed::{Bed, Options, PD, pattern};
-use super::requests::Request;
+use super::bed::{Bed, Handle, Options, PD, pattern};
+use super::requests::{Request, data_segment};
 use crate::object::pages::PageList;
 use crate::object::srq::{Srq, SrqKind};
 
@@ -20,6 +20,36 @@ fn two_connections_share_a_linked_list() {
 #[test]
 fn two_connections_share_a_ring_whose_entries_name_a_next_one_in_vain() {
     two_connections_share(false, 1);
+}
+
+/// A ring of [`ENTRIES`] entries of 64 bytes on node 1.
+fn make_rmp(bed: &mut Bed, at: u64, dbr: u64, linked: bool) -> u32 {
+    let srqn = bed.hca(1).device.objects.srqs.insert(|srqn| Srq {
+        srqn,
+        kind: SrqKind::Rmp,
+        pd: PD,
+        cqn: 0,
+        xrcd: 0,
+        buffer: PageList::new(vec![at], 12, 0, 64 * ENTRIES).unwrap(),
+        log_size: 3,
+        log_stride: 6,
+        linked,
+        dbr_addr: dbr,
+        reserved_lkey: false,
+        user_index: 0,
+        limit: 3,
+        taken: 0,
+        head: 0,
+        failed: false,
+        context: Vec::new(),
+    });
+    srqn.unwrap()
+}
+
+/// Has `qp` take its receives from the shared queue.
+fn share(bed: &mut Bed, qp: &Handle, srqn: u32) {
+    let qp = bed.qp(qp);
+    (qp.rq_type, qp.rq, qp.srqn) = (RqType::SRQ_RQ, None, srqn);
 }
 
 /// The entry `step` further on is the next.
@@ -40,37 +70,10 @@ fn two_connections_share(linked: bool, step: u16) {
         wqe[38] = 1;
         bed.guests[1].write(at + i * 64, &wqe);
     }
-    let srqn = bed
-        .hca(1)
-        .device
-        .objects
-        .srqs
-        .insert(|srqn| Srq {
-            srqn,
-            kind: SrqKind::Rmp,
-            pd: PD,
-            cqn: 0,
-            xrcd: 0,
-            buffer: PageList::new(vec![at], 12, 0, 64 * ENTRIES).unwrap(),
-            log_size: 3,
-            log_stride: 6,
-            linked,
-            dbr_addr: dbr,
-            reserved_lkey: false,
-            user_index: 0,
-            limit: 3,
-            taken: 0,
-            head: 0,
-            failed: false,
-            context: Vec::new(),
-        })
-        .unwrap();
+    let srqn = make_rmp(&mut bed, at, dbr, linked);
     let mut pairs = [bed.pair(&Options::default()), bed.pair(&Options::default())];
     for (_, b) in &pairs {
-        let qp = bed.qp(b);
-        qp.rq_type = RqType::SRQ_RQ;
-        qp.rq = None;
-        qp.srqn = srqn;
+        share(&mut bed, b, srqn);
     }
     bed.guests[1].write(dbr, &7u32.to_be_bytes());
     let mut index = 0;
@@ -181,4 +184,36 @@ fn extended_connections_name_the_queue_at_the_other_side() {
     bed.hca(1).device.objects.srqs.get_mut(srqn).unwrap().xrcd = 6;
     bed.send(&mut a, &write);
     assert_eq!(bed.wait(&a).syndrome, CqeSyndrome::REMOTE_INVAL_REQ_ERR.0);
+}
+
+/// Sends to a QP of domain `PD` whose receive is in a queue of domain `queue`, with a key of domain
+/// `key`. Returns the sender's and the receiver's syndrome.
+fn send_across_domains(mut bed: Bed, queue: u32, key: u32) -> (u8, u8) {
+    let (mut a, b) = bed.pair(&Options::default());
+    let (at, dbr) = (bed.guests[1].alloc(0x1000), bed.guests[1].alloc(0x1000));
+    let (to, lkey) = bed.buffer(1, 0x1000);
+    let srqn = make_rmp(&mut bed, at, dbr, false);
+    share(&mut bed, &b, srqn);
+    let objects = &mut bed.hca(1).device.objects;
+    objects.srqs.get_mut(srqn).unwrap().pd = queue;
+    objects.mkeys.change(lkey >> 8, |mkey| mkey.pd = key).unwrap();
+    bed.guests[1].write(at + 16, &data_segment(&(to, 0x1000, lkey)));
+    bed.guests[1].write(dbr, &1u32.to_be_bytes());
+    let mut request = Request::new(SendOpcode::SEND, &[]);
+    request.inline = Some(pattern(9, 9, 200));
+    bed.send(&mut a, &request);
+    let syndromes = (bed.wait(&a).syndrome, bed.wait(&b).syndrome);
+    assert_eq!(bed.guests[1].read(to, 200) == pattern(9, 9, 200), syndromes == (0, 0));
+    syndromes
+}
+
+#[test]
+fn receives_of_a_shared_queue_use_keys_of_its_domain() {
+    let failed = (CqeSyndrome::REMOTE_OP_ERR.0, CqeSyndrome::LOCAL_PROT_ERR.0);
+    for (queue, key, expected) in [(PD, PD, (0, 0)), (PD + 1, PD + 1, (0, 0)), (PD + 1, PD, failed)] {
+        // As packets, and from one guest's memory to the other's.
+        for bed in [Bed::new(2), Bed::without_latency(2)] {
+            assert_eq!(send_across_domains(bed, queue, key), expected, "queue {queue}, key {key}");
+        }
+    }
 }
