@@ -126,12 +126,11 @@ impl Rds<'_> {
 
     /// Closes a socket: unread messages and messages that were not begun are dropped. Messages in flight
     /// remain until the peer has acknowledged them. On success nothing uses memory of the socket's
-    /// operations and loans. A peer that delays the end of an offer loses its connection after some
-    /// milliseconds.
+    /// operations, loans and offers.
     ///
     /// # Errors
     /// - [`RdsError::BadSocket`].
-    /// - [`RdsError::Again`]: operations or loans are in flight. [`Poll`](Self::poll), and close again.
+    /// - [`RdsError::Again`]: operations, loans or ends of offers are in flight. [`Poll`](Self::poll), and close again.
     ///   If nothing of their connection completes for 100 ms, it breaks. After a failure of the device
     ///   that lasts until the adapter is [recovered](Self::adapter_recovered).
     /// - [`RdsError::Dat`]: a failed device may still write to registered memory; close again after

@@ -47,6 +47,8 @@ type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIE
 
 /// How long the end of the process waits for acknowledgements, and for a thread that has the lock.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two attempts of a call that waits for the HCA.
+const NAP: Duration = Duration::from_micros(20);
 
 /// Of the library's messages to people.
 pub(crate) const LIBRARY: &str = "librds";
@@ -209,6 +211,13 @@ impl rds_calls::Node for Node {
         Err(blocking::pause(Sleeping::new(node, waker, socket, rest)))
     }
 
+    /// The node's thread moves everything on meanwhile.
+    fn nap<'n>(&'n self, guard: Guard<'n, Inner>) -> Option<Guard<'n, Inner>> {
+        self.changed(guard);
+        std::thread::sleep(NAP);
+        self.lock()
+    }
+
     fn resumed() -> Option<SocketHandle> {
         blocking::resumed()
     }
@@ -332,7 +341,8 @@ impl Node {
         let moved = there.rds.socket()?;
         let done = there.rds.set_profile(moved, profile).and_then(|()| {
             let (rds, adapter) = (&mut there.rds, &mut there.adapter);
-            SocketOption::move_all((&here.rds, handle), &mut Place { rds, adapter, handle: moved, profile })?;
+            let mut place = Place { rds, adapter, handle: moved, profile, repeats: false };
+            SocketOption::move_all((&here.rds, handle), &mut place)?;
             if let Ok(peer) = here.rds.peer_address(handle) {
                 there.rds.connect(moved, peer)?;
             }

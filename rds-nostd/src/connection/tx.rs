@@ -47,11 +47,10 @@ pub(crate) struct Tx {
     pub(crate) pongs: u8,
     /// Number of the last ping on this endpoint; 0 before the first.
     pub(crate) ping: u64,
-    /// When the connection breaks for the sake of cancelled messages whose memory the HCA may still
-    /// use, unless something completes before. [`Instant::ORIGIN`] without such messages.
+    /// Time at which the connection breaks for the sake of calls that wait: for cancelled messages whose memory
+    /// the HCA may still use, or for the end of windows. Completions postpone it.
+    /// [`Instant::ORIGIN`] without such calls.
     pub(crate) cancelled_until: Instant,
-    /// One more than the cookie's number of a bind that was waited for in vain, until it is over; else 0.
-    late_bind: u32,
 }
 
 impl Tx {
@@ -74,7 +73,6 @@ impl Tx {
         pongs: 0,
         ping: 0,
         cancelled_until: Instant::ORIGIN,
-        late_bind: 0,
     };
 
     /// Returns whether the peer lacks a message, or has not acknowledged it.
@@ -145,25 +143,8 @@ impl Tx {
         self.plain_until = 0;
     }
 
-    /// A bind with this number in its cookie was waited for in vain.
-    pub(crate) const fn note_late_bind(&mut self, number: u32) {
-        self.late_bind = number + 1;
-    }
-
-    /// The bind with this number is over.
-    pub(crate) const fn bind_done(&mut self, number: u32) {
-        if self.late_bind == number + 1 {
-            self.late_bind = 0;
-        }
-    }
-
-    /// Whether a bind that was waited for in vain is not over yet.
-    pub(crate) const fn has_late_bind(&self) -> bool {
-        self.late_bind != 0
-    }
-
     pub(crate) const fn reset(&mut self) {
-        (self.plain_until, self.late_bind) = (0, 0);
+        self.plain_until = 0;
         (self.posts, self.completed, self.signalled) = (0, 0, 0);
         (self.highest_ack, self.asked, self.ping) = (0, 0, 0);
         self.cancelled_until = Instant::ORIGIN;

@@ -22,7 +22,8 @@ pub(crate) enum Whom {
 }
 
 impl Rds<'_> {
-    /// Offers `memory` to peers and gives the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it.
+    /// Offers `memory` to peers and returns the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it. This always takes a
+    /// firmware command.
     ///
     /// # Errors
     /// [`RdsError::NotSupported`]: the node isolates peers, so that it has to be said who may use it. [`RdsError::NotConnected`]: not
@@ -41,6 +42,9 @@ impl Rds<'_> {
     /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`), or for this node itself: if the node isolates peers, no other one
     /// can use it.
     ///
+    /// An offer of part of [registered memory](Self::register_memory) takes no command while the connection is up. The peer may use it
+    /// once a later message of this socket arrives there.
+    ///
     /// # Errors
     /// As `get_mr`; [`RdsError::InvalidArgument`] for a destination that messages cannot go to; [`RdsError::NotSupported`] on a node
     /// that isolates peers for a loopback address; [`RdsError::NoBufferSpace`]: no connection is left.
@@ -52,16 +56,20 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
-        let whom = match self.isolated_connection(adapter, handle, to)? {
-            Some(id) => Whom::Peer(id),
-            None if key(to.ip()) == self.protocol.local => Whom::Node,
-            None => Whom::Anybody,
+        let foreign = key(to.ip());
+        let (whom, behind) = match self.isolated_connection(adapter, handle, to)? {
+            Some(id) => (Whom::Peer(id), Some(id)),
+            None if foreign == self.protocol.local => (Whom::Node, None),
+            None => {
+                let tos = self.protocol.sockets.open(handle)?.tos;
+                (Whom::Anybody, self.protocol.connections.find(foreign, tos))
+            }
         };
-        self.offer(adapter, handle, memory, flags, whom, None)
+        self.offer(adapter, handle, memory, flags, whom, behind)
     }
 
-    /// Registers memory for whom it is, which matters only if peers are isolated. `behind` is the connection of the message that tells of
-    /// it, if one does.
+    /// Registers memory for whom it is, which matters only if peers are isolated. `behind` is the connection of the messages that tell of
+    /// it, if it is known.
     ///
     /// # Errors
     /// As [`get_mr`](Self::get_mr).
@@ -106,7 +114,7 @@ impl Rds<'_> {
         };
         let foreign = if self.protocol.config.isolate_peers { given } else { 0 };
         let rights = rights(flags);
-        let window = self.bind_window(adapter, (handle, pz), behind, memory, rights);
+        let window = behind.and_then(|id| self.bind_window(adapter, (handle, pz), id, memory, rights));
         let (lmr_bits, rkey, offset) = match window {
             Some(id) => {
                 let window = self.protocol.windows.get(id);
@@ -126,7 +134,6 @@ impl Rds<'_> {
             rkey,
             owner: handle,
             use_once: flags.contains(RdmaFlags::USE_ONCE),
-            invalidate: flags.contains(RdmaFlags::INVALIDATE),
             short,
             spent: false,
         });
@@ -135,14 +142,17 @@ impl Rds<'_> {
         Ok(RdmaCookie::new(rkey, offset))
     }
 
-    /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`); to part of
-    /// [registered memory](Self::register_memory) only if it was offered with `INVALIDATE`, else a little later. Cookie 0 asks for the end
-    /// of all regions that this socket released (on Linux of the whole node's). The end is
-    /// waited for: some milliseconds if the peer does not respond, then the connection breaks.
+    /// Releases a region (`RDS_FREE_MR`). Peers have no access from then on; to part of
+    /// [registered memory](Self::register_memory) access ends when the HCA comes to the unbind.
+    ///
+    /// Cookie 0 checks that access has ended to all regions that this socket released or peers used up. It has on success.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::Dat`]: a device that has failed may still write there, so
-    /// that the region stays. [`RdsError::NotConnected`], [`RdsError::BadSocket`].
+    /// - [`RdsError::Again`], only with cookie 0: access has not ended. [`Poll`](Self::poll), and call again. If nothing of a connection
+    ///   in the way completes for 100 ms, it breaks.
+    /// - [`RdsError::InvalidArgument`]: the socket has no such region.
+    /// - [`RdsError::Dat`]: a failed device may still write there; the region stays.
+    /// - [`RdsError::NotConnected`], [`RdsError::BadSocket`].
     pub fn free_mr<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -153,22 +163,17 @@ impl Rds<'_> {
             return Err(RdsError::NotConnected);
         }
         if cookie.0 == 0 {
-            return Ok(self.finish_released(adapter, |_, memory| memory.owner == handle)?);
+            return self.finish_released(adapter, |_, memory| memory.owner == handle);
         }
         let region = self.protocol.regions.take(handle, cookie).ok_or(RdsError::InvalidArgument)?;
-        Ok(self.revoke(adapter, region, region.invalidate)?)
+        Ok(self.revoke(adapter, region)?)
     }
 
-    /// Ends what was taken out of the table; if that is refused, it is there again.
-    fn revoke<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        region: Region,
-        at_once: bool,
-    ) -> DatResult<()> {
+    /// Begins the end of what was taken out of the table; if that is refused, it is there again.
+    fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
         let ended = match region.window {
             // One that was freed otherwise may be another region's by now.
-            Some(id) if self.protocol.windows.is_of(id, &region) => self.end_window(adapter, id, at_once),
+            Some(id) if self.protocol.windows.is_of(id, &region) => self.end_window(adapter, id),
             Some(_) => Ok(()),
             None => let_go(adapter, region.lmr_bits),
         };
@@ -178,9 +183,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Revokes the regions that were used up. Refused ones are tried again with the next. Unbinds are not
-    /// waited for, because the message of one peer must not delay others. Regions whose binds are in
-    /// flight on a full send queue remain until the bind completes, or the connection is lost.
+    /// Revokes the regions that were used up. Refused ones are tried again with the next.
     #[inline(always)]
     pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         if self.protocol.regions.has_spent() {
@@ -191,15 +194,15 @@ impl Rds<'_> {
     #[cold]
     #[inline(never)]
     fn revoke_spent<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
-        while let Some(region) = self.protocol.take_spent() {
-            if self.revoke(adapter, region, false).is_err() {
+        while let Some(region) = self.protocol.regions.take_spent(|_| true) {
+            if self.revoke(adapter, region).is_err() {
                 return;
             }
         }
-        self.protocol.regions.spent_wait();
+        self.protocol.regions.none_spent();
     }
 
-    /// Revokes those that were used up and are part of memory like this, however long that takes.
+    /// Revokes those that were used up and are part of memory like this.
     ///
     /// # Errors
     /// DAT's.
@@ -215,7 +218,7 @@ impl Rds<'_> {
             let memory_of = |region: &Region| window_of(region).and_then(|id| windows.get(id).memory);
             let spent = regions.take_spent(|region| memory_of(region).is_some_and(meant));
             let Some(region) = spent else { return Ok(()) };
-            self.revoke(adapter, region, true)?;
+            self.revoke(adapter, region)?;
         }
     }
 
@@ -229,7 +232,7 @@ impl Rds<'_> {
         owner: Option<SocketHandle>,
     ) -> DatResult<()> {
         while let Some(region) = self.protocol.regions.take_any(owner) {
-            self.revoke(adapter, region, region.invalidate)?;
+            self.revoke(adapter, region)?;
         }
         Ok(())
     }

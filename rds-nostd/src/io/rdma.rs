@@ -72,12 +72,14 @@ impl Rds<'_> {
         registered.ok_or(RdsError::NoMemory)
     }
 
-    /// Ends the registration of memory. Where parts of it that were offered have just been released, and the peer keeps that waiting, this
-    /// waits for a few milliseconds, and then ends the connection and makes it anew.
+    /// Ends the registration of memory.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`]: it is not this socket's. [`RdsError::Again`]: operations use it, or part of it is offered.
-    /// [`RdsError::Dat`]: a device that has failed may still write there, so that it stays registered. [`RdsError::BadSocket`].
+    /// - [`RdsError::Again`]: operations use it, part of it is offered, or access to a released part has not ended: see
+    ///   [`free_mr`](Self::free_mr) with cookie 0. [`Poll`](Self::poll), and call again.
+    /// - [`RdsError::InvalidArgument`]: it is not this socket's.
+    /// - [`RdsError::Dat`]: a failed device may still write there; it stays registered.
+    /// - [`RdsError::BadSocket`].
     pub fn unregister_memory<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,

@@ -46,9 +46,9 @@ impl Rds<'_> {
         self.release_ended(adapter);
         // The device was reset: what it might still have written to is free, and what it could be told of is not there any more.
         self.protocol.frames.release();
+        self.protocol.windows.forget();
         self.free_regions(adapter, None)?;
         self.unregister_all(adapter, None)?;
-        self.protocol.windows.forget();
         let (ia, async_evd) = adapter.ia_open("ib0", 16, None)?;
         let count = self.protocol.connections.len() as u32;
         let memory = self.protocol.frames.memory().ok_or(RdsError::NoDevice)?;

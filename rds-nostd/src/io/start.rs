@@ -96,8 +96,8 @@ impl<'s> Rds<'s> {
         for id in self.protocol.operations.ids() {
             note(free_pieces(adapter, &mut self.protocol.operations, id));
         }
-        note(self.free_regions(adapter, None));
         note(self.free_windows(adapter, |_| true));
+        note(self.free_regions(adapter, None));
         note(self.unregister_all(adapter, None));
         for id in self.protocol.connections.ids() {
             note(self.free_zone_of(adapter, id));

@@ -4,32 +4,27 @@
 //! up, or with its send queue full, an offer is registered by itself and a window is freed, by commands.
 
 use dat_nostd::{
-    Adapter, CompletionFlags, DatResult, DatReturn, DmaSlice, DtoStatus, Duration, EpHandle, LmrTriplet,
-    MemPriv, Platform, PzHandle, ReturnType, RmrCompletion, RmrHandle, Subtype,
+    Adapter, CompletionFlags, DatResult, DatReturn, DmaSlice, DtoStatus, EpHandle, LmrTriplet, MemPriv,
+    Platform, PzHandle, ReturnType, RmrCompletion, RmrHandle, Subtype,
 };
 
-use crate::connection::{Connection, Cookie, CookieKind, State};
+use crate::connection::{Connection, CookieKind, State};
+use crate::error::RdsError;
 use crate::ids::{ConnectionId, MemoryId, SocketHandle, WindowId};
 use crate::node::Rds;
 use crate::protocol::Protocol;
-use crate::rdma::{Memory, Region, Use, Window};
+use crate::rdma::{Memory, Use, Window};
 use crate::reason::DownReason;
 
-/// Limit of a wait for a bind without completions on its connection: far longer than a request to a
-/// responsive peer takes. Then the limit of the whole wait.
-const WAIT: Duration = Duration::from_millis(5);
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// From one look to the next.
-const APART: Duration = Duration::from_micros(1);
-
 impl Rds<'_> {
-    /// Offers part of memory that a socket has registered for a peer, or for all if they share a zone. `behind` is the connection that tells
-    /// the peer of it, behind the bind; without one the window is bound when this returns. None if it has to be registered by itself.
+    /// Offers part of memory that a socket has registered for a peer, or for all if they share a zone. The bind is posted on the
+    /// connection `behind`: messages that follow there find the window bound. Returns `None` if the memory has to be registered for the
+    /// offer.
     pub(crate) fn bind_window<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         (owner, zone): (SocketHandle, PzHandle),
-        behind: Option<ConnectionId>,
+        behind: ConnectionId,
         memory: DmaSlice<'_>,
         rights: MemPriv,
     ) -> Option<WindowId> {
@@ -39,11 +34,12 @@ impl Rds<'_> {
         let memories = &mut self.protocol.operations.memories;
         let part = memories.enter(owner, zone.bits(), memory.va(), memory.len())?;
         let bound = u32::try_from(part.address).ok().and_then(|address| {
-            let by = self.way_out(adapter, behind, zone.bits())?;
+            let by = self.way_out(adapter, Some(behind), zone.bits())?;
             let id = self.window_in(adapter, zone)?;
             let window = self.protocol.windows.get_mut(id)?;
             *window = Window {
                 state: Use::Unbound,
+                is_awaited: false,
                 memory: Some(part.memory),
                 home: Some(by),
                 lmr_context: part.lmr_context,
@@ -60,22 +56,10 @@ impl Rds<'_> {
             }
             rkey.ok().map(|_| id)
         });
-        let Some(id) = bound else {
-            self.protocol.operations.memories.leave(part.memory);
-            return None;
-        };
-        if behind.is_none() && !self.await_window(adapter, id) {
-            // The key was not sent to any peer. The unbind is not waited for.
-            if let Some(window) = self.protocol.windows.get_mut(id) {
-                window.home = None;
-            }
-            let _ = self.end_window(adapter, id, false);
-            if let Some(newest) = Cookie::decode(self.protocol.windows.get(id).cookie) {
-                self.protocol.connections.at_mut(newest.connection).tx.note_late_bind(newest.number);
-            }
-            return None;
+        match bound {
+            Some(_) => self.protocol.counters.windows_bound += 1,
+            None => self.protocol.operations.memories.leave(part.memory),
         }
-        self.protocol.counters.windows_bound += 1;
         bound
     }
 
@@ -92,8 +76,7 @@ impl Rds<'_> {
         Some(id)
     }
 
-    /// A connection that binds in a zone can be posted on: this one and no other; or of those in it the one with the least before it, but
-    /// for any that kept the last bind waiting and has not come to it yet.
+    /// Returns a connection that binds in a zone can be posted on: `only` that one, or the one with the fewest posts in flight.
     fn way_out<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -107,12 +90,11 @@ impl Rds<'_> {
                 let theirs = if connection.objects.zone == 0 { common } else { connection.objects.zone };
                 theirs == zone && protocol.takes_bind(id)
             };
-            let tx = |id: ConnectionId| &protocol.connection(id).tx;
             match only {
                 Some(id) => takes(id).then_some(id),
                 None => {
-                    let able = protocol.connections.ids().filter(|id| takes(*id) && !tx(*id).has_late_bind());
-                    able.min_by_key(|id| tx(*id).in_flight())
+                    let able = protocol.connections.ids().filter(|id| takes(*id));
+                    able.min_by_key(|id| protocol.connection(*id).tx.in_flight())
                 }
             }
         };
@@ -167,70 +149,21 @@ impl Rds<'_> {
         if done.status != DtoStatus::Success {
             return self.protocol.mark_broken(cookie.connection, DownReason::of_request(done.status));
         }
-        if let Some(id) = self.protocol.windows.find(|window| window.cookie == done.user_cookie) {
-            self.window_changed(id);
-        }
-        self.protocol.connections.at_mut(cookie.connection).tx.bind_done(cookie.number);
+        let changed = self.protocol.windows.find(|window| window.cookie == done.user_cookie);
+        let is_revoked = changed.is_some_and(|id| self.protocol.bind_ended(id));
         self.protocol.sent(cookie);
+        if let Some(id) = changed.filter(|_| is_revoked) {
+            // A window that cannot be freed stays in `Ending`; `finish_released` reports the error.
+            let _ = self.end_window(adapter, id);
+        }
         self.release_ended(adapter);
-        self.bind_was_awaited(adapter);
         // There is room for one that could not be bound again when its connection came up, before messages that tell of it.
         self.bind_again(adapter, cookie.connection);
         self.flush(adapter, cookie.connection);
     }
 
-    /// Revokes regions that were used up and waited for the bind of a window.
-    fn bind_was_awaited<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
-        if self.protocol.regions.wait_no_more() {
-            self.free_spent_regions(adapter);
-        }
-    }
-
-    /// The newest bind of a window was carried out.
-    fn window_changed(&mut self, id: WindowId) {
-        let Some(window) = self.protocol.windows.get_mut(id) else { return };
-        window.cookie = 0;
-        if window.state == Use::Ending {
-            window.state = Use::Free;
-            self.protocol.leave_memory(id);
-        } else {
-            window.state = Use::Bound;
-        }
-    }
-
-    /// Waits until the binds of a window are over. False if that takes too long.
-    pub(crate) fn await_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
-        let last = adapter.now() + LONGEST_WAIT;
-        let mut until = adapter.now() + WAIT;
-        let completed = |protocol: &Protocol<'_>| {
-            let by = protocol.windows.get(id).by();
-            by.map_or(0, |by| protocol.connection(by).tx.completed)
-        };
-        let mut before = completed(&self.protocol);
-        loop {
-            let moved = self.poll_requests(adapter);
-            let window = self.protocol.windows.get(id);
-            if window.cookie == 0 {
-                return true;
-            }
-            let now = adapter.now();
-            let broken = |by| self.protocol.connection(by).reconnect.broken_by.is_some();
-            if now >= until || window.by().is_some_and(broken) || adapter.is_dead() {
-                return false;
-            }
-            // What moves on others' connections says nothing of this one.
-            let known = completed(&self.protocol);
-            if core::mem::replace(&mut before, known) < known {
-                until = last.min(now + WAIT);
-            }
-            if !moved {
-                adapter.idle(now + APART);
-            }
-        }
-    }
-
-    /// Ends what a window offers; if `at_once`, nobody has access any more when this returns. Without room in the send queue a command does
-    /// it, behind a bind that is on its way, which would fail else, and its connection with it.
+    /// Begins to end what a window offers: by an unbind among the requests of a connection, or by a command if none takes it. A command
+    /// would fail a bind in flight, and break its connection: such a window ends once the bind completes.
     ///
     /// # Errors
     /// DAT's.
@@ -238,18 +171,16 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         id: WindowId,
-        at_once: bool,
     ) -> DatResult<()> {
-        let mut unbinds = self.unbind(adapter, id);
-        if !unbinds && self.protocol.windows.get(id).state == Use::Binding && !adapter.is_dead() {
-            self.await_window(adapter, id);
-            // What went before it may have left room, though its bind still waits.
-            unbinds = self.unbind(adapter, id);
+        if self.unbind(adapter, id) {
+            return Ok(());
         }
-        match unbinds {
-            true if at_once => self.finish_window(adapter, id),
-            true => Ok(()),
-            false => self.free_window(adapter, id),
+        match self.protocol.windows.get_mut(id) {
+            Some(window) if window.state == Use::Binding && !adapter.is_dead() => {
+                window.state = Use::Revoked;
+                Ok(())
+            }
+            _ => self.free_window(adapter, id),
         }
     }
 
@@ -267,48 +198,35 @@ impl Rds<'_> {
         by.is_some_and(|by| self.post_bind(adapter, id, by).is_ok())
     }
 
-    /// Waits for the end of a window's binds, at the price of the connection if its peer keeps it waiting.
+    /// Checks that access has ended to all that was released of memory like this. From now on a connection breaks that makes no
+    /// progress with a bind that is in the way.
     ///
     /// # Errors
-    /// DAT's.
-    pub(crate) fn finish_window<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: WindowId,
-    ) -> DatResult<()> {
-        if !self.await_window(adapter, id) {
-            let now = adapter.now();
-            self.take_down_broken(adapter, now);
-            if let Some(by) = self.protocol.windows.get(id).by() {
-                self.connection_down(adapter, by, DownReason::Local, now);
-            }
-        }
-        if self.protocol.windows.get(id).state == Use::Ending {
-            self.free_window(adapter, id)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// What was released of memory like this is out of reach when this returns. What keeps other memory's waiting is not waited for.
-    ///
-    /// # Errors
-    /// DAT's.
+    /// [`RdsError::Again`]: binds are in flight. [`RdsError::Dat`]: a window cannot be freed.
     pub(crate) fn finish_released<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         is_meant: impl Fn(MemoryId, &Memory) -> bool,
-    ) -> DatResult<()> {
+    ) -> Result<(), RdsError> {
+        self.protocol.now = adapter.now();
         self.revoke_spent_of(adapter, &is_meant)?;
-        let find = |protocol: &Protocol<'_>| {
-            let memories = &protocol.operations.memories;
+        let mut in_flight = false;
+        for id in self.protocol.windows.ids() {
+            let window = self.protocol.windows.get(id);
+            let memories = &self.protocol.operations.memories;
             let meant = |id| memories.get(id).is_some_and(|memory| is_meant(id, memory));
-            protocol.windows.find(|window| window.state == Use::Ending && window.memory.is_some_and(meant))
-        };
-        while let Some(id) = find(&self.protocol) {
-            self.finish_window(adapter, id)?;
+            if !window.is_ending() || !window.memory.is_some_and(meant) {
+                continue;
+            }
+            match window.by() {
+                Some(by) => {
+                    self.protocol.await_window(id, by);
+                    in_flight = true;
+                }
+                None => self.free_window(adapter, id)?,
+            }
         }
-        Ok(())
+        if in_flight { Err(RdsError::Again) } else { Ok(()) }
     }
 
     /// Frees a window, bound or not, by a command.
@@ -320,10 +238,14 @@ impl Rds<'_> {
         let memories = &self.protocol.operations.memories;
         let is_foreign =
             window.memory.and_then(|id| memories.get(id)).is_some_and(|memory| memory.is_foreign);
-        if is_foreign && adapter.is_dead() {
-            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateLmrInUse));
+        let freed = match is_foreign && adapter.is_dead() {
+            true => Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateLmrInUse)),
+            false => free(adapter, window),
+        };
+        if freed.is_err() {
+            self.protocol.windows.begin_end(id);
+            return freed;
         }
-        free(adapter, window)?;
         self.protocol.leave_memory(id);
         self.protocol.windows.take(id);
         Ok(())
@@ -355,7 +277,7 @@ impl Rds<'_> {
             window.cookie = 0;
             let rmr = RmrHandle::from_bits(window.rmr_bits);
             let bound = adapter.rmr_query(rmr).is_ok_and(|rmr| rmr.binding.is_some());
-            if window.state == Use::Ending {
+            if window.is_ending() {
                 // In either case: whether what unbinds it was carried out at the very end is not known.
                 let _ = self.free_window(adapter, id);
             } else if bound {
@@ -364,7 +286,6 @@ impl Rds<'_> {
                 self.protocol.windows.unbound(id);
             }
         }
-        self.bind_was_awaited(adapter);
     }
 
     /// A connection is up, or there is room on it: before anything is sent, what was not bound when it broke is bound again, by the keys
@@ -386,7 +307,7 @@ impl Rds<'_> {
                 let Some(by) = home.filter(|home| self.protocol.takes_bind(*home)) else { continue };
                 if self.post_bind(adapter, id, by).is_ok_and(|rkey| rkey != window.rkey) {
                     // No peer has the new key.
-                    let _ = self.end_window(adapter, id, false);
+                    let _ = self.end_window(adapter, id);
                 }
             }
         }
@@ -400,15 +321,16 @@ impl Protocol<'_> {
         takes_bind(self.connection(id), self.limits.request_depth)
     }
 
-    /// Takes a region that was used up, if nobody has to wait for a bind to revoke it.
-    pub(crate) fn take_spent(&mut self) -> Option<Region> {
-        let Self { regions, windows, connections, limits, .. } = self;
-        let is_stuck = |window: Window| {
-            let by = window.by().filter(|_| window.state == Use::Binding);
-            by.is_some_and(|by| !takes_bind(connections.at(by), limits.request_depth))
-        };
-        let window_of = |region: &Region| region.window.filter(|id| windows.is_of(*id, region));
-        regions.take_spent(|region| !window_of(region).is_some_and(|id| is_stuck(windows.get(id))))
+    /// The newest bind of a window was carried out. Returns whether the window was released meanwhile.
+    fn bind_ended(&mut self, id: WindowId) -> bool {
+        let Some(window) = self.windows.get_mut(id) else { return false };
+        window.cookie = 0;
+        if window.state == Use::Ending {
+            window.state = Use::Free;
+            self.leave_memory(id);
+            return false;
+        }
+        core::mem::replace(&mut window.state, Use::Bound) == Use::Revoked
     }
 
     /// Nothing of a window leads to its memory any more.

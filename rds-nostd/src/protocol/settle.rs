@@ -5,13 +5,13 @@ use dat_nostd::{Duration, Instant};
 use crate::connection::{Cookie, CookieKind};
 use crate::frames::{Frame, Marks, Queue};
 use crate::ids::SocketHandle;
-use crate::ids::{ConnectionId, MessageId};
+use crate::ids::{ConnectionId, MessageId, WindowId};
 use crate::protocol::Protocol;
 use crate::rdma::{Ending, Operations, RdmaStatus};
 use crate::wire::Flags;
 
-/// Time without completions after which a connection breaks that has cancelled messages in flight.
-/// Far longer than a few RNR NAKs, because a break drops the operations of other sockets.
+/// Time without completions after which a connection breaks that has cancelled messages in flight, or
+/// ends of windows that a call waits for. Far longer than a few RNR NAKs, because a break drops the operations of other sockets.
 const CANCELLED: Duration = Duration::from_millis(100);
 
 impl Protocol<'_> {
@@ -330,20 +330,35 @@ impl Protocol<'_> {
             }
             in_use |= self.is_in_use(id, message);
         }
-        let until = &mut self.connections.at_mut(id).tx.cancelled_until;
-        if in_use && *until == Instant::ORIGIN {
-            *until = self.now + CANCELLED;
-            let until = *until;
-            self.connections.arm(id, until);
+        if in_use {
+            self.limit_wait(id);
         }
         in_use
     }
 
-    /// Checks cancelled messages after a completion on their connection.
+    /// A call waits for the end of a window, whose newest bind is in flight on a connection.
+    pub(crate) fn await_window(&mut self, id: WindowId, by: ConnectionId) {
+        if let Some(window) = self.windows.get_mut(id) {
+            window.is_awaited = true;
+        }
+        self.limit_wait(by);
+    }
+
+    /// Has a connection break after [`CANCELLED`] without completions.
+    fn limit_wait(&mut self, id: ConnectionId) {
+        let until = &mut self.connections.at_mut(id).tx.cancelled_until;
+        if *until == Instant::ORIGIN {
+            *until = self.now + CANCELLED;
+            let until = *until;
+            self.connections.arm(id, until);
+        }
+    }
+
+    /// Checks cancelled messages and awaited windows after a completion on their connection.
     #[cold]
     fn settle_cancelled(&mut self, id: ConnectionId) {
         let mut next = self.connections.at(id).tx.queue.head();
-        let mut in_use = false;
+        let mut in_use = self.windows.is_awaited_on(id);
         while let Some(message) = next {
             next = self.frames.next_message(message);
             in_use |= self.frames.message(message).is(Marks::CANCELLED) && self.is_in_use(id, message);

@@ -1,9 +1,8 @@
 //! RDMA as rds(3SOCKET) has it, its terms and regions: memory offered to peers by cookies. Linux `net/rds/rdma.c`.
 //!
 //! A region is exactly the bytes that were asked for, and peers name them by offsets into its first page, because a cookie
-//! has 32 bits for that; or into the first page of the registered memory that it is part of. It is revoked when it is released. Where a
-//! command of the HCA's firmware does that, or `INVALIDATE` was given, access has ended when the call returns; what is part of registered
-//! memory is else out of reach as soon as the HCA comes to it, after what is being sent to the peer.
+//! has 32 bits for that; or into the first page of the registered memory that it is part of. A release by a firmware command ends access
+//! at once. Access to part of registered memory ends when the HCA comes to the unbind, after what is being sent to the peer.
 
 mod memories;
 mod operations;
@@ -57,10 +56,10 @@ bitflags::bitflags! {
         const READWRITE = 0x01;
         /// Operation: the message that goes with it leaves only when a read is done.
         const FENCE = 0x02;
-        /// Region: access has ended when the release is done, also of what is part of registered memory.
+        /// Region: access ends with the release. No effect here: [`free_mr`](crate::Rds::free_mr) with cookie 0 reports the end for every
+        /// region, and a layer of C waits for it.
         const INVALIDATE = 0x04;
-        /// Region: released when the peer says that it used it. Nobody waits then: to part of registered memory access ends a little later,
-        /// also with INVALIDATE, and has ended when cookie 0 is [released](crate::Rds::free_mr).
+        /// Region: released when the peer says that it used it.
         const USE_ONCE = 0x08;
         /// Nothing waits here in any case.
         const DONTWAIT = 0x10;

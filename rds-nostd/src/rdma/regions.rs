@@ -22,8 +22,6 @@ pub(crate) struct Region {
     pub(crate) rkey: u32,
     pub(crate) owner: SocketHandle,
     pub(crate) use_once: bool,
-    /// Access has ended when the release is done.
-    pub(crate) invalidate: bool,
     /// No longer than two pages.
     pub(crate) short: bool,
     /// Its peer used it up: to be freed as soon as the adapter is at hand.
@@ -40,7 +38,6 @@ impl Region {
         rkey: 0,
         owner: SocketHandle { slot: 0, generation: 0 },
         use_once: false,
-        invalidate: false,
         short: false,
         spent: false,
     };
@@ -71,15 +68,14 @@ impl Region {
 /// All regions of a node.
 pub(crate) struct Regions<'s> {
     entries: &'s mut [Region],
-    /// Some of them are spent, and perhaps to be revoked now; and some wait for their binds.
+    /// Some of them are spent.
     some_spent: bool,
-    some_wait: bool,
 }
 
 impl<'s> Regions<'s> {
     pub(crate) fn new(entries: &'s mut [Region]) -> Self {
         entries.fill(Region::EMPTY);
-        Self { entries, some_spent: false, some_wait: false }
+        Self { entries, some_spent: false }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -114,17 +110,9 @@ impl<'s> Regions<'s> {
         self.take_if(|region| region.spent && is_meant(region))
     }
 
-    /// What was used up and is there still waits for its bind.
-    pub(crate) fn spent_wait(&mut self) {
+    /// Regions that were used up are revoked.
+    pub(crate) const fn none_spent(&mut self) {
         self.some_spent = false;
-        self.some_wait = self.entries.iter().any(|region| region.is_there() && region.spent);
-    }
-
-    /// A bind is over: true if some that were used up may have waited for it.
-    pub(crate) const fn wait_no_more(&mut self) -> bool {
-        let waited = core::mem::replace(&mut self.some_wait, false);
-        self.some_spent |= waited;
-        waited
     }
 
     /// Takes one of a socket's regions, or one of all.

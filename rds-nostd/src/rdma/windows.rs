@@ -21,7 +21,9 @@ pub(crate) enum Use {
     Bound,
     /// The connection broke before the bind was carried out: it is bound again, by the same key, when the next one is up.
     Unbound,
-    /// It was released, and what unbinds it is on its way.
+    /// Released while its bind is in flight and its connection takes no unbind: ended once the bind completes.
+    Revoked,
+    /// Released: its unbind is in flight, or it cannot be freed yet.
     Ending,
 }
 
@@ -34,8 +36,10 @@ pub(crate) struct Window {
     pub(crate) state: Use,
     /// The cookie of its newest bind, 0 when that is over.
     pub(crate) cookie: u64,
-    /// The connection whose messages carry the key; none if the key was not sent, because the bind took too long.
+    /// The connection whose messages carry the key.
     pub(crate) home: Option<ConnectionId>,
+    /// A call waits for its end.
+    pub(crate) is_awaited: bool,
     /// The memory that it is part of, which stays registered for as long.
     pub(crate) memory: Option<MemoryId>,
     /// What it is bound to, or is to be: as work requests name it, bytes.
@@ -53,6 +57,7 @@ impl Window {
         state: Use::Free,
         cookie: 0,
         home: None,
+        is_awaited: false,
         memory: None,
         lmr_context: 0,
         address: 0,
@@ -63,6 +68,11 @@ impl Window {
 
     const fn is_there(&self) -> bool {
         self.rmr_bits != 0
+    }
+
+    /// Returns whether it was released and may be bound still.
+    pub(crate) const fn is_ending(&self) -> bool {
+        matches!(self.state, Use::Revoked | Use::Ending)
     }
 
     /// The connection that its newest bind was posted on, until that is over.
@@ -117,6 +127,18 @@ impl<'s> Windows<'s> {
         self.find(|window| free(window) && window.zone == zone)
             .or_else(|| self.ids().find(|id| !self.get(*id).is_there()))
             .or_else(|| self.find(free))
+    }
+
+    /// It was released, and cannot be freed yet.
+    pub(crate) fn begin_end(&mut self, id: WindowId) {
+        if let Some(window) = self.get_mut(id).filter(|window| window.state != Use::Free) {
+            window.state = Use::Ending;
+        }
+    }
+
+    /// Returns whether a call waits for the end of a window with a bind on this connection.
+    pub(crate) fn is_awaited_on(&self, by: ConnectionId) -> bool {
+        self.find(|window| window.is_awaited && window.by() == Some(by)).is_some()
     }
 
     /// Its bind was not carried out before its connection broke.

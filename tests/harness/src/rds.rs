@@ -229,6 +229,28 @@ impl Nodes {
     }
 }
 
+/// Repeats a call of one node while it returns [`RdsError::Again`]. Only the devices of other nodes run.
+///
+/// # Errors
+/// See the call. [`RdsError::Again`] after a minute of virtual time.
+pub fn finish(
+    rds: &mut Rds<'static>,
+    adapter: &mut ModelAdapter,
+    mut call: impl FnMut(&mut Rds<'static>, &mut ModelAdapter) -> Result<(), RdsError>,
+) -> Result<(), RdsError> {
+    let end = adapter.now() + Duration::from_nanos(LIMIT);
+    loop {
+        let done = call(rds, adapter);
+        let now = adapter.now();
+        if done != Err(RdsError::Again) || now >= end {
+            return done;
+        }
+        let _ = adapter.poll(now);
+        let _ = rds.poll(adapter, now);
+        adapter.idle(now + Duration::from_micros(1));
+    }
+}
+
 /// Bytes that depend on the sender, the message's number, and their place.
 #[must_use]
 pub fn message(sender: usize, number: usize, len: usize) -> Vec<u8> {

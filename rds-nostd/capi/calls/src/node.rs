@@ -67,6 +67,10 @@ pub trait Node: Sized + 'static {
         now: Instant,
     ) -> Answer<Self::Guard<'n>>;
 
+    /// Gives up the lock for a moment in which everything moves on, and takes it again. No signal and
+    /// no cancellation ends it. Returns `None` if the device was closed.
+    fn nap<'n>(&'n self, guard: Self::Guard<'n>) -> Option<Self::Guard<'n>>;
+
     /// The socket on which this call has slept, if it is made again.
     fn resumed() -> Option<SocketHandle> {
         None

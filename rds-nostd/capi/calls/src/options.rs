@@ -7,10 +7,9 @@ use crate::failure::{Answer, Failure};
 use crate::memory::{lent, store};
 use crate::node::{Node, State};
 use crate::socket::Socket;
-use crate::wait::finish;
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::cmsg::{RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RxTraceOption, decode_address};
-use rds_nostd::{InfoError, Profile, Rds, RdsError, SocketHandle, Transport};
+use rds_nostd::{InfoError, Profile, RdmaCookie, Rds, RdsError, SocketHandle, Transport};
 
 /// Options of information begin here, and there are so many.
 const INFO: i32 = 10000;
@@ -30,6 +29,8 @@ pub struct Target<'t, P: Platform + 'static> {
     pub handle: SocketHandle,
     /// The profile of the socket.
     pub profile: Profile,
+    /// The call returned [`RdsError::Again`] before, and is repeated.
+    pub repeats: bool,
 }
 
 /// Level of an option.
@@ -120,12 +121,7 @@ impl<P: Platform + 'static> SocketOption<P> {
             ..Self::row("RDS_CANCEL_SENT_TO", Level::Rds, [Some(1); 2], ADDRESS)
         },
         Self { set: Some(get_mr), ..Self::row("RDS_GET_MR", Level::Rds, [Some(2); 2], RdsGetMrArgs::LEN) },
-        Self {
-            set: Some(|to, value| {
-                Ok(to.rds.free_mr(to.adapter, to.handle, RdsFreeMrArgs::decode(value)?.cookie)?)
-            }),
-            ..Self::row("RDS_FREE_MR", Level::Rds, [Some(3); 2], RdsFreeMrArgs::LEN)
-        },
+        Self { set: Some(free_mr), ..Self::row("RDS_FREE_MR", Level::Rds, [Some(3); 2], RdsFreeMrArgs::LEN) },
         Self {
             get: Some(|rds, handle, _| Ok(rds.receive_errors(handle)?.into())),
             set: Some(|to, value| Ok(to.rds.set_receive_errors(to.handle, int(value)? != 0)?)),
@@ -250,8 +246,16 @@ fn set_transport<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) ->
 }
 
 fn cancel_sent_to<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) -> Answer<()> {
-    let (handle, peer) = (to.handle, decode_address(to.profile, value)?);
-    Ok(finish(to.rds, to.adapter, |rds, adapter| rds.cancel_sent_to(adapter, handle, peer))?)
+    Ok(to.rds.cancel_sent_to(to.adapter, to.handle, decode_address(to.profile, value)?)?)
+}
+
+/// Access has ended when it succeeds, as with `RDS_RDMA_INVALIDATE` on Linux.
+fn free_mr<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) -> Answer<()> {
+    let RdsFreeMrArgs { cookie, .. } = RdsFreeMrArgs::decode(value)?;
+    if !to.repeats {
+        to.rds.free_mr(to.adapter, to.handle, cookie)?;
+    }
+    Ok(to.rds.free_mr(to.adapter, to.handle, RdmaCookie(0))?)
 }
 
 /// # Safety
@@ -285,15 +289,15 @@ unsafe fn get_mr_for_dest<P: Platform + 'static>(to: &mut Target<'_, P>, value: 
 pub(crate) unsafe fn set<N: Node>(
     inner: &mut State<'_, N>,
     fd: i32,
-    level: i32,
-    name: i32,
+    (level, name): (i32, i32),
     value: &[u8],
+    repeats: bool,
 ) -> Answer<()> {
     let Socket { handle, profile, .. } = *inner.socket(fd)?;
     let found = SocketOption::<N::Platform>::find(profile, level, name);
     let set = found.and_then(|option| option.set).ok_or(Failure::NoOption)?;
     // SAFETY: this function's contract.
-    unsafe { set(&mut Target { rds: inner.rds, adapter: inner.adapter, handle, profile }, value) }
+    unsafe { set(&mut Target { rds: inner.rds, adapter: inner.adapter, handle, profile, repeats }, value) }
 }
 
 /// What `getsockopt` gives: the call's value, and the option's length.
@@ -368,7 +372,13 @@ mod tests {
         node: usize,
         (handle, profile): (SocketHandle, Profile),
     ) -> Target<'t, ModelPlatform> {
-        Target { rds: &mut nodes.rds[node], adapter: &mut nodes.adapters[node], handle, profile }
+        Target {
+            rds: &mut nodes.rds[node],
+            adapter: &mut nodes.adapters[node],
+            handle,
+            profile,
+            repeats: false,
+        }
     }
 
     #[test]
@@ -411,7 +421,7 @@ mod tests {
             assert_eq!(unchanged, if profile == Profile::Linux { 0 } else { 1 });
             let Nodes { rds, adapters, .. } = &mut nodes;
             let [from, to] = rds.get_disjoint_mut([0, 1]).unwrap();
-            let mut to = Target { rds: to, adapter: &mut adapters[1], handle: new, profile };
+            let mut to = Target { rds: to, adapter: &mut adapters[1], handle: new, profile, repeats: false };
             Row::move_all((from, old), &mut to).unwrap();
             assert_eq!(state(&nodes, 1, new), set);
             nodes.close();

@@ -250,7 +250,11 @@ impl rds_calls::Node for Node {
     }
 
     fn sleep<'n>(&'n self, guard: Guard<'n>, _socket: SocketHandle, _now: Instant) -> Answer<Guard<'n>> {
-        Ok(self.pause(guard, None).ok_or(RdsError::BadSocket)?)
+        Ok(self.nap(guard).ok_or(RdsError::BadSocket)?)
+    }
+
+    fn nap<'n>(&'n self, guard: Guard<'n>) -> Option<Guard<'n>> {
+        self.pause(guard, None)
     }
 }
 

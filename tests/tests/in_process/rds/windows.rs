@@ -70,6 +70,16 @@ impl Ground {
         self.nodes.rds[OFFERS].free_mr(&mut self.nodes.adapters[OFFERS], socket, cookie)
     }
 
+    /// Waits until access has ended to all that a socket released.
+    fn wait_for_end(&mut self, socket: SocketHandle) {
+        self.nodes.until("access ends", |nodes| {
+            match nodes.rds[OFFERS].free_mr(&mut nodes.adapters[OFFERS], socket, RdmaCookie(0)) {
+                Err(RdsError::Again) => false,
+                done => done.is_ok() || panic!("{done:?}"),
+            }
+        });
+    }
+
     fn bound(&self) -> u64 {
         self.nodes.rds[OFFERS].counters().windows_bound
     }
@@ -119,8 +129,7 @@ fn a_window_on_a_dead_device_is_not_ended() {
     let own = harness::foreign(LEN);
     let registered = ground.register(socket, 1, own);
     let part = |number: usize| own.slice(number * 1000, 1000).expect("inside");
-    let [kept, ended] = [RdmaFlags::empty(), RdmaFlags::INVALIDATE]
-        .map(|flags| ground.offer(socket, 1, part(flags.bits() as usize), flags));
+    let [kept, ended] = [0, 1].map(|number| ground.offer(socket, 1, part(number), RdmaFlags::empty()));
     let before = ground.offer(socket, 1, part(9), RdmaFlags::empty());
     assert_eq!(ground.bound(), 3);
     ground.stall(1);
@@ -157,6 +166,7 @@ fn one_socket_does_not_wait_for_anothers_releases() {
     ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
     let [first, second] =
         [0, 1].map(|half| ground.register(other, 2, memory.slice(LEN + half * 8192, 8192).expect("inside")));
+    let other_peers = ground.nodes.bind(OFFERS, 4003);
     let cookie = ground.offer(socket, 1, memory.slice(0, 100).expect("inside"), RdmaFlags::empty());
     assert_eq!(ground.bound(), 1);
     ground.stall(1);
@@ -172,95 +182,84 @@ fn one_socket_does_not_wait_for_anothers_releases() {
     assert_eq!(ground.breaks(), breaks);
     let (rds, adapter) = (&mut ground.nodes.rds[OFFERS], &mut ground.nodes.adapters[OFFERS]);
     assert_eq!(rds.unregister_memory(adapter, other, second), Err(RdsError::BadSocket));
-    // Its own releases a socket does wait for, and not for ever.
-    let (freed, duration) = ground.takes(|ground| ground.free(socket, RdmaCookie(0)));
-    assert_eq!(freed, Ok(()));
-    assert!((MS..200 * MS).contains(&duration), "{duration} ns");
-    assert_eq!(ground.breaks(), breaks + 1);
+    // Its own releases a socket does wait for, and not for ever: completions of others postpone nothing.
+    let (_, duration) = ground.takes(|ground| {
+        ground.nodes.until("access ends", |nodes| {
+            let (rds, adapter) = (&mut nodes.rds[OFFERS], &mut nodes.adapters[OFFERS]);
+            let _ = rds.sendmsg(adapter, other_peers, Msg::to(at(2, 4000), b"moves"));
+            rds.free_mr(adapter, socket, RdmaCookie(0)) != Err(RdsError::Again)
+        });
+    });
+    assert!((100 * MS..110 * MS).contains(&duration), "{duration} ns");
+    assert_eq!((ground.free(socket, RdmaCookie(0)), ground.breaks()), (Ok(()), breaks + 1));
     ground.nodes.world.set_cable(1, true);
     drop(memory);
     ground.close();
 }
 
-/// Without a message to go behind, a window is bound where least is in its way: a peer that stalls is not waited for if there is another.
+/// Any connection of the zone takes an unbind: one whose peer stalls is not waited for.
 #[test]
-fn a_bind_goes_around_a_peer_that_stalls() {
+fn an_unbind_goes_around_a_peer_that_stalls() {
     for stalls in PEERS {
         let mut ground = Ground::new(162, false);
         let memory = Rc::clone(&ground.memory);
         let [socket, _, _] = ground.sockets;
         ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
+        let cookie = ground.offer(socket, 1, memory.slice(0, 100).expect("inside"), RdmaFlags::empty());
+        assert_eq!(ground.bound(), 1);
+        ground.nodes.world.pass(MS);
+        ground.nodes.step();
         ground.stall(stalls);
-        for number in 0..8 {
-            let part = memory.slice(number * 100, 100).expect("inside");
-            let (_, duration) = ground.takes(|ground| ground.offer(socket, 1, part, RdmaFlags::empty()));
-            assert!(duration < MS, "{duration} ns");
-        }
-        assert_eq!(ground.bound(), 8);
+        ground.free(socket, cookie).expect("there");
+        let (_, duration) = ground.takes(|ground| ground.wait_for_end(socket));
+        assert!(duration < MS, "{duration} ns");
         ground.nodes.world.set_cable(stalls, true);
         drop(memory);
         ground.close();
     }
 }
 
-/// Where there is no other, it is waited for once; then offers are registered by commands, and nothing gathers in its send queue.
+/// Offers to a peer that stalls return at once, without a command. They are bound behind what is on its way, before later messages.
 #[test]
-fn a_peer_that_stalls_is_waited_for_once() {
-    let mut ground = Ground::new(163, true);
-    let memory = Rc::clone(&ground.memory);
-    let [socket, _, _] = ground.sockets;
-    ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
-    ground.stall(1);
-    let mut cookies = Vec::new();
-    let (_, duration) = ground.takes(|ground| {
-        for number in 0..8 {
-            let part = memory.slice(number * 100, 100).expect("inside");
-            cookies.push(ground.offer(socket, 1, part, RdmaFlags::empty()));
+fn offers_to_a_peer_that_stalls_wait_in_its_send_queue() {
+    for isolate_peers in [true, false] {
+        let mut ground = Ground::new(163, isolate_peers);
+        let memory = Rc::clone(&ground.memory);
+        let [socket, peer, _] = ground.sockets;
+        ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
+        let part = |number: usize| memory.slice(number * 100, 100).expect("inside");
+        // Windows are made by commands.
+        let made = [0; 8].map(|number| ground.offer(socket, 1, part(number), RdmaFlags::empty()));
+        for cookie in made {
+            ground.free(socket, cookie).expect("there");
         }
-    });
-    // Five milliseconds once, and eight commands of firmware.
-    assert!(duration < 9 * MS, "{duration} ns");
-    assert_eq!(ground.bound(), 0);
-    ground.nodes.world.set_cable(1, true);
-    ground.nodes.receive(1, ground.sockets[1], &mut [0; 8]);
-    for (number, cookie) in cookies.into_iter().enumerate() {
-        let text = message(1, number, 100);
-        assert_eq!(ground.write(1, cookie, &text), RdmaStatus::Success);
-        let mut found = vec![0; 100];
-        memory.read(number * 100, &mut found).expect("inside");
-        assert!(found == text);
+        ground.wait_for_end(socket);
+        ground.stall(1);
+        let before = (ground.bound(), ground.nodes.adapters[OFFERS].hca().counters().commands);
+        let (cookies, duration) = ground.takes(|ground| {
+            [0, 1, 2, 3, 4, 5, 6, 7].map(|number| ground.offer(socket, 1, part(number), RdmaFlags::empty()))
+        });
+        let after = (ground.bound(), ground.nodes.adapters[OFFERS].hca().counters().commands);
+        assert_eq!((after, duration), ((before.0 + 8, before.1), 0));
+        ground.nodes.send(OFFERS, socket, at(1, 4000), b"use").expect("room");
+        ground.nodes.world.set_cable(1, true);
+        for _ in 0..2 {
+            ground.nodes.receive(1, peer, &mut [0; 8]);
+        }
+        for (number, cookie) in cookies.into_iter().enumerate() {
+            let text = message(1, number, 100);
+            assert_eq!(ground.write(1, cookie, &text), RdmaStatus::Success);
+            let mut found = vec![0; 100];
+            memory.read(number * 100, &mut found).expect("inside");
+            assert!(found == text);
+        }
+        drop(memory);
+        ground.close();
     }
-    // When it goes on, windows do, too.
-    let part = memory.slice(0, 100).expect("inside");
-    ground.offer(socket, 1, part, RdmaFlags::empty());
-    assert_eq!(ground.bound(), 1);
-    drop(memory);
-    ground.close();
 }
 
-/// What moves on the connection of another peer says nothing of the one that stalls: it makes no call wait longer.
-#[test]
-fn others_traffic_makes_no_wait_longer() {
-    let mut ground = Ground::new(167, true);
-    let memory = Rc::clone(&ground.memory);
-    let [socket, _, _] = ground.sockets;
-    ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
-    ground.stall(1);
-    ground.nodes.world.with_fabric(|fabric| fabric.set_faults("delay=2ms".parse().expect("a fault")));
-    for _ in 0..32 {
-        ground.nodes.send(OFFERS, socket, at(2, 4000), b"moves").expect("room");
-    }
-    let part = memory.slice(0, 100).expect("inside");
-    let (_, duration) = ground.takes(|ground| ground.offer(socket, 1, part, RdmaFlags::empty()));
-    // Five milliseconds, and a few commands of firmware.
-    assert!(duration < 7 * MS, "{duration} ns");
-    ground.nodes.world.with_fabric(|fabric| fabric.set_faults("none".parse().expect("a fault")));
-    ground.nodes.world.set_cable(1, true);
-    drop(memory);
-    ground.close();
-}
-
-/// Offers with messages, released while their binds wait behind a full send queue: the connection stays, every message arrives.
+/// Offers with messages, released while their binds wait behind a full send queue: nothing waits for them, the connection stays, every
+/// message arrives, and access ends.
 #[test]
 fn a_release_behind_a_full_send_queue_breaks_nothing() {
     // The peer has receives for all that the send queue takes: it stands still while the release waits.
@@ -271,7 +270,7 @@ fn a_release_behind_a_full_send_queue_breaks_nothing() {
     let mut ground = Ground::with(164, config);
     let memory = Rc::clone(&ground.memory);
     let [socket, _, _] = ground.sockets;
-    ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
+    let registered = ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
     // Windows are made by commands, in which time the queue would empty.
     let parts = (0..12).map(|number| memory.slice(number * 100, 100).expect("inside"));
     let made: Vec<_> = parts.map(|part| ground.offer(socket, 1, part, RdmaFlags::empty())).collect();
@@ -297,18 +296,26 @@ fn a_release_behind_a_full_send_queue_breaks_nothing() {
     }
     let bound = ground.bound() - before;
     assert!((1..12).contains(&bound), "{bound}: until it is full");
-    for cookie in cookies {
+    // The last one that was bound first: its bind is in flight.
+    let bound = bound as usize;
+    let last = cookies[bound - 1];
+    for cookie in cookies.drain(..).rev() {
         ground.free(socket, cookie).expect("there");
     }
+    assert_eq!(ground.free(socket, RdmaCookie(0)), Err(RdsError::Again));
     for _ in 0..sent {
         ground.nodes.receive(1, ground.sockets[1], &mut [0; 8]);
     }
+    ground.wait_for_end(socket);
     assert_eq!(ground.breaks(), breaks);
+    assert_eq!(ground.write(1, last, &[7; 8]), RdmaStatus::RemoteError);
+    let (rds, adapter) = (&mut ground.nodes.rds[OFFERS], &mut ground.nodes.adapters[OFFERS]);
+    assert_eq!(rds.unregister_memory(adapter, socket, registered), Ok(()));
     drop(memory);
     ground.close();
 }
 
-/// A region for one use is released because of a peer's message: nobody waits for that, even with INVALIDATE, and even if that peer
+/// A region for one use is released because of a peer's message: no call waits for that, even if that peer
 /// takes nothing any more. Access ends all the same, at the latest when cookie 0 is released.
 #[test]
 fn a_region_that_is_used_up_keeps_nobody_waiting() {
@@ -317,7 +324,7 @@ fn a_region_that_is_used_up_keeps_nobody_waiting() {
     let [socket, peer, _] = ground.sockets;
     ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
     let part = memory.slice(0, 100).expect("inside");
-    let cookie = ground.offer(socket, 1, part, RdmaFlags::USE_ONCE | RdmaFlags::INVALIDATE);
+    let cookie = ground.offer(socket, 1, part, RdmaFlags::USE_ONCE);
     assert_eq!(ground.bound(), 1);
     // Word that it was used arrives, and nobody looks yet.
     let local = ground.nodes.adapters[1].dma_alloc(100, 64).expect("memory");
@@ -344,7 +351,7 @@ fn a_region_that_is_used_up_keeps_nobody_waiting() {
     });
     assert!(duration < MS, "{duration} ns");
     assert_eq!((ground.breaks(), ground.nodes.rds[OFFERS].counters().mr_8k_free), (breaks, 1));
-    ground.free(socket, RdmaCookie(0)).expect("is waited for");
+    ground.wait_for_end(socket);
     assert_eq!(ground.breaks(), breaks + 1);
     ground.nodes.world.set_cable(1, true);
     ground.greet(1);
@@ -367,11 +374,14 @@ fn an_old_cookie_ends_no_other_offer() {
         let memory = Rc::clone(&ground.memory);
         let [socket, _, _] = ground.sockets;
         ground.register(socket, 1, memory.slice(0, LEN).expect("inside"));
-        let old = ground.offer(socket, 1, memory.slice(0, 100).expect("inside"), RdmaFlags::INVALIDATE);
+        let old = ground.offer(socket, 1, memory.slice(0, 100).expect("inside"), RdmaFlags::empty());
         assert_eq!(ground.bound(), 1);
+        // Without a connection a command ends access.
+        let breaks = ground.breaks() + 2;
         for peer in PEERS {
             ground.stall(peer);
         }
+        ground.nodes.until("both break", |nodes| nodes.rds[OFFERS].counters().conn_reset >= breaks);
         let refuse = |ground: &Ground, refused: &[Opcode]| {
             ground.nodes.world.with_hca(OFFERS, |hca| hca.habits_mut().refused_commands = refused.to_vec());
         };

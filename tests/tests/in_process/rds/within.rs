@@ -357,8 +357,10 @@ fn a_window_is_as_long_as_it_is() {
     rds.register_memory(adapter, ground.offers, at(1, 5000), Ground::part(&memory, LEN, LEN)).expect("room");
     ground.nodes.send(0, ground.offers, at(1, 5000), b"connect").expect("room");
     ground.nodes.receive(1, peer, &mut [0; 8]);
-    let cookie = ground.offer(LEN + 100, 100, RdmaFlags::PEER_WRITES);
-    assert_eq!(ground.nodes.rds[0].counters().windows_bound, 1);
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    let (part, to) = (Ground::part(&memory, LEN + 100, 100), at(1, 5000));
+    let cookie = rds.get_mr_for_dest(adapter, ground.offers, to, part, RdmaFlags::PEER_WRITES).expect("room");
+    assert_eq!(rds.counters().windows_bound, 1);
     assert_eq!(ground.operate(cookie, 0, &[0, 100], WRITES), Some(RdmaStatus::Success));
     assert!(ground.heard() && ground.bytes(LEN + 100, 100) == ground.bytes(0, 100));
     for (cookie, offset, cuts, flags) in [

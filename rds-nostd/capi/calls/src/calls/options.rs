@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::memory::{bytes, room};
 use crate::node::Node;
 use crate::options::{get, set};
+use crate::wait::finish;
 use core::ffi::c_void;
 
 /// `setsockopt(2)`.
@@ -18,12 +19,15 @@ pub unsafe fn rds_setsockopt<N: Node>(
     on::<N>(fd, |node, _| {
         // SAFETY: the caller's.
         let value = unsafe { bytes(value.expose_provenance() as u64, len.into()) }?;
-        let mut guard = lock(node)?;
-        let inner = &mut N::state(&mut guard);
-        inner.usable()?;
-        // SAFETY: the caller's: memory that the structures name, too.
-        unsafe { set(inner, fd, level, name, value) }.map_err(|failure| inner.why(failure))?;
-        inner.look(fd);
+        let mut repeats = false;
+        let (mut guard, done) = finish(node, lock(node)?, fd, |inner, _| {
+            inner.usable()?;
+            let repeats = core::mem::replace(&mut repeats, true);
+            // SAFETY: the caller's: memory that the structures name, too.
+            unsafe { set(inner, fd, (level, name), value, repeats) }.map_err(|failure| inner.why(failure))
+        })?;
+        done?;
+        N::state(&mut guard).look(fd);
         node.changed(guard);
         Ok(0)
     })

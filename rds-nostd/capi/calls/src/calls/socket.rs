@@ -54,16 +54,16 @@ pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Call
 /// `close(2)`: the descriptor is closed, and the socket with it.
 pub unsafe fn rds_close<N: Node>(fd: i32) -> Called {
     on::<N>(fd, |node, _| {
-        let mut guard = lock(node)?;
-        let inner = &mut N::state(&mut guard);
-        let handle = inner.socket(fd)?.handle;
-        let closed = finish(inner.rds, inner.adapter, |rds, adapter| rds.close(adapter, handle));
+        let (mut guard, closed) =
+            finish(node, lock(node)?, fd, |inner, handle| Ok(inner.rds.close(inner.adapter, handle)?))?;
         // The HCA has failed, and may still use memory of the program's.
-        let closed = closed.map_err(|error| match error {
-            RdsError::Dat(_) => RdsError::Again,
+        let closed = closed.map_err(|failure| match failure {
+            Failure::Rds(RdsError::Dat(_)) => RdsError::Again.into(),
             other => other,
         });
-        let later = closed == Err(RdsError::Again);
+        let later = closed == Err(RdsError::Again.into());
+        let inner = &mut N::state(&mut guard);
+        let handle = inner.socket(fd)?.handle;
         inner.sockets.remove(fd, later.then_some(handle));
         node.closed(guard);
         closed?;

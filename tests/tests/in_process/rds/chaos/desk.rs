@@ -7,7 +7,7 @@ use crate::rds::chaos::plan::RdmaJob;
 use crate::rds::chaos::trace::Event;
 use driver_mlx::{DmaBuffer, DmaSlice};
 use harness::dat::ModelAdapter;
-use harness::rds::at;
+use harness::rds::{at, finish};
 use harness::seeds::Random;
 use rds_nostd::{
     AtomicArgs, AtomicOp, Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, Rds,
@@ -126,7 +126,6 @@ impl Desk {
                 Kind::Write => RdmaFlags::PEER_WRITES,
                 Kind::Add => RdmaFlags::PEER_ATOMICS,
             };
-            let rights = if is_revoked_at_once(number) { rights | RdmaFlags::INVALIDATE } else { rights };
             let own = match job.map {
                 true => None,
                 false => match self.register(hand, to, region, rights) {
@@ -149,7 +148,7 @@ impl Desk {
                 }
             };
             if job.withheld {
-                self.release(hand, number, cookie);
+                self.release(hand, cookie);
             } else {
                 self.served[slot] = Some((number, job.offset));
             }
@@ -177,11 +176,11 @@ impl Desk {
     }
 
     /// Ends the access to an offer that may be used still: afterwards its memory is another's.
-    fn release(&self, hand: &mut Hand<'_>, offer: usize, cookie: RdmaCookie) {
+    fn release(&self, hand: &mut Hand<'_>, cookie: RdmaCookie) {
         hand.rds.free_mr(hand.adapter, self.socket, cookie).expect("there");
-        if !is_revoked_at_once(offer) {
-            hand.rds.free_mr(hand.adapter, self.socket, RdmaCookie(0)).expect("bound");
-        }
+        let ended =
+            finish(hand.rds, hand.adapter, |rds, adapter| rds.free_mr(adapter, self.socket, RdmaCookie(0)));
+        ended.expect("bound");
     }
 
     /// Ends the access to what was offered first, and may be used or not; gives its slot.
@@ -190,7 +189,7 @@ impl Desk {
         let slot = (0..SLOTS).min_by_key(oldest).expect("there are slots");
         if let Some((offer, _)) = self.served[slot].take() {
             ledger.offers[offer].revoked = true;
-            self.release(hand, offer, ledger.offers[offer].cookie);
+            self.release(hand, ledger.offers[offer].cookie);
         }
         slot
     }
@@ -351,11 +350,6 @@ impl Desk {
             RdmaStatus::Canceled => panic!("nobody cancelled operation {number}"),
         }
     }
-}
-
-/// Whether access to an offer ends with its release, or with the end of all that were released.
-fn is_revoked_at_once(offer: usize) -> bool {
-    offer.is_multiple_of(2)
 }
 
 fn added(bytes: &[u8], add: u64) -> [u8; 8] {

@@ -8,7 +8,7 @@ use crate::rds::chaos::trace::{Event, Trace};
 use driver_mlx::Instant;
 use harness::dat::due;
 use harness::dat::{self, ModelAdapter};
-use harness::rds::at;
+use harness::rds::{at, finish};
 use harness::{ModelPlatform, Next, World};
 use rds_nostd::{
     Arrival, Counters, Generation, Msg, MsgFlags, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage,
@@ -524,7 +524,7 @@ impl Node {
     pub fn close(&mut self) {
         let Some(Life { mut adapter, mut rds, sockets, last, desk, .. }) = self.life.take() else { return };
         for socket in sockets.into_iter().chain(last).chain([desk.socket]) {
-            rds.close(&mut adapter, socket).expect("closes");
+            finish(&mut rds, &mut adapter, |rds, adapter| rds.close(adapter, socket)).expect("closes");
         }
         rds.stop(&mut adapter, |_| {}).expect("stops");
         desk.close(&mut adapter);

@@ -4,9 +4,9 @@ use crate::rds::hostile::peer::{Frame, Hostile, data, frame};
 use dat_nostd::{DtoStatus, EpHandle};
 use driver_mlx::DmaBuffer;
 use harness::dat::address;
-use harness::rds::GENERATION;
+use harness::rds::{GENERATION, finish};
 use rds_nostd::wire::{Extension, Header};
-use rds_nostd::{Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig};
+use rds_nostd::{Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig, RdsError};
 use std::net::SocketAddr;
 
 /// Where in a page the region begins, and its bytes: neither is a multiple of anything.
@@ -43,6 +43,8 @@ impl Offered {
         }
         let cookie = rds.get_mr_for_dest(adapter, hostile.socket, to, region, flags).expect("room");
         assert_eq!(rds.counters().windows_bound, u64::from(window));
+        // The HCA comes to the bind.
+        hostile.pass(1);
         Self { hostile, memory, cookie, ep }
     }
 
@@ -122,19 +124,20 @@ fn no_other_key(window: bool) {
 
 #[test]
 fn no_longer_than_it_is_offered() {
-    for (window, flags) in [(false, RdmaFlags::empty()), (true, RdmaFlags::INVALIDATE)] {
-        no_longer(Offered::with(82, window, flags), 0);
-    }
-    // A window may last for a moment if nothing was said.
-    no_longer(Offered::with(82, true, RdmaFlags::empty()), 1);
+    BOTH.into_iter().for_each(no_longer);
 }
 
-fn no_longer(mut offered: Offered, later: u64) {
+fn no_longer(window: bool) {
+    let mut offered = Offered::new(82, window);
     let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
     assert_eq!(offered.hostile.reach(offered.ep, key, first, 1, false), DtoStatus::Success);
     let Hostile { rds, adapters, socket, .. } = &mut offered.hostile;
     rds.free_mr(&mut adapters[0], *socket, offered.cookie).expect("there");
-    offered.hostile.pass(later);
+    // A window lasts until the HCA comes to the unbind.
+    let ended = rds.free_mr(&mut adapters[0], *socket, RdmaCookie(0));
+    assert_eq!(ended, if window { Err(RdsError::Again) } else { Ok(()) });
+    let ended = finish(rds, &mut adapters[0], |rds, adapter| rds.free_mr(adapter, *socket, RdmaCookie(0)));
+    assert_eq!(ended, Ok(()));
     offered.is_denied(key, first, 1);
 }
 
@@ -148,12 +151,12 @@ fn nothing_after_close(window: bool) {
     let mut offered = Offered::new(83, window);
     let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
     let Hostile { rds, adapters, socket, .. } = &mut offered.hostile;
-    rds.close(&mut adapters[0], *socket).expect("open");
+    finish(rds, &mut adapters[0], |rds, adapter| rds.close(adapter, *socket)).expect("open");
     offered.is_denied(key, first, 1);
 }
 
-/// A peer takes no messages, so that binds wait behind them, and says that it has used up what is to be bound: nobody waits for that, and no
-/// connection breaks. The regions end once they are bound, or before cookie 0 is released.
+/// A peer takes no messages, so that binds wait behind them, and says that it has used up what is to be bound: no call waits for that, and no
+/// connection breaks. The regions end once they are bound, or when the connection breaks because a call waits for the end.
 #[test]
 fn what_is_used_up_before_it_is_bound() {
     for waits in [false, true] {
@@ -187,11 +190,23 @@ fn what_is_used_up_before_it_is_bound() {
         let duration = hostile.victim_looks();
         assert!(duration < 1_000_000, "{duration} ns");
         assert_eq!(hostile.received(), [8, 8]);
-        assert_eq!((hostile.rds.counters().mr_8k_free, hostile.rds.counters().conn_reset), (0, 0));
+        assert_eq!((hostile.rds.counters().mr_8k_free, hostile.rds.counters().conn_reset), (2, 0));
         if waits {
-            let Hostile { rds, adapters, .. } = &mut hostile;
-            rds.free_mr(&mut adapters[0], socket, RdmaCookie(0)).expect("is waited for");
-            assert_eq!(rds.counters().mr_8k_free, 2);
+            for milliseconds in 0.. {
+                hostile.let_time_pass(1);
+                hostile.victim_looks();
+                let Hostile { rds, adapters, .. } = &mut hostile;
+                let ended = rds.free_mr(&mut adapters[0], socket, RdmaCookie(0));
+                assert_eq!(
+                    ended,
+                    if milliseconds < 100 { Err(RdsError::Again) } else { Ok(()) },
+                    "{milliseconds}"
+                );
+                if ended.is_ok() {
+                    break;
+                }
+            }
+            assert_eq!(hostile.rds.counters().conn_reset, 1);
             assert_ne!(hostile.reach(ep, keys[0], 0, 8, true), DtoStatus::Success);
             continue;
         }

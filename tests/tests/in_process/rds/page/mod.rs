@@ -258,7 +258,7 @@ const ROWS: &[Row] = &[
     (
         "MAP, GET_MR",
         "INVALIDATE: access ends with the release",
-        Conforming,
+        Conditional("as after each release in `librds`; here cookie 0 says when access has ended"),
         &["features::a_region_for_one_use_is_gone_after_it", "hostile::memory::no_longer_than_it_is_offered"],
     ),
     (
