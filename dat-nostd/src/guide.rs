@@ -36,7 +36,7 @@
 //!
 //! # A received packet
 //!
-//! On the emulated HCA the fabric (`qemu/hca-model/src/fabric`) delivers a packet to the responder of its destination QP
+//! On the emulated HCA the fabric (`qemu/fabric`) delivers a packet to the responder of its destination QP
 //! (`transport/responder.rs`). The responder checks PSN and opcode, takes a WQE from the receive queue or SRQ, translates the SGEs
 //! by their memory keys, and writes the data, then the CQE. If the CQ is armed, it requests an interrupt from the event queue. A
 //! request on a fabric without faults, latency or capture needs no packets: `transport/copy.rs` passes its payload to the same

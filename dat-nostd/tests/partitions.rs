@@ -8,10 +8,10 @@ use dat_nostd::*;
 use driver_mlx::{Config, Hca, HcaStorage, PKey, Psn, QpNumber};
 use harness::{World, WorldConfig};
 use hca_model::Profile;
-use hca_model::fabric::PortIndex;
 use ib_port::ib_mgmt::cm::{CmEvent, ConnectParams, RejReason};
 use ib_port::ib_mgmt::sa::{ClientConfig, PathRecord};
 use ib_port::{Port, PortConfig, PortStorage, Resolution};
+use rdma_fabric::ports::PortIndex;
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 /// Time in which a subnet manager has programmed a table and the port's owner has read it.

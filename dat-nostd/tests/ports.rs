@@ -11,8 +11,7 @@ use driver_mlx::{
 };
 use harness::verbs::Endpoint;
 use harness::{ModelBar, ModelPlatform, Node, World, WorldConfig};
-use hca_model::fabric::{Capture, PortIndex};
-use hca_model::{Packet, Profile};
+use hca_model::Profile;
 use ib_port::ib_mgmt::cm::message::Message;
 use ib_port::ib_mgmt::cm::{AcceptParams, CmEvent, ConnectParams, RejReason};
 use ib_port::ib_mgmt::mad::{MAD_LEN, Mad, attr, class, method};
@@ -20,6 +19,9 @@ use ib_port::ib_mgmt::sa::{
     CLASS_VERSION, ClientConfig, Notice, PathRecord, SaMad, notice_type, producer, trap,
 };
 use ib_port::{IpConfig, Port, PortConfig, PortInfo, PortStorage, Resolution};
+use rdma_fabric::infiniband::Capture;
+use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::ports::PortIndex;
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MS;

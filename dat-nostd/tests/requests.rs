@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use common::{Net, Options, Side, address};
 use dat_nostd::*;
-use hca_model::fabric::{Capture, PortIndex};
 use ib_port::ib_mgmt::cm::message::{Message, Rep, Req};
 use ib_port::ib_mgmt::mad::{MAD_LEN, Mad};
+use rdma_fabric::infiniband::Capture;
+use rdma_fabric::ports::PortIndex;
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 const MS: u64 = 1_000_000;

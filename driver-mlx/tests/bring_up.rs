@@ -6,9 +6,9 @@ use common::{REGION, World};
 use driver_mlx::{AsyncEvent, Config, Duration, Error, FatalCause, Instant, LinkState, Step, Wake};
 use hca_model::Profile;
 use hca_model::device::Life;
-use hca_model::fabric::FabricConfig;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 fn world(profile: Profile) -> Rc<World> {

@@ -7,8 +7,8 @@ use common::recovery::{SECOND, ready, until_fatal, works};
 use driver_mlx::{Config, Duration, Hca, HcaStorage, pci};
 use hca_model::Profile;
 use hca_model::card::Card;
-use hca_model::fabric::FabricConfig;
 use mlx5_prm::status::HealthSyndrome;
+use rdma_fabric::infiniband::FabricConfig;
 
 /// Of 4 KiB: newer firmware takes tens of MiB.
 const BLOCKS: usize = 32_768;

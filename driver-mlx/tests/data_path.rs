@@ -7,8 +7,9 @@ use driver_mlx::{
     Access, AddressVector, Base, CompletionKind, CqConfig, Error, Instant, Mtu, PostError, Psn, QKey,
     QpConfig, QpNumber, QpState, RKey, RtrParams, SendFlags, SendOp, Service, Sge,
 };
-use hca_model::fabric::{FabricConfig, Faults};
 use mlx5_prm::status::CqeSyndrome;
+use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::FabricConfig;
 
 #[test]
 fn sends_of_every_size_arrive_whole() {

@@ -10,7 +10,7 @@ use driver_mlx::{
     QKey, Qp, QpConfig, SendFlags, SendOp,
 };
 use hca_model::Profile;
-use hca_model::fabric::FabricConfig;
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 /// CQs of a queue of 512 entries: 64 are spare.

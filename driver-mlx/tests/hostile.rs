@@ -10,7 +10,7 @@ use driver_mlx::{
     MapError, Platform, Psn, QpConfig, RtsParams, SendFlags, SendOp, Service, Sge, SrqConfig, WorkQueue,
 };
 use hca_model::Profile;
-use hca_model::fabric::FabricConfig;
+use rdma_fabric::infiniband::FabricConfig;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -10,13 +10,13 @@ use driver_mlx::{
 };
 use hca_model::card::{CONNECTX_5, CONNECTX_6, CONNECTX_7, Card};
 use hca_model::device::Life;
-use hca_model::fabric::FabricConfig;
 use hca_model::profile::FalseDisable;
 use hca_model::{Habits, Profile};
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::init_seg;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::RegisterId;
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 fn world_of(habits: Habits) -> Rc<World> {

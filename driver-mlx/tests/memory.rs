@@ -9,8 +9,8 @@ use driver_mlx::{
     SendFlags, SendOp,
 };
 use hca_model::device::Life;
-use hca_model::fabric::FabricConfig;
 use mlx5_prm::opcode::Opcode;
+use rdma_fabric::infiniband::FabricConfig;
 use std::cell::RefCell;
 use std::rc::Rc;
 

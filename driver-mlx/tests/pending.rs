@@ -7,8 +7,8 @@ use common::{Driver, World};
 use driver_mlx::{
     Access, Base, Config, Error, MemoryRegion, Pd, Pending, Registration, SendFlags, SendOp, Step,
 };
-use hca_model::fabric::FabricConfig;
 use mlx5_prm::opcode::Opcode;
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 const SLOW: u64 = 50_000_000;

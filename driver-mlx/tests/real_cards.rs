@@ -9,12 +9,12 @@ use driver_mlx::{
     Instant, LinkState, MemoryRegion, Pd, QpConfig, SendFlags, SendOp, SrqConfig, Step, Wake,
 };
 use hca_model::card::{CONNECTX_5, Card};
-use hca_model::fabric::FabricConfig;
 use hca_model::{Habits, Profile};
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CqeSyndrome, HealthSyndrome};
 use mlx5_prm::value::{NicInterface, RegisterId};
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 const SECOND: u64 = 1_000_000_000;

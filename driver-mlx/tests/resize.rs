@@ -4,7 +4,7 @@ use crate::common;
 
 use common::node::{connected, filled, sound, world};
 use driver_mlx::{CompletionKind, Error, SendFlags, SendOp};
-use hca_model::fabric::FabricConfig;
+use rdma_fabric::infiniband::FabricConfig;
 
 #[test]
 fn a_queue_grows_with_completions_in_it() {

@@ -8,8 +8,9 @@ use driver_mlx::{
     Access, AddressVector, Base, CompletionKind, Error, Gid, Grh, InitParams, Lid, Path, PostError, Psn,
     QKey, QpConfig, QpNumber, RKey, SendFlags, SendOp, Service, ServiceLevel,
 };
-use hca_model::fabric::{FabricConfig, Faults};
 use mlx5_prm::status::CqeSyndrome;
+use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 /// A number in the processor's byte order.

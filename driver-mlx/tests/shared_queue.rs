@@ -8,8 +8,8 @@ use driver_mlx::{
     AsyncEvent, CompletionKind, Error, InitParams, Instant, Mtu, PostError, Psn, Qp, QpConfig, QpState,
     RtrParams, RtsParams, SendFlags, SendOp, Srq, SrqConfig, SrqNumber, SrqState,
 };
-use hca_model::fabric::FabricConfig;
 use mlx5_prm::status::{CmdStatus, CqeSyndrome};
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 /// Senders, each with a QP of its own to one QP of the other side.

@@ -10,7 +10,7 @@ use driver_mlx::{
     SrqConfig,
 };
 use hca_model::Profile;
-use hca_model::fabric::FabricConfig;
+use rdma_fabric::infiniband::FabricConfig;
 
 const GROUP: Gid = Gid([0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 const INIT: InitParams = InitParams { port: 1, pkey_index: 0, access: ALL };

@@ -4,7 +4,8 @@ use crate::common;
 
 use common::node::{connected, filled, id, kept, sound, world};
 use driver_mlx::{CompletionKind, PostError, SendFlags, SendOp, Service};
-use hca_model::fabric::{FabricConfig, Faults};
+use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::FabricConfig;
 
 #[test]
 fn unreliable_connections_send_and_write() {

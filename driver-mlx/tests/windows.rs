@@ -8,9 +8,9 @@ use driver_mlx::{
     Access, Base, CompletionKind, Cqe, Error, MemoryWindow, MwBind, MwType, PostError, QpConfig, RKey,
     SendFlags, SendOp,
 };
-use hca_model::fabric::FabricConfig;
 use mlx5_prm::datapath::SendOpcode;
 use mlx5_prm::status::CqeSyndrome;
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);

@@ -6,7 +6,7 @@ pub mod recovery;
 use driver_mlx::{Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, LinkState};
 pub use harness::{ModelBar, ModelPlatform, ModelRegister, host_region};
 use hca_model::Profile;
-use hca_model::fabric::{Fabric, FabricConfig};
+use rdma_fabric::infiniband::{Fabric, FabricConfig};
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;

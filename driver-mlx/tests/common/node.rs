@@ -6,8 +6,8 @@ use driver_mlx::{
     Path, Pd, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, ServiceLevel, Sge,
 };
 use hca_model::Profile;
-use hca_model::fabric::FabricConfig;
 use ib_types::Payload;
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 /// A node with one QP.

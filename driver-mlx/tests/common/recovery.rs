@@ -3,7 +3,7 @@
 use super::{Driver, World};
 use driver_mlx::{Config, CqConfig, Duration, FatalCause, Instant, LinkState, Platform, QpConfig, Wake};
 use hca_model::Profile;
-use hca_model::fabric::FabricConfig;
+use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
 pub const SECOND: u64 = 1_000_000_000;

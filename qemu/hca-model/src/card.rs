@@ -8,16 +8,7 @@ use mlx5_prm::Field;
 use mlx5_prm::caps::cmd_hca_cap as cap;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::RegisterId;
-
-/// InfiniBand speeds, as bits of `ptys_reg.ib_proto_*`.
-mod speed {
-    /// SDR, DDR, QDR.
-    pub(super) const OLD: u32 = 0x7;
-    pub(super) const FDR: u32 = 0x10;
-    pub(super) const EDR: u32 = 0x20;
-    pub(super) const HDR: u32 = 0x40;
-    pub(super) const NDR: u32 = 0x80;
-}
+use rdma_fabric::infiniband::Speeds;
 
 /// A kind of card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +43,8 @@ pub struct Card {
     pub init_pages: u32,
     /// Pages asked for before INIT_HCA for each 1024 QPs of `log_max_qp`.
     pub pages_for_qps: u32,
-    /// InfiniBand speeds that the port can do, as in PTYS.
-    pub speeds: u32,
+    /// InfiniBand speeds of the port.
+    pub speeds: Speeds,
     /// `PortInfo.CapabilityMask` at power-on.
     pub capability_mask: u32,
     /// `hca_vport_context.has_smi`: subnet management packets reach this function.
@@ -130,7 +121,7 @@ pub const CONNECTX_5: Card = Card {
     boot_pages: 6,
     init_pages: 64,
     pages_for_qps: 1,
-    speeds: speed::OLD | speed::FDR | speed::EDR,
+    speeds: Speeds::EDR,
     capability_mask: 0x2651_e848,
     has_smi: true,
     capabilities: &[],
@@ -156,7 +147,7 @@ pub const CONNECTX_6: Card = Card {
     pci_link: (4, 16),
     init_pages: 6100,
     pages_for_qps: 64,
-    speeds: speed::OLD | speed::FDR | speed::EDR | speed::HDR,
+    speeds: Speeds::HDR,
     unset_lid_is_ffff: true,
     capabilities: &[
         (cap::log_max_eq, 8),
@@ -185,7 +176,7 @@ pub const CONNECTX_7: Card = Card {
     technology: 4,
     pci_link: (5, 16),
     init_pages: 8200,
-    speeds: speed::OLD | speed::FDR | speed::EDR | speed::HDR | speed::NDR,
+    speeds: Speeds::NDR,
     capability_mask: 0xa751_e848,
     terminator: Some(0x0000_0700),
     ..CONNECTX_6
@@ -241,42 +232,6 @@ const TIMEOUTS: &[(usize, u32)] = &[
     (0x30, 5 | SECONDS),
 ];
 
-/// Link width and speeds of a port that can do some of PTYS's speeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Speeds(u32);
-
-impl Speeds {
-    /// As PTYS has them.
-    pub(crate) const fn ptys(self) -> u32 {
-        self.0
-    }
-
-    /// The fastest, as PTYS has it.
-    pub(crate) const fn fastest(self) -> u32 {
-        1 << (31 - (self.0 | 1).leading_zeros())
-    }
-
-    /// `PortInfo.LinkSpeedExtSupported`: FDR, EDR, HDR, NDR.
-    pub(crate) const fn extended(self) -> u8 {
-        (self.0 >> 4 & 0xf) as u8
-    }
-
-    /// `PortInfo.LinkSpeedExtActive` of the fastest.
-    pub(crate) const fn extended_active(self) -> u8 {
-        (self.fastest() >> 4 & 0xf) as u8
-    }
-
-    /// Widths, as in PTYS: 1x and 4x, and 2x since there is HDR.
-    pub(crate) const fn widths(self) -> u32 {
-        if self.0 & speed::HDR != 0 { 0x7 } else { 0x5 }
-    }
-
-    /// The same as `PortInfo.LinkWidthSupported` has them.
-    pub(crate) const fn port_info_widths(self) -> u8 {
-        if self.0 & speed::HDR != 0 { 0x13 } else { 0x3 }
-    }
-}
-
 impl Card {
     /// All kinds, in order of age.
     pub const ALL: &'static [&'static Self] =
@@ -292,10 +247,6 @@ impl Card {
     #[must_use]
     pub const fn bar_size(&self) -> usize {
         1 << (20 + self.log_bar_mib)
-    }
-
-    pub(crate) const fn port_speeds(&self) -> Speeds {
-        Speeds(self.speeds)
     }
 }
 
@@ -314,18 +265,5 @@ mod tests {
             assert!(card.msix.iter().all(|at| *at as usize + 0x1000 <= card.bar_size()));
         }
         assert_eq!(Card::named("cx-3"), None);
-    }
-
-    #[test]
-    fn speeds_are_the_same_in_every_form() {
-        for (card, ptys, fastest, extended, active) in [
-            (CONNECTX_5, 0x37, 0x20, 0x3, 2),
-            (CONNECTX_6, 0x77, 0x40, 0x7, 4),
-            (CONNECTX_7, 0xf7, 0x80, 0xf, 8),
-        ] {
-            let speeds = card.port_speeds();
-            assert_eq!((speeds.ptys(), speeds.fastest()), (ptys, fastest));
-            assert_eq!((speeds.extended(), speeds.extended_active()), (extended, active));
-        }
     }
 }

@@ -4,10 +4,10 @@
 //! Each is looked at when it matters, so that a test may change it while the device lives.
 
 use crate::card::Card;
-use crate::fabric::random::Random;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::{NicInterface, RegisterId};
+use rdma_fabric::random::Random;
 use std::ops::Range;
 
 /// The habits of a card. By default it has none.

@@ -13,12 +13,13 @@ use crate::port::Port;
 use crate::profile::{FalseDisable, Misbehaviour, Profile, Strictness};
 use crate::registers::{Effect, Registers};
 use crate::restart::Restarts;
-use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
+use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory};
 use crate::transport::TransportCounters;
 use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
+use rdma_fabric::infiniband::packet::Packet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

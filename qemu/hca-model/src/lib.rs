@@ -1,4 +1,4 @@
-//! An emulated ConnectX-5 InfiniBand HCA and its fabric, as a pure library: no threads, no sockets, no clock.
+//! An emulated ConnectX-5 InfiniBand HCA, as a pure library: no threads, no sockets, no clock. Its network is [`rdma_fabric`].
 //!
 //! The device is driven from outside: a guest's register accesses enter through [`BarPort`], configuration space
 //! through [`Hca::config_read`] and [`Hca::config_write`], guest memory, interrupts and the wire through the traits of
@@ -15,21 +15,18 @@
 //! | [`meter`] | what a guest may make its HCA cost: work per call, and host memory |
 //! | `object` | UAR, EQ, CQ, memory keys, device memory, QP, shared receive queues, counters |
 //! | [`port`] | the InfiniBand port: management agent, tables, counters |
-//! | [`packet`] | packets as they are on the wire: headers, opcodes, checksums |
+//! | [`run`] | requests to other devices without packets |
 //! | [`transport`] | QP data path in the IBTA's packet format |
-//! | [`fabric`] | links, faults, subnet manager and administrator, capture |
 //! | [`world`] | several devices on one fabric |
 //!
 //! ```
 //! use hca_model::seams::NoMemory;
-//! use hca_model::{Hca, Interrupts, Link, Packet, Profile};
+//! use hca_model::{Hca, Interrupts, Profile};
+//! use rdma_fabric::wire::Unplugged;
 //!
 //! struct Nobody;
 //! impl Interrupts for Nobody {
 //!     fn raise(&mut self, _vector: u16) {}
-//! }
-//! impl Link for Nobody {
-//!     fn send(&mut self, _packet: Packet) {}
 //! }
 //!
 //! let mut hca = Hca::new(Profile::node(0));
@@ -38,7 +35,7 @@
 //! let bar = hca.bar();
 //! let mut word = [0; 4];
 //! for now in [0, 5_000_000] {
-//!     hca.poll(now, &NoMemory, &mut Nobody, &mut Nobody);
+//!     hca.poll(now, &NoMemory, &mut Nobody, &mut Unplugged);
 //! }
 //! bar.read(0x1fc, &mut word);
 //! assert_eq!(word[0] >> 7, 0, "`initializing` has cleared");
@@ -53,7 +50,6 @@ pub mod card;
 mod cmd;
 pub mod device;
 mod doorbell;
-pub mod fabric;
 pub mod habits;
 pub mod hca;
 pub mod health;
@@ -61,13 +57,13 @@ mod icmd;
 pub mod log;
 pub mod meter;
 mod object;
-pub mod packet;
 pub mod pages;
 pub mod pci;
 pub mod port;
 pub mod profile;
 mod registers;
 mod restart;
+pub mod run;
 pub mod seams;
 pub mod spec;
 pub mod transport;
@@ -83,5 +79,5 @@ pub use habits::Habits;
 pub use hca::Hca;
 pub use object::census::Census;
 pub use profile::Profile;
-pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Link, Packet};
+pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Link};
 pub use spec::DeviceSpec;

@@ -4,10 +4,9 @@
 //! what it took beyond is a debt that later calls pay before they do anything. So no call does more than its steps and one bounded
 //! operation, nothing is lost, and the HCAs of other guests have the calls in between to themselves.
 
+use rdma_fabric::work::STEPS_PER_CALL;
 use std::fmt;
 
-/// Steps of one call of [`Hca::poll`](crate::Hca::poll).
-pub const STEPS_PER_CALL: u64 = 1_024;
 /// Of them, steps that register writes and commands leave to packets and queues.
 pub(crate) const FOR_PACKETS: u64 = STEPS_PER_CALL / 2;
 /// Of them, steps that packets which arrive leave to queues.
@@ -19,18 +18,16 @@ pub const BYTES_PER_STEP: u64 = 256;
 
 /// What pieces of work count.
 pub(crate) mod price {
+    pub(crate) use rdma_fabric::work::PACKET;
+
     /// A register write.
     pub(crate) const REGISTER: u64 = 4;
     /// A command, without its mailboxes and lists.
     pub(crate) const COMMAND: u64 = 64;
     /// A mailbox of a command.
     pub(crate) const MAILBOX: u64 = 4;
-    /// A packet, without its payload.
-    pub(crate) const PACKET: u64 = 16;
     /// A work queue entry fetched or flushed.
     pub(crate) const WQE: u64 = 16;
-    /// A management datagram that the switch or an agent behind it takes.
-    pub(crate) const MAD: u64 = 64;
     /// A QP's turn, or a look at one.
     pub(crate) const LOOK: u64 = 2;
 }

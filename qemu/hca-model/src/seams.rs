@@ -1,6 +1,8 @@
 //! The traits through which memory, interrupts and the wire reach the model.
 
-use crate::packet::{Copied, Destination, Neighbour, ReadRun, Run, icrc_is_right, write_icrc};
+use crate::run::{Copied, Neighbour, ReadRun, Run};
+use rdma_fabric::infiniband::{Cable, Destination};
+use rdma_fabric::wire::{Unplugged, Wire};
 use std::fmt;
 
 /// An access to guest memory that cannot be made: nothing mapped there, not writable, not aligned, or bus mastering off.
@@ -63,74 +65,8 @@ pub trait Interrupts {
     fn raise(&mut self, vector: u16);
 }
 
-/// One InfiniBand packet, from the local route header to the invariant CRC. (The variant CRC belongs to the link and is
-/// added in captures.)
-///
-/// A device leaves the ICRC out: nobody computes it where nobody could see or change the packet. Whoever does, or sends it elsewhere,
-/// first has it [sealed](Self::seal).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
-    /// LRH to ICRC.
-    pub(crate) bytes: Vec<u8>,
-    /// The last four bytes are to be the ICRC.
-    unsealed: bool,
-}
-
-impl Packet {
-    /// A packet as it came: its ICRC is right or not.
-    #[must_use]
-    pub const fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, unsealed: false }
-    }
-
-    /// A packet whose ICRC, the last four bytes, is left out.
-    pub(crate) const fn unsealed(bytes: Vec<u8>) -> Self {
-        Self { bytes, unsealed: true }
-    }
-
-    /// Writes the ICRC, if it was left out.
-    pub fn seal(&mut self) {
-        if std::mem::take(&mut self.unsealed) {
-            write_icrc(&mut self.bytes);
-        }
-    }
-
-    /// LRH to ICRC.
-    pub fn sealed_bytes(&mut self) -> &[u8] {
-        self.seal();
-        &self.bytes
-    }
-
-    /// Whether the ICRC is right.
-    pub(crate) fn is_intact(&self) -> bool {
-        self.unsealed || icrc_is_right(&self.bytes)
-    }
-
-    /// The buffer, for another packet.
-    #[must_use]
-    pub fn into_buffer(self) -> Vec<u8> {
-        self.bytes
-    }
-}
-
-/// The device's side of its cable.
-pub trait Link {
-    /// Puts a packet on the wire.
-    fn send(&mut self, packet: Packet);
-
-    /// Returns whether the port has credit. Without it, packets of the data path wait.
-    fn has_credit(&self) -> bool {
-        true
-    }
-
-    /// A buffer for a packet, with whatever is in it.
-    fn take_buffer(&mut self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    /// Gives the buffer of a packet back that was taken from the wire.
-    fn give_buffer(&mut self, _buffer: Vec<u8>) {}
-
+/// The device's side of its cable, and the devices that it reaches without packets.
+pub trait Link: Wire {
     /// The port that packets of this connection reach, if it takes requests without packets: it can, and nobody watches the wire.
     fn reach(&self, _way: &Destination) -> Option<Neighbour> {
         None
@@ -158,6 +94,10 @@ pub trait Link {
         Copied::No
     }
 }
+
+impl Link for Cable<'_> {}
+
+impl Link for Unplugged {}
 
 /// What the device may touch during one call: the time and the three seams.
 pub struct Io<'a> {

@@ -1,11 +1,11 @@
 //! Devices as a command line names them: a kind of card, and habits behind it, as in `cx-7,command-time=1us..5ms,boot-pages=50000`.
 
 use crate::card::{CONNECTX_5, Card, IN_REGISTERS};
-use crate::fabric::faults::nanoseconds;
 use crate::habits::CommandTime;
 use crate::profile::Profile;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::{NicInterface, RegisterId};
+use rdma_fabric::faults::nanoseconds;
 use std::fmt;
 use std::str::FromStr;
 

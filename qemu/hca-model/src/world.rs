@@ -2,12 +2,15 @@
 //! process does the same.
 
 use crate::device::Device;
-use crate::fabric::{Fabric, FabricConfig, PortIndex, SwitchFull};
 use crate::hca::Hca;
-use crate::packet::{Copied, Destination, Neighbour, ReadRun, Run};
 use crate::profile::Profile;
-use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
+use crate::run::{Copied, Neighbour, ReadRun, Run};
+use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory};
 use mlx5_prm::value::{PortPhysicalState, PortState};
+use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::infiniband::{Destination, Fabric, FabricConfig, SwitchFull};
+use rdma_fabric::ports::PortIndex;
+use rdma_fabric::wire::Wire;
 
 /// The guest behind one HCA.
 pub trait NodePort {
@@ -49,7 +52,7 @@ pub struct World {
 }
 
 /// A node's side of its cable, with the other nodes in reach.
-struct Wire<'a, G> {
+struct NodeLink<'a, G> {
     fabric: &'a mut Fabric,
     port: PortIndex,
     now: u64,
@@ -59,7 +62,7 @@ struct Wire<'a, G> {
     guests: [&'a mut [G]; 2],
 }
 
-impl<G: NodePort> Wire<'_, G> {
+impl<G: NodePort> NodeLink<'_, G> {
     /// Lets a neighbour do something.
     fn with_neighbour(
         &mut self,
@@ -91,7 +94,7 @@ impl<G: NodePort> Wire<'_, G> {
     }
 }
 
-impl<G: NodePort> Link for Wire<'_, G> {
+impl<G: NodePort> Wire for NodeLink<'_, G> {
     fn send(&mut self, packet: Packet) {
         self.fabric.send(self.port, packet, self.now);
     }
@@ -107,7 +110,9 @@ impl<G: NodePort> Link for Wire<'_, G> {
     fn give_buffer(&mut self, buffer: Vec<u8>) {
         self.fabric.give_buffer(buffer);
     }
+}
 
+impl<G: NodePort> Link for NodeLink<'_, G> {
     fn reach(&self, way: &Destination) -> Option<Neighbour> {
         let to = self.fabric.unwatched(self.port, way).filter(|_| !self.packets_only)?;
         let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
@@ -146,11 +151,13 @@ impl<G: NodePort> Link for Wire<'_, G> {
 /// The wire of a node while another one's request is carried out: answers wait for the node's own turn.
 struct Nowhere;
 
-impl Link for Nowhere {
+impl Wire for Nowhere {
     fn send(&mut self, _: Packet) {
         debug_assert!(false, "a packet outside of a turn");
     }
 }
+
+impl Link for Nowhere {}
 
 /// Whether the physical link is up, as far as the device sees.
 fn link_is_up(hca: &Hca) -> bool {
@@ -174,7 +181,7 @@ impl World {
     /// [`SwitchFull`].
     pub fn add(&mut self, profile: Profile, name: &str) -> Result<usize, SwitchFull> {
         let port = self.fabric.attach(name)?;
-        self.fabric.set_speeds(port, profile.card);
+        self.fabric.set_speeds(port, profile.card.speeds);
         let mut hca = Hca::new(profile);
         hca.device.port.set_cable(true);
         self.nodes.push(Node { hca, port });
@@ -240,7 +247,7 @@ impl World {
             return false;
         };
         let (memory, interrupts) = guest.parts();
-        let mut wire = Wire {
+        let mut wire = NodeLink {
             fabric: &mut self.fabric,
             port: node.port,
             now,

@@ -116,7 +116,7 @@ const LIBRARIES: [&str; 7] =
     ["ib-types", "mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
 
 /// Published crates.
-const PUBLISHED: [&str; 13] = [
+const PUBLISHED: [&str; 14] = [
     "ib-types",
     "mlx5-prm",
     "driver-mlx",
@@ -126,6 +126,7 @@ const PUBLISHED: [&str; 13] = [
     "ib-port",
     "dat-nostd",
     "rds-nostd",
+    "rdma-fabric",
     "hca-model",
     "hca-serve",
     "unikernel",

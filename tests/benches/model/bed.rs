@@ -7,9 +7,9 @@ use driver_mlx::{
 use harness::verbs::{Options, to_rts};
 use harness::{Memory, host_region};
 use hca_model::bar::BAR0_SIZE;
-use hca_model::fabric::FabricConfig;
 use hca_model::world::{NodePort, World};
 use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
+use rdma_fabric::infiniband::FabricConfig;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;

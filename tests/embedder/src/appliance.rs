@@ -2,9 +2,9 @@
 
 use driver_mlx::{Bar, DmaRegion, DmaSlice, DoorbellRegister, HostRegion, Instant, MapError, Platform};
 use hca_model::bar::{BAR0_SIZE, BarPort};
-use hca_model::fabric::FabricConfig;
 use hca_model::world::{NodePort, World};
 use hca_model::{DmaFault, GuestMemory, Interrupts, Profile};
+use rdma_fabric::infiniband::FabricConfig;
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

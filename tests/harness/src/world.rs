@@ -10,10 +10,11 @@ use crate::platform::{ModelBar, ModelPlatform};
 use crate::trouble::Trouble;
 use driver_mlx::{DmaRegion, DmaSlice, Instant, Wake};
 use hca_model::Census;
-use hca_model::fabric::random::Random;
-use hca_model::fabric::{Capture, Fabric, FabricConfig, FabricCounters, PortIndex};
 use hca_model::log::{Entry, Level};
 use hca_model::{Hca, Interrupts, Profile};
+use rdma_fabric::infiniband::{Capture, Fabric, FabricConfig, FabricCounters};
+use rdma_fabric::ports::PortIndex;
+use rdma_fabric::random::Random;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -491,7 +492,7 @@ impl State {
         while let Some(packet) = self.fabric.receive(device.port, now) {
             device.hca.receive(packet);
         }
-        let mut wire = self.fabric.wire(device.port, now);
+        let mut wire = self.fabric.cable(device.port, now);
         device.more = device.hca.poll(now, &device.memory, &mut device.vectors, &mut wire);
         self.fabric.poll(now);
         self.spend();

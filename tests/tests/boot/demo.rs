@@ -1,6 +1,6 @@
 //! The demonstration as the user runs it, at a part of its volume: two unikernels under QEMU, two served HCAs.
 
-use hca_model::fabric::Faults;
+use rdma_fabric::faults::Faults;
 use rdma_lab::process::Temporary;
 use runner::demo::{self, Options};
 use runner::report::{Node, Report};

@@ -11,7 +11,7 @@ use harness::dat::{HCA, address, due, register};
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Census;
 use hca_model::Profile;
-use hca_model::fabric::OPENSM_PACKET_LIFE_TIME;
+use rdma_fabric::infiniband::OPENSM_PACKET_LIFE_TIME;
 use std::rc::Rc;
 use std::time::Instant;
 

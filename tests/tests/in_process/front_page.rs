@@ -91,7 +91,7 @@ const ROWS: [Row; 22] = [
         hca: Cell(
             "✓",
             &[
-                "qemu/hca-model/src/fabric/tests/administration.rs::paths_keep_to_partitions",
+                "qemu/fabric/src/infiniband/tests/administration.rs::paths_keep_to_partitions",
                 "tests/tests/oracle/opensm.rs::opensm_stands_by_where_the_fabric_manages_itself",
             ],
         ),

@@ -5,8 +5,8 @@ use driver_mlx::{CompletionKind, Config, Cqe, Mtu, PostError, QpState, RKey, Sen
 use harness::verbs::{Endpoint, Options, connect, wrong_key};
 use harness::{Node, World, WorldConfig};
 use hca_model::Profile;
-use hca_model::fabric::Faults;
 use mlx5_prm::status::CqeSyndrome;
+use rdma_fabric::faults::Faults;
 use std::rc::Rc;
 
 const MEMORY: usize = 1 << 20;

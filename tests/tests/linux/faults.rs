@@ -5,7 +5,8 @@ use crate::guests::{
     At, any_pair, both, census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers,
     run, run_everywhere,
 };
-use hca_model::fabric::{Faults, Kind, Losses};
+use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::{Kind, Losses};
 use rdma_lab::linux::{Answer, Kernel, Lab, Options};
 use runner::conditions;
 use runner::linux::judge;

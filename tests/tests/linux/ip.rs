@@ -6,7 +6,8 @@ use crate::guests::{
     run_everywhere,
 };
 use hca_model::Census;
-use hca_model::fabric::{Faults, Kind};
+use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::Kind;
 use rdma_lab::linux::{Kernel, Lab, Options};
 use rdma_lab::qemu::Output;
 use rdma_lab::unikernel::{self, Running, Verdict};

@@ -6,7 +6,7 @@ use dat_nostd::{CompletionFlags, EpAttributes};
 use demo::Stream;
 use harness::pair::Pair;
 use harness::{World, WorldConfig};
-use hca_model::fabric::PcapNg;
+use rdma_fabric::infiniband::PcapNg;
 use runner::{conditions, setup, tshark};
 use std::collections::BTreeMap;
 use std::fs::File;

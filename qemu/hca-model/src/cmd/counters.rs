@@ -62,7 +62,7 @@ impl Device {
         put(0x50, counters.multicast_rcv_packets, 0);
         put(0x60, counters.multicast_xmit_packets, 0);
         if query_vport_counter_in::clear.is_set(input) {
-            self.port.counters = crate::port::PortCounters::default();
+            self.port.counters = rdma_fabric::infiniband::PortCounters::default();
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! State of the command interface: the queue, and the commands that firmware has (PRM, command interface).
 
-use crate::fabric::random::Random;
 use mlx5_prm::opcode::Opcode;
+use rdma_fabric::random::Random;
 use std::collections::VecDeque;
 
 /// log2 of bytes of an entry.

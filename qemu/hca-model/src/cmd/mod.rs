@@ -40,7 +40,6 @@ mod srq;
 mod table;
 
 use crate::device::Device;
-use crate::fabric::random::Random;
 use crate::log::Subject;
 use crate::meter::{FOR_PACKETS, price};
 use crate::profile::Strictness;
@@ -51,6 +50,7 @@ use mlx5_prm::cmd::{self, cmd_if_box, cmd_queue_entry};
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
+use rdma_fabric::random::Random;
 
 pub use interface::{Interface, LOG_STRIDE};
 pub(crate) use refusal::{Refusal, Refused};

@@ -138,7 +138,7 @@ impl Port {
             other => return Err(Refusal::param("ppcnt_reg.grp", format!("{other:#x}"))),
         }
         if clear {
-            *counters = crate::port::PortCounters::default();
+            *counters = rdma_fabric::infiniband::PortCounters::default();
         }
         Ok(())
     }

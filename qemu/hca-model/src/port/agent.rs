@@ -1,11 +1,11 @@
 //! The port's management agents: subnet management (IBTA volume 1 chapter 14), and the door to performance management.
 
-use super::m_key::{Access, MKey};
-use super::{GID_TABLE_SIZE, PKEY_TABLE_SIZE, Port, performance};
+use super::{GID_TABLE_SIZE, PKEY_TABLE_SIZE, Port};
 use ib_mgmt::mad::{Mad, attr, class, method, status};
 use ib_mgmt::smp::{GuidInfo, NodeInfo, PKeyTable, PortInfo, Smp, node_type};
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
+use rdma_fabric::infiniband::{Access, MKey, performance};
 
 /// Where a performance management packet names the port.
 const PORT_SELECT: usize = 65;

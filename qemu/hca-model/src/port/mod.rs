@@ -1,15 +1,10 @@
 //! The InfiniBand port: its addresses, tables, state and counters.
 
 mod agent;
-pub(crate) mod m_key;
-pub(crate) mod performance;
 
-pub use performance::PortCounters;
-
-use crate::card::Speeds;
-use m_key::Lease;
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
+use rdma_fabric::infiniband::{Lease, PortCounters, Speeds};
 
 /// Entries of the GID table.
 pub const GID_TABLE_SIZE: usize = 8;
@@ -138,7 +133,7 @@ impl Port {
         guids[0] = profile.port_guid;
         let mut pkeys = [0; PKEY_TABLE_SIZE];
         pkeys[0] = 0xffff;
-        let speeds = profile.card.port_speeds();
+        let speeds = profile.card.speeds;
         Self {
             device_id: profile.card.device_id,
             speeds,

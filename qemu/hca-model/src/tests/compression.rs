@@ -1,6 +1,6 @@
 //! CQEs in short: which CQs may have them, when they are written, and what is told of them.
 
-use super::guest::{Failed, Guest, Input, Unplugged};
+use super::guest::{Failed, Guest, Input};
 use super::queues::{Pair, arm, event, pair};
 use crate::card::CONNECTX_4;
 use crate::object::cq::CqError;
@@ -13,6 +13,7 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::CqStatus;
+use rdma_fabric::wire::Unplugged;
 
 /// A CQ of `1 << log_size` entries in short, made by commands, with its EQ armed.
 fn compressed(guest: &mut Guest, log_size: u32, cqe_sz: u8) -> Pair {

@@ -3,13 +3,14 @@
 use crate::bar::BarPort;
 use crate::hca::Hca;
 use crate::profile::Profile;
-use crate::seams::{DmaFault, GuestMemory, Interrupts, Link, Packet};
+use crate::seams::{DmaFault, GuestMemory, Interrupts};
 use mlx5_prm::cmd::{self, cmd_if_box, cmd_out, cmd_queue_entry};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{cqc, eqc, mkc, qpc};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
 use mlx5_prm::value::{RqType, ServiceType};
+use rdma_fabric::wire::Unplugged;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -66,12 +67,6 @@ impl Interrupts for Vectors {
     fn raise(&mut self, vector: u16) {
         self.0.push(vector);
     }
-}
-
-pub struct Unplugged;
-
-impl Link for Unplugged {
-    fn send(&mut self, _: Packet) {}
 }
 
 /// An input under construction.

@@ -2,12 +2,12 @@
 
 use super::guest::{Failed, Guest, Input, Memory};
 use crate::device::Life;
-use crate::fabric::random::Random;
 use crate::profile::{Profile, Strictness};
 use crate::seams::GuestMemory;
 use mlx5_prm::opcode::{COMMANDS, Opcode};
 use mlx5_prm::status::{CmdStatus, HealthSyndrome};
 use mlx5_prm::{Field, Kind};
+use rdma_fabric::random::Random;
 
 /// A number that may mean something: small, of an object, of a page, at an edge.
 fn number(random: &mut Random, guest: &Guest) -> u64 {

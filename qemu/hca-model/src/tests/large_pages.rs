@@ -133,7 +133,7 @@ fn queues_obey_the_doorbells_of_their_uar_in_a_large_page() {
             now: guest.now,
             memory: &guest.memory,
             interrupts: vectors,
-            link: &mut super::guest::Unplugged,
+            link: &mut rdma_fabric::wire::Unplugged,
         };
         let pushed = device.objects.queues.push_cqe(&mut io, &mut device.log, cqn, &[0x20; 64], None, false);
         assert_eq!(pushed, Ok(()));

@@ -1,6 +1,6 @@
 //! Event and completion queues: ownership, arming, overruns, doorbells in pieces.
 
-use super::guest::{Failed, Guest, Input, Unplugged};
+use super::guest::{Failed, Guest, Input};
 use crate::object::cq::CqError;
 use crate::profile::Profile;
 use crate::seams::{GuestMemory, Io};
@@ -11,6 +11,7 @@ use mlx5_prm::event::{EventType, PortChange};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::QpState;
+use rdma_fabric::wire::Unplugged;
 
 /// An EQ for completions, its ring, a CQ, its ring and its doorbell record.
 pub(super) struct Pair {

@@ -1,9 +1,9 @@
 //! What a requester does with responses: acknowledgements, NAKs, READ responses, results of atomics (IBTA 9.7.5, 9.7.7).
 
-use crate::packet::{Aeth, AethSyndrome, AtomicAckEth, Operation, rnr_timer_ns};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::QpState;
+use rdma_fabric::infiniband::packet::{Aeth, AethSyndrome, AtomicAckEth, Operation, rnr_timer_ns};
 
 use super::Context;
 use super::completion::{inline_limit, vendor};

@@ -2,11 +2,11 @@
 //! through one small buffer, and QPs, queues and counters are as if packets had gone. Whatever is out of the ordinary goes as packets:
 //! anything on its way already, a receiver that is not ready, a refusal. Then nothing has happened here.
 
-use crate::packet::{
-    Aeth, Bth, Copied, Destination, Grh, ICRC_LEN, ImmDt, Lrh, Neighbour, ReadRun, Reth, Run, Traffic,
-};
+use crate::run::{Copied, Neighbour, ReadRun, Run};
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
+use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth};
+use rdma_fabric::infiniband::{Destination, Traffic};
 
 use super::Context;
 use super::completion::inline_limit;

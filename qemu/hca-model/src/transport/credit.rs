@@ -2,8 +2,8 @@
 //! requester begins no more messages than find one. Shared receive queues promise nothing; there the requester feels its
 //! way after it has met a receiver that was not ready.
 
-use crate::packet::AethSyndrome;
 use mlx5_prm::value::RqType;
+use rdma_fabric::infiniband::packet::AethSyndrome;
 
 use super::Context;
 use super::state::{Current, Requester, WINDOW, Work, Wqe};

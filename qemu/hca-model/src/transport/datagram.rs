@@ -1,10 +1,10 @@
 //! Unreliable datagrams: UD QPs and the two management QPs (IBTA 9.8.3, 10.2.5, 14.2).
 
-use crate::packet::{Deth, Grh, ImmDt, Opcode, Operation};
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::datapath::{CqeOpcode, GrhPresence};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
+use rdma_fabric::infiniband::packet::{Deth, Grh, ImmDt, Opcode, Operation};
 
 use super::Context;
 use super::completion::{Received, vendor};
@@ -15,7 +15,7 @@ use super::state::{Failure, ReceiveWqe, Work, Wqe};
 use super::wqe::AddressVector;
 use crate::log::Subject;
 use crate::object::qp::Qp;
-use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
+use rdma_fabric::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
 
 /// Top bit of a WQE's Q_Key: the QP's own is used instead (IBTA 10.2.5).
 const QKEY_CONTROLLED: u32 = 1 << 31;
@@ -247,5 +247,6 @@ impl Context<'_, '_> {
 
 /// QP1's well-known Q_Key has its top bit set, and is meant as it stands by those who may use it.
 fn is_management(service: ServiceType, qkey: u32) -> bool {
-    qkey == crate::packet::QKEY_GSI && matches!(service, ServiceType::QP1 | ServiceType::QP0)
+    qkey == rdma_fabric::infiniband::packet::QKEY_GSI
+        && matches!(service, ServiceType::QP1 | ServiceType::QP0)
 }

@@ -9,12 +9,13 @@ use super::responder::{Refusal, access, actor, content, invalid, operational};
 use super::state::{Answer, Current, Failure, Job, ReceiveWqe};
 use crate::object::mkey::MkeyError;
 use crate::object::qp::Qp;
-use crate::packet::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth, Run, Shape};
+use crate::run::Run;
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::datapath::CqeOpcode;
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{AccessFlags, ServiceType};
+use rdma_fabric::infiniband::packet::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth, Shape};
 
 const LOCAL_PROTECTION: Failure =
     Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };

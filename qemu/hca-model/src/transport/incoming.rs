@@ -3,10 +3,12 @@
 use super::Context;
 use crate::meter::price;
 use crate::object::qp::Qps;
-use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Operation, QPN_MULTICAST, Shape, Transport};
-use crate::seams::Packet;
 use ib_types::Psn;
 use mlx5_prm::value::ServiceType;
+use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::infiniband::packet::{
+    LID_MULTICAST, LID_PERMISSIVE, Operation, QPN_MULTICAST, Shape, Transport,
+};
 
 /// The prefix that GIDs have before a subnet manager gives another, and that a port answers to all the same.
 const DEFAULT_GID_PREFIX: u64 = 0xfe80_0000_0000_0000;
@@ -20,7 +22,7 @@ impl Context<'_, '_> {
             self.device.counters.icrc_errors += 1;
             self.port.counters.rcv_errors += 1;
         } else {
-            self.sort(qps, &packet.bytes, loopback);
+            self.sort(qps, packet.bytes(), loopback);
         }
         self.recycle(packet);
     }

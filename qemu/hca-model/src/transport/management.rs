@@ -1,15 +1,15 @@
 //! Management datagrams that the device answers itself: subnet management by QP0, performance management by QP1
 //! (IBTA 14.2, 16.1).
 
-use crate::packet::{Grh, Operation};
 use ib_mgmt::mad::{Mad, attr, class, method, status};
 use ib_mgmt::sa::{Notice, notice_type, producer, trap};
 use ib_mgmt::smp::Smp;
+use rdma_fabric::infiniband::packet::{Grh, Operation};
 
 use super::Context;
-use crate::fabric::{MadRoute, datagram, mad_packet};
 use crate::object::qp::Qps;
-use crate::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
+use rdma_fabric::infiniband::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
+use rdma_fabric::infiniband::{MadRoute, datagram, mad_packet};
 
 impl Context<'_, '_> {
     /// A packet for QP0: Get and Set go to the port's own agent and are answered at once, along the way they came;

@@ -61,8 +61,9 @@ use crate::object::srq::Srq;
 use crate::object::table::Table;
 use crate::port::Port;
 use crate::profile::Strictness;
-use crate::seams::{Io, Packet};
+use crate::seams::Io;
 use ib_types::Psn;
+use rdma_fabric::infiniband::packet::Packet;
 use state::{Later, WINDOW};
 
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
@@ -110,7 +111,7 @@ impl Device {
 
     /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
     pub(crate) fn receive_packet(&mut self, io: &mut Io<'_>, packet: Packet) {
-        self.port.counters.received(&packet.bytes);
+        self.port.counters.received(packet.bytes());
         let (qps, mut context) = self.split(io);
         context.incoming(qps, packet, false);
     }

@@ -1,7 +1,9 @@
 //! Building packets and putting them on the wire, or back into the device.
 
-use crate::packet::{Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode};
 use ib_types::Gid;
+use rdma_fabric::infiniband::packet::{
+    Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode,
+};
 
 use mlx5_prm::value::ServiceType;
 
@@ -9,10 +11,11 @@ use super::Context;
 use super::state::LOOPBACK_LIMIT;
 use crate::meter::price;
 use crate::object::qp::{AddressPath, Qp};
-use crate::packet::{Destination, VL_MANAGEMENT};
 use crate::port::Port;
-use crate::seams::Packet;
 use ib_types::Psn;
+use rdma_fabric::infiniband::Destination;
+use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::infiniband::packet::VL_MANAGEMENT;
 
 /// Opcode bits of unreliable connections.
 const SERVICE_UC: u8 = 0x20;
@@ -249,10 +252,10 @@ impl Context<'_, '_> {
 
     /// Sends a finished packet.
     pub(super) fn send_packet(&mut self, packet: Packet, loopback: bool) {
-        let management = packet.bytes.first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
-        let has_route = packet.bytes.get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);
+        let management = packet.bytes().first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
+        let has_route = packet.bytes().get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);
         // Without a route it would be the physical function's, whose LID this is.
-        let astray = !management && (self.port.grh_required && !has_route || self.is_lost(&packet.bytes));
+        let astray = !management && (self.port.grh_required && !has_route || self.is_lost(packet.bytes()));
         if loopback {
             if astray || self.device.loopback.len() >= LOOPBACK_LIMIT {
                 self.recycle(packet);
@@ -269,12 +272,12 @@ impl Context<'_, '_> {
             return;
         }
         self.device.counters.packets_sent += 1;
-        port.counters.sent(&packet.bytes);
+        port.counters.sent(packet.bytes());
         self.io.link.send(packet);
     }
 
     /// Keeps a packet's buffer for the next one to build.
     pub(super) fn recycle(&mut self, packet: Packet) {
-        self.io.link.give_buffer(packet.bytes);
+        self.io.link.give_buffer(packet.into_buffer());
     }
 }

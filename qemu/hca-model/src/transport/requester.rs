@@ -1,10 +1,10 @@
 //! The requester half of a reliable connection: sending, and starting over (IBTA 9.7.3, 9.7.4, 9.7.6).
 
-use crate::packet::{AtomicEth, Opcode, Reth, XrcEth};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
+use rdma_fabric::infiniband::packet::{AtomicEth, Opcode, Reth, XrcEth};
 
 use super::Context;
 use super::completion::vendor;

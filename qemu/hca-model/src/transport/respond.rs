@@ -1,8 +1,8 @@
 //! What a responder sends: READ responses, results of atomics, acknowledgements, NAKs, in the order of their PSNs.
 
-use crate::packet::{Aeth, AethSyndrome, AtomicAckEth, Opcode};
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, QpState};
+use rdma_fabric::infiniband::packet::{Aeth, AethSyndrome, AtomicAckEth, Opcode};
 
 use super::Context;
 use super::memory::Fault;

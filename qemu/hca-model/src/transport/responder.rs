@@ -1,9 +1,9 @@
 //! The responder half of a reliable connection: the order of requests, refusals, repetitions (IBTA 9.7.4, 9.7.5.1).
 
-use crate::packet::{AethSyndrome, Operation, Reth, XrcEth};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{QpState, ServiceType};
+use rdma_fabric::infiniband::packet::{AethSyndrome, Operation, Reth, XrcEth};
 
 use super::Context;
 use super::memory::{Fault, user};
@@ -13,8 +13,8 @@ use crate::log::Subject;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
-use crate::packet::Shape;
 use ib_types::Psn;
+use rdma_fabric::infiniband::packet::Shape;
 
 /// Why a request is not carried out.
 pub(super) enum Refusal {

@@ -10,8 +10,8 @@ use mlx5_prm::status::CqeSyndrome;
 use super::segments::Reserved;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
-use crate::seams::Packet;
 use ib_types::Psn;
+use rdma_fabric::infiniband::packet::Packet;
 
 /// Request packets that a requester has on their way at most.
 pub(super) const WINDOW: u32 = 128;

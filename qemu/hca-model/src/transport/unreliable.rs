@@ -1,10 +1,10 @@
 //! The responder half of an unreliable connection: what is not as expected is dropped in silence, a message at a time
 //! (IBTA 9.8.2, 9.9.3).
 
-use crate::packet::{AethSyndrome, Operation};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::QpState;
+use rdma_fabric::infiniband::packet::{AethSyndrome, Operation};
 
 use super::Context;
 use super::execute::is_only;
@@ -12,8 +12,8 @@ use super::responder::Refusal;
 use super::state::Current;
 use crate::log::{Level, Subject};
 use crate::object::qp::Qp;
-use crate::packet::Shape;
 use ib_types::Psn;
+use rdma_fabric::infiniband::packet::Shape;
 
 impl Context<'_, '_> {
     /// A packet for a UC QP.

@@ -3,9 +3,10 @@
 use super::address::Listener;
 use super::stream::{Broken, HANDSHAKE, Kind, Link, MAGIC};
 use crate::planted::{self, Place};
-use hca_model::Packet;
 use hca_model::Profile;
-use hca_model::fabric::{Fabric, PortIndex};
+use rdma_fabric::infiniband::Fabric;
+use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::ports::PortIndex;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};

@@ -3,8 +3,10 @@
 use super::address::Address;
 use super::hub::follow;
 use super::stream::{Broken, Kind, Link, Stream};
-use hca_model::{Hca, Packet};
+use hca_model::Hca;
 use mlx5_prm::value::PortPhysicalState;
+use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::wire::Unplugged;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -37,7 +39,7 @@ struct Wire<'a> {
     now: Instant,
 }
 
-impl hca_model::Link for Wire<'_> {
+impl rdma_fabric::wire::Wire for Wire<'_> {
     fn send(&mut self, mut packet: Packet) {
         // Replies to management datagrams need no credit, so their number has a separate limit.
         if !self.link.is_full() {
@@ -62,12 +64,7 @@ impl hca_model::Link for Wire<'_> {
     }
 }
 
-/// Device side of a cut cable.
-pub struct Nowhere;
-
-impl hca_model::Link for Nowhere {
-    fn send(&mut self, _packet: Packet) {}
-}
+impl hca_model::Link for Wire<'_> {}
 
 impl Spoke {
     /// Creates an unplugged cable.
@@ -123,7 +120,7 @@ impl Spoke {
             Some(link) => {
                 more |= poll(hca, &mut Wire { link, buffers: &mut self.buffers, now: instant });
             }
-            None => more |= poll(hca, &mut Nowhere),
+            None => more |= poll(hca, &mut Unplugged),
         }
         let broken = self.report(hca, instant).err();
         if broken.is_some() {

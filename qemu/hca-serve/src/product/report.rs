@@ -3,9 +3,10 @@
 use crate::link::CableState;
 use crate::server::{Activity, HcaState, Summary};
 use hca_model::Census;
-use hca_model::fabric::{FabricCounters, Faults, Flow, Losses};
 use hca_model::log::{Entry, Level};
-use hca_model::port::PortCounters;
+use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::PortCounters;
+use rdma_fabric::infiniband::{FabricCounters, Flow, Losses};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -8,7 +8,9 @@
 
 use crate::guest::memory::Access;
 use crate::server::device::Guest;
-use hca_model::{DmaFault, GuestMemory, Hca, Interrupts, Link, Packet};
+use hca_model::{DmaFault, GuestMemory, Hca, Interrupts, Link};
+use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::wire::Wire;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -203,8 +205,10 @@ impl Interrupts for &Seams {
     }
 }
 
-impl Link for &Seams {
+impl Wire for &Seams {
     fn send(&mut self, packet: Packet) {
         let _ = self.requests.send(Request::Send(packet));
     }
 }
+
+impl Link for &Seams {}

@@ -322,7 +322,7 @@ impl EventLoop {
                 if let Some(node) = world.nodes.get_mut(index)
                     && (node.hca.is_lent() || has_work)
                 {
-                    let mut wire = world.fabric.wire(node.port, now);
+                    let mut wire = world.fabric.cable(node.port, now);
                     polled = seat.poll(&mut node.hca, now, instant, &mut wire);
                     world.finish_turn(index, now);
                 }
@@ -466,8 +466,8 @@ mod tests {
     use crate::wire::channel::Channel;
     use crate::wire::protocol::{Header, command};
     use hca_model::Profile;
-    use hca_model::fabric::FabricConfig;
     use hca_model::world::NodePort;
+    use rdma_fabric::infiniband::FabricConfig;
     use rustix::event::{EventfdFlags, eventfd};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;

@@ -2,10 +2,10 @@
 
 use crate::link::Address;
 use crate::product::output::Lines;
-use hca_model::fabric::Faults;
 use hca_model::log::{Entry, Level};
 use hca_model::profile::Strictness;
 use hca_model::{DeviceSpec, Profile};
+use rdma_fabric::faults::Faults;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ pub struct Options {
     pub no_subnet_manager: bool,
     /// Disables the protection by the fabric's own subnet manager. Every client may then configure
     /// the switch and all ports, and send under any LID and P_Key. Otherwise each run has a random
-    /// key ([`FabricConfig::m_key`](hca_model::fabric::FabricConfig::m_key)).
+    /// key ([`FabricConfig::m_key`](rdma_fabric::infiniband::FabricConfig::m_key)).
     pub open_fabric: bool,
     /// Sink of the devices' log.
     pub log: LogSink,

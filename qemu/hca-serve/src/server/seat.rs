@@ -8,11 +8,11 @@ use crate::guest::interrupts::Vectors;
 use crate::guest::memory::{GuestMap, PATIENCE, Trouble};
 use crate::guest::registers::{self, BACKLOG};
 use crate::guest::watchdog::{HELD_UP, Watchdog};
-use crate::link::spoke::Nowhere;
 use crate::planted::{self, Place};
 use crate::wire::channel::{Channel, Ended};
 use hca_model::world::NodePort;
 use hca_model::{GuestMemory, Hca, Interrupts, Link, Profile};
+use rdma_fabric::wire::Unplugged;
 use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -356,7 +356,7 @@ impl Seat {
     /// As [`poll`](Self::poll).
     pub fn abandon(&mut self, hca: &mut Hca, instant: Instant) -> Result<(), Failure> {
         let Some(polls) = self.polls.as_mut().filter(|_| hca.is_lent()) else { return Ok(()) };
-        let polled = polls.abandon(&mut self.guest, &mut Nowhere);
+        let polled = polls.abandon(&mut self.guest, &mut Unplugged);
         self.follow_poll(polled, hca, instant).map(drop)
     }
 

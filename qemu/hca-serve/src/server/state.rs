@@ -2,10 +2,10 @@
 
 use super::seat::{Seat, Work};
 use hca_model::Census;
-use hca_model::fabric::{FabricCounters, LossTable};
-use hca_model::port::PortCounters;
 use hca_model::world::Node;
 use mlx5_prm::value::{PortPhysicalState, PortState};
+use rdma_fabric::infiniband::PortCounters;
+use rdma_fabric::infiniband::{FabricCounters, LossTable};
 
 /// Summary of a run.
 #[derive(Debug, Clone)]

@@ -2,9 +2,9 @@
 
 use crate::accelerator;
 use hca_model::DeviceSpec;
-use hca_model::fabric::Faults;
 use hca_serve::product::command_line::{FAULTS, SEED, fresh_seed};
 use hca_serve::product::options::Argument;
+use rdma_fabric::faults::Faults;
 use std::path::PathBuf;
 
 /// Settings of a fabric of emulated HCAs.

@@ -14,10 +14,10 @@ use harness::seeds::{Random, ci, in_process, long, only_seed, with_seed};
 use harness::verbs::{Endpoint, Options, connect};
 use harness::{Node, World, WorldConfig};
 use hca_model::Profile;
-use hca_model::meter::STEPS_PER_CALL;
 use mlx5_prm::datapath::{SendOpcode, wqe_ctrl_seg, wqe_data_seg, wqe_raddr_seg};
 use mlx5_prm::opcode::{COMMANDS, Opcode};
 use mlx5_prm::{Field, Kind};
+use rdma_fabric::work::STEPS_PER_CALL;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 

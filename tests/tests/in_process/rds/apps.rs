@@ -7,7 +7,8 @@ use harness::dat::due;
 use harness::dat::{ModelAdapter, address, sleep};
 use harness::rds::GENERATION;
 use harness::{Next, Task, World, WorldConfig, dat};
-use hca_model::fabric::{FabricConfig, Faults};
+use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::FabricConfig;
 use std::cell::RefCell;
 use std::rc::Rc;
 

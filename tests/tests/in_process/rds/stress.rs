@@ -9,7 +9,8 @@ use harness::dat::{HCA, ModelAdapter, address, due, register, sleep};
 use harness::rds::GENERATION;
 use harness::{ModelBar, ModelPlatform, Next, Task, World, WorldConfig};
 use hca_model::Profile;
-use hca_model::fabric::{FabricConfig, Faults};
+use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::FabricConfig;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
 

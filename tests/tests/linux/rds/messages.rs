@@ -1,7 +1,7 @@
 //! RDS between Linux's `rds_rdma` and a unikernel: pings, an echo server, messages of all sizes, each way.
 
 use super::{Ground, LINUX, UNIKERNEL, number, result, word};
-use hca_model::fabric::Faults;
+use rdma_fabric::faults::Faults;
 use rdma_lab::Error;
 use rdma_lab::linux::Kernel;
 use runner::linux::{Demo, judge};

@@ -12,11 +12,12 @@ use mlx5_prm::value::{AccessFlags, AccessMode, QpState, ServiceType};
 
 use super::bed::{Bed, Handle, Options, PD, pattern};
 use super::requests::Request;
-use crate::meter::STEPS_PER_CALL;
 use crate::object::mkey::{Klm, KlmList, Mkey, Translation};
-use crate::packet::QKEY_GSI;
 use crate::profile::Profile;
-use crate::tests::guest::{Failed, Guest as Driver, Input, Unplugged};
+use crate::tests::guest::{Failed, Guest as Driver, Input};
+use rdma_fabric::infiniband::packet::QKEY_GSI;
+use rdma_fabric::wire::Unplugged;
+use rdma_fabric::work::STEPS_PER_CALL;
 
 /// Bytes that the bystanders move in all, and in one message.
 const TOTAL: usize = 16 << 20;

@@ -5,8 +5,7 @@ use mlx5_prm::datapath::*;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, RqType, ServiceType};
 
-use super::guest::{Guest, Nowhere};
-use crate::fabric::FabricConfig;
+use super::guest::Guest;
 use crate::hca::Hca;
 use crate::object::cq::{Cq, Moderation};
 use crate::object::eq::Eq;
@@ -17,6 +16,8 @@ use crate::profile::Profile;
 use crate::seams::Io;
 use crate::transport::{QpTransport, TransportCounters};
 use crate::world::World;
+use rdma_fabric::infiniband::FabricConfig;
+use rdma_fabric::wire::Unplugged;
 
 pub(super) const PD: u32 = 7;
 const RAM: usize = 24 << 20;
@@ -435,7 +436,7 @@ impl Bed {
         let old = core::mem::replace(&mut self.qp(handle).state, new);
         let now = self.now;
         let guest = &mut self.guests[handle.node];
-        let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Nowhere };
+        let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Unplugged };
         self.world.nodes[handle.node].hca.device.qp_changed_state(&mut io, handle.qpn, old, new);
     }
 

@@ -4,12 +4,12 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use crate::packet::{Packet, vcrc};
 use mlx5_prm::datapath::SendOpcode;
+use rdma_fabric::infiniband::packet::{Aeth, Operation, Reth, Shape, VCRC_LEN, icrc_is_right, vcrc};
 
 use super::bed::{Bed, Options, pattern};
 use super::requests::Request;
-use crate::fabric::PcapNg;
+use rdma_fabric::infiniband::PcapNg;
 
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -68,18 +68,26 @@ fn a_capture_is_complete_and_right() {
             6 => {
                 // Behind the ERF header.
                 let packet = &block[44..28 + word(block, 20)];
-                let parsed = Packet::parse(packet).unwrap();
-                assert!(parsed.check_icrc());
-                assert_eq!(packet[packet.len() - 2..], vcrc(&packet[..packet.len() - 2]).to_le_bytes());
-                match parsed.bth.opcode.operation() {
-                    Some(op) if parsed.lrh.vl == 15 => {
-                        assert_eq!(op, crate::packet::Operation::SendOnly);
+                let (packet, check) = packet.split_at(packet.len() - VCRC_LEN);
+                let shape = Shape::of(packet).unwrap();
+                assert!(icrc_is_right(packet));
+                assert_eq!(check, vcrc(packet).to_le_bytes());
+                let operation = shape.bth.opcode.operation().unwrap();
+                let header = match operation {
+                    op if op.has_reth() => Reth::LEN,
+                    op if op.has_aeth() => Aeth::LEN,
+                    _ => 0,
+                };
+                let data = &shape.content(packet)[header..];
+                match operation {
+                    op if shape.lrh.vl == 15 => {
+                        assert_eq!(op, Operation::SendOnly);
                         smps += 1;
                     }
-                    Some(op) if op.is_send() => payload[0].extend_from_slice(parsed.payload),
-                    Some(op) if op.is_write() => payload[1].extend_from_slice(parsed.payload),
-                    Some(op) if op.is_read_response() => payload[2].extend_from_slice(parsed.payload),
-                    _ => assert!(parsed.payload.is_empty()),
+                    op if op.is_send() => payload[0].extend_from_slice(data),
+                    op if op.is_write() => payload[1].extend_from_slice(data),
+                    op if op.is_read_response() => payload[2].extend_from_slice(data),
+                    _ => assert!(data.is_empty()),
                 }
             }
             _ => {}

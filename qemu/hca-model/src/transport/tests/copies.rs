@@ -12,12 +12,12 @@ use mlx5_prm::value::QpState;
 
 use super::bed::{Bed, Completion, Handle, Options, pattern};
 use super::requests::Request;
-use crate::fabric::FabricCounters;
-use crate::fabric::random::Random;
 use crate::object::table::Table;
-use crate::port::PortCounters;
 use crate::transport::TransportCounters;
 use crate::transport::state::QpProgress;
+use rdma_fabric::infiniband::FabricCounters;
+use rdma_fabric::infiniband::PortCounters;
+use rdma_fabric::random::Random;
 
 const NODES: usize = 3;
 /// Bytes of each node's buffer, of which each end has three parts.

@@ -6,8 +6,8 @@ use mlx5_prm::value::{QpState, ServiceType};
 
 use super::bed::{Bed, Handle, Options, pattern};
 use super::requests::Request;
-use crate::fabric::PortIndex;
-use crate::packet::QKEY_GSI;
+use rdma_fabric::infiniband::packet::QKEY_GSI;
+use rdma_fabric::ports::PortIndex;
 
 fn ready(bed: &mut Bed, node: usize, service: ServiceType) -> Handle {
     let qp = bed.make_qp(node, service, &Options::default());

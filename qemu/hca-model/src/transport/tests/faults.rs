@@ -6,7 +6,7 @@ use mlx5_prm::datapath::{CqeOpcode, SendOpcode};
 
 use super::bed::{Bed, Options, pattern};
 use super::requests::Request;
-use crate::fabric::random::Random;
+use rdma_fabric::random::Random;
 
 const FAULTS: &str = "loss=1%,dup=1%,reorder=1%";
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::seams::{DmaFault, GuestMemory, Interrupts, Link, Packet};
+use crate::seams::{DmaFault, GuestMemory, Interrupts};
 use crate::world::NodePort;
 
 /// Guest memory. What lies beyond its end does not answer.
@@ -120,10 +120,4 @@ impl Guest {
         self.ram.read(at, &mut data).unwrap();
         data
     }
-}
-
-/// A wire that leads nowhere, for calls that do not send.
-pub(super) struct Nowhere;
-impl Link for Nowhere {
-    fn send(&mut self, _: Packet) {}
 }

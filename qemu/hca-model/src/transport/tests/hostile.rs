@@ -1,14 +1,14 @@
 //! Guests and peers that send anything: nothing panics, hangs, or reaches memory that no key gives.
 
-use crate::packet::{Bth, LNH_BTH, LNH_GRH, Lrh, Opcode};
 use mlx5_prm::value::{AccessFlags, ServiceType};
 use proptest::prelude::*;
+use rdma_fabric::infiniband::packet::{Bth, LNH_BTH, LNH_GRH, Lrh, Opcode};
 
 use super::bed::{Bed, Options};
 use super::requests::Request;
-use crate::fabric::PortIndex;
-use crate::packet::append_icrc;
-use crate::seams::Packet;
+use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::infiniband::packet::append_icrc;
+use rdma_fabric::ports::PortIndex;
 
 /// A packet for a QP with arbitrary contents and right checksum.
 fn packet(

@@ -8,7 +8,7 @@ use mlx5_prm::value::{PortState, ServiceType};
 
 use super::bed::{Bed, Handle};
 use super::management::{ask, management_qp};
-use crate::fabric::FabricConfig;
+use rdma_fabric::infiniband::FabricConfig;
 
 const SWITCH_LID: u16 = 9;
 const FIRST_LID: u16 = 4;

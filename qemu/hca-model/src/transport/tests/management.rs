@@ -9,8 +9,9 @@ use mlx5_prm::value::{PortState, QpState, RegisterId, ServiceType};
 
 use super::bed::{Bed, Handle, Options};
 use super::requests::Request;
-use crate::fabric::{PortIndex, SWITCH_GUID};
-use crate::packet::QKEY_GSI;
+use rdma_fabric::infiniband::SWITCH_GUID;
+use rdma_fabric::infiniband::packet::QKEY_GSI;
+use rdma_fabric::ports::PortIndex;
 
 /// A management QP with one receive, and where that lands.
 pub(super) fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {

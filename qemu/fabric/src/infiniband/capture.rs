@@ -1,0 +1,289 @@
+//! Packet captures: pcapng (draft-ietf-opsawg-pcapng) with InfiniBand frames from LRH to VCRC.
+//!
+//! Wireshark and tshark up to 4.0 (Debian 12) know InfiniBand frames only inside ERF records (link type 197, record type 21);
+//! `LINKTYPE_INFINIBAND` (247) they call unknown. Both can be written; ERF, which every version reads, is the default.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use crate::infiniband::packet::{VCRC_LEN, vcrc};
+
+/// How frames lie in the capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// Each behind an ERF header of 16 bytes (`LINKTYPE_ERF`, 197).
+    #[default]
+    Erf,
+    /// Bare, beginning with the LRH (`LINKTYPE_INFINIBAND`, 247).
+    Infiniband,
+}
+
+impl Encapsulation {
+    /// The link type in the interface description.
+    #[must_use]
+    pub const fn link_type(self) -> u16 {
+        match self {
+            Self::Erf => 197,
+            Self::Infiniband => 247,
+        }
+    }
+}
+
+/// ERF record type of InfiniBand frames.
+const ERF_TYPE_INFINIBAND: u8 = 21;
+/// ERF flag: records vary in length.
+const ERF_VARYING_LENGTH: u8 = 4;
+/// Bytes of an ERF header.
+const ERF_HEADER: usize = 16;
+
+/// The ERF header of a frame of `len` bytes at `at` nanoseconds since the Unix epoch.
+fn erf_header(at: u64, len: usize) -> [u8; ERF_HEADER] {
+    // Seconds in the upper half, their fraction in units of 2^-32 in the lower, least significant byte first.
+    let fraction = ((at % 1_000_000_000) << 32) / 1_000_000_000;
+    let time = (at / 1_000_000_000) << 32 | fraction;
+    let mut header = [0; ERF_HEADER];
+    header[..8].copy_from_slice(&time.to_le_bytes());
+    header[8] = ERF_TYPE_INFINIBAND;
+    header[9] = ERF_VARYING_LENGTH;
+    header[10..12].copy_from_slice(&((len + ERF_HEADER) as u16).to_be_bytes());
+    header[14..].copy_from_slice(&(len as u16).to_be_bytes());
+    header
+}
+
+/// Receives every packet that enters the fabric.
+pub trait Capture {
+    /// A port was attached: `index` is what later packets name.
+    fn interface(&mut self, index: u32, name: &str);
+    /// A packet, LRH to ICRC, as the port `interface` sent it `now`. `comment` says what the fabric then did to it.
+    fn packet(&mut self, interface: u32, now: u64, bytes: &[u8], comment: Option<&str>);
+    /// Brings everything out.
+    ///
+    /// # Errors
+    /// The first error of all that happened since the capture began.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// Writes a pcapng section to any [`Write`]; give it a `BufWriter` for a file.
+///
+/// The first error of the writer ends the capture and is told by [`finish`](Capture::finish); the fabric goes on.
+pub struct PcapNg<W: Write> {
+    writer: W,
+    /// Nanoseconds since the Unix epoch at time 0 of the fabric.
+    epoch: u64,
+    encapsulation: Encapsulation,
+    /// pcapng numbers interfaces by their order in the file: position is its number, value ours.
+    interfaces: Vec<u32>,
+    error: Option<io::Error>,
+    block: Vec<u8>,
+}
+
+impl<W: Write> fmt::Debug for PcapNg<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PcapNg")
+            .field("interfaces", &self.interfaces.len())
+            .field("error", &self.error)
+            .finish()
+    }
+}
+
+impl<W: Write> PcapNg<W> {
+    /// Begins a section. `epoch` is what to add to the fabric's time to get nanoseconds since the Unix epoch (0 is fine:
+    /// relative times then).
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn new(writer: W, epoch: u64) -> io::Result<Self> {
+        Self::with_encapsulation(writer, epoch, Encapsulation::default())
+    }
+
+    /// As [`new`](Self::new), with frames in the form given.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn with_encapsulation(writer: W, epoch: u64, encapsulation: Encapsulation) -> io::Result<Self> {
+        let interfaces = Vec::new();
+        let mut capture = Self { writer, epoch, encapsulation, interfaces, error: None, block: Vec::new() };
+        capture.begin(0x0a0d_0d0a);
+        capture.block.extend_from_slice(&0x1a2b_3c4du32.to_le_bytes());
+        capture.block.extend_from_slice(&1u16.to_le_bytes());
+        capture.block.extend_from_slice(&0u16.to_le_bytes());
+        capture.block.extend_from_slice(&u64::MAX.to_le_bytes()); // section length: not given
+        capture.option(4, concat!("hca-model ", env!("CARGO_PKG_VERSION")).as_bytes()); // shb_userappl
+        capture.end_options();
+        capture.end();
+        match capture.error.take() {
+            Some(error) => Err(error),
+            None => Ok(capture),
+        }
+    }
+
+    /// The writer, after [`finish`](Capture::finish).
+    pub fn into_inner(self) -> W {
+        self.writer
+    }
+
+    fn begin(&mut self, kind: u32) {
+        self.block.clear();
+        self.block.extend_from_slice(&kind.to_le_bytes());
+        self.block.extend_from_slice(&[0; 4]);
+    }
+
+    fn option(&mut self, code: u16, value: &[u8]) {
+        let value = value.get(..value.len().min(0xfff0)).unwrap_or(value);
+        self.block.extend_from_slice(&code.to_le_bytes());
+        self.block.extend_from_slice(&(value.len() as u16).to_le_bytes());
+        self.block.extend_from_slice(value);
+        self.pad();
+    }
+
+    fn end_options(&mut self) {
+        self.block.extend_from_slice(&[0; 4]);
+    }
+
+    fn pad(&mut self) {
+        self.block.resize(self.block.len().next_multiple_of(4), 0);
+    }
+
+    fn end(&mut self) {
+        let len = (self.block.len() as u32 + 4).to_le_bytes();
+        self.block.extend_from_slice(&len);
+        if let Some(place) = self.block.get_mut(4..8) {
+            place.copy_from_slice(&len);
+        }
+        if self.error.is_none() {
+            self.error = self.writer.write_all(&self.block).err();
+        }
+    }
+}
+
+impl<W: Write> Capture for PcapNg<W> {
+    fn interface(&mut self, index: u32, name: &str) {
+        self.interfaces.push(index);
+        self.begin(1);
+        self.block.extend_from_slice(&self.encapsulation.link_type().to_le_bytes());
+        self.block.extend_from_slice(&[0; 2]);
+        self.block.extend_from_slice(&0u32.to_le_bytes()); // no snap length
+        self.option(2, name.as_bytes()); // if_name
+        self.option(9, &[9]); // if_tsresol: nanoseconds
+        self.end_options();
+        self.end();
+    }
+
+    fn packet(&mut self, interface: u32, now: u64, bytes: &[u8], comment: Option<&str>) {
+        let Some(interface) = self.interfaces.iter().position(|known| *known == interface) else {
+            debug_assert!(false, "a packet of a port that was never announced");
+            return;
+        };
+        let at = self.epoch.wrapping_add(now);
+        let frame = bytes.len() + VCRC_LEN;
+        let header = match self.encapsulation {
+            Encapsulation::Erf => Some(erf_header(at, frame)),
+            Encapsulation::Infiniband => None,
+        };
+        let len = ((frame + header.map_or(0, |header| header.len())) as u32).to_le_bytes();
+        self.begin(6);
+        self.block.extend_from_slice(&(interface as u32).to_le_bytes());
+        self.block.extend_from_slice(&((at >> 32) as u32).to_le_bytes());
+        self.block.extend_from_slice(&(at as u32).to_le_bytes());
+        self.block.extend_from_slice(&len);
+        self.block.extend_from_slice(&len);
+        self.block.extend(header.iter().flatten());
+        self.block.extend_from_slice(bytes);
+        self.block.extend_from_slice(&vcrc(bytes).to_le_bytes());
+        self.pad();
+        if let Some(comment) = comment {
+            self.option(1, comment.as_bytes());
+            self.end_options();
+        }
+        self.end();
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.writer.flush(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    }
+
+    /// Type and body of every block, both lengths checked.
+    fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        let mut blocks = Vec::new();
+        while !bytes.is_empty() {
+            let len = word(bytes, 4) as usize;
+            assert_eq!(word(bytes, len - 4) as usize, len);
+            assert_eq!(len % 4, 0);
+            blocks.push((word(bytes, 0), bytes[8..len - 4].to_vec()));
+            bytes = &bytes[len..];
+        }
+        blocks
+    }
+
+    #[test]
+    fn sections_interfaces_and_packets() {
+        let mut capture =
+            PcapNg::with_encapsulation(Vec::new(), 0x1_0000_0000, Encapsulation::Infiniband).unwrap();
+        capture.interface(7, "node0");
+        capture.interface(3, "subnet manager");
+        let packet: Vec<u8> = (0..30).collect();
+        capture.packet(3, 5, &packet, None);
+        capture.packet(7, 6, &packet, Some("lost"));
+        capture.finish().unwrap();
+        let blocks = blocks(&capture.into_inner());
+        assert_eq!(blocks.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 1, 6, 6]);
+        assert_eq!(word(&blocks[0].1, 0), 0x1a2b_3c4d);
+        assert_eq!(word(&blocks[1].1, 0), 247);
+        assert_eq!(&blocks[1].1[8..17], b"\x02\0\x05\0node0");
+        let body = &blocks[3].1;
+        assert_eq!(
+            [word(body, 0), word(body, 4), word(body, 8), word(body, 12), word(body, 16)],
+            [1, 1, 5, 32, 32]
+        );
+        assert_eq!(body[20..50], packet);
+        assert_eq!(body[50..52], vcrc(&packet).to_le_bytes());
+        assert_eq!(body.len(), 52, "no options, no padding beyond a multiple of four");
+        assert_eq!(&blocks[4].1[52..], b"\x01\0\x04\0lost\0\0\0\0");
+    }
+
+    #[test]
+    fn erf_records() {
+        let mut capture = PcapNg::new(Vec::new(), 1_800_000_000_000_000_000).unwrap();
+        capture.interface(0, "node0");
+        capture.packet(0, 500_000_000, &[0xab; 30], None);
+        capture.finish().unwrap();
+        let blocks = blocks(&capture.into_inner());
+        assert_eq!(word(&blocks[1].1, 0), 197);
+        let body = &blocks[2].1;
+        assert_eq!([word(body, 12), word(body, 16)], [48, 48]);
+        // Half a second, then 1 800 000 000 = 0x6b49d200 seconds; type 21, varying length; 48 bytes of which 32 of frame.
+        assert_eq!(body[20..36], [0, 0, 0, 0x80, 0, 0xd2, 0x49, 0x6b, 21, 4, 0, 48, 0, 0, 0, 32]);
+        assert_eq!(body[36..66], [0xab; 30]);
+    }
+
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if bytes.len() > 60 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(bytes.len()) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_at_the_end() {
+        let mut capture = PcapNg::new(Full, 0).unwrap();
+        capture.interface(0, "a");
+        capture.packet(0, 0, &[0; 100], None);
+        capture.packet(0, 0, &[0; 4], None);
+        assert_eq!(capture.finish().map_err(|e| e.kind()), Err(io::ErrorKind::StorageFull));
+    }
+}

@@ -1,0 +1,221 @@
+//! Path of a packet through the switch: by LID, group or directed route, out by a port's link, in at the other end.
+
+use crate::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE, Lrh, Packet, VL_MANAGEMENT};
+use crate::work;
+
+use super::link::Fate;
+use super::losses::{Flow, Front};
+use super::manager;
+use super::programmed::Program;
+use super::{Fabric, MANAGEMENT_LIMIT};
+use crate::ports::PortIndex;
+
+/// Where copies of a packet go.
+enum Copies {
+    None,
+    Manager,
+    One(PortIndex),
+    Group(Vec<PortIndex>),
+}
+
+impl Fabric {
+    /// Puts a packet on the wire at a port.
+    pub fn send(&mut self, from: PortIndex, mut packet: Packet, now: u64) {
+        self.counters.sent += 1;
+        if self.cutter.sent(from, self.counters.sent, now) {
+            self.counters.cuts += 1;
+            self.quiet = None;
+            self.set_link(from, false, now);
+        }
+        let (remark, copies) = self.route(from, &packet);
+        if let Some(counters) = self.switch.counters(Some(from)) {
+            counters.received(packet.bytes());
+        }
+        if let Some(capture) = &mut self.capture {
+            capture.packet(from.0, now, packet.sealed_bytes(), remark);
+        }
+        // Copied only where a capture or a group needs the packet as it was.
+        match copies {
+            Copies::None => {}
+            Copies::Manager => {
+                self.quiet = None;
+                if self.management.len() < MANAGEMENT_LIMIT {
+                    self.management.push_back((from, packet));
+                } else {
+                    self.counters.overflow += 1;
+                }
+            }
+            Copies::One(to) => self.transmit(from.0, to, packet, now),
+            Copies::Group(members) => {
+                self.owe(from, work::PACKET * members.len() as u64);
+                for to in members {
+                    self.transmit(from.0, to, packet.clone(), now);
+                }
+            }
+        }
+    }
+
+    /// The port behind which `lid` is.
+    pub(super) fn port_of(&self, lid: u16) -> Option<PortIndex> {
+        match &self.switch.program {
+            Some(program) => Some(PortIndex(u32::from(program.port_of(lid)?).checked_sub(1)?)),
+            None => self.routes.get(usize::from(lid)).copied().flatten(),
+        }
+    }
+
+    /// The LID of the switch's management port.
+    pub(super) fn switch_lid(&self) -> u16 {
+        self.switch.program.as_ref().map_or(manager::SM_LID, |program| program.lid())
+    }
+
+    /// Where a packet goes by what a subnet manager of somebody else's programmed; `None` where nowhere.
+    fn programmed_route(&self, program: &Program, from: PortIndex, lrh: &Lrh) -> Option<Copies> {
+        // Subnet management goes through ports of any state, data through those that are Armed or Active.
+        let passes = |port: PortIndex| lrh.vl == VL_MANAGEMENT || program.carries(port);
+        // The management port may have more LIDs than its first (IBTA 18.2.4.3).
+        let own = lrh.dlid == self.switch_lid() && lrh.dlid != 0;
+        if own || program.port_of(lrh.dlid) == Some(0) {
+            return Some(Copies::Manager);
+        }
+        if !passes(from) {
+            return None;
+        }
+        if lrh.dlid >= LID_MULTICAST {
+            let members = program.members(lrh.dlid, from);
+            return Some(Copies::Group(members.into_iter().filter(|port| passes(*port)).collect()));
+        }
+        self.port_of(lrh.dlid).filter(|port| passes(*port)).map(Copies::One)
+    }
+
+    /// Where a packet goes.
+    fn route(&mut self, from: PortIndex, packet: &Packet) -> (Option<&'static str>, Copies) {
+        if !self.link_is_up(from) {
+            self.counters.link_down += 1;
+            self.losses.entry(Flow::of(packet.bytes())).link_down += 1;
+            return (Some("dropped: link down"), Copies::None);
+        }
+        let Ok(lrh) = Lrh::parse(packet.bytes()) else {
+            self.counters.malformed += 1;
+            return (Some("dropped: malformed"), Copies::None);
+        };
+        if !self.admits(from, &lrh, packet.bytes()) {
+            self.counters.refused += 1;
+            self.losses.entry(Flow::of(packet.bytes())).refused += 1;
+            if let Some(counters) = self.switch.counters(Some(from)) {
+                counters.rcv_constraint_errors += 1;
+            }
+            return (Some("dropped: a LID, P_Key or M_Key that was not given to the port"), Copies::None);
+        }
+        if lrh.dlid == LID_PERMISSIVE {
+            // Only directed routes use it: the switch looks at each of their hops.
+            if lrh.vl == VL_MANAGEMENT {
+                return (None, Copies::Manager);
+            }
+        } else if let Some(program) = &self.switch.program {
+            if let Some(copies) = self.programmed_route(program, from, &lrh) {
+                return (None, copies);
+            }
+        } else if lrh.dlid >= LID_MULTICAST {
+            self.owe(from, self.groups.look_up_steps());
+            return match self.groups.members(lrh.dlid, from) {
+                members if members.is_empty() => (None, Copies::None),
+                members => (None, Copies::Group(members)),
+            };
+        } else if lrh.dlid == manager::SM_LID {
+            return (None, Copies::Manager);
+        } else if let Some(Some(to)) = self.routes.get(usize::from(lrh.dlid)) {
+            return (None, Copies::One(*to));
+        }
+        self.counters.no_route += 1;
+        self.losses.entry(Flow::of(packet.bytes())).no_route += 1;
+        if let Some(counters) = self.switch.counters(Some(from)) {
+            counters.rcv_relay_errors += 1;
+        }
+        (Some("dropped: no route"), Copies::None)
+    }
+
+    pub(super) fn transmit(&mut self, source: u32, to: PortIndex, packet: Packet, now: u64) {
+        let Some(port) = self.ports.get_mut(to.0 as usize) else { return };
+        let Some(counters) = self.switch.counters(Some(to)) else { return };
+        if !port.up {
+            self.counters.link_down += 1;
+            self.losses.entry(Flow::of(packet.bytes())).link_down += 1;
+            counters.xmit_discards += 1;
+            return;
+        }
+        counters.sent(packet.bytes());
+        let front = Front::of(packet.bytes());
+        let arrival = now.saturating_add(self.config.latency);
+        let outcome = port.egress.send(
+            source,
+            packet,
+            arrival,
+            &self.config.faults,
+            &mut self.random,
+            &mut self.counters,
+        );
+        if let Some(fate) = outcome.fate {
+            let losses = self.losses.entry(front.flow());
+            match fate {
+                Fate::Lost => losses.dropped += 1,
+                Fate::Corrupted => losses.corrupted += 1,
+                Fate::Duplicated => losses.duplicated += 1,
+                Fate::HeldBack => losses.held += 1,
+                Fate::QueueFull => losses.overflow += 1,
+            }
+        }
+        if port.egress.is_congested() {
+            // Its expiry was not known to the last poll.
+            self.quiet = None;
+        }
+        self.flying += u64::from(outcome.copies);
+        if let Some(port) = self.ports.get_mut(source as usize) {
+            port.in_flight += outcome.copies as usize;
+        }
+    }
+
+    /// Drops packets to ports whose receivers accept none.
+    pub(super) fn expire(&mut self, now: u64) {
+        for index in 0..self.ports.len() {
+            let to = PortIndex(index as u32);
+            let Some(lifetime) = self.switch.head_lifetime(to) else { continue };
+            while let Some((source, packet)) =
+                self.ports.get_mut(index).and_then(|port| port.egress.expire(lifetime, now))
+            {
+                self.flying -= 1;
+                self.counters.overflow += 1;
+                self.losses.entry(Flow::of(packet.bytes())).overflow += 1;
+                if let Some(counters) = self.switch.counters(Some(to)) {
+                    counters.xmit_discards += 1;
+                }
+                self.give_back(source);
+                self.buffers.give(packet.into_buffer());
+            }
+        }
+    }
+
+    /// Returns the time at which [`expire`](Self::expire) drops a packet.
+    pub(super) fn next_expiry(&self) -> Option<u64> {
+        let expiry = |(index, port): (usize, &super::Port)| {
+            port.egress.expiry(self.switch.head_lifetime(PortIndex(index as u32))?)
+        };
+        self.ports.iter().enumerate().filter_map(expiry).min()
+    }
+
+    pub(super) fn give_back(&mut self, source: u32) {
+        if let Some(port) = self.ports.get_mut(source as usize) {
+            port.in_flight = port.in_flight.saturating_sub(1);
+        }
+    }
+
+    /// The next packet that has arrived at a port.
+    pub fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
+        let port = self.ports.get_mut(at.0 as usize)?;
+        let (source, packet) = port.egress.receive(now, &mut self.counters)?;
+        self.flying -= 1;
+        self.counters.delivered += 1;
+        self.counters.delivered_bytes += packet.bytes().len() as u64;
+        self.give_back(source);
+        Some(packet)
+    }
+}

@@ -1,0 +1,461 @@
+//! The InfiniBand fabric: one switch, its links, their faults, the subnet manager and administrator, the capture.
+//!
+//! Packets are routed by LID as a switch's linear forwarding table would, after the subnet manager has given LIDs by real
+//! directed-route SMPs on VL 15. The switch is a node of its own: directed routes lead through it, and behind its port 0,
+//! at LID 1, are its agents, the subnet manager and the subnet administrator. Everything random comes from one seed.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`packet`] | packets as they are on the wire: headers, opcodes, checksums |
+//! | `capture` | pcapng |
+//! | `losses` | what was lost, by flow |
+//! | `performance` | a port's counters, and the agent that reports them |
+//! | `speeds`, `m_key` | speeds and management key of a port |
+//! | `link` | a link's queue |
+//! | `buffers` | buffers of packets |
+//! | `cable` | the cable of a port, for its adapter |
+//! | `forwarding`, `ingress` | the way of a packet, and what the switch lets in |
+//! | `direct` | requests without packets |
+//! | `switch`, `attributes` | the switch's agents, directed routes |
+//! | `manager` | subnet manager |
+//! | `administrator` | subnet administrator |
+//! | `multicast` | groups |
+//! | `management` | what reaches LID 1 |
+
+mod administrator;
+mod attributes;
+mod buffers;
+mod cable;
+mod capture;
+mod direct;
+mod forwarding;
+mod ingress;
+mod link;
+mod losses;
+mod m_key;
+mod management;
+mod manager;
+mod multicast;
+pub mod packet;
+pub mod performance;
+mod programmed;
+mod speeds;
+mod switch;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+
+use crate::cuts::Cutter;
+use crate::faults::Faults;
+use crate::ports::PortIndex;
+use crate::random::Random;
+use crate::work::STEPS_PER_CALL;
+use ib_mgmt::mad::Mad;
+use ib_types::Gid;
+
+pub use cable::Cable;
+pub use capture::{Capture, Encapsulation, PcapNg};
+pub use direct::{Destination, Traffic};
+pub use link::FabricCounters;
+pub use losses::{Flow, Kind, LossTable, Losses};
+pub use m_key::{Access, Lease, MKey};
+pub use manager::{MadRoute, PortRecord, mad_packet};
+pub use performance::PortCounters;
+pub use speeds::Speeds;
+pub use switch::SWITCH_GUID;
+
+use administrator::Administrator;
+use buffers::Buffers;
+use link::Egress;
+use manager::Manager;
+use multicast::Groups;
+use packet::{Deth, Opcode, Packet, Shape};
+use switch::{MAX_PORTS, Switch};
+
+/// How the fabric behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FabricConfig {
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Injected faults.
+    pub faults: Faults,
+    /// Nanoseconds from any port to any other.
+    pub latency: u64,
+    /// Whether the fabric has a subnet manager and administrator of its own. Without, a node's has to be one: until then no
+    /// port becomes Active.
+    pub subnet_manager: bool,
+    /// The key without which nobody but the fabric's own subnet manager sets anything (M_Key, and the key of trusted requests to the
+    /// subnet administrator), and with it the switch's refusal of LIDs and P_Keys that a port was not given. Whoever serves guests that are
+    /// not trusted draws it from the host's randomness. 0 leaves the fabric open to everybody.
+    pub m_key: u64,
+    /// Number of the subnet manager's first transaction. Ports that could guess it could reply in
+    /// another port's place, so a server of untrusted guests draws it, apart from the key.
+    pub first_tid: u64,
+    /// Packet life time of the paths that the subnet administrator names, 4.096 µs · 2^n: how long ports wait for packets of ended
+    /// connections.
+    pub packet_life_time: u8,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            faults: Faults::default(),
+            latency: 0,
+            subnet_manager: true,
+            m_key: DEFAULT_M_KEY,
+            first_tid: 1,
+            packet_life_time: PACKET_LIFE_TIME,
+        }
+    }
+}
+
+/// About a millisecond: a switch holds packets for microseconds.
+const PACKET_LIFE_TIME: u8 = 8;
+/// OpenSM's packet life time, about a second.
+pub const OPENSM_PACKET_LIFE_TIME: u8 = 18;
+/// The M_Key of a fabric whose ports are trusted.
+const DEFAULT_M_KEY: u64 = 0x6d6c_7835_6b65_7931;
+/// The interface number under which the subnet manager's packets are captured.
+const MANAGER: u32 = u32::MAX;
+/// Packets of one port that may be on their way before [`Fabric::ready`] says no.
+const CREDITS: usize = 1_024;
+/// MTU code of IP over InfiniBand's broadcast group: 2048, as OpenSM gives it.
+const IPOIB_MTU: u8 = 4;
+
+struct Port {
+    up: bool,
+    egress: Egress,
+    in_flight: usize,
+    /// Steps of work that the switch and its agents did for what the port sent, and that its HCA has not been charged for.
+    owed: u64,
+}
+
+/// The fabric. See the [module](self).
+pub struct Fabric {
+    config: FabricConfig,
+    /// Ports may send only as what the fabric's own subnet manager made of them.
+    guarded: bool,
+    random: Random,
+    cutter: Cutter,
+    ports: Vec<Port>,
+    /// Port by LID, as the subnet manager programs it.
+    routes: Vec<Option<PortIndex>>,
+    groups: Groups,
+    switch: Switch,
+    manager: Manager,
+    administrator: Administrator,
+    /// Packets that reached the switch's management port.
+    management: VecDeque<(PortIndex, Packet)>,
+    counters: FabricCounters,
+    losses: LossTable,
+    capture: Option<Box<dyn Capture + Send>>,
+    /// Until when [`poll`](Self::poll) has nothing to do, as far as is known; `None` where it has to look.
+    quiet: Option<u64>,
+    /// Packets on their way to ports.
+    flying: u64,
+    /// Packets of requests that went without.
+    copied: u64,
+    buffers: Buffers,
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fabric")
+            .field("config", &self.config)
+            .field("ports", &self.ports.len())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// There is no free port on the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchFull;
+
+impl fmt::Display for SwitchFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the switch has only {MAX_PORTS} ports")
+    }
+}
+
+impl std::error::Error for SwitchFull {}
+
+/// Management packets that may wait for the subnet manager.
+const MANAGEMENT_LIMIT: usize = 1_024;
+
+impl Fabric {
+    /// A switch without cables.
+    #[must_use]
+    pub fn new(config: FabricConfig) -> Self {
+        Self {
+            random: Random::new(config.seed),
+            cutter: Cutter::new(config.faults.cuts, config.seed, 0),
+            ports: Vec::new(),
+            routes: Vec::new(),
+            groups: Groups::new(IPOIB_MTU),
+            guarded: config.subnet_manager && config.m_key != 0,
+            switch: Switch::new(!config.subnet_manager, config.m_key),
+            manager: Manager::new(config.m_key, config.first_tid),
+            administrator: Administrator::default(),
+            management: VecDeque::new(),
+            counters: FabricCounters::default(),
+            losses: LossTable::default(),
+            capture: None,
+            quiet: None,
+            flying: 0,
+            copied: 0,
+            buffers: Buffers::default(),
+            config,
+        }
+    }
+
+    /// Records every packet from now on. Ports attached before are announced at once.
+    pub fn set_capture(&mut self, mut capture: Box<dyn Capture + Send>) {
+        capture.interface(MANAGER, "subnet manager");
+        for (i, name) in self.manager.names().enumerate() {
+            capture.interface(i as u32, name);
+        }
+        self.capture = Some(capture);
+    }
+
+    /// Ends the capture, if there is one.
+    ///
+    /// # Errors
+    /// The first error of its writer.
+    pub fn finish_capture(&mut self) -> io::Result<()> {
+        self.capture.take().map_or(Ok(()), |mut capture| capture.finish())
+    }
+
+    /// Brings out what was captured so far, and goes on.
+    ///
+    /// # Errors
+    /// The first error of the capture's writer.
+    pub fn flush_capture(&mut self) -> io::Result<()> {
+        self.capture.as_mut().map_or(Ok(()), |capture| capture.finish())
+    }
+
+    /// Plugs a new port in, its link down. `name` appears in captures.
+    ///
+    /// # Errors
+    /// [`SwitchFull`].
+    pub fn attach(&mut self, name: &str) -> Result<PortIndex, SwitchFull> {
+        if self.ports.len() >= MAX_PORTS {
+            return Err(SwitchFull);
+        }
+        self.quiet = None;
+        let index = PortIndex(self.ports.len() as u32);
+        self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0, owed: 0 });
+        self.manager.attach(name);
+        self.switch.attach();
+        if let Some(capture) = &mut self.capture {
+            capture.interface(index.0, name);
+        }
+        Ok(index)
+    }
+
+    /// Sets the speeds and widths that both ends of a port's link report. Up to EDR unless set.
+    pub fn set_speeds(&mut self, index: PortIndex, speeds: Speeds) {
+        self.switch.set_speeds(index, speeds);
+    }
+
+    /// Brings a port's link up or down. What is on its way to a link that goes down is lost; the subnet manager notices.
+    pub fn set_link(&mut self, index: PortIndex, up: bool, now: u64) {
+        let up = up && !self.cutter.cuts(index);
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
+        if port.up == up {
+            return;
+        }
+        port.up = up;
+        self.quiet = None;
+        self.switch.set_link(index, up, now);
+        if !up {
+            let lost: Vec<(u32, Packet)> = port.egress.drain().collect();
+            self.counters.link_down += lost.len() as u64;
+            self.flying -= lost.len() as u64;
+            for (source, packet) in lost {
+                self.losses.entry(Flow::of(packet.bytes())).link_down += 1;
+                self.give_back(source);
+            }
+            self.groups.leave_all(index);
+        }
+        if self.switch.program.is_none() {
+            self.manager.link_changed(index, up, now);
+        }
+    }
+
+    /// Whether a port's link is up.
+    #[must_use]
+    #[inline]
+    pub fn link_is_up(&self, index: PortIndex) -> bool {
+        self.ports.get(index.0 as usize).is_some_and(|port| port.up)
+    }
+
+    /// Returns whether a port is enabled and its link is up.
+    #[must_use]
+    #[inline]
+    pub fn is_linked(&self, index: PortIndex) -> bool {
+        self.link_is_up(index) && self.port_is_enabled(index)
+    }
+
+    /// What the subnet manager knows of a port.
+    #[must_use]
+    pub fn port_record(&self, index: PortIndex) -> Option<&PortRecord> {
+        self.manager.record(index)
+    }
+
+    /// What happened to packets so far.
+    #[must_use]
+    pub fn counters(&self) -> FabricCounters {
+        self.counters
+    }
+
+    /// What happened to packets so far, by flow: the same losses that [`counters`](Self::counters) adds up.
+    #[must_use]
+    pub fn losses(&self) -> &LossTable {
+        &self.losses
+    }
+
+    /// Whether a port of the switch is switched on and its link is not cut. One that is not has its link down, whatever is at the other end of
+    /// the cable.
+    #[must_use]
+    #[inline]
+    pub fn port_is_enabled(&self, index: PortIndex) -> bool {
+        self.switch.is_enabled(index) && !self.cutter.cuts(index)
+    }
+
+    /// Puts a port into other partitions than the default one: the subnet manager programs its P_Key table with (at most
+    /// 32 of) these keys. Bit 15 marks full membership.
+    pub fn set_partitions(&mut self, index: PortIndex, pkeys: &[u16], now: u64) {
+        self.quiet = None;
+        self.manager.set_pkeys(index, pkeys, now);
+    }
+
+    /// Gives two ports each other's LIDs, as a subnet manager does that has lost its table of them. Neither goes out of service, so
+    /// that no subscriber learns of it.
+    pub fn swap_lids(&mut self, ports: [PortIndex; 2], now: u64) {
+        self.quiet = None;
+        self.manager.swap_lids(ports, now);
+    }
+
+    /// The MTU of IP over InfiniBand's broadcast group, as a code: 4 for 2048 bytes, which it is from the beginning, 5 for
+    /// 4096. Ports that have joined already are not told.
+    pub fn set_ipoib_mtu(&mut self, code: u8) {
+        self.groups.set_ipoib_mtu(code.clamp(1, 5));
+    }
+
+    /// The configuration the fabric was made with: print its seed.
+    #[must_use]
+    pub fn config(&self) -> &FabricConfig {
+        &self.config
+    }
+
+    /// Changes the injected faults from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.quiet = None;
+        self.config.faults = faults;
+        self.cutter = Cutter::new(faults.cuts, self.config.seed, self.counters.sent);
+    }
+
+    /// Changes the time that packets take from any port to any other. Those on their way are not overtaken.
+    pub fn set_latency(&mut self, nanoseconds: u64) {
+        self.config.latency = nanoseconds;
+    }
+
+    /// Starts the sequence of random numbers anew: what follows replays from `seed`.
+    pub fn reseed(&mut self, seed: u64) {
+        self.quiet = None;
+        self.config.seed = seed;
+        self.random = Random::new(seed);
+        self.cutter = Cutter::new(self.config.faults.cuts, seed, self.counters.sent);
+    }
+
+    /// Returns whether no packet is in flight.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.flying == 0
+    }
+
+    /// Returns the work that a port owes for, in steps, which it thereby pays.
+    #[inline]
+    #[must_use]
+    pub fn take_owed(&mut self, index: PortIndex) -> u64 {
+        self.ports.get_mut(index.0 as usize).map_or(0, |port| std::mem::take(&mut port.owed))
+    }
+
+    /// The receiver of a port accepts no packets from now on, or does again. While it does not, the
+    /// switch drops packets by their head-of-queue lifetime (IBTA 18.2.5.4).
+    pub fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
+        if port.egress.set_congested(congested, now) {
+            self.quiet = None;
+        }
+    }
+
+    /// Whether a port still has credit: a port with thousands of packets on their way should wait.
+    #[must_use]
+    #[inline]
+    pub fn ready(&self, index: PortIndex) -> bool {
+        self.ports.get(index.0 as usize).is_some_and(|port| port.in_flight < CREDITS)
+    }
+
+    fn owed(&self, index: PortIndex) -> u64 {
+        self.ports.get(index.0 as usize).map_or(0, |port| port.owed)
+    }
+
+    pub(super) fn owe(&mut self, index: PortIndex, steps: u64) {
+        if let Some(port) = self.ports.get_mut(index.0 as usize) {
+            port.owed = port.owed.saturating_add(steps);
+        }
+    }
+
+    /// A turn of a port whose HCA another server runs: it pays for a turn's share of the work that it caused. Answers whether it may
+    /// send.
+    pub fn pay_turn(&mut self, index: PortIndex) -> bool {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return false };
+        port.owed = port.owed.saturating_sub(STEPS_PER_CALL);
+        port.owed == 0
+    }
+
+    /// A buffer for a packet, with whatever is in it.
+    #[inline]
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        self.buffers.take()
+    }
+
+    /// Keeps the buffer of a packet that has arrived.
+    #[inline]
+    pub fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.buffers.give(buffer);
+    }
+
+    /// RC requests that were carried out without packets count as the packets that would have gone; how many those were.
+    #[must_use]
+    pub const fn copied(&self) -> u64 {
+        self.copied
+    }
+
+    /// The GID that the subnet manager gave to a port, once it knows the port.
+    #[must_use]
+    pub fn gid(&self, index: PortIndex) -> Option<Gid> {
+        self.manager.record(index).and_then(PortRecord::gid)
+    }
+}
+
+/// Returns the datagram header and the MAD of a UD packet that contains a MAD.
+#[must_use]
+pub fn datagram(shape: &Shape, packet: &[u8]) -> Option<(Deth, Mad)> {
+    if shape.bth.opcode != Opcode::UD_SEND_ONLY {
+        return None;
+    }
+    let content = shape.content(packet);
+    let deth = Deth::parse(content).ok()?;
+    let mad = content.get(Deth::LEN..)?;
+    // A MAD is always 256 bytes (IBTA 13.4.2).
+    <&[u8; 256]>::try_from(mad).ok().map(|mad| (deth, Mad::from_bytes(*mad)))
+}
