@@ -138,7 +138,9 @@ pub use cno::upcall::{AgentCalls, ProxyAgent, Upcall};
 pub use cno::waiter::{CnoWait, CnoWaiter};
 #[doc(no_inline)]
 pub use driver_mlx::Duration;
-pub use driver_mlx::{Bar, Base, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Instant, Platform, Wake};
+pub use driver_mlx::{
+    Bar, Base, DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, Gid, HostRegion, Instant, Platform, Wake,
+};
 pub use ep::dto_ext::SendDto;
 pub use evd::delivery::Ready;
 pub use evd::waiter::{EvdWaiter, Wait};

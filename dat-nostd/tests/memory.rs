@@ -143,12 +143,17 @@ fn a_region_under_the_processor() {
     assert_eq!(node.lmr_read(promise, given.lmr, from + 8, buffer.slice(0, 16).unwrap()), Ok(()));
     assert_eq!(node.lmr_write(promise, taken.lmr, to + 40, buffer.slice(0, 16).unwrap()), Ok(()));
     assert_eq!((get(sink, 64)[39], get(sink, 64)[40], get(sink, 64)[56]), (0, 7, 0));
-    assert_eq!(node.lmr_change(promise, taken.lmr, to + 40, |was| was + 1), Ok(0x0707_0707_0707_0707));
+    let [long, word] = [32, 8].map(|len| buffer.slice(32, len).unwrap());
+    assert_eq!(node.lmr_change(promise, taken.lmr, to + 40, word, |was| was + 1), Ok(()));
+    let mut before = [0; 16];
+    buffer.read(32, &mut before).unwrap();
+    assert_eq!(before, [7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(get(sink, 64)[40..48], 0x0707_0707_0707_0708_u64.to_ne_bytes());
     let refused = |result: DatResult<()>| result.unwrap_err().kind().unwrap();
-    let word = buffer.slice(0, 8).unwrap();
+    let changed = node.lmr_change(promise, taken.lmr, to + 40, long, |_| 0);
+    assert_eq!(refused(changed), ReturnType::InvalidParameter);
     assert_eq!(refused(node.lmr_write(promise, given.lmr, from, word)), ReturnType::PrivilegesViolation);
-    let changed = node.lmr_change(promise, given.lmr, from, |was| was).map(|_| ());
+    let changed = node.lmr_change(promise, given.lmr, from, word, |was| was);
     assert_eq!(refused(changed), ReturnType::PrivilegesViolation);
     for outside in [to + 57, to.wrapping_sub(1), u64::MAX] {
         assert_eq!(refused(node.lmr_write(promise, taken.lmr, outside, word)), ReturnType::InvalidParameter);

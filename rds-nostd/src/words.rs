@@ -1,6 +1,6 @@
 //! Payload, as the quadwords that a frame's memory is lent as.
 
-use driver_mlx::DmaWord;
+use dat_nostd::DmaWord;
 
 /// Bytes copied at a time.
 const STEP: usize = 64;

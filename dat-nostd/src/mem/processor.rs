@@ -80,26 +80,31 @@ impl<P: Platform> Adapter<'_, P> {
         )
     }
 
-    /// Extension: changes 8 bytes of a region, which are a number as this processor has numbers, and answers what they were. An atomic
-    /// operation of the device on the same bytes may come in between.
+    /// Extension: changes 8 bytes of a region, which are a number in the processor's byte order. Writes the number before the change to
+    /// `before`, last. An atomic operation of the device on the same bytes may come in between.
     ///
     /// # Errors
-    /// As [`Adapter::lmr_write`].
+    /// As [`Adapter::lmr_write`]; INVALID_PARAMETER (ARG2), unless `before` has 8 bytes.
     pub fn lmr_change(
         &self,
         _: SoleAccess,
         lmr: LmrHandle,
         address: u64,
+        before: DmaSlice<'_>,
         change: impl FnOnce(u64) -> u64,
-    ) -> DatResult<u64> {
+    ) -> DatResult<()> {
+        if before.len() != 8 {
+            return Err(outside());
+        }
         let word = self.device().bytes_of(self.objects().get(lmr)?, address, 8, MemPriv::LOCAL_WRITE)?;
         self.device().hca().sync_slice_for_cpu(word);
         let mut bytes = [0; 8];
         word.read(0, &mut bytes).map_err(|_| outside())?;
-        let before = u64::from_ne_bytes(bytes);
-        word.write(0, &change(before).to_ne_bytes()).map_err(|_| outside())?;
+        word.write(0, &change(u64::from_ne_bytes(bytes)).to_ne_bytes()).map_err(|_| outside())?;
         self.device().hca().sync_slice_for_device(word);
-        Ok(before)
+        before.write(0, &bytes).map_err(|_| outside())?;
+        self.device().hca().sync_slice_for_device(before);
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use core::iter::successors;
 
-use driver_mlx::DmaSlice;
+use dat_nostd::DmaSlice;
 
 use crate::frames::{Frame, Frames, HEADERS_PER_FRAME, Marks, STRIDE, Use};
 use crate::ids::{MessageId, OperationId};

@@ -1,6 +1,6 @@
 //! Where frames lie.
 
-use driver_mlx::{DmaBlocks, DmaBuffer, DmaSlice, DmaWord};
+use dat_nostd::{DmaBlocks, DmaBuffer, DmaSlice, DmaWord};
 
 use crate::wire::FRAME_LEN;
 

@@ -10,7 +10,7 @@ mod packed;
 mod queue;
 mod shares;
 
-use driver_mlx::{DmaBuffer, DmaSlice, DmaWord};
+use dat_nostd::{DmaBuffer, DmaSlice, DmaWord};
 
 use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, FrameId, MessageId, OperationId};

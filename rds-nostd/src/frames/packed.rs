@@ -6,7 +6,7 @@
 use core::iter::successors;
 use core::ops::Range;
 
-use driver_mlx::DmaWord;
+use dat_nostd::DmaWord;
 
 use crate::frames::memory::WORDS;
 use crate::frames::{Frame, Frames, Marks, Queue, Use};

@@ -224,14 +224,12 @@ impl Rds<'_> {
     ) -> Option<()> {
         let (lmr, address) =
             self.reach_within(adapter, args.cookie, args.remote_offset, 8, MemPriv::REMOTE_ATOMIC)?;
-        let before = adapter.lmr_change(promise, lmr, address, |before| match kind {
+        // As on the wire, the old number remains if it goes to the same bytes.
+        let changed = adapter.lmr_change(promise, lmr, address, args.local, |before| match kind {
             Kind::CompareSwap { compare, swap } if before == compare => swap,
             Kind::FetchAdd { add } => before.wrapping_add(add),
             Kind::CompareSwap { .. } | Kind::Transfer => before,
         });
-        // Last, as on the wire: the answer is what is there if it goes where the number was.
-        args.local.write(0, &before.ok()?.to_ne_bytes()).ok()?;
-        adapter.hca().sync_slice_for_device(args.local.slice(0, 8)?);
-        Some(())
+        changed.ok()
     }
 }

@@ -3,7 +3,7 @@
 use crate::abi::abi_of;
 use crate::failure::Answer;
 use crate::memory::{elements, lent};
-use driver_mlx::DmaSlice;
+use dat_nostd::DmaSlice;
 use heapless::Vec;
 use rds_nostd::cmsg::{Cmsg, ControlWriter, RdsIovec, RxTrace, SendControl};
 use rds_nostd::{Arrival, Control, MAX_PIECES, Profile, RdsError};

@@ -2,7 +2,7 @@
 
 use crate::failure::{Answer, Failure};
 use core::ptr;
-use driver_mlx::DmaSlice;
+use dat_nostd::DmaSlice;
 use rds_nostd::RdsError;
 use rds_nostd::cmsg::RdsIovec;
 
