@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
-use crate::node::Rds;
+use crate::io::Rds;
 use crate::socket::address;
 
 /// MTU of the loopback interface, bytes.
@@ -51,7 +51,7 @@ pub struct Interface {
 impl Rds<'_> {
     /// All interfaces (`SIOCGIFCONF`); how many they are is `SIOCGIFNUM`.
     pub fn interfaces<P: Platform>(&self, adapter: &Adapter<'_, P>) -> [Interface; 2] {
-        let own = address(self.protocol.local);
+        let own = address(self.protocol().local);
         let (loopback, family) = match own {
             IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::LOCALHOST), InterfaceFlags::IPV4),
             IpAddr::V6(_) => (IpAddr::V6(Ipv6Addr::LOCALHOST), InterfaceFlags::IPV6),

@@ -7,8 +7,8 @@
 //! | `frames`, `limits` | the memory that messages live in, and how it is divided among peers |
 //! | `connection` | what is known of a peer: `tx`, `rx`, `map`, `reconnect`; the table of all |
 //! | `protocol` | what happens, without input or output: `process` takes frames, `dispatch` gives posts, `poll_at` says when to look again |
-//! | `io` | [`Rds::poll`] and everything else that touches the adapter |
-//! | `node`, `options`, `profile` | [`Rds`]: sockets, their addresses, options and readiness; as Linux or rds(3SOCKET) has them |
+//! | `io` | [`Rds`]: sockets with their addresses and options, [`Rds::poll`], and everything else that touches the adapter |
+//! | `profile` | differences between Linux and rds(3SOCKET) |
 //! | `rdma` | memory offered to peers, operations on theirs |
 //! | `message`, `interface` | what `sendmsg` takes and `recvmsg` gives, as the C calls have it; interfaces |
 //! | [`cmsg`] | control messages, structures and addresses as C has them |
@@ -80,8 +80,6 @@ mod io;
 mod limits;
 mod log;
 mod message;
-mod node;
-mod options;
 mod profile;
 mod protocol;
 mod rdma;
@@ -107,8 +105,8 @@ pub use info::binary::{
 pub use info::table::{Table, TableKind};
 pub use info::{ConnectionFlags, ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
 pub use interface::{Interface, InterfaceFlags};
+pub use io::Rds;
 pub use message::{Arrival, FramesHandle, LentMessage, Msg, MsgFlags, Received};
-pub use node::Rds;
 pub use profile::Profile;
 pub use rdma::{
     AtomicArgs, AtomicOp, Control, Lend, MAX_PIECES, MAX_RDMA_LEN, MemoryHandle, RdmaArgs, RdmaCookie,

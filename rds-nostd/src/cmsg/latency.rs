@@ -5,7 +5,7 @@ use dat_nostd::{Adapter, Platform};
 use crate::cmsg::args::{RxTrace, RxTraceOption};
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
-use crate::node::Rds;
+use crate::io::Rds;
 
 impl Rds<'_> {
     /// Chooses what is told beside each message of how long it took (`SO_RDS_MSG_RXPATH_LATENCY`); nothing at first. While a socket of the
@@ -22,7 +22,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn rxpath_latency_option(&self, handle: SocketHandle) -> Result<RxTraceOption, RdsError> {
-        let asked = self.protocol.sockets.open(handle)?.rx_trace;
+        let asked = self.protocol().sockets.open(handle)?.rx_trace;
         Ok(RxTraceOption::decode(&asked).unwrap_or_default())
     }
 

@@ -6,8 +6,8 @@ use crate::cmsg::buffer::ControlWriter;
 use crate::cmsg::message::Cmsg;
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
+use crate::io::Rds;
 use crate::message::{Arrival, LentMessage, MsgFlags, Received};
-use crate::node::Rds;
 
 impl Rds<'_> {
     /// [`recvmsg`](Self::recvmsg), with what comes beside a message as control messages. Ends of RDMA operations come together, as many as

@@ -7,7 +7,7 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::counters::Counter;
 use crate::info::{ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
-use crate::node::Rds;
+use crate::io::Rds;
 use crate::socket::Transport;
 
 /// Counters: a name of 32 bytes, a value of 8.
@@ -206,7 +206,7 @@ impl Rds<'_> {
         let shown = move |local: IpAddr, foreign: IpAddr| is_v6 || local.is_ipv4() && foreign.is_ipv4();
         let messages = if is_v6 { (50, true) } else { (26, false) };
         match option {
-            RDS_INFO_COUNTERS => write(buffer, (40, false), self.protocol.counters.iter(), counter),
+            RDS_INFO_COUNTERS => write(buffer, (40, false), self.protocol().counters.iter(), counter),
             RDS_INFO_CONNECTIONS | RDS6_INFO_CONNECTIONS => {
                 let items = self.connections_info().filter(|info| shown(info.local, info.foreign));
                 write(buffer, if is_v6 { (65, true) } else { (42, false) }, items, |to, info| {

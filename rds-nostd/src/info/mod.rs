@@ -13,8 +13,8 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::connection::{Connection, State};
 use crate::ids::{ConnectionId, MessageId};
+use crate::io::Rds;
 use crate::io::service_level;
-use crate::node::Rds;
 use crate::rdma::MAX_RDMA_LEN;
 use crate::reason::DownReason;
 use crate::socket::{Socket, Transport, address};
@@ -123,7 +123,7 @@ pub struct IbConnectionInfo {
 impl Rds<'_> {
     /// All connections.
     pub fn connections_info(&self) -> impl Iterator<Item = ConnectionInfo> + '_ {
-        self.protocol.connections.iter().map(|(_, connection)| {
+        self.protocol().connections.iter().map(|(_, connection)| {
             let mut flags = match connection.state {
                 State::Connecting | State::Accepting => ConnectionFlags::CONNECTING,
                 State::Up => ConnectionFlags::CONNECTED,
@@ -133,7 +133,7 @@ impl Rds<'_> {
             ConnectionInfo {
                 next_tx: connection.tx.next_sequence,
                 next_rx: connection.rx.next_sequence,
-                local: address(self.protocol.local),
+                local: address(self.protocol().local),
                 foreign: address(connection.foreign),
                 transport: Transport::InfiniBand,
                 flags,
@@ -146,14 +146,14 @@ impl Rds<'_> {
 
     /// Messages that wait to be sent.
     pub fn send_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
-        self.protocol.connections.iter().flat_map(move |(id, connection)| {
+        self.protocol().connections.iter().flat_map(move |(id, connection)| {
             self.messages_from(connection.tx.next).map(move |message| self.sent_message(id, message))
         })
     }
 
     /// Messages that were sent and are kept until the peer has acknowledged them.
     pub fn retransmit_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
-        self.protocol.connections.iter().flat_map(move |(id, connection)| {
+        self.protocol().connections.iter().flat_map(move |(id, connection)| {
             let (sent, unsent) = (connection.tx.queue.head(), connection.tx.next);
             let sent = self.messages_from(sent).take_while(move |message| Some(*message) != unsent);
             sent.map(move |message| self.sent_message(id, message))
@@ -162,11 +162,11 @@ impl Rds<'_> {
 
     /// Messages that arrived and wait to be read.
     pub fn receive_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
-        self.protocol.sockets.iter().flat_map(|(_, socket)| {
+        self.protocol().sockets.iter().flat_map(|(_, socket)| {
             self.messages_from(socket.received.head()).flat_map(|message| {
-                let frame = self.protocol.frames.message(message);
+                let frame = self.protocol().frames.message(message);
                 let first = (frame.sequence, frame.len, frame.dport, frame.sport);
-                let packed = self.protocol.frames.behind(message);
+                let packed = self.protocol().frames.behind(message);
                 let packed = packed
                     .map(|next| next.header)
                     .map(|next| (next.sequence, next.len, next.dport, next.sport));
@@ -174,7 +174,7 @@ impl Rds<'_> {
                     sequence,
                     len,
                     local: SocketAddr::new(address(socket.address), dport),
-                    foreign: SocketAddr::new(address(self.protocol.source_of(frame)), sport),
+                    foreign: SocketAddr::new(address(self.protocol().source_of(frame)), sport),
                     tos: 0,
                 })
             })
@@ -182,24 +182,24 @@ impl Rds<'_> {
     }
 
     fn sent_message(&self, id: ConnectionId, message: MessageId) -> MessageInfo {
-        let Connection { foreign, tos, .. } = *self.protocol.connections.at(id);
-        let frame = self.protocol.frames.message(message);
+        let Connection { foreign, tos, .. } = *self.protocol().connections.at(id);
+        let frame = self.protocol().frames.message(message);
         MessageInfo {
             sequence: frame.sequence,
             len: frame.len,
-            local: SocketAddr::new(address(self.protocol.local), frame.sport),
+            local: SocketAddr::new(address(self.protocol().local), frame.sport),
             foreign: SocketAddr::new(address(foreign), frame.dport),
             tos,
         }
     }
 
     fn messages_from(&self, first: Option<MessageId>) -> impl Iterator<Item = MessageId> + use<'_> {
-        successors(first, |&message| self.protocol.frames.next_message(message))
+        successors(first, |&message| self.protocol().frames.next_message(message))
     }
 
     /// All open sockets.
     pub fn sockets_info(&self) -> impl Iterator<Item = SocketInfo> + '_ {
-        self.protocol.sockets.iter().map(|(slot, socket)| socket_info(slot, socket))
+        self.protocol().sockets.iter().map(|(slot, socket)| socket_info(slot, socket))
     }
 
     /// The InfiniBand side of all connections.
@@ -215,15 +215,15 @@ impl Rds<'_> {
         &self,
         local_gid: [u8; 16],
     ) -> impl Iterator<Item = IbConnectionInfo> + use<'_> {
-        self.protocol.connections.iter().map(move |(_, connection)| IbConnectionInfo {
-            local: address(self.protocol.local),
+        self.protocol().connections.iter().map(move |(_, connection)| IbConnectionInfo {
+            local: address(self.protocol().local),
             foreign: address(connection.foreign),
             local_gid,
             foreign_gid: connection.foreign_gid,
-            max_send_wr: u32::from(self.protocol.limits.request_depth),
-            max_recv_wr: u32::from(self.protocol.limits.receive_depth),
+            max_send_wr: u32::from(self.protocol().limits.request_depth),
+            max_recv_wr: u32::from(self.protocol().limits.receive_depth),
             max_send_sge: 1,
-            mr_max: self.protocol.regions.len() as u32,
+            mr_max: self.protocol().regions.len() as u32,
             mr_size: MAX_RDMA_LEN.div_ceil(4096) as u32,
             tos: connection.tos,
             sl: service_level(connection.tos),

@@ -7,7 +7,7 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::info::binary::transport_name;
 use crate::info::{ConnectionFlags, MessageInfo};
-use crate::node::Rds;
+use crate::io::Rds;
 
 /// What to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use dat_nostd::{
 
 use crate::connection::State;
 use crate::ids::{ConnectionId, SocketHandle};
+use crate::io::Rds;
 use crate::io::held::APART;
 use crate::io::identity::{Identity, identify};
 use crate::io::poll::EVENTS_PER_POLL;
-use crate::node::Rds;
 use crate::protocol::{Admission, Request};
 use crate::rdma::GATHER;
 use crate::reason::DownReason;

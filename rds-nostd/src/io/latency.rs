@@ -8,7 +8,7 @@ use dat_nostd::{Adapter, EvdHandle, Instant, Platform};
 use crate::error::RdsError;
 use crate::frames::{Marks, Use};
 use crate::ids::{MessageId, SocketHandle};
-use crate::node::Rds;
+use crate::io::Rds;
 use crate::protocol::{Arrival, Protocol};
 
 impl Rds<'_> {

@@ -5,8 +5,8 @@ use dat_nostd::{Adapter, DmaSlice, MemPriv, Platform};
 use crate::error::RdsError;
 use crate::frames::Lent;
 use crate::ids::{ConnectionId, SocketHandle};
+use crate::io::Rds;
 use crate::message::FramesHandle;
-use crate::node::Rds;
 use crate::rdma::{GATHER, Kind, Lend, MAX_PIECES, RdmaCookie};
 use crate::wire::FRAGMENT_LEN;
 

@@ -6,9 +6,9 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, SocketHandle};
+use crate::io::Rds;
 use crate::io::post::Wire;
 use crate::message::{Arrival, Msg, MsgFlags};
-use crate::node::Rds;
 use crate::protocol::{Body, Outgoing};
 use crate::rdma::{Control, RdmaCookie};
 

@@ -1,4 +1,4 @@
-//! Where the protocol meets the adapter: posts, completions, connection events, and the objects behind them.
+//! [`Rds`], where the protocol meets the adapter: posts, completions, connection events, and the objects behind them.
 
 mod connect;
 mod held;
@@ -6,8 +6,10 @@ mod identity;
 mod latency;
 mod lend;
 mod message;
+mod node;
 mod objects;
 mod offers;
+mod options;
 mod poll;
 mod post;
 mod rdma;
@@ -17,6 +19,25 @@ mod windows;
 mod within;
 mod zone;
 
+use crate::protocol::Protocol;
+use held::Held;
+use objects::Objects;
+
 pub(crate) use connect::service_level;
-pub(crate) use held::Held;
-pub(crate) use objects::Objects;
+
+/// Reliable Datagram Sockets on one adapter.
+///
+/// Nothing happens between calls: an application calls [`poll`](Self::poll) in its loop.
+pub struct Rds<'s> {
+    protocol: Protocol<'s>,
+    /// The DAT objects of the node.
+    objects: Objects,
+    /// Requests of peers whose addresses are being looked up.
+    held: Held,
+}
+
+impl<'s> Rds<'s> {
+    pub(crate) const fn protocol(&self) -> &Protocol<'s> {
+        &self.protocol
+    }
+}

@@ -6,8 +6,8 @@ use dat_nostd::{Adapter, DatResult, DmaSlice, MemPriv, Platform};
 
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, MemoryId, SocketHandle};
+use crate::io::Rds;
 use crate::io::rdma::let_go;
-use crate::node::Rds;
 use crate::protocol::Protocol;
 use crate::rdma::{MAX_RDMA_LEN, Memory, RdmaCookie, RdmaFlags, Region};
 use crate::socket::key;
@@ -213,7 +213,7 @@ impl Rds<'_> {
     ) -> DatResult<()> {
         loop {
             let Protocol { regions, windows, operations, .. } = &mut self.protocol;
-            let meant = |id| operations.memories.get(id).is_some_and(|memory| is_meant(id, memory));
+            let meant = |id| operations.memories().get(id).is_some_and(|memory| is_meant(id, memory));
             let window_of = |region: &Region| region.window.filter(|id| windows.is_of(*id, region));
             let memory_of = |region: &Region| window_of(region).and_then(|id| windows.get(id).memory);
             let spent = regions.take_spent(|region| memory_of(region).is_some_and(meant));

@@ -4,7 +4,7 @@ use dat_nostd::{Adapter, DtoStatus, EpHandle, Event, EventData, Instant, Platfor
 
 use crate::connection::{Broken, CookieKind};
 use crate::ids::ConnectionId;
-use crate::node::Rds;
+use crate::io::Rds;
 use crate::protocol::{Arrival, BURST, Due};
 use crate::rdma::Ending;
 use crate::reason::DownReason;

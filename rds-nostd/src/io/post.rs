@@ -7,7 +7,7 @@ use dat_nostd::{
 use crate::connection::Objects;
 use crate::frames::Lent;
 use crate::ids::ConnectionId;
-use crate::node::Rds;
+use crate::io::Rds;
 use crate::protocol::{Flow, Given, Outlet, Post, Segment, Step};
 use crate::rdma::{GATHER, Kind, Piece, Transfer};
 use crate::reason::DownReason;

@@ -7,8 +7,8 @@ use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform, PzHa
 use crate::error::RdsError;
 use crate::frames::Marks;
 use crate::ids::{ConnectionId, OperationId, SocketHandle};
+use crate::io::Rds;
 use crate::io::offers::Whom;
-use crate::node::Rds;
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
@@ -47,7 +47,7 @@ impl Rds<'_> {
         if !self.protocol.reachable(handle, to)? {
             return Err(RdsError::NotSupported);
         }
-        if !self.protocol.operations.memories.has_room() {
+        if !self.protocol.operations.memories().has_room() {
             return Err(RdsError::NoMemory);
         }
         let connection = self.isolated_connection(adapter, handle, to)?;
@@ -57,7 +57,7 @@ impl Rds<'_> {
         };
         // Counted from its first page, as what is offered of it is named by 32 bits.
         let created = adapter.lmr_create_zero_based(self.objects.ia, memory, zone, LOCAL)?;
-        let registered = self.protocol.operations.memories.insert(Memory {
+        let registered = self.protocol.operations.memories_mut().insert(Memory {
             lmr_bits: created.lmr.bits(),
             owner: handle,
             lmr_context: created.lmr_context,
@@ -88,7 +88,7 @@ impl Rds<'_> {
     ) -> Result<(), RdsError> {
         self.protocol.sockets.open(handle)?;
         self.finish_released(adapter, |id, entry| id == memory.id() && entry.owner == handle)?;
-        let memories = &mut self.protocol.operations.memories;
+        let memories = self.protocol.operations.memories_mut();
         let taken = memories.take(handle, memory).map_err(|kept| match kept {
             Kept::NotThere => RdsError::InvalidArgument,
             Kept::InUse => RdsError::Again,
@@ -109,7 +109,7 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         owner: Option<SocketHandle>,
     ) -> DatResult<()> {
-        let memories = &mut self.protocol.operations.memories;
+        let memories = self.protocol.operations.memories_mut();
         while let Some((handle, memory)) = memories.take_any(owner) {
             let_go(adapter, memory.lmr_bits).inspect_err(|_| memories.put_back(handle, memory))?;
         }
@@ -366,8 +366,8 @@ impl Rds<'_> {
     ) -> Result<(), RdsError> {
         let owner = self.protocol.operations.get(id).map(|operation| operation.owner);
         let operations = &mut self.protocol.operations;
-        let part =
-            owner.and_then(|owner| operations.memories.enter(owner, zone.bits(), memory.va(), memory.len()));
+        let part = owner
+            .and_then(|owner| operations.memories_mut().enter(owner, zone.bits(), memory.va(), memory.len()));
         if let Some(part) = part {
             operations.add_piece(id, Piece::of(part, memory.len() as u32));
             return Ok(());

@@ -4,8 +4,8 @@ use dat_nostd::{Adapter, CloseFlags, Platform};
 
 use crate::connection::Objects as ConnectionObjects;
 use crate::error::RdsError;
+use crate::io::Rds;
 use crate::io::{Held, Objects};
-use crate::node::Rds;
 use crate::rdma::RdmaStatus;
 use crate::reason::DownReason;
 

@@ -11,7 +11,7 @@ use dat_nostd::{
 use crate::connection::{Connection, CookieKind, State};
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, MemoryId, SocketHandle, WindowId};
-use crate::node::Rds;
+use crate::io::Rds;
 use crate::protocol::Protocol;
 use crate::rdma::{Memory, Use, Window};
 use crate::reason::DownReason;
@@ -31,7 +31,7 @@ impl Rds<'_> {
         if !self.objects.has_windows {
             return None;
         }
-        let memories = &mut self.protocol.operations.memories;
+        let memories = self.protocol.operations.memories_mut();
         let part = memories.enter(owner, zone.bits(), memory.va(), memory.len())?;
         let bound = u32::try_from(part.address).ok().and_then(|address| {
             let by = self.way_out(adapter, Some(behind), zone.bits())?;
@@ -58,7 +58,7 @@ impl Rds<'_> {
         });
         match bound {
             Some(_) => self.protocol.counters.windows_bound += 1,
-            None => self.protocol.operations.memories.leave(part.memory),
+            None => self.protocol.operations.memories_mut().leave(part.memory),
         }
         bound
     }
@@ -213,7 +213,7 @@ impl Rds<'_> {
         let mut in_flight = false;
         for id in self.protocol.windows.ids() {
             let window = self.protocol.windows.get(id);
-            let memories = &self.protocol.operations.memories;
+            let memories = self.protocol.operations.memories();
             let meant = |id| memories.get(id).is_some_and(|memory| is_meant(id, memory));
             if !window.is_ending() || !window.memory.is_some_and(meant) {
                 continue;
@@ -235,7 +235,7 @@ impl Rds<'_> {
     /// DAT's; INVALID_STATE (LMR_IN_USE), as of a region: a device that has failed may still write to memory that is not the adapter's.
     fn free_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> DatResult<()> {
         let window = self.protocol.windows.get(id);
-        let memories = &self.protocol.operations.memories;
+        let memories = self.protocol.operations.memories();
         let is_foreign =
             window.memory.and_then(|id| memories.get(id)).is_some_and(|memory| memory.is_foreign);
         let freed = match is_foreign && adapter.is_dead() {
@@ -336,7 +336,7 @@ impl Protocol<'_> {
     /// Nothing of a window leads to its memory any more.
     fn leave_memory(&mut self, id: WindowId) {
         if let Some(memory) = self.windows.get_mut(id).and_then(|window| window.memory.take()) {
-            self.operations.memories.leave(memory);
+            self.operations.memories_mut().leave(memory);
         }
     }
 }

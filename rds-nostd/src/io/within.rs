@@ -11,9 +11,9 @@ use dat_nostd::{Adapter, LmrHandle, MemPriv, Platform, SoleAccess};
 
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
+use crate::io::Rds;
 use crate::io::offers::Whom;
 use crate::io::rdma::check_atomic;
-use crate::node::Rds;
 use crate::rdma::{AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
 use crate::wire::{Extension, Header};
 
@@ -180,7 +180,7 @@ impl Rds<'_> {
                 if !protocol.windows.is_of(id, region) || begin.checked_add(len)? > window.len.into() {
                     return None;
                 }
-                let memory = protocol.operations.memories.get(window.memory?)?;
+                let memory = protocol.operations.memories().get(window.memory?)?;
                 (LmrHandle::from_bits(memory.lmr_bits), Some(window.rights))
             }
         };

@@ -8,7 +8,7 @@ use dat_nostd::{Adapter, DatResult, DatReturn, LmrHandle, MemPriv, Platform, PzH
 
 use crate::connection::Objects;
 use crate::ids::ConnectionId;
-use crate::node::Rds;
+use crate::io::Rds;
 
 impl Rds<'_> {
     /// The zone of a connection: the one of its peer, made if it has none yet.

@@ -102,7 +102,7 @@ impl Protocol<'_> {
     /// Whether memory is offered to the peer, or registered for it: that stays, whoever else comes.
     pub(crate) fn holds_memory(&self, connection: &Connection) -> bool {
         let zone = connection.objects.zone;
-        self.regions.any_in(zone) || self.operations.memories.any_in(zone)
+        self.regions.any_in(zone) || self.operations.memories().any_in(zone)
     }
 
     /// Whether there is no entry for a peer that is new.

@@ -91,8 +91,8 @@ impl Operation {
 /// All operations of a node.
 pub(crate) struct Operations<'s> {
     entries: &'s mut [Operation],
-    pub(crate) pieces: Pieces<'s>,
-    pub(crate) memories: Memories<'s>,
+    pieces: Pieces<'s>,
+    memories: Memories<'s>,
     /// Those that ended and whose local memory is to be freed: oldest and latest.
     ended: Option<OperationId>,
     ended_last: Option<OperationId>,
@@ -109,6 +109,15 @@ impl<'s> Operations<'s> {
         entries.fill(Operation::EMPTY);
         let (pieces, memories) = (Pieces::new(pieces), Memories::new(memories));
         Self { entries, pieces, memories, ended: None, ended_last: None }
+    }
+
+    /// Registered memory that operations use.
+    pub(crate) const fn memories(&self) -> &Memories<'s> {
+        &self.memories
+    }
+
+    pub(crate) const fn memories_mut(&mut self) -> &mut Memories<'s> {
+        &mut self.memories
     }
 
     pub(crate) fn get(&self, id: OperationId) -> Option<&Operation> {

@@ -8,22 +8,11 @@ use crate::connection::State;
 use crate::counters::Counters;
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
-use crate::io::{Held, Objects};
+use crate::io::Rds;
 use crate::profile::Profile;
 use crate::protocol::Protocol;
 use crate::rdma::RdmaNotify;
 use crate::socket::{Socket, Transport, is_unicast, key};
-
-/// Reliable Datagram Sockets on one adapter.
-///
-/// Nothing happens between calls: an application calls [`poll`](Self::poll) in its loop.
-pub struct Rds<'s> {
-    pub(crate) protocol: Protocol<'s>,
-    /// The DAT objects of the node.
-    pub(crate) objects: Objects,
-    /// Requests of peers whose addresses are being looked up.
-    pub(crate) held: Held,
-}
 
 impl Rds<'_> {
     /// A new socket. It can neither send nor receive before [`bind_socket`](Self::bind_socket).

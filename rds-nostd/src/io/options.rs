@@ -6,7 +6,7 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
-use crate::node::Rds;
+use crate::io::Rds;
 use crate::profile::{MIN_RCVBUF, MIN_SNDBUF, Profile, reported, usable};
 use crate::socket::{PollMask, PollRule, Transport, address, is_unicast, is_v4, key};
 
