@@ -215,7 +215,10 @@ impl Bed {
             1 => node.evd_take(evd),
             _ => {
                 let mut taken = None;
-                let (count, other) = node.evd_take_run(evd, 8, |done| taken = Some(*done));
+                let (count, other) = node.evd_take_run(evd, 8, |done| {
+                    taken = Some(*done);
+                    0
+                });
                 let found = taken.map(|done| Event { evd, data: EventData::Dto(done) }).or(other);
                 assert_eq!(count, usize::from(found.is_some()), "{case}");
                 found

@@ -11,7 +11,7 @@
 
 use crate::config::RdsConfig;
 use crate::error::RdsError;
-use crate::frames::Shares;
+use crate::frames::{Ring, Shares};
 use crate::wire::{FRAGMENT_LEN, MAP_FRAGMENTS, MAX_MESSAGE_LEN, fragments};
 
 /// Every so many posts one is reported by the HCA, which reports the ones before it too.
@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     pub(crate) receiving: Shares,
     /// Frames of the receiving side that only an unfinished message is continued with.
     pub(crate) reserve: u32,
-    /// Receives kept posted for each connection.
+    /// Receives kept posted for each connection, a power of two.
     pub(crate) receive_depth: u16,
     /// With no more than so many posted there are new ones: several at once, so that the HCA is told seldom.
     pub(crate) refill_at: u16,
@@ -77,8 +77,9 @@ impl Limits {
         let reserve = most.min(receive_frames / 2);
         // Messages of this node to itself have a share, too.
         let receiving = divide(receive_frames - reserve, connections + 1, 3, 4);
-        let depth = u16::try_from(receiving.share()).unwrap_or(u16::MAX);
-        let receive_depth = config.receive_depth.min(depth);
+        let depth = u16::try_from(receiving.share()).unwrap_or(u16::MAX).min(config.receive_depth);
+        // A slot of the receive queue always names the same frame, so there are as many frames as slots.
+        let receive_depth = depth.min(Ring::MOST).checked_ilog2().map_or(0, |log| 1 << log);
         let local = (receiving.share() + receiving.common()) as usize + reserve;
         if connections == 0
             || receive_depth < 2
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!((limits.longest_sent, limits.longest_received), (MAX_MESSAGE_LEN, MAX_MESSAGE_LEN));
         assert_eq!(
             (limits.sending.share(), limits.receive_depth, limits.longest_local),
-            (31, 21, MAX_MESSAGE_LEN)
+            (31, 16, MAX_MESSAGE_LEN)
         );
     }
 

@@ -2,7 +2,8 @@
 
 use core::net::SocketAddr;
 
-use crate::ids::MessageId;
+use crate::frames::Place;
+use crate::ids::SocketHandle;
 use crate::rdma::{Control, RdmaCookie, RdmaNotify};
 
 bitflags::bitflags! {
@@ -100,9 +101,13 @@ pub struct LentMessage {
 /// Names the frames of a received message. One whose frames were given back names nothing, even when they are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FramesHandle {
-    pub(crate) message: MessageId,
-    /// Of all loans of the node this one; no other has its number.
+    pub(crate) place: Place,
+    /// Tells this loan from others of the same place.
     pub(crate) number: u64,
+    /// Bytes of the message.
+    pub(crate) len: usize,
+    /// The socket that the message was read from.
+    pub(crate) owner: SocketHandle,
 }
 
 /// What a socket receives.

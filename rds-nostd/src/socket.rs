@@ -3,8 +3,8 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::error::RdsError;
-use crate::frames::{Frames, Queue, Rest};
-use crate::ids::{ConnectionId, MessageId, OperationId, SocketHandle};
+use crate::frames::Inbox;
+use crate::ids::{ConnectionId, OperationId, SocketHandle};
 use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::slot::Slot;
@@ -30,10 +30,12 @@ pub(crate) struct Socket {
     /// Messages accepted and not yet acknowledged.
     pub(crate) send_messages: usize,
     /// Arrived and not read.
-    pub(crate) received: Queue,
+    pub(crate) received: Inbox,
     /// Their bytes, the frames that they arrived in, and the bytes above which the port counts as congested.
     pub(crate) receive_bytes: usize,
     pub(crate) receive_frames: usize,
+    /// Messages lent to the application.
+    pub(crate) loans: u32,
     pub(crate) receive_buffer: usize,
     /// Marked in our congestion map.
     pub(crate) congested: bool,
@@ -147,9 +149,10 @@ impl Socket {
         send_buffer: 0,
         send_bytes: 0,
         send_messages: 0,
-        received: Queue::EMPTY,
+        received: Inbox::EMPTY,
         receive_bytes: 0,
         receive_frames: 0,
+        loans: 0,
         receive_buffer: 0,
         congested: false,
         monitor: false,
@@ -176,25 +179,19 @@ impl Socket {
 }
 
 impl Socket {
-    /// Queues a message of so many bytes and frames; true if that is more than it should hold.
+    /// Counts a message of so many bytes and frames in its inbox. Returns whether that is more than it should hold.
     #[inline(always)]
-    pub(crate) fn receives(
-        &mut self,
-        frames: &mut Frames<'_>,
-        message: MessageId,
-        (bytes, count): (usize, usize),
-        limits: &Limits,
-    ) -> bool {
+    pub(crate) const fn receives(&mut self, (bytes, count): (usize, usize), limits: &Limits) -> bool {
         self.receive_bytes += bytes;
         self.receive_frames += count;
-        frames.push_back(&mut self.received, message);
         self.receive_bytes > self.receive_buffer || self.receive_frames > limits.congested_frames
     }
 
-    /// Unread messages are gone, each of one frame.
-    pub(crate) const fn lose(&mut self, lost: Rest) {
-        self.receive_bytes -= lost.bytes;
-        self.receive_frames -= lost.count;
+    /// A message of so many bytes and frames was read. A device may change what was counted when it came.
+    #[inline]
+    pub(crate) const fn has_read(&mut self, bytes: usize, count: usize) {
+        self.receive_bytes = self.receive_bytes.saturating_sub(bytes);
+        self.receive_frames = self.receive_frames.saturating_sub(count);
     }
 
     /// Remembers where messages to a peer go.
@@ -217,6 +214,12 @@ impl Socket {
             return None;
         }
         self.route
+    }
+
+    /// Returns whether its application is to be told something before messages.
+    #[inline]
+    pub(crate) const fn has_events(&self) -> bool {
+        self.notifications.is_some() || self.cleared != 0 || self.gave_up
     }
 
     /// Whether its messages are traced.

@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, Map, Remembered};
 use crate::frames::{Frame, HEADERS_PER_FRAME, STRIDE};
-use crate::ids::ConnectionId;
+use crate::ids::{ConnectionId, FrameId};
 
 use crate::rdma::{Memory, Operation, Piece, Region, Window};
 use crate::socket::Socket;
@@ -12,8 +12,8 @@ use crate::socket::Socket;
 /// | parameter | entries | bytes each |
 /// |---|---|---|
 /// | `SOCKETS` | sockets | 192 |
-/// | `CONNECTIONS` | peers with a connection | 420, and a congestion map of 8192 |
-/// | `FRAMES` | frames | 64, and 4160 of DMA memory ([`dma_len`](Self::dma_len)) |
+/// | `CONNECTIONS` | peers with a connection | 432, and a congestion map of 8192 |
+/// | `FRAMES` | frames | 66, and 4160 of DMA memory ([`dma_len`](Self::dma_len)) |
 /// | `REGIONS` | regions of memory offered to peers, each with a memory window | 136 |
 /// | `OPERATIONS` | RDMA operations in progress | 96 |
 /// | `PIECES` | segments of local memory of all operations | 32 |
@@ -37,6 +37,8 @@ pub struct RdsStorage<
     heap: [Option<ConnectionId>; CONNECTIONS],
     remembered: [Remembered; PEERS],
     frames: [Frame; FRAMES],
+    /// The rings of receives: all together have no more slots than there are frames.
+    receives: [Option<FrameId>; FRAMES],
     regions: [Region; REGIONS],
     windows: [Window; REGIONS],
     operations: [Operation; OPERATIONS],
@@ -53,6 +55,7 @@ pub struct RdsParts<'s> {
     pub(crate) heap: &'s mut [Option<ConnectionId>],
     pub(crate) remembered: &'s mut [Remembered],
     pub(crate) frames: &'s mut [Frame],
+    pub(crate) receives: &'s mut [Option<FrameId>],
     pub(crate) regions: &'s mut [Region],
     pub(crate) windows: &'s mut [Window],
     pub(crate) operations: &'s mut [Operation],
@@ -82,6 +85,7 @@ impl<
             heap: [None; CONNECTIONS],
             remembered: [Remembered::NOBODY; PEERS],
             frames: [Frame::EMPTY; FRAMES],
+            receives: [None; FRAMES],
             regions: [const { Region::EMPTY }; REGIONS],
             windows: [Window::EMPTY; REGIONS],
             operations: [const { Operation::EMPTY }; OPERATIONS],
@@ -106,6 +110,7 @@ impl<
             heap: &mut self.heap,
             remembered: &mut self.remembered,
             frames: &mut self.frames,
+            receives: &mut self.receives,
             regions: &mut self.regions,
             windows: &mut self.windows,
             operations: &mut self.operations,
@@ -143,7 +148,7 @@ mod tests {
     #[test]
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
-        assert_eq!(sizes, [192, 416, 64]);
+        assert_eq!(sizes, [192, 432, 64]);
         assert_eq!((size_of::<Region>(), size_of::<Window>(), size_of::<Operation>()), (80, 56, 96));
         assert_eq!((size_of::<Piece>(), size_of::<Memory>(), size_of::<Remembered>()), (32, 64, 48));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);

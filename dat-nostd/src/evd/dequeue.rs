@@ -38,12 +38,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Extension: takes events until there is none, or `most` were taken. Transfers that ended well go to `take`. Any other event ends
     /// the run and is returned beside the number of events, in which it counts. The adapter is not polled.
+    ///
+    /// `take` returns how many receives of the completion's EP are posted again. The receive queue is a ring of `max_recv_dtos`
+    /// entries, rounded up to a power of two and to 64 bytes, of 16 bytes for each of `max_recv_iov` segments (rounded up in the same
+    /// way). A receive that is posted again has the segments and the cookie that its entry had one lap before. Nothing is posted if an
+    /// entry was never used, or if the EP's state or its limit allows no receive.
     #[inline]
     pub fn evd_take_run(
         &mut self,
         evd: EvdHandle,
         most: usize,
-        mut take: impl FnMut(&DtoCompletion),
+        mut take: impl FnMut(&DtoCompletion) -> usize,
     ) -> (usize, Option<Event>) {
         let mut count = 0;
         let Parts { device, objects, .. } = self.parts();
@@ -57,7 +62,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     break true;
                 }
                 match cq.poll_common(|cqe| take_transfer::<false, _>(eps, cqe)) {
-                    Some(Some(done)) => take(&done),
+                    Some(Some(done)) => {
+                        let again = take(&done);
+                        if again > 0
+                            && let Ok(ep) = eps.get_mut(done.ep)
+                        {
+                            ep.repost_recvs(again);
+                        }
+                    }
                     None => break true,
                     _ => break false,
                 }

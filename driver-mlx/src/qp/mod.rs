@@ -456,6 +456,19 @@ impl<B: Bar> Qp<B> {
         posted
     }
 
+    /// Posts up to `count` receives again, each with the SGEs and name that its entry of the ring had one lap before, and tells the
+    /// device. Nothing is written to the ring. The ring has as many entries as a power of two from the receives that the queue was
+    /// created for, and 64 bytes at least.
+    ///
+    /// Returns how many were posted: none if one of the entries was never written or its first SGE is empty.
+    #[inline]
+    pub fn repost_recvs(&mut self, count: u16) -> u16 {
+        let Some(rq) = &mut self.rq else { return 0 };
+        let posted = rq.repost(count);
+        self.ring_recv();
+        posted
+    }
+
     /// Hands everything posted to the receive queue to the device.
     #[inline]
     fn ring_recv(&mut self) {

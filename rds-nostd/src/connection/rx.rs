@@ -2,7 +2,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::frames::Chain;
+use crate::frames::{Arena, Ring};
 use crate::ids::{FrameId, MessageId};
 
 /// How long a peer that has receives posted may take for a message, beside so much for each of its fragments. The HCA repeats a lost packet
@@ -11,6 +11,9 @@ pub(crate) const PARTIAL_LIMIT: Duration = Duration::from_secs(4);
 const PER_FRAGMENT: Duration = Duration::from_millis(16);
 /// Time from the last arrival to the acknowledgement of a burst's tail.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(100);
+
+/// A cookie that no receive has.
+const REFUSED: u64 = u64::MAX;
 
 /// The receiving half of a connection.
 #[derive(Debug)]
@@ -28,23 +31,20 @@ pub(crate) struct Rx {
     pub(crate) ack_in_flight: bool,
     /// Time of the next look at the delayed acknowledgement; [`Instant::ORIGIN`] while no look is planned.
     ack_at: Instant,
-    /// Posted receives up to which an arrival makes the connection due: the refill mark, or `u16::MAX` while no look is planned.
-    pub(crate) serve_at: u16,
-    /// Short messages arrived since those that nobody read were packed the last time.
-    pub(crate) some_short: bool,
-    /// A message that has arrived in part, and when it is too late for the rest.
+    /// A message that has arrived in part, its last frame so far, and when it is too late for the rest.
     pub(crate) partial: Option<MessageId>,
+    pub(crate) partial_last: Option<FrameId>,
     pub(crate) partial_until: Instant,
     /// Fragments of `partial` that were freed on arrival, because the message is too long. All of 256 but the first at most.
     pub(crate) discarded: u8,
     /// Until then the reserve is not for it: it was given it, and did not go on. This outlives the endpoint.
     pub(crate) barred_until: Instant,
-    /// Receives posted, oldest first, and how many.
-    pub(crate) posted: Chain,
-    pub(crate) posted_count: u16,
-    /// What their cookies have in common; no cookie at all after the peer broke the protocol.
-    cookies: u64,
-    /// Frames of those, of the unfinished message and of those that wait to be read: what counts against its share.
+    pub(crate) ring: Ring,
+    /// Cookie of the receives of this endpoint, without a frame; 0 without an endpoint, and [`REFUSED`] after the peer broke the protocol.
+    cookie: u64,
+    /// Short messages that wait to be read.
+    pub(crate) arena: Arena,
+    /// Frames of the ring, of the unfinished message and of those that wait to be read: what counts against its share.
     pub(crate) used: u32,
 }
 
@@ -56,41 +56,33 @@ impl Rx {
         is_unsaid: false,
         is_unsettled: false,
         ack_at: Instant::ORIGIN,
-        serve_at: 0,
         ack_in_flight: false,
-        some_short: false,
         partial: None,
+        partial_last: None,
         partial_until: Instant::ORIGIN,
         discarded: 0,
         barred_until: Instant::ORIGIN,
-        posted: Chain::EMPTY,
-        posted_count: 0,
-        cookies: 0,
+        ring: Ring::EMPTY,
+        cookie: 0,
+        arena: Arena::NONE,
         used: 0,
     };
 
-    /// From here on receives have such cookies, but for the numbers in them.
-    pub(crate) const fn expect(&mut self, cookies: u64) {
-        self.cookies = cookies;
+    /// From here on receives have this cookie, but for the frame in it.
+    pub(crate) const fn expect(&mut self, cookie: u64) {
+        self.cookie = cookie;
     }
 
-    /// The frame of the oldest receive, if this is its cookie.
-    #[inline(always)]
-    pub(crate) const fn oldest(&self, cookie: u64) -> Option<FrameId> {
-        match self.posted.head() {
-            Some(frame) if self.cookies | frame.bits() as u64 == cookie => Some(frame),
-            _ => None,
-        }
+    /// The frame of a receive, if the receive counts: it is one of this endpoint, and the peer keeps to the protocol.
+    #[inline]
+    pub(crate) const fn frame_of(&self, cookie: u64) -> Option<FrameId> {
+        let frame = cookie ^ self.cookie;
+        if frame <= u16::MAX as u64 { FrameId::from_bits(frame as u16) } else { None }
     }
 
     /// The peer broke the protocol: nothing that arrives on this endpoint counts any more.
     pub(crate) const fn refuse(&mut self) {
-        self.cookies = u64::MAX;
-    }
-
-    /// Whether that is so.
-    pub(crate) const fn is_refused(&self) -> bool {
-        self.cookies == u64::MAX
+        self.cookie = REFUSED;
     }
 
     /// A post carried `ack_value`.
@@ -115,46 +107,51 @@ impl Rx {
     /// time of the next look.
     ///
     /// One look per delay serves any number of arrivals, because `busy_at` is the time of the last one.
-    pub(crate) fn delay_acknowledgement(
-        &mut self,
-        busy_at: Instant,
-        now: Instant,
-        refill_at: u16,
-    ) -> Instant {
+    pub(crate) fn delay_acknowledgement(&mut self, busy_at: Instant, now: Instant) -> Instant {
         if now >= self.ack_at {
             let quiet_at = busy_at + ACK_DELAY;
             self.ack_wanted |= self.is_unsaid && now >= quiet_at;
             let waits = self.is_unsaid && !self.ack_wanted;
-            (self.ack_at, self.serve_at) =
-                if waits { (quiet_at, refill_at) } else { (Instant::ORIGIN, u16::MAX) };
+            self.ack_at = if waits { quiet_at } else { Instant::ORIGIN };
         }
         if self.ack_at == Instant::ORIGIN { Instant::MAX } else { self.ack_at }
     }
 
+    /// Returns whether a look at the delayed acknowledgement is planned.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.ack_at != Instant::ORIGIN
+    }
+
     /// A message of so many fragments has begun to arrive.
     pub(crate) fn begin(&mut self, message: MessageId, fragments: usize, now: Instant) {
-        (self.partial, self.discarded) = (Some(message), 0);
+        (self.partial, self.partial_last, self.discarded) = (Some(message), Some(message.first()), 0);
         self.partial_until = now + PARTIAL_LIMIT + PER_FRAGMENT * fragments as u32;
     }
 
     /// While it has no receive its peer cannot be late.
     pub(crate) fn excuse(&mut self, now: Instant) {
-        if self.partial.is_some() && self.posted_count == 0 {
+        if self.partial.is_some() && self.ring.waiting() == 0 {
             self.partial_until = self.partial_until.max(now + PARTIAL_LIMIT);
         }
     }
 
+    /// Frames that wait for messages to come.
+    pub(crate) const fn waiting(&self) -> u32 {
+        self.ring.waiting() as u32
+    }
+
     /// Frames of the unfinished message and of those that wait to be read.
     pub(crate) const fn held(&self) -> u32 {
-        self.used.saturating_sub(self.posted_count as u32)
+        self.used.saturating_sub(self.waiting())
     }
 
     /// A peer that restarted would take an old acknowledgement for one of its new messages, so there is none at first.
     pub(crate) const fn reset(&mut self) {
         (self.ack_value, self.ack_in_flight) = (0, false);
         self.acknowledgement_left();
-        (self.ack_at, self.serve_at) = (Instant::ORIGIN, u16::MAX);
-        self.partial = None;
-        (self.posted, self.posted_count, self.cookies) = (Chain::EMPTY, 0, 0);
+        self.ack_at = Instant::ORIGIN;
+        (self.partial, self.partial_last) = (None, None);
+        self.cookie = 0;
     }
 }

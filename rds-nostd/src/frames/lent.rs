@@ -5,8 +5,8 @@ use core::iter::successors;
 
 use dat_nostd::DmaSlice;
 
-use crate::frames::{Frame, Frames, HEADERS_PER_FRAME, Marks, STRIDE, Use};
-use crate::ids::{MessageId, OperationId};
+use crate::frames::{Frame, Frames, HEADERS_PER_FRAME, Marks, STRIDE, Unread, Use};
+use crate::ids::{MessageId, OperationId, SocketHandle};
 use crate::message::FramesHandle;
 use crate::wire::{FRAGMENT_LEN, HEADER_LEN, fragments};
 
@@ -59,21 +59,52 @@ impl Frame {
 }
 
 impl Frames<'_> {
-    /// Lends a received message, which is in no queue, to the application, as loan `number`.
-    pub(crate) fn lend(&mut self, message: MessageId, number: u64) -> FramesHandle {
-        let frame = self.message_mut(message);
-        (frame.used, frame.last_post) = (Use::Lent, number);
-        FramesHandle { message, number }
+    /// Lends a received message, which is in no inbox any more, to a socket's application.
+    pub(crate) fn lend(&mut self, unread: &Unread, owner: SocketHandle) -> FramesHandle {
+        let Unread { place, len, .. } = *unread;
+        let number = match place.message() {
+            None => self.lend_record(place),
+            Some(message) => {
+                let number = self.next_number();
+                let frame = self.message_mut(message);
+                (frame.used, frame.last_post) = (Use::Lent, number);
+                number
+            }
+        };
+        FramesHandle { place, number, len, owner }
     }
 
-    /// Whether frames are lent as this.
-    pub(crate) fn is_lent(&self, handle: FramesHandle) -> bool {
-        let frame = self.message(handle.message);
-        frame.used == Use::Lent && frame.last_post == handle.number
+    /// Frames that a lent message counts as. `None` if nothing is lent as this.
+    pub(crate) fn lent_frames(&self, handle: &FramesHandle) -> Option<usize> {
+        let Some(message) = handle.place.message() else {
+            return self.is_record_lent(handle.place, handle.number).then_some(1);
+        };
+        let frame = self.message(message);
+        let is_lent = frame.used == Use::Lent && frame.last_post == handle.number;
+        is_lent.then_some(usize::from(frame.frames))
+    }
+
+    /// A loan is over. Returns the frames that the message counts as, or `None` if nothing is lent as this.
+    pub(crate) fn end_loan(&mut self, handle: &FramesHandle) -> Option<usize> {
+        let frames = self.lent_frames(handle)?;
+        if handle.place.message().is_none() {
+            self.end_record_loan(handle.place);
+        }
+        Some(frames)
+    }
+
+    /// The bytes of a lent message, fragment by fragment.
+    pub(crate) fn lent_payloads(&self, handle: FramesHandle) -> impl Iterator<Item = DmaSlice<'_>> {
+        let message = handle.place.message();
+        let record = match message {
+            None => self.record_payload(handle.place, handle.len),
+            Some(_) => None,
+        };
+        record.into_iter().chain(message.into_iter().flat_map(|message| self.payloads(message)))
     }
 
     /// The bytes of a received message, fragment by fragment.
-    pub(crate) fn payloads(&self, message: MessageId) -> impl Iterator<Item = DmaSlice<'_>> {
+    fn payloads(&self, message: MessageId) -> impl Iterator<Item = DmaSlice<'_>> {
         let mut left = self.message(message).len as usize;
         successors(Some(message.first()), |&frame| self.at(frame).next).map_while(move |frame| {
             let len = left.min(FRAGMENT_LEN);

@@ -44,12 +44,6 @@ impl Memory {
         self.blocks.as_ref()?.block(index)
     }
 
-    /// Where the blocks are; None without any.
-    #[inline(always)]
-    pub(crate) fn start(&self) -> u64 {
-        self.block(0).map_or(0, address_of)
-    }
-
     pub(crate) fn as_slice(&self) -> Option<DmaSlice<'_>> {
         self.blocks.as_ref().map(DmaBlocks::as_slice)
     }

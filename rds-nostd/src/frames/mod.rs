@@ -4,10 +4,12 @@
 //! message is a chain of frames, and its descriptor lies in the table entry of the first one: as every message has a
 //! frame, there is always room for its descriptor. All tables are all zero bytes when nothing is in them.
 
+mod arena;
+mod inbox;
 mod lent;
 mod memory;
-mod packed;
 mod queue;
+mod ring;
 mod shares;
 
 use dat_nostd::{DmaBuffer, DmaSlice, DmaWord};
@@ -18,11 +20,13 @@ use crate::reason::DownReason;
 use crate::wire::{self, FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 
+pub(crate) use arena::{Arena, SHORT};
+pub(crate) use inbox::{Inbox, Place, ReadInSlot, Unread};
 pub(crate) use lent::{Lent, frames_of_lent, header_place};
 pub(crate) use memory::{HEADERS_PER_FRAME, STRIDE};
 use memory::{Memory, WORDS, address_of};
-pub(crate) use packed::{Rest, SHORT};
-pub(crate) use queue::{Chain, Queue};
+pub(crate) use queue::Queue;
+pub(crate) use ring::{Ready, Ring, Rings};
 pub(crate) use shares::Shares;
 
 /// What a frame is used for.
@@ -33,10 +37,18 @@ pub(crate) enum Use {
     Free = 0,
     /// Part of a message of ours.
     Send,
-    /// Posted to the HCA, or holding what arrived and was not read.
+    /// Part of a message that arrived.
     Receive,
+    /// In a ring of receives, and free for the next message.
+    Ring,
+    /// In a ring of receives, with a message that nobody has read.
+    Unread,
     /// The first frame of a message that arrived and is lent to the application.
     Lent,
+    /// Holds records of short messages that arrived.
+    Arena,
+    /// In the receive queue of a device that has failed, which may write to it until it was reset.
+    Withheld,
 }
 
 bitflags::bitflags! {
@@ -57,13 +69,8 @@ bitflags::bitflags! {
         const LENT = 32;
         /// When it arrived is known.
         const TIMED = 64;
-        /// It does not begin where its frame does, or others lie behind it in the same frame.
-        const PACKED = 128;
     }
 }
-
-/// What a message may have beside its payload.
-const NOT_ALONE: Marks = Marks::EXTENDED.union(Marks::TIMED).union(Marks::PACKED);
 
 /// The table entry of a frame; everything but `next` and `used` is the descriptor of the message that starts here.
 // What is the same of all new messages lies side by side, so that it is written at once.
@@ -76,29 +83,30 @@ pub(crate) struct Frame {
     pub(crate) marks: Marks,
     /// The next message of its queue.
     pub(crate) next_message: Option<MessageId>,
-    /// Last frame of the message, if it is not the first.
-    pub(crate) last: Option<FrameId>,
+    /// The record of the next message, if `next_message` is an arena; else 0.
+    next_record: u16,
     /// Its RDMA operation, while that is not over.
     pub(crate) operation: Option<OperationId>,
     /// Frames linked so far; of a message of ours with a lent payload, whose frames have many headers each, its fragments.
     pub(crate) frames: u16,
-    /// As many of them as were posted so far, on the sending side.
+    /// As many of them as were posted so far, on the sending side. Of a frame in a ring: the number of its receive. Of an arena: records that
+    /// are lent.
     pub(crate) posted: u16,
     /// The connection whose share of frames it counts against; none for messages to this node itself.
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) sport: u16,
     pub(crate) dport: u16,
-    /// The sending socket; its generation tells whether it is still the one.
+    /// The sending socket, whose generation tells whether it is still the one; or the receiving one.
     pub(crate) socket: u16,
     pub(crate) flags: u8,
+    /// Of a message of ours: generation of its socket. Of an unread one: the place before it in its inbox.
     pub(crate) generation: u32,
     pub(crate) len: u32,
     pub(crate) sequence: u64,
     /// Of a message of ours: number of the last post of its connection that carried a part of it. Of a peer's: the last of its times.
     pub(crate) last_post: u64,
     /// Of a message of this node to itself: the sender's address, IPv4 mapped, as two halves. Of a peer's: two of the times at which it
-    /// arrived, if they are known; where it lies in its frame, and what is behind it there, if it is packed. Of one of ours: where its
-    /// payload lies, if that is lent.
+    /// arrived, if they are known. Of one of ours: where its payload lies, if that is lent. Of an arena: the records that nobody has read.
     elsewhere: [u64; 2],
 }
 
@@ -110,7 +118,7 @@ impl Frame {
         marks: Marks::empty(),
         next_message: None,
         connection: None,
-        last: None,
+        next_record: 0,
         operation: None,
         frames: 0,
         posted: 0,
@@ -129,9 +137,16 @@ impl Frame {
     #[inline(always)]
     pub(crate) const fn become_message(&mut self, used: Use) -> &mut Self {
         (self.next, self.used, self.marks) = (None, used, Marks::empty());
-        (self.next_message, self.last) = (None, None);
+        (self.next_message, self.next_record) = (None, 0);
         (self.operation, self.frames, self.posted) = (None, 1, 0);
         self
+    }
+
+    /// Describes a message from a peer by its header.
+    #[inline]
+    pub(crate) fn describe(&mut self, header: &Header, id: ConnectionId) {
+        (self.sport, self.dport, self.flags) = (header.sport, header.dport, header.flags.bits());
+        (self.len, self.sequence, self.connection) = (header.len, header.sequence, Some(id));
     }
 
     /// Whether a header can be that of a fragment of the message that starts here.
@@ -184,50 +199,14 @@ impl Frame {
     }
 }
 
-/// A message of one frame that was read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadMessage {
-    pub(crate) connection: ConnectionId,
-    pub(crate) sport: u16,
-    pub(crate) message_len: usize,
-    /// Bytes that were copied.
-    pub(crate) len: usize,
-}
-
-/// Free frames on their way to be posted as receives.
-pub(crate) struct Receives<'f> {
-    table: &'f mut [Frame],
-    free: Option<FrameId>,
-    last: Option<FrameId>,
-    /// Where the first frame of all is.
-    start: u64,
-    cookie: u64,
-    left: usize,
-}
-
-impl Iterator for Receives<'_> {
-    type Item = (u64, u64);
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<(u64, u64)> {
-        let id = self.free.filter(|_| self.left > 0)?;
-        let frame = self.table.get_mut(id.index())?;
-        frame.used = Use::Receive;
-        self.free = frame.next;
-        self.last = Some(id);
-        self.left -= 1;
-        Some((self.start + (id.index() * STRIDE) as u64, self.cookie | u64::from(id.bits())))
-    }
-}
-
 /// All frames of a node: table, memory and free list.
 pub(crate) struct Frames<'s> {
     table: &'s mut [Frame],
     memory: Memory,
     free: Option<FrameId>,
     free_count: usize,
-    /// Receives of a device that has failed, and may write to them until it was reset.
-    withheld: Chain,
+    /// Number of the last loan or arena.
+    last_number: u64,
     /// What a link leads to that is not of this table: there is none.
     nowhere: Frame,
 }
@@ -254,7 +233,7 @@ impl<'s> Frames<'s> {
             frame.next = (index + 1 < count).then(|| FrameId::new(index + 1));
         }
         let free = (count > 0).then(|| FrameId::new(0));
-        Self { table, memory, free, free_count: count, withheld: Chain::EMPTY, nowhere: Frame::EMPTY }
+        Self { table, memory, free, free_count: count, last_number: 0, nowhere: Frame::EMPTY }
     }
 
     pub(crate) fn memory(&self) -> Option<DmaSlice<'_>> {
@@ -411,7 +390,7 @@ impl<'s> Frames<'s> {
         let frame = self.table.get_mut(id.index())?;
         let words = self.memory.block(id.index())?;
         let (head, body) = words.split_first_chunk::<HEADER_WORDS>()?;
-        write(head, header);
+        write(head, &header.to_words());
         words::put(body, payload);
         let address = address_of(words);
         self.free = frame.next;
@@ -426,42 +405,53 @@ impl<'s> Frames<'s> {
         Some((message, address))
     }
 
-    /// Makes `frame` the last one of a message.
-    #[inline(always)]
-    pub(crate) fn append(&mut self, message: MessageId, frame: FrameId) {
-        let first = self.message_mut(message);
-        first.frames += 1;
-        let last = first.last.replace(frame).unwrap_or(message.first());
+    /// Puts `frame` after `last`, which is the last one of a message.
+    #[inline]
+    pub(crate) fn append(&mut self, message: MessageId, last: FrameId, frame: FrameId) {
+        self.message_mut(message).frames += 1;
         self.at_mut(last).next = Some(frame);
     }
 
-    /// Lends frames to `post` one after the other, at most `most` and as many as there are, to be posted as receives: where each is, and
-    /// `cookie` with its number. Adds those that were taken to the chain of those posted; gives how many they are, and what `post` gives.
+    /// A number that no loan or arena has had.
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Takes a frame for a connection's ring, for the receive of this number, as the message of one frame that it will become.
+    #[inline]
+    pub(crate) fn take_for_ring(&mut self, id: ConnectionId, number: u16) -> Option<FrameId> {
+        let describe = |entry: &mut Frame| (entry.connection, entry.posted) = (Some(id), number);
+        self.begin(Use::Ring, describe).map(MessageId::first)
+    }
+
+    /// A frame leaves its ring with the message in it.
+    pub(crate) fn leave_ring(&mut self, frame: FrameId) {
+        let [sequence, ..] = self.header_words(frame);
+        let entry = self.at_mut(frame);
+        (entry.used, entry.sequence) = (Use::Receive, u64::from_be(sequence));
+    }
+
+    /// The frame of a receive becomes a message of one frame so far.
     #[inline(never)]
-    pub(crate) fn post_receives(
-        &mut self,
-        posted: &mut Chain,
-        cookie: u64,
-        most: usize,
-        post: impl FnOnce(&mut Receives<'_>) -> usize,
-    ) -> (usize, usize) {
-        let first = self.free;
-        let mut receives = Receives {
-            table: &mut *self.table,
-            free: first,
-            last: None,
-            start: self.memory.start(),
-            cookie,
-            left: most,
-        };
-        let given = post(&mut receives);
-        let Receives { free, last, left, .. } = receives;
-        let (Some(first), Some(last)) = (first, last) else { return (0, given) };
-        self.free = free;
-        self.free_count -= most - left;
-        self.at_mut(last).next = None;
-        self.extend_chain(posted, first, last);
-        (most - left, given)
+    pub(crate) fn begin_received(&mut self, frame: FrameId, header: &Header, id: ConnectionId) -> MessageId {
+        self.at_mut(frame).become_message(Use::Receive).describe(header, id);
+        MessageId::starting(frame)
+    }
+
+    /// A device that has failed may write to a frame: nobody gets it before [`release`](Self::release).
+    pub(crate) fn withhold(&mut self, frame: FrameId) {
+        self.at_mut(frame).used = Use::Withheld;
+    }
+
+    /// The device was reset: what was withheld is free.
+    pub(crate) fn release(&mut self) {
+        for index in 0..self.table.len() {
+            let frame = FrameId::new(index);
+            if self.at(frame).used == Use::Withheld {
+                self.give(frame);
+            }
+        }
     }
 
     /// Parses a frame of `length` bytes that arrived.
@@ -471,6 +461,16 @@ impl<'s> Frames<'s> {
     #[inline]
     pub(crate) fn parse(&self, frame: FrameId, length: u32) -> Result<wire::Frame, DownReason> {
         wire::Frame::parse(&self.header_words(frame), length)
+    }
+
+    /// The header of a frame of `length` bytes that arrived, if it is a whole message to a socket, without extension headers.
+    #[inline(always)]
+    pub(crate) fn parse_plain(&self, frame: FrameId, length: u32) -> Option<Header> {
+        let words = self.words(frame)?.first_chunk::<HEADER_WORDS>()?.each_ref().map(DmaWord::load);
+        let Ok(wire::Frame::Fragment(header, payload_len)) = wire::Frame::parse(&words, length) else {
+            return None;
+        };
+        (header.is_plain() && header.len == payload_len).then_some(header)
     }
 
     /// The header of a frame as it lies in memory.
@@ -491,12 +491,12 @@ impl<'s> Frames<'s> {
     /// Writes the header of a frame; gives the frame's virtual address.
     #[inline(always)]
     pub(crate) fn write_header(&self, frame: FrameId, header: &Header) -> u64 {
-        self.write_header_at(frame.index(), 0, header)
+        self.write_header_at(frame.index(), 0, &header.to_words())
     }
 
     /// Writes a header into cache line `place` of a block; gives its virtual address.
     #[inline(always)]
-    pub(crate) fn write_header_at(&self, block: usize, place: usize, header: &Header) -> u64 {
+    pub(crate) fn write_header_at(&self, block: usize, place: usize, header: &[u64; HEADER_WORDS]) -> u64 {
         let words = self.memory.block(block);
         let words = words.and_then(|words| words.get(place * 8..)?.first_chunk::<HEADER_WORDS>());
         let Some(words) = words else { return 0 };
@@ -507,7 +507,7 @@ impl<'s> Frames<'s> {
     /// The headers that connection `index` sends acknowledgements from.
     pub(crate) fn write_acknowledgement(&self, index: usize, ack: u64) -> u64 {
         let (block, place) = (self.table.len() + index / HEADERS_PER_FRAME, index % HEADERS_PER_FRAME);
-        self.write_header_at(block, place, &Header::acknowledgement(ack))
+        self.write_header_at(block, place, &Header::acknowledgement(ack).to_words())
     }
 
     #[inline(always)]
@@ -526,29 +526,6 @@ impl<'s> Frames<'s> {
         words::get(self.payload(frame), bytes);
     }
 
-    /// Takes the oldest message of a queue of received ones, if it is of one frame, from a peer, and nothing beside it: copies what fits
-    /// into `buffer` and gives the frame back.
-    #[inline(always)]
-    pub(crate) fn read_front(&mut self, queue: &mut Queue, buffer: &mut [u8]) -> Option<ReadMessage> {
-        let message = queue.head()?;
-        let id = message.first();
-        let frame = self.table.get_mut(id.index())?;
-        let connection = frame.connection?;
-        if frame.frames != 1 || frame.marks.intersects(NOT_ALONE) {
-            return None;
-        }
-        let (_, payload) = self.memory.block(id.index())?.split_first_chunk::<HEADER_WORDS>()?;
-        let message_len = frame.len as usize;
-        // The message has one frame, whatever its descriptor says.
-        let (buffer, _) = buffer.split_at_mut(message_len.min(FRAGMENT_LEN).min(buffer.len()));
-        words::get(payload, buffer);
-        queue.drop_head(frame.next_message);
-        (frame.next, frame.used) = (self.free, Use::Free);
-        self.free = Some(id);
-        self.free_count += 1;
-        Some(ReadMessage { connection, sport: frame.sport, message_len, len: buffer.len() })
-    }
-
     /// Copies a message to `buffer`, as much as fits and never more than its frames hold.
     #[inline(always)]
     pub(crate) fn read_message(&self, message: MessageId, buffer: &mut [u8]) -> usize {
@@ -557,7 +534,6 @@ impl<'s> Frames<'s> {
         let len = (descriptor.len as usize).min(held).min(buffer.len());
         let (buffer, _) = buffer.split_at_mut(len);
         match descriptor.next {
-            None if descriptor.is(Marks::PACKED) => self.read_packed(message, buffer),
             None => self.read_payload(message.first(), buffer),
             Some(_) => self.read_frames(message.first(), buffer),
         }
@@ -607,9 +583,9 @@ impl<'s> Frames<'s> {
 }
 
 #[inline(always)]
-fn write(words: &[DmaWord; HEADER_WORDS], header: &Header) {
-    for (word, value) in words.iter().zip(header.to_words()) {
-        word.store(value);
+fn write(words: &[DmaWord; HEADER_WORDS], header: &[u64; HEADER_WORDS]) {
+    for (word, value) in words.iter().zip(header) {
+        word.store(*value);
     }
 }
 
@@ -636,10 +612,12 @@ mod tests {
         let bytes: std::vec::Vec<u8> = (0..9000).map(|i| (i * 7) as u8).collect();
         let message = frames.begin(Use::Send, |frame| frame.len = 9000).unwrap();
         frames.write_payload(message.first(), &bytes[..4096]);
+        let mut last = message.first();
         for chunk in bytes[4096..].chunks(4096) {
             let next = frames.take(Use::Send).unwrap();
             frames.write_payload(next, chunk);
-            frames.append(message, next);
+            frames.append(message, last, next);
+            last = next;
         }
         let mut back = [0; 9000];
         assert_eq!(frames.read_message(message, &mut back), 9000);
@@ -665,19 +643,14 @@ mod tests {
         let mut buffer = [0; 4 * FRAGMENT_LEN];
         for count in 1..4 {
             let message = frames.begin(Use::Receive, |frame| frame.len = u32::MAX).expect("free");
-            frames.message_mut(message).connection = Some(ConnectionId::new(0));
+            let mut last = message.first();
             for _ in 1..count {
                 let next = frames.take(Use::Receive).expect("free");
-                frames.append(message, next);
+                frames.append(message, last, next);
+                last = next;
             }
             assert_eq!(frames.read_message(message, &mut buffer), count * FRAGMENT_LEN);
-            let mut queue = Queue::EMPTY;
-            frames.push_back(&mut queue, message);
-            let front = frames.read_front(&mut queue, &mut buffer).map(|read| read.len);
-            assert_eq!(front, (count == 1).then_some(FRAGMENT_LEN));
-            if count > 1 {
-                frames.give_message(message);
-            }
+            frames.give_message(message);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! First-in first-out lists through the table of frames.
 
-use crate::frames::{Frame, Frames, Use};
-use crate::ids::{FrameId, MessageId};
+use crate::frames::Frames;
+use crate::ids::MessageId;
 
 /// A list of messages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,22 +31,6 @@ impl Queue {
     }
 }
 
-/// A list of frames: receives, in the order in which they were posted, which is the order in which they complete.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Chain {
-    head: Option<FrameId>,
-    tail: Option<FrameId>,
-}
-
-impl Chain {
-    pub(crate) const EMPTY: Self = Self { head: None, tail: None };
-
-    #[inline(always)]
-    pub(crate) const fn head(&self) -> Option<FrameId> {
-        self.head
-    }
-}
-
 impl Frames<'_> {
     /// Puts a message that nothing follows at the end of a queue.
     #[inline(always)]
@@ -73,72 +57,12 @@ impl Frames<'_> {
     pub(crate) fn next_message(&self, message: MessageId) -> Option<MessageId> {
         self.message(message).next_message
     }
-
-    /// Puts frames that are linked from `first` to `last` at the end of a chain.
-    #[inline(always)]
-    pub(crate) fn extend_chain(&mut self, chain: &mut Chain, first: FrameId, last: FrameId) {
-        match chain.tail {
-            Some(tail) => self.at_mut(tail).next = Some(first),
-            None => chain.head = Some(first),
-        }
-        chain.tail = Some(last);
-    }
-
-    /// Takes the first frame of a chain, `frame`, which something arrived in, and makes it a message of its own.
-    #[inline(always)]
-    pub(crate) fn take_arrived(&mut self, chain: &mut Chain, frame: FrameId) -> &mut Frame {
-        let entry = self.at_mut(frame);
-        chain.head = entry.next;
-        if chain.head.is_none() {
-            chain.tail = None;
-        }
-        entry.become_message(Use::Receive)
-    }
-
-    /// Takes the first frame of a chain.
-    #[inline(always)]
-    pub(crate) fn pop_chain(&mut self, chain: &mut Chain) -> Option<FrameId> {
-        let first = chain.head?;
-        chain.head = core::mem::take(&mut self.at_mut(first).next);
-        if chain.head.is_none() {
-            chain.tail = None;
-        }
-        Some(first)
-    }
-
-    /// Takes all frames behind the first `keep` ones of a chain, which the HCA was not told of, and gives them back.
-    pub(crate) fn cut_chain(&mut self, chain: &mut Chain, keep: usize) {
-        let mut kept = Chain::EMPTY;
-        for _ in 0..keep {
-            let Some(frame) = self.pop_chain(chain) else { break };
-            self.extend_chain(&mut kept, frame, frame);
-        }
-        while let Some(frame) = self.pop_chain(chain) {
-            self.give(frame);
-        }
-        *chain = kept;
-    }
-
-    /// Takes all frames of a chain, which a device that has failed may write to: nobody gets them before [`release`](Self::release).
-    pub(crate) fn withhold(&mut self, chain: &mut Chain) {
-        let Chain { head, tail } = core::mem::replace(chain, Chain::EMPTY);
-        if let (Some(first), Some(last)) = (head, tail) {
-            let mut withheld = core::mem::replace(&mut self.withheld, Chain::EMPTY);
-            self.extend_chain(&mut withheld, first, last);
-            self.withheld = withheld;
-        }
-    }
-
-    /// The device was reset: what was withheld is free.
-    pub(crate) fn release(&mut self) {
-        let mut withheld = core::mem::replace(&mut self.withheld, Chain::EMPTY);
-        self.cut_chain(&mut withheld, 0);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::{Frame, Use};
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::vec::Vec;
@@ -155,9 +79,11 @@ mod tests {
                 match action {
                     0 | 1 if frames.free_count() >= len => {
                         let message = frames.begin(Use::Send, |_| ()).unwrap();
+                        let mut last = message.first();
                         for _ in 1..len {
                             let next = frames.take(Use::Send).unwrap();
-                            frames.append(message, next);
+                            frames.append(message, last, next);
+                            last = next;
                         }
                         frames.push_back(&mut queue, message);
                         model.push_back((message, len));
@@ -183,22 +109,5 @@ mod tests {
                 prop_assert_eq!(walked, model.iter().copied().collect::<Vec<_>>());
             }
         }
-    }
-
-    #[test]
-    fn receives_complete_in_the_order_of_their_posts() {
-        let mut table = [Frame::EMPTY; 8];
-        let mut frames = Frames::plain(&mut table, 1);
-        let mut posted = Chain::EMPTY;
-        for _ in 0..2 {
-            assert_eq!(frames.post_receives(&mut posted, 1 << 32, 3, |receives| receives.count()), (3, 3));
-        }
-        // The last one was not taken by the HCA after all.
-        frames.cut_chain(&mut posted, 5);
-        assert_eq!(frames.free_count(), 3);
-        let order: Vec<usize> =
-            std::iter::from_fn(|| frames.pop_chain(&mut posted)).map(FrameId::index).collect();
-        assert_eq!(order, [0, 1, 2, 3, 4]);
-        assert_eq!(frames.free_count(), 3);
     }
 }

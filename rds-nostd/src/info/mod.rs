@@ -6,7 +6,7 @@
 pub(crate) mod binary;
 pub(crate) mod table;
 
-use core::iter::{once, successors};
+use core::iter::successors;
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
@@ -163,20 +163,12 @@ impl Rds<'_> {
     /// Messages that arrived and wait to be read.
     pub fn receive_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
         self.protocol().sockets.iter().flat_map(|(_, socket)| {
-            self.messages_from(socket.received.head()).flat_map(|message| {
-                let frame = self.protocol().frames.message(message);
-                let first = (frame.sequence, frame.len, frame.dport, frame.sport);
-                let packed = self.protocol().frames.behind(message);
-                let packed = packed
-                    .map(|next| next.header)
-                    .map(|next| (next.sequence, next.len, next.dport, next.sport));
-                once(first).chain(packed).map(|(sequence, len, dport, sport)| MessageInfo {
-                    sequence,
-                    len,
-                    local: SocketAddr::new(address(socket.address), dport),
-                    foreign: SocketAddr::new(address(self.protocol().source_of(frame)), sport),
-                    tos: 0,
-                })
+            self.protocol().frames.all(&socket.received).map(|unread| MessageInfo {
+                sequence: self.protocol().frames.number(unread.place),
+                len: unread.len as u32,
+                local: SocketAddr::new(address(socket.address), socket.port),
+                foreign: SocketAddr::new(address(self.protocol().source_of(&unread)), unread.sport),
+                tos: 0,
             })
         })
     }
@@ -227,7 +219,7 @@ impl Rds<'_> {
             mr_size: MAX_RDMA_LEN.div_ceil(4096) as u32,
             tos: connection.tos,
             sl: service_level(connection.tos),
-            cache_allocs: u32::from(connection.rx.posted_count),
+            cache_allocs: connection.rx.waiting(),
         })
     }
 }

@@ -6,7 +6,7 @@
 use dat_nostd::{Adapter, EvdHandle, Instant, Platform};
 
 use crate::error::RdsError;
-use crate::frames::{Marks, Use};
+use crate::frames::{Marks, Place, Use};
 use crate::ids::{MessageId, SocketHandle};
 use crate::io::Rds;
 use crate::protocol::{Arrival, Protocol};
@@ -28,11 +28,12 @@ impl Rds<'_> {
         now: Instant,
     ) {
         if self.objects.burst_evd == self.objects.receive_evd {
-            return self.protocol.arrived(arrival, now);
+            self.protocol.arrived_alone(arrival, now);
+            return;
         }
         let part = self.protocol.part_of(arrival);
         let before = adapter.now().as_nanos();
-        self.protocol.arrived(arrival, now);
+        self.protocol.arrived_alone(arrival, now);
         let after = adapter.now().as_nanos();
         if let Some(part) = part {
             self.protocol.note_times(part, (before, after));
@@ -51,7 +52,7 @@ impl Rds<'_> {
         handle: SocketHandle,
     ) -> Result<Option<[u64; 3]>, RdsError> {
         let next = self.protocol.sockets.open(handle)?.received.head();
-        Ok(next.map(|message| self.protocol.latency(message, || adapter.now())))
+        Ok(next.map(|place| self.protocol.latency(place, || adapter.now())))
     }
 
     /// Which parts of a message's way in a socket wants to know the time of.
@@ -71,8 +72,9 @@ enum Part {
 
 impl Protocol<'_> {
     /// How long the parts of a message's way took, see [`next_latency`](Rds::next_latency).
-    fn latency(&self, message: MessageId, now: impl FnOnce() -> Instant) -> [u64; 3] {
-        let Some([header, start, end]) = self.frames.message(message).times() else { return [0; 3] };
+    fn latency(&self, place: Place, now: impl FnOnce() -> Instant) -> [u64; 3] {
+        let times = place.message().and_then(|message| self.frames.message(message).times());
+        let Some([header, start, end]) = times else { return [0; 3] };
         let now = now().as_nanos();
         [start.saturating_sub(header), end.saturating_sub(start), now.saturating_sub(end)]
     }
@@ -81,7 +83,9 @@ impl Protocol<'_> {
     fn part_of(&self, arrival: Arrival) -> Option<Part> {
         let cookie = self.connections.current(arrival.user_cookie)?;
         let rx = &self.connections.at(cookie.connection).rx;
-        let first = MessageId::starting(rx.oldest(arrival.user_cookie)?);
+        let oldest = self.rings.oldest(cookie.connection, &rx.ring)?;
+        let first = rx.frame_of(arrival.user_cookie).filter(|frame| *frame == oldest)?;
+        let first = MessageId::starting(first);
         Some(rx.partial.map_or(Part::First(first), Part::Next))
     }
 
@@ -90,7 +94,7 @@ impl Protocol<'_> {
         let (Part::First(message) | Part::Next(message)) = part;
         let frame = self.frames.message_mut(message);
         // What became of it else is nobody's message any more.
-        if frame.used != Use::Receive {
+        if !matches!(frame.used, Use::Receive | Use::Unread) {
             return;
         }
         match part {

@@ -67,10 +67,8 @@ impl Rds<'_> {
     /// [`RdsError::InvalidArgument`]: its frames were given back.
     pub fn frames(&self, handle: FramesHandle) -> Result<impl Iterator<Item = DmaSlice<'_>>, RdsError> {
         let frames = &self.protocol.frames;
-        if !frames.is_lent(handle) {
-            return Err(RdsError::InvalidArgument);
-        }
-        Ok(frames.payloads(handle.message))
+        frames.lent_frames(&handle).ok_or(RdsError::InvalidArgument)?;
+        Ok(frames.lent_payloads(handle))
     }
 
     /// Gives the frames of a message back that was received with [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY). Until then they count

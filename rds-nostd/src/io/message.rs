@@ -185,13 +185,11 @@ impl Rds<'_> {
     /// message, what does not fit into `buffer` is gone.
     ///
     /// PEEK leaves a message where it is, but neither of the others; with OOB there is [`Arrival::Nothing`]. TRUNC only changes what the C
-    /// call returns ([`Arrival::value`]). With ZEROCOPY nothing is copied: the message's own frames are lent ([`Arrival::Lent`]), until they
-    /// are [given back](Self::give_back). Only a short message that was packed with others is copied, into a frame of its own.
+    /// call returns ([`Arrival::value`]). With ZEROCOPY nothing is copied: the message's memory is lent ([`Arrival::Lent`]), until it
+    /// is [given back](Self::give_back).
     ///
     /// # Errors
-    /// [`RdsError::Again`]: nothing there. [`RdsError::NoBufferSpace`]: with ZEROCOPY, there is no frame for a message that was packed; there
-    /// will be when loans are given back, and reading without ZEROCOPY needs none. [`RdsError::Unreachable`], once: messages of the
-    /// socket were dropped. [`RdsError::BadSocket`].
+    /// [`RdsError::Again`]: nothing there. [`RdsError::Unreachable`], once: messages of the socket were dropped. [`RdsError::BadSocket`].
     #[inline]
     pub fn recvmsg<P: Platform>(
         &mut self,
@@ -203,7 +201,7 @@ impl Rds<'_> {
         if flags.intersects(MsgFlags::OOB.union(MsgFlags::PEEK).union(MsgFlags::ZEROCOPY)) {
             return self.look(handle, buffer, flags);
         }
-        let Some((received, more)) = self.protocol.take_front(handle, buffer) else {
+        let Some((received, more)) = self.protocol.take_in_slot(handle, buffer) else {
             return self.receive(adapter, handle, buffer);
         };
         if more {
@@ -223,12 +221,9 @@ impl Rds<'_> {
         if let Some(told) = self.take_told(handle)? {
             return Ok(told);
         }
-        let free = self.protocol.frames.free_count();
-        let received = self.protocol.take_message(handle, buffer)?;
-        if self.protocol.frames.free_count() > free {
+        let (received, more) = self.protocol.take_message(handle, buffer)?;
+        if more {
             self.frames_are_free(adapter, handle);
-        } else {
-            self.port_may_be_clear(adapter, handle);
         }
         Ok(Arrival::Message(received))
     }
@@ -248,7 +243,7 @@ impl Rds<'_> {
         match self.take_told(handle)? {
             Some(told) => Ok(told),
             None if flags.contains(MsgFlags::PEEK) => {
-                Ok(Arrival::Message(self.protocol.peek_message(handle, buffer)?))
+                Ok(Arrival::Message(self.protocol.peek(handle, buffer)?.1))
             }
             None => Ok(Arrival::Lent(self.protocol.lend_message(handle)?)),
         }
@@ -266,13 +261,6 @@ impl Rds<'_> {
         Ok((ports != 0).then_some(Arrival::CongestionUpdate(ports)))
     }
 
-    /// A message was read, which was packed with others.
-    #[cold]
-    fn port_may_be_clear<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, handle: SocketHandle) {
-        self.protocol.relieve(usize::from(handle.slot));
-        self.send_changed_maps(adapter);
-    }
-
     /// A message was read: a port may be free again, and a connection may get receives.
     #[cold]
     pub(crate) fn frames_are_free<P: Platform>(
@@ -280,7 +268,8 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
     ) {
-        self.port_may_be_clear(adapter, handle);
+        self.protocol.relieve(usize::from(handle.slot));
+        self.send_changed_maps(adapter);
         if self.protocol.starved {
             self.frames_came_free(adapter);
         }

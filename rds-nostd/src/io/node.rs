@@ -183,11 +183,8 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn next_message_len(&self, handle: SocketHandle) -> Result<usize, RdsError> {
-        match self.protocol.peek_message(handle, &mut []) {
-            Ok(message) => Ok(message.message_len),
-            Err(RdsError::Again) => Ok(0),
-            Err(error) => Err(error),
-        }
+        let next = self.protocol.frames.front(&self.protocol.sockets.open(handle)?.received);
+        Ok(next.map_or(0, |unread| unread.len))
     }
 
     /// Bytes that the socket sent and the peer has not acknowledged (`TIOCOUTQ`).

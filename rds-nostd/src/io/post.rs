@@ -161,7 +161,8 @@ fn post_fragment<P: Platform>(
     adapter: &mut Adapter<'_, P>,
     flow: &mut Flow<'_, '_>,
 ) -> Result<(), (bool, DatReturn)> {
-    let Some(segment) = flow.fragment() else { return Ok(()) };
+    let Some(mut burst) = flow.burst() else { return Ok(()) };
+    let segment = flow.segment(&burst);
     let objects = &flow.connection.objects;
     let posted = match segment.lent {
         None => post_segment(adapter, objects, &segment),
@@ -179,7 +180,8 @@ fn post_fragment<P: Platform>(
         }
     };
     posted.map_err(|error| (false, error))?;
-    flow.fragment_posted(segment.signal);
+    flow.segment_posted(&mut burst, segment.signal);
+    flow.end(&burst);
     Ok(())
 }
 

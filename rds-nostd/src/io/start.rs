@@ -7,7 +7,7 @@ use dat_nostd::{Adapter, CloseFlags, DatReturn, Duration, EpHandle, Platform};
 use crate::config::RdsConfig;
 use crate::connection::{Connections, RememberedPeers};
 use crate::error::RdsError;
-use crate::frames::Frames;
+use crate::frames::{Frames, Rings};
 use crate::io::Rds;
 use crate::io::rdma::free_pieces;
 use crate::io::{Held, Objects};
@@ -54,6 +54,7 @@ impl<'s> Rds<'s> {
             sockets: Sockets::new(parts.sockets),
             connections,
             frames: Frames::new(parts.frames, memory),
+            rings: Rings::new(parts.receives, limits.receive_depth),
             operations: Operations::new(parts.operations, parts.pieces, parts.memories),
             regions: Regions::new(parts.regions),
             windows: Windows::new(parts.windows),

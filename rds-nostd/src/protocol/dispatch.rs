@@ -1,20 +1,20 @@
 //! What a connection posts next: the congestion map, operations, fragments and acknowledgements, in the order in which they leave.
 
-use dat_nostd::{CompletionFlags, SendDto};
+use dat_nostd::CompletionFlags;
 
 use crate::connection::{Connection, Cookie, CookieKind, State};
 use crate::counters::Counters;
-use crate::frames::{Frames, Lent, Marks, Shares, header_place};
+use crate::frames::{Frames, Lent, Marks, Shares};
 use crate::ids::{ConnectionId, FrameId, OperationId};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
 use crate::rdma::{GATHER, Operations, Piece, RdmaStatus, Transfer};
-use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, MAP_FRAGMENTS, fragment_len};
+use crate::wire::{FRAGMENT_LEN, HEADER_LEN, MAP_FRAGMENTS};
 
 /// What is to be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Post {
-    /// The next frame of the first unsent message ([`Flow::fragment`]).
+    /// The next frame of the first unsent message ([`Flow::burst`]).
     Fragment,
     /// A fragment of our congestion map ([`Flow::map_fragment`]).
     Map,
@@ -74,12 +74,12 @@ pub(crate) struct LentPart {
 pub(crate) struct Flow<'f, 's> {
     pub(crate) id: ConnectionId,
     pub(crate) connection: &'f mut Connection,
-    frames: &'f mut Frames<'s>,
-    operations: &'f mut Operations<'s>,
+    pub(super) frames: &'f mut Frames<'s>,
+    pub(super) operations: &'f mut Operations<'s>,
     own_map: &'f [Option<FrameId>; MAP_FRAGMENTS as usize],
-    sending: &'f Shares,
-    limits: &'f Limits,
-    counters: &'f mut Counters,
+    pub(super) sending: &'f Shares,
+    pub(super) limits: &'f Limits,
+    pub(super) counters: &'f mut Counters,
 }
 
 impl<'s> Protocol<'s> {
@@ -178,53 +178,6 @@ impl<'f, 's> Flow<'f, 's> {
         self.operations.transfer(of)
     }
 
-    /// The next frame of the first unsent message, its header written.
-    #[inline(always)]
-    pub(crate) fn fragment(&mut self) -> Option<Segment> {
-        let tx = &self.connection.tx;
-        let message = tx.next?;
-        let number = tx.posts + 1;
-        let descriptor = self.frames.message_mut(message);
-        let (count, posted) = (u64::from(descriptor.frames), u64::from(descriptor.posted));
-        let unasked = self.limits.unasked(self.sending.beyond());
-        let asks = tx.asks(descriptor.sequence, tx.posts + count, unasked);
-        if posted == 0 && asks {
-            descriptor.flags |= Flags::ACK_REQUIRED.bits();
-        }
-        let (last, flags, len) = (posted + 1 == count, descriptor.flags, descriptor.len);
-        let reports = last && (flags & Flags::ACK_REQUIRED.bits() != 0 || descriptor.operation.is_some());
-        let signal = reports || number - tx.signalled >= u64::from(self.limits.signal_every);
-        let header = Header {
-            sequence: descriptor.sequence,
-            ack: self.connection.rx.ack_value,
-            len,
-            sport: descriptor.sport,
-            dport: descriptor.dport,
-            flags: Flags::from_bits_retain(flags),
-            credit: 0,
-            extensions: [0; 16],
-        };
-        let (marks, operation, lent) = (descriptor.marks, descriptor.operation, descriptor.lent());
-        let payload_len = if count == 1 { len } else { fragment_len(len as usize, posted as usize) as u32 };
-        let frame = tx.cursor.unwrap_or(message.first());
-        let (mut len, mut part) = (HEADER_LEN as u32 + payload_len, None);
-        let address = if let Some(lent) = lent {
-            let Lent { address, lmr_context, .. } = lent;
-            let address = address + posted * FRAGMENT_LEN as u64;
-            (len, part) = (HEADER_LEN as u32, Some(LentPart { address, len: payload_len, lmr_context }));
-            self.frames.write_header_at(frame.index(), header_place(posted as u16), &header)
-        } else if marks.contains(Marks::EXTENDED) {
-            let extensions = self.frames.read_extensions(message.first());
-            self.frames.write_header(frame, &Header { extensions, ..header })
-        } else {
-            self.frames.write_header(frame, &header)
-        };
-        let fence = operation.is_some_and(|operation| self.operations.is_fence(operation));
-        let (kind, epoch) = (CookieKind::Message, self.connection.objects.epoch);
-        let cookie = Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode();
-        Some(Segment { address, len, lent: part, cookie, signal, solicit: last, fence })
-    }
-
     #[cold]
     pub(crate) fn map_fragment(&mut self) -> Segment {
         let map = &mut self.connection.map;
@@ -281,38 +234,6 @@ impl<'f, 's> Flow<'f, 's> {
         tx.posts
     }
 
-    /// What [`fragment`](Self::fragment) gave was posted.
-    #[inline(always)]
-    pub(crate) fn fragment_posted(&mut self, signal: bool) {
-        let number = self.count(signal);
-        let tx = &mut self.connection.tx;
-        let Some(message) = tx.next else { return };
-        let descriptor = self.frames.message_mut(message);
-        let (begins, count) = (descriptor.posted == 0, descriptor.frames);
-        if begins && descriptor.flags & Flags::ACK_REQUIRED.bits() != 0 {
-            tx.note_asked(descriptor.sequence, number - 1 + u64::from(count));
-            self.counters.send_ack_required += 1;
-        }
-        descriptor.posted += 1;
-        descriptor.last_post = number;
-        self.connection.rx.acknowledgement_left();
-        let (posted, lent) = (descriptor.posted, descriptor.is(Marks::LENT));
-        if posted == count {
-            (tx.cursor, tx.next) = (None, descriptor.next_message);
-        } else {
-            let frame = tx.cursor.unwrap_or(message.first());
-            let stays = lent && header_place(posted) != 0;
-            tx.cursor = if stays { Some(frame) } else { self.frames.at(frame).next };
-        }
-    }
-
-    /// The region that the first unsent message's payload lies in, if it is lent.
-    #[inline(always)]
-    pub(crate) fn lent_region(&self) -> Option<u32> {
-        let lent = self.frames.message(self.connection.tx.next?).lent()?;
-        Some(lent.lmr_context)
-    }
-
     /// Where a fragment's part of the first unsent message's payload lies, which is lent.
     #[cold]
     pub(crate) fn parts_of(&self, part: &LentPart) -> ([Piece; GATHER - 1], usize) {
@@ -325,24 +246,6 @@ impl<'f, 's> Flow<'f, 's> {
                 self.operations.range(lent.operation, part.address, part.len.into()).unwrap_or(alone)
             }
             None => alone,
-        }
-    }
-
-    /// The fragments that can be posted one behind the other, with their payload in the frames, or lent in this region.
-    #[inline(always)]
-    pub(crate) fn fragments<'a>(
-        &'a mut self,
-        lent: Option<u32>,
-        given: &'a mut Given,
-    ) -> Fragments<'a, 'f, 's> {
-        Fragments { flow: self, lent, given }
-    }
-
-    /// So many of the fragments given were posted: all, or all but the last.
-    #[inline(always)]
-    pub(crate) fn fragments_posted(&mut self, given: Given, count: usize) {
-        if let Some(signal) = given.last.filter(|_| count == given.count) {
-            self.fragment_posted(signal);
         }
     }
 
@@ -374,50 +277,5 @@ impl<'f, 's> Flow<'f, 's> {
     pub(crate) fn transfer_posted(&mut self, of: OperationId, signal: bool) {
         let number = self.count(signal);
         self.operations.posted(of, number);
-    }
-}
-
-/// Fragments on their way to be posted together.
-pub(crate) struct Fragments<'a, 'f, 's> {
-    flow: &'a mut Flow<'f, 's>,
-    lent: Option<u32>,
-    given: &'a mut Given,
-}
-
-/// How many of them were given.
-#[derive(Debug, Default)]
-pub(crate) struct Given {
-    count: usize,
-    /// Of the last one it is not known whether it was posted: whether it is to be reported.
-    last: Option<bool>,
-}
-
-impl Iterator for Fragments<'_, '_, '_> {
-    type Item = SendDto;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<SendDto> {
-        if let Some(signal) = self.given.last.take() {
-            self.flow.fragment_posted(signal);
-        }
-        if self.flow.dispatch() != Some(Post::Fragment) {
-            return None;
-        }
-        // Where a message begins its payload may be elsewhere.
-        if self.flow.connection.tx.cursor.is_none() && self.flow.lent_region() != self.lent {
-            return None;
-        }
-        let segment = self.flow.fragment()?;
-        self.given.count += 1;
-        self.given.last = Some(segment.signal);
-        let (second_address, second_length) = segment.lent.map_or((0, 0), |lent| (lent.address, lent.len));
-        Some(SendDto {
-            address: segment.address,
-            length: segment.len,
-            second_address,
-            second_length,
-            user_cookie: segment.cookie,
-            flags: segment.flags(),
-        })
     }
 }

@@ -65,7 +65,7 @@ impl Protocol<'_> {
         }
         if connection.rx.partial.is_some() {
             if now >= connection.rx.partial_until {
-                if connection.rx.posted_count > 0 {
+                if connection.rx.ring.waiting() > 0 {
                     self.bar_from_reserve(id, now);
                     return Due::Break(DownReason::Stalled);
                 }
@@ -85,11 +85,10 @@ impl Protocol<'_> {
             }
             later => later,
         };
-        let refill_at = self.limits.refill_at;
         let Connection { rx, reconnect, .. } = self.connections.at_mut(id);
         reconnect.probe_at = probe_at;
         deadline = deadline.min(probe_at.unwrap_or(Instant::MAX));
-        deadline = deadline.min(rx.delay_acknowledgement(busy_at, now, refill_at));
+        deadline = deadline.min(rx.delay_acknowledgement(busy_at, now));
         if deadline < Instant::MAX {
             self.connections.arm(id, deadline);
         }
@@ -169,10 +168,7 @@ impl Protocol<'_> {
         let Connection { tx, reconnect, .. } = self.connections.at_mut(id);
         reconnect.acknowledged(tx.highest_ack);
         self.requeue(id);
-        if failed {
-            self.withhold_receives(id);
-        }
-        self.take_all_back(id);
+        self.take_all_back(id, failed);
         self.connections.at_mut(id).reset();
     }
 

@@ -3,6 +3,7 @@
 
 mod absent;
 mod admission;
+mod burst;
 mod congestion;
 mod deliver;
 mod dispatch;
@@ -22,7 +23,8 @@ mod tests;
 use dat_nostd::Instant;
 
 pub(crate) use admission::{Admission, Request};
-pub(crate) use dispatch::{Flow, Given, Post, Segment, Step};
+pub(crate) use burst::Given;
+pub(crate) use dispatch::{Flow, Post, Segment, Step};
 pub(crate) use due::Due;
 pub(crate) use process::Arrival;
 pub(crate) use receives::BURST;
@@ -31,7 +33,7 @@ pub(crate) use submit::{Body, Outgoing, Outlet};
 use crate::config::RdsConfig;
 use crate::connection::{AbsentPeers, Connection, Connections, Map, RememberedPeers};
 use crate::counters::Counters;
-use crate::frames::{Frames, Shares};
+use crate::frames::{Frames, Rings, Shares};
 use crate::ids::{ConnectionId, FrameId};
 use crate::limits::Limits;
 use crate::rdma::{Operations, Regions, Windows};
@@ -44,6 +46,7 @@ pub(crate) struct Protocol<'s> {
     pub(crate) sockets: Sockets<'s>,
     pub(crate) connections: Connections<'s>,
     pub(crate) frames: Frames<'s>,
+    pub(crate) rings: Rings<'s>,
     pub(crate) operations: Operations<'s>,
     pub(crate) regions: Regions<'s>,
     pub(crate) windows: Windows<'s>,
@@ -74,10 +77,6 @@ pub(crate) struct Protocol<'s> {
     pub(crate) maps_changed: bool,
     /// Maps received so far.
     pub(crate) map_generation: u64,
-    /// Received messages lent to the application so far.
-    pub(crate) loans: u64,
-    /// The one for which a frame was taken beyond its connection's share; 0 if there is none.
-    pub(crate) lent_beyond: u64,
     /// An endpoint failed, and its connection is not down yet.
     pub(crate) some_broken: bool,
     /// A connection was begun or ended since the end of the last poll: the adapter may have new deadlines, and others may have frames again.
@@ -93,6 +92,7 @@ pub(crate) struct Tables<'s> {
     pub(crate) sockets: Sockets<'s>,
     pub(crate) connections: Connections<'s>,
     pub(crate) frames: Frames<'s>,
+    pub(crate) rings: Rings<'s>,
     pub(crate) operations: Operations<'s>,
     pub(crate) regions: Regions<'s>,
     pub(crate) windows: Windows<'s>,
@@ -108,12 +108,14 @@ impl<'s> Protocol<'s> {
         local: u128,
         now: Instant,
     ) -> Self {
-        let Tables { sockets, connections, frames, operations, regions, windows, maps, remembered } = tables;
+        let Tables { sockets, connections, frames, rings, operations, regions, windows, maps, remembered } =
+            tables;
         maps.fill_with(|| Map::EMPTY);
         let mut protocol = Self {
             sockets,
             connections,
             frames,
+            rings,
             operations,
             regions,
             windows,
@@ -135,8 +137,6 @@ impl<'s> Protocol<'s> {
             own_map: [None; MAP_FRAGMENTS as usize],
             maps_changed: false,
             map_generation: 0,
-            loans: 0,
-            lent_beyond: 0,
             some_broken: false,
             stirred: false,
             started: now,

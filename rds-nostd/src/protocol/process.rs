@@ -6,20 +6,11 @@
 use dat_nostd::{DtoCompletion, Instant};
 
 use crate::connection::Cookie;
-use crate::frames::{Frame, Frames, Marks, SHORT, Use};
+use crate::frames::{Frame, Marks, Place, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::{self, Extension, Extensions, Flags, Header, MAX_MESSAGE_LEN, fragment_len};
-
-/// Use of a frame that was processed.
-#[derive(Clone, Copy, Debug)]
-enum Verdict {
-    /// Free again.
-    Consumed,
-    /// Part of a message.
-    Kept,
-}
 
 /// A receive that ended well.
 #[derive(Clone, Copy, Debug)]
@@ -40,207 +31,233 @@ impl Arrival {
 }
 
 impl Protocol<'_> {
-    /// Takes a receive that ended well. Connections that something is due on because of it are served in this round.
+    /// Takes a receive that ended well. Connections that something is due on because of it are served in this round. Returns the number of
+    /// receives that are posted again as they were.
+    ///
+    /// A message of one frame to a socket, without extension headers, is taken here; everything else by a cold call.
     #[inline(always)]
-    pub(crate) fn arrived(&mut self, arrival: Arrival, now: Instant) {
-        let Self { connections, frames, sockets, counters, limits, .. } = self;
-        let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return };
-        let Some(connection) = connections.get_mut(id) else { return };
+    pub(crate) fn arrived(&mut self, arrival: Arrival, now: Instant) -> usize {
+        let Self { connections, frames, rings, sockets, counters, limits, .. } = self;
+        let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return 0 };
+        let Some(connection) = connections.get_mut(id) else { return 0 };
         let rx = &mut connection.rx;
-        // Receives end in the order of their posts. The receives of an earlier endpoint were taken back.
-        let Some(frame) = rx.oldest(arrival.user_cookie) else {
-            return self.out_of_order(arrival.user_cookie);
-        };
-        // Fast path: a message of one frame, to a socket, without extensions. What was parsed stays in registers: the cold function
-        // parses again.
-        if rx.partial.is_some() {
-            return self.take_rest(id, (frame, arrival.length), now);
-        }
-        let Ok(wire::Frame::Fragment(header, payload_len)) = frames.parse(frame, arrival.length) else {
-            return self.take_rest(id, (frame, arrival.length), now);
-        };
-        if !header.is_plain() || header.len != payload_len {
-            return self.take_rest(id, (frame, arrival.length), now);
-        }
-        let Some((slot, socket)) = sockets.of_peers(header.dport) else {
-            return self.take_rest(id, (frame, arrival.length), now);
-        };
-        fill(frames.take_arrived(&mut rx.posted, frame), id, &header);
-        let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
-        (rx.ack_value, rx.next_sequence) = (header.sequence, header.sequence.wrapping_add(1));
-        rx.posted_count -= 1;
-        rx.is_unsaid = true;
-        rx.some_short |= header.len <= SHORT;
+        // The receives of an earlier endpoint were taken back.
+        let Some(frame) = rx.frame_of(arrival.user_cookie) else { return 0 };
+        // Receives end in the order of their posts.
+        rx.ring.take();
         connection.reconnect.busy_at = now;
+        let length = arrival.length;
+        if rx.partial.is_some() {
+            return self.take_rest(id, (frame, length), now);
+        }
+        // What was parsed stays in registers: the cold function parses again.
+        let Some(header) = frames.parse_plain(frame, length) else {
+            return self.take_rest(id, (frame, length), now);
+        };
+        let Some((slot, socket)) = sockets.of_peers(header.dport) else {
+            return self.take_rest(id, (frame, length), now);
+        };
+        rx.ring.keep();
+        frames.keep_in_slot(&mut socket.received, (frame, &header), slot);
+        let full = socket.receives((header.len as usize, 1), limits);
+        (rx.ack_value, rx.next_sequence) = (header.sequence, header.sequence.wrapping_add(1));
+        rx.is_unsaid = true;
         counters.recv_queued += 1;
         let asked = !header.flags.is_empty();
         if asked {
             rx.ack_wanted = true;
             counters.recv_ack_required += 1;
         }
+        let is_due = rx.ring.is_due();
+        let again = if is_due { rings.repost(id, &mut rx.ring, frames).into() } else { 0 };
+        let is_short = is_due && again == 0 && rings.is_short(&rx.ring);
         let acknowledges = header.ack > connection.tx.highest_ack;
-        if (asked || rx.posted_count <= rx.serve_at) && !connection.links.is_due() {
+        if (asked || !rx.is_watched() || is_short) && !connection.links.is_due() {
             connections.make_due(id);
         }
         if acknowledges {
-            self.acknowledged(id, header.ack);
+            self.newly_acknowledged(id, header.ack);
         }
         if full || self.receiving.beyond() > self.limits.congested_common {
             self.crowded(slot);
         }
+        again
     }
 
-    /// Ends a connection after a receive that is not its oldest one.
-    #[cold]
-    fn out_of_order(&mut self, cookie: u64) {
-        let Some(Cookie { connection: id, .. }) = self.connections.current(cookie) else { return };
-        if !self.connections.at(id).rx.is_refused() {
-            self.refuse(id, DownReason::ReceiveFailed);
+    /// As [`arrived`](Self::arrived), of a receive that was not taken in a run: receives are posted when the connection is served.
+    pub(crate) fn arrived_alone(&mut self, arrival: Arrival, now: Instant) {
+        if let Some(cookie) = self.connections.current(arrival.user_cookie) {
+            self.connections.at_mut(cookie.connection).rx.ring.change();
         }
+        self.arrived(arrival, now);
     }
 
-    /// Takes a frame that is not a plain message.
+    /// Takes a frame that is not a plain message. Receives are posted when the connection is served.
     // Cold, so that the loop of whole messages keeps its registers.
     #[cold]
     #[inline(never)]
-    fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) {
-        let Self { connections, frames, .. } = self;
-        let connection = connections.at_mut(id);
-        frames.pop_chain(&mut connection.rx.posted);
-        connection.rx.posted_count -= 1;
-        connection.reconnect.busy_at = now;
-        let parsed = frames.parse(frame, length);
-        let processed = parsed.and_then(|parsed| self.process(id, frame, &parsed, now));
-        if !matches!(processed, Ok(Verdict::Kept)) {
-            self.frames.give(frame);
-            self.receiving.give(&mut self.connections.at_mut(id).rx.used, 1);
-        }
+    fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) -> usize {
+        let processed = match self.frames.parse(frame, length) {
+            Ok(parsed) => self.process(id, frame, parsed, now),
+            Err(reason) => Err(reason),
+        };
         if let Err(reason) = processed {
             self.counters.recv_drop_bad_checksum += u64::from(reason == DownReason::BadChecksum);
             self.counters.recv_protocol_errors += 1;
-            self.refuse(id, reason);
+            self.connections.at_mut(id).rx.refuse();
+            self.mark_broken(id, reason);
         }
         self.connections.make_due(id);
+        0
     }
 
-    /// Takes nothing more on this endpoint, and lets it go.
-    fn refuse(&mut self, id: ConnectionId, reason: DownReason) {
-        self.connections.at_mut(id).rx.refuse();
-        self.mark_broken(id, reason);
-    }
-
-    /// Processes a frame that was taken from the receives.
+    /// Processes the frame of the receive that ended last. Unless it becomes part of a message it stays in the ring.
     ///
     /// # Errors
     /// Returns the rule of the protocol that the peer broke.
+    #[inline]
     fn process(
         &mut self,
         id: ConnectionId,
         frame: FrameId,
-        parsed: &wire::Frame,
+        parsed: wire::Frame,
         now: Instant,
-    ) -> Result<Verdict, DownReason> {
+    ) -> Result<(), DownReason> {
         match parsed {
             wire::Frame::Ack(header) => {
                 self.acknowledged(id, header.ack);
                 self.counters.ack_received += 1;
-                Ok(Verdict::Consumed)
             }
             wire::Frame::Map { header, is_whole } => {
                 self.acknowledged(id, header.ack);
-                if *is_whole {
+                if is_whole {
                     self.map_arrived(id, frame);
                 } else {
                     self.counters.recv_bad_map += 1;
                 }
-                Ok(Verdict::Consumed)
             }
             wire::Frame::Fragment(header, payload_len) => {
                 self.acknowledged(id, header.ack);
-                let (verdict, complete) = self.fragment_arrived(id, frame, (header, *payload_len), now)?;
-                if let Some(message) = complete {
-                    self.message_arrived(id, message);
-                }
-                Ok(verdict)
+                self.fragment_arrived(id, frame, (header, payload_len), now)?;
             }
         }
+        Ok(())
     }
 
-    /// Adds a fragment to the message that has begun, or begins one. Returns the message once it is complete. Of a message that is too
-    /// long only the first fragment is kept.
+    /// Takes a fragment: a message, or a part of the one that has begun. Of a message that is too long only the first fragment is kept.
     ///
     /// # Errors
     /// MessageLength, FragmentLength, FragmentMismatch.
+    #[inline]
     fn fragment_arrived(
         &mut self,
         id: ConnectionId,
         frame: FrameId,
-        (header, payload_len): (&Header, u32),
+        (header, payload_len): (Header, u32),
         now: Instant,
-    ) -> Result<(Verdict, Option<MessageId>), DownReason> {
+    ) -> Result<(), DownReason> {
         if header.len as usize > MAX_MESSAGE_LEN {
             return Err(DownReason::MessageLength);
         }
-        let Self { connections, frames, .. } = self;
+        let Self { connections, frames, rings, .. } = self;
         let rx = &mut connections.at_mut(id).rx;
         let begun = rx.partial.map(|message| (message, frames.message(message)));
         let index = match begun {
-            Some((_, first)) if !first.belongs(header) => return Err(DownReason::FragmentMismatch),
+            Some((_, first)) if !first.belongs(&header) => return Err(DownReason::FragmentMismatch),
             Some((_, first)) => usize::from(first.frames) + usize::from(rx.discarded),
             None => 0,
         };
         if payload_len as usize != fragment_len(header.len as usize, index) {
             return Err(DownReason::FragmentLength);
         }
-        let mut verdict = Verdict::Kept;
+        let count = header.fragments();
+        if count == 1 {
+            // Of a copy, so that the header of a fragment is never put into memory.
+            self.frame_arrived(id, frame, &{ header });
+            return Ok(());
+        }
         let message = match rx.partial {
-            Some(message) => {
-                if header.len as usize <= self.limits.longest_received {
-                    frames.append(message, frame);
-                } else {
-                    rx.discarded += 1;
-                    verdict = Verdict::Consumed;
-                }
+            None => {
+                rings.remove(id, &mut rx.ring);
+                let message = frames.begin_received(frame, &{ header }, id);
+                frames.message_mut(message).marks.set(Marks::EXTENDED, header.extensions != [0; 16]);
+                rx.begin(message, count, now);
                 message
             }
-            None => begin_message(frames, (id, frame), header),
+            Some(message) if header.len as usize <= self.limits.longest_received => {
+                rings.remove(id, &mut rx.ring);
+                frames.at_mut(frame).used = Use::Receive;
+                let last = rx.partial_last.replace(frame).unwrap_or(message.first());
+                frames.append(message, last, frame);
+                message
+            }
+            Some(message) => {
+                rx.discarded += 1;
+                message
+            }
         };
-        if index + 1 == header.fragments() {
+        if index + 1 == count {
             rx.partial = None;
             self.give_reserve_up(id);
-            return Ok((verdict, Some(message)));
+            self.message_arrived(id, message);
         }
-        if index == 0 {
-            rx.begin(message, header.fragments(), now);
-        }
-        Ok((verdict, None))
+        Ok(())
     }
 
-    /// Takes a complete message: drops it if it is old, notes its acknowledgement, and delivers it.
+    /// Takes a whole message in the frame of the receive that ended last.
+    #[inline(never)]
+    fn frame_arrived(&mut self, id: ConnectionId, frame: FrameId, header: &Header) {
+        let Some(slot) = self.accept(id, header) else { return };
+        let Self { connections, frames, sockets, .. } = self;
+        let Some(socket) = sockets.get_mut(slot) else { return };
+        let is_extended = header.extensions != [0; 16];
+        connections.at_mut(id).rx.ring.keep();
+        frames.keep_in_slot(&mut socket.received, (frame, header), slot);
+        frames.at_mut(frame).marks.set(Marks::EXTENDED, is_extended);
+        self.queued(slot, (header.len as usize, 1));
+        if is_extended {
+            self.extensions_arrived(id, slot, header);
+        }
+    }
+
+    /// Takes a complete message of several frames.
+    #[inline(never)]
     fn message_arrived(&mut self, id: ConnectionId, message: MessageId) {
         // The first fragment's flags and extensions are the message's.
-        let &Frame { sequence, sport, dport, len, flags, marks, .. } = self.frames.message(message);
+        let &Frame { sequence, sport, dport, len, flags, marks, frames, .. } = self.frames.message(message);
         let flags = Flags::from_bits_retain(flags);
+        let header = Header { sequence, len, sport, dport, flags, ..Header::acknowledgement(0) };
+        let Some(slot) = self.accept(id, &header) else {
+            self.give_received(message);
+            return;
+        };
+        self.deliver_to(slot, Place::of(message), (len as usize, usize::from(frames)));
+        if marks.contains(Marks::EXTENDED) {
+            let extensions = self.frames.read_extensions(message.first());
+            self.extensions_arrived(id, slot, &Header { extensions, ..header });
+        }
+    }
+
+    /// Notes the number of a complete message, and what it asks for. Returns the slot of the socket that it goes to, or `None` if it is to
+    /// be dropped.
+    fn accept(&mut self, id: ConnectionId, header: &Header) -> Option<usize> {
+        let &Header { sequence, sport, dport, len, flags, .. } = header;
         let rx = &mut self.connections.at_mut(id).rx;
         (rx.ack_value, rx.is_unsaid) = (sequence, true);
-        rx.some_short |= len <= SHORT;
         if flags.contains(Flags::ACK_REQUIRED) {
             rx.ack_wanted = true;
             self.counters.recv_ack_required += 1;
         }
         if sequence < rx.next_sequence && flags.contains(Flags::RETRANSMITTED) {
             self.counters.recv_drop_old_seq += 1;
-            self.give_received(message);
-            return;
+            return None;
         }
         rx.next_sequence = sequence.wrapping_add(1);
         if len as usize > self.limits.longest_received {
             self.counters.recv_drop_too_long += 1;
-            self.give_received(message);
-            return;
+            return None;
         }
         if dport == 0 {
-            self.give_received(message);
             // Port 1 to port 0 is the probe of another transport: acknowledged, never answered.
             if sport > 1 {
                 self.counters.recv_ping += 1;
@@ -248,53 +265,26 @@ impl Protocol<'_> {
             }
             // From RDS itself to RDS itself there are acknowledgements and maps; this is neither, whatever its flags say.
             self.counters.recv_bad_map += u64::from(sport == 0);
-            return;
+            return None;
         }
-        let Some((slot, _)) = self.sockets.of_peers(dport) else {
-            self.counters.recv_drop_no_sock += 1;
-            self.give_received(message);
-            return;
-        };
-        self.deliver_to(slot, message);
-        if marks.contains(Marks::EXTENDED) {
-            let extensions = self.frames.read_extensions(message.first());
-            let foreign = self.connections.at(id).foreign;
-            let header = Header { extensions, ..Header::acknowledgement(0) };
-            self.extensions_arrived(id, slot, &header, foreign);
-        }
+        let found = self.sockets.of_peers(dport).map(|(slot, _)| slot);
+        self.counters.recv_drop_no_sock += u64::from(found.is_none());
+        found
     }
 
     #[cold]
-    fn extensions_arrived(&mut self, id: ConnectionId, slot: usize, header: &Header, foreign: u128) {
+    fn extensions_arrived(&mut self, id: ConnectionId, slot: usize, header: &Header) {
+        let connection = self.connections.at_mut(id);
         // Linux keeps the memory that it offers until the offer is acknowledged, and a connection that breaks is not made anew before
         // that memory is freed: then it would be too late.
         if Extensions::of(header).any(|extension| matches!(extension, Extension::RdmaDest { .. })) {
-            self.connections.at_mut(id).rx.ack_wanted = true;
+            connection.rx.ack_wanted = true;
         }
         if let Some(socket) = self.sockets.get(slot) {
             let owner = socket.handle(slot);
-            self.regions.used(header, owner, foreign, &mut self.counters);
+            self.regions.used(header, owner, connection.foreign, &mut self.counters);
         }
     }
-}
-
-/// Makes a frame the first one of a message, held until it is read.
-fn begin_message(
-    frames: &mut Frames<'_>,
-    (id, frame): (ConnectionId, FrameId),
-    header: &Header,
-) -> MessageId {
-    let first = frames.at_mut(frame).become_message(Use::Receive);
-    fill(first, id, header);
-    first.marks.set(Marks::EXTENDED, header.extensions != [0; 16]);
-    MessageId::starting(frame)
-}
-
-/// What a message's first frame says of it.
-#[inline(always)]
-fn fill(descriptor: &mut Frame, id: ConnectionId, header: &Header) {
-    descriptor.describe(header);
-    descriptor.connection = Some(id);
 }
 
 #[cfg(test)]

@@ -2,102 +2,121 @@
 //!
 //! Each connection has a share of the frames that no other one can take. Beyond it there are common frames, for messages that wait to be
 //! read, of which a connection may have as much as it leaves to the others, and a [reserve](super::reserve) for unfinished ones. Where
-//! frames are short, short messages that nobody has read are packed; then the HCA tells the peer to wait, and nothing is lost.
+//! frames are short the HCA tells the peer to wait, and nothing is lost.
 
 use crate::connection::{Connection, Cookie, CookieKind, Objects};
-use crate::frames::Receives;
-use crate::ids::ConnectionId;
+use crate::frames::{Frames, Place, Ready, SHORT, Use};
+use crate::ids::{ConnectionId, MessageId};
 use crate::protocol::Protocol;
 
 /// Completions of receives taken at once, at most: then those connections are looked at that something is due on because of them.
 pub(crate) const BURST: usize = 32;
 
+/// Receives to be posted: the address of each, and a cookie that names its frame.
+pub(crate) struct Receives<'p, 's> {
+    frames: &'p Frames<'s>,
+    ready: Ready<'p, 's>,
+    cookie: u64,
+}
+
+impl Iterator for Receives<'_, '_> {
+    type Item = (u64, u64);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u64, u64)> {
+        let frame = self.ready.next()?;
+        Some((self.frames.address(frame), self.cookie | u64::from(frame.bits())))
+    }
+}
+
 impl Protocol<'_> {
-    /// Whether a connection has so few receives posted that more are worth it.
-    #[inline(always)]
+    /// Returns whether a connection has so few receives posted that more are worth it, and cannot get them by itself.
+    #[inline]
     pub(crate) fn wants_receives(&self, id: ConnectionId) -> bool {
-        self.connections.at(id).rx.posted_count <= self.limits.refill_at
+        let ring = &self.connections.at(id).rx.ring;
+        ring.outstanding() <= self.limits.refill_at && self.rings.is_short(ring)
     }
 
-    /// Posts receives until a connection has as many as it may have, or frames are short. In the latter case the HCA tells the peer to
-    /// wait, and nothing is lost. `post` posts them, by address and cookie, and gives how many of them the HCA got.
-    #[inline(always)]
+    /// Posts receives until a connection has as many as it may have, or frames are short. `post` posts them and returns how many the HCA
+    /// took.
     pub(crate) fn refill(
         &mut self,
         id: ConnectionId,
-        mut post: impl FnMut(&Objects, &mut Receives<'_>) -> usize,
+        post: impl FnOnce(&Objects, Receives<'_, '_>) -> usize,
     ) {
-        loop {
-            let room = self.room_for_receives(id);
-            if room == 0 {
-                return;
-            }
-            let Self { connections, frames, receiving, limits, .. } = self;
-            let Connection { rx, objects, .. } = connections.at_mut(id);
-            let epoch = objects.epoch;
-            let cookie = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
-            rx.expect(cookie);
-            let (taken, posted) = frames
-                .post_receives(&mut rx.posted, cookie, room as usize, |receives| post(objects, receives));
-            rx.posted_count += taken as u16;
-            receiving.take(&mut rx.used, taken as u32);
-            if posted < room as usize {
-                self.take_back(id, taken - posted.min(taken));
-                self.starve(id);
-                return;
-            }
-            if rx.posted_count > limits.refill_at {
-                return;
-            }
+        self.clear_slots(id);
+        self.fill(id);
+        let Self { connections, frames, rings, .. } = self;
+        let Connection { rx, objects, .. } = connections.at_mut(id);
+        let epoch = objects.epoch;
+        let cookie = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
+        rx.expect(cookie);
+        let ready = rings.ready(id, &rx.ring);
+        let posted = post(objects, Receives { frames, ready, cookie });
+        rings.posted(&mut rx.ring, posted as u16);
+        if rings.ready(id, &rx.ring).next().is_some() {
+            self.starve(id);
         }
     }
 
-    /// How many receives a connection may post now.
-    #[inline(always)]
-    fn room_for_receives(&mut self, id: ConnectionId) -> u32 {
-        let rx = &self.connections.at(id).rx;
-        let missing = self.limits.receive_depth.saturating_sub(rx.posted_count);
-        // While little waits to be read its share is enough.
-        if rx.used + u32::from(missing) <= self.receiving.share() {
-            return missing.into();
-        }
-        match self.receiving.fair_room(rx.used).min(u32::from(missing)) {
-            0 if !self.wants_receives(id) => 0,
-            0 => self.make_room(id).min(u32::from(missing)),
-            room => room,
-        }
-    }
-
-    /// How many receives a connection may take that has used up its frames: what packing its unread messages brings, or of the reserve.
-    #[cold]
-    fn make_room(&mut self, id: ConnectionId) -> u32 {
-        self.pack_unread(id);
-        match self.receiving.fair_room(self.connections.at(id).rx.used) {
-            0 => self.room_in_reserve(id),
-            room => room,
-        }
-    }
-
-    /// Packs the short messages that came over a connection and nobody has read. That looks at all unread messages, and so waits for several
-    /// new ones, as long as there are receives for them.
-    fn pack_unread(&mut self, id: ConnectionId) {
-        let Self { connections, sockets, frames, receiving, limits, .. } = self;
+    /// Makes way for receives: messages that nobody has read leave the pending slots of a connection's ring. A short one is copied to the
+    /// arena; another one takes its frame along.
+    fn clear_slots(&mut self, id: ConnectionId) {
+        let Self { connections, frames, rings, sockets, .. } = self;
         let rx = &mut connections.at_mut(id).rx;
-        if rx.posted_count > limits.refill_at / 2 || !core::mem::take(&mut rx.some_short) {
+        if !rx.ring.has_unread() {
             return;
         }
-        let freed = sockets.iter_mut().map(|socket| frames.pack(&mut socket.received, id)).sum();
-        receiving.give(&mut rx.used, freed);
+        for index in 0..rings.depth() {
+            let Some(frame) = rings.unread(id, &rx.ring, frames, index) else { continue };
+            let entry = frames.at(frame);
+            let from = Place::of(MessageId::starting(frame));
+            let socket = sockets.get_mut(usize::from(entry.socket));
+            let Some(socket) = socket.filter(|_| entry.len <= SHORT && entry.marks.is_empty()) else {
+                rings.remove_unread(id, &mut rx.ring, frames, frame);
+                continue;
+            };
+            if let Some(to) = frames.copy_to(&mut rx.arena, frame) {
+                frames.replace(&mut socket.received, from, to);
+                frames.at_mut(frame).used = Use::Ring;
+                rx.ring.free();
+            } else {
+                rings.remove_unread(id, &mut rx.ring, frames, frame);
+                frames.open_arena(&mut rx.arena, frame, id, &mut socket.received);
+            }
+        }
     }
 
-    #[cold]
-    fn take_back(&mut self, id: ConnectionId, count: usize) {
-        let Self { connections, frames, receiving, .. } = self;
-        let rx = &mut connections.at_mut(id).rx;
-        let keep = usize::from(rx.posted_count).saturating_sub(count);
-        frames.cut_chain(&mut rx.posted, keep);
-        rx.posted_count = keep as u16;
-        receiving.give(&mut rx.used, count as u32);
+    /// Fills a connection's ring, as far as it may have frames.
+    fn fill(&mut self, id: ConnectionId) {
+        loop {
+            let room = self.room_for_receives(id);
+            let Self { connections, frames, rings, receiving, limits, .. } = self;
+            let rx = &mut connections.at_mut(id).rx;
+            let added = rings.fill(id, &mut rx.ring, frames, room);
+            receiving.take(&mut rx.used, added.into());
+            if u32::from(added) < room {
+                return self.starve(id);
+            }
+            if room == 0 || rx.ring.waiting() > limits.refill_at {
+                return;
+            }
+        }
+    }
+
+    /// Returns the number of frames that a connection's ring may take now.
+    fn room_for_receives(&mut self, id: ConnectionId) -> u32 {
+        let rx = &self.connections.at(id).rx;
+        let missing = u32::from(self.rings.depth() - rx.ring.filled());
+        // While little waits to be read its share is enough.
+        if rx.used + missing <= self.receiving.share() {
+            return missing;
+        }
+        match self.receiving.fair_room(rx.used).min(missing) {
+            0 if rx.ring.waiting() > self.limits.refill_at => 0,
+            0 => self.room_in_reserve(id).min(missing),
+            room => room,
+        }
     }
 
     /// The connection is looked at again when frames come free, and in the next poll.
@@ -120,19 +139,24 @@ impl Protocol<'_> {
         room
     }
 
-    /// The HCA may still write to the receives that are posted.
-    pub(crate) fn withhold_receives(&mut self, id: ConnectionId) {
-        let Self { connections, frames, receiving, .. } = self;
+    /// After the endpoint is gone: takes back what was posted to it, and what came of an unfinished message. Unread messages stay. A device
+    /// that has `failed` may still write to the receives.
+    pub(crate) fn take_all_back(&mut self, id: ConnectionId, failed: bool) {
+        let Self { connections, frames, rings, receiving, .. } = self;
         let rx = &mut connections.at_mut(id).rx;
-        frames.withhold(&mut rx.posted);
-        receiving.give(&mut rx.used, u32::from(core::mem::take(&mut rx.posted_count)));
-    }
-
-    /// After the endpoint is gone: takes back what was posted to it, and what came of an unfinished message.
-    pub(crate) fn take_all_back(&mut self, id: ConnectionId) {
-        let count = usize::from(self.connections.at(id).rx.posted_count);
-        self.take_back(id, count);
-        if let Some(message) = self.connections.at_mut(id).rx.partial.take() {
+        for frame in rings.drain(id, &mut rx.ring) {
+            if frames.at(frame).used == Use::Unread {
+                frames.leave_ring(frame);
+                continue;
+            }
+            receiving.give_one(&mut rx.used);
+            if failed {
+                frames.withhold(frame);
+            } else {
+                frames.give(frame);
+            }
+        }
+        if let Some(message) = rx.partial.take() {
             self.give_received(message);
             // Somebody else may have waited for the reserve.
             self.give_reserve_up(id);

@@ -67,7 +67,7 @@ impl Protocol<'_> {
 
     /// Fragments of the unfinished message that there are no receives for.
     fn missing(&self, rx: &Rx) -> Option<u32> {
-        Some(self.to_come(rx)?.saturating_sub(u32::from(rx.posted_count)))
+        Some(self.to_come(rx)?.saturating_sub(u32::from(rx.ring.waiting())))
     }
 
     /// Fragments of it that have not come.

@@ -81,8 +81,16 @@ impl Protocol<'_> {
     }
 
     /// The peer has all messages up to `ack`.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn acknowledged(&mut self, id: ConnectionId, ack: u64) {
+        if ack > self.connections.at(id).tx.highest_ack {
+            self.newly_acknowledged(id, ack);
+        }
+    }
+
+    /// As [`acknowledged`](Self::acknowledged), of an `ack` above all before.
+    #[inline(never)]
+    pub(super) fn newly_acknowledged(&mut self, id: ConnectionId, ack: u64) {
         let tx = &mut self.connections.at_mut(id).tx;
         let highest_sent = match tx.next {
             Some(message) => {

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use crate::connection::{Connection, Cookie, Objects, State, Tx, port_mask};
 use crate::counters::Counters;
 use crate::error::RdsError;
-use crate::frames::{Frames, Marks, Shares, Use, frames_of_lent};
+use crate::frames::{Frames, Marks, Place, Shares, Use, frames_of_lent};
 use crate::ids::{ConnectionId, MessageId, SocketHandle};
 use crate::limits::Limits;
 use crate::profile::Profile;
@@ -242,9 +242,11 @@ impl Protocol<'_> {
         match body {
             Body::Copied(payload) => self.put_payload(message, payload, Use::Send),
             Body::Lent(_) => {
+                let mut last = message.first();
                 for _ in 1..body.frames() {
                     if let Some(frame) = self.frames.take(Use::Send) {
-                        self.frames.append(message, frame);
+                        self.frames.append(message, last, frame);
+                        last = frame;
                     }
                 }
             }
@@ -280,10 +282,12 @@ impl Protocol<'_> {
     /// Fills more frames with the rest of a message. They are there: the caller asked for so much room, and has seen that it is free.
     #[inline(never)]
     fn add_frames(&mut self, message: MessageId, rest: &[u8], used: Use) {
+        let mut last = message.first();
         for chunk in rest.chunks(FRAGMENT_LEN) {
             let Some(frame) = self.frames.take(used) else { return };
             self.frames.write_payload(frame, chunk);
-            self.frames.append(message, frame);
+            self.frames.append(message, last, frame);
+            last = frame;
         }
     }
 
@@ -416,7 +420,9 @@ impl Protocol<'_> {
             self.counters.recv_ping += 1;
             self.counters.send_pong += 1;
         }
-        self.deliver_to(slot, message);
+        let size = self.frames.message(message);
+        let size = (size.len as usize, usize::from(size.frames));
+        self.deliver_to(slot, Place::of(message), size);
         self.sockets.get(slot).map(|socket| socket.handle(slot))
     }
 

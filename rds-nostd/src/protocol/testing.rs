@@ -9,9 +9,9 @@ use dat_nostd::{Instant, Wake};
 use crate::config::RdsConfig;
 use crate::connection::{Broken, Connection, Connections, Map, Objects, Remembered, RememberedPeers};
 use crate::error::RdsError;
-use crate::frames::{Frame, Frames};
+use crate::frames::{Frame, Frames, Rings};
 use crate::generation::Generation;
-use crate::ids::{ConnectionId, SocketHandle};
+use crate::ids::{ConnectionId, FrameId, SocketHandle};
 use crate::limits::Limits;
 use crate::protocol::{Arrival, Body, Due, Outlet, Post, Protocol, Segment, Tables};
 use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions, Window, Windows};
@@ -61,6 +61,7 @@ impl Bench {
             sockets: Sockets::new(table(4, || Socket::EMPTY)),
             connections: Connections::new(entries, buckets, heap, 1),
             frames: Frames::plain(table(frames, || Frame::EMPTY), connections),
+            rings: Rings::new(table(frames, || None), limits.receive_depth),
             operations: Operations::new(
                 table(4, || Operation::EMPTY),
                 table(16, || Piece::EMPTY),
@@ -109,7 +110,12 @@ impl Bench {
     /// Posts as many receives as a connection may have; how many are posted then.
     pub(crate) fn refill(&mut self, id: ConnectionId) -> u16 {
         self.protocol.refill(id, |_, receives| receives.count());
-        self.protocol.connection(id).rx.posted_count
+        self.protocol.connection(id).rx.ring.outstanding()
+    }
+
+    /// Frame of the oldest receive.
+    pub(crate) fn oldest(&self, id: ConnectionId) -> Option<FrameId> {
+        self.protocol.rings.oldest(id, &self.protocol.connection(id).rx.ring)
     }
 
     /// A frame arrives, if there is a receive for it. The payload is whatever was there.
@@ -127,9 +133,10 @@ impl Bench {
     /// What the HCA says when a frame arrives, if there is a receive for it.
     pub(crate) fn arrival(&mut self, id: ConnectionId, header: &Header, payload: usize) -> Option<Arrival> {
         let connection = self.protocol.connection(id);
-        let frame = connection.rx.posted.head()?;
+        let frame = self.oldest(id)?;
         let epoch = connection.objects.epoch;
-        let (kind, number) = (crate::connection::CookieKind::Receive, u32::from(frame.bits()));
+        let kind = crate::connection::CookieKind::Receive;
+        let number = frame.bits().into();
         let cookie = crate::connection::Cookie { kind, connection: id, epoch, number }.encode();
         self.protocol.frames.write_header(frame, header);
         Some(Arrival { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 })
@@ -170,8 +177,10 @@ impl Bench {
                 }
                 Some(_) => {
                     let message = flow.connection.tx.next.expect("something");
-                    let signal = flow.fragment().expect("something").signal;
-                    flow.fragment_posted(signal);
+                    let mut burst = flow.burst().expect("something");
+                    let signal = flow.segment(&burst).signal;
+                    flow.segment_posted(&mut burst, signal);
+                    flow.end(&burst);
                     sequences.push(self.protocol.frames.message(message).sequence);
                 }
             }
@@ -226,9 +235,9 @@ impl Bench {
     /// Reads one message.
     pub(crate) fn read(&mut self, socket: SocketHandle) -> Option<usize> {
         let mut buffer = [0; 64];
-        let received = match self.protocol.take_front(socket, &mut buffer) {
+        let received = match self.protocol.take_in_slot(socket, &mut buffer) {
             Some((received, _)) => Some(received),
-            None => self.protocol.take_message(socket, &mut buffer).ok(),
+            None => self.protocol.take_message(socket, &mut buffer).ok().map(|(received, _)| received),
         };
         self.protocol.relieve(usize::from(socket.slot));
         received.map(|received| received.message_len)

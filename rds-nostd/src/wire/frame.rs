@@ -36,7 +36,7 @@ impl Frame {
             return Err(DownReason::FrameLength);
         }
         let Ok(header) = Header::from_words(words) else { return Err(DownReason::BadChecksum) };
-        if header.is_acknowledgement() {
+        if header.dport == 0 && header.is_acknowledgement() {
             return if payload_len == 0 {
                 Ok(Self::Ack(header))
             } else {

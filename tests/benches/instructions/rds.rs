@@ -52,7 +52,7 @@ fn payload(operation: usize) -> [u8; LEN] {
 pub fn run() {
     let mut adapters = adapters(3);
     let mut nodes = adapters.each_mut().map(|adapter| {
-        let storage = Box::leak(Box::new(RdsStorage::<40, 4, 1024>::new()));
+        let storage = Box::leak(Box::new(RdsStorage::<40, 4, 2048>::new()));
         Rds::start(adapter, storage.parts(), RdsConfig::new(GENERATION)).expect("starts")
     });
     let port = |handle: usize| 4000 + handle as u16;

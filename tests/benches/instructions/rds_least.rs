@@ -154,13 +154,14 @@ impl End {
         let Self { ep, transfers, lmr_context, frames, free, arrived, .. } = self;
         adapter.evd_take_run(*transfers, HANDLES, |done| {
             let frame = done.user_cookie as u16;
-            let Some(words) = frames.block(frame.into()) else { return };
-            let Some(header) = words.first_chunk::<HEADER>() else { return };
+            let Some(words) = frames.block(frame.into()) else { return 0 };
+            let Some(header) = words.first_chunk::<HEADER>() else { return 0 };
             let header = header.each_ref().map(DmaWord::load);
             let len = (u64::from_be(header[2]) >> 32) as usize;
             if is_right(sum(header)) && done.transferred_length as usize == HEADER * 8 + len {
                 arrived.push(frame);
             }
+            0
         });
         let start = frames.block(0).map_or(0, |words| words.as_ptr().addr()) as u64;
         let receives = std::iter::from_fn(|| {

@@ -74,15 +74,15 @@ impl Library {
         let rx = &mut bench.protocol.connections.at_mut(*id).rx;
         // A number that no message has.
         (rx.ack_wanted, rx.ack_value) = (false, 0x5555_aaaa_5555_aaaa);
-        let frame = rx.posted.head().expect("posted");
+        let frame = bench.oldest(*id).expect("posted");
         let arrival = bench.arrival(*id, &Header::acknowledgement(0), 0).expect("posted");
         bench.protocol.frames.write_header_bytes(frame, header);
         let arrival = Arrival { length: length as u32, ..arrival };
         bench.protocol.arrived(arrival, bench.now);
         let mut buffer = [0; BUFFER];
-        let front = bench.protocol.take_front(*socket, &mut buffer).map(|(received, _)| received);
-        let received = front.or_else(|| bench.protocol.take_message(*socket, &mut buffer).ok());
-        let read = received.map(|message| {
+        let record = bench.protocol.take_in_slot(*socket, &mut buffer);
+        let received = record.or_else(|| bench.protocol.take_message(*socket, &mut buffer).ok());
+        let read = received.map(|(message, _)| {
             let cookie = message.cookie.map(|cookie| (cookie.rkey(), cookie.offset()));
             (message.len, message.message_len, message.from.port(), cookie)
         });

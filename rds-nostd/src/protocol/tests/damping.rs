@@ -70,7 +70,7 @@ fn nobody_is_asked_for_to_answer_a_ping() {
     bench.refill(id);
     let ping = Header { sequence: 1, len: 0, sport: 7, dport: 0, ..Header::acknowledgement(0) };
     let free =
-        bench.protocol.frames.free_count() + usize::from(bench.protocol.connection(id).rx.posted_count);
+        bench.protocol.frames.free_count() + usize::from(bench.protocol.connection(id).rx.ring.outstanding());
     assert_eq!(bench.arrives(id, &ping, 0), Some(None));
     assert_eq!(bench.flush(id).len(), 1);
     hang_up(&mut bench, id);

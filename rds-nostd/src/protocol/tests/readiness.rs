@@ -148,7 +148,7 @@ fn what_is_withheld_is_no_room() {
         assert_eq!(bench.arrives(id, &header, 64), Some(None));
     }
     bench.refill(id);
-    let withheld = bench.protocol.connection(id).rx.posted_count;
+    let withheld = bench.protocol.connection(id).rx.ring.outstanding();
     assert!(withheld > 3, "{withheld}");
     bench.protocol.endpoint_gone(id, true);
     bench.protocol.went_down(id, DownReason::Disconnected, bench.now);
@@ -164,7 +164,7 @@ fn what_is_withheld_is_no_room() {
     // Everything is as long as it says it is.
     let mut buffer = [0; 3 * FRAGMENT_LEN];
     let mut whole = 0;
-    while let Ok(received) = bench.protocol.take_message(receiver, &mut buffer) {
+    while let Ok((received, _)) = bench.protocol.take_message(receiver, &mut buffer) {
         let local = received.message_len == len;
         assert!(!local || buffer.iter().all(|byte| *byte == 7), "message {whole}");
         whole += usize::from(local);

@@ -130,7 +130,7 @@ fn receives_do_not_buy_time() {
     // Something is read, of which it gets receives, and others the rest.
     while bench.read(unread).is_some() {}
     bench.refill(dripping);
-    let posted = u32::from(bench.protocol.connections.at(dripping).rx.posted_count);
+    let posted = u32::from(bench.protocol.connections.at(dripping).rx.ring.outstanding());
     assert!(posted > 5, "{posted}");
     let other = bench.protocol.connection_for(key(ip(2)), 0).expect("there");
     let mut sequence = 1000;

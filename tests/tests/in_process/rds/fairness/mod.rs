@@ -312,5 +312,5 @@ fn a_peer_that_forges_addresses() {
 
 #[test]
 fn a_peer_that_floods() {
-    is_fair(5, Misdeed::Flood, 4, 1000);
+    is_fair(5, Misdeed::Flood, 4, 900);
 }

@@ -1,0 +1,315 @@
+//! Messages that have arrived and wait for their reader: lists through frames and records.
+
+use core::num::NonZeroU32;
+
+use dat_nostd::DmaWord;
+
+use crate::frames::arena::{RECORD_WORDS, SHORT, word_of};
+use crate::frames::{Frame, Frames, Use};
+use crate::ids::{ConnectionId, FrameId, MessageId};
+use crate::wire::{FRAGMENT_LEN, HEADER_WORDS, Header};
+use crate::words;
+
+/// Where a message waits: in frames of its own, or as a record of an [arena](super::arena). Bits 15:0 name the frame; 31:16 are one more
+/// than the record's first unit, or 0 for a message in frames of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Place(NonZeroU32);
+
+impl Place {
+    /// The place of a message in frames of its own.
+    #[inline]
+    pub(crate) const fn of(message: MessageId) -> Self {
+        Self::record(message.first(), 0)
+    }
+
+    /// The place of a record, by one more than its first unit.
+    #[inline]
+    pub(super) const fn record(frame: FrameId, number: u16) -> Self {
+        Self(frame.widened(number))
+    }
+
+    pub(super) const fn from_bits(bits: u32) -> Option<Self> {
+        match (NonZeroU32::new(bits), bits as u16) {
+            (None, _) | (_, 0) => None,
+            (Some(bits), _) => Some(Self(bits)),
+        }
+    }
+
+    #[inline]
+    pub(super) const fn bits(self) -> u32 {
+        self.0.get()
+    }
+
+    #[inline]
+    pub(crate) const fn frame(self) -> FrameId {
+        match FrameId::from_bits(self.0.get() as u16) {
+            Some(frame) => frame,
+            None => FrameId::new(0),
+        }
+    }
+
+    /// One more than the record's first unit.
+    #[inline]
+    pub(super) const fn number(self) -> u16 {
+        (self.0.get() >> 16) as u16
+    }
+
+    /// The message, if it has frames of its own.
+    #[inline]
+    pub(crate) const fn message(self) -> Option<MessageId> {
+        if self.number() == 0 { Some(MessageId::starting(self.frame())) } else { None }
+    }
+}
+
+/// Unread messages of a socket, oldest first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Inbox {
+    head: Option<Place>,
+    tail: Option<Place>,
+}
+
+impl Inbox {
+    pub(crate) const EMPTY: Self = Self { head: None, tail: None };
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    #[inline]
+    pub(crate) const fn head(&self) -> Option<Place> {
+        self.head
+    }
+}
+
+/// An unread message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unread {
+    pub(crate) place: Place,
+    /// The message after it in its socket's inbox.
+    next: Option<Place>,
+    /// The connection that it came over; none for a message of this node to itself.
+    pub(crate) connection: Option<ConnectionId>,
+    pub(crate) sport: u16,
+    /// Payload bytes.
+    pub(crate) len: usize,
+    /// Frames that it counts as against its socket.
+    pub(crate) frames: usize,
+}
+
+/// A message that was read in its slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadInSlot {
+    pub(crate) connection: ConnectionId,
+    pub(crate) sport: u16,
+    pub(crate) message_len: usize,
+    /// Bytes that were copied.
+    pub(crate) len: usize,
+}
+
+impl Frame {
+    /// The message after this one in its socket's inbox.
+    #[inline]
+    const fn next_place(&self) -> Option<Place> {
+        match self.next_message {
+            Some(message) => Some(Place::record(message.first(), self.next_record)),
+            None => None,
+        }
+    }
+}
+
+impl Frames<'_> {
+    /// Puts the message in a frame of a ring at the end of an inbox, as what its header says. It stays in its slot until it is read.
+    #[inline]
+    pub(crate) fn keep_in_slot(
+        &mut self,
+        inbox: &mut Inbox,
+        (frame, header): (FrameId, &Header),
+        socket: usize,
+    ) {
+        let before = self.link(inbox, Place::of(MessageId::starting(frame)));
+        let entry = self.at_mut(frame);
+        (entry.used, entry.next_message, entry.next_record) = (Use::Unread, None, 0);
+        (entry.socket, entry.sport, entry.len) = (socket as u16, header.sport, header.len);
+        entry.generation = before.map_or(0, Place::bits);
+    }
+
+    /// Puts a message at the end of an inbox.
+    pub(crate) fn deliver(&mut self, inbox: &mut Inbox, place: Place) {
+        let before = self.link(inbox, place);
+        self.set_before(place, before);
+    }
+
+    /// Makes a message the last one of an inbox. Returns the one before it.
+    #[inline]
+    fn link(&mut self, inbox: &mut Inbox, place: Place) -> Option<Place> {
+        let before = inbox.tail.replace(place);
+        match before {
+            None => inbox.head = Some(place),
+            Some(before) => self.set_next(before, Some(place)),
+        }
+        before
+    }
+
+    /// A message moves to another place.
+    pub(crate) fn replace(&mut self, inbox: &mut Inbox, from: Place, to: Place) {
+        let before = self.before(from).filter(|_| inbox.head != Some(from));
+        let next = self.unread(from).and_then(|unread| unread.next).filter(|_| inbox.tail != Some(from));
+        self.set_before(to, before);
+        self.set_next(to, next);
+        match before {
+            None => inbox.head = Some(to),
+            Some(before) => self.set_next(before, Some(to)),
+        }
+        match next {
+            None => inbox.tail = Some(to),
+            Some(next) => self.set_before(next, Some(to)),
+        }
+    }
+
+    #[inline]
+    fn set_next(&mut self, place: Place, next: Option<Place>) {
+        if place.number() == 0 {
+            let entry = self.at_mut(place.frame());
+            entry.next_message = next.map(|next| MessageId::starting(next.frame()));
+            entry.next_record = next.map_or(0, Place::number);
+        } else if let Some([first, ..]) = self.record_words(place) {
+            let link = next.map_or(0, |next| u64::from(next.bits()) << 32);
+            first.store(first.load() & u64::from(u32::MAX) | link);
+        }
+    }
+
+    #[inline]
+    fn set_before(&mut self, place: Place, before: Option<Place>) {
+        let bits = before.map_or(0, Place::bits);
+        if place.number() == 0 {
+            self.at_mut(place.frame()).generation = bits;
+        } else if let Some([.., third]) = self.record_words(place) {
+            third.store(bits.into());
+        }
+    }
+
+    fn before(&self, place: Place) -> Option<Place> {
+        if place.number() == 0 {
+            return Place::from_bits(self.at(place.frame()).generation);
+        }
+        Place::from_bits(self.record_words(place)?[RECORD_WORDS - 1].load() as u32)
+    }
+
+    /// The quadwords of a record before its payload.
+    pub(super) fn record_words(&self, place: Place) -> Option<&[DmaWord; RECORD_WORDS]> {
+        self.words(place.frame())?.get(word_of(place)..)?.first_chunk()
+    }
+
+    /// Takes the oldest message of an inbox, if it lies in its slot with nothing to it, and copies as much as fits to `buffer`. The slot is
+    /// free.
+    #[inline(always)]
+    pub(crate) fn read_in_slot(&mut self, inbox: &mut Inbox, buffer: &mut [u8]) -> Option<ReadInSlot> {
+        let place = inbox.head?;
+        let frame = self.table.get_mut(place.frame().index())?;
+        let connection = frame.connection?;
+        // An arena has another use.
+        if frame.used != Use::Unread || !frame.marks.is_empty() {
+            return None;
+        }
+        let (_, payload) = self.memory.block(place.frame().index())?.split_first_chunk::<HEADER_WORDS>()?;
+        let message_len = frame.len as usize;
+        // The message has one frame, whatever its descriptor says.
+        let (buffer, _) = buffer.split_at_mut(message_len.min(FRAGMENT_LEN).min(buffer.len()));
+        words::get(payload, buffer);
+        frame.used = Use::Ring;
+        inbox.head = frame.next_place();
+        if inbox.head.is_none() {
+            inbox.tail = None;
+        }
+        Some(ReadInSlot { connection, sport: frame.sport, message_len, len: buffer.len() })
+    }
+
+    /// The oldest message of an inbox. `None` if there is none, or if a device wrote over the link to it.
+    pub(crate) fn front(&self, inbox: &Inbox) -> Option<Unread> {
+        let place = inbox.head?;
+        let unread = self.unread(place)?;
+        let next = unread.next.filter(|_| inbox.tail != Some(place));
+        Some(Unread { next, ..unread })
+    }
+
+    /// The message in a place.
+    pub(super) fn unread(&self, place: Place) -> Option<Unread> {
+        let entry = self.at(place.frame());
+        let connection = entry.connection;
+        if place.number() == 0 {
+            let is_message = matches!(entry.used, Use::Receive | Use::Unread);
+            let (len, frames) = (entry.len as usize, usize::from(entry.frames));
+            let (next, sport) = (entry.next_place(), entry.sport);
+            return is_message.then_some(Unread { place, next, connection, sport, len, frames });
+        }
+        if !entry.has_record(place.number() - 1) {
+            return None;
+        }
+        let word = self.record_words(place)?[0].load();
+        Some(Unread {
+            place,
+            next: Place::from_bits((word >> 32) as u32),
+            connection,
+            sport: (word >> 16) as u16,
+            len: usize::from(word as u16).min(SHORT as usize),
+            frames: 1,
+        })
+    }
+
+    /// The connection whose share a message counts against.
+    pub(crate) fn connection_of(&self, place: Place) -> Option<ConnectionId> {
+        self.at(place.frame()).connection
+    }
+
+    /// Sender of a message of this node to itself.
+    pub(crate) fn source(&self, place: Place) -> u128 {
+        self.at(place.frame()).source()
+    }
+
+    /// The unread messages of an inbox, oldest first.
+    pub(crate) fn all(&self, inbox: &Inbox) -> impl Iterator<Item = Unread> + use<'_> {
+        let mut rest = *inbox;
+        core::iter::from_fn(move || {
+            let unread = self.front(&rest)?;
+            rest.head = unread.next;
+            Some(unread)
+        })
+        // A device may link records to a circle.
+        .take(self.table.len() * STEPS_PER_FRAME)
+    }
+
+    /// Number of an unread message.
+    pub(crate) fn number(&self, place: Place) -> u64 {
+        match place.message() {
+            Some(message) if self.message(message).used == Use::Unread => {
+                u64::from_be(self.header_words(message.first())[0])
+            }
+            Some(message) => self.message(message).sequence,
+            None => self.record_words(place).map_or(0, |words| words[1].load()),
+        }
+    }
+
+    /// Takes a message out of the inbox that it is the first of.
+    pub(crate) const fn remove_front(&self, inbox: &mut Inbox, unread: &Unread) {
+        inbox.head = unread.next;
+        if unread.next.is_none() {
+            inbox.tail = None;
+        }
+    }
+
+    /// Copies an unread message to `buffer`, as much as fits. Returns the number of bytes.
+    pub(crate) fn read(&self, unread: &Unread, buffer: &mut [u8]) -> usize {
+        if let Some(message) = unread.place.message() {
+            return self.read_message(message, buffer);
+        }
+        let (buffer, _) = buffer.split_at_mut(unread.len.min(buffer.len()));
+        let start = word_of(unread.place) + RECORD_WORDS;
+        let words = self.words(unread.place.frame()).and_then(|words| words.get(start..));
+        words::get(words.unwrap_or_default(), buffer);
+        buffer.len()
+    }
+}
+
+/// Messages of a frame, at most.
+const STEPS_PER_FRAME: usize = 128;

@@ -1,0 +1,392 @@
+//! The receives of connections: a ring of frames for each, in the order of its receive queue.
+//!
+//! A message of one frame stays in its slot until it is read. Then the receive is posted again as it was. A message that is in the way
+//! for too long leaves the ring.
+
+use crate::frames::{Frames, Use};
+use crate::ids::{ConnectionId, FrameId};
+
+/// Messages after which receives are posted again, if there may be twice as many receives.
+const TURN: u16 = 8;
+/// Entries that a receive queue has at least. A smaller ring has no slot for each of them.
+const LEAST: u16 = 4;
+
+/// The rings of all connections, each of the same power of two slots.
+pub(crate) struct Rings<'s> {
+    slots: &'s mut [Option<FrameId>],
+    depth: u16,
+    /// With no more outstanding receives, they are posted again with each message, and unread messages make way for them.
+    few: u16,
+}
+
+/// The state of one ring. Numbers are circular.
+///
+/// ```text
+///   taken            posted          taken + depth
+///     | outstanding    | pending       |
+///     | in the HCA     | to be posted  |
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ring {
+    /// Receives that have ended.
+    taken: u16,
+    /// Receives posted.
+    posted: u16,
+    /// `taken` at which receives are posted again.
+    due: u16,
+    /// Slots with a frame.
+    filled: u16,
+    /// Slots with a message that nobody has read.
+    unread: u16,
+    /// Number of a receive: no message of an earlier one is unread. Without meaning while nothing is unread.
+    first_unread: u16,
+    /// The frame of a pending slot is another one than that of its entry in the receive queue, or it has none.
+    is_changed: bool,
+}
+
+impl Ring {
+    /// Slots of a ring, at most.
+    pub(crate) const MOST: u16 = 256;
+
+    pub(crate) const EMPTY: Self =
+        Self { taken: 0, posted: 0, due: 0, filled: 0, unread: 0, first_unread: 0, is_changed: true };
+
+    /// The oldest receive has ended. Its frame stays in the ring.
+    #[inline]
+    pub(crate) const fn take(&mut self) {
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    /// Receives that the HCA has.
+    #[inline]
+    pub(crate) const fn outstanding(&self) -> u16 {
+        self.posted.wrapping_sub(self.taken)
+    }
+
+    /// Frames in the ring that wait for messages.
+    pub(crate) const fn waiting(&self) -> u16 {
+        self.filled - self.unread
+    }
+
+    /// Returns whether a message in a slot is unread.
+    pub(crate) const fn has_unread(&self) -> bool {
+        self.unread != 0
+    }
+
+    /// Slots with a frame.
+    pub(crate) const fn filled(&self) -> u16 {
+        self.filled
+    }
+
+    /// The receive that ended last brought a message, which stays in its slot.
+    #[inline]
+    pub(crate) const fn keep(&mut self) {
+        if self.unread == 0 {
+            self.first_unread = self.taken.wrapping_sub(1);
+        }
+        self.unread += 1;
+    }
+
+    /// Nobody uses the message in a slot any more, or it leaves the slot.
+    #[inline]
+    pub(crate) const fn free(&mut self) {
+        self.unread -= 1;
+    }
+
+    /// The pending receives are posted from their slots.
+    pub(crate) const fn change(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// Returns whether receives are to be posted again: in turn after several messages, or if few receives are outstanding.
+    #[inline]
+    pub(crate) const fn is_due(&self) -> bool {
+        self.taken.wrapping_sub(self.due) < u16::MAX / 2
+    }
+}
+
+impl<'s> Rings<'s> {
+    /// As many rings of `depth` slots, a power of two, as there is room for in `slots`.
+    pub(crate) fn new(slots: &'s mut [Option<FrameId>], depth: u16) -> Self {
+        slots.fill(None);
+        Self { slots, depth, few: depth / 4 }
+    }
+
+    pub(crate) const fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    #[inline]
+    fn index(&self, id: ConnectionId, number: u16) -> usize {
+        id.index() * usize::from(self.depth) + usize::from(number & self.depth.wrapping_sub(1))
+    }
+
+    #[inline]
+    fn at(&self, id: ConnectionId, number: u16) -> Option<FrameId> {
+        self.slots.get(self.index(id, number)).copied().flatten()
+    }
+
+    /// Returns whether frames have to leave the ring, or to join it, so that receives can be posted.
+    #[inline]
+    pub(crate) const fn is_short(&self, ring: &Ring) -> bool {
+        ring.is_changed || ring.outstanding() <= self.few
+    }
+
+    /// Plans the next turn.
+    #[inline]
+    fn plan(&self, ring: &mut Ring) {
+        let spare = ring.outstanding().saturating_sub(self.few).clamp(1, TURN.min(self.depth / 2));
+        ring.due = ring.taken.wrapping_add(spare);
+    }
+
+    /// The pending receives up to the first with an unread message are posted, as their entries of the receive queue are. Returns their
+    /// number; 0 if an entry has changed.
+    pub(crate) fn repost(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) -> u16 {
+        let mut free = 0;
+        if !ring.is_changed && self.depth >= LEAST {
+            let mut end = ring.taken;
+            if ring.has_unread() {
+                if ring.first_unread.wrapping_add(self.depth) == ring.posted {
+                    self.find_unread(id, ring, frames);
+                }
+                end = ring.first_unread;
+            }
+            let end = end.wrapping_add(self.depth);
+            free = end.wrapping_sub(ring.posted);
+            ring.posted = end;
+        }
+        self.plan(ring);
+        free
+    }
+
+    /// Sets `first_unread` to the oldest unread message's.
+    fn find_unread(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) {
+        let is_unread = |frame: FrameId| frames.at(frame).used == Use::Unread;
+        while ring.first_unread != ring.taken && !self.at(id, ring.first_unread).is_some_and(is_unread) {
+            ring.first_unread = ring.first_unread.wrapping_add(1);
+        }
+    }
+
+    /// The frame of the oldest receive.
+    pub(crate) fn oldest(&self, id: ConnectionId, ring: &Ring) -> Option<FrameId> {
+        self.at(id, ring.taken).filter(|_| ring.outstanding() > 0)
+    }
+
+    /// The frame of the receive that ended last leaves the ring.
+    #[inline]
+    pub(crate) fn remove(&mut self, id: ConnectionId, ring: &mut Ring) {
+        self.clear(id, ring, ring.taken.wrapping_sub(1));
+    }
+
+    /// The frame of a slot leaves the ring, with the unread message in it.
+    pub(crate) fn remove_unread(
+        &mut self,
+        id: ConnectionId,
+        ring: &mut Ring,
+        frames: &mut Frames<'_>,
+        frame: FrameId,
+    ) {
+        ring.free();
+        self.clear(id, ring, frames.at(frame).posted);
+        frames.leave_ring(frame);
+    }
+
+    /// Empties a pending slot.
+    #[inline]
+    fn clear(&mut self, id: ConnectionId, ring: &mut Ring, number: u16) {
+        self.set(id, number, None);
+        ring.filled -= 1;
+        ring.is_changed = true;
+    }
+
+    #[inline]
+    fn set(&mut self, id: ConnectionId, number: u16, frame: Option<FrameId>) {
+        let index = self.index(id, number);
+        if let Some(slot) = self.slots.get_mut(index) {
+            *slot = frame;
+        }
+    }
+
+    /// The frame of the pending slot `index`, if the message in it is unread.
+    pub(crate) fn unread(
+        &self,
+        id: ConnectionId,
+        ring: &Ring,
+        frames: &Frames<'_>,
+        index: u16,
+    ) -> Option<FrameId> {
+        let is_pending = index < self.depth - ring.outstanding();
+        let frame = self.at(id, ring.posted.wrapping_add(index)).filter(|_| is_pending)?;
+        (frames.at(frame).used == Use::Unread).then_some(frame)
+    }
+
+    /// Closes the gaps between the pending frames, of which none has an unread message, and puts up to `room` free frames after them.
+    /// Returns how many were put.
+    pub(crate) fn fill(
+        &mut self,
+        id: ConnectionId,
+        ring: &mut Ring,
+        frames: &mut Frames<'_>,
+        room: u32,
+    ) -> u16 {
+        let (first, pending) = (ring.posted, self.depth - ring.outstanding());
+        let kept = self.close_gaps(id, ring, frames);
+        let most = pending.min(kept + room.min(u32::from(self.depth)) as u16);
+        let mut filled = kept;
+        while filled < most
+            && let number = first.wrapping_add(filled)
+            && let Some(frame) = frames.take_for_ring(id, number)
+        {
+            self.set(id, number, Some(frame));
+            filled += 1;
+        }
+        ring.filled += filled - kept;
+        filled - kept
+    }
+
+    /// Moves the frames of pending slots to the first ones. Returns their number.
+    fn close_gaps(&mut self, id: ConnectionId, ring: &Ring, frames: &mut Frames<'_>) -> u16 {
+        let (there, mut kept) = (ring.filled - ring.outstanding(), 0);
+        let mut from = ring.posted;
+        while kept < there {
+            if let Some(frame) = self.at(id, from) {
+                let to = ring.posted.wrapping_add(kept);
+                frames.at_mut(frame).posted = to;
+                self.set(id, from, None);
+                self.set(id, to, Some(frame));
+                kept += 1;
+            }
+            from = from.wrapping_add(1);
+        }
+        kept
+    }
+
+    /// The frames that can be posted: those of the pending slots up to the first empty one.
+    pub(crate) fn ready(&self, id: ConnectionId, ring: &Ring) -> Ready<'_, 's> {
+        Ready { rings: self, id, next: ring.posted, left: self.depth - ring.outstanding() }
+    }
+
+    /// So many of the ready frames were posted.
+    pub(crate) fn posted(&self, ring: &mut Ring, count: u16) {
+        ring.posted = ring.posted.wrapping_add(count);
+        ring.is_changed = ring.outstanding() < self.depth;
+        self.plan(ring);
+    }
+
+    /// Takes all frames out of a ring, for an endpoint that is gone.
+    pub(crate) fn drain(
+        &mut self,
+        id: ConnectionId,
+        ring: &mut Ring,
+    ) -> impl Iterator<Item = FrameId> + use<'_, 's> {
+        *ring = Ring::EMPTY;
+        let start = id.index() * usize::from(self.depth);
+        let slots = self.slots.get_mut(start..start + usize::from(self.depth)).unwrap_or_default();
+        slots.iter_mut().filter_map(Option::take)
+    }
+}
+
+/// Frames of pending slots, in the order of their posts.
+pub(crate) struct Ready<'r, 's> {
+    rings: &'r Rings<'s>,
+    id: ConnectionId,
+    next: u16,
+    left: u16,
+}
+
+impl Iterator for Ready<'_, '_> {
+    type Item = FrameId;
+
+    #[inline]
+    fn next(&mut self) -> Option<FrameId> {
+        self.left = self.left.checked_sub(1)?;
+        let frame = self.rings.at(self.id, self.next)?;
+        self.next = self.next.wrapping_add(1);
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::Frame;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    proptest! {
+        /// Receives end in the order of their posts, whatever stays in its slot or leaves the ring. One that is posted again names the frame
+        /// of its entry, in which nothing is unread.
+        #[test]
+        fn receives_end_in_order(
+            depth in prop::sample::select(std::vec![4u16, 8, 64, 128, 256]),
+            steps in prop::collection::vec((0u8..6, 1usize..200), 1..300),
+        ) {
+            let mut table = std::vec![Frame::EMPTY; 2000];
+            let mut frames = Frames::plain(&mut table, 1);
+            let mut slots = std::vec![None; 3 * usize::from(depth)];
+            let mut rings = Rings::new(&mut slots, depth);
+            let (id, mut ring) = (ConnectionId::new(1), Ring::EMPTY);
+            // The receive queue: its entries, and what is outstanding.
+            let (mut entries, mut posted) = (std::vec![None; depth.into()], 0usize);
+            let (mut outstanding, mut unread) = (VecDeque::new(), VecDeque::new());
+            for (step, count) in steps {
+                match step {
+                    0 => {
+                        while let Some(frame) = unread.pop_front() {
+                            rings.remove_unread(id, &mut ring, &mut frames, frame);
+                            frames.give(frame);
+                        }
+                        rings.fill(id, &mut ring, &mut frames, count as u32);
+                        let ready: Vec<FrameId> = rings.ready(id, &ring).take(count).collect();
+                        for frame in &ready {
+                            entries[posted % usize::from(depth)] = Some(*frame);
+                            posted += 1;
+                            outstanding.push_back(*frame);
+                        }
+                        rings.posted(&mut ring, ready.len() as u16);
+                    }
+                    1 => {
+                        let again = rings.repost(id, &mut ring, &frames);
+                        let is_stuck = again == 0 && !ring.is_changed && ring.outstanding() < depth;
+                        prop_assert!(!is_stuck || !unread.is_empty());
+                        for _ in 0..again {
+                            let frame = entries[posted % usize::from(depth)].expect("written");
+                            prop_assert!(unread.iter().all(|unread| *unread != frame));
+                            outstanding.push_back(frame);
+                            posted += 1;
+                        }
+                    }
+                    2 => {
+                        if let Some(frame) = unread.swap_remove_back(count % unread.len().max(1)) {
+                            frames.at_mut(frame).used = Use::Ring;
+                            ring.free();
+                        }
+                    }
+                    _ => {
+                        prop_assert_eq!(rings.oldest(id, &ring), outstanding.front().copied());
+                        let Some(frame) = outstanding.pop_front() else { continue };
+                        ring.take();
+                        match step {
+                            4 => {
+                                ring.keep();
+                                frames.at_mut(frame).used = Use::Unread;
+                                unread.push_back(frame);
+                            }
+                            5 => {
+                                rings.remove(id, &mut ring);
+                                frames.give(frame);
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+                prop_assert_eq!(usize::from(ring.outstanding()), outstanding.len());
+                prop_assert!(ring.waiting() >= ring.outstanding());
+                prop_assert_eq!(usize::from(ring.filled() - ring.waiting()), unread.len());
+            }
+            let filled = ring.filled();
+            prop_assert_eq!(rings.drain(id, &mut ring).count(), usize::from(filled));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The fragments of messages, posted one behind the other.
+
+use dat_nostd::SendDto;
+
+use crate::connection::{Cookie, CookieKind};
+use crate::frames::{Lent, Marks, header_place};
+use crate::ids::{FrameId, MessageId};
+use crate::protocol::dispatch::{Flow, LentPart, Post, Segment};
+use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, HEADER_WORDS, Header, fragment_len};
+
+/// The first unsent message of a connection, from its first fragment that is not posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Burst {
+    message: MessageId,
+    /// What all fragments begin with.
+    header: [u64; HEADER_WORDS],
+    /// Payload bytes of the whole message.
+    len: u32,
+    sequence: u64,
+    /// Fragments: all, and those posted.
+    count: u16,
+    posted: u16,
+    /// Frame of the next fragment.
+    frame: FrameId,
+    lent: Option<Lent>,
+    asks: bool,
+    /// The last fragment is to be reported.
+    reports: bool,
+    fence: bool,
+}
+
+impl Burst {
+    const fn is_over(&self) -> bool {
+        self.posted == self.count
+    }
+}
+
+impl<'f, 's> Flow<'f, 's> {
+    /// Begins with the first unsent message, or goes on with it. [`end`](Self::end) notes what was posted.
+    #[inline]
+    pub(crate) fn burst(&mut self) -> Option<Burst> {
+        let tx = &self.connection.tx;
+        let message = tx.next?;
+        let descriptor = self.frames.message_mut(message);
+        let (count, posted) = (descriptor.frames, descriptor.posted);
+        let unasked = self.limits.unasked(self.sending.beyond());
+        if posted == 0 && tx.asks(descriptor.sequence, tx.posts + u64::from(count), unasked) {
+            descriptor.flags |= Flags::ACK_REQUIRED.bits();
+        }
+        let flags = Flags::from_bits_retain(descriptor.flags);
+        let asks = flags.contains(Flags::ACK_REQUIRED);
+        let mut header = Header {
+            sequence: descriptor.sequence,
+            ack: self.connection.rx.ack_value,
+            len: descriptor.len,
+            sport: descriptor.sport,
+            dport: descriptor.dport,
+            flags,
+            credit: 0,
+            extensions: [0; 16],
+        };
+        let (operation, lent) = (descriptor.operation, descriptor.lent());
+        if descriptor.is(Marks::EXTENDED) {
+            header.extensions = self.frames.read_extensions(message.first());
+        }
+        Some(Burst {
+            message,
+            header: header.to_words(),
+            len: header.len,
+            sequence: header.sequence,
+            count,
+            posted,
+            frame: tx.cursor.unwrap_or(message.first()),
+            lent,
+            asks,
+            reports: asks || operation.is_some(),
+            fence: operation.is_some_and(|operation| self.operations.is_fence(operation)),
+        })
+    }
+
+    /// The next fragment, its header written.
+    #[inline(always)]
+    pub(crate) fn segment(&self, burst: &Burst) -> Segment {
+        let tx = &self.connection.tx;
+        let (number, posted) = (tx.posts + 1, usize::from(burst.posted));
+        let payload_len = fragment_len(burst.len as usize, posted) as u32;
+        let solicit = burst.posted + 1 == burst.count;
+        let signal = solicit && burst.reports || number - tx.signalled >= u64::from(self.limits.signal_every);
+        let (mut place, mut len, mut part) = (0, HEADER_LEN as u32 + payload_len, None);
+        if let Some(Lent { address, lmr_context, .. }) = burst.lent {
+            let address = address + (posted * FRAGMENT_LEN) as u64;
+            (place, len) = (header_place(burst.posted), HEADER_LEN as u32);
+            part = Some(LentPart { address, len: payload_len, lmr_context });
+        }
+        let address = self.frames.write_header_at(burst.frame.index(), place, &burst.header);
+        let (kind, epoch) = (CookieKind::Message, self.connection.objects.epoch);
+        let cookie = Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode();
+        Segment { address, len, lent: part, cookie, signal, solicit, fence: burst.fence }
+    }
+
+    /// What [`segment`](Self::segment) returned was posted.
+    #[inline(always)]
+    pub(crate) fn segment_posted(&mut self, burst: &mut Burst, signal: bool) {
+        let number = self.count(signal);
+        if burst.posted == 0 && burst.asks {
+            self.connection.tx.note_asked(burst.sequence, number - 1 + u64::from(burst.count));
+            self.counters.send_ack_required += 1;
+        }
+        burst.posted += 1;
+        if burst.lent.is_none() || header_place(burst.posted) == 0 {
+            burst.frame = self.frames.at(burst.frame).next.unwrap_or(burst.frame);
+        }
+    }
+
+    /// Notes which fragments were posted.
+    #[inline]
+    pub(crate) fn end(&mut self, burst: &Burst) {
+        let (tx, rx) = (&mut self.connection.tx, &mut self.connection.rx);
+        let descriptor = self.frames.message_mut(burst.message);
+        if descriptor.posted == burst.posted {
+            return;
+        }
+        (descriptor.posted, descriptor.last_post) = (burst.posted, tx.posts);
+        rx.acknowledgement_left();
+        if burst.is_over() {
+            (tx.cursor, tx.next) = (None, descriptor.next_message);
+        } else {
+            tx.cursor = Some(burst.frame);
+        }
+    }
+
+    /// The region that the first unsent message's payload lies in, if it is lent.
+    pub(crate) fn lent_region(&self) -> Option<u32> {
+        let lent = self.frames.message(self.connection.tx.next?).lent()?;
+        Some(lent.lmr_context)
+    }
+
+    /// The fragments that can be posted one behind the other, with their payload in the frames, or lent in this region.
+    pub(crate) fn fragments<'a>(
+        &'a mut self,
+        lent: Option<u32>,
+        given: &'a mut Given,
+    ) -> Fragments<'a, 'f, 's> {
+        Fragments { flow: self, lent, given }
+    }
+
+    /// So many of the fragments given were posted: all, or all but the last.
+    pub(crate) fn fragments_posted(&mut self, given: Given, count: usize) {
+        let Some(mut burst) = given.burst else { return };
+        if let Some(signal) = given.last.filter(|_| count == given.count) {
+            self.segment_posted(&mut burst, signal);
+        }
+        self.end(&burst);
+    }
+}
+
+/// Fragments on their way to be posted together.
+pub(crate) struct Fragments<'a, 'f, 's> {
+    flow: &'a mut Flow<'f, 's>,
+    lent: Option<u32>,
+    given: &'a mut Given,
+}
+
+/// How many of them were given.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    burst: Option<Burst>,
+    count: usize,
+    /// Of the last one it is not known whether it was posted: whether it is to be reported.
+    last: Option<bool>,
+}
+
+impl Fragments<'_, '_, '_> {
+    /// The next message, if it can be posted with those before it.
+    fn begin(&mut self) -> Option<Burst> {
+        if self.flow.dispatch() != Some(Post::Fragment) {
+            return None;
+        }
+        // Where a message begins its payload may be elsewhere.
+        let begins = self.flow.connection.tx.cursor.is_none();
+        if begins && self.flow.lent_region() != self.lent { None } else { self.flow.burst() }
+    }
+}
+
+impl Iterator for Fragments<'_, '_, '_> {
+    type Item = SendDto;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<SendDto> {
+        if let Some(burst) = &mut self.given.burst {
+            if let Some(signal) = self.given.last.take() {
+                self.flow.segment_posted(burst, signal);
+            }
+            if burst.is_over() {
+                self.flow.end(burst);
+                self.given.burst = None;
+            } else if !self.flow.connection.tx.has_room(self.flow.limits.send_depth) {
+                return None;
+            }
+        }
+        if self.given.burst.is_none() {
+            self.given.burst = self.begin();
+        }
+        let burst = self.given.burst.as_ref()?;
+        let segment = self.flow.segment(burst);
+        self.given.count += 1;
+        self.given.last = Some(segment.signal);
+        let (second_address, second_length) = segment.lent.map_or((0, 0), |lent| (lent.address, lent.len));
+        Some(SendDto {
+            address: segment.address,
+            length: segment.len,
+            second_address,
+            second_length,
+            user_cookie: segment.cookie,
+            flags: segment.flags(),
+        })
+    }
+}
