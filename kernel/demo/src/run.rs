@@ -309,7 +309,7 @@ impl<'s> Demo<'s> {
     /// # Errors
     /// [`DemoError`] if something could not be freed.
     pub fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), DemoError> {
-        self.rds.stop(adapter, |_| {}).in_call("rds stop")?;
+        apps::rds::stop(self.rds, adapter).in_call("rds stop")?;
         self.link.close(adapter)
     }
 }

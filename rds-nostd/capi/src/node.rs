@@ -47,7 +47,7 @@ type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIE
 
 /// How long the end of the process waits for acknowledgements, and for a thread that has the lock.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two attempts of a call that waits for the HCA.
+/// Time between two looks of a call that waits for the HCA.
 const NAP: Duration = Duration::from_micros(20);
 
 /// Of the library's messages to people.
@@ -238,8 +238,12 @@ impl Inner {
 
     /// Connections end, and the HCA is given back.
     fn close(self) {
-        let Self { mut adapter, rds, inherited, .. } = self;
+        let Self { mut adapter, mut rds, inherited, .. } = self;
         drop(inherited);
+        let end = Instant::now() + Rds::SETTLE_LIMIT;
+        while rds.settle(&mut adapter) == Err(RdsError::Again) && Instant::now() < end {
+            std::thread::sleep(NAP);
+        }
         let _ = rds.stop(&mut adapter, |_| {});
         let _ = adapter.close();
     }

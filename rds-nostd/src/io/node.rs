@@ -150,7 +150,7 @@ impl Rds<'_> {
         self.protocol.sockets.close(handle)?;
         if self.protocol.sockets.iter().next().is_none() {
             // A program that closes its last socket may end without more ado.
-            self.post_final_acknowledgements(adapter);
+            let _ = self.settle(adapter);
         }
         self.choose_burst();
         self.send_changed_maps(adapter);

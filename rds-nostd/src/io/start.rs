@@ -17,10 +17,6 @@ use crate::rdma::{Operations, Regions, Windows};
 use crate::socket::{Sockets, address, key};
 use crate::storage::{RdsParts, dma_len};
 
-/// Longest wait for final acknowledgements to arrive, and the time between looks.
-const FINAL_WAIT: Duration = Duration::from_millis(50);
-const APART: Duration = Duration::from_micros(100);
-
 impl<'s> Rds<'s> {
     /// Opens the adapter's interface `ib0`, registers the frames and listens for peers.
     ///
@@ -65,11 +61,39 @@ impl<'s> Rds<'s> {
         Ok(Self { protocol: Protocol::new(tables, config, limits, local, now), objects, held: Held::EMPTY })
     }
 
-    /// Ends everything: connections are dropped, unacknowledged messages are lost, all DAT objects are freed.
+    /// Longest time for which it is worth repeating [`settle`](Self::settle).
+    pub const SETTLE_LIMIT: Duration = Duration::from_millis(50);
+
+    /// Sends final acknowledgements to peers that lack them. Before [`stop`](Self::stop): a message that was read then does not come
+    /// again to the next program at this address.
     ///
-    /// Before that, peers get a final acknowledgement of all messages that arrived: a message that was read does not come again to
-    /// the next program at this address. This takes until the acknowledgements have arrived, 50 ms of the adapter's clock at most.
-    /// `unreached` is called for each peer that may not have its acknowledgement, once for each type of service.
+    /// # Errors
+    /// [`RdsError::Again`]: an acknowledgement is in flight. Call again, for [`SETTLE_LIMIT`](Self::SETTLE_LIMIT) at most, and do not
+    /// [`poll`](Self::poll) in between: that acknowledges messages that no program reads.
+    pub fn settle<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
+        if adapter.is_dead() {
+            return Ok(());
+        }
+        let now = adapter.now();
+        self.poll_requests(adapter);
+        self.poll_connections(adapter, now);
+        let mut in_flight = false;
+        for id in self.protocol.connections.ids() {
+            let connection = self.protocol.connections.at_mut(id);
+            if connection.can_settle() {
+                let rx = &mut connection.rx;
+                rx.ack_wanted |= rx.is_unsaid || !rx.ack_in_flight;
+                in_flight = true;
+                self.flush(adapter, id);
+            }
+        }
+        if in_flight { Err(RdsError::Again) } else { Ok(()) }
+    }
+
+    /// Ends everything at once: connections are dropped, unacknowledged messages are lost, all DAT objects are freed.
+    ///
+    /// `unreached` is called for each peer that may lack an acknowledgement, once for each type of service. There is none after
+    /// [`settle`](Self::settle) has succeeded.
     ///
     /// # Errors
     /// [`RdsError::Dat`] if an object could not be freed; the others are freed all the same.
@@ -85,7 +109,6 @@ impl<'s> Rds<'s> {
             }
         };
         note(adapter.psp_free(self.objects.psp));
-        self.settle_peers(adapter);
         self.protocol.unsettled_peers().for_each(|peer| unreached(address(peer)));
         for id in self.protocol.connections.ids() {
             let ep = core::mem::take(&mut self.protocol.connections.at_mut(id).objects.ep);
@@ -114,34 +137,5 @@ impl<'s> Rds<'s> {
         }
         note(adapter.ia_close(self.objects.ia, CloseFlags::Abrupt));
         result
-    }
-
-    /// Posts the acknowledgements that peers lack. Returns whether one may still arrive.
-    pub(crate) fn post_final_acknowledgements<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> bool {
-        let mut waits = false;
-        for id in self.protocol.connections.ids() {
-            let connection = self.protocol.connections.at_mut(id);
-            if connection.can_settle() {
-                let rx = &mut connection.rx;
-                rx.ack_wanted |= rx.is_unsaid || !rx.ack_in_flight;
-                waits = true;
-                self.flush(adapter, id);
-            }
-        }
-        waits
-    }
-
-    /// Waits until peers have the acknowledgements of all messages that arrived, or [`FINAL_WAIT`] is over.
-    fn settle_peers<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
-        let end = adapter.now() + FINAL_WAIT;
-        while self.post_final_acknowledgements(adapter) {
-            let now = adapter.now();
-            if now >= end || adapter.is_dead() {
-                return;
-            }
-            if !self.poll_requests(adapter) && !self.poll_connections(adapter, now) {
-                adapter.idle(end.min(now + APART));
-            }
-        }
     }
 }

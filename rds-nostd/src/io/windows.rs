@@ -39,7 +39,6 @@ impl Rds<'_> {
             let window = self.protocol.windows.get_mut(id)?;
             *window = Window {
                 state: Use::Unbound,
-                is_awaited: false,
                 memory: Some(part.memory),
                 home: Some(by),
                 lmr_context: part.lmr_context,
@@ -220,7 +219,7 @@ impl Rds<'_> {
             }
             match window.by() {
                 Some(by) => {
-                    self.protocol.await_window(id, by);
+                    self.protocol.limit_wait(by);
                     in_flight = true;
                 }
                 None => self.free_window(adapter, id)?,

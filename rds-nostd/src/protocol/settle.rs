@@ -5,7 +5,7 @@ use dat_nostd::{Duration, Instant};
 use crate::connection::{Cookie, CookieKind};
 use crate::frames::{Frame, Marks, Queue};
 use crate::ids::SocketHandle;
-use crate::ids::{ConnectionId, MessageId, WindowId};
+use crate::ids::{ConnectionId, MessageId};
 use crate::protocol::Protocol;
 use crate::rdma::{Ending, Operations, RdmaStatus};
 use crate::wire::Flags;
@@ -344,16 +344,8 @@ impl Protocol<'_> {
         in_use
     }
 
-    /// A call waits for the end of a window, whose newest bind is in flight on a connection.
-    pub(crate) fn await_window(&mut self, id: WindowId, by: ConnectionId) {
-        if let Some(window) = self.windows.get_mut(id) {
-            window.is_awaited = true;
-        }
-        self.limit_wait(by);
-    }
-
-    /// Has a connection break after [`CANCELLED`] without completions.
-    fn limit_wait(&mut self, id: ConnectionId) {
+    /// Has a connection break after [`CANCELLED`] without completions, for the sake of a call that is repeated.
+    pub(crate) fn limit_wait(&mut self, id: ConnectionId) {
         let until = &mut self.connections.at_mut(id).tx.cancelled_until;
         if *until == Instant::ORIGIN {
             *until = self.now + CANCELLED;
@@ -362,11 +354,11 @@ impl Protocol<'_> {
         }
     }
 
-    /// Checks cancelled messages and awaited windows after a completion on their connection.
+    /// Checks cancelled messages after a completion on their connection.
     #[cold]
     fn settle_cancelled(&mut self, id: ConnectionId) {
         let mut next = self.connections.at(id).tx.queue.head();
-        let mut in_use = self.windows.is_awaited_on(id);
+        let mut in_use = false;
         while let Some(message) = next {
             next = self.frames.next_message(message);
             in_use |= self.frames.message(message).is(Marks::CANCELLED) && self.is_in_use(id, message);

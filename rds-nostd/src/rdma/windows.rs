@@ -38,8 +38,6 @@ pub(crate) struct Window {
     pub(crate) cookie: u64,
     /// The connection whose messages carry the key.
     pub(crate) home: Option<ConnectionId>,
-    /// A call waits for its end.
-    pub(crate) is_awaited: bool,
     /// The memory that it is part of, which stays registered for as long.
     pub(crate) memory: Option<MemoryId>,
     /// What it is bound to, or is to be: as work requests name it, bytes.
@@ -57,7 +55,6 @@ impl Window {
         state: Use::Free,
         cookie: 0,
         home: None,
-        is_awaited: false,
         memory: None,
         lmr_context: 0,
         address: 0,
@@ -134,11 +131,6 @@ impl<'s> Windows<'s> {
         if let Some(window) = self.get_mut(id).filter(|window| window.state != Use::Free) {
             window.state = Use::Ending;
         }
-    }
-
-    /// Returns whether a call waits for the end of a window with a bind on this connection.
-    pub(crate) fn is_awaited_on(&self, by: ConnectionId) -> bool {
-        self.find(|window| window.is_awaited && window.by() == Some(by)).is_some()
     }
 
     /// Its bind was not carried out before its connection broke.

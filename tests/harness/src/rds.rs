@@ -7,7 +7,7 @@ use rds_nostd::{
     Arrival, Control, Generation, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsConfig,
     RdsError, RdsStorage, Received, SocketHandle,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 /// Virtual time in which something must happen, in nanoseconds.
@@ -227,6 +227,21 @@ impl Nodes {
             assert_eq!(world.census(node).total(), 0, "left behind: {}", world.census(node));
         }
     }
+}
+
+/// Stops RDS of one node, once peers have their final acknowledgements or [`Rds::SETTLE_LIMIT`] is over. Only the devices of other
+/// nodes run. Returns the peers that were not reached.
+///
+/// # Panics
+/// If something could not be freed.
+pub fn stop(mut rds: Rds<'static>, adapter: &mut ModelAdapter) -> Vec<IpAddr> {
+    let end = adapter.now() + Rds::SETTLE_LIMIT;
+    while rds.settle(adapter) == Err(RdsError::Again) && adapter.now() < end {
+        adapter.idle(adapter.now() + Duration::from_micros(100));
+    }
+    let mut unreached = Vec::new();
+    rds.stop(adapter, |peer| unreached.push(peer)).expect("stops");
+    unreached
 }
 
 /// Repeats a call of one node while it returns [`RdsError::Again`]. Only the devices of other nodes run.

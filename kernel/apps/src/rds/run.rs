@@ -7,7 +7,7 @@ use rds_nostd::{Rds, RdsConfig};
 
 use super::echo::Echo;
 use super::ping::Ping;
-use super::work::{Move, Work};
+use super::work::{Move, Work, stop};
 use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, Settings, Storage};
 use crate::Status;
 
@@ -43,7 +43,7 @@ impl<'s, W: Work> Node<'s, W> {
             }
             Err(error) => {
                 // The reason is in `error`.
-                let _ = rds.stop(adapter, |_| {});
+                let _ = stop(rds, adapter);
                 Err(error)
             }
         }
@@ -102,7 +102,7 @@ impl<'s, W: Work> Node<'s, W> {
     /// [`AppError::Rds`] if something could not be freed.
     pub fn close<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), AppError> {
         let closed = self.work.close(adapter, &mut self.rds);
-        let stopped = self.rds.stop(adapter, |_| {}).in_call("rds stop");
+        let stopped = stop(self.rds, adapter).in_call("rds stop");
         closed.and(stopped)
     }
 }

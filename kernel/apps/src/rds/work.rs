@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use dat_nostd::{Adapter, Platform};
+use dat_nostd::{Adapter, Duration, Platform};
 use rds_nostd::{Msg, MsgFlags, Rds, RdsError, Received, SocketHandle};
 
 use super::config::{MAX_LEN, SOCKETS};
@@ -59,6 +59,21 @@ pub fn receive<P: Platform>(
         Err(RdsError::Again) => Ok(None),
         Err(error) => Err(AppError::Rds { call: "recvmsg", error }),
     }
+}
+
+/// Time between two looks of [`stop`].
+const APART: Duration = Duration::from_micros(100);
+
+/// Stops RDS, once peers have their final acknowledgements or [`Rds::SETTLE_LIMIT`] is over.
+///
+/// # Errors
+/// See [`Rds::stop`].
+pub fn stop<P: Platform>(mut rds: Rds<'_>, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
+    let end = adapter.now() + Rds::SETTLE_LIMIT;
+    while rds.settle(adapter) == Err(RdsError::Again) && adapter.now() < end {
+        adapter.idle(end.min(adapter.now() + APART));
+    }
+    rds.stop(adapter, |_| {})
 }
 
 /// Sends a message. Returns false if it has no room now.

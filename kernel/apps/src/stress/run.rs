@@ -17,6 +17,7 @@ use super::pairs::Pairs;
 use super::stats::{Heading, Row, Stats};
 use crate::Status;
 use crate::ip::{AdapterLink, Host};
+use crate::rds::stop;
 
 const SECOND: u64 = 1_000_000_000;
 /// From the agreement to the first message, and to the first row.
@@ -404,7 +405,7 @@ impl<'s> Stress<'s> {
     /// [`StressError::Rds`] if something could not be freed.
     pub fn close<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), StressError> {
         let exchange = self.exchange.take();
-        let stopped = self.rds.stop(adapter, |_| {}).in_call("rds stop");
+        let stopped = stop(self.rds, adapter).in_call("rds stop");
         let freed = exchange.map_or(Ok(()), |exchange| exchange.free(adapter));
         freed.and(stopped)
     }

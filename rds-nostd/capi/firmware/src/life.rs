@@ -14,7 +14,7 @@ use dat_nostd::{AdapterConfig, OpenError, Platform, SoleAccess};
 use driver_mlx::{Config, Error};
 use rds_calls::Pieces;
 use rds_calls::recovery::Health;
-use rds_nostd::{Generation, Rds, RdsConfig};
+use rds_nostd::{Generation, Rds, RdsConfig, RdsError};
 
 /// Bytes that the HCA reaches, unless the firmware says otherwise: enough for the firmware of newer
 /// cards, which needs 200 MiB.
@@ -62,6 +62,8 @@ struct Refused {
     number: i32,
 }
 
+/// Time between two looks of [`close`] at the acknowledgements in flight.
+const APART: Duration = Duration::from_micros(100);
 /// A call is under way, or a device is open.
 const BUSY: Refused = Refused { number: EBUSY };
 
@@ -219,7 +221,11 @@ pub fn poll() -> u64 {
 /// `mlx_close`: peers are told, every object is destroyed, and the HCA is handed back as it was.
 pub fn close() -> i32 {
     let closed =
-        NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { rds, firmware, .. }, .. }| {
+        NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { mut rds, firmware, .. }, .. }| {
+            let end = adapter.now() + Rds::SETTLE_LIMIT;
+            while rds.settle(&mut adapter) == Err(RdsError::Again) && adapter.now() < end {
+                adapter.idle(end.min(adapter.now() + APART));
+            }
             let refused = |number, why: &dyn fmt::Display| Refused::because(firmware.given(), number, why);
             // Objects that are left are closed with the adapter.
             let _ = rds.stop(&mut adapter, |_| {});

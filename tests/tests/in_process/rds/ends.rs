@@ -19,8 +19,8 @@ fn conversation(seed: u64) -> (Nodes, SocketHandle, SocketHandle) {
 
 /// Stops node 1. Returns the peers that were not reached, and the virtual time it took, in nanoseconds.
 fn stop(nodes: &mut Nodes) -> (Vec<IpAddr>, u64) {
-    let (rds, mut unreached, before) = (nodes.rds.pop().expect("two"), Vec::new(), nodes.world.now());
-    rds.stop(&mut nodes.adapters[1], |peer| unreached.push(peer)).expect("stops");
+    let (rds, before) = (nodes.rds.pop().expect("two"), nodes.world.now());
+    let unreached = harness::rds::stop(rds, &mut nodes.adapters[1]);
     (unreached, nodes.world.now() - before)
 }
 

@@ -8,7 +8,7 @@ use crate::rds::chaos::trace::{Event, Trace};
 use driver_mlx::Instant;
 use harness::dat::due;
 use harness::dat::{self, ModelAdapter};
-use harness::rds::{at, finish};
+use harness::rds::{at, finish, stop};
 use harness::{ModelPlatform, Next, World};
 use rds_nostd::{
     Arrival, Counters, Generation, Msg, MsgFlags, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage,
@@ -216,9 +216,8 @@ impl Node {
         self.past.push(*life.rds.counters());
         let Life { mut adapter, rds, desk, .. } = life;
         if orderly {
-            let mut unreached = Vec::new();
             let before = self.shared.world.now();
-            rds.stop(&mut adapter, |peer| unreached.push(peer)).expect("stops");
+            let unreached = stop(rds, &mut adapter);
             let took = self.shared.world.now() - before;
             assert!(took <= 60 * MS, "node {} took {took} ns to stop", self.index);
             self.shared.model.borrow_mut().ended(self.index, self.incarnation, &unreached);
