@@ -1,7 +1,7 @@
 //! Typed indices of tables. Each counts from 1 inside, so that "none" is all zero bytes and an empty table takes no room in an
 //! image.
 
-use core::num::{NonZeroU16, NonZeroU32};
+use core::num::NonZeroU16;
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident;)*) => {
@@ -90,15 +90,6 @@ impl FrameId {
         match NonZeroU16::new(bits) {
             Some(number) => Some(Self(number)),
             None => None,
-        }
-    }
-
-    /// The same number in bits 15:0, with `upper` in bits 31:16.
-    #[inline]
-    pub(crate) const fn widened(self, upper: u16) -> NonZeroU32 {
-        match NonZeroU32::new(self.0.get() as u32 | (upper as u32) << 16) {
-            Some(number) => number,
-            None => NonZeroU32::MAX,
         }
     }
 }

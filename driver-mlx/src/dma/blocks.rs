@@ -38,7 +38,7 @@ impl DmaWord {
 /// that is done with it.
 #[derive(Debug)]
 pub struct DmaBlocks<const WORDS: usize> {
-    buffer: DmaBuffer,
+    buffer: Option<DmaBuffer>,
     base: *const [DmaWord; WORDS],
     count: usize,
 }
@@ -55,7 +55,13 @@ impl<const WORDS: usize> DmaBlocks<WORDS> {
         const { Self::SIZE }
         let base = buffer.memory().as_ptr().cast_const().cast();
         let count = buffer.len() / (WORDS * 8);
-        Self { buffer, base, count }
+        Self { buffer: Some(buffer), base, count }
+    }
+
+    /// No blocks.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { buffer: None, base: core::ptr::null(), count: 0 }
     }
 
     /// Number of blocks.
@@ -74,15 +80,16 @@ impl<const WORDS: usize> DmaBlocks<WORDS> {
         Some(unsafe { &*self.base.add(index) })
     }
 
-    /// The bytes of all blocks.
+    /// The bytes of all blocks, if there are any.
     #[inline]
-    pub fn as_slice(&self) -> DmaSlice<'_> {
-        self.buffer.as_slice()
+    pub fn as_slice(&self) -> Option<DmaSlice<'_>> {
+        self.buffer.as_ref().map(DmaBuffer::as_slice)
     }
 
-    /// The buffer, for giving it back.
-    pub fn into_buffer(self) -> DmaBuffer {
-        self.buffer
+    /// Takes the buffer out. No blocks are left.
+    pub fn take(&mut self) -> Option<DmaBuffer> {
+        self.count = 0;
+        self.buffer.take()
     }
 }
 
@@ -93,20 +100,22 @@ mod tests {
 
     #[test]
     fn blocks_lie_side_by_side_and_no_further() {
-        let blocks = DmaBlocks::<8>::new(buffer(200));
+        let mut blocks = DmaBlocks::<8>::new(buffer(200));
         assert_eq!(blocks.count(), 3);
         for index in 0..3 {
             let block = blocks.block(index).expect("one of three");
             for (at, word) in block.iter().enumerate() {
                 word.store(((index as u64 + 1) << 8 | at as u64).to_be());
             }
-            assert_eq!(block.as_ptr().addr(), blocks.as_slice().va() + 64 * index);
+            assert_eq!(block.as_ptr().addr(), blocks.as_slice().expect("a buffer").va() + 64 * index);
         }
-        assert_eq!(blocks.as_slice().load_be64(0), Ok(0x100));
-        assert_eq!(blocks.as_slice().load_be64(184), Ok(0x307));
-        assert_eq!(blocks.as_slice().load_be64(192), Ok(0));
+        let bytes = blocks.as_slice().expect("a buffer");
+        assert_eq!(bytes.load_be64(0), Ok(0x100));
+        assert_eq!(bytes.load_be64(184), Ok(0x307));
+        assert_eq!(bytes.load_be64(192), Ok(0));
         assert!(blocks.block(3).is_none() && blocks.block(usize::MAX).is_none());
-        assert_eq!(blocks.into_buffer().len(), 200);
+        assert_eq!(blocks.take().map(|buffer| buffer.len()), Some(200));
+        assert!(blocks.block(0).is_none() && blocks.as_slice().is_none());
     }
 
     #[test]

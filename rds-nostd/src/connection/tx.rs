@@ -28,6 +28,8 @@ pub(crate) struct Tx {
     /// Sends posted, and sends known to be complete, since the endpoint was made.
     pub(crate) posts: u64,
     pub(crate) completed: u64,
+    /// A message may be acknowledged whose last post is not known to be complete.
+    pub(crate) waits_for_hca: bool,
     /// Number of the last post that will be reported.
     pub(crate) signalled: u64,
     /// Up to this number a post may be a message of one frame with nothing to it, straight from `sendmsg`: nothing is before it, there is
@@ -63,6 +65,7 @@ impl Tx {
         frames: 0,
         posts: 0,
         completed: 0,
+        waits_for_hca: false,
         signalled: 0,
         plain_until: 0,
         cookies: 0,
@@ -146,6 +149,7 @@ impl Tx {
     pub(crate) const fn reset(&mut self) {
         self.plain_until = 0;
         (self.posts, self.completed, self.signalled) = (0, 0, 0);
+        self.waits_for_hca = false;
         (self.highest_ack, self.asked, self.ping) = (0, 0, 0);
         self.cancelled_until = Instant::ORIGIN;
         self.next = self.queue.head();

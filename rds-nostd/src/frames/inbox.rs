@@ -1,7 +1,5 @@
 //! Messages that have arrived and wait for their reader: lists through frames and records.
 
-use core::num::NonZeroU32;
-
 use dat_nostd::DmaWord;
 
 use crate::frames::arena::{RECORD_WORDS, SHORT, word_of};
@@ -10,11 +8,14 @@ use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::wire::{FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 
-/// Where a message waits: in frames of its own, or as a record of an [arena](super::arena). Bits 15:0 name the frame; 31:16 are one more
-/// than the record's first unit, or 0 for a message in frames of its own.
+/// Where a message waits: in frames of its own, or as a record of an [arena](super::arena).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub(crate) struct Place(NonZeroU32);
+#[repr(C)]
+pub(crate) struct Place {
+    frame: FrameId,
+    /// The number of the record's first unit, from 1; 0 for a message in frames of its own.
+    number: u16,
+}
 
 impl Place {
     /// The place of a message in frames of its own.
@@ -26,33 +27,30 @@ impl Place {
     /// The place of a record, by one more than its first unit.
     #[inline]
     pub(super) const fn record(frame: FrameId, number: u16) -> Self {
-        Self(frame.widened(number))
+        Self { frame, number }
     }
 
     pub(super) const fn from_bits(bits: u32) -> Option<Self> {
-        match (NonZeroU32::new(bits), bits as u16) {
-            (None, _) | (_, 0) => None,
-            (Some(bits), _) => Some(Self(bits)),
+        match FrameId::from_bits(bits as u16) {
+            Some(frame) => Some(Self { frame, number: (bits >> 16) as u16 }),
+            None => None,
         }
     }
 
     #[inline]
     pub(super) const fn bits(self) -> u32 {
-        self.0.get()
+        self.frame.bits() as u32 | (self.number as u32) << 16
     }
 
     #[inline]
     pub(crate) const fn frame(self) -> FrameId {
-        match FrameId::from_bits(self.0.get() as u16) {
-            Some(frame) => frame,
-            None => FrameId::new(0),
-        }
+        self.frame
     }
 
-    /// One more than the record's first unit.
+    /// The number of the record's first unit, from 1.
     #[inline]
     pub(super) const fn number(self) -> u16 {
-        (self.0.get() >> 16) as u16
+        self.number
     }
 
     /// The message, if it has frames of its own.

@@ -13,43 +13,41 @@ pub(crate) const HEADERS_PER_FRAME: usize = STRIDE / 64;
 
 /// DMA memory in blocks of [`STRIDE`] bytes; ordinary memory where the protocol is tested alone.
 pub(crate) struct Memory {
-    /// None after it was given back.
-    blocks: Option<DmaBlocks<WORDS>>,
+    blocks: DmaBlocks<WORDS>,
     #[cfg(test)]
     plain: std::vec::Vec<[DmaWord; WORDS]>,
 }
 
 impl Memory {
-    #[cfg(not(test))]
     pub(crate) fn new(buffer: DmaBuffer) -> Self {
-        Self { blocks: Some(DmaBlocks::new(buffer)) }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn new(buffer: DmaBuffer) -> Self {
-        Self { blocks: Some(DmaBlocks::new(buffer)), plain: std::vec::Vec::new() }
+        Self {
+            blocks: DmaBlocks::new(buffer),
+            #[cfg(test)]
+            plain: std::vec::Vec::new(),
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn plain(count: usize) -> Self {
-        Self { blocks: None, plain: (0..count).map(|_| [const { DmaWord::new(0) }; WORDS]).collect() }
+        let plain = (0..count).map(|_| [const { DmaWord::new(0) }; WORDS]).collect();
+        Self { blocks: DmaBlocks::empty(), plain }
     }
 
     #[inline(always)]
     pub(crate) fn block(&self, index: usize) -> Option<&[DmaWord; WORDS]> {
         #[cfg(test)]
-        if self.blocks.is_none() {
+        if !self.plain.is_empty() {
             return self.plain.get(index);
         }
-        self.blocks.as_ref()?.block(index)
+        self.blocks.block(index)
     }
 
     pub(crate) fn as_slice(&self) -> Option<DmaSlice<'_>> {
-        self.blocks.as_ref().map(DmaBlocks::as_slice)
+        self.blocks.as_slice()
     }
 
     pub(crate) fn take(&mut self) -> Option<DmaBuffer> {
-        self.blocks.take().map(DmaBlocks::into_buffer)
+        self.blocks.take()
     }
 }
 

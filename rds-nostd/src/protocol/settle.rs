@@ -29,10 +29,16 @@ impl Protocol<'_> {
         if cookie.kind == CookieKind::Acknowledgement {
             connection.rx.ack_in_flight = false;
         }
-        if connection.tx.operations > 0 {
+        let tx = &connection.tx;
+        let cancels = tx.cancelled_until > Instant::ORIGIN;
+        // Most messages are acknowledged after their completion.
+        if !(tx.waits_for_hca || tx.operations > 0 || cancels) {
+            return;
+        }
+        if tx.operations > 0 {
             self.finish_completed(id);
         }
-        if self.connections.at(id).tx.cancelled_until > Instant::ORIGIN {
+        if cancels {
             self.settle_cancelled(id);
         }
         self.release(id, false);
@@ -128,12 +134,17 @@ impl Protocol<'_> {
         });
         sending.give(&mut tx.frames, count);
         let mut next = tx.queue.head();
+        tx.waits_for_hca = false;
         while next != first_unsent
             && let Some(message) = next
         {
             let descriptor = frames.message_mut(message);
             let over = descriptor.last_post <= completed;
-            if descriptor.sequence > highest_ack && !descriptor.is(Marks::SILENT) || !(newly || over) {
+            if descriptor.sequence > highest_ack && !descriptor.is(Marks::SILENT) {
+                return;
+            }
+            tx.waits_for_hca = true;
+            if !(newly || over) {
                 return;
             }
             // Of several frames, or with something to it.
