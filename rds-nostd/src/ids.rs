@@ -16,7 +16,7 @@ macro_rules! ids {
                 pub(crate) const MOST: usize = u16::MAX as usize;
 
                 /// The entry at `index`; tables have at most [`Self::MOST`] entries.
-                #[inline(always)]
+                #[inline]
                 pub(crate) const fn new(index: usize) -> Self {
                     match NonZeroU16::new((index as u16).wrapping_add(1)) {
                         Some(number) => Self(number),
@@ -24,7 +24,7 @@ macro_rules! ids {
                     }
                 }
 
-                #[inline(always)]
+                #[inline]
                 pub(crate) const fn index(self) -> usize {
                     self.0.get().wrapping_sub(1) as usize
                 }
@@ -50,12 +50,12 @@ ids! {
 
 impl ConnectionId {
     /// The number that a cookie carries; never 0.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn bits(self) -> u16 {
         self.0.get()
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
         match NonZeroU16::new(bits) {
             Some(number) => Some(Self(number)),
@@ -100,12 +100,12 @@ impl FrameId {
 pub(crate) struct MessageId(FrameId);
 
 impl MessageId {
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn starting(first: FrameId) -> Self {
         Self(first)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn first(self) -> FrameId {
         self.0
     }

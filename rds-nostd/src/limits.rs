@@ -118,13 +118,13 @@ impl Limits {
 
 impl Limits {
     /// Frames that a connection sends without asking for an acknowledgement, with so many in use beyond all shares.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn unasked(&self, beyond: u32) -> u32 {
         if self.is_plenty(beyond) { self.unasked_frames.max(UNASKED) } else { self.unasked_frames }
     }
 
     /// Whether that is as many as ever.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn is_plenty(&self, beyond: u32) -> bool {
         beyond < self.unasked_beyond
     }

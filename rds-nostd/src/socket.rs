@@ -180,7 +180,7 @@ impl Socket {
 
 impl Socket {
     /// Counts a message of so many bytes and frames in its inbox. Returns whether that is more than it should hold.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn receives(&mut self, (bytes, count): (usize, usize), limits: &Limits) -> bool {
         self.receive_bytes += bytes;
         self.receive_frames += count;
@@ -204,7 +204,7 @@ impl Socket {
     }
 
     /// The connection to this destination, if it is that of the last message.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn route_to(&self, to: &SocketAddr) -> Option<ConnectionId> {
         let same = match to {
             SocketAddr::V4(v4) => u64::from(u32::from_ne_bytes(v4.ip().octets())) == self.route_v4,
@@ -254,12 +254,12 @@ impl<'s> Sockets<'s> {
         self.entries.len()
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn get(&self, slot: usize) -> Option<&Socket> {
         self.entries.get(slot)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Socket> {
         self.entries.get_mut(slot)
     }
@@ -288,7 +288,7 @@ impl<'s> Sockets<'s> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn open(&self, handle: SocketHandle) -> Result<&Socket, RdsError> {
         let socket = self.entries.get(usize::from(handle.slot));
         socket
@@ -298,7 +298,7 @@ impl<'s> Sockets<'s> {
 
     /// # Errors
     /// [`RdsError::BadSocket`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn open_mut(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
         let socket = self.entries.get_mut(usize::from(handle.slot));
         socket
@@ -307,7 +307,7 @@ impl<'s> Sockets<'s> {
     }
 
     /// A message of so many bytes counts against its socket's send buffer no more, if that one is still open.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn sent(&mut self, owner: SocketHandle, bytes: usize) {
         if let Ok(socket) = self.open_mut(owner) {
             socket.send_bytes -= bytes;
@@ -363,13 +363,13 @@ impl<'s> Sockets<'s> {
     }
 
     /// The entry whose bucket a port belongs to.
-    #[inline(always)]
+    #[inline]
     const fn bucket(&self, port: u16) -> usize {
         (port.wrapping_mul(0x9e37) as usize * self.entries.len()) >> 16
     }
 
     /// Returns the slot of the socket that messages of peers to `port` go to.
-    #[inline(always)]
+    #[inline]
     fn find(&self, port: u16) -> Option<usize> {
         let mut next = self.entries.get(self.bucket(port))?.bucket_first;
         loop {
@@ -388,7 +388,7 @@ impl<'s> Sockets<'s> {
     }
 
     /// The socket that messages of peers to `port` go to.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn of_peers(&mut self, port: u16) -> Option<(usize, &mut Socket)> {
         let slot = self.find(port)?;
         Some((slot, self.entries.get_mut(slot)?))
@@ -409,7 +409,7 @@ pub(crate) fn is_unicast(address: IpAddr) -> bool {
 }
 
 /// Addresses are compared and stored in one form: IPv6, IPv4 mapped into it.
-#[inline(always)]
+#[inline]
 pub(crate) const fn key(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -423,7 +423,7 @@ pub(crate) const fn is_v4(key: u128) -> bool {
 }
 
 /// The address that [`key`] was made from.
-#[inline(always)]
+#[inline]
 pub(crate) const fn address(key: u128) -> IpAddr {
     if key >> 32 == 0xffff {
         IpAddr::V4(Ipv4Addr::from_bits(key as u32))

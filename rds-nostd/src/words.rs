@@ -27,7 +27,7 @@ pub(crate) fn put(words: &[DmaWord], bytes: &[u8]) {
     }
 }
 
-#[inline(always)]
+#[inline]
 fn put_rest(words: &[DmaWord], bytes: &[u8]) {
     let (quads, tail) = bytes.as_chunks::<8>();
     let (whole, rest) = words.split_at_checked(quads.len()).unwrap_or((words, &[]));
@@ -66,7 +66,7 @@ pub(crate) fn get(words: &[DmaWord], bytes: &mut [u8]) {
     }
 }
 
-#[inline(always)]
+#[inline]
 fn get_rest(words: &[DmaWord], bytes: &mut [u8]) {
     let (quads, tail) = bytes.as_chunks_mut::<8>();
     let (whole, rest) = words.split_at_checked(quads.len()).unwrap_or((words, &[]));
@@ -82,7 +82,7 @@ fn get_rest(words: &[DmaWord], bytes: &mut [u8]) {
 }
 
 /// The first `steps` groups of [`STEP`] bytes, and what is behind them.
-#[inline(always)]
+#[inline]
 fn split(words: &[DmaWord], steps: usize) -> (&[[DmaWord; STEP / 8]], &[DmaWord]) {
     let at = (steps * (STEP / 8)).min(words.len());
     let (wide, rest) = words.split_at_checked(at).unwrap_or_default();

@@ -23,7 +23,7 @@ pub(crate) struct Cookie {
 const NUMBER: u32 = (1 << 24) - 1;
 
 impl Cookie {
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn encode(self) -> u64 {
         ((self.connection.bits() as u64) << 48)
             | ((self.epoch as u64) << 32)
@@ -32,18 +32,18 @@ impl Cookie {
     }
 
     /// The cookie of post `number` of the kind, connection and endpoint of the cookie `base`, whose number is 0.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn numbered(base: u64, number: u64) -> u64 {
         base | (number & NUMBER as u64)
     }
 
     /// The connection of a cookie.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn connection_of(cookie: u64) -> Option<ConnectionId> {
         ConnectionId::from_bits((cookie >> 48) as u16)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn decode(bits: u64) -> Option<Self> {
         let kind = match (bits >> 24) as u8 {
             1 => CookieKind::Message,

@@ -32,7 +32,7 @@ impl MapState {
     };
 
     /// Whether something of our map is to be sent.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.to_send > 0 || self.changed
     }
@@ -56,7 +56,7 @@ pub(crate) struct Map([u64; WORDS]);
 impl Map {
     pub(crate) const EMPTY: Self = Self([0; WORDS]);
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_marked(&self, port: u16) -> bool {
         self.0.get(usize::from(port / 64)).is_some_and(|word| word >> (port % 64) & 1 != 0)
     }

@@ -141,7 +141,7 @@ impl Connection {
     }
 
     /// Whether there may be something to send, or it is not known how far messages may be posted straight from `sendmsg`.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn may_send(&self) -> bool {
         let tx = &self.tx;
         self.rx.ack_wanted || tx.next.is_some() || self.map.is_due() || tx.plain_until <= tx.posts

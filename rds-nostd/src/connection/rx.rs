@@ -86,7 +86,7 @@ impl Rx {
     }
 
     /// A post carried `ack_value`.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn acknowledgement_left(&mut self) {
         (self.ack_wanted, self.is_unsaid) = (false, false);
     }
@@ -98,7 +98,7 @@ impl Rx {
 
     /// Returns whether the delayed acknowledgement needs no new look: nothing arrived, or the deadline of a connection that
     /// `is_armed` is early enough.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_planned(&self, is_armed: bool, now: Instant) -> bool {
         if self.ack_at == Instant::ORIGIN { !self.is_unsaid } else { is_armed && now < self.ack_at }
     }

@@ -23,13 +23,13 @@ impl Links {
         Self { bucket_next: None, due_next: None, is_due: false, place: 0, deadline: Instant::ORIGIN };
 
     /// Returns whether the connection has a deadline.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn is_armed(&self) -> bool {
         self.place != 0
     }
 
     /// Whether it is to be looked at in the next poll.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.is_due
     }
@@ -84,24 +84,24 @@ impl<'s> Connections<'s> {
     }
 
     /// An identifier always comes from this table, so the entry is there.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn at(&self, id: ConnectionId) -> &Connection {
         self.entries.get(id.index()).unwrap_or(&self.nowhere)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn at_mut(&mut self, id: ConnectionId) -> &mut Connection {
         self.entries.get_mut(id.index()).unwrap_or(&mut self.nowhere)
     }
 
     /// The connection of a cookie, which the device may have made up.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.entries.get_mut(id.index())
     }
 
     /// What a cookie says, if it is of a connection's present endpoint.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn current(&self, bits: u64) -> Option<Cookie> {
         let cookie = Cookie::decode(bits)?;
         let objects = &self.entries.get(cookie.connection.index())?.objects;
@@ -183,7 +183,7 @@ impl<'s> Connections<'s> {
     }
 
     /// A connection is to be looked at in the next poll.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn make_due(&mut self, id: ConnectionId) {
         if !self.at(id).links.is_due {
             self.add_due(id);

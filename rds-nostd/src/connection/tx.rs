@@ -94,20 +94,20 @@ impl Tx {
     }
 
     /// Posts that the HCA is not known to be done with.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn in_flight(&self) -> u64 {
         self.posts - self.completed
     }
 
     /// Whether so deep a send queue takes one more post and then an acknowledgement.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn has_room(&self, depth: u16) -> bool {
         self.in_flight() + 1 < depth as u64
     }
 
     /// Whether a socket with so many bytes outstanding of `buffer`, those of its new message included, hurries the peer's
     /// acknowledgement: from half of it on, unless one is on its way and many more such messages fit.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn hurries(&self, outstanding: usize, buffer: usize, len: usize) -> bool {
         outstanding >= buffer / 2
             && (self.asked <= self.highest_ack || outstanding >= buffer || len >= buffer / 8)
@@ -115,13 +115,13 @@ impl Tx {
 
     /// Whether the message `sequence`, whose last frame will be post `number`, asks for an acknowledgement: because enough went
     /// without, or as the first one on its endpoint.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn asks(&self, sequence: u64, number: u64, unasked_frames: u32) -> bool {
         sequence.wrapping_sub(self.asked) > MESSAGES_PER_ACK
             || number.wrapping_sub(self.asked_post) > unasked_frames as u64
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn note_asked(&mut self, sequence: u64, number: u64) {
         (self.asked, self.asked_post) = (sequence, number);
     }

@@ -33,7 +33,7 @@ pub(crate) const fn frames_of_lent(len: usize) -> usize {
 }
 
 /// The place of fragment `index`'s header in its frame, in cache lines.
-#[inline(always)]
+#[inline]
 pub(crate) const fn header_place(index: u16) -> usize {
     index as usize % PER_FRAME
 }
@@ -47,7 +47,7 @@ impl Frame {
     }
 
     /// Where the payload lies, if it is lent.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn lent(&self) -> Option<Lent> {
         if !self.is(Marks::LENT) {
             return None;

@@ -33,7 +33,7 @@ impl Memory {
         Self { blocks: DmaBlocks::empty(), plain }
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn block(&self, index: usize) -> Option<&[DmaWord; WORDS]> {
         #[cfg(test)]
         if !self.plain.is_empty() {
@@ -52,7 +52,7 @@ impl Memory {
 }
 
 /// The virtual address of a block.
-#[inline(always)]
+#[inline]
 pub(crate) fn address_of(block: &[DmaWord; WORDS]) -> u64 {
     block.as_ptr().addr() as u64
 }

@@ -134,7 +134,7 @@ impl Frame {
     };
 
     /// Makes a frame a message of its own: nothing is left of what its entry said before but what the caller fills in.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn become_message(&mut self, used: Use) -> &mut Self {
         (self.next, self.used, self.marks) = (None, used, Marks::empty());
         (self.next_message, self.next_record) = (None, 0);
@@ -150,7 +150,7 @@ impl Frame {
     }
 
     /// Whether a header can be that of a fragment of the message that starts here.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn belongs(&self, header: &Header) -> bool {
         let begun = Header {
             sequence: self.sequence,
@@ -246,7 +246,7 @@ impl<'s> Frames<'s> {
     }
 
     /// Virtual address of a frame.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn address(&self, frame: FrameId) -> u64 {
         self.words(frame).map_or(0, address_of)
     }
@@ -256,28 +256,28 @@ impl<'s> Frames<'s> {
     }
 
     /// A link always comes from this table, so the entry is there.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn at(&self, frame: FrameId) -> &Frame {
         self.table.get(frame.index()).unwrap_or(&self.nowhere)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn at_mut(&mut self, frame: FrameId) -> &mut Frame {
         self.table.get_mut(frame.index()).unwrap_or(&mut self.nowhere)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn message(&self, message: MessageId) -> &Frame {
         self.at(message.first())
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn message_mut(&mut self, message: MessageId) -> &mut Frame {
         self.at_mut(message.first())
     }
 
     /// Takes a frame from the free list.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take(&mut self, used: Use) -> Option<FrameId> {
         let id = self.free?;
         let frame = self.table.get_mut(id.index())?;
@@ -288,7 +288,7 @@ impl<'s> Frames<'s> {
     }
 
     /// Gives one frame back.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn give(&mut self, id: FrameId) {
         let free = self.free;
         let frame = self.at_mut(id);
@@ -301,13 +301,13 @@ impl<'s> Frames<'s> {
     }
 
     /// Gives all frames of a message back; how many.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn give_message(&mut self, message: MessageId) -> u32 {
         self.give_message_if(message, |_| true)
     }
 
     /// The same if it is `over`, else none.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn give_message_if(
         &mut self,
         message: MessageId,
@@ -326,7 +326,7 @@ impl<'s> Frames<'s> {
     }
 
     /// Gives back the messages at the head of a queue that are of one frame, up to `end`, as long as they are `over`; how many.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn give_run(
         &mut self,
         queue: &mut Queue,
@@ -366,7 +366,7 @@ impl<'s> Frames<'s> {
     }
 
     /// Takes a frame for a new message of one frame so far, which is described by `describe`.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn begin(&mut self, used: Use, describe: impl FnOnce(&mut Frame)) -> Option<MessageId> {
         let id = self.free?;
         let frame = self.table.get_mut(id.index())?;
@@ -481,7 +481,7 @@ impl<'s> Frames<'s> {
     }
 
     /// A frame's memory as quadwords: the header's six, then the payload's.
-    #[inline(always)]
+    #[inline]
     fn words(&self, frame: FrameId) -> Option<&[DmaWord; WORDS]> {
         self.memory.block(frame.index())
     }
@@ -489,13 +489,13 @@ impl<'s> Frames<'s> {
     // Frames lie inside the memory by construction, so these accesses do not fail.
 
     /// Writes the header of a frame; gives the frame's virtual address.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn write_header(&self, frame: FrameId, header: &Header) -> u64 {
         self.write_header_at(frame.index(), 0, &header.to_words())
     }
 
     /// Writes a header into cache line `place` of a block; gives its virtual address.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn write_header_at(&self, block: usize, place: usize, header: &[u64; HEADER_WORDS]) -> u64 {
         let words = self.memory.block(block);
         let words = words.and_then(|words| words.get(place * 8..)?.first_chunk::<HEADER_WORDS>());
@@ -510,24 +510,24 @@ impl<'s> Frames<'s> {
         self.write_header_at(block, place, &Header::acknowledgement(ack).to_words())
     }
 
-    #[inline(always)]
+    #[inline]
     fn payload(&self, frame: FrameId) -> &[DmaWord] {
         let words = self.words(frame).and_then(|words| words.split_first_chunk::<HEADER_WORDS>());
         words.map_or(&[], |(_, payload)| payload)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn write_payload(&self, frame: FrameId, bytes: &[u8]) {
         words::put(self.payload(frame), bytes);
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn read_payload(&self, frame: FrameId, bytes: &mut [u8]) {
         words::get(self.payload(frame), bytes);
     }
 
     /// Copies a message to `buffer`, as much as fits and never more than its frames hold.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn read_message(&self, message: MessageId, buffer: &mut [u8]) -> usize {
         let descriptor = self.message(message);
         let held = usize::from(descriptor.frames) * FRAGMENT_LEN;
@@ -582,7 +582,7 @@ impl<'s> Frames<'s> {
     }
 }
 
-#[inline(always)]
+#[inline]
 fn write(words: &[DmaWord; HEADER_WORDS], header: &[u64; HEADER_WORDS]) {
     for (word, value) in words.iter().zip(header) {
         word.store(*value);

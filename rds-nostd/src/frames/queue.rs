@@ -22,7 +22,7 @@ impl Queue {
     }
 
     /// The first message goes; `next` is the one behind it.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn drop_head(&mut self, next: Option<MessageId>) {
         self.head = next;
         if next.is_none() {
@@ -33,7 +33,7 @@ impl Queue {
 
 impl Frames<'_> {
     /// Puts a message that nothing follows at the end of a queue.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn push_back(&mut self, queue: &mut Queue, message: MessageId) {
         match queue.tail {
             Some(tail) => self.message_mut(tail).next_message = Some(message),
@@ -42,7 +42,7 @@ impl Frames<'_> {
         queue.tail = Some(message);
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn pop_front(&mut self, queue: &mut Queue) -> Option<MessageId> {
         let message = queue.head?;
         queue.head = core::mem::take(&mut self.message_mut(message).next_message);
@@ -53,7 +53,7 @@ impl Frames<'_> {
     }
 
     /// The message behind `message` in its queue.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next_message(&self, message: MessageId) -> Option<MessageId> {
         self.message(message).next_message
     }

@@ -28,25 +28,25 @@ impl Shares {
     }
 
     /// How many more a user of `used` frames may take if it leaves as much of the common part to the others as it has of it.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn fair_room(&self, used: u32) -> u32 {
         let free = self.common.saturating_sub(self.beyond);
         self.share.saturating_sub(used) + free.saturating_sub(used.saturating_sub(self.share))
     }
 
     /// Whether there is [`fair_room`](Self::fair_room) for one more.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn has_one(&self, used: u32) -> bool {
         used < self.share || used - self.share + self.beyond < self.common
     }
 
     /// Whether the share alone has room for one more, and for another one after that.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn has_two(&self, used: u32) -> bool {
         used + 1 < self.share
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn take(&mut self, used: &mut u32, count: u32) {
         let before = used.saturating_sub(self.share);
         *used += count;
@@ -54,7 +54,7 @@ impl Shares {
     }
 
     /// As [`take`](Self::take), of one.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn take_one(&mut self, used: &mut u32) {
         if *used >= self.share {
             self.beyond += 1;
@@ -63,7 +63,7 @@ impl Shares {
     }
 
     /// As [`give`](Self::give), of one.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn give_one(&mut self, used: &mut u32) {
         *used -= 1;
         if *used >= self.share {
@@ -71,7 +71,7 @@ impl Shares {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn give(&mut self, used: &mut u32, count: u32) {
         let before = used.saturating_sub(self.share);
         *used -= count;

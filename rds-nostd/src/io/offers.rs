@@ -184,7 +184,7 @@ impl Rds<'_> {
     }
 
     /// Revokes the regions that were used up. Refused ones are tried again with the next.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         if self.protocol.regions.has_spent() {
             self.revoke_spent(adapter);

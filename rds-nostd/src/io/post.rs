@@ -15,7 +15,7 @@ use crate::wire::FRAME_LEN;
 
 impl Rds<'_> {
     /// Posts as much as a connection has to send and its send queue takes.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn flush<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         loop {
             let mut flow = self.protocol.flow(id);
@@ -100,7 +100,7 @@ impl Rds<'_> {
     }
 
     /// Posts receives if a connection wants them.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn refill<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         if self.protocol.wants_receives(id) && self.protocol.connection(id).objects.ep != 0 {
             self.post_receives(adapter, id);

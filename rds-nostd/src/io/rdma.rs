@@ -384,7 +384,7 @@ impl Rds<'_> {
     }
 
     /// Frees the local memory of operations that ended, and reports their ends.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn release_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         while let Some(id) = self.protocol.operations.oldest_ended() {
             let Protocol { operations, sockets, .. } = &mut self.protocol;

@@ -79,7 +79,7 @@ impl<'f, 's> Flow<'f, 's> {
     }
 
     /// The next fragment, its header written.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn segment(&self, burst: &Burst) -> Segment {
         let tx = &self.connection.tx;
         let (number, posted) = (tx.posts + 1, usize::from(burst.posted));
@@ -99,7 +99,7 @@ impl<'f, 's> Flow<'f, 's> {
     }
 
     /// What [`segment`](Self::segment) returned was posted.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn segment_posted(&mut self, burst: &mut Burst, signal: bool) {
         let number = self.count(signal);
         if burst.posted == 0 && burst.asks {

@@ -52,7 +52,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// How it is posted.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn flags(&self) -> CompletionFlags {
         let mut flags = CompletionFlags::empty();
         flags.set(CompletionFlags::SUPPRESS, !self.signal);
@@ -83,7 +83,7 @@ pub(crate) struct Flow<'f, 's> {
 }
 
 impl<'s> Protocol<'s> {
-    #[inline(always)]
+    #[inline]
     pub(crate) fn flow(&mut self, id: ConnectionId) -> Flow<'_, 's> {
         Flow {
             id,
@@ -114,7 +114,7 @@ impl<'s> Protocol<'s> {
 
 impl<'f, 's> Flow<'f, 's> {
     /// What the connection posts next, if its send queue has room. [`committed`](Self::committed) says that it was posted.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn dispatch(&mut self) -> Option<Post> {
         let connection = &*self.connection;
         if connection.state != State::Up {
@@ -138,7 +138,7 @@ impl<'f, 's> Flow<'f, 's> {
     }
 
     /// Nothing is left to be posted: notes how far messages may be posted straight from `sendmsg`.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn settle(&mut self) {
         let (connection, limits) = (&mut *self.connection, self.limits);
         connection.tx.plain_until = if connection.is_clear(limits.send_depth) && !connection.map.some_marked {
@@ -224,7 +224,7 @@ impl<'f, 's> Flow<'f, 's> {
     }
 
     /// A post was made, with a report or without: gives its number.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn count(&mut self, signal: bool) -> u64 {
         let tx = &mut self.connection.tx;
         tx.posts += 1;

@@ -23,7 +23,7 @@ pub(crate) struct Arrival {
 
 impl Arrival {
     /// What a receive that ended well reports.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn of(done: &DtoCompletion) -> Self {
         let length = u32::try_from(done.transferred_length).unwrap_or(u32::MAX);
         Self { user_cookie: done.user_cookie, length }

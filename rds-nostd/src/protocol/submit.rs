@@ -434,7 +434,7 @@ impl Protocol<'_> {
     }
 
     /// Whether a connection is up: then what it has to send leaves at once.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_up(&self, id: ConnectionId) -> bool {
         self.connections.at(id).state == State::Up
     }
@@ -453,7 +453,7 @@ bitflags::bitflags! {
 
 impl Asks {
     /// As the header has it.
-    #[inline(always)]
+    #[inline]
     const fn flags(self) -> Flags {
         Flags::from_bits_retain(self.bits() & Flags::ACK_REQUIRED.bits())
     }

@@ -100,7 +100,7 @@ impl<'s> Regions<'s> {
     }
 
     /// Whether there may be regions that were used up.
-    #[inline(always)]
+    #[inline]
     pub(crate) const fn has_spent(&self) -> bool {
         self.some_spent
     }

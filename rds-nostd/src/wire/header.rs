@@ -142,7 +142,7 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadChecksum;
 
-#[inline(always)]
+#[inline]
 fn halves(bytes: &[u8; 16]) -> [u64; 2] {
     let both = u128::from_le_bytes(*bytes);
     [(both as u64).to_le(), ((both >> 64) as u64).to_le()]
@@ -155,7 +155,7 @@ pub(crate) fn joined([first, second]: [u64; 2]) -> [u8; 16] {
 }
 
 /// Whether a number is a multiple of 2^16 − 1: times the inverse of that modulo 2^64, the multiples are the smallest numbers.
-#[inline(always)]
+#[inline]
 const fn is_multiple(number: u64) -> bool {
     const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
     const { assert!(INVERSE.wrapping_mul(0xffff) == 1) };
@@ -164,7 +164,7 @@ const fn is_multiple(number: u64) -> bool {
 
 /// The one's-complement sum of the quadwords. Modulo 2^16 − 1, which divides 2^64 − 1, it is that of their 16-bit words; the order of
 /// the bytes only swaps those of the result (RFC 1071). 0 only if all are 0.
-#[inline(always)]
+#[inline]
 fn total(words: &[u64]) -> u64 {
     let (mut total, mut carry) = (0u64, false);
     for word in words {
@@ -175,7 +175,7 @@ fn total(words: &[u64]) -> u64 {
 }
 
 /// The same of 16 bits.
-#[inline(always)]
+#[inline]
 const fn folded(total: u64) -> u16 {
     // Both halves together, what they carry over included, are in the upper half of the sum with the halves exchanged.
     let total = (total.wrapping_add(total.rotate_left(32)) >> 32) as u32;
