@@ -300,6 +300,8 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::local_ca_ack_delay, 16),
         (c::port_type, 0),
         (c::num_ports, 1),
+        // RC packets of a path with `fl` stay inside the device, whatever the link does.
+        (c::fl_rc_qp_when_roce_disabled, 1),
         (c::log_max_msg, LOG_MAX_MSG),
         (c::stat_rate_support, 1),
         (c::cqe_version, 1),

@@ -90,6 +90,7 @@ pub const CONNECTX_4: Card = Card {
         (cap::log_max_xrcd, 24),
         (cap::log_max_transport_domain, 16),
         (cap::max_qp_mcg, 0x30),
+        (cap::fl_rc_qp_when_roce_disabled, 0),
         (cap::relaxed_ordering_write, 0),
         (cap::relaxed_ordering_read, 0),
         (cap::relaxed_ordering_write_umr, 0),

@@ -7,6 +7,7 @@ use crate::object::qp::{AddressPath, Qp};
 use crate::profile::Strictness;
 use crate::seams::Io;
 use mlx5_prm::Field;
+use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{ads, qpc};
 use mlx5_prm::opcode::Opcode;
@@ -203,7 +204,8 @@ impl Device {
             let text = format!("{}, {} entries", new.src_addr_index, self.port.guids.len());
             return Err(Refusal::param("ads.src_addr_index", text));
         }
-        if new.force_loopback {
+        let loops = self.caps.current(cmd_hca_cap::fl_rc_qp_when_roce_disabled) != 0;
+        if new.force_loopback && !(loops && qp.service == ServiceType::RC) {
             return Err(Refusal::param("ads.fl", "the capability is off"));
         }
         if new.port > 1 {

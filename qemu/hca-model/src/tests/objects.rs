@@ -1,6 +1,7 @@
 //! Creating, changing and destroying objects, and what is refused.
 
 use super::guest::{Answer, Failed, Guest, Input};
+use crate::card::{CONNECTX_4, CONNECTX_5, Card};
 use crate::profile::Profile;
 use crate::seams::GuestMemory;
 use mlx5_prm::commands::*;
@@ -22,7 +23,11 @@ struct Bench {
 }
 
 fn bench() -> Bench {
-    let mut guest = Guest::up(Profile::node(0));
+    bench_of(Profile::node(0))
+}
+
+fn bench_of(profile: Profile) -> Bench {
+    let mut guest = Guest::up(profile);
     let (events, ring, cq_record) = (guest.page(), guest.page(), guest.page());
     let eqn = guest.create_eq(events, 4, 0, 0).unwrap();
     let cqn = guest.create_cq(ring, 4, cq_record, eqn).unwrap();
@@ -114,6 +119,25 @@ fn a_connected_qp_goes_through_its_states() {
     let input = Input::new(Opcode::DESTROY_QP).set(destroy_qp_in::qpn, u64::from(qpn));
     assert_eq!(b.guest.status(&input), CmdStatus::OK);
     assert_eq!(b.guest.status(&input), CmdStatus::BAD_RES);
+}
+
+#[test]
+fn only_rc_qps_of_cards_that_announce_it_force_loopback() {
+    let ready = |card: &'static Card, service: ServiceType| {
+        let mut b = bench_of(Profile { init_pages: 64, ..Profile::of(card, 0) });
+        let qpn = b.qp(service);
+        let looped = |context: &mut [u8]| {
+            qpc::mtu.set(context, 3u8);
+            let path = qpc::primary_address_path.of_mut(context);
+            ads::vhca_port_num.set(path, 1u8);
+            ads::fl.set(path, 1u8);
+        };
+        assert_eq!(b.modify(Opcode::RST2INIT_QP, qpn, 0, looped), CmdStatus::OK);
+        b.modify(Opcode::INIT2RTR_QP, qpn, 0, looped)
+    };
+    assert_eq!(ready(&CONNECTX_5, ServiceType::RC), CmdStatus::OK);
+    assert_eq!(ready(&CONNECTX_5, ServiceType::UC), CmdStatus::BAD_PARAM);
+    assert_eq!(ready(&CONNECTX_4, ServiceType::RC), CmdStatus::BAD_PARAM);
 }
 
 #[test]
