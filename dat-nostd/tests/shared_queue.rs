@@ -324,7 +324,7 @@ fn again(net: &mut Net, active: &mut Side, passive: &mut Side, srq: SrqHandle) {
 /// The buffer comes back as often as this happens, to the last place of the queue.
 #[test]
 fn a_buffer_of_half_a_message_comes_back_from_an_endpoint_that_is_freed() {
-    let mut net = Net::new(81, 2);
+    let mut net = Net::new(91, 2);
     let ([mut active, mut passive], srq) = pair(&mut net, false);
     for cookie in 0..u64::from(BUFFERS) {
         post(&mut net, &passive, srq, cookie).unwrap();

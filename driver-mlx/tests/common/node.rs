@@ -75,7 +75,8 @@ impl Node {
 
     /// The next completion, which must come.
     pub fn completion(&mut self, world: &Rc<World>) -> Cqe<'static> {
-        for _ in 0..20_000 {
+        // 4 s: an acknowledgement time-out takes 268 ms at least, and there are eight.
+        for _ in 0..40_000 {
             if let Some(completion) = self.cq.poll(kept).expect("sound") {
                 return completion;
             }

@@ -2,12 +2,42 @@
 
 use crate::device::Device;
 use crate::log::Subject;
-use crate::object::uar::{BlueFlame, Doorbell, UAR_PAGE};
+use crate::object::uar::{BlueFlame, Doorbell, UAR_PAGE, Uar};
 use crate::seams::Io;
 
 impl Device {
     /// A write of at most 8 bytes, within one 64-bit unit of a UAR page.
+    #[inline(always)]
     pub(crate) fn write_uar(&mut self, io: &mut Io<'_>, offset: usize, bytes: &[u8]) {
+        let habits = &self.profile.habits.adversary;
+        if habits.blueflame | habits.eager_fetch {
+            return self.write_uar_by_habit(io, offset, bytes);
+        }
+        self.ring_uar(io, offset, bytes);
+    }
+
+    /// The same where the bytes of a send doorbell count.
+    #[cold]
+    #[inline(never)]
+    fn write_uar_by_habit(&mut self, io: &mut Io<'_>, offset: usize, bytes: &[u8]) {
+        self.ring_uar(io, offset, bytes);
+        let habits = self.profile.habits.adversary;
+        // In two halves a doorbell does not say more than its QP.
+        let Ok(head) = <[u8; 8]>::try_from(bytes) else { return };
+        let Some(qpn) = Uar::send_doorbell(offset % UAR_PAGE, head) else { return };
+        let page = (offset / UAR_PAGE) as u32;
+        if self.objects.qps.table.get(qpn).is_none_or(|qp| qp.uar_page != page) {
+            return;
+        }
+        if habits.eager_fetch {
+            self.read_at_doorbell(io, qpn, head);
+        }
+        if let Some(qp) = self.objects.qps.table.get_mut(qpn).filter(|_| habits.blueflame) {
+            qp.transport.begin_push(head);
+        }
+    }
+
+    fn ring_uar(&mut self, io: &mut Io<'_>, offset: usize, bytes: &[u8]) {
         // A driver that has disabled the interface may still have an interrupt handler on its way out.
         if self.health.is_fatal() || !self.cmd.started() {
             return;
@@ -24,7 +54,10 @@ impl Device {
             Doorbell::Eq { arm, value } => {
                 self.objects.queues.ring_eq(io, &mut self.log, page, value, arm);
             }
-            Doorbell::Cq(value) => self.objects.queues.ring_cq(io, &mut self.log, page, value),
+            Doorbell::Cq(value) => {
+                let habits = &self.profile.habits.adversary;
+                self.objects.queues.ring_cq(io, &mut self.log, habits, page, value);
+            }
             Doorbell::Send { qpn } => self.ring_send(page, qpn),
             Doorbell::BlueFlame { rung: Some(rung), at } => self.compare_blueflame(io, page, rung, at, bytes),
             Doorbell::BlueFlame { rung: None, .. } => {
@@ -59,8 +92,11 @@ impl Device {
         if at < 16 {
             self.transport.counters.blueflame += 1;
         }
-        let Some(qp) = self.objects.qps.table.get(qpn) else { return };
+        let Some(qp) = self.objects.qps.table.get_mut(qpn) else { return };
         let Some(sq) = qp.sq else { return };
+        if self.profile.habits.adversary.blueflame && qp.transport.push(at, bytes) {
+            self.transport.schedule(qp);
+        }
         let ring = 64u64 << sq.log_size;
         let at = (u64::from(wqe_index) * 64 + at as u64) % ring;
         let mut held = [0; 8];

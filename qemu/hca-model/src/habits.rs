@@ -3,6 +3,7 @@
 //!
 //! Each is looked at when it matters, so that a test may change it while the device lives.
 
+use crate::adversary::Adversary;
 use crate::card::Card;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
@@ -99,6 +100,8 @@ pub struct Habits {
     pub silent_assert: bool,
     /// Firmware that fails says that only switching the power off helps (`crr`).
     pub cold_reset: bool,
+    /// Mistakes that the card does not forgive.
+    pub adversary: Adversary,
 }
 
 /// How long commands take.

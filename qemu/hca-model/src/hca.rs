@@ -48,6 +48,8 @@ pub struct Hca {
     inbox: VecDeque<Packet>,
     /// The device answers nothing any more, see [`kill`](Self::kill).
     killed: bool,
+    /// Register writes are lost, and nothing is done: killed, or in D3hot where that counts.
+    deaf: bool,
     /// Stands in for an HCA that was [lent](Self::lend).
     stands_in: bool,
 }
@@ -66,6 +68,7 @@ impl Hca {
             unusual,
             inbox: VecDeque::new(),
             killed: false,
+            deaf: false,
             stands_in: false,
             device,
         };
@@ -233,9 +236,11 @@ impl Hca {
     }
 
     /// Registers answer if configuration space says so. Clients other than a QEMU may have left that to a host that does not exist here.
-    fn decode(&self) {
+    fn decode(&mut self) {
         let lenient = self.device.profile.strictness == Strictness::Lenient;
-        self.registers.bar().set_decoding(lenient || self.config.memory_space());
+        let sleeps = self.device.profile.habits.adversary.d3hot && self.config.sleeps();
+        self.deaf = self.killed || sleeps;
+        self.registers.bar().set_decoding(!sleeps && (lenient || self.config.memory_space()));
     }
 
     /// The device falls off the bus: every read answers all ones, writes have no effect, its link is down, and it does no
@@ -247,7 +252,7 @@ impl Hca {
         self.device.log.warn(Subject::Device, "", "killed: reads answer all ones");
         self.config.reset();
         self.power_on();
-        self.killed = true;
+        (self.killed, self.deaf) = (true, true);
         self.registers.bar().set_dead(true);
     }
 
@@ -370,16 +375,7 @@ impl Hca {
         if !device.meter.begin() {
             return true;
         }
-        let mut more = false;
-        for taken in 0.. {
-            if taken == BAR_BUDGET || device.meter.leaves(FOR_PACKETS) {
-                more |= registers.bar().has_work();
-                break;
-            }
-            let Some(write) = registers.bar().pop() else { break };
-            device.meter.charge(price::REGISTER);
-            registers.write(&write, |registers, effect| carry_out(device, registers, &mut io, effect));
-        }
+        let mut more = take_writes(device, registers, &mut io);
         if device.health.is_fatal() {
             // No EQ takes them any more, and internal commands go on making them.
             device.port.changes.clear();
@@ -425,6 +421,23 @@ impl Hca {
         more
     }
 
+    /// Carries out the register writes so far, and nothing else, as a device does that
+    /// [reads work queues at the doorbell](crate::adversary::Adversary::eager_fetch). The next
+    /// [`poll`](Self::poll) does the work.
+    pub fn take_writes(
+        &mut self,
+        now: u64,
+        memory: &dyn GuestMemory,
+        interrupts: &mut dyn Interrupts,
+        link: &mut dyn Link,
+    ) {
+        if self.pass(now) || !self.device.meter.begin() {
+            return;
+        }
+        let memory: &dyn GuestMemory = if self.config.bus_master() { memory } else { &NoMemory };
+        take_writes(&mut self.device, &mut self.registers, &mut Io { now, memory, interrupts, link });
+    }
+
     /// Lets time pass. Returns whether that is all there is to do.
     #[inline]
     pub fn pass(&mut self, now: u64) -> bool {
@@ -432,7 +445,7 @@ impl Hca {
         if self.stands_in {
             return true;
         }
-        if self.killed {
+        if self.deaf {
             self.registers.bar().clear();
             return true;
         }
@@ -531,6 +544,20 @@ impl Hca {
     pub(crate) fn neighbour(&mut self) -> Option<&mut Device> {
         self.takes_copies().then_some(&mut self.device)
     }
+}
+
+/// Carries out register writes. Returns whether there are more.
+#[inline(always)]
+fn take_writes(device: &mut Device, registers: &mut Registers, io: &mut Io<'_>) -> bool {
+    for taken in 0.. {
+        if taken == BAR_BUDGET || device.meter.leaves(FOR_PACKETS) {
+            return registers.bar().has_work();
+        }
+        let Some(write) = registers.bar().pop() else { break };
+        device.meter.charge(price::REGISTER);
+        registers.write(&write, |registers, effect| carry_out(device, registers, io, effect));
+    }
+    false
 }
 
 /// Does what a register write asks for.

@@ -44,6 +44,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod adversary;
 pub mod bar;
 pub mod caps;
 pub mod card;

@@ -19,6 +19,10 @@ pub struct FirmwarePages {
     offered: u32,
     /// The driver said that it cannot give; commands that wait fail.
     pub(crate) refused: bool,
+    /// Pages below this address were checked in the current round, see [`marker`](Self::marker).
+    checked: u64,
+    /// Completed rounds of checks.
+    rounds: u64,
 }
 
 /// Why a page cannot be taken.
@@ -59,6 +63,11 @@ impl FirmwarePages {
     #[must_use]
     pub fn holds(&self, page: u64) -> bool {
         self.given.contains(&page)
+    }
+
+    /// The pages at hand, in order of address.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        self.given.iter().copied()
     }
 
     /// Checks one page of a MANAGE_PAGES that gives.
@@ -111,6 +120,25 @@ impl FirmwarePages {
             return Some(missing);
         }
         None
+    }
+
+    /// Returns the word that the device has at both ends of `page`. It changes with each check.
+    pub(crate) fn marker(&self, page: u64, key: u64) -> u64 {
+        let rounds = self.rounds + u64::from(page < self.checked);
+        (page ^ key).wrapping_add(rounds.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Returns the page to check now, in order of address and round after round.
+    pub(crate) fn next_to_check(&mut self) -> Option<u64> {
+        if self.given.range(self.checked..).next().is_none() {
+            (self.checked, self.rounds) = (0, self.rounds + 1);
+        }
+        self.given.range(self.checked..).next().copied()
+    }
+
+    /// Notes that `page` was checked: its marker is a new one.
+    pub(crate) fn set_checked(&mut self, page: u64) {
+        self.checked = page + 1;
     }
 
     /// Host memory that the list takes.

@@ -33,6 +33,7 @@ impl std::error::Error for SpecError {}
 type Turn = fn(&mut Profile, &str) -> Option<()>;
 
 /// A habit: its name, what may stand behind it, what it does.
+#[derive(Clone, Copy)]
 struct Knob {
     name: &'static str,
     /// Empty where nothing may.
@@ -41,6 +42,8 @@ struct Knob {
     example: &'static str,
     meaning: &'static str,
     turn: Turn,
+    /// `adversarial` turns it too, to `example`.
+    adversarial: bool,
 }
 
 const fn knob(
@@ -50,7 +53,12 @@ const fn knob(
     meaning: &'static str,
     turn: Turn,
 ) -> Knob {
-    Knob { name, value, example, meaning, turn }
+    Knob { name, value, example, meaning, turn, adversarial: false }
+}
+
+/// A mistake of drivers that the card does not forgive.
+const fn unforgiving(name: &'static str, meaning: &'static str, turn: Turn) -> Knob {
+    Knob { adversarial: true, ..knob(name, "", "", meaning, turn) }
 }
 
 const KNOBS: &[Knob] = &[
@@ -194,7 +202,64 @@ const KNOBS: &[Knob] = &[
         p.habits.ethernet = true;
         Some(())
     }),
+    knob(ADVERSARIAL, "", "", "all habits below: the card forgives no mistake of a driver", |p, _| {
+        KNOBS.iter().filter(|knob| knob.adversarial).try_for_each(|knob| (knob.turn)(p, knob.example))
+    }),
+    unforgiving("arm-record", "a CQ arm doorbell must equal word 1 of the doorbell record", |p, _| {
+        p.habits.adversary.arm_record = true;
+        Some(())
+    }),
+    unforgiving("atomic-mode", "no atomics to a QP whose qpc.atomic_mode is 0", |p, _| {
+        p.habits.adversary.atomic_mode = true;
+        Some(())
+    }),
+    unforgiving("issi", "vport contexts, RMPs and XRC SRQs need SET_ISSI 1", |p, _| {
+        p.habits.adversary.issi = true;
+        Some(())
+    }),
+    unforgiving("page-marker", "the device fails if software writes to its pages", |p, _| {
+        p.habits.adversary.page_marker = true;
+        Some(())
+    }),
+    unforgiving("rts-doorbell", "sends posted before RTS wait for a doorbell", |p, _| {
+        p.habits.adversary.rts_doorbell = true;
+        Some(())
+    }),
+    unforgiving("umem-in-use", "DESTROY_UMEM fails while a ring lies in the memory", |p, _| {
+        p.habits.adversary.umem_in_use = true;
+        Some(())
+    }),
+    unforgiving("d3hot", "registers read as all ones in D3hot", |p, _| {
+        p.habits.adversary.d3hot = true;
+        Some(())
+    }),
+    unforgiving("blueflame", "a WQE is executed from the BlueFlame buffer if it is the next one", |p, _| {
+        p.habits.adversary.blueflame = true;
+        Some(())
+    }),
+    unforgiving("late-dma", "rings and receives are written until their queue is destroyed", |p, _| {
+        p.habits.adversary.late_dma = true;
+        Some(())
+    }),
+    unforgiving("lazy-umr", "memory keys change late, unless the next WQE is fenced", |p, _| {
+        p.habits.adversary.lazy_umr = Some(1);
+        Some(())
+    }),
+    unforgiving("eager-fetch", "doorbell record and WQE are read when the doorbell arrives", |p, _| {
+        p.habits.adversary.eager_fetch = true;
+        Some(())
+    }),
+    Knob {
+        adversarial: true,
+        ..knob("ack-floor", "N", "16", "acknowledgement time-outs are 4.096 us << N at least", |p, text| {
+            p.habits.adversary.ack_floor = Some(number(text).filter(|exponent| *exponent < 32)?);
+            Some(())
+        })
+    },
 ];
+
+/// Turns all habits of a card that forgives no mistake.
+const ADVERSARIAL: &str = "adversarial";
 
 /// A number, decimal or hexadecimal behind `0x`.
 fn number<T: TryFrom<u64>>(text: &str) -> Option<T> {
@@ -227,6 +292,9 @@ impl DeviceSpec {
             // Two of a kind do not go in step.
             times.seed = times.seed.wrapping_add(u64::from(i));
         }
+        if let Some(seed) = &mut profile.habits.adversary.lazy_umr {
+            *seed = seed.wrapping_add(u64::from(i));
+        }
         profile
     }
 
@@ -242,7 +310,18 @@ impl DeviceSpec {
         if let Some(times) = &mut self.model.habits.command_time {
             times.seed = seed;
         }
+        if let Some(own) = &mut self.model.habits.adversary.lazy_umr {
+            *own = seed;
+        }
         self
+    }
+
+    /// Makes a device of this profile forgive no mistake of a driver, as `adversarial` does on a command line.
+    #[must_use]
+    pub fn adversarial(mut profile: Profile) -> Profile {
+        let knob = KNOBS.iter().find(|knob| knob.name == ADVERSARIAL);
+        knob.and_then(|knob| (knob.turn)(&mut profile, ""));
+        profile
     }
 
     /// All habits, each with a value that a driver can live with, for tests of all.

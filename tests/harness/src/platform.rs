@@ -6,7 +6,7 @@ use crate::world::World;
 use driver_mlx::{Bar, DoorbellRegister, Instant, MapError, Platform};
 use hca_model::BarPort;
 use hca_model::device::Life;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,12 @@ pub(crate) struct Registers {
     pub(crate) port: Arc<BarPort>,
     /// The function is gone from the bus: reads give all ones, writes nothing.
     pub(crate) gone: Cell<bool>,
+    /// Called after a write to a UAR page.
+    pub(crate) rung: OnceCell<Box<dyn Fn()>>,
 }
+
+/// Start of the UAR pages in the BAR: registers come first.
+const UARS: usize = 0x1_0000;
 
 /// BAR0 of a model HCA, or a view of one of its pages.
 #[derive(Clone, Copy)]
@@ -35,7 +40,7 @@ impl fmt::Debug for ModelBar {
 impl ModelBar {
     /// Leaked, because a `Bar` is `Copy` and queues hold it without a lifetime.
     pub(crate) fn new(port: Arc<BarPort>) -> Self {
-        let registers = crate::keep(Registers { port, gone: Cell::new(false) });
+        let registers = crate::keep(Registers { port, gone: Cell::new(false), rung: OnceCell::new() });
         Self { registers, start: 0, len: registers.port.len() }
     }
 
@@ -53,6 +58,9 @@ impl ModelBar {
         let at = self.at(offset, bytes.len());
         if !self.registers.gone.get() {
             self.registers.port.write(at, bytes);
+            if let Some(rung) = self.registers.rung.get().filter(|_| at >= UARS) {
+                rung();
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::trouble::Trouble;
 use driver_mlx::{DmaRegion, DmaSlice, Instant, Wake};
 use hca_model::Census;
 use hca_model::log::{Entry, Level};
-use hca_model::{Hca, Interrupts, Profile};
+use hca_model::{DeviceSpec, Hca, Interrupts, Profile};
 use rdma_fabric::infiniband::{Capture, Fabric, FabricConfig, FabricCounters};
 use rdma_fabric::ports::PortIndex;
 use rdma_fabric::random::Random;
@@ -155,7 +155,8 @@ impl World {
     }
 
     /// Adds an HCA with its cable plugged in, and memory of `memory` bytes for its node. PCI is set up as a machine's
-    /// firmware and kernel would: memory decoding and bus mastering are on.
+    /// firmware and kernel would: memory decoding and bus mastering are on. The HCA forgives no
+    /// mistake of its driver ([`DeviceSpec::adversarial`]).
     ///
     /// # Panics
     /// If the switch has no port left.
@@ -165,9 +166,14 @@ impl World {
         let port = state.fabric.attach(&format!("node {node}")).expect("the switch has a port left");
         let (memory, region) = Memory::new(node, memory);
         let vectors = Vectors(vec![0; usize::from(profile.vectors)]);
+        let mut profile = DeviceSpec::adversarial(profile);
+        profile.habits.adversary.lazy_umr = Some(state.fabric.config().seed ^ node as u64);
         let mut hca = Hca::new(profile);
         enable(&mut hca);
         let bar = ModelBar::new(hca.bar());
+        let world = Rc::downgrade(self);
+        let rung = move || world.upgrade().iter().for_each(|world| world.take_doorbell(node));
+        assert!(bar.registers.rung.set(Box::new(rung)).is_ok(), "the BAR is new");
         let bounce = Bounce::default();
         let memory = DeviceSide { memory, bounce: bounce.clone() };
         let trouble = Rc::<Trouble>::default();
@@ -175,6 +181,21 @@ impl World {
             ModelPlatform { world: Rc::clone(self), node, bar, bounce, trouble: Rc::clone(&trouble) };
         state.devices.push(Device { hca, port, memory, vectors, bar, trouble, alive: true, more: false });
         (platform, region)
+    }
+
+    /// A doorbell of node `node` was written: half of the time its HCA reads the work queue at once, half of
+    /// the time in its next turn.
+    fn take_doorbell(&self, node: usize) {
+        // A doorbell from within the world's own work waits for the next turn.
+        let Ok(mut state) = self.state.try_borrow_mut() else { return };
+        let State { devices, fabric, now, turns, .. } = &mut *state;
+        let Some(device) = devices.get_mut(node).filter(|device| device.alive && *turns % 2 == 0) else {
+            return;
+        };
+        let mut wire = fabric.cable(device.port, *now);
+        device.hca.take_writes(*now, &device.memory, &mut device.vectors, &mut wire);
+        // An interrupt that this raised ends the node's next sleep.
+        device.more = true;
     }
 
     /// Virtual time in nanoseconds.

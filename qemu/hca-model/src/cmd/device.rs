@@ -1,5 +1,6 @@
 //! Life cycle, pages and capabilities (PRM, command reference).
 
+use super::markers::write_marker;
 use super::refusal::{Outcome, Refusal};
 use crate::device::{Device, Life};
 use crate::log::Subject;
@@ -148,6 +149,7 @@ impl Device {
                 let held = self.pages_of(function, of)?;
                 let kept = if initialized { held.needed() } else { 0 };
                 let pages = held.take(entries, kept);
+                self.check_taken_pages(io, function, &pages);
                 self.budget.release(pages.len() as u64 * PAGE_MEMORY);
                 self.meter.charge(pages.len() as u64);
                 output.resize(manage_pages_out::pas.len_with(pages.len()), 0);
@@ -169,6 +171,7 @@ impl Device {
             return Err(Refusal::new(CmdStatus::BAD_INP_LEN, field, text));
         }
         self.meter.charge(4 * u64::from(entries));
+        let key = self.profile.port_guid;
         let mut pages = std::collections::BTreeSet::new();
         for i in 0..entries as usize {
             let page = manage_pages_in::pas.quad(input, i);
@@ -184,8 +187,8 @@ impl Device {
                 return Err(bad("is given twice in one command"));
             }
             // The device uses its pages at once: what it cannot write is found now and not later. The content is its own.
-            let marker = page ^ self.profile.port_guid;
-            if io.memory.store64(page, marker).is_err() || io.memory.load64(page + 4088).is_err() {
+            let marker = self.pages_of(function, field)?.marker(page, key);
+            if write_marker(io, page, marker).is_err() {
                 return Err(bad("is not accessible to the device"));
             }
         }

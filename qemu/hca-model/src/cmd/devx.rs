@@ -89,6 +89,10 @@ impl Device {
     /// Objects in the memory stay as they are: the pages are their own by now.
     pub(super) fn destroy_umem(&mut self, input: &[u8]) -> Outcome {
         let id = destroy_umem_in::umem_id.get32(input);
+        let checked = self.profile.habits.adversary.umem_in_use;
+        if checked && self.objects.umems.get(id).is_some_and(Umem::is_used) {
+            return Err(Refusal::busy("destroy_umem_in.umem_id", "a ring lies in it"));
+        }
         match self.objects.umems.remove(id) {
             Some(umem) => {
                 self.budget.release(umem.memory());

@@ -7,6 +7,7 @@ use crate::device::{Device, Life};
 use crate::log::Subject;
 use crate::seams::Io;
 use mlx5_prm::cmd::cmd_in;
+use mlx5_prm::commands::{destroy_cq_in, destroy_eq_in, destroy_qp_in, qp_2rst_in};
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
@@ -54,6 +55,9 @@ impl Device {
                 output.clear();
                 output.resize(size.max(16), 0);
                 let op_mod = cmd_in::op_mod.get32(&input) as u16;
+                if self.profile.habits.adversary.late_dma {
+                    self.write_late(io, opcode, &input);
+                }
                 let call = Call { io: &mut *io, opcode, op_mod, input: &input, output, output_len };
                 let handled = (command.run)(self, call);
                 if handled.is_ok() {
@@ -99,7 +103,28 @@ impl Device {
         }
         self.check_user(&input)?;
         self.check_owner(opcode, &command, &input)?;
-        Ok((command, self.profile.habits.admit(opcode, input)?))
+        Ok((command, self.profile.habits.admit(opcode, input, self.issi)?))
+    }
+
+    /// Writes once more to what the command is about to end.
+    #[cold]
+    fn write_late(&mut self, io: &mut Io<'_>, opcode: Opcode, input: &[u8]) {
+        let queues = &mut self.objects.queues;
+        match opcode {
+            Opcode::DESTROY_CQ => {
+                if let Some(cq) = queues.cqs.get_mut(destroy_cq_in::cqn.get32(input)) {
+                    cq.write_late(io);
+                }
+            }
+            Opcode::DESTROY_EQ => {
+                if let Some(eq) = queues.eqs.get(destroy_eq_in::eq_number.get32(input)) {
+                    eq.write_late(io);
+                }
+            }
+            Opcode::DESTROY_QP => self.write_next_receive(io, destroy_qp_in::qpn.get32(input)),
+            Opcode::QP_2RST => self.write_next_receive(io, qp_2rst_in::qpn.get32(input)),
+            _ => {}
+        }
     }
 
     /// Whether a command cannot be carried out before pages come, or was told that none will.

@@ -22,13 +22,34 @@ fn function_fields(opcode: Opcode) -> Option<(Field, Field)> {
     })
 }
 
+/// Commands that came with the first step of the software interface (PRM, ISSI).
+const fn needs_issi(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::QUERY_HCA_VPORT_CONTEXT
+            | Opcode::MODIFY_HCA_VPORT_CONTEXT
+            | Opcode::QUERY_HCA_VPORT_GID
+            | Opcode::QUERY_HCA_VPORT_PKEY
+            | Opcode::CREATE_RMP
+            | Opcode::CREATE_XRC_SRQ
+    )
+}
+
 fn register_of(input: &[u8]) -> RegisterId {
     RegisterId(access_register_in::register_id.get32(input) as u16)
 }
 
 impl Habits {
     /// Refuses what this card refuses, and gives the input as a plain card would have it.
-    pub(super) fn admit<'a>(&self, opcode: Opcode, input: Cow<'a, [u8]>) -> Result<Cow<'a, [u8]>, Refusal> {
+    pub(super) fn admit<'a>(
+        &self,
+        opcode: Opcode,
+        input: Cow<'a, [u8]>,
+        issi: u16,
+    ) -> Result<Cow<'a, [u8]>, Refusal> {
+        if self.adversary.issi && issi == 0 && needs_issi(opcode) {
+            return Err(Refusal::new(CmdStatus::BAD_OP, "opcode", "not supported before SET_ISSI 1"));
+        }
         if self.refused_commands.contains(&opcode) {
             return Err(Refusal::new(CmdStatus::BAD_OP, "opcode", "not supported"));
         }

@@ -9,6 +9,7 @@
 //! | `dispatch` | from an input to its handler |
 //! | `habits` | what some cards do otherwise |
 //! | `functions` | pages for other functions, and at any time |
+//! | `markers` | state in firmware pages |
 //! | `owner` | whose an object is |
 //! | `ring` | page lists of rings |
 //! | the others | handlers, by the object that they are about |
@@ -24,6 +25,7 @@ mod eq;
 mod functions;
 mod habits;
 mod interface;
+mod markers;
 mod memic;
 mod mkey;
 mod multicast;
@@ -166,6 +168,7 @@ impl Device {
             self.cmd.slow.push(command);
             return;
         }
+        self.check_page(io);
         // Decided before the command runs: the EQ for completions may be made or destroyed by this very command.
         let event = self.has_command_eq();
         let mut output = Vec::new();

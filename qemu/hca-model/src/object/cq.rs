@@ -5,6 +5,7 @@ use super::distance24;
 use super::pages::PageList;
 use crate::seams::{DmaFault, Io};
 use mlx5_prm::contexts::cqc;
+use mlx5_prm::datapath::CQE_INIT_OP_OWN;
 use mlx5_prm::value::{CqState, CqStatus};
 
 /// A completion queue.
@@ -241,6 +242,17 @@ impl Cq {
         Ok(due && self.fire(io.now))
     }
 
+    /// Writes an invalid CQE where the next one would go, as a card does that has begun one.
+    pub fn write_late(&mut self, io: &mut Io<'_>) {
+        if self.find_room(io, 1).is_ok() && !self.collapsed {
+            let mut entry = [0; 64];
+            entry[0x3f] = CQE_INIT_OP_OWN;
+            let at = self.place(0) + u64::from(self.cqe_bytes - 64);
+            // The ring may be gone, which is what the habit is for.
+            let _ = self.buffer.publish(io.memory, at, &entry);
+        }
+    }
+
     fn fetch_consumer(&mut self, io: &mut Io<'_>) -> Result<(), DmaFault> {
         let consumer = io.memory.load32(self.dbr_addr)? & 0x00ff_ffff;
         // A record that claims more than was produced would hide an overrun: keep the last sane value.
@@ -281,6 +293,20 @@ impl Cq {
         Ok(due && self.fire(now))
     }
 
+    /// Compares an arm doorbell with word 1 of the doorbell record, which software writes first.
+    ///
+    /// # Errors
+    /// [`ArmError::Overtaken`] and [`ArmError::Record`].
+    pub fn check_arm_record(&self, io: &Io<'_>, command: u32) -> Result<(), ArmError> {
+        let record = io.memory.load32(self.dbr_addr.wrapping_add(4)).map_err(ArmError::Dma)?;
+        let ahead = distance24(record & 0x00ff_ffff, command & 0x00ff_ffff);
+        match record ^ command {
+            0 => Ok(()),
+            differs if differs >> 28 == 0 && ahead <= self.entries() => Err(ArmError::Overtaken),
+            _ => Err(ArmError::Record(record)),
+        }
+    }
+
     /// When the event that is held back is due.
     #[must_use]
     pub const fn event_due(&self) -> Option<u64> {
@@ -317,4 +343,10 @@ pub enum ArmError {
     StaleSequence,
     /// The consumer index lies ahead of the producer, or further behind than the ring is long.
     Index,
+    /// Word 1 of the doorbell record belongs to a later doorbell.
+    Overtaken,
+    /// Word 1 of the doorbell record is not that of the doorbell.
+    Record(u32),
+    /// The doorbell record cannot be read.
+    Dma(DmaFault),
 }

@@ -99,6 +99,17 @@ impl Eq {
         Ok(())
     }
 
+    /// Writes an entry of the driver's where the next event would go, as a card does that has begun one.
+    pub fn write_late(&self, io: &Io<'_>) {
+        if !self.is_full() {
+            let mut entry = [0; 64];
+            entry[0x3f] = !((self.producer >> self.log_size) as u8) & 1;
+            let slot = u64::from(self.producer & (self.entries() - 1));
+            // The ring may be gone, which is what the habit is for.
+            let _ = self.buffer.publish(io.memory, slot * 64, &entry);
+        }
+    }
+
     /// The EQ doorbell: software consumed up to `consumer`; `arm` asks for an interrupt at the next event, which comes at
     /// once when there are events beyond `consumer`.
     ///

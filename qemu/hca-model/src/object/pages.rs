@@ -1,6 +1,7 @@
 //! A queue's buffer in guest memory: the `pas[]` of a creating command.
 
 use crate::seams::{DmaFault, GuestMemory};
+use std::sync::Arc;
 
 /// A contiguous buffer made of pages, each `1 << log_page_size` bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub struct PageList {
     /// Where the buffer starts in the first page.
     page_offset: u64,
     len: u64,
+    /// Keeps the user memory that the pages are of in use.
+    umem: Option<Arc<()>>,
 }
 
 impl PageList {
@@ -25,7 +28,13 @@ impl PageList {
         if log_page_size > 40 || Self::pages_needed(len, page_offset, log_page_size) > pages.len() as u64 {
             return None;
         }
-        Some(Self { pages, log_page_size, page_offset, len })
+        Some(Self { pages, log_page_size, page_offset, len, umem: None })
+    }
+
+    /// The same list of pages, as part of a user memory.
+    #[must_use]
+    pub(crate) fn of_umem(self, umem: &Arc<()>) -> Self {
+        Self { umem: Some(Arc::clone(umem)), ..self }
     }
 
     /// Host memory that the list takes.

@@ -5,6 +5,7 @@
 use super::cq::{ArmError, Cq, CqError};
 use super::eq::{Eq, EqError};
 use super::table::Table;
+use crate::adversary::Adversary;
 use crate::log::{Level, Log, Subject};
 use crate::meter::{Meter, price};
 use crate::seams::Io;
@@ -295,7 +296,14 @@ impl Queues {
     }
 
     /// The CQ doorbell of UAR page `page` was rung.
-    pub(crate) fn ring_cq(&mut self, io: &mut Io<'_>, log: &mut Log, page: u32, value: u64) {
+    pub(crate) fn ring_cq(
+        &mut self,
+        io: &mut Io<'_>,
+        log: &mut Log,
+        habits: &Adversary,
+        page: u32,
+        value: u64,
+    ) {
         let cqn = value as u32 & 0x00ff_ffff;
         let command = (value >> 32) as u32;
         let subject = Subject::CompletionQueue { cqn };
@@ -319,7 +327,11 @@ impl Queues {
         let consumer = command & 0x00ff_ffff;
         let sequence = command >> 28;
         let (expected, eqn) = (cq.arm_sn & 3, cq.eqn);
-        match cq.arm(io.now, sequence, solicited_only, consumer) {
+        let checked = match habits.arm_record && sequence & 3 == expected {
+            true => cq.check_arm_record(io, command),
+            false => Ok(()),
+        };
+        match checked.and_then(|()| cq.arm(io.now, sequence, solicited_only, consumer)) {
             Ok(true) => self.completion_event(io, log, eqn, cqn),
             Ok(false) => {}
             Err(ArmError::StaleSequence) => {
@@ -330,6 +342,14 @@ impl Queues {
                 let text = format!("{consumer:#x} is no possible consumer index");
                 log.refuse(subject, "cq_doorbell.ci", text);
             }
+            Err(ArmError::Overtaken) => {
+                log.add(Level::Info, subject, "", "the doorbell record belongs to a later doorbell");
+            }
+            Err(ArmError::Record(record)) => {
+                let text = format!("{record:#x}, the doorbell has {command:#x}");
+                log.refuse(subject, "cq_doorbell_record.arm", text);
+            }
+            Err(ArmError::Dma(fault)) => log.refuse(subject, "cqc.dbr_addr", fault.to_string()),
         }
     }
 

@@ -128,6 +128,13 @@ impl Uar {
         }
     }
 
+    /// Returns the QP whose send doorbell a write of `head` at `inside` a page rings.
+    #[must_use]
+    pub fn send_doorbell(inside: usize, head: [u8; 8]) -> Option<u32> {
+        let rings = inside >= BLUEFLAME && inside.is_multiple_of(BUFFER);
+        rings.then_some(u64::from_be_bytes(head) as u32 >> 8)
+    }
+
     /// What the BlueFlame buffer at `offset` was rung with.
     #[must_use]
     fn rung(&self, offset: usize) -> Option<BlueFlame> {

@@ -1,6 +1,7 @@
 //! Memory that a user handed over once, to be named by number and offset in the objects that he makes (PRM, user memory).
 
 use super::pages::PageList;
+use std::sync::Arc;
 
 /// Registered user memory.
 #[derive(Clone, Debug)]
@@ -9,6 +10,8 @@ pub struct Umem {
     log_page_size: u32,
     page_offset: u64,
     len: u64,
+    /// Shared with the rings that lie in the memory.
+    users: Arc<()>,
 }
 
 impl Umem {
@@ -19,7 +22,7 @@ impl Umem {
         let whole = (pages.len() as u64).checked_shl(log_page_size)?;
         let len = whole.checked_sub(page_offset).filter(|len| *len != 0)?;
         let pages = PageList::new(pages, log_page_size, page_offset, len)?;
-        Some(Self { pages, log_page_size, page_offset, len })
+        Some(Self { pages, log_page_size, page_offset, len, users: Arc::default() })
     }
 
     /// Host memory that it takes.
@@ -40,7 +43,13 @@ impl Umem {
         let inside = at & ((1 << self.log_page_size) - 1);
         let count = usize::try_from(PageList::pages_needed(len, inside, self.log_page_size)).ok()?;
         let pages = self.pages.pages().get(first..first.checked_add(count)?)?;
-        PageList::new(pages.to_vec(), self.log_page_size, inside, len)
+        Some(PageList::new(pages.to_vec(), self.log_page_size, inside, len)?.of_umem(&self.users))
+    }
+
+    /// Returns whether an object has its ring in the memory.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.users) > 1
     }
 
     /// The device address of the 8 bytes at `offset`.

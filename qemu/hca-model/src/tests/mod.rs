@@ -1,5 +1,6 @@
 //! Tests that drive the device as a guest does: through BAR0, configuration space and memory.
 
+mod adversary;
 mod bring_up;
 mod budget;
 mod cards;

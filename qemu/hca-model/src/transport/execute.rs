@@ -234,7 +234,7 @@ impl Context<'_, '_> {
         if !atomic.va.is_multiple_of(8) {
             return Err(invalid(format!("an atomic at {:#x}", atomic.va)));
         }
-        if !qp.rae {
+        if !qp.rae || self.habits.atomic_mode && qp.atomic_mode == 0 {
             return Err(access(Fault::Key(MkeyError::Access)));
         }
         self.resource(qp)?;

@@ -18,10 +18,13 @@
 //! | `responder`, `execute`, `respond` | RC and XRC: taking requests, carrying them out, and answering them |
 //! | `unreliable` | UC: taking requests |
 //! | `datagram` | UD and the management QPs |
+//! | `adversary`, `blueflame` | a card that forgives no mistake |
 //! | `management` | what the device answers itself |
 //! | `completion` | CQEs, errors, flush |
 
 mod acknowledge;
+mod adversary;
+mod blueflame;
 mod completion;
 mod copy;
 mod credit;
@@ -49,6 +52,8 @@ use mlx5_prm::commands::query_q_counter_out;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{QpState, ServiceType};
 
+use crate::adversary::Adversary;
+use crate::caps::Caps;
 use crate::device::Device;
 use crate::log::Log;
 use crate::meter::{Meter, price};
@@ -86,8 +91,8 @@ struct Context<'a, 'io> {
     device: &'a mut DeviceTransport,
     meter: &'a mut Meter,
     strictness: Strictness,
-    /// 8-byte atomics are in the host's byte order (`atomic_caps.atomic_req_8B_endianness_mode`).
-    host_order_atomics: bool,
+    habits: &'a Adversary,
+    caps: &'a Caps,
 }
 
 impl Device {
@@ -104,7 +109,8 @@ impl Device {
             device: &mut self.transport,
             meter: &mut self.meter,
             strictness: self.profile.strictness,
-            host_order_atomics: self.caps.atomics_in_host_order(),
+            habits: &self.profile.habits.adversary,
+            caps: &self.caps,
         };
         (&mut self.objects.qps, context)
     }
@@ -231,6 +237,13 @@ impl Device {
     pub(crate) fn qp_changed_state(&mut self, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
         let (qps, mut context) = self.split(io);
         let Some(qp) = qps.table.get_mut(qpn) else { return };
+        if new == QpState::RTS {
+            qp.transport.requester.ack_time = match qp.primary_path.ack_timeout {
+                0 => 0,
+                // 4.096 us is 4096 ns.
+                exponent => 4096 << exponent.max(context.habits.ack_floor.unwrap_or(0)).min(31),
+            };
+        }
         match (old, new) {
             (_, QpState::RST) => {
                 context.device.in_error.remove(&qpn);
@@ -253,7 +266,8 @@ impl Device {
                 requester.retries_left = qp.retry_count;
                 requester.rnr_left = qp.rnr_retry;
                 requester.burst = WINDOW;
-                qp.transport.queue.rung = qp.sq.is_some();
+                // No software may post sends before RTS (IBTA 10.3.1); a card looks at a doorbell.
+                qp.transport.queue.rung = qp.sq.is_some() && !context.habits.rts_doorbell;
                 context.schedule(qp);
             }
             (QpState::SQER, QpState::RTS) => {
@@ -324,7 +338,7 @@ impl DeviceTransport {
 
     /// Puts a QP in line for its turn.
     #[inline]
-    fn schedule(&mut self, qp: &mut Qp) {
+    pub(crate) fn schedule(&mut self, qp: &mut Qp) {
         if !qp.transport.scheduled {
             qp.transport.scheduled = true;
             self.run.push_back(qp.qpn);
@@ -446,8 +460,9 @@ impl Context<'_, '_> {
         }
     }
 
-    const fn atomic_order(&self) -> AtomicOrder {
-        AtomicOrder { of_host: self.host_order_atomics }
+    /// The order of 8-byte atomics (`atomic_caps.atomic_req_8B_endianness_mode`).
+    fn atomic_order(&self) -> AtomicOrder {
+        AtomicOrder { of_host: self.caps.atomics_in_host_order() }
     }
 }
 

@@ -82,6 +82,16 @@ impl Context<'_, '_> {
             let srqn = qp.transport.responder.target.map_or(qp.srqn, |target| target.srqn);
             return self.take_shared(qp, srqn, needed);
         }
+        let wqe = self.own_receive(qp)?;
+        if wqe.capacity < needed {
+            return Err(NoReceive::Empty);
+        }
+        qp.transport.receive.taken = wqe.index.wrapping_add(1);
+        Ok(wqe)
+    }
+
+    /// Reads the next receive WQE of the QP's own queue, and leaves it there.
+    pub(super) fn own_receive(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, NoReceive> {
         self.meter.charge(price::WQE);
         let Some(rq) = qp.rq else { return Err(NoReceive::Empty) };
         let Some(index) = self.posted_receive(qp)? else { return Err(NoReceive::Empty) };
@@ -92,12 +102,7 @@ impl Context<'_, '_> {
             self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "create_qp_in.pas", fault.to_string());
             return Err(NoReceive::Broken);
         }
-        let wqe = scatter_list(index, bytes, user(qp), None, self.mkeys.terminator);
-        if wqe.capacity < needed {
-            return Err(NoReceive::Empty);
-        }
-        qp.transport.receive.taken = index.wrapping_add(1);
-        Ok(wqe)
+        Ok(scatter_list(index, bytes, user(qp), None, self.mkeys.terminator))
     }
 
     fn take_shared(&mut self, qp: &Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {

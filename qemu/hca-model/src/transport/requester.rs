@@ -18,9 +18,12 @@ use super::state::{
 use crate::log::Subject;
 use crate::object::qp::Qp;
 use ib_types::Psn;
+use rdma_fabric::random::Random;
 
 /// PSNs that may be outstanding at all: a responder tells new from old only within half the circle.
 const PSN_LIMIT: u32 = 1 << 22;
+/// Packets or WQEs sent before a UMR that came first, where it is carried out late.
+const MOST_AHEAD: u64 = 4;
 /// Time for which a request waits for a neighbour that is in debt before it goes as a packet, in
 /// nanoseconds. A neighbour pays an ordinary debt within a few calls.
 const COPY_PATIENCE: u64 = 1_000_000;
@@ -29,6 +32,18 @@ impl Requester {
     /// PSNs sent and not acknowledged that are packets of ours.
     fn in_flight(&self) -> u32 {
         self.cursor.since(self.unacked).saturating_sub(self.read_psns)
+    }
+
+    /// Returns whether a fence holds the next WQE back.
+    #[cold]
+    const fn is_fenced(&self, fence: Fence) -> bool {
+        match fence {
+            Fence::None => false,
+            Fence::Local => self.ahead,
+            Fence::Reads => self.reads != 0,
+            Fence::LocalAndReads => self.ahead || self.reads != 0,
+            Fence::Everything => self.at != 0,
+        }
     }
 
     /// Moves the cursor to `psn`.
@@ -108,12 +123,8 @@ impl Context<'_, '_> {
                 return false;
             }
             if !wqe.issued {
-                let blocked = match wqe.fence {
-                    Fence::None => false,
-                    Fence::Reads => requester.reads != 0,
-                    Fence::Everything => at != 0,
-                };
-                if blocked {
+                let fence = wqe.fence;
+                if fence != Fence::None && requester.is_fenced(fence) {
                     return false;
                 }
             }
@@ -125,12 +136,20 @@ impl Context<'_, '_> {
                         return false;
                     }
                     let (index, umr) = (wqe.index, umr.clone());
-                    if let Err(failure) = self.execute_umr(qp, index, &umr) {
-                        if let Some(wqe) = qp.transport.requester.wqes.get_mut(at) {
+                    let ahead = match self.habits.lazy_umr {
+                        Some(seed) => self.send_ahead(qp, at, seed, budget),
+                        None => at,
+                    };
+                    let done = self.execute_umr(qp, index, &umr);
+                    let requester = &mut qp.transport.requester;
+                    if let Err(failure) = done {
+                        requester.at = at;
+                        if let Some(wqe) = requester.wqes.get_mut(at) {
                             wqe.failure = Some(failure);
                         }
                         continue;
                     }
+                    requester.at = ahead;
                 }
                 if let Some((index, ends)) = copy_of(qp, at)
                     && let Err(failure) = self.execute_copy(qp, index, ends)
@@ -141,11 +160,11 @@ impl Context<'_, '_> {
                     continue;
                 }
                 let requester = &mut qp.transport.requester;
-                requester.at += 1;
+                requester.at = requester.at.max(at + 1);
                 if let Some(wqe) = requester.wqes.get_mut(at) {
                     wqe.issued = true;
                 }
-                *budget -= 1;
+                *budget = budget.saturating_sub(1);
                 self.complete_finished(qp);
                 continue;
             }
@@ -177,6 +196,26 @@ impl Context<'_, '_> {
             *budget -= 1;
             self.send_request(qp, envelope);
         }
+    }
+
+    /// Sends up to [`MOST_AHEAD`] WQEs behind the UMR at `at` before that is carried out, unless a fence
+    /// stops them. Returns the place of the first WQE that is not sent.
+    #[cold]
+    fn send_ahead(&mut self, qp: &mut Qp, at: usize, seed: u64, budget: &mut usize) -> usize {
+        let requester = &mut qp.transport.requester;
+        if requester.ahead {
+            return at;
+        }
+        (requester.ahead, requester.at) = (true, at + 1);
+        let place = requester.wqes.get(at).map_or(0, |wqe| u64::from(wqe.index));
+        let most = Random::new(seed ^ u64::from(qp.qpn) << 16 ^ place).below(MOST_AHEAD + 1) as usize;
+        let mut left = most.min(*budget);
+        let given = left;
+        self.transmit_posted(qp, &mut left);
+        *budget -= given - left;
+        let requester = &mut qp.transport.requester;
+        requester.ahead = false;
+        requester.at
     }
 
     /// Returns whether the neighbour has been in debt for so long that the request must go as a
@@ -346,11 +385,10 @@ impl Context<'_, '_> {
 
     /// Starts, or stops, waiting for an acknowledgement.
     pub(super) fn restart_ack_timer(&mut self, qp: &mut Qp) {
-        let outstanding = qp.transport.requester.unacked != qp.transport.requester.sent;
-        let exponent = qp.primary_path.ack_timeout;
-        qp.transport.requester.ack_deadline = (outstanding && exponent != 0)
-            // 4.096 us is 4096 ns.
-            .then(|| self.io.now.saturating_add(4096u64 << exponent.min(31)));
+        let Requester { unacked, sent, ack_time, .. } = qp.transport.requester;
+        let outstanding = unacked != sent;
+        qp.transport.requester.ack_deadline =
+            (outstanding && ack_time != 0).then(|| self.io.now.saturating_add(ack_time));
         self.arm_timer(qp);
     }
 

@@ -7,6 +7,7 @@ use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{SendOpcode, UmrFlags, WQEBB_SIZE};
 use mlx5_prm::status::CqeSyndrome;
 
+use super::blueflame::Pushed;
 use super::segments::Reserved;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
@@ -81,6 +82,8 @@ pub struct QpTransport {
     pub(super) flushing: bool,
     /// In error by itself, and not because the driver put it there.
     pub(super) failed: bool,
+    /// The WQE in its BlueFlame buffer, where that counts.
+    pub(super) pushed: Option<Box<Pushed>>,
 }
 
 impl QpTransport {
@@ -255,10 +258,14 @@ impl Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fence {
     None,
+    /// For earlier changes of memory keys.
+    Local,
     /// For all earlier READs and atomics.
     Reads,
     /// For everything earlier.
     Everything,
+    /// For changes of memory keys, READs and atomics.
+    LocalAndReads,
 }
 
 /// Why a WQE failed on this side.
@@ -350,6 +357,8 @@ pub(super) struct Requester {
     pub(super) rnr_left: u8,
     /// Waiting after an RNR NAK.
     pub(super) rnr_until: Option<u64>,
+    /// Nanoseconds that an acknowledgement may take; 0 for any time.
+    pub(super) ack_time: u64,
     /// When to give up waiting for an acknowledgement.
     pub(super) ack_deadline: Option<u64>,
     /// The READ position for which a repetition was already asked because of a gap.
@@ -362,6 +371,8 @@ pub(super) struct Requester {
     pub(super) limit: Option<u32>,
     /// Packets that may be on their way: [`WINDOW`], but for a while after the responder was not ready.
     pub(super) burst: u32,
+    /// The WQEs now sent follow a UMR that is not carried out yet.
+    pub(super) ahead: bool,
 }
 
 /// A message that the responder has begun to take.

@@ -157,9 +157,13 @@ impl Context<'_, '_> {
         available: u16,
         head: &mut [u8; WQEBB_SIZE],
     ) -> Result<usize, Bad> {
-        let at = (u64::from(index) & mask(sq)) * WQEBB_SIZE as u64;
-        let read = qp.buffer.read(self.io.memory, sq.offset + at, head);
-        read.map_err(|fault| bad("create_qp_in.pas", fault.to_string()))?;
+        if let Some(pushed) = qp.transport.pushed.as_ref().and_then(|pushed| pushed.at(index)) {
+            *head = *pushed;
+        } else {
+            let at = (u64::from(index) & mask(sq)) * WQEBB_SIZE as u64;
+            let read = qp.buffer.read(self.io.memory, sq.offset + at, head);
+            read.map_err(|fault| bad("create_qp_in.pas", fault.to_string()))?;
+        }
         let ds = wqe_ctrl_seg::ds.get32(head) as usize;
         let len = ds * DS_SIZE;
         if ds == 0 {
@@ -231,10 +235,11 @@ impl Context<'_, '_> {
         wqe.signalled = wqe_ctrl_seg::ce.get32(ctrl) & 2 != 0;
         wqe.solicited = wqe_ctrl_seg::se.is_set(ctrl);
         wqe.fence = match wqe_ctrl_seg::fm.get32(ctrl) {
-            // A small fence waits for local operations, and those are done in order here.
-            0 | 1 => Fence::None,
-            2 | 4 => Fence::Reads,
+            0 => Fence::None,
+            1 => Fence::Local,
+            2 => Fence::Reads,
             3 => Fence::Everything,
+            4 => Fence::LocalAndReads,
             other => return Err(bad("wqe_ctrl_seg.fm", format!("{other}"))),
         };
         wqe.immediate =

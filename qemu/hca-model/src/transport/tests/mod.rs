@@ -1,6 +1,7 @@
 //! The data path between devices on a fabric, driven by work queues in guest memory and judged by what a driver sees:
 //! completions, events, bytes.
 
+mod adversary;
 mod attacks;
 mod bed;
 mod capture;

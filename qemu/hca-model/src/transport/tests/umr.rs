@@ -39,7 +39,7 @@ const BIND: MkeyMask = MkeyMask::FREE
 
 /// A UMR under construction.
 #[derive(Clone)]
-struct Change {
+pub(super) struct Change {
     key: u32,
     flags: UmrFlags,
     mask: MkeyMask,
@@ -65,7 +65,7 @@ impl Change {
     }
 
     /// As Linux registers pages: all but the list.
-    fn register(key: u32, start: u64, len: u64, access: AccessFlags) -> Self {
+    pub(super) fn register(key: u32, start: u64, len: u64, access: AccessFlags) -> Self {
         Self::new(key, UmrFlags::INLINE | UmrFlags::FAIL_IF_NOT_FREE, REGISTER)
             .set(mkc::qpn, 0xff_ffffu32)
             .set(mkc::mkey_7_0, key & 0xff)
@@ -76,7 +76,7 @@ impl Change {
             .access(access | AccessFlags::LOCAL_READ)
     }
 
-    fn pages(mut self, pages: &[u64]) -> Self {
+    pub(super) fn pages(mut self, pages: &[u64]) -> Self {
         self.list = pages.iter().flat_map(|page| (page | 3).to_be_bytes()).collect();
         self.list.resize(self.list.len().next_multiple_of(64), 0);
         self
@@ -104,7 +104,7 @@ impl Change {
     }
 }
 
-fn post(bed: &mut Bed, qp: &mut Handle, change: &Change) -> u16 {
+pub(super) fn post(bed: &mut Bed, qp: &mut Handle, change: &Change) -> u16 {
     let mut wqe = vec![0; 64];
     wqe[..4].copy_from_slice(&ctrl_opmod_idx_opcode(0, qp.posted, SendOpcode::UMR).to_be_bytes());
     wqe[11] = FmCeSe::CQ_UPDATE.bits();
@@ -172,7 +172,7 @@ fn free_key(bed: &mut Bed, node: usize, translation: Translation, octowords: u32
     key.unwrap() << 8 | 0x10
 }
 
-fn free_mtt(bed: &mut Bed, node: usize) -> u32 {
+pub(super) fn free_mtt(bed: &mut Bed, node: usize) -> u32 {
     free_key(bed, node, Translation::Mtt { entries: Vec::new(), log_page_size: 12, page_access: false }, 8)
 }
 
@@ -183,7 +183,7 @@ fn window(bed: &mut Bed, node: usize) -> u32 {
 }
 
 /// A pair whose second may register memory.
-fn pair(bed: &mut Bed) -> (Handle, Handle) {
+pub(super) fn pair(bed: &mut Bed) -> (Handle, Handle) {
     let (a, b) = bed.pair(&Options::default());
     bed.qp(&b).fast_registration = true;
     (a, b)
