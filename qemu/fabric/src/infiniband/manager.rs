@@ -14,7 +14,7 @@ use ib_types::Gid;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::infiniband::packet::{ICRC_LEN, LID_PERMISSIVE, VL_MANAGEMENT, append_icrc};
+use crate::infiniband::packet::{ICRC_LEN, LID_MULTICAST, LID_PERMISSIVE, VL_MANAGEMENT, append_icrc};
 use crate::ports::PortIndex;
 
 /// LID of the subnet manager and administrator; ports follow, in order of attachment.
@@ -175,9 +175,11 @@ impl Manager {
     }
 
     pub(super) fn attach(&mut self, name: &str) {
+        let is_free = |lid: &u16| self.records().all(|record| record.lid != *lid);
+        let first = SM_LID + 1 + self.ports.len() as u16;
         let record = PortRecord {
             name: name.to_owned(),
-            lid: SM_LID + 1 + self.ports.len() as u16,
+            lid: (first..LID_MULTICAST).find(is_free).unwrap_or(first),
             active: false,
             node_info: None,
             port_info: None,
@@ -238,17 +240,18 @@ impl Manager {
         }
     }
 
-    /// Two ports get each other's LIDs.
-    pub(super) fn swap_lids(&mut self, [one, other]: [PortIndex; 2], now: u64) {
-        let lids = [one, other].map(|index| self.record(index).map(|record| record.lid));
-        let [Some(of_one), Some(of_other)] = lids else { return };
-        for (index, lid) in [(one, of_other), (other, of_one)] {
-            let Some(port) = self.ports.get_mut(index.0 as usize) else { continue };
+    /// Gives a port a LID. A port that has it gets the former one in exchange. Returns the former LID.
+    pub(super) fn set_lid(&mut self, index: PortIndex, lid: u16, now: u64) -> Option<u16> {
+        let former = self.record(index)?.lid;
+        let owner = self.ports.iter().position(|port| port.record.lid == lid);
+        for (place, lid) in [(owner, former), (Some(index.0 as usize), lid)] {
+            let Some(port) = place.and_then(|place| self.ports.get_mut(place)) else { continue };
             port.record.lid = lid;
             if port.record.active || port.step >= Step::Configure {
                 (port.step, port.due, port.tid) = (Step::Configure, now, 0);
             }
         }
+        Some(former)
     }
 
     /// A port trapped. Answers whether the trap is one that the subnet manager takes: what adapters have to tell (IBTA 14.2.5.1).

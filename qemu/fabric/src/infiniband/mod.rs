@@ -73,7 +73,7 @@ use buffers::Buffers;
 use link::Egress;
 use manager::Manager;
 use multicast::Groups;
-use packet::{Deth, Opcode, Packet, Shape};
+use packet::{Deth, LID_MULTICAST, Opcode, Packet, Shape};
 use switch::{MAX_PORTS, Switch};
 
 /// How the fabric behaves.
@@ -335,11 +335,22 @@ impl Fabric {
         self.manager.set_pkeys(index, pkeys, now);
     }
 
-    /// Gives two ports each other's LIDs, as a subnet manager does that has lost its table of them. Neither goes out of service, so
-    /// that no subscriber learns of it.
-    pub fn swap_lids(&mut self, ports: [PortIndex; 2], now: u64) {
+    /// Gives a port a LID, as a subnet manager does that has lost its table of them. A port that has it gets the
+    /// former one in exchange. No port goes out of service, so that no subscriber learns of it.
+    ///
+    /// Returns false, without side effects, if there is no such port, or if the LID is the switch's or not unicast.
+    pub fn set_lid(&mut self, index: PortIndex, lid: u16, now: u64) -> bool {
+        if !(manager::SM_LID + 1..LID_MULTICAST).contains(&lid) {
+            return false;
+        }
+        let Some(former) = self.manager.set_lid(index, lid, now) else { return false };
         self.quiet = None;
-        self.manager.swap_lids(ports, now);
+        for lid in [former, lid] {
+            if let Some(route) = self.routes.get_mut(usize::from(lid)) {
+                *route = None;
+            }
+        }
+        true
     }
 
     /// The MTU of IP over InfiniBand's broadcast group, as a code: 4 for 2048 bytes, which it is from the beginning, 5 for

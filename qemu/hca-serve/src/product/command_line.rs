@@ -10,6 +10,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::link::Address;
 use crate::server::{LogSink, Options, serve, to_stderr};
 use hca_model::DeviceSpec;
+use rdma_fabric::infiniband::FabricConfig;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::Write;
@@ -61,6 +62,12 @@ fn size(value: Value) -> Result<u64> {
         None => (text.as_str(), 0),
     };
     digits.parse().ok().and_then(|number: u64| number.checked_mul(1 << shift)).ok_or(refused)
+}
+
+/// Parses the code of a packet lifetime.
+fn packet_life_time(value: Value) -> Result<u8> {
+    let refused = value.clone().refused("give a number from 0 to 31");
+    value.number().ok().filter(|code| *code < 32).ok_or(refused)
 }
 
 fn address(option: &str, text: &str) -> Result<Address> {
@@ -250,6 +257,14 @@ fn table() -> Vec<Argument<CommandLine>> {
                 Ok(())
             },
         ),
+        value(
+            "--packet-lifetime N",
+            "of paths, as connection managers wait: 4.096 us << N, N from 0 to 31; otherwise 8, OpenSM's is 18",
+            |line, value| {
+                line.options.packet_life_time = packet_life_time(value)?;
+                Ok(())
+            },
+        ),
         flag(
             "--no-sm",
             "no subnet manager in the fabric: a guest's, as OpenSM, gives LIDs and brings ports up",
@@ -318,6 +333,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<CommandLine>> {
             ("--listen", options.listen.is_some()),
             ("--faults", !options.faults.is_none()),
             ("--pcap", options.capture.is_some()),
+            ("--packet-lifetime", options.packet_life_time != FabricConfig::default().packet_life_time),
             ("--no-sm", options.no_subnet_manager),
             ("--open-fabric", options.open_fabric),
         ];
@@ -461,6 +477,7 @@ fn announce(sockets: &[PathBuf], what: &str, seed: u64, faults: &str, capture: O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdma_fabric::infiniband::OPENSM_PACKET_LIFE_TIME;
 
     fn parsed(words: &[&str]) -> Result<Option<CommandLine>> {
         parse(lexopt::Parser::from_args(words.iter().copied()))
@@ -471,7 +488,7 @@ mod tests {
         let words = "--socket a --profile cx-7,lid-ffff --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
                      --control d --report e --ready-fd 9 --log json --strict --no-sm --warm --packets-only \
                      --file-io --open-fabric --memory-limit 3G \
-                     --listen /x --listen-anywhere";
+                     --listen /x --listen-anywhere --packet-lifetime 18";
         let words: Vec<&str> = words.split_whitespace().collect();
         let line = parsed(&words).expect("right").expect("no help");
         assert_eq!(line.log, LogForm::Json);
@@ -479,7 +496,7 @@ mod tests {
         let options = line.options;
         assert_eq!(options.sockets, [PathBuf::from("a"), PathBuf::from("b")]);
         assert_eq!((options.guid_base, options.seed), (Some(0x0002_c903_0000_0010), 5));
-        assert_eq!(options.memory_limit, 3 << 30);
+        assert_eq!((options.memory_limit, options.packet_life_time), (3 << 30, OPENSM_PACKET_LIFE_TIME));
         assert!(
             options.file_io
                 && options.listen_anywhere
@@ -517,6 +534,7 @@ mod tests {
             (&["--socket", "a", "--memory-limit", "4X"], "followed by K, M, G or T"),
             (&["--socket", "a", "--memory-limit", "99999999999T"], "number of bytes"),
             (&["--socket", "a", "--log", "xml"], "text, json or none"),
+            (&["--socket", "a", "--packet-lifetime", "32"], "0 to 31"),
             (
                 &["--socket", "a", "--profile", "cx-7"],
                 "--profile cx-7 applies to each --socket that follows it",

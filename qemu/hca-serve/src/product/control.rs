@@ -27,7 +27,7 @@ const CONNECTIONS: usize = 16;
 const PKEYS: usize = 32;
 
 /// Descriptions of the commands, for the reply to `help`.
-pub const HELP: [&str; 13] = [
+pub const HELP: [&str; 14] = [
     r#"{"do":"help"}"#,
     r#"{"do":"state"}                                 each HCA: client, link, LID, P_Keys, GUID, objects, counters, failure; cables of other servers; M_Key"#,
     r#"{"do":"counters"}                              what happened to packets"#,
@@ -36,6 +36,7 @@ pub const HELP: [&str; 13] = [
     r#"{"do":"faults","spec":"loss=1%","seed":7}      from now on; "none" ends them; without a seed the random numbers go on"#,
     r#"{"do":"latency","microseconds":10}             from any port to any other"#,
     r#"{"do":"partitions","hca":0,"pkeys":["0xffff","0x8001"]}   the port's P_Key table; bit 15 is full membership"#,
+    r#"{"do":"lid","hca":0,"lid":9}                   the port's LID; a port that has it gets this one's in exchange"#,
     r#"{"do":"ipoib_mtu","bytes":4096}                of the broadcast group, for ports that join from now on"#,
     r#"{"do":"kill","hca":0}                          its registers read all ones, its link is down; the socket stays open"#,
     r#"{"do":"revive","hca":0}                        as at power-on"#,
@@ -55,6 +56,7 @@ enum Command {
     Faults { spec: String, seed: Option<u64> },
     Latency { microseconds: u64 },
     Partitions { hca: usize, pkeys: Vec<String> },
+    Lid { hca: usize, lid: u16 },
     IpoibMtu { bytes: u32 },
     Kill { hca: usize },
     Revive { hca: usize },
@@ -166,6 +168,7 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             | Command::Faults { .. }
             | Command::Latency { .. }
             | Command::Partitions { .. }
+            | Command::Lid { .. }
             | Command::IpoibMtu { .. }
     );
     if let Some(place) = handle.fabric_elsewhere().filter(|_| !own) {
@@ -227,6 +230,11 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
                 Ok(Value::Null)
             }))
         }
+        Command::Lid { hca, lid } => world(Box::new(move |world, now| {
+            exists(world, hca)?;
+            let given = world.nodes.get(hca).is_some_and(|node| world.fabric.set_lid(node.port, lid, now));
+            if given { Ok(Value::Null) } else { Err(format!("{lid} is no LID of a port: give 2 to 49151")) }
+        })),
         Command::IpoibMtu { bytes } => {
             let code = [256, 512, 1024, 2048, 4096].iter().position(|size| *size == bytes);
             let code = code.ok_or("an MTU is 256, 512, 1024, 2048 or 4096")? as u8 + 1;

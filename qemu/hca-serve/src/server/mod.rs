@@ -197,6 +197,7 @@ impl Prepared {
             subnet_manager: !options.no_subnet_manager,
             // A manager in a guest sets its own key.
             first_tid: secret()?,
+            packet_life_time: options.packet_life_time,
             m_key: if options.open_fabric || options.no_subnet_manager { 0 } else { secret()? },
             ..FabricConfig::default()
         };

@@ -6,6 +6,7 @@ use hca_model::log::{Entry, Level};
 use hca_model::profile::Strictness;
 use hca_model::{DeviceSpec, Profile};
 use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::FabricConfig;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,6 +43,8 @@ pub struct Options {
     pub faults: Faults,
     /// Seed of the faults.
     pub seed: u64,
+    /// Packet lifetime of path records: 4.096 us times two to its power.
+    pub packet_life_time: u8,
     /// Sends RC requests between the HCAs as packets even if no packets are observed.
     pub packets_only: bool,
     /// Keeps the state of an HCA when a client resets its device or disconnects, so that restarts
@@ -88,6 +91,7 @@ impl Options {
             capture: None,
             faults: Faults::default(),
             seed: 1,
+            packet_life_time: FabricConfig::default().packet_life_time,
             packets_only: false,
             warm: false,
             file_io: false,

@@ -173,7 +173,7 @@ fn signals_end_it_with_a_report_a_whole_capture_and_status_0() {
 fn the_control_socket_changes_the_world_while_it_runs() {
     let server = Server::start("--control FOLDER/control --log none");
     let mut control = server.control();
-    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(13));
+    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(14));
     for (line, named) in [
         ("nonsense", "help"),
         (r#"{"do":"dance"}"#, "dance"),
@@ -182,6 +182,8 @@ fn the_control_socket_changes_the_world_while_it_runs() {
         (r#"{"do":"kill","hca":0,"why":1}"#, "why"),
         (r#"{"do":"faults","spec":"fire=1%"}"#, "fire"),
         (r#"{"do":"partitions","hca":0,"pkeys":["8001"]}"#, "0x8001"),
+        (r#"{"do":"lid","hca":0,"lid":1}"#, "2 to 49151"),
+        (r#"{"do":"lid","hca":0,"lid":49152}"#, "2 to 49151"),
         (r#"{"do":"ipoib_mtu","bytes":9000}"#, "2048"),
         ("[1]", "help"),
     ] {
