@@ -188,6 +188,8 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     serving.seed = options.seed;
     serving.open_fabric = options.open_fabric;
     serving.strict = true;
+    // The unikernels see a pipelined wire, as on hardware.
+    serving.packets_only = true;
     let served = serve(serving)?;
     println!("{}", qemu.version);
     println!(

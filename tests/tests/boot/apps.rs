@@ -2,9 +2,9 @@
 //! had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
 use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
-use hca_model::Profile;
 use hca_model::card::VIRTUAL_FUNCTION;
 use hca_model::log::Level;
+use hca_model::{DeviceSpec, Profile};
 use rdma_lab::qemu::Output;
 use rdma_lab::unikernel::{self, Options, Running, Verdict};
 use std::time::Instant;
@@ -91,10 +91,11 @@ pub fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
+/// The HCAs forgive no mistake of the driver.
 #[test]
 fn verbs_move_data_by_every_operation_both_ways() {
     let Some(ground) = ground() else { return skip() };
-    let fabric = two();
+    let fabric = serve([0, 1].map(|node| DeviceSpec::adversarial(Profile::node(node))).into());
     let mut nodes = [(0, "server"), (1, "client")]
         .map(|(node, role)| Node::start(ground, &fabric, node, &format!("program=verbs role={role}")));
     let lines = nodes.each_mut().map(|node| node.expect("@verbs "));

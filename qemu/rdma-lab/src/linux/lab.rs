@@ -48,6 +48,8 @@ pub struct Options {
     /// Makes the HCAs reject everything that the PRM calls reserved or illegal. Linux does nothing
     /// of the kind.
     pub strict: bool,
+    /// Sends RC requests between the HCAs as packets even if no packets are observed.
+    pub packets_only: bool,
     /// QEMU's accelerator.
     pub accelerator: String,
     /// Time limit for a guest to boot.
@@ -74,6 +76,7 @@ impl Options {
             faults: Faults::default(),
             seed: 1,
             strict: true,
+            packets_only: false,
             no_subnet_manager: false,
             open_fabric: false,
             joined: None,
@@ -135,6 +138,7 @@ impl Lab {
         let kinds: Vec<DeviceSpec> = of_guests.chain(beside).collect();
         let served_by = |sockets: &[PathBuf]| hca_serve::Options {
             strict: options.strict,
+            packets_only: options.packets_only,
             log: collector(&complaints, options.show),
             ..hca_serve::Options::new(sockets.to_vec())
         };

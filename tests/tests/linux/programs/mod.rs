@@ -32,9 +32,10 @@ struct Ground {
 }
 
 impl Ground {
-    /// `None` where there can be none.
-    fn new(kernel: Kernel) -> Option<Self> {
-        let kind = Kind { cpus: 2, ..judge::programs(kernel).expect("names").into() };
+    /// `None` where there can be none. The guests' HCAs are of the kind `hca`.
+    fn new(kernel: Kernel, hca: &str) -> Option<Self> {
+        let hcas = vec![hca.parse().expect("right")];
+        let kind = Kind { cpus: 2, hcas, ..judge::programs(kernel).expect("names").into() };
         let mut lab = judge::lab_or_skip(Options { strict: STRICT, ..Options::new(kind, 2) })?;
         println!("Linux {}", lab.version());
         ip_up(&mut lab);
@@ -105,7 +106,7 @@ impl Ground {
 const STRICT: bool = false;
 
 fn programs_of_others(kernel: Kernel) {
-    let Some(mut ground) = Ground::new(kernel) else { return };
+    let Some(mut ground) = Ground::new(kernel, "cx-5") else { return };
     let long = conditions::long();
     if kernel == Kernel::Backports {
         ground.part("tools", tools::run);
@@ -136,5 +137,24 @@ fn programs_of_others_run_on_the_latest_kernel() {
 fn programs_of_others_run_on_linux_6_12() {
     if conditions::long() {
         programs_of_others(Kernel::V6_12);
+    }
+}
+
+/// perftest on HCAs that forgive no mistake: the kernels make none.
+fn perftest_on_adversarial_cards(kernel: Kernel) {
+    let Some(mut ground) = Ground::new(kernel, "cx-5,adversarial") else { return };
+    ground.part("perftest, adversarial", |ground| perftest::run(ground, conditions::long()));
+    ground.end();
+}
+
+#[test]
+fn perftest_runs_on_adversarial_cards_and_linux_6_1() {
+    perftest_on_adversarial_cards(Kernel::V6_1);
+}
+
+#[test]
+fn perftest_runs_on_adversarial_cards_and_the_latest_kernel() {
+    if conditions::long() {
+        perftest_on_adversarial_cards(Kernel::Backports);
     }
 }
