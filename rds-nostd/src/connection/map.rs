@@ -1,23 +1,23 @@
 //! What a connection has to do with congestion maps: ours on its way to the peer, the peer's on its way here.
 
-use crate::wire::{CONGESTION_MAP_LEN, FRAGMENT_LEN};
+use crate::wire::{CONGESTION_MAP_LEN, FRAGMENT_LEN, MAP_FRAGMENTS};
 
 /// The state of both maps' transport.
 #[derive(Debug)]
 pub(crate) struct MapState {
     /// Fragments of our map that must go first.
-    pub(crate) to_send: u8,
+    to_send: u8,
     /// Our map changed since its first fragment was posted.
-    pub(crate) changed: bool,
+    changed: bool,
     /// Our map changed since the last one that the peer has for certain; and the number of the last post of a map.
-    pub(crate) owed: bool,
-    pub(crate) post: u64,
+    owed: bool,
+    post: u64,
     /// A socket was refused because of the peer's map: the next one must be heard of, if by connecting anew.
-    pub(crate) wanted: bool,
+    wanted: bool,
     /// A first fragment of the peer's map has arrived.
-    pub(crate) begun: bool,
+    begun: bool,
     /// The peer's map has ports that take no more.
-    pub(crate) some_marked: bool,
+    some_marked: bool,
 }
 
 impl MapState {
@@ -35,6 +35,80 @@ impl MapState {
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.to_send > 0 || self.changed
+    }
+
+    /// The connection came up: the peer gets our map first.
+    pub(crate) const fn came_up(&mut self) {
+        (self.to_send, self.changed) = (MAP_FRAGMENTS, false);
+    }
+
+    /// Our map changed. `is_owed`: the peer must receive it, also after a reconnection.
+    pub(crate) const fn change(&mut self, is_up: bool, is_owed: bool) {
+        // A map that is half sent goes again when it is through.
+        self.changed = is_up;
+        self.owed |= is_owed;
+    }
+
+    /// Returns the index of the fragment of our map to send next, and whether its completion must be reported.
+    pub(crate) const fn next_fragment(&mut self) -> (u8, bool) {
+        if self.to_send == 0 {
+            self.to_send = MAP_FRAGMENTS;
+        }
+        (MAP_FRAGMENTS - self.to_send, self.to_send == 1 && self.owed)
+    }
+
+    /// The next fragment was post `number`. Returns whether it was the last one.
+    pub(crate) const fn fragment_posted(&mut self, number: u64) -> bool {
+        if self.to_send == MAP_FRAGMENTS {
+            // Later changes go with the next map.
+            self.changed = false;
+        }
+        self.post = number;
+        self.to_send -= 1;
+        self.to_send == 0
+    }
+
+    /// Posts up to `number` completed.
+    pub(crate) const fn completed(&mut self, number: u64) {
+        if self.owed && !self.is_due() && self.post <= number {
+            self.owed = false;
+        }
+    }
+
+    /// The peer may never come back: it gets our map only if it does.
+    pub(crate) const fn forgo(&mut self, somebody_waits: bool) {
+        self.owed = false;
+        self.wanted &= somebody_waits;
+    }
+
+    /// A socket waits for the peer's map.
+    pub(crate) const fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    pub(crate) const fn is_owed(&self) -> bool {
+        self.owed
+    }
+
+    /// A fragment of the peer's map arrived. Returns whether it is the second.
+    pub(crate) const fn fragment_arrived(&mut self) -> bool {
+        self.begun = !self.begun;
+        self.wanted &= self.begun;
+        !self.begun
+    }
+
+    pub(crate) const fn set_marked(&mut self, some: bool) {
+        self.some_marked = some;
+    }
+
+    /// Returns whether some ports of the peer take no messages.
+    #[inline]
+    pub(crate) const fn some_marked(&self) -> bool {
+        self.some_marked
     }
 
     pub(crate) const fn reset(&mut self) {

@@ -93,20 +93,20 @@ impl Connection {
     /// Whether there is a reason to connect: messages, or a map that one side waits for. A socket here waits for a port there to clear,
     /// or perhaps one there for one here.
     pub(crate) const fn wants_up(&self) -> bool {
-        !self.tx.queue.is_empty() || self.map.wanted || self.map.owed && self.reconnect.was_up
+        !self.tx.queue.is_empty() || self.map.is_wanted() || self.map.is_owed() && self.reconnect.was_up
     }
 
     /// Whether somebody waits for the peer: a socket that its map holds back, messages that it has not acknowledged, or the rest of one
     /// that it has begun. If it died it will do nothing of this, and nothing that would notice its death may be sent to it any more.
     pub(crate) const fn waits_for_peer(&self) -> bool {
-        self.map.wanted || !self.tx.queue.is_empty() || self.rx.partial.is_some()
+        self.map.is_wanted() || !self.tx.queue.is_empty() || self.rx.partial.is_some()
     }
 
     /// Whether it has nothing to move and holds no memory, so that its entry may become another peer's.
     pub(crate) const fn is_idle(&self) -> bool {
         self.tx.queue.is_empty()
             && self.rx.held() == 0
-            && !self.map.wanted
+            && !self.map.is_wanted()
             && self.reconnect.held_request == 0
     }
 

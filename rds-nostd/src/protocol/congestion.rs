@@ -48,11 +48,10 @@ impl Protocol<'_> {
         self.maps_changed = true;
         for id in self.connections.ids() {
             let connection = self.connections.at_mut(id);
-            // A map that is half sent goes again when it is through.
-            connection.map.changed = connection.state == State::Up;
+            let is_up = connection.state == State::Up;
+            connection.map.change(is_up, !marked && !connection.reconnect.is_in_vain());
             connection.tx.plain_until = 0;
-            connection.map.owed |= !marked && !connection.reconnect.is_in_vain();
-            if connection.map.changed || connection.wants_up() {
+            if is_up || connection.wants_up() {
                 self.connections.make_due(id);
             }
         }
@@ -113,16 +112,14 @@ impl Protocol<'_> {
     pub(crate) fn map_arrived(&mut self, id: ConnectionId, frame: FrameId) {
         let Some(map) = self.maps.get_mut(id.index()) else { return };
         let Connection { map: state, tx, .. } = self.connections.at_mut(id);
-        let second = state.begun;
-        state.begun = !second;
+        let second = state.fragment_arrived();
         let first = if second { FRAGMENT_WORDS } else { 0 };
         let arrived = (0..FRAGMENT_WORDS).map(|index| self.frames.payload_word(frame, index));
         let cleared = map.replace(first, arrived);
-        state.some_marked = map.has_marks();
+        state.set_marked(map.has_marks());
         // From here on messages look at the map.
         tx.plain_until = 0;
         if second {
-            state.wanted = false;
             self.counters.cong_update_received += 1;
             self.map_generation += 1;
         }

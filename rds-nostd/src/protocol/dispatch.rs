@@ -141,7 +141,8 @@ impl<'f, 's> Flow<'f, 's> {
     #[inline]
     pub(crate) fn settle(&mut self) {
         let (connection, limits) = (&mut *self.connection, self.limits);
-        connection.tx.plain_until = if connection.is_clear(limits.send_depth) && !connection.map.some_marked {
+        connection.tx.plain_until = if connection.is_clear(limits.send_depth) && !connection.map.some_marked()
+        {
             let last = connection.tx.completed + u64::from(limits.send_depth) - 1;
             let unasked = limits.unasked(self.sending.beyond());
             connection.tx.plain_up_to(last, limits.signal_every, unasked)
@@ -180,12 +181,8 @@ impl<'f, 's> Flow<'f, 's> {
 
     #[cold]
     pub(crate) fn map_fragment(&mut self) -> Segment {
-        let map = &mut self.connection.map;
-        if map.to_send == 0 {
-            map.to_send = MAP_FRAGMENTS;
-        }
-        let (index, last) = (MAP_FRAGMENTS - map.to_send, map.to_send == 1);
-        let signal = last && map.owed || self.is_report_due();
+        let (index, is_reported) = self.connection.map.next_fragment();
+        let (last, signal) = (index + 1 == MAP_FRAGMENTS, is_reported || self.is_report_due());
         let frame = self.own_map.get(usize::from(index)).copied().flatten();
         Segment {
             address: frame.map_or(0, |frame| self.frames.address(frame)),
@@ -253,15 +250,10 @@ impl<'f, 's> Flow<'f, 's> {
     pub(crate) fn map_fragment_posted(&mut self, signal: bool) {
         let number = self.count(signal);
         let Connection { map, rx, .. } = &mut *self.connection;
-        if map.to_send == MAP_FRAGMENTS {
-            // What changes from now on goes with the next one.
-            map.changed = false;
-        }
-        map.post = number;
-        map.to_send -= 1;
+        let last = map.fragment_posted(number);
         // The map's frames serve all connections, so they acknowledge nothing. Linux believes the last of the frames
         // that it takes at once: without another behind them, what was acknowledged just before would be forgotten.
-        rx.ack_wanted |= map.to_send == 0 && rx.ack_value != 0;
+        rx.ack_wanted |= last && rx.ack_value != 0;
     }
 
     /// What [`acknowledgement`](Self::acknowledgement) gave was posted.

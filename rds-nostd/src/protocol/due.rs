@@ -7,7 +7,6 @@ use crate::ids::ConnectionId;
 use crate::log::log;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
-use crate::wire::MAP_FRAGMENTS;
 
 /// Numbers that a peer may expect: beyond, a node would come to the end of all numbers.
 const MOST_EXPECTED: u64 = 1 << 63;
@@ -143,8 +142,7 @@ impl Protocol<'_> {
         connection.state = State::Up;
         connection.reconnect.came_up(now, first);
         connection.reconnect.busy_at = now;
-        connection.map.to_send = MAP_FRAGMENTS;
-        connection.map.changed = false;
+        connection.map.came_up();
         let (kind, epoch) = (CookieKind::Message, connection.objects.epoch);
         connection.tx.begin(Cookie { kind, connection: id, epoch, number: 0 }.encode());
         connection.foreign_gid = gid.unwrap_or(connection.foreign_gid);

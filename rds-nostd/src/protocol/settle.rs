@@ -23,9 +23,7 @@ impl Protocol<'_> {
         let number = cookie.post(tx.posts);
         tx.completed = tx.completed.max(number);
         let map = &mut connection.map;
-        if map.owed && !map.is_due() && map.post <= number {
-            map.owed = false;
-        }
+        map.completed(number);
         if cookie.kind == CookieKind::Acknowledgement {
             connection.rx.ack_in_flight = false;
         }
@@ -311,10 +309,7 @@ impl Protocol<'_> {
     #[cold]
     pub(crate) fn forgo(&mut self, id: ConnectionId) {
         let somebody_waits = self.sockets.iter().any(|(_, socket)| socket.refused != 0);
-        let map = &mut self.connections.at_mut(id).map;
-        // A peer that does come back gets our map in any case.
-        map.owed = false;
-        map.wanted &= somebody_waits;
+        self.connections.at_mut(id).map.forgo(somebody_waits);
     }
 
     fn is_begun(&self, message: MessageId) -> bool {

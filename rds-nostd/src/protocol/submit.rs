@@ -154,7 +154,7 @@ impl Protocol<'_> {
         let (connection, dport) = (connections.at_mut(id), to.port());
         if payload.len() > limits.longest_at_once
             || !sending.has_one(connection.tx.frames)
-            || connection.map.some_marked && maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
+            || connection.map.some_marked() && maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
         {
             return false;
         }
@@ -166,7 +166,7 @@ impl Protocol<'_> {
         let tx = &mut connection.tx;
         if !asks.is_empty() {
             asked(tx, limits, limits.unasked(sending.beyond()), (sequence, number), asks);
-            if connection.map.some_marked {
+            if connection.map.some_marked() {
                 tx.plain_until = 0;
             }
             counters.send_ack_required += u64::from(asks.contains(Asks::ACKNOWLEDGEMENT));
@@ -331,7 +331,7 @@ impl Protocol<'_> {
         }
         // A connection that is down is made again, to hear how things stand now.
         if let Some(id) = to {
-            self.connections.at_mut(id).map.wanted = true;
+            self.connections.at_mut(id).map.want();
             self.connections.make_due(id);
         }
         RdsError::Congested
