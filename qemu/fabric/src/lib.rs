@@ -8,7 +8,7 @@
 //! | [`infiniband`] | packets, switch, subnet manager and administrator, losses, captures |
 //! | [`faults`], [`cuts`] | injected faults, and links that go down |
 //! | [`ports`] | numbers of the switch's ports |
-//! | [`wire`] | the cable of an adapter |
+//! | [`medium`], [`wire`] | a switch of any kind, and the cable of an adapter |
 //! | [`random`] | seeded random numbers |
 //! | [`work`] | the unit in which work is charged to its cause |
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@
 pub mod cuts;
 pub mod faults;
 pub mod infiniband;
+pub mod medium;
 pub mod ports;
 pub mod random;
 pub mod wire;

@@ -13,13 +13,14 @@ use crate::port::Port;
 use crate::profile::{FalseDisable, Misbehaviour, Profile, Strictness};
 use crate::registers::{Effect, Registers};
 use crate::restart::Restarts;
-use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory};
+use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers};
 use crate::transport::TransportCounters;
 use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
 use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::wire::Wire;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -356,21 +357,16 @@ impl Hca {
         now: u64,
         memory: &dyn GuestMemory,
         interrupts: &mut dyn Interrupts,
-        link: &mut dyn Link,
+        wire: &mut dyn Wire,
     ) -> bool {
-        !self.pass(now) && self.work(now, memory, interrupts, link)
+        !self.pass(now) && self.work(Io { now, memory, interrupts, wire, peers: &mut NoPeers })
     }
 
-    /// [`poll`](Self::poll) after [`pass`](Self::pass) said that there is something to do.
-    pub(crate) fn work(
-        &mut self,
-        now: u64,
-        memory: &dyn GuestMemory,
-        interrupts: &mut dyn Interrupts,
-        link: &mut dyn Link,
-    ) -> bool {
-        let memory: &dyn GuestMemory = if self.config.bus_master() { memory } else { &NoMemory };
-        let mut io = Io { now, memory, interrupts, link };
+    /// [`poll`](Self::poll) after [`pass`](Self::pass) returned that there is work.
+    pub fn work(&mut self, mut io: Io<'_>) -> bool {
+        if !self.config.bus_master() {
+            io.memory = &NoMemory;
+        }
         let Self { device, registers, inbox, unusual, .. } = self;
         if !device.meter.begin() {
             return true;
@@ -429,13 +425,17 @@ impl Hca {
         now: u64,
         memory: &dyn GuestMemory,
         interrupts: &mut dyn Interrupts,
-        link: &mut dyn Link,
+        wire: &mut dyn Wire,
     ) {
         if self.pass(now) || !self.device.meter.begin() {
             return;
         }
         let memory: &dyn GuestMemory = if self.config.bus_master() { memory } else { &NoMemory };
-        take_writes(&mut self.device, &mut self.registers, &mut Io { now, memory, interrupts, link });
+        take_writes(
+            &mut self.device,
+            &mut self.registers,
+            &mut Io { now, memory, interrupts, wire, peers: &mut NoPeers },
+        );
     }
 
     /// Lets time pass. Returns whether that is all there is to do.
@@ -537,7 +537,7 @@ impl Hca {
 
     /// Whether it takes a neighbour's request now, or says at once that it takes none.
     pub(crate) fn has_turn(&self) -> bool {
-        !self.takes_copies() || self.device.meter.serves_neighbours()
+        self.device.meter.serves_neighbours() || !self.takes_copies()
     }
 
     /// The parts of a device that takes a neighbour's requests without packets, if it works.

@@ -17,7 +17,7 @@
 //! | [`port`] | the InfiniBand port: management agent, tables, counters |
 //! | [`run`] | requests to other devices without packets |
 //! | [`transport`] | QP data path in the IBTA's packet format |
-//! | [`world`] | several devices on one fabric |
+//! | [`turn`], [`world`] | a turn of a device on its cable, and several devices on one network |
 //!
 //! ```
 //! use hca_model::seams::NoMemory;
@@ -68,6 +68,7 @@ pub mod run;
 pub mod seams;
 pub mod spec;
 pub mod transport;
+pub mod turn;
 mod vsc;
 pub mod world;
 
@@ -80,5 +81,5 @@ pub use habits::Habits;
 pub use hca::Hca;
 pub use object::census::Census;
 pub use profile::Profile;
-pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Link};
+pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Peers};
 pub use spec::DeviceSpec;

@@ -1,8 +1,9 @@
 //! The traits through which memory, interrupts and the wire reach the model.
 
 use crate::run::{Copied, Neighbour, ReadRun, Run};
-use rdma_fabric::infiniband::{Cable, Destination};
-use rdma_fabric::wire::{Unplugged, Wire};
+use rdma_fabric::infiniband::Destination;
+use rdma_fabric::ports::PortIndex;
+use rdma_fabric::wire::Wire;
 use std::fmt;
 
 /// An access to guest memory that cannot be made: nothing mapped there, not writable, not aligned, or bus mastering off.
@@ -65,24 +66,27 @@ pub trait Interrupts {
     fn raise(&mut self, vector: u16);
 }
 
-/// The device's side of its cable, and the devices that it reaches without packets.
-pub trait Link: Wire {
-    /// The port that packets of this connection reach, if it takes requests without packets: it can, and nobody watches the wire.
-    fn reach(&self, _way: &Destination) -> Option<Neighbour> {
+/// The devices that take requests of this one without packets.
+///
+/// The defaults are those of a device without such peers.
+pub trait Peers {
+    /// Returns the device at a port, if it takes requests without packets.
+    fn find(&self, _port: PortIndex) -> Option<Neighbour> {
         None
     }
 
-    /// Whether it takes any now; otherwise later.
+    /// Returns whether it takes any now; otherwise later.
     fn has_turn(&self, _to: Neighbour) -> bool {
         false
     }
 
-    /// Has a port take requests of this connection. As packets they have `bytes` bytes.
+    /// Has a device take requests of a connection. As packets they have `bytes` bytes.
     fn copy(&mut self, _to: Neighbour, _from: &Destination, _run: &Run<'_>, _bytes: u64) -> Copied {
         Copied::No
     }
 
-    /// Has it answer an RDMA READ, or a part of it, to `out`. As a packet the request has `bytes` bytes.
+    /// Has a device answer an RDMA READ, or a part of it, to `out`. As a packet the request has
+    /// `bytes` bytes.
     fn copy_read(
         &mut self,
         _to: Neighbour,
@@ -95,11 +99,13 @@ pub trait Link: Wire {
     }
 }
 
-impl Link for Cable<'_> {}
+/// No peers: all requests go as packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoPeers;
 
-impl Link for Unplugged {}
+impl Peers for NoPeers {}
 
-/// What the device may touch during one call: the time and the three seams.
+/// Time and seams of one call of the device.
 pub struct Io<'a> {
     /// Monotonic nanoseconds.
     pub now: u64,
@@ -108,7 +114,9 @@ pub struct Io<'a> {
     /// Interrupt messages.
     pub interrupts: &'a mut dyn Interrupts,
     /// The wire.
-    pub link: &'a mut dyn Link,
+    pub wire: &'a mut dyn Wire,
+    /// Devices that take requests without packets.
+    pub peers: &'a mut dyn Peers,
 }
 
 /// Memory of a device whose bus mastering is off: every access fails.

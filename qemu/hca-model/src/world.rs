@@ -5,10 +5,11 @@ use crate::device::Device;
 use crate::hca::Hca;
 use crate::profile::Profile;
 use crate::run::{Copied, Neighbour, ReadRun, Run};
-use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory};
-use mlx5_prm::value::{PortPhysicalState, PortState};
+use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers, Peers};
+use crate::turn::{begin, deliver, follow_link, link_changes, turn};
 use rdma_fabric::infiniband::packet::Packet;
 use rdma_fabric::infiniband::{Destination, Fabric, FabricConfig, SwitchFull};
+use rdma_fabric::medium::{Cable, Medium};
 use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Wire;
 
@@ -17,12 +18,11 @@ pub trait NodePort {
     /// Its memory and its interrupt messages.
     fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts);
 
-    /// Calls `work`, a peer's request at this node, with memory and interrupts. Returns false if
+    /// Calls `work`, a peer's request at this node, with memory and interrupts. Returns `None` if
     /// `work` panicked and the node contains that: its HCA is undefined then, but not the peer's.
-    fn contain(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts)) -> bool {
+    fn contain<T>(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts) -> T) -> Option<T> {
         let (memory, interrupts) = self.parts();
-        work(memory, interrupts);
-        true
+        Some(work(memory, interrupts))
     }
 
     /// Returns whether peers may access the memory in their own polls. Otherwise they send packets.
@@ -45,24 +45,21 @@ pub struct Node {
 pub struct World {
     /// The nodes, in order of [`add`](Self::add).
     pub nodes: Vec<Node>,
-    /// The fabric.
-    pub fabric: Fabric,
+    /// The network.
+    pub medium: Medium,
     /// Requests go as packets also where nobody watches them.
     packets_only: bool,
 }
 
-/// A node's side of its cable, with the other nodes in reach.
-struct NodeLink<'a, G> {
-    fabric: &'a mut Fabric,
-    port: PortIndex,
+/// The other nodes of a node that has its turn.
+struct Others<'a, G> {
     now: u64,
-    packets_only: bool,
-    /// Before and behind the node itself.
+    /// Before and after the node itself.
     nodes: [&'a mut [Node]; 2],
     guests: [&'a mut [G]; 2],
 }
 
-impl<G: NodePort> NodeLink<'_, G> {
+impl<G: NodePort> Others<'_, G> {
     /// Lets a neighbour do something.
     fn with_neighbour(
         &mut self,
@@ -79,44 +76,20 @@ impl<G: NodePort> NodeLink<'_, G> {
         let Some((node, guest)) = found else { return Copied::No };
         let (now, bus_master) = (self.now, node.hca.bus_master());
         let Some(device) = node.hca.neighbour().filter(|_| guest.takes_copies()) else { return Copied::No };
-        let mut copied = Copied::No;
-        let is_done = guest.contain(|memory, interrupts| {
+        let copied = guest.contain(|memory, interrupts| {
             let memory: &dyn GuestMemory = if bus_master { memory } else { &NoMemory };
-            copied = work(device, &mut Io { now, memory, interrupts, link: &mut Nowhere });
+            let (wire, peers) = (&mut Nowhere, &mut NoPeers);
+            work(device, &mut Io { now, memory, interrupts, wire, peers })
         });
-        if !is_done {
-            return Copied::No;
-        }
-        if let Copied::Done { traffic, .. } = &copied {
-            self.fabric.count_copied(self.port, node.port, traffic);
-        }
-        copied
+        copied.unwrap_or(Copied::No)
     }
 }
 
-impl<G: NodePort> Wire for NodeLink<'_, G> {
-    fn send(&mut self, packet: Packet) {
-        self.fabric.send(self.port, packet, self.now);
-    }
-
-    fn has_credit(&self) -> bool {
-        self.fabric.ready(self.port)
-    }
-
-    fn take_buffer(&mut self) -> Vec<u8> {
-        self.fabric.take_buffer()
-    }
-
-    fn give_buffer(&mut self, buffer: Vec<u8>) {
-        self.fabric.give_buffer(buffer);
-    }
-}
-
-impl<G: NodePort> Link for NodeLink<'_, G> {
-    fn reach(&self, way: &Destination) -> Option<Neighbour> {
-        let to = self.fabric.unwatched(self.port, way).filter(|_| !self.packets_only)?;
-        let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
-        let number = nodes.position(|node| node.port == to && node.hca.takes_copies())?;
+impl<G: NodePort> Peers for Others<'_, G> {
+    fn find(&self, port: PortIndex) -> Option<Neighbour> {
+        let [before, behind] = &self.nodes;
+        let mut nodes = before.iter().chain(behind.iter());
+        let number = nodes.position(|node| node.port == port && node.hca.takes_copies())?;
         let [before, behind] = &self.guests;
         let guest = before.get(number).or_else(|| behind.get(number - before.len()))?;
         guest.takes_copies().then_some(Neighbour(number as u32))
@@ -157,21 +130,11 @@ impl Wire for Nowhere {
     }
 }
 
-impl Link for Nowhere {}
-
-/// Whether the physical link is up, as far as the device sees.
-fn link_is_up(hca: &Hca) -> bool {
-    hca.device.port.physical_state == PortPhysicalState::LINK_UP && !hca.is_killed()
-}
-
-/// Packets that a node takes in one poll.
-const DELIVERIES: usize = 64;
-
 impl World {
     /// A fabric without nodes.
     #[must_use]
     pub fn new(config: FabricConfig) -> Self {
-        Self { nodes: Vec::new(), fabric: Fabric::new(config), packets_only: false }
+        Self { nodes: Vec::new(), medium: Medium::InfiniBand(Fabric::new(config)), packets_only: false }
     }
 
     /// Adds a node, its cable plugged in. `name` is what captures call it. Answers with its place in
@@ -180,8 +143,8 @@ impl World {
     /// # Errors
     /// [`SwitchFull`].
     pub fn add(&mut self, profile: Profile, name: &str) -> Result<usize, SwitchFull> {
-        let port = self.fabric.attach(name)?;
-        self.fabric.set_speeds(port, profile.card.speeds);
+        let port = self.medium.attach(name)?;
+        self.medium.fabric_mut().set_speeds(port, profile.card.speeds);
         let mut hca = Hca::new(profile);
         hca.device.port.set_cable(true);
         self.nodes.push(Node { hca, port });
@@ -201,42 +164,24 @@ impl World {
         }
     }
 
-    /// Does a bounded amount of work for every node and the fabric. `guests` are the nodes' guests, in the same order; a node
-    /// without one stands still. Answers whether more could be done at once.
+    /// Does a bounded amount of work for every node and the network. `guests` are the nodes' guests,
+    /// in the same order; a node without one has no turn. Returns whether more could be done at
+    /// once.
     pub fn poll<G: NodePort>(&mut self, now: u64, guests: &mut [G]) -> bool {
-        self.follow_links(now);
-        self.fabric.poll(now);
+        self.medium.poll(now);
         let mut more = false;
         for index in 0..guests.len() {
             more |= self.poll_node(index, now, guests);
         }
-        more | self.poll_switch(now)
+        self.medium.poll(now);
+        more | self.medium.is_due(now)
     }
 
-    /// The fabric's part of [`poll`](Self::poll), which comes before and after the nodes'. Answers whether a packet has arrived.
-    pub fn poll_fabric(&mut self, now: u64) -> bool {
-        self.follow_links(now);
-        self.poll_switch(now)
-    }
-
-    #[inline]
-    fn follow_links(&mut self, now: u64) {
-        for index in 0..self.nodes.len() {
-            self.follow_link(index, now);
-        }
-    }
-
-    /// Answers whether a packet has arrived.
-    #[inline]
-    fn poll_switch(&mut self, now: u64) -> bool {
-        self.fabric.poll(now);
-        self.fabric.next_deadline().is_some_and(|deadline| deadline <= now)
-    }
-
-    /// One node's part of [`poll`](Self::poll): whoever serves several guests can so tell whose work failed. Answers whether
-    /// more could be done at once.
+    /// Polls a node as [`poll`](Self::poll) does, for a caller that must know which node failed.
+    /// Returns whether more could be done at once.
     pub fn poll_node<G: NodePort>(&mut self, index: usize, now: u64, guests: &mut [G]) -> bool {
-        if !self.begin_turn(index, now) {
+        let Some(node) = self.nodes.get_mut(index) else { return false };
+        if !begin(&mut node.hca, &mut self.medium.cable(node.port, now), now) {
             return false;
         }
         let Some((before, rest)) = self.nodes.split_at_mut_checked(index) else { return false };
@@ -246,43 +191,37 @@ impl World {
         else {
             return false;
         };
+        let mut others = Others { now, nodes: [before, behind], guests: [guests_before, guests_behind] };
+        let peers: &mut dyn Peers = if self.packets_only { &mut NoPeers } else { &mut others };
+        let mut cable = self.medium.cable(node.port, now);
         let (memory, interrupts) = guest.parts();
-        let mut wire = NodeLink {
-            fabric: &mut self.fabric,
-            port: node.port,
-            now,
-            packets_only: self.packets_only,
-            nodes: [before, behind],
-            guests: [guests_before, guests_behind],
-        };
-        let more = node.hca.work(now, memory, interrupts, &mut wire);
-        self.follow_link(index, now);
-        more
+        let more = node.hca.work(Io { now, memory, interrupts, wire: &mut cable, peers });
+        more | follow_link(&mut node.hca, &mut cable)
     }
 
-    /// First half of [`poll_node`](Self::poll_node): delivers packets and charges the fabric's work
-    /// for the node. Returns whether its HCA has work.
-    #[inline]
-    pub fn begin_turn(&mut self, index: usize, now: u64) -> bool {
-        self.deliver(index, now);
-        let Some(node) = self.nodes.get_mut(index).filter(|node| !node.hca.is_lent()) else { return false };
-        node.hca.device.meter.charge(self.fabric.take_owed(node.port));
-        !node.hca.pass(now)
+    /// As [`poll_node`](Self::poll_node), with `poll` in place of the HCA's own. Returns as
+    /// [`turn`] does.
+    pub fn turn<T>(
+        &mut self,
+        index: usize,
+        now: u64,
+        poll: impl FnOnce(&mut Hca, &mut Cable<'_>) -> T,
+    ) -> (Option<T>, bool) {
+        let Some(node) = self.nodes.get_mut(index) else { return (None, false) };
+        turn(&mut node.hca, &mut self.medium.cable(node.port, now), now, poll)
     }
 
-    /// Delivers packets to a node. Returns their senders' credit even while its HCA has no turn.
-    #[inline]
+    /// Returns whether a node's next turn changes the state of its link.
+    pub fn link_changes(&mut self, index: usize, now: u64) -> bool {
+        let node = self.nodes.get(index);
+        node.is_some_and(|node| link_changes(&node.hca, &self.medium.cable(node.port, now)))
+    }
+
+    /// Delivers packets to a node whose HCA has no turn, so that their senders' credit returns.
     pub fn deliver(&mut self, index: usize, now: u64) {
-        let Some(node) = self.nodes.get_mut(index) else { return };
-        for _ in 0..if self.fabric.is_empty() { 0 } else { DELIVERIES } {
-            let Some(packet) = self.fabric.receive(node.port, now) else { break };
-            node.hca.receive(packet);
+        if let Some(node) = self.nodes.get_mut(index) {
+            deliver(&mut node.hca, &mut self.medium.cable(node.port, now));
         }
-    }
-
-    /// Second half of [`poll_node`](Self::poll_node), after the poll of an HCA: updates its link.
-    pub fn finish_turn(&mut self, index: usize, now: u64) {
-        self.follow_link(index, now);
     }
 
     /// When [`poll`](Self::poll) must be called next although nothing happens until then; not after `now` when it said that
@@ -290,39 +229,6 @@ impl World {
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         let devices = self.nodes.iter().filter_map(|node| node.hca.next_deadline());
-        devices.chain(self.fabric.next_deadline()).min()
-    }
-
-    /// Tells the fabric whether a node's link is up, and whether it was down meanwhile.
-    #[inline]
-    fn follow_link(&mut self, index: usize, now: u64) {
-        let Some(node) = self.nodes.get_mut(index) else { return };
-        let port = &node.hca.device.port;
-        // A port that is Active has its physical link up, and the far end switched on.
-        if port.state == PortState::ACTIVE
-            && !port.link_lost
-            && !node.hca.is_killed()
-            && self.fabric.is_linked(node.port)
-        {
-            return;
-        }
-        self.change_link(index, now);
-    }
-
-    #[cold]
-    fn change_link(&mut self, index: usize, now: u64) {
-        let Some(node) = self.nodes.get_mut(index) else { return };
-        if node.hca.is_lent() {
-            return;
-        }
-        let enabled = self.fabric.port_is_enabled(node.port);
-        node.hca.device.port.set_far_end(enabled);
-        let up = link_is_up(&node.hca);
-        if node.hca.take_link_loss() {
-            self.fabric.set_link(node.port, false, now);
-        }
-        if up != self.fabric.link_is_up(node.port) {
-            self.fabric.set_link(node.port, up, now);
-        }
+        devices.chain(self.medium.next_deadline()).min()
     }
 }

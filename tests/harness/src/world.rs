@@ -11,10 +11,11 @@ use crate::trouble::Trouble;
 use driver_mlx::{DmaRegion, DmaSlice, Instant, Wake};
 use hca_model::Census;
 use hca_model::log::{Entry, Level};
-use hca_model::{DeviceSpec, Hca, Interrupts, Profile};
+use hca_model::world::NodePort;
+use hca_model::{DeviceSpec, GuestMemory, Hca, Interrupts, Profile};
 use rdma_fabric::infiniband::{Capture, Fabric, FabricConfig, FabricCounters};
-use rdma_fabric::ports::PortIndex;
 use rdma_fabric::random::Random;
+use rdma_fabric::wire::Wire;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -93,11 +94,19 @@ impl Interrupts for Vectors {
     }
 }
 
-struct Device {
-    hca: Hca,
-    port: PortIndex,
+/// The machine around an HCA.
+struct Machine {
     memory: DeviceSide,
     vectors: Vectors,
+}
+
+impl NodePort for Machine {
+    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
+        (&self.memory, &mut self.vectors)
+    }
+}
+
+struct Device {
     bar: ModelBar,
     trouble: Rc<Trouble>,
     /// Has power.
@@ -117,7 +126,10 @@ struct State {
     now: u64,
     turn: u64,
     random: Random,
-    fabric: Fabric,
+    /// The HCAs and the fabric, with the turns of the server that users run.
+    world: hca_model::world::World,
+    /// By node, as all of these.
+    machines: Vec<Machine>,
     devices: Vec<Device>,
     /// What is to befall devices.
     fates: Vec<Fate>,
@@ -140,13 +152,17 @@ impl World {
     #[must_use]
     pub fn new(config: &WorldConfig) -> Rc<Self> {
         let fabric = FabricConfig { seed: config.seed, ..config.fabric.clone() };
+        let mut world = hca_model::world::World::new(fabric);
+        // Packets take their time and meet faults that are switched on later.
+        world.set_packets_only(true);
         Rc::new(Self {
             state: RefCell::new(State {
                 // Not zero, so that a forgotten time shows.
                 now: 1_000_000_000,
                 turn: config.turn.max(1),
                 random: Random::new(config.seed ^ 0x7365_6564),
-                fabric: Fabric::new(fabric),
+                world,
+                machines: Vec::new(),
                 devices: Vec::new(),
                 fates: Vec::new(),
                 turns: 0,
@@ -163,13 +179,14 @@ impl World {
     pub fn attach(self: &Rc<Self>, profile: Profile, memory: usize) -> (ModelPlatform, DmaRegion) {
         let mut state = self.state.borrow_mut();
         let node = state.devices.len();
-        let port = state.fabric.attach(&format!("node {node}")).expect("the switch has a port left");
         let (memory, region) = Memory::new(node, memory);
         let vectors = Vectors(vec![0; usize::from(profile.vectors)]);
         let mut profile = DeviceSpec::adversarial(profile);
-        profile.habits.adversary.lazy_umr = Some(state.fabric.config().seed ^ node as u64);
-        let mut hca = Hca::new(profile);
-        enable(&mut hca);
+        let seed = state.world.medium.fabric().config().seed;
+        profile.habits.adversary.lazy_umr = Some(seed ^ node as u64);
+        state.world.add(profile, &format!("node {node}")).expect("the switch has a port left");
+        let hca = &mut state.world.nodes[node].hca;
+        enable(hca);
         let bar = ModelBar::new(hca.bar());
         let world = Rc::downgrade(self);
         let rung = move || world.upgrade().iter().for_each(|world| world.take_doorbell(node));
@@ -179,7 +196,8 @@ impl World {
         let trouble = Rc::<Trouble>::default();
         let platform =
             ModelPlatform { world: Rc::clone(self), node, bar, bounce, trouble: Rc::clone(&trouble) };
-        state.devices.push(Device { hca, port, memory, vectors, bar, trouble, alive: true, more: false });
+        state.machines.push(Machine { memory, vectors });
+        state.devices.push(Device { bar, trouble, alive: true, more: false });
         (platform, region)
     }
 
@@ -188,12 +206,13 @@ impl World {
     fn take_doorbell(&self, node: usize) {
         // A doorbell from within the world's own work waits for the next turn.
         let Ok(mut state) = self.state.try_borrow_mut() else { return };
-        let State { devices, fabric, now, turns, .. } = &mut *state;
+        let State { devices, world, machines, now, turns, .. } = &mut *state;
         let Some(device) = devices.get_mut(node).filter(|device| device.alive && *turns % 2 == 0) else {
             return;
         };
-        let mut wire = fabric.cable(device.port, *now);
-        device.hca.take_writes(*now, &device.memory, &mut device.vectors, &mut wire);
+        let (node, machine) = (&mut world.nodes[node], &mut machines[node]);
+        let mut wire = world.medium.cable(node.port, *now);
+        node.hca.take_writes(*now, &machine.memory, &mut machine.vectors, &mut wire);
         // An interrupt that this raised ends the node's next sleep.
         device.more = true;
     }
@@ -232,7 +251,7 @@ impl World {
         }
         if !ran {
             // The fabric has work of its own, and where no device has power nobody else sees to it.
-            state.fabric.poll(state.now);
+            state.world.medium.poll(state.now);
             let next = state.next_deadline().filter(|at| *at > state.now);
             state.now = state.now.max(next.map_or(deadline, |at| at.min(deadline)));
         }
@@ -274,7 +293,7 @@ impl World {
                 }
                 let Some(&chosen) = due.get(state.random.below(due.len() as u64) as usize) else {
                     let wakes = sleeping.iter().flatten().map(|sleep| sleep.until);
-                    state.fabric.poll(state.now);
+                    state.world.medium.poll(state.now);
                     let work = state.next_deadline().filter(|at| *at > state.now);
                     let next = work.into_iter().chain(wakes).min().unwrap_or(u64::MAX);
                     state.now = next.min(end).max(state.now + 1);
@@ -309,7 +328,7 @@ impl World {
                 state.run_device(index);
                 continue;
             }
-            state.fabric.poll(state.now);
+            state.world.medium.poll(state.now);
             match state.next_deadline().filter(|at| *at > state.now) {
                 Some(at) if at <= state.now.saturating_add(window) => state.now = state.now.max(at),
                 _ => return,
@@ -328,42 +347,42 @@ impl World {
     /// What happened to packets so far.
     #[must_use]
     pub fn fabric_counters(&self) -> FabricCounters {
-        self.state.borrow().fabric.counters()
+        self.state.borrow().world.medium.fabric().counters()
     }
 
     /// Request packets that all HCAs together sent again.
     #[must_use]
     pub fn retransmissions(&self) -> u64 {
         let state = self.state.borrow();
-        state.devices.iter().map(|device| device.hca.counters().retransmitted).sum()
+        state.world.nodes.iter().map(|node| node.hca.counters().retransmitted).sum()
     }
 
     /// Does something with the fabric: faults, links.
     pub fn with_fabric<R>(&self, work: impl FnOnce(&mut Fabric) -> R) -> R {
-        work(&mut self.state.borrow_mut().fabric)
+        work(self.state.borrow_mut().world.medium.fabric_mut())
     }
 
     /// Does something with node `node`'s HCA behind its driver's back.
     pub fn with_hca<R>(&self, node: usize, work: impl FnOnce(&mut Hca) -> R) -> R {
-        work(&mut self.state.borrow_mut().devices[node].hca)
+        work(&mut self.state.borrow_mut().world.nodes[node].hca)
     }
 
     /// Records all packets from now on.
     pub fn capture(&self, capture: Box<dyn Capture + Send>) {
-        self.state.borrow_mut().fabric.set_capture(capture);
+        self.state.borrow_mut().world.medium.fabric_mut().set_capture(capture);
     }
 
     /// Pulls or plugs in a node's cable.
     pub fn set_cable(&self, node: usize, plugged: bool) {
-        self.state.borrow_mut().devices[node].hca.port_mut().set_cable(plugged);
+        self.state.borrow_mut().world.set_cable(node, plugged);
     }
 
     /// Takes power from a node: its HCA does nothing more, and its link is down.
     pub fn kill(&self, node: usize) {
         let state = &mut *self.state.borrow_mut();
-        let device = &mut state.devices[node];
-        device.alive = false;
-        state.fabric.set_link(device.port, false, state.now);
+        state.devices[node].alive = false;
+        let port = state.world.nodes[node].port;
+        state.world.medium.cable(port, state.now).set_up(false);
     }
 
     /// Takes a node's HCA off the bus: reads give all ones, writes and interrupts get lost, the link is down.
@@ -393,15 +412,15 @@ impl World {
 
     /// PCI of a node's HCA set up as a kernel does.
     pub fn enable(&self, node: usize) {
-        enable(&mut self.state.borrow_mut().devices[node].hca);
+        enable(&mut self.state.borrow_mut().world.nodes[node].hca);
     }
 
     /// A handle to the platform of node `node`, beside the one that its driver has.
     #[must_use]
     pub fn platform(self: &Rc<Self>, node: usize) -> ModelPlatform {
         let state = self.state.borrow();
-        let Device { bar, memory, trouble, .. } = &state.devices[node];
-        let (bounce, trouble) = (memory.bounce.clone(), Rc::clone(trouble));
+        let Device { bar, trouble, .. } = &state.devices[node];
+        let (bounce, trouble) = (state.machines[node].memory.bounce.clone(), Rc::clone(trouble));
         ModelPlatform { world: Rc::clone(self), node, bar: *bar, bounce, trouble }
     }
 
@@ -414,26 +433,26 @@ impl World {
     /// Node `node`'s memory.
     #[must_use]
     pub fn memory(&self, node: usize) -> Memory {
-        self.state.borrow().devices[node].memory.memory
+        self.state.borrow().machines[node].memory.memory
     }
 
     /// From now on node `node`'s DMA is not coherent in this part of its region: its HCA sees a copy, and only the platform's hooks carry
     /// bytes from one to the other.
     pub fn end_coherence(&self, node: usize, part: DmaSlice<'_>) {
-        self.state.borrow().devices[node].memory.bounce.shadow(part);
+        self.state.borrow().machines[node].memory.bounce.shadow(part);
     }
 
     /// Virtual address and length of each mapping that node `node`'s platform has beside the
     /// region, and whether its HCA may write there.
     #[must_use]
     pub fn mapped(&self, node: usize) -> Vec<(usize, usize, bool)> {
-        self.state.borrow().devices[node].memory.bounce.mapped()
+        self.state.borrow().machines[node].memory.bounce.mapped()
     }
 
     /// How often a node's HCA raised each vector.
     #[must_use]
     pub fn interrupts(&self, node: usize) -> Vec<u64> {
-        self.state.borrow().devices[node].vectors.0.clone()
+        self.state.borrow().machines[node].vectors.0.clone()
     }
 
     /// What a node's HCA refused so far, as text.
@@ -441,7 +460,7 @@ impl World {
     pub fn refusals(&self, node: usize) -> Vec<String> {
         let state = self.state.borrow();
         let refused = |entry: &&Entry| entry.level == Level::Refusal;
-        state.devices[node].hca.log().entries().filter(refused).map(ToString::to_string).collect()
+        state.world.nodes[node].hca.log().entries().filter(refused).map(ToString::to_string).collect()
     }
 
     /// The objects that a node's HCA holds; equal before and after whatever cleans up behind itself.
@@ -464,20 +483,15 @@ fn enable(hca: &mut Hca) {
     hca.port_mut().set_cable(true);
 }
 
-/// Whether the port's physical link could be up: the cable is in, and neither end is switched off or cut off.
-fn link_is_up(device: &Device, fabric: &Fabric) -> bool {
-    device.hca.link_is_up() && !device.hca.is_killed() && fabric.port_is_enabled(device.port)
-}
-
 impl Drop for State {
     fn drop(&mut self) {
-        self.devices.iter().for_each(|device| device.memory.memory.discard());
+        self.machines.iter().for_each(|machine| machine.memory.memory.discard());
     }
 }
 
 impl State {
     fn interrupts(&self, node: usize) -> u64 {
-        self.devices.get(node).map_or(0, |device| device.vectors.0.iter().sum())
+        self.machines.get(node).map_or(0, |machine| machine.vectors.0.iter().sum())
     }
 
     /// A turn costs from 1 ns to its full price.
@@ -486,43 +500,32 @@ impl State {
         self.now += 1 + self.random.below(self.turn);
     }
 
-    fn device_is_due(&self, index: usize) -> bool {
+    fn device_is_due(&mut self, index: usize) -> bool {
         let device = &self.devices[index];
         // The first device also stands for the fabric's own work, which is done in every turn.
         device.alive
             && (device.more
                 || device.bar.registers.port.has_work()
-                || device.hca.next_deadline().is_some_and(|at| at <= self.now)
+                || self.world.nodes[index].hca.next_deadline().is_some_and(|at| at <= self.now)
                 || self.fates.iter().any(|fate| fate.node == index && fate.at <= self.now)
-                || self.fabric.next_deadline().is_some_and(|at| at <= self.now)
-                || link_is_up(device, &self.fabric) != self.fabric.link_is_up(device.port))
+                || self.world.medium.next_deadline().is_some_and(|at| at <= self.now)
+                || self.world.link_changes(index, self.now))
     }
 
     fn run_device(&mut self, index: usize) {
         let now = self.now;
         for fate in self.fates.extract_if(.., |fate| fate.node == index && fate.at <= now) {
-            (fate.what)(&mut self.devices[index].hca);
+            (fate.what)(&mut self.world.nodes[index].hca);
         }
-        let device = &mut self.devices[index];
-        device.hca.port_mut().set_far_end(self.fabric.port_is_enabled(device.port));
-        if device.hca.take_link_loss() {
-            self.fabric.set_link(device.port, false, now);
-        }
-        let up = link_is_up(device, &self.fabric);
-        self.fabric.set_link(device.port, up, now);
-        while let Some(packet) = self.fabric.receive(device.port, now) {
-            device.hca.receive(packet);
-        }
-        let mut wire = self.fabric.cable(device.port, now);
-        device.more = device.hca.poll(now, &device.memory, &mut device.vectors, &mut wire);
-        self.fabric.poll(now);
+        self.devices[index].more = self.world.poll_node(index, now, &mut self.machines);
+        self.world.medium.poll(now);
         self.spend();
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let alive = self.devices.iter().filter(|device| device.alive);
-        let devices = alive.filter_map(|device| device.hca.next_deadline());
+        let alive = self.devices.iter().zip(&self.world.nodes).filter(|(device, _)| device.alive);
+        let devices = alive.filter_map(|(_, node)| node.hca.next_deadline());
         let fates = self.fates.iter().map(|fate| fate.at);
-        devices.chain(self.fabric.next_deadline()).chain(fates).min()
+        devices.chain(self.world.medium.next_deadline()).chain(fates).min()
     }
 }

@@ -13,7 +13,6 @@
 //! | `speeds`, `m_key` | speeds and management key of a port |
 //! | `link` | a link's queue |
 //! | `buffers` | buffers of packets |
-//! | `cable` | the cable of a port, for its adapter |
 //! | `forwarding`, `ingress` | the way of a packet, and what the switch lets in |
 //! | `direct` | requests without packets |
 //! | `switch`, `attributes` | the switch's agents, directed routes |
@@ -25,7 +24,6 @@
 mod administrator;
 mod attributes;
 mod buffers;
-mod cable;
 mod capture;
 mod direct;
 mod forwarding;
@@ -57,7 +55,6 @@ use crate::work::STEPS_PER_CALL;
 use ib_mgmt::mad::Mad;
 use ib_types::Gid;
 
-pub use cable::Cable;
 pub use capture::{Capture, Encapsulation, PcapNg};
 pub use direct::{Destination, Traffic};
 pub use link::FabricCounters;
@@ -293,13 +290,6 @@ impl Fabric {
     #[inline]
     pub fn link_is_up(&self, index: PortIndex) -> bool {
         self.ports.get(index.0 as usize).is_some_and(|port| port.up)
-    }
-
-    /// Returns whether a port is enabled and its link is up.
-    #[must_use]
-    #[inline]
-    pub fn is_linked(&self, index: PortIndex) -> bool {
-        self.link_is_up(index) && self.port_is_enabled(index)
     }
 
     /// What the subnet manager knows of a port.

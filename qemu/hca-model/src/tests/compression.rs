@@ -5,7 +5,7 @@ use super::queues::{Pair, arm, event, pair};
 use crate::card::CONNECTX_4;
 use crate::object::cq::CqError;
 use crate::profile::Profile;
-use crate::seams::{GuestMemory, Io};
+use crate::seams::{GuestMemory, Io, NoPeers};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::cqc;
 use mlx5_prm::datapath::*;
@@ -51,8 +51,13 @@ fn receive(guest: &mut Guest, cqn: u32, counter: u16, notify: bool) -> Result<()
     cqe64::se.set(&mut cqe, notify);
     cqe64::wqe_counter.set(&mut cqe, counter);
     cqe64::byte_cnt.set(&mut cqe, 100 + u32::from(counter));
-    let mut io =
-        Io { now: guest.now, memory: &guest.memory, interrupts: &mut guest.vectors, link: &mut Unplugged };
+    let mut io = Io {
+        now: guest.now,
+        memory: &guest.memory,
+        interrupts: &mut guest.vectors,
+        wire: &mut Unplugged,
+        peers: &mut NoPeers,
+    };
     guest.hca.device.objects.queues.push_cqe(&mut io, &mut guest.hca.device.log, cqn, &cqe, None, notify)
 }
 

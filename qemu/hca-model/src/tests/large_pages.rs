@@ -4,7 +4,7 @@ use super::guest::{Failed, Guest, Input};
 use crate::card::{CONNECTX_5, Card};
 use crate::object::mkey::{Segments, User};
 use crate::profile::Profile;
-use crate::seams::GuestMemory;
+use crate::seams::{GuestMemory, NoPeers};
 use mlx5_prm::caps::cmd_hca_cap as cap;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{cqc, eqc, mkc, qpc};
@@ -133,7 +133,8 @@ fn queues_obey_the_doorbells_of_their_uar_in_a_large_page() {
             now: guest.now,
             memory: &guest.memory,
             interrupts: vectors,
-            link: &mut rdma_fabric::wire::Unplugged,
+            wire: &mut rdma_fabric::wire::Unplugged,
+            peers: &mut NoPeers,
         };
         let pushed = device.objects.queues.push_cqe(&mut io, &mut device.log, cqn, &[0x20; 64], None, false);
         assert_eq!(pushed, Ok(()));

@@ -3,7 +3,7 @@
 use super::guest::{Failed, Guest, Input};
 use crate::object::cq::CqError;
 use crate::profile::Profile;
-use crate::seams::{GuestMemory, Io};
+use crate::seams::{GuestMemory, Io, NoPeers};
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::cqc;
@@ -34,8 +34,13 @@ pub(super) fn pair(guest: &mut Guest, log_size: u32) -> Pair {
 fn push(guest: &mut Guest, cqn: u32, mark: u8, notify: bool) -> Result<(), CqError> {
     let mut cqe = [mark; 64];
     cqe[63] = 2 << 4 | u8::from(notify) << 1;
-    let mut io =
-        Io { now: guest.now, memory: &guest.memory, interrupts: &mut guest.vectors, link: &mut Unplugged };
+    let mut io = Io {
+        now: guest.now,
+        memory: &guest.memory,
+        interrupts: &mut guest.vectors,
+        wire: &mut Unplugged,
+        peers: &mut NoPeers,
+    };
     guest.hca.device.objects.queues.push_cqe(&mut io, &mut guest.hca.device.log, cqn, &cqe, None, notify)
 }
 
@@ -349,7 +354,8 @@ fn a_function_can_ask_what_went_wrong() {
                     now: i,
                     memory: &guest.memory,
                     interrupts: &mut guest.vectors,
-                    link: &mut Unplugged,
+                    wire: &mut Unplugged,
+                    peers: &mut NoPeers,
                 };
                 device.objects.queues.completion_event(&mut io, &mut device.log, eqn, 5);
             } else {

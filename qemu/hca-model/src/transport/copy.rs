@@ -7,6 +7,7 @@ use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth};
 use rdma_fabric::infiniband::{Destination, Traffic};
+use rdma_fabric::ports::PortIndex;
 
 use super::Context;
 use super::completion::inline_limit;
@@ -37,6 +38,7 @@ pub(super) enum Next {
 /// Where requests go without packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
+    port: PortIndex,
     neighbour: Neighbour,
     from: Destination,
 }
@@ -62,8 +64,9 @@ impl Context<'_, '_> {
             return None;
         }
         let from = envelope.destination();
-        let neighbour = self.io.link.reach(&from)?;
-        Some(Way { neighbour, from })
+        let port = self.io.wire.direct(&from)?;
+        let neighbour = self.io.peers.find(port)?;
+        Some(Way { port, neighbour, from })
     }
 
     /// Has a neighbour take the request at the cursor, or a run of its packets.
@@ -79,7 +82,7 @@ impl Context<'_, '_> {
         }
         // Asked before anything is gathered: whoever gathers in vain uses up its steps, and the neighbour, which does the same,
         // never has any left.
-        if !self.io.link.has_turn(way.neighbour) {
+        if !self.io.peers.has_turn(way.neighbour) {
             return Next::Later;
         }
         match requester.wqes.front().map(|wqe| wqe.work) {
@@ -139,7 +142,7 @@ impl Context<'_, '_> {
         let copied = match gathered {
             Some(data) => {
                 run.data = data;
-                self.io.link.copy(way.neighbour, &way.from, &run, bytes)
+                self.io.peers.copy(way.neighbour, &way.from, &run, bytes)
             }
             // The first packet finds what is wrong.
             None => Copied::No,
@@ -151,7 +154,7 @@ impl Context<'_, '_> {
         }
         let Copied::Done { credits, msn, traffic } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(psns as usize);
-        self.count_copied(&traffic);
+        self.count_copied(way, &traffic);
         if let Some(wqe) = requester.wqes.front_mut() {
             wqe.issued = true;
         }
@@ -190,7 +193,7 @@ impl Context<'_, '_> {
         let user = user(qp);
         let room = buffer.get_mut(..len).unwrap_or_default();
         let bytes = frame(way.from.grh.is_some()) + Reth::LEN as u64;
-        let copied = self.io.link.copy_read(way.neighbour, &way.from, &read, room, bytes);
+        let copied = self.io.peers.copy_read(way.neighbour, &way.from, &read, room, bytes);
         let list = if let Payload::Gather(list) = &payload { list.as_slice() } else { &[] };
         let placed = match copied {
             Copied::Done { .. } => self.scatter(user, list, offset, buffer.get(..len).unwrap_or_default()),
@@ -202,7 +205,7 @@ impl Context<'_, '_> {
         wqe.payload = payload;
         let Copied::Done { traffic, .. } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(part as usize);
-        self.count_copied(&traffic);
+        self.count_copied(way, &traffic);
         if placed.is_err() {
             // Asked for again, as packets, it fails as it has to.
             return Next::AsPackets;
@@ -226,7 +229,8 @@ impl Context<'_, '_> {
         buffer
     }
 
-    fn count_copied(&mut self, traffic: &Traffic) {
+    fn count_copied(&mut self, way: &Way, traffic: &Traffic) {
+        self.io.wire.count_direct(way.port, traffic);
         self.device.counters.packets_sent += traffic.requests;
         self.device.counters.packets_received += traffic.responses;
         self.port.counters.add_sent(traffic.requests, traffic.request_bytes);

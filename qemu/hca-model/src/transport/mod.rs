@@ -126,7 +126,7 @@ impl Device {
     /// whether more could be done at once.
     pub(crate) fn poll_transport(&mut self, io: &mut Io<'_>, budget: usize) -> bool {
         let (qps, mut context) = self.split(io);
-        let has_credit = context.io.link.has_credit();
+        let has_credit = context.io.wire.has_credit();
         // A timer that expires while nothing can be sent again would use up the retries.
         if has_credit && context.device.timers.first().is_some_and(|(due, _)| *due <= context.io.now) {
             context.expire(qps);

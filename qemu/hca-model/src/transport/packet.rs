@@ -187,7 +187,7 @@ impl Context<'_, '_> {
         let front = Lrh::LEN + if envelope.grh.is_some() { Grh::LEN } else { 0 };
         let len = front + transport;
         self.meter.charge(price::PACKET);
-        let mut bytes = self.io.link.take_buffer();
+        let mut bytes = self.io.wire.take_buffer();
         // A reused buffer keeps its old bytes: all of them are written below or by the caller.
         bytes.resize(len, 0);
         let lrh = Lrh {
@@ -247,7 +247,7 @@ impl Context<'_, '_> {
 
     /// Gives a draft's buffer back.
     pub(super) fn discard(&mut self, draft: Draft) {
-        self.io.link.give_buffer(draft.bytes);
+        self.io.wire.give_buffer(draft.bytes);
     }
 
     /// Sends a finished packet.
@@ -273,11 +273,11 @@ impl Context<'_, '_> {
         }
         self.device.counters.packets_sent += 1;
         port.counters.sent(packet.bytes());
-        self.io.link.send(packet);
+        self.io.wire.send(packet);
     }
 
     /// Keeps a packet's buffer for the next one to build.
     pub(super) fn recycle(&mut self, packet: Packet) {
-        self.io.link.give_buffer(packet.into_buffer());
+        self.io.wire.give_buffer(packet.into_buffer());
     }
 }

@@ -4,9 +4,10 @@ use super::address::Listener;
 use super::stream::{Broken, HANDSHAKE, Kind, Link, MAGIC};
 use crate::planted::{self, Place};
 use hca_model::Profile;
-use rdma_fabric::infiniband::Fabric;
 use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::medium::Medium;
 use rdma_fabric::ports::PortIndex;
+use rdma_fabric::wire::Wire;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -122,7 +123,7 @@ impl Hub {
     /// more work.
     pub fn turn(
         &mut self,
-        fabric: &mut Fabric,
+        medium: &mut Medium,
         now: u64,
         instant: Instant,
         mut tell: impl FnMut(String),
@@ -134,30 +135,30 @@ impl Hub {
             // A panic must not reach other cables and HCAs.
             let served = catch_unwind(AssertUnwindSafe(|| {
                 planted::here(Place::Cable(number));
-                self.serve_cable(&mut cable, fabric, now, instant, &mut tell)
+                self.serve_cable(&mut cable, medium, now, instant, &mut tell)
             }));
             match served.unwrap_or(Err(Broken::Panicked)) {
                 Ok(busy) => {
                     more |= busy;
                     self.cables.insert(number, cable);
                 }
-                Err(broken) => cut(&cable, fabric, now, broken, &mut tell),
+                Err(broken) => cut(&cable, medium, now, broken, &mut tell),
             }
         }
         more
     }
 
     /// Cuts the cable of `token`.
-    pub fn cut(&mut self, token: u64, fabric: &mut Fabric, now: u64, mut tell: impl FnMut(String)) {
+    pub fn cut(&mut self, token: u64, medium: &mut Medium, now: u64, mut tell: impl FnMut(String)) {
         if let Some(cable) = self.cables.remove(&token) {
-            cut(&cable, fabric, now, Broken::Panicked, &mut tell);
+            cut(&cable, medium, now, Broken::Panicked, &mut tell);
         }
     }
 
     fn serve_cable(
         &mut self,
         cable: &mut Cable,
-        fabric: &mut Fabric,
+        medium: &mut Medium,
         now: u64,
         instant: Instant,
         tell: &mut impl FnMut(String),
@@ -167,7 +168,7 @@ impl Hub {
         }
         let mut more = false;
         cable.link.paused = false;
-        if cable.port.is_some_and(|(port, _)| !fabric.pay_turn(port)) {
+        if cable.port.is_some_and(|(port, _)| !medium.cable(port, now).pay_turn()) {
             // Its previous packets cost the fabric more than one iteration.
             cable.link.paused = true;
             more = true;
@@ -176,7 +177,7 @@ impl Hub {
             if cable.link.paused {
                 break;
             }
-            if cable.port.is_some_and(|(port, _)| !fabric.ready(port)) {
+            if cable.port.is_some_and(|(port, _)| !medium.cable(port, now).has_credit()) {
                 // Its peers must first receive the packets in flight.
                 cable.link.paused = true;
                 break;
@@ -189,30 +190,35 @@ impl Hub {
             match (kind, cable.port) {
                 (Kind::Hello, None) => {
                     let content = content.to_vec();
-                    self.welcome(cable, &content, fabric, instant, tell);
+                    self.welcome(cable, &content, medium, instant, tell);
                 }
                 (Kind::Packet, Some((port, _))) => {
-                    let mut bytes = fabric.take_buffer();
+                    let mut wire = medium.cable(port, now);
+                    let mut bytes = wire.take_buffer();
                     bytes.clear();
                     bytes.extend_from_slice(content);
-                    fabric.send(port, Packet::new(bytes), now);
+                    wire.send(Packet::new(bytes));
                 }
-                (Kind::Up, Some(_)) => cable.up = content == [1],
-                (Kind::Reset, Some((port, _))) => fabric.set_link(port, false, now),
+                (Kind::Up, Some((port, _))) => {
+                    cable.up = content == [1];
+                    medium.cable(port, now).set_up(cable.up);
+                }
                 (Kind::Alive, _) => {}
                 _ => return Err(Broken::Malformed),
             }
         }
         if let Some((port, _)) = cable.port {
-            fabric.set_link(port, cable.up, now);
-            let enabled = fabric.port_is_enabled(port);
+            let mut wire = medium.cable(port, now);
+            // The link of a port that was disabled comes up again.
+            wire.set_up(cable.up);
+            let enabled = wire.is_enabled();
             if cable.told != Some(enabled) {
                 cable.told = Some(enabled);
                 cable.link.send(Kind::Up, &[enabled.into()], instant);
             }
             for taken in 0.. {
                 let congested = cable.link.is_congested();
-                fabric.set_congested(port, congested, now);
+                wire.set_congested(congested);
                 if congested {
                     break;
                 }
@@ -220,9 +226,9 @@ impl Hub {
                     more = true;
                     break;
                 }
-                let Some(mut packet) = fabric.receive(port, now) else { break };
+                let Some(mut packet) = wire.receive() else { break };
                 cable.link.send(Kind::Packet, packet.sealed_bytes(), instant);
-                fabric.give_buffer(packet.into_buffer());
+                wire.give_buffer(packet.into_buffer());
             }
         }
         if cable.port.is_none() && instant >= cable.handshake_until {
@@ -241,13 +247,13 @@ impl Hub {
         &mut self,
         cable: &mut Cable,
         hello: &[u8],
-        fabric: &mut Fabric,
+        medium: &mut Medium,
         instant: Instant,
         tell: &mut impl FnMut(String),
     ) {
         let fields = hello.strip_prefix(&MAGIC).and_then(<[u8]>::split_first_chunk::<8>);
         let outcome = match fields {
-            Some((guid, name)) => self.port_for(u64::from_le_bytes(*guid), name, fabric),
+            Some((guid, name)) => self.port_for(u64::from_le_bytes(*guid), name, medium),
             None => Err("this server speaks another version".to_owned()),
         };
         match outcome {
@@ -264,14 +270,14 @@ impl Hub {
         }
     }
 
-    fn port_for(&mut self, guid: u64, name: &[u8], fabric: &mut Fabric) -> Result<(PortIndex, u64), String> {
+    fn port_for(&mut self, guid: u64, name: &[u8], medium: &mut Medium) -> Result<(PortIndex, u64), String> {
         let plugged = |port: &PortIndex| {
             let mut others = self.cables.values().filter_map(|cable| cable.port);
             others.any(|(other, _)| other == *port)
         };
         if let Some(port) = self.known.get(&guid) {
             // Ports of this server's own HCAs have no cable here.
-            let own = fabric.port_record(*port).is_some_and(|record| !record.name.starts_with(REMOTE));
+            let own = medium.name(*port).is_some_and(|name| !name.starts_with(REMOTE));
             return match own || plugged(port) {
                 true => Err(format!(
                     "port GUID {guid:#018x} is on this fabric already: give the other server another --guid-base"
@@ -280,13 +286,12 @@ impl Hub {
             };
         }
         let name: String = String::from_utf8_lossy(name).chars().filter(|c| !c.is_control()).collect();
-        let port = match fabric.attach(&format!("{REMOTE}{name}")) {
+        let port = match medium.attach(&format!("{REMOTE}{name}")) {
             Ok(port) => port,
             // Another GUID had it, whose cable is unplugged.
             Err(error) => {
-                let remote = |port: &PortIndex| {
-                    fabric.port_record(*port).is_some_and(|record| record.name.starts_with(REMOTE))
-                };
+                let remote =
+                    |port: &PortIndex| medium.name(*port).is_some_and(|name| name.starts_with(REMOTE));
                 let unused = self.known.iter().find(|(_, port)| remote(port) && !plugged(port));
                 let (forgotten, port) = unused.ok_or_else(|| error.to_string()).map(|(g, p)| (*g, *p))?;
                 self.known.remove(&forgotten);
@@ -339,9 +344,9 @@ impl Hub {
 }
 
 /// Takes the port of a cable that is cut down.
-fn cut(cable: &Cable, fabric: &mut Fabric, now: u64, broken: Broken, tell: &mut impl FnMut(String)) {
+fn cut(cable: &Cable, medium: &mut Medium, now: u64, broken: Broken, tell: &mut impl FnMut(String)) {
     if let Some((port, guid)) = cable.port {
-        fabric.set_link(port, false, now);
+        medium.cable(port, now).set_up(false);
         tell(format!("cable of {guid:#018x} cut: {broken}"));
     }
 }

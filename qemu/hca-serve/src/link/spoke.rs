@@ -4,15 +4,13 @@ use super::address::Address;
 use super::hub::follow;
 use super::stream::{Broken, Kind, Link, Stream};
 use hca_model::Hca;
-use mlx5_prm::value::PortPhysicalState;
+use hca_model::turn::turn;
 use rdma_fabric::infiniband::packet::Packet;
-use rdma_fabric::wire::Unplugged;
+use rdma_fabric::wire::{Unplugged, Wire};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// Packets received in one iteration.
-const PACKETS: usize = 64;
 /// Packet buffers retained for reuse.
 const BUFFERS: usize = 256;
 /// First token of spokes.
@@ -33,19 +31,42 @@ pub struct Spoke {
 }
 
 /// Device side of a connected cable.
-struct Wire<'a> {
+struct Cable<'a> {
     link: &'a mut Link,
     buffers: &'a mut Vec<Vec<u8>>,
+    enabled: &'a mut bool,
+    told: &'a mut bool,
     now: Instant,
+    /// Reason to cut the cable.
+    broken: Option<Broken>,
 }
 
-impl rdma_fabric::wire::Wire for Wire<'_> {
+impl Wire for Cable<'_> {
     fn send(&mut self, mut packet: Packet) {
         // Replies to management datagrams need no credit, so their number has a separate limit.
         if !self.link.is_full() {
             self.link.send(Kind::Packet, packet.sealed_bytes(), self.now);
         }
         self.give_buffer(packet.into_buffer());
+    }
+
+    fn receive(&mut self) -> Option<Packet> {
+        while self.broken.is_none() {
+            match self.link.next() {
+                Ok(Some((Kind::Packet, content))) => {
+                    let mut bytes = self.buffers.pop().unwrap_or_default();
+                    bytes.clear();
+                    bytes.extend_from_slice(content);
+                    return Some(Packet::new(bytes));
+                }
+                Ok(Some((Kind::Up, content))) => *self.enabled = content == [1],
+                Ok(Some((Kind::Alive, _))) => {}
+                Ok(Some(_)) => self.broken = Some(Broken::Malformed),
+                Ok(None) => break,
+                Err(broken) => self.broken = Some(broken),
+            }
+        }
+        None
     }
 
     /// Without credit, the peer server must first receive the packets in flight.
@@ -62,9 +83,20 @@ impl rdma_fabric::wire::Wire for Wire<'_> {
             self.buffers.push(buffer);
         }
     }
-}
 
-impl hca_model::Link for Wire<'_> {}
+    fn is_enabled(&self) -> bool {
+        *self.enabled
+    }
+
+    fn is_up(&self) -> bool {
+        *self.told
+    }
+
+    fn set_up(&mut self, up: bool) {
+        *self.told = up;
+        self.link.send(Kind::Up, &[up.into()], self.now);
+    }
+}
 
 impl Spoke {
     /// Creates an unplugged cable.
@@ -100,79 +132,31 @@ impl Spoke {
         self.readable = true;
     }
 
-    /// Runs one iteration of the HCA and its cable, like
-    /// [`World::poll_node`](hca_model::world::World::poll_node) with a remote fabric. `poll` polls
-    /// the HCA. Returns whether there is more work, and the reason if the cable was just cut.
-    pub fn turn(
+    /// Runs one iteration of the HCA and its cable. `poll` polls an HCA that has work. Returns its result, whether
+    /// the cable has more work, and the reason if the cable was just cut.
+    pub fn turn<T>(
         &mut self,
         hca: &mut Hca,
+        now: u64,
         instant: Instant,
-        poll: impl FnOnce(&mut Hca, &mut dyn hca_model::Link) -> bool,
-    ) -> (bool, Option<Broken>) {
-        let mut more = false;
-        let outcome = self.receive(hca, instant, &mut more);
-        let cut = outcome.err();
-        if cut.is_some() {
-            *self = Self::new();
-        }
-        hca.port_mut().set_far_end(self.enabled && self.link.is_some());
-        match &mut self.link {
-            Some(link) => {
-                more |= poll(hca, &mut Wire { link, buffers: &mut self.buffers, now: instant });
-            }
-            None => more |= poll(hca, &mut Unplugged),
-        }
-        let broken = self.report(hca, instant).err();
+        poll: impl FnOnce(&mut Hca, &mut dyn Wire) -> T,
+    ) -> (Option<T>, bool, Option<Broken>) {
+        let Self { link, enabled, told, readable, buffers } = self;
+        let Some(link) = link else {
+            let (polled, more) = turn(hca, &mut Unplugged, now, |hca, wire| poll(hca, wire));
+            return (polled, more, None);
+        };
+        let was_enabled = *enabled;
+        let broken = if std::mem::take(readable) { link.read(instant).err() } else { None };
+        let mut cable = Cable { link, buffers, enabled, told, now: instant, broken };
+        let (polled, _) = turn(hca, &mut cable, now, |hca, cable| poll(hca, cable));
+        let broken = cable.broken;
+        let broken = broken.or_else(|| link.keep_alive(instant).and_then(|()| link.flush(instant)).err());
+        let more = broken.is_some() || link.has_frame() || *enabled != was_enabled;
         if broken.is_some() {
             *self = Self::new();
         }
-        (more, cut.or(broken))
-    }
-
-    fn receive(&mut self, hca: &mut Hca, instant: Instant, more: &mut bool) -> Result<(), Broken> {
-        let Some(link) = &mut self.link else { return Ok(()) };
-        if std::mem::take(&mut self.readable) {
-            link.read(instant)?;
-        }
-        for taken in 0.. {
-            if taken == PACKETS {
-                *more = true;
-                break;
-            }
-            let Some((kind, content)) = link.next()? else { break };
-            match kind {
-                Kind::Packet => {
-                    let mut bytes = self.buffers.pop().unwrap_or_default();
-                    bytes.clear();
-                    bytes.extend_from_slice(content);
-                    hca.receive(Packet::new(bytes));
-                }
-                Kind::Up => self.enabled = content == [1],
-                Kind::Alive => {}
-                _ => return Err(Broken::Malformed),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reports the port's state to the peer and sends queued output.
-    fn report(&mut self, hca: &mut Hca, instant: Instant) -> Result<(), Broken> {
-        let Some(link) = &mut self.link else { return Ok(()) };
-        if hca.is_lent() {
-            // Its port is reported after the poll.
-            link.keep_alive(instant)?;
-            return link.flush(instant);
-        }
-        let up = !hca.is_killed() && hca.port().physical_state == PortPhysicalState::LINK_UP;
-        if up != self.told {
-            self.told = up;
-            link.send(Kind::Up, &[up.into()], instant);
-        }
-        if hca.take_link_loss() {
-            link.send(Kind::Reset, &[], instant);
-        }
-        link.keep_alive(instant)?;
-        link.flush(instant)
+        (polled, more, broken)
     }
 
     /// Returns the time at which work is due without an event.

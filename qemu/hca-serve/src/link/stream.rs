@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Protocol magic, including the version.
-pub const MAGIC: [u8; 8] = *b"HCALINK1";
+pub const MAGIC: [u8; 8] = *b"HCALINK2";
 
 /// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +44,12 @@ pub enum Kind {
     Packet,
     /// State of the sender's port, in one byte: 1 for up.
     Up,
-    /// To the fabric: the port was reset and must be configured again.
-    Reset,
     /// Keep-alive, without content.
     Alive,
 }
 
 impl Kind {
-    const ALL: [Self; 7] =
-        [Self::Hello, Self::Welcome, Self::Refused, Self::Packet, Self::Up, Self::Reset, Self::Alive];
+    const ALL: [Self; 6] = [Self::Hello, Self::Welcome, Self::Refused, Self::Packet, Self::Up, Self::Alive];
 
     fn of(byte: u8) -> Option<Self> {
         Self::ALL.get(usize::from(byte)).copied()
@@ -251,16 +248,28 @@ impl Link {
     /// # Errors
     /// [`Broken::Malformed`].
     pub fn next(&mut self) -> Result<Option<(Kind, &[u8])>, Broken> {
+        let Some(len) = self.frame_len()? else { return Ok(None) };
+        let at = self.start + 4;
+        self.start = at + len;
+        let frame = self.input.get(at..at + len).and_then(<[u8]>::split_first);
+        let (kind, content) = frame.ok_or(Broken::Malformed)?;
+        Ok(Some((Kind::of(*kind).ok_or(Broken::Malformed)?, content)))
+    }
+
+    /// Returns whether [`next`](Self::next) returns a frame or an error.
+    pub fn has_frame(&self) -> bool {
+        self.frame_len() != Ok(None)
+    }
+
+    /// Returns the length of the next frame, if it is complete.
+    fn frame_len(&self) -> Result<Option<usize>, Broken> {
         let rest = self.input.get(self.start..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_le_bytes(*length) as usize;
         if len == 0 || len > LONGEST {
             return Err(Broken::Malformed);
         }
-        let Some((kind, content)) = rest.get(..len).and_then(<[u8]>::split_first) else { return Ok(None) };
-        let kind = Kind::of(*kind).ok_or(Broken::Malformed)?;
-        self.start += 4 + len;
-        Ok(Some((kind, content)))
+        Ok((rest.len() >= len).then_some(len))
     }
 
     /// Queues a frame.

@@ -180,7 +180,7 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             let hcas: Vec<Value> = handle.states().ok_or_else(ended)?.iter().map(report::hca).collect();
             let activity = handle.activity().ok_or_else(ended)?;
             let cables: Vec<Value> = handle.cables().ok_or_else(ended)?.iter().map(report::cable).collect();
-            let key = handle.with_world(|world, _| world.fabric.config().m_key).ok_or_else(ended)?;
+            let key = handle.with_world(|world, _| world.medium.fabric().config().m_key).ok_or_else(ended)?;
             let mut state = json!({ "hcas": hcas, "cables": cables, "server": report::activity(&activity) });
             if key != 0 && handle.fabric_elsewhere().is_none() {
                 state["m_key"] = json!(format!("{key:#018x}"));
@@ -188,10 +188,14 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             Ok(state)
         }
         Command::Counters {} => world(Box::new(|world, _| {
-            Ok(json!({ "fabric": report::fabric(&world.fabric.counters()), "copied": world.fabric.copied() }))
+            Ok(
+                json!({ "fabric": report::fabric(&world.medium.fabric().counters()), "copied": world.medium.fabric().copied() }),
+            )
         })),
         Command::Losses {} => world(Box::new(|world, _| {
-            Ok(json!({ "losses": world.fabric.losses().iter().map(report::flow).collect::<Vec<_>>() }))
+            Ok(
+                json!({ "losses": world.medium.fabric().losses().iter().map(report::flow).collect::<Vec<_>>() }),
+            )
         })),
         Command::Cable { hca, plugged } => world(Box::new(move |world, _| {
             exists(world, hca)?;
@@ -202,10 +206,10 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             let faults: Faults = spec.parse().map_err(|error| format!("{error}"))?;
             world(Box::new(move |world, _| {
                 if let Some(seed) = seed {
-                    world.fabric.reseed(seed);
+                    world.medium.fabric_mut().reseed(seed);
                 }
-                world.fabric.set_faults(faults);
-                Ok(json!({ "faults": faults.to_string(), "seed": world.fabric.config().seed }))
+                world.medium.fabric_mut().set_faults(faults);
+                Ok(json!({ "faults": faults.to_string(), "seed": world.medium.fabric().config().seed }))
             }))
         }
         Command::Latency { microseconds } => {
@@ -213,7 +217,7 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
                 return Err("a latency is at most 10 s".into());
             }
             world(Box::new(move |world, _| {
-                world.fabric.set_latency(microseconds * 1000);
+                world.medium.fabric_mut().set_latency(microseconds * 1000);
                 Ok(Value::Null)
             }))
         }
@@ -225,21 +229,22 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             world(Box::new(move |world, now| {
                 exists(world, hca)?;
                 if let Some(node) = world.nodes.get(hca) {
-                    world.fabric.set_partitions(node.port, &pkeys, now);
+                    world.medium.fabric_mut().set_partitions(node.port, &pkeys, now);
                 }
                 Ok(Value::Null)
             }))
         }
         Command::Lid { hca, lid } => world(Box::new(move |world, now| {
             exists(world, hca)?;
-            let given = world.nodes.get(hca).is_some_and(|node| world.fabric.set_lid(node.port, lid, now));
+            let fabric = world.medium.fabric_mut();
+            let given = world.nodes.get(hca).is_some_and(|node| fabric.set_lid(node.port, lid, now));
             if given { Ok(Value::Null) } else { Err(format!("{lid} is no LID of a port: give 2 to 49151")) }
         })),
         Command::IpoibMtu { bytes } => {
             let code = [256, 512, 1024, 2048, 4096].iter().position(|size| *size == bytes);
             let code = code.ok_or("an MTU is 256, 512, 1024, 2048 or 4096")? as u8 + 1;
             world(Box::new(move |world, _| {
-                world.fabric.set_ipoib_mtu(code);
+                world.medium.fabric_mut().set_ipoib_mtu(code);
                 Ok(Value::Null)
             }))
         }

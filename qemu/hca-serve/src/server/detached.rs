@@ -8,7 +8,7 @@
 
 use crate::guest::memory::Access;
 use crate::server::device::Guest;
-use hca_model::{DmaFault, GuestMemory, Hca, Interrupts, Link};
+use hca_model::{DmaFault, GuestMemory, Hca, Interrupts};
 use rdma_fabric::infiniband::packet::Packet;
 use rdma_fabric::wire::Wire;
 use std::io;
@@ -74,23 +74,23 @@ impl PollThread {
     }
 
     /// Runs a poll until it returns or waits for the client. No poll may be suspended.
-    pub fn poll(&mut self, hca: Hca, now: u64, guest: &mut Guest, link: &mut dyn Link) -> Polled {
+    pub fn poll(&mut self, hca: Hca, now: u64, guest: &mut Guest, wire: &mut dyn Wire) -> Polled {
         if self.orders.send((Box::new(hca), now)).is_err() {
             return Polled::Panicked;
         }
-        self.serve(guest, link)
+        self.serve(guest, wire)
     }
 
     /// Resumes a suspended poll if the client has replied.
-    pub fn resume(&mut self, guest: &mut Guest, link: &mut dyn Link) -> Polled {
+    pub fn resume(&mut self, guest: &mut Guest, wire: &mut dyn Wire) -> Polled {
         let Some(access) = self.waiting.take() else { return Polled::Panicked };
-        if self.carry_out(access, guest) { self.serve(guest, link) } else { Polled::Suspended }
+        if self.carry_out(access, guest) { self.serve(guest, wire) } else { Polled::Suspended }
     }
 
     /// Fails the remaining accesses of a suspended poll, which then returns.
-    pub fn abandon(&mut self, guest: &mut Guest, link: &mut dyn Link) -> Polled {
+    pub fn abandon(&mut self, guest: &mut Guest, wire: &mut dyn Wire) -> Polled {
         guest.memory.abandon();
-        self.resume(guest, link)
+        self.resume(guest, wire)
     }
 
     /// Carries out an access. Returns false if it waits for the client.
@@ -109,7 +109,7 @@ impl PollThread {
     }
 
     /// Serves the requests of the running poll.
-    fn serve(&mut self, guest: &mut Guest, link: &mut dyn Link) -> Polled {
+    fn serve(&mut self, guest: &mut Guest, wire: &mut dyn Wire) -> Polled {
         while let Ok(request) = self.requests.recv() {
             match request {
                 Request::Access(access) => {
@@ -118,7 +118,7 @@ impl PollThread {
                     }
                 }
                 Request::Raise(vector) => guest.vectors.raise(vector),
-                Request::Send(packet) => link.send(packet),
+                Request::Send(packet) => wire.send(packet),
                 Request::Done(hca, more) => return Polled::Done(hca, more),
                 Request::Panicked => return Polled::Panicked,
             }
@@ -139,8 +139,8 @@ impl Drop for PollThread {
 
 fn poll(mut hca: Box<Hca>, now: u64, seams: &Seams) -> Request {
     let run = || {
-        let (mut interrupts, mut link) = (seams, seams);
-        let more = hca.poll(now, seams, &mut interrupts, &mut link);
+        let (mut interrupts, mut wire) = (seams, seams);
+        let more = hca.poll(now, seams, &mut interrupts, &mut wire);
         (hca, more)
     };
     match catch_unwind(AssertUnwindSafe(run)) {
@@ -210,5 +210,3 @@ impl Wire for &Seams {
         let _ = self.requests.send(Request::Send(packet));
     }
 }
-
-impl Link for &Seams {}

@@ -204,7 +204,7 @@ impl Prepared {
         let mut world = World::new(config);
         world.set_packets_only(options.packets_only);
         if let Some(path) = &options.capture {
-            world.fabric.set_capture(capture(path)?);
+            world.medium.fabric_mut().set_capture(capture(path)?);
         }
         let mut bound = Vec::with_capacity(count);
         for path in &options.sockets {
@@ -377,20 +377,20 @@ impl Served {
     /// Returns the packet counters so far, or `None` if the server has stopped.
     #[must_use]
     pub fn counters(&self) -> Option<FabricCounters> {
-        self.with_world(|world, _| world.fabric.counters())
+        self.with_world(|world, _| world.medium.fabric().counters())
     }
 
     /// Returns the losses so far by flow, or `None` if the server has stopped.
     #[must_use]
     pub fn losses(&self) -> Option<LossTable> {
-        self.with_world(|world, _| world.fabric.losses().clone())
+        self.with_world(|world, _| world.medium.fabric().losses().clone())
     }
 
     /// Injects `faults` with the seed `seed` from now on. Returns `None` if the server has stopped.
     pub fn set_faults(&self, faults: Faults, seed: u64) -> Option<()> {
         self.with_world(move |world, _| {
-            world.fabric.reseed(seed);
-            world.fabric.set_faults(faults);
+            world.medium.fabric_mut().reseed(seed);
+            world.medium.fabric_mut().set_faults(faults);
         })
     }
 

@@ -10,9 +10,10 @@ use crate::guest::registers::{self, BACKLOG};
 use crate::guest::watchdog::{HELD_UP, Watchdog};
 use crate::planted::{self, Place};
 use crate::wire::channel::{Channel, Ended};
+use hca_model::seams::{Io, NoPeers};
 use hca_model::world::NodePort;
-use hca_model::{GuestMemory, Hca, Interrupts, Link, Profile};
-use rdma_fabric::wire::Unplugged;
+use hca_model::{GuestMemory, Hca, Interrupts, Profile};
+use rdma_fabric::wire::{Unplugged, Wire};
 use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -122,14 +123,14 @@ impl NodePort for Seat {
         self.guest.parts()
     }
 
-    fn contain(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts)) -> bool {
+    fn contain<T>(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts) -> T) -> Option<T> {
         let (place, (memory, interrupts)) = (Place::Copy(self.work.connections), self.guest.parts());
         let done = catch_unwind(AssertUnwindSafe(|| {
             planted::here(place);
             work(memory, interrupts)
         }));
         self.panicked |= done.is_err();
-        done.is_ok()
+        done.ok()
     }
 
     fn takes_copies(&self) -> bool {
@@ -319,7 +320,8 @@ impl Seat {
         turn
     }
 
-    /// Polls the device, or resumes its suspended poll. Returns whether there is more work.
+    /// Polls a device that has work, or resumes its suspended poll. Returns whether there is more
+    /// work.
     ///
     /// # Errors
     /// [`Failure::Panic`] or [`Failure::NoThread`]; a stand-in may be left in place of the device.
@@ -328,24 +330,21 @@ impl Seat {
         hca: &mut Hca,
         now: u64,
         instant: Instant,
-        link: &mut dyn Link,
+        wire: &mut dyn Wire,
     ) -> Result<bool, Failure> {
         if !self.guest.memory.is_private() && !hca.is_lent() {
             let (memory, interrupts) = self.guest.parts();
-            return Ok(hca.poll(now, memory, interrupts, link));
-        }
-        if !hca.is_lent() && hca.pass(now) {
-            return Ok(false);
+            return Ok(hca.work(Io { now, memory, interrupts, wire, peers: &mut NoPeers }));
         }
         let polls = match &mut self.polls {
             Some(polls) => polls,
             none => none.insert(PollThread::start().map_err(|_| Failure::NoThread)?),
         };
         let polled = if hca.is_lent() {
-            polls.resume(&mut self.guest, link)
+            polls.resume(&mut self.guest, wire)
         } else {
             let stand_in = self.stand_in.take().unwrap_or_else(|| Box::new(Hca::new(hca.profile().clone())));
-            polls.poll(hca.lend(*stand_in), now, &mut self.guest, link)
+            polls.poll(hca.lend(*stand_in), now, &mut self.guest, wire)
         };
         self.follow_poll(polled, hca, instant)
     }

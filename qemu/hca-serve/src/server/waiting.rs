@@ -134,7 +134,7 @@ impl EventLoop {
         if Hub::owns(token) {
             let (now, notices) = (self.now(), &self.notices);
             if let Some(hub) = &mut self.hub {
-                hub.cut(token, &mut self.world.fabric, now, |line| notices(&line));
+                hub.cut(token, &mut self.world.medium, now, |line| notices(&line));
             }
         } else if token != WAKE {
             self.fail(Spoke::index(token).unwrap_or_else(|| seat_of(token)), Failure::Panic);

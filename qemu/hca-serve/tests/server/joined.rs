@@ -190,7 +190,7 @@ fn frame(kind: u8, content: &[u8]) -> Vec<u8> {
 /// Returns a connection after the handshake with a GUID.
 fn introduced(address: &Path, guid: u64) -> UnixStream {
     let mut stream = UnixStream::connect(address).expect("connects");
-    let mut hello = b"HCALINK1".to_vec();
+    let mut hello = b"HCALINK2".to_vec();
     hello.extend(guid.to_le_bytes());
     stream.write_all(&frame(0, &hello)).expect("sent");
     let mut welcome = [0; 13];
@@ -209,8 +209,8 @@ fn cables_that_bring_nonsense_or_take_nothing_harm_nobody_else() {
         (0x100, vec![0xff; 64]),
         (0x110, frame(3, &[0; 3])),
         (0x120, [frame(4, &[1]), frame(3, &[0xab; 300])].concat()),
-        (0x130, frame(0, b"HCALINK1")),
-        (0x140, [frame(4, &[1]), frame(5, &[]), frame(5, &[]), frame(6, &[])].concat()),
+        (0x130, frame(0, b"HCALINK2")),
+        (0x140, [frame(4, &[1]), frame(4, &[0]), frame(4, &[1]), frame(5, &[])].concat()),
         (0x150, frame(77, &[])),
     ] {
         let mut stream = introduced(&address, guid);

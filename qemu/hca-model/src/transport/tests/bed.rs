@@ -13,7 +13,7 @@ use crate::object::mkey::{Mkey, Translation};
 use crate::object::pages::PageList;
 use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
 use crate::profile::Profile;
-use crate::seams::Io;
+use crate::seams::{Io, NoPeers};
 use crate::transport::{QpTransport, TransportCounters};
 use crate::world::World;
 use rdma_fabric::infiniband::FabricConfig;
@@ -144,8 +144,8 @@ impl Bed {
     }
 
     pub(super) fn faults(&mut self, spec: &str, seed: u64) {
-        self.world.fabric.set_faults(spec.parse().unwrap());
-        self.world.fabric.reseed(seed);
+        self.world.medium.fabric_mut().set_faults(spec.parse().unwrap());
+        self.world.medium.fabric_mut().reseed(seed);
     }
 
     pub(super) fn hca(&mut self, node: usize) -> &mut Hca {
@@ -436,7 +436,13 @@ impl Bed {
         let old = core::mem::replace(&mut self.qp(handle).state, new);
         let now = self.now;
         let guest = &mut self.guests[handle.node];
-        let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Unplugged };
+        let mut io = Io {
+            now,
+            memory: &guest.ram,
+            interrupts: &mut guest.raised,
+            wire: &mut Unplugged,
+            peers: &mut NoPeers,
+        };
         self.world.nodes[handle.node].hca.device.qp_changed_state(&mut io, handle.qpn, old, new);
     }
 

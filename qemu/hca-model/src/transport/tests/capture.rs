@@ -31,7 +31,10 @@ fn word(bytes: &[u8], at: usize) -> usize {
 fn a_capture_is_complete_and_right() {
     let file = Shared::default();
     let mut bed = Bed::new(2);
-    bed.world.fabric.set_capture(Box::new(PcapNg::new(file.clone(), 1_800_000_000_000_000_000).unwrap()));
+    bed.world
+        .medium
+        .fabric_mut()
+        .set_capture(Box::new(PcapNg::new(file.clone(), 1_800_000_000_000_000_000).unwrap()));
     // A reset port is configured again, with the capture looking on.
     bed.world.set_cable(1, false);
     bed.run_for(1_000_000);
@@ -52,7 +55,7 @@ fn a_capture_is_complete_and_right() {
     bed.wait(&a);
     bed.send(&mut a, &Request::new(SendOpcode::RDMA_READ, &[(from, 1025, lkey)]).to(to, rkey));
     bed.wait(&a);
-    bed.world.fabric.finish_capture().unwrap();
+    bed.world.medium.fabric_mut().finish_capture().unwrap();
 
     let bytes = file.0.lock().unwrap().clone();
     if let Some(path) = std::env::var_os("HCA_MODEL_PCAP") {

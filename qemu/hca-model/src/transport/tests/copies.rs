@@ -274,7 +274,7 @@ impl Scene {
             transport: (0..NODES).map(|node| bed.counters(node)).collect(),
             ports: (0..NODES).map(|node| bed.hca(node).device.port.counters).collect(),
             q_counters: (0..NODES).map(|node| sets(&bed.hca(node).device.objects.q_counters.sets)).collect(),
-            fabric: bed.world.fabric.counters(),
+            fabric: bed.world.medium.fabric().counters(),
             completions: Vec::new(),
         }
     }
@@ -335,7 +335,7 @@ fn no_packet_goes_where_nobody_watches() {
         scene.ends[0].outstanding += 1;
         scene.ring();
         scene.settle();
-        let copied = scene.bed.world.fabric.copied();
+        let copied = scene.bed.world.medium.fabric().copied();
         assert_eq!(copied == 0, packets_only || private, "{copied} packets were never made");
     }
 }
@@ -370,5 +370,5 @@ fn panic_at_the_neighbour_leaves_the_requester_intact() {
     scene.ends[0].outstanding += 1;
     scene.ring();
     scene.settle();
-    assert_eq!(scene.bed.world.fabric.copied(), 0, "the request went as packets");
+    assert_eq!(scene.bed.world.medium.fabric().copied(), 0, "the request went as packets");
 }

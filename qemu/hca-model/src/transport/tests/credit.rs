@@ -33,7 +33,7 @@ fn port_without_credit_serves_registers_and_receives() {
         }
     };
     serve(&mut bed, 100);
-    assert!(!bed.world.fabric.ready(ports[0]));
+    assert!(!bed.world.medium.fabric().ready(ports[0]));
     let waited = bed.hca(0).port().counters.xmit_wait;
     assert!(waited > 0);
 
@@ -48,7 +48,7 @@ fn port_without_credit_serves_registers_and_receives() {
     // A doorbell of a command queue that does not exist.
     bed.hca(0).bar().write(0x18, &1u32.to_be_bytes());
     serve(&mut bed, 100);
-    assert!(!bed.world.fabric.ready(ports[0]));
+    assert!(!bed.world.medium.fabric().ready(ports[0]));
     assert_eq!(bed.guests[0].read(sink, 200), data);
     assert_eq!(bed.hca(0).log().refusals(), refusals + 1);
     assert!(bed.poll_cq(2, sender.cqn).is_none(), "an acknowledgement needs credit");

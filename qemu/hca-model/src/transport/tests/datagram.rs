@@ -100,7 +100,7 @@ fn datagrams_that_are_not_taken() {
     send(&mut bed, &mut a, vector(rc.qpn, 0x1111, lid), &[1]);
     // A foreign partition.
     for pkey in [0x8001, 0xffff] {
-        bed.world.fabric.set_partitions(PortIndex(0), &[pkey], bed.now);
+        bed.world.medium.fabric_mut().set_partitions(PortIndex(0), &[pkey], bed.now);
         bed.run_until("it is programmed", |bed| bed.hca(0).device.port.pkeys[0] == pkey);
         if pkey == 0x8001 {
             send(&mut bed, &mut a, vector(b.qpn, 0x1111, lid), &[1]);
@@ -219,7 +219,7 @@ fn path_query_of_a_member(pkey: u16) {
     use ib_mgmt::mad::{Mad, attr, class, method};
     let mut bed = Bed::new(2);
     let now = bed.now;
-    bed.world.fabric.set_partitions(PortIndex(0), &[pkey], now);
+    bed.world.medium.fabric_mut().set_partitions(PortIndex(0), &[pkey], now);
     bed.run_until("it is a member", |bed| bed.hca(0).device.port.pkeys[0] == pkey);
     let mut a = ready(&mut bed, 0, ServiceType::QP1);
     bed.qp(&a).q_key = QKEY_GSI;

@@ -143,7 +143,7 @@ fn mixed(seed: u64, faults: &str, messages: u32) -> (u64, u64, u64, u64) {
         let data = bed.guests[1 - node].read(regions[1 - node][4].0, 8);
         assert_eq!(data, added[node].to_be_bytes(), "seed {seed}: the sum");
     }
-    let fabric = bed.world.fabric.counters();
+    let fabric = bed.world.medium.fabric().counters();
     let retransmitted = bed.counters(0).retransmitted + bed.counters(1).retransmitted;
     (fabric.dropped, fabric.duplicated, fabric.reordered, retransmitted)
 }

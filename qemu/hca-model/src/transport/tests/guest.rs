@@ -75,14 +75,14 @@ impl NodePort for Guest {
         (&self.ram, &mut self.raised)
     }
 
-    fn contain(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts)) -> bool {
+    fn contain<T>(&mut self, work: impl FnOnce(&dyn GuestMemory, &mut dyn Interrupts) -> T) -> Option<T> {
         let panics = self.panics;
         let work = || {
             assert!(!panics, "planted");
             let (memory, interrupts) = self.parts();
             work(memory, interrupts)
         };
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok()
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok()
     }
 
     fn takes_copies(&self) -> bool {

@@ -97,7 +97,7 @@ proptest! {
             let (port, lids) = if answers { (PortIndex(1), (lids.1, lids.0)) } else { (PortIndex(0), lids) };
             let packet = packet(op, grh, ack, psn, qpn, lids, content);
             let now = bed.now;
-            bed.world.fabric.send(port, packet, now);
+            bed.world.medium.fabric_mut().send(port, packet, now);
             bed.step();
         }
         bed.run_for(2_000_000);

@@ -179,7 +179,7 @@ fn changed_capabilities_are_told_to_the_subnet_manager() {
     bed.hca(0).device.port.capability_mask ^= 1 << 16;
     let mask = bed.hca(0).device.port.capability_mask;
     bed.run_until("the subnet manager knows", |bed| {
-        let known = bed.world.fabric.port_record(PortIndex(0)).unwrap().port_info.unwrap();
+        let known = bed.world.medium.fabric().port_record(PortIndex(0)).unwrap().port_info.unwrap();
         known.capability_mask() == mask
     });
     // The trap, and the answer to the subnet manager's look at the port, long before it would have looked by itself.
@@ -190,7 +190,7 @@ fn changed_capabilities_are_told_to_the_subnet_manager() {
 #[test]
 fn a_port_shows_its_lanes_to_the_subnet_manager() {
     let bed = Bed::new(1);
-    let known = bed.world.fabric.port_record(PortIndex(0)).unwrap().clone();
+    let known = bed.world.medium.fabric().port_record(PortIndex(0)).unwrap().clone();
     assert_eq!(
         known.sl_to_vl,
         Some([0x01, 0x23, 0x01, 0x23, 0x01, 0x23, 0x01, 0x23]),
@@ -211,7 +211,7 @@ fn a_changed_description_is_told_to_the_subnet_manager_and_read_by_it() {
     text[..6].copy_from_slice(b"host 7");
     bed.hca(0).device.access(RegisterId::NODE_DESC, true, &mut text).expect("taken");
     bed.run_until("the subnet manager knows", |bed| {
-        bed.world.fabric.port_record(PortIndex(0)).unwrap().description.unwrap().as_str() == "host 7"
+        bed.world.medium.fabric().port_record(PortIndex(0)).unwrap().description.unwrap().as_str() == "host 7"
     });
     assert!(bed.now - before.1 < 5_000_000_000);
     bed.run_for(100_000_000);
@@ -224,7 +224,7 @@ fn a_changed_description_is_told_to_the_subnet_manager_and_read_by_it() {
     bed.hca(0).device.access(RegisterId::NODE_DESC, true, &mut text).expect("taken");
     bed.run_for(100_000_000);
     assert_eq!(bed.hca(0).device.port.counters.xmit_packets - before.0, 6);
-    assert!(bed.world.fabric.port_record(PortIndex(0)).unwrap().active);
+    assert!(bed.world.medium.fabric().port_record(PortIndex(0)).unwrap().active);
 }
 
 /// Notices that reach a subscriber of `number` at node 0.
@@ -302,7 +302,7 @@ fn the_switch_takes_a_link_down_and_lets_it_up_again() {
         [(phys_state::DISABLED, PortState::DOWN), (phys_state::POLLING, PortState::ACTIVE)]
     {
         let mut smp = Smp::lid_routed(method::SET, attr::PORT_INFO, 2, 0x42);
-        smp.set_m_key(bed.world.fabric.config().m_key);
+        smp.set_m_key(bed.world.medium.fabric().config().m_key);
         smp.set_data(PortInfo::zeroed().set_port_phys_state(physical).as_bytes());
         let (reply, _) = ask(&mut bed, &mut qp, 1, smp.as_bytes());
         assert_eq!(reply.status(), 0);

@@ -283,12 +283,12 @@ fn loopback_to_the_own_port() {
     let data = pattern(8, 0, 50_000);
     bed.guests[0].write(from, &data);
     bed.receive(&mut b, &[(to, 0x1_0000, rkey)]);
-    let sent = bed.world.fabric.counters().sent;
+    let sent = bed.world.medium.fabric().counters().sent;
     bed.send(&mut a, &Request::new(SendOpcode::SEND, &[(from, 50_000, lkey)]));
     assert_eq!(bed.wait(&b).bytes, 50_000);
     assert_eq!(bed.wait(&a).opcode, CqeOpcode::REQ);
     assert_eq!(bed.guests[0].read(to, 50_000), data);
-    assert_eq!(bed.world.fabric.counters().sent, sent, "nothing on the wire");
+    assert_eq!(bed.world.medium.fabric().counters().sent, sent, "nothing on the wire");
     // Forced loopback needs neither LID nor link.
     bed.world.set_cable(0, false);
     for qp in [&a, &b] {
