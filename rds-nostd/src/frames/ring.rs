@@ -40,8 +40,8 @@ pub(crate) struct Ring {
     unread: u16,
     /// Number of a receive: no message of an earlier one is unread. Without meaning while nothing is unread.
     first_unread: u16,
-    /// The frame of a pending slot is another one than that of its entry in the receive queue, or it has none.
-    is_changed: bool,
+    /// Each pending slot has the frame of its entry in the receive queue.
+    is_as_posted: bool,
 }
 
 impl Ring {
@@ -49,7 +49,7 @@ impl Ring {
     pub(crate) const MOST: u16 = 256;
 
     pub(crate) const EMPTY: Self =
-        Self { taken: 0, posted: 0, due: 0, filled: 0, unread: 0, first_unread: 0, is_changed: true };
+        Self { taken: 0, posted: 0, due: 0, filled: 0, unread: 0, first_unread: 0, is_as_posted: false };
 
     /// The oldest receive has ended. Its frame stays in the ring.
     #[inline]
@@ -95,7 +95,7 @@ impl Ring {
 
     /// The pending receives are posted from their slots.
     pub(crate) const fn change(&mut self) {
-        self.is_changed = true;
+        self.is_as_posted = false;
     }
 
     /// Returns whether receives are to be posted again: in turn after several messages, or if few receives are outstanding.
@@ -129,7 +129,7 @@ impl<'s> Rings<'s> {
     /// Returns whether frames have to leave the ring, or to join it, so that receives can be posted.
     #[inline]
     pub(crate) const fn is_short(&self, ring: &Ring) -> bool {
-        ring.is_changed || ring.outstanding() <= self.few
+        !ring.is_as_posted || ring.outstanding() <= self.few
     }
 
     /// Plans the next turn.
@@ -143,7 +143,7 @@ impl<'s> Rings<'s> {
     /// number; 0 if an entry has changed.
     pub(crate) fn repost(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) -> u16 {
         let mut free = 0;
-        if !ring.is_changed && self.depth >= LEAST {
+        if ring.is_as_posted && self.depth >= LEAST {
             let mut end = ring.taken;
             if ring.has_unread() {
                 if ring.first_unread.wrapping_add(self.depth) == ring.posted {
@@ -196,7 +196,7 @@ impl<'s> Rings<'s> {
     fn clear(&mut self, id: ConnectionId, ring: &mut Ring, number: u16) {
         self.set(id, number, None);
         ring.filled -= 1;
-        ring.is_changed = true;
+        ring.is_as_posted = false;
     }
 
     #[inline]
@@ -269,7 +269,7 @@ impl<'s> Rings<'s> {
     /// So many of the ready frames were posted.
     pub(crate) fn posted(&self, ring: &mut Ring, count: u16) {
         ring.posted = ring.posted.wrapping_add(count);
-        ring.is_changed = ring.outstanding() < self.depth;
+        ring.is_as_posted = ring.outstanding() == self.depth;
         self.plan(ring);
     }
 
@@ -348,7 +348,7 @@ mod tests {
                     }
                     1 => {
                         let again = rings.repost(id, &mut ring, &frames);
-                        let is_stuck = again == 0 && !ring.is_changed && ring.outstanding() < depth;
+                        let is_stuck = again == 0 && ring.is_as_posted && ring.outstanding() < depth;
                         prop_assert!(!is_stuck || !unread.is_empty());
                         for _ in 0..again {
                             let frame = entries[posted % usize::from(depth)].expect("written");
