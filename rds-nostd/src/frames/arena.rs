@@ -1,5 +1,5 @@
-//! Short messages that keep a receive from being posted again: they are copied into an arena, a frame of records. A connection has one
-//! arena open.
+//! Arenas: frames that hold several unread short messages as records, so that their receives can be posted again. Each connection
+//! fills one arena at a time.
 //!
 //! A record begins at a multiple of [`UNIT`] bytes:
 //!
@@ -7,11 +7,10 @@
 //! |---|---|---|---|
 //! | 0 | payload bytes | sender's port | place of the next message |
 //! | 1 | message number | | |
-//! | 2 | place of the message before (31:0) | | |
-//! | 3.. | payload | | |
+//! | 2.. | payload | | |
 //!
-//! The table entry of an arena has a bit for each record that nobody has read. Links and lengths lie in memory that a device may
-//! write to, so a link without its bit leads nowhere, and a length ends with the frame.
+//! The table entry of an arena has a bit for each unread record. Links and lengths are in memory that a device may write to.
+//! Therefore a link to a record needs the record's bit, and a link to a frame needs the frame's link back. Lengths end with the frame.
 
 use dat_nostd::DmaSlice;
 
@@ -21,23 +20,23 @@ use crate::frames::{Frame, Frames, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::wire::HEADER_WORDS;
 
-/// The longest message that is copied, bytes. A longer copy costs more than another receive.
+/// Longest message to copy, in bytes. A longer copy costs more than another receive.
 pub(crate) const SHORT: u32 = 512;
-/// Records begin at multiples of so many bytes.
+/// Alignment of records, in bytes.
 const UNIT: usize = 32;
-/// The same in quadwords.
+/// Alignment of records, in quadwords.
 const UNIT_WORDS: usize = UNIT / 8;
-/// Units of an arena: the bits that its table entry has.
+/// Units of an arena, as many as its table entry has bits.
 const UNITS: u16 = 128;
 /// Quadwords of a record before its payload.
-pub(super) const RECORD_WORDS: usize = 3;
+pub(super) const RECORD_WORDS: usize = 2;
 
-/// First quadword of a record in its frame.
+/// Index of a record's first quadword in its frame.
 pub(super) const fn word_of(place: Place) -> usize {
     (place.number().wrapping_sub(1) % UNITS) as usize * UNIT_WORDS
 }
 
-/// The arena that a connection fills, and the free units that it fills next: all of them while nothing is unread.
+/// The arena that a connection fills, and the range of free units that it fills next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arena {
     frame: Option<FrameId>,
@@ -49,18 +48,18 @@ impl Arena {
     pub(crate) const NONE: Self = Self { frame: None, next: 0, end: 0 };
 }
 
-/// Units of a record with so many payload bytes.
+/// Units of a record with `len` payload bytes.
 const fn units(len: u32) -> u16 {
     (RECORD_WORDS + (len as usize).div_ceil(8)).div_ceil(UNIT_WORDS) as u16
 }
 
 impl Frame {
-    /// The bit of a record that begins with this unit.
+    /// Index and mask of the bit for a record that starts at `unit`.
     const fn bit(unit: u16) -> (usize, u64) {
         ((unit / 64 % 2) as usize, 1 << (unit % 64))
     }
 
-    /// Returns whether a record that nobody has read begins with this unit.
+    /// Returns whether an unread record starts at `unit`.
     pub(super) fn has_record(&self, unit: u16) -> bool {
         let (half, bit) = Self::bit(unit);
         self.used == Use::Arena && self.elsewhere[half] & bit != 0
@@ -68,7 +67,8 @@ impl Frame {
 }
 
 impl Frames<'_> {
-    /// Copies the message in a frame into an arena, to its end or to a gap where messages were read. `None` if there is no room.
+    /// Copies the message in a frame into an arena: to its end, or to a gap that read messages left. Returns `None` if no gap is long
+    /// enough.
     pub(crate) fn copy_to(&mut self, arena: &mut Arena, from: FrameId) -> Option<Place> {
         let Frame { len, sport, .. } = *self.at(from);
         if arena.next + units(len) > arena.end && !self.fill_gap(arena, len) {
@@ -78,7 +78,7 @@ impl Frames<'_> {
         let place = Place::record(frame, arena.next + 1);
         let payload = self.words(from)?.get(HEADER_WORDS..)?.get(..(len as usize).div_ceil(8))?;
         let record = self.words(frame)?.get(word_of(place)..)?;
-        let ([first, second, _], room) = record.split_first_chunk::<RECORD_WORDS>()?;
+        let ([first, second], room) = record.split_first_chunk::<RECORD_WORDS>()?;
         // Within one frame the record begins before the payload.
         for (to, from) in room.iter().zip(payload) {
             to.store(from.load());
@@ -91,12 +91,12 @@ impl Frames<'_> {
         Some(place)
     }
 
-    /// Goes on with an arena where messages were read, so that a socket that nobody reads does not keep the memory of what others have
-    /// read. Returns false if a message of `len` bytes has no room between those that are unread.
+    /// Moves the free range of an arena to a gap of read messages, because one idle socket would otherwise occupy a complete arena.
+    /// Returns false if no gap takes a message of `len` bytes.
     fn fill_gap(&self, arena: &mut Arena, len: u32) -> bool {
         let Some(frame) = arena.frame else { return false };
         let entry = self.at(frame);
-        // The handle of a loan names its place.
+        // A zero-copy handle refers to its record by place.
         if entry.posted > 0 {
             return false;
         }
@@ -119,8 +119,8 @@ impl Frames<'_> {
         }
     }
 
-    /// Makes the frame of a message the open arena of its connection, with the message as its first record. The arena before it is free
-    /// when all of it has been read.
+    /// Makes the frame of a message the open arena of its connection, with the message as first record. The previous arena is freed when
+    /// its last record is read.
     pub(crate) fn open_arena(
         &mut self,
         arena: &mut Arena,
@@ -139,7 +139,7 @@ impl Frames<'_> {
         (entry.connection, entry.sequence, entry.elsewhere) = (Some(id), number, records);
     }
 
-    /// Nobody uses a record any more. Returns whether its arena is free: it was the last one.
+    /// Frees a record. Returns whether it was the last one, which frees the arena.
     pub(crate) fn remove_record(&mut self, place: Place, arena: &mut Arena) -> bool {
         let (half, bit) = Frame::bit(place.number().wrapping_sub(1));
         let entry = self.at_mut(place.frame());
@@ -154,15 +154,14 @@ impl Frames<'_> {
         is_last
     }
 
-    /// Lends a record. Returns the number of the loan.
+    /// Counts a zero-copy reader of a record. Returns the number for its handle.
     pub(super) fn lend_record(&mut self, place: Place) -> u64 {
         let entry = self.at_mut(place.frame());
         entry.posted += 1;
         entry.sequence
     }
 
-    /// The loan of a record is over. With the last one all handles of the arena's loans become void, so that their places can be used
-    /// again.
+    /// Ends the zero-copy use of a record. The last end invalidates all handles of the arena, so that its units can be reused.
     pub(super) fn end_record_loan(&mut self, place: Place) {
         let number = self.next_number();
         let entry = self.at_mut(place.frame());
@@ -172,20 +171,20 @@ impl Frames<'_> {
         }
     }
 
-    /// Returns whether a record is lent by this number.
+    /// Returns whether a zero-copy handle with `number` refers to the record.
     pub(super) fn is_record_lent(&self, place: Place, number: u64) -> bool {
         let entry = self.at(place.frame());
         entry.has_record(place.number().wrapping_sub(1)) && entry.sequence == number
     }
 
-    /// The payload of a record.
+    /// Returns the payload of a record.
     pub(super) fn record_payload(&self, place: Place, len: usize) -> Option<DmaSlice<'_>> {
         let start = (word_of(place) + RECORD_WORDS) * 8;
         let len = len.min(STRIDE.saturating_sub(start));
         self.memory()?.slice(place.frame().index() * STRIDE + start, len)
     }
 
-    /// Writes over the first quadword of a record, as a device might.
+    /// Overwrites the first quadword of a record, as a device might.
     #[cfg(test)]
     pub(crate) fn forge_record(&self, place: Place, word: u64) {
         self.record_words(place).expect("a record")[0].store(word);

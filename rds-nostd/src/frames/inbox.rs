@@ -1,4 +1,4 @@
-//! Messages that have arrived and wait for their reader: lists through frames and records.
+//! Inboxes: lists of unread messages, linked through frames and records.
 
 use dat_nostd::DmaWord;
 
@@ -84,14 +84,14 @@ impl Inbox {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread {
     pub(crate) place: Place,
-    /// The message after it in its socket's inbox.
+    /// Next message of the inbox.
     next: Option<Place>,
-    /// The connection that it came over; none for a message of this node to itself.
+    /// Connection of the sender; `None` for a loopback message.
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) sport: u16,
     /// Payload bytes.
     pub(crate) len: usize,
-    /// Frames that it counts as against its socket.
+    /// Frames that the message counts as against its socket.
     pub(crate) frames: usize,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct ReadInSlot {
 }
 
 impl Frame {
-    /// The message after this one in its socket's inbox.
+    /// Returns the next message of the inbox.
     #[inline]
     const fn next_place(&self) -> Option<Place> {
         match self.next_message {
@@ -117,7 +117,7 @@ impl Frame {
 }
 
 impl Frames<'_> {
-    /// Puts the message in a frame of a ring at the end of an inbox, as what its header says. It stays in its slot until it is read.
+    /// Appends the message in a frame of a ring to an inbox. The frame remains in its slot until the message is read.
     #[inline]
     pub(crate) fn keep_in_slot(
         &mut self,
@@ -132,13 +132,13 @@ impl Frames<'_> {
         entry.generation = before.map_or(0, Place::bits);
     }
 
-    /// Puts a message at the end of an inbox.
+    /// Appends a message to an inbox.
     pub(crate) fn deliver(&mut self, inbox: &mut Inbox, place: Place) {
         let before = self.link(inbox, place);
         self.set_before(place, before);
     }
 
-    /// Makes a message the last one of an inbox. Returns the one before it.
+    /// Makes a message the tail of an inbox. Returns the previous tail.
     #[inline]
     fn link(&mut self, inbox: &mut Inbox, place: Place) -> Option<Place> {
         let before = inbox.tail.replace(place);
@@ -149,11 +149,10 @@ impl Frames<'_> {
         before
     }
 
-    /// A message moves to another place.
+    /// Moves a message in a frame of its own to a record.
     pub(crate) fn replace(&mut self, inbox: &mut Inbox, from: Place, to: Place) {
-        let before = self.before(from).filter(|_| inbox.head != Some(from));
+        let before = Place::from_bits(self.at(from.frame()).generation).filter(|_| inbox.head != Some(from));
         let next = self.unread(from).and_then(|unread| unread.next).filter(|_| inbox.tail != Some(from));
-        self.set_before(to, before);
         self.set_next(to, next);
         match before {
             None => inbox.head = Some(to),
@@ -171,27 +170,18 @@ impl Frames<'_> {
             let entry = self.at_mut(place.frame());
             entry.next_message = next.map(|next| MessageId::starting(next.frame()));
             entry.next_record = next.map_or(0, Place::number);
-        } else if let Some([first, ..]) = self.record_words(place) {
+        } else if let Some([first, _]) = self.record_words(place) {
             let link = next.map_or(0, |next| u64::from(next.bits()) << 32);
             first.store(first.load() & u64::from(u32::MAX) | link);
         }
     }
 
+    /// Sets the link back of a message in frames of its own. Records have none, because they never move.
     #[inline]
     fn set_before(&mut self, place: Place, before: Option<Place>) {
-        let bits = before.map_or(0, Place::bits);
         if place.number() == 0 {
-            self.at_mut(place.frame()).generation = bits;
-        } else if let Some([.., third]) = self.record_words(place) {
-            third.store(bits.into());
+            self.at_mut(place.frame()).generation = before.map_or(0, Place::bits);
         }
-    }
-
-    fn before(&self, place: Place) -> Option<Place> {
-        if place.number() == 0 {
-            return Place::from_bits(self.at(place.frame()).generation);
-        }
-        Place::from_bits(self.record_words(place)?[RECORD_WORDS - 1].load() as u32)
     }
 
     /// The quadwords of a record before its payload.
@@ -199,20 +189,19 @@ impl Frames<'_> {
         self.words(place.frame())?.get(word_of(place)..)?.first_chunk()
     }
 
-    /// Takes the oldest message of an inbox, if it lies in its slot with nothing to it, and copies as much as fits to `buffer`. The slot is
-    /// free.
+    /// Copies the oldest message of an inbox to `buffer`, cut to its length, and frees the slot. Returns `None` if the message is not in a
+    /// slot, or has extensions or times.
     #[inline(always)]
     pub(crate) fn read_in_slot(&mut self, inbox: &mut Inbox, buffer: &mut [u8]) -> Option<ReadInSlot> {
         let place = inbox.head?;
         let frame = self.table.get_mut(place.frame().index())?;
         let connection = frame.connection?;
-        // An arena has another use.
         if frame.used != Use::Unread || !frame.marks.is_empty() {
             return None;
         }
         let (_, payload) = self.memory.block(place.frame().index())?.split_first_chunk::<HEADER_WORDS>()?;
         let message_len = frame.len as usize;
-        // The message has one frame, whatever its descriptor says.
+        // A slot has one frame, even if the length of its entry is wrong.
         let (buffer, _) = buffer.split_at_mut(message_len.min(FRAGMENT_LEN).min(buffer.len()));
         words::get(payload, buffer);
         frame.used = Use::Ring;
@@ -223,15 +212,20 @@ impl Frames<'_> {
         Some(ReadInSlot { connection, sport: frame.sport, message_len, len: buffer.len() })
     }
 
-    /// The oldest message of an inbox. `None` if there is none, or if a device wrote over the link to it.
+    /// Returns the oldest message of an inbox, or `None` if the inbox is empty or a device overwrote the link to the message.
     pub(crate) fn front(&self, inbox: &Inbox) -> Option<Unread> {
         let place = inbox.head?;
         let unread = self.unread(place)?;
-        let next = unread.next.filter(|_| inbox.tail != Some(place));
+        let next = unread.next.filter(|next| inbox.tail != Some(place) && self.follows(*next, place));
         Some(Unread { next, ..unread })
     }
 
-    /// The message in a place.
+    /// Returns whether the link back of `next` confirms that it follows `place`. A record's own bit decides when it is read.
+    fn follows(&self, next: Place, place: Place) -> bool {
+        next.number() != 0 || self.at(next.frame()).generation == place.bits()
+    }
+
+    /// Returns the message at `place`.
     pub(super) fn unread(&self, place: Place) -> Option<Unread> {
         let entry = self.at(place.frame());
         let connection = entry.connection;
@@ -255,7 +249,7 @@ impl Frames<'_> {
         })
     }
 
-    /// The connection whose share a message counts against.
+    /// Returns the connection whose share a message counts against.
     pub(crate) fn connection_of(&self, place: Place) -> Option<ConnectionId> {
         self.at(place.frame()).connection
     }
@@ -265,7 +259,7 @@ impl Frames<'_> {
         self.at(place.frame()).source()
     }
 
-    /// The unread messages of an inbox, oldest first.
+    /// Returns the messages of an inbox, oldest first.
     pub(crate) fn all(&self, inbox: &Inbox) -> impl Iterator<Item = Unread> + use<'_> {
         let mut rest = *inbox;
         core::iter::from_fn(move || {
@@ -273,11 +267,11 @@ impl Frames<'_> {
             rest.head = unread.next;
             Some(unread)
         })
-        // A device may link records to a circle.
+        // Bounded, because a device may link records in a cycle.
         .take(self.table.len() * STEPS_PER_FRAME)
     }
 
-    /// Number of an unread message.
+    /// Returns the sequence number of an unread message.
     pub(crate) fn number(&self, place: Place) -> u64 {
         match place.message() {
             Some(message) if self.message(message).used == Use::Unread => {
@@ -288,7 +282,7 @@ impl Frames<'_> {
         }
     }
 
-    /// Takes a message out of the inbox that it is the first of.
+    /// Removes the oldest message of an inbox.
     pub(crate) const fn remove_front(&self, inbox: &mut Inbox, unread: &Unread) {
         inbox.head = unread.next;
         if unread.next.is_none() {

@@ -39,9 +39,9 @@ pub(crate) enum Use {
     Send,
     /// Part of a message that arrived.
     Receive,
-    /// In a ring of receives, and free for the next message.
+    /// In a ring of receives, without an unread message.
     Ring,
-    /// In a ring of receives, with a message that nobody has read.
+    /// In a ring of receives, with an unread message.
     Unread,
     /// The first frame of a message that arrived and is lent to the application.
     Lent,
@@ -89,24 +89,23 @@ pub(crate) struct Frame {
     pub(crate) operation: Option<OperationId>,
     /// Frames linked so far; of a message of ours with a lent payload, whose frames have many headers each, its fragments.
     pub(crate) frames: u16,
-    /// As many of them as were posted so far, on the sending side. Of a frame in a ring: the number of its receive. Of an arena: records that
-    /// are lent.
+    /// Sent message: frames posted so far. Frame in a ring: number of its receive. Arena: records in zero-copy use.
     pub(crate) posted: u16,
     /// The connection whose share of frames it counts against; none for messages to this node itself.
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) sport: u16,
     pub(crate) dport: u16,
-    /// The sending socket, whose generation tells whether it is still the one; or the receiving one.
+    /// Slot of the sending socket, which `generation` distinguishes from later ones; or of the receiving socket.
     pub(crate) socket: u16,
     pub(crate) flags: u8,
-    /// Of a message of ours: generation of its socket. Of an unread one: the place before it in its inbox.
+    /// Sent message: generation of its socket. Unread message: link back to the previous place of its inbox.
     pub(crate) generation: u32,
     pub(crate) len: u32,
     pub(crate) sequence: u64,
-    /// Of a message of ours: number of the last post of its connection that carried a part of it. Of a peer's: the last of its times.
+    /// Sent message: number of the last post that carried a part of it. Received message: the last of its times.
     pub(crate) last_post: u64,
-    /// Of a message of this node to itself: the sender's address, IPv4 mapped, as two halves. Of a peer's: two of the times at which it
-    /// arrived, if they are known. Of one of ours: where its payload lies, if that is lent. Of an arena: the records that nobody has read.
+    /// Two words. Loopback message: address of the sender, IPv4 mapped. `TIMED`: times of arrival. `LENT`: address of the payload. Arena:
+    /// bits of unread records.
     elsewhere: [u64; 2],
 }
 
@@ -425,26 +424,29 @@ impl<'s> Frames<'s> {
         self.begin(Use::Ring, describe).map(MessageId::first)
     }
 
-    /// A frame leaves its ring with the message in it.
+    /// Removes a frame from its ring, with the message in it.
     pub(crate) fn leave_ring(&mut self, frame: FrameId) {
         let [sequence, ..] = self.header_words(frame);
         let entry = self.at_mut(frame);
         (entry.used, entry.sequence) = (Use::Receive, u64::from_be(sequence));
     }
 
-    /// The frame of a receive becomes a message of one frame so far.
+    /// Makes the frame of a receive the first one of a message.
     #[inline(never)]
     pub(crate) fn begin_received(&mut self, frame: FrameId, header: &Header, id: ConnectionId) -> MessageId {
-        self.at_mut(frame).become_message(Use::Receive).describe(header, id);
+        let entry = self.at_mut(frame).become_message(Use::Receive);
+        entry.describe(header, id);
+        // A stale link back could confirm a forged link.
+        entry.generation = 0;
         MessageId::starting(frame)
     }
 
-    /// A device that has failed may write to a frame: nobody gets it before [`release`](Self::release).
+    /// Withholds a frame until [`release`](Self::release), because a failed device may write to it.
     pub(crate) fn withhold(&mut self, frame: FrameId) {
         self.at_mut(frame).used = Use::Withheld;
     }
 
-    /// The device was reset: what was withheld is free.
+    /// Frees all withheld frames after the device was reset.
     pub(crate) fn release(&mut self) {
         for index in 0..self.table.len() {
             let frame = FrameId::new(index);

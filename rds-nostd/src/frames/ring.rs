@@ -1,21 +1,21 @@
-//! The receives of connections: a ring of frames for each, in the order of its receive queue.
+//! Receive rings: the frames of each connection, in the order of its receive queue.
 //!
-//! A message of one frame stays in its slot until it is read. Then the receive is posted again as it was. A message that is in the way
-//! for too long leaves the ring.
+//! A single-fragment message remains in its slot until it is read. Then the receive is posted again unchanged. If receives run short,
+//! unread messages leave the ring.
 
 use crate::frames::{Frames, Use};
 use crate::ids::{ConnectionId, FrameId};
 
-/// Messages after which receives are posted again, if there may be twice as many receives.
+/// Messages between two posts of receives; half of the ring, if that is less.
 const TURN: u16 = 8;
-/// Entries that a receive queue has at least. A smaller ring has no slot for each of them.
+/// Minimum entries of a receive queue. A smaller ring has no slot for each entry, so its receives are always written anew.
 const LEAST: u16 = 4;
 
-/// The rings of all connections, each of the same power of two slots.
+/// Rings of all connections. The number of slots is the same for each, and a power of two.
 pub(crate) struct Rings<'s> {
     slots: &'s mut [Option<FrameId>],
     depth: u16,
-    /// With no more outstanding receives, they are posted again with each message, and unread messages make way for them.
+    /// Outstanding receives below which each message posts receives again and unread messages leave the ring.
     few: u16,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Rings<'s> {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ring {
-    /// Receives that have ended.
+    /// Completed receives.
     taken: u16,
     /// Receives posted.
     posted: u16,
@@ -36,34 +36,34 @@ pub(crate) struct Ring {
     due: u16,
     /// Slots with a frame.
     filled: u16,
-    /// Slots with a message that nobody has read.
+    /// Slots with an unread message.
     unread: u16,
-    /// Number of a receive: no message of an earlier one is unread. Without meaning while nothing is unread.
+    /// Lower bound of the numbers of receives with an unread message. Meaningless while `unread` is 0.
     first_unread: u16,
     /// Each pending slot has the frame of its entry in the receive queue.
     is_as_posted: bool,
 }
 
 impl Ring {
-    /// Slots of a ring, at most.
+    /// Maximum slots of a ring.
     pub(crate) const MOST: u16 = 256;
 
     pub(crate) const EMPTY: Self =
         Self { taken: 0, posted: 0, due: 0, filled: 0, unread: 0, first_unread: 0, is_as_posted: false };
 
-    /// The oldest receive has ended. Its frame stays in the ring.
+    /// Completes the oldest receive. Its frame remains in the ring.
     #[inline]
     pub(crate) const fn take(&mut self) {
         self.taken = self.taken.wrapping_add(1);
     }
 
-    /// Receives that the HCA has.
+    /// Returns the number of receives that the HCA owns.
     #[inline]
     pub(crate) const fn outstanding(&self) -> u16 {
         self.posted.wrapping_sub(self.taken)
     }
 
-    /// Frames in the ring that wait for messages.
+    /// Returns the number of frames without an unread message.
     pub(crate) const fn waiting(&self) -> u16 {
         self.filled - self.unread
     }
@@ -73,12 +73,12 @@ impl Ring {
         self.unread != 0
     }
 
-    /// Slots with a frame.
+    /// Returns the number of slots with a frame.
     pub(crate) const fn filled(&self) -> u16 {
         self.filled
     }
 
-    /// The receive that ended last brought a message, which stays in its slot.
+    /// Marks the slot of the last completed receive as unread.
     #[inline]
     pub(crate) const fn keep(&mut self) {
         if self.unread == 0 {
@@ -87,18 +87,18 @@ impl Ring {
         self.unread += 1;
     }
 
-    /// Nobody uses the message in a slot any more, or it leaves the slot.
+    /// Frees a slot whose message was read or moved.
     #[inline]
     pub(crate) const fn free(&mut self) {
         self.unread -= 1;
     }
 
-    /// The pending receives are posted from their slots.
+    /// Makes the next post write all pending receives again.
     pub(crate) const fn change(&mut self) {
         self.is_as_posted = false;
     }
 
-    /// Returns whether receives are to be posted again: in turn after several messages, or if few receives are outstanding.
+    /// Returns whether enough messages arrived since receives were last posted.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.taken.wrapping_sub(self.due) < u16::MAX / 2
@@ -106,7 +106,7 @@ impl Ring {
 }
 
 impl<'s> Rings<'s> {
-    /// As many rings of `depth` slots, a power of two, as there is room for in `slots`.
+    /// Divides `slots` into rings of `depth` slots, a power of two.
     pub(crate) fn new(slots: &'s mut [Option<FrameId>], depth: u16) -> Self {
         slots.fill(None);
         Self { slots, depth, few: depth / 4 }
@@ -126,21 +126,21 @@ impl<'s> Rings<'s> {
         self.slots.get(self.index(id, number)).copied().flatten()
     }
 
-    /// Returns whether frames have to leave the ring, or to join it, so that receives can be posted.
+    /// Returns whether receives can be posted only after frames have left or joined the ring.
     #[inline]
     pub(crate) const fn is_short(&self, ring: &Ring) -> bool {
         !ring.is_as_posted || ring.outstanding() <= self.few
     }
 
-    /// Plans the next turn.
+    /// Schedules the next post of receives.
     #[inline]
     fn plan(&self, ring: &mut Ring) {
         let spare = ring.outstanding().saturating_sub(self.few).clamp(1, TURN.min(self.depth / 2));
         ring.due = ring.taken.wrapping_add(spare);
     }
 
-    /// The pending receives up to the first with an unread message are posted, as their entries of the receive queue are. Returns their
-    /// number; 0 if an entry has changed.
+    /// Takes the pending receives up to the first unread message as posted again, with unchanged entries. Returns their number, or 0 if an
+    /// entry has changed.
     pub(crate) fn repost(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) -> u16 {
         let mut free = 0;
         if ring.is_as_posted && self.depth >= LEAST {
@@ -159,7 +159,7 @@ impl<'s> Rings<'s> {
         free
     }
 
-    /// Sets `first_unread` to the oldest unread message's.
+    /// Advances `first_unread` to the oldest unread message.
     fn find_unread(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) {
         let is_unread = |frame: FrameId| frames.at(frame).used == Use::Unread;
         while ring.first_unread != ring.taken && !self.at(id, ring.first_unread).is_some_and(is_unread) {
@@ -167,18 +167,18 @@ impl<'s> Rings<'s> {
         }
     }
 
-    /// The frame of the oldest receive.
+    /// Returns the frame of the oldest outstanding receive.
     pub(crate) fn oldest(&self, id: ConnectionId, ring: &Ring) -> Option<FrameId> {
         self.at(id, ring.taken).filter(|_| ring.outstanding() > 0)
     }
 
-    /// The frame of the receive that ended last leaves the ring.
+    /// Removes the frame of the last completed receive.
     #[inline]
     pub(crate) fn remove(&mut self, id: ConnectionId, ring: &mut Ring) {
         self.clear(id, ring, ring.taken.wrapping_sub(1));
     }
 
-    /// The frame of a slot leaves the ring, with the unread message in it.
+    /// Removes a frame together with the unread message in it.
     pub(crate) fn remove_unread(
         &mut self,
         id: ConnectionId,
@@ -207,7 +207,7 @@ impl<'s> Rings<'s> {
         }
     }
 
-    /// The frame of the pending slot `index`, if the message in it is unread.
+    /// Returns the frame of pending slot `index`, if its message is unread.
     pub(crate) fn unread(
         &self,
         id: ConnectionId,
@@ -220,8 +220,8 @@ impl<'s> Rings<'s> {
         (frames.at(frame).used == Use::Unread).then_some(frame)
     }
 
-    /// Closes the gaps between the pending frames, of which none has an unread message, and puts up to `room` free frames after them.
-    /// Returns how many were put.
+    /// Closes the gaps between pending frames and adds up to `room` free frames. Returns the number added. Unread messages must have left
+    /// the pending slots.
     pub(crate) fn fill(
         &mut self,
         id: ConnectionId,
@@ -244,11 +244,14 @@ impl<'s> Rings<'s> {
         filled - kept
     }
 
-    /// Moves the frames of pending slots to the first ones. Returns their number.
+    /// Moves the frames of pending slots to the front. Returns their number.
     fn close_gaps(&mut self, id: ConnectionId, ring: &Ring, frames: &mut Frames<'_>) -> u16 {
         let (there, mut kept) = (ring.filled - ring.outstanding(), 0);
-        let mut from = ring.posted;
-        while kept < there {
+        for pending in 0..self.depth {
+            if kept == there {
+                break;
+            }
+            let from = ring.posted.wrapping_add(pending);
             if let Some(frame) = self.at(id, from) {
                 let to = ring.posted.wrapping_add(kept);
                 frames.at_mut(frame).posted = to;
@@ -256,24 +259,23 @@ impl<'s> Rings<'s> {
                 self.set(id, to, Some(frame));
                 kept += 1;
             }
-            from = from.wrapping_add(1);
         }
         kept
     }
 
-    /// The frames that can be posted: those of the pending slots up to the first empty one.
+    /// Returns the frames of the pending slots up to the first empty one.
     pub(crate) fn ready(&self, id: ConnectionId, ring: &Ring) -> Ready<'_, 's> {
         Ready { rings: self, id, next: ring.posted, left: self.depth - ring.outstanding() }
     }
 
-    /// So many of the ready frames were posted.
+    /// Records that `count` of the ready frames were posted.
     pub(crate) fn posted(&self, ring: &mut Ring, count: u16) {
         ring.posted = ring.posted.wrapping_add(count);
         ring.is_as_posted = ring.outstanding() == self.depth;
         self.plan(ring);
     }
 
-    /// Takes all frames out of a ring, for an endpoint that is gone.
+    /// Empties the ring of a closed endpoint. Returns its frames.
     pub(crate) fn drain(
         &mut self,
         id: ConnectionId,
@@ -315,8 +317,7 @@ mod tests {
     use std::vec::Vec;
 
     proptest! {
-        /// Receives end in the order of their posts, whatever stays in its slot or leaves the ring. One that is posted again names the frame
-        /// of its entry, in which nothing is unread.
+        /// Receives complete in the order of their posts. A receive that is posted again has the frame of its entry, and no unread message.
         #[test]
         fn receives_end_in_order(
             depth in prop::sample::select(std::vec![4u16, 8, 64, 128, 256]),
@@ -327,7 +328,7 @@ mod tests {
             let mut slots = std::vec![None; 3 * usize::from(depth)];
             let mut rings = Rings::new(&mut slots, depth);
             let (id, mut ring) = (ConnectionId::new(1), Ring::EMPTY);
-            // The receive queue: its entries, and what is outstanding.
+            // Model of the receive queue.
             let (mut entries, mut posted) = (std::vec![None; depth.into()], 0usize);
             let (mut outstanding, mut unread) = (VecDeque::new(), VecDeque::new());
             for (step, count) in steps {

@@ -1,8 +1,8 @@
-//! The fragments of messages, posted one behind the other.
+//! Fragments of messages, posted in order under one doorbell.
 
 use dat_nostd::SendDto;
 
-use crate::connection::{Cookie, CookieKind};
+use crate::connection::Cookie;
 use crate::frames::{Lent, Marks, header_place};
 use crate::ids::{FrameId, MessageId};
 use crate::protocol::dispatch::{Flow, LentPart, Post, Segment};
@@ -12,7 +12,7 @@ use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, HEADER_WORDS, Header, fragmen
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst {
     message: MessageId,
-    /// What all fragments begin with.
+    /// Header of all fragments.
     header: [u64; HEADER_WORDS],
     /// Payload bytes of the whole message.
     len: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Burst {
     frame: FrameId,
     lent: Option<Lent>,
     asks: bool,
-    /// The last fragment is to be reported.
+    /// The last fragment is posted with a completion.
     reports: bool,
     fence: bool,
 }
@@ -36,7 +36,7 @@ impl Burst {
 }
 
 impl<'f, 's> Flow<'f, 's> {
-    /// Begins with the first unsent message, or goes on with it. [`end`](Self::end) notes what was posted.
+    /// Starts or continues the first unsent message. [`end`](Self::end) records its progress.
     #[inline]
     pub(crate) fn burst(&mut self) -> Option<Burst> {
         let tx = &self.connection.tx;
@@ -78,7 +78,7 @@ impl<'f, 's> Flow<'f, 's> {
         })
     }
 
-    /// The next fragment, its header written.
+    /// Writes the header of the next fragment and returns the SEND for it.
     #[inline]
     pub(crate) fn segment(&self, burst: &Burst) -> Segment {
         let tx = &self.connection.tx;
@@ -93,12 +93,11 @@ impl<'f, 's> Flow<'f, 's> {
             part = Some(LentPart { address, len: payload_len, lmr_context });
         }
         let address = self.frames.write_header_at(burst.frame.index(), place, &burst.header);
-        let (kind, epoch) = (CookieKind::Message, self.connection.objects.epoch);
-        let cookie = Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode();
+        let cookie = Cookie::numbered(tx.cookies, number);
         Segment { address, len, lent: part, cookie, signal, solicit, fence: burst.fence }
     }
 
-    /// What [`segment`](Self::segment) returned was posted.
+    /// Advances the burst after the SEND of [`segment`](Self::segment) was posted.
     #[inline]
     pub(crate) fn segment_posted(&mut self, burst: &mut Burst, signal: bool) {
         let number = self.count(signal);
@@ -112,7 +111,7 @@ impl<'f, 's> Flow<'f, 's> {
         }
     }
 
-    /// Notes which fragments were posted.
+    /// Records the posted fragments in the message and its queue.
     #[inline]
     pub(crate) fn end(&mut self, burst: &Burst) {
         let (tx, rx) = (&mut self.connection.tx, &mut self.connection.rx);
@@ -129,13 +128,13 @@ impl<'f, 's> Flow<'f, 's> {
         }
     }
 
-    /// The region that the first unsent message's payload lies in, if it is lent.
+    /// Returns the region of the first unsent message's payload, if the payload is zero-copy.
     pub(crate) fn lent_region(&self) -> Option<u32> {
         let lent = self.frames.message(self.connection.tx.next?).lent()?;
         Some(lent.lmr_context)
     }
 
-    /// The fragments that can be posted one behind the other, with their payload in the frames, or lent in this region.
+    /// Returns the fragments that can be posted under one doorbell: with the payload in frames, or in the region `lent`.
     pub(crate) fn fragments<'a>(
         &'a mut self,
         lent: Option<u32>,
@@ -144,7 +143,7 @@ impl<'f, 's> Flow<'f, 's> {
         Fragments { flow: self, lent, given }
     }
 
-    /// So many of the fragments given were posted: all, or all but the last.
+    /// Ends a run of which `count` fragments were posted: all that the iterator returned, or all but the last.
     pub(crate) fn fragments_posted(&mut self, given: Given, count: usize) {
         let Some(mut burst) = given.burst else { return };
         if let Some(signal) = given.last.filter(|_| count == given.count) {
@@ -154,29 +153,29 @@ impl<'f, 's> Flow<'f, 's> {
     }
 }
 
-/// Fragments on their way to be posted together.
+/// Iterator over fragments for one doorbell.
 pub(crate) struct Fragments<'a, 'f, 's> {
     flow: &'a mut Flow<'f, 's>,
     lent: Option<u32>,
     given: &'a mut Given,
 }
 
-/// How many of them were given.
+/// State of [`Fragments`] that outlives the iterator.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     burst: Option<Burst>,
     count: usize,
-    /// Of the last one it is not known whether it was posted: whether it is to be reported.
+    /// Set while the last fragment may be unposted: true if it is posted with a completion.
     last: Option<bool>,
 }
 
 impl Fragments<'_, '_, '_> {
-    /// The next message, if it can be posted with those before it.
+    /// Returns the next message, if the same doorbell can serve it.
     fn begin(&mut self) -> Option<Burst> {
         if self.flow.dispatch() != Some(Post::Fragment) {
             return None;
         }
-        // Where a message begins its payload may be elsewhere.
+        // A new message may have its payload in another region.
         let begins = self.flow.connection.tx.cursor.is_none();
         if begins && self.flow.lent_region() != self.lent { None } else { self.flow.burst() }
     }

@@ -1,4 +1,4 @@
-//! Messages that arrived: to a socket's queue, and from there to its application.
+//! Received messages: from the connection to a socket's inbox, and from there to the application.
 
 use core::net::SocketAddr;
 
@@ -12,14 +12,14 @@ use crate::socket::address;
 use crate::wire::{Extension, Extensions, Header};
 
 impl Protocol<'_> {
-    /// Queues a complete message of so many bytes and frames to a socket.
+    /// Appends a complete message of `size` (bytes, frames) to a socket's inbox.
     pub(crate) fn deliver_to(&mut self, slot: usize, place: Place, size: (usize, usize)) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         self.frames.deliver(&mut socket.received, place);
         self.queued(slot, size);
     }
 
-    /// Counts a message of so many bytes and frames that is in a socket's inbox.
+    /// Counts a message of `size` (bytes, frames) in a socket's inbox, and marks the port as congested if the socket is full.
     pub(crate) fn queued(&mut self, slot: usize, size: (usize, usize)) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         self.counters.recv_queued += 1;
@@ -29,7 +29,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// Nobody uses a received message any more: its slot is free, or its frames are.
+    /// Frees the slot or the frames of a received message.
     pub(crate) fn give_received(&mut self, message: MessageId) {
         let Self { connections, frames, receiving, local_used, .. } = self;
         let entry = frames.message_mut(message);
@@ -47,7 +47,7 @@ impl Protocol<'_> {
         receiving.give(used, frames.give_message(message));
     }
 
-    /// Nobody uses a message any more that was taken out of its inbox.
+    /// Frees a message that has left its inbox.
     fn give_place(&mut self, place: Place) {
         if let Some(message) = place.message() {
             return self.give_received(message);
@@ -60,8 +60,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// Takes the oldest message of a socket, if it lies in its slot, nothing came along with it, and the socket has nothing to tell before.
-    /// What does not fit into `buffer` is gone. The second answer: something else is to be done now, because there is more room.
+    /// Fast path: takes the oldest message of a socket without pending events, if the message is in its slot and has no extensions.
+    /// Bytes that exceed `buffer` are lost. Returns also whether freed space needs attention, as for a congested port.
     #[inline(always)]
     pub(crate) fn take_in_slot(
         &mut self,
@@ -121,7 +121,8 @@ impl Protocol<'_> {
         Ok((unread, Received { from, len, message_len: unread.len, cookie: self.offered(&unread) }))
     }
 
-    /// A socket has nothing to read: it is empty, or a device wrote over what leads to its messages. Those are lost, and count no more.
+    /// Empties the inbox of a socket without readable message, and returns `Again`. After a device overwrote a link, the unreachable
+    /// messages no longer count.
     #[cold]
     fn nothing(&mut self, handle: SocketHandle) -> RdsError {
         if let Ok(socket) = self.sockets.open_mut(handle) {
@@ -147,7 +148,7 @@ impl Protocol<'_> {
         {
             rings.remove_unread(id, &mut connections.at_mut(id).rx.ring, frames, message.first());
         }
-        // Its bytes and frames count as those of an unread one until it comes back.
+        // The message counts as unread until it is given back.
         let socket = sockets.open_mut(handle)?;
         frames.remove_front(&mut socket.received, &unread);
         socket.loans += 1;

@@ -31,10 +31,10 @@ impl Arrival {
 }
 
 impl Protocol<'_> {
-    /// Takes a receive that ended well. Connections that something is due on because of it are served in this round. Returns the number of
-    /// receives that are posted again as they were.
+    /// Takes a successful receive, and makes its connection due if more work follows. Returns the number of receives to post again
+    /// unchanged.
     ///
-    /// A message of one frame to a socket, without extension headers, is taken here; everything else by a cold call.
+    /// Single-fragment messages to a socket, without extension headers, are handled here; all other frames by a cold call.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, arrival: Arrival, now: Instant) -> usize {
         let Self { connections, frames, rings, sockets, counters, limits, .. } = self;
@@ -50,7 +50,7 @@ impl Protocol<'_> {
         if rx.partial.is_some() {
             return self.take_rest(id, (frame, length), now);
         }
-        // What was parsed stays in registers: the cold function parses again.
+        // The cold function parses again, because passing the header would put it into memory here.
         let Some(header) = frames.parse_plain(frame, length) else {
             return self.take_rest(id, (frame, length), now);
         };
@@ -84,7 +84,7 @@ impl Protocol<'_> {
         again
     }
 
-    /// As [`arrived`](Self::arrived), of a receive that was not taken in a run: receives are posted when the connection is served.
+    /// Like [`arrived`](Self::arrived), for a receive outside a run. Receives are posted when the connection is served.
     pub(crate) fn arrived_alone(&mut self, arrival: Arrival, now: Instant) {
         if let Some(cookie) = self.connections.current(arrival.user_cookie) {
             self.connections.at_mut(cookie.connection).rx.ring.change();
@@ -111,7 +111,7 @@ impl Protocol<'_> {
         0
     }
 
-    /// Processes the frame of the receive that ended last. Unless it becomes part of a message it stays in the ring.
+    /// Processes the frame of the last completed receive. A frame that becomes no part of a message remains in the ring.
     ///
     /// # Errors
     /// Returns the rule of the protocol that the peer broke.
@@ -144,7 +144,7 @@ impl Protocol<'_> {
         Ok(())
     }
 
-    /// Takes a fragment: a message, or a part of the one that has begun. Of a message that is too long only the first fragment is kept.
+    /// Takes a fragment. An oversized message retains only its first fragment.
     ///
     /// # Errors
     /// MessageLength, FragmentLength, FragmentMismatch.
@@ -172,7 +172,7 @@ impl Protocol<'_> {
         }
         let count = header.fragments();
         if count == 1 {
-            // Of a copy, so that the header of a fragment is never put into memory.
+            // A reference to the header itself would put that of each fragment into memory.
             self.frame_arrived(id, frame, &{ header });
             return Ok(());
         }
@@ -204,7 +204,7 @@ impl Protocol<'_> {
         Ok(())
     }
 
-    /// Takes a whole message in the frame of the receive that ended last.
+    /// Takes a single-fragment message in the frame of the last completed receive.
     #[inline(never)]
     fn frame_arrived(&mut self, id: ConnectionId, frame: FrameId, header: &Header) {
         let Some(slot) = self.accept(id, header) else { return };
@@ -238,8 +238,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// Notes the number of a complete message, and what it asks for. Returns the slot of the socket that it goes to, or `None` if it is to
-    /// be dropped.
+    /// Records the number of a complete message and its request for an acknowledgement. Returns the slot of the receiving socket, or `None`
+    /// to drop the message.
     fn accept(&mut self, id: ConnectionId, header: &Header) -> Option<usize> {
         let &Header { sequence, sport, dport, len, flags, .. } = header;
         let rx = &mut self.connections.at_mut(id).rx;

@@ -1,8 +1,8 @@
 //! Receives: how many a connection may have posted.
 //!
-//! Each connection has a share of the frames that no other one can take. Beyond it there are common frames, for messages that wait to be
-//! read, of which a connection may have as much as it leaves to the others, and a [reserve](super::reserve) for unfinished ones. Where
-//! frames are short the HCA tells the peer to wait, and nothing is lost.
+//! Each connection has a share of the frames that no other one can take. The common frames beyond the shares serve unread messages: a
+//! connection may have as many as it leaves to the others. A [reserve](super::reserve) serves unfinished messages. Without receives the
+//! HCA sends RNR NAKs, and nothing is lost.
 
 use crate::connection::{Connection, Cookie, CookieKind, Objects};
 use crate::frames::{Frames, Place, Ready, SHORT, Use};
@@ -30,15 +30,14 @@ impl Iterator for Receives<'_, '_> {
 }
 
 impl Protocol<'_> {
-    /// Returns whether a connection has so few receives posted that more are worth it, and cannot get them by itself.
+    /// Returns whether a connection needs a refill: few receives are posted, and reposting them unchanged is impossible.
     #[inline]
     pub(crate) fn wants_receives(&self, id: ConnectionId) -> bool {
         let ring = &self.connections.at(id).rx.ring;
         ring.outstanding() <= self.limits.refill_at && self.rings.is_short(ring)
     }
 
-    /// Posts receives until a connection has as many as it may have, or frames are short. `post` posts them and returns how many the HCA
-    /// took.
+    /// Posts receives up to the connection's limit, or until frames run out. `post` returns the number that the HCA accepted.
     pub(crate) fn refill(
         &mut self,
         id: ConnectionId,
@@ -59,8 +58,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// Makes way for receives: messages that nobody has read leave the pending slots of a connection's ring. A short one is copied to the
-    /// arena; another one takes its frame along.
+    /// Moves unread messages out of the pending slots of a connection's ring. Short messages are copied to the arena; all others leave
+    /// with their frames.
     fn clear_slots(&mut self, id: ConnectionId) {
         let Self { connections, frames, rings, sockets, .. } = self;
         let rx = &mut connections.at_mut(id).rx;
@@ -139,8 +138,8 @@ impl Protocol<'_> {
         room
     }
 
-    /// After the endpoint is gone: takes back what was posted to it, and what came of an unfinished message. Unread messages stay. A device
-    /// that has `failed` may still write to the receives.
+    /// Frees the posted receives and the unfinished message of a closed endpoint. Unread messages remain. The frames of receives are
+    /// withheld if the device has `failed`, because it may still write to them.
     pub(crate) fn take_all_back(&mut self, id: ConnectionId, failed: bool) {
         let Self { connections, frames, rings, receiving, .. } = self;
         let rx = &mut connections.at_mut(id).rx;

@@ -212,6 +212,28 @@ fn a_device_that_writes_over_unread_messages_takes_those_alone() {
     }
 }
 
+/// A forged link leads to no message of another socket: only the other socket receives it.
+#[test]
+fn forged_link_delivers_no_message_of_another_socket() {
+    let mut bench = Bench::new(CONFIG, 512, 4);
+    let [unread, other] = [UNREAD, READ].map(|port| bench.socket(ip(1), port));
+    let ids = [bench.up(2), bench.up(3)];
+    for sequence in 1..=FLOOD {
+        assert!(arrives(&mut bench, ids[0], &header(sequence, 64, UNREAD)));
+    }
+    assert!(arrives(&mut bench, ids[1], &header(7, 64, READ)));
+    let inbox = bench.protocol.sockets.open(unread).expect("open").received;
+    let third = bench.protocol.frames.all(&inbox).nth(2).expect("the third message").place;
+    let target = bench.protocol.sockets.open(other).expect("open").received.head().expect("a message");
+    bench.protocol.frames.forge_record(third, 64 | u64::from(target.frame().bits()) << 32);
+    for sequence in 1..=3 {
+        assert_eq!(read(&mut bench, unread, false).map(|(number, ..)| number), Ok(sequence));
+    }
+    assert_eq!(read(&mut bench, unread, false), Err(RdsError::Again));
+    assert_eq!(read(&mut bench, other, false).map(|(number, ..)| number), Ok(7));
+    assert_eq!(read(&mut bench, other, false), Err(RdsError::Again));
+}
+
 proptest! {
     /// Whatever two peers send to two sockets, and however it is read, each gets what it was sent, in order; nothing stays taken.
     #[test]
