@@ -78,7 +78,7 @@ impl Limits {
         // Messages of this node to itself have a share, too.
         let receiving = divide(receive_frames - reserve, connections + 1, 3, 4);
         let depth = u16::try_from(receiving.share()).unwrap_or(u16::MAX).min(config.receive_depth);
-        // A slot of the receive queue always names the same frame, so there are as many frames as slots.
+        // Each slot of the receive queue has a frame.
         let receive_depth = depth.min(Ring::MOST).checked_ilog2().map_or(0, |log| 1 << log);
         let local = (receiving.share() + receiving.common()) as usize + reserve;
         if connections == 0

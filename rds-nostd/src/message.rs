@@ -98,11 +98,11 @@ pub struct LentMessage {
     pub frames: FramesHandle,
 }
 
-/// Names the frames of a received message. One whose frames were given back names nothing, even when they are used again.
+/// Handle of a received message's frames. Void once the frames were given back, even if they are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FramesHandle {
     pub(crate) place: Place,
-    /// Tells this loan from others of the same place.
+    /// Distinguishes the handle from earlier ones of the same place.
     pub(crate) number: u64,
     /// Bytes of the message.
     pub(crate) len: usize,

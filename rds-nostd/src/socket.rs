@@ -216,7 +216,7 @@ impl Socket {
         self.route
     }
 
-    /// Returns whether its application is to be told something before messages.
+    /// Returns whether events precede the messages of the socket.
     #[inline]
     pub(crate) const fn has_events(&self) -> bool {
         self.notifications.is_some() || self.cleared != 0 || self.gave_up

@@ -39,10 +39,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Extension: takes events until there is none, or `most` were taken. Transfers that ended well go to `take`. Any other event ends
     /// the run and is returned beside the number of events, in which it counts. The adapter is not polled.
     ///
-    /// `take` returns how many receives of the completion's EP are posted again. The receive queue is a ring of `max_recv_dtos`
-    /// entries, rounded up to a power of two and to 64 bytes, of 16 bytes for each of `max_recv_iov` segments (rounded up in the same
-    /// way). A receive that is posted again has the segments and the cookie that its entry had one lap before. Nothing is posted if an
-    /// entry was never used, or if the EP's state or its limit allows no receive.
+    /// `take` returns how many receives of the completion's EP to post again. A receive that is posted again has the segments and the
+    /// cookie of the receive one lap before. Nothing is posted if the last of these entries was never used, or if the EP's state or
+    /// limit allows no receive.
+    ///
+    /// A lap has `max_recv_dtos` receives, rounded up to a power of two. An entry has 16 bytes for each of `max_recv_iov` segments,
+    /// rounded up in the same way, and a lap has at least 64 bytes.
     #[inline]
     pub fn evd_take_run(
         &mut self,

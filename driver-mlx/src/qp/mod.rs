@@ -456,11 +456,10 @@ impl<B: Bar> Qp<B> {
         posted
     }
 
-    /// Posts up to `count` receives again, each with the SGEs and name that its entry of the ring had one lap before, and tells the
-    /// device. Nothing is written to the ring. The ring has as many entries as a power of two from the receives that the queue was
-    /// created for, and 64 bytes at least.
+    /// Posts up to `count` receives again, each with the SGEs and name of the receive one lap before, and updates the doorbell record.
+    /// Writes no WQE. A lap has the receives that the queue was created for, rounded up to a power of two, and at least 64 bytes.
     ///
-    /// Returns how many were posted: none if one of the entries was never written or its first SGE is empty.
+    /// Returns the number posted: 0 if the last of these entries was never written or has an empty first SGE.
     #[inline]
     pub fn repost_recvs(&mut self, count: u16) -> u16 {
         let Some(rq) = &mut self.rq else { return 0 };

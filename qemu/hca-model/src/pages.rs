@@ -122,7 +122,7 @@ impl FirmwarePages {
         None
     }
 
-    /// Returns the word that the device has at both ends of `page`. It changes with each check.
+    /// Returns the word that the device has at both ends of `page`. Each check changes the word.
     pub(crate) fn marker(&self, page: u64, key: u64) -> u64 {
         let rounds = self.rounds + u64::from(page < self.checked);
         (page ^ key).wrapping_add(rounds.wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -179,7 +179,7 @@ impl ConfigSpace {
         self.command() & BUS_MASTER != 0
     }
 
-    /// Whether the function is in D3hot.
+    /// Returns true if the function is in D3hot.
     #[must_use]
     pub fn sleeps(&self) -> bool {
         self.bytes.get(POWER + 4).is_some_and(|status| status & 3 == 3)

@@ -177,7 +177,7 @@ impl World {
         more | self.medium.is_due(now)
     }
 
-    /// Polls a node as [`poll`](Self::poll) does, for a caller that must know which node failed.
+    /// Polls one node like [`poll`](Self::poll), for callers that contain the failure of a node.
     /// Returns whether more could be done at once.
     pub fn poll_node<G: NodePort>(&mut self, index: usize, now: u64, guests: &mut [G]) -> bool {
         let Some(node) = self.nodes.get_mut(index) else { return false };

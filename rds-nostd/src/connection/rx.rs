@@ -44,7 +44,7 @@ pub(crate) struct Rx {
     cookie: u64,
     /// Short messages that wait to be read.
     pub(crate) arena: Arena,
-    /// Frames of the ring, of the unfinished message and of those that wait to be read: what counts against its share.
+    /// Frames that count against the share: those of the ring, of the unfinished message and of unread messages.
     pub(crate) used: u32,
 }
 

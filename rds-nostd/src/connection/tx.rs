@@ -28,7 +28,7 @@ pub(crate) struct Tx {
     /// Sends posted, and sends known to be complete, since the endpoint was made.
     pub(crate) posts: u64,
     pub(crate) completed: u64,
-    /// A message may be acknowledged whose last post is not known to be complete.
+    /// An acknowledged message may still lack the completion of its last post.
     pub(crate) waits_for_hca: bool,
     /// Number of the last post that will be reported.
     pub(crate) signalled: u64,
@@ -49,9 +49,8 @@ pub(crate) struct Tx {
     pub(crate) pongs: u8,
     /// Number of the last ping on this endpoint; 0 before the first.
     pub(crate) ping: u64,
-    /// Time at which the connection breaks for the sake of calls that wait: for cancelled messages whose memory
-    /// the HCA may still use, or for the end of windows. Completions postpone it.
-    /// [`Instant::ORIGIN`] without such calls.
+    /// Time at which the connection breaks because a call waits for cancelled messages in flight, or for unbinds of windows.
+    /// Completions postpone it. [`Instant::ORIGIN`] without such a call.
     pub(crate) cancelled_until: Instant,
 }
 

@@ -185,8 +185,8 @@ impl Rds<'_> {
     /// message, what does not fit into `buffer` is gone.
     ///
     /// PEEK leaves a message where it is, but neither of the others; with OOB there is [`Arrival::Nothing`]. TRUNC only changes what the C
-    /// call returns ([`Arrival::value`]). With ZEROCOPY nothing is copied: the message's memory is lent ([`Arrival::Lent`]), until it
-    /// is [given back](Self::give_back).
+    /// call returns ([`Arrival::value`]). ZEROCOPY returns the message's memory ([`Arrival::Lent`]), which the caller [gives
+    /// back](Self::give_back).
     ///
     /// # Errors
     /// [`RdsError::Again`]: nothing there. [`RdsError::Unreachable`], once: messages of the socket were dropped. [`RdsError::BadSocket`].

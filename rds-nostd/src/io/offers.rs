@@ -22,7 +22,7 @@ pub(crate) enum Whom {
 }
 
 impl Rds<'_> {
-    /// Offers `memory` to peers and returns the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it. This always takes a
+    /// Offers `memory` to peers and returns the cookie for them (`RDS_GET_MR`). Each peer that has the cookie may use it. This always takes a
     /// firmware command.
     ///
     /// # Errors
@@ -68,8 +68,8 @@ impl Rds<'_> {
         self.offer(adapter, handle, memory, flags, whom, behind)
     }
 
-    /// Registers memory for whom it is, which matters only if peers are isolated. `behind` is the connection of the messages that tell of
-    /// it, if it is known.
+    /// Registers memory for the peers in `whom`, which matters only if peers are isolated. `behind` is the connection of the messages that
+    /// carry the cookie, if it exists.
     ///
     /// # Errors
     /// As [`get_mr`](Self::get_mr).
@@ -145,7 +145,7 @@ impl Rds<'_> {
     /// Releases a region (`RDS_FREE_MR`). Peers have no access from then on; to part of
     /// [registered memory](Self::register_memory) access ends when the HCA comes to the unbind.
     ///
-    /// Cookie 0 checks that access has ended to all regions that this socket released or peers used up. It has on success.
+    /// Cookie 0 checks that access has ended to all regions that this socket released or peers used up. `Ok` means that no access is left.
     ///
     /// # Errors
     /// - [`RdsError::Again`], only with cookie 0: access has not ended. [`Poll`](Self::poll), and call again. If nothing of a connection
@@ -169,7 +169,7 @@ impl Rds<'_> {
         Ok(self.revoke(adapter, region)?)
     }
 
-    /// Begins the end of what was taken out of the table; if that is refused, it is there again.
+    /// Starts the release of a region that has left the table. Puts the region back on failure.
     fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
         let ended = match region.window {
             // One that was freed otherwise may be another region's by now.
@@ -202,7 +202,7 @@ impl Rds<'_> {
         self.protocol.regions.none_spent();
     }
 
-    /// Revokes those that were used up and are part of memory like this.
+    /// Revokes the used-up regions of memory for which `is_meant` returns true.
     ///
     /// # Errors
     /// DAT's.

@@ -92,8 +92,8 @@ impl<'s> Rds<'s> {
 
     /// Ends everything at once: connections are dropped, unacknowledged messages are lost, all DAT objects are freed.
     ///
-    /// `unreached` is called for each peer that may lack an acknowledgement, once for each type of service. There is none after
-    /// [`settle`](Self::settle) has succeeded.
+    /// `unreached` is called for each peer that may lack an acknowledgement, once for each type of service. After a successful
+    /// [`settle`](Self::settle) no peer is left.
     ///
     /// # Errors
     /// [`RdsError::Dat`] if an object could not be freed; the others are freed all the same.

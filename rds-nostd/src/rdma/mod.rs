@@ -1,8 +1,8 @@
 //! RDMA as rds(3SOCKET) has it, its terms and regions: memory offered to peers by cookies. Linux `net/rds/rdma.c`.
 //!
-//! A region is exactly the bytes that were asked for, and peers name them by offsets into its first page, because a cookie
-//! has 32 bits for that; or into the first page of the registered memory that it is part of. A release by a firmware command ends access
-//! at once. Access to part of registered memory ends when the HCA comes to the unbind, after what is being sent to the peer.
+//! A region has exactly the requested bytes. Peers address them by offsets from the start of a page, because a cookie has 32 bits for an
+//! offset: the first page of the region, or of the registered memory around it. A release by a firmware command ends access at once.
+//! Access to part of registered memory ends when the HCA executes the unbind, after the messages in the send queue.
 
 mod memories;
 mod operations;

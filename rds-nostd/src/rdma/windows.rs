@@ -126,7 +126,7 @@ impl<'s> Windows<'s> {
             .or_else(|| self.find(free))
     }
 
-    /// It was released, and cannot be freed yet.
+    /// Marks a released window that cannot be freed yet.
     pub(crate) fn begin_end(&mut self, id: WindowId) {
         if let Some(window) = self.get_mut(id).filter(|window| window.state != Use::Free) {
             window.state = Use::Ending;

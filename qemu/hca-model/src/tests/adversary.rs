@@ -202,7 +202,7 @@ impl Sender {
         wqe
     }
 
-    /// Posts a NOP in these steps. The copy in the ring asks for a completion, or does not. Returns the number
+    /// Posts a NOP in these steps. `signalled` sets the CQE request of the copy in the ring. Returns the number
     /// of completions so far.
     fn post(&mut self, steps: &[Step], signalled: bool) -> u32 {
         let register = self.guest.uar as usize * 4096 + 0x800;

@@ -8,7 +8,7 @@ pub(super) struct Pushed {
     index: u16,
     bytes: [u8; WQEBB_SIZE],
     filled: usize,
-    /// It is executed from here.
+    /// The WQE is executed from this buffer.
     is_next: bool,
 }
 

@@ -113,7 +113,7 @@ mod tests {
         fn lower(&mut self) {}
     }
 
-    /// One socket, with the number 3.
+    /// Table with a single socket, descriptor 3.
     struct One(Socket<Number>);
 
     impl Sockets<Number> for One {
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// A fake node, and what is left of it.
+    /// Runs `call` on a fake node and returns the node.
     fn with_node(successor: bool, call: impl FnOnce(&Fake)) -> Nodes {
         let mut nodes = Nodes::new(1, "none");
         let [socket, other] = [0, 1].map(|_| nodes.rds[0].socket().expect("room"));

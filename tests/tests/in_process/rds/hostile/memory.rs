@@ -155,8 +155,8 @@ fn nothing_after_close(window: bool) {
     offered.is_denied(key, first, 1);
 }
 
-/// A peer takes no messages, so that binds wait behind them, and says that it has used up what is to be bound: no call waits for that, and no
-/// connection breaks. The regions end once they are bound, or when the connection breaks because a call waits for the end.
+/// A peer accepts no messages, so that binds wait after them, and reports the unbound regions as used up. No call waits, and no connection
+/// breaks. The regions end once they are bound, or when the connection breaks because a call waits for the end.
 #[test]
 fn what_is_used_up_before_it_is_bound() {
     for waits in [false, true] {
