@@ -16,11 +16,13 @@ impl Device {
         self.ring_uar(io, offset, bytes);
     }
 
-    /// The same where the bytes of a send doorbell count.
+    /// Like [`write_uar`](Self::write_uar), for cards to which the bytes of a send doorbell matter.
     #[cold]
     #[inline(never)]
     fn write_uar_by_habit(&mut self, io: &mut Io<'_>, offset: usize, bytes: &[u8]) {
-        self.ring_uar(io, offset, bytes);
+        if !self.ring_uar(io, offset, bytes) {
+            return;
+        }
         let habits = self.profile.habits.adversary;
         // In two halves a doorbell does not say more than its QP.
         let Ok(head) = <[u8; 8]>::try_from(bytes) else { return };
@@ -37,17 +39,18 @@ impl Device {
         }
     }
 
-    fn ring_uar(&mut self, io: &mut Io<'_>, offset: usize, bytes: &[u8]) {
+    /// Returns false if the device or the page takes no writes.
+    fn ring_uar(&mut self, io: &mut Io<'_>, offset: usize, bytes: &[u8]) -> bool {
         // A driver that has disabled the interface may still have an interrupt handler on its way out.
         if self.health.is_fatal() || !self.cmd.started() {
-            return;
+            return false;
         }
         let page = (offset / UAR_PAGE) as u32;
         let subject = Subject::Register { offset };
         let Some(uar) = self.objects.uars.get_mut(page) else {
             let text = format!("UAR page {page:#x} is not allocated");
             self.log.refuse(subject, "alloc_uar_out.uar", text);
-            return;
+            return false;
         };
         match uar.write(offset % UAR_PAGE, bytes) {
             Doorbell::Nothing => {}
@@ -65,6 +68,7 @@ impl Device {
             }
             Doorbell::Unknown => self.log.refuse(subject, "", "no register here"),
         }
+        true
     }
 
     /// The first 8 bytes of a WQE were written to a BlueFlame buffer.
@@ -94,7 +98,7 @@ impl Device {
         }
         let Some(qp) = self.objects.qps.table.get_mut(qpn) else { return };
         let Some(sq) = qp.sq else { return };
-        if self.profile.habits.adversary.blueflame && qp.transport.push(at, bytes) {
+        if self.profile.habits.adversary.blueflame && qp.transport.push(at, bytes, 1 << sq.log_size) {
             self.transport.schedule(qp);
         }
         let ring = 64u64 << sq.log_size;

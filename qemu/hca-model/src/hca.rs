@@ -508,7 +508,7 @@ impl Hca {
     /// the health counter, which must be seen to move.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.killed || self.stands_in || self.restarts.held() {
+        if self.deaf || self.stands_in || self.restarts.held() {
             return None;
         }
         // A neighbour's request may have found a queue that fails.
@@ -532,7 +532,7 @@ impl Hca {
 
     /// Whether it takes a neighbour's requests without packets.
     pub(crate) fn takes_copies(&self) -> bool {
-        !self.killed && !self.stands_in && !self.restarts.held() && !self.device.health.is_fatal()
+        !self.deaf && !self.stands_in && !self.restarts.held() && !self.device.health.is_fatal()
     }
 
     /// Whether it takes a neighbour's request now, or says at once that it takes none.

@@ -158,6 +158,7 @@ fn registers_are_silent_in_d3hot() {
     assert_eq!(guest.read32(0x1fc), u32::MAX);
     // The driver goes on as if the device were awake: its doorbell is lost.
     assert_eq!(guest.command(&Input::new(Opcode::QUERY_ISSI)), Err(Failed::Pending));
+    assert_eq!(guest.hca.next_deadline(), None, "nothing is due before the driver wakes the device");
     // The driver wakes the device first. Nothing is lost: No_Soft_Reset.
     guest.hca.config_write(POWER_STATE, &[0]);
     guest.write32(0x18, 1);

@@ -18,13 +18,14 @@ impl QpTransport {
         self.pushed = Some(Box::new(Pushed::new(head)));
     }
 
-    /// Takes the bytes at `at` of the BlueFlame buffer. Returns whether the WQE is complete and the next one:
-    /// then it is posted, whatever the doorbell record says.
-    pub(crate) fn push(&mut self, at: usize, bytes: &[u8]) -> bool {
+    /// Takes the bytes at `at` of the BlueFlame buffer. Posts the WQE once it is complete, if it is the next one and
+    /// fits into the ring of `blocks` basic blocks. The doorbell record does not matter. Returns whether it posted.
+    pub(crate) fn push(&mut self, at: usize, bytes: &[u8], blocks: u32) -> bool {
         let Some(pushed) = &mut self.pushed else { return false };
+        let is_full = u32::from(self.queue.under_way()) >= blocks;
         let SendRing { posted, fetched, rung, .. } = &mut self.queue;
         let is_last = posted.wrapping_sub(*fetched) <= 1;
-        if !pushed.add(at, bytes) || !is_last || !pushed.set_next(*fetched) {
+        if !pushed.add(at, bytes) || is_full || !is_last || !pushed.set_next(*fetched) {
             return false;
         }
         (*posted, *rung) = (fetched.wrapping_add(1), false);

@@ -140,6 +140,10 @@ impl Context<'_, '_> {
                         Some(seed) => self.send_ahead(qp, at, seed, budget),
                         None => at,
                     };
+                    // A WQE that went ahead may have failed the QP, which flushes this one.
+                    if qp.transport.requester.wqes.get(at).is_none_or(|wqe| wqe.index != index) {
+                        return false;
+                    }
                     let done = self.execute_umr(qp, index, &umr);
                     let requester = &mut qp.transport.requester;
                     if let Err(failure) = done {
