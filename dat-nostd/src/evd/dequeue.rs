@@ -40,7 +40,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// the run and is returned beside the number of events, in which it counts. The adapter is not polled.
     ///
     /// `take` returns how many receives of the completion's EP to post again. A receive that is posted again has the segments and the
-    /// cookie of the receive one lap before. Nothing is posted if the last of these entries was never used, or if the EP's state or
+    /// cookie of the receive one lap before. Nothing is posted if one of these entries was never used, or if the EP's state or
     /// limit allows no receive.
     ///
     /// A lap has `max_recv_dtos` receives, rounded up to a power of two. An entry has 16 bytes for each of `max_recv_iov` segments,

@@ -459,7 +459,7 @@ impl<B: Bar> Qp<B> {
     /// Posts up to `count` receives again, each with the SGEs and name of the receive one lap before, and updates the doorbell record.
     /// Writes no WQE. A lap has the receives that the queue was created for, rounded up to a power of two, and at least 64 bytes.
     ///
-    /// Returns the number posted: 0 if the last of these entries was never written or has an empty first SGE.
+    /// Returns the number posted: 0 if one of these entries was never written, or if the first one has an empty first SGE.
     #[inline]
     pub fn repost_recvs(&mut self, count: u16) -> u16 {
         let Some(rq) = &mut self.rq else { return 0 };

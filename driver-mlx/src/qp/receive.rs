@@ -140,18 +140,16 @@ impl ReceiveQueue {
         (posted, Ok(()))
     }
 
-    /// Posts up to `count` receives again: each entry as it was written one lap before. Returns how many were
-    /// posted: none if an entry was never written, and no more than there is room for.
+    /// Posts up to `count` receives again, each entry as it was written one lap before. Returns the number posted: 0 if
+    /// an entry was never written.
     pub(super) fn repost(&mut self, count: u16) -> u16 {
         let count = count.min(self.size - self.outstanding());
-        let end = self.head.wrapping_add(count);
-        // Entries are written in order, and an unwritten one has no length.
-        let last = usize::from(end.wrapping_sub(1)) * usize::from(self.stride);
-        let (segment, _) = self.ring.get(last);
+        // Entries are written in order, so the unwritten ones begin at the head. They have no length.
+        let (segment, _) = self.ring.get(usize::from(self.head) * usize::from(self.stride));
         if count == 0 || segment >> 32 == 0 {
             return 0;
         }
-        self.head = end;
+        self.head = self.head.wrapping_add(count);
         count
     }
 

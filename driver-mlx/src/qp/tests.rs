@@ -263,6 +263,28 @@ fn work_requests_wrap_at_the_end_of_the_ring() {
     assert_eq!(bench.bar.take(), [(DOORBELL, 0x0000_030a_1234_5605)]);
 }
 
+/// Only entries that were written are posted again, with their names, and no more than the ring holds.
+#[test]
+fn receives_are_posted_again_as_they_were_written() {
+    let mut bench = Bench::new(Service::Rc, 1, 4, 0);
+    for wr_id in [11, 12] {
+        bench.qp.post_recv(&[sge(1, 1)], wr_id).expect("room");
+        assert!(bench.qp.flush_next(WorkQueue::Receive).is_some());
+    }
+    assert_eq!(
+        bench.qp.repost_recvs(3),
+        0,
+        "two of four entries were written, the last of the three among them"
+    );
+    for wr_id in [13, 14] {
+        bench.qp.post_recv(&[sge(1, 1)], wr_id).expect("room");
+    }
+    assert_eq!((bench.qp.repost_recvs(9), bench.record(0)), (2, 6));
+    for wr_id in [13, 14, 11, 12] {
+        assert_eq!(bench.qp.flush_next(WorkQueue::Receive), Some(WrId::from(wr_id)));
+    }
+}
+
 #[test]
 fn receives_end_with_a_terminator() {
     let mut bench = Bench::new(Service::Rc, 1, 4, 0);
