@@ -1,4 +1,5 @@
-//! A turn of a device at its end of a cable: every scheduler gives turns by this function.
+//! A turn of a device at its end of a cable. Every scheduler gives turns by [`turn`], or by its halves:
+//! `World::poll_node` borrows a node's neighbours only if the node has work, so that idle nodes are cheap.
 
 use crate::hca::Hca;
 use mlx5_prm::value::{PortPhysicalState, PortState};

@@ -13,7 +13,7 @@ use mlx5_prm::datapath::{
 };
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, HealthSyndrome};
-use mlx5_prm::value::{QpState, ServiceType};
+use mlx5_prm::value::QpState;
 use rdma_fabric::wire::Unplugged;
 
 fn profile(adversary: Adversary) -> Profile {
@@ -236,19 +236,13 @@ impl Sender {
 /// An RC QP with 16 blocks for sends behind 16 receives of 64 bytes, its ring and its record.
 fn make_qp(guest: &mut Guest, cqn: u32, state: QpState) -> (u32, [u64; 2]) {
     let [ring, record] = [guest.page(), guest.page()];
-    let mut input = Input::new(Opcode::CREATE_QP);
-    let context = create_qp_in::qpc.of_mut(&mut input.0);
-    qpc::st.set(context, ServiceType::RC.0);
-    qpc::pm_state.set(context, 3u8);
-    qpc::pd.set(context, guest.pd);
-    qpc::uar_page.set(context, guest.uar);
-    qpc::log_sq_size.set(context, 4u8);
-    qpc::log_rq_size.set(context, 4u8);
-    qpc::log_rq_stride.set(context, 2u8);
-    qpc::cqn_snd.set(context, cqn);
-    qpc::cqn_rcv.set(context, cqn);
-    qpc::dbr_addr.set(context, record);
-    let qpn = create_qp_out::qpn.get32(&guest.command(&input.pas(&[ring])).unwrap());
+    let size = |context: &mut [u8]| {
+        qpc::log_sq_size.set(context, 4u8);
+        qpc::log_rq_size.set(context, 4u8);
+        qpc::log_rq_stride.set(context, 2u8);
+        qpc::cqn_rcv.set(context, cqn);
+    };
+    let qpn = guest.create_qp_with(cqn, record, &[ring], size).unwrap();
     guest.hca.device.objects.qps.table.get_mut(qpn).unwrap().state = state;
     (qpn, [ring + 0x400, record])
 }

@@ -5,7 +5,7 @@ use super::queues::{Pair, arm, event, pair};
 use crate::card::CONNECTX_4;
 use crate::object::cq::CqError;
 use crate::profile::Profile;
-use crate::seams::{GuestMemory, Io, NoPeers};
+use crate::seams::GuestMemory;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::cqc;
 use mlx5_prm::datapath::*;
@@ -13,7 +13,6 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::CqStatus;
-use rdma_fabric::wire::Unplugged;
 
 /// A CQ of `1 << log_size` entries in short, made by commands, with its EQ armed.
 fn compressed(guest: &mut Guest, log_size: u32, cqe_sz: u8) -> Pair {
@@ -51,14 +50,7 @@ fn receive(guest: &mut Guest, cqn: u32, counter: u16, notify: bool) -> Result<()
     cqe64::se.set(&mut cqe, notify);
     cqe64::wqe_counter.set(&mut cqe, counter);
     cqe64::byte_cnt.set(&mut cqe, 100 + u32::from(counter));
-    let mut io = Io {
-        now: guest.now,
-        memory: &guest.memory,
-        interrupts: &mut guest.vectors,
-        wire: &mut Unplugged,
-        peers: &mut NoPeers,
-    };
-    guest.hca.device.objects.queues.push_cqe(&mut io, &mut guest.hca.device.log, cqn, &cqe, None, notify)
+    guest.push_cqe(cqn, &cqe, notify)
 }
 
 /// A driver that takes the CQ's entries apart, as mlx5's are to: skipped entries get the owner bit of their lap.

@@ -1,9 +1,11 @@
 //! A guest: memory, interrupts, and the least of a driver.
 
 use crate::bar::BarPort;
+use crate::device::Device;
 use crate::hca::Hca;
+use crate::object::cq::CqError;
 use crate::profile::Profile;
-use crate::seams::{DmaFault, GuestMemory, Interrupts};
+use crate::seams::{DmaFault, GuestMemory, Interrupts, Io, NoPeers};
 use mlx5_prm::cmd::{self, cmd_if_box, cmd_out, cmd_queue_entry};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{cqc, eqc, mkc, qpc};
@@ -383,18 +385,44 @@ impl Guest {
 
     /// An RC QP in reset with a send queue of 1024 blocks, all of it and its doorbell record in `page`.
     pub fn create_qp(&mut self, cqn: u32, page: u64) -> Result<u32, Failed> {
+        self.create_qp_with(cqn, page, &[page; 16], |context| {
+            qpc::log_sq_size.set(context, 10u8);
+            qpc::rq_type.set(context, RqType::ZERO_LEN_RQ.0);
+        })
+    }
+
+    /// An RC QP in reset with its doorbell record at `record` and its queues, which `size` sets, in `pages`.
+    pub fn create_qp_with(
+        &mut self,
+        cqn: u32,
+        record: u64,
+        pages: &[u64],
+        size: impl FnOnce(&mut [u8]),
+    ) -> Result<u32, Failed> {
         let mut input = Input::new(Opcode::CREATE_QP);
         let context = create_qp_in::qpc.of_mut(&mut input.0);
         qpc::st.set(context, ServiceType::RC.0);
         qpc::pm_state.set(context, 3u8);
         qpc::pd.set(context, self.pd);
         qpc::uar_page.set(context, self.uar);
-        qpc::log_sq_size.set(context, 10u8);
-        qpc::rq_type.set(context, RqType::ZERO_LEN_RQ.0);
         qpc::cqn_snd.set(context, cqn);
-        qpc::dbr_addr.set(context, page);
-        let output = self.command(&input.pas(&[page; 16]))?;
+        qpc::dbr_addr.set(context, record);
+        size(context);
+        let output = self.command(&input.pas(pages))?;
         Ok(create_qp_out::qpn.get32(&output))
+    }
+
+    /// Pushes a completion to CQ `cqn`, as the data path does.
+    pub fn push_cqe(&mut self, cqn: u32, cqe: &[u8; 64], notify: bool) -> Result<(), CqError> {
+        let mut io = Io {
+            now: self.now,
+            memory: &self.memory,
+            interrupts: &mut self.vectors,
+            wire: &mut Unplugged,
+            peers: &mut NoPeers,
+        };
+        let Device { objects, log, .. } = &mut self.hca.device;
+        objects.queues.push_cqe(&mut io, log, cqn, cqe, None, notify)
     }
 
     /// A physical key over everything.

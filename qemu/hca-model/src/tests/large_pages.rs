@@ -4,7 +4,7 @@ use super::guest::{Failed, Guest, Input};
 use crate::card::{CONNECTX_5, Card};
 use crate::object::mkey::{Segments, User};
 use crate::profile::Profile;
-use crate::seams::{GuestMemory, NoPeers};
+use crate::seams::GuestMemory;
 use mlx5_prm::caps::cmd_hca_cap as cap;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{cqc, eqc, mkc, qpc};
@@ -128,16 +128,7 @@ fn queues_obey_the_doorbells_of_their_uar_in_a_large_page() {
         let arm = at(second, by_4k) + 0x20;
         guest.bar.write(arm, &u64::from(cqn).to_be_bytes());
         guest.poll();
-        let (device, vectors) = (&mut guest.hca.device, &mut guest.vectors);
-        let mut io = crate::seams::Io {
-            now: guest.now,
-            memory: &guest.memory,
-            interrupts: vectors,
-            wire: &mut rdma_fabric::wire::Unplugged,
-            peers: &mut NoPeers,
-        };
-        let pushed = device.objects.queues.push_cqe(&mut io, &mut device.log, cqn, &[0x20; 64], None, false);
-        assert_eq!(pushed, Ok(()));
+        assert_eq!(guest.push_cqe(cqn, &[0x20; 64], false), Ok(()));
         assert_eq!(guest.memory.bytes(ring + PAGE / 2, 1), [0x20], "the ring begins in the middle");
         assert_eq!(guest.memory.bytes(events + 0x38, 4)[..], cqn.to_be_bytes()[..], "{}", card.name);
         // The QP is not ready to send: its doorbell is taken in silence, that of any other UAR is refused.

@@ -34,14 +34,7 @@ pub(super) fn pair(guest: &mut Guest, log_size: u32) -> Pair {
 fn push(guest: &mut Guest, cqn: u32, mark: u8, notify: bool) -> Result<(), CqError> {
     let mut cqe = [mark; 64];
     cqe[63] = 2 << 4 | u8::from(notify) << 1;
-    let mut io = Io {
-        now: guest.now,
-        memory: &guest.memory,
-        interrupts: &mut guest.vectors,
-        wire: &mut Unplugged,
-        peers: &mut NoPeers,
-    };
-    guest.hca.device.objects.queues.push_cqe(&mut io, &mut guest.hca.device.log, cqn, &cqe, None, notify)
+    guest.push_cqe(cqn, &cqe, notify)
 }
 
 pub(super) fn arm(guest: &mut Guest, cqn: u32, sequence: u32, solicited: bool, consumer: u32) {
