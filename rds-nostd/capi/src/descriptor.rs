@@ -1,7 +1,8 @@
-//! What a socket is to the program: an event descriptor, readable while the socket has something to receive.
+//! The program's descriptor of a socket: an eventfd, readable while the socket has something to
+//! receive.
 //!
-//! The program has its number, and the library another one of the same file, which is all that it writes and reads: the system may have
-//! closed the program's (`close`, `dup2`, `fclose`) and given it to another file.
+//! Program and library hold different descriptors of one eventfd. The library uses only its own,
+//! because the program's number may have been closed (`close`, `dup2`, `fclose`) and reused.
 
 use crate::homes::Mark;
 use rds_calls::Descriptor;
@@ -13,35 +14,36 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The library's numbers are from here on where the process may have so many: lower ones are for `select`.
+/// Lowest number of the library's descriptors, if the limit permits. `select` needs lower ones.
 const PRIVATE: u64 = 1024;
-/// And never below this, whatever the program has closed.
+/// Lower bound of the library's descriptors in any case.
 const STANDARD: RawFd = 3;
 
-/// From where on the library's numbers are, of so many that a process may have: a program expects that it is given the lowest.
+/// Returns the lowest number of the library's descriptors under a limit. Programs expect low
+/// numbers for themselves.
 fn private(limit: u64) -> RawFd {
     (PRIVATE.min(limit / 2) as RawFd).max(STANDARD)
 }
 
-/// Another number of a file, for the library.
+/// Duplicates a descriptor for the library.
 fn own_number(file: impl AsFd) -> Result<OwnedFd, Errno> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: it fills what it is given.
+    // SAFETY: fills `limit`.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     fcntl_dupfd_cloexec(&file, private(limit.rlim_cur)).or_else(|_| fcntl_dupfd_cloexec(&file, STANDARD))
 }
 
 /// An event descriptor.
 pub(crate) struct Event {
-    /// The program's.
+    /// The program's number.
     number: RawFd,
-    /// Before the number, which is anybody's once it is closed.
+    /// Before `own` in drop order: a closed number may be reused at once.
     _mark: Option<Mark>,
     own: OwnedFd,
 }
 
 impl Event {
-    /// With what marks the library's number as such.
+    /// Creates an event descriptor. `mark` marks the library's number as its own.
     ///
     /// # Errors
     /// [`RdsError::TooManySockets`]: no descriptor is left.
@@ -52,29 +54,30 @@ impl Event {
         Ok(Self { number: fd.into_raw_fd(), _mark: mark(own.as_raw_fd()), own })
     }
 
-    /// The program's number.
+    /// Returns the program's number.
     pub(crate) fn number(&self) -> RawFd {
         self.number
     }
 
-    /// The library's.
+    /// Returns the library's descriptor.
     pub(crate) fn own(&self) -> &OwnedFd {
         &self.own
     }
 }
 
 impl Drop for Event {
-    /// The program's number is closed with it, unless it is another file's by now.
+    /// Closes the program's number as well, unless it names another file by now.
     fn drop(&mut self) {
         if is_same(self.number, self.own.as_raw_fd()) {
-            // SAFETY: it was made for this socket, and the program has given it back with the socket.
+            // SAFETY: the number was created for this socket, and the program has closed the
+            // socket.
             unsafe { rustix::io::close(self.number) };
         }
     }
 }
 
 impl Descriptor for Event {
-    /// Whether the program has asked for that (`O_NONBLOCK`, by `fcntl`).
+    /// Returns the program's `O_NONBLOCK` flag, which `fcntl` may change.
     fn is_nonblocking(&self) -> bool {
         let flags = rustix::fs::fcntl_getfl(&self.own);
         flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
@@ -87,15 +90,16 @@ impl Descriptor for Event {
         }
     }
 
-    /// Unless it is readable already: a child process can have made its counter as great as it gets, and a write would wait then.
+    /// Writes only if the descriptor is not readable, because a child process may have filled the
+    /// counter, and then a write would block.
     fn raise(&mut self) {
         if !is_readable(&self.own) {
             let _ = rustix::io::write(&self.own, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Takes what makes it readable, unless somebody has done so: a child process may, at any time. It does not wait for more, whatever the
-    /// program has asked for.
+    /// Reads without blocking, whatever the program's flags are: another process may have read the
+    /// counter already.
     fn lower(&mut self) {
         const WHERE_IT_IS: u64 = u64::MAX;
         let mut count = [0; 8];
@@ -114,16 +118,16 @@ fn is_readable(own: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(own, PollFlags::IN)], Some(&none)) == Ok(1)
 }
 
-/// Whether the program's number is still that of an event descriptor of this library's, which has `own`. Handlers of signals may ask.
+/// Returns whether `number` still names the file of `own`. Async-signal-safe.
 pub(crate) fn is_same(number: RawFd, own: RawFd) -> bool {
-    // A system that has none of them has nothing that could tell them apart.
+    // Without any of these methods the system has no way to distinguish them.
     ask(&WAYS, &ANSWERS, number, own).unwrap_or(true)
 }
 
-/// The way that has answered, which does again: on some systems the first ones never do.
+/// Index of the first method that this system supports. Later calls start there.
 static ANSWERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Asks by the way that has answered before, or the next.
+/// Compares by the first method that works.
 fn ask(ways: &[Way], answers: &AtomicUsize, number: RawFd, own: RawFd) -> Option<bool> {
     let before = answers.load(Ordering::Relaxed);
     let mut rest = ways.iter().enumerate().skip(before);
@@ -136,13 +140,13 @@ fn ask(ways: &[Way], answers: &AtomicUsize, number: RawFd, own: RawFd) -> Option
 
 type Way = fn(RawFd, RawFd) -> Option<bool>;
 
-/// Ways to ask, the fastest first.
+/// Methods of comparison, the fastest first.
 const WAYS: [Way; 3] = [queried, compared, has_same_id];
 
-/// `fcntl(F_DUPFD_QUERY)`; None before Linux 6.10.
+/// `fcntl(F_DUPFD_QUERY)`. Returns `None` before Linux 6.10.
 fn queried(number: RawFd, own: RawFd) -> Option<bool> {
     const F_DUPFD_QUERY: i32 = 1027;
-    // SAFETY: numbers go in, and a number comes back.
+    // SAFETY: numbers only.
     match unsafe { libc::fcntl(own, F_DUPFD_QUERY, number) } {
         1 => Some(true),
         0 => Some(false),
@@ -150,15 +154,16 @@ fn queried(number: RawFd, own: RawFd) -> Option<bool> {
     }
 }
 
-/// What was asked has failed: what is not open is no file, and whatever else it was is no answer.
+/// Evaluates a failed comparison: a number that is not open names no file, and any other error
+/// means "unsupported".
 fn none_open() -> Option<bool> {
     (std::io::Error::last_os_error().raw_os_error() == Some(libc::EBADF)).then_some(false)
 }
 
-/// `kcmp(2)`; None where that is not allowed.
+/// `kcmp(2)`. Returns `None` where it is not permitted.
 fn compared(number: RawFd, own: RawFd) -> Option<bool> {
     const KCMP_FILE: i32 = 0;
-    // SAFETY: numbers go in, and a number comes back.
+    // SAFETY: numbers only.
     let order = unsafe {
         let process = libc::getpid();
         libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, i64::from(number), i64::from(own))
@@ -170,13 +175,14 @@ fn compared(number: RawFd, own: RawFd) -> Option<bool> {
     }
 }
 
-/// By what `/proc` says of them; None where there is none.
+/// Compares the IDs in `/proc`. Returns `None` without `/proc`.
 fn has_same_id(number: RawFd, own: RawFd) -> Option<bool> {
     let own = id(own)?;
     Some(id(number) == Some(own))
 }
 
-/// The identity of an event descriptor (`proc_pid_fdinfo(5)`). Without an allocator, as handlers of signals want it.
+/// Returns the ID of an event descriptor (`proc_pid_fdinfo(5)`). Does not allocate, because signal
+/// handlers call it.
 fn id(fd: RawFd) -> Option<u64> {
     const NAME: &str = "eventfd-id:";
     let mut path = [0; 40];
@@ -236,7 +242,7 @@ mod tests {
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let own = first.own.as_raw_fd();
         let numbers = [first.number, second.number, file.as_raw_fd(), -1];
-        // Not every system has all of them.
+        // Not every system supports all methods.
         let answers = WAYS.map(|same| numbers.map(|number| same(number, own)));
         let told = answers.into_iter().filter(|answer| *answer != [None; 4]);
         assert!(told.clone().count() > 0, "{answers:?}");
@@ -250,12 +256,12 @@ mod tests {
         let event = made(false);
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let number = event.number;
-        // SAFETY: the number is this test's.
+        // SAFETY: the number belongs to this test.
         assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
         drop(event);
-        // SAFETY: a number goes in, and a number comes back.
+        // SAFETY: numbers only.
         assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
-        // SAFETY: the number is this test's.
+        // SAFETY: the number belongs to this test.
         unsafe { libc::close(number) };
     }
 

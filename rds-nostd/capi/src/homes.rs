@@ -1,23 +1,24 @@
-//! Where sockets are, by their numbers: a table that is read without a lock, so that handlers of signals can ask.
+//! Table from descriptors to nodes, read without a lock so that signal handlers can use it.
 
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
-/// Entries of a part of the table, and parts: more numbers than Linux gives a process, unless it is told to (`fs.nr_open`).
+/// Entries per part, and parts: together more than Linux's default limit of descriptors
+/// (`fs.nr_open`).
 const PART: usize = 4096;
 const PARTS: usize = 4096;
 
-/// Where one socket is.
+/// Entry of a socket.
 struct Home<N> {
     node: AtomicPtr<N>,
-    /// The library's own number of the same descriptor.
+    /// The library's own descriptor of the socket.
     own: AtomicI32,
-    /// This number is itself the library's own of some socket.
+    /// True if this number is itself an own descriptor of the library.
     is_own: AtomicBool,
 }
 
-/// A number is the library's own as long as there is this.
+/// Marks a number as the library's own until it is dropped.
 pub(crate) struct Mark(&'static AtomicBool);
 
 impl Drop for Mark {
@@ -35,7 +36,7 @@ impl<N> Default for Home<N> {
 
 type Part<N> = [Home<N>; PART];
 
-/// Where sockets are. Parts are made when they are needed, and stay.
+/// Table of sockets. Parts are allocated on demand and never freed.
 pub(crate) struct Homes<N: 'static> {
     parts: [AtomicPtr<Part<N>>; PARTS],
 }
@@ -58,19 +59,20 @@ impl<N> Homes<N> {
         unsafe { part.load(Ordering::Acquire).as_ref() }?.get(place)
     }
 
-    /// The entry of a number, whose part of the table is made if there is none; None for one that the table does not reach.
+    /// Returns the entry of a number, and allocates its part if necessary. Returns `None` beyond
+    /// the table.
     fn made(&self, fd: RawFd) -> Option<&Home<N>> {
         let (part, place) = self.part(fd)?;
         if part.load(Ordering::Acquire).is_null() {
-            // Not by way of the stack, which may be a small one.
+            // Build the part on the heap: the stack may be small.
             let entries: Box<[Home<N>]> = (0..PART).map(|_| Home::default()).collect();
             let made = Box::into_raw(entries.try_into().ok()?);
             if part.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: another thread was faster, and nobody has seen this one.
+                // SAFETY: another thread was faster, and no reference to this part exists.
                 drop(unsafe { Box::from_raw(made) });
             }
         }
-        // SAFETY: leaked, just now or before.
+        // SAFETY: parts are leaked.
         unsafe { part.load(Ordering::Acquire).as_ref() }?.get(place)
     }
 
@@ -81,29 +83,30 @@ impl<N> Homes<N> {
         Some(Mark(is_own))
     }
 
-    /// Whether a number is the library's own.
+    /// Returns whether a number is the library's own.
     pub(crate) fn is_own(&self, fd: RawFd) -> bool {
         self.entry(fd).is_some_and(|home| home.is_own.load(Ordering::Acquire))
     }
 
-    /// Where the socket with this number is, and the library's own number of it.
+    /// Returns the node of a socket, and the library's descriptor of it.
     pub(crate) fn get(&self, fd: RawFd) -> Option<(&'static N, RawFd)> {
         let home = self.entry(fd)?;
-        // SAFETY: null, or the reference that `settle` was given.
+        // SAFETY: null, or the reference that `settle` stored.
         let node = unsafe { home.node.load(Ordering::Acquire).as_ref() }?;
         Some((node, home.own.load(Ordering::Relaxed)))
     }
 
-    /// A socket is there from now on. Where another one was that had its number; None for a number that the table does not reach.
+    /// Adds a socket. Returns the node of an earlier socket with this number; `None` if the number
+    /// is beyond the table.
     pub(crate) fn settle(&self, fd: RawFd, node: &'static N, own: RawFd) -> Option<Option<&'static N>> {
         let home = self.made(fd)?;
         home.own.store(own, Ordering::Relaxed);
         let before = home.node.swap(ptr::from_ref(node).cast_mut(), Ordering::AcqRel);
-        // SAFETY: null, or the reference that this function was given.
+        // SAFETY: null, or the reference that an earlier call stored.
         Some(unsafe { before.as_ref() })
     }
 
-    /// It is there no more, if it was.
+    /// Removes a socket, if it is still at this node.
     pub(crate) fn leave(&self, fd: RawFd, node: &'static N) {
         if let Some(home) = self.entry(fd) {
             let node = ptr::from_ref(node).cast_mut();
@@ -126,7 +129,7 @@ mod tests {
             assert_eq!(homes.get(fd), None);
             assert_eq!(homes.settle(fd, first, 7), Some(None));
             assert_eq!(homes.settle(fd, second, 8), Some(Some(first)));
-            // It has moved.
+            // The socket has moved, so this has no effect.
             homes.leave(fd, first);
             assert_eq!(homes.get(fd), Some((second, 8)));
             homes.leave(fd, second);

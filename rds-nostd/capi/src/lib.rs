@@ -1,19 +1,21 @@
-//! Reliable Datagram Sockets for C programs: the socket calls of `<rds/rds.h>` on [`rds_nostd`], in a Linux process.
+//! Reliable Datagram Sockets for C programs on Linux: the socket calls of `<rds/rds.h>` on
+//! [`rds_nostd`].
 //!
 //! | module | subject |
 //! |---|---|
-//! | `calls` | the functions under their names, and `poll` |
-//! | `blocking` | calls that wait, in which threads can be cancelled |
-//! | `descriptor` | what a socket is to the program |
-//! | `node` | an HCA with its sockets, behind its lock, and its thread |
-//! | `homes` | which HCA a socket is on, by its number, without a lock |
-//! | `process` | the HCAs of a process, and where its sockets are |
+//! | `calls` | the exported functions, and `poll` |
+//! | `blocking` | calls that block, and thread cancellation in them |
+//! | `descriptor` | the program's descriptor of a socket |
+//! | `node` | an HCA with its sockets, its lock and its thread |
+//! | `homes` | table from descriptor to HCA, read without a lock |
+//! | `process` | the HCAs of a process, and the owners of its sockets |
 //!
-//! What the calls do is in [`rds_calls`], which firmware shares.
+//! [`rds_calls`] implements the calls. The firmware library shares it.
 //!
-//! `RDS_DEVICE` names the HCAs (`DEVICE@ADDRESS`, with commas between several), or `dat.conf` does. The first is brought up when the first
-//! socket is made, another when a socket is bound to its address. A thread of the library's moves everything on, one for each. Descriptors
-//! are event descriptors: readable while the socket has something to receive.
+//! `RDS_DEVICE` names the HCAs (`DEVICE@ADDRESS`, with commas between several), or `dat.conf` does.
+//! The first is brought up with the first socket, each other one when a socket is bound to its
+//! address. One thread of the library per HCA makes progress. Descriptors are event descriptors,
+//! readable while the socket has something to receive.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]

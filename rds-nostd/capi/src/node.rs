@@ -1,4 +1,4 @@
-//! An HCA of a process with its sockets, behind one lock, and the thread that moves them on.
+//! An HCA of a process with its sockets, behind one lock, and the thread that makes progress.
 
 use crate::blocking::{self, Sleeping, Waiters};
 use crate::descriptor::Event;
@@ -45,23 +45,23 @@ adapter_storage! {
 }
 type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES, 16, 4096>;
 
-/// How long the end of the process waits for acknowledgements, and for a thread that has the lock.
+/// Limit for acknowledgements at exit, and for another thread that holds the lock then.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two looks of a call that waits for the HCA.
+/// Interval at which a call checks for the HCA's progress.
 const NAP: Duration = Duration::from_micros(20);
 
-/// Of the library's messages to people.
+/// Name of the library in its messages.
 pub(crate) const LIBRARY: &str = "librds";
 
 /// An HCA.
 pub(crate) struct Node {
     lock: Lock<Inner>,
-    /// The HCA does not come back: new sockets are another one's.
+    /// The HCA is lost. New sockets use another.
     is_gone: AtomicBool,
     sleeper: Sleeper,
 }
 
-/// What the lock is for.
+/// The state that the lock protects.
 pub(crate) struct Inner {
     adapter: Adapter<'static, LinuxPlatform>,
     rds: Rds<'static>,
@@ -76,12 +76,12 @@ pub(crate) struct Inner {
 /// The sockets of an HCA.
 pub(crate) struct Descriptors {
     of: HashMap<RawFd, Socket<Event>>,
-    /// Where they are.
+    /// The HCA.
     node: &'static Node,
-    /// Sockets without numbers, to be closed: new ones have got theirs, which the program took away behind the library's back, or their HCA
-    /// has failed.
+    /// Sockets to close that no longer have a number. Either the program reused the number without
+    /// the library, or the HCA has failed.
     to_close: Vec<SocketHandle>,
-    /// The same of other HCAs.
+    /// Numbers that sockets of other HCAs have lost to new sockets here.
     robbed_elsewhere: Vec<(&'static Node, RawFd)>,
 }
 
@@ -90,7 +90,8 @@ impl Descriptors {
         Self { of: HashMap::new(), node, to_close: Vec::new(), robbed_elsewhere: Vec::new() }
     }
 
-    /// Descriptors are made readable that should be and are not: whoever has one, in a child process for instance, can take that away.
+    /// Raises descriptors again that should be readable and are not. Another holder, e.g. a child
+    /// process, may have read them.
     fn raise_again(&mut self) {
         let raised = || self.of.values().filter(|socket| socket.is_raised());
         let mut fds: Vec<_> =
@@ -106,7 +107,7 @@ impl Descriptors {
         }
     }
 
-    /// A socket is here from now on. Where one was before that had its number.
+    /// Adds a socket. Returns the HCA of an earlier socket with the same number.
     fn put(&mut self, socket: Socket<Event>) -> Result<Option<&'static Node>, RdsError> {
         let fd = socket.descriptor.number();
         let before = process::settle(fd, self.node, socket.descriptor.own().as_raw_fd())?;
@@ -178,13 +179,13 @@ impl rds_calls::Node for Node {
         self.lock.lock_urgently()
     }
 
-    /// The thread carries on what was begun, and looks at the other sockets.
+    /// The thread continues the work, and updates the other sockets.
     fn changed(&self, guard: Guard<'_, Inner>) {
         drop(guard);
         self.sleeper.wake();
     }
 
-    /// If its number was another's, that one goes.
+    /// Closes an earlier socket with the same number.
     fn opened(&self, mut guard: Guard<'_, Inner>) {
         guard.close_left();
         let elsewhere = std::mem::take(&mut guard.sockets.robbed_elsewhere);
@@ -197,7 +198,7 @@ impl rds_calls::Node for Node {
         self.changed(guard);
     }
 
-    /// Fails, because the thread sleeps where C has called it.
+    /// Always fails, because the thread sleeps in the frame of the C call.
     fn sleep<'n>(
         &'n self,
         mut guard: Guard<'n, Inner>,
@@ -211,7 +212,7 @@ impl rds_calls::Node for Node {
         Err(blocking::pause(Sleeping::new(node, waker, socket, rest)))
     }
 
-    /// The node's thread moves everything on meanwhile.
+    /// The node's thread makes progress meanwhile.
     fn nap<'n>(&'n self, guard: Guard<'n, Inner>) -> Option<Guard<'n, Inner>> {
         self.changed(guard);
         std::thread::sleep(NAP);
@@ -224,19 +225,19 @@ impl rds_calls::Node for Node {
 }
 
 impl Inner {
-    /// Closes sockets that have no numbers any more; who waits on them hears of it.
+    /// Closes sockets without numbers, and wakes the threads that wait for them.
     fn close_left(&mut self) {
         let Self { adapter, rds, sockets, parked, .. } = self;
         if sockets.to_close.is_empty() {
             return;
         }
-        // What cannot be closed yet is tried again.
+        // Retry those that cannot be closed yet.
         let is_later = |closed| matches!(closed, Err(RdsError::Again | RdsError::Dat(_)));
         sockets.to_close.retain(|handle| is_later(rds.close(adapter, *handle)));
         parked.wake_all();
     }
 
-    /// Connections end, and the HCA is given back.
+    /// Closes connections and HCA.
     fn close(self) {
         let Self { mut adapter, mut rds, inherited, .. } = self;
         drop(inherited);
@@ -250,7 +251,7 @@ impl Inner {
 }
 
 impl Node {
-    /// Brings an HCA up, which then stays so as long as the process. What does not come up leaves nothing behind.
+    /// Brings an HCA up until the process exits. Frees everything if that fails.
     pub(crate) fn open(target: &Target) -> Result<&'static Self, RdsError> {
         // SAFETY: `adapter_storage!` defines structs whose empty form is all zero bytes.
         let (tables, adapter_parts) = unsafe { Lent::zeroed() };
@@ -264,7 +265,7 @@ impl Node {
         })
     }
 
-    /// The same with tables. Nothing refers to them when it fails.
+    /// Opens an HCA with these tables. No reference to them remains on failure.
     fn open_with(
         target: &Target,
         tables: &'static mut Tables,
@@ -280,7 +281,8 @@ impl Node {
             // From getrandom(2), as std seeds its hash maps: peers must not predict ports and buckets.
             seed: RandomState::new().hash_one(0),
             isolate_peers: !shares_keys(),
-            // SAFETY: what is offered is memory of a C program, which keeps its threads off it while it may be read or written by a peer.
+            // SAFETY: C programs offer memory that their threads do not touch while a peer may read
+            // or write it.
             rdma_within: Some(unsafe { SoleAccess::promised() }),
             ..RdsConfig::new(Generation::from_wall_clock(since))
         };
@@ -289,7 +291,7 @@ impl Node {
             Err(error) => {
                 complain(LIBRARY, &format!("{}: {error}", target.device));
                 let _ = adapter.close();
-                // SAFETY: the adapter is gone, and of the protocol nothing has come.
+                // SAFETY: the adapter is closed, and the protocol did not start.
                 unsafe { memory.free() };
                 return Err(error);
             }
@@ -313,7 +315,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Moves everything on, as long as the process, and brings an HCA back that has failed.
+    /// Thread of the node: makes progress until the process exits, and recovers the HCA after a
+    /// failure.
     fn run(&self) {
         while let Some(mut inner) = self.lock() {
             let rest = Self::state(&mut inner).work();
@@ -323,7 +326,7 @@ impl Node {
             let complain = |what: &dyn Display| complain(LIBRARY, &what.to_string());
             let look = health.tend(&mut Hca { adapter, rds, is_gone, complain: &complain });
             let dead = adapter.is_dead();
-            // Before anybody hears of it, who would then ask for another.
+            // Set before threads are woken, because they may request another HCA.
             self.is_gone.store(*health == Health::Gone, Ordering::Release);
             tell(&mut inner);
             drop(inner);
@@ -333,7 +336,8 @@ impl Node {
         }
     }
 
-    /// Another HCA has the address that a socket of this one is to be bound to: it goes there, with what was set on it, or stays as it is.
+    /// Moves a socket, with its options, to the HCA that has the address to bind. Leaves it
+    /// unchanged on failure.
     fn hand_over(&self, fd: RawFd, new: &'static Node) -> Result<(), RdsError> {
         let (mut here, mut there) = self.both(new).ok_or(RdsError::NoDevice)?;
         let (here, there) = (&mut *here, &mut *there);
@@ -356,19 +360,19 @@ impl Node {
             let _ = there.rds.close(&mut there.adapter, moved);
             return Err(error);
         }
-        // As far as the table goes, it has reached this number before.
+        // Cannot fail: the table has an entry for this number already.
         if let Some(socket) = here.sockets.of.remove(&fd) {
             there.sockets.put(socket.moved_to(moved))?;
         }
-        // Who waits for it looks where it is now.
+        // Waiting threads continue on the new HCA.
         here.parked.wake_all();
         Ok(())
     }
 
-    /// The number of a socket of this HCA is that of another one's now.
+    /// Closes a socket of this HCA whose number now belongs to another.
     fn rob(&self, fd: RawFd) {
         let Some(mut inner) = self.lock() else { return };
-        // It may have come back meanwhile, as a third one's.
+        // A third socket may have moved here with the number meanwhile.
         if process::home(fd).is_none_or(|home| !std::ptr::eq(home, self)) {
             let robbed = inner.sockets.of.remove(&fd);
             inner.sockets.to_close.extend(robbed.map(|robbed| robbed.handle));
@@ -377,7 +381,7 @@ impl Node {
         self.changed(inner);
     }
 
-    /// Both locks; in the order of their places, lest two threads wait for each other.
+    /// Takes both locks in the order of their addresses, to avoid deadlock.
     fn both<'n>(&'n self, other: &'n Self) -> Option<(Guard<'n, Inner>, Guard<'n, Inner>)> {
         if std::ptr::from_ref(self) < std::ptr::from_ref(other) {
             let first = self.lock()?;
@@ -392,7 +396,7 @@ impl Node {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Whether a socket of this HCA is bound; it stays here then.
+    /// Returns whether a socket of this HCA is bound. A bound socket cannot move.
     fn has_bound(&self, fd: RawFd) -> bool {
         self.lock().is_some_and(|mut inner| {
             let handle = inner.sockets.get(fd).map(|socket| socket.handle);
@@ -400,7 +404,7 @@ impl Node {
         })
     }
 
-    /// The process ends: once peers have acknowledged what was sent, or [`PATIENCE`] is over, connections end and the HCA is given back.
+    /// Exit: waits up to [`PATIENCE`] for acknowledgements, then closes connections and HCA.
     pub(crate) fn end(&self) {
         const UNSENT: [u32; 2] = [RDS_INFO_SEND_MESSAGES, RDS_INFO_RETRANS_MESSAGES];
         let end = Instant::now() + PATIENCE;
@@ -409,9 +413,9 @@ impl Node {
             let mut is_none = |list| rds.info(adapter, list, &mut []).is_ok_and(|all| all.len == 0);
             let quiet = UNSENT.into_iter().all(&mut is_none) || *health == Health::Gone;
             if quiet || Instant::now() >= end {
-                // Who sleeps here finds the lock closed.
+                // Woken threads find the lock closed.
                 inner.parked.wake_all();
-                // The tables are left to the end of the process.
+                // The process exit frees the tables.
                 if let Some(inner) = inner.take() {
                     inner.close();
                 }
@@ -422,7 +426,7 @@ impl Node {
         }
     }
 
-    /// Who sleeps in `poll` is woken by this when something may have changed.
+    /// Returns a descriptor that becomes readable when something may have changed.
     pub(crate) fn waker(&self) -> Result<Arc<OwnedFd>, RdsError> {
         let mut inner = self.lock().ok_or(RdsError::BadSocket)?;
         inner.parked.enter(()).map_err(|_| RdsError::NoMemory)
@@ -443,12 +447,12 @@ impl Waiters for Node {
     }
 }
 
-/// Whether a socket has an address of its own.
+/// Returns whether a socket has an address.
 fn is_bound(rds: &Rds<'_>, handle: SocketHandle) -> bool {
     rds.local_address(handle).is_ok_and(|address| address.port() != 0)
 }
 
-/// Something may have changed: descriptors say so, and those who wait look again.
+/// Updates all descriptors and wakes all waiting threads.
 fn tell(inner: &mut Inner) {
     let Inner { rds, sockets, parked, health, .. } = inner;
     for socket in sockets.of.values_mut() {

@@ -1,5 +1,5 @@
-//! What a process has: its HCAs, and where its sockets are. A child process begins with nothing, because the devices and the threads are
-//! its parent's.
+//! Per-process state: the HCAs, and the HCA of each socket. A child process starts with empty
+//! state, because devices and threads belong to its parent.
 
 use crate::descriptor::is_same;
 use crate::homes::{Homes, Mark};
@@ -13,54 +13,59 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-/// Which HCAs: `DEVICE@ADDRESS`, several with commas between. Without it, those of `dat.conf`.
+/// Environment variable with the HCAs: `DEVICE@ADDRESS`, with commas between several. Without it
+/// `dat.conf` names them.
 const DEVICE: &str = "RDS_DEVICE";
 
-/// A process's HCAs and sockets.
+/// The HCAs and sockets of a process.
 pub(crate) struct Process {
-    /// The process's number: between `vfork` and `exec` another one sees this memory.
+    /// The process ID. Differs from `getpid` between `vfork` and `exec`, when a child shares this
+    /// memory.
     id: u32,
     hcas: RwLock<Hcas>,
-    /// Whether some descriptors are those of an HCA that is up, or may come up. Handlers of signals may ask.
+    /// True while an HCA is up or may come up, so that some descriptors belong to the library.
+    /// Signal handlers read it.
     is_up: AtomicBool,
-    /// One at a time is brought up, which may take long: nobody waits for it who needs no other.
+    /// Held while an HCA is brought up, which may take long. Calls on other HCAs do not need it.
     opening: Mutex<()>,
     homes: Homes<Node>,
 }
 
-/// A process's HCAs.
+/// The HCAs of a process.
 #[derive(Default)]
 struct Hcas {
-    /// Those that are up; they stay so as long as the process.
+    /// HCAs that are up. They remain so until the process exits.
     up: Vec<(Target, &'static Node)>,
-    /// That of new sockets.
+    /// The HCA of new sockets.
     chosen: Option<&'static Node>,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
-/// That of the process which this one was forked from.
+/// State of the process from which this one was forked.
 static PARENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
-/// Whether children forget.
+/// True once the fork handlers are registered.
 static GUARDED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the end of the process closes what is open.
+/// True once the exit handler is registered.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// The process ends: what was sent is delivered, and peers hear of the end at once, and not by their retries.
+/// Exit handler: delivers pending messages and closes the connections, so that peers need not time
+/// out.
 extern "C" fn end() {
-    // Another thread may stand still with the list.
+    // Another thread may be stopped with the list locked.
     let Some(Ok(hcas)) = get().map(|process| process.hcas.try_read()) else { return };
-    // A mistake here is none of the program's, which has done what it wanted.
+    // Do not let a panic here fail a program that has finished its work.
     let _ = catch_unwind(AssertUnwindSafe(|| hcas.up.iter().for_each(|(_, node)| node.end())));
 }
 
-/// This process's, if any socket was ever made.
+/// Returns the state of this process, if any socket was ever made.
 pub(crate) fn get() -> Option<&'static Process> {
     // SAFETY: null, or a value that `get_or_make` leaked.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
-/// A child process has none of this, but for its parent's descriptors.
+/// Fork handler: the child starts with empty state, and stores the parent's to recognize its
+/// descriptors.
 extern "C" fn forget() {
     let parents = PROCESS.swap(ptr::null_mut(), Ordering::AcqRel);
     if !parents.is_null() {
@@ -85,16 +90,16 @@ fn get_or_make() -> &'static Process {
     let process = match PROCESS.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
         Err(other) => {
-            // SAFETY: another thread was faster, and nobody has seen this one.
+            // SAFETY: another thread was faster, and no reference to this value exists.
             drop(unsafe { Box::from_raw(made) });
             other
         }
     };
-    // SAFETY: what was stored there was leaked for good.
+    // SAFETY: `PROCESS` points to a leaked value, which is never freed.
     unsafe { &*process }
 }
 
-/// The HCAs that the process may use, in their order.
+/// Returns the HCAs that the process may use, in their order.
 fn targets() -> Vec<Target> {
     let mut targets: Vec<Target> = match std::env::var(DEVICE) {
         Ok(names) => names.split(',').filter_map(Target::from_name).collect(),
@@ -114,7 +119,7 @@ impl Process {
         self.hcas.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The HCA of new sockets, unless it is gone.
+    /// Returns the HCA of new sockets, unless it is gone.
     fn chosen(&self) -> Option<&'static Node> {
         self.hcas().chosen.filter(|node| !node.is_gone())
     }
@@ -125,13 +130,13 @@ impl Process {
         up.find(|(target, _)| target.address == address).map(|(_, node)| *node)
     }
 
-    /// An HCA, which is brought up if it is not. One at a time: `opening` is locked.
+    /// Returns an HCA, and brings it up if necessary. The caller holds `opening`.
     fn bring_up(&self, target: Target) -> Result<&'static Node, RdsError> {
         let is_it = |(other, _): &&(Target, _)| other.device == target.device;
         if let Some((_, node)) = self.hcas().up.iter().find(is_it) {
             return Ok(node);
         }
-        // Before it has a descriptor.
+        // Set before the HCA has a descriptor.
         self.is_up.store(true, Ordering::Release);
         let opened = Node::open(&target);
         let mut hcas = self.hcas.write().unwrap_or_else(PoisonError::into_inner);
@@ -143,11 +148,11 @@ impl Process {
     }
 }
 
-/// The HCA of new sockets: the first of those that the process may use that comes up and is not gone, as long as that one is not; of none
-/// but such that are gone, one of them.
+/// Returns the HCA of new sockets: the first of the process's HCAs that opens and is not gone. It
+/// changes only when it is lost. If all HCAs are gone, returns one of them.
 ///
 /// # Errors
-/// [`RdsError::NoDevice`]: none is named, or does not open.
+/// [`RdsError::NoDevice`]: no HCA is named, or none opens.
 pub(crate) fn first() -> Result<&'static Node, RdsError> {
     let process = get_or_make();
     if let Some(node) = process.chosen() {
@@ -174,13 +179,13 @@ pub(crate) fn first() -> Result<&'static Node, RdsError> {
     })
 }
 
-/// The HCA with this address, if one of those that the process may use has it.
+/// Returns the HCA with this address, or `None` if the process may use none that has it.
 ///
 /// # Errors
 /// [`RdsError::NoDevice`]: it does not open.
 pub(crate) fn with_address(address: IpAddr) -> Result<Option<&'static Node>, RdsError> {
     let (process, address) = (get_or_make(), address.to_canonical());
-    // What is gone still has its address.
+    // A lost HCA retains its address.
     if let Some(node) = process.with_address(address) {
         return Ok(Some(node));
     }
@@ -191,22 +196,22 @@ pub(crate) fn with_address(address: IpAddr) -> Result<Option<&'static Node>, Rds
     process.bring_up(target).map(Some)
 }
 
-/// All HCAs that are up.
+/// Returns all HCAs that are up.
 pub(crate) fn nodes() -> Vec<&'static Node> {
     let Some(process) = get() else { return Vec::new() };
     process.hcas().up.iter().map(|(_, node)| *node).collect()
 }
 
-/// Where a socket is.
+/// Returns the HCA of a socket.
 pub(crate) fn home(fd: RawFd) -> Option<&'static Node> {
     Some(get()?.homes.get(fd)?.0)
 }
 
-/// A socket is there from now on, and its descriptor has another number, of the library's own. Where the one was that had its number before:
-/// the program took that from it behind the library's back.
+/// Records a new socket, with the library's own descriptor of it. Returns the HCA of an earlier
+/// socket with the same number, which the program closed without the library.
 ///
 /// # Errors
-/// [`RdsError::TooManySockets`]: a number beyond all that are looked after.
+/// [`RdsError::TooManySockets`]: the number is beyond the table.
 pub(crate) fn settle(fd: RawFd, node: &'static Node, own: RawFd) -> Result<Option<&'static Node>, RdsError> {
     get_or_make().homes.settle(fd, node, own).ok_or(RdsError::TooManySockets)
 }
@@ -216,27 +221,27 @@ pub(crate) fn mark(own: RawFd) -> Option<Mark> {
     get_or_make().homes.mark(own)
 }
 
-/// A socket is there no more.
+/// Removes a socket.
 pub(crate) fn leave(fd: RawFd, node: &'static Node) {
     if let Some(process) = get() {
         process.homes.leave(fd, node);
     }
 }
 
-/// Whose a descriptor is.
+/// Owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// The system's.
+    /// The system.
     System,
-    /// A socket's.
+    /// A socket.
     Socket,
-    /// That of a socket of the parent process's.
+    /// A socket of the parent process.
     Parent,
-    /// The library's own, of a socket which has another one for the program.
+    /// The library, for a socket that has another number for the program.
     Library,
 }
 
-/// Whose a descriptor is. Handlers of signals may ask.
+/// Returns the owner of a descriptor. Async-signal-safe.
 pub(crate) fn whose(fd: RawFd) -> Whose {
     // SAFETY: null, or values that `get_or_make` leaked.
     let parents = || unsafe { PARENT.load(Ordering::Acquire).as_ref() };
@@ -245,7 +250,7 @@ pub(crate) fn whose(fd: RawFd) -> Whose {
         Some(process) if process.id == std::process::id() => Whose::Socket,
         Some(_) => Whose::Parent,
         None if parents().filter(has).is_some() => Whose::Parent,
-        // Those of its parent's are no concern of a child's.
+        // A child does not care for the own descriptors of its parent's library.
         None if get().is_some_and(|process| process.homes.is_own(fd) && process.id == std::process::id()) => {
             Whose::Library
         }
@@ -253,7 +258,8 @@ pub(crate) fn whose(fd: RawFd) -> Whose {
     }
 }
 
-/// Whether an HCA is up in this process, or about to be, whose descriptors are the library's. Handlers of signals may ask.
+/// Returns whether an HCA of this process is up or coming up, so that descriptors may be the
+/// library's. Async-signal-safe.
 pub(crate) fn is_up() -> bool {
     get().is_some_and(|process| process.id == std::process::id() && process.is_up.load(Ordering::Acquire))
 }

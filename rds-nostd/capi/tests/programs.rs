@@ -8,19 +8,19 @@ use std::process::Command;
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 const RDS: Suite = Suite { library: runner::install::RDS, here: HERE };
 
-/// A program of the kernel's AF_RDS, unchanged, but for the header that the compiler is given first.
+/// An AF_RDS program of the kernel, unchanged except for a header that the compiler includes first.
 const UNCHANGED: [&str; 2] = ["-include", "rds/sockets.h"];
 const MESSAGES: &str = "../../tests/guest/rds.c";
 const RDMA: &str = "../../tests/guest/rds_rdma.c";
 
-/// A program, on the HCA of this name.
+/// Returns a command that runs a program on the HCA with this name.
 fn on(name: &str, program: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.env("RDS_DEVICE", name).args(words);
     command
 }
 
-/// Two programs on two HCAs: the first is a server, which says so.
+/// Runs two programs on two HCAs. The first is a server and prints when it is ready.
 fn pair(name: &str, source: &str, server: (&[&str], &str), client: &[&str], check: impl Fn(&str)) {
     let folder = Folder::new(&RDS, name);
     let program = folder.path(name);
@@ -66,8 +66,8 @@ fn a_program_of_linux_sends_messages_of_all_sizes() {
 fn a_program_of_linux_does_rdma_by_cookie() {
     let (near, far) = (address(1), address(0));
     pair("rdma", RDMA, (&["server", &far], "@rds server"), &["rdma", &near, &far, "1"], |text| {
-        // Regions are exactly what was offered, to which the server's whole pages add nothing that fails. A failure that nobody asked for
-        // is told as what it is.
+        // Regions are exactly the offered bytes, and adding the server's whole pages fails nothing.
+        // A failure without a request for notification is reported as a failure.
         assert!(text.contains("@rdma done=390 ") && text.contains("failed=8 unasked=1\n"), "{text}");
     });
 }
@@ -176,7 +176,8 @@ fn an_hca_that_is_gone_for_good_is_passed_over_for_another() {
     let program = folder.path("failure");
     compilers()[0].compile_with(&RDS, &[], &["tests/c/failure.c"], &folder.shared_library(), &program);
     let (fabric, stays) = (folder.hcas(1), other.hcas(3));
-    // Others are of a fabric of their own, whose first has the address of the one that goes, and is not used. One does not come up.
+    // The replacements are on a fabric of their own. Its first HCA has the address of the lost one
+    // and is not used; another never opens.
     let silent = other.path("silent").display().to_string();
     let names = format!("{},{silent}@10.0.0.99,{},{}", fabric.name(0), stays.name(1), stays.name(2));
     let words = ["passed", &address(0), &address(1), &address(2)];
@@ -248,7 +249,7 @@ fn options_requests_and_what_they_refuse() {
     }
 }
 
-/// The functions that a header declares, of those that begin with `prefix`.
+/// Returns the functions that a header declares with this prefix.
 fn declared(header: &str, prefix: &str) -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(HERE).join(header)).expect("readable");
     let name = |line: &str| {
@@ -280,7 +281,7 @@ fn the_library_exports_what_its_header_declares_and_every_function_has_a_manual_
     assert!(firmware.iter().all(|name| has_page(&Path::new(HERE).join("firmware/man/man3"), name)));
 }
 
-/// What makes a compiler see the structures of either system.
+/// Compiler flags that select the structures of either system.
 const SYSTEMS: [&[&str]; 2] = [&[], &["-DRDS_SOLARIS"]];
 
 #[test]

@@ -1,14 +1,14 @@
-//! Whose program a socket belongs to: where the members of its structures are.
+//! Layouts of `struct msghdr` on Linux and Solaris.
 
 use rds_nostd::Profile;
 use rds_nostd::cmsg::Abi;
 
-/// What `socket` was asked for says whose numbers and layouts a program has: None for another family than these.
+/// Returns the profile of an address family, or `None` for other families.
 pub(crate) fn profile_of(domain: i32) -> Option<Profile> {
     [Profile::Linux, Profile::Solaris].into_iter().find(|profile| profile.address_family() == domain)
 }
 
-/// A `struct msghdr`, as numbers.
+/// The members of a `struct msghdr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) name: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Header {
     pub(crate) flags: i32,
 }
 
-/// Where the members of a `struct msghdr` are that two systems place differently, with 64 bits.
+/// Offsets and sizes that differ between the systems, both with 64 bits.
 struct Places {
     len: usize,
     iov_len_bytes: usize,
@@ -31,7 +31,7 @@ struct Places {
 const LINUX: Places = Places { len: 56, iov_len_bytes: 8, control_len_bytes: 8, flags: 48 };
 const SOLARIS: Places = Places { len: 48, iov_len_bytes: 4, control_len_bytes: 4, flags: 44 };
 
-/// The longest of them.
+/// Bytes of the longer layout.
 pub(crate) const HEADER_LEN: usize = 56;
 const NAME_LEN: usize = 8;
 const IOV: usize = 16;
@@ -60,7 +60,7 @@ fn put(bytes: &mut [u8; HEADER_LEN], at: usize, len: usize, value: u64) {
     }
 }
 
-// Numbers begin with their low bytes.
+// `number` and `put` take the low bytes first.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 impl Header {
@@ -82,7 +82,7 @@ impl Header {
         }
     }
 
-    /// Puts back what `recvmsg` changes.
+    /// Writes the members that `recvmsg` changes.
     pub(crate) fn encode_results(&self, profile: Profile, bytes: &mut [u8; HEADER_LEN]) {
         let places = places(profile);
         put(bytes, NAME_LEN, 4, self.name_len.into());
@@ -91,7 +91,7 @@ impl Header {
     }
 }
 
-/// Whose control messages.
+/// Returns the layout of control messages.
 pub(crate) fn abi_of(profile: Profile) -> Abi {
     Abi::of(profile)
 }

@@ -1,4 +1,4 @@
-//! What goes along with a message: from the program's control messages, and to them.
+//! Conversion between the program's control messages and the protocol's [`Control`].
 
 use crate::abi::abi_of;
 use crate::failure::Answer;
@@ -8,14 +8,16 @@ use heapless::Vec;
 use rds_nostd::cmsg::{Cmsg, ControlWriter, RdsIovec, RxTrace, SendControl};
 use rds_nostd::{Arrival, Control, MAX_PIECES, Profile, RdsError};
 
-/// Memory that an operation moves: room for one piece more than any operation takes, which is then refused.
+/// SGEs of an operation. The capacity is one above the maximum, so that the protocol refuses longer
+/// lists.
 pub struct Pieces(Vec<DmaSlice<'static>, { MAX_PIECES + 1 }>);
 
-// SAFETY: a call fills it and makes use of it; between calls, in which another thread may get it, nobody looks at what it has.
+// SAFETY: every call fills the list before it reads it. The pointers that remain between calls,
+// when the list may move to another thread, are not followed.
 unsafe impl Send for Pieces {}
 
 impl Pieces {
-    /// None.
+    /// An empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
@@ -28,12 +30,12 @@ impl Default for Pieces {
     }
 }
 
-/// What a `sendmsg` asks for beside its message.
+/// Control messages of a `sendmsg`.
 pub(crate) struct Asked(SendControl);
 
 impl Asked {
     /// # Errors
-    /// [`RdsError::InvalidArgument`]; [`RdsError::NotSupported`]: to send without a copy.
+    /// [`RdsError::InvalidArgument`]: malformed; [`RdsError::NotSupported`]: `RDS_CMSG_ZCOPY_COOKIE`.
     pub(crate) fn parse(profile: Profile, bytes: &[u8]) -> Result<Self, RdsError> {
         let control = SendControl::parse(abi_of(profile), bytes)?;
         if control.zcopy.is_some() {
@@ -42,13 +44,13 @@ impl Asked {
         Ok(Self(control))
     }
 
-    /// The same as the protocol takes it, with the memory that it names.
+    /// Converts to the protocol's structure, with the memory that the control messages name.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]; [`Failure::Fault`](crate::Failure::Fault): a null pointer.
     ///
     /// # Safety
-    /// That memory is the program's, and stays as long as it is used.
+    /// That memory belongs to the program, and stays mapped while the operation uses it.
     pub(crate) unsafe fn control<'p>(&self, pieces: &'p mut Pieces) -> Answer<Control<'p>> {
         let control = &self.0;
         // SAFETY: this function's contract.
@@ -75,14 +77,14 @@ impl Asked {
         })
     }
 
-    /// Where the program wants the cookie of memory that was mapped.
+    /// Returns where the program expects the cookie of the memory that it maps, or 0.
     pub(crate) fn cookie_at(&self) -> u64 {
         self.0.map.map_or(0, |map| map.cookie_addr)
     }
 }
 
-/// Writes what came along; how many bytes, and whether something had no room. `more` gives further ends of operations, as many as there is
-/// room for.
+/// Writes the control messages of an arrival. Returns their length, and whether any was cut. `more`
+/// returns further notifications, which are added while there is space.
 pub(crate) fn told(
     profile: Profile,
     room: &mut [u8],

@@ -1,33 +1,33 @@
-//! Why a call failed, as the number that goes into `errno`.
+//! Errors of calls, as `errno` numbers them.
 
 use rds_nostd::cmsg::CmsgError;
 use rds_nostd::{Profile, RdsError};
 
-// Both systems number them alike.
+// Both systems use these numbers.
 const EINTR: i32 = 4;
 const EFAULT: i32 = 14;
 const ENOSPC: i32 = 28;
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// What the protocol says.
+    /// Error of the protocol.
     Rds(RdsError),
     /// A signal's handler ran while the call waited. `EINTR`.
     Interrupted,
-    /// A null pointer where something is needed. `EFAULT`.
+    /// A null pointer where data is required. `EFAULT`.
     Fault,
-    /// The buffer is too short for what was asked for. `ENOSPC`.
+    /// The buffer is too short for the result. `ENOSPC`.
     NoSpace,
     /// No such option. `ENOPROTOOPT`.
     NoOption,
 }
 
-/// A call's answer.
+/// Result of a call.
 pub type Answer<T> = Result<T, Failure>;
 
 impl Failure {
-    /// `errno`, as the program's system numbers it.
+    /// Returns the error's number on the program's system.
     #[must_use]
     pub fn errno(self, profile: Profile) -> i32 {
         match self {

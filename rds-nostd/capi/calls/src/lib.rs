@@ -1,19 +1,19 @@
-//! The socket calls of RDS as C makes them, on [`rds_nostd`], wherever they run. Without an operating system, standard library or
-//! allocator; what runs them says how a device's lock is taken, how one waits, and what a descriptor is: [`Node`].
+//! The C socket calls of RDS on [`rds_nostd`], without operating system, standard library or
+//! allocator. A [`Node`] supplies the lock of a device, the way to wait, and the descriptors.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`calls`] | the functions |
 //! | `abi` | `struct msghdr` as Linux and as Solaris lay it out |
-//! | `memory` | what pointers of the program's lead to |
-//! | [`failure`] | why calls fail, as `errno` has it |
-//! | `control` | what goes along with a message, both ways |
+//! | `memory` | memory that the program's pointers name |
+//! | [`failure`] | errors, as `errno` numbers them |
+//! | `control` | control messages, both directions |
 //! | `options` | `setsockopt` and `getsockopt` |
 //! | [`socket`] | a socket and its descriptor |
 //! | `node` | an HCA with its sockets, behind its lock |
-//! | [`recovery`] | an HCA that has failed is brought back |
+//! | [`recovery`] | recovery of a failed HCA |
 //! | `wait` | calls that wait |
-//! | `table` | the calls with their arguments, for those who export them |
+//! | `table` | the calls with their arguments, for libraries that export them |
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Memory of the program's, by the numbers that its structures have of it.
+//! Memory of the program, by the addresses in its structures.
 
 use crate::failure::{Answer, Failure};
 use core::ptr;
@@ -6,15 +6,15 @@ use dat_nostd::DmaSlice;
 use rds_nostd::RdsError;
 use rds_nostd::cmsg::RdsIovec;
 
-/// More elements than any call takes (`UIO_MAXIOV`).
+/// Upper bound of elements in any call (`UIO_MAXIOV`).
 const MAX_ELEMENTS: u64 = 1024;
-/// More bytes than any call reads or writes.
+/// Upper bound of bytes that any call reads or writes.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Whether so many bytes may be at `at`.
+/// Checks an address and a length.
 ///
 /// # Errors
-/// [`Failure::Fault`]: null, with bytes; [`RdsError::InvalidArgument`]: more than any call takes.
+/// [`Failure::Fault`]: a null pointer to more than 0 bytes; [`RdsError::InvalidArgument`]: too long for any call.
 fn check(at: u64, len: u64) -> Answer<()> {
     match len {
         0 => Ok(()),
@@ -24,10 +24,11 @@ fn check(at: u64, len: u64) -> Answer<()> {
     }
 }
 
-/// A range of the program's memory, which may be read and written: `len` bytes at `at`. None without bytes; null with any is refused.
+/// Returns the `len` bytes at `at`, to read and write. Refuses null unless `len` is 0.
 ///
 /// # Safety
-/// The memory is the program's, mapped, and nobody else uses it while the result is used.
+/// The memory belongs to the program and is mapped. No other thread accesses it while the result is
+/// alive.
 unsafe fn bytes_mut<'a>(at: u64, len: u64) -> Answer<&'a mut [u8]> {
     check(at, len)?;
     match len {
@@ -41,10 +42,11 @@ unsafe fn bytes_mut<'a>(at: u64, len: u64) -> Answer<&'a mut [u8]> {
     }
 }
 
-/// The same, to be read.
+/// Returns the `len` bytes at `at`, to read.
 ///
 /// # Safety
-/// The memory is the program's, mapped, and nobody changes it while the result is used.
+/// The memory belongs to the program and is mapped. No other thread writes it while the result is
+/// alive.
 pub(crate) unsafe fn bytes<'a>(at: u64, len: u64) -> Answer<&'a [u8]> {
     check(at, len)?;
     match len {
@@ -58,19 +60,19 @@ pub(crate) unsafe fn bytes<'a>(at: u64, len: u64) -> Answer<&'a [u8]> {
     }
 }
 
-/// The same, to be filled.
+/// Returns the `len` bytes at `at`, to write.
 ///
 /// # Safety
-/// The memory is the program's, mapped, and nobody else uses it while the result is used.
+/// As for [`bytes_mut`].
 pub(crate) unsafe fn room<'a>(at: u64, len: u64) -> Answer<&'a mut [u8]> {
     // SAFETY: this function's contract.
     unsafe { bytes_mut(at, len) }
 }
 
-/// Writes a number where the program wants it; nowhere to 0.
+/// Writes a number to the program's memory. Does nothing if `at` is 0.
 ///
 /// # Safety
-/// `at` is 0 or 8 bytes of the program's.
+/// `at` is 0, or the address of 8 bytes of the program.
 pub(crate) unsafe fn store(at: u64, value: u64) -> Answer<()> {
     if at != 0 {
         // SAFETY: this function's contract.
@@ -84,7 +86,7 @@ pub(crate) unsafe fn store(at: u64, value: u64) -> Answer<()> {
 pub(crate) struct Elements<'a>(&'a [u8]);
 
 impl<'a> Elements<'a> {
-    /// Those of this array.
+    /// Wraps the bytes of an array.
     pub(crate) const fn of(array: &'a [u8]) -> Self {
         Self(array)
     }
@@ -93,29 +95,29 @@ impl<'a> Elements<'a> {
         self.0.chunks_exact(RdsIovec::LEN).map(|element| Ok(RdsIovec::decode(element)?))
     }
 
-    /// The one element, if there is one.
+    /// Returns the only element, if there is exactly one.
     pub(crate) fn only(&self) -> Option<RdsIovec> {
         RdsIovec::decode(self.0).ok().filter(|_| self.0.len() == RdsIovec::LEN)
     }
 
-    /// Bytes of all.
+    /// Returns the sum of all lengths.
     pub(crate) fn total(&self) -> u64 {
         self.iter().flatten().fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
 
-    /// Whether a message can be spread over them.
+    /// Checks that a message can be written to all parts.
     ///
     /// # Errors
-    /// As [`room`], of each part.
+    /// As [`room`], for each part.
     pub(crate) fn check(&self) -> Answer<()> {
         self.iter().try_for_each(|part| part.and_then(|part| check(part.addr, part.bytes)))
     }
 }
 
-/// `count` of them.
+/// Returns an array of `count` elements.
 ///
 /// # Safety
-/// As [`bytes`].
+/// As for [`bytes`].
 pub(crate) unsafe fn elements<'a>(at: u64, count: u64) -> Answer<Elements<'a>> {
     if count > MAX_ELEMENTS {
         return Err(RdsError::MessageSize.into());
@@ -124,10 +126,10 @@ pub(crate) unsafe fn elements<'a>(at: u64, count: u64) -> Answer<Elements<'a>> {
     Ok(Elements(unsafe { bytes(at, count * RdsIovec::LEN as u64) }?))
 }
 
-/// A message's bytes, one part after the other: where they are if they are in one place, else put together in `whole`.
+/// Returns a message's bytes: in place if it has a single part, otherwise copied to `whole`.
 ///
 /// # Safety
-/// As [`bytes`], of each part.
+/// As for [`bytes`], for each part.
 pub(crate) unsafe fn gather<'a>(parts: Elements<'_>, whole: &'a mut [u8]) -> Answer<&'a [u8]> {
     if let Some(part) = parts.only() {
         // SAFETY: this function's contract.
@@ -145,10 +147,10 @@ pub(crate) unsafe fn gather<'a>(parts: Elements<'_>, whole: &'a mut [u8]) -> Ans
     Ok(&whole[..len])
 }
 
-/// Spreads what was received over the parts.
+/// Copies a received message to the parts.
 ///
 /// # Safety
-/// As [`room`], of each part.
+/// As for [`room`], for each part.
 pub(crate) unsafe fn scatter(parts: Elements<'_>, mut from: &[u8]) -> Answer<()> {
     for part in parts.iter() {
         let part = part?;
@@ -161,10 +163,11 @@ pub(crate) unsafe fn scatter(parts: Elements<'_>, mut from: &[u8]) -> Answer<()>
     Ok(())
 }
 
-/// Memory that peers, or the HCA for an operation, may reach.
+/// Memory that the HCA accesses, for peers or for an operation.
 ///
 /// # Safety
-/// The memory is the program's, and stays where it is as long as it is registered: until its cookie is released, or the operation has ended.
+/// The memory belongs to the program. It stays mapped until its cookie is freed, or until the
+/// operation completes.
 pub(crate) unsafe fn lent(element: &RdsIovec) -> Answer<DmaSlice<'static>> {
     match (element.addr, element.bytes) {
         (0, 1..) => return Err(Failure::Fault),
@@ -173,7 +176,7 @@ pub(crate) unsafe fn lent(element: &RdsIovec) -> Answer<DmaSlice<'static>> {
         _ => {}
     }
     let at = ptr::with_exposed_provenance_mut(element.addr as usize);
-    // SAFETY: this function's contract; it is no memory of Rust's.
+    // SAFETY: this function's contract. The memory is not Rust's.
     Ok(unsafe { DmaSlice::foreign(at, element.bytes as usize) })
 }
 
@@ -193,7 +196,7 @@ mod tests {
         let (all, one) = (Elements(&array), Elements(&array[..RdsIovec::LEN]));
         assert_eq!((all.total(), one.only(), all.only()), (11, Some(parts[0]), None));
         let mut whole = [0; 11];
-        // SAFETY: memory of this function's, used here alone.
+        // SAFETY: local arrays that no other reference names.
         unsafe {
             assert_eq!(gather(all, &mut whole), Ok(&b"one message"[..]));
             assert_eq!(gather(all, &mut whole[..10]), Err(RdsError::MessageSize.into()));

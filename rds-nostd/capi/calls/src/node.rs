@@ -1,4 +1,4 @@
-//! Where calls run: an HCA with its sockets, behind its lock.
+//! The context of calls: an HCA with its sockets, behind its lock.
 
 use crate::control::Pieces;
 use crate::failure::{Answer, Failure};
@@ -7,59 +7,57 @@ use core::net::IpAddr;
 use dat_nostd::{Adapter, Instant, Platform};
 use rds_nostd::{Rds, RdsError, SocketHandle};
 
-/// An HCA with its sockets, as calls reach it.
+/// An HCA with its sockets.
 pub trait Node: Sized + 'static {
-    /// Where the adapter runs.
+    /// The adapter's platform.
     type Platform: Platform + 'static;
-    /// What a socket is to the program.
+    /// The program's descriptor of a socket.
     type Descriptor: Descriptor;
-    /// All of them.
+    /// The sockets by descriptor.
     type Sockets: Sockets<Self::Descriptor>;
-    /// The lock, held.
+    /// A held lock.
     type Guard<'n>;
 
-    /// What the lock is for.
+    /// Returns the state that the lock protects.
     fn state<'g>(guard: &'g mut Self::Guard<'_>) -> State<'g, Self>;
 
-    /// The node of new sockets, which may have to be opened.
+    /// Returns the node of new sockets. Opens it if necessary.
     ///
     /// # Errors
-    /// [`RdsError::NoDevice`]: there is none.
+    /// [`RdsError::NoDevice`]: no HCA opens.
     fn open() -> Result<&'static Self, RdsError>;
 
-    /// The node of a socket; None for what is no socket.
+    /// Returns the node of a socket, or `None` if `fd` is not a socket.
     fn of(fd: i32) -> Option<&'static Self>;
 
-    /// The same before the socket is bound to an address: where there are several HCAs it goes to the one that has it.
+    /// Returns the node of a socket that is about to be bound to `address`. Moves the socket to the
+    /// HCA that has the address, if there are several.
     ///
     /// # Errors
-    /// That HCA does not open, or has no room for it.
+    /// That HCA does not open, or has no free entry.
     fn home(fd: i32, address: IpAddr) -> Result<Option<&'static Self>, RdsError> {
         let _ = address;
         Ok(Self::of(fd))
     }
 
-    /// Takes the lock; None if the device is closed.
+    /// Takes the lock. Returns `None` if the device is closed.
     fn lock(&self) -> Option<Self::Guard<'_>>;
 
-    /// Gives the lock back after a call that may have left something to move on.
+    /// Releases the lock after a call that may have left work.
     fn changed(&self, guard: Self::Guard<'_>);
 
-    /// A socket has come, perhaps by a number that another one had.
+    /// Reports a new socket, whose descriptor may have belonged to an earlier one.
     fn opened(&self, guard: Self::Guard<'_>) {
         drop(guard);
     }
 
-    /// A socket has gone: those who wait on it look again.
+    /// Reports a closed socket. Wakes all threads that wait for it.
     fn closed(&self, guard: Self::Guard<'_>);
 
-    /// Sleeps until something may have changed, without the lock, and takes the lock again. The
-    /// caller has reported work that it left to be moved on before, by [`changed`](Self::changed).
-    ///
+    /// Releases the lock, sleeps until something may have changed, and takes the lock again. The
+    /// caller has reported pending work by [`changed`](Self::changed).
     /// # Errors
-    /// [`RdsError::NoMemory`]: nothing to sleep by; [`RdsError::BadSocket`]: the device was closed.
-    /// A library whose threads sleep outside the call fails always, and makes the call again after
-    /// the sleep.
+    /// [`RdsError::NoMemory`]: no waker is free; [`RdsError::BadSocket`]: the device was closed. A library whose threads sleep outside the call always fails, and repeats the call after the sleep.
     fn sleep<'n>(
         &'n self,
         guard: Self::Guard<'n>,
@@ -67,59 +65,59 @@ pub trait Node: Sized + 'static {
         now: Instant,
     ) -> Answer<Self::Guard<'n>>;
 
-    /// Gives up the lock for a moment in which everything moves on, and takes it again. No signal and
-    /// no cancellation ends it. Returns `None` if the device was closed.
+    /// Releases the lock for a moment, in which the node makes progress, and takes it again.
+    /// Neither signals nor cancellation interrupt it. Returns `None` if the device was closed.
     fn nap<'n>(&'n self, guard: Self::Guard<'n>) -> Option<Self::Guard<'n>>;
 
-    /// The socket on which this call has slept, if it is made again.
+    /// Returns the socket on which this call has slept, if the call is repeated.
     fn resumed() -> Option<SocketHandle> {
         None
     }
 }
 
-/// Sockets by their descriptors.
+/// Sockets by descriptor.
 pub trait Sockets<D> {
-    /// The socket of a descriptor.
+    /// Returns the socket of a descriptor.
     fn get(&mut self, fd: i32) -> Option<&mut Socket<D>>;
 
-    /// A new one, with a descriptor of its own.
+    /// Adds a socket with a new descriptor.
     ///
     /// # Errors
     /// [`RdsError::TooManySockets`].
     fn add(&mut self, make: impl FnOnce(D) -> Socket<D>, nonblocking: bool) -> Result<i32, RdsError>;
 
-    /// Its descriptor is closed. The protocol's socket that is to be closed later, if it could not be: its HCA has failed, and may still
-    /// write to memory of the program's.
+    /// Closes a descriptor. `later` is the protocol's socket if it could not be closed: its HCA has
+    /// failed and may still write to the program's memory.
     fn remove(&mut self, fd: i32, later: Option<SocketHandle>);
 }
 
-/// What the lock is for.
+/// The state that the lock protects.
 pub struct State<'g, N: Node> {
     /// The HCA's adapter.
     pub adapter: &'g mut Adapter<'static, N::Platform>,
     /// The protocol on it.
     pub rds: &'g mut Rds<'static>,
-    /// Its sockets.
+    /// The sockets.
     pub sockets: &'g mut N::Sockets,
-    /// Where a message of several parts is put together, or taken apart: longer ones are refused.
+    /// Buffer in which messages of several parts are assembled or split. Bounds their length.
     pub whole: &'g mut [u8],
-    /// Memory that an operation moves.
+    /// SGEs of an operation.
     pub pieces: &'g mut Pieces,
-    /// The HCA has failed and does not come back.
+    /// The HCA has failed permanently.
     pub is_gone: bool,
-    /// It has failed, and is not back altogether.
+    /// The HCA has failed, and its recovery is not complete.
     pub is_failed: bool,
 }
 
 impl<N: Node> State<'_, N> {
-    /// One socket may have changed: its descriptor says so.
+    /// Updates one socket's descriptor.
     pub fn look(&mut self, fd: i32) {
         if let Some(socket) = self.sockets.get(fd) {
             socket.look(self.rds, self.is_gone);
         }
     }
 
-    /// Whether the HCA can be used, or will be again.
+    /// Succeeds if the HCA works, or may come back.
     ///
     /// # Errors
     /// [`RdsError::NoDevice`].
@@ -127,7 +125,8 @@ impl<N: Node> State<'_, N> {
         if self.is_gone { Err(RdsError::NoDevice) } else { Ok(()) }
     }
 
-    /// Why a call has failed: what an adapter refuses whose HCA has failed, it refuses because of that.
+    /// Converts an adapter's error to [`RdsError::NoDevice`] while the HCA has failed, because the
+    /// failure caused it.
     pub(crate) fn why(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Rds(RdsError::Dat(_)) if self.is_failed => RdsError::NoDevice.into(),
@@ -135,13 +134,13 @@ impl<N: Node> State<'_, N> {
         }
     }
 
-    /// What a socket is ready for of what is asked; None for no socket.
+    /// Returns which of `events` the socket is ready for, or `None` if `fd` is not a socket.
     pub fn ready(&mut self, fd: i32, events: u16) -> Option<u16> {
         self.look(fd);
         self.sockets.get(fd).map(|socket| socket.mask_for(events))
     }
 
-    /// The socket of a descriptor.
+    /// Returns the socket of a descriptor.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -149,9 +148,10 @@ impl<N: Node> State<'_, N> {
         self.sockets.get(fd).ok_or(RdsError::BadSocket)
     }
 
-    /// Moves everything on. Until when one may sleep then, if one may.
+    /// Makes progress on everything. Returns until when the caller may sleep, or `None` if there is
+    /// more to do.
     pub fn work(&mut self) -> Option<Instant> {
-        // Takes the interrupts and does not wait.
+        // Takes the interrupts without a wait.
         self.adapter.idle(Instant::ORIGIN);
         let now = self.adapter.now();
         let _ = self.adapter.poll(now);

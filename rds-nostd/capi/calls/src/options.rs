@@ -11,7 +11,7 @@ use dat_nostd::{Adapter, Platform};
 use rds_nostd::cmsg::{RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RxTraceOption, decode_address};
 use rds_nostd::{InfoError, Profile, RdmaCookie, Rds, RdsError, SocketHandle, Transport};
 
-/// Options of information begin here, and there are so many.
+/// First option of information, and their number.
 const INFO: i32 = 10000;
 const INFOS: i32 = 18;
 /// Bytes of a `struct sockaddr_in`.
@@ -19,7 +19,7 @@ const ADDRESS: usize = 16;
 /// Bytes of an `int`.
 const INT: usize = 4;
 
-/// A socket, and where it is.
+/// A socket with its protocol and adapter.
 pub struct Target<'t, P: Platform + 'static> {
     /// The protocol that has the socket.
     pub rds: &'t mut Rds<'static>,
@@ -176,14 +176,14 @@ impl<P: Platform + 'static> SocketOption<P> {
         Self { name, level, numbers, size, get: None, set: None, kept: None }
     }
 
-    /// The option with this level and number.
+    /// Returns the option with this level and number.
     fn find(profile: Profile, level: i32, name: i32) -> Option<&'static Self> {
         let is_it =
             |option: &&Self| option.level.number(profile) == level && option.number(profile) == Some(name);
         Self::ALL.iter().find(is_it)
     }
 
-    /// The number of the option on a system.
+    /// Returns the option's number on a system.
     #[must_use]
     pub const fn number(&self, profile: Profile) -> Option<i32> {
         let [linux, solaris] = self.numbers;
@@ -220,10 +220,10 @@ fn int(value: &[u8]) -> Answer<i32> {
     Ok(i32::from_ne_bytes(*bytes))
 }
 
-/// The transport with this number.
+/// Returns the transport with this number.
 ///
 /// # Errors
-/// [`RdsError::NoTransport`]: Linux has it, and this node has not; [`RdsError::InvalidArgument`]: there is none.
+/// [`RdsError::NoTransport`]: Linux has it, this node does not; [`RdsError::InvalidArgument`]: undefined.
 fn transport_of(number: i32) -> Result<Transport, RdsError> {
     const OTHERS: [i32; 2] = [1, 2];
     let known = [Transport::InfiniBand, Transport::Loopback];
@@ -249,7 +249,7 @@ fn cancel_sent_to<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) -
     Ok(to.rds.cancel_sent_to(to.adapter, to.handle, decode_address(to.profile, value)?)?)
 }
 
-/// Access has ended when it succeeds, as with `RDS_RDMA_INVALIDATE` on Linux.
+/// On success access has ended, as with `RDS_RDMA_INVALIDATE` on Linux.
 fn free_mr<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) -> Answer<()> {
     let RdsFreeMrArgs { cookie, .. } = RdsFreeMrArgs::decode(value)?;
     if !to.repeats {
@@ -259,7 +259,7 @@ fn free_mr<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) -> Answe
 }
 
 /// # Safety
-/// The memory that the value names is the program's.
+/// The memory that the value names belongs to the program.
 unsafe fn get_mr<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) -> Answer<()> {
     let args = RdsGetMrArgs::decode(value)?;
     // SAFETY: this function's contract.
@@ -270,7 +270,7 @@ unsafe fn get_mr<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) ->
 }
 
 /// # Safety
-/// As [`get_mr`].
+/// As for [`get_mr`].
 unsafe fn get_mr_for_dest<P: Platform + 'static>(to: &mut Target<'_, P>, value: &[u8]) -> Answer<()> {
     let RdsGetMrForDestArgs { dest, args } = RdsGetMrForDestArgs::decode(value)?;
     let peer = decode_address(to.profile, &dest)?;
@@ -285,7 +285,7 @@ unsafe fn get_mr_for_dest<P: Platform + 'static>(to: &mut Target<'_, P>, value: 
 /// `setsockopt`.
 ///
 /// # Safety
-/// Memory that the structures name is the program's.
+/// The memory that the structures name belongs to the program.
 pub(crate) unsafe fn set<N: Node>(
     inner: &mut State<'_, N>,
     fd: i32,
@@ -300,11 +300,11 @@ pub(crate) unsafe fn set<N: Node>(
     unsafe { set(&mut Target { rds: inner.rds, adapter: inner.adapter, handle, profile, repeats }, value) }
 }
 
-/// What `getsockopt` gives: the call's value, and the option's length.
+/// Result of `getsockopt`: the call's value, and the option's length.
 pub(crate) struct Got {
     pub(crate) value: i32,
     pub(crate) len: usize,
-    /// The buffer was too short for it.
+    /// The buffer was too short.
     pub(crate) is_cut: bool,
 }
 

@@ -1,61 +1,63 @@
-//! Recovery of an HCA that has failed: it is brought back if it can be, and given up if it cannot.
+//! Recovery of a failed HCA: brings it back, or gives up.
 
 use core::fmt::{self, Display};
 use dat_nostd::{Adapter, Duration, Instant, OpenError, Platform};
 use driver_mlx::Error;
 use rds_nostd::{Rds, RdsError};
 
-/// How long an HCA may be away, or its firmware start, before it counts as gone: as long as Linux's mlx5 waits for firmware.
+/// How long an HCA may be absent, or its firmware may initialize, before recovery gives up. Linux's
+/// mlx5 waits as long for firmware.
 const ABSENCE: Duration = Duration::from_secs(120);
-/// How often it is looked for, and how soon something else is tried again.
+/// Interval between attempts.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often in a row the protocol may fail to make its objects anew.
+/// Consecutive failures of [`Rds::adapter_recovered`] before recovery gives up.
 const ATTEMPTS: u32 = 3;
 
 /// State of an HCA, as recovery sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It works, as far as is known.
+    /// In service: no failure was seen.
     Working,
-    /// It has failed and may come back: what was sent waits.
+    /// Failed, and may come back. Messages wait in the send queues.
     Failed {
-        /// Since when it does not answer, or starts.
+        /// Start of the time without a response, or of firmware's initialization.
         away: Option<Instant>,
-        /// It is back, and the protocol has not found its objects so often.
+        /// Failures of [`Rds::adapter_recovered`] so far.
         attempts: u32,
-        /// Nothing is tried before: each call of the program comes by here.
+        /// Earliest time of the next attempt, because every call of the program polls the recovery.
         next: Instant,
     },
-    /// Given up after failed attempts, or after two minutes without an answer.
+    /// Given up after failed attempts, or after two minutes without a response.
     Gone,
 }
 
-/// What is known of an HCA, and done about it.
+/// An HCA, as recovery sees and treats it.
 trait Patient {
     fn now(&self) -> Instant;
-    /// It has failed.
+    /// Returns whether the HCA has failed.
     fn is_dead(&self) -> bool;
-    /// There is nobody any more who would answer in its place.
+    /// Returns whether the server of an emulated HCA has exited.
     fn is_gone(&self) -> bool;
-    /// Whether it answers, and its firmware has started. A function that was reset answers once its configuration is restored.
+    /// Returns whether the HCA responds and its firmware has started. A function responds after a
+    /// reset once its configuration is restored.
     fn answers(&mut self) -> bool;
     /// Brings the HCA up.
     fn recover(&mut self) -> Recovered;
-    /// The protocol goes on over it.
+    /// Restarts the protocol on the recovered HCA.
     fn reopen(&mut self) -> Result<(), RdsError>;
-    /// Reports a failure to people.
+    /// Logs a failure.
     fn complain(&mut self, what: &dyn Display);
 }
 
-/// How an attempt to bring an HCA up has ended.
+/// Result of an attempt to bring an HCA up.
 #[derive(Debug)]
 enum Recovered {
     Done,
-    /// It is tried again, at the earliest after so long.
+    /// Failed; retry after this time at the earliest.
     TooSoon(Duration),
-    /// It is tried again.
+    /// Failed; retry.
     Failed(OpenError),
-    /// It is not.
+    /// Failed permanently.
     GivenUp(OpenError),
 }
 
@@ -65,10 +67,9 @@ pub struct Hca<'h, P: Platform + 'static> {
     pub adapter: &'h mut Adapter<'static, P>,
     /// The protocol.
     pub rds: &'h mut Rds<'static>,
-    /// True if nothing is left that could answer in the HCA's place: the server of an emulated HCA
-    /// has ended.
+    /// True if the server of an emulated HCA has exited, so that no HCA can come back.
     pub is_gone: bool,
-    /// Reports a failure to people.
+    /// Logs a failure.
     pub complain: &'h dyn Fn(&dyn Display),
 }
 
@@ -97,7 +98,7 @@ impl<P: Platform + 'static> Patient for Hca<'_, P> {
 
     fn recover(&mut self) -> Recovered {
         match self.adapter.recover(Duration::ZERO) {
-            // A port that comes up later tells so.
+            // A port that comes up later raises an event.
             Ok(()) | Err(OpenError::PortNotActive { .. }) => Recovered::Done,
             Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => {
                 Recovered::TooSoon(Duration::from_millis(wait_ms.max(1)))
@@ -117,8 +118,9 @@ impl<P: Platform + 'static> Patient for Hca<'_, P> {
 }
 
 impl Health {
-    /// Checks an HCA and recovers one that has failed. That can take some seconds, and up to a minute while another function resets
-    /// the card. Returns when to check again, at the latest; `None` for an HCA that works or is gone.
+    /// Checks an HCA and recovers it after a failure. Blocks some seconds then, and up to a minute
+    /// while another function resets the card. Returns when to check again at the latest; `None`
+    /// for an HCA that works or is gone.
     pub fn tend<P: Platform + 'static>(&mut self, hca: &mut Hca<'_, P>) -> Option<Instant> {
         self.look_after(hca)
     }
@@ -155,15 +157,15 @@ impl Health {
         }
     }
 
-    /// The HCA is back: the protocol goes on over it.
+    /// Restarts the protocol on the recovered HCA.
     fn reopen(&mut self, hca: &mut impl Patient, attempts: u32) -> Option<Instant> {
         let reopened = hca.reopen();
-        // A recovery takes its time.
+        // The recovery took time.
         let now = hca.now();
         match reopened {
             Ok(()) => {
                 *self = Self::Working;
-                // There is more to do than was known before.
+                // Call again immediately: the protocol has work.
                 Some(now)
             }
             Err(error) if attempts + 1 >= ATTEMPTS => self.give_up(hca, &error),
@@ -171,7 +173,7 @@ impl Health {
         }
     }
 
-    /// It is tried again, and not before `next`.
+    /// Schedules the next attempt.
     fn again(&mut self, away: Option<Instant>, attempts: u32, next: Instant) -> Option<Instant> {
         *self = Self::Failed { away, attempts, next };
         Some(next)
@@ -190,7 +192,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// An HCA by word of mouth. Each attempt takes a second.
+    /// Fake HCA. Each attempt takes a second.
     #[derive(Default)]
     struct Told {
         now: Duration,
@@ -234,7 +236,8 @@ mod tests {
     }
 
     impl Told {
-        /// Tends it when it is due, and a hundred times before, which does nothing.
+        /// Calls `look_after` once at its deadline, and a hundred times before, which must have no
+        /// effect.
         fn tended(&mut self, health: &mut Health) -> Option<Instant> {
             let due = health.look_after(self)?;
             let before = *health;

@@ -1,46 +1,46 @@
-//! A socket, and its descriptor, which is readable while the socket has something to receive.
+//! A socket and its descriptor, which is readable while the socket has something to receive.
 
 use rds_nostd::{PollMask, Profile, Rds, SocketHandle};
 
-/// What a socket is to the program.
+/// The program's descriptor of a socket.
 pub trait Descriptor {
-    /// Whether calls on it do not wait.
+    /// Returns true if calls on the socket do not block.
     fn is_nonblocking(&self) -> bool;
 
-    /// Sets or takes away that.
+    /// Sets or clears non-blocking mode.
     fn set_nonblocking(&mut self, on: bool);
 
-    /// Says that there is something to receive.
+    /// Makes the descriptor readable.
     fn raise(&mut self);
 
-    /// Says that there is nothing.
+    /// Makes the descriptor unreadable.
     fn lower(&mut self);
 }
 
-/// A socket of the program's.
+/// A socket of the program.
 pub struct Socket<D> {
-    /// The protocol's.
+    /// The protocol's socket.
     pub handle: SocketHandle,
-    /// Whose numbers and layouts its program has.
+    /// System whose numbers and layouts the program uses.
     pub profile: Profile,
-    /// The program's.
+    /// The program's descriptor.
     pub descriptor: D,
     is_raised: bool,
-    /// What the socket is ready for, as far as it is known.
+    /// Events at the last check.
     mask: PollMask,
-    /// The HCA has failed and does not come back.
+    /// The HCA has failed permanently.
     is_gone: bool,
-    /// A peer's congestion has changed and nobody has heard of it: the protocol says so once.
+    /// Congestion change not yet delivered. Latched, because the protocol reports it only once.
     heard: bool,
 }
 
-/// Readable by a change of congestion.
+/// Events of a congestion change.
 const NEWS: PollMask = PollMask::IN.union(PollMask::RDNORM).union(PollMask::WRBAND);
-/// What is told of an HCA that is gone, whether it was asked or not: `POLLERR`, `POLLHUP`.
+/// Events of a socket whose HCA is gone, requested or not: `POLLERR`, `POLLHUP`.
 const GONE: u16 = 0x8 | 0x10;
 
 impl<D: Descriptor> Socket<D> {
-    /// A new one.
+    /// Creates a socket that is not readable.
     pub fn new(handle: SocketHandle, profile: Profile, descriptor: D) -> Self {
         Self {
             handle,
@@ -53,19 +53,19 @@ impl<D: Descriptor> Socket<D> {
         }
     }
 
-    /// The same descriptor as another socket of the protocol's.
+    /// Returns the same descriptor for another socket of the protocol.
     #[must_use]
     pub fn moved_to(self, handle: SocketHandle) -> Self {
         Self { handle, ..self }
     }
 
-    /// Whether its descriptor says that there is something to receive, as far as this library has to do with it.
+    /// Returns true if the library has made the descriptor readable.
     pub fn is_raised(&self) -> bool {
         self.is_raised
     }
 
-    /// Looks what the socket is ready for, and has the descriptor say so.
-    /// That the HCA is gone is something to receive, too: the next call says so.
+    /// Updates the socket's events, and the descriptor to match. A lost HCA makes the socket
+    /// readable, because the next call reports the loss.
     pub fn look(&mut self, rds: &mut Rds<'_>, is_gone: bool) {
         let found = rds.poll_mask(self.handle).unwrap_or(PollMask::empty());
         self.is_gone = is_gone;
@@ -81,14 +81,14 @@ impl<D: Descriptor> Socket<D> {
         self.is_raised = wanted;
     }
 
-    /// What the socket is ready for of what is asked. A change of congestion is told once.
+    /// Returns which of `events` the socket is ready for. Reports a congestion change once.
     pub(crate) fn mask_for(&mut self, events: u16) -> u16 {
         let mask = self.mask.bits() & events;
         self.heard &= mask == 0;
         if self.is_gone { mask | GONE } else { mask }
     }
 
-    /// There was nothing to receive: no news either.
+    /// Clears a pending congestion change, because the program found nothing to receive.
     pub(crate) fn is_empty(&mut self) {
         self.heard = false;
     }

@@ -1,4 +1,4 @@
-//! Calls that wait.
+//! Calls that block.
 
 use crate::failure::{Answer, Failure};
 use crate::node::{Node, State};
@@ -6,7 +6,7 @@ use crate::socket::Descriptor;
 use dat_nostd::Duration;
 use rds_nostd::{RdsError, SocketHandle};
 
-/// Whether what was refused may come to pass.
+/// Returns whether a retry may succeed.
 fn may_pass(failure: Failure) -> bool {
     let Failure::Rds(error) = failure else { return false };
     matches!(error, RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested)
@@ -43,7 +43,8 @@ pub(crate) fn finish<'n, N: Node>(
     }
 }
 
-/// Makes a call on a socket; again and again until it succeeds, unless the call or the socket says not to wait.
+/// Makes a call on a socket, and repeats it until it succeeds, unless the call or the socket is
+/// non-blocking.
 pub(crate) fn until<N: Node, R>(
     node: &N,
     fd: i32,
@@ -55,7 +56,7 @@ pub(crate) fn until<N: Node, R>(
     loop {
         let mut state = N::state(&mut guard);
         let handle = state.socket(fd)?.handle;
-        // Another socket may have got the number of one that was closed meanwhile.
+        // A new socket may have reused the number of one that was closed meanwhile.
         let is_first = socket.is_none();
         if *socket.get_or_insert(handle) != handle {
             return Err(RdsError::BadSocket.into());
@@ -76,7 +77,7 @@ pub(crate) fn until<N: Node, R>(
             return answer;
         }
         if is_first {
-            // Once: what has failed again has left nothing more to move on.
+            // Once is enough: a repeated call that fails leaves no new work.
             node.changed(guard);
             guard = node.lock().ok_or(RdsError::BadSocket)?;
             continue;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Firmware that finds an HCA on PCI, looks at it by DAT, pings an RDS peer, does so again, and ends. No libc: gcc -ffreestanding, ld.
+/* Firmware that finds an HCA on PCI, queries it by DAT, pings an RDS peer, repeats that, and exits.
+ * No libc: gcc -ffreestanding, ld.
  *
- * Its address is 10.0.0.2, its peer's is 10.0.0.1, port 4000 ("app=rds mode=echo" of the unikernel). It says what it does at COM1, and ends QEMU by
- * its isa-debug-exit: 0x10 for success. */
+ * Its address is 10.0.0.2. The peer is 10.0.0.1, port 4000 ("app=rds mode=echo" of the unikernel).
+ * The log goes to COM1. QEMU exits by its isa-debug-exit: 0x10 for success. */
 #include <dat/udat.h>
 #include <mlx/firmware.h>
 #include <rds/rds.h>
@@ -17,7 +18,7 @@ static void out32(uint16_t port, uint32_t value) { __asm__ volatile("outl %0, %1
 static uint8_t in8(uint16_t port) { uint8_t value; __asm__ volatile("inb %1, %0" : "=a"(value) : "Nd"(port)); return value; }
 static uint32_t in32(uint16_t port) { uint32_t value; __asm__ volatile("inl %1, %0" : "=a"(value) : "Nd"(port)); return value; }
 
-/* COM1, and the end of the machine. */
+/* COM1, and the exit of the machine. */
 
 static void say(void *context, const char *text, size_t length)
 {
@@ -45,7 +46,7 @@ static __attribute__((noreturn)) void end(int code)
     for (;;) __asm__ volatile("hlt");
 }
 
-/* The HCA's configuration space, by the ports that every PC has. */
+/* The HCA's configuration space, by the I/O ports of every PC. */
 
 static uint32_t function;
 
@@ -75,7 +76,7 @@ static int find_hca(void)
 /* Bus mastering (bit 2), memory decoding (bit 1). */
 static void set_command(uint32_t bits) { write_config(NULL, 4, (read_config(NULL, 4) & 0xfff8) | bits); }
 
-/* What the library needs of the machine. */
+/* The platform functions that the library needs. */
 
 static void *bar(void *context, size_t *length)
 {
@@ -128,7 +129,7 @@ static uint64_t now(void *context)
     return t / ticks_each_ms * 1000000 + t % ticks_each_ms * 1000000 / ticks_each_ms;
 }
 
-/* Without interrupts: it looks again at once. */
+/* Without interrupts: returns immediately. */
 static void idle(void *context, uint64_t until) { (void)context; (void)until; __asm__ volatile("pause"); }
 
 static void panic(void *context, const char *text, size_t length)

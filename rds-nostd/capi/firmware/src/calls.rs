@@ -1,8 +1,9 @@
-//! The calls of DAT and of RDS under their names, and those that are the firmware's own.
+//! The calls of DAT, RDS and this library, exported to C.
 //!
 //! # Safety
-//! Every pointer is null or to memory of the type that the header says, which the call may read or write as it says. So is what structures
-//! lead to. Handles and numbers of sockets may be any.
+//! Pointers are null, or point to memory of the type that the header declares. The call may read or
+//! write that memory as the header says. The same holds for memory that structures name. Handles
+//! and socket numbers may have any value.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, missing_docs)] // The module says it, and the headers.
 
 use crate::abi::{MlxConfig, MlxPlatform};
@@ -25,7 +26,7 @@ macro_rules! dat {
     ($($wrap:ident $member:ident: $name:ident($($argument:ident: $type:ty),* $(,)?),)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
-            // SAFETY: the caller's.
+            // SAFETY: this module's contract.
             code(unsafe { dat_calls::calls::$name::<crate::node::Node>($($argument),*) })
         }
     )*};
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn dat_ia_openv(
     let open = || {
         need(async_evd_handle, Subtype::InvalidArg3)?;
         need(ia_handle, Subtype::InvalidArg4)?;
-        // SAFETY: the caller's; pointers are not null where that was looked at.
+        // SAFETY: this module's contract. `need` has checked the pointers.
         unsafe {
             let (name, evd) = (name(ia_name)?, async_evd_handle.read_unaligned());
             let no = |subtype| DatReturn::error(ReturnType::ProviderNotFound, subtype);
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn dat_strerror(
     major_message: *mut *const c_char,
     minor_message: *mut *const c_char,
 ) -> u32 {
-    // SAFETY: the caller's.
+    // SAFETY: this module's contract.
     code(unsafe { dat_calls::calls::dat_strerror(value, major_message, minor_message) })
 }
 
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn dat_registry_list_providers(
         dapl_version_minor: 2,
         is_thread_safe: 0,
     });
-    // SAFETY: the caller's.
+    // SAFETY: this module's contract.
     code(unsafe { dat_calls::calls::list_providers(max_to_return, number_entries, list, &known) })
 }
 
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn dat_registry_remove_provider(_: *const c_void, _: *cons
     DatReturn::new(ReturnType::NotImplemented).value()
 }
 
-/// A call's value, or a negative number of an error.
+/// Returns a call's value, or a negative error number.
 fn value(called: Called) -> isize {
     called.unwrap_or_else(|number| -(number as isize))
 }
@@ -122,7 +123,7 @@ macro_rules! rds {
     ($($wrap:ident $name:ident($($argument:ident: $type:ty),*) -> $answer:ty,)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
-            // SAFETY: the caller's.
+            // SAFETY: this module's contract.
             value(unsafe { rds_calls::calls::$name::<crate::node::Node>($($argument),*) }) as $answer
         }
     )*};
@@ -138,16 +139,16 @@ pub struct PollFd {
     revents: u16,
 }
 
-/// What is no socket.
+/// Event of a number without a socket.
 const NVAL: u16 = 0x20;
 
-/// `poll(2)`, of sockets.
+/// `poll(2)` of sockets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rds_poll(fds: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int {
     let errno = |error: RdsError| -error.errno_for(Profile::Linux);
     let fds: &mut [PollFd] = match usize::try_from(count) {
         Ok(0) => &mut [],
-        // SAFETY: the caller's array.
+        // SAFETY: the caller's array of `count` entries.
         Ok(count @ 1..=0xffff) if !fds.is_null() => unsafe { core::slice::from_raw_parts_mut(fds, count) },
         _ => return errno(RdsError::InvalidArgument),
     };
@@ -172,7 +173,7 @@ pub unsafe extern "C" fn rds_poll(fds: *mut PollFd, count: c_ulong, timeout: c_i
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlx_open(platform: *const MlxPlatform, config: *const MlxConfig) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: this module's contract.
     unsafe { life::open(platform, config) }
 }
 

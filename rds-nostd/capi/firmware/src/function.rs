@@ -26,7 +26,7 @@ impl ConfigRegionAccess for Space {
     }
 }
 
-/// The HCA's PCI function, by the functions that the firmware gave.
+/// The HCA's PCI function, reached by the firmware's functions.
 #[derive(Clone, Copy)]
 pub(crate) struct PciFunction {
     given: MlxPlatform,
@@ -35,7 +35,7 @@ pub(crate) struct PciFunction {
 }
 
 impl PciFunction {
-    /// The function that the firmware gave access to. Memory decoding is on.
+    /// Wraps the function, and enables memory decoding.
     ///
     /// # Errors
     /// The reason, which names the missing function.
@@ -54,11 +54,11 @@ impl PciFunction {
         Ok(function)
     }
 
-    /// The function by its configuration space, if the firmware gave both functions for that.
+    /// Returns the function's configuration space, if the firmware supplies both config functions.
     fn space(&self) -> Option<Function<Space>> {
         let MlxPlatform { context, read_config, write_config, .. } = self.given;
         let space = Space { context, read: read_config?, write: write_config? };
-        // SAFETY: the firmware's functions reach its HCA, an endpoint, whatever the address.
+        // SAFETY: the firmware's functions ignore the address: they access its HCA, an endpoint.
         Some(unsafe { Function::new(space, PciAddress::new(0, 0, 0, 0)) })
     }
 
@@ -68,7 +68,7 @@ impl PciFunction {
         identity.is_some_and(|identity| identity.virtual_function)
     }
 
-    /// Returns whether there is a way to switch bus mastering.
+    /// Returns whether bus mastering can be switched.
     pub(crate) fn has_bus_master(&self) -> bool {
         self.given.bus_master.is_some() || self.space().is_some()
     }
@@ -88,7 +88,7 @@ impl PciFunction {
         function.bus_mastering() == Some(on)
     }
 
-    /// Resets the function. Returns whether it was reset and answers again, with bus mastering off.
+    /// Resets the function. Returns true if it was reset and responds, with bus mastering off.
     pub(crate) fn reset(&self, wait: impl FnMut(Duration)) -> bool {
         if let Some(reset) = self.given.reset {
             // SAFETY: the firmware's function.
@@ -100,7 +100,7 @@ impl PciFunction {
         done
     }
 
-    /// Writes back configuration space that a reset has cleared. Bus mastering stays as it is.
+    /// Restores configuration space after a reset. Leaves bus mastering unchanged.
     pub(crate) fn restore(&self) {
         if let (Some(function), Some(saved)) = (self.space(), &self.saved) {
             function.restore(saved);

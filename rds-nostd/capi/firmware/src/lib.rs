@@ -1,25 +1,26 @@
-//! DAT 1.2 and RDS for firmware in C: a static library without an operating system, libc, threads or allocator. What it needs of the machine
-//! are the functions of a [`MlxPlatform`] that the firmware gives it.
+//! DAT 1.2 and RDS for firmware in C: a static library without operating system, libc, threads or
+//! allocator. The firmware supplies the functions of a [`MlxPlatform`].
 //!
 //! | module | subject |
 //! |---|---|
 //! | `abi` | the structures of the header |
 //! | `platform` | the firmware's functions, as the driver's platform |
 //! | `function` | the HCA's PCI function: reset and bus mastering |
-//! | `memory` | memory that the firmware gives |
+//! | `memory` | memory that the firmware donates |
 //! | `registers` | BAR0 |
 //! | `node` | the one HCA, with its adapter and sockets |
-//! | `place` | where it is, for one call at a time |
+//! | `place` | storage of the one HCA, for one call at a time |
 //! | `sockets` | sockets by number |
 //! | `life` | `mlx_open`, `mlx_poll`, `mlx_close` |
-//! | `calls` | the calls of DAT and of RDS under their names |
-//! | `text` | texts for people, in a buffer |
+//! | `calls` | the exported calls of DAT and RDS |
+//! | `text` | log texts in a fixed buffer |
 //!
-//! The calls are those of libdat and librds, from [`dat_calls`] and [`rds_calls`]. Calls that wait move everything on meanwhile, and let the
-//! machine idle between; everything else moves on in `mlx_poll`. One call at a time: who calls from an interrupt or from one of the
-//! platform's functions, while another call is under way, is refused.
+//! The calls are those of libdat and librds, from [`dat_calls`] and [`rds_calls`]. Blocking calls
+//! make progress and let the machine idle; otherwise `mlx_poll` makes progress. The library refuses
+//! a call from an interrupt, or from a platform function, while another call runs.
 //!
-//! On a host the library has no names for C, which are libdat's and librds's there: only its tests run.
+//! On a host, where only tests run, the library exports no C names, because libdat and librds
+//! export them.
 #![cfg_attr(target_os = "none", no_std)]
 #![deny(unsafe_code)]
 
@@ -48,7 +49,7 @@ mod text;
 pub use abi::{MlxConfig, MlxPlatform};
 pub use node::Node;
 
-/// A mistake of the library's: the firmware hears of it, and does not come back.
+/// Reports a panic to the firmware, which must not return.
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,4 +1,4 @@
-//! The HCA comes and goes.
+//! Opening, polling and closing the HCA.
 
 use crate::abi::{MlxConfig, MlxPlatform};
 use crate::memory::{Given, PAGE, Regions};
@@ -16,11 +16,11 @@ use rds_calls::Pieces;
 use rds_calls::recovery::Health;
 use rds_nostd::{Generation, Rds, RdsConfig, RdsError};
 
-/// Bytes that the HCA reaches, unless the firmware says otherwise: enough for the firmware of newer
-/// cards, which needs 200 MiB.
+/// Default for the bytes that the HCA reaches: enough for newer cards, whose firmware needs 200
+/// MiB.
 const DEFAULT_DMA: usize = 256 << 20;
 
-// Numbers of Linux.
+// Linux's numbers.
 const ENODEV: i32 = 19;
 const ENOMEM: i32 = 12;
 const EBUSY: i32 = 16;
@@ -33,13 +33,13 @@ const ENOTRECOVERABLE: i32 = 131;
 enum Past {
     /// Never opened since the machine started: another driver may have left it at work.
     Unknown,
-    /// The HCA has let go of all memory.
+    /// The HCA has released all memory.
     Released,
-    /// The HCA may still access the memory that it had last.
+    /// The HCA may still access its last memory.
     InUse,
 }
 
-/// Memory of the HCA's tables, which is handed out while it is open.
+/// Memory of the HCA's tables, borrowed while it is open.
 struct Lent {
     memory: UnsafeCell<Memory>,
     pieces: UnsafeCell<Pieces>,
@@ -47,7 +47,7 @@ struct Lent {
     past: UnsafeCell<Past>,
 }
 
-// SAFETY: it is the open device's, of which there is one.
+// SAFETY: only the open device uses it, and at most one is open.
 unsafe impl Sync for Lent {}
 
 static LENT: Lent = Lent {
@@ -57,14 +57,14 @@ static LENT: Lent = Lent {
     past: UnsafeCell::new(Past::Unknown),
 };
 
-/// Why the HCA was not opened, or not closed.
+/// Error of opening or closing the HCA.
 struct Refused {
     number: i32,
 }
 
-/// Time between two looks of [`close`] at the acknowledgements in flight.
+/// Interval at which [`close`] checks for outstanding acknowledgements.
 const APART: Duration = Duration::from_micros(100);
-/// A call is under way, or a device is open.
+/// A call is in progress, or a device is open.
 const BUSY: Refused = Refused { number: EBUSY };
 
 impl Refused {
@@ -74,10 +74,11 @@ impl Refused {
     }
 }
 
-/// `mlx_open`: brings the HCA up and waits until its port can be reached by address. 0 or a negative number of an error.
+/// `mlx_open`: brings the HCA up and waits until its port is reachable by address. Returns 0 or a
+/// negative error number.
 ///
 /// # Safety
-/// Both are as `<mlx/firmware.h>` says, or null.
+/// Both pointers are null, or as `<mlx/firmware.h>` requires.
 pub unsafe fn open(platform: *const MlxPlatform, config: *const MlxConfig) -> i32 {
     // SAFETY: this function's contract.
     let (Some(given), Some(config)) = (unsafe { platform.as_ref() }, unsafe { config.as_ref() }) else {
@@ -85,10 +86,10 @@ pub unsafe fn open(platform: *const MlxPlatform, config: *const MlxConfig) -> i3
     };
     let opened = NODE.open(BUSY, |id| {
         tell_panics(*given);
-        // SAFETY: the caller's.
+        // SAFETY: this function's contract.
         let firmware = unsafe { Firmware::new(*given) };
         let firmware = firmware.map_err(|why| Refused::because(given, EINVAL, &why))?;
-        // SAFETY: no device is open, so nobody else has them.
+        // SAFETY: no device is open, so no other reference exists.
         let (memory, pieces) = unsafe { (&mut *LENT.memory.get(), &mut *LENT.pieces.get()) };
         start(firmware, config, id, memory, pieces)
     });
@@ -113,14 +114,15 @@ fn start(
     let why = "no memory: whole pages, which the HCA reaches at an address other than 0";
     // SAFETY: calls do not overlap, and nothing refers to `given`.
     let kept = unsafe { &mut *LENT.given.get() };
-    // What was given once is used again.
+    // Memory is requested once and then reused.
     let lent = kept.filter(|kept| kept.dma_len() == dma).or_else(|| firmware.memory(dma));
     // SAFETY:
-    // 1. The header requires it of what `memory` returns.
-    // 2. `make_sure_of_release` has seen that the last device let go of it, and the adapter that had the regions is gone.
+    // 1. The header requires it of the memory that `memory` returns.
+    // 2. `make_sure_of_release` has checked that the last device released the memory. The adapter
+    //    that had the regions is dropped.
     let regions = lent.and_then(|lent| unsafe { lent.regions() });
     let Regions { dma, host, map, users } = regions.ok_or_else(|| refused(ENOMEM, &why))?;
-    // What is of no use is asked for again the next time.
+    // Unusable memory is requested again the next time.
     *kept = lent;
     memory.clear();
     let Memory { tables, notes, rds, whole } = memory;
@@ -144,7 +146,8 @@ fn start(
         send_frames: FRAMES / 2,
         seed: low,
         isolate_peers: config.shared_keys == 0,
-        // SAFETY: as with the library for processes; and one thread calls this one.
+        // SAFETY: C programs offer memory that they do not touch while a peer may access it, and
+        // one thread calls this library.
         rdma_within: Some(unsafe { SoleAccess::promised() }),
         ..RdsConfig::new(Generation::from_wall_clock(Duration::from_nanos(config.boot)))
     };
@@ -161,7 +164,7 @@ fn start(
     Ok(Inner { adapter, beside: notes.parts(address.into()), waiting })
 }
 
-/// Linux's number for why an HCA does not come up.
+/// Returns Linux's number of a bring-up error.
 fn number(error: &BringUpError) -> i32 {
     match error {
         BringUpError::Open(OpenError::PortNotActive { .. }) | BringUpError::NoIp => ENETDOWN,
@@ -172,11 +175,11 @@ fn number(error: &BringUpError) -> i32 {
     }
 }
 
-/// Makes sure that the HCA accesses none of the memory that it is about to be opened with.
+/// Makes sure that the HCA cannot access the memory that it is about to be opened with.
 ///
-/// An HCA that others left at work, before a watchdog's reset of the processor say, is reset if
-/// that is possible. Bring-up finds out whether it can be taken over without a reset. After a
-/// failure of this library's own only a reset is proof.
+/// An HCA that another driver left running, e.g. before a watchdog's reset of the processor, is
+/// reset if possible. Otherwise bring-up finds out whether a takeover works. After a failure of
+/// this library only a reset is proof.
 fn make_sure_of_release(firmware: &Firmware) -> Result<(), Refused> {
     // SAFETY: calls do not overlap, and nothing refers to `past`.
     let past = unsafe { &mut *LENT.past.get() };
@@ -199,12 +202,12 @@ fn make_sure_of_release(firmware: &Firmware) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Keeps an HCA from memory whose adapter is gone: bus mastering goes off, and one that did not answer is reset. Returns false if it may
-/// still access memory.
+/// Cuts off an HCA whose adapter is gone: clears bus mastering, and resets an HCA that did not
+/// respond. Returns false if the HCA may still access memory.
 fn release(firmware: &Firmware) -> bool {
-    // SAFETY: calls do not overlap, and the adapter that had the tables is gone.
+    // SAFETY: calls do not overlap, and the adapter that had the tables is dropped.
     let in_use = unsafe { (*LENT.memory.get()).tables.region_in_use() };
-    // SAFETY: the adapter that drove the function is gone.
+    // SAFETY: the adapter that drove the function is dropped.
     let is_off = unsafe { firmware.set_bus_master(false) };
     // SAFETY: as above.
     let past = if !in_use || unsafe { firmware.reset_function() } { Past::Released } else { Past::InUse };
@@ -213,12 +216,14 @@ fn release(firmware: &Firmware) -> bool {
     is_off || past == Past::Released
 }
 
-/// `mlx_poll`: moves everything on. When it wants to be called again: nanoseconds of the platform's clock, 0 for at once.
+/// `mlx_poll`: makes progress. Returns when to call it next, in nanoseconds of the platform's
+/// clock; 0 for immediately.
 pub fn poll() -> u64 {
     NODE.work().map_or(0, |rest| rest.as_nanos())
 }
 
-/// `mlx_close`: peers are told, every object is destroyed, and the HCA is handed back as it was.
+/// `mlx_close`: disconnects peers, destroys every object, and returns the HCA to its original
+/// state.
 pub fn close() -> i32 {
     let closed =
         NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { mut rds, firmware, .. }, .. }| {

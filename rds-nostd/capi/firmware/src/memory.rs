@@ -1,17 +1,18 @@
-//! Memory that the firmware gives: for the HCA, and beside it for the driver's records and the tables of its blocks.
+//! Memory that the firmware donates: for the HCA, for the driver's records, and for the tables of
+//! its blocks.
 
 use crate::abi::MlxPlatform;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use driver_mlx::{DmaRegion, HostRegion};
 
-/// Unit in which memory is given.
+/// Unit of donated memory, in bytes.
 pub(crate) const PAGE: usize = 4096;
-/// Most memory of the driver's records that a quarter of the HCA's may be; beyond, a sixteenth is enough, because queues are then not
-/// what fills the HCA's memory.
+/// Upper bound of the driver's records while they take a quarter of the HCA's memory. Beyond it a
+/// sixteenth is enough, because queues do not dominate large memory.
 const RECORDS: usize = 16 << 20;
 
-/// Function that gives memory.
+/// The function `memory` of the platform.
 pub(crate) type Source = unsafe extern "C" fn(*mut c_void, usize, *mut u64) -> *mut c_void;
 
 /// Memory donated by the firmware, reused by each device opened in turn.
@@ -46,7 +47,7 @@ impl Sizes {
     }
 }
 
-/// Memory as a device is opened with it.
+/// Memory in the form that opening a device takes.
 pub(crate) struct Regions {
     pub(crate) dma: DmaRegion,
     pub(crate) host: HostRegion,
@@ -74,11 +75,11 @@ impl Given {
         self.dma_len
     }
 
-    /// The same for a device. `None` if it is not as it has to be.
+    /// Converts the memory for a device. Returns `None` if its address or alignment is unusable.
     ///
     /// # Safety
     /// 1. The memory has this length and no other user, as the header requires.
-    /// 2. No device accesses it, and no [`Regions`] made before are used any more.
+    /// No device accesses it, and all earlier [`Regions`] are dropped.
     pub(crate) unsafe fn regions(&self) -> Option<Regions> {
         let Sizes { records, blocks, .. } = self.sizes;
         let own = self.own.as_ptr();

@@ -1,4 +1,4 @@
-//! The one HCA: an adapter with the protocol of RDS on it, reached by one call at a time.
+//! The one HCA: an adapter with RDS on it, used by one call at a time.
 
 use crate::place::{self, Place};
 use crate::platform::Firmware;
@@ -19,11 +19,11 @@ pub(crate) const FRAMES: usize = 1024;
 const REGIONS: usize = 64;
 const OPERATIONS: usize = 16;
 const PIECES: usize = 512;
-/// Bytes of the longest message of several parts.
+/// Maximum bytes of a message of several parts.
 const WHOLE: usize = 64 << 10;
 
 adapter_storage! {
-    /// The tables of the DMA region's blocks are elsewhere: their size is the firmware's choice.
+    /// The tables of the DMA region's blocks are separate, because the firmware chooses their size.
     pub(crate) struct Tables {
         bar: Registers, dma_bytes: 4096, eps: 64, evds: 64, lmrs: 128 + REGIONS + PIECES,
         events: 1024, connections: 128, cnos: 16,
@@ -32,7 +32,7 @@ adapter_storage! {
 pub(crate) type Notes = Storage<8, 64, 32, { 128 + REGIONS + PIECES }, 32>;
 pub(crate) type RdsTables = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
 
-/// Memory of the node's, which takes no room in an image.
+/// Tables of the node. All bytes are zero, so they take no space in an image.
 pub(crate) struct Memory {
     pub(crate) tables: Tables,
     pub(crate) notes: Notes,
@@ -41,12 +41,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Nothing.
+    /// Returns empty tables.
     pub(crate) const fn new() -> Self {
         Self { tables: Tables::new(), notes: Notes::new(), rds: RdsTables::new(), whole: [0; WHOLE] }
     }
 
-    /// Takes away what an earlier device left; where it is, for it is larger than a stack.
+    /// Empties the tables in place, because they are larger than the stack.
     pub(crate) fn clear(&mut self) {
         // SAFETY: empty tables are zero bytes, as their types say and a test asserts.
         unsafe { core::ptr::from_mut(self).write_bytes(0, 1) };
@@ -55,27 +55,28 @@ impl Memory {
 
 const _: () = assert!(size_of::<Memory>() <= 1216 << 10, "what the README says");
 
-/// The protocol of RDS, and its sockets.
+/// The RDS protocol, and its sockets.
 pub struct Protocol {
     pub(crate) rds: Rds<'static>,
-    /// The platform of the HCA, beside the adapter's.
+    /// The platform of the HCA, in addition to the adapter's.
     pub(crate) firmware: Firmware,
     pub(crate) sockets: Numbers,
     pub(crate) whole: &'static mut [u8],
     pub(crate) pieces: &'static mut Pieces,
     pub(crate) health: Health,
-    /// When the HCA failed, as long as it is not back.
+    /// Time of a failure that is not recovered yet.
     pub(crate) failed: Option<Instant>,
 }
 
-/// What the lock is for.
+/// The state that a call has exclusively.
 pub type Inner = dat_calls::State<Node>;
 
-/// Time that recovery leaves a failed HCA to the program, which closes its IAs meanwhile: with
-/// recovery they are gone.
+/// Time that recovery leaves the program to close its IAs after a failure, because recovery
+/// destroys them.
 const IA_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Recovers an HCA that has failed. Returns when to call this again, at the latest; `None` if the HCA works or is given up.
+/// Recovers the HCA after a failure. Returns when to call this again at the latest; `None` if the
+/// HCA works or is gone.
 fn tend(inner: &mut Inner) -> Option<Instant> {
     let dat_calls::State { adapter, waiting, .. } = inner;
     let Protocol { rds, sockets, health, failed, firmware, .. } = waiting;
@@ -89,7 +90,7 @@ fn tend(inner: &mut Inner) -> Option<Instant> {
             }
             now
         });
-        // The protocol has an IA, too.
+        // The protocol owns one IA.
         if adapter.census().ias > 1 && now - since < IA_PATIENCE {
             return Some(since + IA_PATIENCE);
         }
@@ -103,35 +104,36 @@ fn tend(inner: &mut Inner) -> Option<Instant> {
     look
 }
 
-/// The one HCA, or none. Public for tests on a host, where the library has no names for C.
+/// The one HCA, or none. Public for tests on a host, where the library exports no C names.
 pub struct Node {
     place: Place<Inner>,
-    /// The number in the handles of the device that was opened last: those of an earlier one are none any more.
+    /// Number in the handles of the last opened device, so that older handles are invalid.
     id: AtomicU8,
-    /// Until when the machine may idle, as the last work has found; None if something may have come up since.
+    /// Time until which the machine may idle, from the last `work`; `None` if new work may have
+    /// arrived since.
     rest: Cell<Option<Instant>>,
 }
 
-// SAFETY: what is in it is reached by the one call that is under way.
+// SAFETY: `place` admits one call at a time, and the other fields are accessed within a call.
 unsafe impl Sync for Node {}
 
 pub(crate) static NODE: Node = Node { place: Place::new(), id: AtomicU8::new(0), rest: Cell::new(None) };
 
-/// A call is under way, on a device that is open.
+/// A running call on the open device.
 pub type Guard<'n> = place::Guard<'n, Inner>;
 
 impl Node {
-    /// Begins a call, unless another is under way or no device is open.
+    /// Begins a call. Returns `None` if another is in progress or no device is open.
     pub(crate) fn begin(&self) -> Option<Guard<'_>> {
         let guard = self.place.enter()?;
         self.rest.set(None);
         Some(guard)
     }
 
-    /// Opens the device, unless one is open, or being opened. `make` gets the number for its handles.
+    /// Opens the device with `make`, which gets the number for its handles.
     ///
     /// # Errors
-    /// What `make` says, with the device closed; `busy`.
+    /// The error of `make`; `busy` if a device is open or a call is in progress.
     pub(crate) fn open<E>(&self, busy: E, make: impl FnOnce(u8) -> Result<Inner, E>) -> Result<(), E> {
         self.place.open(busy, || {
             let id = self.id.load(Ordering::Relaxed).wrapping_add(1);
@@ -140,22 +142,24 @@ impl Node {
         })
     }
 
-    /// Closes the device, if one is open. Until that is over no other is opened.
+    /// Closes the device, if one is open. No other can be opened meanwhile.
     ///
     /// # Errors
-    /// What `end` says; `busy`.
+    /// The error of `end`, after which the device is closed as well; `busy` if a call is in
+    /// progress.
     pub(crate) fn close<E>(&self, busy: E, end: impl FnOnce(Inner) -> Result<(), E>) -> Result<(), E> {
         self.place.close(busy, end)
     }
 
-    /// Moves everything on, and makes the upcalls that are due, outside of any call. Until when the machine may idle then.
+    /// Makes progress, and runs pending upcalls outside of the call. Returns until when the machine
+    /// may idle.
     pub(crate) fn work(&self) -> Option<Instant> {
         let mut guard = self.place.enter()?;
         let mut rest = <Self as rds_calls::Node>::state(&mut guard).work();
         if let Some(look) = tend(&mut guard) {
             rest = rest.map(|rest| rest.min(look));
         }
-        // Who waits here looks again in any case.
+        // Discard the notifications: every waiting call checks again in any case.
         while guard.adapter.next_ready().is_some() {}
         while let Some(call) = guard.next_call() {
             rest = None;
@@ -164,12 +168,13 @@ impl Node {
             call.run();
             guard = self.place.enter()?;
         }
-        // As long as the call is under way: one from an interrupt's handler takes it back.
+        // Stored within the call, so that an interrupt handler's call can clear it.
         self.rest.set(rest);
         rest
     }
 
-    /// A call that waits: idles, at most until then, and moves everything on. What was ready before has been looked at.
+    /// Waits within a call: makes progress and idles until `until` at most. The caller has checked
+    /// its condition.
     pub(crate) fn pause<'n>(&'n self, guard: Guard<'n>, until: Option<Instant>) -> Option<Guard<'n>> {
         if let Some(rest) = self.rest.take() {
             guard.adapter.idle(until.map_or(rest, |until| until.min(rest)));
@@ -265,12 +270,12 @@ mod tests {
     static EMPTY: Constant = Constant(Memory::new());
 
     struct Constant(Memory);
-    // SAFETY: it is only read.
+    // SAFETY: read-only.
     unsafe impl Sync for Constant {}
 
     #[test]
     fn empty_memory_is_zero_bytes() {
-        // SAFETY: a static, all bytes of which the linker has set.
+        // SAFETY: a static whose bytes the linker has all initialized.
         let bytes = unsafe {
             core::slice::from_raw_parts(core::ptr::from_ref(&EMPTY.0).cast::<u8>(), size_of::<Memory>())
         };

@@ -1,20 +1,20 @@
-//! A place for the one device, which one call at a time reaches.
+//! Storage of one value, used by one call at a time.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A value that comes and goes, and is reached by one call at a time.
+/// An optional value with a busy flag.
 pub(crate) struct Place<T> {
-    /// A call is under way.
+    /// A call is in progress.
     busy: AtomicBool,
     value: UnsafeCell<Option<T>>,
 }
 
-/// A call is under way, and there is a value.
+/// A call in progress, with a value present.
 pub struct Guard<'p, T>(Call<'p, T>);
 
-/// A call is under way.
+/// A call in progress.
 struct Call<'p, T>(&'p Place<T>);
 
 impl<T> Drop for Call<'_, T> {
@@ -27,20 +27,21 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: there is one guard, which nobody gets without a value.
+        // SAFETY: `busy` admits one guard at a time, and a guard exists only while the value is
+        // `Some`.
         unsafe { (*self.0.0.value.get()).as_ref().unwrap_unchecked() }
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and it is borrowed alone.
+        // SAFETY: as above, and `&mut self` makes the borrow exclusive.
         unsafe { (*self.0.0.value.get()).as_mut().unwrap_unchecked() }
     }
 }
 
 impl<T> Place<T> {
-    /// An empty one.
+    /// Creates an empty place.
     pub(crate) const fn new() -> Self {
         Self { busy: AtomicBool::new(false), value: UnsafeCell::new(None) }
     }
@@ -49,20 +50,20 @@ impl<T> Place<T> {
         (!self.busy.swap(true, Ordering::Acquire)).then(|| Call(self))
     }
 
-    /// Begins a call, unless another is under way or there is no value.
+    /// Begins a call. Returns `None` if another is in progress or the place is empty.
     pub(crate) fn enter(&self) -> Option<Guard<'_, T>> {
         let call = self.call()?;
-        // SAFETY: there is one call.
+        // SAFETY: `busy` admits one call at a time.
         unsafe { (*self.value.get()).is_some() }.then_some(Guard(call))
     }
 
-    /// Puts in what `make` makes, unless something is there. All of that is one call.
+    /// Stores the value of `make` within one call.
     ///
     /// # Errors
-    /// What `make` says, with the place empty; `busy`.
+    /// The error of `make`; `busy` if a call is in progress or a value is present.
     pub(crate) fn open<E>(&self, busy: E, make: impl FnOnce() -> Result<T, E>) -> Result<(), E> {
         let Some(_call) = self.call() else { return Err(busy) };
-        // SAFETY: there is one call, and nothing refers to the value.
+        // SAFETY: `busy` admits one call at a time, and no guard refers to the value.
         if unsafe { (*self.value.get()).is_some() } {
             return Err(busy);
         }
@@ -72,13 +73,14 @@ impl<T> Place<T> {
         Ok(())
     }
 
-    /// Takes the value out, and ends it. All of that is one call: nobody opens another until this one is gone.
+    /// Removes the value and consumes it by `end`, within one call, so that no value can be stored
+    /// meanwhile.
     ///
     /// # Errors
-    /// What `end` says, with the place empty; `busy`.
+    /// The error of `end`, after which the place is empty as well; `busy` if a call is in progress.
     pub(crate) fn close<E>(&self, busy: E, end: impl FnOnce(T) -> Result<(), E>) -> Result<(), E> {
         let Some(_call) = self.call() else { return Err(busy) };
-        // SAFETY: there is one call, and nothing refers to the value.
+        // SAFETY: `busy` admits one call at a time, and no guard refers to the value.
         unsafe { (*self.value.get()).take() }.map_or(Ok(()), end)
     }
 }
@@ -111,7 +113,7 @@ mod tests {
             if value == 7 { Err("failed") } else { Ok(()) }
         };
         assert_eq!(place.close("busy", ended), Err("failed"));
-        // It is empty in either case.
+        // The place is empty after an error, too.
         assert_eq!(place.close("busy", ended), Ok(()));
         assert_eq!(place.open("busy", || Err("not made")), Err("not made"));
         assert_eq!(place.open("busy", || Ok(9)), Ok(()));

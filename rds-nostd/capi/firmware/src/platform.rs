@@ -1,4 +1,4 @@
-//! The firmware's functions, as the driver's platform.
+//! The driver's platform, built on the firmware's functions.
 
 use crate::abi::MlxPlatform;
 use crate::function::PciFunction;
@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use driver_mlx::{DeviceState, Duration, Instant, MapError, Platform};
 
-/// The firmware's functions, all that must be there.
+/// The firmware's functions. The mandatory ones are present.
 #[derive(Clone, Copy)]
 pub struct Firmware {
     given: MlxPlatform,
@@ -20,17 +20,17 @@ pub struct Firmware {
     idle: unsafe extern "C" fn(*mut c_void, u64),
 }
 
-// SAFETY: the firmware's functions are called by one thread at a time, which the node sees to.
+// SAFETY: the node calls the firmware's functions from one thread at a time.
 unsafe impl Send for Firmware {}
 
 impl Firmware {
-    /// A platform with all that has to be there.
+    /// Checks that all mandatory functions are present.
     ///
     /// # Errors
-    /// Which function is missing, or gives no registers.
+    /// The missing function, or `bar` without registers.
     ///
     /// # Safety
-    /// As `<mlx/firmware.h>` says of the functions.
+    /// The functions are as `<mlx/firmware.h>` requires.
     pub(crate) unsafe fn new(given: MlxPlatform) -> Result<Self, &'static str> {
         let MlxPlatform { context, bar, memory, now, idle, panic, .. } = given;
         let (Some(bar), Some(memory), Some(now), Some(idle), Some(_)) = (bar, memory, now, idle, panic)
@@ -41,7 +41,7 @@ impl Firmware {
         // SAFETY: this function's contract.
         let base = unsafe { bar(context, &mut len) };
         let base = NonNull::new(base.cast()).ok_or("bar: there are no registers")?;
-        // SAFETY: as above: what it says stays mapped.
+        // SAFETY: this function's contract: the registers stay mapped.
         let registers = unsafe { registers(base, len) };
         let registers = registers
             .ok_or("bar: the length of the registers is a power of two, and they are aligned to 8")?;
@@ -49,7 +49,7 @@ impl Firmware {
         Ok(Self { given, registers, function, memory, now, idle })
     }
 
-    /// What the firmware gave.
+    /// Returns the firmware's functions.
     pub(crate) fn given(&self) -> &MlxPlatform {
         &self.given
     }
@@ -59,18 +59,20 @@ impl Firmware {
         Given::ask(&self.given, self.memory, dma_len)
     }
 
-    /// Returns whether it is a physical function, which owns its port's settings. Without configuration space it counts as one.
+    /// Returns whether the function is physical, so that it owns its port's settings. Without
+    /// configuration space it counts as physical.
     pub(crate) fn is_physical(&self) -> bool {
         !self.function.is_virtual()
     }
 
-    /// Returns whether a driver seems to have left the HCA at work: [`DeviceState::left_running`].
+    /// Returns whether another driver seems to have left the HCA running:
+    /// [`DeviceState::left_running`].
     pub(crate) fn is_left_running(&self) -> bool {
         DeviceState::read(self.registers).is_some_and(|state| state.left_running())
     }
 
-    /// Switches bus mastering on, if that is within reach. Without a way to do so, the firmware
-    /// has. Returns whether bus mastering is on; true if the firmware has switched it.
+    /// Enables bus mastering if the library can switch it. Otherwise the firmware has enabled it.
+    /// Returns whether bus mastering is on, and true if the firmware is responsible.
     pub(crate) fn let_master_bus(&self) -> bool {
         !self.function.has_bus_master() || self.function.set_bus_master(true)
     }
@@ -169,7 +171,8 @@ impl Platform for Firmware {
     }
 }
 
-/// Whom a panic is told. Written before anything can panic, and read at the end only.
+/// Platform that panics are reported to. Written before any code can panic, and read only at the
+/// end.
 struct Last(UnsafeCell<Option<MlxPlatform>>);
 
 // SAFETY: one thread at a time calls the library.
@@ -177,16 +180,16 @@ unsafe impl Sync for Last {}
 
 static LAST: Last = Last(UnsafeCell::new(None));
 
-/// Panics are told to this platform from now on.
+/// Makes this the platform that panics are reported to.
 pub(crate) fn tell_panics(given: MlxPlatform) {
-    // SAFETY: one thread at a time, and nothing refers to it.
+    // SAFETY: one thread at a time calls the library, and no reference to the value exists.
     unsafe { *LAST.0.get() = Some(given) };
 }
 
-/// The end.
+/// Reports a panic and never returns.
 #[cfg(target_os = "none")]
 pub(crate) fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: nothing else runs any more.
+    // SAFETY: no other code runs after a panic.
     if let Some(given) = unsafe { *LAST.0.get() }
         && let Some(panic) = given.panic
     {
@@ -209,7 +212,7 @@ mod tests {
 
     unsafe extern "C" fn bar(_: *mut c_void, len: *mut usize) -> *mut c_void {
         static REGISTERS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
-        // SAFETY: the library's place for it.
+        // SAFETY: the library passes a valid pointer.
         unsafe { *len = size_of_val(&REGISTERS) };
         REGISTERS.as_ptr().cast_mut().cast()
     }
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn nobody_idles_until_what_is_past() {
-        // SAFETY: functions as they should be.
+        // SAFETY: the functions meet the header's requirements.
         let firmware = unsafe { Firmware::new(GIVEN) }.ok().unwrap();
         for past in [Instant::ORIGIN, Instant::from_nanos(999), Instant::from_nanos(1000)] {
             firmware.idle(past);

@@ -1,12 +1,12 @@
-//! BAR0, as the driver accesses it: memory-mapped in firmware. On a host, where only tests run, the registers of an emulated HCA can
-//! stand for them.
+//! BAR0, as the driver accesses it: memory-mapped in firmware. Tests on a host may replace it by an
+//! emulated HCA's registers.
 
 #[cfg(target_os = "none")]
 pub(crate) use driver_mlx::MmioBar as Registers;
 #[cfg(not(target_os = "none"))]
 pub use host::{Emulated, Registers, emulate};
 
-/// The registers at `base`. `None` if they are not as [`driver_mlx::MmioBar`] needs them.
+/// Returns the registers at `base`, or `None` if [`driver_mlx::MmioBar`] cannot use them.
 ///
 /// # Safety
 /// As for [`driver_mlx::MmioBar::new`].
@@ -49,7 +49,7 @@ mod host {
             Bar::read32(self, offset)
         }
         fn write32(&self, offset: usize, value: u32) {
-            // SAFETY: only the driver has these, by `Registers`.
+            // SAFETY: only the driver accesses `Registers`.
             unsafe { Bar::write32(self, offset, value) };
         }
         fn write64(&self, offset: usize, value: u64) {
@@ -72,7 +72,7 @@ mod host {
         static EMULATED: Cell<Option<(usize, &'static dyn Emulated)>> = const { Cell::new(None) };
     }
 
-    /// From now on, in this thread, registers whose `bar` function returns `base` are these.
+    /// Makes these the registers of every `bar` function in this thread that returns `base`.
     pub fn emulate(base: usize, registers: &'static dyn Emulated) {
         EMULATED.set(Some((base, registers)));
     }
@@ -86,7 +86,7 @@ mod host {
         Some(Registers(Box::leak(Box::new(registers))))
     }
 
-    /// The register of one queue.
+    /// The doorbell register of a queue.
     #[derive(Debug)]
     pub struct Register(Registers, usize);
 

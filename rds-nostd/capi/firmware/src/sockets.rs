@@ -1,11 +1,11 @@
-//! Sockets by their numbers.
+//! Sockets by number.
 
 use crate::node::SOCKETS;
 use dat_nostd::{Adapter, Platform};
 use rds_calls::{Descriptor, Socket, Sockets};
 use rds_nostd::{Rds, RdsError, SocketHandle};
 
-/// What a socket is to the firmware: a number.
+/// The firmware's descriptor of a socket, a number.
 pub struct Number {
     nonblocking: bool,
 }
@@ -24,10 +24,11 @@ impl Descriptor for Number {
     fn lower(&mut self) {}
 }
 
-/// All sockets; the lowest free number is given out, as elsewhere.
+/// All sockets. A new socket gets the lowest free number.
 pub struct Numbers {
     sockets: [Option<Socket<Number>>; SOCKETS],
-    /// Sockets of the protocol whose numbers are closed already: while the HCA has failed, it may still access memory of theirs.
+    /// Sockets without numbers, to be closed later. While the HCA has failed, it may still access
+    /// their memory.
     to_close: [Option<SocketHandle>; SOCKETS],
 }
 
@@ -37,7 +38,7 @@ impl Numbers {
     /// Closes sockets that could not be closed with their numbers.
     pub(crate) fn close_left<P: Platform>(&mut self, rds: &mut Rds<'_>, adapter: &mut Adapter<'_, P>) {
         for entry in &mut self.to_close {
-            // Sockets that cannot be closed yet are tried again.
+            // Retry those that cannot be closed yet.
             let mut is_later =
                 |handle| matches!(rds.close(adapter, handle), Err(RdsError::Again | RdsError::Dat(_)));
             *entry = entry.filter(|handle| is_later(*handle));

@@ -1,11 +1,11 @@
-//! Texts for people, without memory of their own.
+//! Log texts in a fixed buffer.
 
 use core::fmt::{self, Write};
 
-/// The longest text.
+/// Maximum length, in bytes.
 const LEN: usize = 200;
 
-/// A text, cut to what fits.
+/// A text, cut to the buffer.
 pub(crate) struct Text {
     bytes: [u8; LEN],
     len: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Text {
 impl Text {
     pub(crate) fn of(what: &dyn fmt::Display) -> Self {
         let mut text = Self { bytes: [0; LEN], len: 0 };
-        // It fails where it is cut.
+        // Fails if the text is cut, as intended.
         let _ = write!(text, "{what}");
         text
     }

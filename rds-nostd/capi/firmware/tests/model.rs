@@ -8,7 +8,7 @@ use mlx_firmware::{MlxPlatform, Node, life};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
 
-/// Memory of the HCA; each test takes another length, because memory that was given once is used again.
+/// Memory of the HCA. Each test uses another length, because donated memory is reused.
 const MEMORY: usize = 32 << 20;
 
 fn stalled(opcode: Opcode) -> Profile {
@@ -17,7 +17,7 @@ fn stalled(opcode: Opcode) -> Profile {
     profile
 }
 
-/// As a reset of a card does: what was stuck is not.
+/// Clears all faults, as a reset of a card does.
 fn cured(hca: &mut Hca) {
     *hca.misbehaviour_mut() = Default::default();
     hca.habits_mut().counter_pause = None;
@@ -42,7 +42,7 @@ fn a_card_that_asks_for_two_hundred_mib_comes_up() {
     assert_eq!(life::close(), 0, "{}", bed.said());
     assert_eq!((bed.world.firmware_pages(0), bed.world.census(0)), (0, Census::default()));
     assert!(!bed.hca(|hca| hca.bus_master()));
-    // The same memory serves again, also where its length is told.
+    // The same memory serves again, also if its length is explicit.
     assert_eq!(bed.open(&bed.platform(), 256 << 20), 0, "{}", bed.said());
     assert_eq!((life::close(), bed.asked.borrow().len()), (0, 2));
     assert_eq!((bed.resets.get(), bed.said()), (0, String::new()));
@@ -97,7 +97,7 @@ fn memory_that_the_hca_may_access_is_not_used_again() {
         assert_eq!(bed.open(&least, dma), ENOTRECOVERABLE);
         assert!(bed.said().contains("may still access the memory of its last use"));
     }
-    // That bus mastering is off helps only as long as it is.
+    // Cleared bus mastering protects only until it is set again.
     let platform = MlxPlatform { reset: None, read_config: None, ..bed.platform() };
     assert_eq!(bed.open(&platform, dma), ENOTRECOVERABLE);
     assert!(!bed.hca(|hca| hca.bus_master()));
@@ -112,7 +112,7 @@ fn a_failed_close_says_whether_the_hca_is_kept_from_memory() {
     let dma = MEMORY - 5 * 4096;
     let bed = Bed::new(Profile::node(0), MEMORY);
     let stall = |hca: &mut Hca| hca.misbehaviour_mut().stall_command = Some(Opcode::TEARDOWN_HCA);
-    // By a reset, by bus mastering, by nothing.
+    // Recovery by a reset, by bus mastering, and by nothing.
     let no_config = MlxPlatform { read_config: None, write_config: None, ..bed.platform() };
     let no_reset = MlxPlatform { reset: None, ..no_config };
     for (platform, closed, again) in [
@@ -159,7 +159,7 @@ fn rds_carries_on_over_an_hca_that_hangs() {
         bed.send(fd, &message(number));
         assert_eq!(bed.receive(fd), Ok(message(number)));
     }
-    // Firmware stops, without a word.
+    // Firmware stops silently.
     bed.hca(|hca| {
         hca.habits_mut().counter_pause = Some(0..u64::MAX);
         hca.misbehaviour_mut().stall_command = Some(Opcode::QUERY_ISSI);

@@ -1,4 +1,4 @@
-//! What `mlx_open` refuses, of firmware that gives less than it has to.
+//! `mlx_open` refuses incomplete platforms and configurations.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int, c_void};
@@ -12,20 +12,20 @@ const ENOMEM: c_int = -12;
 const EINVAL: c_int = -22;
 const DMA: usize = (4 << 20) + 4096;
 
-/// One call at a time, as the header demands.
+/// Admits one call at a time, as the header demands.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often memory was asked for, and which time it is refused.
+/// Number of requests for memory, and index of the one to refuse.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Registers of a device that does not answer.
+/// Registers of a device that does not respond.
 unsafe extern "C" fn bar(_: *mut c_void, len: *mut usize) -> *mut c_void {
     let registers: &'static mut [u64] = vec![u64::MAX; 0x1000].leak();
-    // SAFETY: the library's place for it.
+    // SAFETY: the library passes a valid pointer.
     unsafe { *len = size_of_val(registers) };
     registers.as_mut_ptr().cast()
 }
@@ -39,13 +39,13 @@ unsafe extern "C" fn memory(_: *mut c_void, len: usize, device_address: *mut u64
     let to_page = pages.as_ptr().cast::<u8>().align_offset(4096);
     let first = pages.as_mut_ptr().cast::<u8>().wrapping_add(to_page);
     if !device_address.is_null() {
-        // SAFETY: the library's place for it.
+        // SAFETY: the library passes a valid pointer.
         unsafe { *device_address = first.expose_provenance() as u64 };
     }
     first.cast()
 }
 
-/// A millisecond later each time it is asked.
+/// Advances the clock by a millisecond per call.
 unsafe extern "C" fn now(_: *mut c_void) -> u64 {
     static CLOCK: AtomicU64 = AtomicU64::new(0);
     CLOCK.fetch_add(1_000_000, Ordering::Relaxed)
@@ -57,7 +57,7 @@ unsafe extern "C" fn panic(_: *mut c_void, _: *const c_char, _: usize) {}
 static SAID: Mutex<String> = Mutex::new(String::new());
 
 unsafe extern "C" fn say(_: *mut c_void, text: *const c_char, len: usize) {
-    // SAFETY: what the library says.
+    // SAFETY: the library passes a text of this length.
     let text = unsafe { core::slice::from_raw_parts(text.cast(), len) };
     *SAID.lock().unwrap() = String::from_utf8_lossy(text).into_owned();
 }
@@ -81,10 +81,10 @@ const PLATFORM: MlxPlatform = MlxPlatform {
 };
 const CONFIG: MlxConfig = MlxConfig { address: 1, shared_keys: 0, seed: [0; 2], boot: 0, dma_length: DMA };
 
-/// The answer of `mlx_open`, and what people were told.
+/// Returns the result of `mlx_open` and its log text.
 fn answer(platform: MlxPlatform, config: MlxConfig) -> (c_int, String) {
     SAID.lock().unwrap().clear();
-    // SAFETY: functions as the header wants them, but for what a test is about.
+    // SAFETY: the functions meet the header's requirements, except for the tested one.
     let answer = unsafe { open(&platform, &config) };
     (answer, SAID.lock().unwrap().clone())
 }
@@ -119,14 +119,14 @@ fn a_function_that_is_missing() {
 #[test]
 fn memory_that_was_refused_is_asked_for_again() {
     let _alone = alone();
-    // The HCA's is refused, then the library's own.
+    // The HCA's memory is refused first, then the library's own.
     for (refused, asked) in [(0, 1), (1, 2)] {
         ASKED.store(0, Ordering::Relaxed);
         REFUSED.store(refused, Ordering::Relaxed);
         let (answer, said) = answer(PLATFORM, CONFIG);
         assert_eq!((answer, ASKED.load(Ordering::Relaxed)), (ENOMEM, asked), "{said}");
     }
-    // It is given, and then used again.
+    // Memory is donated once, and then reused.
     ASKED.store(0, Ordering::Relaxed);
     REFUSED.store(usize::MAX, Ordering::Relaxed);
     for _ in 0..2 {

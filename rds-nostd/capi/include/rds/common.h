@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What both systems have: control messages, memory offered to peers, operations, options. What differs is defined before: RDS_CMSG_ALIGN, struct
- * rds_cmsghdr, rds_user_token_t. Include <rds/rds.h>. */
+/* Declarations for both systems: control messages, memory offered to peers, operations, options.
+ * The including header defines RDS_CMSG_ALIGN, struct rds_cmsghdr and rds_user_token_t. Include
+ * <rds/rds.h>. */
 #ifndef RDS_COMMON_H
 #define RDS_COMMON_H
 
@@ -55,7 +56,7 @@ struct rds_rdma_notify {
     int32_t status;
 };
 
-/* Flags of regions and of operations. */
+/* Flags of regions and operations. */
 #define RDS_RDMA_READWRITE 0x0001
 #define RDS_RDMA_FENCE 0x0002
 #define RDS_RDMA_INVALIDATE 0x0004
@@ -64,7 +65,7 @@ struct rds_rdma_notify {
 #define RDS_RDMA_NOTIFY_ME 0x0020
 #define RDS_RDMA_SILENT 0x0040
 
-/* How operations end. */
+/* Status of completed operations. */
 #define RDS_RDMA_SUCCESS 0
 #define RDS_RDMA_REMOTE_ERROR 1
 #define RDS_RDMA_CANCELED 2

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What RDS has where there is no system: numbers and structures of Linux with 64 bits. Include <rds/rds.h>. */
+/* RDS for freestanding programs: numbers and structures of 64-bit Linux. Include <rds/rds.h>. */
 #ifndef RDS_FIRMWARE_H
 #define RDS_FIRMWARE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What RDS has on Linux: the system's own numbers and structures. Include <rds/rds.h>. */
+/* RDS on Linux: the system's own numbers and structures. Include <rds/rds.h>. */
 #ifndef RDS_LINUX_H
 #define RDS_LINUX_H
 
@@ -8,7 +8,7 @@
 #define rds_msghdr msghdr
 #define rds_cmsghdr cmsghdr
 
-/* Older C libraries do not have them. */
+/* Missing in older C libraries. */
 #ifndef AF_RDS
 #define AF_RDS 21
 #endif
@@ -19,8 +19,8 @@
 #define SOL_RDS 276
 #endif
 
-/* How long messages take from their arrival to their reader: an option of 4 bytes, a count and the parts of the way that are told; and what is
- * told, those 4 bytes and, from byte 8 on, nanoseconds. */
+/* Receive-path latency. The option has 4 bytes: a count, and the trace points to report. The
+ * control message repeats them, with nanoseconds from byte 8 on. */
 #define SO_RDS_MSG_RXPATH_LATENCY 10
 #define RDS_CMSG_RXPATH_LATENCY 11
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Reliable Datagram Sockets: the calls of librds, and the numbers and structures that go with them.
+/* Reliable Datagram Sockets: the calls of librds, with their numbers and structures.
  *
- * Each call is the system's of the same name, with the same arguments, on descriptors of rds_socket: -1 and errno if it fails. Such a
- * descriptor can be polled by the system for what is to be received; rds_poll also knows what can be sent.
+ * Each call has the arguments of the system call with the same name, and works on descriptors of
+ * rds_socket. A failed call returns -1 and sets errno. The system's poll reports whether such a
+ * descriptor can be received from; rds_poll also reports whether it can be sent to.
  *
- * A program for Solaris defines RDS_SOLARIS before it includes this: then structures and numbers are those of rds(3SOCKET), under the names
- * that begin with rds_ and RDS_. The family given to rds_socket says which of them a socket goes by.
+ * A program for Solaris defines RDS_SOLARIS before this include. Then structures and numbers are
+ * those of rds(3SOCKET), with names that begin with rds_ and RDS_. The family given to rds_socket
+ * selects the system of a socket.
  *
- * In firmware, which is compiled as freestanding, calls give a negative number of an error (Linux's) in place of -1 and errno. */
+ * In firmware, which is compiled as freestanding, a failed call returns the negative error number
+ * of Linux instead. */
 #ifndef RDS_RDS_H
 #define RDS_RDS_H
 

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The system's socket calls, by librds where the socket is one of RDS, and by the system otherwise. Given to the compiler as it is
- * (-include rds/sockets.h), a program written for the kernel's AF_RDS needs no change. What the C library declares is chosen before the
- * program's first line then: one that defines _GNU_SOURCE there wants -D_GNU_SOURCE.
+/* The system's socket calls: librds handles sockets of RDS, and the system all other descriptors.
+ * With -include rds/sockets.h, a program written for the kernel's AF_RDS needs no change. This
+ * header includes the C library's headers before the program's first line, so feature macros belong
+ * on the command line: -D_GNU_SOURCE.
  *
- * Whether a number is a socket is asked without a lock (rds_is_socket): on other descriptors these calls are the system's, in handlers of
- * signals, too. A socket has one number; there are no duplicates of it (EINVAL). The library has another one, high up, on
- * which calls are EBADF, and dup2 to it EBUSY.
+ * The check for a socket takes no lock (rds_is_socket), so these calls remain safe in signal
+ * handlers on other descriptors. A socket has one number. Duplicates fail with EINVAL. The library
+ * owns a second number, a high one: calls on it fail with EBADF, and dup2 to it with EBUSY.
  *
- * A child process made by fork has its parent's numbers and can close them; all else is EBADF there. One made by vfork, _Fork or clone may
- * close them and nothing else, until it calls one of exec: the library takes it for its parent, and _exit is the only end that it may have.
+ * A child process made by fork can close its parent's numbers; all other calls on them fail with
+ * EBADF. A child made by vfork, _Fork or clone may only close them until it calls an exec function,
+ * because the library takes it for its parent. It must exit by _exit.
  *
- * In C the calls' names are macros. In C++, where members of classes have such names, the system's functions get other symbols. */
+ * In C the calls' names are macros. In C++, where class members have such names, the system's
+ * functions get other symbols. */
 #ifndef RDS_SOCKETS_H
 #define RDS_SOCKETS_H
 
@@ -19,7 +22,7 @@
 #endif
 
 #ifdef __cplusplus
-/* Its read and recv would pass the symbols by. */
+/* Its inline read and recv would bypass the symbols. */
 #undef _FORTIFY_SOURCE
 #endif
 
@@ -32,7 +35,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Begins a call: RDS_SYSTEM(name) is the system's. */
+/* Begins a wrapper. RDS_SYSTEM(name) is the system's call. */
 #ifdef __cplusplus
 #if defined __USE_FORTIFY_LEVEL && __USE_FORTIFY_LEVEL > 0
 #error "include this before the system's headers, or without _FORTIFY_SOURCE"
@@ -58,7 +61,7 @@ RDS_CALL(int, socket, (int domain, int type, int protocol), RDS_THROW)
     return domain == AF_RDS ? rds_socket(domain, type, protocol) : RDS_SYSTEM(socket)(domain, type, protocol);
 }
 
-/* A call that is the library's under a name of the same arguments. */
+/* A wrapper for a call of the library with the same arguments. */
 #define RDS_OR(type, name, declared, thrown, given) \
     RDS_CALL(type, name, declared, thrown) \
     { \
@@ -86,7 +89,7 @@ RDS_OR(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *le
 
 #undef RDS_OR
 
-/* A child process closes its parent's as the system does. */
+/* A child process closes its parent's sockets by the system's call. */
 RDS_CALL(int, close, (int fd), )
 {
     int whose = rds_is_socket(fd);
@@ -94,7 +97,7 @@ RDS_CALL(int, close, (int fd), )
     return whose == 0 || whose == 2 ? RDS_SYSTEM(close)(fd) : rds_close(fd);
 }
 
-/* Without room there is nothing to read, and no message is lost. */
+/* A read into 0 bytes returns 0 and loses no message. */
 RDS_CALL(ssize_t, read, (int fd, void *buffer, size_t length), )
 {
     int whose = rds_is_socket(fd);
@@ -109,7 +112,8 @@ RDS_CALL(ssize_t, write, (int fd, const void *buffer, size_t length), )
     return rds_is_socket(fd) ? rds_send(fd, buffer, length, 0) : RDS_SYSTEM(write)(fd, buffer, length);
 }
 
-/* Bytes of all parts, as readv and writev count them: of none they move nothing. -1 and errno for parts that they refuse. */
+/* Returns the bytes of all parts, as readv and writev count them, or -1 with errno for invalid
+ * parts. */
 static inline ssize_t rds_length(const struct iovec *parts, int count)
 {
     size_t length = 0;
@@ -127,7 +131,7 @@ static inline ssize_t rds_length(const struct iovec *parts, int count)
     return -1;
 }
 
-/* A message of these parts and nothing else. */
+/* Returns a message of these parts only. */
 static inline struct msghdr rds_of_parts(const struct iovec *parts, int count)
 {
     struct msghdr message;
@@ -186,13 +190,13 @@ RDS_CALL(int, ioctl, (int fd, unsigned long request, ...), RDS_THROW)
     va_start(rest, request);
     argument = va_arg(rest, void *);
     va_end(rest);
-    /* These are the descriptor's. */
+    /* Requests on the descriptor itself. */
     if (request == FIOCLEX || request == FIONCLEX || !rds_is_socket(fd))
         return RDS_SYSTEM(ioctl)(fd, request, argument);
     return rds_ioctl(fd, request, argument);
 }
 
-/* In C++ it may have another symbol already. */
+/* In C++ with large files the system's function may have another symbol. */
 #if !defined __cplusplus || !defined __USE_FILE_OFFSET64
 RDS_CALL(int, fcntl, (int fd, int command, ...), )
 {
@@ -219,15 +223,17 @@ RDS_CALL(int, dup, (int fd), RDS_THROW)
     return RDS_SYSTEM(dup)(fd);
 }
 
-/* Whether the number of one file may go to another: none of the library's own does. */
+/* Returns true if dup2 may be called: neither end may be a socket to duplicate or an own descriptor
+ * of the library. */
 static inline int rds_may_duplicate(int from, int whose_to)
 {
     errno = whose_to == 3 ? EBUSY : EINVAL;
     return whose_to != 3 && !rds_is_socket(from);
 }
 
-/* The number of a socket goes to another file, and the socket is closed. Memory that its HCA still uses nobody can be told of here: who lends or
- * offers any calls rds_close before. */
+/* Closes a socket whose number dup2 has given to another file. dup2 cannot report that the HCA
+ * still uses memory of the socket, so a program that lends or offers memory calls rds_close first.
+ */
 static inline int rds_robbed(int to, int whose, int before)
 {
     if (to >= 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What RDS has on Solaris with 64 bits, as rds(3SOCKET) describes it. Include <rds/rds.h> with RDS_SOLARIS. */
+/* RDS on 64-bit Solaris, as rds(3SOCKET) describes it. Include <rds/rds.h> with RDS_SOLARIS. */
 #ifndef RDS_SOLARIS_H
 #define RDS_SOLARIS_H
 
@@ -14,7 +14,7 @@ typedef uint32_t rds_user_token_t;
 #define PF_RDS AF_RDS
 #define SOL_RDS 272
 
-/* Of the system's headers, which are another's. */
+/* Numbers of Solaris that this system's headers define differently. */
 #define RDS_SOCK_SEQPACKET 6
 #define RDS_SOL_SOCKET 0xffff
 #define RDS_SO_SNDBUF 0x1001
@@ -25,7 +25,7 @@ typedef uint32_t rds_user_token_t;
 #define RDS_MSG_TRUNC 0x20
 #define RDS_MSG_DONTWAIT 0x80
 
-/* Requests, and what they fill. */
+/* Requests, and the structures that they fill. */
 #define RDS_FIONREAD 0x4004667f
 #define RDS_FIONBIO 0x8004667e
 #define RDS_TIOCOUTQ 0x7473
@@ -36,7 +36,7 @@ typedef uint32_t rds_user_token_t;
 #define RDS_SIOCGIFCONF 0xc008695c
 #define RDS_O_SIOCGIFCONF 0xc0086914
 
-/* Members have this system's macros of the same names out of their way. */
+/* The prefix avoids this system's macros of the same names. */
 struct rds_ifreq {
     char rds_ifr_name[16];
     union {
@@ -51,7 +51,7 @@ struct rds_ifconf {
     void *rds_ifc_buf;
 };
 
-/* Numbers of errors that Linux numbers differently. */
+/* Error numbers that differ from Linux. */
 #define RDS_EDESTADDRREQ 96
 #define RDS_EMSGSIZE 97
 #define RDS_ENOPROTOOPT 99
@@ -77,7 +77,7 @@ struct rds_cmsghdr {
     int cmsg_type;
 };
 
-/* Headers and what follows them are aligned to 4. */
+/* Headers and data are aligned to 4 bytes. */
 #define RDS_CMSG_ALIGN(length) (((length) + 3) & ~(size_t)3)
 
 #include <rds/common.h>

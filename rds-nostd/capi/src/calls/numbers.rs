@@ -1,14 +1,14 @@
-//! Numbers of descriptors: whose they are.
+//! Owners of descriptors.
 
 use crate::blocking::guarded;
 use crate::process::{self, Whose};
 
-/// Whether a descriptor is a socket of this library: 1, 2 for one of the parent process's, and 3 for a number that the library itself has of
-/// a socket. Without a lock, and without a trace in
-/// `errno`: handlers of signals write to their pipes by what this says.
+/// Returns 0 for descriptors of the system, 1 for sockets of this library, 2 for sockets of the
+/// parent process, and 3 for the library's own descriptors of sockets. Takes no lock and preserves
+/// `errno`, because signal handlers that write to pipes call it.
 #[unsafe(no_mangle)]
 pub extern "C" fn rds_is_socket(fd: i32) -> i32 {
-    // SAFETY: the thread's own.
+    // SAFETY: `errno` of this thread.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
@@ -23,7 +23,8 @@ pub extern "C" fn rds_is_socket(fd: i32) -> i32 {
     }
 }
 
-/// `close_range(2)`; refused where it may close descriptors of the library's own, which are as many as it needs, and anywhere.
+/// `close_range(2)`. Refused while the library may own descriptors, because their numbers are
+/// anywhere.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn rds_close_range(first: u32, last: u32, flags: i32) -> i32 {
     const ONLY_MARKS: i32 = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
@@ -31,7 +32,7 @@ pub extern "C-unwind" fn rds_close_range(first: u32, last: u32, flags: i32) -> i
         if flags & ONLY_MARKS == 0 && process::is_up() {
             return Err(libc::EBUSY);
         }
-        // SAFETY: numbers go in; the descriptors are the program's.
+        // SAFETY: the arguments are numbers; the descriptors belong to the program.
         match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
             0 => Ok(0),
             _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)),

@@ -1,4 +1,4 @@
-//! `poll`, of sockets of these and of any other descriptors.
+//! `poll` of this library's sockets and of any other descriptors.
 
 use crate::blocking::Waiters as _;
 use crate::blocking::{caught, value};
@@ -16,14 +16,15 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// `poll(2)`. Of sockets of these it says more than the system's, which knows what can be received and not what can be sent.
+/// `poll(2)`. Reports also `POLLOUT` of sockets, which the system's `poll` cannot: to the system a
+/// socket is an event descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rds_poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: i32) -> i32 {
     let mut slot = MaybeUninit::uninit();
     // SAFETY: nothing here has a destructor.
     let cancellation = unsafe { Cancellation::point() };
     let limit = limit(timeout);
-    // SAFETY: the caller's array.
+    // SAFETY: the caller's array of `count` entries.
     let mut outcome = unsafe { look(fds, count, limit, &mut slot) };
     loop {
         if let Some(polled) = outcome {
@@ -45,7 +46,7 @@ pub unsafe extern "C-unwind" fn rds_poll(fds: *mut libc::pollfd, count: libc::nf
     }
 }
 
-/// When a poll is over; `None` for never.
+/// Returns the deadline of a poll; `None` if it has none.
 #[inline(never)]
 fn limit(timeout: i32) -> Option<Instant> {
     u64::try_from(timeout).ok().map(|limit| Instant::now() + Duration::from_millis(limit))
@@ -53,9 +54,9 @@ fn limit(timeout: i32) -> Option<Instant> {
 
 /// A poll whose thread sleeps.
 struct Polling {
-    /// The system's descriptors, and those that wake the thread.
+    /// The system's descriptors, then the wakers.
     fds: Vec<libc::pollfd>,
-    /// Left when it is dropped.
+    /// The wakers are released on drop.
     _wakers: Wakers,
     timeout: Option<libc::timespec>,
 }
@@ -73,7 +74,7 @@ unsafe fn rest(cancellation: Cancellation, slot: &mut MaybeUninit<Polling>) -> S
     }
 }
 
-/// The sleep is over.
+/// Ends a sleep.
 ///
 /// # Safety
 /// The slot is filled.
@@ -81,11 +82,11 @@ unsafe fn rest(cancellation: Cancellation, slot: &mut MaybeUninit<Polling>) -> S
 unsafe fn wake(slot: &mut MaybeUninit<Polling>) {
     // SAFETY: this function's contract; no other code reads the slot.
     let polling = unsafe { slot.assume_init_read() };
-    // A mistake here is the next look's, too.
+    // A panic here would also happen in the next `look`.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(polling)));
 }
 
-/// The thread was cancelled in its sleep.
+/// Cleans up after a thread that was cancelled in its sleep.
 ///
 /// # Safety
 /// `slot` is a filled slot, and is not used afterwards.
@@ -94,7 +95,7 @@ unsafe extern "C" fn gone(slot: *mut c_void) {
     unsafe { wake(&mut *slot.cast::<MaybeUninit<Polling>>()) };
 }
 
-/// The system's call; those that are ours are passed over by a negative number.
+/// Calls the system's `poll`, which skips our sockets because their numbers are negative here.
 fn system(fds: &mut [libc::pollfd]) -> Answer<usize> {
     // SAFETY: an array of this function's caller.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
@@ -107,7 +108,7 @@ fn system(fds: &mut [libc::pollfd]) -> Answer<usize> {
     }
 }
 
-/// Wakers of all HCAs, which are left when the sleep is over.
+/// Wakers of all HCAs, released on drop.
 #[derive(Default)]
 struct Wakers(Vec<(&'static Node, Arc<OwnedFd>)>);
 
@@ -117,8 +118,7 @@ impl Drop for Wakers {
     }
 }
 
-/// Looks at all descriptors. Returns how many are ready, or fills the slot if the thread has to
-/// sleep.
+/// Polls all descriptors. Returns how many are ready, or fills the slot if the thread has to sleep.
 ///
 /// # Safety
 /// `fds` is null or `count` entries.
@@ -150,15 +150,16 @@ unsafe fn look(
     }
 }
 
-/// Result of a look.
+/// Result of a poll.
 enum Polled {
-    /// So many descriptors are ready, or the time is over.
+    /// Number of ready descriptors; 0 after a timeout.
     Ready(isize),
     Sleep(Polling),
 }
 
 fn poll(fds: &mut [libc::pollfd], limit: Option<Instant>) -> Answer<Polled> {
-    // Ours go by their own answer, the others by the system's; the last entries are what wakes us.
+    // We answer for our sockets and the system for all other descriptors. The wakers are the last
+    // entries.
     let mut others: Vec<libc::pollfd> = fds.to_vec();
     let mut ready = ours(fds, &mut others);
     ready += system(&mut others)?;
@@ -167,7 +168,7 @@ fn poll(fds: &mut [libc::pollfd], limit: Option<Instant>) -> Answer<Polled> {
         return Ok(Polled::Ready(told(fds, &others)));
     }
     let mut wakers = Wakers::default();
-    // Another node may have come up, and sockets have gone there.
+    // Another node may have opened, and sockets may have moved there.
     for node in process::nodes() {
         let waker = node.waker()?;
         others.push(libc::pollfd { fd: waker.as_raw_fd(), events: libc::POLLIN, revents: 0 });
@@ -187,7 +188,7 @@ fn poll(fds: &mut [libc::pollfd], limit: Option<Instant>) -> Answer<Polled> {
     Ok(Polled::Sleep(Polling { fds: others, _wakers: wakers, timeout }))
 }
 
-/// Answers for those that the system knows; how many of all have something.
+/// Copies the system's results. Returns how many descriptors are ready.
 fn told(fds: &mut [libc::pollfd], others: &[libc::pollfd]) -> isize {
     for (fd, other) in fds.iter_mut().zip(others).filter(|(_, other)| other.fd >= 0) {
         fd.revents = other.revents;
@@ -195,13 +196,13 @@ fn told(fds: &mut [libc::pollfd], others: &[libc::pollfd]) -> isize {
     fds.iter().filter(|fd| fd.revents != 0).count() as isize
 }
 
-/// Answers for the sockets that are ours; how many are ready.
+/// Polls our sockets and hides them from the system. Returns how many are ready.
 fn ours(fds: &mut [libc::pollfd], others: &mut [libc::pollfd]) -> usize {
     let mut ready = 0;
     for (fd, other) in fds.iter_mut().zip(others) {
-        // Also of what is passed over, and of a socket that has gone since the last look.
+        // Also clears skipped entries, and sockets that were closed since the last `look`.
         (fd.revents, other.fd) = (0, fd.fd);
-        // Of the system's, too, if it has got the number of a socket.
+        // A descriptor of the system may have taken over the number of a socket.
         let is_ours = process::whose(fd.fd) == Whose::Socket;
         let home = process::home(fd.fd).filter(|_| is_ours);
         let inner = home.and_then(|node| node.lock());

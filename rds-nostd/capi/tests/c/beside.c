@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Files, pipes and sockets of other families beside sockets of RDS, by the system's names (compiled with -include rds/sockets.h). Arguments:
- * the address of the HCA, and a file that can be written. */
+/* Files, pipes and sockets of other families next to RDS sockets, by the system's names (compiled
+ * with -include rds/sockets.h). Arguments: the address of the HCA, and a writable file. */
 #include "system.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Calls are values, too. */
+/* Calls used as values. */
 static int (*const closes)(int) = close;
 static int (*const polls)(struct pollfd *, nfds_t, int) = poll;
 
-/* A bound socket of a family, and its address. */
+/* Creates a bound socket of a family, and returns its address. */
 static int named(int family, int type, const char *text, struct sockaddr_in *here)
 {
     int fd = socket(family, type, 0), number = 100000;
@@ -34,11 +34,12 @@ static int named(int family, int type, const char *text, struct sockaddr_in *her
     return fd;
 }
 
-/* What has no room for a message leaves it, and does not wait for one; only write sends one of nothing. */
+/* A buffer of 0 bytes leaves the message queued and does not wait; only write sends an empty
+ * message. */
 static void nothing(int fd)
 {
     struct iovec many[1025];
-    /* Compilers know that it must not be. */
+    /* Volatile, because compilers assume a non-null pointer. */
     struct iovec *volatile nowhere = NULL;
     char text[8];
 
@@ -58,14 +59,14 @@ static void nothing(int fd)
     FAILS(EAGAIN, recv(fd, text, sizeof text, MSG_DONTWAIT));
 }
 
-/* A message to the socket itself, by every pair of calls. */
+/* Sends messages to the socket itself by every pair of calls. */
 static void talk(int fd, struct sockaddr_in *here)
 {
     struct sockaddr_in from;
     socklen_t length = sizeof from;
     struct msghdr message;
     struct iovec part, parts[2];
-    /* Compilers know that it must not be. */
+    /* Volatile, because compilers assume a count that is not negative. */
     volatile int negative = -1;
     char text[8], rest[8];
     int bytes = -1;
@@ -125,7 +126,7 @@ int main(int count, char **words)
     HOLDS(read(file, text, sizeof text) == 8 && memcmp(text, "contents", 8) == 0);
     FAILS(ENOTSOCK, send(file, text, 1, 0));
     HOLDS(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
-    /* What can be read of all of them. */
+    /* Polls three readable descriptors together. */
     memset(three, 0, sizeof three);
     three[0].fd = ends[0];
     three[1].fd = rds;
@@ -136,7 +137,7 @@ int main(int count, char **words)
         ;
     HOLDS(read(ends[0], text, 1) == 1 && read(rds, text + 1, 1) == 1 && read(other, text + 2, 1) == 1);
     HOLDS(memcmp(text, "xyz", 3) == 0);
-    /* A child has no sockets of RDS: there it is a descriptor like others. */
+    /* In a child the number is a plain descriptor, not a socket. */
     child = fork();
     HOLDS(child >= 0);
     if (child == 0)

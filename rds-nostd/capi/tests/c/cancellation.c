@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Threads that are cancelled, asleep in a call or in the midst of one, by either type of
- * cancellation. Their sockets go on, and no lock stays taken.
+/* Threads are cancelled while they sleep in a call or run in one, by either type of cancellation.
+ * Their sockets still work, and no lock stays held.
  *
- *     cancellation ADDRESS NOBODY'S-ADDRESS */
+ *     cancellation ADDRESS UNUSED-ADDRESS */
 #define _GNU_SOURCE
 #include "system.h"
 
@@ -81,13 +81,13 @@ static void *send_all(void *argument)
     static char bytes[60000];
 
     begin();
-    /* To an address without a node, until the buffer is full. */
+    /* Sends to an address without a node until the buffer is full. */
     while (rds_sendto(sending, bytes, sizeof bytes, 0, (struct sockaddr *)&nobody, sizeof nobody) == sizeof bytes)
         ;
     return argument;
 }
 
-/* Calls that have nothing to wait for. */
+/* Calls that need not wait. */
 static void *make_calls(void *argument)
 {
     struct sockaddr_in name;
@@ -107,7 +107,7 @@ static void *make_calls(void *argument)
     return argument;
 }
 
-/* Until the thread that has begun sleeps in the system's poll. */
+/* Waits until the thread that has begun sleeps in the system's poll. */
 static void asleep(long thread)
 {
     char path[64], line[16];
@@ -163,7 +163,7 @@ int main(int count, char **arguments)
 
     if (count != 3)
         return EXIT_FAILURE;
-    /* A lock that stays taken hangs the test. */
+    /* A lock that is not released hangs the test. */
     alarm(120);
     HOLDS(pipe(begins) == 0);
     here = at(arguments[1], 4000);
@@ -190,7 +190,7 @@ int main(int count, char **arguments)
         HOLDS(rds_bind(sending, (struct sockaddr *)&here, sizeof here) == 0);
         here = at(arguments[1], 4000);
         cancelled(send_all, 1);
-        /* Its buffer is as full as it was. */
+        /* The buffer is still full. */
         FAILS(EAGAIN, rds_sendto(sending, "more", 4, NO_WAIT, (struct sockaddr *)&nobody, sizeof nobody));
         HOLDS(rds_close(sending) == 0);
         works();

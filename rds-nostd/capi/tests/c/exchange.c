@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Two processes: messages, memory offered by its cookie, an operation on it, and how that is told; in the layout of either system.
+/* Two processes exchange messages, offer memory by cookie, and run an operation on it with its
+ * notification, in either system's layout.
  *
  *     exchange OWN          waits for memory to write to
  *     exchange OWN PEER     offers it */
@@ -17,7 +18,7 @@ static unsigned char memory[BYTES], text[100];
 static unsigned char control[256];
 static int fd;
 
-/* A message of two parts to an address, with something beside it. */
+/* Sends a message of two parts with a control message. */
 static ssize_t send_with(struct sockaddr_in *to, int type, const void *beside, size_t length)
 {
     struct rds_msghdr message;
@@ -44,7 +45,7 @@ static ssize_t send_with(struct sockaddr_in *to, int type, const void *beside, s
     return rds_sendmsg(fd, &message, 0);
 }
 
-/* The next thing that comes: a message's length, and what is beside it, which has to be of this type. */
+/* Receives a message with a control message of this type. Returns the message's length. */
 static ssize_t receive(struct sockaddr_in *from, int type, void *beside, size_t length, int flags)
 {
     struct rds_msghdr message;
@@ -83,7 +84,7 @@ static void readable(void)
     one.fd = fd;
     one.events = POLLIN;
     one.revents = 0;
-    /* The system's own: it is a descriptor like others. */
+    /* The system's poll works, too: the socket is a descriptor. */
     HOLDS(poll(&one, 1, 30000) == 1 && one.revents == POLLIN);
 }
 
@@ -116,7 +117,7 @@ static void make(const char *own)
     FAILS(EAGAIN, rds_recv(fd, text, sizeof text, NO_WAIT));
 }
 
-/* A message from where it lies. */
+/* Sends a message without a copy. */
 static void lend(struct sockaddr_in *to)
 {
     struct rds_rdma_notify notify;
@@ -134,7 +135,7 @@ static void lend(struct sockaddr_in *to)
     readable();
     HOLDS(receive(to, RDS_CMSG_RDMA_STATUS, &notify, sizeof notify, 0) == 0);
     HOLDS(notify.user_token == TOKEN + 1 && notify.status == RDS_RDMA_SUCCESS);
-    /* It is this program's again, and goes back with its socket, too. */
+    /* The buffer belongs to the program again. Closing the socket releases the second one. */
     memset(memory, 1, sizeof memory);
     HOLDS(rds_lend(fd, memory, 1, NO_WAIT, (struct sockaddr *)to, sizeof *to, 0) == 1);
 }
@@ -168,7 +169,7 @@ static void serve(void)
     readable();
     HOLDS(receive(&from, RDS_CMSG_RDMA_STATUS, &notify, sizeof notify, 0) == 0);
     HOLDS(notify.user_token == TOKEN && notify.status == RDS_RDMA_SUCCESS);
-    /* A cookie that is no more. */
+    /* The cookie was freed. */
     HOLDS(receive(&from, 0, NULL, 0, 0) == sizeof text);
     HOLDS(send_with(&from, RDS_CMSG_RDMA_ARGS, &args, sizeof args) == sizeof text);
     HOLDS(receive(&from, RDS_CMSG_RDMA_STATUS, &notify, sizeof notify, 0) == 0);
@@ -222,7 +223,7 @@ int main(int count, char **words)
         printf("ready\n");
         fflush(stdout);
         serve();
-        /* Until what was sent last has been acknowledged. */
+        /* Wait for the acknowledgement of the last message. */
         poll(NULL, 0, 200);
     } else {
         ask(words[2]);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* An HCA that fails under a program. Arguments: "echo", the address, and a file: answers, and once the file is there begins by itself;
- * "recovered", the address and that of the other: its HCA fails and comes back; "gone" and the address: its HCA's server ends; "passed" and the
- * addresses of three HCAs: the first one's server ends. */
+/* An HCA fails under a program. Arguments:
+ * - "echo", the address, and a file: sends replies, and starts its own exchange once the file
+ *   exists
+ * - "recovered", the address and the peer's: the HCA fails and comes back
+ * - "gone" and the address: the server of the HCA exits
+ * - "passed" and the addresses of three HCAs: the first one's server exits */
 #define _GNU_SOURCE
 #include "system.h"
 
@@ -27,7 +30,7 @@ static void say(const char *line)
     fflush(stdout);
 }
 
-/* Sends a word and takes it back. */
+/* Sends a word and receives it back. */
 static void exchange(int fd, const char *word, struct sockaddr_in *to)
 {
     char text[16];
@@ -36,7 +39,7 @@ static void exchange(int fd, const char *word, struct sockaddr_in *to)
     HOLDS(rds_recv(fd, text, sizeof text, 0) == (ssize_t)strlen(word) && memcmp(text, word, strlen(word)) == 0);
 }
 
-/* Takes a word and sends it back. */
+/* Receives a word and sends it back. */
 static struct sockaddr_in answer(int fd)
 {
     struct sockaddr_in from;
@@ -71,7 +74,7 @@ static void *hear_again(void *argument)
     return NULL;
 }
 
-/* Whether the HCA's link is there. */
+/* Returns true if the link of the HCA is up. */
 static int is_running(int fd)
 {
     struct ifreq interface;
@@ -89,7 +92,7 @@ static rds_rdma_cookie_t offered(int fd)
     return offered_to(fd, &nobody, memory, BYTES);
 }
 
-/* Memory is lent to nobody that there is. */
+/* Lends memory to an address without a node. */
 static void lend(int fd, uint64_t token)
 {
     struct sockaddr_in nobody = at("10.0.0.77", PORT);
@@ -136,12 +139,12 @@ static void recovered(const char *own, const char *peer)
     say("begun");
     while (is_running(fd))
         usleep(1000);
-    /* What is sent waits, and what waits goes on waiting. */
+    /* Messages wait in the send queue, and receives continue to wait. */
     HOLDS(rds_sendto(fd, "meanwhile", 9, 0, (struct sockaddr *)&to, sizeof to) == 9);
     FAILS(EAGAIN, rds_recv(fd, text, sizeof text, NO_WAIT));
     HOLDS(offered(fd) == 0 && errno == ENODEV);
     FAILS(ENODEV, rds_lend(fd, loan, BYTES, NO_WAIT, (struct sockaddr *)&to, sizeof to, 4));
-    /* The HCA may still use what these lent and offered. */
+    /* The HCA may still access the memory that these sockets lent and offered. */
     FAILS(EAGAIN, rds_close(offerer));
     FAILS(EAGAIN, rds_close(closed));
     FAILS(EBADF, rds_close(closed));
@@ -149,7 +152,7 @@ static void recovered(const char *own, const char *peer)
     HOLDS(pthread_join(other, NULL) == 0);
     loan_ends(lender, 2, RDS_RDMA_DROPPED);
     HOLDS(rds_close(lender) == 0);
-    /* It closes by itself, and its port is free. */
+    /* The library closes the socket later, which frees the port. */
     closed = rds_socket(FAMILY, SEQPACKET, 0);
     while (rds_bind(closed, (struct sockaddr *)&here, sizeof here) != 0)
         HOLDS(errno == EADDRINUSE && usleep(1000) == 0);
@@ -224,7 +227,7 @@ static void gone(const char *own)
 
     lend(lender, 1);
     HOLDS(offered(offerer) != 0);
-    /* The first look tells of congestion that nobody has heard of. */
+    /* The first poll reports a pending congestion change. */
     one.fd = fd;
     one.events = POLLIN;
     while (rds_poll(&one, 1, 0) > 0)
@@ -253,7 +256,7 @@ static void gone(const char *own)
     FAILS(EBADF, rds_close(lender));
 }
 
-/* Whether a socket is on the HCA with this address. */
+/* Returns true if a socket is on the HCA with this address. */
 static int is_on(int fd, const char *address)
 {
     struct sockaddr_in wanted = at(address, 0), found;
@@ -266,7 +269,8 @@ static int is_on(int fd, const char *address)
     return found.sin_addr.s_addr == wanted.sin_addr.s_addr;
 }
 
-/* New sockets are those of the next HCA that comes up, which the process has not had before, and those that are not bound go there. */
+/* New and unbound sockets move to the next HCA that opens and that the process has not used before.
+ */
 static void passed_over(const char *own, const char *other, const char *last)
 {
     struct sockaddr_in here = at(other, PORT);
@@ -283,7 +287,7 @@ static void passed_over(const char *own, const char *other, const char *last)
     HOLDS(rds_bind(unbound, (struct sockaddr *)&here, sizeof here) == 0 && is_running(unbound));
     here = at(own, 0);
     HOLDS(rds_close(fd) == 0);
-    /* It still has its address. */
+    /* The lost HCA retains its address. */
     fd = rds_socket(FAMILY, SEQPACKET, 0);
     HOLDS(fd >= 0);
     FAILS(ENODEV, rds_bind(fd, (struct sockaddr *)&here, sizeof here));
@@ -293,7 +297,7 @@ static void passed_over(const char *own, const char *other, const char *last)
 
 int main(int count, char **words)
 {
-    /* Against hanging. */
+    /* Fail instead of hanging. */
     alarm(60);
     HOLDS(count >= 3);
     if (strcmp(words[1], "echo") == 0)

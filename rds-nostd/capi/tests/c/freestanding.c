@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the headers declare where there is no system has Linux's layout. It is compiled and not run. */
+/* The freestanding headers declare Linux's layout. This file is compiled but not run. */
 #include <dat/udat.h>
 #include <mlx/firmware.h>
 #include <rds/rds.h>

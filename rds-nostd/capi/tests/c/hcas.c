@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* One process on two HCAs: its sockets are where they are bound. Arguments: the addresses of the HCAs, in the order of RDS_DEVICE. */
+/* One process on two HCAs: a bound socket is on the HCA with its address. Arguments: the addresses
+ * of the HCAs, in the order of RDS_DEVICE. */
 #include "system.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ static int made_and_bound(const char *text, int port)
     socklen_t on_length = sizeof on;
 
     HOLDS(fd >= 0);
-    /* What was set before goes along. */
+    /* Options move with the socket. */
     HOLDS(rds_setsockopt(fd, SOL_RDS, RDS_RECVERR, &on, sizeof on) == 0);
 #ifdef SO_RDS_MSG_RXPATH_LATENCY
     HOLDS(rds_setsockopt(fd, SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY, "\3\2\1\0", 4) == 0);
@@ -54,7 +55,7 @@ int main(int count, char **arguments)
         both[0].fd = near;
         both[1].fd = far;
         both[0].events = both[1].events = POLLIN;
-        /* As on Linux, news of congestion wakes the other, too. */
+        /* As on Linux, a congestion change wakes the other socket, too. */
         do
             HOLDS(rds_poll(both, 2, 60000) > 0);
         while (both[1].revents != POLLIN);

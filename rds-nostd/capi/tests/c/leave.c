@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A program that sends and leaves at once: all that it sent arrives. Arguments: its address, how many messages; with another address behind them
- * they are sent there, else received. */
+/* A program that sends and exits at once: all its messages arrive. Arguments: its address and the
+ * number of messages, to receive; or also the destination, to send. */
 #include "system.h"
 
 #include <stdio.h>
@@ -28,6 +28,6 @@ int main(int count, char **arguments)
                 return EXIT_FAILURE;
         } else if (rds_recv(fd, message, sizeof message, 0) != (ssize_t)sizeof message || message[0] != (unsigned char)i)
             return EXIT_FAILURE;
-    /* The sender's buffer has taken them; its socket may be closed or not. */
+    /* The sender's buffer has taken the messages. Its socket may be open or closed at exit. */
     return count > 3 && wanted % 2 != 0 && rds_close(fd) != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

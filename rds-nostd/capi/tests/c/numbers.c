@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Numbers of descriptors: asked for in handlers of signals, taken away by the system's calls behind the library's back, and by those that it
- * stands before (compiled with -include rds/sockets.h). Arguments: the addresses of two HCAs, and a file that can be written. */
+/* Numbers of descriptors: queried in signal handlers, and closed or reused by the system's calls
+ * with and without the wrappers of the header (compiled with -include rds/sockets.h). Arguments:
+ * the addresses of two HCAs, and a writable file. */
 #include "system.h"
 
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 
 static const char *own, *other, *path;
 
-/* Of sockets that come and go while signals are handled. */
+/* Rounds of sockets that are created and closed while signals are handled. */
 #define ROUNDS 2000
 
 static int ends[2];
@@ -35,7 +36,8 @@ static void tell(int number)
     poll(many, 200, 0);
     errno = 12345;
     has_changed_errno |= rds_is_socket(ends[1]) != 0 || errno != 12345;
-    /* Calls of the system, by the name that the header gave to another function. A full pipe is as good. */
+    /* Calls of the system, by a name that the header maps to another function. A full pipe does no
+     * harm. */
     (void)!write(ends[1], "x", 1);
     handled = handled + 1;
     errno = before;
@@ -48,7 +50,7 @@ static void *signals(void *argument)
     return argument;
 }
 
-/* Another thread's sockets, which come and go as well. */
+/* Another thread's sockets, created and closed as well. */
 static void *sockets(void *argument)
 {
     while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) {
@@ -78,7 +80,7 @@ static void handlers_write(void)
         HOLDS(fd >= 0 && rds_is_socket(fd) == 1 && close(fd) == 0);
         for (number = 0; number < 1000; number++) {
             rds_is_socket(number);
-            /* Whose lock a handler must not want either. */
+            /* The signal handler must not need the allocator's lock either. */
             free(malloc((size_t)number * 10));
         }
         while (read(ends[0], text, sizeof text) > 0)
@@ -91,7 +93,7 @@ static void handlers_write(void)
     HOLDS(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
-/* The system's own calls, which a library of the program's would make. */
+/* Direct system calls, as another library of the program might make them. */
 static int system_close(int fd)
 {
     return (int)syscall(SYS_close, fd);
@@ -110,7 +112,7 @@ static int is_open(int fd)
     return fcntl(fd, F_GETFD) >= 0;
 }
 
-/* A message arrives at a socket whose number is another's. */
+/* A message arrives at a socket whose number now names another file. */
 static void message_for(int port)
 {
     struct sockaddr_in there = at(own, port);
@@ -122,7 +124,7 @@ static void message_for(int port)
     HOLDS(close(sender) == 0);
 }
 
-/* A file has got the number: neither does it get what is meant for a socket, nor is it read, nor closed. */
+/* A file has got the number of a socket: it receives no message, and is neither read nor closed. */
 static void file_has_its_number(void)
 {
     int fd = bound(own, 5100), file = opened(), again;
@@ -136,7 +138,7 @@ static void file_has_its_number(void)
     one.fd = fd;
     one.events = POLLIN | POLLOUT;
     HOLDS(poll(&one, 1, 0) == 1 && one.revents == (POLLIN | POLLOUT));
-    /* What closes the socket leaves the file. */
+    /* Closing the socket does not close the file. */
     HOLDS(rds_close(fd) == 0);
     HOLDS(is_open(fd) && lseek(fd, 0, SEEK_SET) == 0 && read(fd, text, sizeof text) == 8);
     FAILS(EBADF, rds_close(fd));
@@ -145,7 +147,8 @@ static void file_has_its_number(void)
     HOLDS(close(again) == 0);
 }
 
-/* Another socket has got the number, on the same HCA or on another: it has it alone, and the one before is closed. */
+/* Another socket has got the number, on the same HCA or on another. The earlier socket is closed.
+ */
 static void socket_has_its_number(const char *before)
 {
     struct sockaddr_in here = at(own, 5101);
@@ -164,7 +167,8 @@ static void socket_has_its_number(const char *before)
     FAILS(EBADF, close(fd));
 }
 
-/* What makes it readable somebody has taken, a child for one: it is made so again when the library comes by. */
+/* Another process, e.g. a child, has read the event descriptor. The library makes it readable
+ * again. */
 static void taken(void)
 {
     struct sockaddr_in here = at(own, 5100);
@@ -182,7 +186,7 @@ static void taken(void)
     HOLDS(close(fd) == 0);
 }
 
-/* Over and over: what the system closes does not use up sockets. */
+/* Sockets that the system closes do not use up the table. */
 static void closed_behind_the_library(void)
 {
     int i, fd;
@@ -195,7 +199,7 @@ static void closed_behind_the_library(void)
     HOLDS(fd >= 0 && close(fd) == 0);
 }
 
-/* By the names that the header gives to other functions. */
+/* Duplicates, by the names that the header maps to other functions. */
 static void duplicates(void)
 {
     int fd = bound(own, 5100), file = opened(), again;
@@ -227,7 +231,7 @@ static void duplicates(void)
 #endif
 }
 
-/* A number that the library itself has of a socket, or -1. */
+/* Returns the library's own descriptor of a socket, or -1. */
 static int librarys(void)
 {
     int fd;
@@ -238,7 +242,7 @@ static int librarys(void)
     return -1;
 }
 
-/* The library's own number of a socket stays the library's, and is a high one. */
+/* The library's own descriptor of a socket stays open, and has a high number. */
 static void librarys_own(void)
 {
     int fd, file = opened(), last = 0, first, number, status;
@@ -275,7 +279,7 @@ static void librarys_own(void)
     HOLDS(sendto(fd, "self", 4, 0, (struct sockaddr *)&here, sizeof here) == 4);
     HOLDS(read(fd, text, sizeof text) == 4 && close(fd) == 0);
     HOLDS(rds_is_socket(number) == 0 && !is_open(number) && librarys() == -1);
-    /* Where all high ones are taken it is a low one, but none of the standard ones. */
+    /* Without free high numbers the library takes a low one, but not a standard one. */
     first = fcntl(file, F_DUPFD, (int)less.rlim_cur / 2);
     HOLDS(first >= 0);
     while ((number = fcntl(file, F_DUPFD, first)) >= 0)
@@ -290,7 +294,7 @@ static void librarys_own(void)
     HOLDS(setrlimit(RLIMIT_NOFILE, &before) == 0 && close(file) == 0);
 }
 
-/* In a child, whose memory is its own or still its parent's, a socket's number can be closed, and is no socket. */
+/* In a child, with its own memory or its parent's, the number can be closed and is not a socket. */
 static void children(void)
 {
     int fd = bound(own, 5100), status;
@@ -326,7 +330,7 @@ static void children(void)
 int main(int count, char **words)
 {
     HOLDS(count == 4);
-    /* Against hanging. */
+    /* Fail instead of hanging. */
     alarm(60);
     own = words[1];
     other = words[2];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Options and requests, addresses of both families, what is cut, in either system's numbers. Arguments: the addresses of two HCAs. */
+/* Options, requests, addresses of both families, and truncation, with either system's numbers.
+ * Arguments: the addresses of two HCAs. */
 #include "system.h"
 
 #include <arpa/inet.h>
@@ -92,7 +93,7 @@ static void transports(const char *own)
     FAILS(EINVAL, set_transport(fd, 0, 8));
     FAILS(EINVAL, set_transport(fd, -1, 4));
     FAILS(EINVAL, set_transport(fd, 4, 4));
-    /* Of iWARP and of TCP there are none. */
+    /* iWARP and TCP are unsupported. */
     FAILS(NO_OPTION, set_transport(fd, 1, 4));
     FAILS(NO_OPTION, set_transport(fd, 2, 4));
     HOLDS(set_transport(fd, 0, 4) == 0 && transport_of(fd) == 0);
@@ -128,7 +129,7 @@ static void names(const char *own)
     HOLDS(rds_getsockname(fd, (struct sockaddr *)&found, &length) == 0 && length == sizeof found);
     HOLDS(found.sin_family == AF_INET && found.sin_port == 0 && found.sin_addr.s_addr == 0);
 #endif
-    /* What does not fit is left out, and its length told. */
+    /* The address is cut to the buffer, and its full length is returned. */
     memset(&found, 0xff, sizeof found);
     length = 4;
     HOLDS(rds_getpeername(fd, (struct sockaddr *)&found, &length) == 0 && length == sizeof found);
@@ -148,7 +149,7 @@ static void cancels(const char *own)
     HOLDS(sent(fd, "message", 7, absent) && sent(fd, "another", 7, absent));
     HOLDS(rds_ioctl(fd, REQUEST(TIOCOUTQ), &bytes) == 0 && bytes == 14);
     FAILS(EINVAL, rds_setsockopt(fd, SOL_RDS, RDS_CANCEL_SENT_TO, &absent, 7));
-    /* Of another port nothing was sent to. */
+    /* This port was never a destination. */
     absent.sin_port = htons(1);
     HOLDS(rds_setsockopt(fd, SOL_RDS, RDS_CANCEL_SENT_TO, &absent, sizeof absent) == 0);
     HOLDS(rds_ioctl(fd, REQUEST(TIOCOUTQ), &bytes) == 0 && bytes == 14);
@@ -207,7 +208,7 @@ static void waits_or_not(const char *own)
     HOLDS(rds_close(fd) == 0);
 }
 
-/* Messages that are longer than their buffer, and control messages that are. */
+/* Messages and control messages longer than their buffer. */
 static void cut(const char *own, const char *other)
 {
     union {
@@ -237,9 +238,9 @@ static void cut(const char *own, const char *other)
     HOLDS(rds_recvmsg(far, &message, PEEK) == 100 && message.msg_flags == 0);
     part.iov_len = 10;
     HOLDS(rds_recvmsg(far, &message, 0) == 10 && message.msg_flags == CUT && from.sin_addr.s_addr == at(own, 0).sin_addr.s_addr);
-    /* The rest is gone. */
+    /* The rest is discarded. */
     FAILS(EAGAIN, rds_recvmsg(far, &message, NO_WAIT));
-    /* A cookie for which there is no room, and one for half of which there is. */
+    /* A cookie without space, and one with half of the space. */
     cookie = offered_to(fd, &there, memory, sizeof memory);
     HOLDS(cookie != 0);
     memset(&control, 0, sizeof control);
@@ -268,7 +269,7 @@ static void cut(const char *own, const char *other)
     HOLDS(rds_close(fd) == 0 && rds_close(far) == 0);
 }
 
-/* The same address in IPv6, which Solaris has not. */
+/* The same address in IPv6, which Solaris lacks. */
 static void families(const char *own)
 {
     static const char *const many[] = { "::", "ff02::1", "::ffff:0.0.0.0", "::ffff:255.255.255.255", "::ffff:224.0.0.1" };
@@ -299,7 +300,7 @@ static void families(const char *own)
     HOLDS(rds_bind(fd, (struct sockaddr *)&other, sizeof other) == -1);
     HOLDS(rds_bind(fd, (struct sockaddr *)&mapped, sizeof mapped) == 0);
     length = sizeof found;
-    /* Told as what it is. */
+    /* Returned as an IPv4 address. */
     HOLDS(rds_getsockname(fd, (struct sockaddr *)found, &length) == 0 && length == sizeof here);
     HOLDS(memcmp(found, &here, 8) == 0);
     for (i = 0; i < sizeof many / sizeof *many; i++) {
@@ -335,7 +336,7 @@ static void interfaces(const char *own)
     found = (struct sockaddr_in *)(void *)&ADDRESS_OF(two[0]);
     HOLDS(found->sin_family == ADDRESS_FAMILY && found->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
     HOLDS((unsigned char)NAME_OF(two[2])[0] == 0xff);
-    /* Room for one and a half. */
+    /* Space for one and a half entries. */
     list.LIST_LENGTH = sizeof *two * 3 / 2;
 #ifdef RDS_SOLARIS
     FAILS(EINVAL, rds_ioctl(fd, RDS_SIOCGIFCONF, &list));

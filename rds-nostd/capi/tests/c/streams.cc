@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A program in C++ (compiled with -include rds/sockets.h): members of the language's library have names of the system's calls, and stay what
- * they are. Arguments: the address of the HCA, and a file that can be written. */
+/* A program in C++ (compiled with -include rds/sockets.h): library members with names of system
+ * calls remain usable. Arguments: the address of the HCA, and a writable file. */
 #include "system.h"
 
 #include <fstream>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The names of both systems, as one, and what all programs say that has to hold. */
+/* Common names for both systems, and the assertions of all programs. */
 #ifndef SYSTEM_H
 #define SYSTEM_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What calls of several threads do to each other. Arguments: the addresses of two HCAs, and with them the socket of a third whose server never
- * answers; or "refused": no HCA comes up. */
+/* Effects that calls of several threads have on each other. Arguments: the addresses of two HCAs,
+ * optionally with the socket of a third whose server never responds; or "refused": no HCA opens. */
 #define _GNU_SOURCE
 #include "system.h"
 
@@ -22,10 +22,10 @@ static void none(int number)
     (void)number;
 }
 
-/* Who is about to wait says its number here. */
+/* A thread that is about to wait writes its ID here. */
 static int begins[2];
 
-/* Waits for what does not come, until its socket is closed. */
+/* Waits for a message that never arrives, until the socket is closed. */
 static void *hear_of_the_end(void *argument)
 {
     long self = syscall(SYS_gettid);
@@ -36,7 +36,7 @@ static void *hear_of_the_end(void *argument)
     return NULL;
 }
 
-/* Until the thread that has begun sleeps in the system's poll. */
+/* Waits until the thread that has begun sleeps in the system's poll. */
 static void asleep(void)
 {
     char path[64], line[16];
@@ -80,7 +80,7 @@ static void waits_asleep(int fd)
     FAILS(EINTR, rds_recv(fd, text, sizeof text, 0));
     HOLDS(getrusage(RUSAGE_SELF, &after) == 0);
     HOLDS(after.ru_nvcsw - before.ru_nvcsw < 1000);
-    /* From now on against hanging. */
+    /* Fail instead of hanging, from here on. */
     alarm(300);
     action.sa_handler = SIG_DFL;
     HOLDS(sigaction(SIGALRM, &action, NULL) == 0);
@@ -103,7 +103,7 @@ static void null_pointers(int fd, const char *own)
     FAILS(EFAULT, rds_sendto(fd, NULL, 1, 0, (struct sockaddr *)&here, sizeof here));
     FAILS(EFAULT, rds_setsockopt(fd, SOL_RDS, RDS_RECVERR, NULL, 4));
     HOLDS(rds_sendto(fd, "messages", 8, 0, (struct sockaddr *)&here, sizeof here) == 8);
-    /* It stays there for the next call. */
+    /* The message remains queued for the next call. */
     do
         HOLDS(rds_recvmsg(fd, &message, 0) == -1);
     while (errno == EAGAIN);
@@ -132,7 +132,7 @@ static void transport_goes_along(const char *other)
     struct sockaddr_in there = at(other, 4002);
     int fd = rds_socket(FAMILY, SEQPACKET, 0), transport = 3;
 
-    /* One that does not have the address. */
+    /* The loopback transport does not have the address. */
     HOLDS(fd >= 0 && rds_setsockopt(fd, SOL_RDS, SO_RDS_TRANSPORT, &transport, sizeof transport) == 0);
     FAILS(NO_OPTION, rds_bind(fd, (struct sockaddr *)&there, sizeof there));
     HOLDS(rds_close(fd) == 0);
@@ -142,7 +142,7 @@ static void passed_over(int fd)
 {
     struct pollfd two[2];
 
-    /* News of congestion is told once. */
+    /* A congestion change is reported once. */
     two[0].fd = fd;
     two[0].events = POLLIN;
     two[1].fd = -1;
@@ -181,7 +181,7 @@ static void *go_where_nobody_answers(void *argument)
     return NULL;
 }
 
-/* While one thread opens an HCA, the sockets of others go on. */
+/* While one thread opens an HCA, sockets of other HCAs continue. */
 static void opens_beside(int fd, const char *path)
 {
     struct sockaddr_un name;
@@ -203,7 +203,7 @@ static void opens_beside(int fd, const char *path)
     HOLDS(again >= 0 && rds_close(again) == 0);
 }
 
-/* What does not come up leaves no memory behind. */
+/* A failed open leaks no memory. */
 static void leaves_nothing(void)
 {
     size_t before = 0;

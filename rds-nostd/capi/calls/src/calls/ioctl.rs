@@ -12,7 +12,7 @@ use rds_nostd::{Profile, RdsError};
 /// Bytes of a `struct ifconf`, in either system with 64 bits: an int, and at 8 a pointer.
 const IFCONF_LEN: u64 = 16;
 
-/// What is asked for.
+/// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     /// `SIOCRDSSETTOS` and `SIOCRDSGETTOS`, a byte.
@@ -26,7 +26,7 @@ enum Request {
     Unacknowledged,
     /// `SIOCGIFNUM`, an int.
     Interfaces,
-    /// `SIOCGIFCONF`, a `struct ifconf`; what has no room is left out, or refused.
+    /// `SIOCGIFCONF`, a `struct ifconf`. A short buffer cuts the list (`cut`), or fails the call.
     List {
         cut: bool,
     },
@@ -35,7 +35,7 @@ enum Request {
 }
 
 impl Request {
-    /// By its number, of which 32 bits count; None for another.
+    /// Decodes a request's number, of which 32 bits count. Returns `None` for unsupported numbers.
     fn of(profile: Profile, number: c_ulong) -> Option<Self> {
         const SET_SERVICE: u32 = 0x89e0;
         const GET_SERVICE: u32 = 0x89e1;
@@ -113,10 +113,11 @@ pub unsafe fn rds_ioctl<N: Node>(fd: i32, request: c_ulong, argument: *mut c_voi
     })
 }
 
-/// Fills what a `struct ifconf` names with the interfaces that have addresses. Linux says how long the list is where there is no buffer.
+/// Fills the buffer of a `struct ifconf` with the interfaces that have addresses. On Linux a null
+/// buffer returns the length of the list.
 ///
 /// # Safety
-/// At `at` is a `struct ifconf` of the program's, and what it names is the program's too.
+/// `at` is the address of a `struct ifconf` of the program, and its buffer is the program's.
 unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bool) -> Answer<()> {
     // SAFETY: this function's contract.
     let conf: [u8; IFCONF_LEN as usize] =
@@ -124,7 +125,7 @@ unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bo
     let (len, buffer) = conf.split_at(8);
     let len = i32::from_ne_bytes(*len.first_chunk().ok_or(RdsError::InvalidArgument)?);
     let buffer = u64::from_ne_bytes(*buffer.first_chunk().ok_or(RdsError::InvalidArgument)?);
-    // To Linux a negative length is none.
+    // Linux treats a negative length as 0.
     let len = if profile == Profile::Linux { len.max(0) } else { len };
     let len = u64::try_from(len).map_err(|_| RdsError::InvalidArgument)?;
     let interfaces = inner.rds.interfaces(inner.adapter);
@@ -147,17 +148,18 @@ unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bo
             told += len;
         }
     }
-    // The program may have named the structure itself as its buffer: it is written to when the buffer is no longer borrowed.
+    // The program may have named the structure itself as its buffer. The buffer's borrow has ended
+    // here.
     // SAFETY: this function's contract.
     let place = unsafe { room(at, size_of::<i32>() as u64) }?;
     place.copy_from_slice(&(told as i32).to_ne_bytes());
     Ok(())
 }
 
-/// Fills a `struct ifreq`, whose name says of which interface.
+/// Fills a `struct ifreq`, whose name selects the interface.
 ///
 /// # Safety
-/// At `at` is a `struct ifreq` of the program's.
+/// `at` is the address of a `struct ifreq` of the program.
 unsafe fn tell<N: Node>(
     inner: &State<'_, N>,
     profile: Profile,
@@ -170,7 +172,7 @@ unsafe fn tell<N: Node>(
     let asked = unsafe { bytes(at, len as u64) }?;
     let found = named_interface(profile, &interfaces, asked).ok_or(RdsError::NoInterface)?;
     let told: [u8; IFREQ_LEN] = encode_ifreq(profile, found, field).ok_or(RdsError::AddressNotAvailable)?;
-    // SAFETY: this function's contract; what was read is not used any more.
+    // SAFETY: this function's contract. `asked` is not used again.
     let place = unsafe { room(at, len as u64) }?;
     place.copy_from_slice(told.get(..len).unwrap_or_default());
     Ok(())
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(Request::of(Profile::Linux, 0x8913), flags);
         assert_eq!(Request::of(Profile::Solaris, 0xc020_6911), flags);
         assert_eq!(Request::of(Profile::Solaris, 0x8913), None);
-        // As a program's `int` has it.
+        // Sign-extended, as a program's `int` passes it.
         assert_eq!(Request::of(Profile::Solaris, 0xc020_6911_u32 as i32 as c_ulong), flags);
         assert_eq!(Request::of(Profile::Linux, 0x89e1), Some(Request::GetService));
         assert_eq!(Request::of(Profile::Linux, 0x8914), None);

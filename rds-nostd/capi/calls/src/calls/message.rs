@@ -15,7 +15,8 @@ use rds_nostd::cmsg::RdsIovec;
 use rds_nostd::wire::MAX_MESSAGE_LEN;
 use rds_nostd::{Arrival, Control, Lend, Msg, MsgFlags, Profile, RdmaFlags, RdsError};
 
-/// Flags of calls that the systems number differently: do not wait, and (told) control messages were cut.
+/// The flag "do not wait", and the result flag "control messages were cut", which the systems
+/// number differently.
 fn numbers(profile: Profile) -> (u32, i32) {
     match profile {
         Profile::Linux => (0x40, 8),
@@ -23,7 +24,7 @@ fn numbers(profile: Profile) -> (u32, i32) {
     }
 }
 
-/// Flags as the protocol has them.
+/// Converts a call's flags to the protocol's.
 fn flags_of(profile: Profile, flags: i32) -> MsgFlags {
     let (dont_wait, _) = numbers(profile);
     let flags = flags.cast_unsigned();
@@ -32,7 +33,7 @@ fn flags_of(profile: Profile, flags: i32) -> MsgFlags {
     known
 }
 
-/// The same for `sendmsg`, to which MORE is a flag like others that it does not know.
+/// Converts the flags of `sendmsg`. Refuses MORE like unsupported flags.
 fn flags_to_send(profile: Profile, flags: i32) -> Answer<MsgFlags> {
     let flags = flags_of(profile, flags);
     if flags.contains(MsgFlags::MORE) { Err(RdsError::NotSupported.into()) } else { Ok(flags) }
@@ -52,7 +53,7 @@ unsafe fn header(profile: Profile, from: *const c_void) -> Answer<(Header, [u8; 
     Ok((Header::decode(profile, &raw), raw))
 }
 
-/// What is sent, of parts that are the program's memory.
+/// A message to send. Its parts are the program's memory.
 struct Outgoing<'a> {
     to: Option<SocketAddr>,
     parts: Elements<'a>,
@@ -75,13 +76,13 @@ unsafe fn send<N: Node>(fd: i32, node: &N, profile: Profile, out: &Outgoing<'_>)
         Ok(rds.sendmsg(adapter, handle, Msg { to: out.to, payload, control, flags })?)
     })?;
     if let Some(cookie) = cookie {
-        // SAFETY: the program's, by the contract of the call that was made.
+        // SAFETY: `cookie_at` is 0 or 8 bytes of the program, by the contract of the caller.
         unsafe { store(out.asked.cookie_at(), cookie.0) }?;
     }
     Ok(out.parts.total() as isize)
 }
 
-/// An array of one part, as the calls have it that take one buffer.
+/// Encodes the single buffer of a call as an array of one element.
 fn one_part(buffer: *const c_void, len: usize) -> [u8; RdsIovec::LEN] {
     RdsIovec { addr: buffer.expose_provenance() as u64, bytes: len as u64 }.encode()
 }
@@ -104,7 +105,7 @@ pub unsafe fn rds_sendmsg<N: Node>(fd: i32, message: *const c_void, flags: i32) 
     })
 }
 
-/// The address of a message that has one of its own.
+/// Returns the destination that a call names, or `None`.
 ///
 /// # Safety
 /// `address` is null or `len` bytes.
@@ -142,7 +143,7 @@ pub unsafe fn rds_send<N: Node>(fd: i32, buffer: *const c_void, len: usize, flag
     unsafe { rds_sendto::<N>(fd, buffer, len, flags, ptr::null(), 0) }
 }
 
-/// Sends a message from where it lies, which is not the program's to change before it has been told of the end.
+/// Sends a message without a copy. The program must not change the buffer before the notification.
 pub unsafe fn rds_lend<N: Node>(
     fd: i32,
     buffer: *const c_void,
@@ -159,7 +160,8 @@ pub unsafe fn rds_lend<N: Node>(
         let flags = flags_to_send(profile, flags)?;
         until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
             inner.usable()?;
-            // SAFETY: the caller's, until the end of the loan is told, or its socket is closed.
+            // SAFETY: the program keeps the buffer until the notification, or until it closes the
+            // socket.
             let payload = [unsafe { lent(&lies) }?];
             let lend = Lend { payload: &payload, flags: RdmaFlags::NOTIFY_ME, user_token: token };
             let control = Control { lend: Some(lend), ..Control::default() };
@@ -170,7 +172,7 @@ pub unsafe fn rds_lend<N: Node>(
     })
 }
 
-/// What was received, and what goes with it in the program's buffer.
+/// An arrival, and the length of its control messages.
 struct Incoming {
     arrival: Arrival,
     control_len: usize,
@@ -195,14 +197,15 @@ unsafe fn receive<N: Node>(
             // SAFETY: this function's contract.
             Some(part) => unsafe { room(part.addr, part.bytes) }?,
             None => {
-                // Before the message is taken: afterwards it would be lost.
+                // Check first, because the message would be lost after `recvmsg`.
                 parts.check()?;
-                // Nothing that arrives is longer; what is not that large has no room for a long message, which must not be cut.
+                // No message is longer than `MAX_MESSAGE_LEN`. A smaller `whole` cannot take a long
+                // message, which must not be cut.
                 let total = usize::try_from(parts.total()).unwrap_or(usize::MAX).min(MAX_MESSAGE_LEN);
                 whole.get_mut(..total).ok_or(RdsError::MessageSize)?
             }
         };
-        // Whoever reads by these calls gets bytes.
+        // C programs always receive copies.
         let flags = flags.difference(MsgFlags::ZEROCOPY);
         let latency = rds.rxpath_latency(adapter, handle)?;
         let arrival = match rds.recvmsg(adapter, handle, buffer, flags) {

@@ -1,8 +1,9 @@
-//! The functions of `<rds/rds.h>`: their value, or the number that goes into `errno`, as the system of the socket's program numbers it.
+//! The functions of `<rds/rds.h>`. Each returns its value, or the `errno` of the program's system.
 //!
 //! # Safety
-//! Every pointer is null or to memory of the type that the header says, which the call may read or write as it says; of no other thread's
-//! meanwhile. So is what the structures lead to. Descriptors may be any numbers.
+//! Pointers are null, or point to memory of the type that the header declares. The call may read or
+//! write that memory as the header says, and no other thread accesses it meanwhile. The same holds
+//! for memory that structures name. Descriptors may be any numbers.
 #![allow(clippy::missing_safety_doc, clippy::missing_errors_doc)] // The module says it.
 
 mod ioctl;
@@ -21,10 +22,10 @@ use core::net::SocketAddr;
 use rds_nostd::cmsg::{SOCKADDR_LEN, encode_address};
 use rds_nostd::{Profile, RdsError};
 
-/// A call's value, or the number of its error.
+/// Value of a call, or its `errno`.
 pub type Called = Result<isize, i32>;
 
-/// A call on a socket, with the node and whose program it is.
+/// Makes a call on a socket, with the socket's node and profile.
 fn on<N: Node>(fd: i32, call: impl FnOnce(&'static N, Profile) -> Answer<isize>) -> Called {
     let found = || {
         let node = N::of(fd)?;
@@ -35,31 +36,31 @@ fn on<N: Node>(fd: i32, call: impl FnOnce(&'static N, Profile) -> Answer<isize>)
     call(node, profile).map_err(|failure| failure.errno(profile))
 }
 
-/// The node's lock.
+/// Takes the node's lock.
 fn lock<N: Node>(node: &N) -> Answer<N::Guard<'_>> {
     Ok(node.lock().ok_or(RdsError::BadSocket)?)
 }
 
-/// A socket address as C has it, and how long it is.
+/// A socket address in C's layout, and its length.
 type Encoded = ([u8; SOCKADDR_LEN], usize);
 
 fn encoded(profile: Profile, address: &SocketAddr) -> Result<Encoded, RdsError> {
     encode_address(profile, address).ok_or(RdsError::AddressFamily)
 }
 
-/// Writes an address where the program wants it: what fits. The length that there is of it.
+/// Writes an address to the program's memory, cut to `room` bytes. Returns its full length.
 ///
 /// # Safety
-/// `to` is null or `room` bytes.
+/// `to` is null, or `room` bytes are at `to`.
 unsafe fn put_address(profile: Profile, address: &SocketAddr, to: *mut u8, room: u32) -> Answer<u32> {
     // SAFETY: this function's contract.
     unsafe { put_encoded(encoded(profile, address)?, to, room) }
 }
 
-/// The same, of its bytes, so many of which count.
+/// Writes an encoded address.
 ///
 /// # Safety
-/// As [`put_address`].
+/// As for [`put_address`].
 unsafe fn put_encoded((bytes, len): Encoded, to: *mut u8, room: u32) -> Answer<u32> {
     if room > 0 && to.is_null() {
         return Err(Failure::Fault);

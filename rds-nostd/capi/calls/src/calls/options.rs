@@ -23,7 +23,8 @@ pub unsafe fn rds_setsockopt<N: Node>(
         let (mut guard, done) = finish(node, lock(node)?, fd, |inner, _| {
             inner.usable()?;
             let repeats = core::mem::replace(&mut repeats, true);
-            // SAFETY: the caller's: memory that the structures name, too.
+            // SAFETY: the caller's contract covers the value, and the memory that its structures
+            // name.
             unsafe { set(inner, fd, (level, name), value, repeats) }.map_err(|failure| inner.why(failure))
         })?;
         done?;
@@ -33,7 +34,7 @@ pub unsafe fn rds_setsockopt<N: Node>(
     })
 }
 
-/// `getsockopt(2)`. Of information its value is the size of an element.
+/// `getsockopt(2)`. Returns the size of an element for `RDS_INFO_*`.
 pub unsafe fn rds_getsockopt<N: Node>(
     fd: i32,
     level: i32,

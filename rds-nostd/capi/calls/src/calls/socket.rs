@@ -1,4 +1,4 @@
-//! Sockets come and go, and where they are.
+//! Calls that create, close and name sockets.
 
 use super::{Called, Encoded, encoded, lock, on, put_encoded};
 use crate::abi::profile_of;
@@ -12,11 +12,12 @@ use core::net::{Ipv4Addr, SocketAddr};
 use rds_nostd::cmsg::decode_address;
 use rds_nostd::{Profile, RdsError, SocketHandle};
 
-/// What `socket` takes along with its type (`SOCK_NONBLOCK`, `SOCK_CLOEXEC`).
+/// Flags in the type of `socket(2)`.
 const NONBLOCK: i32 = 0o4000;
 const CLOEXEC: i32 = 0o2_000_000;
 
-/// `socket(2)`: of the family of Linux (21) or of Solaris (30), which says whose layouts and numbers the socket has.
+/// `socket(2)`. The family of Linux (21) or of Solaris (30) selects the layouts and numbers of the
+/// socket.
 pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Called {
     let profile = profile_of(domain);
     let make = || -> Result<isize, RdsError> {
@@ -51,12 +52,12 @@ pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Call
     make().map_err(|error| error.errno_for(profile.unwrap_or_default()))
 }
 
-/// `close(2)`: the descriptor is closed, and the socket with it.
+/// `close(2)`: closes the descriptor and its socket.
 pub unsafe fn rds_close<N: Node>(fd: i32) -> Called {
     on::<N>(fd, |node, _| {
         let (mut guard, closed) =
             finish(node, lock(node)?, fd, |inner, handle| Ok(inner.rds.close(inner.adapter, handle)?))?;
-        // The HCA has failed, and may still use memory of the program's.
+        // The HCA has failed, and may still use the program's memory.
         let closed = closed.map_err(|failure| match failure {
             Failure::Rds(RdsError::Dat(_)) => RdsError::Again.into(),
             other => other,
@@ -71,10 +72,10 @@ pub unsafe fn rds_close<N: Node>(fd: i32) -> Called {
     })
 }
 
-/// An address of the program's.
+/// Reads an address from the program's memory.
 ///
 /// # Safety
-/// `at` is null or `len` bytes.
+/// `at` is null, or `len` bytes are at `at`.
 pub(super) unsafe fn read_address(profile: Profile, at: u64, len: u32) -> Answer<SocketAddr> {
     if at == 0 {
         return Err(Failure::Fault);
@@ -100,7 +101,7 @@ pub unsafe fn rds_bind<N: Node>(fd: i32, address: *const c_void, len: u32) -> Ca
     })
 }
 
-/// `connect(2)`: where messages without a destination go.
+/// `connect(2)`: sets the destination of messages that name none.
 pub unsafe fn rds_connect<N: Node>(fd: i32, address: *const c_void, len: u32) -> Called {
     on::<N>(fd, |node, profile| {
         // SAFETY: the caller's.
@@ -115,10 +116,10 @@ pub unsafe fn rds_connect<N: Node>(fd: i32, address: *const c_void, len: u32) ->
     })
 }
 
-/// What a call gives of an address.
+/// Writes a socket's address to the program's memory.
 ///
 /// # Safety
-/// `len` is null or a length, and `address` so many bytes.
+/// `len` is null or points to a length, and `address` to that number of bytes.
 unsafe fn name<N: Node>(
     fd: i32,
     address: *mut c_void,
@@ -139,7 +140,8 @@ unsafe fn name<N: Node>(
     })
 }
 
-/// The address of a socket that has none, as Linux tells it: the family of where it is connected to, if it is, and else nothing.
+/// Encodes the address of an unbound socket as Linux does: the family of the peer if the socket is
+/// connected, and zeros.
 fn unbound(profile: Profile, peer: Option<SocketAddr>) -> Result<Encoded, RdsError> {
     let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
     let (mut bytes, len) = encoded(profile, &peer.unwrap_or(nowhere))?;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Addresses and what else DAT and RDS take of a system's sockets, where there is no system: layouts and numbers of Linux with 64 bits. */
+/* Addresses and other socket declarations of DAT and RDS for freestanding programs: layouts and
+ * numbers of 64-bit Linux. */
 #ifndef MLX_SOCKETS_H
 #define MLX_SOCKETS_H
 
@@ -41,7 +42,7 @@ struct in_addr {
     uint32_t s_addr;
 };
 
-/* Port and address have the order of the network. */
+/* Port and address are in network byte order. */
 struct sockaddr_in {
     sa_family_t sin_family;
     uint16_t sin_port;
