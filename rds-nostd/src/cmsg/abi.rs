@@ -1,25 +1,26 @@
-//! Whose C it is.
+//! Layouts of control messages on each system.
 
 use crate::profile::Profile;
 
-/// Where the fields of a `cmsghdr` are, what follows it, and which structures a program was compiled with.
+/// Layout of a `cmsghdr`, and the structures of a program's system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abi {
     pub(super) profile: Profile,
-    /// Bytes of `cmsg_len`, which begins the header, and where `cmsg_level` is; `cmsg_type` follows it.
+    /// Bytes of `cmsg_len`, which begins the header, and offset of `cmsg_level`. `cmsg_type`
+    /// follows.
     pub(super) len_bytes: usize,
     pub(super) level_at: usize,
-    /// Alignment of headers and of what follows them.
+    /// Alignment of headers and payloads.
     align: usize,
     /// Bytes of `user_token`.
     pub(super) token_bytes: usize,
-    /// The last type of control message that it knows.
+    /// Highest type of control message that the system defines.
     pub(super) last_type: i32,
 }
 
-/// Types end here in Linux: `RDS_CMSG_ZCOPY_COMPLETION`.
+/// Linux's highest type: `RDS_CMSG_ZCOPY_COMPLETION`.
 const LAST_OF_LINUX: i32 = 13;
-/// Types end here in illumos and in rds(3SOCKET): `RDS_CMSG_CONG_UPDATE`.
+/// Highest type of illumos and rds(3SOCKET): `RDS_CMSG_CONG_UPDATE`.
 const LAST_OF_SOLARIS: i32 = 5;
 
 impl Abi {
@@ -32,7 +33,7 @@ impl Abi {
         token_bytes: 8,
         last_type: LAST_OF_LINUX,
     };
-    /// Linux with musl, 64 bits: `cmsg_len` has 32 bits, and what is behind it means nothing.
+    /// Linux with musl, 64 bits: `cmsg_len` has 32 bits, followed by padding.
     pub const LINUX_MUSL: Self = Self { len_bytes: 4, ..Self::LINUX };
     /// illumos on x86, `rdsv3`: tokens have 64 bits.
     pub const ILLUMOS: Self = Self {
@@ -46,7 +47,7 @@ impl Abi {
     /// rds(3SOCKET) on x86: tokens have 32 bits.
     pub const SOLARIS: Self = Self { token_bytes: 4, ..Self::ILLUMOS };
 
-    /// What programs of a profile are written for.
+    /// Returns the layout for programs of a profile.
     #[must_use]
     pub const fn of(profile: Profile) -> Self {
         match profile {
@@ -55,31 +56,31 @@ impl Abi {
         }
     }
 
-    /// The profile of its sockets: numbers of levels, families and errors.
+    /// Returns the profile, which selects the numbers of levels, families and errors.
     #[must_use]
     pub const fn profile(&self) -> Profile {
         self.profile
     }
 
-    /// Bytes of a header, and of what fills up to its payload: `CMSG_LEN(0)`.
+    /// Returns `CMSG_LEN(0)`: bytes of a header and its padding.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         self.level_at + 8
     }
 
-    /// `CMSG_LEN`: what `cmsg_len` says of a payload of so many bytes.
+    /// Returns `CMSG_LEN(payload)`: the value of `cmsg_len` for this payload.
     #[must_use]
     pub const fn cmsg_len(&self, payload: usize) -> usize {
         self.header_len() + payload
     }
 
-    /// `CMSG_SPACE`: bytes that a payload of so many takes in a buffer.
+    /// Returns `CMSG_SPACE(payload)`: bytes of the control message with its padding.
     #[must_use]
     pub const fn cmsg_space(&self, payload: usize) -> usize {
         self.cmsg_len(payload).next_multiple_of(self.align)
     }
 
-    /// How far the next header is from one that says this length. Saturates.
+    /// Returns the distance to the next header. Saturates.
     pub(super) const fn step(&self, cmsg_len: usize) -> usize {
         match cmsg_len.checked_next_multiple_of(self.align) {
             Some(step) => step,
@@ -87,7 +88,7 @@ impl Abi {
         }
     }
 
-    /// `struct rds_rdma_notify`.
+    /// Returns the bytes of a `struct rds_rdma_notify`.
     #[must_use]
     pub const fn notify_len(&self) -> usize {
         2 * self.token_bytes

@@ -6,15 +6,16 @@ use crate::cmsg::error::CmsgError;
 use crate::cmsg::fields::{get, get_u16, get_u32, put, put_u32};
 use crate::profile::Profile;
 
-/// Bytes of the longer one, `struct sockaddr_in6`.
+/// Bytes of the longer address, `struct sockaddr_in6`.
 pub const SOCKADDR_LEN: usize = 28;
 /// Bytes of `struct sockaddr_in`.
 const SOCKADDR_IN_LEN: usize = 16;
 
-/// From `msg_name` or the argument of `bind` and `connect`, which may be longer than the address.
+/// Decodes an address from `msg_name`, or from the argument of `bind` and `connect`. Ignores
+/// trailing bytes.
 ///
 /// # Errors
-/// [`CmsgError::Structure`]: too short for its family. [`CmsgError::Family`]: neither of the profile's.
+/// [`CmsgError::Structure`]: too short for its family. [`CmsgError::Family`]: the profile lacks the family.
 pub fn decode_address(profile: Profile, bytes: &[u8]) -> Result<SocketAddr, CmsgError> {
     let needs = |needed| {
         if bytes.len() < needed { Err(CmsgError::Structure { needed, found: bytes.len() }) } else { Ok(()) }
@@ -34,7 +35,7 @@ pub fn decode_address(profile: Profile, bytes: &[u8]) -> Result<SocketAddr, Cmsg
     Ok(SocketAddr::V6(SocketAddrV6::new(address, port, flow, get_u32(bytes, 24))))
 }
 
-/// Its bytes, and how many they are. None if the profile has no addresses of its family.
+/// Returns the encoded address and its length, or `None` if the profile lacks the family.
 #[must_use]
 pub fn encode_address(profile: Profile, address: &SocketAddr) -> Option<([u8; SOCKADDR_LEN], usize)> {
     let mut bytes = [0; SOCKADDR_LEN];

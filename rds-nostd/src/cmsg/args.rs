@@ -1,4 +1,5 @@
-//! The structures, field by field. Addresses in them are those of the program, which the layer of C follows.
+//! Structures of RDMA, field by field. Addresses in them are those of the program; the C layer
+//! dereferences them.
 
 use dat_nostd::DmaSlice;
 
@@ -10,9 +11,9 @@ use crate::rdma::{AtomicArgs, AtomicOp, RdmaArgs, RdmaCookie, RdmaFlags};
 /// `struct rds_iovec`, 16 bytes: memory of the program, or part of a peer's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RdsIovec {
-    /// Where it begins.
+    /// Address, or offset in a peer's region.
     pub addr: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -20,15 +21,15 @@ impl RdsIovec {
     /// Bytes of the structure.
     pub const LEN: usize = 16;
 
-    /// The next of an array of them.
+    /// Decodes an element.
     ///
     /// # Errors
-    /// [`CmsgError::Structure`]: fewer bytes than it has.
+    /// [`CmsgError::Structure`]: too few bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
         Ok(Self::at(structure(bytes, Self::LEN)?, 0))
     }
 
-    /// Its bytes.
+    /// Returns the encoded structure.
     #[must_use]
     pub fn encode(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -51,7 +52,7 @@ impl RdsIovec {
 pub struct RdsGetMrArgs {
     /// The memory.
     pub vec: RdsIovec,
-    /// Where the program wants its cookie; nowhere if 0.
+    /// Address that receives the cookie; 0 for none.
     pub cookie_addr: u64,
     /// USE_ONCE, INVALIDATE.
     pub flags: RdmaFlags,
@@ -61,15 +62,15 @@ impl RdsGetMrArgs {
     /// Bytes of the structure.
     pub const LEN: usize = 32;
 
-    /// From the argument of an option or the payload of a control message.
+    /// Decodes the argument of an option or the payload of a control message.
     ///
     /// # Errors
-    /// [`CmsgError::Structure`]: fewer bytes than it has.
+    /// [`CmsgError::Structure`]: too few bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
         Ok(Self::at(structure(bytes, Self::LEN)?, 0))
     }
 
-    /// Its bytes.
+    /// Returns the encoded structure.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -95,7 +96,8 @@ impl RdsGetMrArgs {
 /// `struct rds_get_mr_for_dest_args`, 160 bytes: memory to offer to one peer (`RDS_GET_MR_FOR_DEST`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdsGetMrForDestArgs {
-    /// Who it is for, as a `struct sockaddr_storage`: [`decode_address`](crate::cmsg::decode_address) takes it.
+    /// The peer, as a `struct sockaddr_storage` for
+    /// [`decode_address`](crate::cmsg::decode_address).
     pub dest: [u8; Self::DEST_LEN],
     /// The memory.
     pub args: RdsGetMrArgs,
@@ -107,16 +109,16 @@ impl RdsGetMrForDestArgs {
     /// Bytes of a `struct sockaddr_storage`.
     pub const DEST_LEN: usize = 128;
 
-    /// From the argument of the option.
+    /// Decodes the argument of the option.
     ///
     /// # Errors
-    /// [`CmsgError::Structure`]: fewer bytes than it has.
+    /// [`CmsgError::Structure`]: too few bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
         let bytes = structure(bytes, Self::LEN)?;
         Ok(Self { dest: get(bytes, 0), args: RdsGetMrArgs::at(bytes, Self::DEST_LEN) })
     }
 
-    /// Its bytes.
+    /// Returns the encoded structure.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -126,10 +128,10 @@ impl RdsGetMrForDestArgs {
     }
 }
 
-/// `struct rds_free_mr_args`, 16 bytes: an offer to end (`RDS_FREE_MR`).
+/// `struct rds_free_mr_args`, 16 bytes: memory to revoke (`RDS_FREE_MR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdsFreeMrArgs {
-    /// Which one; 0 for all that were released.
+    /// The region; 0 for all released regions.
     pub cookie: RdmaCookie,
     /// INVALIDATE.
     pub flags: RdmaFlags,
@@ -139,17 +141,17 @@ impl RdsFreeMrArgs {
     /// Bytes of the structure.
     pub const LEN: usize = 16;
 
-    /// From the argument of the option.
+    /// Decodes the argument of the option.
     ///
     /// # Errors
-    /// [`CmsgError::Structure`]: fewer bytes than it has.
+    /// [`CmsgError::Structure`]: too few bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
         let bytes = structure(bytes, Self::LEN)?;
         let flags = RdmaFlags::from_bits_retain(get_u64(bytes, 8));
         Ok(Self { cookie: RdmaCookie(get_u64(bytes, 0)), flags })
     }
 
-    /// Its bytes.
+    /// Returns the encoded structure.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -159,14 +161,15 @@ impl RdsFreeMrArgs {
     }
 }
 
-/// `struct rds_rdma_args`, 56 bytes: an operation on a peer's memory. With a token of 32 bits it ends after 52, and 4 fill it up.
+/// `struct rds_rdma_args`, 56 bytes: an operation on a peer's memory. With a token of 32 bits it
+/// has 52 bytes and 4 of padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdsRdmaArgs {
     /// The peer's region.
     pub cookie: RdmaCookie,
     /// Part of the region: `addr` is an offset into it.
     pub remote_vec: RdsIovec,
-    /// Where the program has an array of [`RdsIovec`] for its own memory.
+    /// Address of an array of [`RdsIovec`] in the program: the local memory.
     pub local_vec_addr: u64,
     /// Elements of the array.
     pub nr_local: u64,
@@ -181,7 +184,7 @@ impl RdsRdmaArgs {
     pub const LEN: usize = 56;
     const TOKEN_AT: usize = 48;
 
-    /// Bytes that there must be.
+    /// Returns the minimum length.
     pub(super) const fn least_len(abi: &Abi) -> usize {
         Self::TOKEN_AT + abi.token_bytes
     }
@@ -206,7 +209,7 @@ impl RdsRdmaArgs {
         put_token(bytes, Self::TOKEN_AT, self.user_token, abi);
     }
 
-    /// The operation, with the memory that the array stands for.
+    /// Returns the operation on the memory that the array describes.
     #[must_use]
     pub const fn with<'a>(&self, local: &'a [DmaSlice<'a>]) -> RdmaArgs<'a> {
         RdmaArgs {
@@ -225,11 +228,11 @@ impl RdsRdmaArgs {
 pub struct RdsAtomicArgs {
     /// The peer's region.
     pub cookie: RdmaCookie,
-    /// Where the program wants what was there before: 8 bytes.
+    /// Address that receives the previous value: 8 bytes.
     pub local_addr: u64,
-    /// An offset into the region.
+    /// Offset in the region.
     pub remote_addr: u64,
-    /// What to do; the control message's type says which part of the union counts.
+    /// The operation. The control message's type selects the member of the union.
     pub op: AtomicOp,
     /// NOTIFY_ME, SILENT, FENCE.
     pub flags: RdmaFlags,
@@ -246,7 +249,7 @@ impl RdsAtomicArgs {
     pub(super) const MASKED_FADD: i32 = 8;
     pub(super) const MASKED_CSWP: i32 = 9;
 
-    /// The type of the control message.
+    /// Returns the type of the control message.
     pub(super) const fn kind(&self) -> i32 {
         match self.op {
             AtomicOp::FetchAdd { .. } => Self::FADD,
@@ -256,7 +259,7 @@ impl RdsAtomicArgs {
         }
     }
 
-    /// In a control message of this type, which is one of the four.
+    /// Decodes a control message of this type, one of the four.
     pub(super) fn at(bytes: &[u8], kind: i32, abi: &Abi) -> Self {
         let [first, second, third, fourth] = [24, 32, 40, 48].map(|at| get_u64(bytes, at));
         let op = match kind {
@@ -299,7 +302,7 @@ impl RdsAtomicArgs {
         put_token(bytes, 64, self.user_token, abi);
     }
 
-    /// The operation, with the 8 bytes at `local_addr`.
+    /// Returns the operation with the 8 bytes at `local_addr`.
     #[must_use]
     pub const fn with<'a>(&self, local: DmaSlice<'a>) -> AtomicArgs<'a> {
         AtomicArgs {
@@ -313,10 +316,11 @@ impl RdsAtomicArgs {
     }
 }
 
-/// Positions of a trace: from the header to the beginning of the message, its reassembly, its delivery.
+/// Trace points: header to start of the message, reassembly, delivery.
 const POSITIONS: usize = 3;
 
-/// `struct rds_rx_trace_so`, 4 bytes: which parts of a message's way in are to be told (`SO_RDS_MSG_RXPATH_LATENCY`).
+/// `struct rds_rx_trace_so`, 4 bytes: the trace points of the receive path to report
+/// (`SO_RDS_MSG_RXPATH_LATENCY`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxTraceOption {
     count: u8,
@@ -327,11 +331,10 @@ impl RxTraceOption {
     /// Bytes of the structure.
     pub const LEN: usize = 4;
 
-    /// From the argument of the option.
+    /// Decodes the argument of the option.
     ///
     /// # Errors
-    /// [`CmsgError::Structure`]: another length. [`CmsgError::Position`]: more than three positions, or one that there is none of.
-    /// Linux answers `EFAULT` to both.
+    /// [`CmsgError::Structure`]: wrong length. [`CmsgError::Position`]: more than three trace points, or an undefined one. Linux returns `EFAULT` for both.
     pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
         let &[count, ref positions @ ..] = bytes else {
             return Err(CmsgError::Structure { needed: Self::LEN, found: 0 });
@@ -346,20 +349,20 @@ impl RxTraceOption {
         }
     }
 
-    /// Its bytes.
+    /// Returns the encoded structure.
     #[must_use]
     pub const fn encode(self) -> [u8; Self::LEN] {
         let [first, second, third] = self.positions;
         [self.count, first, second, third]
     }
 
-    /// The positions that are told, in this order.
+    /// Returns the trace points to report, in order.
     #[must_use]
     pub fn positions(&self) -> &[u8] {
         self.positions.get(..usize::from(self.count)).unwrap_or(&[])
     }
 
-    /// What is told of a message that took so long in all positions.
+    /// Selects the reported trace points from the latencies of all.
     #[must_use]
     pub fn trace(self, nanoseconds: [u64; POSITIONS]) -> RxTrace {
         let mut told = [0; POSITIONS];
@@ -370,12 +373,12 @@ impl RxTraceOption {
     }
 }
 
-/// `struct rds_cmsg_rx_trace`, 32 bytes: how long parts of a message's way in took.
+/// `struct rds_cmsg_rx_trace`, 32 bytes: latencies of the receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxTrace {
-    /// Which parts.
+    /// The trace points.
     pub option: RxTraceOption,
-    /// How long, in the same order; nanoseconds.
+    /// Latencies in the same order, in nanoseconds.
     pub nanoseconds: [u64; POSITIONS],
 }
 
@@ -396,12 +399,12 @@ impl RxTrace {
     }
 }
 
-/// `struct rds_zcopy_cookies`, 36 bytes: sends without copies that are done.
+/// `struct rds_zcopy_cookies`, 36 bytes: completed zero-copy sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZcopyCookies {
-    /// How many of the cookies count.
+    /// Number of valid cookies.
     pub num: u32,
-    /// As given with `RDS_CMSG_ZCOPY_COOKIE`.
+    /// Cookies of `RDS_CMSG_ZCOPY_COOKIE`.
     pub cookies: [u32; Self::MOST],
 }
 
@@ -438,7 +441,7 @@ pub(super) fn put_token(bytes: &mut [u8], at: usize, token: u64, abi: &Abi) {
     }
 }
 
-/// The first `needed` bytes.
+/// Returns the first `needed` bytes.
 fn structure(bytes: &[u8], needed: usize) -> Result<&[u8], CmsgError> {
     bytes.get(..needed).ok_or(CmsgError::Structure { needed, found: bytes.len() })
 }

@@ -5,7 +5,8 @@ use crate::cmsg::error::CmsgError;
 use crate::cmsg::fields::{get_u32, get_u64, put_u32, put_u64};
 use crate::cmsg::message::Cmsg;
 
-/// Walks the control messages of RDS in a buffer; those of other levels are passed over. Ends after the first error.
+/// Iterator over the control messages of RDS in a buffer. Skips other levels. Stops after the first
+/// error.
 #[derive(Clone, Debug)]
 pub struct ControlReader<'a> {
     abi: Abi,
@@ -21,13 +22,13 @@ struct Raw<'a> {
 }
 
 impl<'a> ControlReader<'a> {
-    /// `buffer`: `msg_control`, `msg_controllen` bytes of it.
+    /// Creates an iterator over `msg_control`, `msg_controllen` bytes.
     #[must_use]
     pub const fn new(abi: Abi, buffer: &'a [u8]) -> Self {
         Self { abi, buffer, at: 0 }
     }
 
-    /// The next one; None when fewer bytes are left than a header has.
+    /// Returns the next control message, or `None` when less than a header is left.
     fn next_raw(&mut self) -> Option<Result<Raw<'a>, CmsgError>> {
         let abi = &self.abi;
         let rest = self.buffer.get(self.at..)?;
@@ -67,7 +68,8 @@ impl Iterator for ControlReader<'_> {
     }
 }
 
-/// Fills a buffer with control messages, as `put_cmsg` of Linux does: what there is no room for is cut, and `MSG_CTRUNC` says so.
+/// Fills a buffer with control messages, as Linux's `put_cmsg` does: cuts messages that do not fit,
+/// and reports that for `MSG_CTRUNC`.
 #[derive(Debug)]
 pub struct ControlWriter<'a> {
     abi: Abi,
@@ -77,20 +79,21 @@ pub struct ControlWriter<'a> {
 }
 
 impl<'a> ControlWriter<'a> {
-    /// `buffer`: `msg_control`, `msg_controllen` bytes of it.
+    /// Creates a writer to `msg_control`, `msg_controllen` bytes.
     #[must_use]
     pub const fn new(abi: Abi, buffer: &'a mut [u8]) -> Self {
         Self { abi, buffer, at: 0, truncated: false }
     }
 
-    /// Notifications that there is room for, at least one: of one that does not fit a part is given, and `MSG_CTRUNC`.
+    /// Returns the number of notifications that fit, but at least one: a notification that does not
+    /// fit is cut, with `MSG_CTRUNC`.
     #[must_use]
     pub fn room_for_statuses(&self) -> usize {
         let space = self.abi.cmsg_space(self.abi.notify_len());
         (self.buffer.len().saturating_sub(self.at) / space).max(1)
     }
 
-    /// Adds a message. False if it was cut or left out.
+    /// Adds a message. Returns false if it was cut or left out.
     pub fn push(&mut self, message: &Cmsg) -> bool {
         let (payload, len) = message.encode(&self.abi);
         let header_len = self.abi.header_len();
@@ -117,7 +120,7 @@ impl<'a> ControlWriter<'a> {
         whole
     }
 
-    /// `msg_controllen`, and whether something was cut, which `MSG_CTRUNC` (8) in `msg_flags` says.
+    /// Returns `msg_controllen`, and whether a message was cut (`MSG_CTRUNC`, 8, in `msg_flags`).
     #[must_use]
     pub const fn finish(self) -> (usize, bool) {
         (self.at, self.truncated)

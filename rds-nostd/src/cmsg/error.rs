@@ -1,50 +1,50 @@
-//! What is wrong with a control message.
+//! Errors of control messages.
 
 use core::fmt;
 
 use crate::error::RdsError;
 
-/// Why control messages, or an option's structure, were not understood. All are `EINVAL`.
+/// Error of control messages or of an option's structure. All are `EINVAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmsgError {
-    /// A header says a length that is shorter than itself, or longer than what is left of the buffer.
+    /// `cmsg_len` is shorter than a header, or longer than the rest of the buffer.
     Length {
-        /// Where the header begins in the buffer.
+        /// Offset of the header in the buffer.
         at: usize,
-        /// What it says.
+        /// `cmsg_len` of the header.
         cmsg_len: usize,
-        /// What is left there, the header included.
+        /// Bytes left in the buffer, including the header.
         left: usize,
     },
     /// The payload is too short for its type.
     Payload {
         /// The type, `cmsg_type`.
         kind: i32,
-        /// Bytes that the structure has.
+        /// Bytes of the structure.
         needed: usize,
-        /// Bytes that are there.
+        /// Bytes of the payload.
         found: usize,
     },
-    /// No type that these sockets know.
+    /// The type is not supported.
     Type(i32),
-    /// A type that `recvmsg` gives and `sendmsg` does not take.
+    /// The type occurs only in `recvmsg`.
     OnlyReceived(i32),
-    /// The second one where one is allowed: ARGS, an atomic operation, MAP or DEST.
+    /// A second control message where one is allowed: ARGS, an atomic operation, MAP or DEST.
     Twice(i32),
-    /// Memory is offered (MAP, DEST) together with an operation (ARGS, an atomic one).
+    /// An offer of memory (MAP, DEST) together with an operation (ARGS, atomic).
     OfferWithOperation,
-    /// A notification with a status that there is none of.
+    /// A notification with an undefined status.
     Status(i32),
-    /// A structure that is too short: an option's argument, an address.
+    /// A structure is too short: an option's argument, or an address.
     Structure {
-        /// Bytes that it has.
+        /// Bytes of the structure.
         needed: usize,
-        /// Bytes that are there.
+        /// Bytes given.
         found: usize,
     },
-    /// An address of another family than this one's sockets have.
+    /// Address family that the profile lacks.
     Family(u16),
-    /// The position of a trace that there is none of.
+    /// An undefined trace point.
     Position(u8),
 }
 

@@ -1,4 +1,5 @@
-//! Fields of C structures, in this machine's byte order. Lengths are checked before: what lies outside reads as 0 and is not written.
+//! Fields of C structures in native byte order. Callers check lengths: reads beyond the end return
+//! 0, and writes there have no effect.
 
 pub(super) fn get_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(get(bytes, at))

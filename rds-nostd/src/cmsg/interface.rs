@@ -1,5 +1,5 @@
-//! `struct ifreq`: what `SIOCGIFCONF`, `SIOCGIFADDR`, `SIOCGIFFLAGS` and `SIOCGIFMTU` fill of an [`Interface`]. Sources: Linux
-//! `include/uapi/linux/if.h`; illumos `net/if.h`.
+//! `struct ifreq`, as `SIOCGIFCONF`, `SIOCGIFADDR`, `SIOCGIFFLAGS` and `SIOCGIFMTU` fill it from an
+//! [`Interface`]. Sources: Linux `include/uapi/linux/if.h`; illumos `net/if.h`.
 
 use core::net::SocketAddr;
 
@@ -8,26 +8,26 @@ use crate::cmsg::fields::{put, put_u32};
 use crate::interface::{Interface, InterfaceFlags};
 use crate::profile::Profile;
 
-/// Bytes of a name in a `struct ifreq`, with the zero at its end.
+/// Bytes of a name in a `struct ifreq`, with its terminating zero.
 const NAME_LEN: usize = 16;
 /// Bytes of the longer `struct ifreq`, Linux's.
 pub const IFREQ_LEN: usize = 40;
-/// Linux has another number for this flag.
+/// Linux's number of this flag.
 const LINUX_MULTICAST: u16 = 0x1000;
 
-/// What is told of an interface.
+/// Field of a `struct ifreq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterfaceField {
     /// `ifr_addr`, of IPv4.
     Address,
     /// `ifr_flags`.
     Flags,
-    /// `ifr_mtu`, bytes; in rds(3SOCKET)'s system the same as `ifr_metric`.
+    /// `ifr_mtu`, bytes; an alias of `ifr_metric` in rds(3SOCKET).
     Mtu,
 }
 
 impl Profile {
-    /// Bytes of a `struct ifreq`, with 64 bits.
+    /// Returns the bytes of a `struct ifreq`, with 64 bits.
     #[must_use]
     pub const fn ifreq_len(self) -> usize {
         match self {
@@ -37,7 +37,7 @@ impl Profile {
     }
 }
 
-/// An interface's name, as programs of that system know it.
+/// Returns an interface's name on the profile's system.
 fn name(profile: Profile, interface: &Interface) -> &'static str {
     match profile {
         Profile::Linux if interface.flags.contains(InterfaceFlags::LOOPBACK) => "lo",
@@ -45,7 +45,7 @@ fn name(profile: Profile, interface: &Interface) -> &'static str {
     }
 }
 
-/// Which interface a `struct ifreq` names; None for none of these.
+/// Returns the interface that a `struct ifreq` names, or `None`.
 #[must_use]
 pub fn named_interface<'i>(
     profile: Profile,
@@ -57,7 +57,8 @@ pub fn named_interface<'i>(
     interfaces.iter().find(|interface| name(profile, interface).as_bytes() == wanted)
 }
 
-/// A `struct ifreq`, of which the profile's [length](Profile::ifreq_len) counts. None if it has no address of a family that fits.
+/// Encodes a `struct ifreq` of the profile's [length](Profile::ifreq_len). Returns `None` if the
+/// interface's address is not IPv4.
 #[must_use]
 pub fn encode_ifreq(
     profile: Profile,

@@ -1,4 +1,4 @@
-//! How long a message took from its arrival to its reader, as Linux tells it.
+//! Receive-path latency of messages, in Linux's format.
 
 use dat_nostd::{Adapter, Platform};
 
@@ -8,8 +8,9 @@ use crate::ids::SocketHandle;
 use crate::io::Rds;
 
 impl Rds<'_> {
-    /// Chooses what is told beside each message of how long it took (`SO_RDS_MSG_RXPATH_LATENCY`); nothing at first. While a socket of the
-    /// node wants to know, all that arrives takes longer.
+    /// Selects the receive-path latencies to report with each message
+    /// (`SO_RDS_MSG_RXPATH_LATENCY`), none by default. Slows all receives of the node while any
+    /// socket selects some.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -17,7 +18,7 @@ impl Rds<'_> {
         self.set_rx_trace(handle, what.encode())
     }
 
-    /// What [`set_rxpath_latency`](Self::set_rxpath_latency) chose.
+    /// Returns the selection of [`set_rxpath_latency`](Self::set_rxpath_latency).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -26,10 +27,12 @@ impl Rds<'_> {
         Ok(RxTraceOption::decode(&asked).unwrap_or_default())
     }
 
-    /// What is to be told of the message that [`recvmsg`](Self::recvmsg) gives next (`RDS_CMSG_RXPATH_LATENCY`), if it is read now; None if
-    /// there is none, or the socket does not want to know.
+    /// Returns the latencies to report with the next message of [`recvmsg`](Self::recvmsg)
+    /// (`RDS_CMSG_RXPATH_LATENCY`), if it is read now. Returns `None` without a message or without
+    /// a selection.
     ///
-    /// Of a message that was there before a socket wanted to know, or that is of this node itself, all is 0 but for what can be known.
+    /// Latencies that were not measured are 0: those of loopback messages, and of messages that
+    /// arrived before a socket selected any.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].

@@ -1,4 +1,4 @@
-//! One control message: its type and its payload.
+//! Control messages: type and payload.
 
 use crate::cmsg::abi::Abi;
 use crate::cmsg::args::{RdsAtomicArgs, RdsGetMrArgs, RdsRdmaArgs, RxTrace, ZcopyCookies, put_token, token};
@@ -6,7 +6,7 @@ use crate::cmsg::error::CmsgError;
 use crate::cmsg::fields::{get_u32, get_u64, put, put_u32, put_u64};
 use crate::rdma::{RdmaCookie, RdmaNotify, RdmaStatus};
 
-/// The longest payload of a control message, bytes.
+/// Maximum payload of a control message, in bytes.
 pub const MAX_PAYLOAD_LEN: usize = RdsAtomicArgs::LEN;
 
 /// A control message of level `SOL_RDS`.
@@ -18,7 +18,7 @@ pub enum Cmsg {
     RdmaDest(RdmaCookie),
     /// `RDS_CMSG_RDMA_MAP`, 3.
     RdmaMap(RdsGetMrArgs),
-    /// `RDS_CMSG_RDMA_STATUS`, 4. Where tokens have 32 bits, those are the lower ones.
+    /// `RDS_CMSG_RDMA_STATUS`, 4. Layouts with 32-bit tokens carry the lower half.
     RdmaStatus(RdmaNotify),
     /// `RDS_CMSG_CONG_UPDATE`, 5: bit `p % 64` for port `p`.
     CongUpdate(u64),
@@ -58,13 +58,13 @@ impl Cmsg {
         }
     }
 
-    /// Whether programs of this ABI know its type.
+    /// Returns whether the ABI defines the type.
     #[must_use]
     pub const fn is_of(&self, abi: &Abi) -> bool {
         self.kind() <= abi.last_type
     }
 
-    /// From a payload, which may be longer than it has to be.
+    /// Decodes a payload. Ignores trailing bytes.
     ///
     /// # Errors
     /// [`CmsgError::Type`], [`CmsgError::Payload`], [`CmsgError::Status`], [`CmsgError::Position`].
@@ -97,7 +97,7 @@ impl Cmsg {
         })
     }
 
-    /// Its payload, and how many of the bytes that is. What is between and behind the fields is 0.
+    /// Returns the encoded payload and its length. Padding is 0.
     #[must_use]
     pub fn encode(&self, abi: &Abi) -> ([u8; MAX_PAYLOAD_LEN], usize) {
         let mut bytes = [0; MAX_PAYLOAD_LEN];

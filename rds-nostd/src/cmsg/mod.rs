@@ -1,5 +1,6 @@
-//! Control messages as C programs lay them out: what is beside a message in `msg_control`, the structures of `setsockopt` that share
-//! their fields, and socket addresses. For a layer of C above this crate: bytes in, bytes out, no memory of a program is followed.
+//! Control messages in the layout of C programs, the structures of `setsockopt` that share their
+//! fields, and socket addresses. For a C layer above this crate: it converts bytes and dereferences
+//! no address of a program.
 //!
 //! | type | name | payload, bytes | goes with |
 //! |---|---|---|---|
@@ -13,9 +14,10 @@
 //! | 12 | `RDS_CMSG_ZCOPY_COOKIE` | cookie, 4 | `sendmsg` |
 //! | 13 | `RDS_CMSG_ZCOPY_COMPLETION` | [`ZcopyCookies`], 36 | `recvmsg` |
 //!
-//! An [`Abi`] says whose program it is: Linux's, illumos's, or one written by rds(3SOCKET). [`SendControl::parse`] takes what
-//! `sendmsg` was given, [`Rds::recvmsg_control`](crate::Rds::recvmsg_control) fills what `recvmsg` gives. Sources: Linux `include/uapi/linux/rds.h`, `net/rds/send.c`,
-//! `put_cmsg` in `net/core/scm.c`; illumos `sys/rds.h`; rds(3SOCKET).
+//! An [`Abi`] selects the layout: Linux, illumos, or rds(3SOCKET). [`SendControl::parse`] reads the
+//! control messages of `sendmsg`, and [`Rds::recvmsg_control`](crate::Rds::recvmsg_control) writes
+//! those of `recvmsg`. Sources: Linux `include/uapi/linux/rds.h`, `net/rds/send.c`, `put_cmsg` in
+//! `net/core/scm.c`; illumos `sys/rds.h`; rds(3SOCKET).
 
 mod abi;
 mod address;

@@ -10,11 +10,10 @@ use crate::io::Rds;
 use crate::message::{Arrival, LentMessage, MsgFlags, Received};
 
 impl Rds<'_> {
-    /// [`recvmsg`](Self::recvmsg), with what comes beside a message as control messages. Ends of RDMA operations come together, as many as
-    /// `control` has room for and at least one; the answer has the first.
+    /// [`recvmsg`](Self::recvmsg) with its control messages. Writes as many pending RDMA notifications as `control` has space for, at least one, and returns the first.
     ///
     /// # Errors
-    /// Those of `recvmsg`; then nothing was written.
+    /// As for `recvmsg`. `control` is unchanged then.
     pub fn recvmsg_control<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,

@@ -1,4 +1,4 @@
-//! What `sendmsg` is given beside a message.
+//! Control messages of `sendmsg`.
 
 use crate::cmsg::abi::Abi;
 use crate::cmsg::args::{RdsAtomicArgs, RdsGetMrArgs, RdsRdmaArgs};
@@ -7,27 +7,29 @@ use crate::cmsg::error::CmsgError;
 use crate::cmsg::message::Cmsg;
 use crate::rdma::RdmaCookie;
 
-/// The control messages of one `sendmsg`, checked as Linux does: none unknown, none twice, memory offered or an operation asked for but
-/// not both. The addresses in it are to be followed by the layer of C, which then makes a [`Control`](crate::Control) of it.
+/// The control messages of a `sendmsg`, checked as in Linux: no unsupported type, no duplicate, and
+/// either an offer of memory or an operation. The C layer dereferences the addresses and builds a
+/// [`Control`](crate::Control).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendControl {
-    /// `RDS_CMSG_RDMA_ARGS`; [`RdsRdmaArgs::with`] gives what is asked for.
+    /// `RDS_CMSG_RDMA_ARGS`. Convert it with [`RdsRdmaArgs::with`].
     pub rdma: Option<RdsRdmaArgs>,
-    /// An atomic operation; [`RdsAtomicArgs::with`] gives what is asked for.
+    /// An atomic operation. Convert it with [`RdsAtomicArgs::with`].
     pub atomic: Option<RdsAtomicArgs>,
     /// `RDS_CMSG_RDMA_MAP`.
     pub map: Option<RdsGetMrArgs>,
     /// `RDS_CMSG_RDMA_DEST`.
     pub dest: Option<RdmaCookie>,
-    /// `RDS_CMSG_ZCOPY_COOKIE`, which goes with `MSG_ZEROCOPY`: Linux has neither over InfiniBand (`EOPNOTSUPP`).
+    /// `RDS_CMSG_ZCOPY_COOKIE`, which belongs to `MSG_ZEROCOPY`. Linux supports neither over
+    /// InfiniBand (`EOPNOTSUPP`).
     pub zcopy: Option<u32>,
 }
 
 impl SendControl {
-    /// `buffer`: `msg_control`, `msg_controllen` bytes of it.
+    /// Parses `msg_control`, `msg_controllen` bytes.
     ///
     /// # Errors
-    /// Any [`CmsgError`] but those of structures and addresses.
+    /// Any [`CmsgError`] except those of structures and addresses.
     pub fn parse(abi: Abi, buffer: &[u8]) -> Result<Self, CmsgError> {
         let mut control = Self::default();
         for message in ControlReader::new(abi, buffer) {

@@ -1,4 +1,5 @@
-//! Layouts by hand, and any values and bytes. That they are the compiler's, too, a test of the workspace asserts with C.
+//! Layouts by hand, and random values and bytes. A test of the workspace compares the layouts with
+//! a C compiler's.
 
 use std::net::SocketAddr;
 use std::string::ToString;
@@ -23,7 +24,7 @@ const ARGS: RdsRdmaArgs = RdsRdmaArgs {
     user_token: 0x5566_7788,
 };
 
-/// A buffer with these messages.
+/// Encodes these messages into a buffer.
 fn buffer(abi: Abi, messages: &[Cmsg]) -> Vec<u8> {
     let mut bytes = vec![0xee; 1024];
     let mut writer = ControlWriter::new(abi, &mut bytes);
@@ -34,7 +35,7 @@ fn buffer(abi: Abi, messages: &[Cmsg]) -> Vec<u8> {
     bytes
 }
 
-/// `CMSG_LEN` and `CMSG_SPACE` of each system for all payloads that there are.
+/// `CMSG_LEN` and `CMSG_SPACE` of each system for every payload length.
 #[test]
 fn headers_take_what_each_system_gives_them() {
     for (payload, linux, solaris) in [
@@ -54,7 +55,7 @@ fn headers_take_what_each_system_gives_them() {
     assert_eq!((Abi::of(Profile::Linux), Abi::of(Profile::Solaris)), (Abi::LINUX, Abi::SOLARIS));
 }
 
-/// On a machine of little-endian order, byte by byte.
+/// Checks the bytes on a little-endian machine.
 #[test]
 #[cfg(target_endian = "little")]
 fn fields_are_where_they_belong() {
@@ -78,7 +79,7 @@ fn fields_are_where_they_belong() {
     );
     assert_eq!(buffer(Abi::SOLARIS, &[status]), hex("14000000 10010000 04000000 02000000 03000000"));
 
-    // One that does not end where the next may begin.
+    // A message whose end is not aligned.
     let cookies = [Cmsg::ZcopyCookie(7), Cmsg::RdmaDest(RdmaCookie(9))];
     assert_eq!(
         buffer(Abi::LINUX, &cookies),
@@ -134,13 +135,13 @@ fn what_is_wrong_is_told() {
         assert_eq!(refused(&buffer(abi, messages)), error);
         assert_eq!(crate::RdsError::from(error), crate::RdsError::InvalidArgument);
     }
-    // A program of 32 bits ends its structure behind the token.
+    // A program with 32-bit tokens ends its structure after the token.
     let args = buffer(Abi::SOLARIS, &[args]);
     let ended = |len: u32| [&len.to_ne_bytes()[..], &args[4..len as usize]].concat();
     assert_eq!(SendControl::parse(Abi::SOLARIS, &ended(64)).map(|control| control.rdma), Ok(Some(ARGS)));
     let short = CmsgError::Payload { kind: 1, needed: 52, found: 51 };
     assert_eq!(SendControl::parse(Abi::SOLARIS, &ended(63)), Err(short));
-    // rds(3SOCKET) ends with congestion updates.
+    // rds(3SOCKET) defines no type after congestion updates.
     let atomic = buffer(Abi::ILLUMOS, &[Cmsg::ZcopyCookie(1)]);
     assert_eq!(SendControl::parse(Abi::ILLUMOS, &atomic), Err(CmsgError::Type(12)));
     let mut status =
@@ -157,12 +158,12 @@ fn what_is_of_others_is_passed_over() {
     bytes[8..12].copy_from_slice(&1i32.to_ne_bytes());
     let control = SendControl::parse(abi, &bytes).expect("one of ours");
     assert_eq!(control, SendControl { rdma: Some(ARGS), ..SendControl::default() });
-    // Nor does what is shorter than a header matter.
+    // Bytes after the last message are ignored if they are shorter than a header.
     bytes.extend_from_slice(&[0xff; 15]);
     assert_eq!(SendControl::parse(abi, &bytes), Ok(control));
 }
 
-/// As `put_cmsg` of Linux: a header must fit, of the payload as much as does.
+/// As Linux's `put_cmsg`: the header must fit, and the payload is cut.
 #[test]
 fn what_does_not_fit_is_cut_and_told() {
     for room in 0..=64 {
@@ -284,7 +285,7 @@ fn any_message() -> impl Strategy<Value = Cmsg> {
 }
 
 proptest! {
-    /// Whatever is written is read again, on every system.
+    /// Every encoded message decodes to itself, on every system.
     #[test]
     fn messages_come_back(messages in prop::collection::vec(any_message(), 0..10), abi in 0usize..4) {
         let abi = ABIS[abi];
@@ -294,8 +295,8 @@ proptest! {
         prop_assert_eq!(read, Ok(known));
     }
 
-    /// Any bytes are read or refused, and what is read of good ones that were spoilt ends, too: nothing panics, and there are never more
-    /// messages than headers fit.
+    /// Decoding arbitrary or damaged bytes terminates without a panic, and yields at most as many
+    /// messages as headers fit.
     #[test]
     fn any_bytes_are_read_or_refused(
         messages in prop::collection::vec(any_message(), 1..6),

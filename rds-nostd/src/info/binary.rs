@@ -1,5 +1,6 @@
-//! The elements of `getsockopt(SOL_RDS, 10000…)`, as programs like `rds-info` read them. Packed, in this machine's byte order but
-//! for addresses and ports, which are big-endian. Linux `include/uapi/linux/rds.h`, `net/rds/info.c`.
+//! Elements of `getsockopt(SOL_RDS, 10000…)`, as programs like `rds-info` read them. Packed, in
+//! native byte order except for addresses and ports, which are big-endian. Linux
+//! `include/uapi/linux/rds.h`, `net/rds/info.c`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -37,10 +38,10 @@ pub const RDS6_INFO_SOCKETS: u32 = 10015;
 /// All InfiniBand connections.
 pub const RDS6_INFO_IB_CONNECTIONS: u32 = 10017;
 
-/// The longest element.
+/// Bytes of the longest element.
 const LONGEST: usize = 92;
 
-/// What was written: what `getsockopt` returns, and what it stores as the option's length.
+/// Result of [`Rds::info`]: the return value of `getsockopt`, and the option's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InfoWritten {
     /// Bytes of an element.
@@ -49,19 +50,19 @@ pub struct InfoWritten {
     pub len: usize,
 }
 
-/// Why nothing was written.
+/// Error of [`Rds::info`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InfoError {
     /// `ENOSPC`: the buffer is too short.
     NoSpace {
-        /// Bytes that are needed now, which is stored as the option's length.
+        /// Bytes needed now, which become the option's length.
         needed: usize,
     },
-    /// `ENOPROTOOPT`: no such information here.
+    /// `ENOPROTOOPT`: this information is not supported.
     Unknown,
 }
 
-/// One element under construction.
+/// An element under construction.
 struct Element {
     bytes: [u8; LONGEST],
     len: usize,
@@ -101,14 +102,14 @@ impl Element {
     fn address(&mut self, address: IpAddr) -> &mut Self {
         match (self.is_v6, address) {
             (false, IpAddr::V4(v4)) => self.raw(&v4.octets()),
-            // Only elements between IPv4 addresses are made in this form.
+            // Only elements between IPv4 addresses have this form.
             (false, IpAddr::V6(_)) => self.raw(&Ipv4Addr::UNSPECIFIED.octets()),
             (true, IpAddr::V4(v4)) => self.raw(&v4.to_ipv6_mapped().octets()),
             (true, IpAddr::V6(v6)) => self.raw(&v6.octets()),
         }
     }
 
-    /// Text in a field of this size, cut so that it ends in a zero.
+    /// Appends text in a field of this size, cut so that it is zero-terminated.
     fn text(&mut self, text: &str, size: usize) -> &mut Self {
         let text = text.as_bytes();
         let end = self.len + size;
@@ -157,7 +158,7 @@ fn ib_connection(element: &mut Element, info: &IbConnectionInfo) {
     element.skip_to(aligned).u32(info.cache_allocs);
 }
 
-/// As Linux calls it.
+/// Returns Linux's name of the transport.
 pub(crate) const fn transport_name(transport: Transport) -> &'static str {
     match transport {
         Transport::InfiniBand => "infiniband",
@@ -165,7 +166,7 @@ pub(crate) const fn transport_name(transport: Transport) -> &'static str {
     }
 }
 
-/// Writes all elements if there is room for all.
+/// Writes all elements if all of them fit.
 fn write<T>(
     buffer: &mut [u8],
     (element_size, is_v6): (usize, bool),
@@ -191,11 +192,11 @@ fn write<T>(
 }
 
 impl Rds<'_> {
-    /// What `getsockopt(SOL_RDS, option)` gives for the information options 10000 to 10017. An empty buffer asks how long it has to
-    /// be.
+    /// `getsockopt(SOL_RDS, option)` for the information options 10000 to 10017. An empty buffer
+    /// queries the length.
     ///
     /// # Errors
-    /// [`InfoError`]; what the buffer holds then means nothing.
+    /// [`InfoError`]; the contents of the buffer are unspecified then.
     pub fn info<P: Platform>(
         &self,
         adapter: &Adapter<'_, P>,

@@ -1,7 +1,9 @@
-//! What a node can tell of itself, as `rds-info` shows it on Linux: counters, connections, queues and sockets.
+//! Information about a node, as `rds-info` shows it on Linux: counters, connections, queues and
+//! sockets.
 //!
-//! The same in three forms: records, from iterators that need no memory; tables to be printed ([`Rds::table`]); and the elements
-//! that `getsockopt(SOL_RDS, 10000…)` gives, byte by byte ([`Rds::info`]). Linux `include/uapi/linux/rds.h`, `net/rds/info.c`.
+//! It has three forms: records, from iterators that need no memory; tables to print
+//! ([`Rds::table`]); and the elements of `getsockopt(SOL_RDS, 10000…)`, byte by byte
+//! ([`Rds::info`]). Linux `include/uapi/linux/rds.h`, `net/rds/info.c`.
 
 pub(crate) mod binary;
 pub(crate) mod table;
@@ -25,63 +27,63 @@ bitflags::bitflags! {
     pub struct ConnectionFlags: u8 {
         /// A message is being posted.
         const SENDING = 1;
-        /// An attempt is under way.
+        /// A connection attempt is in progress.
         const CONNECTING = 2;
-        /// Messages flow.
+        /// Established.
         const CONNECTED = 4;
     }
 }
 
-/// A connection: `struct rds_info_connection`, and why it was last lost.
+/// A connection: `struct rds_info_connection`, and the last reason that it went down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionInfo {
-    /// Number of the next message to be sent.
+    /// Sequence number of the next message to send.
     pub next_tx: u64,
-    /// Number of the next message expected.
+    /// Sequence number of the next message expected.
     pub next_rx: u64,
     /// This node.
     pub local: IpAddr,
     /// The peer.
     pub foreign: IpAddr,
-    /// What carries it.
+    /// The transport.
     pub transport: Transport,
     /// State.
     pub flags: ConnectionFlags,
     /// Type of service.
     pub tos: u8,
-    /// How often it went down, or an attempt to make it was given up.
+    /// Number of times that it went down, or that an attempt was abandoned.
     pub downs: u64,
-    /// Why it last did.
+    /// Reason of the last of these.
     pub last_down: Option<DownReason>,
 }
 
 /// A message in a queue: `struct rds_info_message`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageInfo {
-    /// Its number on its connection.
+    /// Sequence number.
     pub sequence: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// The socket of this node: its sender or its receiver.
+    /// Local address: the sender of outgoing messages, the receiver of incoming ones.
     pub local: SocketAddr,
-    /// The other one.
+    /// The peer's address.
     pub foreign: SocketAddr,
-    /// Type of service of its connection; 0 where it was received.
+    /// Type of service of its connection; 0 in receive queues.
     pub tos: u8,
 }
 
 /// A socket: `struct rds_info_socket`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketInfo {
-    /// Bytes that may wait for acknowledgement.
+    /// Limit of unacknowledged bytes.
     pub send_buffer: usize,
     /// Unread bytes above which its port is congested.
     pub receive_buffer: usize,
-    /// Where it is bound.
+    /// Bound address.
     pub bound: Option<SocketAddr>,
-    /// Where messages without a destination go.
+    /// Destination of messages that name none.
     pub connected: Option<SocketAddr>,
-    /// Tells it from all other sockets of this node.
+    /// Unique number among the sockets of this node.
     pub inode: u64,
     /// Type of service.
     pub tos: u8,
@@ -100,17 +102,17 @@ pub struct IbConnectionInfo {
     pub foreign: IpAddr,
     /// GID of this node's port.
     pub local_gid: [u8; 16],
-    /// GID of the peer's port, as of the last connection; zeros before there was one.
+    /// GID of the peer's port on the last connection; zeros before the first.
     pub foreign_gid: [u8; 16],
-    /// Sends in flight, at most.
+    /// Maximum of sends in flight.
     pub max_send_wr: u32,
-    /// Receives posted, at most.
+    /// Maximum of posted receives.
     pub max_recv_wr: u32,
     /// Segments of a send.
     pub max_send_sge: u32,
-    /// Regions that can be offered to peers.
+    /// Number of regions that can be offered to peers.
     pub mr_max: u32,
-    /// The longest of them, pages of 4096 bytes.
+    /// Maximum length of a region, in pages of 4096 bytes.
     pub mr_size: u32,
     /// Type of service.
     pub tos: u8,
@@ -121,7 +123,7 @@ pub struct IbConnectionInfo {
 }
 
 impl Rds<'_> {
-    /// All connections.
+    /// Returns all connections.
     pub fn connections_info(&self) -> impl Iterator<Item = ConnectionInfo> + '_ {
         self.protocol().connections.iter().map(|(_, connection)| {
             let mut flags = match connection.state {
@@ -144,14 +146,14 @@ impl Rds<'_> {
         })
     }
 
-    /// Messages that wait to be sent.
+    /// Returns the messages that wait to be sent.
     pub fn send_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
         self.protocol().connections.iter().flat_map(move |(id, connection)| {
             self.messages_from(connection.tx.next).map(move |message| self.sent_message(id, message))
         })
     }
 
-    /// Messages that were sent and are kept until the peer has acknowledged them.
+    /// Returns the messages that were sent and wait for acknowledgement.
     pub fn retransmit_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
         self.protocol().connections.iter().flat_map(move |(id, connection)| {
             let (sent, unsent) = (connection.tx.queue.head(), connection.tx.next);
@@ -160,7 +162,7 @@ impl Rds<'_> {
         })
     }
 
-    /// Messages that arrived and wait to be read.
+    /// Returns the messages that wait to be read.
     pub fn receive_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
         self.protocol().sockets.iter().flat_map(|(_, socket)| {
             self.protocol().frames.all(&socket.received).map(|unread| MessageInfo {
@@ -189,12 +191,12 @@ impl Rds<'_> {
         successors(first, |&message| self.protocol().frames.next_message(message))
     }
 
-    /// All open sockets.
+    /// Returns all open sockets.
     pub fn sockets_info(&self) -> impl Iterator<Item = SocketInfo> + '_ {
         self.protocol().sockets.iter().map(|(slot, socket)| socket_info(slot, socket))
     }
 
-    /// The InfiniBand side of all connections.
+    /// Returns the InfiniBand side of all connections.
     pub fn ib_connections_info<P: Platform>(
         &self,
         adapter: &Adapter<'_, P>,

@@ -1,4 +1,4 @@
-//! Tables of what a node tells of itself, in the manner of `rds-info`.
+//! Tables of a node's information, in the format of `rds-info`.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -9,10 +9,10 @@ use crate::info::binary::transport_name;
 use crate::info::{ConnectionFlags, MessageInfo};
 use crate::io::Rds;
 
-/// What to print.
+/// Kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
-    /// Counters, those that are not zero (`rds-info -c`).
+    /// Counters that are not zero (`rds-info -c`).
     Counters,
     /// Connections with their last reason to go down (`-n`).
     Connections,
@@ -40,7 +40,7 @@ impl TableKind {
         Self::IbConnections,
     ];
 
-    /// The letter of `rds-info`'s option for it.
+    /// Returns the letter of `rds-info`'s option.
     #[must_use]
     pub const fn option(self) -> char {
         match self {
@@ -54,8 +54,8 @@ impl TableKind {
         }
     }
 
-    /// What `rds-info` shows with options such as `-cn` and `-k`, with spaces between them, in their order; all without any. None if it
-    /// does not have one of them.
+    /// Parses options such as `-cn -k` into kinds, in the order of `rds-info`. Returns all kinds
+    /// without options, and `None` for an undefined option.
     pub fn of_options(options: &str) -> Option<impl Iterator<Item = Self> + '_> {
         let letters = || options.split_whitespace().flat_map(|option| option.chars().skip(1));
         let named = |letter| Self::ALL.into_iter().find(move |kind| kind.option() == letter);
@@ -66,7 +66,7 @@ impl TableKind {
     }
 }
 
-/// A table that prints itself, one line for each entry below two of headings.
+/// A table that prints itself: two lines of headings, then one line per entry.
 pub struct Table<'a, 's> {
     rds: &'a Rds<'s>,
     kind: TableKind,
@@ -74,7 +74,7 @@ pub struct Table<'a, 's> {
 }
 
 impl<'s> Rds<'s> {
-    /// A table of what there is now, to be printed.
+    /// Returns a table of the current state.
     pub fn table<P: Platform>(&self, adapter: &Adapter<'_, P>, kind: TableKind) -> Table<'_, 's> {
         Table { rds: self, kind, local_gid: adapter.port_info().gid.0 }
     }

@@ -1,10 +1,11 @@
-//! Memory that was registered before operations used it: those do not register it again.
+//! Registered memory of sockets, which operations use without another registration.
 
 use crate::ids::MemoryId;
 use crate::ids::SocketHandle;
 
-/// Names memory that a socket registered ([`Rds::register_memory`](crate::Rds::register_memory)). One that was given back names nothing,
-/// even when its entry is used again.
+/// Handle of memory that a socket registered
+/// ([`Rds::register_memory`](crate::Rds::register_memory)). A stale handle stays invalid when its
+/// entry is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryHandle {
     slot: u16,
@@ -12,29 +13,29 @@ pub struct MemoryHandle {
 }
 
 impl MemoryHandle {
-    /// Its place in the table.
+    /// Returns its index in the table.
     pub(crate) const fn id(self) -> MemoryId {
         MemoryId::new(self.slot as usize)
     }
 }
 
-/// The table entry.
+/// Table entry of registered memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     /// The LMR; 0 if the entry is free.
     pub(crate) lmr_bits: u64,
     pub(crate) owner: SocketHandle,
     pub(crate) lmr_context: u32,
-    /// The zone that it is registered in, and whether that is a peer's own.
+    /// Protection zone of the registration, and whether the zone belongs to a single peer.
     pub(crate) zone: u64,
     pub(crate) is_peers: bool,
-    /// It is not the adapter's.
+    /// True for memory outside of the adapter's DMA region.
     pub(crate) is_foreign: bool,
-    /// Where it is: of this machine, and as work requests name it; bytes.
+    /// Address on this machine, address in work requests, and length in bytes.
     pub(crate) va: usize,
     pub(crate) address: u64,
     pub(crate) len: usize,
-    /// Pieces of operations that are not over, and windows on it.
+    /// Number of SGEs of outstanding operations, and of windows.
     pub(crate) users: u32,
     pub(crate) generation: u32,
 }
@@ -58,14 +59,14 @@ impl Memory {
         self.lmr_bits != 0
     }
 
-    /// Where in it so many bytes are, if they are.
+    /// Returns the offset of a range, if it is within this memory.
     fn offset_of(&self, va: usize, len: usize) -> Option<usize> {
         let offset = va.checked_sub(self.va)?;
         (offset.checked_add(len)? <= self.len).then_some(offset)
     }
 }
 
-/// Part of registered memory, as a work request names it.
+/// Part of registered memory, with its address in work requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) memory: MemoryId,
@@ -73,12 +74,12 @@ pub(crate) struct Part {
     pub(crate) address: u64,
 }
 
-/// Why memory is not given back.
+/// Error of deregistering memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// It is not the socket's.
+    /// The socket does not own such memory.
     NotThere,
-    /// Operations use it, or part of it is offered.
+    /// Operations use the memory, or a part of it is offered.
     InUse,
 }
 
@@ -101,7 +102,7 @@ impl<'s> Memories<'s> {
         self.0.get(id.index()).filter(|entry| entry.is_there())
     }
 
-    /// Puts it into a free entry, of which there is one.
+    /// Inserts memory into a free entry.
     pub(crate) fn insert(&mut self, memory: Memory) -> Option<MemoryHandle> {
         let (slot, entry) = self.0.iter_mut().enumerate().find(|(_, entry)| !entry.is_there())?;
         let generation = entry.generation.wrapping_add(1);
@@ -109,14 +110,14 @@ impl<'s> Memories<'s> {
         Some(MemoryHandle { slot: slot as u16, generation })
     }
 
-    /// Puts back what was taken out under this handle.
+    /// Restores an entry that was removed, with its handle.
     pub(crate) fn put_back(&mut self, handle: MemoryHandle, memory: Memory) {
         if let Some(entry) = self.0.get_mut(usize::from(handle.slot)) {
             *entry = Memory { generation: handle.generation, ..memory };
         }
     }
 
-    /// Takes memory of a socket out of the table.
+    /// Removes a socket's memory from the table.
     pub(crate) fn take(&mut self, owner: SocketHandle, handle: MemoryHandle) -> Result<Memory, Kept> {
         let entry = self.0.get_mut(usize::from(handle.slot)).ok_or(Kept::NotThere)?;
         if !entry.is_there() || entry.generation != handle.generation || entry.owner != owner {
@@ -129,7 +130,7 @@ impl<'s> Memories<'s> {
         Ok(core::mem::replace(entry, Memory { generation, ..Memory::EMPTY }))
     }
 
-    /// Takes any of a socket's, or of all, whoever uses it.
+    /// Removes any entry of a socket, or of all sockets, even if it is in use.
     pub(crate) fn take_any(&mut self, owner: Option<SocketHandle>) -> Option<(MemoryHandle, Memory)> {
         let is_meant = |entry: &Memory| entry.is_there() && owner.is_none_or(|owner| entry.owner == owner);
         let (slot, entry) = self.0.iter_mut().enumerate().find(|(_, entry)| is_meant(entry))?;
@@ -138,7 +139,8 @@ impl<'s> Memories<'s> {
         Some((MemoryHandle { slot: slot as u16, generation }, memory))
     }
 
-    /// Where a socket's bytes are registered in a zone. They are in use until [`leave`](Self::leave).
+    /// Finds the registration of a socket's bytes in a zone, and marks it as used until
+    /// [`leave`](Self::leave).
     pub(crate) fn enter(&mut self, owner: SocketHandle, zone: u64, va: usize, len: usize) -> Option<Part> {
         let known = self.0.iter_mut().enumerate();
         let mut theirs =
@@ -158,7 +160,7 @@ impl<'s> Memories<'s> {
         }
     }
 
-    /// Whether something is registered in a peer's own zone.
+    /// Returns whether memory is registered in this zone of a single peer.
     pub(crate) fn any_in(&self, zone: u64) -> bool {
         zone != 0 && self.0.iter().any(|entry| entry.is_there() && entry.is_peers && entry.zone == zone)
     }

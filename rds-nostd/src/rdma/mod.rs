@@ -1,8 +1,11 @@
-//! RDMA as rds(3SOCKET) has it, its terms and regions: memory offered to peers by cookies. Linux `net/rds/rdma.c`.
+//! RDMA of rds(3SOCKET): types, and memory that is offered to peers by cookies. Linux
+//! `net/rds/rdma.c`.
 //!
-//! A region has exactly the requested bytes. Peers address them by offsets from the start of a page, because a cookie has 32 bits for an
-//! offset: the first page of the region, or of the registered memory around it. A release by a firmware command ends access at once.
-//! Access to part of registered memory ends when the HCA executes the unbind, after the messages in the send queue.
+//! A region has exactly the requested bytes. Peers address them relative to the start of a page,
+//! because a cookie has 32 bits for an offset: the first page of the region, or of the registered
+//! memory that contains it. A release by a firmware command ends access immediately. Access to part
+//! of registered memory ends when the HCA executes the unbind, after the messages in the send
+//! queue.
 
 mod memories;
 mod operations;
@@ -22,11 +25,11 @@ pub(crate) use pieces::{GATHER, Piece};
 pub(crate) use regions::{Region, Regions};
 pub(crate) use windows::{Use, Window, Windows};
 
-/// The longest region, and the longest RDMA operation; bytes.
+/// Maximum bytes of a region and of an RDMA operation.
 pub const MAX_RDMA_LEN: usize = 1 << 20;
 
-/// Memory of a peer, as `rds_rdma_cookie_t`: the remote key in the low half, in the high half the offset of the region's
-/// first byte.
+/// Memory of a peer, as `rds_rdma_cookie_t`: the remote key in the low half, the offset of the
+/// region's first byte in the high half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RdmaCookie(pub u64);
 
@@ -41,7 +44,7 @@ impl RdmaCookie {
         self.0 as u32
     }
 
-    /// What the region's first byte is addressed by.
+    /// Returns the offset that addresses the region's first byte.
     #[must_use]
     pub const fn offset(self) -> u32 {
         (self.0 >> 32) as u32
@@ -54,47 +57,47 @@ bitflags::bitflags! {
     pub struct RdmaFlags: u64 {
         /// Operation: write the peer's memory; otherwise read it.
         const READWRITE = 0x01;
-        /// Operation: the message that goes with it leaves only when a read is done.
+        /// Operation: delay its message until the read completes.
         const FENCE = 0x02;
-        /// Region: access ends with the release. No effect here: [`free_mr`](crate::Rds::free_mr) with cookie 0 reports the end for every
-        /// region, and a layer of C waits for it.
+        /// Region: end access at the release. Without effect here: [`free_mr`](crate::Rds::free_mr)
+        /// with cookie 0 reports the end for every region, and a C layer waits for it.
         const INVALIDATE = 0x04;
-        /// Region: released when the peer says that it used it.
+        /// Region: release it when the peer reports its use.
         const USE_ONCE = 0x08;
-        /// Nothing waits here in any case.
+        /// No effect, because calls never wait.
         const DONTWAIT = 0x10;
-        /// Operation: tell how it ended.
+        /// Operation: report its status.
         const NOTIFY_ME = 0x20;
         /// Operation: without payload and cookie, send no message.
         const SILENT = 0x40;
-        /// Region: its peers may read it. Where none of the three is given they may read and write, as on Linux. These are this crate's
-        /// own; Linux takes no notice of them.
+        /// Region: peers may read it. Without any of these three flags peers may read and write, as
+        /// in Linux. The flags are extensions of this crate, which Linux ignores.
         const PEER_READS = 1 << 16;
         /// Region: its peers may write it.
         const PEER_WRITES = 1 << 17;
-        /// Region: its peers may do atomic operations on it.
+        /// Region: peers may execute atomic operations on it.
         const PEER_ATOMICS = 1 << 18;
     }
 }
 
-/// How an operation ended, with the values of `RDS_RDMA_…`.
+/// Status of a completed operation, with the values of `RDS_RDMA_…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum RdmaStatus {
-    /// It was done.
+    /// The operation succeeded.
     Success = 0,
     /// The peer denied the access: wrong key, offset or length.
     RemoteError = 1,
-    /// The application gave it up.
+    /// The socket cancelled it.
     Canceled = 2,
-    /// The connection broke; it may have been done in part.
+    /// The connection broke. A part of it may have been executed.
     Dropped = 3,
-    /// Anything else.
+    /// Any other error.
     OtherError = 4,
 }
 
 impl RdmaStatus {
-    /// The status with this number.
+    /// Returns the status with this number.
     #[must_use]
     pub const fn from_number(number: i32) -> Option<Self> {
         Some(match number {
@@ -108,12 +111,12 @@ impl RdmaStatus {
     }
 }
 
-/// `struct rds_rdma_notify`: the end of an operation.
+/// `struct rds_rdma_notify`: status of a completed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaNotify {
-    /// As given with the operation.
+    /// Token of the operation.
     pub user_token: u64,
-    /// How it ended.
+    /// Status.
     pub status: RdmaStatus,
 }
 
@@ -122,11 +125,13 @@ pub struct RdmaNotify {
 pub struct RdmaArgs<'a> {
     /// The peer's region.
     pub cookie: RdmaCookie,
-    /// Where in the region it begins, bytes.
+    /// Offset in the region, in bytes.
     pub remote_offset: u64,
-    /// Bytes of the region that may be touched: as many as the local pieces have; in the Linux profile also more.
+    /// Bytes of the region that the operation may access: the sum of `local`, or more in the Linux
+    /// profile.
     pub remote_bytes: u64,
-    /// Local memory, piece by piece. Where it overlaps the remote memory, as it can within a node, there is a mixture of both afterwards.
+    /// Local memory, as a list of segments. If it overlaps the remote memory, as is possible within
+    /// a node, the result is a mixture of both.
     pub local: &'a [DmaSlice<'a>],
     /// READWRITE, FENCE, NOTIFY_ME, SILENT.
     pub flags: RdmaFlags,
@@ -134,47 +139,49 @@ pub struct RdmaArgs<'a> {
     pub user_token: u64,
 }
 
-/// What an atomic operation does to 8 bytes of a peer.
+/// Atomic operation on 8 bytes of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Replaces the value by `swap` if it is `compare`.
+    /// Replaces the value by `swap` if it equals `compare`.
     CompareSwap {
-        /// What has to be there.
+        /// Expected value.
         compare: u64,
-        /// What is there afterwards.
+        /// New value.
         swap: u64,
     },
-    /// Adds `add`; what goes beyond 64 bits is gone.
+    /// Adds `add`, modulo 2^64.
     FetchAdd {
-        /// The number to add.
+        /// Addend.
         add: u64,
     },
-    /// Compares and replaces some bits (`RDS_CMSG_MASKED_ATOMIC_CSWP`). Only with masks of all ones, which is the plain operation.
+    /// Compares and replaces some bits (`RDS_CMSG_MASKED_ATOMIC_CSWP`). Supported only with masks
+    /// of all ones, as the operation without masks.
     MaskedCompareSwap {
-        /// What has to be there.
+        /// Expected value.
         compare: u64,
-        /// What is there afterwards.
+        /// New value.
         swap: u64,
         /// Bits that are compared.
         compare_mask: u64,
         /// Bits that are replaced.
         swap_mask: u64,
     },
-    /// Adds within fields (`RDS_CMSG_MASKED_ATOMIC_FADD`). Only with a mask of zero, which is the plain operation.
+    /// Adds within fields (`RDS_CMSG_MASKED_ATOMIC_FADD`). Supported only with a zero mask, as the
+    /// operation without masks.
     MaskedFetchAdd {
-        /// The number to add.
+        /// Addend.
         add: u64,
-        /// Bits that nothing is carried out of.
+        /// Bits without carry to the next.
         nocarry_mask: u64,
     },
 }
 
 impl AtomicOp {
-    /// The operation without masks that does the same. HCAs of this family have masked ones, but neither the DAT layer nor the
-    /// emulated HCA offers them.
+    /// Returns the equivalent operation without masks. HCAs of this family have masked operations,
+    /// but neither the DAT layer nor the emulated HCA offers them.
     ///
     /// # Errors
-    /// [`RdsError::NotSupported`]: there is none.
+    /// [`RdsError::NotSupported`]: no equivalent exists.
     pub const fn plain(self) -> Result<Self, RdsError> {
         match self {
             Self::MaskedCompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX } => {
@@ -192,11 +199,12 @@ impl AtomicOp {
 pub struct AtomicArgs<'a> {
     /// The peer's region.
     pub cookie: RdmaCookie,
-    /// Where in the region, bytes.
+    /// Offset in the region, in bytes.
     pub remote_offset: u64,
-    /// 8 bytes for what was there before, in this machine's order. Written last: if they are the same bytes, nothing changes.
+    /// 8 bytes for the previous value, in native byte order. Written last: if local and remote are
+    /// the same bytes, they keep their value.
     pub local: DmaSlice<'a>,
-    /// What to do.
+    /// The operation.
     pub op: AtomicOp,
     /// NOTIFY_ME, SILENT, FENCE.
     pub flags: RdmaFlags,
@@ -204,39 +212,42 @@ pub struct AtomicArgs<'a> {
     pub user_token: u64,
 }
 
-/// A payload that is sent from where it lies (`MSG_ZEROCOPY`). It is lent until the peer's RDS has the whole message: until then its bytes
-/// may be sent once more, if the connection has to be made anew, and must not change.
+/// A payload that is sent without a copy (`MSG_ZEROCOPY`). The program must not change it until the
+/// peer has acknowledged the complete message, because a reconnection may retransmit it.
 #[derive(Clone, Copy, Debug)]
 pub struct Lend<'a> {
-    /// The payload, piece by piece. In memory that was [registered](crate::Rds::register_memory) for the destination it costs no command of
-    /// the HCA's firmware; else each piece is registered for this message. Of several pieces no 4096 bytes, counted from the first, may lie
-    /// in more than five; one piece goes fastest.
+    /// The payload, as a list of segments. Memory that was
+    /// [registered](crate::Rds::register_memory) for the destination needs no firmware command;
+    /// each other segment is registered for this message. A fragment of 4096 bytes, counted from
+    /// the first, may span up to five segments. A single segment is fastest.
     pub payload: &'a [DmaSlice<'a>],
-    /// NOTIFY_ME: tell when it is lent no more. Success: the peer has the message. Canceled: it was given up. Dropped: its registration
-    /// was lost with the adapter, see [`Rds::adapter_recovered`](crate::Rds::adapter_recovered). In either case it may have arrived all the
-    /// same.
+    /// NOTIFY_ME: report the end of the loan. Success: the peer has the message. Canceled: the
+    /// socket cancelled it. Dropped: its registration was lost with the adapter, see
+    /// [`Rds::adapter_recovered`](crate::Rds::adapter_recovered). The message may have arrived in
+    /// each case.
     pub flags: RdmaFlags,
     /// For the notification.
     pub user_token: u64,
 }
 
-/// What goes along with a message: the control messages of `sendmsg`.
+/// Control messages of a `sendmsg`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Control<'a> {
-    /// `RDS_CMSG_RDMA_ARGS`: do this before the message is sent.
+    /// `RDS_CMSG_RDMA_ARGS`: an operation to execute before the message.
     pub rdma: Option<RdmaArgs<'a>>,
-    /// `RDS_CMSG_ATOMIC_FADD`, `RDS_CMSG_ATOMIC_CSWP`: and then this.
+    /// `RDS_CMSG_ATOMIC_FADD`, `RDS_CMSG_ATOMIC_CSWP`: an atomic operation after it.
     pub atomic: Option<AtomicArgs<'a>>,
-    /// `RDS_CMSG_RDMA_MAP`: offer this memory to the receiver.
+    /// `RDS_CMSG_RDMA_MAP`: memory to register and offer to the receiver.
     pub map: Option<(DmaSlice<'a>, RdmaFlags)>,
-    /// `RDS_CMSG_RDMA_DEST`: offer memory for which there is a cookie.
+    /// `RDS_CMSG_RDMA_DEST`: the cookie of memory to offer to the receiver.
     pub dest: Option<RdmaCookie>,
-    /// `RDS_CMSG_ZCOPY_COOKIE`: send this in place of the message's own payload, which is empty; nothing else goes along.
+    /// `RDS_CMSG_ZCOPY_COOKIE`: send this payload without a copy. The message's own payload and all
+    /// other control messages must be empty.
     pub lend: Option<Lend<'a>>,
 }
 
 impl Control<'_> {
-    /// Whether nothing goes along.
+    /// Returns whether there is no control message.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rdma.is_none()

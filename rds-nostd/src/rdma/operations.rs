@@ -1,8 +1,9 @@
-//! The table of RDMA operations: from `sendmsg` to the notification. Linux `net/rds/rdma.c`, `send.c`.
+//! Table of RDMA operations, from `sendmsg` to the notification. Linux `net/rds/rdma.c`, `send.c`.
 //!
-//! An operation belongs to a message. Its transfers are posted before the message's first fragment; its entry later serves
-//! as the notification, so that there is always room for one. It is never done twice: when the connection breaks, what was
-//! begun is dropped together with its message.
+//! An operation belongs to a message, and its transfers are posted before the message's first
+//! fragment. Its entry becomes the notification, so that a notification never lacks space. No
+//! operation executes twice: a broken connection drops each operation that has begun, with its
+//! message.
 
 use crate::ids::OperationId;
 use crate::ids::SocketHandle;
@@ -12,10 +13,10 @@ use crate::rdma::{RdmaFlags, RdmaNotify, RdmaStatus};
 use crate::slot::Slot;
 use crate::socket::Sockets;
 
-/// What an operation is.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// RDMA read or write, as its flags say.
+    /// RDMA read or write, by its flags.
     Transfer,
     CompareSwap {
         compare: u64,
@@ -26,17 +27,17 @@ pub(crate) enum Kind {
     },
 }
 
-/// How a request of an operation ended in failure.
+/// Status of a failed work request of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It was given up with its queue pair.
+    /// Flushed with its queue pair.
     Flushed,
     /// The peer denied the access.
     Denied,
     Other,
 }
 
-/// One transfer of an operation.
+/// A transfer of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) kind: Kind,
@@ -46,17 +47,18 @@ pub(crate) struct Transfer {
     pub(crate) remote_address: u64,
 }
 
-/// The table entry of an operation or of its notification.
+/// Table entry of an operation or of its notification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) used: bool,
-    /// It ended, and its notification waits.
+    /// The operation has completed, and its notification waits.
     pub(crate) is_told: bool,
     pub(crate) kind: Kind,
-    /// The atomic operation of the same message; later the next one that ended, and then the next notification of the socket.
+    /// The atomic operation of the same message. After completion, the next completed operation,
+    /// and then the next notification of the socket.
     pub(crate) next: Option<OperationId>,
     pub(crate) owner: SocketHandle,
-    /// Failure is told even without NOTIFY_ME.
+    /// Report a failure even without NOTIFY_ME.
     pub(crate) notify_failure: bool,
     pub(crate) flags: RdmaFlags,
     pub(crate) status: Slot<RdmaStatus>,
@@ -64,7 +66,7 @@ pub(crate) struct Operation {
     pub(crate) rkey: u32,
     pub(crate) remote_address: u64,
     pub(crate) pieces: PieceList,
-    /// Numbers of the first and the last post; 0 if there was none.
+    /// Sequence numbers of the first and the last post; 0 for none.
     pub(crate) first_post: u64,
     pub(crate) last_post: u64,
 }
@@ -93,7 +95,7 @@ pub(crate) struct Operations<'s> {
     entries: &'s mut [Operation],
     pieces: Pieces<'s>,
     memories: Memories<'s>,
-    /// Those that ended and whose local memory is to be freed: oldest and latest.
+    /// First and last of the completed operations whose local memory must be freed.
     ended: Option<OperationId>,
     ended_last: Option<OperationId>,
 }
@@ -111,7 +113,7 @@ impl<'s> Operations<'s> {
         Self { entries, pieces, memories, ended: None, ended_last: None }
     }
 
-    /// Registered memory that operations use.
+    /// Returns the registered memory of operations.
     pub(crate) const fn memories(&self) -> &Memories<'s> {
         &self.memories
     }
@@ -132,18 +134,18 @@ impl<'s> Operations<'s> {
         self.entries.iter().position(|operation| !operation.used).map(OperationId::new)
     }
 
-    /// Whether there is room for so many operations that have so many pieces together.
+    /// Returns whether `count` operations with `pieces` SGEs together fit now.
     pub(crate) fn has_room_for(&self, count: usize, pieces: usize) -> bool {
         let mut free = self.entries.iter().filter(|operation| !operation.used);
         free.nth(count.saturating_sub(1)).is_some() && self.pieces.room() >= pieces
     }
 
-    /// Whether an empty table holds them. Otherwise waiting is useless.
+    /// Returns whether an empty table could hold them. Otherwise waiting is useless.
     pub(crate) const fn could_hold(&self, count: usize, pieces: usize) -> bool {
         count <= self.entries.len() && pieces <= self.pieces.count()
     }
 
-    /// All that are in use and not told of yet; for the end of everything.
+    /// Returns the IDs of all entries, for shutdown.
     pub(crate) fn ids(&self) -> impl Iterator<Item = OperationId> + use<> {
         (0..self.entries.len()).map(OperationId::new)
     }
@@ -154,12 +156,12 @@ impl<'s> Operations<'s> {
         }
     }
 
-    /// Takes an entry out of the table.
+    /// Removes an entry from the table.
     pub(crate) fn remove(&mut self, id: OperationId) -> Operation {
         self.get_mut(id).map_or(Operation::EMPTY, |entry| core::mem::replace(entry, Operation::EMPTY))
     }
 
-    /// An operation and those that follow it in the same message.
+    /// Returns an operation and its successors in the same message.
     fn chain(&self, first: OperationId) -> impl Iterator<Item = &Operation> + '_ {
         let mut next = Some(first);
         core::iter::from_fn(move || {
@@ -177,7 +179,7 @@ impl<'s> Operations<'s> {
         }
     }
 
-    /// The operation of this message that the next transfer is of.
+    /// Returns the message's operation that has the next transfer.
     pub(crate) fn next_to_transfer(&self, first: OperationId) -> Option<OperationId> {
         let mut next = Some(first);
         while let Some(id) = next {
@@ -190,7 +192,7 @@ impl<'s> Operations<'s> {
         None
     }
 
-    /// The next transfer of an operation.
+    /// Returns the next transfer of an operation.
     pub(crate) fn transfer(&self, id: OperationId) -> Option<Transfer> {
         let operation = self.get(id)?;
         Some(Transfer {
@@ -202,13 +204,13 @@ impl<'s> Operations<'s> {
         })
     }
 
-    /// Whether nothing of its message's operations comes after the next transfer of this one.
+    /// Returns whether the next transfer of this operation is the last of its message's operations.
     pub(crate) fn is_last_transfer(&self, id: OperationId) -> bool {
         self.get(id)
             .is_some_and(|operation| self.pieces.is_last(&operation.pieces) && operation.next.is_none())
     }
 
-    /// The next transfer of an operation was posted.
+    /// Records that the next transfer of an operation was posted.
     pub(crate) fn posted(&mut self, id: OperationId, number: u64) {
         let Self { entries, pieces, .. } = self;
         if let Some(operation) = entries.get_mut(id.index()) {
@@ -223,22 +225,22 @@ impl<'s> Operations<'s> {
         self.chain(id).any(|operation| operation.first_post != 0)
     }
 
-    /// Whether nothing is to be sent after it.
+    /// Returns whether no message follows the operation.
     pub(crate) fn is_silent(&self, id: OperationId) -> bool {
         self.chain(id).all(|operation| operation.flags.contains(RdmaFlags::SILENT))
     }
 
-    /// Whether the message that follows waits for it.
+    /// Returns whether the following message must wait for the operation.
     pub(crate) fn is_fence(&self, id: OperationId) -> bool {
         self.chain(id).any(|operation| operation.flags.contains(RdmaFlags::FENCE))
     }
 
-    /// Number of the last post of a message's operations.
+    /// Returns the sequence number of the last post of a message's operations.
     pub(crate) fn last_post(&self, id: OperationId) -> u64 {
         self.chain(id).map(|operation| operation.last_post).max().unwrap_or(0)
     }
 
-    /// Post `number` of a connection failed: remembers it if it was a transfer of the operation.
+    /// Records the failure of post `number` if it was a transfer of the operation.
     pub(crate) fn note_failure(&mut self, id: OperationId, number: u64, ending: Ending) {
         self.for_each(id, |operation| {
             if operation.first_post != 0 && (operation.first_post..=operation.last_post).contains(&number) {
@@ -251,15 +253,16 @@ impl<'s> Operations<'s> {
         });
     }
 
-    /// However it ends, it will be told as this, unless it failed otherwise before.
+    /// Sets the status that the operation will report, unless it has failed already.
     pub(crate) fn fail(&mut self, id: OperationId, status: RdmaStatus) {
         self.for_each(id, |operation| {
             operation.status.get_or_set(status);
         });
     }
 
-    /// Ends an operation, and those that follow it, whose transfers the HCA is done with: with `status`, unless it failed otherwise before.
-    /// [`oldest_ended`](Self::oldest_ended) gives them for their memory to be freed.
+    /// Completes an operation and its successors, whose transfers are complete, with `status`
+    /// unless they have failed already. [`oldest_ended`](Self::oldest_ended) returns them, to free
+    /// their memory.
     pub(crate) fn end(&mut self, first: OperationId, status: RdmaStatus) {
         let mut next = Some(first);
         while let Some(id) = next {
@@ -273,7 +276,7 @@ impl<'s> Operations<'s> {
         }
     }
 
-    /// Adds local memory to an operation: there is room for it.
+    /// Adds local memory to an operation. The caller has checked the space.
     pub(crate) fn add_piece(&mut self, id: OperationId, piece: Piece) {
         let Self { entries, pieces, .. } = self;
         if let Some(operation) = entries.get_mut(id.index()) {
@@ -281,12 +284,13 @@ impl<'s> Operations<'s> {
         }
     }
 
-    /// The first of an operation's pieces.
+    /// Returns the first SGE of an operation.
     pub(crate) fn first_piece(&self, id: OperationId) -> Option<&Piece> {
         self.pieces.first(&self.get(id)?.pieces)
     }
 
-    /// The parts of an operation's local memory that so many bytes from `offset` on lie in; see [`Pieces::range`].
+    /// Returns the parts of an operation's local memory that contain `len` bytes from `offset` on;
+    /// see [`Pieces::range`].
     pub(crate) fn range(
         &self,
         id: OperationId,
@@ -296,14 +300,15 @@ impl<'s> Operations<'s> {
         self.pieces.range(&self.get(id)?.pieces, offset, len)
     }
 
-    /// Whether a part of an operation's memory was registered before, and stays so.
+    /// Returns whether a part of an operation's memory was registered by its socket, and remains
+    /// so.
     #[cold]
     pub(crate) fn is_in_registered_memory(&self, id: OperationId) -> bool {
         let pieces = self.get(id).map(|operation| self.pieces.iter(&operation.pieces));
         pieces.is_some_and(|mut pieces| pieces.any(|piece| piece.memory.is_some()))
     }
 
-    /// Takes one of an operation's pieces, for its memory to be freed.
+    /// Removes an SGE of an operation, to free its memory.
     pub(crate) fn take_piece(&mut self, id: OperationId) -> Option<Piece> {
         let Self { entries, pieces, memories, .. } = self;
         let piece = entries.get_mut(id.index()).and_then(|operation| pieces.pop(&mut operation.pieces))?;
@@ -313,18 +318,18 @@ impl<'s> Operations<'s> {
         Some(piece)
     }
 
-    /// The oldest of those that ended.
+    /// Returns the oldest completed operation.
     #[inline]
     pub(crate) const fn oldest_ended(&self) -> Option<OperationId> {
         self.ended
     }
 
-    /// Whether one of a socket's has ended and is not reported yet.
+    /// Returns whether an operation of a socket has completed and is not reported yet.
     pub(crate) fn is_ending(&self, owner: SocketHandle) -> bool {
         self.ended.is_some_and(|first| self.chain(first).any(|operation| operation.owner == owner))
     }
 
-    /// Takes the oldest of those that ended.
+    /// Removes the oldest completed operation from the list.
     #[inline]
     pub(crate) fn next_ended(&mut self) -> Option<OperationId> {
         let id = self.ended?;
@@ -335,7 +340,8 @@ impl<'s> Operations<'s> {
         Some(id)
     }
 
-    /// The local memory of an operation that ended is free again: its socket hears of it if it wanted to.
+    /// Frees a completed operation whose local memory is free, or queues its notification if the
+    /// socket requested it.
     pub(crate) fn report(&mut self, id: OperationId, sockets: &mut Sockets<'_>) {
         let Some(operation) = self.get_mut(id) else { return };
         operation.is_told = true;
@@ -359,15 +365,15 @@ impl<'s> Operations<'s> {
         }
     }
 
-    /// Whether unread notifications of a socket fill half of the table. Its next operations wait then, so
-    /// that other sockets find free entries.
+    /// Returns whether unread notifications of a socket fill half of the table. Its next operations
+    /// wait then, so that other sockets find free entries.
     pub(crate) fn is_crowded_by(&self, owner: SocketHandle) -> bool {
         let theirs = |operation: &&Operation| operation.used && operation.owner == owner;
         let most = self.entries.len().div_ceil(2);
         self.entries.iter().filter(theirs).filter(|operation| operation.is_told).count() >= most
     }
 
-    /// The oldest notification of a socket.
+    /// Removes the oldest notification of a socket.
     pub(crate) fn take_notification(
         &mut self,
         handle: SocketHandle,

@@ -1,22 +1,22 @@
-//! Local memory of operations: lists of pieces, from a table that all operations share.
+//! Local memory of operations: lists of SGEs in a shared table.
 
 use crate::ids::{MemoryId, PieceId};
 use crate::rdma::memories::Part;
 
-/// The most pieces of local memory that one operation may have (as rds-stress asks for at most).
+/// Maximum number of local segments of an operation, the maximum of rds-stress.
 pub const MAX_PIECES: usize = 512;
-/// Pieces that one transfer gathers or scatters: as many as fit into 128 bytes of a send queue.
+/// SGEs of a transfer: the number that fits in 128 bytes of a send queue.
 pub(crate) const GATHER: usize = 6;
 
-/// A piece of local memory.
+/// An SGE of local memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    /// The LMR that it was registered by for the operation; 0 if there is none to be freed.
+    /// The LMR that was created for the operation; 0 if there is none to free.
     pub(crate) lmr_bits: u64,
     pub(crate) address: u64,
     pub(crate) len: u32,
     pub(crate) lmr_context: u32,
-    /// The registered memory that it is part of.
+    /// The registered memory that contains it.
     pub(crate) memory: Option<MemoryId>,
     next: Option<PieceId>,
 }
@@ -34,25 +34,25 @@ impl Piece {
     }
 }
 
-/// The pieces of an operation, in order.
+/// The SGEs of an operation, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PieceList {
     first: Option<PieceId>,
     last: Option<PieceId>,
-    /// The first that was not posted yet.
+    /// First SGE that was not posted yet.
     unposted: Option<PieceId>,
 }
 
 impl PieceList {
     pub(crate) const EMPTY: Self = Self { first: None, last: None, unposted: None };
 
-    /// Whether every piece was posted.
+    /// Returns whether every SGE was posted.
     pub(crate) const fn is_posted(&self) -> bool {
         self.unposted.is_none()
     }
 }
 
-/// The pieces that one transfer is of.
+/// The SGEs of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gathered {
     pub(crate) pieces: [Piece; GATHER],
@@ -64,16 +64,16 @@ impl Gathered {
         self.pieces.iter().take(self.count)
     }
 
-    /// Bytes of all of them.
+    /// Returns the sum of all lengths.
     pub(crate) fn len(&self) -> u64 {
         self.iter().map(|piece| u64::from(piece.len)).sum()
     }
 }
 
-/// All pieces of a node.
+/// All SGEs of a node.
 pub(crate) struct Pieces<'s> {
     entries: &'s mut [Piece],
-    /// Entries beyond this one were never used; those given back are in a list.
+    /// Entries beyond this were never used. Freed entries are in a list.
     used: usize,
     given_back: Option<PieceId>,
     in_use: usize,
@@ -87,12 +87,12 @@ impl<'s> Pieces<'s> {
         Self { entries, used: 0, given_back: None, in_use: 0 }
     }
 
-    /// All entries.
+    /// Returns the number of entries.
     pub(crate) const fn count(&self) -> usize {
         self.entries.len()
     }
 
-    /// Entries that nobody uses.
+    /// Returns the number of free entries.
     pub(crate) const fn room(&self) -> usize {
         self.entries.len() - self.in_use
     }
@@ -101,7 +101,7 @@ impl<'s> Pieces<'s> {
         self.entries.get(id.index())
     }
 
-    /// Adds a piece at a list's end. False if there is no room.
+    /// Appends an SGE to a list. Returns false if the table is full.
     pub(crate) fn push(&mut self, list: &mut PieceList, piece: Piece) -> bool {
         let id = match self.given_back {
             Some(id) => {
@@ -125,8 +125,8 @@ impl<'s> Pieces<'s> {
         true
     }
 
-    /// The parts of a list's pieces that `len` bytes from `offset` on lie in; None if they are more than one request gathers beside a
-    /// header.
+    /// Returns the parts of a list that contain `len` bytes from `offset` on, or `None` if they
+    /// exceed the SGEs of a work request with a header.
     pub(crate) fn range(
         &self,
         list: &PieceList,
@@ -151,12 +151,12 @@ impl<'s> Pieces<'s> {
         Some((parts, count))
     }
 
-    /// The first piece of a list.
+    /// Returns the first SGE of a list.
     pub(crate) fn first(&self, list: &PieceList) -> Option<&Piece> {
         self.get(list.first?)
     }
 
-    /// The pieces of a list.
+    /// Returns the SGEs of a list.
     pub(crate) fn iter(&self, list: &PieceList) -> impl Iterator<Item = &Piece> {
         let mut next = list.first;
         core::iter::from_fn(move || {
@@ -166,7 +166,7 @@ impl<'s> Pieces<'s> {
         })
     }
 
-    /// Takes the first piece off a list.
+    /// Removes the first SGE of a list.
     pub(crate) fn pop(&mut self, list: &mut PieceList) -> Option<Piece> {
         let id = list.first?;
         let free = self.given_back.replace(id);
@@ -180,7 +180,7 @@ impl<'s> Pieces<'s> {
         Some(piece)
     }
 
-    /// What the next transfer of a list is of; the list from there on.
+    /// Returns the next transfer of a list, and the rest of the list.
     fn walk(&self, list: &PieceList) -> (Gathered, Option<PieceId>) {
         let mut gathered = Gathered { pieces: [Piece::EMPTY; GATHER], count: 0 };
         let mut next = list.unposted;
@@ -197,12 +197,12 @@ impl<'s> Pieces<'s> {
         self.walk(list).0
     }
 
-    /// Whether nothing of a list is left after its next transfer.
+    /// Returns whether the next transfer of a list is its last.
     pub(crate) fn is_last(&self, list: &PieceList) -> bool {
         self.walk(list).1.is_none()
     }
 
-    /// What [`gather`](Self::gather) gave was posted; how many bytes that were.
+    /// Advances past the transfer of [`gather`](Self::gather). Returns its bytes.
     pub(crate) fn posted(&self, list: &mut PieceList) -> u64 {
         let (gathered, next) = self.walk(list);
         list.unposted = next;

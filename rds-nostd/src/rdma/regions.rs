@@ -1,30 +1,33 @@
-//! The table of memory offered to peers.
+//! Table of memory that is offered to peers.
 
 use crate::counters::Counters;
 use crate::ids::{SocketHandle, WindowId};
 use crate::rdma::RdmaCookie;
 use crate::wire::{Extension, Extensions, Header};
 
-/// Regions up to this are counted with those of 8 KiB, bytes.
+/// Upper bound of regions that are counted with those of 8 KiB, in bytes.
 const SHORT: usize = 8192;
 
-/// The table entry of a region.
+/// Table entry of a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
-    /// The LMR, or the window on registered memory with its RMR in place of the LMR; neither if the entry is free.
+    /// The LMR; or with a window on registered memory its RMR. Both fields are empty if the entry
+    /// is free.
     pub(crate) lmr_bits: u64,
     pub(crate) window: Option<WindowId>,
-    /// The zone of the only peer that may use it, and that peer (IPv4 mapped); 0 if all may.
+    /// Zone of the only peer that may use it, and the peer's address (IPv4 mapped); 0 if all peers
+    /// may.
     pub(crate) zone: u64,
     pub(crate) foreign: u128,
-    /// The only peer that has the key, and the only one whose message uses the region up. 0 for any peer.
+    /// The only peer that received the key, and so the only one whose message can use the region
+    /// up. 0 for any peer.
     pub(crate) given: u128,
     pub(crate) rkey: u32,
     pub(crate) owner: SocketHandle,
     pub(crate) use_once: bool,
-    /// No longer than two pages.
+    /// Up to two pages long.
     pub(crate) short: bool,
-    /// Its peer used it up: to be freed as soon as the adapter is at hand.
+    /// A peer has used it up. To be freed when the adapter is available.
     pub(crate) spent: bool,
 }
 
@@ -50,12 +53,12 @@ impl Region {
         self.lmr_bits != 0 || self.window.is_some()
     }
 
-    /// Whether this peer may use it.
+    /// Returns whether this peer may use the region.
     const fn is_for(&self, foreign: u128) -> bool {
         self.foreign == 0 || self.foreign == foreign
     }
 
-    /// Whether this peer can have the key.
+    /// Returns whether this peer may have received the key.
     const fn is_given_to(&self, foreign: u128) -> bool {
         self.given == 0 || self.given == foreign
     }
@@ -68,7 +71,7 @@ impl Region {
 /// All regions of a node.
 pub(crate) struct Regions<'s> {
     entries: &'s mut [Region],
-    /// Some of them are spent.
+    /// True if some regions are used up.
     some_spent: bool,
 }
 
@@ -86,7 +89,7 @@ impl<'s> Regions<'s> {
         self.entries.iter().any(|region| !region.is_there())
     }
 
-    /// Puts it into a free entry, of which there is one.
+    /// Inserts a region into a free entry.
     pub(crate) fn insert(&mut self, region: Region) {
         self.some_spent |= region.spent;
         if let Some(free) = self.entries.iter_mut().find(|region| !region.is_there()) {
@@ -94,28 +97,28 @@ impl<'s> Regions<'s> {
         }
     }
 
-    /// Takes a region out of the table, for revoking it.
+    /// Removes a region from the table, to revoke it.
     pub(crate) fn take(&mut self, owner: SocketHandle, cookie: RdmaCookie) -> Option<Region> {
         self.take_if(|region| region.is_of(owner) && region.rkey == cookie.rkey())
     }
 
-    /// Whether there may be regions that were used up.
+    /// Returns whether regions may be used up.
     #[inline]
     pub(crate) const fn has_spent(&self) -> bool {
         self.some_spent
     }
 
-    /// Takes one of the regions that were used up and are like this.
+    /// Removes a used-up region that satisfies a condition.
     pub(crate) fn take_spent(&mut self, is_meant: impl Fn(&Region) -> bool) -> Option<Region> {
         self.take_if(|region| region.spent && is_meant(region))
     }
 
-    /// Regions that were used up are revoked.
+    /// Records that all used-up regions are revoked.
     pub(crate) const fn none_spent(&mut self) {
         self.some_spent = false;
     }
 
-    /// Takes one of a socket's regions, or one of all.
+    /// Removes any region of a socket, or of all sockets.
     pub(crate) fn take_any(&mut self, owner: Option<SocketHandle>) -> Option<Region> {
         self.take_if(|region| owner.is_none_or(|owner| region.is_of(owner)))
     }
@@ -125,18 +128,19 @@ impl<'s> Regions<'s> {
         Some(core::mem::replace(found, Region::EMPTY))
     }
 
-    /// Whether something is offered in a zone.
+    /// Returns whether memory is offered in a zone.
     pub(crate) fn any_in(&self, zone: u64) -> bool {
         zone != 0 && self.entries.iter().any(|region| region.is_there() && region.zone == zone)
     }
 
-    /// The region that a key is of, if this peer may use it.
+    /// Returns the region of a key, if this peer may use it.
     pub(crate) fn of_key(&self, rkey: u32, foreign: u128) -> Option<&Region> {
         let named = |region: &&Region| region.is_there() && region.rkey == rkey && region.is_for(foreign);
         self.entries.iter().find(named).filter(|region| !region.spent)
     }
 
-    /// The socket tells a peer of a region of this key. False if it has none that the peer may use.
+    /// Records that the socket offers a region to a peer. Returns false if the peer may not use the
+    /// key.
     pub(crate) fn give(&mut self, owner: SocketHandle, cookie: RdmaCookie, foreign: u128) -> bool {
         let found =
             |region: &Region| region.is_of(owner) && region.rkey == cookie.rkey() && region.is_for(foreign);
@@ -147,7 +151,8 @@ impl<'s> Regions<'s> {
         true
     }
 
-    /// A message with extensions arrived for a socket: if the peer used a region that was to be used once, that one goes.
+    /// Evaluates the extensions of a message that arrived for a socket: marks use-once regions that
+    /// the peer has used.
     pub(crate) fn used(
         &mut self,
         header: &Header,
@@ -185,7 +190,8 @@ mod tests {
 
     const OWNER: SocketHandle = SocketHandle { slot: 3, generation: 1 };
 
-    /// A region for one use is used up by the only peer that has its key, or by any if two have it.
+    /// A use-once region is used up by the only peer that has its key, or by any peer if several
+    /// have it.
     #[test]
     fn who_was_not_told_uses_nothing_up() {
         let mut entries = [Region::EMPTY; 2];

@@ -1,8 +1,8 @@
-//! Memory windows: keys for parts of registered memory, which are bound and unbound by work requests, without a command of the HCA's
-//! firmware. They are kept from one use to the next.
+//! Memory windows: keys for parts of registered memory. Work requests bind and unbind them, without
+//! a firmware command. Windows are reused.
 //!
-//! They are windows of type 1: whoever is in the zone may use the key, on each of a peer's connections and on those made after a break,
-//! as with a key of memory that was registered for it.
+//! Type 1 windows: all QPs of the zone may use the key, on each connection of a peer and after a
+//! reconnection, as with the key of a registration.
 
 use dat_nostd::MemPriv;
 
@@ -10,37 +10,39 @@ use crate::connection::Cookie;
 use crate::ids::{ConnectionId, MemoryId, WindowId};
 use crate::rdma::regions::Region;
 
-/// Where a window is.
+/// State of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Bound to nothing.
+    /// Not bound.
     Free,
-    /// Its bind is on its way.
+    /// The bind is in flight.
     Binding,
     /// Bound.
     Bound,
-    /// The connection broke before the bind was carried out: it is bound again, by the same key, when the next one is up.
+    /// The connection broke before the bind executed. The next connection binds the window again,
+    /// with the same key.
     Unbound,
-    /// Released while its bind is in flight and its connection takes no unbind: ended once the bind completes.
+    /// Released while the bind is in flight on a connection that accepts no unbind. Freed when the
+    /// bind completes.
     Revoked,
-    /// Released: its unbind is in flight, or it cannot be freed yet.
+    /// Released: the unbind is in flight, or the window cannot be freed yet.
     Ending,
 }
 
-/// The table entry.
+/// Table entry of a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// The RMR, 0 if there is none; the zone that it is in.
+    /// The RMR, 0 if there is none, and its zone.
     pub(crate) rmr_bits: u64,
     pub(crate) zone: u64,
     pub(crate) state: Use,
-    /// The cookie of its newest bind, 0 when that is over.
+    /// Cookie of the newest bind while that is in flight; otherwise 0.
     pub(crate) cookie: u64,
     /// The connection whose messages carry the key.
     pub(crate) home: Option<ConnectionId>,
-    /// The memory that it is part of, which stays registered for as long.
+    /// The memory that contains it, which remains registered meanwhile.
     pub(crate) memory: Option<MemoryId>,
-    /// What it is bound to, or is to be: as work requests name it, bytes.
+    /// Target of the bind, as in work requests; length in bytes.
     pub(crate) lmr_context: u32,
     pub(crate) address: u32,
     pub(crate) len: u32,
@@ -67,12 +69,12 @@ impl Window {
         self.rmr_bits != 0
     }
 
-    /// Returns whether it was released and may be bound still.
+    /// Returns whether the window was released but may still be bound.
     pub(crate) const fn is_ending(&self) -> bool {
         matches!(self.state, Use::Revoked | Use::Ending)
     }
 
-    /// The connection that its newest bind was posted on, until that is over.
+    /// Returns the connection of a bind in flight.
     pub(crate) const fn by(&self) -> Option<ConnectionId> {
         Cookie::connection_of(self.cookie)
     }
@@ -81,7 +83,7 @@ impl Window {
 /// All windows of a node.
 pub(crate) struct Windows<'s> {
     entries: &'s mut [Window],
-    /// Some of them may be unbound: nobody looks for those that are not there.
+    /// True if some windows may be unbound; saves the search if there are none.
     some_unbound: bool,
 }
 
@@ -105,20 +107,21 @@ impl<'s> Windows<'s> {
         self.entries.get_mut(id.index())
     }
 
-    /// Whether a region's window is still there, and its.
+    /// Returns whether a region's window still belongs to it.
     pub(crate) fn is_of(&self, id: WindowId, region: &Region) -> bool {
         let window = self.get(id);
         window.state != Use::Free && (window.rmr_bits, window.rkey) == (region.lmr_bits, region.rkey)
     }
 
-    /// The first one that is like this.
+    /// Returns the first window that satisfies a condition.
     pub(crate) fn find(&self, is_meant: impl Fn(&Window) -> bool) -> Option<WindowId> {
         self.ids().find(|id| {
             self.entries.get(id.index()).is_some_and(|window| window.is_there() && is_meant(window))
         })
     }
 
-    /// An entry for a new use in a zone: with a window that is there, or with none, or with one of another zone.
+    /// Returns an entry for a new use in a zone: a free window of the zone, an empty entry, or a
+    /// free window of another zone.
     pub(crate) fn vacant(&self, zone: u64) -> Option<WindowId> {
         let free = |window: &Window| window.state == Use::Free;
         self.find(|window| free(window) && window.zone == zone)
@@ -133,7 +136,7 @@ impl<'s> Windows<'s> {
         }
     }
 
-    /// Its bind was not carried out before its connection broke.
+    /// Records that the connection broke before the bind executed.
     pub(crate) fn unbound(&mut self, id: WindowId) {
         if let Some(window) = self.get_mut(id) {
             window.state = Use::Unbound;
@@ -141,24 +144,24 @@ impl<'s> Windows<'s> {
         }
     }
 
-    /// Whether there may be windows that are to be bound again.
+    /// Returns whether windows may have to be bound again.
     #[inline]
     pub(crate) const fn some_unbound(&self) -> bool {
         self.some_unbound
     }
 
-    /// Those that could be were bound again.
+    /// Updates the flag after windows were bound again.
     pub(crate) fn look_for_unbound(&mut self) {
         let waits = |window: &Window| window.state == Use::Unbound && window.home.is_some();
         self.some_unbound = self.find(waits).is_some();
     }
 
-    /// Takes it out of the table, to be freed.
+    /// Removes a window from the table, to free it.
     pub(crate) fn take(&mut self, id: WindowId) -> Window {
         self.get_mut(id).map_or(Window::EMPTY, |entry| core::mem::replace(entry, Window::EMPTY))
     }
 
-    /// None of them is there any more.
+    /// Clears the table without freeing the windows.
     pub(crate) fn forget(&mut self) {
         self.entries.fill(Window::EMPTY);
         self.some_unbound = false;
@@ -169,7 +172,8 @@ impl<'s> Windows<'s> {
 mod tests {
     use super::*;
 
-    /// The flag for unbound windows is clear without such windows, and once they were bound, freed, or lost with the adapter.
+    /// The flag for unbound windows is clear without such windows, and after they were bound,
+    /// freed, or lost with the adapter.
     #[test]
     fn the_unbound_are_remembered() {
         let mut entries = [Window::EMPTY; 2];
@@ -192,7 +196,8 @@ mod tests {
         assert!(!windows.some_unbound());
     }
 
-    /// One of the zone first, then a place without one, then one of another zone; none that is in use.
+    /// Order of preference: a window of the zone, an empty entry, a window of another zone. Windows
+    /// in use are never taken.
     #[test]
     fn windows_are_taken_where_they_cost_least() {
         let mut entries = [Window::EMPTY; 3];

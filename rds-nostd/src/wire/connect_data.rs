@@ -4,22 +4,22 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN};
 
-/// Protocol version that this crate proposes and speaks.
+/// Protocol version that this crate proposes.
 pub const VERSION: (u8, u8) = (3, 1);
 
-/// The minor versions that are spoken, one bit for each: 3.0's bit is in it as Linux has it, too.
+/// Supported minor versions, one bit each. Linux sets the bit of 3.0, too.
 pub const MINOR_MASK: u16 = 0x0003;
 
 /// The consumer's private data of a connection request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectData {
-    /// Address of whoever sends this.
+    /// Address of the sender.
     pub source: IpAddr,
-    /// Address of whoever receives it.
+    /// Address of the receiver.
     pub destination: IpAddr,
     /// Protocol version.
     pub version: (u8, u8),
-    /// Minor versions that the sender speaks, one bit for each.
+    /// Minor versions that the sender supports, one bit each.
     pub minor_mask: u16,
     /// Type of service: the connection's service level is its low four bits.
     pub tos: u8,
@@ -36,7 +36,7 @@ const MARK: u64 = 0xb;
 /// Unit of [`ConnectData::expects`] on the wire.
 const EXPECTS_UNIT: u64 = 1 << 20;
 const EXPECTS_MOST: u64 = (1 << 44) - 1;
-/// Value of [`ConnectData::longest`] that the wire has no bits for.
+/// Default of [`ConnectData::longest`], which is not encoded.
 const LONGEST: u32 = MAX_MESSAGE_LEN as u32;
 
 /// Bytes of [`ConnectData`] between IPv4 addresses.
@@ -45,7 +45,8 @@ pub const CONNECT_DATA_V4_LEN: usize = 32;
 pub const CONNECT_DATA_V6_LEN: usize = 56;
 
 impl ConnectData {
-    /// The bytes, and how many they are. Both addresses are of one family; a mixed pair is written as IPv6.
+    /// Returns the encoded data and its length. Both addresses have one family; a mixed pair is
+    /// encoded as IPv6.
     #[must_use]
     pub fn encode(&self) -> ([u8; CONNECT_DATA_V6_LEN], usize) {
         let mut bytes = [0; CONNECT_DATA_V6_LEN];
@@ -77,8 +78,8 @@ impl ConnectData {
         (bytes, len)
     }
 
-    /// Reads the private data of a peer whose addresses are IPv4 or not (`is_v4`, from the connection manager).
-    /// InfiniBand pads private data, so more bytes than needed are as good. None if it is too short.
+    /// Decodes a peer's private data. The connection manager supplies the family (`is_v4`). Ignores
+    /// trailing bytes, because InfiniBand pads private data. Returns `None` if it is too short.
     #[must_use]
     pub fn decode(bytes: &[u8], is_v4: bool) -> Option<Self> {
         let len = if is_v4 { CONNECT_DATA_V4_LEN } else { CONNECT_DATA_V6_LEN };
@@ -117,7 +118,7 @@ impl ConnectData {
         })
     }
 
-    /// Between no addresses yet, for a version.
+    /// Returns a proposal of a version, without addresses.
     pub(crate) const fn proposal(version: (u8, u8)) -> Self {
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         Self {
@@ -131,8 +132,9 @@ impl ConnectData {
         }
     }
 
-    /// The version that the two sides speak, by what a peer proposes in its request: 3.1 exactly; of 4.x the highest minor version
-    /// that both have; and 4.0 with a peer that names none (major 0), as Linux does. None: refuse it.
+    /// Selects the version for a peer's request: 3.1 exactly; of 4.x the highest common minor
+    /// version; and 4.0 for a peer that names none (major 0), as in Linux. Returns `None` to refuse
+    /// the request.
     #[must_use]
     pub const fn select_version(&self) -> Option<(u8, u8)> {
         match self.version {
@@ -146,7 +148,8 @@ impl ConnectData {
         }
     }
 
-    /// Whether this crate speaks the version of a peer's reply: 3.1, or 4.x, whose wire format is the same.
+    /// Returns whether this crate supports the version of a peer's reply: 3.1, or 4.x, which has
+    /// the same wire format.
     #[must_use]
     pub const fn is_acceptable(&self) -> bool {
         matches!(self.version, (3, 1) | (4, _))

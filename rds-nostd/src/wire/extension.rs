@@ -1,8 +1,8 @@
-//! Extension headers: what a message says of RDMA.
+//! Extension headers, which describe a message's RDMA.
 
 use crate::wire::Header;
 
-/// One extension header.
+/// An extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// Type 2: the sender used this remote key.
@@ -17,11 +17,11 @@ pub enum Extension {
         /// Offset of the region's first byte.
         offset: u32,
     },
-    /// Type 4, behind type 2: how much the sender transferred.
+    /// Type 4, after type 2: the bytes that the sender transferred.
     RdmaBytes {
         /// Bytes.
         bytes: u32,
-        /// It wrote the receiver's memory; otherwise it read it.
+        /// True for a write to the receiver's memory, false for a read.
         is_write: bool,
     },
     /// A type that RDS over InfiniBand skips (version, multipath, capabilities).
@@ -29,7 +29,7 @@ pub enum Extension {
 }
 
 impl Extension {
-    /// The 16 bytes of a header that has this extension alone.
+    /// Encodes the 16 bytes of extension headers with this one only.
     #[must_use]
     pub fn encode(self) -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -54,13 +54,13 @@ impl Extension {
     }
 }
 
-/// Walks the 16 bytes of extension headers. Stops at the terminator, at an unknown type (whose length nobody knows), and
-/// where a body would run over the end.
+/// Iterator over the 16 bytes of extension headers. Stops at the terminator, at an unsupported
+/// type, because its length is unknown, and at a body beyond the end.
 #[derive(Clone, Debug)]
 pub struct Extensions<'a>(&'a [u8]);
 
 impl<'a> Extensions<'a> {
-    /// The extensions of a header.
+    /// Returns the extensions of a header.
     #[must_use]
     pub const fn of(header: &'a Header) -> Self {
         Self(&header.extensions)

@@ -1,4 +1,5 @@
-//! The 48-byte header that starts every frame. It is read and written as six quadwords, which is how a frame's memory is lent.
+//! The 48-byte header of every frame, read and written as six quadwords, because frame memory is
+//! borrowed as quadwords.
 
 use crate::wire::{Flags, HEADER_LEN, fragments};
 
@@ -8,15 +9,15 @@ pub(crate) const HEADER_WORDS: usize = HEADER_LEN / 8;
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Message number on this connection; 0 in acknowledgements and maps.
+    /// Sequence number of the message on its connection; 0 in acknowledgements and maps.
     pub sequence: u64,
-    /// Highest message number received complete, cumulative.
+    /// Highest sequence number received completely, cumulative.
     pub ack: u64,
-    /// Payload bytes of the whole message.
+    /// Payload bytes of the complete message.
     pub len: u32,
-    /// Sending socket's port; 0 is RDS itself.
+    /// Port of the sending socket; 0 is RDS itself.
     pub sport: u16,
-    /// Receiving socket's port; 0 is RDS itself.
+    /// Port of the receiving socket; 0 is RDS itself.
     pub dport: u16,
     /// Flags.
     pub flags: Flags,
@@ -27,7 +28,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// An acknowledgement that carries nothing else.
+    /// Returns the header of an acknowledgement without payload.
     #[must_use]
     pub const fn acknowledgement(ack: u64) -> Self {
         Self {
@@ -42,7 +43,7 @@ impl Header {
         }
     }
 
-    /// The header as it lies in memory, checksum included.
+    /// Returns the header as quadwords in memory, with its checksum.
     #[inline(always)]
     pub(crate) fn to_words(self) -> [u64; HEADER_WORDS] {
         let lengths = u64::from(self.len) << 32 | u64::from(self.sport) << 16 | u64::from(self.dport);
@@ -50,21 +51,23 @@ impl Header {
         let [first, second] = halves(&self.extensions);
         let mut words =
             [self.sequence.to_be(), self.ack.to_be(), lengths.to_be(), flags.to_be(), first, second];
-        // Where that is known to be nothing it is not added.
+        // Skip the extensions in the sum if they are zero.
         let total = if first | second == 0 { total(&words[..4]) } else { total(&words) };
         let [first, second] = (!folded(total)).to_ne_bytes();
         words[3] |= u64::from_ne_bytes([0, 0, 0, 0, 0, 0, first, second]);
         words
     }
 
-    /// The header that lies in memory so, if its checksum is right. A checksum of 0 means that the sender did not compute one.
+    /// Parses quadwords of memory, and verifies the checksum. A checksum of 0 means that the sender
+    /// computed none.
     ///
     /// # Errors
     /// [`BadChecksum`].
     #[inline(always)]
     pub(crate) fn from_words(words: &[u64; HEADER_WORDS]) -> Result<Self, BadChecksum> {
         let flags = u64::from_be(words[3]);
-        // A sum of all ones is the only right one, and the only other multiple is that of nothing but zeros.
+        // The sum of a valid header is all ones. The only other multiple of 2^16 - 1 is 0, for
+        // all-zero words.
         if !is_multiple(total(words)) && flags as u16 != 0 {
             return Err(BadChecksum);
         }
@@ -81,7 +84,7 @@ impl Header {
         })
     }
 
-    /// The bytes on the wire, checksum included.
+    /// Returns the bytes on the wire, with the checksum.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
@@ -91,7 +94,8 @@ impl Header {
         bytes
     }
 
-    /// The header, if its checksum is right. A checksum of 0 means that the sender did not compute one.
+    /// Parses the bytes on the wire, and verifies the checksum. A checksum of 0 means that the
+    /// sender computed none.
     ///
     /// # Errors
     /// [`BadChecksum`].
@@ -110,19 +114,21 @@ impl Header {
         flags == 0 && u128::from_le_bytes(self.extensions) == 0 && self.dport != 0
     }
 
-    /// Whether this is a frame that only acknowledges.
+    /// Returns whether the frame is only an acknowledgement.
     #[must_use]
     pub const fn is_acknowledgement(&self) -> bool {
         self.sport == 0 && self.dport == 0 && self.len == 0
     }
 
-    /// Whether this is a fragment of a congestion map: the flags are exactly that one.
+    /// Returns whether the frame is a fragment of a congestion map: the flags are exactly
+    /// `CONG_BITMAP`.
     #[must_use]
     pub const fn is_congestion_map(&self) -> bool {
         self.flags.bits() == Flags::CONG_BITMAP.bits()
     }
 
-    /// Whether `other` can be a fragment of the same message: acknowledgement, credit and checksum may differ.
+    /// Returns whether `other` can be a fragment of the same message. Acknowledgement, credit and
+    /// checksum may differ.
     #[must_use]
     pub const fn same_message(&self, other: &Self) -> bool {
         self.sequence == other.sequence
@@ -131,7 +137,7 @@ impl Header {
             && self.dport == other.dport
     }
 
-    /// Number of frames that the message takes; a message of no bytes takes one.
+    /// Returns the number of frames of the message; 1 for an empty one.
     #[must_use]
     pub const fn fragments(&self) -> usize {
         fragments(self.len as usize)
@@ -148,13 +154,14 @@ fn halves(bytes: &[u8; 16]) -> [u64; 2] {
     [(both as u64).to_le(), ((both >> 64) as u64).to_le()]
 }
 
-/// The bytes of extension headers that lie in memory so.
+/// Returns the bytes of extension headers from quadwords in memory.
 #[inline]
 pub(crate) fn joined([first, second]: [u64; 2]) -> [u8; 16] {
     (u128::from(u64::from_le(first)) | u128::from(u64::from_le(second)) << 64).to_le_bytes()
 }
 
-/// Whether a number is a multiple of 2^16 − 1: times the inverse of that modulo 2^64, the multiples are the smallest numbers.
+/// Returns whether a number is a multiple of 2^16 − 1. Multiplied by the inverse modulo 2^64,
+/// exactly the multiples become small.
 #[inline]
 const fn is_multiple(number: u64) -> bool {
     const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
@@ -162,8 +169,9 @@ const fn is_multiple(number: u64) -> bool {
     number.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// The one's-complement sum of the quadwords. Modulo 2^16 − 1, which divides 2^64 − 1, it is that of their 16-bit words; the order of
-/// the bytes only swaps those of the result (RFC 1071). 0 only if all are 0.
+/// Returns the one's-complement sum of the quadwords. Modulo 2^16 − 1, which divides 2^64 − 1, it
+/// equals that of their 16-bit words, and byte order only swaps the result's bytes (RFC 1071). It
+/// is 0 only if all words are 0.
 #[inline]
 fn total(words: &[u64]) -> u64 {
     let (mut total, mut carry) = (0u64, false);
@@ -174,10 +182,10 @@ fn total(words: &[u64]) -> u64 {
     total + u64::from(carry)
 }
 
-/// The same of 16 bits.
+/// Folds the sum to 16 bits.
 #[inline]
 const fn folded(total: u64) -> u16 {
-    // Both halves together, what they carry over included, are in the upper half of the sum with the halves exchanged.
+    // Adding the rotated sum leaves the folded sum, with its carry, in the upper half.
     let total = (total.wrapping_add(total.rotate_left(32)) >> 32) as u32;
     (total.wrapping_add(total.rotate_left(16)) >> 16) as u16
 }
@@ -267,7 +275,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a header says comes back, and one wrong bit anywhere is found.
+        /// Every header decodes to itself, and any single flipped bit is detected.
         #[test]
         fn headers_come_back(sequence: u64, ack: u64, len: u32, ports: [u16; 2], bits: u8, credit: u8, extensions: [u8; 16],
                              bit in 0usize..HEADER_LEN * 8) {

@@ -1,7 +1,8 @@
-//! What goes over the wire: the 48-byte header, extension headers, and the private data of a connection request.
+//! The wire format: the 48-byte header, extension headers, and the private data of a connection
+//! request.
 //!
-//! Protocol 3.1 of `net/rds` in Linux (`rds.h`, `ib.h`); everything is big-endian. Addresses are not in the header: the
-//! connection implies them.
+//! Protocol 3.1 of `net/rds` in Linux (`rds.h`, `ib.h`), big-endian. The connection implies the
+//! addresses, so the header has none.
 
 mod connect_data;
 mod extension;
@@ -18,22 +19,22 @@ pub(crate) use header::{HEADER_WORDS, joined};
 
 /// Bytes of the header that starts every frame.
 pub const HEADER_LEN: usize = 48;
-/// Payload bytes of every fragment but a message's last.
+/// Payload bytes of every fragment except a message's last.
 pub const FRAGMENT_LEN: usize = 4096;
-/// The longest frame.
+/// Maximum bytes of a frame.
 pub const FRAME_LEN: usize = HEADER_LEN + FRAGMENT_LEN;
 /// Bytes of a congestion map: one bit for each port.
 pub const CONGESTION_MAP_LEN: usize = 8192;
 /// Fragments of a congestion map.
 pub(crate) const MAP_FRAGMENTS: u8 = (CONGESTION_MAP_LEN / FRAGMENT_LEN) as u8;
-/// The longest message.
+/// Maximum bytes of a message.
 pub const MAX_MESSAGE_LEN: usize = 1 << 20;
 /// Port of the connection manager's service (RDMA-CM port space TCP) between IPv4 addresses.
 pub const SERVICE_PORT: u16 = 18634;
-/// The same between IPv6 addresses.
+/// Port of the connection manager's service between IPv6 addresses.
 pub const SERVICE_PORT_V6: u16 = 16385;
 
-/// The port that a node of this address listens on, as Linux does.
+/// Returns the port on which a node with this address listens, as in Linux.
 #[must_use]
 pub const fn service_port(address: IpAddr) -> u16 {
     match address.to_canonical() {
@@ -48,29 +49,29 @@ bitflags::bitflags! {
     pub struct Flags: u8 {
         /// The payload is the sender's congestion map.
         const CONG_BITMAP = 0x01;
-        /// Acknowledge at once after the complete message.
+        /// Requests an immediate acknowledgement of the complete message.
         const ACK_REQUIRED = 0x02;
-        /// Sent again after a reconnection: drop it if it was seen before.
+        /// Retransmitted after a reconnection: the receiver drops duplicates.
         const RETRANSMITTED = 0x04;
         const _ = !0;
     }
 }
 
-/// Number of frames that `len` bytes take.
+/// Returns the number of frames for `len` bytes.
 #[must_use]
 pub const fn fragments(len: usize) -> usize {
     if len == 0 { 1 } else { len.div_ceil(FRAGMENT_LEN) }
 }
 
-/// Payload bytes of frame `index` of a message of `len` bytes.
+/// Returns the payload bytes of frame `index` of a message of `len` bytes.
 #[must_use]
 pub const fn fragment_len(len: usize, index: usize) -> usize {
     let rest = len.saturating_sub(index * FRAGMENT_LEN);
     if rest > FRAGMENT_LEN { FRAGMENT_LEN } else { rest }
 }
 
-/// Private data of a refusal: the consumer's number 1 in little-endian order, which a Linux initiator understands as
-/// "drop the attempt and try again".
+/// Private data of a reject: the consumer's number 1 in little-endian order. Linux drops the
+/// attempt and tries again.
 pub const REJECT_DATA: [u8; 4] = [1, 0, 0, 0];
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ pub(crate) mod testing {
 mod tests {
     use super::*;
 
-    /// `RDS_PORT` and `RDS_CM_PORT` of Linux.
+    /// Linux's `RDS_PORT` and `RDS_CM_PORT`.
     #[test]
     fn each_family_has_its_port() {
         let port = |address: &str| service_port(address.parse().unwrap());
