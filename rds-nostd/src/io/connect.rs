@@ -1,4 +1,5 @@
-//! Connection management: one RC connection for each peer and type of service, made when there is something to send.
+//! Connection management: one RC connection per peer and type of service, established on the first
+//! send.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -19,7 +20,7 @@ use crate::reason::DownReason;
 use crate::socket::{address, is_unicast, key};
 use crate::wire::{ConnectData, REJECT_DATA, VERSION, service_port};
 
-/// How long a connection attempt may take, microseconds.
+/// Limit of a connection attempt, in microseconds.
 const CONNECT_TIMEOUT_US: u32 = 5_000_000;
 
 impl Rds<'_> {
@@ -61,7 +62,8 @@ impl Rds<'_> {
         }
     }
 
-    /// An endpoint with its receives posted: the peer may send as soon as it is connected.
+    /// Creates an endpoint and posts its receives, because the peer may send as soon as it is
+    /// connected.
     fn new_endpoint<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -75,13 +77,15 @@ impl Rds<'_> {
             max_request_dtos: u32::from(limits.request_depth),
             max_recv_iov: 1,
             max_request_iov: GATHER as u32,
-            // Every fragment wakes, not only a message's last, which the peer marks: it may be waiting for frames before that.
+            // Wake at every fragment, not only at a message's last, which the peer marks: the peer
+            // may be waiting for frames before that.
             recv_completion_flags: CompletionFlags::EVD_THRESHOLD,
             retry_count: self.protocol.config.retry_count.min(7),
-            // Unlimited retries of our sends, because a peer may post its first receives after the connection is up.
+            // Unlimited RNR retries, because a peer may post its first receives after the
+            // connection is up.
             rnr_retry: 7,
             rnr_timer: 10,
-            // Without a type of service the subnet chooses the level.
+            // Without a type of service the subnet selects the level.
             sl: (tos != 0).then_some(service_level(tos)),
             traffic_class: tos,
             ..EpAttributes::DEFAULT
@@ -99,7 +103,7 @@ impl Rds<'_> {
         Ok(ep)
     }
 
-    /// A peer asks for a connection.
+    /// Handles a peer's connection request.
     pub(crate) fn connection_requested<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -110,24 +114,24 @@ impl Rds<'_> {
             self.refuse_request(adapter, cr);
             return;
         };
-        // First what is known without asking anybody: whether the port has its share already.
+        // Check the port's share first, because that needs no ARP.
         if self.protocol.has_its_share(&request, now) {
             return self.refuse_request(adapter, cr);
         }
-        // Whoever asks in another's name does so from another port than that one's.
+        // A forged address belongs to another port than the request's.
         let may_wait = self.held.has_place_for(request.gid);
         match identify(adapter, (source, request.gid), may_wait) {
             Identity::Right => {}
             Identity::Wrong => return self.refuse_request(adapter, cr),
             Identity::Unknown => return self.hold(adapter, cr, request.gid, now),
         }
-        // A peer that has begun anew may have acknowledged before.
+        // A restarted peer may have sent acknowledgements on the old connection.
         self.take_arrivals(adapter, now);
         self.make_room(adapter, &request, now);
         match self.protocol.admit(&request, now) {
             Admission::Accept(id, None) => self.accept(adapter, id, cr, now),
             Admission::Accept(id, Some(DownReason::Raced)) => {
-                // Our own attempt is given up for it, which is no failure.
+                // Abort our own attempt in its favour. That is no failure.
                 self.protocol.note_down(id, DownReason::Raced);
                 self.drop_endpoint(adapter, id);
                 self.accept(adapter, id, cr, now);
@@ -147,14 +151,14 @@ impl Rds<'_> {
         }
     }
 
-    /// A request waits until its sender's address is known.
+    /// Holds a request until ARP resolves its sender's address.
     fn hold<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, gid: [u8; 16], now: Instant) {
         if !self.held.add(cr, gid, now) {
             self.refuse_request(adapter, cr);
         }
     }
 
-    /// Looks whether the addresses of those that wait are known now. Answers when to look again.
+    /// Retries the identification of held requests. Returns when to retry again.
     #[inline]
     pub(crate) fn look_up_held<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
         if self.held.is_empty() { Wake::Idle } else { self.look_up(adapter, now) }
@@ -174,14 +178,14 @@ impl Rds<'_> {
             match identity {
                 Ok(Identity::Right) => self.connection_requested(adapter, cr, now),
                 Ok(_) => self.refuse_request(adapter, cr),
-                // The request is gone, and whoever sent it with it.
+                // The request was withdrawn.
                 Err(_) => refuse(adapter, cr),
             }
         }
         if self.held.is_empty() { Wake::Idle } else { Wake::At(now + APART) }
     }
 
-    /// If no entry is left for a new peer, a connection that has been idle for a while goes.
+    /// Evicts an idle connection if no entry is left for a new peer.
     fn make_room<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -196,7 +200,8 @@ impl Rds<'_> {
         true
     }
 
-    /// The same for a peer that a socket sends to. True if there is an entry now where there was none.
+    /// Evicts an idle connection for a peer that a socket sends to. Returns true if an entry is
+    /// free now.
     #[cold]
     pub(crate) fn make_room_to<P: Platform>(
         &mut self,
@@ -208,7 +213,7 @@ impl Rds<'_> {
         else {
             return false;
         };
-        // Its port does not matter: nobody asks.
+        // The GID is irrelevant without a request.
         let request = Request { remote: key(to.ip()), tos: socket.tos, gid: [0; 16] };
         let now = adapter.now();
         self.make_room(adapter, &request, now)
@@ -247,8 +252,8 @@ impl Rds<'_> {
         }
     }
 
-    /// Who asks, and for what type of service. None if the request is not one of a peer that speaks our protocol, or if what it says
-    /// of itself does not agree.
+    /// Returns the sender of a request and its type of service. Returns `None` if it does not speak
+    /// our protocol or its addresses disagree.
     fn requester<P: Platform>(
         &self,
         adapter: &mut Adapter<'_, P>,
@@ -264,7 +269,7 @@ impl Rds<'_> {
         (speaks && agrees && is_peer).then_some((Request { remote, tos: data.tos, gid }, source))
     }
 
-    /// The state of a connection changed.
+    /// Handles a connection event.
     pub(crate) fn connection_changed<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -300,13 +305,13 @@ impl Rds<'_> {
         self.flush(adapter, id);
     }
 
-    /// Applies the request or the reply of a connection's peer.
+    /// Applies the private data of a connection's peer.
     fn peer_says(&mut self, id: ConnectionId, data: &ConnectData) {
         self.protocol.peer_expects(id, data.expects);
         self.protocol.connections.at_mut(id).tx.set_longest(data.longest);
     }
 
-    /// A peer's reply, if it has a version that we speak, 3.1 or more, and the connection's addresses.
+    /// Returns a peer's reply if it has a supported version and the connection's addresses.
     fn reply<P: Platform>(
         &self,
         adapter: &Adapter<'_, P>,
@@ -323,7 +328,8 @@ impl Rds<'_> {
     fn drop_endpoint<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         let ep = self.protocol.connection(id).objects.ep;
         if ep != 0 {
-            // What ended before counts: an operation that the peer denied is told as that, not as dropped with the connection.
+            // Process earlier completions first: an operation that the peer denied must report
+            // that, not a dropped connection.
             self.protocol.connections.at_mut(id).fail();
             let most = u32::from(self.protocol.limits.request_depth) * self.protocol.connections.len() as u32;
             for _ in 0..=most / EVENTS_PER_POLL as u32 {
@@ -331,18 +337,19 @@ impl Rds<'_> {
                     break;
                 }
             }
-            // Aborts whatever the endpoint was doing; after this an HCA that works touches none of its frames.
+            // Aborts all work of the endpoint. Afterwards a working HCA accesses none of its
+            // frames.
             let _ = adapter.ep_free(EpHandle::from_bits(ep));
             self.protocol.endpoint_gone(id, adapter.is_dead());
             self.settle_windows(adapter, id);
             self.release_ended(adapter);
-            // Its binds that were on their way are in nobody's way any more.
+            // Its binds in flight no longer block others.
             self.bind_again(adapter, id);
         }
     }
 
-    /// The connection is lost: everything unacknowledged is kept for the next one, made after a random wait, or at once if the
-    /// peer's request waited for what became of ours.
+    /// Handles the loss of a connection. Retains unacknowledged messages for the next one, which is
+    /// established after a random backoff, or immediately if a request of the peer was held.
     pub(crate) fn connection_down<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -361,11 +368,11 @@ impl Rds<'_> {
 }
 
 fn refuse<P: Platform>(adapter: &mut Adapter<'_, P>, cr: CrHandle) {
-    // If the request is gone by now there is nobody left to answer.
+    // Ignore errors: the request may have been withdrawn.
     let _ = adapter.cr_reject_with(cr, &REJECT_DATA);
 }
 
-/// The service level of a type of service.
+/// Returns the service level of a type of service.
 pub(crate) const fn service_level(tos: u8) -> u8 {
     tos & 0xf
 }

@@ -1,20 +1,21 @@
-//! Requests of peers whose addresses are not known to be theirs: they wait until ARP says whose they are.
+//! Connection requests from unverified addresses, which wait until ARP resolves the address.
 
 use dat_nostd::{CrHandle, Duration, Instant};
 
-/// So many wait at once, and so many of one port, whatever addresses they give; further ones are refused, and come again.
+/// Maximum of held requests, in total and per port, whatever their addresses. The peer repeats
+/// requests beyond it, which are refused.
 const PLACES: usize = 32;
 const PLACES_OF_PORT: usize = 2;
-/// How long one waits for an answer.
+/// Maximum wait for ARP.
 const LIMIT: Duration = Duration::from_secs(3);
-/// How long from one look to the next.
+/// Interval between checks.
 pub(crate) const APART: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// 0 if the place is free.
+    /// 0 if the slot is free.
     cr_bits: u64,
-    /// The port that it came from.
+    /// GID of the port that sent it.
     gid: [u8; 16],
     until: Instant,
 }
@@ -23,7 +24,7 @@ impl Request {
     const NONE: Self = Self { cr_bits: 0, gid: [0; 16], until: Instant::ORIGIN };
 }
 
-/// Requests that wait.
+/// All held requests.
 #[derive(Debug)]
 pub(crate) struct Held {
     requests: [Request; PLACES],
@@ -37,14 +38,14 @@ impl Held {
         self.count == 0
     }
 
-    /// Whether there is a place for another request of a port.
+    /// Returns whether a port can hold another request.
     pub(crate) fn has_place_for(&self, gid: [u8; 16]) -> bool {
         let theirs =
             self.requests.iter().filter(|request| request.cr_bits != 0 && request.gid == gid).count();
         self.count < PLACES && theirs < PLACES_OF_PORT
     }
 
-    /// A request waits from now on; false if there is no place.
+    /// Holds a request. Returns false if there is no space.
     pub(crate) fn add(&mut self, cr: CrHandle, gid: [u8; 16], now: Instant) -> bool {
         let has_place = self.has_place_for(gid);
         let free = self.requests.iter_mut().find(|request| has_place && request.cr_bits == 0);
@@ -54,18 +55,18 @@ impl Held {
         true
     }
 
-    /// The places of those that wait.
+    /// Returns the indices of all slots.
     pub(crate) fn places(&self) -> impl Iterator<Item = usize> + use<> {
         0..PLACES
     }
 
-    /// The request in a place, and until when it waits.
+    /// Returns the request in a slot, and its deadline.
     pub(crate) fn get(&self, place: usize) -> Option<(CrHandle, Instant)> {
         let request = self.requests.get(place).filter(|request| request.cr_bits != 0)?;
         Some((CrHandle::from_bits(request.cr_bits), request.until))
     }
 
-    /// The request in a place waits no more.
+    /// Removes the request from a slot.
     pub(crate) fn remove(&mut self, place: usize) {
         if let Some(request) = self.requests.get_mut(place).filter(|request| request.cr_bits != 0) {
             request.cr_bits = 0;
@@ -78,7 +79,7 @@ impl Held {
 mod tests {
     use super::*;
 
-    /// A port has two places, whatever it asks for, until they are given back.
+    /// A port can hold two requests until they are removed, whatever their contents.
     #[test]
     fn no_port_takes_all_places() {
         let (mut held, now) = (Held::EMPTY, Instant::ORIGIN);

@@ -1,22 +1,22 @@
-//! Whose addresses are whose.
+//! Verification that an IP address belongs to the port that uses it.
 
 use core::net::IpAddr;
 
 use dat_nostd::{Adapter, AddressResolution, Platform};
 
-/// Whether somebody is who he says he is.
+/// Result of the verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// The address is that of the port that the request came from, or nobody can tell.
+    /// The address belongs to the port, or cannot be verified.
     Right,
-    /// It is another port's, or nobody's.
+    /// The address belongs to another port, or to none.
     Wrong,
-    /// It is being looked up, or could be.
+    /// The address is not resolved yet.
     Unknown,
 }
 
-/// Whether the port `gid` has an address, as far as that is known now. The network is asked only if `may_ask`: that takes an entry of the
-/// table of neighbours, and three broadcasts if nobody answers.
+/// Checks whether an address belongs to the port `gid`. Starts a resolution only if `may_ask`,
+/// because that costs an entry of the ARP table, and three broadcasts without a reply.
 pub(crate) fn identify<P: Platform>(
     adapter: &mut Adapter<'_, P>,
     (address, gid): (IpAddr, [u8; 16]),
@@ -31,7 +31,8 @@ pub(crate) fn identify<P: Platform>(
             Some(AddressResolution::Known(known)) => known.0,
             Some(AddressResolution::Pending) => return Identity::Unknown,
             Some(AddressResolution::Failed) => return Identity::Wrong,
-            // Without IP over InfiniBand nobody can be asked: then a port's share of connections is all that bounds it.
+            // Without IP over InfiniBand no address can be verified. Only the share of a port
+            // bounds its connections.
             None => return Identity::Right,
         },
         // Without neighbour discovery, IPv6 addresses outside the static table cannot be verified.

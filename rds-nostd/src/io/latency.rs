@@ -1,7 +1,8 @@
-//! How long messages take from their arrival to their reader (`SO_RDS_MSG_RXPATH_LATENCY`). Linux `net/rds/ib_recv.c`, `recv.c`.
+//! Receive-path latency of messages (`SO_RDS_MSG_RXPATH_LATENCY`). Linux `net/rds/ib_recv.c`,
+//! `recv.c`.
 //!
-//! As long as no socket asks, nobody looks at the clock: frames are taken by the burst. Else they are taken one by one, each between two
-//! looks at it.
+//! The clock is read only while a socket traces latency. Frames are then processed one at a time,
+//! between two readings, instead of in bursts.
 
 use dat_nostd::{Adapter, EvdHandle, Instant, Platform};
 
@@ -12,13 +13,13 @@ use crate::io::Rds;
 use crate::protocol::{Arrival, Protocol};
 
 impl Rds<'_> {
-    /// Whether frames are taken by the burst, or one by one.
+    /// Selects whether frames are taken in bursts or one at a time.
     pub(crate) fn choose_burst(&mut self) {
         let is_timed = self.protocol.sockets.iter().any(|(_, socket)| socket.is_timed());
         self.objects.burst_evd = if is_timed { EvdHandle::from_bits(0) } else { self.objects.receive_evd };
     }
 
-    /// A frame that was taken by itself arrived.
+    /// Processes a frame that was taken on its own.
     #[cold]
     #[inline(never)]
     pub(crate) fn arrived_apart<P: Platform>(
@@ -40,9 +41,9 @@ impl Rds<'_> {
         }
     }
 
-    /// How long the parts of the way of the next message took that [`recvmsg`](Self::recvmsg) would give if it were read now, nanoseconds:
-    /// from its header to its start, from there until it was whole, and since. None if there is none; 0 of what nobody took the time of,
-    /// as of a message of this node to itself.
+    /// Returns the latencies of the next message of [`recvmsg`](Self::recvmsg), if it is read now,
+    /// in nanoseconds: from header to start, from start to completion, and since then. Returns
+    /// `None` without a message. Unmeasured latencies, e.g. of loopback messages, are 0.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -55,7 +56,7 @@ impl Rds<'_> {
         Ok(next.map(|place| self.protocol.latency(place, || adapter.now())))
     }
 
-    /// Which parts of a message's way in a socket wants to know the time of.
+    /// Selects the latencies that a socket reports.
     pub(crate) fn set_rx_trace(&mut self, handle: SocketHandle, rx_trace: [u8; 4]) -> Result<(), RdsError> {
         self.protocol.sockets.open_mut(handle)?.rx_trace = rx_trace;
         self.choose_burst();
@@ -63,7 +64,7 @@ impl Rds<'_> {
     }
 }
 
-/// What a frame is of the message that starts there.
+/// Position of a frame in the message that starts at the given frame.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     First(MessageId),
@@ -71,7 +72,7 @@ enum Part {
 }
 
 impl Protocol<'_> {
-    /// How long the parts of a message's way took, see [`next_latency`](Rds::next_latency).
+    /// Returns the latencies of a message, see [`next_latency`](Rds::next_latency).
     fn latency(&self, place: Place, now: impl FnOnce() -> Instant) -> [u64; 3] {
         let times = place.message().and_then(|message| self.frames.message(message).times());
         let Some([header, start, end]) = times else { return [0; 3] };
@@ -79,7 +80,8 @@ impl Protocol<'_> {
         [start.saturating_sub(header), end.saturating_sub(start), now.saturating_sub(end)]
     }
 
-    /// The message that a frame is to be a part of: one that has begun, or its own. None if it is not the frame that comes next.
+    /// Returns the message that a frame will become a part of: an unfinished one, or a new one.
+    /// Returns `None` if the frame is not the expected one.
     fn part_of(&self, arrival: Arrival) -> Option<Part> {
         let cookie = self.connections.current(arrival.user_cookie)?;
         let rx = &self.connections.at(cookie.connection).rx;
@@ -89,11 +91,11 @@ impl Protocol<'_> {
         Some(rx.partial.map_or(Part::First(first), Part::Next))
     }
 
-    /// A frame was taken between two times.
+    /// Records the times before and after a frame was processed.
     fn note_times(&mut self, part: Part, (before, after): (u64, u64)) {
         let (Part::First(message) | Part::Next(message)) = part;
         let frame = self.frames.message_mut(message);
-        // What became of it else is nobody's message any more.
+        // The frame was dropped or reused.
         if !matches!(frame.used, Use::Receive | Use::Unread) {
             return;
         }
@@ -111,7 +113,8 @@ mod tests {
     use crate::protocol::testing::{Bench, CONFIG, ip};
     use crate::wire::{FRAGMENT_LEN, Header};
 
-    /// From the first frame's header to its end, from there to the end of the last one, and from there to the reader.
+    /// Latencies: from the first frame's header to its end, from there to the end of the last
+    /// frame, and from there to the reader.
     #[test]
     fn each_part_has_its_time() {
         let mut bench = Bench::new(CONFIG, 512, 8);
@@ -127,7 +130,7 @@ mod tests {
                 assert_eq!(matches!(part, Part::Next(_)), number > 0);
                 bench.protocol.arrived(arrival, bench.now);
                 bench.protocol.note_times(part, (1000 * number + 10, 1000 * number + 25));
-                // A device that says the same again changes nothing of what waits to be read.
+                // A repeated completion must not change a message that waits to be read.
                 assert!(bench.protocol.part_of(arrival).is_none());
             }
         }

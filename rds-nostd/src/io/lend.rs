@@ -1,4 +1,4 @@
-//! Payloads that nobody copies: lent by the application to be sent, and to the application where they arrived.
+//! Zero-copy payloads: borrowed from the application to send, and by the application to receive.
 
 use dat_nostd::{Adapter, DmaSlice, MemPriv, Platform};
 
@@ -11,7 +11,7 @@ use crate::rdma::{GATHER, Kind, Lend, MAX_PIECES, RdmaCookie};
 use crate::wire::FRAGMENT_LEN;
 
 impl Rds<'_> {
-    /// Keeps what is needed for a payload that is sent from where it lies.
+    /// Creates the loan of a zero-copy payload.
     ///
     /// # Errors
     /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](Self::sendmsg).
@@ -21,7 +21,8 @@ impl Rds<'_> {
         by: (SocketHandle, ConnectionId),
         lend: &Lend<'_>,
     ) -> Result<Lent, RdsError> {
-        // It is an operation on nobody's memory: it holds the registration, and its end is told as that of any.
+        // A loan is an operation without remote memory: it holds the registration and reports the
+        // end.
         let (nowhere, how) = ((RdmaCookie(0), 0), (lend.flags, lend.user_token));
         let local = (lend.payload, MemPriv::LOCAL_READ);
         let operation = self.create_operation(adapter, by, Kind::Transfer, nowhere, local, how)?;
@@ -33,7 +34,7 @@ impl Rds<'_> {
         Ok(Lent { address, lmr_context, operation })
     }
 
-    /// Bytes of a payload that can be lent.
+    /// Returns the bytes of a payload that can be sent without a copy.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](Self::sendmsg).
@@ -44,7 +45,8 @@ impl Rds<'_> {
         if lend.payload.len() > MAX_PIECES {
             return Err(RdsError::MessageSize);
         }
-        // Bytes of the fragment that a piece begins in, and how many pieces that one lies in so far.
+        // Bytes of the fragment at the start of a segment, and the number of segments in that
+        // fragment so far.
         let (mut filled, mut parts) = (0, 0);
         for piece in lend.payload {
             let end = filled + piece.len();
@@ -60,22 +62,23 @@ impl Rds<'_> {
         Ok(lend.payload.iter().fold(0, |sum, piece| piece.len().saturating_add(sum)))
     }
 
-    /// The bytes of a message that was received with [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY), fragment by fragment, where they
-    /// lie.
+    /// Returns the bytes of a message received with
+    /// [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY), fragment by fragment, in place.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`]: its frames were given back.
+    /// [`RdsError::InvalidArgument`]: the frames were returned already.
     pub fn frames(&self, handle: FramesHandle) -> Result<impl Iterator<Item = DmaSlice<'_>>, RdsError> {
         let frames = &self.protocol.frames;
         frames.lent_frames(&handle).ok_or(RdsError::InvalidArgument)?;
         Ok(frames.lent_payloads(handle))
     }
 
-    /// Gives the frames of a message back that was received with [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY). Until then they count
-    /// against the share of the peer that sent it and against its socket's receive buffer, as if it had not been read.
+    /// Returns the frames of a message received with
+    /// [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY). Until then they count against the
+    /// sender's share and the socket's receive buffer, like an unread message.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`]: they were given back.
+    /// [`RdsError::InvalidArgument`]: the frames were returned already.
     pub fn give_back<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,

@@ -1,4 +1,4 @@
-//! [`Rds`], where the protocol meets the adapter: posts, completions, connection events, and the objects behind them.
+//! [`Rds`], which connects the protocol to the adapter: posts, completions, connection events, and DAT objects.
 
 mod connect;
 mod held;
@@ -27,12 +27,12 @@ pub(crate) use connect::service_level;
 
 /// Reliable Datagram Sockets on one adapter.
 ///
-/// Nothing happens between calls: an application calls [`poll`](Self::poll) in its loop.
+/// Makes progress only in calls, so an application calls [`poll`](Self::poll) in its loop.
 pub struct Rds<'s> {
     protocol: Protocol<'s>,
     /// The DAT objects of the node.
     objects: Objects,
-    /// Requests of peers whose addresses are being looked up.
+    /// Connection requests whose senders' addresses are being resolved.
     held: Held,
 }
 

@@ -1,4 +1,4 @@
-//! The node: its calls that need no adapter, and those that hand on to the protocol and post what comes of it.
+//! Socket calls that need no adapter, or that call the protocol and post the result.
 
 use core::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::rdma::RdmaNotify;
 use crate::socket::{Socket, Transport, is_unicast, key};
 
 impl Rds<'_> {
-    /// A new socket. It can neither send nor receive before [`bind_socket`](Self::bind_socket).
+    /// Creates a socket. It can neither send nor receive before [`bind_socket`](Self::bind_socket).
     ///
     /// # Errors
     /// [`RdsError::TooManySockets`].
@@ -32,11 +32,10 @@ impl Rds<'_> {
         })
     }
 
-    /// `socket(family, kind, protocol)`: a new socket of a profile.
+    /// `socket(family, kind, protocol)`: creates a socket of a profile.
     ///
     /// # Errors
-    /// [`RdsError::AddressFamily`], [`RdsError::SocketType`], [`RdsError::Protocol`]: not the ones of RDS.
-    /// [`RdsError::NoDevice`]: the adapter has failed. [`RdsError::TooManySockets`].
+    /// [`RdsError::AddressFamily`], [`RdsError::SocketType`], [`RdsError::Protocol`]: not those of RDS. [`RdsError::NoDevice`]: the adapter has failed. [`RdsError::TooManySockets`].
     pub fn socket_of<P: Platform>(
         &mut self,
         adapter: &Adapter<'_, P>,
@@ -62,7 +61,8 @@ impl Rds<'_> {
         Ok(handle)
     }
 
-    /// Binds a socket, once: to this node's address or to a loopback address, and to a port; port 0 picks a free one.
+    /// Binds a socket, once, to this node's address or a loopback address, and to a port. Port 0
+    /// selects a free one.
     ///
     /// # Errors
     /// [`RdsError::AddressNotAvailable`], [`RdsError::AddressInUse`]; [`RdsError::InvalidArgument`] for port 1, for
@@ -92,10 +92,10 @@ impl Rds<'_> {
         self.protocol.sockets.bind(handle, (wanted, port), transport)
     }
 
-    /// A new socket that is bound at once.
+    /// Creates a socket and binds it.
     ///
     /// # Errors
-    /// As [`socket`](Self::socket) and [`bind_socket`](Self::bind_socket).
+    /// As for [`socket`](Self::socket) and [`bind_socket`](Self::bind_socket).
     pub fn bind(&mut self, to: SocketAddr) -> Result<SocketHandle, RdsError> {
         let handle = self.socket()?;
         let bound = self.bind_socket(handle, to);
@@ -113,15 +113,16 @@ impl Rds<'_> {
             .ok_or(RdsError::AddressInUse)
     }
 
-    /// Closes a socket: unread messages and messages that were not begun are dropped. Messages in flight
-    /// remain until the peer has acknowledged them. On success nothing uses memory of the socket's
-    /// operations, loans and offers.
+    /// Closes a socket, and drops its unread messages and those whose transmission has not begun.
+    /// Messages in flight remain until the peer has acknowledged them. On success no operation,
+    /// loan or offer of the socket uses memory any longer.
     ///
     /// # Errors
     /// - [`RdsError::BadSocket`].
-    /// - [`RdsError::Again`]: operations, loans or ends of offers are in flight. [`Poll`](Self::poll), and close again.
-    ///   If nothing of their connection completes for 100 ms, it breaks. After a failure of the device
-    ///   that lasts until the adapter is [recovered](Self::adapter_recovered).
+    /// - [`RdsError::Again`]: operations, loans or revocations are in flight. [`Poll`](Self::poll),
+    ///   and close again. If nothing of their connection completes for 100 ms, it breaks. After a
+    ///   failure of the device that lasts until the adapter is
+    ///   [recovered](Self::adapter_recovered).
     /// - [`RdsError::Dat`]: a failed device may still write to registered memory; close again after
     ///   recovery.
     pub fn close<P: Platform>(
@@ -130,7 +131,7 @@ impl Rds<'_> {
         handle: SocketHandle,
     ) -> Result<(), RdsError> {
         self.protocol.sockets.open(handle)?;
-        // Deadlines of what is in flight count from here.
+        // Deadlines of requests in flight count from here.
         self.protocol.now = adapter.now();
         let mut in_use = false;
         for id in self.protocol.connections.ids() {
@@ -145,11 +146,11 @@ impl Rds<'_> {
         self.unregister_all(adapter, Some(handle))?;
         while let Ok(Some(_)) = self.take_notification(handle) {}
         self.protocol.drop_received(handle);
-        // Which clears its port.
+        // Clears its port in the congestion map.
         self.protocol.relieve(usize::from(handle.slot));
         self.protocol.sockets.close(handle)?;
         if self.protocol.sockets.iter().next().is_none() {
-            // A program that closes its last socket may end without more ado.
+            // A program that closes its last socket may exit without another call.
             let _ = self.settle(adapter);
         }
         self.choose_burst();
@@ -160,8 +161,8 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// The end of an operation of this socket that it asked to hear of (`RDS_CMSG_RDMA_STATUS`), oldest first; None if there is
-    /// none.
+    /// Removes the oldest notification of a completed operation of this socket
+    /// (`RDS_CMSG_RDMA_STATUS`). Returns `None` if there is none.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -170,7 +171,7 @@ impl Rds<'_> {
         operations.take_notification(handle, sockets)
     }
 
-    /// Whether [`recvmsg`](Self::recvmsg) would find something.
+    /// Returns whether a message waits for [`recvmsg`](Self::recvmsg).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -178,7 +179,8 @@ impl Rds<'_> {
         Ok(!self.protocol.sockets.open(handle)?.received.is_empty())
     }
 
-    /// Bytes of the next message that [`recvmsg`](Self::recvmsg) would find (`FIONREAD`, as sockets with datagrams have it); 0 if there is none.
+    /// Returns the bytes of the next message of [`recvmsg`](Self::recvmsg) (`FIONREAD` for datagram
+    /// sockets); 0 without a message.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -187,7 +189,7 @@ impl Rds<'_> {
         Ok(next.map_or(0, |unread| unread.len))
     }
 
-    /// Bytes that the socket sent and the peer has not acknowledged (`TIOCOUTQ`).
+    /// Returns the bytes that the socket sent and peers have not acknowledged (`TIOCOUTQ`).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -195,7 +197,7 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.send_bytes)
     }
 
-    /// Messages that the socket sent and the peer has not acknowledged.
+    /// Returns the messages that the socket sent and peers have not acknowledged.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -203,29 +205,30 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.send_messages)
     }
 
-    /// What happened since the start.
+    /// Returns the events counted since the start.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.protocol.counters
     }
 
-    /// Frames that nobody uses; equal before and after everything was sent, acknowledged and read, but for the receives
-    /// posted to open connections.
+    /// Returns the number of free frames. It is the same before and after a burst is sent,
+    /// acknowledged and read, except for the receives of open connections.
     #[must_use]
     pub const fn free_frames(&self) -> usize {
         self.protocol.frames.free_count()
     }
 
-    /// Connections that are up.
+    /// Returns the number of established connections.
     #[must_use]
     pub fn connections_up(&self) -> usize {
         self.protocol.connections.iter().filter(|(_, connection)| connection.state == State::Up).count()
     }
 
-    /// Longest message that [`sendmsg`](Self::sendmsg) takes for a peer, however large the send buffer: 1 MiB, or less if there
-    /// are few frames. A message of more frames than the connection's share waits for common ones. A [lent payload](crate::Lend) takes few
-    /// frames and may be longer. Peers that run this crate report their own limit when they connect: from then on longer messages to
-    /// them are refused, too. Bytes.
+    /// Returns the maximum bytes of a message that [`sendmsg`](Self::sendmsg) accepts for a peer,
+    /// regardless of the send buffer: 1 MiB, or less with few frames. A message of more frames than
+    /// the connection's share waits for common frames. A [zero-copy payload](crate::Lend) needs few
+    /// frames and may be longer. Peers that run this crate report their own limit in the handshake,
+    /// which then also applies to messages for them.
     #[must_use]
     pub const fn longest_message(&self) -> usize {
         self.protocol.limits.longest_sent

@@ -15,11 +15,12 @@ pub(crate) struct Objects {
     pub(crate) lmr: LmrHandle,
     pub(crate) lmr_context: u32,
     pub(crate) receive_evd: EvdHandle,
-    /// The same while messages are taken by the burst; none while the time of each is taken.
+    /// The receive EVD while frames are taken in bursts; none while latencies are measured.
     pub(crate) burst_evd: EvdHandle,
     pub(crate) request_evd: EvdHandle,
     pub(crate) connect_evd: EvdHandle,
-    /// Apart from the connection events: a peer that asks too often fills only this one.
+    /// Separate from the connection events, so that a peer with too many requests fills only this
+    /// EVD.
     pub(crate) demand_evd: EvdHandle,
     pub(crate) psp: PspHandle,
     /// The device has memory windows.
@@ -27,7 +28,8 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Everything that a node needs on `ia`. What was made before a failure goes with the IA.
+    /// Creates all objects of a node on `ia`. After a failure the caller closes the IA, which frees
+    /// them.
     pub(crate) fn create<'m, P: Platform>(
         adapter: &mut Adapter<'_, P>,
         (ia, async_evd): (IaHandle, EvdHandle),
@@ -38,7 +40,7 @@ impl Objects {
         let pz = adapter.pz_create(ia)?;
         let registered = adapter.lmr_create(ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
         let receives = u32::from(limits.receive_depth) * connections;
-        // One more each: DAT completes an endpoint's requests with one of its own.
+        // One more each, for the completion that DAT generates at the end of an endpoint.
         let requests = (u32::from(limits.request_depth) + 1) * connections;
         let receive_evd = adapter.evd_create(ia, receives, None, EvdFlags::DTO)?;
         let has_windows = match adapter.rmr_create(pz) {

@@ -12,23 +12,21 @@ use crate::protocol::Protocol;
 use crate::rdma::{MAX_RDMA_LEN, Memory, RdmaCookie, RdmaFlags, Region};
 use crate::socket::key;
 
-/// Who may use what is offered.
+/// The peers that may use an offer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whom {
     Anybody,
     Peer(ConnectionId),
-    /// The sockets of this node.
+    /// Sockets of this node.
     Node,
 }
 
 impl Rds<'_> {
-    /// Offers `memory` to peers and returns the cookie for them (`RDS_GET_MR`). Each peer that has the cookie may use it. This always takes a
-    /// firmware command.
+    /// Offers `memory` to peers and returns its cookie (`RDS_GET_MR`). Any peer with the cookie may
+    /// use it. Always needs a firmware command.
     ///
     /// # Errors
-    /// [`RdsError::NotSupported`]: the node isolates peers, so that it has to be said who may use it. [`RdsError::NotConnected`]: not
-    /// bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than [`MAX_RDMA_LEN`].
-    /// [`RdsError::Exhausted`]: no region is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    /// [`RdsError::NotSupported`]: the node isolates peers, so an offer must name its peer. [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than [`MAX_RDMA_LEN`]. [`RdsError::Exhausted`]: no region is free. [`RdsError::Dat`]; [`RdsError::BadSocket`].
     pub fn get_mr<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -39,15 +37,16 @@ impl Rds<'_> {
         self.offer(adapter, handle, memory, flags, Whom::Anybody, None)
     }
 
-    /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`), or for this node itself: if the node isolates peers, no other one
-    /// can use it.
+    /// Like [`get_mr`](Self::get_mr) for one peer (`RDS_GET_MR_FOR_DEST`), or for this node itself.
+    /// If the node isolates peers, no other peer can use the cookie.
     ///
-    /// An offer of part of [registered memory](Self::register_memory) takes no command while the connection is up. The peer may use it
-    /// once a later message of this socket arrives there.
+    /// An offer of part of [registered memory](Self::register_memory) needs no command while the
+    /// connection is up. The peer may use it after a later message of this socket has arrived.
     ///
     /// # Errors
-    /// As `get_mr`; [`RdsError::InvalidArgument`] for a destination that messages cannot go to; [`RdsError::NotSupported`] on a node
-    /// that isolates peers for a loopback address; [`RdsError::NoBufferSpace`]: no connection is left.
+    /// As for `get_mr`; [`RdsError::InvalidArgument`] for an unreachable destination;
+    /// [`RdsError::NotSupported`] for a loopback address on a node that isolates peers;
+    /// [`RdsError::NoBufferSpace`]: no connection is free.
     pub fn get_mr_for_dest<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -68,11 +67,11 @@ impl Rds<'_> {
         self.offer(adapter, handle, memory, flags, whom, behind)
     }
 
-    /// Registers memory for the peers in `whom`, which matters only if peers are isolated. `behind` is the connection of the messages that
-    /// carry the cookie, if it exists.
+    /// Registers memory for the peers in `whom`, which matters only if peers are isolated. `behind`
+    /// is the connection whose messages carry the cookie, if it exists.
     ///
     /// # Errors
-    /// As [`get_mr`](Self::get_mr).
+    /// As for [`get_mr`](Self::get_mr).
     pub(crate) fn offer<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -109,7 +108,7 @@ impl Rds<'_> {
                 let pz = self.zone_of(adapter, id)?;
                 (pz, pz.bits())
             }
-            // No peer is in that zone.
+            // Zone without peers.
             Whom::Node => (self.objects.pz, 0),
         };
         let foreign = if self.protocol.config.isolate_peers { given } else { 0 };
@@ -142,16 +141,17 @@ impl Rds<'_> {
         Ok(RdmaCookie::new(rkey, offset))
     }
 
-    /// Releases a region (`RDS_FREE_MR`). Peers have no access from then on; to part of
-    /// [registered memory](Self::register_memory) access ends when the HCA comes to the unbind.
+    /// Releases a region (`RDS_FREE_MR`). Access of peers has ended on return; access to a part of
+    /// [registered memory](Self::register_memory) ends when the HCA executes the unbind.
     ///
-    /// Cookie 0 checks that access has ended to all regions that this socket released or peers used up. `Ok` means that no access is left.
+    /// Cookie 0 checks all regions that this socket released or peers used up. `Ok` means that no
+    /// access is left.
     ///
     /// # Errors
-    /// - [`RdsError::Again`], only with cookie 0: access has not ended. [`Poll`](Self::poll), and call again. If nothing of a connection
-    ///   in the way completes for 100 ms, it breaks.
+    /// - [`RdsError::Again`], only with cookie 0: access has not ended. [`Poll`](Self::poll), and
+    ///   call again. If nothing of a connection with such a region completes for 100 ms, it breaks.
     /// - [`RdsError::InvalidArgument`]: the socket has no such region.
-    /// - [`RdsError::Dat`]: a failed device may still write there; the region stays.
+    /// - [`RdsError::Dat`]: a failed device may still write to the region, which remains.
     /// - [`RdsError::NotConnected`], [`RdsError::BadSocket`].
     pub fn free_mr<P: Platform>(
         &mut self,
@@ -169,10 +169,10 @@ impl Rds<'_> {
         Ok(self.revoke(adapter, region)?)
     }
 
-    /// Starts the release of a region that has left the table. Puts the region back on failure.
+    /// Starts the release of a region that was removed from the table. Restores it on failure.
     fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
         let ended = match region.window {
-            // One that was freed otherwise may be another region's by now.
+            // The window may have been freed and reused for another region.
             Some(id) if self.protocol.windows.is_of(id, &region) => self.end_window(adapter, id),
             Some(_) => Ok(()),
             None => let_go(adapter, region.lmr_bits),
@@ -183,7 +183,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Revokes the regions that were used up. Refused ones are tried again with the next.
+    /// Revokes the used-up regions. A refused release is repeated with the next one.
     #[inline]
     pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         if self.protocol.regions.has_spent() {
@@ -222,10 +222,11 @@ impl Rds<'_> {
         }
     }
 
-    /// Revokes all regions of a socket that closes, or all there are.
+    /// Revokes all regions of a socket, or of all sockets.
     ///
     /// # Errors
-    /// DAT's: a device that has failed may still write there; what is left stays.
+    /// DAT's: a failed device may still write to the memory. Regions that are left remain in the
+    /// table.
     pub(crate) fn free_regions<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -238,7 +239,7 @@ impl Rds<'_> {
     }
 }
 
-/// What a region's peers may do, and the HCA for them, as it was offered.
+/// Returns the rights of peers, and of the HCA on their behalf, for an offer's flags.
 fn rights(offer: RdmaFlags) -> MemPriv {
     let all = RdmaFlags::PEER_READS | RdmaFlags::PEER_WRITES | RdmaFlags::PEER_ATOMICS;
     let said = offer & all;

@@ -1,4 +1,5 @@
-//! Calls that query and set a socket: addresses, buffers, options, readiness. rds(3SOCKET); Linux `net/rds/af_rds.c`.
+//! Calls that query and configure a socket: addresses, buffers, options, readiness. rds(3SOCKET);
+//! Linux `net/rds/af_rds.c`.
 
 use core::net::SocketAddr;
 
@@ -11,10 +12,10 @@ use crate::profile::{MIN_RCVBUF, MIN_SNDBUF, Profile, reported, usable};
 use crate::socket::{PollMask, PollRule, Transport, address, is_unicast, is_v4, key};
 
 impl Rds<'_> {
-    /// Where a socket is bound (`getsockname`, `TI_GETMYNAME`).
+    /// Returns the bound address (`getsockname`, `TI_GETMYNAME`).
     ///
     /// # Errors
-    /// [`RdsError::NotConnected`] for one that is not; [`RdsError::BadSocket`].
+    /// [`RdsError::NotConnected`]: not bound; [`RdsError::BadSocket`].
     pub fn local_address(&self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
         let socket = self.protocol.sockets.open(handle)?;
         match socket.address {
@@ -23,11 +24,13 @@ impl Rds<'_> {
         }
     }
 
-    /// Records where messages without an address go; any number of times, before or after bind. Nothing goes to the peer.
+    /// Sets the destination of messages that name none, any number of times, before or after bind.
+    /// Sends nothing.
     ///
     /// # Errors
-    /// All as Linux has it: [`RdsError::NoDestination`] for the unspecified address of IPv4, [`RdsError::InvalidArgument`] for broadcast and
-    /// multicast; [`RdsError::NotUnicast`] for any of these in IPv6, mapped or not. [`RdsError::BadSocket`].
+    /// As in Linux: [`RdsError::NoDestination`] for the unspecified address of IPv4,
+    /// [`RdsError::InvalidArgument`] for broadcast and multicast; [`RdsError::NotUnicast`] for all
+    /// of these in IPv6, mapped or not. [`RdsError::BadSocket`].
     pub fn connect(&mut self, handle: SocketHandle, to: SocketAddr) -> Result<(), RdsError> {
         let socket = self.protocol.sockets.open_mut(handle)?;
         match to {
@@ -40,7 +43,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Where [`connect`](Self::connect) told to send to (`getpeername`).
+    /// Returns the destination of [`connect`](Self::connect) (`getpeername`).
     ///
     /// # Errors
     /// [`RdsError::NotConnected`], [`RdsError::BadSocket`].
@@ -52,8 +55,8 @@ impl Rds<'_> {
         }
     }
 
-    /// Chooses what the program of a socket expects, and with it the rules of [`poll_mask`](Self::poll_mask). A new socket has the
-    /// profile of the node's configuration.
+    /// Sets the system that the program expects, and with it the rules of
+    /// [`poll_mask`](Self::poll_mask). The default is the profile of the node's configuration.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -64,7 +67,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// What the program of a socket expects.
+    /// Returns the profile of a socket.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -72,8 +75,9 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.profile)
     }
 
-    /// `setsockopt(SO_SNDBUF)`. Linux: so many bytes can be used, at most
-    /// [`RdsConfig::buffer_max`](crate::RdsConfig::buffer_max) and at least 2304. Solaris: as given.
+    /// `setsockopt(SO_SNDBUF)`. Linux: sets the usable bytes, at most
+    /// [`RdsConfig::buffer_max`](crate::RdsConfig::buffer_max) and at least 2304. Solaris:
+    /// unlimited.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -83,7 +87,7 @@ impl Rds<'_> {
         self.set_send_buffer(handle, usable(profile, bytes, most, MIN_SNDBUF))
     }
 
-    /// `getsockopt(SO_SNDBUF)`. Linux: twice what can be used. Solaris: what can be used.
+    /// `getsockopt(SO_SNDBUF)`. Linux: twice the usable bytes. Solaris: the usable bytes.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -91,8 +95,9 @@ impl Rds<'_> {
         Ok(reported(self.profile(handle)?, self.send_buffer(handle)?))
     }
 
-    /// `setsockopt(SO_RCVBUF)`. Linux: so many bytes can be used, at most
-    /// [`RdsConfig::buffer_max`](crate::RdsConfig::buffer_max) and at least 1152. Solaris: as given.
+    /// `setsockopt(SO_RCVBUF)`. Linux: sets the usable bytes, at most
+    /// [`RdsConfig::buffer_max`](crate::RdsConfig::buffer_max) and at least 1152. Solaris:
+    /// unlimited.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -107,7 +112,7 @@ impl Rds<'_> {
         self.set_receive_buffer(adapter, handle, usable(profile, bytes, most, MIN_RCVBUF))
     }
 
-    /// `getsockopt(SO_RCVBUF)`. Linux: twice what can be used. Solaris: what can be used.
+    /// `getsockopt(SO_RCVBUF)`. Linux: twice the usable bytes. Solaris: the usable bytes.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -115,7 +120,7 @@ impl Rds<'_> {
         Ok(reported(self.profile(handle)?, self.receive_buffer(handle)?))
     }
 
-    /// Sets the bytes that may wait for acknowledgement; a longer message is refused (`SO_SNDBUF`).
+    /// Sets the limit of unacknowledged bytes, which also bounds a message (`SO_SNDBUF`).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -124,7 +129,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Bytes that may wait for acknowledgement.
+    /// Returns the limit of unacknowledged bytes.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -132,7 +137,7 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.send_buffer)
     }
 
-    /// Sets the unread bytes above which peers are asked not to send to this socket (`SO_RCVBUF`).
+    /// Sets the unread bytes above which the port is congested for peers (`SO_RCVBUF`).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -150,7 +155,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Unread bytes above which peers are asked not to send.
+    /// Returns the unread bytes above which the port is congested.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -158,7 +163,7 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.receive_buffer)
     }
 
-    /// Reports failed RDMA operations also without `NOTIFY_ME` (`RDS_RECVERR`; off at first).
+    /// Reports failed RDMA operations even without `NOTIFY_ME` (`RDS_RECVERR`; off by default).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -167,7 +172,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// What [`set_receive_errors`](Self::set_receive_errors) set.
+    /// Returns the value of [`set_receive_errors`](Self::set_receive_errors).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -175,7 +180,7 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.receive_errors)
     }
 
-    /// Reports ports that clear after a message to them was refused (`RDS_CONG_MONITOR`; off at first).
+    /// Reports ports that clear after they refused a message (`RDS_CONG_MONITOR`; off by default).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -194,8 +199,8 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.monitor)
     }
 
-    /// Ports that a message was refused for and that have cleared since, and forgets them (`RDS_CMSG_CONG_UPDATE`): bit
-    /// `p % 64` for port `p`. 0 if there are none.
+    /// Returns and clears the ports that refused a message and have cleared since
+    /// (`RDS_CMSG_CONG_UPDATE`): bit `p % 64` for port `p`.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -203,10 +208,10 @@ impl Rds<'_> {
         Ok(core::mem::take(&mut self.protocol.sockets.open_mut(handle)?.cleared))
     }
 
-    /// Chooses what carries the socket's messages, once and before bind (`SO_RDS_TRANSPORT`).
+    /// Selects the transport of the socket, once and before bind (`SO_RDS_TRANSPORT`).
     ///
     /// # Errors
-    /// [`RdsError::NotSupported`] for a socket that is bound or that it was chosen for; [`RdsError::BadSocket`].
+    /// [`RdsError::NotSupported`]: bound, or selected before; [`RdsError::BadSocket`].
     pub fn set_transport(&mut self, handle: SocketHandle, transport: Transport) -> Result<(), RdsError> {
         let socket = self.protocol.sockets.open_mut(handle)?;
         if socket.transport.get().is_some() {
@@ -224,13 +229,13 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.transport.get())
     }
 
-    /// Gives the socket a type of service, once and before it sends (`SIOCRDSSETTOS`): messages with it go over a connection of
-    /// their own, whose service level is `tos & 0xf` and whose traffic class is `tos`. Zero, which every socket begins with,
-    /// may be set any number of times.
+    /// Sets the type of service, once and before the first send (`SIOCRDSSETTOS`). Messages with it use
+    /// their own connection, with service level `tos & 0xf` and traffic class `tos`. Zero is the
+    /// default and may be set any number of times.
     ///
     /// # Errors
-    /// [`RdsError::NoTypeOfService`]: not bound, or bound to a loopback address. [`RdsError::InvalidArgument`]: it has one, or
-    /// has sent. [`RdsError::BadSocket`].
+    /// [`RdsError::NoTypeOfService`]: not bound, or bound to a loopback address.
+    /// [`RdsError::InvalidArgument`]: already set, or the socket has sent. [`RdsError::BadSocket`].
     pub fn set_type_of_service(&mut self, handle: SocketHandle, tos: u8) -> Result<(), RdsError> {
         let socket = self.protocol.sockets.open_mut(handle)?;
         if socket.address == 0 || socket.transport.get() != Some(Transport::InfiniBand) {
@@ -243,7 +248,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// The socket's type of service (`SIOCRDSGETTOS`).
+    /// Returns the socket's type of service (`SIOCRDSGETTOS`).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -251,7 +256,7 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.tos)
     }
 
-    /// Chooses the rules of [`poll_mask`](Self::poll_mask).
+    /// Selects the rules of [`poll_mask`](Self::poll_mask).
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -260,8 +265,8 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// What a socket is ready for, by the rules that it goes by (`poll`). That a message may be sent says nothing about the
-    /// destination's congestion.
+    /// Returns the events that a socket is ready for, by its rules (`poll`). OUT does not depend on
+    /// congestion at the destination.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -288,16 +293,16 @@ impl Rds<'_> {
         Ok(mask)
     }
 
-    /// Forgets the socket's messages to exactly `to` that its peer has not acknowledged
-    /// (`RDS_CANCEL_SENT_TO`). Messages in flight may still arrive. On success nothing uses memory of
-    /// their operations and loans.
+    /// Drops the socket's messages to exactly `to` that its peer has not acknowledged
+    /// (`RDS_CANCEL_SENT_TO`). Messages in flight may still arrive. On success none of their
+    /// operations and loans uses memory any longer.
     ///
     /// # Errors
-    /// - [`RdsError::Again`]: operations or loans of these messages are in flight. They end as
-    ///   [`Canceled`](crate::RdmaStatus::Canceled) during polls. Another call returns success then. If
-    ///   nothing of their connection completes for 100 ms, it breaks.
+    /// - [`RdsError::Again`]: operations or loans of these messages are in flight. They complete as
+    ///   [`Canceled`](crate::RdmaStatus::Canceled) during polls. Another call returns success then.
+    ///   If nothing of their connection completes for 100 ms, it breaks.
     /// - [`RdsError::NotConnected`]: the socket is not bound.
-    /// - [`RdsError::InvalidArgument`]: the address is of another family.
+    /// - [`RdsError::InvalidArgument`]: the address has another family than the socket.
     /// - [`RdsError::BadSocket`].
     pub fn cancel_sent_to<P: Platform>(
         &mut self,

@@ -1,4 +1,4 @@
-//! RDMA where it meets the adapter: memory is registered for peers and for operations, and freed again.
+//! RDMA on the adapter: registration of memory for peers and operations, and its release.
 
 use core::net::SocketAddr;
 
@@ -18,19 +18,19 @@ use crate::rdma::{
 use crate::socket::{Wants, key};
 use crate::wire::Extension;
 
-/// What the HCA may do with local memory of operations.
+/// Rights of the HCA on local memory of operations.
 const LOCAL: MemPriv = MemPriv::LOCAL_READ.union(MemPriv::LOCAL_WRITE);
 
 impl Rds<'_> {
-    /// Registers `memory` for operations of this socket on memory of a destination's node. Those whose local memory lies in it need no
-    /// command of the HCA's firmware, which takes long and keeps the whole node waiting; other local memory is registered for each
-    /// operation. Parts of it are offered to the destination's node without one, too, while the connection is up. It is registered until
-    /// it is [given back](Self::unregister_memory), the socket closes, or the adapter is [recovered](Self::adapter_recovered).
+    /// Registers `memory` for operations of this socket on a destination's memory. Operations whose
+    /// local memory is within it need no firmware command; other local memory is registered per
+    /// operation by a command, which is slow and blocks the node. Offers of its parts to the
+    /// destination need no command either while the connection is up. The registration ends with
+    /// [`unregister_memory`](Self::unregister_memory), when the socket closes, or when the adapter
+    /// is [recovered](Self::adapter_recovered).
     ///
     /// # Errors
-    /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes, or a destination that messages cannot go to.
-    /// [`RdsError::NotSupported`]: a destination on this node, for which nothing has to be registered. [`RdsError::NoMemory`]: no entry is
-    /// left. [`RdsError::NoBufferSpace`]: no connection is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes, or an unreachable destination. [`RdsError::NotSupported`]: the destination is this node, which needs no registration. [`RdsError::NoMemory`]: no entry is free. [`RdsError::NoBufferSpace`]: no connection is free. [`RdsError::Dat`]; [`RdsError::BadSocket`].
     pub fn register_memory<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -55,7 +55,7 @@ impl Rds<'_> {
             Some(id) => self.zone_of(adapter, id)?,
             None => self.objects.pz,
         };
-        // Counted from its first page, as what is offered of it is named by 32 bits.
+        // Relative to its first page, because cookies have 32 bits for an offset.
         let created = adapter.lmr_create_zero_based(self.objects.ia, memory, zone, LOCAL)?;
         let registered = self.protocol.operations.memories_mut().insert(Memory {
             lmr_bits: created.lmr.bits(),
@@ -75,10 +75,11 @@ impl Rds<'_> {
     /// Ends the registration of memory.
     ///
     /// # Errors
-    /// - [`RdsError::Again`]: operations use it, part of it is offered, or access to a released part has not ended: see
-    ///   [`free_mr`](Self::free_mr) with cookie 0. [`Poll`](Self::poll), and call again.
-    /// - [`RdsError::InvalidArgument`]: it is not this socket's.
-    /// - [`RdsError::Dat`]: a failed device may still write there; it stays registered.
+    /// - [`RdsError::Again`]: operations use it, a part is offered, or access to a released part
+    ///   has not ended: see [`free_mr`](Self::free_mr) with cookie 0. [`Poll`](Self::poll), and
+    ///   call again.
+    /// - [`RdsError::InvalidArgument`]: the socket does not own it.
+    /// - [`RdsError::Dat`]: a failed device may still write to it, so it remains registered.
     /// - [`RdsError::BadSocket`].
     pub fn unregister_memory<P: Platform>(
         &mut self,
@@ -100,10 +101,10 @@ impl Rds<'_> {
         Ok(freed?)
     }
 
-    /// The same of all that a socket registered that closes, or that any did: no operation uses it any more.
+    /// Ends all registrations of a socket, or of all sockets. No operation uses them any longer.
     ///
     /// # Errors
-    /// DAT's: a device that has failed may still write there; what is left stays registered.
+    /// DAT's: a failed device may still write to the memory. Registrations that are left remain.
     pub(crate) fn unregister_all<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -116,7 +117,8 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// The connection to a destination, whose zone memory for it has to be in, if peers are isolated.
+    /// Returns the connection to a destination, whose zone must contain memory for it. Returns
+    /// `None` if peers are not isolated.
     pub(crate) fn isolated_connection<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -134,7 +136,7 @@ impl Rds<'_> {
         found.ok_or(RdsError::NoBufferSpace).map(Some)
     }
 
-    /// Gives a composed message what goes along with it: an operation, a cookie.
+    /// Attaches the control messages to a composed message: an operation, or a cookie.
     #[cold]
     pub(crate) fn attach<P: Platform>(
         &mut self,
@@ -212,7 +214,7 @@ impl Rds<'_> {
         Ok(cookie)
     }
 
-    /// Bytes of a transfer that a socket asks for.
+    /// Returns the bytes of a transfer, after a check of its arguments.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](Self::sendmsg).
@@ -231,7 +233,7 @@ impl Rds<'_> {
         Ok(total)
     }
 
-    /// Registers the local memory of an RDMA operation and keeps what is needed for it.
+    /// Registers the local memory of an RDMA operation and creates its entry.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoBufferSpace`], [`RdsError::Exhausted`],
@@ -245,7 +247,7 @@ impl Rds<'_> {
         let total = self.check_transfer(by.0, args)?;
         let remote = (args.cookie, args.remote_offset);
         let how = (args.flags, args.user_token);
-        // Memory that is only sent may be read-only.
+        // Memory that is only read may be read-only.
         let writes_peer = args.flags.contains(RdmaFlags::READWRITE);
         let rights = if writes_peer { MemPriv::LOCAL_READ } else { LOCAL };
         let local = (args.local, rights);
@@ -255,10 +257,10 @@ impl Rds<'_> {
         Ok(created)
     }
 
-    /// The same for an atomic operation.
+    /// Creates an atomic operation.
     ///
     /// # Errors
-    /// As [`create_transfer`](Self::create_transfer).
+    /// As for [`create_transfer`](Self::create_transfer).
     fn create_atomic<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -280,7 +282,7 @@ impl Rds<'_> {
         }
     }
 
-    /// An entry for an operation of a socket with so much local memory; `wanted` of them are to come.
+    /// Returns a free entry for an operation with this number of SGEs, if `wanted` operations fit.
     ///
     /// # Errors
     /// [`RdsError::NoMemory`], [`RdsError::Exhausted`], [`RdsError::NoBufferSpace`]: see [`sendmsg`](Self::sendmsg).
@@ -340,8 +342,8 @@ impl Rds<'_> {
         Ok(id)
     }
 
-    /// Removes an operation whose message was refused, without a notification. A failed device may still
-    /// write to its local memory, which then remains registered until recovery.
+    /// Removes an operation whose message was refused, without a notification. A failed device may
+    /// still write to its local memory, which then remains registered until recovery.
     #[cold]
     fn abandon<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: OperationId) {
         let operations = &mut self.protocol.operations;
@@ -356,7 +358,8 @@ impl Rds<'_> {
         operations.end(id, RdmaStatus::Dropped);
     }
 
-    /// Adds a piece of local memory to an operation, and registers it if it is not part of any that its socket has registered.
+    /// Adds a segment of local memory to an operation. Registers it unless its socket's registered
+    /// memory contains it.
     fn add_piece<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -383,12 +386,13 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Frees the local memory of operations that ended, and reports their ends.
+    /// Frees the local memory of completed operations, and reports their status.
     #[inline]
     pub(crate) fn release_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         while let Some(id) = self.protocol.operations.oldest_ended() {
             let Protocol { operations, sockets, .. } = &mut self.protocol;
-            // A device that has failed may still write there: it is not said to be over before recovery.
+            // A failed device may still write to the memory, so the operation completes only after
+            // recovery.
             let kept = adapter.is_dead() && operations.is_in_registered_memory(id);
             if kept || free_pieces(adapter, operations, id).is_err() {
                 return;
@@ -398,8 +402,9 @@ impl Rds<'_> {
         }
     }
 
-    /// Drops a socket's messages to a peer, to one port or all, except those in flight. Returns whether
-    /// the HCA may still use memory of these. Polls wait for that, and break the connection in the end.
+    /// Drops a socket's messages to a peer, to one port or all, except those in flight. Returns
+    /// whether the HCA may still use their memory. Polls wait for that, and break the connection
+    /// after a limit.
     pub(crate) fn cancel<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -413,10 +418,10 @@ impl Rds<'_> {
     }
 }
 
-/// What an atomic operation is.
+/// Checks the arguments of an atomic operation, and returns its kind.
 ///
 /// # Errors
-/// [`RdsError::InvalidArgument`]: no 8 bytes, or not aligned to 8. [`RdsError::NotSupported`]: masks.
+/// [`RdsError::InvalidArgument`]: not 8 bytes, or not aligned to 8. [`RdsError::NotSupported`]: masks.
 pub(crate) fn check_atomic(args: &AtomicArgs<'_>) -> Result<Kind, RdsError> {
     let address = u64::from(args.cookie.offset()).wrapping_add(args.remote_offset);
     if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {
@@ -430,10 +435,10 @@ pub(crate) fn check_atomic(args: &AtomicArgs<'_>) -> Result<Kind, RdsError> {
     })
 }
 
-/// Takes an operation's pieces and frees what was registered for them.
+/// Removes an operation's SGEs and frees their registrations.
 ///
 /// # Errors
-/// DAT's: a device that has failed may still write there; what is left stays.
+/// DAT's: a failed device may still write to the memory. SGEs that are left remain.
 #[cold]
 pub(crate) fn free_pieces<P: Platform>(
     adapter: &mut Adapter<'_, P>,
@@ -448,16 +453,16 @@ pub(crate) fn free_pieces<P: Platform>(
     Ok(())
 }
 
-/// Frees an LMR. One whose key firmware refuses to destroy, though no window is bound to it, is gone as well, and its buffer stays
-/// registered: there is nothing to ask for again, as there is with a window, which is still there then.
+/// Frees an LMR. If firmware refuses to destroy a key without bound windows, the LMR is gone as
+/// well and its buffer remains registered: unlike a window, it cannot be freed by another call.
 ///
 /// # Errors
-/// DAT's INVALID_STATE (LMR_IN_USE): a window is bound to it, or a device that has failed may still write to its memory, which is not the
-/// adapter's.
+/// DAT's INVALID_STATE (LMR_IN_USE): a window is bound to it, or a failed device may still write to
+/// memory outside of the adapter's DMA region.
 pub(crate) fn let_go<P: Platform>(adapter: &mut Adapter<'_, P>, lmr_bits: u64) -> DatResult<()> {
     match adapter.lmr_free(LmrHandle::from_bits(lmr_bits)) {
         Err(error) if error.is(ReturnType::InvalidState) => Err(error),
-        // What is not there has gone with a recovery.
+        // Already freed by the recovery.
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! The adapter's device failed and was recovered: the node's objects went with it, what was not acknowledged is kept.
+//! Restart of the node after the adapter's device failed and was recovered.
 
 use dat_nostd::{Adapter, CloseFlags, Platform};
 
@@ -10,19 +10,21 @@ use crate::rdma::RdmaStatus;
 use crate::reason::DownReason;
 
 impl Rds<'_> {
-    /// The adapter has been recovered ([`Adapter::recover`]): the node makes its DAT objects anew, over the same frames, and goes on. Every
-    /// connection has gone down ([`DownReason::Recovered`]) and is made again as soon as one side has something to send: what the peer had
-    /// not acknowledged is sent again, what it had is not, and nothing is received twice.
+    /// Restarts the node after [`Adapter::recover`]: creates new DAT objects over the same frames.
+    /// Every connection has gone down ([`DownReason::Recovered`]). Either side reconnects when it
+    /// has something to send. Messages that the peer had not acknowledged are retransmitted, and no
+    /// message is received twice.
     ///
-    /// Sockets stay, with what they have received. Memory that was offered to peers is offered no more: their keys are void, and
-    /// [`free_mr`](Self::free_mr) does not know them; memory that was [registered](Self::register_memory) is registered no more. RDMA
-    /// operations that had not ended end as [`RdmaStatus::Dropped`], as on any connection that breaks, those not begun too, and so do
-    /// messages with a [lent payload](crate::Lend) that the peer had not acknowledged: its registration is gone.
+    /// Sockets and their unread messages survive. Offers to peers end: their keys are void, and
+    /// [`free_mr`](Self::free_mr) does not find them. [Registrations](Self::register_memory) end,
+    /// too. RDMA operations that had not completed, begun or not, end as [`RdmaStatus::Dropped`],
+    /// as on any broken connection. So do unacknowledged messages with a [zero-copy
+    /// payload](crate::Lend), whose registration is lost.
     ///
-    /// Until then, while the device is gone, the node may be polled as ever: messages wait, and attempts to connect fail.
+    /// Polls remain possible before this call: messages wait, and connection attempts fail.
     ///
     /// # Errors
-    /// [`RdsError::Dat`]: the adapter has failed again, or lacks objects. It can be called again.
+    /// [`RdsError::Dat`]: the adapter has failed again, or lacks objects. Another call may succeed.
     pub fn adapter_recovered<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
         let now = adapter.now();
         self.protocol.now = now;
@@ -44,7 +46,7 @@ impl Rds<'_> {
             self.protocol.drop_unsent(id, has_operation, RdmaStatus::Dropped);
         }
         self.release_ended(adapter);
-        // The device was reset: what it might still have written to is free, and what it could be told of is not there any more.
+        // The reset device cannot write to any memory, so everything can be freed.
         self.protocol.frames.release();
         self.protocol.windows.forget();
         self.free_regions(adapter, None)?;

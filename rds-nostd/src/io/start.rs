@@ -1,4 +1,4 @@
-//! A node begins and ends.
+//! Start and stop of a node.
 
 use core::net::IpAddr;
 
@@ -21,8 +21,7 @@ impl<'s> Rds<'s> {
     /// Opens the adapter's interface `ib0`, registers the frames and listens for peers.
     ///
     /// # Errors
-    /// [`RdsError::Dat`]: the adapter lacks memory or objects, or somebody else listens on port 18634.
-    /// [`RdsError::InvalidArgument`]: too few frames for so many connections, or a depth that is too small.
+    /// [`RdsError::Dat`]: the adapter lacks memory or objects, or another program listens on port 18634. [`RdsError::InvalidArgument`]: too few frames for the connections, or a depth that is too small.
     pub fn start<P: Platform>(
         adapter: &mut Adapter<'_, P>,
         parts: RdsParts<'s>,
@@ -61,15 +60,14 @@ impl<'s> Rds<'s> {
         Ok(Self { protocol: Protocol::new(tables, config, limits, local, now), objects, held: Held::EMPTY })
     }
 
-    /// Longest time for which it is worth repeating [`settle`](Self::settle).
+    /// Maximum time to repeat [`settle`](Self::settle).
     pub const SETTLE_LIMIT: Duration = Duration::from_millis(50);
 
-    /// Sends final acknowledgements to peers that lack them. Before [`stop`](Self::stop): a message that was read then does not come
-    /// again to the next program at this address.
+    /// Sends final acknowledgements to peers that lack them. Call it before [`stop`](Self::stop):
+    /// otherwise a peer retransmits messages that were read to the next program at this address.
     ///
     /// # Errors
-    /// [`RdsError::Again`]: an acknowledgement is in flight. Call again, for [`SETTLE_LIMIT`](Self::SETTLE_LIMIT) at most, and do not
-    /// [`poll`](Self::poll) in between: that acknowledges messages that no program reads.
+    /// [`RdsError::Again`]: an acknowledgement is in flight. Call again, for [`SETTLE_LIMIT`](Self::SETTLE_LIMIT) at most, without a [`poll`](Self::poll) in between, which would acknowledge messages that no program reads.
     pub fn settle<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
         if adapter.is_dead() {
             return Ok(());
@@ -90,13 +88,14 @@ impl<'s> Rds<'s> {
         if in_flight { Err(RdsError::Again) } else { Ok(()) }
     }
 
-    /// Ends everything at once: connections are dropped, unacknowledged messages are lost, all DAT objects are freed.
+    /// Stops the node immediately: breaks connections, drops unacknowledged messages, and frees all
+    /// DAT objects.
     ///
-    /// `unreached` is called for each peer that may lack an acknowledgement, once for each type of service. After a successful
-    /// [`settle`](Self::settle) no peer is left.
+    /// Calls `unreached` for each peer that may lack an acknowledgement, once per type of service.
+    /// A successful [`settle`](Self::settle) leaves no such peer.
     ///
     /// # Errors
-    /// [`RdsError::Dat`] if an object could not be freed; the others are freed all the same.
+    /// [`RdsError::Dat`]: an object could not be freed; all others are freed.
     pub fn stop<P: Platform>(
         mut self,
         adapter: &mut Adapter<'_, P>,

@@ -1,7 +1,9 @@
-//! Memory windows where they meet the adapter: offers of registered memory, and their ends, without a command of the HCA's firmware.
+//! Memory windows on the adapter: offers of registered memory, and their release, without firmware
+//! commands.
 //!
-//! A bind is one of the connection's requests, like a message: what is sent behind it finds the window bound. Without a connection that is
-//! up, or with its send queue full, an offer is registered by itself and a window is freed, by commands.
+//! A bind is one of the connection's requests, like a message, so later messages find the window
+//! bound. Without an established connection, or with a full send queue, commands register an offer
+//! separately or free its window.
 
 use dat_nostd::{
     Adapter, CompletionFlags, DatResult, DatReturn, DmaSlice, DtoStatus, EpHandle, LmrTriplet, MemPriv,
@@ -17,9 +19,9 @@ use crate::rdma::{Memory, Use, Window};
 use crate::reason::DownReason;
 
 impl Rds<'_> {
-    /// Offers part of memory that a socket has registered for a peer, or for all if they share a zone. The bind is posted on the
-    /// connection `behind`: messages that follow there find the window bound. Returns `None` if the memory has to be registered for the
-    /// offer.
+    /// Offers part of a socket's registered memory to a peer, or to all peers if they share a zone.
+    /// The bind is posted on the connection `behind`, so later messages there find the window
+    /// bound. Returns `None` if the offer needs its own registration.
     pub(crate) fn bind_window<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -62,7 +64,7 @@ impl Rds<'_> {
         bound
     }
 
-    /// A window of a zone that nobody uses.
+    /// Returns a free window of a zone.
     fn window_in<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, zone: PzHandle) -> Option<WindowId> {
         let id = self.protocol.windows.vacant(zone.bits())?;
         if self.protocol.windows.get(id).rmr_bits != 0 && self.protocol.windows.get(id).zone == zone.bits() {
@@ -75,7 +77,8 @@ impl Rds<'_> {
         Some(id)
     }
 
-    /// Returns a connection that binds in a zone can be posted on: `only` that one, or the one with the fewest posts in flight.
+    /// Returns a connection for binds in a zone: `only` that one, or the one with the fewest posts
+    /// in flight.
     fn way_out<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -106,7 +109,7 @@ impl Rds<'_> {
         find(&self.protocol)
     }
 
-    /// Posts the bind of a window to what it says, or what unbinds it; its key then.
+    /// Posts a bind of an unbound window, or an unbind of a bound one. Returns its key.
     ///
     /// # Errors
     /// DAT's.
@@ -139,7 +142,8 @@ impl Rds<'_> {
         Ok(rkey)
     }
 
-    /// A bind is over. One that failed broke its connection, with which it is [settled](Self::settle_windows).
+    /// Handles the completion of a bind. A failed bind has broken its connection, and
+    /// [`settle_windows`](Self::settle_windows) handles it.
     #[cold]
     #[inline(never)]
     pub(crate) fn bind_done<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, done: &RmrCompletion) {
@@ -156,13 +160,15 @@ impl Rds<'_> {
             let _ = self.end_window(adapter, id);
         }
         self.release_ended(adapter);
-        // There is room for one that could not be bound again when its connection came up, before messages that tell of it.
+        // The completion freed an entry of the send queue. Binds must precede the messages that
+        // carry their keys.
         self.bind_again(adapter, cookie.connection);
         self.flush(adapter, cookie.connection);
     }
 
-    /// Begins to end what a window offers: by an unbind among the requests of a connection, or by a command if none takes it. A command
-    /// would fail a bind in flight, and break its connection: such a window ends once the bind completes.
+    /// Starts to revoke a window: by an unbind on a connection, or by a command if none accepts it.
+    /// A command would fail a bind in flight and break its connection, so such a window is revoked
+    /// when the bind completes.
     ///
     /// # Errors
     /// DAT's.
@@ -183,22 +189,22 @@ impl Rds<'_> {
         }
     }
 
-    /// Posts what unbinds a window. False if nothing was posted.
+    /// Posts the unbind of a window. Returns false if nothing was posted.
     fn unbind<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
         let is_bound = |window: Window| matches!(window.state, Use::Binding | Use::Bound);
         let window = self.protocol.windows.get(id);
         if !is_bound(window) || adapter.is_dead() {
             return false;
         }
-        // Of two binds on two connections it would not be known which comes first.
+        // The order of two binds on different connections would be undefined.
         let by = self.way_out(adapter, window.by(), window.zone);
         // `way_out` polls, which may have changed the state.
         let by = by.filter(|_| is_bound(self.protocol.windows.get(id)));
         by.is_some_and(|by| self.post_bind(adapter, id, by).is_ok())
     }
 
-    /// Checks that access has ended to all that was released of memory like this. From now on a connection breaks that makes no
-    /// progress with a bind that is in the way.
+    /// Checks that access has ended to all released regions of the given memory. From now on a
+    /// connection without progress breaks if a bind of such a region is in flight.
     ///
     /// # Errors
     /// [`RdsError::Again`]: binds are in flight. [`RdsError::Dat`]: a window cannot be freed.
@@ -231,7 +237,8 @@ impl Rds<'_> {
     /// Frees a window, bound or not, by a command.
     ///
     /// # Errors
-    /// DAT's; INVALID_STATE (LMR_IN_USE), as of a region: a device that has failed may still write to memory that is not the adapter's.
+    /// DAT's; INVALID_STATE (LMR_IN_USE): a failed device may still write to memory outside of the
+    /// adapter's DMA region.
     fn free_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> DatResult<()> {
         let window = self.protocol.windows.get(id);
         let memories = self.protocol.operations.memories();
@@ -250,10 +257,10 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Frees the windows that are like this. A region that had one knows it no more.
+    /// Frees the windows that satisfy a condition. Their regions no longer refer to them.
     ///
     /// # Errors
-    /// DAT's, of the last that could not be freed.
+    /// DAT's, of the last window that could not be freed.
     pub(crate) fn free_windows<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -268,7 +275,8 @@ impl Rds<'_> {
         result
     }
 
-    /// The endpoint of a connection is gone, and what DAT says of windows that were bound on it is certain.
+    /// Updates the windows with binds in flight on a connection whose endpoint is freed. DAT's
+    /// records of their bindings are final now.
     #[inline]
     pub(crate) fn settle_windows<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, by: ConnectionId) {
         while let Some(id) = self.protocol.windows.find(|window| window.by() == Some(by)) {
@@ -277,7 +285,7 @@ impl Rds<'_> {
             let rmr = RmrHandle::from_bits(window.rmr_bits);
             let bound = adapter.rmr_query(rmr).is_ok_and(|rmr| rmr.binding.is_some());
             if window.is_ending() {
-                // In either case: whether what unbinds it was carried out at the very end is not known.
+                // Free it in either case, because the last unbind may or may not have executed.
                 let _ = self.free_window(adapter, id);
             } else if bound {
                 window.state = Use::Bound;
@@ -287,15 +295,17 @@ impl Rds<'_> {
         }
     }
 
-    /// A connection is up, or there is room on it: before anything is sent, what was not bound when it broke is bound again, by the keys
-    /// that messages which wait here tell of. Whoever uses what could not be is denied, as with any key that is not there.
+    /// Binds the windows again that were unbound when a connection broke, with the same keys,
+    /// before any message that carries a key is sent. Called when a connection comes up, or has
+    /// free entries. Until then peers are denied, as with any invalid key.
     pub(crate) fn bind_again<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, by: ConnectionId) {
         if self.protocol.windows.some_unbound() {
             self.bind_unbound(adapter, by);
         }
     }
 
-    /// Others' follow: what stood in their way may have been this one's binds, of which the adapter takes so many at once.
+    /// Continues with other connections' windows, because this connection's binds may have used up
+    /// the adapter's limit.
     #[cold]
     fn bind_unbound<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, first: ConnectionId) {
         for others in [false, true] {
@@ -315,12 +325,14 @@ impl Rds<'_> {
 }
 
 impl Protocol<'_> {
-    /// Whether a bind can be posted on a connection. One place is left for an acknowledgement.
+    /// Returns whether a bind can be posted on a connection. One entry is left for an
+    /// acknowledgement.
     fn takes_bind(&self, id: ConnectionId) -> bool {
         takes_bind(self.connection(id), self.limits.request_depth)
     }
 
-    /// The newest bind of a window was carried out. Returns whether the window was released meanwhile.
+    /// Records that the newest bind of a window was executed. Returns whether the window was
+    /// released meanwhile.
     fn bind_ended(&mut self, id: WindowId) -> bool {
         let Some(window) = self.windows.get_mut(id) else { return false };
         window.cookie = 0;
@@ -332,7 +344,7 @@ impl Protocol<'_> {
         core::mem::replace(&mut window.state, Use::Bound) == Use::Revoked
     }
 
-    /// Nothing of a window leads to its memory any more.
+    /// Ends the window's use of its memory.
     fn leave_memory(&mut self, id: WindowId) {
         if let Some(memory) = self.windows.get_mut(id).and_then(|window| window.memory.take()) {
             self.operations.memories_mut().leave(memory);
@@ -340,7 +352,7 @@ impl Protocol<'_> {
     }
 }
 
-/// Whether a bind can be posted on a connection whose send queue is so deep.
+/// Returns whether a bind can be posted on a connection with this depth of the send queue.
 fn takes_bind(connection: &Connection, depth: u16) -> bool {
     connection.state == State::Up && connection.objects.ep != 0 && connection.tx.has_room(depth)
 }
@@ -351,7 +363,7 @@ fn free<P: Platform>(adapter: &mut Adapter<'_, P>, window: Window) -> DatResult<
         return Ok(());
     }
     match adapter.rmr_free(RmrHandle::from_bits(window.rmr_bits)) {
-        // It has gone with a recovery.
+        // Already freed by the recovery.
         Err(error) if error.is(ReturnType::InvalidHandle) => Ok(()),
         freed => freed,
     }

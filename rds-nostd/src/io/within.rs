@@ -1,9 +1,11 @@
-//! RDMA between sockets of one node: copies by this processor, of what would be allowed to a peer, told as if it had been one.
+//! RDMA between sockets of one node: copies by the processor, with the checks and notifications of
+//! RDMA to a peer.
 //!
-//! Linux has a connection of the HCA with itself for that. Here the memory is at hand, for a node that was promised
-//! that nobody else touches it meanwhile ([`RdsConfig::rdma_within`](crate::RdsConfig::rdma_within)); what counts is that key, bounds,
-//! rights and the peers that memory was offered to are looked at as the HCA does. Between loopback addresses there is no RDMA, as on
-//! Linux. A copy is not atomic for the HCA: an atomic operation of a peer on the same bytes may come in between.
+//! Linux connects the HCA to itself for that. Here the processor copies, if the node was promised
+//! exclusive access to the memory ([`RdsConfig::rdma_within`](crate::RdsConfig::rdma_within)). It
+//! checks key, bounds, rights and the intended peer as the HCA does. Loopback addresses have no
+//! RDMA, as in Linux. A copy is not atomic for the HCA: an atomic operation of a peer on the same
+//! bytes may interleave.
 
 use core::net::SocketAddr;
 
@@ -17,16 +19,17 @@ use crate::io::rdma::check_atomic;
 use crate::rdma::{AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
 use crate::wire::{Extension, Header};
 
-/// What goes along with a message that comes.
+/// Cookie and extensions of a delivered message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Beside {
-    /// Of memory that was offered with it.
+    /// Cookie of memory that was mapped.
     cookie: Option<RdmaCookie>,
     extensions: [u8; 16],
 }
 
 impl Rds<'_> {
-    /// A message of this node to itself with something beside it, which is done at once. If an operation fails the message does not arrive.
+    /// Sends a loopback message with control messages, and executes them immediately. The message
+    /// is not delivered if an operation fails.
     ///
     /// # Errors
     /// See [`sendmsg`](Self::sendmsg).
@@ -41,7 +44,7 @@ impl Rds<'_> {
         if control.lend.is_some() || self.protocol.sockets.open(from)?.address != self.protocol.local {
             return Err(RdsError::NotSupported);
         }
-        // From here on the message itself is not refused.
+        // The message itself cannot be refused from here on.
         let within = self.protocol.compose_within(from, to, payload)?;
         let attached = self.attach_within(adapter, from, payload.is_empty(), control);
         let Ok(Some(Beside { cookie, extensions })) = attached else {
@@ -57,10 +60,11 @@ impl Rds<'_> {
         Ok(cookie)
     }
 
-    /// Does what goes along with a message. None if the message does not come: an operation failed, or the message would tell nothing.
+    /// Executes the control messages. Returns `None` if no message is to be delivered: an operation
+    /// failed, or the message is empty and silent.
     ///
     /// # Errors
-    /// See [`sendmsg`](Self::sendmsg); then nothing was done.
+    /// See [`sendmsg`](Self::sendmsg). No control message was executed then.
     fn attach_within<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -88,10 +92,11 @@ impl Rds<'_> {
         Ok(Some(Beside { cookie, extensions: Extension::RdmaDest { rkey, offset }.encode() }))
     }
 
-    /// Does the operations of a message and tells of them: the flags that they have in common, or None if one failed.
+    /// Executes and reports the operations of a message. Returns the flags that they have in
+    /// common, or `None` if one failed.
     ///
     /// # Errors
-    /// See [`sendmsg`](Self::sendmsg); then nothing was done.
+    /// See [`sendmsg`](Self::sendmsg). No operation was executed then.
     fn operate_within<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -128,7 +133,7 @@ impl Rds<'_> {
         }
         if let Some((args, kind)) = atomic {
             let status = match all_done {
-                // Behind an operation that fails a connection does nothing.
+                // A connection executes nothing after a failed operation.
                 false => RdmaStatus::Dropped,
                 true if self.change_within(adapter, promise, args, kind).is_some() => RdmaStatus::Success,
                 true => RdmaStatus::RemoteError,
@@ -140,7 +145,7 @@ impl Rds<'_> {
         Ok(all_done.then_some(common))
     }
 
-    /// Tells how an operation ended, if its socket asked for it.
+    /// Reports the status of an operation, if its socket requested it.
     fn ended_within<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -148,7 +153,7 @@ impl Rds<'_> {
         (flags, user_token): (RdmaFlags, u64),
         status: RdmaStatus,
     ) -> Result<(), RdsError> {
-        // There is one: it was looked for before anything was done.
+        // An entry is free: the caller checked that before the operations.
         let id = self.protocol.operations.free().ok_or(RdsError::NoBufferSpace)?;
         let notify_failure = self.protocol.sockets.open(owner)?.receive_errors;
         let operation =
@@ -159,7 +164,8 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// Where the memory is that this node offers, if its sockets may use all of it like this.
+    /// Returns the offered memory of this node, if the cookie grants its sockets this access to the
+    /// complete range.
     fn reach_within<P: Platform>(
         &self,
         adapter: &Adapter<'_, P>,
@@ -174,7 +180,7 @@ impl Rds<'_> {
         let (lmr, granted) = match region.window {
             None => (LmrHandle::from_bits(region.lmr_bits), None),
             Some(id) => {
-                // One that was freed otherwise may be another region's by now.
+                // The window may have been freed and reused for another region.
                 let window = protocol.windows.get(id);
                 let begin = address.checked_sub(window.address.into())?;
                 if !protocol.windows.is_of(id, region) || begin.checked_add(len)? > window.len.into() {
@@ -190,7 +196,7 @@ impl Rds<'_> {
         (inside && granted.unwrap_or(parameters.mem_priv).contains(needed)).then_some((lmr, address))
     }
 
-    /// A read or a write. None if it is denied: then nothing has changed.
+    /// Executes a read or a write. Returns `None` without effect if access is denied.
     fn copy_within<P: Platform>(
         &self,
         adapter: &Adapter<'_, P>,
@@ -214,7 +220,7 @@ impl Rds<'_> {
         Some(())
     }
 
-    /// An atomic operation. None if it is denied: then nothing has changed.
+    /// Executes an atomic operation. Returns `None` without effect if access is denied.
     fn change_within<P: Platform>(
         &self,
         adapter: &Adapter<'_, P>,
@@ -224,7 +230,8 @@ impl Rds<'_> {
     ) -> Option<()> {
         let (lmr, address) =
             self.reach_within(adapter, args.cookie, args.remote_offset, 8, MemPriv::REMOTE_ATOMIC)?;
-        // As on the wire, the old number remains if it goes to the same bytes.
+        // As on the wire, the previous value is written last, so it remains if both are the same
+        // bytes.
         let changed = adapter.lmr_change(promise, lmr, address, args.local, |before| match kind {
             Kind::CompareSwap { compare, swap } if before == compare => swap,
             Kind::FetchAdd { add } => before.wrapping_add(add),

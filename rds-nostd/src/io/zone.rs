@@ -1,8 +1,9 @@
-//! Protection zones: one for all peers, or one for each.
+//! Protection zones: one for all peers, or one per peer.
 //!
-//! A remote key works for every queue pair of its zone. With [`RdsConfig::isolate_peers`](crate::RdsConfig::isolate_peers) each
-//! peer's connections have a zone of their own, in which the frames are registered again and which memory is offered in for that
-//! peer alone: a key is of no use to anybody else, whoever learns it.
+//! A remote key works for every queue pair of its zone.
+//! [`RdsConfig::isolate_peers`](crate::RdsConfig::isolate_peers) creates a zone for each peer's
+//! connections, in which the frames are registered again and memory is offered. A key is then
+//! useless to all other peers.
 
 use dat_nostd::{Adapter, DatResult, DatReturn, LmrHandle, MemPriv, Platform, PzHandle, ReturnType};
 
@@ -11,7 +12,7 @@ use crate::ids::ConnectionId;
 use crate::io::Rds;
 
 impl Rds<'_> {
-    /// The zone of a connection: the one of its peer, made if it has none yet.
+    /// Returns the zone of a connection: its peer's, which is created if necessary.
     ///
     /// # Errors
     /// DAT's.
@@ -26,7 +27,8 @@ impl Rds<'_> {
         }
         let connection = self.protocol.connection(id);
         let own = connection.objects.zone;
-        // What is here may be left over from an entry's former peer: then another connection is of that one's.
+        // This zone may belong to an earlier peer of the entry, if another connection of the
+        // current peer has a zone.
         let others = self.protocol.connections.of_peer(connection.foreign);
         let of_peer = others.filter(|(other, _)| *other != id).map(|(_, other)| other.objects);
         let theirs = of_peer
@@ -60,7 +62,8 @@ impl Rds<'_> {
         }
     }
 
-    /// Frees the zone of a connection without an endpoint, unless another connection is of the same peer.
+    /// Frees the zone of a connection without an endpoint, unless another connection of the peer
+    /// uses it.
     ///
     /// # Errors
     /// DAT's: regions are still offered in it.
