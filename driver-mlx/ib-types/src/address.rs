@@ -1,4 +1,4 @@
-//! Global identifiers and MTUs.
+//! Global identifiers, MAC addresses and MTUs.
 
 use core::fmt;
 
@@ -56,6 +56,39 @@ impl fmt::Display for Gid {
 impl fmt::Debug for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Gid({self})")
+    }
+}
+
+/// MAC address of an Ethernet port or group, in wire order (IEEE 802.3 3.2.3).
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// The address of all ports.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Returns whether it names a group of ports, or all of them.
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
+    /// Returns whether it names all ports.
+    pub const fn is_broadcast(self) -> bool {
+        matches!(self.0, [0xff, 0xff, 0xff, 0xff, 0xff, 0xff])
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MacAddress({self})")
     }
 }
 
@@ -125,6 +158,16 @@ mod tests {
         assert!(!gid.is_multicast() && !gid.is_zero());
         assert!(Gid::ZERO.is_zero() && Gid([0xff; 16]).is_multicast());
         assert_eq!(gid.to_string(), "fe80::2:c903:12:3456");
+    }
+
+    #[test]
+    fn a_mac_address_names_a_port_or_a_group() {
+        let port = MacAddress([0x52, 0x54, 0, 0x12, 0x34, 1]);
+        let group = MacAddress([1, 0, 0x5e, 0, 0, 0xfb]);
+        assert_eq!((port.is_multicast(), group.is_multicast()), (false, true));
+        assert_eq!((group.is_broadcast(), MacAddress::BROADCAST.is_broadcast()), (false, true));
+        assert!(MacAddress::BROADCAST.is_multicast());
+        assert_eq!(port.to_string(), "52:54:00:12:34:01");
     }
 
     #[test]

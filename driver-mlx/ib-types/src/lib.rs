@@ -1,16 +1,16 @@
-//! InfiniBand's addresses and numbers as distinct types, and time: what driver, management
-//! protocols and emulated HCA share.
+//! Addresses and numbers of InfiniBand and Ethernet as distinct types, and time: shared by driver,
+//! management protocols and emulated HCA.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`number`](mod@number) | numbers of a fixed width: a QP number cannot be taken for a PSN |
-//! | [`address`] | [`Gid`] and [`Mtu`] |
+//! | [`address`] | [`Gid`], [`MacAddress`] and [`Mtu`] |
 //! | [`time`] | [`Instant`], [`Duration`], and when a state machine wants to run again: [`Wake`] |
 //! | [`random`] | seeded numbers: [`SplitMix64`] |
 //! | [`payload`] | bytes that tests move and check: [`Payload`] |
 //! | [`glossary`] | words of the field |
 //!
-//! All types are `Copy`. The all-zero bytes of each number, [`Gid`] and [`Instant`] are its zero,
+//! All types are `Copy`. The all-zero bytes of each number, address and [`Instant`] are its zero,
 //! so that static tables of them take no space in an image.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -25,7 +25,7 @@ pub mod payload;
 pub mod random;
 pub mod time;
 
-pub use address::{Gid, Mtu};
+pub use address::{Gid, MacAddress, Mtu};
 pub use number::{Guid, Lid, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel};
 pub use payload::Payload;
 pub use random::{SplitMix64, mix};

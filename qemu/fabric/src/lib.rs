@@ -6,6 +6,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`infiniband`] | packets, switch, subnet manager and administrator, losses, captures |
+//! | [`ethernet`] | frames |
 //! | [`faults`], [`cuts`] | injected faults, and links that go down |
 //! | [`ports`] | numbers of the switch's ports |
 //! | [`medium`], [`wire`] | a switch of any kind, and the cable of an adapter |
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cuts;
+pub mod ethernet;
 pub mod faults;
 pub mod infiniband;
 pub mod medium;
