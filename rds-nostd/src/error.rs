@@ -1,4 +1,4 @@
-//! Errors, each with the number that a socket call would give.
+//! Errors, with the numbers of the socket calls.
 
 use core::fmt;
 
@@ -8,19 +8,19 @@ use crate::profile::Profile;
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $name:ident = $linux:literal, $solaris:literal, $text:literal;)*) => {
-        /// Why a call failed.
+        /// Error of a call.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum RdsError {
             $($(#[$doc])* $name,)*
-            /// The layer below refused. `EIO`.
+            /// The DAT layer failed. `EIO`.
             Dat(DatReturn),
         }
 
         impl RdsError {
-            /// All but [`RdsError::Dat`].
+            /// All errors except [`RdsError::Dat`].
             pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
 
-            /// The `errno` that a program sees for it.
+            /// Returns the `errno` that a program with this profile sees.
             #[must_use]
             pub const fn errno_for(self, profile: Profile) -> i32 {
                 let (linux, solaris) = match self {
@@ -46,53 +46,59 @@ macro_rules! errors {
 }
 
 errors! {
-    /// The handle names no open socket. `EBADF`.
+    /// The handle is not that of an open socket. `EBADF`.
     BadSocket = 9, 9, "no such socket";
-    /// An address or port that cannot be used here: unspecified, broadcast or multicast, of another family than this node's, a
-    /// reserved port. Or a configuration with which nothing would move. `EINVAL`.
+    /// An unusable address or port: unspecified, broadcast or multicast, of another family than
+    /// this node's, or a reserved port. Also a configuration that cannot make progress. `EINVAL`.
     InvalidArgument = 22, 22, "invalid address, port or configuration";
     /// Another socket is bound to this address and port. `EADDRINUSE`.
     AddressInUse = 98, 125, "address and port are in use";
-    /// The address is not this node's. `EADDRNOTAVAIL`.
+    /// The address does not belong to this node. `EADDRNOTAVAIL`.
     AddressNotAvailable = 99, 126, "not an address of this node";
-    /// Longer than the send buffer (not in the Solaris profile), than [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN), than
-    /// ever fits into the frames, or than the peer accepts: sending it again later is of no use. `EMSGSIZE`.
+    /// The message is longer than the send buffer (not in the Solaris profile), than
+    /// [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN), than the frames can hold, or than the
+    /// peer accepts: a retry cannot succeed. `EMSGSIZE`.
     MessageSize = 90, 97, "message longer than the send buffer, the frames or the peer take";
-    /// Nothing to receive, or the socket's send buffer is full: call again after [`Rds::poll`](crate::Rds::poll). `EAGAIN`.
+    /// No message to receive, or the socket's send buffer is full: call again after
+    /// [`Rds::poll`](crate::Rds::poll). `EAGAIN`.
     Again = 11, 11, "would block";
-    /// The frames that this peer may have, or the node's connections, are all in use: call again when
-    /// [`Rds::poll_mask`](crate::Rds::poll_mask) says that there is room. `EAGAIN`: it is no congestion, which on Linux is `ENOBUFS`.
+    /// The frames for this peer, or the node's connections, are all in use: call again when
+    /// [`Rds::poll_mask`](crate::Rds::poll_mask) returns OUT. `EAGAIN`, because it is not
+    /// congestion, Linux's `ENOBUFS`.
     NoBufferSpace = 11, 11, "no frame or connection left";
-    /// The destination's port is congested: call again when [`Rds::poll_mask`](crate::Rds::poll_mask) tells that it may be
-    /// better. `ENOBUFS` on Linux, `EAGAIN` in rds(3SOCKET).
+    /// The destination's port is congested: call again when
+    /// [`Rds::poll_mask`](crate::Rds::poll_mask) reports a change. `ENOBUFS` on Linux, `EAGAIN` in
+    /// rds(3SOCKET).
     Congested = 105, 11, "destination port is congested";
     /// The socket is not bound, or no destination was given. `ENOTCONN`.
     NotConnected = 107, 134, "not bound, or no destination";
-    /// The call, or a flag of it, does not exist for these sockets, or not any more. `EOPNOTSUPP`.
+    /// The call or flag is not supported for this socket, or no longer. `EOPNOTSUPP`.
     NotSupported = 95, 122, "not supported";
-    /// That transport is not here. `ENOPROTOOPT`.
+    /// This node lacks the transport. `ENOPROTOOPT`.
     NoTransport = 92, 99, "no such transport here";
     /// The socket's transport has no types of service, or it has no transport yet. `ENOTTY`.
     NoTypeOfService = 25, 25, "no types of service here";
-    /// All regions of the node are offered, or the ends of as many RDMA operations as one socket may have wait to be read: what its program
-    /// gives back or [reads](crate::Rds::recvmsg) makes room, and nothing else, so that there is no sense in waiting. `EAGAIN`, as Linux has
-    /// it for regions.
+    /// All regions of the node are offered, or too many notifications of the socket are unread.
+    /// Only the program can free them, by a release or a [read](crate::Rds::recvmsg), so a wait is
+    /// useless. `EAGAIN`, as Linux returns for regions.
     Exhausted = 11, 11, "no region left, or too many ends of operations unread";
-    /// A destination of no address. `EDESTADDRREQ`.
+    /// The destination has no address. `EDESTADDRREQ`.
     NoDestination = 89, 96, "the destination has no address";
-    /// A destination in IPv6 that is not one node's. `EPROTOTYPE`.
+    /// An IPv6 destination that is not unicast. `EPROTOTYPE`.
     NotUnicast = 91, 98, "the destination is not one node";
     /// Messages of the socket were dropped: their peer was unreachable, and other peers needed its entry. `EHOSTUNREACH`.
     Unreachable = 113, 148, "messages to an unreachable peer were dropped";
-    /// An RDMA operation has more pieces of local memory than there are, or all entries for registered memory are in use. `ENOMEM`.
+    /// An RDMA operation has more local segments than the table, or all entries for registered
+    /// memory are in use. `ENOMEM`.
     NoMemory = 12, 12, "no entry for memory left";
     /// All sockets are in use. `ENFILE` on Linux, `EMFILE` in rds(3SOCKET).
     TooManySockets = 23, 24, "no socket left";
-    /// A socket of another address family was asked for. `EAFNOSUPPORT`.
+    /// The address family is not that of RDS. `EAFNOSUPPORT`.
     AddressFamily = 97, 124, "address family not supported";
-    /// A socket of another type than `SOCK_SEQPACKET` was asked for. `ESOCKTNOSUPPORT` on Linux, `EPROTOTYPE` in rds(3SOCKET).
+    /// The socket type is not `SOCK_SEQPACKET`. `ESOCKTNOSUPPORT` on Linux, `EPROTOTYPE` in
+    /// rds(3SOCKET).
     SocketType = 94, 98, "socket type not supported";
-    /// A socket of a protocol other than 0 was asked for. `ESOCKTNOSUPPORT` on Linux, `EPROTONOSUPPORT` in rds(3SOCKET).
+    /// The protocol is not 0. `ESOCKTNOSUPPORT` on Linux, `EPROTONOSUPPORT` in rds(3SOCKET).
     Protocol = 94, 120, "protocol not supported";
     /// The adapter is gone. `ENODEV`.
     NoDevice = 19, 19, "no adapter";
@@ -101,7 +107,7 @@ errors! {
 }
 
 impl RdsError {
-    /// The `errno` of Linux's `AF_RDS` for the same case.
+    /// Returns the `errno` of Linux's `AF_RDS`.
     #[must_use]
     pub const fn errno(self) -> i32 {
         self.errno_for(Profile::Linux)

@@ -1,24 +1,28 @@
-//! What tells the boots of a node apart.
+//! Generation of a node: distinguishes its boots.
 
 use core::time::Duration;
 
-/// Where the numbers of a boot's messages begin. It has to grow from boot to boot, and by more than the messages that a boot sends to one
-/// peer: a peer that knew this node before takes a message that is sent again, with a number that it has seen, for an old one, and
-/// drops it.
+/// First sequence number of a boot's messages.
 ///
-/// The wall clock does: no node sends a message each nanosecond. If all that the clock has is seconds, a boot must not send anything
-/// in the second that it took its generation in, or a second boot in the same second may take the same.
+/// The generation must grow from boot to boot by more than the messages that a boot sends to one peer.
+/// Otherwise a peer that remembers an earlier boot takes retransmitted messages for duplicates and
+/// drops them.
+///
+/// The wall clock in nanoseconds grows fast enough. If the clock counts seconds, a boot must not send
+/// in the second of its generation, because another boot in that second would get the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// For a node without a clock. Its messages begin with number 1 in every boot, or with what a peer says to expect: one with this crate
-    /// does, one with Linux takes messages that are sent again for old ones until it has had as many as in the earlier boots.
+    /// Generation of a node without a clock. Its messages begin with number 1 in every boot, or
+    /// with the number that a peer with this crate expects. Linux drops retransmitted messages
+    /// until it has received as many as in the earlier boots.
     pub const UNKNOWN: Self = Self(0);
-    /// The last one that is of use.
+    /// Maximum useful generation.
     const MOST: u64 = 1 << 63;
 
-    /// By the wall clock: the time since any fixed date, the same in all boots.
+    /// Derives the generation from the wall clock: the time since a date that is the same for all
+    /// boots.
     #[must_use]
     pub const fn from_wall_clock(time: Duration) -> Self {
         let nanos = time.as_nanos();

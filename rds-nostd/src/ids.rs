@@ -1,5 +1,5 @@
-//! Typed indices of tables. Each counts from 1 inside, so that "none" is all zero bytes and an empty table takes no room in an
-//! image.
+//! Typed indices of tables. Each is stored plus 1, so that `None` is all zero bytes and an empty
+//! table takes no space in an image.
 
 use core::num::NonZeroU16;
 
@@ -12,10 +12,10 @@ macro_rules! ids {
             pub(crate) struct $name(NonZeroU16);
 
             impl $name {
-                /// As many entries as can be told apart.
+                /// Maximum number of entries.
                 pub(crate) const MOST: usize = u16::MAX as usize;
 
-                /// The entry at `index`; tables have at most [`Self::MOST`] entries.
+                /// Returns the ID of `index`. Tables have at most [`Self::MOST`] entries.
                 #[inline]
                 pub(crate) const fn new(index: usize) -> Self {
                     match NonZeroU16::new((index as u16).wrapping_add(1)) {
@@ -40,7 +40,7 @@ ids! {
     FrameId;
     /// An entry of the table of RDMA operations.
     OperationId;
-    /// A piece of an operation's local memory.
+    /// An SGE of an operation's local memory.
     PieceId;
     /// An entry of the table of registered memory.
     MemoryId;
@@ -49,7 +49,7 @@ ids! {
 }
 
 impl ConnectionId {
-    /// The number that a cookie carries; never 0.
+    /// Returns the number for cookies; never 0.
     #[inline]
     pub(crate) const fn bits(self) -> u16 {
         self.0.get()
@@ -65,7 +65,7 @@ impl ConnectionId {
 }
 
 impl OperationId {
-    /// The number that a message's entry has of it; never 0.
+    /// Returns the number for message descriptors; never 0.
     pub(crate) const fn bits(self) -> u16 {
         self.0.get()
     }
@@ -79,7 +79,7 @@ impl OperationId {
 }
 
 impl FrameId {
-    /// The number that a link in memory carries; never 0.
+    /// Returns the number for links in memory; never 0.
     #[inline]
     pub(crate) const fn bits(self) -> u16 {
         self.0.get()
@@ -94,7 +94,7 @@ impl FrameId {
     }
 }
 
-/// A message, named by its first frame, whose table entry describes it.
+/// A message, identified by its first frame, whose table entry describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct MessageId(FrameId);
@@ -111,7 +111,7 @@ impl MessageId {
     }
 }
 
-/// Names an open socket. A handle of a closed one names nothing, even when its slot is used again.
+/// Handle of an open socket. A stale handle stays invalid when its slot is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SocketHandle {
     pub(crate) slot: u16,

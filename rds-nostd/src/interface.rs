@@ -1,5 +1,5 @@
-//! The interfaces that an RDS socket knows of, as rds(3SOCKET) lists them by `SIOCGIFCONF`, `SIOCGIFNUM`, `SIOCGIFMTU` and
-//! `SIOCGIFFLAGS`: the loopback interface and the one that RDS runs on.
+//! The interfaces of an RDS socket, as rds(3SOCKET) lists them by `SIOCGIFCONF`, `SIOCGIFNUM`,
+//! `SIOCGIFMTU` and `SIOCGIFFLAGS`: loopback, and the interface of RDS.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,45 +11,45 @@ use crate::socket::address;
 
 /// MTU of the loopback interface, bytes.
 const LOOPBACK_MTU: u32 = 8232;
-/// Of each InfiniBand packet the encapsulation of IP takes so many bytes (RFC 4391).
+/// Bytes of the encapsulation header of IP in an InfiniBand packet (RFC 4391).
 const ENCAPSULATION_LEN: u32 = 4;
 
 bitflags::bitflags! {
     /// `SIOCGIFFLAGS`, with the values of rds(3SOCKET)'s system.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct InterfaceFlags: u64 {
-        /// It is configured.
+        /// Configured.
         const UP = 0x0001;
-        /// It can broadcast.
+        /// Can broadcast.
         const BROADCAST = 0x0002;
-        /// It leads back to this node.
+        /// Loopback.
         const LOOPBACK = 0x0008;
-        /// Its link is there.
+        /// The link is up.
         const RUNNING = 0x0040;
-        /// It can multicast.
+        /// Can multicast.
         const MULTICAST = 0x0800;
-        /// It has an IPv4 address.
+        /// Has an IPv4 address.
         const IPV4 = 0x0100_0000;
-        /// It has an IPv6 address.
+        /// Has an IPv6 address.
         const IPV6 = 0x0200_0000;
     }
 }
 
-/// An interface: what `SIOCGIFCONF` lists, with its MTU and flags.
+/// An interface of `SIOCGIFCONF`, with its MTU and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// `lifr_name`.
     pub name: &'static str,
-    /// Its address.
+    /// Address.
     pub address: IpAddr,
-    /// Longest IP packet, bytes. Messages of RDS are not bound by it.
+    /// Maximum bytes of an IP packet. RDS messages may be longer.
     pub mtu: u32,
-    /// What it is and can.
+    /// Flags.
     pub flags: InterfaceFlags,
 }
 
 impl Rds<'_> {
-    /// All interfaces (`SIOCGIFCONF`); how many they are is `SIOCGIFNUM`.
+    /// Returns all interfaces (`SIOCGIFCONF`; their number is `SIOCGIFNUM`).
     pub fn interfaces<P: Platform>(&self, adapter: &Adapter<'_, P>) -> [Interface; 2] {
         let own = address(self.protocol().local);
         let (loopback, family) = match own {
@@ -75,7 +75,7 @@ impl Rds<'_> {
         ]
     }
 
-    /// The interface of this name, for `SIOCGIFMTU` and `SIOCGIFFLAGS`.
+    /// Returns the interface with this name, for `SIOCGIFMTU` and `SIOCGIFFLAGS`.
     ///
     /// # Errors
     /// [`RdsError::NoInterface`].

@@ -4,21 +4,23 @@
 //! | module | subject |
 //! |---|---|
 //! | [`wire`] | headers, fragments, private data |
-//! | `frames`, `limits` | the memory that messages live in, and how it is divided among peers |
-//! | `connection` | what is known of a peer: `tx`, `rx`, `map`, `reconnect`; the table of all |
-//! | `protocol` | what happens, without input or output: `process` takes frames, `dispatch` gives posts, `poll_at` says when to look again |
-//! | `io` | [`Rds`]: sockets with their addresses and options, [`Rds::poll`], and everything else that touches the adapter |
+//! | `frames`, `limits` | the memory of messages, and its division among peers |
+//! | `connection` | the state of a peer: `tx`, `rx`, `map`, `reconnect`; the table of all |
+//! | `protocol` | the protocol without I/O: `process` takes frames, `dispatch` returns posts, `poll_at` the next deadline |
+//! | `io` | [`Rds`]: sockets with their addresses and options, [`Rds::poll`], and all other users of the adapter |
 //! | `profile` | differences between Linux and rds(3SOCKET) |
 //! | `rdma` | memory offered to peers, operations on theirs |
-//! | `message`, `interface` | what `sendmsg` takes and `recvmsg` gives, as the C calls have it; interfaces |
-//! | [`cmsg`] | control messages, structures and addresses as C has them |
-//! | `reason` | why connections end |
-//! | `counters`, `info` | what a node says of itself: records, `rds-info`'s elements, tables |
+//! | `message`, `interface` | arguments of `sendmsg` and results of `recvmsg`, as in C; interfaces |
+//! | [`cmsg`] | control messages, structures and addresses in C's layout |
+//! | `reason` | reasons why connections go down |
+//! | `counters`, `info` | information about a node: records, `rds-info`'s elements, tables |
+//! | [`guide`] | RDMA by cookie, and the costs of messages |
 //!
-//! A message is copied once on each side: into frames by [`Rds::sendmsg`], out of them by [`Rds::recvmsg`], unless its payload is
-//! lent ([`Lend`], [`MsgFlags::ZEROCOPY`]). It occupies
-//! frames until the peer's RDS has acknowledged it; when a connection is lost, a new one is made and what was not
-//! acknowledged is sent again. A message that arrives for a port that nobody is bound to is acknowledged, dropped and counted.
+//! A message is copied once on each side, into frames by [`Rds::sendmsg`] and out of them by
+//! [`Rds::recvmsg`], unless its payload is lent ([`Lend`], [`MsgFlags::ZEROCOPY`]). Its frames are
+//! in use until the peer's RDS has acknowledged it. After the loss of a connection the node
+//! reconnects, and retransmits unacknowledged messages. Messages to an unbound port are
+//! acknowledged, dropped and counted.
 //!
 //! ```no_run
 //! use std::net::{IpAddr, SocketAddr};
@@ -42,11 +44,11 @@
 //!         adapter.poll(now);
 //!         rds.poll(adapter, now);
 //!         match rds.recvmsg(adapter, socket, &mut buffer, MsgFlags::empty()) {
-//!             // What comes from port 0 answers a ping.
+//!             // Messages from port 0 are replies to pings.
 //!             Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
 //!             Ok(Arrival::Message(message)) => {
 //!                 match rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len])) {
-//!                     // Who takes no answers gets none: others are not to wait for it.
+//!                     // Drop the reply to a client that does not drain its socket: others must not wait.
 //!                     Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
 //!                     Err(error) => return Err(error),
 //!                 }
@@ -73,6 +75,7 @@ mod counters;
 mod error;
 mod frames;
 mod generation;
+pub mod guide;
 mod ids;
 mod info;
 mod interface;

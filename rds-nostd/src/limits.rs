@@ -1,81 +1,85 @@
-//! What a configuration comes to with the memory that there is.
+//! Limits of a node, derived from its configuration and memory.
 //!
-//! Nothing that waits may wait for ever because frames are short, and no peer may take what others need, so frames are divided:
+//! Frames are divided, so that a lack of frames blocks no message permanently and no peer can
+//! exhaust those of others:
 //!
-//! - The sending side has a part that receives never take, and of it each connection has a share. Messages that nobody asked an
-//!   acknowledgement for may stay in it until there is more traffic; they are kept few enough to fit into the share. The rest is
-//!   common: a connection may have as much of it as it leaves to the others.
-//! - Of the receiving side, too, each connection has a share, for what it has posted and for what nobody read yet, and the rest is
-//!   common in the same way. A reserve is for one connection at a time, to go on with a message that has begun to arrive: connections that
-//!   each hold a part of a long message do not block each other.
+//! - Receives never use the frames of the sending side. Each connection has a share of them.
+//!   Messages whose acknowledgement was not requested may occupy their frames until there is more
+//!   traffic, so they are limited to the share. The rest is common: a connection may use as much of
+//!   it as it leaves to the other connections.
+//! - Each connection also has a share of the receiving side, for posted receives and unread
+//!   messages, and the rest is common in the same way. A reserve serves one connection at a time,
+//!   to complete a message that has begun to arrive. Connections with incomplete long messages thus
+//!   cannot block each other.
 
 use crate::config::RdsConfig;
 use crate::error::RdsError;
 use crate::frames::{Ring, Shares};
 use crate::wire::{FRAGMENT_LEN, MAP_FRAGMENTS, MAX_MESSAGE_LEN, fragments};
 
-/// Every so many posts one is reported by the HCA, which reports the ones before it too.
+/// Interval of posts with a CQE, which also completes the posts before it.
 const SIGNAL_EVERY: u16 = 16;
-/// Receives posted at once, if there may be twice as many.
+/// Batch size of receives, if twice as many may be posted.
 const REFILL: u16 = 16;
-/// Places of a send queue that are kept for binds, at most.
+/// Maximum entries of a send queue that are reserved for binds.
 const KEPT_FOR_BINDS: u16 = 8;
-/// Frames that a connection may send without asking, however small its share, while frames are plenty.
+/// Frames that a connection may send without an acknowledgement request while frames are plenty,
+/// even if its share is smaller.
 const UNASKED: u32 = 8;
-/// Frames after which a message asks for an acknowledgement in any case: Linux's 16 MiB.
+/// Frames after which a message requests an acknowledgement in any case: Linux's 16 MiB.
 const MOST_UNASKED: u32 = 4096;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// How the frames of either side are divided.
+    /// Division of the frames of each side.
     pub(crate) sending: Shares,
     pub(crate) receiving: Shares,
-    /// Frames of the receiving side that only an unfinished message is continued with.
+    /// Frames of the receiving side that only continue an unfinished message.
     pub(crate) reserve: u32,
-    /// Receives kept posted for each connection, a power of two.
+    /// Receives posted per connection, a power of two.
     pub(crate) receive_depth: u16,
-    /// With no more than so many posted there are new ones: several at once, so that the HCA is told seldom.
+    /// Number of posted receives at which a batch is posted, to ring few doorbells.
     pub(crate) refill_at: u16,
-    /// Requests in flight for each connection at which no message is begun, and at which nothing is: the places between are kept for binds of
-    /// memory windows.
+    /// Requests in flight per connection at which no message is begun, and at which nothing is
+    /// posted. The entries in between are reserved for binds of memory windows.
     pub(crate) send_depth: u16,
     pub(crate) request_depth: u16,
-    /// Posts of which one is reported.
+    /// Interval of posts with a CQE.
     pub(crate) signal_every: u16,
-    /// Frames that a connection sends without asking for an acknowledgement: those of its share, but for some to ask with.
+    /// Frames that a connection sends without an acknowledgement request: a part of its share.
     unasked_frames: u32,
-    /// Frames in use beyond all shares up to which it may send more: with them in use the longest message still finds room. No limit
-    /// if the share is large enough.
+    /// Frames in use beyond all shares up to which a connection may exceed `unasked_frames`: the
+    /// longest message still fits then. Unlimited if the share is large enough.
     unasked_beyond: u32,
-    /// Frames of unread messages with which a socket counts as congested, and frames used of the common part with which those do that
-    /// are not read from.
+    /// Frames of unread messages with which a socket is congested, and frames of the common part in
+    /// use above which congested sockets are not read from.
     pub(crate) congested_frames: usize,
     pub(crate) congested_common: u32,
-    /// The longest message to a peer, to this node itself, and from a peer; bytes.
+    /// Maximum bytes of a message to a peer, to this node itself, and from a peer.
     pub(crate) longest_sent: usize,
-    /// The longest to a peer that fits into one frame.
+    /// Maximum bytes of a message to a peer in a single frame.
     pub(crate) longest_at_once: usize,
     pub(crate) longest_local: usize,
     pub(crate) longest_received: usize,
 }
 
 impl Limits {
-    /// With `frames` frames for `connections` peers.
+    /// Divides `frames` frames among `connections` peers.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`] if that is too little to move anything.
+    /// [`RdsError::InvalidArgument`]: too few to make progress.
     pub(crate) fn new(config: &RdsConfig, frames: usize, connections: usize) -> Result<Self, RdsError> {
         let most = fragments(MAX_MESSAGE_LEN);
         let send_frames = config.send_frames.min(frames / 2);
         let receive_frames = frames - send_frames;
-        // The congestion map is sent from frames of its own.
+        // The congestion map is sent from separate frames.
         let sendable = send_frames.saturating_sub(usize::from(MAP_FRAGMENTS));
         let sending = divide(sendable, connections, 1, 2);
         let unasked = (sending.share() / 2).clamp(1, MOST_UNASKED);
         let longest = (sending.share() + sending.common()).saturating_sub(unasked) as usize;
         let reserve = most.min(receive_frames / 2);
-        // Messages of this node to itself have a share, too.
+        // Loopback messages have a share, too.
         let receiving = divide(receive_frames - reserve, connections + 1, 3, 4);
         let depth = u16::try_from(receiving.share()).unwrap_or(u16::MAX).min(config.receive_depth);
         // Each slot of the receive queue has a frame.
@@ -105,9 +109,10 @@ impl Limits {
                 u32::MAX
             },
             congested_frames: ((receive_frames - reserve) / 4).max(1),
-            // One peer gets half of them at most.
+            // One peer can use half of the common frames at most.
             congested_common: receiving.common() / 4,
-            // Not more than is taken, so that nodes with little memory do not send what their like refuse.
+            // At most the limit for receives, so that nodes with little memory do not send messages
+            // that their like refuse.
             longest_sent: longest.min(reserve) * FRAGMENT_LEN,
             longest_at_once: (longest.min(reserve) * FRAGMENT_LEN).min(FRAGMENT_LEN),
             longest_local: local.min(most) * FRAGMENT_LEN,
@@ -117,20 +122,22 @@ impl Limits {
 }
 
 impl Limits {
-    /// Frames that a connection sends without asking for an acknowledgement, with so many in use beyond all shares.
+    /// Returns the frames that a connection may send without an acknowledgement request while
+    /// `beyond` frames are in use beyond all shares.
     #[inline]
     pub(crate) fn unasked(&self, beyond: u32) -> u32 {
         if self.is_plenty(beyond) { self.unasked_frames.max(UNASKED) } else { self.unasked_frames }
     }
 
-    /// Whether that is as many as ever.
+    /// Returns whether frames are plenty, so that connections may exceed `unasked_frames`.
     #[inline]
     pub(crate) const fn is_plenty(&self, beyond: u32) -> bool {
         beyond < self.unasked_beyond
     }
 }
 
-/// Gives each of `users` an equal share of `of` parts of the frames in `parts`; the rest is common.
+/// Gives each of `users` an equal share of `of` out of `parts` parts of the frames. The rest is
+/// common.
 fn divide(frames: usize, users: usize, of: usize, parts: usize) -> Shares {
     let share = (frames / parts * of).checked_div(users).unwrap_or(0);
     Shares::new(share as u32, (frames - share * users) as u32)
@@ -169,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is configured, the shares fit into what there is.
+        /// For any configuration, the shares fit in the frames.
         #[test]
         fn shares_fit(frames in 0usize..5000, connections in 0usize..=255, send_frames in 0usize..5000,
                       receive_depth: u16, send_depth: u16) {
@@ -184,7 +191,8 @@ mod tests {
             prop_assert!(limits.longest_local <= received * FRAGMENT_LEN);
             let idle = limits.unasked_frames.min(limits.sending.share());
             prop_assert!(fragments(limits.longest_sent) <= limits.sending.fair_room(idle) as usize);
-            // With all that others may have sent without asking, and as much of its own.
+            // Checked with the maximum that other connections may have sent without a request, and
+            // the connection's own.
             let (mut shares, beyond) = (limits.sending, limits.unasked_beyond);
             shares.take(&mut 0, shares.share() + if beyond == u32::MAX { 0 } else { beyond });
             prop_assert!(fragments(limits.longest_sent) <= shares.fair_room(limits.unasked(0)) as usize);

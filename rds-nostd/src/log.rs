@@ -1,6 +1,6 @@
 //! Log statements: through defmt with the feature of that name, compiled away without it.
 
-/// A statement of one level. Its arguments count as used either way.
+/// Logs a statement of one level. The arguments count as used in either case.
 macro_rules! log {
     ($level:ident, $format:literal $(, $argument:expr)* $(,)?) => {{
         #[cfg(feature = "defmt")]

@@ -1,4 +1,4 @@
-//! What `sendmsg` takes and what `recvmsg` gives.
+//! Arguments of `sendmsg` and results of `recvmsg`.
 
 use core::net::SocketAddr;
 
@@ -10,60 +10,62 @@ bitflags::bitflags! {
     /// Flags of `sendmsg` and `recvmsg`, with the values of Linux.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct MsgFlags: u32 {
-        /// Out-of-band data, of which there is none.
+        /// Out-of-band data; never present.
         const OOB = 0x0001;
-        /// Leave the message where it is.
+        /// Leave the message in the queue.
         const PEEK = 0x0002;
-        /// Asked: give the message's whole length. Told: the buffer was too short for it.
+        /// Argument: return the message's full length. Result: the buffer was too short.
         const TRUNC = 0x0020;
-        /// Do not wait; nothing here waits in any case.
+        /// No effect, because calls never wait.
         const DONTWAIT = 0x0040;
-        /// `sendmsg`: more follows at once. The message may wait for the next one without it that is taken for the same peer and type of
-        /// service, or for [`Rds::poll`](crate::Rds::poll), so that the HCA learns of all of them together: if that one is refused, for
-        /// `poll`. One with something beside it does not wait. (`MSG_MORE`, which Linux's RDS refuses.)
+        /// `sendmsg`: more messages follow. The message may wait for the next message without this
+        /// flag to the same peer and type of service, or for [`Rds::poll`](crate::Rds::poll), so
+        /// that one doorbell serves all. If the next message is refused, it waits for `poll`.
+        /// Messages with control messages do not wait. (`MSG_MORE`, which Linux's RDS refuses.)
         const MORE = 0x8000;
-        /// `recvmsg`: lend the message's frames instead of copying them. (`sendmsg` is told by [`Control::lend`](crate::Control::lend).)
+        /// `recvmsg`: lend the message's frames instead of a copy. (`sendmsg` uses
+        /// [`Control::lend`](crate::Control::lend) instead.)
         const ZEROCOPY = 0x0400_0000;
         const _ = !0;
     }
 }
 
-/// A message to be sent: `struct msghdr` of `sendmsg`, and its flags.
+/// A message to send: `struct msghdr` of `sendmsg`, and its flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Msg<'a> {
-    /// Where it goes; None: where [`connect`](crate::Rds::connect) said.
+    /// Destination; `None` for that of [`connect`](crate::Rds::connect).
     pub to: Option<SocketAddr>,
-    /// Its bytes, which are copied.
+    /// Payload, which is copied.
     pub payload: &'a [u8],
-    /// What goes along with it.
+    /// Control messages.
     pub control: Option<&'a Control<'a>>,
-    /// DONTWAIT and MORE, or nothing.
+    /// DONTWAIT and MORE, or none.
     pub flags: MsgFlags,
 }
 
 impl<'a> Msg<'a> {
-    /// A message that goes where [`connect`](crate::Rds::connect) said.
+    /// Creates a message to the destination of [`connect`](crate::Rds::connect).
     #[inline]
     #[must_use]
     pub const fn new(payload: &'a [u8]) -> Self {
         Self { to: None, payload, control: None, flags: MsgFlags::empty() }
     }
 
-    /// A message to this address and port.
+    /// Creates a message to this address and port.
     #[inline]
     #[must_use]
     pub const fn to(to: SocketAddr, payload: &'a [u8]) -> Self {
         Self { to: Some(to), ..Self::new(payload) }
     }
 
-    /// The same with something beside it.
+    /// Adds control messages.
     #[inline]
     #[must_use]
     pub const fn with(self, control: &'a Control<'a>) -> Self {
         Self { control: Some(control), ..self }
     }
 
-    /// The same with these flags.
+    /// Sets the flags.
     #[inline]
     #[must_use]
     pub const fn flags(self, flags: MsgFlags) -> Self {
@@ -74,31 +76,31 @@ impl<'a> Msg<'a> {
 /// A received message, or its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Who sent it: address and port.
+    /// Sender: address and port.
     pub from: SocketAddr,
     /// Bytes written to the caller's buffer.
     pub len: usize,
     /// Bytes of the message; more than `len` if the buffer was too short.
     pub message_len: usize,
-    /// Memory that the sender offers with it (`RDS_CMSG_RDMA_DEST`).
+    /// Memory that the sender offers (`RDS_CMSG_RDMA_DEST`).
     pub cookie: Option<RdmaCookie>,
 }
 
-/// A received message whose bytes are in frames that are lent until they are
-/// [given back](crate::Rds::give_back).
+/// A received message whose frames are lent until [`give_back`](crate::Rds::give_back).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LentMessage {
-    /// Who sent it: address and port.
+    /// Sender: address and port.
     pub from: SocketAddr,
     /// Bytes of the message.
     pub message_len: usize,
-    /// Memory that the sender offers with it (`RDS_CMSG_RDMA_DEST`).
+    /// Memory that the sender offers (`RDS_CMSG_RDMA_DEST`).
     pub cookie: Option<RdmaCookie>,
-    /// Where [`Rds::frames`](crate::Rds::frames) finds them.
+    /// Handle of the frames, for [`Rds::frames`](crate::Rds::frames).
     pub frames: FramesHandle,
 }
 
-/// Handle of a received message's frames. Void once the frames were given back, even if they are reused.
+/// Handle of a received message's frames. Invalid after the frames were returned, even if they are
+/// reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FramesHandle {
     pub(crate) place: Place,
@@ -110,23 +112,23 @@ pub struct FramesHandle {
     pub(crate) owner: SocketHandle,
 }
 
-/// What a socket receives.
+/// Result of `recvmsg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The end of an RDMA operation (`RDS_CMSG_RDMA_STATUS`).
+    /// Status of a completed RDMA operation (`RDS_CMSG_RDMA_STATUS`).
     RdmaStatus(RdmaNotify),
     /// Ports of peers that have cleared, folded by 64 (`RDS_CMSG_CONG_UPDATE`).
     CongestionUpdate(u64),
     /// A message.
     Message(Received),
-    /// A message whose frames are lent: ZEROCOPY was asked for.
+    /// A message whose frames are lent, for ZEROCOPY.
     Lent(LentMessage),
-    /// Out-of-band data was asked for.
+    /// Out-of-band data was requested.
     Nothing,
 }
 
 impl Arrival {
-    /// The message, if it is one.
+    /// Returns the message, if it is one.
     #[inline]
     #[must_use]
     pub const fn message(self) -> Option<Received> {
@@ -136,7 +138,7 @@ impl Arrival {
         }
     }
 
-    /// What the C call returns when it was made with these flags: bytes, 0 for all but a message.
+    /// Returns the value of the C call with these flags: bytes of a message, otherwise 0.
     #[must_use]
     pub const fn value(&self, asked: MsgFlags) -> usize {
         match self {
@@ -147,7 +149,7 @@ impl Arrival {
         }
     }
 
-    /// `msg_flags` of the C call: TRUNC or nothing.
+    /// Returns `msg_flags` of the C call: TRUNC or none.
     #[must_use]
     pub const fn flags(&self) -> MsgFlags {
         match self {

@@ -1,22 +1,22 @@
-//! Whose sockets these look like: Linux's `AF_RDS` or those of rds(3SOCKET). One implementation, two sets of numbers and of rules
-//! for buffers, message lengths, `poll` and a full destination.
+//! Profiles of sockets: Linux's `AF_RDS`, or rds(3SOCKET). The implementation is common; numbers,
+//! and the rules for buffers, message lengths, `poll` and a full destination, differ.
 
-/// What a program expects.
+/// System that a program is written for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// As Linux: `SO_SNDBUF` and `SO_RCVBUF` are doubled and half of them is used; a message is not longer than the send buffer; OUT
-    /// while the send buffer has room; ENOBUFS for a congested destination; an RDMA operation may name more of the peer's memory than it has
-    /// of its own.
+    /// Linux: `SO_SNDBUF` and `SO_RCVBUF` are doubled, and half of them is usable. A message fits
+    /// in the send buffer. OUT while the send buffer has space. ENOBUFS for a congested
+    /// destination. An RDMA operation may name more remote than local memory.
     #[default]
     Linux,
-    /// As rds(3SOCKET): buffers as they are given; a message may be longer than the send buffer, up to
-    /// [`longest_message`](crate::Rds::longest_message); OUT always; EAGAIN for a congested destination; an RDMA operation names as much
-    /// of the peer's memory as it has of its own.
+    /// rds(3SOCKET): buffers as requested. A message may exceed the send buffer, up to
+    /// [`longest_message`](crate::Rds::longest_message). OUT always. EAGAIN for a congested
+    /// destination. An RDMA operation names as much remote as local memory.
     Solaris,
 }
 
 impl Profile {
-    /// The address family of `socket()`: `AF_RDS`, or `AF_INET_OFFLOAD`.
+    /// Returns the address family of `socket()`: `AF_RDS`, or `AF_INET_OFFLOAD`.
     #[must_use]
     pub const fn address_family(self) -> i32 {
         match self {
@@ -25,7 +25,7 @@ impl Profile {
         }
     }
 
-    /// `SOCK_SEQPACKET`.
+    /// Returns `SOCK_SEQPACKET`.
     #[must_use]
     pub const fn socket_type(self) -> i32 {
         match self {
@@ -34,7 +34,7 @@ impl Profile {
         }
     }
 
-    /// `sin_family` of addresses: `AF_INET`, or `AF_INET_OFFLOAD`.
+    /// Returns `sin_family` of addresses: `AF_INET`, or `AF_INET_OFFLOAD`.
     #[must_use]
     pub const fn sin_family(self) -> u16 {
         match self {
@@ -43,7 +43,7 @@ impl Profile {
         }
     }
 
-    /// `sin6_family` of IPv6 addresses: `AF_INET6`. rds(3SOCKET) has IPv4 style addresses only.
+    /// Returns `sin6_family` of IPv6 addresses: `AF_INET6`. rds(3SOCKET) has IPv4 addresses only.
     #[must_use]
     pub const fn sin6_family(self) -> Option<u16> {
         match self {
@@ -52,7 +52,7 @@ impl Profile {
         }
     }
 
-    /// `SOL_RDS`.
+    /// Returns `SOL_RDS`.
     #[must_use]
     pub const fn sol_rds(self) -> i32 {
         match self {
@@ -62,12 +62,12 @@ impl Profile {
     }
 }
 
-/// The least that Linux makes of `SO_SNDBUF` and `SO_RCVBUF`, bytes of which half is used: `SOCK_MIN_SNDBUF`, `SOCK_MIN_RCVBUF` in
-/// `include/net/sock.h`, on 64-bit machines.
+/// Linux's minimum of `SO_SNDBUF` and `SO_RCVBUF` in bytes, of which half is usable:
+/// `SOCK_MIN_SNDBUF`, `SOCK_MIN_RCVBUF` in `include/net/sock.h`, on 64-bit machines.
 pub(crate) const MIN_SNDBUF: usize = 4608;
 pub(crate) const MIN_RCVBUF: usize = 2304;
 
-/// What can be used of a buffer that a program asked for.
+/// Returns the usable bytes of a requested buffer.
 pub(crate) fn usable(profile: Profile, asked: u32, most: usize, least: usize) -> usize {
     let asked = asked as usize;
     match profile {
@@ -76,7 +76,7 @@ pub(crate) fn usable(profile: Profile, asked: u32, most: usize, least: usize) ->
     }
 }
 
-/// What a program is told of a buffer.
+/// Returns the buffer's bytes as `getsockopt` reports them.
 pub(crate) fn reported(profile: Profile, usable: usize) -> u32 {
     let bytes = match profile {
         Profile::Linux => usable.saturating_mul(2),
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(usable(Profile::Linux, 0, 212_992, MIN_RCVBUF), 1152);
         assert_eq!(usable(Profile::Solaris, 7, 212_992, MIN_SNDBUF), 7);
         assert_eq!((reported(Profile::Solaris, 7), reported(Profile::Solaris, usize::MAX)), (7, u32::MAX));
-        // What Linux reports without being asked.
+        // Linux's default.
         assert_eq!(reported(Profile::Linux, 106_496), 212_992);
     }
 }

@@ -1,4 +1,4 @@
-//! Why connections end. Every end has one of these reasons: the node counts each, and a connection remembers its last.
+//! Reasons why connections go down. The node counts each, and a connection stores its last.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use dat_nostd::{ConnectionEvent, DtoStatus};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $counter:literal;)*) => {
-        /// Why a connection went down, or an attempt to make it was given up.
+        /// Reason why a connection went down, or an attempt was abandoned.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DownReason {
@@ -14,10 +14,10 @@ macro_rules! reasons {
         }
 
         impl DownReason {
-            /// All of them, in the order of their numbers.
+            /// All reasons, in the order of their numbers.
             pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
 
-            /// In a few words.
+            /// Returns a short description.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self {
@@ -25,7 +25,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Name of the counter of connections that ended so; shorter than the 32 bytes that `rds-info` has for it.
+            /// Returns the name of its counter; shorter than the 32 bytes of `rds-info`.
             #[must_use]
             pub const fn counter_name(self) -> &'static str {
                 match self {
@@ -37,67 +37,68 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// This side lacks memory or DAT objects for it. The first, so that its number is 0.
+    /// This side lacks memory or DAT objects. The first reason, so that its number is 0.
     NoResources = "no resources here", "down_no_resources";
-    /// The peer disconnected, or its connection manager told that it is gone.
+    /// The peer disconnected, or its connection manager reported its departure.
     Disconnected = "the peer disconnected", "down_disconnected";
     /// The peer's RDS refused our request.
     PeerRejected = "the peer refused", "down_peer_rejected";
     /// The peer has no RDS, or its connection manager refused.
     NonPeerRejected = "nobody listens at the peer", "down_non_peer_rejected";
-    /// There is no path to the peer, or nobody has its address.
+    /// The peer has no path or no address.
     Unreachable = "the peer is unreachable", "down_unreachable";
-    /// Nobody answered our request in time.
+    /// The peer did not reply to our request in time.
     TimedOut = "the peer did not answer", "down_timed_out";
-    /// The peer did not confirm what we had accepted.
+    /// The peer did not confirm our acceptance.
     AcceptFailed = "the peer did not confirm", "down_accept_failed";
     /// The queue pair or its path failed.
     Broken = "the queue pair failed", "down_broken";
-    /// The peer's reply has a protocol version that we do not speak, or addresses that are not the connection's.
+    /// The peer's reply has an unsupported protocol version, or other addresses than the
+    /// connection.
     BadReply = "the peer's reply does not fit", "down_bad_reply";
-    /// The peer asked for a new connection while this one stood: it has begun anew.
+    /// The peer requested a new connection while this one was up, because it has restarted.
     Replaced = "the peer connected anew", "down_replaced";
-    /// Both sides asked at once, and the peer's attempt stands.
+    /// Both sides connected simultaneously, and the peer's attempt wins.
     Raced = "the peer's attempt stands", "down_raced";
-    /// The peer does not acknowledge packets any more.
+    /// The peer no longer acknowledges packets.
     RetryExceeded = "packets were not acknowledged", "down_retry_exceeded";
     /// The peer had no receive posted for too long.
     ReceiverNotReady = "the peer took no message", "down_receiver_not_ready";
     /// The peer denied an RDMA operation of ours.
     RemoteAccess = "the peer denied an access", "down_remote_access";
-    /// The peer could not do an RDMA operation of ours.
+    /// The peer failed to execute an RDMA operation of ours.
     RemoteOperation = "the peer failed at an operation", "down_remote_operation";
-    /// The HCA ended a request of ours in another error.
+    /// Another error of a request.
     SendFailed = "a request failed", "down_send_failed";
-    /// The HCA ended a receive in error: the message was longer than a frame, or the connection was gone.
+    /// A receive failed: the message was longer than a frame, or the connection was broken.
     ReceiveFailed = "a receive failed", "down_receive_failed";
     /// A frame shorter than a header or longer than a frame.
     FrameLength = "a frame of a wrong length", "down_frame_length";
     /// A header with a wrong checksum.
     BadChecksum = "a wrong checksum", "down_bad_checksum";
-    /// A message longer than this node takes.
+    /// A message longer than this node accepts.
     MessageLength = "a message too long", "down_message_length";
-    /// A fragment that is not as long as its place in the message wants it.
+    /// A fragment whose length does not match its position in the message.
     FragmentLength = "a fragment of a wrong length", "down_fragment_length";
-    /// A fragment that belongs to another message than the one begun.
+    /// A fragment of another message than the unfinished one.
     FragmentMismatch = "a fragment of another message", "down_fragment_mismatch";
     /// An acknowledgement with a payload.
     AcknowledgementPayload = "an acknowledgement with payload", "down_ack_payload";
-    /// The peer began a message and did not go on with it.
+    /// The peer began a message and did not continue it.
     Stalled = "a message was not continued", "down_stalled";
-    /// Nothing moved on it, and another peer needed its entry.
+    /// Idle, and another peer needed its entry.
     Idle = "idle", "down_idle";
-    /// This side ended it: memory of an operation under way was wanted back.
+    /// Broken by this side, to end an operation that uses memory.
     Local = "ended on this side", "down_local";
-    /// The HCA had failed, and was recovered.
+    /// The HCA was recovered after a failure.
     Recovered = "the HCA was recovered", "down_recovered";
 }
 
 impl DownReason {
-    /// How many there are.
+    /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Whether it is the peer's breach of the protocol.
+    /// Returns whether the reason is a protocol violation of the peer.
     #[must_use]
     pub const fn is_violation(self) -> bool {
         matches!(
@@ -110,12 +111,12 @@ impl DownReason {
         )
     }
 
-    /// Whether it says only that requests or receives ended without being done.
+    /// Returns whether the reason is only a flush of requests or receives, without a cause.
     pub(crate) const fn is_flush(self) -> bool {
         matches!(self, Self::ReceiveFailed | Self::Broken)
     }
 
-    /// By what DAT tells of a connection. None: it came up.
+    /// Returns the reason of a DAT event, or `None` if the connection was established.
     pub(crate) const fn of_event(event: ConnectionEvent) -> Option<Self> {
         Some(match event {
             ConnectionEvent::Established => return None,
@@ -129,7 +130,7 @@ impl DownReason {
         })
     }
 
-    /// By how a request of ours ended in failure.
+    /// Returns the reason of a failed request.
     pub(crate) const fn of_request(status: DtoStatus) -> Self {
         match status {
             DtoStatus::ErrTransport => Self::RetryExceeded,

@@ -1,7 +1,8 @@
 //! A value that may be missing, for tables in static memory.
 
-/// As `Option`, but with nothing in it all zero bytes, where the first value of `T` is: an `Option` of an enum counts on from the
-/// enum's last value, and a table with such a byte is stored in full in the image that has it.
+/// Like `Option`, but all zero bytes if it is empty and the first value of `T` is zero. An `Option`
+/// of an enum encodes `None` as a further value, and a table with such bytes is stored in full in
+/// an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot<T> {
     filled: bool,
@@ -9,7 +10,7 @@ pub(crate) struct Slot<T> {
 }
 
 impl<T: Copy> Slot<T> {
-    /// Nothing; `zero` is the value whose bytes are zero.
+    /// Returns an empty slot. `zero` is the value whose bytes are zero.
     pub(crate) const fn empty(zero: T) -> Self {
         Self { filled: false, value: zero }
     }
@@ -22,7 +23,7 @@ impl<T: Copy> Slot<T> {
         *self = Self { filled: true, value };
     }
 
-    /// What is there already, else `value` from now on.
+    /// Returns the value, after a store of `value` if it was empty.
     pub(crate) fn get_or_set(&mut self, value: T) -> T {
         if !self.filled {
             self.set(value);

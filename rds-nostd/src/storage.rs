@@ -1,4 +1,4 @@
-//! Capacities and memory: the one place where sizes are chosen.
+//! Capacities and memory of a node.
 
 use crate::connection::{Connection, Map, Remembered};
 use crate::frames::{Frame, HEADERS_PER_FRAME, STRIDE};
@@ -7,7 +7,7 @@ use crate::ids::{ConnectionId, FrameId};
 use crate::rdma::{Memory, Operation, Piece, Region, Window};
 use crate::socket::Socket;
 
-/// Tables of a node. A static one takes no room in an image, because all bytes are zero.
+/// Tables of a node. As a static they take no space in an image, because all bytes are zero.
 ///
 /// | parameter | entries | bytes each |
 /// |---|---|---|
@@ -32,12 +32,12 @@ pub struct RdsStorage<
     sockets: [Socket; SOCKETS],
     connections: [Connection; CONNECTIONS],
     maps: [Map; CONNECTIONS],
-    /// Finds connections by peer, and orders their deadlines.
+    /// Index of connections by peer, and heap of their deadlines.
     buckets: [Option<ConnectionId>; CONNECTIONS],
     heap: [Option<ConnectionId>; CONNECTIONS],
     remembered: [Remembered; PEERS],
     frames: [Frame; FRAMES],
-    /// The rings of receives: all together have no more slots than there are frames.
+    /// Receive rings. Together they have at most one slot per frame.
     receives: [Option<FrameId>; FRAMES],
     regions: [Region; REGIONS],
     windows: [Window; REGIONS],
@@ -46,7 +46,7 @@ pub struct RdsStorage<
     memories: [Memory; MEMORIES],
 }
 
-/// Slices of a [`RdsStorage`], for [`Rds::start`](crate::Rds::start).
+/// Slices of an [`RdsStorage`], for [`Rds::start`](crate::Rds::start).
 pub struct RdsParts<'s> {
     pub(crate) sockets: &'s mut [Socket],
     pub(crate) connections: &'s mut [Connection],
@@ -74,7 +74,7 @@ impl<
     const PEERS: usize,
 > RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES, MEMORIES, PEERS>
 {
-    /// Empty tables.
+    /// Creates empty tables.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -94,13 +94,14 @@ impl<
         }
     }
 
-    /// Bytes of DMA memory that [`Rds::start`](crate::Rds::start) takes from the adapter.
+    /// Returns the bytes of DMA memory that [`Rds::start`](crate::Rds::start) takes from the
+    /// adapter.
     #[must_use]
     pub const fn dma_len() -> usize {
         dma_len(FRAMES, CONNECTIONS)
     }
 
-    /// The tables, handed out.
+    /// Borrows the tables.
     pub fn parts(&mut self) -> RdsParts<'_> {
         RdsParts {
             sockets: &mut self.sockets,
@@ -136,7 +137,8 @@ impl<
     }
 }
 
-/// DMA memory of so many frames, and behind them of the headers that so many connections send acknowledgements from; bytes.
+/// Returns the bytes of DMA memory for the frames, followed by the headers of the connections'
+/// acknowledgements.
 pub(crate) const fn dma_len(frames: usize, connections: usize) -> usize {
     (frames + connections.div_ceil(HEADERS_PER_FRAME)) * STRIDE
 }

@@ -1,11 +1,11 @@
-//! Payload, as the quadwords that a frame's memory is lent as.
+//! Copies between bytes and quadwords, in which the adapter lends frame memory.
 
 use dat_nostd::DmaWord;
 
-/// Bytes copied at a time.
+/// Bytes per step.
 const STEP: usize = 64;
 
-/// Copies bytes to quadwords; of the last one it reaches, the rest becomes 0. What does not fit is left out.
+/// Copies bytes to quadwords. Fills the last quadword with 0, and drops bytes that do not fit.
 #[inline(always)]
 pub(crate) fn put(words: &[DmaWord], bytes: &[u8]) {
     let bytes = bytes.get(..words.len() * 8).unwrap_or(bytes);
@@ -43,7 +43,7 @@ fn put_rest(words: &[DmaWord], bytes: &[u8]) {
     }
 }
 
-/// Copies quadwords to bytes, as far as both go.
+/// Copies quadwords to bytes, up to the shorter of both.
 #[inline(always)]
 pub(crate) fn get(words: &[DmaWord], bytes: &mut [u8]) {
     let room = bytes.len().min(words.len() * 8);
@@ -81,7 +81,7 @@ fn get_rest(words: &[DmaWord], bytes: &mut [u8]) {
     }
 }
 
-/// The first `steps` groups of [`STEP`] bytes, and what is behind them.
+/// Returns the first `steps` groups of [`STEP`] bytes, and the rest.
 #[inline]
 fn split(words: &[DmaWord], steps: usize) -> (&[[DmaWord; STEP / 8]], &[DmaWord]) {
     let at = (steps * (STEP / 8)).min(words.len());
@@ -96,7 +96,8 @@ mod tests {
     use std::vec::Vec;
 
     proptest! {
-        /// Bytes come back as they went, nothing beside them is written to but the rest of the last quadword.
+        /// Every copy to quadwords and back returns the same bytes, and writes nothing beyond the
+        /// last quadword.
         #[test]
         fn bytes_come_back(data in prop::collection::vec(any::<u8>(), 0..200)) {
             let words: Vec<DmaWord> = (0..32).map(|_| DmaWord::new(u64::MAX)).collect();

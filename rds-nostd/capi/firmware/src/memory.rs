@@ -79,7 +79,7 @@ impl Given {
     ///
     /// # Safety
     /// 1. The memory has this length and no other user, as the header requires.
-    /// No device accesses it, and all earlier [`Regions`] are dropped.
+    /// 2. No device accesses it, and all earlier [`Regions`] are dropped.
     pub(crate) unsafe fn regions(&self) -> Option<Regions> {
         let Sizes { records, blocks, .. } = self.sizes;
         let own = self.own.as_ptr();
