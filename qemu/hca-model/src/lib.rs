@@ -81,5 +81,5 @@ pub use habits::Habits;
 pub use hca::Hca;
 pub use object::census::Census;
 pub use profile::Profile;
-pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Peers};
+pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Peers, copy_in_parts};
 pub use spec::DeviceSpec;

@@ -1,10 +1,99 @@
 //! Request packets of a reliable connection without bytes of their own: what the packets say, and the data where it lies.
 
+use crate::object::translation::Segment;
+use crate::seams::{DmaFault, GuestMemory};
 use rdma_fabric::infiniband::Traffic;
 use rdma_fabric::infiniband::packet::Reth;
 
+/// Ranges of one guest's memory, in order.
+#[derive(Clone, Copy)]
+pub struct Ranges<'a> {
+    memory: &'a dyn GuestMemory,
+    list: &'a [Segment],
+    len: usize,
+}
+
+impl<'a> Ranges<'a> {
+    /// The ranges of `list` in `memory`, `len` bytes together.
+    pub(crate) const fn new(memory: &'a dyn GuestMemory, list: &'a [Segment], len: usize) -> Self {
+        Self { memory, list, len }
+    }
+
+    /// Bytes.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies out of the first ranges.
+    fn read(&self, mut out: &mut [u8]) -> Result<(), DmaFault> {
+        for segment in self.list {
+            let count = out.len().min(usize::try_from(segment.len).unwrap_or(usize::MAX));
+            let (part, rest) = out.split_at_mut(count);
+            self.memory.read(segment.in_guest()?, part)?;
+            out = rest;
+        }
+        Ok(())
+    }
+
+    /// Copies all bytes to another guest's memory.
+    ///
+    /// # Errors
+    /// [`DmaFault`]: as of [`GuestMemory::copy`], or one of the ranges is in a device's own memory.
+    pub(crate) fn copy_to(&self, to: &Self) -> Result<(), DmaFault> {
+        let mut targets = to.list.iter();
+        let (mut target, mut free) = (0, 0);
+        for segment in self.list {
+            let (mut source, mut left) = (segment.in_guest()?, segment.len);
+            while left != 0 {
+                if free == 0 {
+                    let next = targets.next().ok_or(DmaFault { address: source, len: self.len })?;
+                    (target, free) = (next.in_guest()?, next.len);
+                }
+                let part = left.min(free);
+                self.memory.copy(source, to.memory, target, part as usize)?;
+                (source, left) = (source.wrapping_add(part), left - part);
+                (target, free) = (target.wrapping_add(part), free - part);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Payload of a [`Run`].
+#[derive(Clone, Copy)]
+pub enum Data<'a> {
+    /// Of a packet, or of the WQE.
+    Bytes(&'a [u8]),
+    /// In the requester's memory.
+    Memory(Ranges<'a>),
+}
+
+impl Data<'_> {
+    /// Bytes.
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Memory(ranges) => ranges.len(),
+        }
+    }
+
+    /// Copies the first bytes to `out`, which is not longer.
+    ///
+    /// # Errors
+    /// As [`Ranges::copy_to`].
+    pub(crate) fn read(&self, out: &mut [u8]) -> Result<(), DmaFault> {
+        match self {
+            Self::Bytes(bytes) => {
+                out.iter_mut().zip(*bytes).for_each(|(to, from)| *to = *from);
+                Ok(())
+            }
+            Self::Memory(ranges) => ranges.read(out),
+        }
+    }
+}
+
 /// Consecutive request packets of one SEND or RDMA WRITE: one packet, some, or the whole message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Run<'a> {
     /// An RDMA WRITE, not a SEND.
     pub write: bool,
@@ -27,7 +116,7 @@ pub struct Run<'a> {
     /// Of the last packet.
     pub solicited: bool,
     /// Their payload.
-    pub data: &'a [u8],
+    pub data: Data<'a>,
 }
 
 /// An RDMA READ, or a part of its answer.

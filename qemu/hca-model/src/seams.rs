@@ -1,9 +1,10 @@
 //! The traits through which memory, interrupts and the wire reach the model.
 
-use crate::run::{Copied, Neighbour, ReadRun, Run};
+use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
 use rdma_fabric::infiniband::Destination;
 use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Wire;
+use std::any::Any;
 use std::fmt;
 
 /// An access to guest memory that cannot be made: nothing mapped there, not writable, not aligned, or bus mastering off.
@@ -27,7 +28,7 @@ impl std::error::Error for DmaFault {}
 ///
 /// The 4- and 8-byte accesses are single and ordered; their values are the big-endian numbers in memory, as the PRM prints
 /// them.
-pub trait GuestMemory {
+pub trait GuestMemory: Any {
     /// Copies from memory.
     ///
     /// # Errors
@@ -58,6 +59,39 @@ pub trait GuestMemory {
     /// # Errors
     /// [`DmaFault`] when inaccessible, read-only or not 8-byte aligned.
     fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault>;
+    /// Copies `len` bytes at `from` to `to` of `target`, the memory of another guest.
+    ///
+    /// Memories of one kind override this, find each other by [`Any`], and copy without a buffer.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when a byte of the source is inaccessible, or one of the target is inaccessible
+    /// or read-only. A part may have been copied.
+    fn copy(&self, from: u64, target: &dyn GuestMemory, to: u64, len: usize) -> Result<(), DmaFault> {
+        copy_in_parts(self, from, target, to, len)
+    }
+}
+
+/// Copies between memories of two kinds, through a small buffer.
+///
+/// # Errors
+/// As [`GuestMemory::copy`].
+pub fn copy_in_parts(
+    source: &(impl GuestMemory + ?Sized),
+    from: u64,
+    target: &dyn GuestMemory,
+    to: u64,
+    len: usize,
+) -> Result<(), DmaFault> {
+    let mut buffer = [0; 1024];
+    let mut done = 0;
+    while done < len {
+        let count = (len - done).min(buffer.len());
+        let part = buffer.get_mut(..count).unwrap_or_default();
+        source.read(from.wrapping_add(done as u64), part)?;
+        target.write(to.wrapping_add(done as u64), part)?;
+        done += count;
+    }
+    Ok(())
 }
 
 /// MSI-X messages of the device. Masking and the pending bits are the owner's business.
@@ -85,14 +119,14 @@ pub trait Peers {
         Copied::No
     }
 
-    /// Has a device answer an RDMA READ, or a part of it, to `out`. As a packet the request has
-    /// `bytes` bytes.
+    /// Has a device answer an RDMA READ, or a part of it, to memory of this one. As a packet the
+    /// request has `bytes` bytes.
     fn copy_read(
         &mut self,
-        _to: Neighbour,
+        _neighbour: Neighbour,
         _from: &Destination,
         _read: &ReadRun,
-        _out: &mut [u8],
+        _to: &Ranges<'_>,
         _bytes: u64,
     ) -> Copied {
         Copied::No

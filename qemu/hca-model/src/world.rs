@@ -4,7 +4,7 @@
 use crate::device::Device;
 use crate::hca::Hca;
 use crate::profile::Profile;
-use crate::run::{Copied, Neighbour, ReadRun, Run};
+use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
 use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers, Peers};
 use crate::turn::{begin, deliver, follow_link, link_changes, turn};
 use rdma_fabric::infiniband::packet::Packet;
@@ -111,13 +111,13 @@ impl<G: NodePort> Peers for Others<'_, G> {
 
     fn copy_read(
         &mut self,
-        to: Neighbour,
+        neighbour: Neighbour,
         from: &Destination,
         read: &ReadRun,
-        out: &mut [u8],
+        to: &Ranges<'_>,
         bytes: u64,
     ) -> Copied {
-        self.with_neighbour(to, |device, io| device.take_copied_read(io, from, read, out, bytes))
+        self.with_neighbour(neighbour, |device, io| device.take_copied_read(io, from, read, to, bytes))
     }
 }
 

@@ -10,6 +10,7 @@ use hca_model::bar::BAR0_SIZE;
 use hca_model::world::{NodePort, World};
 use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
 use rdma_fabric::infiniband::FabricConfig;
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -131,6 +132,17 @@ impl GuestMemory for Ram {
             // SAFETY: as above.
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), at, part.len()) };
             at = at.wrapping_add(part.len());
+        }
+        Ok(())
+    }
+    fn copy(&self, from: u64, target: &dyn GuestMemory, to: u64, len: usize) -> Result<(), DmaFault> {
+        let target: &Self = (target as &dyn Any).downcast_ref().expect("all nodes have memory of this kind");
+        let (mut from, mut to, mut left) = (self.at(from, len)?.cast_const(), target.at(to, len)?, len);
+        while left != 0 {
+            let part = left.min(self.part);
+            // SAFETY: inside the regions, which are two nodes' and do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, part) };
+            (from, to, left) = (from.wrapping_add(part), to.wrapping_add(part), left - part);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What is behind a memory key: page lists and parts of other keys (PRM, software context formats).
 
 use super::interleaved::Interleaved;
+use crate::seams::DmaFault;
 
 /// Bytes of an octoword, the unit of translation lists.
 pub const OCTOWORD: usize = 16;
@@ -146,7 +147,22 @@ pub struct Segment {
     pub(crate) own: bool,
 }
 
-/// What a translation found, and what it cost.
+impl Segment {
+    /// Returns the address in the guest's memory.
+    ///
+    /// # Errors
+    /// [`DmaFault`]: the range is in the device's own memory.
+    #[inline]
+    pub(crate) fn in_guest(&self) -> Result<u64, DmaFault> {
+        if self.own {
+            Err(DmaFault { address: self.address, len: self.len as usize })
+        } else {
+            Ok(self.address)
+        }
+    }
+}
+
+/// What translations found, and what they cost.
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
     /// The memory, in order.
@@ -156,14 +172,13 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Empties the list, and answers the steps since the last time.
+    /// Returns the steps since the last call.
     pub(crate) fn take_steps(&mut self) -> u64 {
-        self.list.clear();
         std::mem::take(&mut self.steps)
     }
 
     /// Adds a range of the host's memory, joined to the last one where they touch.
-    pub(super) fn push(&mut self, address: u64, len: u64) {
+    pub(crate) fn push(&mut self, address: u64, len: u64) {
         self.add(Segment { address, len, own: false });
     }
 

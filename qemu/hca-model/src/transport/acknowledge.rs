@@ -12,6 +12,7 @@ use super::requester::mtu;
 use super::state::{Failure, Payload, Work};
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use crate::run::Data;
 use ib_types::Psn;
 
 /// An RNR retry count of 7 never runs out.
@@ -222,7 +223,7 @@ impl Context<'_, '_> {
         };
         let inline = inline && self.entry_holds(qp.cqn_snd, qp.cs_req);
         // Little data may come in the completion itself; software puts it in place then.
-        let placed = if inline { Ok(()) } else { self.scatter(user, list, offset, data) };
+        let placed = if inline { Ok(()) } else { self.scatter(user, list, offset, &Data::Bytes(data)) };
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.get_mut(at) else { return };
         wqe.payload = payload;

@@ -10,6 +10,7 @@ use super::state::{QpTransport, SendRing};
 use crate::device::Device;
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use crate::run::Data;
 use crate::seams::Io;
 
 impl QpTransport {
@@ -73,7 +74,12 @@ impl Context<'_, '_> {
         let data = [0xdd; 64];
         let len = receive.capacity.min(data.len() as u64) as usize;
         // A key that is gone protects the memory.
-        let _ = self.scatter(receive.user(qp.qpn), &receive.sges, 0, data.get(..len).unwrap_or_default());
+        let _ = self.scatter(
+            receive.user(qp.qpn),
+            &receive.sges,
+            0,
+            &Data::Bytes(data.get(..len).unwrap_or_default()),
+        );
     }
 }
 

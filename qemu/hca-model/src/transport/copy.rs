@@ -1,8 +1,11 @@
-//! Requests to a neighbour on the same fabric when nobody watches the packets: payload goes from one guest's memory to the other's
-//! through one small buffer, and QPs, queues and counters are as if packets had gone. Whatever is out of the ordinary goes as packets:
-//! anything on its way already, a receiver that is not ready, a refusal. Then nothing has happened here.
+//! Requests to a neighbour on the same fabric, in place of packets that nothing watches.
+//!
+//! Payload is copied from one guest's memory to the other's. QPs, queues and counters are as if
+//! packets had gone. Packets are sent while others are on their way, to a receiver that is not
+//! ready, of WQEs with data both inline and in memory, and after a refusal. A refusal has changed
+//! nothing but memory.
 
-use crate::run::{Copied, Neighbour, ReadRun, Run};
+use crate::run::{Copied, Data, Neighbour, Ranges, ReadRun, Run};
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth};
@@ -21,8 +24,8 @@ use crate::object::qp::{Qp, Qps};
 use crate::seams::Io;
 use ib_types::Psn;
 
-/// Payload of a run: what stays in a processor's nearest cache between one guest's memory and the other's.
-pub(super) const RUN_BYTES: usize = 32 << 10;
+/// Payload of a run. Bounds the work of one call of the neighbour.
+const RUN_BYTES: usize = 32 << 10;
 
 /// What became of the request at the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,10 +100,7 @@ impl Context<'_, '_> {
     fn copy_data(&mut self, qp: &mut Qp, way: &Way, budget: &mut usize) -> Next {
         let mtu = mtu(qp);
         let cursor = qp.transport.requester.cursor;
-        let Some(wqe) = qp.transport.requester.wqes.front_mut() else { return Next::AsPackets };
-        // The WQE's list is used beside the QP.
-        let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
-        let wqe = &*wqe;
+        let Some(wqe) = qp.transport.requester.wqes.front() else { return Next::AsPackets };
         let done = cursor.since(wqe.first);
         let psns = (wqe.psns - done).min((RUN_BYTES as u32) / mtu).min(*budget as u32).max(1);
         let (first, last) = (done == 0, done + psns == wqe.psns);
@@ -108,8 +108,23 @@ impl Context<'_, '_> {
         let len = (wqe.len - offset).min(u64::from(psns) * u64::from(mtu)) as usize;
         let log_every = ACK_EVERY.ilog2().min(u32::from(qp.log_ack_req_freq));
         let write = matches!(wqe.work, Work::Write | Work::WriteImmediate);
+        self.meter.charge(price::PACKET);
+        let data = match &wqe.payload {
+            Payload::Gather(list) => {
+                // The first packet finds the mistake.
+                if self.find_list(user(qp), list, offset, len, AccessFlags::LOCAL_READ).is_err() {
+                    return Next::AsPackets;
+                }
+                Data::Memory(Ranges::new(self.io.memory, &self.device.segments.list, len))
+            }
+            Payload::Inline(data) => {
+                let data = data.get(offset as usize..).and_then(|data| data.get(..len));
+                Data::Bytes(data.unwrap_or_default())
+            }
+            Payload::Mixed(_) => return Next::AsPackets,
+        };
         let number = |work| (last && wqe.work == work).then_some(wqe.immediate);
-        let mut run = Run {
+        let run = Run {
             write,
             first,
             last,
@@ -120,41 +135,16 @@ impl Context<'_, '_> {
             immediate: number(Work::SendImmediate).or(number(Work::WriteImmediate)),
             invalidate: number(Work::SendInvalidate),
             solicited: last && wqe.solicited && wqe.work != Work::Write,
-            data: &[],
+            data,
         };
         let numbers = run.immediate.or(run.invalidate).map_or(0, |_| ImmDt::LEN);
         let extended = run.reth.map_or(0, |_| Reth::LEN) + numbers + len.next_multiple_of(4);
         let bytes = u64::from(psns) * frame(way.from.grh.is_some()) + extended as u64;
-        self.meter.charge(price::PACKET);
-        let mut buffer = self.take_buffer();
-        let user = user(qp);
-        let gathered = match &payload {
-            Payload::Inline(data) => data.get(offset as usize..).and_then(|data| data.get(..len)),
-            Payload::Gather(list) => {
-                let room = buffer.get_mut(..len).unwrap_or_default();
-                self.gather(user, list, offset, room).ok().and_then(|()| buffer.get(..len))
-            }
-            Payload::Mixed(_) => {
-                let room = buffer.get_mut(..len).unwrap_or_default();
-                self.gather_payload(user, &payload, offset, room).ok().and_then(|()| buffer.get(..len))
-            }
-        };
-        let copied = match gathered {
-            Some(data) => {
-                run.data = data;
-                self.io.peers.copy(way.neighbour, &way.from, &run, bytes)
-            }
-            // The first packet finds what is wrong.
-            None => Copied::No,
-        };
-        self.device.buffer = buffer;
-        let requester = &mut qp.transport.requester;
-        if let Some(wqe) = requester.wqes.front_mut() {
-            wqe.payload = payload;
-        }
+        let copied = self.io.peers.copy(way.neighbour, &way.from, &run, bytes);
         let Copied::Done { credits, msn, traffic } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(psns as usize);
         self.count_copied(way, &traffic);
+        let requester = &mut qp.transport.requester;
         if let Some(wqe) = requester.wqes.front_mut() {
             wqe.issued = true;
         }
@@ -171,7 +161,7 @@ impl Context<'_, '_> {
     /// An RDMA READ: the answer comes part by part, the neighbour has taken the request with the first one.
     fn copy_answer(&mut self, qp: &mut Qp, way: &Way, budget: &mut usize) -> Next {
         let mtu = mtu(qp);
-        let Some(wqe) = qp.transport.requester.wqes.front_mut() else { return Next::AsPackets };
+        let Some(wqe) = qp.transport.requester.wqes.front() else { return Next::AsPackets };
         let inline = wqe.psns == 1 && wqe.len <= inline_limit(qp.cs_req) as u64;
         if wqe.len == 0 || inline {
             return Next::AsPackets;
@@ -187,29 +177,21 @@ impl Context<'_, '_> {
             part,
             offset,
         };
-        let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
+        let Payload::Gather(list) = &wqe.payload else { return Next::AsPackets };
         self.meter.charge(price::PACKET);
-        let mut buffer = self.take_buffer();
-        let user = user(qp);
-        let room = buffer.get_mut(..len).unwrap_or_default();
-        let bytes = frame(way.from.grh.is_some()) + Reth::LEN as u64;
-        let copied = self.io.peers.copy_read(way.neighbour, &way.from, &read, room, bytes);
-        let list = if let Payload::Gather(list) = &payload { list.as_slice() } else { &[] };
-        let placed = match copied {
-            Copied::Done { .. } => self.scatter(user, list, offset, buffer.get(..len).unwrap_or_default()),
-            _ => Ok(()),
-        };
-        self.device.buffer = buffer;
-        let requester = &mut qp.transport.requester;
-        let Some(wqe) = requester.wqes.front_mut() else { return Next::AsPackets };
-        wqe.payload = payload;
-        let Copied::Done { traffic, .. } = copied else { return Next::AsPackets };
-        *budget = budget.saturating_sub(part as usize);
-        self.count_copied(way, &traffic);
-        if placed.is_err() {
-            // Asked for again, as packets, it fails as it has to.
+        // The first packet of the answer finds the mistake.
+        if self.find_list(user(qp), list, offset, len, AccessFlags::LOCAL_WRITE).is_err() {
             return Next::AsPackets;
         }
+        let to = Ranges::new(self.io.memory, &self.device.segments.list, len);
+        let bytes = frame(way.from.grh.is_some()) + Reth::LEN as u64;
+        let copied = self.io.peers.copy_read(way.neighbour, &way.from, &read, &to, bytes);
+        let Copied::Done { traffic, .. } = copied else { return Next::AsPackets };
+        *budget = budget.saturating_sub(part as usize);
+        self.device.counters.bytes_placed += len as u64;
+        self.count_copied(way, &traffic);
+        let requester = &mut qp.transport.requester;
+        let Some(wqe) = requester.wqes.front_mut() else { return Next::AsPackets };
         wqe.answered += part;
         if wqe.answered == wqe.psns {
             wqe.issued = true;
@@ -219,14 +201,6 @@ impl Context<'_, '_> {
             self.progress(qp, end);
         }
         Next::Gone
-    }
-
-    pub(super) fn take_buffer(&mut self) -> Vec<u8> {
-        let mut buffer = core::mem::take(&mut self.device.buffer);
-        if buffer.len() < RUN_BYTES {
-            buffer.resize(RUN_BYTES, 0);
-        }
-        buffer
     }
 
     fn count_copied(&mut self, way: &Way, traffic: &Traffic) {
@@ -305,7 +279,7 @@ impl Context<'_, '_> {
         qps: &mut Qps,
         from: &Destination,
         read: &ReadRun,
-        out: &mut [u8],
+        to: &Ranges<'_>,
         bytes: u64,
     ) -> Copied {
         let Some(qp) = self.receiver(qps, from) else { return Copied::No };
@@ -320,7 +294,8 @@ impl Context<'_, '_> {
         }
         self.meter.charge(price::PACKET);
         let va = read.reth.va.wrapping_add(read.offset);
-        if self.read_key(user(qp), read.reth.rkey, va, AccessFlags::REMOTE_READ, out).is_err() {
+        let found = self.find_key(user(qp), read.reth.rkey, va, to.len(), AccessFlags::REMOTE_READ);
+        if found.is_err() || self.found(to.len()).copy_to(to).is_err() {
             return Copied::No;
         }
         if begins {
@@ -329,7 +304,7 @@ impl Context<'_, '_> {
         // The first and the last packet of an answer say that it is an acknowledgement too.
         let ends = read.done + read.part == read.psns;
         let says = if read.psns == 1 { 1 } else { usize::from(begins) + usize::from(ends) };
-        let content = out.len().next_multiple_of(4) + says * Aeth::LEN;
+        let content = to.len().next_multiple_of(4) + says * Aeth::LEN;
         let traffic = Traffic {
             requests: u64::from(begins),
             request_bytes: if begins { bytes } else { 0 },
@@ -371,11 +346,11 @@ impl Device {
         io: &mut Io<'_>,
         from: &Destination,
         read: &ReadRun,
-        out: &mut [u8],
+        to: &Ranges<'_>,
         bytes: u64,
     ) -> Copied {
         let (qps, mut context) = self.split(io);
-        context.take_copied_read(qps, from, read, out, bytes)
+        context.take_copied_read(qps, from, read, to, bytes)
     }
 }
 

@@ -15,6 +15,7 @@ use super::state::{Failure, ReceiveWqe, Work, Wqe};
 use super::wqe::AddressVector;
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use crate::run::Data;
 use rdma_fabric::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
 
 /// Top bit of a WQE's Q_Key: the QP's own is used instead (IBTA 10.2.5).
@@ -213,8 +214,8 @@ impl Context<'_, '_> {
     fn place(&mut self, qp: &mut Qp, receive: &ReceiveWqe, area: &[u8], data: &[u8], received: &Received) {
         let user = receive.user(qp.qpn);
         let placed = self
-            .scatter(user, &receive.sges, 0, area)
-            .and_then(|()| self.scatter(user, &receive.sges, GRH_AREA as u64, data));
+            .scatter(user, &receive.sges, 0, &Data::Bytes(area))
+            .and_then(|()| self.scatter(user, &receive.sges, GRH_AREA as u64, &Data::Bytes(data)));
         match placed {
             Ok(()) => self.complete_receive(qp, receive, received, &[]),
             Err(fault) => {

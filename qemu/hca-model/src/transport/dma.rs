@@ -6,15 +6,13 @@ use mlx5_prm::value::AccessFlags;
 
 use super::Context;
 use super::completion::vendor;
-use super::copy::RUN_BYTES;
 use super::memory::user;
 use super::state::{Failure, Sge};
 use super::wqe::{Bad, bad, take, too_long};
 use crate::caps::LOG_MAX_COPY;
 use crate::log::Subject;
 use crate::object::qp::Qp;
-
-const _: () = assert!(1 << LOG_MAX_COPY <= RUN_BYTES);
+use crate::run::Data;
 
 /// What follows the control segment: metadata, of which a copy needs none, then source and destination.
 pub(super) fn parse_copy(mut rest: &[u8]) -> Result<[Sge; 2], Bad> {
@@ -46,12 +44,15 @@ pub(super) fn parse_copy(mut rest: &[u8]) -> Result<[Sge; 2], Bad> {
 impl Context<'_, '_> {
     /// Copies. A refusal is logged and comes back as what the WQE's completion says; if a key refuses, nothing is written.
     pub(super) fn execute_copy(&mut self, qp: &Qp, index: u16, [from, to]: [Sge; 2]) -> Result<(), Failure> {
-        let mut buffer = self.take_buffer();
-        let bytes = buffer.get_mut(..from.len as usize).unwrap_or_default();
+        let mut buffer = core::mem::take(&mut self.device.buffer);
+        buffer.resize(from.len as usize, 0);
         let user = user(qp);
         let copied = self
-            .read_key(user, from.lkey, from.address, AccessFlags::LOCAL_READ, bytes)
-            .and_then(|()| self.write_key(user, to.lkey, to.address, AccessFlags::LOCAL_WRITE, bytes));
+            .read_key(user, from.lkey, from.address, AccessFlags::LOCAL_READ, &mut buffer)
+            .and_then(|()| {
+                let data = Data::Bytes(&buffer);
+                self.write_key(user, to.lkey, to.address, AccessFlags::LOCAL_WRITE, &data)
+            });
         self.device.buffer = buffer;
         copied.map_err(|fault| {
             let (field, text) = fault.describe("wqe_data_seg.lkey");

@@ -9,13 +9,16 @@ use super::responder::{Refusal, access, actor, content, invalid, operational};
 use super::state::{Answer, Current, Failure, Job, ReceiveWqe};
 use crate::object::mkey::MkeyError;
 use crate::object::qp::Qp;
-use crate::run::Run;
+use crate::run::{Data, Run};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::datapath::CqeOpcode;
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{AccessFlags, ServiceType};
 use rdma_fabric::infiniband::packet::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth, Shape};
+
+/// Bytes that a CQE carries at most.
+const CARRIED: usize = 64;
 
 const LOCAL_PROTECTION: Failure =
     Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
@@ -80,7 +83,7 @@ impl Context<'_, '_> {
             Some(Current::Send { receive, received }) => (receive, received),
             _ => (self.receive_wqe(qp)?, 0),
         };
-        let data = run.data;
+        let data = &run.data;
         let total = received + data.len() as u64;
         if total > receive.capacity {
             let text = format!("{total} bytes for {} bytes of buffer", receive.capacity);
@@ -97,7 +100,14 @@ impl Context<'_, '_> {
             && run.last
             && (1..=inline_limit(qp.cs_res)).contains(&data.len())
             && self.inline_fits(qp, &receive, qp.cs_res);
-        if !inline && let Err(fault) = self.scatter(receive.user(qp.qpn), &receive.sges, received, data) {
+        let mut carried = [0; CARRIED];
+        let carried = carried.get_mut(..if inline { data.len() } else { 0 }).unwrap_or_default();
+        let placed = if inline {
+            data.read(carried).map_err(Fault::Dma)
+        } else {
+            self.scatter(receive.user(qp.qpn), &receive.sges, received, data)
+        };
+        if let Err(fault) = placed {
             let refusal = operational(fault);
             return Err(Refused { refusal, receive: Some(receive), failure: Some(LOCAL_PROTECTION) });
         }
@@ -125,7 +135,7 @@ impl Context<'_, '_> {
             ..describe(qp, opcode, slid, sl)
         };
         qp.transport.responder.finish_message(run.psns);
-        self.complete_receive(qp, &receive, &received, if inline { data } else { &[] });
+        self.complete_receive(qp, &receive, &received, carried);
         Ok(())
     }
 
@@ -157,7 +167,7 @@ impl Context<'_, '_> {
         // The receive comes first: without one nothing of the packet may happen.
         let receive = if run.immediate.is_some() { Some(self.receive_wqe(qp)?) } else { None };
         if len != 0
-            && let Err(fault) = self.write_key(actor(qp), rkey, va, AccessFlags::REMOTE_WRITE, run.data)
+            && let Err(fault) = self.write_key(actor(qp), rkey, va, AccessFlags::REMOTE_WRITE, &run.data)
         {
             let failure =
                 Failure { syndrome: CqeSyndrome::LOCAL_ACCESS_ERR, vendor: vendor::LOCAL_PROTECTION };
@@ -374,7 +384,7 @@ fn run_of<'a>(operation: Operation, shape: &Shape, content: &'a [u8]) -> Result<
         immediate: operation.has_imm().then_some(number),
         invalidate: operation.has_ieth().then_some(number),
         solicited: shape.bth.solicited,
-        data,
+        data: Data::Bytes(data),
     })
 }
 

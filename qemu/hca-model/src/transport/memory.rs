@@ -6,6 +6,8 @@ use super::Context;
 use super::state::{Payload, Piece, Sge};
 use crate::object::mkey::{MkeyError, User};
 use crate::object::qp::Qp;
+use crate::object::translation::Segment;
+use crate::run::{Data, Ranges};
 use crate::seams::DmaFault;
 
 /// Why memory could not be read or written.
@@ -58,44 +60,8 @@ impl Context<'_, '_> {
         need: AccessFlags,
         out: &mut [u8],
     ) -> Result<(), Fault> {
-        self.meter.charge_bytes(out.len() as u64);
-        if let Some(address) = self.mkeys.recent(key, user, va, out.len() as u64, need) {
-            return Ok(self.io.memory.read(address, out)?);
-        }
-        self.read_translated(user, key, va, need, out)
-    }
-
-    #[inline(never)]
-    fn read_translated(
-        &mut self,
-        user: User,
-        key: u32,
-        va: u64,
-        need: AccessFlags,
-        out: &mut [u8],
-    ) -> Result<(), Fault> {
-        let mut segments = core::mem::take(&mut self.device.segments);
-        let result = (|| {
-            self.mkeys.translate(key, user, va, out.len() as u64, need, &mut segments)?;
-            let mut rest = out;
-            for segment in &segments.list {
-                let len = (segment.len as usize).min(rest.len());
-                let (part, tail) = rest.split_at_mut(len);
-                if segment.own {
-                    self.memic.read(segment.address, part).ok_or(MkeyError::Bounds)?;
-                } else {
-                    self.io.memory.read(segment.address, part)?;
-                }
-                rest = tail;
-            }
-            Ok(())
-        })();
-        if result.is_ok() && segments.list.len() == 1 {
-            self.mkeys.remember(key, user, va, need);
-        }
-        self.meter.charge(segments.take_steps());
-        self.device.segments = segments;
-        result
+        self.find_key(user, key, va, out.len(), need)?;
+        self.read_found(out)
     }
 
     /// Writes `data` at `va` of `key`.
@@ -106,52 +72,128 @@ impl Context<'_, '_> {
         key: u32,
         va: u64,
         need: AccessFlags,
-        data: &[u8],
+        data: &Data<'_>,
     ) -> Result<(), Fault> {
-        self.meter.charge_bytes(data.len() as u64);
-        if let Some(address) = self.mkeys.recent(key, user, va, data.len() as u64, need) {
-            self.io.memory.write(address, data)?;
-            self.device.counters.bytes_placed += data.len() as u64;
-            return Ok(());
-        }
-        self.write_translated(user, key, va, need, data)
+        self.find_key(user, key, va, data.len(), need)?;
+        self.write_found(data)
     }
 
-    #[inline(never)]
-    fn write_translated(
+    /// Finds the memory behind `len` bytes at `va` of `key`.
+    #[inline(always)]
+    pub(super) fn find_key(
         &mut self,
         user: User,
         key: u32,
         va: u64,
+        len: usize,
         need: AccessFlags,
-        data: &[u8],
+    ) -> Result<(), MkeyError> {
+        self.device.segments.list.clear();
+        self.find(user, key, va, len as u64, need)
+    }
+
+    /// Finds the memory behind `len` bytes at `offset` of a list of SGEs.
+    #[inline(always)]
+    pub(super) fn find_list(
+        &mut self,
+        user: User,
+        list: &[Sge],
+        mut offset: u64,
+        len: usize,
+        need: AccessFlags,
     ) -> Result<(), Fault> {
-        let mut segments = core::mem::take(&mut self.device.segments);
-        let result = (|| {
-            self.mkeys.translate(key, user, va, data.len() as u64, need, &mut segments)?;
-            let mut rest = data;
-            for segment in &segments.list {
-                let (part, tail) = rest.split_at(rest.len().min(segment.len as usize));
-                if segment.own {
-                    self.memic.write(segment.address, part).ok_or(MkeyError::Bounds)?;
-                } else {
-                    self.io.memory.write(segment.address, part)?;
-                }
-                rest = tail;
+        self.device.segments.list.clear();
+        let mut left = len as u64;
+        for sge in list {
+            if left == 0 {
+                break;
             }
-            self.device.counters.bytes_placed += data.len() as u64;
-            Ok(())
-        })();
-        if result.is_ok() && segments.list.len() == 1 {
+            if offset >= sge.len {
+                offset -= sge.len;
+                continue;
+            }
+            let part = left.min(sge.len - offset);
+            self.find(user, sge.lkey, sge.address.wrapping_add(offset), part, need)?;
+            left -= part;
+            offset = 0;
+        }
+        if left == 0 { Ok(()) } else { Err(Fault::Short) }
+    }
+
+    /// The memory found last, which has `len` bytes.
+    pub(super) fn found(&self, len: usize) -> Ranges<'_> {
+        Ranges::new(self.io.memory, &self.device.segments.list, len)
+    }
+
+    /// Adds the memory behind `len` bytes at `va` of `key` to that found before.
+    #[inline(always)]
+    fn find(&mut self, user: User, key: u32, va: u64, len: u64, need: AccessFlags) -> Result<(), MkeyError> {
+        self.meter.charge_bytes(len);
+        if let Some(address) = self.mkeys.recent(key, user, va, len, need) {
+            self.device.segments.push(address, len);
+            return Ok(());
+        }
+        self.translate(user, key, va, len, need)
+    }
+
+    #[inline(never)]
+    fn translate(
+        &mut self,
+        user: User,
+        key: u32,
+        va: u64,
+        len: u64,
+        need: AccessFlags,
+    ) -> Result<(), MkeyError> {
+        let segments = &mut self.device.segments;
+        let before = segments.list.len();
+        let result = self.mkeys.translate(key, user, va, len, need, segments);
+        self.meter.charge(segments.take_steps());
+        if result.is_ok() && segments.list.len() == before + 1 {
             self.mkeys.remember(key, user, va, need);
         }
-        self.meter.charge(segments.take_steps());
-        self.device.segments = segments;
         result
     }
 
-    /// Changes the 8 bytes at `va` of `key` to what `change` makes of them, if to anything. Answers what they were. In the device's own
-    /// memory no access of anybody comes between.
+    /// Reads the memory found last, which is as long as `out`.
+    fn read_found(&self, mut out: &mut [u8]) -> Result<(), Fault> {
+        for segment in &self.device.segments.list {
+            let len = (segment.len as usize).min(out.len());
+            let (part, rest) = out.split_at_mut(len);
+            if segment.own {
+                self.memic.read(segment.address, part).ok_or(MkeyError::Bounds)?;
+            } else {
+                self.io.memory.read(segment.address, part)?;
+            }
+            out = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes the memory found last, which is as long as `data`.
+    #[inline(always)]
+    fn write_found(&mut self, data: &Data<'_>) -> Result<(), Fault> {
+        match data {
+            Data::Memory(from) => from.copy_to(&self.found(from.len()))?,
+            Data::Bytes(bytes) => {
+                let mut rest = *bytes;
+                for segment in &self.device.segments.list {
+                    let (part, tail) = rest.split_at(rest.len().min(segment.len as usize));
+                    if segment.own {
+                        self.memic.write(segment.address, part).ok_or(MkeyError::Bounds)?;
+                    } else {
+                        self.io.memory.write(segment.address, part)?;
+                    }
+                    rest = tail;
+                }
+            }
+        }
+        self.device.counters.bytes_placed += data.len() as u64;
+        Ok(())
+    }
+
+    /// Changes the 8 bytes at `va` of `key` to the result of `change`, if it has one. Returns the
+    /// bytes before. In the device's own memory the change is atomic.
     pub(super) fn update_key(
         &mut self,
         user: User,
@@ -159,22 +201,14 @@ impl Context<'_, '_> {
         va: u64,
         change: impl FnOnce([u8; 8]) -> Option<[u8; 8]>,
     ) -> Result<[u8; 8], Fault> {
-        let need = AccessFlags::ATOMIC;
-        let mut segments = core::mem::take(&mut self.device.segments);
-        let translated = self.mkeys.translate(key, user, va, 8, need, &mut segments);
-        let own = segments.list.first().filter(|segment| segment.own && segment.len == 8);
-        let own = own.map(|segment| segment.address);
-        self.meter.charge(segments.take_steps());
-        self.device.segments = segments;
-        translated?;
-        if let Some(at) = own {
-            self.meter.charge_bytes(8);
-            return Ok(self.memic.update(at, change).ok_or(MkeyError::Bounds)?);
+        self.find_key(user, key, va, 8, AccessFlags::ATOMIC)?;
+        if let [Segment { address, own: true, .. }] = self.device.segments.list.as_slice() {
+            return Ok(self.memic.update(*address, change).ok_or(MkeyError::Bounds)?);
         }
         let mut old = [0; 8];
-        self.read_key(user, key, va, need, &mut old)?;
+        self.read_found(&mut old)?;
         if let Some(new) = change(old) {
-            self.write_key(user, key, va, need, &new)?;
+            self.write_found(&Data::Bytes(&new))?;
         }
         Ok(old)
     }
@@ -206,24 +240,11 @@ impl Context<'_, '_> {
         &mut self,
         user: User,
         list: &[Sge],
-        mut offset: u64,
-        mut out: &mut [u8],
+        offset: u64,
+        out: &mut [u8],
     ) -> Result<(), Fault> {
-        for sge in list {
-            if out.is_empty() {
-                break;
-            }
-            if offset >= sge.len {
-                offset -= sge.len;
-                continue;
-            }
-            let len = out.len().min(usize::try_from(sge.len - offset).unwrap_or(usize::MAX));
-            let (part, rest) = out.split_at_mut(len);
-            self.read_key(user, sge.lkey, sge.address.wrapping_add(offset), AccessFlags::LOCAL_READ, part)?;
-            out = rest;
-            offset = 0;
-        }
-        if out.is_empty() { Ok(()) } else { Err(Fault::Short) }
+        self.find_list(user, list, offset, out.len(), AccessFlags::LOCAL_READ)?;
+        self.read_found(out)
     }
 
     /// Fills `out` with a send WQE's data from `offset` on.
@@ -285,23 +306,10 @@ impl Context<'_, '_> {
         &mut self,
         user: User,
         list: &[Sge],
-        mut offset: u64,
-        mut data: &[u8],
+        offset: u64,
+        data: &Data<'_>,
     ) -> Result<(), Fault> {
-        for sge in list {
-            if data.is_empty() {
-                break;
-            }
-            if offset >= sge.len {
-                offset -= sge.len;
-                continue;
-            }
-            let len = data.len().min(usize::try_from(sge.len - offset).unwrap_or(usize::MAX));
-            let (part, rest) = data.split_at(len);
-            self.write_key(user, sge.lkey, sge.address.wrapping_add(offset), AccessFlags::LOCAL_WRITE, part)?;
-            data = rest;
-            offset = 0;
-        }
-        if data.is_empty() { Ok(()) } else { Err(Fault::Short) }
+        self.find_list(user, list, offset, data.len(), AccessFlags::LOCAL_WRITE)?;
+        self.write_found(data)
     }
 }

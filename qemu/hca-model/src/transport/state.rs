@@ -512,7 +512,7 @@ pub struct DeviceTransport {
     /// When which QP wants to run although nothing happens: at that time or later.
     pub(super) timers: BTreeSet<(u64, u32)>,
     pub(super) loopback: VecDeque<Packet>,
-    /// Payload between one guest's memory and a neighbour's.
+    /// Bytes of a copy within memory.
     pub(super) buffer: Vec<u8>,
     pub(super) segments: Segments,
     /// Lists of WQEs that are done, for the next ones.

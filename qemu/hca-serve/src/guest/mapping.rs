@@ -125,30 +125,66 @@ impl Mapping {
     /// # Errors
     /// [`Lost`]: the bytes are lost, and the data that `access` read is invalid.
     pub fn with<T>(&self, access: impl FnOnce(VolatileSlice<'_>) -> T) -> Result<T, Lost> {
-        if self.lost.get() {
-            return Err(Lost);
-        }
+        guarded([self], |[slice]| access(slice))
+    }
+
+    /// Copies `len` bytes at `from` to `to` of another mapping. Returns whether both ranges are
+    /// inside the mappings.
+    ///
+    /// # Errors
+    /// [`Lost`]: the bytes of one mapping are lost, see [`is_lost`](Self::is_lost).
+    pub fn copy(&self, from: usize, target: &Self, to: usize, len: usize) -> Result<bool, Lost> {
+        guarded([self, target], |[source, target]| {
+            let (Ok(source), Ok(target)) = (source.subslice(from, len), target.subslice(to, len)) else {
+                return false;
+            };
+            source.copy_to_volatile_slice(target);
+            true
+        })
+    }
+
+    fn slice(&self) -> VolatileSlice<'_> {
         // SAFETY: `base` to `base + len` is mapped until `self` is dropped, and the slice cannot
         // outlive `self`. Other processes may write there at any time, which `VolatileSlice`
         // permits.
-        let slice = unsafe { VolatileSlice::new(self.base.cast(), self.len) };
-        ACCESS.with(|current| {
-            current.len.store(self.mapped, Ordering::Relaxed);
-            current.page.store(self.page, Ordering::Relaxed);
-            current.base.store(self.base as usize, Ordering::Relaxed);
-            // The handler runs on this thread.
-            compiler_fence(Ordering::SeqCst);
-            let answer = access(slice);
-            compiler_fence(Ordering::SeqCst);
+        unsafe { VolatileSlice::new(self.base.cast(), self.len) }
+    }
+}
+
+/// Calls `access` with the bytes of `mappings`, at most [`ACCESS`] holds. Not to be nested.
+///
+/// # Errors
+/// [`Lost`]: the bytes of a mapping are lost, and the data that `access` read is invalid.
+#[inline]
+fn guarded<const N: usize, T>(
+    mappings: [&Mapping; N],
+    access: impl FnOnce([VolatileSlice<'_>; N]) -> T,
+) -> Result<T, Lost> {
+    const { assert!(N <= ACCESSES) };
+    if mappings.iter().any(|mapping| mapping.lost.get()) {
+        return Err(Lost);
+    }
+    ACCESS.with(|accesses| {
+        for (current, mapping) in accesses.iter().zip(mappings) {
+            current.len.store(mapping.mapped, Ordering::Relaxed);
+            current.page.store(mapping.page, Ordering::Relaxed);
+            current.base.store(mapping.base as usize, Ordering::Relaxed);
+        }
+        // The handler runs on this thread.
+        compiler_fence(Ordering::SeqCst);
+        let answer = access(mappings.map(Mapping::slice));
+        compiler_fence(Ordering::SeqCst);
+        let mut lost = false;
+        for (current, mapping) in accesses.iter().zip(mappings) {
             current.base.store(0, Ordering::Relaxed);
             if current.hit.load(Ordering::Relaxed) {
                 current.hit.store(false, Ordering::Relaxed);
-                self.lost.set(true);
-                return Err(Lost);
+                mapping.lost.set(true);
+                lost = true;
             }
-            Ok(answer)
-        })
-    }
+        }
+        if lost { Err(Lost) } else { Ok(answer) }
+    })
 }
 
 impl Drop for Mapping {
@@ -159,9 +195,12 @@ impl Drop for Mapping {
     }
 }
 
-/// Current access of a thread.
+/// Mappings that a thread accesses at the same time.
+const ACCESSES: usize = 2;
+
+/// Current access of a thread to a mapping.
 struct Access {
-    /// Start of its mapping; 0 for none.
+    /// Start of the mapping; 0 for none.
     base: AtomicUsize,
     len: AtomicUsize,
     page: AtomicUsize,
@@ -170,13 +209,15 @@ struct Access {
 }
 
 thread_local! {
-    static ACCESS: Access = const {
-        Access {
-            base: AtomicUsize::new(0),
-            len: AtomicUsize::new(0),
-            page: AtomicUsize::new(PAGE as usize),
-            hit: AtomicBool::new(false),
-        }
+    static ACCESS: [Access; ACCESSES] = const {
+        [const {
+            Access {
+                base: AtomicUsize::new(0),
+                len: AtomicUsize::new(0),
+                page: AtomicUsize::new(PAGE as usize),
+                hit: AtomicBool::new(false),
+            }
+        }; ACCESSES]
     };
 }
 
@@ -205,19 +246,21 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context:
     // SAFETY: with SA_SIGINFO the kernel passes a valid structure, and SIGBUS sets the address.
     let address = unsafe { (*info).si_addr() } as usize;
     // Async-signal-safe: a thread-local without initialiser or destructor is a plain access.
-    let replaced = ACCESS.with(|current| {
+    let replaced = ACCESS.with(|accesses| {
+        let holds = |current: &&Access| {
+            let base = current.base.load(Ordering::Relaxed);
+            let len = current.len.load(Ordering::Relaxed);
+            base != 0 && (base..base + len).contains(&address)
+        };
+        let Some(current) = accesses.iter().find(holds) else { return false };
         let base = current.base.load(Ordering::Relaxed);
-        let len = current.len.load(Ordering::Relaxed);
-        if base == 0 || !(base..base + len).contains(&address) {
-            return false;
-        }
         let page = current.page.load(Ordering::Relaxed);
         // `base` is at the start of a page of the file, because the kernel mapped it there.
         let start = address - (address - base) % page;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: the page belongs to the `Mapping` in whose `with` this thread is. No reference to
-        // it exists, only volatile accesses, so it may be replaced. mmap is a plain system call.
+        // SAFETY: the page belongs to a `Mapping` that this thread accesses. No reference to it
+        // exists, only volatile accesses, so it may be replaced. mmap is a plain system call.
         let place = unsafe { libc::mmap(start as *mut c_void, page, protection, flags, -1, 0) };
         let replaced = place != libc::MAP_FAILED;
         current.hit.store(replaced, Ordering::Relaxed);
@@ -278,6 +321,25 @@ mod tests {
         let data = vec![1; 4 * PAGE as usize];
         let written = mapping.with(|slice| slice.subslice(0, data.len()).map(|s| s.copy_from(&data)).is_ok());
         assert_eq!(written, Err(Lost));
+    }
+
+    #[test]
+    fn copy_between_mappings_finds_the_lost_one() {
+        let (from, to) = (file(2), file(2));
+        let map = |file| Mapping::new(file, 0, 2 * PAGE, true, Sources::Memory).expect("mapped");
+        let (source, target) = (map(&from), map(&to));
+        assert_eq!(source.with(|slice| slice.store(7u32, 0x1000, Release).is_ok()), Ok(true));
+        assert_eq!(source.copy(0xffc, &target, 0x10, 8), Ok(true));
+        assert_eq!(target.with(|slice| slice.load::<u32>(0x14, Acquire).ok()), Ok(Some(7)));
+        assert_eq!(source.copy(0x1fff, &target, 0, 2), Ok(false), "beyond the source");
+        assert_eq!(source.copy(0, &target, 0x1fff, 2), Ok(false), "beyond the target");
+        to.set_len(PAGE).expect("truncated");
+        assert_eq!(source.copy(0, &target, 0xfff, 2), Err(Lost));
+        assert_eq!((source.is_lost(), target.is_lost()), (false, true));
+        let target = map(&file(2));
+        from.set_len(PAGE).expect("truncated");
+        assert_eq!(source.copy(0xfff, &target, 0, 2), Err(Lost));
+        assert_eq!((source.is_lost(), target.is_lost()), (true, false));
     }
 
     #[test]

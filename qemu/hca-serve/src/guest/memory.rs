@@ -10,8 +10,9 @@ use super::range::{Backing, Held, Range, all_read, all_written};
 use super::ranges::Ranges;
 use crate::wire::channel::{Channel, Closed};
 use crate::wire::protocol::{MAX_TRANSFER, command};
-use hca_model::{BarPort, DmaFault, GuestMemory};
+use hca_model::{BarPort, DmaFault, GuestMemory, copy_in_parts};
 use rustix::io::Errno;
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -279,9 +280,16 @@ impl GuestMap {
     /// Calls `access` with mapped bytes. Records trouble if the mapping is lost.
     fn volatile(&self, mapping: &Mapping, access: impl FnOnce(VolatileSlice<'_>) -> bool) -> bool {
         mapping.with(access).unwrap_or_else(|_| {
-            self.trouble.set(Some(Trouble::Lost));
+            self.note_loss(mapping);
             false
         })
+    }
+
+    /// Records trouble if the mapping is lost.
+    fn note_loss(&self, mapping: &Mapping) {
+        if mapping.is_lost() {
+            self.trouble.set(Some(Trouble::Lost));
+        }
     }
 
     /// Requests a read or write of its memory from the client, or uses the reply from an earlier
@@ -427,6 +435,35 @@ impl GuestMemory for GuestMap {
         })
     }
 
+    fn copy(&self, from: u64, target: &dyn GuestMemory, to: u64, len: usize) -> Result<(), DmaFault> {
+        let Some(other) = (target as &dyn Any).downcast_ref::<Self>() else {
+            return copy_in_parts(self, from, target, to, len);
+        };
+        let mut done = 0;
+        while done < len as u64 {
+            let (source, destination) = (from.wrapping_add(done), to.wrapping_add(done));
+            let fault = |address| DmaFault { address, len };
+            let (range, offset, rest) = self.find(source, false).ok_or(fault(source))?;
+            let (far, far_offset, far_rest) = other.find(destination, true).ok_or(fault(destination))?;
+            let part = rest.min(far_rest).min(len as u64 - done);
+            match (&range.backing, &far.backing) {
+                (Backing::Mapped(mapping, begin), Backing::Mapped(far, far_begin)) => {
+                    let at = |begin: u64, offset| usize::try_from(begin + offset).unwrap_or(usize::MAX);
+                    let copied =
+                        mapping.copy(at(*begin, offset), far, at(*far_begin, far_offset), part as usize);
+                    if copied != Ok(true) {
+                        self.note_loss(mapping);
+                        other.note_loss(far);
+                        return Err(fault(source));
+                    }
+                }
+                _ => copy_in_parts(self, source, target, destination, part as usize)?,
+            }
+            done += part;
+        }
+        Ok(())
+    }
+
     fn load32(&self, address: u64) -> Result<u32, DmaFault> {
         self.load(address, |slice, at| slice.load(at, Ordering::Acquire).map(u32::to_ne_bytes).ok())
             .map(u32::from_be_bytes)
@@ -489,6 +526,31 @@ mod tests {
         high.seek(SeekFrom::Start(PAGE)).expect("seek");
         high.read_exact(&mut ends.1).expect("read");
         assert_eq!([ends.0, ends.1].concat(), data);
+    }
+
+    #[test]
+    fn copies_reach_another_map_across_ranges_of_both() {
+        let (backing, far_backing) = (file(3), file(3));
+        let (mut near, mut far) = (GuestMap::new(16), GuestMap::new(16));
+        lend(&mut near, 0x10_0000, (&backing, 0), 2, true);
+        lend(&mut far, 0x4000, (&far_backing, PAGE), 1, true);
+        let held =
+            far.file(far_backing.try_clone().expect("descriptor").into(), 0, PAGE, true).expect("room");
+        far.map(0x5000, held).expect("map");
+        lend(&mut far, 0x6000, (&far_backing, 2 * PAGE), 1, false);
+        let data: Vec<u8> = (0..2 * PAGE).map(|at| (at % 251) as u8).collect();
+        near.write(0x10_0000, &data).expect("write");
+        near.copy(0x10_0010, &far, 0x4800, 0x1400).expect("inside");
+        let mut seen = vec![0; 0x1400];
+        far.read(0x4800, &mut seen).expect("read");
+        assert!(seen == data[0x10..0x1410]);
+        for (from, to) in [(0x10_1ff0, 0x4000), (0x10_0000, 0x5ff0), (0xf_fff0, 0x4000)] {
+            assert!(near.copy(from, &far, to, 0x20).is_err(), "{from:#x} to {to:#x}");
+        }
+        assert_eq!((near.take_trouble(), far.take_trouble()), (None, None));
+        far_backing.set_len(PAGE).expect("truncated");
+        assert!(near.copy(0x10_0000, &far, 0x4000, 8).is_err());
+        assert_eq!((near.take_trouble(), far.take_trouble()), (None, Some(Trouble::Lost)));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A device's guest: memory and interrupts.
 
+use std::any::Any;
 use std::cell::RefCell;
 
-use crate::seams::{DmaFault, GuestMemory, Interrupts};
+use crate::seams::{DmaFault, GuestMemory, Interrupts, copy_in_parts};
 use crate::world::NodePort;
 
 /// Guest memory. What lies beyond its end does not answer.
@@ -28,6 +29,14 @@ impl GuestMemory for Ram {
     fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
         let at = self.span(address, data.len())?;
         self.bytes.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+    fn copy(&self, from: u64, target: &dyn GuestMemory, to: u64, len: usize) -> Result<(), DmaFault> {
+        let Some(target) = (target as &dyn Any).downcast_ref::<Self>() else {
+            return copy_in_parts(self, from, target, to, len);
+        };
+        let (from, to) = (self.span(from, len)?, target.span(to, len)?);
+        target.bytes.borrow_mut()[to..to + len].copy_from_slice(&self.bytes.borrow()[from..from + len]);
         Ok(())
     }
     fn load32(&self, address: u64) -> Result<u32, DmaFault> {
