@@ -4,7 +4,7 @@
 //! Program and library hold different descriptors of one eventfd. The library uses only its own,
 //! because the program's number may have been closed (`close`, `dup2`, `fclose`) and reused.
 
-use crate::homes::Mark;
+use crate::fd_table::Mark;
 use rds_calls::Descriptor;
 use rds_nostd::RdsError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -121,30 +121,30 @@ fn is_readable(own: &OwnedFd) -> bool {
 /// Returns whether `number` still names the file of `own`. Async-signal-safe.
 pub(crate) fn is_same(number: RawFd, own: RawFd) -> bool {
     // Without any of these methods the system has no way to distinguish them.
-    ask(&WAYS, &ANSWERS, number, own).unwrap_or(true)
+    compare(&METHODS, &FIRST_WORKING, number, own).unwrap_or(true)
 }
 
 /// Index of the first method that this system supports. Later calls start there.
-static ANSWERS: AtomicUsize = AtomicUsize::new(0);
+static FIRST_WORKING: AtomicUsize = AtomicUsize::new(0);
 
 /// Compares by the first method that works.
-fn ask(ways: &[Way], answers: &AtomicUsize, number: RawFd, own: RawFd) -> Option<bool> {
-    let before = answers.load(Ordering::Relaxed);
-    let mut rest = ways.iter().enumerate().skip(before);
-    let (place, answer) = rest.find_map(|(place, way)| Some((place, way(number, own)?)))?;
+fn compare(methods: &[Method], working: &AtomicUsize, number: RawFd, own: RawFd) -> Option<bool> {
+    let before = working.load(Ordering::Relaxed);
+    let mut rest = methods.iter().enumerate().skip(before);
+    let (place, answer) = rest.find_map(|(place, method)| Some((place, method(number, own)?)))?;
     if place != before {
-        answers.store(place, Ordering::Relaxed);
+        working.store(place, Ordering::Relaxed);
     }
     Some(answer)
 }
 
-type Way = fn(RawFd, RawFd) -> Option<bool>;
+type Method = fn(RawFd, RawFd) -> Option<bool>;
 
 /// Methods of comparison, the fastest first.
-const WAYS: [Way; 3] = [queried, compared, has_same_id];
+const METHODS: [Method; 3] = [by_dupfd_query, by_kcmp, by_procfs];
 
 /// `fcntl(F_DUPFD_QUERY)`. Returns `None` before Linux 6.10.
-fn queried(number: RawFd, own: RawFd) -> Option<bool> {
+fn by_dupfd_query(number: RawFd, own: RawFd) -> Option<bool> {
     const F_DUPFD_QUERY: i32 = 1027;
     // SAFETY: numbers only.
     match unsafe { libc::fcntl(own, F_DUPFD_QUERY, number) } {
@@ -161,7 +161,7 @@ fn none_open() -> Option<bool> {
 }
 
 /// `kcmp(2)`. Returns `None` where it is not permitted.
-fn compared(number: RawFd, own: RawFd) -> Option<bool> {
+fn by_kcmp(number: RawFd, own: RawFd) -> Option<bool> {
     const KCMP_FILE: i32 = 0;
     // SAFETY: numbers only.
     let order = unsafe {
@@ -176,7 +176,7 @@ fn compared(number: RawFd, own: RawFd) -> Option<bool> {
 }
 
 /// Compares the IDs in `/proc`. Returns `None` without `/proc`.
-fn has_same_id(number: RawFd, own: RawFd) -> Option<bool> {
+fn by_procfs(number: RawFd, own: RawFd) -> Option<bool> {
     let own = id(own)?;
     Some(id(number) == Some(own))
 }
@@ -205,30 +205,30 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_the_librarys_are_high_ones() {
+    fn own_descriptors_have_high_numbers() {
         let lowest = [0, 1, 64, 1024, 2048, 20_000, u64::MAX].map(private);
         assert_eq!(lowest, [3, 3, 32, 512, 1024, 1024, 1024]);
         assert!(made(false).own.as_raw_fd() >= STANDARD);
     }
 
     #[test]
-    fn a_way_that_does_not_answer_is_not_tried_again() {
+    fn an_unsupported_method_is_not_tried_again() {
         static TRIED: AtomicU32 = AtomicU32::new(0);
-        let never: Way = |_, _| {
+        let never: Method = |_, _| {
             TRIED.fetch_add(1, Ordering::Relaxed);
             None
         };
-        let answers = AtomicUsize::new(0);
-        let ways = [never, never, |number, own| Some(number == own)];
+        let working = AtomicUsize::new(0);
+        let methods = [never, never, |number, own| Some(number == own)];
         for (number, same) in [(7, true), (8, false), (7, true)] {
-            assert_eq!(ask(&ways, &answers, number, 7), Some(same));
+            assert_eq!(compare(&methods, &working, number, 7), Some(same));
             assert_eq!(TRIED.load(Ordering::Relaxed), 2);
         }
-        assert_eq!(ask(&[never], &AtomicUsize::new(0), 7, 7), None);
+        assert_eq!(compare(&[never], &AtomicUsize::new(0), 7, 7), None);
     }
 
     #[test]
-    fn nothing_waits_where_somebody_filled_the_counter() {
+    fn raise_does_not_block_on_a_full_counter() {
         let mut event = made(false);
         rustix::io::write(&event.own, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         event.raise();
@@ -237,22 +237,22 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_known_from_another_files() {
+    fn a_number_is_distinguished_from_another_files() {
         let (first, second) = (made(false), made(true));
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let own = first.own.as_raw_fd();
         let numbers = [first.number, second.number, file.as_raw_fd(), -1];
         // Not every system supports all methods.
-        let answers = WAYS.map(|same| numbers.map(|number| same(number, own)));
-        let told = answers.into_iter().filter(|answer| *answer != [None; 4]);
-        assert!(told.clone().count() > 0, "{answers:?}");
-        for answer in told {
+        let answers = METHODS.map(|same| numbers.map(|number| same(number, own)));
+        let supported = answers.into_iter().filter(|answer| *answer != [None; 4]);
+        assert!(supported.clone().count() > 0, "{answers:?}");
+        for answer in supported {
             assert_eq!(answer, [Some(true), Some(false), Some(false), Some(false)], "{answers:?}");
         }
     }
 
     #[test]
-    fn a_number_that_was_taken_away_stays_open() {
+    fn drop_leaves_a_reused_number_open() {
         let event = made(false);
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let number = event.number;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_what_somebody_took() {
+    fn lower_does_not_block_on_an_empty_counter() {
         let mut event = made(false);
         event.raise();
         rustix::io::read(&event.own, &mut [0; 8]).unwrap();

@@ -7,7 +7,7 @@
 //! | `blocking` | calls that block, and thread cancellation in them |
 //! | `descriptor` | the program's descriptor of a socket |
 //! | `node` | an HCA with its sockets, its lock and its thread |
-//! | `homes` | table from descriptor to HCA, read without a lock |
+//! | `fd_table` | table from descriptor to HCA, read without a lock |
 //! | `process` | the HCAs of a process, and the owners of its sockets |
 //!
 //! [`rds_calls`] implements the calls. The firmware library shares it.
@@ -25,7 +25,7 @@ pub mod calls;
 #[allow(unsafe_code)]
 mod descriptor;
 #[allow(unsafe_code)]
-mod homes;
+mod fd_table;
 #[allow(unsafe_code)]
 mod node;
 #[allow(unsafe_code)]

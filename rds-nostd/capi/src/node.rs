@@ -82,12 +82,12 @@ pub(crate) struct Descriptors {
     /// the library, or the HCA has failed.
     to_close: Vec<SocketHandle>,
     /// Numbers that sockets of other HCAs have lost to new sockets here.
-    robbed_elsewhere: Vec<(&'static Node, RawFd)>,
+    replaced_elsewhere: Vec<(&'static Node, RawFd)>,
 }
 
 impl Descriptors {
     fn new(node: &'static Node) -> Self {
-        Self { of: HashMap::new(), node, to_close: Vec::new(), robbed_elsewhere: Vec::new() }
+        Self { of: HashMap::new(), node, to_close: Vec::new(), replaced_elsewhere: Vec::new() }
     }
 
     /// Raises descriptors again that should be readable and are not. Another holder, e.g. a child
@@ -110,8 +110,8 @@ impl Descriptors {
     /// Adds a socket. Returns the HCA of an earlier socket with the same number.
     fn put(&mut self, socket: Socket<Event>) -> Result<Option<&'static Node>, RdsError> {
         let fd = socket.descriptor.number();
-        let before = process::settle(fd, self.node, socket.descriptor.own().as_raw_fd())?;
-        self.to_close.extend(self.of.insert(fd, socket).map(|robbed| robbed.handle));
+        let before = process::insert(fd, self.node, socket.descriptor.own().as_raw_fd())?;
+        self.to_close.extend(self.of.insert(fd, socket).map(|replaced| replaced.handle));
         Ok(before)
     }
 }
@@ -129,12 +129,12 @@ impl Sockets<Event> for Descriptors {
         let event = Event::new(nonblocking, process::mark)?;
         let fd = event.number();
         let elsewhere = self.put(make(event))?.filter(|before| !std::ptr::eq(*before, self.node));
-        self.robbed_elsewhere.extend(elsewhere.map(|node| (node, fd)));
+        self.replaced_elsewhere.extend(elsewhere.map(|node| (node, fd)));
         Ok(fd)
     }
 
     fn remove(&mut self, fd: RawFd, later: Option<SocketHandle>) {
-        process::leave(fd, self.node);
+        process::remove(fd, self.node);
         self.of.remove(&fd);
         self.to_close.extend(later);
     }
@@ -158,17 +158,17 @@ impl rds_calls::Node for Node {
     }
 
     fn of(fd: RawFd) -> Option<&'static Self> {
-        process::home(fd)
+        process::node_of(fd)
     }
 
     fn home(fd: RawFd, address: IpAddr) -> Result<Option<&'static Self>, RdsError> {
-        let Some(old) = process::home(fd) else { return Ok(None) };
+        let Some(old) = process::node_of(fd) else { return Ok(None) };
         if old.has_bound(fd) {
             return Ok(Some(old));
         }
         match process::with_address(address)? {
             Some(new) if !std::ptr::eq(old, new) => {
-                old.hand_over(fd, new)?;
+                old.move_socket(fd, new)?;
                 Ok(Some(new))
             }
             _ => Ok(Some(old)),
@@ -188,9 +188,9 @@ impl rds_calls::Node for Node {
     /// Closes an earlier socket with the same number.
     fn opened(&self, mut guard: Guard<'_, Inner>) {
         guard.close_left();
-        let elsewhere = std::mem::take(&mut guard.sockets.robbed_elsewhere);
+        let elsewhere = std::mem::take(&mut guard.sockets.replaced_elsewhere);
         drop(guard);
-        elsewhere.into_iter().for_each(|(node, fd)| node.rob(fd));
+        elsewhere.into_iter().for_each(|(node, fd)| node.close_replaced(fd));
     }
 
     fn closed(&self, guard: Guard<'_, Inner>) {
@@ -328,7 +328,7 @@ impl Node {
             let dead = adapter.is_dead();
             // Set before threads are woken, because they may request another HCA.
             self.is_gone.store(*health == Health::Gone, Ordering::Release);
-            tell(&mut inner);
+            notify(&mut inner);
             drop(inner);
             if let Some(deadline) = rest {
                 self.sleeper.sleep(look.map_or(deadline, |look| look.min(deadline)), dead);
@@ -338,7 +338,7 @@ impl Node {
 
     /// Moves a socket, with its options, to the HCA that has the address to bind. Leaves it
     /// unchanged on failure.
-    fn hand_over(&self, fd: RawFd, new: &'static Node) -> Result<(), RdsError> {
+    fn move_socket(&self, fd: RawFd, new: &'static Node) -> Result<(), RdsError> {
         let (mut here, mut there) = self.both(new).ok_or(RdsError::NoDevice)?;
         let (here, there) = (&mut *here, &mut *there);
         let old = here.sockets.of.get(&fd).ok_or(RdsError::BadSocket)?;
@@ -370,12 +370,12 @@ impl Node {
     }
 
     /// Closes a socket of this HCA whose number now belongs to another.
-    fn rob(&self, fd: RawFd) {
+    fn close_replaced(&self, fd: RawFd) {
         let Some(mut inner) = self.lock() else { return };
         // A third socket may have moved here with the number meanwhile.
-        if process::home(fd).is_none_or(|home| !std::ptr::eq(home, self)) {
-            let robbed = inner.sockets.of.remove(&fd);
-            inner.sockets.to_close.extend(robbed.map(|robbed| robbed.handle));
+        if process::node_of(fd).is_none_or(|node| !std::ptr::eq(node, self)) {
+            let replaced = inner.sockets.of.remove(&fd);
+            inner.sockets.to_close.extend(replaced.map(|replaced| replaced.handle));
             inner.close_left();
         }
         self.changed(inner);
@@ -453,7 +453,7 @@ fn is_bound(rds: &Rds<'_>, handle: SocketHandle) -> bool {
 }
 
 /// Updates all descriptors and wakes all waiting threads.
-fn tell(inner: &mut Inner) {
+fn notify(inner: &mut Inner) {
     let Inner { rds, sockets, parked, health, .. } = inner;
     for socket in sockets.of.values_mut() {
         socket.look(rds, *health == Health::Gone);

@@ -2,7 +2,7 @@
 //! state, because devices and threads belong to its parent.
 
 use crate::descriptor::is_same;
-use crate::homes::{Homes, Mark};
+use crate::fd_table::{FdTable, Mark};
 use crate::node::{LIBRARY, Node};
 use capi_device::{Target, at_exit, close_inherited, complain, conf, guard_children};
 use rds_nostd::RdsError;
@@ -28,7 +28,7 @@ pub(crate) struct Process {
     is_up: AtomicBool,
     /// Held while an HCA is brought up, which may take long. Calls on other HCAs do not need it.
     opening: Mutex<()>,
-    homes: Homes<Node>,
+    fd_table: FdTable<Node>,
 }
 
 /// The HCAs of a process.
@@ -85,7 +85,7 @@ fn get_or_make() -> &'static Process {
         hcas: RwLock::default(),
         is_up: AtomicBool::new(false),
         opening: Mutex::default(),
-        homes: Homes::default(),
+        fd_table: FdTable::default(),
     }));
     let process = match PROCESS.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
@@ -203,8 +203,8 @@ pub(crate) fn nodes() -> Vec<&'static Node> {
 }
 
 /// Returns the HCA of a socket.
-pub(crate) fn home(fd: RawFd) -> Option<&'static Node> {
-    Some(get()?.homes.get(fd)?.0)
+pub(crate) fn node_of(fd: RawFd) -> Option<&'static Node> {
+    Some(get()?.fd_table.get(fd)?.0)
 }
 
 /// Records a new socket, with the library's own descriptor of it. Returns the HCA of an earlier
@@ -212,19 +212,19 @@ pub(crate) fn home(fd: RawFd) -> Option<&'static Node> {
 ///
 /// # Errors
 /// [`RdsError::TooManySockets`]: the number is beyond the table.
-pub(crate) fn settle(fd: RawFd, node: &'static Node, own: RawFd) -> Result<Option<&'static Node>, RdsError> {
-    get_or_make().homes.settle(fd, node, own).ok_or(RdsError::TooManySockets)
+pub(crate) fn insert(fd: RawFd, node: &'static Node, own: RawFd) -> Result<Option<&'static Node>, RdsError> {
+    get_or_make().fd_table.insert(fd, node, own).ok_or(RdsError::TooManySockets)
 }
 
 /// Marks a number as the library's own.
 pub(crate) fn mark(own: RawFd) -> Option<Mark> {
-    get_or_make().homes.mark(own)
+    get_or_make().fd_table.mark(own)
 }
 
 /// Removes a socket.
-pub(crate) fn leave(fd: RawFd, node: &'static Node) {
+pub(crate) fn remove(fd: RawFd, node: &'static Node) {
     if let Some(process) = get() {
-        process.homes.leave(fd, node);
+        process.fd_table.remove(fd, node);
     }
 }
 
@@ -245,13 +245,15 @@ pub(crate) enum Whose {
 pub(crate) fn whose(fd: RawFd) -> Whose {
     // SAFETY: null, or values that `get_or_make` leaked.
     let parents = || unsafe { PARENT.load(Ordering::Acquire).as_ref() };
-    let has = |process: &&Process| process.homes.get(fd).is_some_and(|(_, own)| is_same(fd, own));
+    let has = |process: &&Process| process.fd_table.get(fd).is_some_and(|(_, own)| is_same(fd, own));
     match get().filter(has) {
         Some(process) if process.id == std::process::id() => Whose::Socket,
         Some(_) => Whose::Parent,
         None if parents().filter(has).is_some() => Whose::Parent,
         // A child does not care for the own descriptors of its parent's library.
-        None if get().is_some_and(|process| process.homes.is_own(fd) && process.id == std::process::id()) => {
+        None if get()
+            .is_some_and(|process| process.fd_table.is_own(fd) && process.id == std::process::id()) =>
+        {
             Whose::Library
         }
         None => Whose::System,

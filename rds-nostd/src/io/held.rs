@@ -81,7 +81,7 @@ mod tests {
 
     /// A port can hold two requests until they are removed, whatever their contents.
     #[test]
-    fn no_port_takes_all_places() {
+    fn a_port_holds_two_requests() {
         let (mut held, now) = (Held::EMPTY, Instant::ORIGIN);
         let cr = |number: u8| CrHandle::from_bits(u64::from(number));
         for number in 1..=9 {

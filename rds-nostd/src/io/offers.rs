@@ -7,15 +7,15 @@ use dat_nostd::{Adapter, DatResult, DmaSlice, MemPriv, Platform};
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, MemoryId, SocketHandle};
 use crate::io::Rds;
-use crate::io::rdma::let_go;
+use crate::io::rdma::free_lmr;
 use crate::protocol::Protocol;
 use crate::rdma::{MAX_RDMA_LEN, Memory, RdmaCookie, RdmaFlags, Region};
 use crate::socket::key;
 
 /// The peers that may use an offer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Whom {
-    Anybody,
+pub(crate) enum OfferTo {
+    AllPeers,
     Peer(ConnectionId),
     /// Sockets of this node.
     Node,
@@ -34,7 +34,7 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
-        self.offer(adapter, handle, memory, flags, Whom::Anybody, None)
+        self.offer(adapter, handle, memory, flags, OfferTo::AllPeers, None)
     }
 
     /// Like [`get_mr`](Self::get_mr) for one peer (`RDS_GET_MR_FOR_DEST`), or for this node itself.
@@ -56,18 +56,18 @@ impl Rds<'_> {
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
         let foreign = key(to.ip());
-        let (whom, behind) = match self.isolated_connection(adapter, handle, to)? {
-            Some(id) => (Whom::Peer(id), Some(id)),
-            None if foreign == self.protocol.local => (Whom::Node, None),
+        let (to_peers, behind) = match self.isolated_connection(adapter, handle, to)? {
+            Some(id) => (OfferTo::Peer(id), Some(id)),
+            None if foreign == self.protocol.local => (OfferTo::Node, None),
             None => {
                 let tos = self.protocol.sockets.open(handle)?.tos;
-                (Whom::Anybody, self.protocol.connections.find(foreign, tos))
+                (OfferTo::AllPeers, self.protocol.connections.find(foreign, tos))
             }
         };
-        self.offer(adapter, handle, memory, flags, whom, behind)
+        self.offer(adapter, handle, memory, flags, to_peers, behind)
     }
 
-    /// Registers memory for the peers in `whom`, which matters only if peers are isolated. `behind`
+    /// Registers memory for the peers in `to_peers`, which matters only if peers are isolated. `behind`
     /// is the connection whose messages carry the cookie, if it exists.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Rds<'_> {
         handle: SocketHandle,
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
-        whom: Whom,
+        to_peers: OfferTo,
         behind: Option<ConnectionId>,
     ) -> Result<RdmaCookie, RdsError> {
         if self.protocol.sockets.open(handle)?.address == 0 {
@@ -91,25 +91,25 @@ impl Rds<'_> {
             return Err(RdsError::MessageSize);
         }
         let short = Region::is_short(memory.len());
-        let given = match whom {
-            Whom::Anybody => 0,
-            Whom::Peer(id) => self.protocol.connection(id).foreign,
-            Whom::Node => self.protocol.local,
+        let given = match to_peers {
+            OfferTo::AllPeers => 0,
+            OfferTo::Peer(id) => self.protocol.connection(id).foreign,
+            OfferTo::Node => self.protocol.local,
         };
         let counters = &mut self.protocol.counters;
         if !self.protocol.regions.has_room() {
             *if short { &mut counters.mr_8k_depleted } else { &mut counters.mr_1m_depleted } += 1;
             return Err(RdsError::Exhausted);
         }
-        let (pz, zone) = match whom {
+        let (pz, zone) = match to_peers {
             _ if !self.protocol.config.isolate_peers => (self.objects.pz, 0),
-            Whom::Anybody => return Err(RdsError::NotSupported),
-            Whom::Peer(id) => {
+            OfferTo::AllPeers => return Err(RdsError::NotSupported),
+            OfferTo::Peer(id) => {
                 let pz = self.zone_of(adapter, id)?;
                 (pz, pz.bits())
             }
             // Zone without peers.
-            Whom::Node => (self.objects.pz, 0),
+            OfferTo::Node => (self.objects.pz, 0),
         };
         let foreign = if self.protocol.config.isolate_peers { given } else { 0 };
         let rights = rights(flags);
@@ -175,7 +175,7 @@ impl Rds<'_> {
             // The window may have been freed and reused for another region.
             Some(id) if self.protocol.windows.is_of(id, &region) => self.end_window(adapter, id),
             Some(_) => Ok(()),
-            None => let_go(adapter, region.lmr_bits),
+            None => free_lmr(adapter, region.lmr_bits),
         };
         let Protocol { counters, regions, .. } = &mut self.protocol;
         ended.inspect_err(|_| regions.insert(region))?;

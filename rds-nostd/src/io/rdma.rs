@@ -8,12 +8,12 @@ use crate::error::RdsError;
 use crate::frames::Marks;
 use crate::ids::{ConnectionId, OperationId, SocketHandle};
 use crate::io::Rds;
-use crate::io::offers::Whom;
+use crate::io::offers::OfferTo;
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
-    AtomicArgs, AtomicOp, Control, Kept, Kind, MAX_PIECES, MAX_RDMA_LEN, Memory, MemoryHandle, Operation,
-    Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus,
+    AtomicArgs, AtomicOp, Control, DeregisterError, Kind, MAX_PIECES, MAX_RDMA_LEN, Memory, MemoryHandle,
+    Operation, Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus,
 };
 use crate::socket::{Wants, key};
 use crate::wire::Extension;
@@ -91,10 +91,10 @@ impl Rds<'_> {
         self.finish_released(adapter, |id, entry| id == memory.id() && entry.owner == handle)?;
         let memories = self.protocol.operations.memories_mut();
         let taken = memories.take(handle, memory).map_err(|kept| match kept {
-            Kept::NotThere => RdsError::InvalidArgument,
-            Kept::InUse => RdsError::Again,
+            DeregisterError::NotFound => RdsError::InvalidArgument,
+            DeregisterError::InUse => RdsError::Again,
         })?;
-        let freed = let_go(adapter, taken.lmr_bits);
+        let freed = free_lmr(adapter, taken.lmr_bits);
         if freed.is_err() {
             memories.put_back(memory, taken);
         }
@@ -112,7 +112,7 @@ impl Rds<'_> {
     ) -> DatResult<()> {
         let memories = self.protocol.operations.memories_mut();
         while let Some((handle, memory)) = memories.take_any(owner) {
-            let_go(adapter, memory.lmr_bits).inspect_err(|_| memories.put_back(handle, memory))?;
+            free_lmr(adapter, memory.lmr_bits).inspect_err(|_| memories.put_back(handle, memory))?;
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Rds<'_> {
                         from,
                         memory,
                         flags,
-                        Whom::Peer(connection),
+                        OfferTo::Peer(connection),
                         Some(connection),
                     )?);
                     cookie
@@ -296,7 +296,7 @@ impl Rds<'_> {
         if !operations.could_hold(wanted.into(), pieces) {
             return Err(RdsError::NoMemory);
         }
-        if operations.is_crowded_by(owner) {
+        if operations.notifications_fill_half(owner) {
             return Err(RdsError::Exhausted);
         }
         match operations.free().filter(|_| operations.has_room_for(wanted.into(), pieces)) {
@@ -447,7 +447,7 @@ pub(crate) fn free_pieces<P: Platform>(
 ) -> DatResult<()> {
     while let Some(piece) = operations.take_piece(id) {
         if piece.lmr_bits != 0 {
-            let_go(adapter, piece.lmr_bits).inspect_err(|_| operations.add_piece(id, piece))?;
+            free_lmr(adapter, piece.lmr_bits).inspect_err(|_| operations.add_piece(id, piece))?;
         }
     }
     Ok(())
@@ -459,7 +459,7 @@ pub(crate) fn free_pieces<P: Platform>(
 /// # Errors
 /// DAT's INVALID_STATE (LMR_IN_USE): a window is bound to it, or a failed device may still write to
 /// memory outside of the adapter's DMA region.
-pub(crate) fn let_go<P: Platform>(adapter: &mut Adapter<'_, P>, lmr_bits: u64) -> DatResult<()> {
+pub(crate) fn free_lmr<P: Platform>(adapter: &mut Adapter<'_, P>, lmr_bits: u64) -> DatResult<()> {
     match adapter.lmr_free(LmrHandle::from_bits(lmr_bits)) {
         Err(error) if error.is(ReturnType::InvalidState) => Err(error),
         // Already freed by the recovery.

@@ -320,7 +320,7 @@ impl Rds<'_> {
                 }
             }
         }
-        self.protocol.windows.look_for_unbound();
+        self.protocol.windows.update_unbound();
     }
 }
 

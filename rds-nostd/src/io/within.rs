@@ -14,14 +14,14 @@ use dat_nostd::{Adapter, LmrHandle, MemPriv, Platform, SoleAccess};
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
 use crate::io::Rds;
-use crate::io::offers::Whom;
+use crate::io::offers::OfferTo;
 use crate::io::rdma::check_atomic;
 use crate::rdma::{AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
 use crate::wire::{Extension, Header};
 
 /// Cookie and extensions of a delivered message.
 #[derive(Clone, Copy, Debug, Default)]
-struct Beside {
+struct Attached {
     /// Cookie of memory that was mapped.
     cookie: Option<RdmaCookie>,
     extensions: [u8; 16],
@@ -47,7 +47,7 @@ impl Rds<'_> {
         // The message itself cannot be refused from here on.
         let within = self.protocol.compose_within(from, to, payload)?;
         let attached = self.attach_within(adapter, from, payload.is_empty(), control);
-        let Ok(Some(Beside { cookie, extensions })) = attached else {
+        let Ok(Some(Attached { cookie, extensions })) = attached else {
             self.protocol.withdraw_within(within);
             return attached.map(|_| None);
         };
@@ -71,25 +71,25 @@ impl Rds<'_> {
         from: SocketHandle,
         is_empty: bool,
         control: &Control<'_>,
-    ) -> Result<Option<Beside>, RdsError> {
+    ) -> Result<Option<Attached>, RdsError> {
         if control.rdma.is_some() || control.atomic.is_some() {
             let done = self.operate_within(adapter, from, control)?;
             let comes = done.is_some_and(|flags| !is_empty || !flags.contains(RdmaFlags::SILENT));
             let tells = |args: &RdmaArgs<'_>| Extension::Rdma { rkey: args.cookie.rkey() }.encode();
             let extensions = control.rdma.as_ref().map(tells).unwrap_or_default();
-            return Ok(comes.then_some(Beside { cookie: None, extensions }));
+            return Ok(comes.then_some(Attached { cookie: None, extensions }));
         }
         let cookie = match control.map {
-            Some((memory, flags)) => Some(self.offer(adapter, from, memory, flags, Whom::Node, None)?),
+            Some((memory, flags)) => Some(self.offer(adapter, from, memory, flags, OfferTo::Node, None)?),
             None => None,
         };
-        let Some(offered) = cookie.or(control.dest) else { return Ok(Some(Beside::default())) };
+        let Some(offered) = cookie.or(control.dest) else { return Ok(Some(Attached::default())) };
         let local = self.protocol.local;
         if !self.protocol.regions.give(from, offered, local) {
             return Err(RdsError::InvalidArgument);
         }
         let (rkey, offset) = (offered.rkey(), offered.offset());
-        Ok(Some(Beside { cookie, extensions: Extension::RdmaDest { rkey, offset }.encode() }))
+        Ok(Some(Attached { cookie, extensions: Extension::RdmaDest { rkey, offset }.encode() }))
     }
 
     /// Executes and reports the operations of a message. Returns the flags that they have in

@@ -76,9 +76,9 @@ pub(crate) struct Part {
 
 /// Error of deregistering memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum DeregisterError {
     /// The socket does not own such memory.
-    NotThere,
+    NotFound,
     /// Operations use the memory, or a part of it is offered.
     InUse,
 }
@@ -118,13 +118,17 @@ impl<'s> Memories<'s> {
     }
 
     /// Removes a socket's memory from the table.
-    pub(crate) fn take(&mut self, owner: SocketHandle, handle: MemoryHandle) -> Result<Memory, Kept> {
-        let entry = self.0.get_mut(usize::from(handle.slot)).ok_or(Kept::NotThere)?;
+    pub(crate) fn take(
+        &mut self,
+        owner: SocketHandle,
+        handle: MemoryHandle,
+    ) -> Result<Memory, DeregisterError> {
+        let entry = self.0.get_mut(usize::from(handle.slot)).ok_or(DeregisterError::NotFound)?;
         if !entry.is_there() || entry.generation != handle.generation || entry.owner != owner {
-            return Err(Kept::NotThere);
+            return Err(DeregisterError::NotFound);
         }
         if entry.users > 0 {
-            return Err(Kept::InUse);
+            return Err(DeregisterError::InUse);
         }
         let generation = entry.generation;
         Ok(core::mem::replace(entry, Memory { generation, ..Memory::EMPTY }))
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_inside_is_found_and_held() {
+    fn a_range_inside_is_found_and_in_use() {
         const OWNER: SocketHandle = SocketHandle { slot: 3, generation: 1 };
         const OTHER: SocketHandle = SocketHandle { slot: 4, generation: 1 };
         let mut entries = [Memory::EMPTY; 2];
@@ -194,11 +198,11 @@ mod tests {
         assert_eq!(memories.enter(OWNER, 5, usize::MAX, usize::MAX), None);
         let part = memories.enter(OWNER, 5, 1001, 99).expect("inside");
         assert_eq!(part.address, 70_001);
-        assert_eq!(memories.take(OWNER, handle).err(), Some(Kept::InUse));
+        assert_eq!(memories.take(OWNER, handle).err(), Some(DeregisterError::InUse));
         memories.leave(part.memory);
-        assert_eq!(memories.take(OTHER, handle).err(), Some(Kept::NotThere));
+        assert_eq!(memories.take(OTHER, handle).err(), Some(DeregisterError::NotFound));
         assert_eq!(memories.take(OWNER, handle).map(|memory| memory.lmr_bits), Ok(9));
-        assert_eq!(memories.take(OWNER, handle).err(), Some(Kept::NotThere));
+        assert_eq!(memories.take(OWNER, handle).err(), Some(DeregisterError::NotFound));
         assert_ne!(memories.insert(memory), Some(handle), "another name");
     }
 }

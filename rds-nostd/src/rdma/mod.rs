@@ -18,7 +18,7 @@ use dat_nostd::DmaSlice;
 use crate::error::RdsError;
 
 pub use memories::MemoryHandle;
-pub(crate) use memories::{Kept, Memory};
+pub(crate) use memories::{DeregisterError, Memory};
 pub(crate) use operations::{Ending, Kind, Operation, Operations, Transfer};
 pub use pieces::MAX_PIECES;
 pub(crate) use pieces::{GATHER, Piece};

@@ -52,7 +52,7 @@ pub(crate) struct Transfer {
 pub(crate) struct Operation {
     pub(crate) used: bool,
     /// The operation has completed, and its notification waits.
-    pub(crate) is_told: bool,
+    pub(crate) notification_pending: bool,
     pub(crate) kind: Kind,
     /// The atomic operation of the same message. After completion, the next completed operation,
     /// and then the next notification of the socket.
@@ -74,7 +74,7 @@ pub(crate) struct Operation {
 impl Operation {
     pub(crate) const EMPTY: Self = Self {
         used: false,
-        is_told: false,
+        notification_pending: false,
         kind: Kind::Transfer,
         next: None,
         owner: SocketHandle { slot: 0, generation: 0 },
@@ -344,7 +344,7 @@ impl<'s> Operations<'s> {
     /// socket requested it.
     pub(crate) fn report(&mut self, id: OperationId, sockets: &mut Sockets<'_>) {
         let Some(operation) = self.get_mut(id) else { return };
-        operation.is_told = true;
+        operation.notification_pending = true;
         let failed = operation.status.get() != Some(RdmaStatus::Success);
         let wanted = operation.flags.contains(RdmaFlags::NOTIFY_ME) || operation.notify_failure && failed;
         let last = match sockets.open_mut(operation.owner) {
@@ -367,10 +367,10 @@ impl<'s> Operations<'s> {
 
     /// Returns whether unread notifications of a socket fill half of the table. Its next operations
     /// wait then, so that other sockets find free entries.
-    pub(crate) fn is_crowded_by(&self, owner: SocketHandle) -> bool {
+    pub(crate) fn notifications_fill_half(&self, owner: SocketHandle) -> bool {
         let theirs = |operation: &&Operation| operation.used && operation.owner == owner;
         let most = self.entries.len().div_ceil(2);
-        self.entries.iter().filter(theirs).filter(|operation| operation.is_told).count() >= most
+        self.entries.iter().filter(theirs).filter(|operation| operation.notification_pending).count() >= most
     }
 
     /// Removes the oldest notification of a socket.
@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_never_fit_is_not_waited_for() {
+    fn could_hold_checks_the_capacity() {
         let (mut one, mut two) = ([Operation::EMPTY; 1], [Operation::EMPTY; 2]);
         let mut pieces = [[Piece::EMPTY; 4]; 2];
         let [some, others] = &mut pieces;

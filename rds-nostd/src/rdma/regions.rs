@@ -193,7 +193,7 @@ mod tests {
     /// A use-once region is used up by the only peer that has its key, or by any peer if several
     /// have it.
     #[test]
-    fn who_was_not_told_uses_nothing_up() {
+    fn only_a_peer_with_the_key_uses_a_region_up() {
         let mut entries = [Region::EMPTY; 2];
         let mut regions = Regions::new(&mut entries);
         let (given, use_once) = (7, true);

@@ -151,7 +151,7 @@ impl<'s> Windows<'s> {
     }
 
     /// Updates the flag after windows were bound again.
-    pub(crate) fn look_for_unbound(&mut self) {
+    pub(crate) fn update_unbound(&mut self) {
         let waits = |window: &Window| window.state == Use::Unbound && window.home.is_some();
         self.some_unbound = self.find(waits).is_some();
     }
@@ -175,7 +175,7 @@ mod tests {
     /// The flag for unbound windows is clear without such windows, and after they were bound,
     /// freed, or lost with the adapter.
     #[test]
-    fn the_unbound_are_remembered() {
+    fn the_unbound_flag_is_exact() {
         let mut entries = [Window::EMPTY; 2];
         let mut windows = Windows::new(&mut entries);
         let ids = [0, 1].map(WindowId::new);
@@ -186,10 +186,10 @@ mod tests {
             windows.unbound(id);
         }
         windows.take(ids[0]);
-        windows.look_for_unbound();
+        windows.update_unbound();
         assert!(windows.some_unbound(), "the second");
         windows.get_mut(ids[1]).expect("there").state = Use::Bound;
-        windows.look_for_unbound();
+        windows.update_unbound();
         assert!(!windows.some_unbound());
         windows.unbound(ids[1]);
         windows.forget();
@@ -199,7 +199,7 @@ mod tests {
     /// Order of preference: a window of the zone, an empty entry, a window of another zone. Windows
     /// in use are never taken.
     #[test]
-    fn windows_are_taken_where_they_cost_least() {
+    fn vacant_prefers_the_cheapest_window() {
         let mut entries = [Window::EMPTY; 3];
         let mut windows = Windows::new(&mut entries);
         let [first, second, third] = [0, 1, 2].map(WindowId::new);

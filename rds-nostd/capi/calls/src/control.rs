@@ -31,9 +31,9 @@ impl Default for Pieces {
 }
 
 /// Control messages of a `sendmsg`.
-pub(crate) struct Asked(SendControl);
+pub(crate) struct SendArgs(SendControl);
 
-impl Asked {
+impl SendArgs {
     /// # Errors
     /// [`RdsError::InvalidArgument`]: malformed; [`RdsError::NotSupported`]: `RDS_CMSG_ZCOPY_COOKIE`.
     pub(crate) fn parse(profile: Profile, bytes: &[u8]) -> Result<Self, RdsError> {
@@ -85,7 +85,7 @@ impl Asked {
 
 /// Writes the control messages of an arrival. Returns their length, and whether any was cut. `more`
 /// returns further notifications, which are added while there is space.
-pub(crate) fn told(
+pub(crate) fn write_control(
     profile: Profile,
     room: &mut [u8],
     (arrival, latency): (&Arrival, Option<RxTrace>),

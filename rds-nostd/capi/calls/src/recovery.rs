@@ -9,7 +9,7 @@ use rds_nostd::{Rds, RdsError};
 /// mlx5 waits as long for firmware.
 const ABSENCE: Duration = Duration::from_secs(120);
 /// Interval between attempts.
-const LOOK: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Consecutive failures of [`Rds::adapter_recovered`] before recovery gives up.
 const ATTEMPTS: u32 = 3;
 
@@ -32,7 +32,7 @@ pub enum Health {
 }
 
 /// An HCA, as recovery sees and treats it.
-trait Patient {
+trait RecoverableHca {
     fn now(&self) -> Instant;
     /// Returns whether the HCA has failed.
     fn is_dead(&self) -> bool;
@@ -79,7 +79,7 @@ impl<P: Platform + 'static> fmt::Debug for Hca<'_, P> {
     }
 }
 
-impl<P: Platform + 'static> Patient for Hca<'_, P> {
+impl<P: Platform + 'static> RecoverableHca for Hca<'_, P> {
     fn now(&self) -> Instant {
         self.adapter.now()
     }
@@ -122,10 +122,10 @@ impl Health {
     /// while another function resets the card. Returns when to check again at the latest; `None`
     /// for an HCA that works or is gone.
     pub fn tend<P: Platform + 'static>(&mut self, hca: &mut Hca<'_, P>) -> Option<Instant> {
-        self.look_after(hca)
+        self.step(hca)
     }
 
-    fn look_after(&mut self, hca: &mut impl Patient) -> Option<Instant> {
+    fn step(&mut self, hca: &mut impl RecoverableHca) -> Option<Instant> {
         let now = hca.now();
         let (away, attempts) = match *self {
             Self::Working if hca.is_dead() => (None, 0),
@@ -144,21 +144,21 @@ impl Health {
             if now - since >= ABSENCE {
                 return self.give_up(hca, &"it does not come back");
             }
-            return self.again(Some(since), attempts, now + LOOK);
+            return self.retry(Some(since), attempts, now + INTERVAL);
         }
         match hca.recover() {
             Recovered::Done => self.reopen(hca, attempts),
-            Recovered::TooSoon(wait) => self.again(None, attempts, now + wait),
+            Recovered::TooSoon(wait) => self.retry(None, attempts, now + wait),
             Recovered::GivenUp(error) => self.give_up(hca, &error),
             Recovered::Failed(error) => {
                 hca.complain(&format_args!("recovery: {error}"));
-                self.again(None, attempts, hca.now() + LOOK)
+                self.retry(None, attempts, hca.now() + INTERVAL)
             }
         }
     }
 
     /// Restarts the protocol on the recovered HCA.
-    fn reopen(&mut self, hca: &mut impl Patient, attempts: u32) -> Option<Instant> {
+    fn reopen(&mut self, hca: &mut impl RecoverableHca, attempts: u32) -> Option<Instant> {
         let reopened = hca.reopen();
         // The recovery took time.
         let now = hca.now();
@@ -169,17 +169,17 @@ impl Health {
                 Some(now)
             }
             Err(error) if attempts + 1 >= ATTEMPTS => self.give_up(hca, &error),
-            Err(_) => self.again(None, attempts + 1, now + LOOK),
+            Err(_) => self.retry(None, attempts + 1, now + INTERVAL),
         }
     }
 
     /// Schedules the next attempt.
-    fn again(&mut self, away: Option<Instant>, attempts: u32, next: Instant) -> Option<Instant> {
+    fn retry(&mut self, away: Option<Instant>, attempts: u32, next: Instant) -> Option<Instant> {
         *self = Self::Failed { away, attempts, next };
         Some(next)
     }
 
-    fn give_up(&mut self, hca: &mut impl Patient, why: &dyn Display) -> Option<Instant> {
+    fn give_up(&mut self, hca: &mut impl RecoverableHca, why: &dyn Display) -> Option<Instant> {
         hca.complain(&format_args!("the HCA is given up: {why}"));
         *self = Self::Gone;
         None
@@ -194,7 +194,7 @@ mod tests {
 
     /// Fake HCA. Each attempt takes a second.
     #[derive(Default)]
-    struct Told {
+    struct FakeHca {
         now: Duration,
         is_dead: bool,
         is_gone: bool,
@@ -203,7 +203,7 @@ mod tests {
         reopens: Vec<Result<(), RdsError>>,
     }
 
-    impl Patient for Told {
+    impl RecoverableHca for FakeHca {
         fn now(&self) -> Instant {
             Instant::ORIGIN + self.now
         }
@@ -235,16 +235,16 @@ mod tests {
         fn complain(&mut self, _: &dyn Display) {}
     }
 
-    impl Told {
-        /// Calls `look_after` once at its deadline, and a hundred times before, which must have no
+    impl FakeHca {
+        /// Calls `step` once at its deadline, and a hundred times before, which must have no
         /// effect.
-        fn tended(&mut self, health: &mut Health) -> Option<Instant> {
-            let due = health.look_after(self)?;
+        fn step_when_due(&mut self, health: &mut Health) -> Option<Instant> {
+            let due = health.step(self)?;
             let before = *health;
             let left = (self.recovers.len(), self.reopens.len());
             if let Health::Failed { .. } = health {
                 for _ in 0..100 {
-                    assert_eq!((health.look_after(self), *health), (Some(due), before));
+                    assert_eq!((health.step(self), *health), (Some(due), before));
                 }
                 assert_eq!((self.recovers.len(), self.reopens.len()), left);
                 assert!(due > self.now(), "{due:?} is past");
@@ -259,61 +259,61 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stays_away_is_gone_after_two_minutes() {
+    fn an_absent_hca_is_gone_after_two_minutes() {
         let mut health = Health::Working;
-        let mut hca = Told::default();
-        assert_eq!((health.look_after(&mut hca), health), (None, Health::Working));
+        let mut hca = FakeHca::default();
+        assert_eq!((health.step(&mut hca), health), (None, Health::Working));
         hca.is_dead = true;
-        while hca.tended(&mut health).is_some() {
+        while hca.step_when_due(&mut health).is_some() {
             assert!(hca.now <= ABSENCE);
         }
         assert_eq!((health, hca.now), (Health::Gone, ABSENCE));
-        assert_eq!(health.look_after(&mut hca), None);
+        assert_eq!(health.step(&mut hca), None);
     }
 
     #[test]
-    fn one_whose_server_has_ended_or_that_firmware_gives_up_is_gone_at_once() {
+    fn a_lost_server_or_a_final_error_is_gone_immediately() {
         let mut health = Health::Working;
-        let mut hca = Told { is_dead: true, is_gone: true, ..Told::default() };
-        assert_eq!((health.look_after(&mut hca), health), (None, Health::Gone));
+        let mut hca = FakeHca { is_dead: true, is_gone: true, ..FakeHca::default() };
+        assert_eq!((health.step(&mut hca), health), (None, Health::Gone));
         health = Health::Working;
         let recovers = vec![Recovered::TooSoon(Duration::from_secs(7)), Recovered::GivenUp(failed())];
-        hca = Told { is_dead: true, answers: true, recovers, ..Told::default() };
-        assert_eq!(hca.tended(&mut health), Some(Instant::ORIGIN + Duration::from_secs(7)));
-        assert_eq!((hca.tended(&mut health), health), (None, Health::Gone));
+        hca = FakeHca { is_dead: true, answers: true, recovers, ..FakeHca::default() };
+        assert_eq!(hca.step_when_due(&mut health), Some(Instant::ORIGIN + Duration::from_secs(7)));
+        assert_eq!((hca.step_when_due(&mut health), health), (None, Health::Gone));
     }
 
     #[test]
-    fn one_that_comes_back_works_again_and_counts_anew() {
+    fn a_recovered_hca_works_and_its_attempts_restart() {
         let mut health = Health::Working;
         for _ in 0..3 {
             let refused = || Err(RdsError::NoMemory);
-            let mut hca = Told {
+            let mut hca = FakeHca {
                 is_dead: true,
                 answers: true,
                 recovers: vec![Recovered::Failed(failed()), Recovered::Failed(failed()), Recovered::Done],
                 reopens: vec![refused(), refused(), Ok(())],
-                ..Told::default()
+                ..FakeHca::default()
             };
             while health != Health::Working || hca.is_dead {
-                assert!(hca.tended(&mut health).is_some());
+                assert!(hca.step_when_due(&mut health).is_some());
             }
             assert!(hca.recovers.is_empty() && hca.reopens.is_empty());
         }
     }
 
     #[test]
-    fn one_whose_objects_are_not_found_three_times_is_gone() {
+    fn three_failed_reopens_give_up() {
         let mut health = Health::Working;
         let refused = || Err(RdsError::NoMemory);
-        let mut hca = Told {
+        let mut hca = FakeHca {
             is_dead: true,
             answers: true,
             recovers: vec![Recovered::Done],
             reopens: vec![refused(), refused(), refused(), Ok(())],
-            ..Told::default()
+            ..FakeHca::default()
         };
-        while hca.tended(&mut health).is_some() {}
+        while hca.step_when_due(&mut health).is_some() {}
         assert_eq!((health, hca.reopens.len()), (Health::Gone, 1));
     }
 }

@@ -31,11 +31,11 @@ pub struct Socket<D> {
     /// The HCA has failed permanently.
     is_gone: bool,
     /// Congestion change not yet delivered. Latched, because the protocol reports it only once.
-    heard: bool,
+    congestion_pending: bool,
 }
 
 /// Events of a congestion change.
-const NEWS: PollMask = PollMask::IN.union(PollMask::RDNORM).union(PollMask::WRBAND);
+const CONGESTION: PollMask = PollMask::IN.union(PollMask::RDNORM).union(PollMask::WRBAND);
 /// Events of a socket whose HCA is gone, requested or not: `POLLERR`, `POLLHUP`.
 const GONE: u16 = 0x8 | 0x10;
 
@@ -49,7 +49,7 @@ impl<D: Descriptor> Socket<D> {
             is_raised: false,
             mask: PollMask::empty(),
             is_gone: false,
-            heard: false,
+            congestion_pending: false,
         }
     }
 
@@ -69,8 +69,8 @@ impl<D: Descriptor> Socket<D> {
     pub fn look(&mut self, rds: &mut Rds<'_>, is_gone: bool) {
         let found = rds.poll_mask(self.handle).unwrap_or(PollMask::empty());
         self.is_gone = is_gone;
-        self.heard |= found.contains(PollMask::WRBAND);
-        self.mask = if self.heard { found | NEWS } else { found };
+        self.congestion_pending |= found.contains(PollMask::WRBAND);
+        self.mask = if self.congestion_pending { found | CONGESTION } else { found };
         self.mask.set(PollMask::IN | PollMask::RDNORM, is_gone || self.mask.contains(PollMask::IN));
         let wanted = self.mask.contains(PollMask::IN);
         if wanted && !self.is_raised {
@@ -84,12 +84,12 @@ impl<D: Descriptor> Socket<D> {
     /// Returns which of `events` the socket is ready for. Reports a congestion change once.
     pub(crate) fn mask_for(&mut self, events: u16) -> u16 {
         let mask = self.mask.bits() & events;
-        self.heard &= mask == 0;
+        self.congestion_pending &= mask == 0;
         if self.is_gone { mask | GONE } else { mask }
     }
 
     /// Clears a pending congestion change, because the program found nothing to receive.
     pub(crate) fn is_empty(&mut self) {
-        self.heard = false;
+        self.congestion_pending = false;
     }
 }

@@ -204,8 +204,8 @@ fn ours(fds: &mut [libc::pollfd], others: &mut [libc::pollfd]) -> usize {
         (fd.revents, other.fd) = (0, fd.fd);
         // A descriptor of the system may have taken over the number of a socket.
         let is_ours = process::whose(fd.fd) == Whose::Socket;
-        let home = process::home(fd.fd).filter(|_| is_ours);
-        let inner = home.and_then(|node| node.lock());
+        let node = process::node_of(fd.fd).filter(|_| is_ours);
+        let inner = node.and_then(|node| node.lock());
         let events = fd.events.cast_unsigned();
         let mask = inner.and_then(|mut inner| Node::state(&mut inner).ready(fd.fd, events));
         let Some(mask) = mask else { continue };

@@ -95,12 +95,12 @@ pub unsafe fn rds_ioctl<N: Node>(fd: i32, request: c_ulong, argument: *mut c_voi
             }
             Request::List { cut } => {
                 // SAFETY: the caller's: a `struct ifconf`, and the buffer that it names.
-                unsafe { list(inner, profile, at, cut) }?;
+                unsafe { fill_ifconf(inner, profile, at, cut) }?;
                 return Ok(0);
             }
             Request::Interface(field) => {
                 // SAFETY: the caller's: a `struct ifreq`.
-                unsafe { tell(inner, profile, at, field) }?;
+                unsafe { fill_ifreq(inner, profile, at, field) }?;
                 return Ok(0);
             }
             Request::Readable => inner.rds.next_message_len(handle)?,
@@ -118,7 +118,7 @@ pub unsafe fn rds_ioctl<N: Node>(fd: i32, request: c_ulong, argument: *mut c_voi
 ///
 /// # Safety
 /// `at` is the address of a `struct ifconf` of the program, and its buffer is the program's.
-unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bool) -> Answer<()> {
+unsafe fn fill_ifconf<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bool) -> Answer<()> {
     // SAFETY: this function's contract.
     let conf: [u8; IFCONF_LEN as usize] =
         unsafe { bytes(at, IFCONF_LEN) }?.try_into().map_err(|_| RdsError::InvalidArgument)?;
@@ -133,26 +133,26 @@ unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bo
         .iter()
         .filter_map(|interface| encode_ifreq(profile, interface, InterfaceField::Address))
         .map(|entry| (entry, profile.ifreq_len()));
-    let mut told = 0;
+    let mut filled = 0;
     if buffer == 0 && profile == Profile::Linux {
-        told = all.map(|(_, len)| len).sum();
+        filled = all.map(|(_, len)| len).sum();
     } else {
         // SAFETY: this function's contract.
         let buffer = unsafe { room(buffer, len) }?;
         for (entry, len) in all {
-            match buffer.get_mut(told..told + len) {
+            match buffer.get_mut(filled..filled + len) {
                 Some(place) => place.copy_from_slice(entry.get(..len).unwrap_or_default()),
                 None if cut => break,
                 None => return Err(RdsError::InvalidArgument.into()),
             }
-            told += len;
+            filled += len;
         }
     }
     // The program may have named the structure itself as its buffer. The buffer's borrow has ended
     // here.
     // SAFETY: this function's contract.
     let place = unsafe { room(at, size_of::<i32>() as u64) }?;
-    place.copy_from_slice(&(told as i32).to_ne_bytes());
+    place.copy_from_slice(&(filled as i32).to_ne_bytes());
     Ok(())
 }
 
@@ -160,7 +160,7 @@ unsafe fn list<N: Node>(inner: &State<'_, N>, profile: Profile, at: u64, cut: bo
 ///
 /// # Safety
 /// `at` is the address of a `struct ifreq` of the program.
-unsafe fn tell<N: Node>(
+unsafe fn fill_ifreq<N: Node>(
     inner: &State<'_, N>,
     profile: Profile,
     at: u64,
@@ -169,12 +169,12 @@ unsafe fn tell<N: Node>(
     let len = profile.ifreq_len();
     let interfaces = inner.rds.interfaces(inner.adapter);
     // SAFETY: this function's contract.
-    let asked = unsafe { bytes(at, len as u64) }?;
-    let found = named_interface(profile, &interfaces, asked).ok_or(RdsError::NoInterface)?;
-    let told: [u8; IFREQ_LEN] = encode_ifreq(profile, found, field).ok_or(RdsError::AddressNotAvailable)?;
-    // SAFETY: this function's contract. `asked` is not used again.
+    let request = unsafe { bytes(at, len as u64) }?;
+    let found = named_interface(profile, &interfaces, request).ok_or(RdsError::NoInterface)?;
+    let reply: [u8; IFREQ_LEN] = encode_ifreq(profile, found, field).ok_or(RdsError::AddressNotAvailable)?;
+    // SAFETY: this function's contract. `request` is not used again.
     let place = unsafe { room(at, len as u64) }?;
-    place.copy_from_slice(told.get(..len).unwrap_or_default());
+    place.copy_from_slice(reply.get(..len).unwrap_or_default());
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use super::socket::read_address;
 use super::{Called, on, put_address};
 use crate::abi::{HEADER_LEN, Header};
-use crate::control::{Asked, told};
+use crate::control::{SendArgs, write_control};
 use crate::failure::{Answer, Failure};
 use crate::memory::{Elements, bytes, elements, gather, lent, room, scatter, store};
 use crate::node::{Node, Sockets, State};
@@ -57,27 +57,27 @@ unsafe fn header(profile: Profile, from: *const c_void) -> Answer<(Header, [u8; 
 struct Outgoing<'a> {
     to: Option<SocketAddr>,
     parts: Elements<'a>,
-    asked: Asked,
+    args: SendArgs,
     flags: i32,
 }
 
 /// Sends a message of parts.
 ///
 /// # Safety
-/// The parts, and what is asked for, are the program's memory.
+/// The parts, and the memory in control messages, belong to the program.
 unsafe fn send<N: Node>(fd: i32, node: &N, profile: Profile, out: &Outgoing<'_>) -> Answer<isize> {
     let flags = flags_to_send(profile, out.flags)?;
     let cookie = until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
         inner.usable()?;
         let State { adapter, rds, whole, pieces, .. } = inner;
         // SAFETY: this function's contract.
-        let (payload, control) = unsafe { (gather(out.parts, whole)?, out.asked.control(pieces)?) };
+        let (payload, control) = unsafe { (gather(out.parts, whole)?, out.args.control(pieces)?) };
         let control = (!control.is_empty()).then_some(&control);
         Ok(rds.sendmsg(adapter, handle, Msg { to: out.to, payload, control, flags })?)
     })?;
     if let Some(cookie) = cookie {
         // SAFETY: `cookie_at` is 0 or 8 bytes of the program, by the contract of the caller.
-        unsafe { store(out.asked.cookie_at(), cookie.0) }?;
+        unsafe { store(out.args.cookie_at(), cookie.0) }?;
     }
     Ok(out.parts.total() as isize)
 }
@@ -99,8 +99,8 @@ pub unsafe fn rds_sendmsg<N: Node>(fd: i32, message: *const c_void, flags: i32) 
                 (name, len) => Some(read_address(profile, name, len)?),
             };
             let parts = elements(header.iov, header.iov_len)?;
-            let asked = Asked::parse(profile, bytes(header.control, header.control_len)?)?;
-            send(fd, node, profile, &Outgoing { to, parts, asked, flags })
+            let args = SendArgs::parse(profile, bytes(header.control, header.control_len)?)?;
+            send(fd, node, profile, &Outgoing { to, parts, args, flags })
         }
     })
 }
@@ -131,8 +131,8 @@ pub unsafe fn rds_sendto<N: Node>(
         unsafe {
             let to = destination(profile, address, address_len)?;
             let part = one_part(buffer, len);
-            let asked = Asked::parse(profile, &[])?;
-            send(fd, node, profile, &Outgoing { to, parts: Elements::of(&part), asked, flags })
+            let args = SendArgs::parse(profile, &[])?;
+            send(fd, node, profile, &Outgoing { to, parts: Elements::of(&part), args, flags })
         }
     })
 }
@@ -220,7 +220,7 @@ unsafe fn receive<N: Node>(
             unsafe { scatter(parts, buffer.get(..message.len).unwrap_or_default()) }?;
         }
         let more = || rds.take_notification(handle).ok().flatten();
-        let (control_len, is_control_cut) = told(profile, control, (&arrival, latency), more);
+        let (control_len, is_control_cut) = write_control(profile, control, (&arrival, latency), more);
         Ok(Incoming { arrival, control_len, is_control_cut })
     })
 }
@@ -271,13 +271,13 @@ pub unsafe fn rds_recvfrom<N: Node>(
         unsafe {
             let incoming = receive(fd, node, profile, (Elements::of(&part), &mut []), flags)?;
             if !address_len.is_null() {
-                let told = match &incoming.arrival {
+                let written = match &incoming.arrival {
                     Arrival::Message(from) if !address.is_null() => {
                         put_address(profile, &from.from, address.cast(), address_len.read())?
                     }
                     _ => 0,
                 };
-                address_len.write(told);
+                address_len.write(written);
             }
             Ok(incoming.arrival.value(flags) as isize)
         }

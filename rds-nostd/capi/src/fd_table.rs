@@ -10,7 +10,7 @@ const PART: usize = 4096;
 const PARTS: usize = 4096;
 
 /// Entry of a socket.
-struct Home<N> {
+struct FdEntry<N> {
     node: AtomicPtr<N>,
     /// The library's own descriptor of the socket.
     own: AtomicI32,
@@ -27,45 +27,45 @@ impl Drop for Mark {
     }
 }
 
-impl<N> Default for Home<N> {
+impl<N> Default for FdEntry<N> {
     fn default() -> Self {
         let node = AtomicPtr::new(ptr::null_mut());
         Self { node, own: AtomicI32::new(-1), is_own: AtomicBool::new(false) }
     }
 }
 
-type Part<N> = [Home<N>; PART];
+type Part<N> = [FdEntry<N>; PART];
 
 /// Table of sockets. Parts are allocated on demand and never freed.
-pub(crate) struct Homes<N: 'static> {
+pub(crate) struct FdTable<N: 'static> {
     parts: [AtomicPtr<Part<N>>; PARTS],
 }
 
-impl<N> Default for Homes<N> {
+impl<N> Default for FdTable<N> {
     fn default() -> Self {
         Self { parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS] }
     }
 }
 
-impl<N> Homes<N> {
+impl<N> FdTable<N> {
     fn part(&self, fd: RawFd) -> Option<(&AtomicPtr<Part<N>>, usize)> {
         let place = usize::try_from(fd).ok()?;
         Some((self.parts.get(place / PART)?, place % PART))
     }
 
-    fn entry(&self, fd: RawFd) -> Option<&Home<N>> {
+    fn entry(&self, fd: RawFd) -> Option<&FdEntry<N>> {
         let (part, place) = self.part(fd)?;
-        // SAFETY: null, or leaked by `settle`.
+        // SAFETY: null, or leaked by `insert`.
         unsafe { part.load(Ordering::Acquire).as_ref() }?.get(place)
     }
 
     /// Returns the entry of a number, and allocates its part if necessary. Returns `None` beyond
     /// the table.
-    fn made(&self, fd: RawFd) -> Option<&Home<N>> {
+    fn made(&self, fd: RawFd) -> Option<&FdEntry<N>> {
         let (part, place) = self.part(fd)?;
         if part.load(Ordering::Acquire).is_null() {
             // Build the part on the heap: the stack may be small.
-            let entries: Box<[Home<N>]> = (0..PART).map(|_| Home::default()).collect();
+            let entries: Box<[FdEntry<N>]> = (0..PART).map(|_| FdEntry::default()).collect();
             let made = Box::into_raw(entries.try_into().ok()?);
             if part.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 // SAFETY: another thread was faster, and no reference to this part exists.
@@ -85,32 +85,32 @@ impl<N> Homes<N> {
 
     /// Returns whether a number is the library's own.
     pub(crate) fn is_own(&self, fd: RawFd) -> bool {
-        self.entry(fd).is_some_and(|home| home.is_own.load(Ordering::Acquire))
+        self.entry(fd).is_some_and(|entry| entry.is_own.load(Ordering::Acquire))
     }
 
     /// Returns the node of a socket, and the library's descriptor of it.
     pub(crate) fn get(&self, fd: RawFd) -> Option<(&'static N, RawFd)> {
-        let home = self.entry(fd)?;
-        // SAFETY: null, or the reference that `settle` stored.
-        let node = unsafe { home.node.load(Ordering::Acquire).as_ref() }?;
-        Some((node, home.own.load(Ordering::Relaxed)))
+        let entry = self.entry(fd)?;
+        // SAFETY: null, or the reference that `insert` stored.
+        let node = unsafe { entry.node.load(Ordering::Acquire).as_ref() }?;
+        Some((node, entry.own.load(Ordering::Relaxed)))
     }
 
     /// Adds a socket. Returns the node of an earlier socket with this number; `None` if the number
     /// is beyond the table.
-    pub(crate) fn settle(&self, fd: RawFd, node: &'static N, own: RawFd) -> Option<Option<&'static N>> {
-        let home = self.made(fd)?;
-        home.own.store(own, Ordering::Relaxed);
-        let before = home.node.swap(ptr::from_ref(node).cast_mut(), Ordering::AcqRel);
+    pub(crate) fn insert(&self, fd: RawFd, node: &'static N, own: RawFd) -> Option<Option<&'static N>> {
+        let entry = self.made(fd)?;
+        entry.own.store(own, Ordering::Relaxed);
+        let before = entry.node.swap(ptr::from_ref(node).cast_mut(), Ordering::AcqRel);
         // SAFETY: null, or the reference that an earlier call stored.
         Some(unsafe { before.as_ref() })
     }
 
     /// Removes a socket, if it is still at this node.
-    pub(crate) fn leave(&self, fd: RawFd, node: &'static N) {
-        if let Some(home) = self.entry(fd) {
+    pub(crate) fn remove(&self, fd: RawFd, node: &'static N) {
+        if let Some(entry) = self.entry(fd) {
             let node = ptr::from_ref(node).cast_mut();
-            let _ = home.node.compare_exchange(node, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+            let _ = entry.node.compare_exchange(node, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 }
@@ -120,34 +120,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_come_move_and_go() {
+    fn an_entry_follows_a_socket_that_moves() {
         static NODES: [u8; 2] = [1, 2];
         let [first, second] = &NODES;
-        let homes = Box::<Homes<u8>>::default();
+        let fd_table = Box::<FdTable<u8>>::default();
         let last = (PART * PARTS - 1) as RawFd;
         for fd in [0, 3, PART as RawFd, last] {
-            assert_eq!(homes.get(fd), None);
-            assert_eq!(homes.settle(fd, first, 7), Some(None));
-            assert_eq!(homes.settle(fd, second, 8), Some(Some(first)));
+            assert_eq!(fd_table.get(fd), None);
+            assert_eq!(fd_table.insert(fd, first, 7), Some(None));
+            assert_eq!(fd_table.insert(fd, second, 8), Some(Some(first)));
             // The socket has moved, so this has no effect.
-            homes.leave(fd, first);
-            assert_eq!(homes.get(fd), Some((second, 8)));
-            homes.leave(fd, second);
-            assert_eq!(homes.get(fd), None);
+            fd_table.remove(fd, first);
+            assert_eq!(fd_table.get(fd), Some((second, 8)));
+            fd_table.remove(fd, second);
+            assert_eq!(fd_table.get(fd), None);
         }
         for fd in [-1, last + 1, RawFd::MAX, RawFd::MIN] {
-            assert_eq!((homes.get(fd), homes.settle(fd, first, 7)), (None, None));
-            homes.leave(fd, first);
+            assert_eq!((fd_table.get(fd), fd_table.insert(fd, first, 7)), (None, None));
+            fd_table.remove(fd, first);
         }
     }
 
     #[test]
-    fn numbers_are_the_librarys_own_for_a_time() {
-        let homes = Box::leak(Box::<Homes<u8>>::default());
-        let mark = homes.mark(7);
-        assert_eq!([6, 7, 8, -1].map(|fd| homes.is_own(fd)), [false, true, false, false]);
-        assert!(homes.mark(-1).is_none() && homes.get(7).is_none());
+    fn a_mark_lasts_until_it_is_dropped() {
+        let fd_table = Box::leak(Box::<FdTable<u8>>::default());
+        let mark = fd_table.mark(7);
+        assert_eq!([6, 7, 8, -1].map(|fd| fd_table.is_own(fd)), [false, true, false, false]);
+        assert!(fd_table.mark(-1).is_none() && fd_table.get(7).is_none());
         drop(mark);
-        assert!(!homes.is_own(7));
+        assert!(!fd_table.is_own(7));
     }
 }
