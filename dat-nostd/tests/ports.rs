@@ -19,8 +19,8 @@ use ib_port::ib_mgmt::sa::{
     CLASS_VERSION, ClientConfig, Notice, PathRecord, SaMad, notice_type, producer, trap,
 };
 use ib_port::{IpConfig, Port, PortConfig, PortInfo, PortStorage, Resolution};
-use rdma_fabric::infiniband::Capture;
-use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::capture::Capture;
+use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::PortIndex;
 
 pub const MS: u64 = 1_000_000;

@@ -9,7 +9,7 @@ use common::{Net, Options, Side, address};
 use dat_nostd::*;
 use ib_port::ib_mgmt::cm::message::{Message, Rep, Req};
 use ib_port::ib_mgmt::mad::{MAD_LEN, Mad};
-use rdma_fabric::infiniband::Capture;
+use rdma_fabric::capture::Capture;
 use rdma_fabric::ports::PortIndex;
 
 const NONE: CompletionFlags = CompletionFlags::empty();

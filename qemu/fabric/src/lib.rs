@@ -5,8 +5,12 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`infiniband`] | packets, switch, subnet manager and administrator, losses, captures |
+//! | [`infiniband`] | packets, switch, subnet manager and administrator |
 //! | [`ethernet`] | frames |
+//! | [`packet`] | a packet of any medium, its ICRC computed lazily |
+//! | `links`, `egress`, `buffers` | links of a switch, the queue of each, and buffers of packets |
+//! | [`losses`], [`counters`] | losses by flow, and packets by what happened to them |
+//! | [`capture`] | pcapng |
 //! | [`faults`], [`cuts`] | injected faults, and links that go down |
 //! | [`ports`] | numbers of the switch's ports |
 //! | [`medium`], [`wire`] | a switch of any kind, and the cable of an adapter |
@@ -14,11 +18,18 @@
 //! | [`work`] | the unit in which work is charged to its cause |
 #![forbid(unsafe_code)]
 
+mod buffers;
+pub mod capture;
+pub mod counters;
 pub mod cuts;
+mod egress;
 pub mod ethernet;
 pub mod faults;
 pub mod infiniband;
+mod links;
+pub mod losses;
 pub mod medium;
+pub mod packet;
 pub mod ports;
 pub mod random;
 pub mod wire;

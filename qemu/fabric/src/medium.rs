@@ -1,7 +1,7 @@
 //! A switch of any kind, and the cables of its ports.
 
-use crate::infiniband::packet::Packet;
 use crate::infiniband::{Destination, Fabric, SwitchFull, Traffic};
+use crate::packet::Packet;
 use crate::ports::PortIndex;
 use crate::wire::Wire;
 

@@ -1,7 +1,7 @@
 //! The cable of an adapter, as the adapter and its scheduler use it.
 
-use crate::infiniband::packet::Packet;
 use crate::infiniband::{Destination, Traffic};
+use crate::packet::Packet;
 use crate::ports::PortIndex;
 
 /// An adapter's end of its cable. At the other end is a port of a switch, here or in another server.

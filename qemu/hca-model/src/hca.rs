@@ -19,7 +19,7 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
-use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::packet::Packet;
 use rdma_fabric::wire::Wire;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use harness::dat::due;
 use harness::dat::{self, ModelAdapter, address};
 use harness::rds::GENERATION;
 use harness::{Next, Stalled, Task, World, WorldConfig};
+use rdma_fabric::counters::FabricCounters;
 use rdma_fabric::faults::Faults;
-use rdma_fabric::infiniband::FabricCounters;
 use std::cell::RefCell;
 use std::rc::Rc;
 

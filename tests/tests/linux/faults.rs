@@ -6,7 +6,7 @@ use crate::guests::{
     run, run_everywhere,
 };
 use rdma_fabric::faults::Faults;
-use rdma_fabric::infiniband::{Kind, Losses};
+use rdma_fabric::losses::{Kind, Losses};
 use rdma_lab::linux::{Answer, Kernel, Lab, Options};
 use runner::conditions;
 use runner::linux::judge;

@@ -7,7 +7,7 @@ use crate::guests::{
 };
 use hca_model::Census;
 use rdma_fabric::faults::Faults;
-use rdma_fabric::infiniband::Kind;
+use rdma_fabric::losses::Kind;
 use rdma_lab::linux::{Kernel, Lab, Options};
 use rdma_lab::qemu::Output;
 use rdma_lab::unikernel::{self, Running, Verdict};

@@ -6,7 +6,7 @@ use dat_nostd::{CompletionFlags, EpAttributes};
 use demo::Stream;
 use harness::pair::Pair;
 use harness::{World, WorldConfig};
-use rdma_fabric::infiniband::PcapNg;
+use rdma_fabric::capture::PcapNg;
 use runner::{conditions, setup, tshark};
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -60,9 +60,10 @@ impl Fabric {
     pub fn count_copied(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
         let packets = traffic.requests + traffic.responses;
         self.copied += packets;
-        self.counters.sent += packets;
-        self.counters.delivered += packets;
-        self.counters.delivered_bytes += traffic.request_bytes + traffic.response_bytes;
+        let counters = self.links.counters_mut();
+        counters.sent += packets;
+        counters.delivered += packets;
+        counters.delivered_bytes += traffic.request_bytes + traffic.response_bytes;
         if let Some(counters) = self.switch.counters(Some(from)) {
             counters.add_received(traffic.requests, traffic.request_bytes);
             counters.add_sent(traffic.responses, traffic.response_bytes);

@@ -1,10 +1,9 @@
 //! Path of a packet through the switch: by LID, group or directed route, out by a port's link, in at the other end.
 
-use crate::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE, Lrh, Packet, VL_MANAGEMENT};
+use crate::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE, Lrh, VL_MANAGEMENT};
+use crate::packet::Packet;
 use crate::work;
 
-use super::link::Fate;
-use super::losses::{Flow, Front};
 use super::manager;
 use super::programmed::Program;
 use super::{Fabric, MANAGEMENT_LIMIT};
@@ -21,9 +20,7 @@ enum Copies {
 impl Fabric {
     /// Puts a packet on the wire at a port.
     pub fn send(&mut self, from: PortIndex, mut packet: Packet, now: u64) {
-        self.counters.sent += 1;
-        if self.cutter.sent(from, self.counters.sent, now) {
-            self.counters.cuts += 1;
+        if self.links.is_cut_by_packet(from, now) {
             self.quiet = None;
             self.set_link(from, false, now);
         }
@@ -42,7 +39,7 @@ impl Fabric {
                 if self.management.len() < MANAGEMENT_LIMIT {
                     self.management.push_back((from, packet));
                 } else {
-                    self.counters.overflow += 1;
+                    self.links.counters_mut().overflow += 1;
                 }
             }
             Copies::One(to) => self.transmit(from.0, to, packet, now),
@@ -90,17 +87,16 @@ impl Fabric {
     /// Where a packet goes.
     fn route(&mut self, from: PortIndex, packet: &Packet) -> (Option<&'static str>, Copies) {
         if !self.link_is_up(from) {
-            self.counters.link_down += 1;
-            self.losses.entry(Flow::of(packet.bytes())).link_down += 1;
+            self.links.lose_to_link(packet.bytes());
             return (Some("dropped: link down"), Copies::None);
         }
         let Ok(lrh) = Lrh::parse(packet.bytes()) else {
-            self.counters.malformed += 1;
+            self.links.counters_mut().malformed += 1;
             return (Some("dropped: malformed"), Copies::None);
         };
         if !self.admits(from, &lrh, packet.bytes()) {
-            self.counters.refused += 1;
-            self.losses.entry(Flow::of(packet.bytes())).refused += 1;
+            self.links.counters_mut().refused += 1;
+            self.links.losses_of(packet.bytes()).refused += 1;
             if let Some(counters) = self.switch.counters(Some(from)) {
                 counters.rcv_constraint_errors += 1;
             }
@@ -126,8 +122,8 @@ impl Fabric {
         } else if let Some(Some(to)) = self.routes.get(usize::from(lrh.dlid)) {
             return (None, Copies::One(*to));
         }
-        self.counters.no_route += 1;
-        self.losses.entry(Flow::of(packet.bytes())).no_route += 1;
+        self.links.counters_mut().no_route += 1;
+        self.links.losses_of(packet.bytes()).no_route += 1;
         if let Some(counters) = self.switch.counters(Some(from)) {
             counters.rcv_relay_errors += 1;
         }
@@ -135,87 +131,39 @@ impl Fabric {
     }
 
     pub(super) fn transmit(&mut self, source: u32, to: PortIndex, packet: Packet, now: u64) {
-        let Some(port) = self.ports.get_mut(to.0 as usize) else { return };
         let Some(counters) = self.switch.counters(Some(to)) else { return };
-        if !port.up {
-            self.counters.link_down += 1;
-            self.losses.entry(Flow::of(packet.bytes())).link_down += 1;
+        if !self.links.is_up(to) {
+            self.links.lose_to_link(packet.bytes());
             counters.xmit_discards += 1;
             return;
         }
         counters.sent(packet.bytes());
-        let front = Front::of(packet.bytes());
         let arrival = now.saturating_add(self.config.latency);
-        let outcome = port.egress.send(
-            source,
-            packet,
-            arrival,
-            &self.config.faults,
-            &mut self.random,
-            &mut self.counters,
-        );
-        if let Some(fate) = outcome.fate {
-            let losses = self.losses.entry(front.flow());
-            match fate {
-                Fate::Lost => losses.dropped += 1,
-                Fate::Corrupted => losses.corrupted += 1,
-                Fate::Duplicated => losses.duplicated += 1,
-                Fate::HeldBack => losses.held += 1,
-                Fate::QueueFull => losses.overflow += 1,
-            }
-        }
-        if port.egress.is_congested() {
-            // Its expiry was not known to the last poll.
+        if self.links.transmit(source, to, packet, arrival, &self.config.faults) {
+            // The packet's expiry was not known to the last poll.
             self.quiet = None;
-        }
-        self.flying += u64::from(outcome.copies);
-        if let Some(port) = self.ports.get_mut(source as usize) {
-            port.in_flight += outcome.copies as usize;
         }
     }
 
-    /// Drops packets to ports whose receivers accept none.
+    /// Drops packets that have exceeded the head-of-queue lifetime of a congested port.
     pub(super) fn expire(&mut self, now: u64) {
-        for index in 0..self.ports.len() {
-            let to = PortIndex(index as u32);
-            let Some(lifetime) = self.switch.head_lifetime(to) else { continue };
-            while let Some((source, packet)) =
-                self.ports.get_mut(index).and_then(|port| port.egress.expire(lifetime, now))
-            {
-                self.flying -= 1;
-                self.counters.overflow += 1;
-                self.losses.entry(Flow::of(packet.bytes())).overflow += 1;
-                if let Some(counters) = self.switch.counters(Some(to)) {
-                    counters.xmit_discards += 1;
-                }
-                self.give_back(source);
-                self.buffers.give(packet.into_buffer());
+        for index in (0..self.links.len() as u32).map(PortIndex) {
+            let Some(lifetime) = self.switch.head_lifetime(index) else { continue };
+            let dropped = self.links.expire(index, lifetime, now);
+            if let Some(counters) = self.switch.counters(Some(index)) {
+                counters.xmit_discards += dropped;
             }
         }
     }
 
     /// Returns the time at which [`expire`](Self::expire) drops a packet.
     pub(super) fn next_expiry(&self) -> Option<u64> {
-        let expiry = |(index, port): (usize, &super::Port)| {
-            port.egress.expiry(self.switch.head_lifetime(PortIndex(index as u32))?)
-        };
-        self.ports.iter().enumerate().filter_map(expiry).min()
-    }
-
-    pub(super) fn give_back(&mut self, source: u32) {
-        if let Some(port) = self.ports.get_mut(source as usize) {
-            port.in_flight = port.in_flight.saturating_sub(1);
-        }
+        let expiry = |index| self.links.expiry(index, self.switch.head_lifetime(index)?);
+        (0..self.links.len() as u32).map(PortIndex).filter_map(expiry).min()
     }
 
     /// The next packet that has arrived at a port.
     pub fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
-        let port = self.ports.get_mut(at.0 as usize)?;
-        let (source, packet) = port.egress.receive(now, &mut self.counters)?;
-        self.flying -= 1;
-        self.counters.delivered += 1;
-        self.counters.delivered_bytes += packet.bytes().len() as u64;
-        self.give_back(source);
-        Some(packet)
+        self.links.receive(at, now)
     }
 }

@@ -11,7 +11,8 @@ use super::administrator::{self, Address, Subnet};
 use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
 use super::switch::{self, Hop, Tables};
 use super::{Fabric, MANAGER, datagram};
-use crate::infiniband::packet::{LID_PERMISSIVE, Packet, QKEY_GSI, Shape, VL_MANAGEMENT};
+use crate::infiniband::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
+use crate::packet::Packet;
 use crate::ports::PortIndex;
 use crate::work::{self, STEPS_PER_CALL};
 
@@ -28,7 +29,7 @@ impl Fabric {
     }
 
     fn work(&mut self, now: u64) {
-        self.cutter.poll(self.counters.sent, now);
+        self.links.mend(now);
         self.expire(now);
         let mut steps = 0;
         while steps < STEPS_PER_CALL
@@ -55,7 +56,7 @@ impl Fabric {
         let managers = self.manager.next_deadline().into_iter().chain(self.administrator.next_deadline());
         let traps = self.switch.program.as_ref().and_then(|program| program.trap_due());
         let expiry = self.next_expiry();
-        let next = managers.chain(self.cutter.deadline()).chain(traps).chain(expiry).min();
+        let next = managers.chain(self.links.mend_time()).chain(traps).chain(expiry).min();
         let next = next.unwrap_or(u64::MAX);
         self.quiet = (!waits).then_some(next);
     }
@@ -67,13 +68,13 @@ impl Fabric {
         if self.is_empty() {
             return Some(self.quiet.unwrap_or(0)).filter(|next| *next != u64::MAX);
         }
-        let arrivals = self.ports.iter().filter_map(|port| port.egress.next_arrival());
+        let arrivals = self.links.next_arrival().into_iter();
         // Where it has to look, at once.
         arrivals.chain(Some(self.quiet.unwrap_or(0))).min().filter(|next| *next != u64::MAX)
     }
 
     fn send_from_manager(&mut self, to: PortIndex, packet: Packet, now: u64) {
-        self.counters.sent += 1;
+        self.links.counters_mut().sent += 1;
         if let Some(counters) = self.switch.counters(None) {
             counters.sent(packet.bytes());
         }
@@ -86,7 +87,7 @@ impl Fabric {
     fn management_packet(&mut self, from: PortIndex, packet: &Packet, now: u64) {
         self.owe(from, work::MAD);
         let Some(shape) = Shape::of(packet.bytes()) else {
-            self.counters.malformed += 1;
+            self.links.counters_mut().malformed += 1;
             return;
         };
         if !packet.is_intact() {
@@ -134,7 +135,7 @@ impl Fabric {
     /// Sends a MAD of QP1. It goes by the LID, as any packet does: a requester without one has asked in vain.
     fn send_general(&mut self, to: &Address, mad: &Mad, now: u64) {
         let Some(port) = self.port_of(to.lid) else {
-            self.counters.no_route += 1;
+            self.links.counters_mut().no_route += 1;
             return;
         };
         let route = manager::MadRoute {
@@ -156,7 +157,7 @@ impl Fabric {
     fn subnet_management(&mut self, from: PortIndex, shape: &Shape, source_qpn: u32, mad: &Mad, now: u64) {
         let mut smp = Smp::from_mad(mad);
         if !switch::is_subnet_management(&smp) {
-            self.counters.malformed += 1;
+            self.links.counters_mut().malformed += 1;
             return;
         }
         let ingress = from.0 as u8 + 1;
@@ -189,7 +190,7 @@ impl Fabric {
                 Hop::Back if by_lid => {
                     let dlid = smp.dr_slid();
                     let Some(to) = self.port_of(dlid) else {
-                        self.counters.no_route += 1;
+                        self.links.counters_mut().no_route += 1;
                         return;
                     };
                     smp.set_hop_pointer(0);
@@ -204,7 +205,7 @@ impl Fabric {
                     return;
                 }
                 Hop::Lost => {
-                    self.counters.malformed += 1;
+                    self.links.counters_mut().malformed += 1;
                     return;
                 }
                 Hop::Here if by_lid => route = returns,
@@ -234,7 +235,7 @@ impl Fabric {
     /// Sends a trap of the switch's own to the subnet manager at `dlid`.
     fn send_trap(&mut self, trap: &Smp, dlid: u16, sl: u8, now: u64) {
         let Some(port) = self.port_of(dlid) else {
-            self.counters.no_route += 1;
+            self.links.counters_mut().no_route += 1;
             return;
         };
         let route = manager::MadRoute {

@@ -6,7 +6,7 @@
 //! read, which somebody else may have set. What happens to ports it
 //! notes as [`Event`]s, for the subnet administrator to report.
 
-use crate::infiniband::packet::{Bth, Deth, Grh, LNH_BTH, LNH_GRH, Lrh, Opcode, Packet};
+use crate::infiniband::packet::{Bth, Deth, Grh, LNH_BTH, LNH_GRH, Lrh, Opcode};
 use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::sa::{Notice, trap};
 use ib_mgmt::smp::{NodeDescription, NodeInfo, PKeyTable, PortInfo, Smp, pkeys_match, port_state};
@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use crate::infiniband::packet::{ICRC_LEN, LID_MULTICAST, LID_PERMISSIVE, VL_MANAGEMENT, append_icrc};
+use crate::packet::Packet;
 use crate::ports::PortIndex;
 
 /// LID of the subnet manager and administrator; ports follow, in order of attachment.

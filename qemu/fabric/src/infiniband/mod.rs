@@ -7,12 +7,9 @@
 //! | module | subject |
 //! |---|---|
 //! | [`packet`] | packets as they are on the wire: headers, opcodes, checksums |
-//! | `capture` | pcapng |
-//! | `losses` | what was lost, by flow |
+//! | `flow` | sender, destination and transport of a packet |
 //! | `performance` | a port's counters, and the agent that reports them |
 //! | `speeds`, `m_key` | speeds and management key of a port |
-//! | `link` | a link's queue |
-//! | `buffers` | buffers of packets |
 //! | `forwarding`, `ingress` | the way of a packet, and what the switch lets in |
 //! | `direct` | requests without packets |
 //! | `switch`, `attributes` | the switch's agents, directed routes |
@@ -23,13 +20,10 @@
 
 mod administrator;
 mod attributes;
-mod buffers;
-mod capture;
 mod direct;
+mod flow;
 mod forwarding;
 mod ingress;
-mod link;
-mod losses;
 mod m_key;
 mod management;
 mod manager;
@@ -47,18 +41,18 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
-use crate::cuts::Cutter;
+use crate::capture::Capture;
+use crate::counters::FabricCounters;
 use crate::faults::Faults;
+use crate::links::Links;
+use crate::losses::LossTable;
+use crate::packet::Packet;
 use crate::ports::PortIndex;
-use crate::random::Random;
-use crate::work::STEPS_PER_CALL;
 use ib_mgmt::mad::Mad;
 use ib_types::Gid;
 
-pub use capture::{Capture, Encapsulation, PcapNg};
 pub use direct::{Destination, Traffic};
-pub use link::FabricCounters;
-pub use losses::{Flow, Kind, LossTable, Losses};
+pub use flow::Flow;
 pub use m_key::{Access, Lease, MKey};
 pub use manager::{MadRoute, PortRecord, mad_packet};
 pub use performance::PortCounters;
@@ -66,11 +60,9 @@ pub use speeds::Speeds;
 pub use switch::SWITCH_GUID;
 
 use administrator::Administrator;
-use buffers::Buffers;
-use link::Egress;
 use manager::Manager;
 use multicast::Groups;
-use packet::{Deth, LID_MULTICAST, Opcode, Packet, Shape};
+use packet::{Deth, LID_MULTICAST, Opcode, Shape};
 use switch::{MAX_PORTS, Switch};
 
 /// How the fabric behaves.
@@ -119,27 +111,15 @@ pub const OPENSM_PACKET_LIFE_TIME: u8 = 18;
 const DEFAULT_M_KEY: u64 = 0x6d6c_7835_6b65_7931;
 /// The interface number under which the subnet manager's packets are captured.
 const MANAGER: u32 = u32::MAX;
-/// Packets of one port that may be on their way before [`Fabric::ready`] says no.
-const CREDITS: usize = 1_024;
 /// MTU code of IP over InfiniBand's broadcast group: 2048, as OpenSM gives it.
 const IPOIB_MTU: u8 = 4;
-
-struct Port {
-    up: bool,
-    egress: Egress,
-    in_flight: usize,
-    /// Steps of work that the switch and its agents did for what the port sent, and that its HCA has not been charged for.
-    owed: u64,
-}
 
 /// The fabric. See the [module](self).
 pub struct Fabric {
     config: FabricConfig,
     /// Ports may send only as what the fabric's own subnet manager made of them.
     guarded: bool,
-    random: Random,
-    cutter: Cutter,
-    ports: Vec<Port>,
+    links: Links<Flow>,
     /// Port by LID, as the subnet manager programs it.
     routes: Vec<Option<PortIndex>>,
     groups: Groups,
@@ -148,24 +128,19 @@ pub struct Fabric {
     administrator: Administrator,
     /// Packets that reached the switch's management port.
     management: VecDeque<(PortIndex, Packet)>,
-    counters: FabricCounters,
-    losses: LossTable,
     capture: Option<Box<dyn Capture + Send>>,
     /// Until when [`poll`](Self::poll) has nothing to do, as far as is known; `None` where it has to look.
     quiet: Option<u64>,
-    /// Packets on their way to ports.
-    flying: u64,
     /// Packets of requests that went without.
     copied: u64,
-    buffers: Buffers,
 }
 
 impl fmt::Debug for Fabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fabric")
             .field("config", &self.config)
-            .field("ports", &self.ports.len())
-            .field("counters", &self.counters)
+            .field("ports", &self.links.len())
+            .field("counters", self.links.counters())
             .finish_non_exhaustive()
     }
 }
@@ -190,9 +165,7 @@ impl Fabric {
     #[must_use]
     pub fn new(config: FabricConfig) -> Self {
         Self {
-            random: Random::new(config.seed),
-            cutter: Cutter::new(config.faults.cuts, config.seed, 0),
-            ports: Vec::new(),
+            links: Links::new(config.seed, config.faults.cuts),
             routes: Vec::new(),
             groups: Groups::new(IPOIB_MTU),
             guarded: config.subnet_manager && config.m_key != 0,
@@ -200,13 +173,9 @@ impl Fabric {
             manager: Manager::new(config.m_key, config.first_tid),
             administrator: Administrator::default(),
             management: VecDeque::new(),
-            counters: FabricCounters::default(),
-            losses: LossTable::default(),
             capture: None,
             quiet: None,
-            flying: 0,
             copied: 0,
-            buffers: Buffers::default(),
             config,
         }
     }
@@ -241,12 +210,11 @@ impl Fabric {
     /// # Errors
     /// [`SwitchFull`].
     pub fn attach(&mut self, name: &str) -> Result<PortIndex, SwitchFull> {
-        if self.ports.len() >= MAX_PORTS {
+        if self.links.len() >= MAX_PORTS {
             return Err(SwitchFull);
         }
         self.quiet = None;
-        let index = PortIndex(self.ports.len() as u32);
-        self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0, owed: 0 });
+        let index = self.links.attach();
         self.manager.attach(name);
         self.switch.attach();
         if let Some(capture) = &mut self.capture {
@@ -262,22 +230,13 @@ impl Fabric {
 
     /// Brings a port's link up or down. What is on its way to a link that goes down is lost; the subnet manager notices.
     pub fn set_link(&mut self, index: PortIndex, up: bool, now: u64) {
-        let up = up && !self.cutter.cuts(index);
-        let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
-        if port.up == up {
+        if !self.links.set_up(index, up) {
             return;
         }
-        port.up = up;
+        let up = self.links.is_up(index);
         self.quiet = None;
         self.switch.set_link(index, up, now);
         if !up {
-            let lost: Vec<(u32, Packet)> = port.egress.drain().collect();
-            self.counters.link_down += lost.len() as u64;
-            self.flying -= lost.len() as u64;
-            for (source, packet) in lost {
-                self.losses.entry(Flow::of(packet.bytes())).link_down += 1;
-                self.give_back(source);
-            }
             self.groups.leave_all(index);
         }
         if self.switch.program.is_none() {
@@ -289,7 +248,7 @@ impl Fabric {
     #[must_use]
     #[inline]
     pub fn link_is_up(&self, index: PortIndex) -> bool {
-        self.ports.get(index.0 as usize).is_some_and(|port| port.up)
+        self.links.is_up(index)
     }
 
     /// What the subnet manager knows of a port.
@@ -301,13 +260,13 @@ impl Fabric {
     /// What happened to packets so far.
     #[must_use]
     pub fn counters(&self) -> FabricCounters {
-        self.counters
+        *self.links.counters()
     }
 
     /// What happened to packets so far, by flow: the same losses that [`counters`](Self::counters) adds up.
     #[must_use]
-    pub fn losses(&self) -> &LossTable {
-        &self.losses
+    pub fn losses(&self) -> &LossTable<Flow> {
+        self.links.losses()
     }
 
     /// Whether a port of the switch is switched on and its link is not cut. One that is not has its link down, whatever is at the other end of
@@ -315,7 +274,7 @@ impl Fabric {
     #[must_use]
     #[inline]
     pub fn port_is_enabled(&self, index: PortIndex) -> bool {
-        self.switch.is_enabled(index) && !self.cutter.cuts(index)
+        self.switch.is_enabled(index) && !self.links.is_cut(index)
     }
 
     /// Puts a port into other partitions than the default one: the subnet manager programs its P_Key table with (at most
@@ -359,7 +318,7 @@ impl Fabric {
     pub fn set_faults(&mut self, faults: Faults) {
         self.quiet = None;
         self.config.faults = faults;
-        self.cutter = Cutter::new(faults.cuts, self.config.seed, self.counters.sent);
+        self.links.set_cuts(self.config.seed, faults.cuts);
     }
 
     /// Changes the time that packets take from any port to any other. Those on their way are not overtaken.
@@ -371,29 +330,27 @@ impl Fabric {
     pub fn reseed(&mut self, seed: u64) {
         self.quiet = None;
         self.config.seed = seed;
-        self.random = Random::new(seed);
-        self.cutter = Cutter::new(self.config.faults.cuts, seed, self.counters.sent);
+        self.links.reseed(seed, self.config.faults.cuts);
     }
 
     /// Returns whether no packet is in flight.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
-        self.flying == 0
+        self.links.is_empty()
     }
 
     /// Returns the work that a port owes for, in steps, which it thereby pays.
     #[inline]
     #[must_use]
     pub fn take_owed(&mut self, index: PortIndex) -> u64 {
-        self.ports.get_mut(index.0 as usize).map_or(0, |port| std::mem::take(&mut port.owed))
+        self.links.take_owed(index)
     }
 
     /// The receiver of a port accepts no packets from now on, or does again. While it does not, the
     /// switch drops packets by their head-of-queue lifetime (IBTA 18.2.5.4).
     pub fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) {
-        let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
-        if port.egress.set_congested(congested, now) {
+        if self.links.set_congested(index, congested, now) {
             self.quiet = None;
         }
     }
@@ -402,37 +359,33 @@ impl Fabric {
     #[must_use]
     #[inline]
     pub fn ready(&self, index: PortIndex) -> bool {
-        self.ports.get(index.0 as usize).is_some_and(|port| port.in_flight < CREDITS)
+        self.links.has_credit(index)
     }
 
     fn owed(&self, index: PortIndex) -> u64 {
-        self.ports.get(index.0 as usize).map_or(0, |port| port.owed)
+        self.links.owed(index)
     }
 
     pub(super) fn owe(&mut self, index: PortIndex, steps: u64) {
-        if let Some(port) = self.ports.get_mut(index.0 as usize) {
-            port.owed = port.owed.saturating_add(steps);
-        }
+        self.links.owe(index, steps);
     }
 
     /// A turn of a port whose HCA another server runs: it pays for a turn's share of the work that it caused. Answers whether it may
     /// send.
     pub fn pay_turn(&mut self, index: PortIndex) -> bool {
-        let Some(port) = self.ports.get_mut(index.0 as usize) else { return false };
-        port.owed = port.owed.saturating_sub(STEPS_PER_CALL);
-        port.owed == 0
+        self.links.pay_turn(index)
     }
 
     /// A buffer for a packet, with whatever is in it.
     #[inline]
     pub fn take_buffer(&mut self) -> Vec<u8> {
-        self.buffers.take()
+        self.links.take_buffer()
     }
 
     /// Keeps the buffer of a packet that has arrived.
     #[inline]
     pub fn give_buffer(&mut self, buffer: Vec<u8>) {
-        self.buffers.give(buffer);
+        self.links.give_buffer(buffer);
     }
 
     /// RC requests that were carried out without packets count as the packets that would have gone; how many those were.

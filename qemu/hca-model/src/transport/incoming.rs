@@ -5,10 +5,10 @@ use crate::meter::price;
 use crate::object::qp::Qps;
 use ib_types::Psn;
 use mlx5_prm::value::ServiceType;
-use rdma_fabric::infiniband::packet::Packet;
 use rdma_fabric::infiniband::packet::{
     LID_MULTICAST, LID_PERMISSIVE, Operation, QPN_MULTICAST, Shape, Transport,
 };
+use rdma_fabric::packet::Packet;
 
 /// The prefix that GIDs have before a subnet manager gives another, and that a port answers to all the same.
 const DEFAULT_GID_PREFIX: u64 = 0xfe80_0000_0000_0000;

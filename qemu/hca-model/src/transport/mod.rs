@@ -68,7 +68,7 @@ use crate::port::Port;
 use crate::profile::Strictness;
 use crate::seams::Io;
 use ib_types::Psn;
-use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::packet::Packet;
 use state::{Later, WINDOW};
 
 pub use state::{DeviceTransport, QpTransport, TransportCounters};

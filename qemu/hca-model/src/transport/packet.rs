@@ -14,8 +14,8 @@ use crate::object::qp::{AddressPath, Qp};
 use crate::port::Port;
 use ib_types::Psn;
 use rdma_fabric::infiniband::Destination;
-use rdma_fabric::infiniband::packet::Packet;
 use rdma_fabric::infiniband::packet::VL_MANAGEMENT;
+use rdma_fabric::packet::Packet;
 
 /// Opcode bits of unreliable connections.
 const SERVICE_UC: u8 = 0x20;

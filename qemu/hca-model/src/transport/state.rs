@@ -12,7 +12,7 @@ use super::segments::Reserved;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
 use ib_types::Psn;
-use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::packet::Packet;
 
 /// Request packets that a requester has on their way at most.
 pub(super) const WINDOW: u32 = 128;

@@ -5,7 +5,7 @@ use super::hub::follow;
 use super::stream::{Broken, Kind, Link, Stream};
 use hca_model::Hca;
 use hca_model::turn::turn;
-use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::packet::Packet;
 use rdma_fabric::wire::{Unplugged, Wire};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::OwnedFd;

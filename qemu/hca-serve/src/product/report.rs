@@ -4,9 +4,11 @@ use crate::link::CableState;
 use crate::server::{Activity, HcaState, Summary};
 use hca_model::Census;
 use hca_model::log::{Entry, Level};
+use rdma_fabric::counters::FabricCounters;
 use rdma_fabric::faults::Faults;
+use rdma_fabric::infiniband::Flow;
 use rdma_fabric::infiniband::PortCounters;
-use rdma_fabric::infiniband::{FabricCounters, Flow, Losses};
+use rdma_fabric::losses::Losses;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

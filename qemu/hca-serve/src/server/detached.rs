@@ -9,7 +9,7 @@
 use crate::guest::memory::Access;
 use crate::server::device::Guest;
 use hca_model::{DmaFault, GuestMemory, Hca, Interrupts};
-use rdma_fabric::infiniband::packet::Packet;
+use rdma_fabric::packet::Packet;
 use rdma_fabric::wire::Wire;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

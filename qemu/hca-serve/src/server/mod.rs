@@ -33,8 +33,11 @@ use hca_model::Profile;
 use hca_model::world::World;
 use listener::SocketFile;
 use options::with_guid;
+use rdma_fabric::capture::{Capture, PcapNg};
+use rdma_fabric::counters::FabricCounters;
 use rdma_fabric::faults::Faults;
-use rdma_fabric::infiniband::{Capture, FabricConfig, FabricCounters, LossTable, PcapNg};
+use rdma_fabric::infiniband::{FabricConfig, Flow};
+use rdma_fabric::losses::LossTable;
 use rustix::event::{EventfdFlags, eventfd};
 use seat::Seat;
 use std::fs::File;
@@ -382,7 +385,7 @@ impl Served {
 
     /// Returns the losses so far by flow, or `None` if the server has stopped.
     #[must_use]
-    pub fn losses(&self) -> Option<LossTable> {
+    pub fn losses(&self) -> Option<LossTable<Flow>> {
         self.with_world(|world, _| world.medium.fabric().losses().clone())
     }
 

@@ -4,8 +4,10 @@ use super::seat::{Seat, Work};
 use hca_model::Census;
 use hca_model::world::Node;
 use mlx5_prm::value::{PortPhysicalState, PortState};
+use rdma_fabric::counters::FabricCounters;
+use rdma_fabric::infiniband::Flow;
 use rdma_fabric::infiniband::PortCounters;
-use rdma_fabric::infiniband::{FabricCounters, LossTable};
+use rdma_fabric::losses::LossTable;
 
 /// Summary of a run.
 #[derive(Debug, Clone)]
@@ -21,7 +23,7 @@ pub struct Summary {
     /// Duration in seconds.
     pub seconds: f64,
     /// Losses by flow.
-    pub losses: LossTable,
+    pub losses: LossTable<Flow>,
     /// Reason why the capture is incomplete, if it is.
     pub capture_error: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use harness::dat::address;
 use harness::rds::{GENERATION, Nodes, at, message};
-use rdma_fabric::infiniband::Capture;
+use rdma_fabric::capture::Capture;
 use rds_nostd::{
     ConnectionFlags, DownReason, InfoError, InfoWritten, RDS_INFO_CONNECTIONS, RDS_INFO_COUNTERS,
     RDS_INFO_IB_CONNECTIONS, RDS_INFO_RECV_MESSAGES, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES,

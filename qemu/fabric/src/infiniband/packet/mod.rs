@@ -7,7 +7,6 @@ mod ext;
 mod headers;
 mod icrc;
 mod opcode;
-mod sealed;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -17,7 +16,6 @@ pub use ext::{Aeth, AethSyndrome, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Re
 pub use headers::{Bth, GRH_NEXT_HEADER_IBA, Grh, LNH_BTH, LNH_GRH, Lrh};
 pub use icrc::{ICRC_LEN, append_icrc, icrc, icrc_is_right, icrc_roce_v1, icrc_roce_v2, write_icrc};
 pub use opcode::{Opcode, Operation, Transport};
-pub use sealed::Packet;
 pub use shape::{LID_MULTICAST, LID_PERMISSIVE, QKEY_GSI, QPN_MULTICAST, Shape, VL_MANAGEMENT};
 pub use vcrc::{VCRC_LEN, vcrc};
 

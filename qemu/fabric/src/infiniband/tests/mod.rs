@@ -16,6 +16,9 @@ use proptest::prelude::*;
 
 use super::manager::{MadRoute, SM_LID, mad_packet};
 use super::*;
+use crate::capture::PcapNg;
+use crate::losses::Kind;
+use crate::work::STEPS_PER_CALL;
 
 /// A port that answers SMPs as an agent must, from the specification, not with the model's code.
 struct Agent {

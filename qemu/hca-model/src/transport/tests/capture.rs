@@ -9,7 +9,7 @@ use rdma_fabric::infiniband::packet::{Aeth, Operation, Reth, Shape, VCRC_LEN, ic
 
 use super::bed::{Bed, Options, pattern};
 use super::requests::Request;
-use rdma_fabric::infiniband::PcapNg;
+use rdma_fabric::capture::PcapNg;
 
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);

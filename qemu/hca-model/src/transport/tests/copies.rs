@@ -15,7 +15,7 @@ use super::requests::Request;
 use crate::object::table::Table;
 use crate::transport::TransportCounters;
 use crate::transport::state::QpProgress;
-use rdma_fabric::infiniband::FabricCounters;
+use rdma_fabric::counters::FabricCounters;
 use rdma_fabric::infiniband::PortCounters;
 use rdma_fabric::random::Random;
 

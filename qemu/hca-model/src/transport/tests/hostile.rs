@@ -6,8 +6,8 @@ use rdma_fabric::infiniband::packet::{Bth, LNH_BTH, LNH_GRH, Lrh, Opcode};
 
 use super::bed::{Bed, Options};
 use super::requests::Request;
-use rdma_fabric::infiniband::packet::Packet;
 use rdma_fabric::infiniband::packet::append_icrc;
+use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::PortIndex;
 
 /// A packet for a QP with arbitrary contents and right checksum.

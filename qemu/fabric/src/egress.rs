@@ -2,40 +2,10 @@
 
 use std::collections::VecDeque;
 
+use crate::counters::FabricCounters;
 use crate::faults::Faults;
-use crate::infiniband::packet::Packet;
+use crate::packet::Packet;
 use crate::random::Random;
-
-/// What happened to packets since the fabric was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FabricCounters {
-    /// Packets that ports and the subnet manager put on the wire.
-    pub sent: u64,
-    /// Packets taken by their destination, duplicates included.
-    pub delivered: u64,
-    /// Bytes of the delivered packets, LRH to ICRC.
-    pub delivered_bytes: u64,
-    /// Lost by injected loss.
-    pub dropped: u64,
-    /// Extra copies delivered by injected duplication.
-    pub duplicated: u64,
-    /// Packets that a later one really overtook.
-    pub reordered: u64,
-    /// Packets with an injected bit error.
-    pub corrupted: u64,
-    /// Dropped because a link on the way was down.
-    pub link_down: u64,
-    /// Times that a link was cut.
-    pub cuts: u64,
-    /// Dropped because no port has the destination LID.
-    pub no_route: u64,
-    /// Dropped because the destination's queue was full, or its receiver accepted no packets.
-    pub overflow: u64,
-    /// Dropped at the switch's port because its sender has not been given the LID or the P_Key, or may not set what it would set.
-    pub refused: u64,
-    /// Dropped because the LRH made no sense.
-    pub malformed: u64,
-}
 
 /// A packet on its way.
 #[derive(Debug)]
@@ -61,7 +31,7 @@ struct Held {
 
 /// The way from the switch to one port.
 #[derive(Debug, Default)]
-pub(super) struct Egress {
+pub(crate) struct Egress {
     queue: VecDeque<Flying>,
     held: Vec<Held>,
     congestion: Option<Congestion>,
@@ -83,14 +53,14 @@ const STALL_COUNT: u8 = 7;
 /// Duration of a stall, in head-of-queue lifetimes.
 const STALL: u64 = 8;
 
-/// Packets that may be on their way to one port. Far above what senders that respect [`super::Fabric::ready`] reach.
+/// Packets in flight to one port at most. Senders that wait for credit stay far below.
 const QUEUE_LIMIT: usize = 16_384;
 /// Longest wait of a held packet for something to overtake it.
 const HOLD_NS: u64 = 200_000;
 
 impl Egress {
     /// Sends `packet` on its way, with whatever `faults` do to it.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         source: u32,
         mut packet: Packet,
@@ -152,7 +122,7 @@ impl Egress {
     }
 
     /// The receiver accepts no packets, or does again. Returns whether that is a change.
-    pub(super) fn set_congested(&mut self, congested: bool, now: u64) -> bool {
+    pub(crate) fn set_congested(&mut self, congested: bool, now: u64) -> bool {
         if congested == self.congestion.is_some() {
             return false;
         }
@@ -160,13 +130,18 @@ impl Egress {
         true
     }
 
-    pub(super) const fn is_congested(&self) -> bool {
+    /// Returns whether [`send`](Self::send) may do anything to a packet but to queue it.
+    pub(crate) fn may_harm(&self, faults: &Faults) -> bool {
+        !faults.is_none() || self.queue.len() >= QUEUE_LIMIT
+    }
+
+    pub(crate) const fn is_congested(&self) -> bool {
         self.congestion.is_some()
     }
 
     /// Returns the time at which [`expire`](Self::expire) drops a packet, with a head-of-queue
     /// `lifetime` in nanoseconds.
-    pub(super) fn expiry(&self, lifetime: u64) -> Option<u64> {
+    pub(crate) fn expiry(&self, lifetime: u64) -> Option<u64> {
         let congestion = self.congestion.as_ref()?;
         let head = self.queue.front()?.due;
         let stalled = congestion.stalled_until.is_some_and(|until| head < until);
@@ -175,7 +150,7 @@ impl Egress {
 
     /// Returns the next packet to drop because the receiver does not accept it, and whose credit it
     /// holds.
-    pub(super) fn expire(&mut self, lifetime: u64, now: u64) -> Option<(u32, Packet)> {
+    pub(crate) fn expire(&mut self, lifetime: u64, now: u64) -> Option<(u32, Packet)> {
         self.expiry(lifetime).filter(|due| *due <= now)?;
         let congestion = self.congestion.as_mut()?;
         if congestion.stalled_until.is_none_or(|until| until <= now) {
@@ -188,7 +163,7 @@ impl Egress {
     }
 
     /// The next packet that has arrived, and whose credit it gives back.
-    pub(super) fn receive(&mut self, now: u64, counters: &mut FabricCounters) -> Option<(u32, Packet)> {
+    pub(crate) fn receive(&mut self, now: u64, counters: &mut FabricCounters) -> Option<(u32, Packet)> {
         if !self.held.is_empty()
             && let Some(i) = self.held.iter().position(|held| held.passes == 0 || held.deadline <= now)
         {
@@ -209,7 +184,7 @@ impl Egress {
     }
 
     /// When the next packet arrives.
-    pub(super) fn next_arrival(&self) -> Option<u64> {
+    pub(crate) fn next_arrival(&self) -> Option<u64> {
         if self.congestion.is_some() {
             return None;
         }
@@ -218,7 +193,7 @@ impl Egress {
     }
 
     /// Takes everything off the wire: the link went down.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (u32, Packet)> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u32, Packet)> {
         let held = self.held.drain(..).map(|held| (held.source, held.packet));
         held.chain(self.queue.drain(..).map(|flying| (flying.source, flying.packet)))
     }
@@ -226,16 +201,16 @@ impl Egress {
 
 /// What became of a packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Copies now on their way.
-    pub(super) copies: u32,
+    pub(crate) copies: u32,
     /// What else befell it; the worst of it, if several things did.
-    pub(super) fate: Option<Fate>,
+    pub(crate) fate: Option<Fate>,
 }
 
 /// What befell a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     Lost,
     Corrupted,
     Duplicated,

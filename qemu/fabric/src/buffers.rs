@@ -1,22 +1,22 @@
 //! Buffers of packets that have arrived, for the next ones: senders take them, receivers give them back.
 
-/// Buffers kept for reuse: as many as packets of one port may be on their way.
-const KEPT: usize = super::CREDITS;
+/// Buffers kept for reuse.
+const KEPT: usize = 1_024;
 
 /// Buffers without a packet.
 #[derive(Debug, Default)]
-pub(super) struct Buffers(Vec<Vec<u8>>);
+pub(crate) struct Buffers(Vec<Vec<u8>>);
 
 impl Buffers {
     /// A buffer, with whatever is in it; a new one where none is left.
     #[inline]
-    pub(super) fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         self.0.pop().unwrap_or_default()
     }
 
     /// Keeps a buffer, unless there are enough.
     #[inline]
-    pub(super) fn give(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn give(&mut self, buffer: Vec<u8>) {
         if self.0.len() < KEPT {
             self.0.push(buffer);
         }

@@ -1,0 +1,286 @@
+//! Links of a switch's ports: their queues, credits, cuts, and the work that their packets cost.
+//!
+//! Switches of each medium route packets; the rest of a packet's way is here.
+
+use crate::buffers::Buffers;
+use crate::counters::FabricCounters;
+use crate::cuts::{Cuts, Cutter};
+use crate::egress::Egress;
+use crate::faults::Faults;
+use crate::losses::{FlowKey, LossTable, Losses};
+use crate::packet::Packet;
+use crate::ports::PortIndex;
+use crate::random::Random;
+use crate::work::STEPS_PER_CALL;
+
+/// Packets of one port in flight after which the port has no credit.
+const CREDITS: usize = 1_024;
+
+/// One port.
+#[derive(Debug, Default)]
+struct Port {
+    is_up: bool,
+    egress: Egress,
+    /// Packets that this port sent and that are in flight.
+    in_flight: usize,
+    /// Steps of work that this port's packets caused and that its adapter has not paid.
+    owed: u64,
+}
+
+/// The links of all ports. Losses are counted by flows `F`.
+#[derive(Debug)]
+pub(crate) struct Links<F> {
+    ports: Vec<Port>,
+    random: Random,
+    cutter: Cutter,
+    buffers: Buffers,
+    /// Packets in flight to ports.
+    flying: u64,
+    counters: FabricCounters,
+    losses: LossTable<F>,
+}
+
+impl<F: FlowKey> Links<F> {
+    pub(crate) fn new(seed: u64, cuts: Option<Cuts>) -> Self {
+        Self {
+            ports: Vec::new(),
+            random: Random::new(seed),
+            cutter: Cutter::new(cuts, seed, 0),
+            buffers: Buffers::default(),
+            flying: 0,
+            counters: FabricCounters::default(),
+            losses: LossTable::default(),
+        }
+    }
+
+    /// Starts the sequence of random numbers again.
+    pub(crate) fn reseed(&mut self, seed: u64, cuts: Option<Cuts>) {
+        self.random = Random::new(seed);
+        self.set_cuts(seed, cuts);
+    }
+
+    /// Changes the cuts from now on.
+    pub(crate) fn set_cuts(&mut self, seed: u64, cuts: Option<Cuts>) {
+        self.cutter = Cutter::new(cuts, seed, self.counters.sent);
+    }
+
+    /// Adds a port, its link down.
+    pub(crate) fn attach(&mut self) -> PortIndex {
+        self.ports.push(Port::default());
+        PortIndex(self.ports.len() as u32 - 1)
+    }
+
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    #[inline]
+    fn port(&self, index: PortIndex) -> Option<&Port> {
+        self.ports.get(index.0 as usize)
+    }
+
+    #[inline]
+    fn port_mut(&mut self, index: PortIndex) -> Option<&mut Port> {
+        self.ports.get_mut(index.0 as usize)
+    }
+
+    #[inline]
+    pub(crate) const fn counters(&self) -> &FabricCounters {
+        &self.counters
+    }
+
+    #[inline]
+    pub(crate) const fn counters_mut(&mut self) -> &mut FabricCounters {
+        &mut self.counters
+    }
+
+    pub(crate) const fn losses(&self) -> &LossTable<F> {
+        &self.losses
+    }
+
+    /// Returns the losses of the packet's flow.
+    pub(crate) fn losses_of(&mut self, packet: &[u8]) -> &mut Losses {
+        self.losses.entry(F::of(packet))
+    }
+
+    /// Returns whether no packet is in flight.
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.flying == 0
+    }
+
+    #[inline]
+    pub(crate) fn is_up(&self, index: PortIndex) -> bool {
+        self.port(index).is_some_and(|port| port.is_up)
+    }
+
+    /// Returns whether the port's link is cut.
+    #[inline]
+    pub(crate) fn is_cut(&self, index: PortIndex) -> bool {
+        self.cutter.cuts(index)
+    }
+
+    /// Brings a link up or down, and returns whether that is a change. Packets in flight to a link
+    /// that goes down are lost. A link that is cut stays down.
+    pub(crate) fn set_up(&mut self, index: PortIndex, up: bool) -> bool {
+        let up = up && !self.is_cut(index);
+        let Some(port) = self.port_mut(index).filter(|port| port.is_up != up) else { return false };
+        port.is_up = up;
+        if !up {
+            let lost: Vec<(u32, Packet)> = port.egress.drain().collect();
+            self.flying -= lost.len() as u64;
+            for (source, packet) in lost {
+                self.lose_to_link(packet.bytes());
+                self.give_back(source);
+            }
+        }
+        true
+    }
+
+    /// Counts a packet that is lost because a link is down.
+    pub(crate) fn lose_to_link(&mut self, packet: &[u8]) {
+        self.counters.link_down += 1;
+        self.losses_of(packet).link_down += 1;
+    }
+
+    /// Counts a packet that a port sends. Returns whether the port's link is cut, and this packet is
+    /// the first to be lost.
+    #[inline]
+    pub(crate) fn is_cut_by_packet(&mut self, from: PortIndex, now: u64) -> bool {
+        self.counters.sent += 1;
+        let is_cut = self.cutter.sent(from, self.counters.sent, now);
+        self.counters.cuts += u64::from(is_cut);
+        is_cut
+    }
+
+    /// Ends a cut whose time is over.
+    pub(crate) fn mend(&mut self, now: u64) {
+        self.cutter.poll(self.counters.sent, now);
+    }
+
+    /// Returns the time at which [`mend`](Self::mend) has something to do.
+    pub(crate) fn mend_time(&self) -> Option<u64> {
+        self.cutter.deadline()
+    }
+
+    /// Sends a packet to a port whose link is up. Port `source` pays for it with its credit. Returns
+    /// whether the receiver accepts no packets.
+    #[inline]
+    pub(crate) fn transmit(
+        &mut self,
+        source: u32,
+        to: PortIndex,
+        packet: Packet,
+        arrival: u64,
+        faults: &Faults,
+    ) -> bool {
+        let Some(port) = self.ports.get_mut(to.0 as usize) else { return false };
+        // A packet that is not harmed needs no flow.
+        let flow = port.egress.may_harm(faults).then(|| F::of(packet.bytes()));
+        let outcome = port.egress.send(source, packet, arrival, faults, &mut self.random, &mut self.counters);
+        let is_congested = port.egress.is_congested();
+        if let (Some(fate), Some(flow)) = (outcome.fate, flow) {
+            self.losses.entry(flow).count(fate);
+        }
+        self.flying += u64::from(outcome.copies);
+        if let Some(port) = self.ports.get_mut(source as usize) {
+            port.in_flight += outcome.copies as usize;
+        }
+        is_congested
+    }
+
+    /// Returns the next packet that has arrived at a port.
+    pub(crate) fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
+        let port = self.ports.get_mut(at.0 as usize)?;
+        let (source, packet) = port.egress.receive(now, &mut self.counters)?;
+        self.flying -= 1;
+        self.counters.delivered += 1;
+        self.counters.delivered_bytes += packet.bytes().len() as u64;
+        self.give_back(source);
+        Some(packet)
+    }
+
+    /// Returns the time at which the next packet arrives at any port.
+    pub(crate) fn next_arrival(&self) -> Option<u64> {
+        self.ports.iter().filter_map(|port| port.egress.next_arrival()).min()
+    }
+
+    /// The receiver of a port accepts no packets from now on, or does again. Returns whether that is
+    /// a change.
+    pub(crate) fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) -> bool {
+        self.port_mut(index).is_some_and(|port| port.egress.set_congested(congested, now))
+    }
+
+    /// Returns the time at which a packet to a congested port exceeds its head-of-queue `lifetime`,
+    /// in nanoseconds.
+    pub(crate) fn expiry(&self, index: PortIndex, lifetime: u64) -> Option<u64> {
+        self.port(index)?.egress.expiry(lifetime)
+    }
+
+    /// Drops packets to a congested port that have exceeded their head-of-queue `lifetime`, in
+    /// nanoseconds. Returns their number.
+    pub(crate) fn expire(&mut self, index: PortIndex, lifetime: u64, now: u64) -> u64 {
+        let mut dropped = 0;
+        while let Some((source, packet)) =
+            self.port_mut(index).and_then(|port| port.egress.expire(lifetime, now))
+        {
+            dropped += 1;
+            self.flying -= 1;
+            self.counters.overflow += 1;
+            self.losses_of(packet.bytes()).overflow += 1;
+            self.give_back(source);
+            self.buffers.give(packet.into_buffer());
+        }
+        dropped
+    }
+
+    fn give_back(&mut self, source: u32) {
+        if let Some(port) = self.ports.get_mut(source as usize) {
+            port.in_flight = port.in_flight.saturating_sub(1);
+        }
+    }
+
+    /// Returns whether a port has credit.
+    #[inline]
+    pub(crate) fn has_credit(&self, index: PortIndex) -> bool {
+        self.port(index).is_some_and(|port| port.in_flight < CREDITS)
+    }
+
+    /// Returns the steps that a port owes.
+    pub(crate) fn owed(&self, index: PortIndex) -> u64 {
+        self.port(index).map_or(0, |port| port.owed)
+    }
+
+    /// Charges a port.
+    pub(crate) fn owe(&mut self, index: PortIndex, steps: u64) {
+        if let Some(port) = self.port_mut(index) {
+            port.owed = port.owed.saturating_add(steps);
+        }
+    }
+
+    /// Returns the steps that a port owes, which it thereby pays.
+    #[inline]
+    pub(crate) fn take_owed(&mut self, index: PortIndex) -> u64 {
+        self.port_mut(index).map_or(0, |port| std::mem::take(&mut port.owed))
+    }
+
+    /// Pays one call's share of the steps that a port owes. Returns whether nothing is left.
+    pub(crate) fn pay_turn(&mut self, index: PortIndex) -> bool {
+        let Some(port) = self.port_mut(index) else { return false };
+        port.owed = port.owed.saturating_sub(STEPS_PER_CALL);
+        port.owed == 0
+    }
+
+    /// Returns a buffer for a packet, with any content.
+    #[inline]
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
+        self.buffers.take()
+    }
+
+    /// Takes back the buffer of a packet that was received.
+    #[inline]
+    pub(crate) fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.buffers.give(buffer);
+    }
+}
