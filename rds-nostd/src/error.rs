@@ -58,7 +58,7 @@ errors! {
     /// The message is longer than the send buffer (not in the Solaris profile), than
     /// [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN), than the frames can hold, or than the
     /// peer accepts: a retry cannot succeed. `EMSGSIZE`.
-    MessageSize = 90, 97, "message longer than the send buffer, the frames or the peer take";
+    MessageSize = 90, 97, "message longer than the limit of the send buffer, the frames or the peer";
     /// No message to receive, or the socket's send buffer is full: call again after
     /// [`Rds::poll`](crate::Rds::poll). `EAGAIN`.
     Again = 11, 11, "would block";
@@ -75,17 +75,17 @@ errors! {
     /// The call or flag is not supported for this socket, or no longer. `EOPNOTSUPP`.
     NotSupported = 95, 122, "not supported";
     /// This node lacks the transport. `ENOPROTOOPT`.
-    NoTransport = 92, 99, "no such transport here";
+    NoTransport = 92, 99, "transport not supported by this node";
     /// The socket's transport has no types of service, or it has no transport yet. `ENOTTY`.
-    NoTypeOfService = 25, 25, "no types of service here";
+    NoTypeOfService = 25, 25, "no types of service on this transport";
     /// All regions of the node are offered, or too many notifications of the socket are unread.
     /// Only the program can free them, by a release or a [read](crate::Rds::recvmsg), so a wait is
     /// useless. `EAGAIN`, as Linux returns for regions.
-    Exhausted = 11, 11, "no region left, or too many ends of operations unread";
+    Exhausted = 11, 11, "no region free, or too many unread notifications";
     /// The destination has no address. `EDESTADDRREQ`.
     NoDestination = 89, 96, "the destination has no address";
     /// An IPv6 destination that is not unicast. `EPROTOTYPE`.
-    NotUnicast = 91, 98, "the destination is not one node";
+    NotUnicast = 91, 98, "destination is not unicast";
     /// Messages of the socket were dropped: their peer was unreachable, and other peers needed its entry. `EHOSTUNREACH`.
     Unreachable = 113, 148, "messages to an unreachable peer were dropped";
     /// An RDMA operation has more local segments than the table, or all entries for registered

@@ -44,7 +44,7 @@ reasons! {
     /// The peer's RDS refused our request.
     PeerRejected = "the peer refused", "down_peer_rejected";
     /// The peer has no RDS, or its connection manager refused.
-    NonPeerRejected = "nobody listens at the peer", "down_non_peer_rejected";
+    NonPeerRejected = "no listener at the peer", "down_non_peer_rejected";
     /// The peer has no path or no address.
     Unreachable = "the peer is unreachable", "down_unreachable";
     /// The peer did not reply to our request in time.
@@ -55,31 +55,31 @@ reasons! {
     Broken = "the queue pair failed", "down_broken";
     /// The peer's reply has an unsupported protocol version, or other addresses than the
     /// connection.
-    BadReply = "the peer's reply does not fit", "down_bad_reply";
+    BadReply = "invalid reply of the peer", "down_bad_reply";
     /// The peer requested a new connection while this one was up, because it has restarted.
-    Replaced = "the peer connected anew", "down_replaced";
+    Replaced = "the peer reconnected", "down_replaced";
     /// Both sides connected simultaneously, and the peer's attempt wins.
-    Raced = "the peer's attempt stands", "down_raced";
+    Raced = "the peer's attempt won", "down_raced";
     /// The peer no longer acknowledges packets.
     RetryExceeded = "packets were not acknowledged", "down_retry_exceeded";
     /// The peer had no receive posted for too long.
-    ReceiverNotReady = "the peer took no message", "down_receiver_not_ready";
+    ReceiverNotReady = "the peer posted no receive", "down_receiver_not_ready";
     /// The peer denied an RDMA operation of ours.
     RemoteAccess = "the peer denied an access", "down_remote_access";
     /// The peer failed to execute an RDMA operation of ours.
-    RemoteOperation = "the peer failed at an operation", "down_remote_operation";
+    RemoteOperation = "the peer failed to execute an operation", "down_remote_operation";
     /// Another error of a request.
     SendFailed = "a request failed", "down_send_failed";
     /// A receive failed: the message was longer than a frame, or the connection was broken.
     ReceiveFailed = "a receive failed", "down_receive_failed";
     /// A frame shorter than a header or longer than a frame.
-    FrameLength = "a frame of a wrong length", "down_frame_length";
+    FrameLength = "wrong frame length", "down_frame_length";
     /// A header with a wrong checksum.
-    BadChecksum = "a wrong checksum", "down_bad_checksum";
+    BadChecksum = "wrong checksum", "down_bad_checksum";
     /// A message longer than this node accepts.
-    MessageLength = "a message too long", "down_message_length";
+    MessageLength = "message too long", "down_message_length";
     /// A fragment whose length does not match its position in the message.
-    FragmentLength = "a fragment of a wrong length", "down_fragment_length";
+    FragmentLength = "wrong fragment length", "down_fragment_length";
     /// A fragment of another message than the unfinished one.
     FragmentMismatch = "a fragment of another message", "down_fragment_mismatch";
     /// An acknowledgement with a payload.
@@ -89,7 +89,7 @@ reasons! {
     /// Idle, and another peer needed its entry.
     Idle = "idle", "down_idle";
     /// Broken by this side, to end an operation that uses memory.
-    Local = "ended on this side", "down_local";
+    Local = "closed by this side", "down_local";
     /// The HCA was recovered after a failure.
     Recovered = "the HCA was recovered", "down_recovered";
 }

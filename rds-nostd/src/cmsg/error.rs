@@ -62,22 +62,24 @@ impl fmt::Display for CmsgError {
                 )
             }
             Self::Type(kind) => {
-                write!(f, "control message {kind} is none of RDS: leave it out, or correct cmsg_level")
+                write!(f, "unsupported control message {kind}: leave it out, or correct cmsg_level")
             }
-            Self::OnlyReceived(kind) => write!(f, "control message {kind} is received only: do not send it"),
+            Self::OnlyReceived(kind) => {
+                write!(f, "control message {kind} is only for recvmsg: do not send it")
+            }
             Self::Twice(kind) => {
-                write!(f, "control message {kind} is the second of its sort: send one with each message")
+                write!(f, "duplicate control message {kind}: send one per message")
             }
             Self::OfferWithOperation => f.write_str(
-                "memory is offered (MAP, DEST) beside an operation (ARGS, ATOMIC): use two messages",
+                "offer of memory (MAP, DEST) together with an operation (ARGS, ATOMIC): use two messages",
             ),
-            Self::Status(status) => write!(f, "{status} is no status of an RDMA operation: 0 to 4 are"),
+            Self::Status(status) => write!(f, "invalid RDMA status {status}: use 0 to 4"),
             Self::Structure { needed, found } => {
-                write!(f, "a structure of {found} bytes where {needed} are needed")
+                write!(f, "structure of {found} bytes: {needed} bytes needed")
             }
-            Self::Family(family) => write!(f, "address family {family} is not that of these sockets"),
+            Self::Family(family) => write!(f, "unsupported address family {family}"),
             Self::Position(position) => {
-                write!(f, "{position} is no position of a trace: 0, 1 and 2 are, three at most")
+                write!(f, "invalid trace point {position}: use up to three of 0, 1 and 2")
             }
         }
     }

@@ -137,12 +137,12 @@ impl Health {
             return self.reopen(hca, attempts);
         }
         if hca.is_gone() {
-            return self.give_up(hca, &"its server has ended");
+            return self.give_up(hca, &"its server has exited");
         }
         if !hca.answers() {
             let since = away.unwrap_or(now);
             if now - since >= ABSENCE {
-                return self.give_up(hca, &"it does not come back");
+                return self.give_up(hca, &"no response for two minutes");
             }
             return self.retry(Some(since), attempts, now + INTERVAL);
         }
@@ -180,7 +180,7 @@ impl Health {
     }
 
     fn give_up(&mut self, hca: &mut impl RecoverableHca, why: &dyn Display) -> Option<Instant> {
-        hca.complain(&format_args!("the HCA is given up: {why}"));
+        hca.complain(&format_args!("HCA lost: {why}"));
         *self = Self::Gone;
         None
     }

@@ -111,7 +111,7 @@ fn start(
         len => return Err(refused(EINVAL, &format_args!("dma_length is {len}: it has to be whole pages"))),
     };
     make_sure_of_release(&firmware)?;
-    let why = "no memory: whole pages, which the HCA reaches at an address other than 0";
+    let why = "unusable memory: `memory` must return whole pages with a device address other than 0";
     // SAFETY: calls do not overlap, and nothing refers to `given`.
     let kept = unsafe { &mut *LENT.given.get() };
     // Memory is requested once and then reused.
@@ -194,7 +194,7 @@ fn make_sure_of_release(firmware: &Firmware) -> Result<(), Refused> {
         }
         // SAFETY: no adapter drives the function.
         Past::Unknown if firmware.is_left_running() && !unsafe { firmware.reset_function() } => {
-            firmware.given().say(&"somebody left the HCA at work, and it cannot be reset");
+            firmware.given().say(&"another driver left the HCA running, and it cannot be reset");
         }
         _ => {}
     }

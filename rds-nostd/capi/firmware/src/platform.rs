@@ -40,7 +40,7 @@ impl Firmware {
         let mut len = 0;
         // SAFETY: this function's contract.
         let base = unsafe { bar(context, &mut len) };
-        let base = NonNull::new(base.cast()).ok_or("bar: there are no registers")?;
+        let base = NonNull::new(base.cast()).ok_or("bar: returned no registers")?;
         // SAFETY: this function's contract: the registers stay mapped.
         let registers = unsafe { registers(base, len) };
         let registers = registers

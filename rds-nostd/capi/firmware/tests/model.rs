@@ -253,7 +253,7 @@ fn an_hca_that_does_not_come_back_is_given_up() {
     let began = bed.world.now();
     assert_eq!(bed.receive(fd), Err(19));
     assert!(bed.world.now() - began >= 120 * SECOND);
-    assert!(bed.said().contains("given up"));
+    assert!(bed.said().contains("HCA lost"));
     assert_eq!(life::close(), ENOTRECOVERABLE);
     assert_eq!(bed.open(&bed.platform(), dma), ENOTRECOVERABLE);
     bed.hca(Hca::revive);

@@ -285,5 +285,5 @@ fn reasons_are_remembered() {
     nodes.send(0, sender, at(1, 5000), b"three").expect("accepted");
     nodes.until("nobody listens", |nodes| last(nodes, 0) == Some(DownReason::NonPeerRejected));
     let table = nodes.rds[0].table(&nodes.adapters[0], TableKind::Connections).to_string();
-    assert!(table.contains("nobody listens at the peer"), "{table}");
+    assert!(table.contains("no listener at the peer"), "{table}");
 }
