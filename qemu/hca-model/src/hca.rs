@@ -11,6 +11,7 @@ use crate::pages::FirmwarePages;
 use crate::pci::ConfigSpace;
 use crate::port::Port;
 use crate::profile::{FalseDisable, Misbehaviour, Profile, Strictness};
+use crate::recorder::{Failures, QpRecord};
 use crate::registers::{Effect, Registers};
 use crate::restart::Restarts;
 use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers};
@@ -167,6 +168,23 @@ impl Hca {
     #[must_use]
     pub fn census(&self) -> Census {
         self.device.objects.census()
+    }
+
+    /// Returns the record of QP `qpn`, or `None` if it does not exist.
+    #[must_use]
+    pub fn qp_record(&self, qpn: u32) -> Option<QpRecord> {
+        self.device.qp_record(qpn)
+    }
+
+    /// Returns the records of all QPs, in the order of their numbers.
+    pub fn qp_records(&self) -> impl Iterator<Item = QpRecord> {
+        self.device.qp_records()
+    }
+
+    /// Returns the last failures of QPs, also of those that were destroyed since.
+    #[must_use]
+    pub const fn qp_failures(&self) -> &Failures {
+        self.device.transport.failures()
     }
 
     /// The shared receive queues: how many receives were taken from each, and the address of its doorbell record.

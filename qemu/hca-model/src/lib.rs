@@ -62,6 +62,7 @@ pub mod pages;
 pub mod pci;
 pub mod port;
 pub mod profile;
+pub mod recorder;
 mod registers;
 mod restart;
 pub mod run;

@@ -57,6 +57,11 @@ pub enum Subject {
         /// QP number.
         qpn: u32,
     },
+    /// A QP that failed by itself.
+    FailedQp {
+        /// QP number.
+        qpn: u32,
+    },
     /// The port.
     Port,
     /// The health of the device.
@@ -107,6 +112,7 @@ impl fmt::Display for Entry {
             Subject::EventQueue { eqn } => write!(f, "EQ {eqn:#x}")?,
             Subject::Packet => f.write_str("packet")?,
             Subject::Qp { qpn } => write!(f, "QP {qpn:#x}")?,
+            Subject::FailedQp { qpn } => write!(f, "QP {qpn:#x} failed")?,
             Subject::Port => f.write_str("port")?,
             Subject::Health(syndrome) => write!(f, "health: {syndrome}")?,
             Subject::Pages => f.write_str("pages")?,

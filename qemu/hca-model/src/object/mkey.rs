@@ -85,6 +85,21 @@ impl MkeyError {
             Self::Scattered => "klm.bcount",
         }
     }
+
+    /// Returns the reason as a predicate whose subject is the key.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Missing => "does not exist",
+            Self::Free => "is free (invalidated)",
+            Self::Pd => "belongs to another protection domain",
+            Self::Qp => "is bound to another QP",
+            Self::Access => "does not grant this access",
+            Self::Bounds => "does not cover the address range",
+            Self::Depth => "is nested too deep",
+            Self::Scattered => "maps the range to too many parts",
+        }
+    }
 }
 
 /// Who uses a key.

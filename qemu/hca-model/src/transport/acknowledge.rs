@@ -12,6 +12,7 @@ use super::requester::mtu;
 use super::state::{Failure, Payload, Work};
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use crate::recorder::{DropReason, Event, ResendCause};
 use crate::run::Data;
 use ib_types::Psn;
 
@@ -23,12 +24,12 @@ impl Context<'_, '_> {
     pub(super) fn response(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, content: &[u8]) {
         if !matches!(qp.state, QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
             self.device.counters.no_qp += 1;
-            return;
+            return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         let requester = &qp.transport.requester;
         // Only what was sent and is not acknowledged can be answered; anything else is a ghost or a repetition.
         if psn.since(requester.unacked) >= requester.sent.since(requester.unacked) {
-            return;
+            return self.note(qp, Event::Dropped { reason: DropReason::Unexpected, psn });
         }
         match operation {
             Operation::Acknowledge => {
@@ -65,6 +66,7 @@ impl Context<'_, '_> {
             }
             AethSyndrome::PsnSequenceError => {
                 self.device.counters.sequence_naks_received += 1;
+                self.note_nak(qp, psn, syndrome, qp.transport.requester.retries_left);
                 self.count(qp, q::packet_seq_err);
                 // A lost READ response came to light: that repetition covers this one.
                 if self.acknowledged(qp, psn) && qp.state != QpState::ERR && self.retry(qp) {
@@ -73,6 +75,7 @@ impl Context<'_, '_> {
             }
             AethSyndrome::RnrNak { timer } => {
                 self.device.counters.rnr_naks_received += 1;
+                self.note_nak(qp, psn, syndrome, qp.transport.requester.rnr_left);
                 self.count(qp, q::rnr_nak_retry_err);
                 if !self.acknowledged(qp, psn) || qp.state == QpState::ERR {
                     return;
@@ -92,6 +95,7 @@ impl Context<'_, '_> {
                 self.arm_timer(qp);
             }
             AethSyndrome::InvalidRequest | AethSyndrome::RemoteAccess | AethSyndrome::RemoteOperational => {
+                self.note_nak(qp, psn, syndrome, 0);
                 if !self.acknowledged(qp, psn) || qp.state == QpState::ERR {
                     return;
                 }
@@ -105,6 +109,7 @@ impl Context<'_, '_> {
                 self.fail_oldest(qp, syndrome, vendor);
             }
             AethSyndrome::InvalidRdRequest | AethSyndrome::Reserved(_) => {
+                self.note_nak(qp, psn, syndrome, 0);
                 if self.acknowledged(qp, psn) && qp.state != QpState::ERR {
                     self.fail_oldest(qp, CqeSyndrome::BAD_RESP_ERR, vendor::BAD_RESPONSE);
                 }
@@ -168,6 +173,7 @@ impl Context<'_, '_> {
         qp.transport.requester.gap_at = Some(psn);
         self.device.counters.implied_naks += 1;
         self.count(qp, q::implied_nak_seq_err);
+        self.note_resent(qp, ResendCause::MissingResponse, psn);
         self.start_over(qp, psn);
     }
 
@@ -207,11 +213,10 @@ impl Context<'_, '_> {
         } && (operation == Operation::AtomicAcknowledge) == (wqe.work != Work::Read);
         if !fits {
             wqe.failure = Some(Failure { syndrome: CqeSyndrome::BAD_RESP_ERR, vendor: vendor::BAD_RESPONSE });
-            self.log.refuse(
-                Subject::Qp { qpn: qp.qpn },
-                "",
-                format!("{operation:?} of {} bytes where {left} bytes are missing", data.len()),
-            );
+            let (index, subject) = (wqe.index, Subject::Qp { qpn: qp.qpn });
+            let text = format!("{operation:?} of {} bytes where {left} bytes are missing", data.len());
+            self.log.refuse(subject, "", text.clone());
+            qp.transport.recorder.blame(Some(index), text);
             self.complete_finished(qp);
             return;
         }
@@ -231,8 +236,7 @@ impl Context<'_, '_> {
             let index = wqe.index;
             wqe.failure =
                 Some(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
-            let (field, text) = fault.describe("wqe_data_seg.lkey");
-            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
+            self.refuse_data(qp, index, fault);
             self.complete_finished(qp);
             return;
         }

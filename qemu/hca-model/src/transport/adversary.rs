@@ -60,7 +60,8 @@ impl Context<'_, '_> {
         let mut held = [0; 8];
         let read = qp.buffer.read(self.io.memory, sq.offset + slot * WQEBB_SIZE as u64, &mut held);
         if read.is_err() || held != head {
-            self.log.refuse(subject, "wqe_ctrl_seg", format!("WQE {index:#x} is not that of the doorbell"));
+            let text = format!("WQE {index:#x} is not that of the doorbell");
+            self.refuse_work(qp, None, "wqe_ctrl_seg", text);
             self.catastrophe(qp);
         }
     }

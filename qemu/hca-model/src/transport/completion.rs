@@ -13,6 +13,7 @@ use super::state::{Current, FLUSH_TURN, Failure, Payload, ReceiveWqe, SharedOwne
 use crate::device::device_clock;
 use crate::meter::price;
 use crate::object::qp::Qp;
+use crate::recorder::Event;
 
 /// Vendor syndromes in the style of hardware's (PRM, work requests and completions): informative only.
 pub(super) mod vendor {
@@ -115,6 +116,10 @@ impl Context<'_, '_> {
     /// Completion of a receive WQE with an error.
     pub(super) fn complete_receive_error(&mut self, qp: &mut Qp, wqe: &ReceiveWqe, failure: Failure) {
         let index = receive_index(qp, wqe);
+        if failure.syndrome != CqeSyndrome::WR_FLUSH_ERR {
+            let Failure { syndrome, vendor } = failure;
+            self.note(qp, Event::ReceiveFailed { index: wqe.index, syndrome, vendor });
+        }
         self.complete_error(qp, receive_cq(qp, wqe), wqe.index, CqeOpcode::RESP_ERR, 0, index, failure);
         self.count(qp, q::resp_cqe_error);
         let counter = match failure.syndrome {
@@ -221,8 +226,10 @@ impl Context<'_, '_> {
     pub(super) fn fail_front(&mut self, qp: &mut Qp) {
         if let Some(wqe) = qp.transport.requester.wqes.pop_front() {
             let unknown = Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: 0 };
+            let failure = wqe.failure.unwrap_or(unknown);
             qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
-            self.complete_send_error(qp, wqe.index, wqe.opcode, wqe.failure.unwrap_or(unknown));
+            self.note_failed(qp, &wqe, failure);
+            self.complete_send_error(qp, wqe.index, wqe.opcode, failure);
         }
         // A state of unreliable services only (IBTA 10.3.1.5).
         let alone =
@@ -244,15 +251,13 @@ impl Context<'_, '_> {
 
     /// The QP goes to error: everything that was posted is flushed, in order.
     pub(super) fn enter_error(&mut self, qp: &mut Qp) {
-        qp.state = QpState::ERR;
-        qp.transport.failed = true;
+        self.fail(qp, QpState::ERR);
         self.flush(qp);
     }
 
     /// The send queue of an unreliable QP fails alone (SQER): sends are flushed, receives go on.
     fn enter_send_error(&mut self, qp: &mut Qp) {
-        qp.state = QpState::SQER;
-        qp.transport.failed = true;
+        self.fail(qp, QpState::SQER);
         // The rest of a long queue in later turns.
         if self.flush_sends(qp) {
             self.schedule(qp);
@@ -354,8 +359,8 @@ impl Context<'_, '_> {
 
     /// The QP's queues cannot be worked on: error without a WQE to blame.
     pub(super) fn catastrophe(&mut self, qp: &mut Qp) {
+        self.fail(qp, QpState::ERR);
         qp.transport.reset();
-        qp.state = QpState::ERR;
         qp.transport.failed = true;
         self.qp_event(qp, EventType::WQ_CATAS_ERROR);
     }

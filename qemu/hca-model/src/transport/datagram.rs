@@ -11,11 +11,14 @@ use super::completion::{Received, vendor};
 use super::memory::user;
 use super::packet::{GrhRoute, Head, Route, envelope};
 use super::receive::NoReceive;
+use super::responder::Reason;
 use super::state::{Failure, ReceiveWqe, Work, Wqe};
 use super::wqe::AddressVector;
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use crate::recorder::{DropReason, Event};
 use crate::run::Data;
+use ib_types::Psn;
 use rdma_fabric::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
 
 /// Top bit of a WQE's Q_Key: the QP's own is used instead (IBTA 10.2.5).
@@ -62,7 +65,12 @@ impl Context<'_, '_> {
         }
     }
 
-    fn send_datagram(&mut self, qp: &Qp, wqe: &Wqe, address: Option<&AddressVector>) -> Result<(), Failure> {
+    fn send_datagram(
+        &mut self,
+        qp: &mut Qp,
+        wqe: &Wqe,
+        address: Option<&AddressVector>,
+    ) -> Result<(), Failure> {
         let bad = Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: 0 };
         let av = address.ok_or(bad)?;
         // Partitions do not exist on the management lane (IBTA 10.9.3).
@@ -73,7 +81,7 @@ impl Context<'_, '_> {
         };
         let Some(pkey) = own else {
             let text = format!("{:#x} names an empty entry", qp.primary_path.pkey_index);
-            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "ads.pkey_index", text);
+            self.refuse_work(qp, Some(wqe.index), "ads.pkey_index", text);
             return Err(bad);
         };
         let source_qpn = match (qp.deth_sqpn, qp.service) {
@@ -121,12 +129,7 @@ impl Context<'_, '_> {
         let filled = self.gather_payload(user(qp), &wqe.payload, 0, draft.payload());
         if let Err(fault) = filled {
             self.discard(draft);
-            let (field, text) = fault.describe("wqe_data_seg.lkey");
-            self.log.refuse(
-                Subject::WorkQueue { qpn: qp.qpn },
-                field,
-                format!("WQE {:#x}: {text}", wqe.index),
-            );
+            self.refuse_data(qp, wqe.index, fault);
             return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
         }
         if source_qpn == 0 {
@@ -152,9 +155,10 @@ impl Context<'_, '_> {
             qp.state,
             QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER
         );
+        let psn = Psn::new(shape.bth.psn);
         if !receives || qp.service == ServiceType::RC {
             self.device.counters.no_qp += 1;
-            return;
+            return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         let content = shape.content(packet);
         let Ok(deth) = Deth::parse(content) else {
@@ -165,7 +169,7 @@ impl Context<'_, '_> {
         if deth.qkey != qp.q_key && qp.service != ServiceType::QP0 {
             self.device.counters.qkey_mismatches += 1;
             self.port.qkey_violations = self.port.qkey_violations.saturating_add(1);
-            return;
+            return self.note(qp, Event::Dropped { reason: DropReason::QKey, psn });
         }
         let mut data = content.get(Deth::LEN..).unwrap_or_default();
         let mut received = Received {
@@ -195,7 +199,7 @@ impl Context<'_, '_> {
             Err(NoReceive::Empty) => {
                 self.device.counters.datagrams_dropped += 1;
                 self.count(qp, mlx5_prm::commands::query_q_counter_out::out_of_buffer);
-                return;
+                return self.note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
             }
             Err(NoReceive::Broken) => {
                 self.catastrophe(qp);
@@ -219,9 +223,11 @@ impl Context<'_, '_> {
         match placed {
             Ok(()) => self.complete_receive(qp, receive, received, &[]),
             Err(fault) => {
-                let (field, text) = fault.describe("wqe_data_seg.lkey");
+                self.note_reason(qp, &Reason::Fault(fault, "lkey"));
+                let (field, text) = fault.describe("lkey");
                 let text = format!("receive WQE {:#x}: {text}", receive.index);
-                self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, text);
+                self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, text.clone());
+                qp.transport.recorder.blame(None, text);
                 let failure =
                     Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
                 self.complete_receive_error(qp, receive, failure);
@@ -232,7 +238,8 @@ impl Context<'_, '_> {
 
     /// Whether a packet's P_Key lets it in to a QP: equal to its own, and not both limited members (IBTA 10.9.3). QP1 takes
     /// any P_Key of the port.
-    pub(super) fn pkey_fits(&mut self, qp: &Qp, pkey: u16) -> bool {
+    pub(super) fn pkey_fits(&mut self, qp: &mut Qp, shape: &Shape) -> bool {
+        let pkey = shape.bth.pkey;
         let fits = if qp.service == ServiceType::QP1 {
             self.port.pkeys.iter().any(|own| *own != 0 && pkeys_match(*own, pkey))
         } else {
@@ -241,6 +248,7 @@ impl Context<'_, '_> {
         if !fits {
             self.device.counters.pkey_mismatches += 1;
             self.port.pkey_violations = self.port.pkey_violations.saturating_add(1);
+            self.note(qp, Event::Dropped { reason: DropReason::PKey, psn: Psn::new(shape.bth.psn) });
         }
         fits
     }

@@ -10,7 +10,6 @@ use super::memory::user;
 use super::state::{Failure, Sge};
 use super::wqe::{Bad, bad, take, too_long};
 use crate::caps::LOG_MAX_COPY;
-use crate::log::Subject;
 use crate::object::qp::Qp;
 use crate::run::Data;
 
@@ -43,7 +42,12 @@ pub(super) fn parse_copy(mut rest: &[u8]) -> Result<[Sge; 2], Bad> {
 
 impl Context<'_, '_> {
     /// Copies. A refusal is logged and comes back as what the WQE's completion says; if a key refuses, nothing is written.
-    pub(super) fn execute_copy(&mut self, qp: &Qp, index: u16, [from, to]: [Sge; 2]) -> Result<(), Failure> {
+    pub(super) fn execute_copy(
+        &mut self,
+        qp: &mut Qp,
+        index: u16,
+        [from, to]: [Sge; 2],
+    ) -> Result<(), Failure> {
         let mut buffer = core::mem::take(&mut self.device.buffer);
         buffer.resize(from.len as usize, 0);
         let user = user(qp);
@@ -55,9 +59,7 @@ impl Context<'_, '_> {
             });
         self.device.buffer = buffer;
         copied.map_err(|fault| {
-            let (field, text) = fault.describe("wqe_data_seg.lkey");
-            let text = format!("WQE {index:#x}: copy: {text}");
-            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, text);
+            self.refuse_data(qp, index, fault);
             Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION }
         })
     }

@@ -5,7 +5,7 @@ use super::completion::{Received, inline_limit, vendor};
 use super::memory::Fault;
 use super::receive::NoReceive;
 use super::requester::mtu;
-use super::responder::{Refusal, access, actor, content, invalid, operational};
+use super::responder::{Reason, Refusal, access, actor, content, invalid, operational};
 use super::state::{Answer, Current, Failure, Job, ReceiveWqe};
 use crate::object::mkey::MkeyError;
 use crate::object::qp::Qp;
@@ -86,13 +86,13 @@ impl Context<'_, '_> {
         let data = &run.data;
         let total = received + data.len() as u64;
         if total > receive.capacity {
-            let text = format!("{total} bytes for {} bytes of buffer", receive.capacity);
+            let text = format!("{total} bytes for a receive WQE of {} bytes", receive.capacity);
             if qp.service == ServiceType::UC {
                 return Err(Refused { refusal: invalid(text), receive: Some(receive), failure: None });
             }
             let failure = Failure { syndrome: CqeSyndrome::LOCAL_LENGTH_ERR, vendor: vendor::LOCAL_LENGTH };
-            let text = Some(("wqe_data_seg.byte_count", text));
-            let refusal = Refusal::Nak(AethSyndrome::InvalidRequest, None, text);
+            let reason = Some(Box::new(Reason::Text("wqe_data_seg.byte_count", text)));
+            let refusal = Refusal::Nak(AethSyndrome::InvalidRequest, None, reason);
             return Err(Refused { refusal, receive: Some(receive), failure: Some(failure) });
         }
         // Little data of one packet may come in the completion itself; software puts it in place then.
@@ -144,7 +144,7 @@ impl Context<'_, '_> {
             (Some(reth), _) => {
                 let len = u64::from(reth.dma_len);
                 if !qp.rwe {
-                    return Err(access(Fault::Key(MkeyError::Access)).into());
+                    return Err(access(Fault::Right("qpc.rwe", "RDMA writes")).into());
                 }
                 if len > 1 << qp.log_msg_max.min(31) {
                     return Err(invalid(format!("a WRITE of {len} bytes")).into());
@@ -153,7 +153,7 @@ impl Context<'_, '_> {
                 if len != 0 {
                     let user = actor(qp);
                     self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
-                        .map_err(|error| access(Fault::Key(error)))?;
+                        .map_err(access)?;
                 }
                 (reth.va, reth.rkey, len, len)
             }
@@ -222,7 +222,7 @@ impl Context<'_, '_> {
     /// Whether a READ may be answered.
     pub(super) fn check_read(&mut self, qp: &mut Qp, reth: &Reth) -> Result<(), Refusal> {
         if !qp.rre {
-            return Err(access(Fault::Key(MkeyError::Access)));
+            return Err(access(Fault::Right("qpc.rre", "RDMA reads")));
         }
         let len = u64::from(reth.dma_len);
         if len > 1 << qp.log_msg_max.min(31) {
@@ -230,8 +230,7 @@ impl Context<'_, '_> {
         }
         if len != 0 {
             let user = actor(qp);
-            self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
-                .map_err(|error| access(Fault::Key(error)))?;
+            self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ).map_err(access)?;
         }
         self.resource(qp)
     }
@@ -245,7 +244,8 @@ impl Context<'_, '_> {
             return Err(invalid(format!("an atomic at {:#x}", atomic.va)));
         }
         if !qp.rae || self.habits.atomic_mode && qp.atomic_mode == 0 {
-            return Err(access(Fault::Key(MkeyError::Access)));
+            let field = if qp.rae { "qpc.atomic_mode" } else { "qpc.rae" };
+            return Err(access(Fault::Right(field, "atomics")));
         }
         self.resource(qp)?;
         let user = actor(qp);
@@ -310,7 +310,7 @@ impl Context<'_, '_> {
             Some(mkey) if mkey.free => Err(MkeyError::Free),
             Some(_) => Ok(()),
         };
-        allowed.map_err(|error| access(Fault::Key(error)))?;
+        allowed.map_err(|error| access(Fault::Key(rkey, error)))?;
         if let Some(((), entries)) = self.mkeys.change(rkey >> 8, |mkey| mkey.free = true) {
             self.meter.charge(entries);
         }

@@ -3,6 +3,7 @@
 use super::Context;
 use crate::meter::price;
 use crate::object::qp::Qps;
+use crate::recorder::{DropReason, Event};
 use ib_types::Psn;
 use mlx5_prm::value::ServiceType;
 use rdma_fabric::infiniband::packet::{
@@ -75,33 +76,38 @@ impl Context<'_, '_> {
             | (Transport::Xrc, ServiceType::XRC)
             | (Transport::Uc, ServiceType::UC) => {
                 // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
+                let psn = Psn::new(shape.bth.psn);
                 if !loopback && shape.lrh.slid != qp.primary_path.rlid {
                     self.device.counters.no_qp += 1;
-                    return;
+                    return self.note(qp, Event::Dropped { reason: DropReason::SourceLid, psn });
                 }
                 // With a GRH in its path, from its peer's GID only (IBTA 9.6.1.2.3).
                 let path = &qp.primary_path;
                 if path.grh && shape.grh(packet).is_none_or(|grh| grh.sgid.0 != path.rgid) {
                     self.device.counters.no_qp += 1;
-                    return;
+                    return self.note(qp, Event::Dropped { reason: DropReason::SourceGid, psn });
                 }
-                if !self.pkey_fits(qp, shape.bth.pkey) {
+                if !self.pkey_fits(qp, &shape) {
                     return;
                 }
                 if qp.service == ServiceType::UC {
                     self.unreliable(qp, operation, &shape, packet);
                 } else if operation.is_response() {
-                    self.response(qp, operation, Psn::new(shape.bth.psn), shape.content(packet));
+                    self.response(qp, operation, psn, shape.content(packet));
                 } else {
                     self.request(qp, operation, &shape, packet);
                 }
             }
             (Transport::Ud, ServiceType::UD | ServiceType::QP1) => {
-                if self.pkey_fits(qp, shape.bth.pkey) {
+                if self.pkey_fits(qp, &shape) {
                     self.datagram(qp, operation, &shape, packet);
                 }
             }
-            _ => self.device.counters.no_qp += 1,
+            _ => {
+                self.device.counters.no_qp += 1;
+                let psn = Psn::new(shape.bth.psn);
+                self.note(qp, Event::Dropped { reason: DropReason::Service, psn });
+            }
         }
     }
 
@@ -126,7 +132,7 @@ impl Context<'_, '_> {
         for qpn in qps.multicast.members(&grh.dgid.0) {
             self.meter.charge(price::PACKET);
             if let Some(qp) = qps.table.get_mut(*qpn)
-                && self.pkey_fits(qp, shape.bth.pkey)
+                && self.pkey_fits(qp, shape)
             {
                 self.datagram(qp, operation, shape, packet);
             }

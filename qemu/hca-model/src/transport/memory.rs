@@ -14,17 +14,15 @@ use crate::seams::DmaFault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The key does not allow it.
-    Key(MkeyError),
+    Key(u32, MkeyError),
+    /// The QP does not allow it: the field of its context that says so, and the access.
+    Right(&'static str, &'static str),
+    /// The address is outside the device's own memory.
+    Outside,
     /// The key does, but nothing answers at the address.
     Dma(DmaFault),
     /// The scatter list is shorter than the data.
     Short,
-}
-
-impl From<MkeyError> for Fault {
-    fn from(error: MkeyError) -> Self {
-        Self::Key(error)
-    }
 }
 
 impl From<DmaFault> for Fault {
@@ -34,12 +32,16 @@ impl From<DmaFault> for Fault {
 }
 
 impl Fault {
-    /// The field at fault and what is wrong, for the log.
-    pub(super) fn describe(self, key: &'static str) -> (&'static str, String) {
+    /// Returns the field at fault and what is wrong, for the log. `kind` is `lkey` or `rkey`.
+    #[cold]
+    pub(super) fn describe(self, kind: &'static str) -> (&'static str, String) {
+        let field = if kind == "rkey" { "mkc.rkey" } else { "wqe_data_seg.lkey" };
         match self {
-            Self::Key(error) => (error.field(), format!("{key}: {error:?}")),
-            Self::Dma(fault) => (key, fault.to_string()),
-            Self::Short => (key, "the scatter list is shorter than the data".to_owned()),
+            Self::Key(key, error) => (error.field(), format!("{kind} {key:#x} {}", error.words())),
+            Self::Right(field, access) => (field, format!("the QP does not allow {access}")),
+            Self::Outside => (field, "the address is outside the device's memory".to_owned()),
+            Self::Dma(fault) => (field, fault.to_string()),
+            Self::Short => (field, "the scatter list is shorter than the data".to_owned()),
         }
     }
 }
@@ -87,9 +89,9 @@ impl Context<'_, '_> {
         va: u64,
         len: usize,
         need: AccessFlags,
-    ) -> Result<(), MkeyError> {
+    ) -> Result<(), Fault> {
         self.device.segments.list.clear();
-        self.find(user, key, va, len as u64, need)
+        self.find(user, key, va, len as u64, need).map_err(|error| Fault::Key(key, error))
     }
 
     /// Finds the memory behind `len` bytes at `offset` of a list of SGEs.
@@ -113,7 +115,8 @@ impl Context<'_, '_> {
                 continue;
             }
             let part = left.min(sge.len - offset);
-            self.find(user, sge.lkey, sge.address.wrapping_add(offset), part, need)?;
+            self.find(user, sge.lkey, sge.address.wrapping_add(offset), part, need)
+                .map_err(|error| Fault::Key(sge.lkey, error))?;
             left -= part;
             offset = 0;
         }
@@ -161,7 +164,7 @@ impl Context<'_, '_> {
             let len = (segment.len as usize).min(out.len());
             let (part, rest) = out.split_at_mut(len);
             if segment.own {
-                self.memic.read(segment.address, part).ok_or(MkeyError::Bounds)?;
+                self.memic.read(segment.address, part).ok_or(Fault::Outside)?;
             } else {
                 self.io.memory.read(segment.address, part)?;
             }
@@ -180,7 +183,7 @@ impl Context<'_, '_> {
                 for segment in &self.device.segments.list {
                     let (part, tail) = rest.split_at(rest.len().min(segment.len as usize));
                     if segment.own {
-                        self.memic.write(segment.address, part).ok_or(MkeyError::Bounds)?;
+                        self.memic.write(segment.address, part).ok_or(Fault::Outside)?;
                     } else {
                         self.io.memory.write(segment.address, part)?;
                     }
@@ -203,7 +206,7 @@ impl Context<'_, '_> {
     ) -> Result<[u8; 8], Fault> {
         self.find_key(user, key, va, 8, AccessFlags::ATOMIC)?;
         if let [Segment { address, own: true, .. }] = self.device.segments.list.as_slice() {
-            return Ok(self.memic.update(*address, change).ok_or(MkeyError::Bounds)?);
+            return self.memic.update(*address, change).ok_or(Fault::Outside);
         }
         let mut old = [0; 8];
         self.read_found(&mut old)?;
@@ -221,15 +224,16 @@ impl Context<'_, '_> {
         va: u64,
         len: u64,
         need: AccessFlags,
-    ) -> Result<(), MkeyError> {
+    ) -> Result<(), Fault> {
+        let refused = |error| Fault::Key(key, error);
         let result = self.mkeys.translate(key, user, va, 0, need, &mut self.device.segments);
         self.meter.charge(self.device.segments.take_steps());
-        result?;
-        let mkey = self.mkeys.get(key).ok_or(MkeyError::Missing)?;
+        result.map_err(refused)?;
+        let mkey = self.mkeys.get(key).ok_or(refused(MkeyError::Missing))?;
         if !mkey.length64 {
-            let offset = va.checked_sub(mkey.start_addr).ok_or(MkeyError::Bounds)?;
+            let offset = va.checked_sub(mkey.start_addr).ok_or(refused(MkeyError::Bounds))?;
             if offset.checked_add(len).is_none_or(|end| end > mkey.len) {
-                return Err(MkeyError::Bounds);
+                return Err(refused(MkeyError::Bounds));
             }
         }
         Ok(())

@@ -21,6 +21,7 @@
 //! | `adversary`, `blueflame` | a card that forgives no mistake |
 //! | `management` | what the device answers itself |
 //! | `completion` | CQEs, errors, flush |
+//! | `failure` | records of a QP's events, and why it failed |
 
 mod acknowledge;
 mod adversary;
@@ -31,6 +32,7 @@ mod credit;
 mod datagram;
 mod dma;
 mod execute;
+mod failure;
 mod incoming;
 mod management;
 mod memory;
@@ -66,6 +68,7 @@ use crate::object::srq::Srq;
 use crate::object::table::Table;
 use crate::port::Port;
 use crate::profile::Strictness;
+use crate::recorder::Event;
 use crate::seams::Io;
 use ib_types::Psn;
 use rdma_fabric::packet::Packet;
@@ -237,6 +240,7 @@ impl Device {
     pub(crate) fn qp_changed_state(&mut self, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
         let (qps, mut context) = self.split(io);
         let Some(qp) = qps.table.get_mut(qpn) else { return };
+        context.note(qp, Event::State { from: old, to: new, by_device: false });
         if new == QpState::RTS {
             qp.transport.requester.ack_time = match qp.primary_path.ack_timeout {
                 0 => 0,
@@ -284,8 +288,8 @@ impl Device {
                 context.schedule(qp);
             }
             (_, QpState::ERR) => {
-                context.enter_error(qp);
                 qp.transport.failed = false;
+                context.flush(qp);
             }
             _ => context.schedule(qp),
         }
@@ -320,6 +324,7 @@ impl Device {
         for (_, qp) in qps.table.iter_mut() {
             let uses = (qp.sq.is_some() && qp.cqn_snd == cqn) || qp.cqn_rcv == cqn;
             if uses && !matches!(qp.state, QpState::RST | QpState::ERR) {
+                qp.transport.recorder.blame(None, format!("CQ {cqn:#x} failed: overrun, or its memory"));
                 context.count(qp, query_q_counter_out::cq_overflow);
                 context.enter_error(qp);
                 context.qp_event(qp, EventType::WQ_CATAS_ERROR);

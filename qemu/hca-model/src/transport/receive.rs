@@ -7,7 +7,6 @@ use mlx5_prm::value::RqType;
 use super::Context;
 use super::memory::user;
 use super::state::{ReceiveWqe, Sge, SharedOwner};
-use crate::log::Subject;
 use crate::meter::price;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
@@ -45,17 +44,13 @@ impl Context<'_, '_> {
                     let posted = value as u16;
                     if u32::from(posted.wrapping_sub(ring.taken)) > 1 << rq.log_size {
                         let text = format!("{posted:#x} with {:#x} taken", ring.taken);
-                        self.log.refuse(
-                            Subject::WorkQueue { qpn: qp.qpn },
-                            "qp_doorbell_record.receive_counter",
-                            text,
-                        );
+                        self.refuse_work(qp, None, "qp_doorbell_record.receive_counter", text);
                         return Err(NoReceive::Broken);
                     }
                     ring.posted = posted;
                 }
                 Err(fault) => {
-                    self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "qpc.dbr_addr", fault.to_string());
+                    self.refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
                     return Err(NoReceive::Broken);
                 }
             }
@@ -99,13 +94,13 @@ impl Context<'_, '_> {
         let mut bytes = [0; MAX_STRIDE];
         let Some(bytes) = bytes.get_mut(..1 << rq.log_stride) else { return Err(NoReceive::Broken) };
         if let Err(fault) = qp.buffer.read(self.io.memory, rq.offset + (slot << rq.log_stride), bytes) {
-            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "create_qp_in.pas", fault.to_string());
+            self.refuse_work(qp, None, "create_qp_in.pas", fault.to_string());
             return Err(NoReceive::Broken);
         }
         Ok(scatter_list(index, bytes, user(qp), None, self.mkeys.terminator))
     }
 
-    fn take_shared(&mut self, qp: &Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {
+    fn take_shared(&mut self, qp: &mut Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {
         let Some(srq) = self.srqs.get_mut(srqn) else { return Err(NoReceive::Broken) };
         if srq.failed {
             return Err(NoReceive::Broken);
@@ -156,8 +151,14 @@ impl Context<'_, '_> {
 
 impl Context<'_, '_> {
     /// A shared receive queue cannot go on: its owner learns of it once, and its QPs get nothing from it any more.
-    fn shared_failed<T>(&mut self, qp: &Qp, srqn: u32, field: &str, text: String) -> Result<T, NoReceive> {
-        self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("SRQ {srqn:#x}: {text}"));
+    fn shared_failed<T>(
+        &mut self,
+        qp: &mut Qp,
+        srqn: u32,
+        field: &'static str,
+        text: String,
+    ) -> Result<T, NoReceive> {
+        self.refuse_work(qp, None, field, format!("SRQ {srqn:#x}: {text}"));
         if let Some(srq) = self.srqs.get_mut(srqn) {
             srq.failed = true;
         }

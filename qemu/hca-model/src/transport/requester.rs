@@ -15,8 +15,8 @@ use super::state::{
     ACK_EVERY, FIRST_BLOCKS, Failure, Fence, Later, Payload, QpTransport, Requester, Room, Sge, WINDOW, Work,
     Wqe,
 };
-use crate::log::Subject;
 use crate::object::qp::Qp;
+use crate::recorder::ResendCause;
 use ib_types::Psn;
 use rdma_fabric::random::Random;
 
@@ -352,8 +352,7 @@ impl Context<'_, '_> {
             let index = wqe.index;
             let failure = Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
             wqe.failure = Some(failure);
-            let (field, text) = fault.describe("wqe_data_seg.lkey");
-            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
+            self.refuse_data(qp, index, fault);
             if at == 0 {
                 self.fail_front(qp);
             }
@@ -409,6 +408,7 @@ impl Context<'_, '_> {
         if qp.transport.requester.ack_deadline.is_some_and(|deadline| deadline <= self.io.now) {
             self.device.counters.timeouts += 1;
             self.count(qp, q::local_ack_timeout_err);
+            self.note_resent(qp, ResendCause::Timeout, qp.transport.requester.unacked);
             if self.retry(qp) {
                 let from = qp.transport.requester.unacked;
                 self.start_over(qp, from);

@@ -8,9 +8,11 @@ use super::Context;
 use super::memory::Fault;
 use super::packet::{Envelope, Head};
 use super::requester::mtu;
+use super::responder::Reason;
 use super::state::{Answer, Nak};
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use crate::recorder::Event;
 use ib_types::Psn;
 
 impl Context<'_, '_> {
@@ -38,7 +40,9 @@ impl Context<'_, '_> {
         let expected = responder.expected;
         if let Some(nak) = responder.nak.take() {
             responder.ack_due = false;
-            self.send_acknowledge(&envelope, nak.psn.unwrap_or(expected), nak.syndrome, msn);
+            let psn = nak.psn.unwrap_or(expected);
+            self.send_acknowledge(&envelope, psn, nak.syndrome, msn);
+            self.note(qp, Event::NakSent { psn, syndrome: nak.syndrome });
             *budget = budget.saturating_sub(1);
             match AethSyndrome::from_bits(nak.syndrome) {
                 AethSyndrome::PsnSequenceError => self.device.counters.sequence_naks_sent += 1,
@@ -124,8 +128,11 @@ impl Context<'_, '_> {
     }
 
     /// The memory of a READ went away between its request and its answer.
-    fn failed_read(&mut self, qp: &Qp, psn: Psn, fault: Fault) -> Nak {
-        let (field, text) = fault.describe("mkc.rkey");
+    fn failed_read(&mut self, qp: &mut Qp, psn: Psn, fault: Fault) -> Nak {
+        let reason = Reason::Fault(fault, "rkey");
+        self.note_reason(qp, &reason);
+        let (field, text) = reason.describe();
+        qp.transport.recorder.blame(None, format!("RDMA read, response at PSN {}: {text}", psn.get()));
         self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("READ response: {text}"));
         let syndrome = match fault {
             Fault::Dma(_) => AethSyndrome::RemoteOperational,

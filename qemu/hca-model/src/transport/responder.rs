@@ -13,6 +13,7 @@ use crate::log::Subject;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
+use crate::recorder::{DropReason, Event};
 use ib_types::Psn;
 use rdma_fabric::infiniband::packet::Shape;
 
@@ -21,11 +22,30 @@ pub(super) enum Refusal {
     /// No receive WQE: the requester shall come again.
     NotReady,
     /// Answered by a NAK; the QP then goes to error. An event tells the owner.
-    Nak(AethSyndrome, Option<EventType>, Option<(&'static str, String)>),
+    Nak(AethSyndrome, Option<EventType>, Option<Box<Reason>>),
+}
+
+/// What is wrong with a request.
+pub(super) enum Reason {
+    /// Memory refuses it; the kind of key, `lkey` or `rkey`.
+    Fault(Fault, &'static str),
+    /// The field at fault, if there is one, and what is wrong.
+    Text(&'static str, String),
+}
+
+impl Reason {
+    /// Returns the field at fault and what is wrong, for the log.
+    pub(super) fn describe(self) -> (&'static str, String) {
+        match self {
+            Self::Fault(fault, kind) => fault.describe(kind),
+            Self::Text(field, text) => (field, text),
+        }
+    }
 }
 
 pub(super) fn invalid(text: impl Into<String>) -> Refusal {
-    Refusal::Nak(AethSyndrome::InvalidRequest, Some(EventType::WQ_INVAL_REQ_ERROR), Some(("", text.into())))
+    let reason = Box::new(Reason::Text("", text.into()));
+    Refusal::Nak(AethSyndrome::InvalidRequest, Some(EventType::WQ_INVAL_REQ_ERROR), Some(reason))
 }
 
 pub(super) fn access(fault: Fault) -> Refusal {
@@ -35,13 +55,13 @@ pub(super) fn access(fault: Fault) -> Refusal {
         _ => Refusal::Nak(
             AethSyndrome::RemoteAccess,
             Some(EventType::WQ_ACCESS_ERROR),
-            Some(fault.describe("mkc.rkey")),
+            Some(Box::new(Reason::Fault(fault, "rkey"))),
         ),
     }
 }
 
 pub(super) fn operational(fault: Fault) -> Refusal {
-    Refusal::Nak(AethSyndrome::RemoteOperational, None, Some(fault.describe("wqe_data_seg.lkey")))
+    Refusal::Nak(AethSyndrome::RemoteOperational, None, Some(Box::new(Reason::Fault(fault, "lkey"))))
 }
 
 impl Responder {
@@ -80,7 +100,8 @@ impl Context<'_, '_> {
             || qp.transport.responder.halted
         {
             self.device.counters.no_qp += 1;
-            return;
+            let psn = Psn::new(shape.bth.psn);
+            return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         if !qp.transport.responder.established && qp.state == QpState::RTR {
             qp.transport.responder.established = true;
@@ -98,15 +119,17 @@ impl Context<'_, '_> {
                 // What is answered with data needs no acknowledgement beside it.
                 Ok(()) if shape.bth.ack_req && !has_answer(operation) => qp.transport.responder.owe_ack(psn),
                 Ok(()) => {}
-                Err(refusal) => self.refuse(qp, refusal),
+                Err(refusal) => self.refuse(qp, operation, content(qp, shape, packet), refusal),
             }
         } else if psn.is_before(expected) {
             self.device.counters.duplicates += 1;
             self.count(qp, q::duplicate_request);
+            self.note(qp, Event::Dropped { reason: DropReason::Repeated, psn });
             self.repeat(qp, operation, psn, content(qp, shape, packet));
         } else {
             self.device.counters.out_of_sequence += 1;
             self.count(qp, q::out_of_sequence);
+            self.note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
             let responder = &mut qp.transport.responder;
             if !responder.nak_sent {
                 responder.nak_sent = true;
@@ -131,7 +154,7 @@ impl Context<'_, '_> {
         }
     }
 
-    fn refuse(&mut self, qp: &mut Qp, refusal: Refusal) {
+    fn refuse(&mut self, qp: &mut Qp, operation: Operation, content: &[u8], refusal: Refusal) {
         let responder = &mut qp.transport.responder;
         match refusal {
             Refusal::NotReady => {
@@ -140,12 +163,16 @@ impl Context<'_, '_> {
                 responder.nak = Some(Nak { psn: None, syndrome, fatal: false });
                 self.count(qp, q::out_of_buffer);
             }
-            Refusal::Nak(syndrome, event, text) => {
+            Refusal::Nak(syndrome, event, reason) => {
                 responder.halted = true;
                 responder.nak = Some(Nak { psn: None, syndrome: syndrome.bits(), fatal: true });
-                if let Some((field, text)) = text {
+                let text = reason.map(|reason| {
+                    self.note_reason(qp, &reason);
+                    let (field, text) = reason.describe();
                     self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("{syndrome:?}: {text}"));
-                }
+                    text
+                });
+                self.note_refusal(qp, operation, content, syndrome, text);
                 match syndrome {
                     AethSyndrome::RemoteAccess => self.count(qp, q::resp_remote_access_errors),
                     AethSyndrome::InvalidRequest => self.count(qp, q::resp_remote_invalid_request),

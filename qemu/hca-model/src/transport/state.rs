@@ -11,6 +11,7 @@ use super::blueflame::Pushed;
 use super::segments::Reserved;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
+use crate::recorder::{Failures, Recorder};
 use ib_types::Psn;
 use rdma_fabric::packet::Packet;
 
@@ -84,14 +85,16 @@ pub struct QpTransport {
     pub(super) failed: bool,
     /// The WQE in its BlueFlame buffer, where that counts.
     pub(super) pushed: Option<Box<Pushed>>,
+    /// Its last events.
+    pub(super) recorder: Recorder,
 }
 
 impl QpTransport {
     /// Host memory that it takes at most with a send queue of `blocks` basic blocks: requests under way, answers that the peer asked
-    /// for, the receive that is being filled.
+    /// for, the receive that is being filled, its last events.
     pub(crate) fn memory(&self, blocks: u64) -> u64 {
         let answers = (REPEATED_JOBS + (1 << LOG_MAX_RA)) * size_of::<Job>();
-        self.requests_memory(blocks) + (answers + 4096) as u64
+        self.requests_memory(blocks) + (answers + 4096) as u64 + Recorder::MEMORY
     }
 
     /// Host memory of requests under way with their lists and inline data, as many as there is room for.
@@ -120,10 +123,12 @@ impl QpTransport {
         }
     }
 
-    /// As new, but for its places in the device's lists and the room for its requests.
+    /// As new, but for its places in the device's lists, the room for its requests, and its last events.
     pub(super) fn reset(&mut self) {
         let room = self.requester.room;
-        *self = Self { scheduled: self.scheduled, timer: self.timer, ..Self::default() };
+        let mut recorder = core::mem::take(&mut self.recorder);
+        recorder.counters_reset();
+        *self = Self { scheduled: self.scheduled, timer: self.timer, recorder, ..Self::default() };
         self.requester.room = room;
     }
 
@@ -506,6 +511,8 @@ impl Lists {
 pub struct DeviceTransport {
     /// What happened so far.
     pub counters: TransportCounters,
+    /// The last failures of QPs.
+    pub(super) failures: Failures,
     pub(super) run: VecDeque<u32>,
     /// What is done at the end of the call.
     pub(super) later: Vec<Later>,
@@ -541,9 +548,15 @@ pub(super) enum Later {
 }
 
 impl DeviceTransport {
-    /// The device is reset: all but the counters is as at power-on.
+    /// Returns the last failures of QPs.
+    pub(crate) const fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// The device is reset: all but the counters and the last failures is as at power-on.
     pub(crate) fn reset(&mut self) {
-        *self = Self { counters: self.counters, ..Self::default() };
+        let failures = core::mem::take(&mut self.failures);
+        *self = Self { counters: self.counters, failures, ..Self::default() };
     }
 }
 

@@ -11,7 +11,6 @@ use super::memory::user;
 use super::segments::Segment;
 use super::state::{Failure, Sge, Umr, UmrList};
 use super::wqe::{Bad, bad, take};
-use crate::log::Subject;
 use crate::object::qp::Qp;
 use crate::object::translation::OCTOWORD;
 use crate::object::umr::{Registrar, UmrRequest};
@@ -72,8 +71,7 @@ impl Context<'_, '_> {
     }
 
     /// Carries out a UMR. A refusal is logged and comes back as what the WQE's completion says.
-    pub(super) fn execute_umr(&mut self, qp: &Qp, index: u16, umr: &Umr) -> Result<(), Failure> {
-        let subject = Subject::WorkQueue { qpn: qp.qpn };
+    pub(super) fn execute_umr(&mut self, qp: &mut Qp, index: u16, umr: &Umr) -> Result<(), Failure> {
         let mut fetched = Vec::new();
         let list = match &umr.list {
             UmrList::Inline(list) => list,
@@ -82,8 +80,7 @@ impl Context<'_, '_> {
                 let read =
                     self.read_key(user(qp), sge.lkey, sge.address, AccessFlags::LOCAL_READ, &mut fetched);
                 if let Err(fault) = read {
-                    let (field, text) = fault.describe("wqe_data_seg.lkey");
-                    self.log.refuse(subject, field, format!("WQE {index:#x}: translations: {text}"));
+                    self.refuse_data(qp, index, fault);
                     return Err(Failure {
                         syndrome: CqeSyndrome::LOCAL_PROT_ERR,
                         vendor: vendor::LOCAL_PROTECTION,
@@ -114,7 +111,7 @@ impl Context<'_, '_> {
             }
             Err((field, text)) => {
                 self.meter.charge((list.len() / OCTOWORD) as u64);
-                self.log.refuse(subject, field, format!("WQE {index:#x}: UMR of {:#x}: {text}", umr.key));
+                self.refuse_work(qp, Some(index), field, format!("UMR of {:#x}: {text}", umr.key));
                 Err(Failure { syndrome: CqeSyndrome::MW_BIND_ERR, vendor: vendor::BIND })
             }
         }

@@ -12,6 +12,7 @@ use super::responder::Refusal;
 use super::state::Current;
 use crate::log::{Level, Subject};
 use crate::object::qp::Qp;
+use crate::recorder::{DropReason, Event};
 use ib_types::Psn;
 use rdma_fabric::infiniband::packet::Shape;
 
@@ -24,7 +25,8 @@ impl Context<'_, '_> {
         );
         if !receives {
             self.device.counters.no_qp += 1;
-            return;
+            let psn = Psn::new(shape.bth.psn);
+            return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         if !qp.transport.responder.established && qp.state == QpState::RTR {
             qp.transport.responder.established = true;
@@ -34,6 +36,7 @@ impl Context<'_, '_> {
         if psn != qp.transport.responder.expected {
             self.device.counters.out_of_sequence += 1;
             self.count(qp, q::out_of_sequence);
+            self.note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
             self.abandon(qp);
         }
         if operation.is_first() || is_only(operation) {
@@ -48,7 +51,7 @@ impl Context<'_, '_> {
         if let Err(refusal) = self.execute(qp, operation, shape, packet) {
             qp.transport.responder.expected = psn.next();
             self.abandon(qp);
-            self.drop_message(qp, refusal);
+            self.drop_message(qp, psn, refusal);
         }
     }
 
@@ -60,15 +63,19 @@ impl Context<'_, '_> {
         }
     }
 
-    fn drop_message(&mut self, qp: &mut Qp, refusal: Refusal) {
+    fn drop_message(&mut self, qp: &mut Qp, psn: Psn, refusal: Refusal) {
         match refusal {
             Refusal::NotReady => {
                 self.device.counters.messages_dropped += 1;
                 self.count(qp, q::out_of_buffer);
+                self.note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
             }
             // The receive WQE is at fault and has completed with an error.
-            Refusal::Nak(AethSyndrome::RemoteOperational, event, text) => {
-                if let Some((field, text)) = text {
+            Refusal::Nak(AethSyndrome::RemoteOperational, event, reason) => {
+                if let Some(reason) = reason {
+                    self.note_reason(qp, &reason);
+                    let (field, text) = reason.describe();
+                    qp.transport.recorder.blame(None, format!("receive WQE for PSN {}: {text}", psn.get()));
                     self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, text);
                 }
                 if let Some(event) = event {
@@ -76,9 +83,12 @@ impl Context<'_, '_> {
                 }
                 self.enter_error(qp);
             }
-            Refusal::Nak(syndrome, _, text) => {
+            Refusal::Nak(syndrome, _, reason) => {
                 self.device.counters.messages_dropped += 1;
-                if let Some((field, text)) = text {
+                if let Some(reason) = reason {
+                    self.note_reason(qp, &reason);
+                    let (field, text) = reason.describe();
+                    self.note(qp, Event::Dropped { reason: DropReason::Refused, psn });
                     let text = format!("dropped: {syndrome:?}: {text}");
                     self.log.add(Level::Info, Subject::Qp { qpn: qp.qpn }, field, text);
                 }

@@ -11,7 +11,6 @@ use super::Context;
 use super::dma::parse_copy;
 use super::segments::Segment;
 use super::state::{Failure, Fence, MAX_WQE, Mixed, Payload, Piece, Sge, Work, Wqe};
-use crate::log::Subject;
 use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
 use crate::profile::Strictness;
@@ -64,7 +63,7 @@ impl Context<'_, '_> {
         let posted = match self.io.memory.load32(record) {
             Ok(value) => value as u16,
             Err(fault) => {
-                self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "qpc.dbr_addr", fault.to_string());
+                self.refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
                 return Err(());
             }
         };
@@ -72,7 +71,7 @@ impl Context<'_, '_> {
         let outstanding = posted.wrapping_sub(queue.retired);
         if u32::from(outstanding) > 1 << sq.log_size {
             let text = format!("{outstanding} basic blocks outstanding in a queue of {}", 1 << sq.log_size);
-            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "qp_doorbell_record.send_counter", text);
+            self.refuse_work(qp, None, "qp_doorbell_record.send_counter", text);
             return Err(());
         }
         queue.posted = posted;
@@ -129,7 +128,7 @@ impl Context<'_, '_> {
             Err(bad) => Err(bad),
         };
         let address = result.unwrap_or_else(|Bad(field, text, syndrome)| {
-            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
+            self.refuse_work(qp, Some(index), field, text);
             wqe.failure = Some(Failure { syndrome, vendor: VENDOR_BAD_WQE });
             None
         });

@@ -12,6 +12,7 @@ mod credit;
 mod datagram;
 mod dma;
 mod errors;
+mod failures;
 mod faults;
 mod guest;
 mod hostile;

@@ -1,0 +1,208 @@
+//! Records of a QP's events, and the reasons for its failure in words.
+
+use super::Context;
+use super::memory::Fault;
+use super::responder::Reason;
+use super::state::{Failure, QpTransport, Wqe};
+use crate::device::Device;
+use crate::log::Subject;
+use crate::object::qp::Qp;
+use crate::recorder::{self, Event, Nak, Progress, QpRecord, ResendCause};
+use ib_types::Psn;
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::{QpState, ServiceType};
+use rdma_fabric::infiniband::packet::{AethSyndrome, Operation, Reth};
+
+impl QpTransport {
+    fn recorded(&self, state: QpState) -> Progress {
+        Progress {
+            retired: self.queue.retired,
+            taken: self.receive.taken,
+            ssn: self.requester.ssn,
+            msn: self.responder.msn,
+            unacked: self.requester.unacked,
+            expected: self.responder.expected,
+            flushes: matches!(state, QpState::ERR | QpState::SQER),
+        }
+    }
+}
+
+impl Device {
+    /// Returns the record of a QP, or `None` if it does not exist.
+    pub(crate) fn qp_record(&self, qpn: u32) -> Option<QpRecord> {
+        self.objects.qps.table.get(qpn).map(|qp| self.record_of(qp))
+    }
+
+    /// Returns the records of all QPs.
+    pub(crate) fn qp_records(&self) -> impl Iterator<Item = QpRecord> {
+        self.objects.qps.table.iter().map(|(_, qp)| self.record_of(qp))
+    }
+
+    fn record_of(&self, qp: &Qp) -> QpRecord {
+        let recorder = &qp.transport.recorder;
+        QpRecord {
+            qpn: qp.qpn,
+            service: qp.service,
+            state: qp.state,
+            peer: is_connected(qp).then_some((qp.primary_path.rlid, qp.remote_qpn)),
+            failure: recorder.failure().map(str::to_owned),
+            entries: recorder.entries(self.log.now(), &qp.transport.recorded(qp.state)),
+        }
+    }
+}
+
+fn is_connected(qp: &Qp) -> bool {
+    matches!(qp.service, ServiceType::RC | ServiceType::UC | ServiceType::XRC)
+}
+
+/// Returns the peer of a connection, in words.
+fn peer(qp: &Qp) -> String {
+    format!("QP {:#x} at LID {}", qp.remote_qpn, qp.primary_path.rlid)
+}
+
+impl Context<'_, '_> {
+    /// Records a rare event.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note(&self, qp: &mut Qp, event: Event) {
+        let progress = qp.transport.recorded(qp.state);
+        qp.transport.recorder.record(self.io.now, progress, event);
+    }
+
+    /// Records that requests from `psn` on are about to be sent again.
+    #[cold]
+    pub(super) fn note_resent(&self, qp: &mut Qp, cause: ResendCause, psn: Psn) {
+        let left = qp.transport.requester.retries_left;
+        self.note(qp, Event::Resent { cause, psn, left });
+    }
+
+    /// Records a NAK with `left` retries of its kind.
+    #[cold]
+    pub(super) fn note_nak(&self, qp: &mut Qp, psn: Psn, syndrome: AethSyndrome, left: u8) {
+        self.note(qp, Event::NakReceived { psn, syndrome: syndrome.bits(), left });
+    }
+
+    /// Logs why the queues of `qp` cannot be worked on, or its send WQE at `wqe` fails, and records it.
+    #[cold]
+    pub(super) fn refuse_work(&mut self, qp: &mut Qp, wqe: Option<u16>, field: &'static str, text: String) {
+        let subject = Subject::WorkQueue { qpn: qp.qpn };
+        match wqe {
+            Some(index) => self.log.refuse(subject, field, format!("WQE {index:#x}: {text}")),
+            None => self.log.refuse(subject, field, text.clone()),
+        }
+        qp.transport.recorder.blame(wqe, format!("{field}: {text}"));
+    }
+
+    /// Logs that local memory refuses the data of the send WQE at `index`, and records it.
+    #[cold]
+    pub(super) fn refuse_data(&mut self, qp: &mut Qp, index: u16, fault: Fault) {
+        self.note_fault(qp, fault);
+        let (field, text) = fault.describe("lkey");
+        self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
+        qp.transport.recorder.blame(Some(index), text);
+    }
+
+    /// Records that memory refuses a request.
+    #[cold]
+    pub(super) fn note_reason(&self, qp: &mut Qp, reason: &Reason) {
+        if let Reason::Fault(fault, _) = reason {
+            self.note_fault(qp, *fault);
+        }
+    }
+
+    #[cold]
+    fn note_fault(&self, qp: &mut Qp, fault: Fault) {
+        match fault {
+            Fault::Key(key, error) => self.note(qp, Event::KeyRefused { key, error }),
+            Fault::Dma(_) => self.note(qp, Event::MemoryFault),
+            Fault::Short | Fault::Outside | Fault::Right(..) => {}
+        }
+    }
+
+    /// Records that the expected request is refused by a NAK after which the QP fails. `content` follows its BTH.
+    #[cold]
+    pub(super) fn note_refusal(
+        &self,
+        qp: &mut Qp,
+        operation: Operation,
+        content: &[u8],
+        syndrome: AethSyndrome,
+        text: Option<String>,
+    ) {
+        let (what, len) = match operation {
+            Operation::ReadRequest => ("RDMA read", reth_len(content)),
+            Operation::CompareSwap => ("compare and swap", 8),
+            Operation::FetchAdd => ("fetch and add", 8),
+            op if op.has_reth() => ("RDMA write", reth_len(content)),
+            op if op.is_write() => ("part of an RDMA write", content.len() as u32),
+            _ => ("send", content.len() as u32),
+        };
+        let clue = || qp.transport.recorder.take_clue(None).map(String::from);
+        let text = text.or_else(clue).unwrap_or_else(|| "the receive queue failed before".to_owned());
+        let (psn, from, nak) = (qp.transport.responder.expected.get(), peer(qp), Nak(syndrome.bits()));
+        qp.transport
+            .recorder
+            .blame(None, format!("{what} of {len} bytes at PSN {psn} from {from}: {nak}: {text}"));
+    }
+
+    /// The QP fails: it is now in `state`, ERR or SQER. Logs and records the reason.
+    #[cold]
+    pub(super) fn fail(&mut self, qp: &mut Qp, state: QpState) {
+        let from = core::mem::replace(&mut qp.state, state);
+        qp.transport.failed = true;
+        self.note(qp, Event::State { from, to: state, by_device: true });
+        let recorder = &mut qp.transport.recorder;
+        let reason = recorder.take_clue(None).map_or_else(|| "unknown reason".to_owned(), String::from);
+        let reason = recorder.set_failure(reason);
+        self.log.warn(Subject::FailedQp { qpn: qp.qpn }, "", reason.clone());
+        self.device.failures.push(recorder::Failure { at: self.io.now, qpn: qp.qpn, reason });
+    }
+
+    /// Records the failure of the oldest send WQE, which is no longer in the queue.
+    #[cold]
+    pub(super) fn note_failed(&self, qp: &mut Qp, wqe: &Wqe, failure: Failure) {
+        let (index, opcode) = (wqe.index, wqe.opcode);
+        let what = opcode.meaning().unwrap_or("request");
+        let psn = qp.transport.requester.unacked;
+        let place = if wqe.psns == 0 {
+            format!("{what}, WQE {index:#x}")
+        } else {
+            format!("{what} of {} bytes at PSN {}, WQE {index:#x}", wqe.len, psn.get())
+        };
+        let last = qp.transport.recorder.last();
+        let clue = qp.transport.recorder.take_clue(Some(index)).map(String::from);
+        let clue = clue.unwrap_or_else(|| reason(qp, wqe, failure.syndrome, last));
+        let syndrome = failure.syndrome.meaning().unwrap_or("unknown error");
+        qp.transport.recorder.blame(None, format!("{place}: {syndrome}: {clue}"));
+        let Failure { syndrome, vendor } = failure;
+        self.note(qp, Event::Failed { opcode, index, psn, syndrome, vendor });
+    }
+}
+
+fn reth_len(content: &[u8]) -> u32 {
+    Reth::parse(content).map_or(0, |reth| reth.dma_len)
+}
+
+/// Returns why a send WQE failed because of the peer.
+fn reason(qp: &Qp, wqe: &Wqe, syndrome: CqeSyndrome, last: Option<Event>) -> String {
+    let peer = peer(qp);
+    match (syndrome, last) {
+        (CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, Some(Event::Resent { cause: ResendCause::Timeout, .. })) => {
+            let wait = qp.transport.requester.ack_time as f64 / 1e6;
+            format!("no response from {peer}, sent {} times, {wait} ms apart", u32::from(qp.retry_count) + 1)
+        }
+        (CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, _) => {
+            format!("{peer} reports lost packets after {} retries", qp.retry_count)
+        }
+        (CqeSyndrome::RNR_RETRY_EXC_ERR, _) => {
+            format!("{peer} has no receive WQE after {} retries", qp.rnr_retry)
+        }
+        (CqeSyndrome::REMOTE_ACCESS_ERR, _) => {
+            format!("{peer} refused rkey {:#x} at address {:#x}", wqe.rkey, wqe.raddr)
+        }
+        (CqeSyndrome::REMOTE_INVAL_REQ_ERR, _) => format!("{peer} refused the request"),
+        (CqeSyndrome::REMOTE_OP_ERR, _) => format!("{peer} cannot access its own memory"),
+        (CqeSyndrome::BAD_RESP_ERR, _) => format!("{peer} sent a response that is not allowed"),
+        _ => "no further reason".to_owned(),
+    }
+}
