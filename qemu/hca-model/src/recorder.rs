@@ -489,3 +489,15 @@ pub struct QpRecord {
     /// Its last events, oldest first: up to [`CAPACITY`], and the runs since.
     pub entries: Vec<Entry>,
 }
+
+impl QpRecord {
+    /// Returns the events as a table: seconds, event, details.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut table = format!("{:>16}  {:<14}  details\n", "seconds", "event");
+        for entry in &self.entries {
+            table.push_str(&format!("{entry}\n"));
+        }
+        table
+    }
+}

@@ -433,8 +433,9 @@ fn run(line: CommandLine) -> Result<()> {
         writeln!(file, "{value:#}").context("cannot write the report", path)?;
     }
     let refusals: u64 = summary.refusals.iter().sum();
+    let failures: u64 = summary.hcas.iter().map(|hca| hca.qp_failures.total()).sum();
     log.print(&format!(
-        "served for {:.1} s: {} packets delivered, {} lost, {refusals} refusals",
+        "served for {:.1} s: {} packets delivered, {} lost, {refusals} refusals, {failures} failed QPs",
         summary.seconds,
         summary.fabric.delivered,
         summary.losses.sum(|_| true).lost()

@@ -8,7 +8,7 @@ use super::report;
 use crate::error::{Error, IoContext, Result};
 use crate::server::Handle;
 use crate::server::listener::{SocketFile, listen};
-use hca_model::world::World;
+use hca_model::world::{Node, World};
 use rdma_fabric::faults::Faults;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,11 +27,13 @@ const CONNECTIONS: usize = 16;
 const PKEYS: usize = 32;
 
 /// Descriptions of the commands, for the reply to `help`.
-pub const HELP: [&str; 14] = [
+pub const HELP: [&str; 16] = [
     r#"{"do":"help"}"#,
     r#"{"do":"state"}                                 each HCA: client, link, LID, P_Keys, GUID, objects, counters, failure; cables of other servers; M_Key"#,
     r#"{"do":"counters"}                              what happened to packets"#,
     r#"{"do":"losses"}                                what was lost, by flow"#,
+    r#"{"do":"qps","hca":0}                           each QP of an HCA: state, peer, why it failed"#,
+    r#"{"do":"qp","hca":0,"qpn":"0x48"}               a QP's last events, and its peer's failure if that is served here"#,
     r#"{"do":"cable","hca":0,"plugged":false}         pulls a cable, or plugs it in"#,
     r#"{"do":"faults","spec":"loss=1%","seed":7}      from now on; "none" ends them; without a seed the random numbers go on"#,
     r#"{"do":"latency","microseconds":10}             from any port to any other"#,
@@ -52,6 +54,8 @@ enum Command {
     State {},
     Counters {},
     Losses {},
+    Qps { hca: usize },
+    Qp { hca: usize, qpn: Number },
     Cable { hca: usize, plugged: bool },
     Faults { spec: String, seed: Option<u64> },
     Latency { microseconds: u64 },
@@ -62,6 +66,26 @@ enum Command {
     Revive { hca: usize },
     Copies { on: bool },
     Warm { hca: usize, on: bool },
+}
+
+/// A number, or text such as `0x48`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Value(u32),
+    Text(String),
+}
+
+impl Number {
+    fn value(&self) -> core::result::Result<u32, String> {
+        match self {
+            Self::Value(value) => Ok(*value),
+            Self::Text(text) => {
+                let digits = text.strip_prefix("0x").and_then(|digits| u32::from_str_radix(digits, 16).ok());
+                digits.ok_or_else(|| format!("`{text}` is no number such as 72 or \"0x48\""))
+            }
+        }
+    }
 }
 
 /// Control socket. Dropping it closes the socket.
@@ -197,6 +221,14 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
                 json!({ "losses": world.medium.fabric().losses().iter().map(report::flow).collect::<Vec<_>>() }),
             )
         })),
+        Command::Qps { hca } => world(Box::new(move |world, _| {
+            let hca = &node(world, hca)?.hca;
+            Ok(json!({ "qps": hca.qp_records().map(|record| report::qp(&record)).collect::<Vec<_>>() }))
+        })),
+        Command::Qp { hca, qpn } => {
+            let qpn = qpn.value()?;
+            world(Box::new(move |world, _| explain(world, hca, qpn)))
+        }
         Command::Cable { hca, plugged } => world(Box::new(move |world, _| {
             exists(world, hca)?;
             world.set_cable(hca, plugged);
@@ -270,6 +302,27 @@ fn with_hca(
         }
         Ok(Value::Null)
     }))
+}
+
+/// Returns the last events of a QP, and the failure of its peer if that is served here.
+fn explain(world: &World, hca: usize, qpn: u32) -> Outcome {
+    let hca = &node(world, hca)?.hca;
+    let missing = || format!("there is no QP {qpn:#x}: {{\"do\":\"qps\"}} lists them");
+    let record = hca.qp_record(qpn).ok_or_else(missing)?;
+    let mut value = report::qp_events(&record);
+    if let Some((lid, qpn)) = record.peer {
+        let found = world.nodes.iter().enumerate().find(|(_, node)| node.hca.port().lid == lid);
+        if let Some((index, record)) = found.and_then(|(i, node)| Some((i, node.hca.qp_record(qpn)?))) {
+            value["peer"] = report::qp(&record);
+            value["peer"]["hca"] = index.into();
+        }
+    }
+    Ok(value)
+}
+
+fn node(world: &World, hca: usize) -> core::result::Result<&Node, String> {
+    exists(world, hca)?;
+    world.nodes.get(hca).ok_or_else(|| format!("there is no HCA {hca}"))
 }
 
 fn exists(world: &World, hca: usize) -> core::result::Result<(), String> {

@@ -4,6 +4,7 @@ use crate::link::CableState;
 use crate::server::{Activity, HcaState, Summary};
 use hca_model::Census;
 use hca_model::log::{Entry, Level};
+use hca_model::recorder::{self, Failures, QpRecord};
 use rdma_fabric::counters::FabricCounters;
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::Flow;
@@ -66,6 +67,46 @@ fn census(census: &Census) -> Value {
     })
 }
 
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+fn qp_failures(failures: &Failures) -> Value {
+    let last = failures.last().map(
+        |failure| json!({ "seconds": seconds(failure.at), "qpn": failure.qpn, "reason": failure.reason }),
+    );
+    json!({ "total": failures.total(), "last": last.collect::<Vec<_>>() })
+}
+
+/// Returns a QP in short.
+#[must_use]
+pub fn qp(record: &QpRecord) -> Value {
+    json!({
+        "qpn": record.qpn,
+        "service": record.service.meaning(),
+        "state": record.state.meaning(),
+        "peer": record.peer.map(|(lid, qpn)| json!({ "lid": lid, "qpn": qpn })),
+        "failure": record.failure,
+    })
+}
+
+/// Returns a QP with its last events, as values and as the lines of a table.
+#[must_use]
+pub fn qp_events(record: &QpRecord) -> Value {
+    let event = |entry: &recorder::Entry| {
+        json!({
+            "seconds": seconds(entry.at),
+            "event": entry.event.name(),
+            "details": entry.event.to_string(),
+            "times": entry.times,
+        })
+    };
+    let mut value = qp(record);
+    value["events"] = record.entries.iter().map(event).collect();
+    value["table"] = record.table().lines().collect();
+    value
+}
+
 /// Returns the state of an HCA.
 #[must_use]
 pub fn hca(state: &HcaState) -> Value {
@@ -83,6 +124,7 @@ pub fn hca(state: &HcaState) -> Value {
         "port_guid": format!("{:#018x}", state.port_guid),
         "refusals": state.refusals,
         "retransmitted": state.retransmitted,
+        "qp_failures": qp_failures(&state.qp_failures),
         "objects": census(&state.census),
         "port": port(&state.counters),
         "work": {
@@ -156,7 +198,7 @@ pub fn whole(summary: &Summary, sockets: &[PathBuf], seed: u64, faults: &Faults)
 pub fn log_line(node: usize, entry: &Entry) -> Value {
     json!({
         "hca": node,
-        "seconds": entry.at as f64 / 1e9,
+        "seconds": seconds(entry.at),
         "level": match entry.level {
             Level::Info => "info",
             Level::Warning => "warning",

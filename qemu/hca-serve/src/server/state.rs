@@ -2,6 +2,7 @@
 
 use super::seat::{Seat, Work};
 use hca_model::Census;
+use hca_model::recorder::Failures;
 use hca_model::world::Node;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 use rdma_fabric::counters::FabricCounters;
@@ -61,6 +62,8 @@ pub struct HcaState {
     pub census: Census,
     /// Counters of the port.
     pub counters: PortCounters,
+    /// The last failures of its QPs.
+    pub qp_failures: Failures,
     /// Work for its clients.
     pub work: Work,
 }
@@ -84,6 +87,7 @@ impl HcaState {
             retransmitted: hca.counters().retransmitted,
             census: hca.census(),
             counters: hca.port().counters,
+            qp_failures: hca.qp_failures().clone(),
             work: seat.work(),
         }
     }

@@ -173,7 +173,7 @@ fn signals_end_it_with_a_report_a_whole_capture_and_status_0() {
 fn the_control_socket_changes_the_world_while_it_runs() {
     let server = Server::start("--control FOLDER/control --log none");
     let mut control = server.control();
-    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(14));
+    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(16));
     for (line, named) in [
         ("nonsense", "help"),
         (r#"{"do":"dance"}"#, "dance"),
@@ -185,6 +185,9 @@ fn the_control_socket_changes_the_world_while_it_runs() {
         (r#"{"do":"lid","hca":0,"lid":1}"#, "2 to 49151"),
         (r#"{"do":"lid","hca":0,"lid":49152}"#, "2 to 49151"),
         (r#"{"do":"ipoib_mtu","bytes":9000}"#, "2048"),
+        (r#"{"do":"qps","hca":7}"#, "there is no HCA 7"),
+        (r#"{"do":"qp","hca":0,"qpn":72}"#, "there is no QP 0x48"),
+        (r#"{"do":"qp","hca":0,"qpn":"48"}"#, "0x48"),
         ("[1]", "help"),
     ] {
         let answer = control.line(line);
@@ -258,6 +261,57 @@ fn the_control_socket_changes_the_world_while_it_runs() {
         &server.path("control").metadata().expect("socket").permissions(),
     );
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_failed_qp_is_explained_by_control_socket_log_and_report() {
+    let mut server = Server::start("--control FOLDER/control --report FOLDER/report");
+    let mut guests = pair([&server.path("a"), &server.path("b")]);
+    let target = guests[1].target();
+    guests[0].write(7, target).expect("a good write");
+    // A gigabyte beyond the peer's memory.
+    guests[0].write(8, (target.0 + (1 << 30), target.1)).expect_err("refused");
+    let mut control = server.control();
+    let listed = control.ask(&json!({ "do": "qps", "hca": 0 }));
+    let failed: Vec<&Value> = listed["qps"].as_array().expect("QPs").iter().collect();
+    let failed: Vec<&&Value> = failed.iter().filter(|qp| !qp["failure"].is_null()).collect();
+    assert_eq!(failed.len(), 1, "{listed}");
+    assert_eq!(
+        (&failed[0]["state"], &failed[0]["service"]),
+        (&json!("error"), &json!("reliable connection"))
+    );
+    let own = failed[0]["failure"].as_str().expect("text").to_owned();
+    assert!(
+        own.starts_with("RDMA write of 16384 bytes at PSN 11, WQE 0x1: remote access error: QP "),
+        "{own}"
+    );
+
+    let qpn = failed[0]["qpn"].as_u64().expect("a number");
+    let found = control.ask(&json!({ "do": "qp", "hca": 0, "qpn": qpn }));
+    assert_eq!(found, control.ask(&json!({ "do": "qp", "hca": 0, "qpn": format!("{qpn:#x}") })));
+    let peer = found["peer"]["failure"].as_str().expect("the peer's HCA is served here");
+    assert!(found["peer"]["hca"] == 1 && peer.ends_with(" does not cover the address range"), "{peer}");
+    let names: Vec<&str> = found["events"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .filter_map(|event| event["event"].as_str())
+        .collect();
+    assert_eq!(names, ["state", "state", "state", "completed", "NAK received", "WQE failed", "state"]);
+    let table = found["table"].as_array().expect("lines");
+    assert!(
+        table.len() == 8 && table[4].as_str().is_some_and(|line| line.contains("1 send WQEs")),
+        "{table:?}"
+    );
+
+    drop(guests);
+    let (status, _, err) = server.end(Signal::TERM);
+    assert_eq!(status, Some(0), "{err}");
+    assert!(err.contains(&format!("QP {qpn:#x} failed: {own}")) && err.contains("2 failed QPs"), "{err}");
+    let report: Value =
+        serde_json::from_slice(&std::fs::read(server.path("report")).expect("report")).expect("JSON");
+    let failures = &report["hcas"][0]["qp_failures"];
+    assert_eq!((&failures["total"], &failures["last"][0]["reason"]), (&json!(1), &json!(own)), "{report:#}");
 }
 
 #[test]
