@@ -1,6 +1,6 @@
 //! The list of all layouts, put together from the list that each `layout!` call makes.
 
-use crate::{Layout, caps, cmd, commands, contexts, datapath, init_seg, registers};
+use crate::{Layout, caps, cmd, commands, contexts, datapath, init_seg, registers, steering};
 
 const LISTS: &[&[&Layout]] = &[
     caps::LAYOUTS,
@@ -11,11 +11,13 @@ const LISTS: &[&[&Layout]] = &[
     commands::device::LAYOUTS,
     commands::devx::LAYOUTS,
     commands::eq::LAYOUTS,
+    commands::flow::LAYOUTS,
     commands::mad::LAYOUTS,
     commands::memic::LAYOUTS,
     commands::mkey::LAYOUTS,
     commands::port::LAYOUTS,
     commands::qp::LAYOUTS,
+    commands::raw::LAYOUTS,
     commands::resources::LAYOUTS,
     commands::srq::LAYOUTS,
     contexts::LAYOUTS,
@@ -25,6 +27,7 @@ const LISTS: &[&[&Layout]] = &[
     datapath::wqe::LAYOUTS,
     init_seg::LAYOUTS,
     registers::LAYOUTS,
+    steering::LAYOUTS,
 ];
 
 const COUNT: usize = {

@@ -108,4 +108,49 @@ crate::layout! {
     odp_per_transport_service_cap (4) {
         0x00: send [31], receive [30], write [29], read [28], atomic [27], srq_receive [26];
     }
+    /// Ethernet offloads (capability type 1).
+    per_protocol_networking_offload_caps (256) {
+        0x000: csum_cap [31], vlan_cap [30], lro_cap [29], lro_psh_flag [28], lro_time_stamp [27], wqe_vlan_insert [24], self_lb_en_modifiable [23], max_lso_cap [20:16], multi_pkt_send_wqe [15:14], wqe_inline_mode [13:12], rss_ind_tbl_cap [11:8], reg_umr_sq [7], scatter_fcs [6], enhanced_multi_pkt_send_wqe [5], tunnel_lso_const_out_ip_id [4], tunnel_lro_gre [3], tunnel_lro_vxlan [2], tunnel_stateless_gre [1], tunnel_stateless_vxlan [0];
+        0x004: swp [31], swp_csum [30], swp_lso [29], cqe_checksum_full [28], tunnel_stateless_geneve_tx [27], tunnel_stateless_mpls_over_udp [26], tunnel_stateless_mpls_over_gre [25], tunnel_stateless_vxlan_gpe [24], tunnel_stateless_ipv4_over_vxlan [23], tunnel_stateless_ip_over_ip [22], insert_trailer [21], tunnel_stateless_ip_over_ip_rx [19], tunnel_stateless_ip_over_ip_tx [18], max_vxlan_udp_ports [15:8], max_geneve_opt_len [1], tunnel_stateless_geneve_rx [0];
+        0x008: lro_min_mss_size [15:0];
+        0x030: lro_timer_supported_periods (bytes 16);
+    }
+    /// Match fields that a kind of flow table has.
+    flow_table_fields_supported (16) {
+        0x00: outer_dmac [31], outer_smac [30], outer_ether_type [29], outer_ip_version [28], outer_first_prio [27], outer_first_cfi [26], outer_first_vid [25], outer_ipv4_ttl [24], outer_second_prio [23], outer_second_cfi [22], outer_second_vid [21], outer_sip [19], outer_dip [18], outer_frag [17], outer_ip_protocol [16], outer_ip_ecn [15], outer_ip_dscp [14], outer_udp_sport [13], outer_udp_dport [12], outer_tcp_sport [11], outer_tcp_dport [10], outer_tcp_flags [9], outer_gre_protocol [8], outer_gre_key [7], outer_vxlan_vni [6], outer_geneve_vni [5], outer_geneve_oam [4], outer_geneve_protocol_type [3], outer_geneve_opt_len [2], source_vhca_port [1], source_eswitch_port [0];
+        0x04: inner_dmac [31], inner_smac [30], inner_ether_type [29], inner_ip_version [28], inner_first_prio [27], inner_first_cfi [26], inner_first_vid [25], inner_second_prio [23], inner_second_cfi [22], inner_second_vid [21], inner_sip [19], inner_dip [18], inner_frag [17], inner_ip_protocol [16], inner_ip_ecn [15], inner_ip_dscp [14], inner_udp_sport [13], inner_udp_dport [12], inner_tcp_sport [11], inner_tcp_dport [10], inner_tcp_flags [9];
+        0x08: geneve_tlv_option_0_data [31], geneve_tlv_option_0_exist [30], outer_first_mpls_over_udp [26:23], outer_first_mpls_over_gre [22:19], inner_first_mpls [18:15], outer_first_mpls [14:11], outer_esp_spi [8], bth_dst_qp [5];
+        0x0c: metadata_reg_c_7 [7], metadata_reg_c_6 [6], metadata_reg_c_5 [5], metadata_reg_c_4 [4], metadata_reg_c_3 [3], metadata_reg_c_2 [2], metadata_reg_c_1 [1], metadata_reg_c_0 [0];
+    }
+    /// Properties of a kind of flow table.
+    flow_table_prop_layout (64) {
+        0x00: ft_support [31], flow_counter [29], flow_modify_en [28], modify_root [27], identified_miss_table_mode [26], flow_table_modify [25], reformat [24], decap [23], pop_vlan [21], push_vlan [20], pop_vlan_2 [18], push_vlan_2 [17], reformat_and_vlan_action [16], sw_owner [14], reformat_l3_tunnel_to_l2 [13], reformat_l2_to_l3_tunnel [12], reformat_and_modify_action [11], ignore_flow_level [10], table_miss_action_domain [8], termination_table [7], reformat_and_fwd_to_table [6], ipsec_encrypt [3], ipsec_decrypt [2], sw_owner_v2 [1];
+        0x04: termination_table_raw_traffic [31], log_max_ft_size [29:24], log_max_modify_header_context [23:16], max_modify_header_actions [15:8], max_ft_level [7:0];
+        0x08: execute_aso [25];
+        0x0c: reformat_insert [29], reformat_remove [28], macsec_encrypt [27], macsec_decrypt [26], reformat_add_macsec [23], reformat_remove_macsec [22], log_max_ft_num [7:0];
+        0x10: log_max_flow_counter [15:8], log_max_destination [7:0];
+        0x14: log_max_flow [7:0];
+        0x20: ft_field_support (struct flow_table_fields_supported);
+        0x30: ft_field_bitmask_support (struct flow_table_fields_supported);
+    }
+    /// More match fields that a kind of flow table has.
+    flow_table_fields_supported_2 (16) {
+        0x00: bth_opcode [17];
+    }
+    /// Flow tables of the NIC (capability type 7).
+    flow_table_nic_cap (4096) {
+        0x000: nic_rx_multi_path_tirs [31], nic_rx_multi_path_tirs_fts [30], allow_sniffer_and_nic_rx_shared_tir [29], sw_owner_reformat_supported [24];
+        0x004: encap_general_header [31], log_max_packet_reformat_context [20:16], max_encap_header_size [9:0];
+        0x040: flow_table_properties_nic_receive (struct flow_table_prop_layout);
+        0x080: flow_table_properties_nic_receive_rdma (struct flow_table_prop_layout);
+        0x0c0: flow_table_properties_nic_receive_sniffer (struct flow_table_prop_layout);
+        0x100: flow_table_properties_nic_transmit (struct flow_table_prop_layout);
+        0x140: flow_table_properties_nic_transmit_rdma (struct flow_table_prop_layout);
+        0x180: flow_table_properties_nic_transmit_sniffer (struct flow_table_prop_layout);
+        0x2a0: ft_field_support_2_nic_receive_rdma (struct flow_table_fields_supported_2);
+        0x300: ft_field_support_2_nic_transmit_rdma (struct flow_table_fields_supported_2);
+        0x400: sw_steering_nic_rx_action_drop_icm_address (quad);
+        0x408: sw_steering_nic_tx_action_drop_icm_address (quad);
+        0x410: sw_steering_nic_tx_action_allow_icm_address (quad);
+    }
 }

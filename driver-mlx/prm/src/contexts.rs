@@ -130,6 +130,63 @@ crate::layout! {
         0x20: tag_matching_topology_context (struct tag_matching_topology_context);
         0x80: wq (struct wq);
     }
+    /// Transport interface send: where send queues of a traffic class send.
+    tisc (160) {
+        0x00: strict_lag_tx_port_affinity [31], tls_en [30], lag_tx_port_affinity [27:24], prio [19:16];
+        0x24: transport_domain [23:0];
+        0x28: underlay_qpn [23:0];
+        0x2c: pd [23:0];
+    }
+    /// Transport interface receive: which receive queues a frame may go to, and how one is chosen.
+    tirc (240) {
+        0x04: disp_type [31:28], tls_en [27];
+        0x10: lro_timeout_period_usecs [27:12], packet_merge_mask [11:8], lro_max_ip_payload_size [7:0];
+        0x1c: inline_rqn [23:0];
+        0x20: rx_hash_symmetric [31], tunneled_offload_en [29], indirect_table [23:0];
+        0x24: rx_hash_fn [31:28], self_lb_block [25:24], transport_domain [23:0];
+        0x28: rx_hash_toeplitz_key (bytes 40);
+        0x50: rx_hash_field_selector_outer (struct rx_hash_field_select);
+        0x54: rx_hash_field_selector_inner (struct rx_hash_field_select);
+    }
+    /// Table of receive queues that a TIR chooses from.
+    rqtc (240) {
+        0x14: list_q_type [26:24], rqt_max_size [15:0];
+        0x18: rq_vhca_id_format [31], rqt_actual_size [15:0];
+        0xf0: rq_num (tail 4);
+    }
+    /// Entry of a table of receive queues.
+    rq_num (4) {
+        0x00: rq_num [23:0];
+    }
+    /// Send queue of raw Ethernet.
+    sqc (240) {
+        0x00: rlky [31], cd_master [30], fre [29], flush_in_error_en [28], allow_multi_pkt_send_wqe [27], min_wqe_inline_mode [26:24], state [23:20], reg_umr [19], allow_swp [18], hairpin [17], ts_format [5:4];
+        0x04: user_index [23:0];
+        0x08: cqn [23:0];
+        0x0c: hairpin_peer_rq [23:0];
+        0x10: hairpin_peer_vhca [15:0];
+        0x18: ts_cqe_to_dest_cqn [23:0];
+        0x1c: packet_pacing_rate_limit_index [15:0];
+        0x20: tis_lst_sz [31:16], qos_queue_group_id [15:0];
+        0x2c: tis_num_0 [23:0];
+        0x30: wq (struct wq);
+    }
+    /// Receive queue of raw Ethernet.
+    rqc (240) {
+        0x00: rlky [31], delay_drop_en [30], scatter_fcs [29], vsd [28], mem_rq_type [27:24], state [23:20], flush_in_error_en [18], hairpin [17], ts_format [5:4];
+        0x04: user_index [23:0];
+        0x08: cqn [23:0];
+        0x0c: counter_set_id [31:24];
+        0x10: rmpn [23:0];
+        0x14: hairpin_peer_sq [23:0];
+        0x18: hairpin_peer_vhca [15:0];
+        0x24: shampo_no_match_alignment_granularity [25:24], shampo_match_criteria_type [17:16], reservation_timeout [15:0];
+        0x30: wq (struct wq);
+    }
+    /// Fields that a TIR hashes.
+    rx_hash_field_select (4) {
+        0x00: l3_prot_type [31], l4_prot_type [30], selected_fields [29:0];
+    }
     /// Virtual port of an InfiniBand function.
     hca_vport_context (512) {
         0x00: field_select [31:0];

@@ -29,7 +29,7 @@
 //!   UAR page.
 //! - [`cmd`]: command queue entry, mailbox block, signatures. [`opcode`]: opcodes with the layouts
 //!   of input and output.
-//! - [`commands`], [`contexts`], [`caps`], [`registers`]: contents of commands.
+//! - [`commands`], [`contexts`], [`caps`], [`registers`], [`steering`]: contents of commands.
 //! - [`datapath`]: WQEs, CQEs, EQEs, doorbells, with byte offsets for code that writes them in
 //!   place.
 //! - [`status`], [`event`], [`value`]: numbers with names.
@@ -72,11 +72,10 @@
 //!
 //! # What is not covered
 //!
-//! These have only their opcodes: flow tables, TIR, TIS, RQ and SQ objects, e-switch, LAG,
-//! schedulers, general objects and FPGA. These have none of their contents:
-//! Ethernet segments of WQEs, compressed CQEs, and signature (BSF, PSV) segments. The capability
-//! types are general, general-2, ODP, RoCE and atomic. Among PPCNT's counter groups only
-//! InfiniBand's is here.
+//! These have only their opcodes: e-switch, LAG, schedulers, general objects and FPGA. These have
+//! none of their contents: compressed CQEs, and signature (BSF, PSV) segments. The capability types
+//! are general, general-2, Ethernet offloads, ODP, RoCE, atomic and NIC flow tables. Among PPCNT's
+//! counter groups only InfiniBand's and 802.3's are here.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -97,6 +96,7 @@ pub mod management;
 pub mod opcode;
 pub mod registers;
 pub mod status;
+pub mod steering;
 pub mod value;
 
 pub use all::ALL;

@@ -58,6 +58,55 @@ crate::layout! {
         0x10: vl_15_dropped [15:0];
         0x24: port_xmit_wait [31:0];
     }
+    /// `ppcnt_reg.counter_set` of the 802.3 group (0).
+    eth_802_3_cntrs_grp_data_layout (248) {
+        0x00: a_frames_transmitted_ok_high [31:0];
+        0x04: a_frames_transmitted_ok_low [31:0];
+        0x08: a_frames_received_ok_high [31:0];
+        0x0c: a_frames_received_ok_low [31:0];
+        0x10: a_frame_check_sequence_errors_high [31:0];
+        0x14: a_frame_check_sequence_errors_low [31:0];
+        0x18: a_alignment_errors_high [31:0];
+        0x1c: a_alignment_errors_low [31:0];
+        0x20: a_octets_transmitted_ok_high [31:0];
+        0x24: a_octets_transmitted_ok_low [31:0];
+        0x28: a_octets_received_ok_high [31:0];
+        0x2c: a_octets_received_ok_low [31:0];
+        0x30: a_multicast_frames_xmitted_ok_high [31:0];
+        0x34: a_multicast_frames_xmitted_ok_low [31:0];
+        0x38: a_broadcast_frames_xmitted_ok_high [31:0];
+        0x3c: a_broadcast_frames_xmitted_ok_low [31:0];
+        0x40: a_multicast_frames_received_ok_high [31:0];
+        0x44: a_multicast_frames_received_ok_low [31:0];
+        0x48: a_broadcast_frames_received_ok_high [31:0];
+        0x4c: a_broadcast_frames_received_ok_low [31:0];
+        0x50: a_in_range_length_errors_high [31:0];
+        0x54: a_in_range_length_errors_low [31:0];
+        0x58: a_out_of_range_length_field_high [31:0];
+        0x5c: a_out_of_range_length_field_low [31:0];
+        0x60: a_frame_too_long_errors_high [31:0];
+        0x64: a_frame_too_long_errors_low [31:0];
+        0x68: a_symbol_error_during_carrier_high [31:0];
+        0x6c: a_symbol_error_during_carrier_low [31:0];
+        0x70: a_mac_control_frames_transmitted_high [31:0];
+        0x74: a_mac_control_frames_transmitted_low [31:0];
+        0x78: a_mac_control_frames_received_high [31:0];
+        0x7c: a_mac_control_frames_received_low [31:0];
+        0x80: a_unsupported_opcodes_received_high [31:0];
+        0x84: a_unsupported_opcodes_received_low [31:0];
+        0x88: a_pause_mac_ctrl_frames_received_high [31:0];
+        0x8c: a_pause_mac_ctrl_frames_received_low [31:0];
+        0x90: a_pause_mac_ctrl_frames_transmitted_high [31:0];
+        0x94: a_pause_mac_ctrl_frames_transmitted_low [31:0];
+    }
+    /// Port flow control.
+    pfcc_reg (32) {
+        0x00: local_port [23:16], ppan_mask_n [4], minor_stall_mask [3], critical_stall_mask [2];
+        0x04: ppan [31:28], prio_mask_tx [23:16], prio_mask_rx [7:0];
+        0x08: pptx [31], aptx [30], pptx_mask_n [29], pfctx [23:16];
+        0x0c: pprx [31], aprx [30], pprx_mask_n [29], pfcrx [23:16];
+        0x10: device_stall_minor_watermark [31:16], device_stall_critical_watermark [15:0];
+    }
     /// Real-time clock.
     mrtc_reg (16) {
         0x00: time_synced [31];

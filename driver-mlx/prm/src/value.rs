@@ -123,6 +123,58 @@ crate::code::codes! {
         BYTES_128_PAD = 0x2 "128 bytes, padded";
     }
 
+    /// State of a raw Ethernet queue (`sqc.state`, `rqc.state`).
+    WqState(u8) {
+        RST = 0x0 "reset";
+        RDY = 0x1 "ready";
+        ERR = 0x3 "error";
+    }
+
+    /// How a TIR chooses a receive queue (`tirc.disp_type`).
+    TirDisp(u8) {
+        DIRECT = 0x0 "one receive queue";
+        INDIRECT = 0x1 "a table of receive queues, by hash";
+    }
+
+    /// Hash function of a TIR (`tirc.rx_hash_fn`).
+    RxHash(u8) {
+        NONE = 0x0 "none";
+        INVERTED_XOR8 = 0x1 "exclusive or of all bytes, inverted";
+        TOEPLITZ = 0x2 "Toeplitz";
+    }
+
+    /// List of a NIC vport (`nic_vport_context.allowed_list_type`).
+    NicVportList(u8) {
+        UC = 0x0 "unicast addresses";
+        MC = 0x1 "multicast addresses";
+        VLAN = 0x2 "VLANs";
+    }
+
+    /// Kind of a flow table (`table_type` of the flow commands).
+    FlowTableType(u8) {
+        NIC_RX = 0x0 "NIC receive";
+        NIC_TX = 0x1 "NIC transmit";
+        FDB = 0x4 "e-switch";
+        SNIFFER_RX = 0x5 "receive sniffer";
+        SNIFFER_TX = 0x6 "transmit sniffer";
+        RDMA_RX = 0x7 "RDMA receive";
+        RDMA_TX = 0x8 "RDMA transmit";
+    }
+
+    /// What happens to a frame that no entry of a flow table matches
+    /// (`flow_table_context.table_miss_action`).
+    TableMissAction(u8) {
+        DEF = 0x0 "default";
+        FWD = 0x1 "another table";
+    }
+
+    /// Destination of a flow table entry (`dest_format_struct.destination_type`).
+    FlowDestination(u8) {
+        VPORT = 0x0 "vport";
+        FLOW_TABLE = 0x1 "flow table";
+        TIR = 0x2 "TIR";
+    }
+
     /// Personality of a port (`cmd_hca_cap.port_type`).
     PortType(u8) {
         IB = 0x0 "InfiniBand";
@@ -183,6 +235,7 @@ crate::code::codes! {
         PMTU = 0x5003 "PMTU";
         PTYS = 0x5004 "PTYS";
         PAOS = 0x5006 "PAOS";
+        PFCC = 0x5007 "PFCC";
         PPCNT = 0x5008 "PPCNT";
         PVLC = 0x500f "PVLC";
         PPLM = 0x5023 "PPLM";
@@ -306,6 +359,44 @@ bitflags! {
         const ATOMIC = 1 << 6;
         /// `umr_en`, may be changed by a UMR.
         const UMR_EN = 1 << 7;
+    }
+
+    /// `flow_context.action`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct FlowAction: u16 {
+        /// Lets the frame pass.
+        const ALLOW = 1 << 0;
+        /// Drops the frame.
+        const DROP = 1 << 1;
+        /// Forwards it to the destinations.
+        const FWD_DEST = 1 << 2;
+        /// Counts it.
+        const COUNT = 1 << 3;
+        /// Adds or removes headers.
+        const PACKET_REFORMAT = 1 << 4;
+        /// Removes a tunnel's headers.
+        const DECAP = 1 << 5;
+        /// Changes headers.
+        const MOD_HDR = 1 << 6;
+        /// Removes a VLAN tag.
+        const VLAN_POP = 1 << 7;
+        /// Inserts a VLAN tag.
+        const VLAN_PUSH = 1 << 8;
+    }
+
+    /// Fields that a TIR hashes (`rx_hash_field_select.selected_fields`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct HashFields: u32 {
+        /// Source IP address.
+        const SRC_IP = 1 << 0;
+        /// Destination IP address.
+        const DST_IP = 1 << 1;
+        /// Source port.
+        const L4_SPORT = 1 << 2;
+        /// Destination port.
+        const L4_DPORT = 1 << 3;
+        /// Security parameters index of IPsec.
+        const IPSEC_SPI = 1 << 4;
     }
 
     /// `modify_field_select` of MODIFY_CQ with op_mod 0.

@@ -108,6 +108,12 @@ fn named_numbers_equal_the_headers() {
     codes!(all, AccessMode, prefix("MLX5_MKC_ACCESS_MODE_"));
     codes!(all, TeardownProfile, prefix("MLX5_TEARDOWN_HCA_IN_PROFILE_"));
     codes!(all, PortType, prefix("MLX5_CAP_PORT_TYPE_"));
+    codes!(all, WqState, prefix("MLX5_SQC_STATE_"));
+    codes!(all, WqState, prefix("MLX5_RQC_STATE_"));
+    codes!(all, TirDisp, prefix("MLX5_TIRC_DISP_TYPE_"));
+    codes!(all, RxHash, prefix("MLX5_RX_HASH_FN_"));
+    codes!(all, NicVportList, prefix("MLX5_NVPRT_LIST_TYPE_"));
+    codes!(all, FlowDestination, prefix("MLX5_IFC_FLOW_DESTINATION_TYPE_"));
     codes!(all, RegisterId, prefix("MLX5_REG_"));
     codes!(all, CqeOpcode, prefix("MLX5_CQE_"));
     codes!(all, SendOpcode, |name: &str| {
@@ -119,6 +125,16 @@ fn named_numbers_equal_the_headers() {
     flags!(all, AccessFlags, prefix("MLX5_PERM_"));
     flags!(all, HcaVportFields, prefix("MLX5_HCA_VPORT_SEL_"));
     flags!(all, AtomicOperations, prefix("MLX5_ATOMIC_OPS_"));
+    flags!(all, FlowAction, prefix("MLX5_FLOW_CONTEXT_ACTION_"));
+    flags!(all, HashFields, prefix("MLX5_HASH_FIELD_SEL_"));
+    for (c_name, flag) in [
+        ("MLX5_ETH_WQE_L3_CSUM", EthChecksums::L3),
+        ("MLX5_ETH_WQE_L4_CSUM", EthChecksums::L4),
+        ("MLX5_ETH_WQE_L3_INNER_CSUM", EthChecksums::L3_INNER),
+        ("MLX5_ETH_WQE_L4_INNER_CSUM", EthChecksums::L4_INNER),
+    ] {
+        all.one(c_name, flag.bits().into());
+    }
     for (c_name, flag) in [
         ("MLX5_WQE_CTRL_SOLICITED", FmCeSe::SOLICITED),
         ("MLX5_WQE_CTRL_CQ_UPDATE", FmCeSe::CQ_UPDATE),

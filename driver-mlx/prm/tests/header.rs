@@ -70,6 +70,12 @@ const OTHER_SOURCES: &[(&str, Source)] = &[
     ("wqe_masked_atomic_seg", Source::C("qp.h", "wqe_masked_atomic_seg")),
     ("wqe_xrc_seg", Source::C("qp.h", "wqe_xrc_seg")),
     ("av", Source::C("qp.h", "av")),
+    (
+        "wqe_eth_seg",
+        Source::Code(
+            "mlx5_wqe_eth_seg in qp.h and mlx5e_txwqe_build_eseg in drivers/net/ethernet/mellanox/mlx5/core/en_tx.c",
+        ),
+    ),
     ("wqe_data_seg", Source::C("qp.h", "wqe_data_seg")),
     ("wqe_inline_seg", Source::C("qp.h", "wqe_inline_seg")),
     ("wqe_umr_ctrl_seg", Source::C("qp.h", "wqe_umr_ctrl_seg")),

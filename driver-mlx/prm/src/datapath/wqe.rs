@@ -41,6 +41,14 @@ crate::layout! {
         0x1c: grh [30], src_addr_index [27:20], flow_label [19:0];
         0x20: rgid (bytes 16);
     }
+    /// Ethernet segment: checksums, segmentation, and the frame's first bytes or a VLAN tag to insert. `inline_hdr_sz` is
+    /// [`ETH_INSERT_VLAN`] or [`ETH_INSERT_SVLAN`] where `vlan_tci` is inserted.
+    wqe_eth_seg (16) {
+        0x0: swp_outer_l4_offset [31:24], swp_outer_l3_offset [23:16], swp_inner_l4_offset [15:8], swp_inner_l3_offset [7:0];
+        0x4: cs_flags [31:24], swp_flags [23:16], mss [15:0];
+        0x8: flow_table_metadata [31:0];
+        0xc: inline_hdr_sz [31:16], vlan_tci [15:0];
+    }
     /// Data pointer segment, of send and receive WQEs.
     wqe_data_seg (16) {
         0x0: byte_count [30:0];
@@ -109,6 +117,19 @@ crate::code::codes! {
 }
 
 bitflags! {
+    /// `wqe_eth_seg.cs_flags`: checksums that the device computes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct EthChecksums: u8 {
+        /// Header of the inner IPv4 packet.
+        const L3_INNER = 1 << 4;
+        /// TCP or UDP of the inner packet.
+        const L4_INNER = 1 << 5;
+        /// IPv4 header.
+        const L3 = 1 << 6;
+        /// TCP or UDP.
+        const L4 = 1 << 7;
+    }
+
     /// The byte `fm_ce_se` of a control segment. Fence and CE are small numbers in place, so
     /// compare them under their masks: `FENCE_MASK`, `CE_MASK`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -229,6 +250,12 @@ pub const AV_DQP_DCT: usize = 0x08;
 pub const EXTENDED_UD_AV: u32 = 1 << 31;
 /// Byte offset of the byte with static rate (high nibble) and service level.
 pub const AV_STAT_RATE_SL: usize = 0x0c;
+/// `wqe_eth_seg.inline_hdr_sz`: inserts a VLAN tag.
+pub const ETH_INSERT_VLAN: u16 = 0x8000;
+/// `wqe_eth_seg.inline_hdr_sz`: inserts a service VLAN tag (802.1ad).
+pub const ETH_INSERT_SVLAN: u16 = 0x8001;
+/// Byte offset of the inline header in an Ethernet segment.
+pub const ETH_INLINE_OFFSET: usize = 0xe;
 /// Byte offset of the destination LID, or the UDP source port of RoCE v2.
 pub const AV_RLID: usize = 0x0e;
 /// Byte offset of the destination MAC.
