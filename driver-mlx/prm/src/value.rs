@@ -161,11 +161,25 @@ crate::code::codes! {
         RDMA_TX = 0x8 "RDMA transmit";
     }
 
-    /// What happens to a frame that no entry of a flow table matches
+    /// Action for a frame that no entry of a flow table matches
     /// (`flow_table_context.table_miss_action`).
     TableMissAction(u8) {
         DEF = 0x0 "default";
         FWD = 0x1 "another table";
+    }
+
+    /// Group of port counters (`ppcnt_reg.grp`).
+    PpcntGroup(u8) {
+        IEEE_802_3 = 0x00 "802.3";
+        RFC_2863 = 0x01 "RFC 2863";
+        RFC_2819 = 0x02 "RFC 2819";
+        RFC_3635 = 0x03 "RFC 3635";
+        ETHERNET_EXTENDED = 0x05 "Ethernet, extended";
+        PER_PRIORITY = 0x10 "per priority";
+        PER_TRAFFIC_CLASS = 0x11 "per traffic class";
+        PHYSICAL_LAYER = 0x12 "physical layer";
+        PHYSICAL_LAYER_STATISTICAL = 0x16 "physical layer, statistical";
+        INFINIBAND_PORT = 0x20 "InfiniBand";
     }
 
     /// Destination of a flow table entry (`dest_format_struct.destination_type`).
@@ -382,6 +396,19 @@ bitflags! {
         const VLAN_POP = 1 << 7;
         /// Inserts a VLAN tag.
         const VLAN_PUSH = 1 << 8;
+    }
+
+    /// Parts of an entry that SET_FLOW_TABLE_ENTRY changes (`set_fte_in.modify_enable_mask`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct FteFields: u8 {
+        /// Action.
+        const ACTION = 1 << 0;
+        /// Flow tag.
+        const FLOW_TAG = 1 << 1;
+        /// Destinations.
+        const DESTINATION_LIST = 1 << 2;
+        /// Counters.
+        const FLOW_COUNTERS = 1 << 3;
     }
 
     /// Fields that a TIR hashes (`rx_hash_field_select.selected_fields`).

@@ -108,6 +108,10 @@ fn named_numbers_equal_the_headers() {
     codes!(all, AccessMode, prefix("MLX5_MKC_ACCESS_MODE_"));
     codes!(all, TeardownProfile, prefix("MLX5_TEARDOWN_HCA_IN_PROFILE_"));
     codes!(all, PortType, prefix("MLX5_CAP_PORT_TYPE_"));
+    codes!(all, PpcntGroup, |name: &str| Some(match name {
+        "PHYSICAL_LAYER_STATISTICAL" => format!("MLX5_{name}_GROUP"),
+        _ => format!("MLX5_{name}_COUNTERS_GROUP"),
+    }));
     codes!(all, WqState, prefix("MLX5_SQC_STATE_"));
     codes!(all, WqState, prefix("MLX5_RQC_STATE_"));
     codes!(all, TirDisp, prefix("MLX5_TIRC_DISP_TYPE_"));

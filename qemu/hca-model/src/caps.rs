@@ -1,11 +1,13 @@
-//! Capabilities: maximum and current, of a ConnectX-5 with one InfiniBand port, and nothing that is not modelled.
+//! Capabilities: maximum and current, of a ConnectX-5 with one port, and nothing that is not modelled.
+
+pub(crate) mod ethernet;
 
 use crate::object::walk::MAX_INDIRECTION;
 use crate::object::{compression, memic, reserved};
 use crate::profile::{Profile, Strictness};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_mem_cap};
 use mlx5_prm::later;
-use mlx5_prm::value::CapType;
+use mlx5_prm::value::{CapType, PortType};
 use mlx5_prm::{Field, Kind};
 
 /// Bytes of a capability block on the wire.
@@ -74,6 +76,10 @@ pub struct Caps {
     atomic: Vec<u8>,
     device_memory: Vec<u8>,
     general_2: Vec<u8>,
+    /// Types of an Ethernet port; empty on InfiniBand.
+    ethernet_offloads: Vec<u8>,
+    roce: Vec<u8>,
+    flow_tables: Vec<u8>,
 }
 
 /// Why SET_HCA_CAP was refused: the field and what is wrong.
@@ -112,7 +118,21 @@ impl Caps {
         later::CAP2_LOG_MAX_NUM_RESERVED_QPN.set(&mut general_2, reserved::LOG_NUMBERS);
         later::CAP2_LOG_RESERVED_QPN_GRANULARITY.set(&mut general_2, reserved::LOG_RANGE);
         later::CAP2_LOG_RESERVED_QPN_MAX_ALLOC.set(&mut general_2, reserved::LOG_RANGE);
-        Self { general_max, general_current, atomic, device_memory, general_2 }
+        let [ethernet_offloads, roce, flow_tables] = if profile.card.is_ethernet() {
+            [ethernet::offloads(), ethernet::roce(), ethernet::flow_tables()]
+        } else {
+            Default::default()
+        };
+        Self {
+            general_max,
+            general_current,
+            atomic,
+            device_memory,
+            general_2,
+            ethernet_offloads,
+            roce,
+            flow_tables,
+        }
     }
 
     /// The block that QUERY_HCA_CAP answers for `kind`, `None` for a type that firmware does not know.
@@ -124,12 +144,12 @@ impl Caps {
             CapType::ATOMIC => Some(&self.atomic),
             CapType::DEV_MEM => Some(&self.device_memory),
             CapType::GENERAL_2 => Some(&self.general_2),
+            CapType::ETHERNET_OFFLOADS => Some(&self.ethernet_offloads),
+            CapType::ROCE => Some(&self.roce),
+            CapType::FLOW_TABLE => Some(&self.flow_tables),
             // Known types of which nothing is modelled: all zero.
-            CapType::ETHERNET_OFFLOADS
-            | CapType::ODP
-            | CapType::ROCE
+            CapType::ODP
             | CapType::IPOIB_OFFLOADS
-            | CapType::FLOW_TABLE
             | CapType::ESWITCH
             | CapType::VECTOR_CALC
             | CapType::QOS
@@ -369,13 +389,16 @@ fn general(profile: &Profile) -> Vec<u8> {
         (later::CAP_DMA_MMO_SQ, 1),
         (later::CAP_LOG_DMA_MMO_MAX_SIZE, LOG_MAX_COPY),
     ];
-    for (field, value) in values.iter().chain(profile.card.capabilities) {
+    let of_medium = if profile.card.is_ethernet() { ethernet::GENERAL } else { &[] };
+    for (field, value) in values.iter().chain(profile.card.capabilities).chain(of_medium) {
         field.set(&mut block, *value);
     }
     c::general_obj_types.set(&mut block, 1u64 << later::RESERVED_QPN_OBJECT);
     c::uar_sz.set(&mut block, profile.card.log_bar_mib);
     later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
-    c::port_type.set(&mut block, u32::from(profile.habits.ethernet));
+    if profile.habits.ethernet {
+        c::port_type.set(&mut block, PortType::ETH.0);
+    }
     dtor.set(&mut block, !profile.habits.default_timeouts.is_empty());
     for &(offset, bits) in &profile.misbehaviour.hidden_capabilities {
         if let Some(dword) = offset.checked_add(4).and_then(|end| block.get_mut(offset..end)) {

@@ -7,7 +7,7 @@
 use mlx5_prm::Field;
 use mlx5_prm::caps::cmd_hca_cap as cap;
 use mlx5_prm::opcode::Opcode;
-use mlx5_prm::value::RegisterId;
+use mlx5_prm::value::{PortType, RegisterId};
 use rdma_fabric::infiniband::Speeds;
 
 /// A kind of card.
@@ -43,8 +43,12 @@ pub struct Card {
     pub init_pages: u32,
     /// Pages asked for before INIT_HCA for each 1024 QPs of `log_max_qp`.
     pub pages_for_qps: u32,
+    /// The port's medium.
+    pub port_type: PortType,
     /// InfiniBand speeds of the port.
     pub speeds: Speeds,
+    /// Ethernet protocols of the port, as PTYS has them (`eth_proto_capability`, `ext_eth_proto_capability`).
+    pub protocols: (u32, u32),
     /// `PortInfo.CapabilityMask` at power-on.
     pub capability_mask: u32,
     /// `hca_vport_context.has_smi`: subnet management packets reach this function.
@@ -122,7 +126,9 @@ pub const CONNECTX_5: Card = Card {
     boot_pages: 6,
     init_pages: 64,
     pages_for_qps: 1,
+    port_type: PortType::IB,
     speeds: Speeds::EDR,
+    protocols: (0, 0),
     capability_mask: 0x2651_e848,
     has_smi: true,
     capabilities: &[],
@@ -215,6 +221,54 @@ pub const VIRTUAL_FUNCTION: Card = Card {
     ..CONNECTX_5
 };
 
+/// A ConnectX-5 with a 100 GbE port.
+pub const CONNECTX_5_EN: Card = Card {
+    name: "cx-5-en",
+    title: "ConnectX-5 EN",
+    subsystem_id: 0x0012,
+    psid: "MT_0000000012",
+    port_type: PortType::ETH,
+    protocols: (CR4_100G, 0),
+    has_smi: false,
+    refused_commands: &[Opcode::MAD_IFC],
+    ..CONNECTX_5
+};
+
+/// A ConnectX-6 Dx with a 100 GbE port.
+pub const CONNECTX_6_DX: Card = Card {
+    name: "cx-6-dx",
+    title: "ConnectX-6 Dx",
+    device_id: 0x101d,
+    subsystem_id: 0x0016,
+    psid: "MT_0000000359",
+    firmware: (22, 35, 1012),
+    hardware_id: 0x0212,
+    port_type: PortType::ETH,
+    protocols: (CR4_100G, EXT_100G),
+    has_smi: false,
+    refused_commands: &[Opcode::MAD_IFC],
+    ..CONNECTX_6
+};
+
+/// A ConnectX-7 with a 200 GbE port.
+pub const CONNECTX_7_EN: Card = Card {
+    name: "cx-7-en",
+    title: "ConnectX-7 EN",
+    subsystem_id: 0x0057,
+    psid: "MT_0000000841",
+    port_type: PortType::ETH,
+    protocols: (CR4_100G, EXT_200G),
+    has_smi: false,
+    refused_commands: &[Opcode::MAD_IFC],
+    ..CONNECTX_7
+};
+
+/// 100GBASE-CR4, as a bit of `ptys_reg.eth_proto_*`.
+const CR4_100G: u32 = 1 << 20;
+/// 100GAUI-2 and 200GAUI-4, as bits of `ptys_reg.ext_eth_proto_*`.
+const EXT_100G: u32 = 1 << 10;
+const EXT_200G: u32 = 1 << 12;
+
 /// MSI-X table and pending bits in the last pages of 32 MiB, behind every UAR page that is handed out.
 const BEHIND_UARS: [u32; 2] = [0x01ff_0000, 0x01ff_8000];
 /// Among the registers of the initialization segment, as on cards: behind the timer.
@@ -235,13 +289,27 @@ const TIMEOUTS: &[(usize, u32)] = &[
 
 impl Card {
     /// All kinds, in order of age.
-    pub const ALL: &'static [&'static Self] =
-        &[&CONNECTX_4, &CONNECTX_5, &CONNECTX_6, &CONNECTX_7, &VIRTUAL_FUNCTION];
+    pub const ALL: &'static [&'static Self] = &[
+        &CONNECTX_4,
+        &CONNECTX_5,
+        &CONNECTX_5_EN,
+        &CONNECTX_6,
+        &CONNECTX_6_DX,
+        &CONNECTX_7,
+        &CONNECTX_7_EN,
+        &VIRTUAL_FUNCTION,
+    ];
 
     /// The kind that is called `name` on command lines.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         Self::ALL.iter().copied().find(|card| card.name == name)
+    }
+
+    /// Returns whether its port is an Ethernet port.
+    #[must_use]
+    pub fn is_ethernet(&self) -> bool {
+        self.port_type == PortType::ETH
     }
 
     /// Bytes of BAR0.
@@ -260,7 +328,8 @@ mod tests {
         for (i, card) in Card::ALL.iter().enumerate() {
             assert_eq!(Card::named(card.name), Some(*card));
             for other in &Card::ALL[..i] {
-                assert_ne!(card.device_id, other.device_id);
+                // Cards of either medium can have one PCI device id.
+                assert_ne!((card.device_id, card.port_type), (other.device_id, other.port_type));
                 assert_ne!(card.title, other.title);
             }
             assert!(card.msix.iter().all(|at| *at as usize + 0x1000 <= card.bar_size()));

@@ -11,10 +11,10 @@ const BYTES_DROPPED_PER_STEP: u64 = 256;
 use crate::object::objects::Objects;
 use crate::object::queues::Overruns;
 use crate::pages::FirmwarePages;
-use crate::port::Port;
+use crate::port::{NicVport, Port};
 use crate::profile::Profile;
 use crate::seams::Io;
-use crate::transport::DeviceTransport;
+use crate::transport::{DeviceTransport, NicTransport};
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::opcode::Opcode;
@@ -52,8 +52,12 @@ pub(crate) struct Device {
     pub(crate) objects: Objects,
     /// The port.
     pub(crate) port: Port,
+    /// The vport of an Ethernet function.
+    pub(crate) vport: NicVport,
     /// State of the data path.
     pub(crate) transport: DeviceTransport,
+    /// State of the data path of raw Ethernet.
+    pub(crate) nic: NicTransport,
     /// The work that the guest causes.
     pub(crate) meter: Meter,
     /// The host memory that the guest holds.
@@ -103,7 +107,9 @@ impl Device {
             objects: Objects::new(&caps, &profile),
             caps,
             port: Port::new(&profile),
+            vport: NicVport::new(profile.port_guid),
             transport: DeviceTransport::default(),
+            nic: NicTransport::default(),
             meter: Meter::default(),
             budget: Budget::new(profile.memory),
             hunger: 0,
@@ -144,6 +150,7 @@ impl Device {
         self.life = Life::Disabled;
         self.new_owner = false;
         self.issi = 0;
+        self.vport = NicVport::new(self.profile.port_guid);
         self.int_moderation.fill(0);
         self.reset_caps();
     }
@@ -197,6 +204,7 @@ impl Device {
     pub(crate) fn deinitialize(&mut self) {
         self.objects.clear();
         self.transport.reset();
+        self.nic.reset();
         // What is left are the pages, and commands under way.
         // The objects are dropped here at once, and later calls pay for it.
         self.meter.charge(self.budget.held() / BYTES_DROPPED_PER_STEP);

@@ -75,7 +75,9 @@ impl Device {
     fn ring_send(&mut self, page: u32, qpn: u32) {
         let subject = Subject::WorkQueue { qpn };
         let Some(qp) = self.objects.qps.table.get_mut(qpn) else {
-            self.log.refuse(subject, "wqe_ctrl_seg.qpn_ds", "doorbell of a QP that does not exist");
+            if !self.ring_sq(page, qpn) {
+                self.log.refuse(subject, "wqe_ctrl_seg.qpn_ds", "doorbell of a QP that does not exist");
+            }
             return;
         };
         if qp.uar_page != page {

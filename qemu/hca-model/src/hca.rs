@@ -410,6 +410,9 @@ impl Hca {
         }
         more |= !inbox.is_empty();
         more |= device.poll_transport(&mut io, TRANSPORT_BUDGET);
+        if !device.nic.is_idle() {
+            more |= device.poll_nic(&mut io, TRANSPORT_BUDGET);
+        }
         while !device.meter.is_spent()
             && let Some(cqn) = device.objects.queues.failed_cqs.pop()
         {

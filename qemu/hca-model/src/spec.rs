@@ -409,7 +409,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        assert_eq!(refused("cx-9"), "no card is called `cx-9`: there are cx-4, cx-5, cx-6, cx-7, vf");
+        assert_eq!(
+            refused("cx-9"),
+            "no card is called `cx-9`: there are cx-4, cx-5, cx-5-en, cx-6, cx-6-dx, cx-7, cx-7-en, vf"
+        );
         assert!(refused("cx-5,speed=9").starts_with("no card does `speed`: "));
         for (text, form) in [
             ("boot-pages=many", "boot-pages=N"),

@@ -25,6 +25,9 @@ impl Device {
         {
             return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
         }
+        if let Some(user) = self.objects.nic.user(|queue| queue.counter_set_id == number) {
+            return Err(Refusal::busy(field, user));
+        }
         self.objects.q_counters.sets.remove(number);
         Ok(())
     }
@@ -61,6 +64,13 @@ impl Device {
         put(0x40, counters.unicast_xmit_packets, counters.xmit_data.wrapping_mul(4));
         put(0x50, counters.multicast_rcv_packets, 0);
         put(0x60, counters.multicast_xmit_packets, 0);
+        if let Some(port) = &self.port.ethernet {
+            for (offset, counted) in [(0x70, &port.received), (0x80, &port.sent)] {
+                put(offset, counted.broadcast, 0);
+                put(offset + 0x20, counted.unicast(), counted.octets);
+                put(offset + 0x40, counted.multicast, 0);
+            }
+        }
         if query_vport_counter_in::clear.is_set(input) {
             self.port.counters = rdma_fabric::infiniband::PortCounters::default();
         }

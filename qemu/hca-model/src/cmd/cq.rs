@@ -148,6 +148,9 @@ impl Device {
         if let Some((srqn, _)) = self.objects.srqs.iter().find(|(_, srq)| srq.cqn == cqn) {
             return Err(Refusal::busy(field, format!("used by SRQ {srqn:#x}")));
         }
+        if let Some(user) = self.objects.nic.user(|queue| queue.cqn == cqn) {
+            return Err(Refusal::busy(field, user));
+        }
         if let Some(cq) = self.objects.queues.cqs.remove(cqn) {
             self.budget.release(cq.memory());
             self.end_released_uar(cq.uar_page);

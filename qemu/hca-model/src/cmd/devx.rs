@@ -229,7 +229,7 @@ pub(super) fn unnamed_fields(opcode: mlx5_prm::opcode::Opcode) -> &'static [usiz
     match opcode {
         Opcode::CREATE_CQ | Opcode::MODIFY_CQ => &[0x14, 0x50, 0x54, 0x58],
         Opcode::CREATE_QP => &[0xfc, 0x100, 0x104, 0x108],
-        Opcode::CREATE_RMP => &[0x78, 0x7c, 0x80, 0x84],
+        Opcode::CREATE_RMP | Opcode::CREATE_SQ | Opcode::CREATE_RQ => &[0x78, 0x7c, 0x80, 0x84],
         _ => &[],
     }
 }

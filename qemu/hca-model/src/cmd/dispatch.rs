@@ -87,7 +87,8 @@ impl Device {
         input: &'a [u8],
         output_len: usize,
     ) -> Result<(Command, Cow<'a, [u8]>), Refusal> {
-        let Some(command) = command(opcode) else {
+        let known = command(opcode).filter(|command| !command.ethernet || self.profile.card.is_ethernet());
+        let Some(command) = known else {
             return Err(Refusal::new(CmdStatus::BAD_OP, "opcode", "not supported"));
         };
         let mut remarks = Vec::new();

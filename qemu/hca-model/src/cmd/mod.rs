@@ -29,6 +29,7 @@ mod markers;
 mod memic;
 mod mkey;
 mod multicast;
+mod nic;
 mod owner;
 mod port;
 mod port_register;

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::object::owners::{KERNEL, Kind};
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
-use mlx5_prm::contexts::{cqc, mkc, qpc, rmpc};
+use mlx5_prm::contexts::{cqc, mkc, qpc, rmpc, rqc, sqc, tirc, wq};
 use mlx5_prm::opcode::Opcode;
 
 /// The user that stands for everybody.
@@ -20,6 +20,11 @@ type Reference = (Kind, usize, Field, Option<Field>);
 const CQ: usize = create_cq_in::cq_context.offset;
 const QP: usize = create_qp_in::qpc.offset;
 const RMP_QUEUE: usize = create_rmp_in::ctx.offset + rmpc::wq.offset;
+const SQ: usize = create_sq_in::ctx.offset;
+const SQ_QUEUE: usize = SQ + sqc::wq.offset;
+const RQ: usize = create_rq_in::ctx.offset;
+const RQ_QUEUE: usize = RQ + rqc::wq.offset;
+const TIR: usize = create_tir_in::ctx.offset;
 const MKEY: usize = create_mkey_in::memory_key_mkey_entry.offset;
 
 const fn memory(naming: &super::devx::Naming, at: usize) -> Reference {
@@ -46,6 +51,37 @@ fn references(opcode: Opcode) -> &'static [Reference] {
             }
         }
         Opcode::CREATE_RMP => const { &[memory(&WQ_RECORD, RMP_QUEUE), memory(&WQ_RING, RMP_QUEUE)] },
+        Opcode::CREATE_SQ => {
+            const {
+                &[
+                    (Kind::Cq, SQ, sqc::cqn, None),
+                    (Kind::Tis, SQ, sqc::tis_num_0, Some(sqc::tis_num_0)),
+                    (Kind::Pd, SQ_QUEUE, wq::pd, None),
+                    (Kind::Uar, SQ_QUEUE, wq::uar_page, None),
+                    memory(&WQ_RECORD, SQ_QUEUE),
+                    memory(&WQ_RING, SQ_QUEUE),
+                ]
+            }
+        }
+        Opcode::CREATE_RQ => {
+            const {
+                &[
+                    (Kind::Cq, RQ, rqc::cqn, None),
+                    (Kind::Pd, RQ_QUEUE, wq::pd, None),
+                    memory(&WQ_RECORD, RQ_QUEUE),
+                    memory(&WQ_RING, RQ_QUEUE),
+                ]
+            }
+        }
+        Opcode::CREATE_TIR => {
+            const {
+                &[
+                    (Kind::TransportDomain, TIR, tirc::transport_domain, None),
+                    (Kind::Rq, TIR, tirc::inline_rqn, Some(tirc::inline_rqn)),
+                    (Kind::Rqt, TIR, tirc::indirect_table, Some(tirc::indirect_table)),
+                ]
+            }
+        }
         Opcode::CREATE_MKEY => const { &[(Kind::Pd, MKEY, mkc::pd, None)] },
         _ => &[],
     }

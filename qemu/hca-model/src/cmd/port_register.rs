@@ -43,7 +43,10 @@ impl Port {
         Ok(())
     }
 
-    pub(super) fn pmtu(&self, register: &mut [u8], write: bool) -> Outcome {
+    pub(super) fn pmtu(&mut self, register: &mut [u8], write: bool) -> Outcome {
+        if let Some(port) = &mut self.ethernet {
+            return port.pmtu(register, write);
+        }
         let max = 128u32 << self.mtu_cap;
         let asked = pmtu_reg::admin_mtu.get32(register);
         if write && asked > max {
@@ -57,6 +60,9 @@ impl Port {
 
     pub(super) fn ptys(&mut self, register: &mut [u8], write: bool) -> Outcome {
         let mask = ptys_reg::proto_mask.get32(register);
+        if let Some(port) = &self.ethernet {
+            return port.ptys(register, write, self.state != PortState::DOWN);
+        }
         if mask != 1 {
             return Err(Refusal::param("ptys_reg.proto_mask", format!("{mask:#x}: the port is InfiniBand")));
         }
@@ -112,6 +118,11 @@ impl Port {
         }
         if let Some(counters) = register.get_mut(8..) {
             counters.fill(0);
+        }
+        if let Some(port) = &mut self.ethernet
+            && group != 0x20
+        {
+            return port.ppcnt(register, clear);
         }
         let counters = &mut self.counters;
         match group {

@@ -41,7 +41,8 @@ impl Device {
         let here = |used: u32| objects.uars.same_page(used, place);
         let used = objects.queues.eqs.iter().any(|(_, eq)| here(eq.uar_page))
             || objects.queues.cqs.iter().any(|(_, cq)| here(cq.uar_page))
-            || objects.qps.table.iter().any(|(_, qp)| here(qp.uar_page));
+            || objects.qps.table.iter().any(|(_, qp)| here(qp.uar_page))
+            || objects.nic.user(|queue| queue.uar_page.is_some_and(here)).is_some();
         if !used {
             objects.uars.remove(place);
             self.budget.release(objects.uars.page_memory());
@@ -71,6 +72,9 @@ impl Device {
         if let Some((srqn, _)) = self.objects.srqs.iter().find(|(_, srq)| srq.pd == pd) {
             return Err(Refusal::busy(field, format!("used by SRQ {srqn:#x}")));
         }
+        if let Some(user) = self.objects.nic.user(|queue| queue.pd == pd) {
+            return Err(Refusal::busy(field, user));
+        }
         self.objects.pds.remove(pd);
         Ok(())
     }
@@ -87,6 +91,10 @@ impl Device {
 
     pub(super) fn dealloc_transport_domain(&mut self, input: &[u8]) -> Outcome {
         let number = dealloc_transport_domain_in::transport_domain.get32(input);
+        self.charge_scan();
+        if let Some(user) = self.objects.nic.user_of_domain(number) {
+            return Err(Refusal::busy("dealloc_transport_domain_in.transport_domain", user));
+        }
         match self.objects.transport_domains.remove(number) {
             Some(_) => Ok(()),
             None => Err(Refusal::missing("dealloc_transport_domain_in.transport_domain", number)),

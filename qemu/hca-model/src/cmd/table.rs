@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::object::owners::Kind;
 use crate::seams::Io;
 use mlx5_prm::Field;
-use mlx5_prm::commands::query_q_counter_in;
+use mlx5_prm::commands::*;
 use mlx5_prm::opcode::Opcode;
 
 /// Where nearly all commands name their object, and answer its number.
@@ -48,11 +48,13 @@ pub(super) struct Command {
     pub(super) partial: bool,
     /// What it makes lives in pages of the host.
     pub(super) paged: bool,
+    /// Only devices with an Ethernet port know it.
+    pub(super) ethernet: bool,
 }
 
 /// A command about no object.
 const fn plain(run: Handler) -> Command {
-    Command { run, about: None, modified: false, early: false, partial: false, paged: false }
+    Command { run, about: None, modified: false, early: false, partial: false, paged: false, ethernet: false }
 }
 
 const fn about(kind: Kind, deed: Deed, run: Handler) -> Command {
@@ -86,6 +88,10 @@ impl Command {
 
     const fn paged(self) -> Self {
         Self { paged: true, ..self }
+    }
+
+    const fn ethernet(self) -> Self {
+        Self { ethernet: true, ..self }
     }
 }
 
@@ -210,8 +216,92 @@ pub(super) fn command(opcode: Opcode) -> Option<Command> {
         Opcode::ARM_RQ | Opcode::ARM_XRC_SRQ => {
             using(Kind::Srq, |d, c| d.arm_srq(c.io, c.opcode, c.op_mod, c.input)).modified()
         }
-        _ => return None,
+        _ => return nic_command(opcode),
     })
+}
+
+/// The entry of a command of Ethernet ports.
+fn nic_command(opcode: Opcode) -> Option<Command> {
+    let command = match opcode {
+        Opcode::QUERY_NIC_VPORT_CONTEXT => {
+            plain(|d, c| d.query_nic_vport_context(c.input, c.output)).partial()
+        }
+        Opcode::MODIFY_NIC_VPORT_CONTEXT => plain(|d, c| d.modify_nic_vport_context(c.input)),
+        Opcode::QUERY_ROCE_ADDRESS => plain(|d, c| d.query_roce_address(c.input, c.output)),
+        Opcode::SET_ROCE_ADDRESS => plain(|d, c| d.set_roce_address(c.input)),
+
+        Opcode::CREATE_TIS => make(Kind::Tis, |d, c| d.create_tis(c.input, c.output)),
+        Opcode::MODIFY_TIS => using(Kind::Tis, |d, c| d.modify_tis(c.input)),
+        Opcode::DESTROY_TIS => end(Kind::Tis, |d, c| d.destroy_tis(c.input)),
+        Opcode::QUERY_TIS => using(Kind::Tis, |d, c| d.query_tis(c.input, c.output)),
+        Opcode::CREATE_TIR => make(Kind::Tir, |d, c| d.create_tir(c.input, c.output)),
+        Opcode::MODIFY_TIR => using(Kind::Tir, |d, c| d.modify_tir(c.input)),
+        Opcode::DESTROY_TIR => end(Kind::Tir, |d, c| d.destroy_tir(c.input)),
+        Opcode::QUERY_TIR => using(Kind::Tir, |d, c| d.query_tir(c.input, c.output)),
+        Opcode::CREATE_RQT => make(Kind::Rqt, |d, c| d.create_rqt(c.input, c.output)),
+        Opcode::MODIFY_RQT => using(Kind::Rqt, |d, c| d.modify_rqt(c.input)),
+        Opcode::DESTROY_RQT => end(Kind::Rqt, |d, c| d.destroy_rqt(c.input)),
+        Opcode::QUERY_RQT => using(Kind::Rqt, |d, c| d.query_rqt(c.input, c.output)).partial(),
+        Opcode::CREATE_SQ => make(Kind::Sq, |d, c| d.create_sq(c.io, c.input, c.output)).paged(),
+        Opcode::MODIFY_SQ => using(Kind::Sq, |d, c| d.modify_sq(c.input)),
+        Opcode::DESTROY_SQ => end(Kind::Sq, |d, c| d.destroy_sq(c.input)),
+        Opcode::QUERY_SQ => using(Kind::Sq, |d, c| d.query_sq(c.input, c.output)).partial(),
+        Opcode::CREATE_RQ => make(Kind::Rq, |d, c| d.create_rq(c.io, c.input, c.output)).paged(),
+        Opcode::MODIFY_RQ => using(Kind::Rq, |d, c| d.modify_rq(c.io, c.input)),
+        Opcode::DESTROY_RQ => end(Kind::Rq, |d, c| d.destroy_rq(c.input)),
+        Opcode::QUERY_RQ => using(Kind::Rq, |d, c| d.query_rq(c.input, c.output)).partial(),
+
+        Opcode::CREATE_FLOW_TABLE => make(Kind::FlowTable, |d, c| d.create_flow_table(c.input, c.output)),
+        Opcode::MODIFY_FLOW_TABLE => {
+            at(modify_flow_table_in::table_id, using(Kind::FlowTable, |d, c| d.modify_flow_table(c.input)))
+        }
+        Opcode::DESTROY_FLOW_TABLE => {
+            at(destroy_flow_table_in::table_id, end(Kind::FlowTable, |d, c| d.destroy_flow_table(c.input)))
+        }
+        Opcode::QUERY_FLOW_TABLE => at(
+            query_flow_table_in::table_id,
+            using(Kind::FlowTable, |d, c| d.query_flow_table(c.input, c.output)),
+        ),
+        Opcode::SET_FLOW_TABLE_ROOT => at(
+            set_flow_table_root_in::table_id,
+            using(Kind::FlowTable, |d, c| d.set_flow_table_root(c.op_mod, c.input)),
+        )
+        .modified(),
+        Opcode::CREATE_FLOW_GROUP => make(Kind::FlowGroup, |d, c| d.create_flow_group(c.input, c.output)),
+        Opcode::DESTROY_FLOW_GROUP => {
+            at(destroy_flow_group_in::group_id, end(Kind::FlowGroup, |d, c| d.destroy_flow_group(c.input)))
+        }
+        Opcode::QUERY_FLOW_GROUP => at(
+            query_flow_group_in::group_id,
+            using(Kind::FlowGroup, |d, c| d.query_flow_group(c.input, c.output)),
+        ),
+        Opcode::SET_FLOW_TABLE_ENTRY => {
+            at(set_fte_in::table_id, using(Kind::FlowTable, |d, c| d.set_fte(c.op_mod, c.input))).modified()
+        }
+        Opcode::QUERY_FLOW_TABLE_ENTRY => {
+            at(query_fte_in::table_id, using(Kind::FlowTable, |d, c| d.query_fte(c.input, c.output)))
+        }
+        Opcode::DELETE_FLOW_TABLE_ENTRY => {
+            at(delete_fte_in::table_id, using(Kind::FlowTable, |d, c| d.delete_fte(c.input)))
+        }
+        Opcode::ALLOC_FLOW_COUNTER => make(Kind::FlowCounter, |d, c| d.alloc_flow_counter(c.input, c.output)),
+        Opcode::DEALLOC_FLOW_COUNTER => end(Kind::FlowCounter, |d, c| d.dealloc_flow_counter(c.input)),
+        Opcode::QUERY_FLOW_COUNTER => at(
+            query_flow_counter_in::flow_counter_id,
+            using(Kind::FlowCounter, |d, c| d.query_flow_counter(c.input, c.output)),
+        ),
+        _ => return None,
+    };
+    Some(command.ethernet())
+}
+
+/// The command with its object's number at `field` of the input.
+const fn at(field: Field, command: Command) -> Command {
+    let about = match command.about {
+        Some((kind, deed, _)) => Some((kind, deed, field)),
+        None => None,
+    };
+    Command { about, ..command }
 }
 
 #[cfg(test)]

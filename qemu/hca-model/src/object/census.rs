@@ -35,6 +35,20 @@ pub struct Census {
     pub memics: usize,
     /// Ranges of QP numbers that are set aside.
     pub reserved_qpns: usize,
+    /// Transport interfaces for sending.
+    pub tises: usize,
+    /// Transport interfaces for receiving.
+    pub tirs: usize,
+    /// Tables of receive queues.
+    pub rqts: usize,
+    /// Send queues of raw Ethernet.
+    pub sqs: usize,
+    /// Receive queues of raw Ethernet.
+    pub rqs: usize,
+    /// Flow tables.
+    pub flow_tables: usize,
+    /// Flow counters.
+    pub flow_counters: usize,
 }
 
 impl Census {
@@ -56,6 +70,13 @@ impl Census {
             + self.umems
             + self.memics
             + self.reserved_qpns
+            + self.tises
+            + self.tirs
+            + self.rqts
+            + self.sqs
+            + self.rqs
+            + self.flow_tables
+            + self.flow_counters
     }
 }
 
@@ -77,6 +98,13 @@ impl fmt::Display for Census {
             (self.umems, "user memory"),
             (self.memics, "allocation of device memory"),
             (self.reserved_qpns, "range of reserved QP numbers"),
+            (self.tises, "TIS"),
+            (self.tirs, "TIR"),
+            (self.rqts, "table of receive queues"),
+            (self.sqs, "send queue"),
+            (self.rqs, "receive queue"),
+            (self.flow_tables, "flow table"),
+            (self.flow_counters, "flow counter"),
         ];
         let mut first = true;
         for (count, name) in counts {

@@ -8,6 +8,7 @@ pub mod eq;
 pub mod interleaved;
 pub mod memic;
 pub mod mkey;
+pub(crate) mod nic;
 pub mod objects;
 pub(crate) mod owners;
 pub mod pages;

@@ -4,6 +4,7 @@ use super::census::Census;
 use super::counters::QCounters;
 use super::memic::{DeviceMemory, Memic};
 use super::mkey::Mkeys;
+use super::nic::Nic;
 use super::owners::Owners;
 use super::qp::Qps;
 use super::queues::Queues;
@@ -43,6 +44,8 @@ pub struct Objects {
     pub(crate) umems: Table<Umem>,
     /// Shared receive queues of all kinds.
     pub(crate) srqs: Table<Srq>,
+    /// Objects of an Ethernet port.
+    pub(crate) nic: Nic,
     /// Q counter sets.
     pub(crate) q_counters: QCounters,
     /// Device memory.
@@ -68,6 +71,7 @@ impl Objects {
             uctxs: Table::new(1, caps.table(cap::log_max_uctx)),
             umems: Table::new(1, caps.table(cap::log_max_umem)),
             srqs: Table::new(1, caps.table(cap::log_max_srq)),
+            nic: Nic::new(caps),
             q_counters: QCounters::new(caps.max(cap::max_qp_cnt)),
             memic: Memic::new(Arc::new(DeviceMemory::default())),
             reserved: Reserved::default(),
@@ -93,6 +97,7 @@ impl Objects {
         self.uctxs.clear();
         self.umems.clear();
         self.srqs.clear();
+        self.nic.clear();
         self.q_counters.sets.clear();
         self.memic.clear();
         self.reserved.clear();
@@ -113,6 +118,13 @@ impl Objects {
             xrcds: self.xrcds.len(),
             transport_domains: self.transport_domains.len(),
             q_counters: self.q_counters.sets.len(),
+            tises: self.nic.tises.len(),
+            tirs: self.nic.tirs.len(),
+            rqts: self.nic.rqts.len(),
+            sqs: self.nic.sqs.len(),
+            rqs: self.nic.rqs.len(),
+            flow_tables: self.nic.steering.tables(),
+            flow_counters: self.nic.steering.counters(),
             multicast: self.qps.multicast.len(),
             uctxs: self.uctxs.len(),
             umems: self.umems.len(),
@@ -123,7 +135,7 @@ impl Objects {
 
     /// Queues of all kinds that may refer to another object.
     pub(crate) fn queues(&self) -> usize {
-        self.queues.cqs.len() + self.qps.table.len() + self.srqs.len()
+        self.queues.cqs.len() + self.qps.table.len() + self.srqs.len() + self.nic.queues()
     }
 
     /// Objects that live in host pages.

@@ -20,6 +20,14 @@ pub(crate) enum Kind {
     Umem,
     Counters,
     General,
+    Tis,
+    Tir,
+    Rqt,
+    Sq,
+    Rq,
+    FlowTable,
+    FlowGroup,
+    FlowCounter,
 }
 
 /// The users of objects that are not the kernel's.

@@ -1,10 +1,21 @@
-//! The InfiniBand port: its addresses, tables, state and counters.
+//! The port: its addresses, tables, state and counters.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `agent` | management of an InfiniBand port |
+//! | `ethernet` | frame size, protocols and counters of an Ethernet port |
+//! | `vport` | addresses and receive filter of an Ethernet function |
 
 mod agent;
+mod ethernet;
+mod vport;
 
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 use rdma_fabric::infiniband::{Lease, PortCounters, Speeds};
+
+pub(crate) use ethernet::EthernetPort;
+pub(crate) use vport::{LOG_MAX_LIST, LOG_MAX_VLANS, NicVport, Promiscuous, ROCE_ADDRESSES};
 
 /// Entries of the GID table.
 pub const GID_TABLE_SIZE: usize = 8;
@@ -24,6 +35,8 @@ pub struct Port {
     pub(crate) speeds: Speeds,
     /// Of which technology its lanes are (`sltp_reg.version`).
     pub(crate) technology: u8,
+    /// What an Ethernet port has besides.
+    pub(crate) ethernet: Option<EthernetPort>,
     /// Subnet management packets reach this function.
     pub(crate) has_smi: bool,
     /// GUID of the node.
@@ -138,6 +151,7 @@ impl Port {
             device_id: profile.card.device_id,
             speeds,
             technology: profile.card.technology,
+            ethernet: profile.card.is_ethernet().then(|| EthernetPort::new(profile.card)),
             has_smi: profile.card.has_smi,
             node_guid: profile.node_guid,
             port_guid: profile.port_guid,
@@ -276,8 +290,13 @@ impl Port {
         let up = self.cable && self.far_end && self.admin_up && self.trained;
         if up && self.state == PortState::DOWN {
             self.physical_state = PortPhysicalState::LINK_UP;
-            self.state = PortState::INIT;
-            self.changes.push(PortChange::INITIALIZED);
+            // No subnet manager activates an Ethernet port.
+            let (state, change) = match self.ethernet {
+                None => (PortState::INIT, PortChange::INITIALIZED),
+                Some(_) => (PortState::ACTIVE, PortChange::ACTIVE),
+            };
+            self.state = state;
+            self.changes.push(change);
         } else if !up {
             self.physical_state =
                 if self.admin_up { PortPhysicalState::POLLING } else { PortPhysicalState::DISABLED };

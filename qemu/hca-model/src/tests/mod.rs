@@ -12,6 +12,7 @@ pub(crate) mod guest;
 mod hostile;
 mod large_pages;
 mod memic;
+mod nic;
 mod objects;
 mod port;
 mod queues;

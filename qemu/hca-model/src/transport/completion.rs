@@ -153,13 +153,13 @@ impl Context<'_, '_> {
         self.push_cqe(cqn, &cqe, None, true);
     }
 
-    fn stamp(&self, cqe: &mut [u8; cqe64::SIZE]) {
+    pub(super) fn stamp(&self, cqe: &mut [u8; cqe64::SIZE]) {
         let ticks = device_clock(self.io.now);
         cqe64::timestamp_h.set(cqe, (ticks >> 32) as u32);
         cqe64::timestamp_l.set(cqe, ticks as u32);
     }
 
-    fn push_cqe(&mut self, cqn: u32, cqe: &[u8; 64], first_half: Option<&[u8; 64]>, notify: bool) {
+    pub(super) fn push_cqe(&mut self, cqn: u32, cqe: &[u8; 64], first_half: Option<&[u8; 64]>, notify: bool) {
         // A CQ that fails has logged it, and its QPs come to `on_cq_error`.
         let _ = self.queues.push_cqe(self.io, self.log, cqn, cqe, first_half, notify);
     }

@@ -19,6 +19,7 @@
 //! | `unreliable` | UC: taking requests |
 //! | `datagram` | UD and the management QPs |
 //! | `adversary`, `blueflame` | a card that forgives no mistake |
+//! | `nic` | raw Ethernet |
 //! | `management` | what the device answers itself |
 //! | `completion` | CQEs, errors, flush |
 //! | `failure` | records of a QP's events, and why it failed |
@@ -36,6 +37,7 @@ mod failure;
 mod incoming;
 mod management;
 mod memory;
+mod nic;
 mod packet;
 mod receive;
 mod requester;
@@ -74,6 +76,7 @@ use ib_types::Psn;
 use rdma_fabric::packet::Packet;
 use state::{Later, WINDOW};
 
+pub use nic::NicTransport;
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
 /// What one QP may do before the next has its turn: packets and WQEs.
@@ -120,6 +123,9 @@ impl Device {
 
     /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
     pub(crate) fn receive_packet(&mut self, io: &mut Io<'_>, packet: Packet) {
+        if self.port.ethernet.is_some() {
+            return self.receive_frame(io, packet.bytes(), false);
+        }
         self.port.counters.received(packet.bytes());
         let (qps, mut context) = self.split(io);
         context.incoming(qps, packet, false);
@@ -221,13 +227,14 @@ impl Device {
             && (device.in_error.is_empty() || device.next_error_look > now)
             && device.timers.first().is_none_or(|(deadline, _)| *deadline > now)
             && !self.port.announces_capabilities()
+            && self.nic.is_idle()
     }
 
     /// When [`poll_transport`](Self::poll_transport) must be called next although nothing happens until then.
     #[must_use]
     pub(crate) fn transport_deadline(&self) -> Option<u64> {
         let device = &self.transport;
-        if !device.run.is_empty() || !device.loopback.is_empty() {
+        if !device.run.is_empty() || !device.loopback.is_empty() || !self.nic.is_idle() {
             return Some(0);
         }
         let timer = device.timers.first().map(|(deadline, _)| *deadline);
@@ -330,6 +337,7 @@ impl Device {
                 context.qp_event(qp, EventType::WQ_CATAS_ERROR);
             }
         }
+        self.cq_of_nic_failed(io, cqn);
     }
 }
 

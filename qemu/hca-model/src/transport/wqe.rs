@@ -21,10 +21,10 @@ use ib_types::Psn;
 const MAX_READ_WQE: usize = 512;
 
 /// A bad WQE: the field at fault, what is wrong, and what the completion says.
-pub(super) struct Bad(&'static str, String, CqeSyndrome);
+pub(super) struct Bad(pub(super) &'static str, pub(super) String, pub(super) CqeSyndrome);
 
 /// A vendor syndrome that hardware gives with a bad WQE, as seen in users' logs.
-const VENDOR_BAD_WQE: u8 = 0x68;
+pub(super) const VENDOR_BAD_WQE: u8 = 0x68;
 
 /// `opmod` of a memory-to-memory operation that is a plain copy.
 const MMO_DMA: u32 = 1;
@@ -369,14 +369,14 @@ impl Context<'_, '_> {
 
 /// Bytes of data in the next data segment, if it has its data in it.
 #[inline(always)]
-fn inline_len(rest: &[u8]) -> Option<usize> {
+pub(super) fn inline_len(rest: &[u8]) -> Option<usize> {
     let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
     let len = (first & !mlx5_prm::datapath::INLINE_SEG) as usize;
     (first & mlx5_prm::datapath::INLINE_SEG != 0).then_some(len)
 }
 
 #[inline(always)]
-fn take_inline<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
+pub(super) fn take_inline<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
     let whole = (wqe_inline_seg::SIZE + len).next_multiple_of(DS_SIZE);
     let data = rest.get(wqe_inline_seg::SIZE..).and_then(|data| data.get(..len));
     let Some(data) = data.filter(|_| whole <= rest.len()) else {
@@ -387,7 +387,7 @@ fn take_inline<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
 }
 
 #[inline(always)]
-fn take_pointer(rest: &mut &[u8]) -> Result<Sge, Bad> {
+pub(super) fn take_pointer(rest: &mut &[u8]) -> Result<Sge, Bad> {
     let segment = take(rest, DS_SIZE)?;
     let count = wqe_data_seg::byte_count.get(segment);
     // Zero stands for 2 GiB in a send WQE.

@@ -1,0 +1,7 @@
+//! Commands of an Ethernet port (PRM, command reference).
+
+mod flow;
+mod interfaces;
+mod queues;
+mod registers;
+mod vport;

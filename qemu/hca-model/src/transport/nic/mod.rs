@@ -1,0 +1,146 @@
+//! Raw Ethernet: frames from send queues, and frames to receive queues.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `wqe` | fetching send WQEs |
+//! | `transmit` | making frames: checksums, VLAN tags, segmentation |
+//! | `fields` | match fields and hash of a frame |
+//! | `receive` | from a frame to its receive queues |
+//! | `completion` | CQEs |
+
+mod completion;
+mod fields;
+mod receive;
+mod transmit;
+mod wqe;
+
+use super::Context;
+use crate::device::Device;
+use crate::log::Subject;
+use crate::meter::price;
+use crate::object::nic::{Nic, Sq};
+use crate::seams::Io;
+use mlx5_prm::event::{EventQueueType, EventType};
+use mlx5_prm::value::WqState;
+use std::collections::VecDeque;
+
+/// Send WQEs of one queue before the next has its turn.
+const TURN: usize = 16;
+/// Frames that wait on their way back to the device.
+const LOOPBACK_LIMIT: usize = 1_024;
+
+/// What the data path of raw Ethernet keeps.
+#[derive(Debug, Default)]
+pub struct NicTransport {
+    /// Send queues with work.
+    run: VecDeque<u32>,
+    /// Frames to the function itself.
+    loopback: VecDeque<Vec<u8>>,
+}
+
+impl NicTransport {
+    /// Puts a send queue in line for its turn.
+    pub(crate) fn schedule(&mut self, sq: &mut Sq) {
+        if !sq.scheduled {
+            sq.scheduled = true;
+            self.run.push_back(sq.sqn);
+        }
+    }
+
+    /// Forgets all work.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns whether there is no work.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.run.is_empty() && self.loopback.is_empty()
+    }
+}
+
+impl Device {
+    /// The objects of the port, and everything of the device beside them.
+    fn split_nic<'a, 'io>(
+        &'a mut self,
+        io: &'a mut Io<'io>,
+    ) -> (&'a mut Nic, &'a mut NicTransport, &'a crate::port::NicVport, Context<'a, 'io>) {
+        let context = Context {
+            io,
+            queues: &mut self.objects.queues,
+            mkeys: &mut self.objects.mkeys,
+            memic: self.objects.memic.memory(),
+            srqs: &mut self.objects.srqs,
+            q_counters: &mut self.objects.q_counters,
+            port: &mut self.port,
+            log: &mut self.log,
+            device: &mut self.transport,
+            meter: &mut self.meter,
+            strictness: self.profile.strictness,
+            habits: &self.profile.habits.adversary,
+            caps: &self.caps,
+        };
+        (&mut self.objects.nic, &mut self.nic, &self.vport, context)
+    }
+
+    /// A send queue was rung through UAR page `page`. Returns false if there is no such queue.
+    pub(crate) fn ring_sq(&mut self, page: u32, sqn: u32) -> bool {
+        let Some(sq) = self.objects.nic.sqs.get_mut(sqn) else { return false };
+        if sq.uar_page == page {
+            sq.rung = true;
+            self.nic.schedule(sq);
+        } else {
+            let text = format!("rung through page {page:#x}, created with {:#x}", sq.uar_page);
+            self.log.refuse(Subject::WorkQueue { qpn: sqn }, "wq.uar_page", text);
+        }
+        true
+    }
+
+    /// CQ `cqn` failed: the queues that use it go to ERR.
+    pub(super) fn cq_of_nic_failed(&mut self, io: &mut Io<'_>, cqn: u32) {
+        let (nic, _, _, context) = self.split_nic(io);
+        let (queues, log) = (context.queues, context.log);
+        for (sqn, sq) in nic.sqs.iter_mut().filter(|(_, sq)| sq.cqn == cqn && sq.state == WqState::RDY) {
+            sq.state = WqState::ERR;
+            queues.qp_event(context.io, log, EventType::WQ_CATAS_ERROR, EventQueueType::SQ, sqn);
+        }
+        for (rqn, rq) in nic.rqs.iter_mut().filter(|(_, rq)| rq.cqn == cqn && rq.state == WqState::RDY) {
+            rq.state = WqState::ERR;
+            queues.qp_event(context.io, log, EventType::WQ_CATAS_ERROR, EventQueueType::RQ, rqn);
+        }
+    }
+
+    /// Sends frames, at most about `budget` WQEs. Returns whether more could be done at once.
+    pub(crate) fn poll_nic(&mut self, io: &mut Io<'_>, mut budget: usize) -> bool {
+        for _ in 0..self.nic.loopback.len() {
+            if self.meter.is_spent() {
+                break;
+            }
+            let Some(frame) = self.nic.loopback.pop_front() else { break };
+            self.receive_frame(io, &frame, true);
+        }
+        if !io.wire.has_credit() {
+            return false;
+        }
+        while budget != 0
+            && !self.meter.is_spent()
+            && let Some(sqn) = self.nic.run.pop_front()
+        {
+            let (nic, transport, vport, mut context) = self.split_nic(io);
+            let Some(sq) = nic.sqs.get_mut(sqn) else { continue };
+            sq.scheduled = false;
+            context.meter.charge(price::LOOK);
+            let mut turn = TURN.min(budget);
+            budget -= turn;
+            let more = match sq.state {
+                WqState::RDY => context.send_frames(sq, transport, vport, &mut turn),
+                WqState::ERR => context.flush_sq(sq, &mut turn),
+                _ => false,
+            };
+            if more {
+                transport.schedule(sq);
+            }
+            budget += turn;
+        }
+        !self.nic.is_idle()
+    }
+}
