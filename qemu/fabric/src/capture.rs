@@ -1,4 +1,5 @@
-//! Packet captures: pcapng (draft-ietf-opsawg-pcapng) with InfiniBand frames from LRH to VCRC.
+//! Packet captures: pcapng (draft-ietf-opsawg-pcapng) with InfiniBand frames from LRH to VCRC, or
+//! Ethernet frames without their frame check sequence.
 //!
 //! Wireshark and tshark up to 4.0 (Debian 12) know InfiniBand frames only inside ERF records (link type 197, record type 21);
 //! `LINKTYPE_INFINIBAND` (247) they call unknown. Both can be written; ERF, which every version reads, is the default.
@@ -16,6 +17,8 @@ pub enum Encapsulation {
     Erf,
     /// Bare, beginning with the LRH (`LINKTYPE_INFINIBAND`, 247).
     Infiniband,
+    /// Ethernet frames (`LINKTYPE_ETHERNET`, 1).
+    Ethernet,
 }
 
 impl Encapsulation {
@@ -25,6 +28,7 @@ impl Encapsulation {
         match self {
             Self::Erf => 197,
             Self::Infiniband => 247,
+            Self::Ethernet => 1,
         }
     }
 }
@@ -175,12 +179,15 @@ impl<W: Write> Capture for PcapNg<W> {
             return;
         };
         let at = self.epoch.wrapping_add(now);
-        let frame = bytes.len() + VCRC_LEN;
-        let header = match self.encapsulation {
-            Encapsulation::Erf => Some(erf_header(at, frame)),
-            Encapsulation::Infiniband => None,
+        let (header, trailer) = match self.encapsulation {
+            Encapsulation::Erf => {
+                (Some(erf_header(at, bytes.len() + VCRC_LEN)), Some(vcrc(bytes).to_le_bytes()))
+            }
+            Encapsulation::Infiniband => (None, Some(vcrc(bytes).to_le_bytes())),
+            Encapsulation::Ethernet => (None, None),
         };
-        let len = ((frame + header.map_or(0, |header| header.len())) as u32).to_le_bytes();
+        let around = header.as_slice().as_flattened().len() + trailer.as_slice().as_flattened().len();
+        let len = ((bytes.len() + around) as u32).to_le_bytes();
         self.begin(6);
         self.block.extend_from_slice(&(interface as u32).to_le_bytes());
         self.block.extend_from_slice(&((at >> 32) as u32).to_le_bytes());
@@ -189,7 +196,7 @@ impl<W: Write> Capture for PcapNg<W> {
         self.block.extend_from_slice(&len);
         self.block.extend(header.iter().flatten());
         self.block.extend_from_slice(bytes);
-        self.block.extend_from_slice(&vcrc(bytes).to_le_bytes());
+        self.block.extend(trailer.iter().flatten());
         self.pad();
         if let Some(comment) = comment {
             self.option(1, comment.as_bytes());
@@ -251,6 +258,19 @@ mod tests {
         assert_eq!(body[50..52], vcrc(&packet).to_le_bytes());
         assert_eq!(body.len(), 52, "no options, no padding beyond a multiple of four");
         assert_eq!(&blocks[4].1[52..], b"\x01\0\x04\0lost\0\0\0\0");
+    }
+
+    #[test]
+    fn ethernet_frames_are_captured_as_they_are() {
+        let mut capture = PcapNg::with_encapsulation(Vec::new(), 0, Encapsulation::Ethernet).unwrap();
+        capture.interface(0, "node0");
+        capture.packet(0, 5, &[0xab; 30], None);
+        capture.finish().unwrap();
+        let blocks = blocks(&capture.into_inner());
+        assert_eq!(word(&blocks[1].1, 0), 1);
+        let body = &blocks[2].1;
+        assert_eq!([word(body, 12), word(body, 16)], [30, 30]);
+        assert_eq!(body[20..], [&[0xab; 30][..], &[0; 2]].concat(), "padded to a multiple of four");
     }
 
     #[test]

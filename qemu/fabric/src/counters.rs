@@ -31,3 +31,32 @@ pub struct FabricCounters {
     /// Dropped because of a malformed LRH or Ethernet header.
     pub malformed: u64,
 }
+
+impl FabricCounters {
+    /// Counts `traffic` as if its packets had been sent and delivered.
+    pub(crate) const fn add_direct(&mut self, traffic: &Traffic) {
+        self.sent += traffic.packets();
+        self.delivered += traffic.packets();
+        self.delivered_bytes += traffic.request_bytes + traffic.response_bytes;
+    }
+}
+
+/// Packets and bytes of both directions of requests that were carried out without packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Request packets.
+    pub requests: u64,
+    /// Their bytes.
+    pub request_bytes: u64,
+    /// Acknowledgements and READ responses.
+    pub responses: u64,
+    /// Their bytes.
+    pub response_bytes: u64,
+}
+
+impl Traffic {
+    /// Returns the packets of both directions.
+    pub(crate) const fn packets(&self) -> u64 {
+        self.requests + self.responses
+    }
+}

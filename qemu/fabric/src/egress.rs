@@ -135,6 +135,11 @@ impl Egress {
         !faults.is_none() || self.queue.len() >= QUEUE_LIMIT
     }
 
+    /// Returns the number of packets that have arrived and not been received.
+    pub(crate) fn backlog(&self, now: u64) -> usize {
+        self.queue.partition_point(|flying| flying.due <= now)
+    }
+
     pub(crate) const fn is_congested(&self) -> bool {
         self.congestion.is_some()
     }

@@ -6,7 +6,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`infiniband`] | packets, switch, subnet manager and administrator |
-//! | [`ethernet`] | frames |
+//! | [`ethernet`] | frames and switch |
 //! | [`packet`] | a packet of any medium, its ICRC computed lazily |
 //! | `links`, `egress`, `buffers` | links of a switch, the queue of each, and buffers of packets |
 //! | [`losses`], [`counters`] | losses by flow, and packets by what happened to them |

@@ -206,6 +206,11 @@ impl<F: FlowKey> Links<F> {
         self.ports.iter().filter_map(|port| port.egress.next_arrival()).min()
     }
 
+    /// Returns the number of packets that have arrived at a port and not been received.
+    pub(crate) fn backlog(&self, index: PortIndex, now: u64) -> usize {
+        self.port(index).map_or(0, |port| port.egress.backlog(now))
+    }
+
     /// The receiver of a port accepts no packets from now on, or does again. Returns whether that is
     /// a change.
     pub(crate) fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::egress::Fate;
+use crate::infiniband::packet::Transport;
 
 /// Transport of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +20,19 @@ pub enum Kind {
     Management,
     /// Any other, and packets of flows beyond the number that are counted separately.
     Other,
+}
+
+impl Kind {
+    /// Returns the kind of a packet of a transport, to a group or to one port.
+    pub(crate) const fn of(transport: Transport, is_multicast: bool) -> Self {
+        match transport {
+            Transport::Rc => Self::Reliable,
+            Transport::Uc => Self::Unreliable,
+            Transport::Ud if is_multicast => Self::Multicast,
+            Transport::Ud => Self::Datagram,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Packets that count together: their addresses and transport.

@@ -1,8 +1,9 @@
 //! A switch of any kind, and the cables of its ports.
 
-use crate::infiniband::{Destination, Fabric, SwitchFull, Traffic};
+use crate::counters::Traffic;
+use crate::infiniband::{Destination, Fabric};
 use crate::packet::Packet;
-use crate::ports::PortIndex;
+use crate::ports::{PortIndex, SwitchFull};
 use crate::wire::Wire;
 
 /// A network, by its kind. Settings and reports of one kind are reached through that kind's type.

@@ -1,6 +1,7 @@
 //! The cable of an adapter, as the adapter and its scheduler use it.
 
-use crate::infiniband::{Destination, Traffic};
+use crate::counters::Traffic;
+use crate::infiniband::Destination;
 use crate::packet::Packet;
 use crate::ports::PortIndex;
 

@@ -2,7 +2,7 @@
 
 use crate::object::translation::Segment;
 use crate::seams::{DmaFault, GuestMemory};
-use rdma_fabric::infiniband::Traffic;
+use rdma_fabric::counters::Traffic;
 use rdma_fabric::infiniband::packet::Reth;
 
 /// Ranges of one guest's memory, in order.

@@ -7,10 +7,10 @@ use crate::profile::Profile;
 use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
 use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers, Peers};
 use crate::turn::{begin, deliver, follow_link, link_changes, turn};
-use rdma_fabric::infiniband::{Destination, Fabric, FabricConfig, SwitchFull};
+use rdma_fabric::infiniband::{Destination, Fabric, FabricConfig};
 use rdma_fabric::medium::{Cable, Medium};
 use rdma_fabric::packet::Packet;
-use rdma_fabric::ports::PortIndex;
+use rdma_fabric::ports::{PortIndex, SwitchFull};
 use rdma_fabric::wire::Wire;
 
 /// The guest behind one HCA.

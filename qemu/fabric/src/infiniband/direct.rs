@@ -3,6 +3,7 @@
 
 use super::Fabric;
 use super::packet::Grh;
+use crate::counters::Traffic;
 use crate::ports::PortIndex;
 
 /// Addresses of request packets, as their LRH, GRH and BTH would contain them.
@@ -20,19 +21,6 @@ pub struct Destination {
     pub qpn: u32,
     /// Global route header, if the path has one.
     pub grh: Option<Grh>,
-}
-
-/// Packets and bytes, LRH to ICRC, of both directions of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Request packets.
-    pub requests: u64,
-    /// Their bytes.
-    pub request_bytes: u64,
-    /// Acknowledgements and READ responses.
-    pub responses: u64,
-    /// Their bytes.
-    pub response_bytes: u64,
 }
 
 impl Fabric {
@@ -58,12 +46,8 @@ impl Fabric {
     /// Counts `traffic` as if its packets had crossed the switch from one port to another and back.
     #[inline]
     pub fn count_copied(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
-        let packets = traffic.requests + traffic.responses;
-        self.copied += packets;
-        let counters = self.links.counters_mut();
-        counters.sent += packets;
-        counters.delivered += packets;
-        counters.delivered_bytes += traffic.request_bytes + traffic.response_bytes;
+        self.copied += traffic.packets();
+        self.links.counters_mut().add_direct(traffic);
         if let Some(counters) = self.switch.counters(Some(from)) {
             counters.add_received(traffic.requests, traffic.request_bytes);
             counters.add_sent(traffic.responses, traffic.response_bytes);

@@ -1,8 +1,6 @@
 //! Flows of InfiniBand packets: sender, destination and transport.
 
-use crate::infiniband::packet::{
-    Grh, LID_MULTICAST, LID_PERMISSIVE, LNH_GRH, Lrh, Opcode, Transport, VL_MANAGEMENT,
-};
+use crate::infiniband::packet::{Grh, LID_MULTICAST, LID_PERMISSIVE, LNH_GRH, Lrh, Opcode, VL_MANAGEMENT};
 use crate::losses::{FlowKey, Kind};
 
 /// Packets that count together.
@@ -30,11 +28,8 @@ impl FlowKey for Flow {
         let multicast = (LID_MULTICAST..LID_PERMISSIVE).contains(&lrh.dlid);
         let kind = match opcode.map(Opcode::transport) {
             _ if lrh.vl == VL_MANAGEMENT => Kind::Management,
-            Some(Transport::Rc) => Kind::Reliable,
-            Some(Transport::Uc) => Kind::Unreliable,
-            Some(Transport::Ud) if multicast => Kind::Multicast,
-            Some(Transport::Ud) => Kind::Datagram,
-            _ => Kind::Other,
+            Some(transport) => Kind::of(transport, multicast),
+            None => Kind::Other,
         };
         Self { source_lid: lrh.slid, dest_lid: lrh.dlid, dest_qpn, kind }
     }

@@ -47,11 +47,11 @@ use crate::faults::Faults;
 use crate::links::Links;
 use crate::losses::LossTable;
 use crate::packet::Packet;
-use crate::ports::PortIndex;
+use crate::ports::{MAX_PORTS, PortIndex, SwitchFull};
 use ib_mgmt::mad::Mad;
 use ib_types::Gid;
 
-pub use direct::{Destination, Traffic};
+pub use direct::Destination;
 pub use flow::Flow;
 pub use m_key::{Access, Lease, MKey};
 pub use manager::{MadRoute, PortRecord, mad_packet};
@@ -63,7 +63,7 @@ use administrator::Administrator;
 use manager::Manager;
 use multicast::Groups;
 use packet::{Deth, LID_MULTICAST, Opcode, Shape};
-use switch::{MAX_PORTS, Switch};
+use switch::Switch;
 
 /// How the fabric behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,18 +144,6 @@ impl fmt::Debug for Fabric {
             .finish_non_exhaustive()
     }
 }
-
-/// There is no free port on the switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchFull;
-
-impl fmt::Display for SwitchFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the switch has only {MAX_PORTS} ports")
-    }
-}
-
-impl std::error::Error for SwitchFull {}
 
 /// Management packets that may wait for the subnet manager.
 const MANAGEMENT_LIMIT: usize = 1_024;

@@ -16,12 +16,10 @@ use super::programmed::Program;
 use super::speeds::Speeds;
 use crate::infiniband::m_key::{Access, MKey};
 use crate::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE};
-use crate::ports::PortIndex;
+use crate::ports::{MAX_PORTS, PortIndex};
 
 /// GUID of the switch, of its management port and of the system.
 pub const SWITCH_GUID: u64 = 0x506b_4b03_00fa_b000;
-/// Ports that fit on the switch: directed routes name them by one byte, 0 is the switch itself.
-pub(super) const MAX_PORTS: usize = 254;
 /// Ports of the switch, unless more are in use.
 const PORTS: usize = 36;
 /// Device id: a Quantum switch's.

@@ -8,8 +8,9 @@
 use crate::run::{Copied, Data, Neighbour, Ranges, ReadRun, Run};
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
+use rdma_fabric::counters::Traffic;
+use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth};
-use rdma_fabric::infiniband::{Destination, Traffic};
 use rdma_fabric::ports::PortIndex;
 
 use super::Context;

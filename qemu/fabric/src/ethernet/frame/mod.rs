@@ -1,6 +1,7 @@
 //! Frames of Ethernet II, from the destination address to the byte before the frame check sequence.
 //!
-//! [`Frame::parse`] is the only parser. It copies no payload and checks each length once.
+//! [`Frame::parse`] is the only parser, and [`Header::parse`] its first part, which is all that a
+//! switch needs. They copy no payload and check each length once.
 //!
 //! | module | subject |
 //! |---|---|
@@ -91,24 +92,22 @@ pub enum Network<'a> {
     Other,
 }
 
-/// A frame whose addresses and EtherType are complete.
+/// Addresses, tags and EtherType of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
-    bytes: &'a [u8],
+pub struct Header {
     destination: MacAddress,
     source: MacAddress,
     tags: [Option<Tag>; TAGS],
     ether_type: u16,
     /// Offset of the first byte after the last EtherType.
     start: usize,
-    network: Network<'a>,
 }
 
-impl<'a> Frame<'a> {
-    /// Parses a frame. Returns `None` if it is shorter than [`HEADER_LEN`].
+impl Header {
+    /// Parses the front of a frame. Returns `None` if it is shorter than [`HEADER_LEN`].
     #[must_use]
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (destination, rest) = bytes.split_first_chunk()?;
         let (source, rest) = rest.split_first_chunk()?;
         let (first, _) = rest.split_first_chunk()?;
@@ -124,16 +123,8 @@ impl<'a> Frame<'a> {
             ether_type = next;
             start += TAG_LEN;
         }
-        let network = match ether_type {
-            ether_type::IPV4 => Ip::parse_v4(bytes, start).map(Network::Ip),
-            ether_type::IPV6 => Ip::parse_v6(bytes, start).map(Network::Ip),
-            ether_type::ROCE_V1 => global_route(bytes, start).map(Network::Grh),
-            ether_type::ARP => is_arp(bytes, start).then_some(Network::Arp),
-            _ => None,
-        };
         let [destination, source] = [*destination, *source].map(MacAddress);
-        let network = network.unwrap_or(Network::Other);
-        Some(Self { bytes, destination, source, tags, ether_type, start, network })
+        Some(Self { destination, source, tags, ether_type, start })
     }
 
     /// Returns the destination address.
@@ -162,6 +153,12 @@ impl<'a> Frame<'a> {
         inner
     }
 
+    /// Returns the VLAN of the outermost tag, or 0 without tag.
+    #[must_use]
+    pub fn vlan(&self) -> u16 {
+        self.tag().map_or(0, Tag::vid)
+    }
+
     /// Returns the EtherType of the payload, or the length of an IEEE 802.3 frame.
     #[must_use]
     pub const fn ether_type(&self) -> u16 {
@@ -172,6 +169,38 @@ impl<'a> Frame<'a> {
     #[must_use]
     pub const fn start(&self) -> usize {
         self.start
+    }
+}
+
+/// A frame whose addresses and EtherType are complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    bytes: &'a [u8],
+    header: Header,
+    network: Network<'a>,
+}
+
+impl<'a> Frame<'a> {
+    /// Parses a frame. Returns `None` if it is shorter than [`HEADER_LEN`].
+    #[must_use]
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let header = Header::parse(bytes)?;
+        let start = header.start();
+        let network = match header.ether_type() {
+            ether_type::IPV4 => Ip::parse_v4(bytes, start).map(Network::Ip),
+            ether_type::IPV6 => Ip::parse_v6(bytes, start).map(Network::Ip),
+            ether_type::ROCE_V1 => global_route(bytes, start).map(Network::Grh),
+            ether_type::ARP => is_arp(bytes, start).then_some(Network::Arp),
+            _ => None,
+        };
+        Some(Self { bytes, header, network: network.unwrap_or(Network::Other) })
+    }
+
+    /// Returns addresses, tags and EtherType.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        &self.header
     }
 
     /// Returns the header after the EtherType.

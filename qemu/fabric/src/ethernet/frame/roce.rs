@@ -76,8 +76,9 @@ impl Frame<'_> {
     pub fn roce(&self) -> Option<Roce> {
         let (network, transport, end) = match self.network() {
             Network::Grh(grh) => {
-                let start = self.start() + Grh::LEN;
-                (self.start(), start, start + usize::from(grh.payload_len))
+                let network = self.header().start();
+                let start = network + Grh::LEN;
+                (network, start, start + usize::from(grh.payload_len))
             }
             Network::Ip(ip) => {
                 let Transport::Udp { destination: UDP_PORT, end, .. } = ip.transport() else { return None };

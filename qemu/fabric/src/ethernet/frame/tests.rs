@@ -65,10 +65,16 @@ fn addresses_and_tags_are_parsed() {
     let inner = [&ether_type::IPV4.to_be_bytes()[..], &udp(b"x")[HEADER_LEN..]].concat();
     let tagged = frame_of(ether_type::VLAN, &[&[0x60, 0x05], &inner[..]].concat());
     let frame = Frame::parse(&tagged).unwrap();
-    assert_eq!((frame.source(), frame.destination()), (MacAddress(SOURCE), MacAddress(DESTINATION)));
-    let tag = frame.tag().unwrap();
+    assert_eq!(
+        (frame.header().source(), frame.header().destination()),
+        (MacAddress(SOURCE), MacAddress(DESTINATION))
+    );
+    let tag = frame.header().tag().unwrap();
     assert_eq!((tag.kind, tag.vid(), tag.priority()), (ether_type::VLAN, 5, 3));
-    assert_eq!((frame.ether_type(), frame.start(), frame.inner_tag()), (ether_type::IPV4, 18, None));
+    assert_eq!(
+        (frame.header().ether_type(), frame.header().start(), frame.header().inner_tag()),
+        (ether_type::IPV4, 18, None)
+    );
     assert_eq!(frame.ip().unwrap().ports(), Some((5, 6)));
 
     let twice = frame_of(
@@ -76,15 +82,19 @@ fn addresses_and_tags_are_parsed() {
         &[&[0, 7], &ether_type::VLAN.to_be_bytes(), &[0, 8], &inner[..]].concat(),
     );
     let frame = Frame::parse(&twice).unwrap();
-    assert_eq!([frame.tag(), frame.inner_tag()].map(|tag| tag.unwrap().vid()), [7, 8]);
-    assert_eq!((frame.start(), frame.ip().unwrap().start()), (22, 22));
+    assert_eq!([frame.header().tag(), frame.header().inner_tag()].map(|tag| tag.unwrap().vid()), [7, 8]);
+    assert_eq!((frame.header().start(), frame.ip().unwrap().start()), (22, 22));
 
     // A third tag is payload, and so is a tag that is cut off.
     let thrice = frame_of(ether_type::VLAN, &[[0, 1, 0x81, 0], [0, 2, 0x81, 0], [0, 3, 8, 0]].concat());
     let frame = Frame::parse(&thrice).unwrap();
-    assert_eq!((frame.ether_type(), frame.network()), (ether_type::VLAN, Network::Other));
+    assert_eq!((frame.header().ether_type(), frame.network()), (ether_type::VLAN, Network::Other));
+    assert_eq!(Header::parse(&tagged).unwrap().vlan(), 5);
     let cut = Frame::parse(&tagged[..17]).unwrap();
-    assert_eq!((cut.tag(), cut.ether_type(), cut.start()), (None, ether_type::VLAN, HEADER_LEN));
+    assert_eq!(
+        (cut.header().tag(), cut.header().ether_type(), cut.header().start()),
+        (None, ether_type::VLAN, HEADER_LEN)
+    );
     assert_eq!(Frame::parse(&tagged[..13]), None);
 }
 
@@ -402,7 +412,7 @@ proptest! {
     fn frames_of_another_library_are_understood(plan in plans()) {
         let bytes = built(&plan);
         let frame = Frame::parse(&bytes).unwrap();
-        let tags = [frame.tag(), frame.inner_tag()].map(|tag| tag.map(Tag::vid));
+        let tags = [frame.header().tag(), frame.header().inner_tag()].map(|tag| tag.map(Tag::vid));
         prop_assert_eq!(tags, [(plan.vlans > 0).then_some(5), (plan.vlans > 1).then_some(9)]);
         let ip = frame.ip().unwrap();
         prop_assert_eq!(ip.ports(), Some(plan.ports));
@@ -476,9 +486,9 @@ fn survive(mut bytes: Vec<u8>) -> Result<(), TestCaseError> {
         prop_assert!(bytes.len() < HEADER_LEN);
         return Ok(());
     };
-    prop_assert!(frame.start() <= bytes.len());
+    prop_assert!(frame.header().start() <= bytes.len());
     if let Some(ip) = frame.ip() {
-        prop_assert!(frame.start() == ip.start() && ip.start() < ip.transport_start());
+        prop_assert!(frame.header().start() == ip.start() && ip.start() < ip.transport_start());
         prop_assert!(ip.transport_start() <= ip.end() && ip.end() <= bytes.len());
         prop_assert_eq!(ip.packet().len(), ip.end() - ip.start());
         prop_assert_eq!(ip.source().len(), ip.destination().len());
