@@ -17,13 +17,13 @@ pub(super) fn match_fields(frame: &Frame<'_>) -> Match {
         let [a, b, c, d, e, f] = mac;
         (u32::from_be_bytes([a, b, c, d]), u32::from(u16::from_be_bytes([e, f])))
     };
-    let (source, destination) = (words(frame.source().0), words(frame.destination().0));
+    let (source, destination) = (words(frame.header().source().0), words(frame.header().destination().0));
     set(&mut fields, m::smac_47_16, source.0);
     set(&mut fields, m::smac_15_0, source.1);
     set(&mut fields, m::dmac_47_16, destination.0);
     set(&mut fields, m::dmac_15_0, destination.1);
-    set(&mut fields, m::ethertype, u32::from(frame.ether_type()));
-    if let Some(tag) = frame.tag() {
+    set(&mut fields, m::ethertype, u32::from(frame.header().ether_type()));
+    if let Some(tag) = frame.header().tag() {
         set(&mut fields, m::first_vid, u32::from(tag.vid()));
         set(&mut fields, m::first_cfi, u32::from(tag.tci >> 12 & 1));
         set(&mut fields, m::first_prio, u32::from(tag.priority()));

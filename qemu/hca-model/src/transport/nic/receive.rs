@@ -65,8 +65,8 @@ impl Device {
             port.received.count(bytes);
         }
         let Some(frame) = Frame::parse(bytes) else { return };
-        let vlan = frame.tag().map(|tag| tag.vid()).filter(|vlan| *vlan != 0);
-        if !self.vport.receives(frame.destination(), vlan) {
+        let vlan = frame.header().tag().map(|tag| tag.vid()).filter(|vlan| *vlan != 0);
+        if !self.vport.receives(frame.header().destination(), vlan) {
             return;
         }
         let flow = self.objects.nic.steering.receive(&match_fields(&frame), bytes.len());
@@ -104,7 +104,7 @@ impl Device {
 
 /// Returns whether a TIR receives a frame of its own function.
 fn takes_own(tir: &Tir, frame: &Frame<'_>) -> bool {
-    let kind = if frame.destination().is_multicast() { OWN_MULTICAST } else { OWN_UNICAST };
+    let kind = if frame.header().destination().is_multicast() { OWN_MULTICAST } else { OWN_UNICAST };
     tirc::self_lb_block.get32(&tir.context) & kind != 0
 }
 
@@ -127,7 +127,7 @@ impl Context<'_, '_> {
                 return;
             }
         };
-        let stripped = arrived.frame.tag().filter(|tag| tag.kind == VLAN && !rq.keeps_vlan);
+        let stripped = arrived.frame.header().tag().filter(|tag| tag.kind == VLAN && !rq.keeps_vlan);
         let (head, rest) = arrived.bytes.split_at_checked(ADDRESSES).unwrap_or((arrived.bytes, &[]));
         let rest = if stripped.is_some() { rest.get(TAG_LEN..).unwrap_or_default() } else { rest };
         let len = (head.len() + rest.len()) as u64;

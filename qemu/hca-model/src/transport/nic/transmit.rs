@@ -16,7 +16,9 @@ use mlx5_prm::datapath::{DBR_SEND, EthChecksums, SendOpcode, WQEBB_SIZE, wqe_ctr
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::WqState;
-use rdma_fabric::ethernet::frame::{Frame, HEADER_LEN, Ip, TAG_LEN, Transport, Version, write_checksums};
+use rdma_fabric::ethernet::frame::{
+    Frame, HEADER_LEN, Header, Ip, TAG_LEN, Transport, Version, write_checksums,
+};
 use rdma_fabric::packet::Packet;
 
 /// Shortest frame without its check sequence.
@@ -224,7 +226,7 @@ impl Context<'_, '_> {
 /// Checks that the headers which the queue requires inline are.
 fn check_inline(mode: u8, wqe: &FrameWqe, frame: &[u8]) -> Result<(), Bad> {
     let parsed = Frame::parse(frame);
-    let network = parsed.map_or(HEADER_LEN, |frame| frame.start());
+    let network = parsed.map_or(HEADER_LEN, |frame| frame.header().start());
     let ip = parsed.and_then(|frame| frame.ip());
     let least = match mode {
         0 => 0,
@@ -262,7 +264,7 @@ struct Layers {
 impl Layers {
     /// Layers of `head`, a frame's headers. Their lengths need not agree with the frame's.
     fn of(head: &[u8]) -> Option<Self> {
-        let start = Frame::parse(head)?.start();
+        let start = Header::parse(head)?.start();
         let first = head.get(start)?;
         let (version, transport, protocol) = match first >> 4 {
             4 => (Version::V4, start + usize::from(first & 0xf) * 4, *head.get(start + 9)?),
