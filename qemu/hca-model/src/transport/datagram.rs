@@ -4,10 +4,11 @@ use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::datapath::{CqeOpcode, GrhPresence};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
-use rdma_fabric::infiniband::packet::{Deth, Grh, ImmDt, Opcode, Operation};
+use rdma_fabric::infiniband::packet::{Bth, Deth, Grh, ImmDt, Opcode, Operation};
 
 use super::Context;
 use super::completion::{Received, vendor};
+use super::inbound::Inbound;
 use super::memory::user;
 use super::packet::{GrhRoute, Head, Route, envelope};
 use super::receive::NoReceive;
@@ -19,7 +20,7 @@ use crate::object::qp::Qp;
 use crate::recorder::{DropReason, Event};
 use crate::run::Data;
 use ib_types::Psn;
-use rdma_fabric::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
+use rdma_fabric::infiniband::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST};
 
 /// Top bit of a WQE's Q_Key: the QP's own is used instead (IBTA 10.2.5).
 const QKEY_CONTROLLED: u32 = 1 << 31;
@@ -150,17 +151,17 @@ impl Context<'_, '_> {
     }
 
     /// A datagram for a UD QP (or QP1) of this device.
-    pub(super) fn datagram(&mut self, qp: &mut Qp, operation: Operation, shape: &Shape, packet: &[u8]) {
+    pub(super) fn datagram(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
         let receives = matches!(
             qp.state,
             QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER
         );
-        let psn = Psn::new(shape.bth.psn);
+        let psn = Psn::new(packet.bth.psn);
         if !receives || qp.service == ServiceType::RC {
             self.device.counters.no_qp += 1;
             return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
-        let content = shape.content(packet);
+        let content = packet.content;
         let Ok(deth) = Deth::parse(content) else {
             self.device.counters.malformed += 1;
             return;
@@ -176,11 +177,11 @@ impl Context<'_, '_> {
             opcode: CqeOpcode::RESP_SEND,
             byte_count: 0,
             // Without immediate data the P_Key stands in its place (PRM, work requests and completions).
-            immediate: u32::from(shape.bth.pkey),
-            solicited: shape.bth.solicited,
-            slid: shape.lrh.slid,
-            sl: shape.lrh.sl,
-            path_bits: (shape.lrh.dlid & ((1 << self.port.lmc.min(7)) - 1)) as u8,
+            immediate: u32::from(packet.bth.pkey),
+            solicited: packet.bth.solicited,
+            slid: packet.origin.slid,
+            sl: packet.origin.sl,
+            path_bits: packet.origin.path_bits,
             grh: 0,
             source_qpn: deth.src_qpn,
         };
@@ -206,9 +207,12 @@ impl Context<'_, '_> {
                 return;
             }
         };
-        let mut area = [0; GRH_AREA];
-        if let Some(grh) = shape.grh(packet) {
-            area.copy_from_slice(&grh.to_bytes());
+        let (mut area, header) = ([0; GRH_AREA], packet.origin.header);
+        // A shorter header lies at the end.
+        if let Some(place) = area.get_mut(GRH_AREA.saturating_sub(header.len())..)
+            && !header.is_empty()
+        {
+            place.copy_from_slice(header);
             received.grh = GrhPresence::IN_BUFFER.0;
         }
         received.byte_count = total as u32;
@@ -238,8 +242,8 @@ impl Context<'_, '_> {
 
     /// Whether a packet's P_Key lets it in to a QP: equal to its own, and not both limited members (IBTA 10.9.3). QP1 takes
     /// any P_Key of the port.
-    pub(super) fn pkey_fits(&mut self, qp: &mut Qp, shape: &Shape) -> bool {
-        let pkey = shape.bth.pkey;
+    pub(super) fn pkey_fits(&mut self, qp: &mut Qp, bth: &Bth) -> bool {
+        let pkey = bth.pkey;
         let fits = if qp.service == ServiceType::QP1 {
             self.port.pkeys.iter().any(|own| *own != 0 && pkeys_match(*own, pkey))
         } else {
@@ -248,7 +252,7 @@ impl Context<'_, '_> {
         if !fits {
             self.device.counters.pkey_mismatches += 1;
             self.port.pkey_violations = self.port.pkey_violations.saturating_add(1);
-            self.note(qp, Event::Dropped { reason: DropReason::PKey, psn: Psn::new(shape.bth.psn) });
+            self.note(qp, Event::Dropped { reason: DropReason::PKey, psn: Psn::new(bth.psn) });
         }
         fits
     }

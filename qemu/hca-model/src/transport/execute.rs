@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::completion::{Received, inline_limit, vendor};
+use super::inbound::Inbound;
 use super::memory::Fault;
 use super::receive::NoReceive;
 use super::requester::mtu;
@@ -15,7 +16,7 @@ use mlx5_prm::datapath::CqeOpcode;
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{AccessFlags, ServiceType};
-use rdma_fabric::infiniband::packet::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth, Shape};
+use rdma_fabric::infiniband::packet::{AethSyndrome, AtomicEth, Bth, Ieth, ImmDt, Operation, Reth};
 
 /// Bytes that a CQE carries at most.
 const CARRIED: usize = 64;
@@ -43,10 +44,9 @@ impl Context<'_, '_> {
         &mut self,
         qp: &mut Qp,
         operation: Operation,
-        shape: &Shape,
-        packet: &[u8],
+        packet: &Inbound<'_>,
     ) -> Result<(), Refusal> {
-        let content = content(qp, shape, packet);
+        let content = content(qp, packet);
         let within = match (&qp.transport.responder.current, operation) {
             (None, op) => op.is_first() || is_only(op),
             (Some(Current::Send { .. }), op) => op.is_send() && !op.starts_send(),
@@ -59,8 +59,8 @@ impl Context<'_, '_> {
             Operation::ReadRequest => self.take_read(qp, content),
             Operation::CompareSwap | Operation::FetchAdd => self.take_atomic(qp, operation, content),
             op => {
-                let run = run_of(op, shape, content)?;
-                self.take_run(qp, &run, shape.lrh.slid, shape.lrh.sl).map_err(|refused| {
+                let run = run_of(op, &packet.bth, content)?;
+                self.take_run(qp, &run, packet.origin.slid, packet.origin.sl).map_err(|refused| {
                     match (refused.receive, refused.failure) {
                         (Some(receive), Some(failure)) => self.complete_receive_error(qp, &receive, failure),
                         (Some(receive), None) => qp.transport.responder.spare = Some(receive),
@@ -364,7 +364,7 @@ fn describe(qp: &Qp, opcode: CqeOpcode, slid: u16, sl: u8) -> Received {
 }
 
 /// A packet as a run of one.
-fn run_of<'a>(operation: Operation, shape: &Shape, content: &'a [u8]) -> Result<Run<'a>, Refusal> {
+fn run_of<'a>(operation: Operation, bth: &Bth, content: &'a [u8]) -> Result<Run<'a>, Refusal> {
     let mut data = content;
     let reth = if operation.has_reth() {
         data = content.get(Reth::LEN..).unwrap_or_default();
@@ -377,13 +377,13 @@ fn run_of<'a>(operation: Operation, shape: &Shape, content: &'a [u8]) -> Result<
         write: operation.is_write(),
         first: operation.is_first() || is_only(operation),
         last: operation.ends_message(),
-        psn: shape.bth.psn,
+        psn: bth.psn,
         psns: 1,
-        ack_requests: u32::from(shape.bth.ack_req),
+        ack_requests: u32::from(bth.ack_req),
         reth,
         immediate: operation.has_imm().then_some(number),
         invalidate: operation.has_ieth().then_some(number),
-        solicited: shape.bth.solicited,
+        solicited: bth.solicited,
         data: Data::Bytes(data),
     })
 }

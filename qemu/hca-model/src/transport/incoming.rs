@@ -1,8 +1,9 @@
 //! From a packet to the QP, or the agent, that takes it (IBTA 9.6: header validation).
 
 use super::Context;
+use super::inbound::Inbound;
 use crate::meter::price;
-use crate::object::qp::Qps;
+use crate::object::qp::{Qp, Qps};
 use crate::recorder::{DropReason, Event};
 use ib_types::Psn;
 use mlx5_prm::value::ServiceType;
@@ -71,6 +72,7 @@ impl Context<'_, '_> {
             self.device.counters.no_qp += 1;
             return;
         };
+        let inbound = Inbound::of(&shape, packet, self.port.lmc);
         match (transport, qp.service) {
             (Transport::Rc, ServiceType::RC)
             | (Transport::Xrc, ServiceType::XRC)
@@ -87,20 +89,11 @@ impl Context<'_, '_> {
                     self.device.counters.no_qp += 1;
                     return self.note(qp, Event::Dropped { reason: DropReason::SourceGid, psn });
                 }
-                if !self.pkey_fits(qp, &shape) {
-                    return;
-                }
-                if qp.service == ServiceType::UC {
-                    self.unreliable(qp, operation, &shape, packet);
-                } else if operation.is_response() {
-                    self.response(qp, operation, psn, shape.content(packet));
-                } else {
-                    self.request(qp, operation, &shape, packet);
-                }
+                self.connected(qp, operation, &inbound);
             }
             (Transport::Ud, ServiceType::UD | ServiceType::QP1) => {
-                if self.pkey_fits(qp, &shape) {
-                    self.datagram(qp, operation, &shape, packet);
+                if self.pkey_fits(qp, &shape.bth) {
+                    self.datagram(qp, operation, &inbound);
                 }
             }
             _ => {
@@ -108,6 +101,20 @@ impl Context<'_, '_> {
                 let psn = Psn::new(shape.bth.psn);
                 self.note(qp, Event::Dropped { reason: DropReason::Service, psn });
             }
+        }
+    }
+
+    /// A packet of a connection's peer.
+    pub(super) fn connected(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
+        if !self.pkey_fits(qp, &packet.bth) {
+            return;
+        }
+        if qp.service == ServiceType::UC {
+            self.unreliable(qp, operation, packet);
+        } else if operation.is_response() {
+            self.response(qp, operation, Psn::new(packet.bth.psn), packet.content);
+        } else {
+            self.request(qp, operation, packet);
         }
     }
 
@@ -129,12 +136,24 @@ impl Context<'_, '_> {
             self.device.counters.malformed += 1;
             return;
         }
-        for qpn in qps.multicast.members(&grh.dgid.0) {
+        let inbound = Inbound::of(shape, packet, self.port.lmc);
+        self.to_members(qps, operation, &grh.dgid.0, &inbound);
+    }
+
+    /// A datagram goes to every QP attached to the group `gid`.
+    pub(super) fn to_members(
+        &mut self,
+        qps: &mut Qps,
+        operation: Operation,
+        gid: &[u8; 16],
+        packet: &Inbound<'_>,
+    ) {
+        for qpn in qps.multicast.members(gid) {
             self.meter.charge(price::PACKET);
             if let Some(qp) = qps.table.get_mut(*qpn)
-                && self.pkey_fits(qp, shape)
+                && self.pkey_fits(qp, &packet.bth)
             {
-                self.datagram(qp, operation, shape, packet);
+                self.datagram(qp, operation, packet);
             }
         }
     }

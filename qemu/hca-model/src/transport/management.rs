@@ -7,6 +7,7 @@ use ib_mgmt::smp::Smp;
 use rdma_fabric::infiniband::packet::{Grh, Operation};
 
 use super::Context;
+use super::inbound::Inbound;
 use crate::object::qp::Qps;
 use rdma_fabric::infiniband::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
 use rdma_fabric::infiniband::{MadRoute, datagram, mad_packet};
@@ -86,7 +87,10 @@ impl Context<'_, '_> {
         let dropped = self.device.counters.datagrams_dropped;
         match qps.qp0.filter(|_| self.port.has_smi).and_then(|qpn| qps.table.get_mut(qpn)) {
             // Partitions do not exist on this lane (IBTA 10.9.3).
-            Some(qp) => self.datagram(qp, Operation::SendOnly, shape, packet),
+            Some(qp) => {
+                let inbound = Inbound::of(shape, packet, self.port.lmc);
+                self.datagram(qp, Operation::SendOnly, &inbound);
+            }
             None => self.device.counters.no_qp += 1,
         }
         if self.device.counters.datagrams_dropped != dropped {

@@ -10,6 +10,7 @@
 //! | `memory` | payload through memory keys |
 //! | `umr` | changing memory keys |
 //! | `dma` | copies within memory |
+//! | `inbound` | a packet of any medium |
 //! | `incoming` | from a packet to its QP |
 //! | `packet` | building and sending packets |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
@@ -34,6 +35,7 @@ mod datagram;
 mod dma;
 mod execute;
 mod failure;
+mod inbound;
 mod incoming;
 mod management;
 mod memory;

@@ -6,6 +6,7 @@ use mlx5_prm::value::{QpState, ServiceType};
 use rdma_fabric::infiniband::packet::{AethSyndrome, Operation, Reth, XrcEth};
 
 use super::Context;
+use super::inbound::Inbound;
 use super::memory::{Fault, user};
 use super::requester::mtu;
 use super::state::{ACK_LIMIT, Answer, Job, Nak, REPEATED_JOBS, Responder, Target};
@@ -15,7 +16,6 @@ use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
 use crate::recorder::{DropReason, Event};
 use ib_types::Psn;
-use rdma_fabric::infiniband::packet::Shape;
 
 /// Why a request is not carried out.
 pub(super) enum Refusal {
@@ -95,37 +95,37 @@ impl Responder {
 
 impl Context<'_, '_> {
     /// A request packet for an RC QP.
-    pub(super) fn request(&mut self, qp: &mut Qp, operation: Operation, shape: &Shape, packet: &[u8]) {
+    pub(super) fn request(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
         if !matches!(qp.state, QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING)
             || qp.transport.responder.halted
         {
             self.device.counters.no_qp += 1;
-            let psn = Psn::new(shape.bth.psn);
+            let psn = Psn::new(packet.bth.psn);
             return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         if !qp.transport.responder.established && qp.state == QpState::RTR {
             qp.transport.responder.established = true;
             self.qp_event(qp, EventType::COMM_EST);
         }
-        let psn = Psn::new(shape.bth.psn);
+        let psn = Psn::new(packet.bth.psn);
         let expected = qp.transport.responder.expected;
-        let target = self.find_target(qp, shape, packet);
+        let target = self.find_target(qp, packet);
         if let Ok(target) = &target {
             qp.transport.responder.target = *target;
         }
         if psn == expected {
             qp.transport.responder.nak_sent = false;
-            match target.and_then(|_| self.execute(qp, operation, shape, packet)) {
+            match target.and_then(|_| self.execute(qp, operation, packet)) {
                 // What is answered with data needs no acknowledgement beside it.
-                Ok(()) if shape.bth.ack_req && !has_answer(operation) => qp.transport.responder.owe_ack(psn),
+                Ok(()) if packet.bth.ack_req && !has_answer(operation) => qp.transport.responder.owe_ack(psn),
                 Ok(()) => {}
-                Err(refusal) => self.refuse(qp, operation, content(qp, shape, packet), refusal),
+                Err(refusal) => self.refuse(qp, operation, content(qp, packet), refusal),
             }
         } else if psn.is_before(expected) {
             self.device.counters.duplicates += 1;
             self.count(qp, q::duplicate_request);
             self.note(qp, Event::Dropped { reason: DropReason::Repeated, psn });
-            self.repeat(qp, operation, psn, content(qp, shape, packet));
+            self.repeat(qp, operation, psn, content(qp, packet));
         } else {
             self.device.counters.out_of_sequence += 1;
             self.count(qp, q::out_of_sequence);
@@ -141,11 +141,11 @@ impl Context<'_, '_> {
     }
 
     /// XRC: the shared receive queue that a request names. It must belong to the QP's domain (IBTA A14.3).
-    fn find_target(&self, qp: &Qp, shape: &Shape, packet: &[u8]) -> Result<Option<Target>, Refusal> {
+    fn find_target(&self, qp: &Qp, packet: &Inbound<'_>) -> Result<Option<Target>, Refusal> {
         if qp.service != ServiceType::XRC {
             return Ok(None);
         }
-        let header = XrcEth::parse(shape.content(packet)).map_err(|_| invalid("a packet without XRCETH"))?;
+        let header = XrcEth::parse(packet.content).map_err(|_| invalid("a packet without XRCETH"))?;
         match self.srqs.get(header.srqn) {
             Some(srq) if srq.kind == SrqKind::Xrc && srq.xrcd == qp.xrcd => {
                 Ok(Some(Target { srqn: srq.srqn, user: srq.user(user(qp)) }))
@@ -242,8 +242,8 @@ impl Context<'_, '_> {
 }
 
 /// What follows a request's BTH, and its XRCETH.
-pub(super) fn content<'a>(qp: &Qp, shape: &Shape, packet: &'a [u8]) -> &'a [u8] {
-    let content = shape.content(packet);
+pub(super) fn content<'a>(qp: &Qp, packet: &Inbound<'a>) -> &'a [u8] {
+    let content = packet.content;
     if qp.service == ServiceType::XRC { content.get(XrcEth::LEN..).unwrap_or_default() } else { content }
 }
 

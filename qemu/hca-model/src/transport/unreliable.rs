@@ -8,31 +8,31 @@ use rdma_fabric::infiniband::packet::{AethSyndrome, Operation};
 
 use super::Context;
 use super::execute::is_only;
+use super::inbound::Inbound;
 use super::responder::Refusal;
 use super::state::Current;
 use crate::log::{Level, Subject};
 use crate::object::qp::Qp;
 use crate::recorder::{DropReason, Event};
 use ib_types::Psn;
-use rdma_fabric::infiniband::packet::Shape;
 
 impl Context<'_, '_> {
     /// A packet for a UC QP.
-    pub(super) fn unreliable(&mut self, qp: &mut Qp, operation: Operation, shape: &Shape, packet: &[u8]) {
+    pub(super) fn unreliable(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
         let receives = matches!(
             qp.state,
             QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER
         );
         if !receives {
             self.device.counters.no_qp += 1;
-            let psn = Psn::new(shape.bth.psn);
+            let psn = Psn::new(packet.bth.psn);
             return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         if !qp.transport.responder.established && qp.state == QpState::RTR {
             qp.transport.responder.established = true;
             self.qp_event(qp, EventType::COMM_EST);
         }
-        let psn = Psn::new(shape.bth.psn);
+        let psn = Psn::new(packet.bth.psn);
         if psn != qp.transport.responder.expected {
             self.device.counters.out_of_sequence += 1;
             self.count(qp, q::out_of_sequence);
@@ -48,7 +48,7 @@ impl Context<'_, '_> {
             return;
         }
         qp.transport.responder.expected = psn;
-        if let Err(refusal) = self.execute(qp, operation, shape, packet) {
+        if let Err(refusal) = self.execute(qp, operation, packet) {
             qp.transport.responder.expected = psn.next();
             self.abandon(qp);
             self.drop_message(qp, psn, refusal);
