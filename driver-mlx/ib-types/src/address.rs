@@ -15,6 +15,14 @@ impl Gid {
     /// The prefix of a subnet without a manager's choice: fe80::/64.
     pub const DEFAULT_PREFIX: u64 = 0xfe80_0000_0000_0000;
 
+    /// Returns the IPv4 address of an IPv4-mapped GID (RFC 4291 2.5.5.2).
+    pub const fn ipv4(self) -> Option<[u8; 4]> {
+        match self.0 {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
+            _ => None,
+        }
+    }
+
     /// A GID from its two halves: the subnet's prefix and the interface identifier, which for a
     /// port is its GUID.
     pub const fn new(prefix: u64, interface_id: u64) -> Self {

@@ -200,9 +200,15 @@ impl Device {
     /// The whole primary path of INIT to RTR. Port and P_Key were given before and are changed by their own mask bits.
     fn take_path(&self, qp: &mut Qp, path: &[u8]) -> Outcome {
         let new = AddressPath::parse(path);
-        if new.grh && usize::from(new.src_addr_index) >= self.port.guids.len() {
+        let ethernet = self.port.ethernet.is_some();
+        // On Ethernet the field cannot name an entry that does not exist.
+        if new.grh && !ethernet && usize::from(new.src_addr_index) >= self.port.guids.len() {
             let text = format!("{}, {} entries", new.src_addr_index, self.port.guids.len());
             return Err(Refusal::param("ads.src_addr_index", text));
+        }
+        if ethernet && !self.vport.roce && !new.force_loopback && qp.service != ServiceType::REG_UMR {
+            let text = "RoCE is not enabled";
+            return Err(Refusal::new(CmdStatus::BAD_OP, "nic_vport_context.roce_en", text));
         }
         let loops = self.caps.current(cmd_hca_cap::fl_rc_qp_when_roce_disabled) != 0;
         if new.force_loopback && !(loops && qp.service == ServiceType::RC) {

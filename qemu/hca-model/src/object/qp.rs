@@ -3,6 +3,7 @@
 use super::pages::PageList;
 use super::table::Table;
 use crate::transport::QpTransport;
+use ib_types::MacAddress;
 use mlx5_prm::contexts::{ads, qpc};
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// First QP number; 0 and 1 are the wire's numbers of the management QPs.
 pub const FIRST_QPN: u32 = 0x40;
 
-/// An address path (`ads`), InfiniBand's part.
+/// An address path (`ads`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressPath {
     /// `fl`: packets return inside the device.
@@ -41,6 +42,14 @@ pub struct AddressPath {
     pub(crate) sl: u8,
     /// Port, from 1.
     pub(crate) port: u8,
+    /// Of RoCE: MAC address of the next hop.
+    pub(crate) rmac: MacAddress,
+    /// Of RoCE v2: UDP source port.
+    pub(crate) udp_sport: u16,
+    /// Of RoCE: priority in a VLAN tag.
+    pub(crate) eth_prio: u8,
+    /// Of RoCE: code point of differentiated services. The traffic class has it, too.
+    pub(crate) dscp: u8,
 }
 
 impl AddressPath {
@@ -66,6 +75,10 @@ impl AddressPath {
             rgid,
             sl: ads::sl.get32(bytes) as u8,
             port: ads::vhca_port_num.get32(bytes) as u8,
+            rmac: rmac(bytes),
+            udp_sport: ads::udp_sport.get32(bytes) as u16,
+            eth_prio: ads::eth_prio.get32(bytes) as u8,
+            dscp: ads::dscp.get32(bytes) as u8,
         }
     }
 
@@ -87,7 +100,19 @@ impl AddressPath {
         }
         ads::sl.set(bytes, self.sl);
         ads::vhca_port_num.set(bytes, self.port);
+        let [a, b, rest @ ..] = self.rmac.0;
+        ads::rmac_47_32.set(bytes, u16::from_be_bytes([a, b]));
+        ads::rmac_31_0.set(bytes, u32::from_be_bytes(rest));
+        ads::udp_sport.set(bytes, self.udp_sport);
+        ads::eth_prio.set(bytes, self.eth_prio);
+        ads::dscp.set(bytes, self.dscp);
     }
+}
+
+fn rmac(path: &[u8]) -> MacAddress {
+    let [a, b] = (ads::rmac_47_32.get32(path) as u16).to_be_bytes();
+    let [c, d, e, f] = ads::rmac_31_0.get32(path).to_be_bytes();
+    MacAddress([a, b, c, d, e, f])
 }
 
 /// The send queue's place in the QP's buffer.

@@ -15,7 +15,9 @@ use mlx5_prm::value::{PortPhysicalState, PortState};
 use rdma_fabric::infiniband::{Lease, PortCounters, Speeds};
 
 pub(crate) use ethernet::EthernetPort;
-pub(crate) use vport::{LOG_MAX_LIST, LOG_MAX_VLANS, NicVport, Promiscuous, ROCE_ADDRESSES};
+pub(crate) use vport::{
+    LOG_MAX_LIST, LOG_MAX_VLANS, NicVport, Promiscuous, ROCE_ADDRESSES, RoceAddress, RoceVersion,
+};
 
 /// Entries of the GID table.
 pub const GID_TABLE_SIZE: usize = 8;

@@ -14,6 +14,41 @@ const FRAME_OVERHEAD: u16 = 22;
 /// Largest payload.
 const MAX_MTU: u16 = 10_000;
 
+/// Version of RoCE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RoceVersion {
+    #[default]
+    V1,
+    V2,
+}
+
+/// An entry of the table of RoCE addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RoceAddress {
+    /// IPv6 address, or IPv4 address mapped to one.
+    pub(crate) gid: [u8; 16],
+    pub(crate) mac: MacAddress,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) version: RoceVersion,
+}
+
+impl RoceAddress {
+    fn parse(entry: &[u8]) -> Self {
+        let [a, b] = (roce_addr_layout::source_mac_47_32.get32(entry) as u16).to_be_bytes();
+        let [c, d, e, f] = roce_addr_layout::source_mac_31_0.get32(entry).to_be_bytes();
+        let vlan = roce_addr_layout::vlan_id.get32(entry) as u16;
+        Self {
+            gid: roce_addr_layout::source_l3_address.of(entry).first_chunk().copied().unwrap_or([0; 16]),
+            mac: MacAddress([a, b, c, d, e, f]),
+            vlan: roce_addr_layout::vlan_valid.is_set(entry).then_some(vlan),
+            version: match roce_addr_layout::roce_version.get32(entry) {
+                2 => RoceVersion::V2,
+                _ => RoceVersion::V1,
+            },
+        }
+    }
+}
+
 /// State of the vport.
 #[derive(Clone, Debug)]
 pub(crate) struct NicVport {
@@ -69,6 +104,16 @@ impl NicVport {
             no_multicast_loopback: false,
             roce_addresses: Vec::new(),
         }
+    }
+
+    /// The address that packets with source index `index` have.
+    pub(crate) fn roce_source(&self, index: usize) -> Option<RoceAddress> {
+        self.roce_addresses.get(index)?.as_ref().map(|entry| RoceAddress::parse(entry))
+    }
+
+    /// All RoCE addresses.
+    pub(crate) fn roce_addresses(&self) -> impl Iterator<Item = RoceAddress> {
+        self.roce_addresses.iter().flatten().map(|entry| RoceAddress::parse(entry))
     }
 
     /// The RoCE address at `index`, all zero where none is set. `None` beyond the table.

@@ -29,6 +29,9 @@ pub(super) mod vendor {
     pub(in super::super) const FLUSH: u8 = 0xf9;
 }
 
+/// `cqe64.l4_l3_hdr_type`: the packet had a VLAN tag.
+const TAGGED: u8 = 1;
+
 /// A received message, as its completion tells it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
@@ -42,6 +45,8 @@ pub(super) struct Received {
     /// [`mlx5_prm::datapath::GrhPresence`].
     pub(super) grh: u8,
     pub(super) source_qpn: u32,
+    /// Tag control information of a VLAN tag.
+    pub(super) vlan: Option<u16>,
 }
 
 impl Context<'_, '_> {
@@ -101,6 +106,10 @@ impl Context<'_, '_> {
         cqe64::g.set(&mut cqe, received.grh);
         cqe64::sl.set(&mut cqe, received.sl);
         cqe64::rqpn.set(&mut cqe, received.source_qpn);
+        if let Some(tci) = received.vlan {
+            cqe64::l4_l3_hdr_type.set(&mut cqe, TAGGED);
+            cqe64::vlan_info.set(&mut cqe, tci);
+        }
         cqe64::srqn.set(&mut cqe, receive_index(qp, wqe));
         cqe64::immediate.set(&mut cqe, received.immediate);
         cqe64::byte_cnt.set(&mut cqe, received.byte_count);

@@ -67,7 +67,7 @@ impl Context<'_, '_> {
         if envelope.loopback || envelope.is_outcast() || stays || !self.port.is_active() {
             return None;
         }
-        let from = envelope.destination();
+        let from = envelope.destination()?;
         let port = self.io.wire.direct(&from)?;
         let neighbour = self.io.peers.find(port)?;
         Some(Way { port, neighbour, from })

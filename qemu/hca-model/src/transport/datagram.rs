@@ -91,21 +91,30 @@ impl Context<'_, '_> {
             (0, _) => qp.qpn,
             (given, _) => given,
         };
-        let multicast = (LID_MULTICAST..LID_PERMISSIVE).contains(&av.rlid);
+        let multicast = match self.port.ethernet {
+            Some(_) => av.rmac.is_multicast(),
+            None => (LID_MULTICAST..LID_PERMISSIVE).contains(&av.rlid),
+        };
         let route = Route {
             sl: av.sl,
             path_bits: av.mlid,
             dlid: av.rlid,
             force_loopback: av.force_loopback,
-            grh: av.grh.then_some(GrhRoute {
+            is_routed: av.grh,
+            grh: GrhRoute {
                 src_index: av.src_addr_index,
                 dgid: av.rgid,
                 traffic_class: av.tclass,
                 flow_label: av.flow_label,
                 hop_limit: av.hop_limit,
-            }),
+            },
+            rmac: av.rmac,
+            // In place of the LID.
+            udp_sport: av.rlid,
+            priority: av.sl >> 1 & 7,
         };
-        let envelope = envelope(self.port, &route, pkey, if multicast { QPN_MULTICAST } else { av.dqpn });
+        let dest_qpn = if multicast { QPN_MULTICAST } else { av.dqpn };
+        let envelope = envelope(self.port, self.vport, &route, pkey, dest_qpn);
         let deth = Deth {
             qkey: if av.qkey & QKEY_CONTROLLED != 0 && !is_management(qp.service, av.qkey) {
                 qp.q_key
@@ -182,6 +191,7 @@ impl Context<'_, '_> {
             slid: packet.origin.slid,
             sl: packet.origin.sl,
             path_bits: packet.origin.path_bits,
+            vlan: packet.origin.vlan,
             grh: 0,
             source_qpn: deth.src_qpn,
         };

@@ -360,6 +360,7 @@ fn describe(qp: &Qp, opcode: CqeOpcode, slid: u16, sl: u8) -> Received {
         path_bits: 0,
         grh: 0,
         source_qpn: qp.remote_qpn,
+        vlan: None,
     }
 }
 

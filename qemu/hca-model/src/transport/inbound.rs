@@ -19,6 +19,8 @@ pub(super) struct Origin<'a> {
     pub(super) sl: u8,
     /// Low bits of the destination LID.
     pub(super) path_bits: u8,
+    /// Tag control information of a VLAN tag.
+    pub(super) vlan: Option<u16>,
     /// Network header, which a datagram's receive buffer begins with: GRH, IPv6 or IPv4. Empty for
     /// a packet without one.
     pub(super) header: &'a [u8],
@@ -37,6 +39,7 @@ impl<'a> Inbound<'a> {
                 slid: shape.lrh.slid,
                 sl: shape.lrh.sl,
                 path_bits: (shape.lrh.dlid & ((1 << lmc.min(7)) - 1)) as u8,
+                vlan: None,
                 header: header.unwrap_or_default(),
             },
         }

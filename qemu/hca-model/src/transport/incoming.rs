@@ -24,7 +24,11 @@ impl Context<'_, '_> {
             self.device.counters.icrc_errors += 1;
             self.port.counters.rcv_errors += 1;
         } else {
-            self.sort(qps, packet.bytes(), loopback);
+            if self.port.ethernet.is_some() {
+                self.sort_roce(qps, packet.bytes(), loopback);
+            } else {
+                self.sort(qps, packet.bytes(), loopback);
+            }
         }
         self.recycle(packet);
     }
@@ -137,11 +141,11 @@ impl Context<'_, '_> {
             return;
         }
         let inbound = Inbound::of(shape, packet, self.port.lmc);
-        self.to_members(qps, operation, &grh.dgid.0, &inbound);
+        self.deliver_to_group(qps, operation, &grh.dgid.0, &inbound);
     }
 
     /// A datagram goes to every QP attached to the group `gid`.
-    pub(super) fn to_members(
+    pub(super) fn deliver_to_group(
         &mut self,
         qps: &mut Qps,
         operation: Operation,

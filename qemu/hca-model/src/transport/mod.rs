@@ -18,6 +18,7 @@
 //! | `credit` | RC: flow control |
 //! | `responder`, `execute`, `respond` | RC and XRC: taking requests, carrying them out, and answering them |
 //! | `unreliable` | UC: taking requests |
+//! | `roce` | headers of RoCE |
 //! | `datagram` | UD and the management QPs |
 //! | `adversary`, `blueflame` | a card that forgives no mistake |
 //! | `nic` | raw Ethernet |
@@ -45,6 +46,7 @@ mod receive;
 mod requester;
 mod respond;
 mod responder;
+mod roce;
 mod segments;
 mod state;
 mod umr;
@@ -70,7 +72,7 @@ use crate::object::qp::{Qp, Qps};
 use crate::object::queues::Queues;
 use crate::object::srq::Srq;
 use crate::object::table::Table;
-use crate::port::Port;
+use crate::port::{NicVport, Port};
 use crate::profile::Strictness;
 use crate::recorder::Event;
 use crate::seams::Io;
@@ -95,6 +97,7 @@ struct Context<'a, 'io> {
     srqs: &'a mut Table<Srq>,
     q_counters: &'a mut QCounters,
     port: &'a mut Port,
+    vport: &'a NicVport,
     log: &'a mut Log,
     device: &'a mut DeviceTransport,
     meter: &'a mut Meter,
@@ -113,6 +116,7 @@ impl Device {
             srqs: &mut self.objects.srqs,
             q_counters: &mut self.objects.q_counters,
             port: &mut self.port,
+            vport: &self.vport,
             log: &mut self.log,
             device: &mut self.transport,
             meter: &mut self.meter,
@@ -126,7 +130,7 @@ impl Device {
     /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
     pub(crate) fn receive_packet(&mut self, io: &mut Io<'_>, packet: Packet) {
         if self.port.ethernet.is_some() {
-            return self.receive_frame(io, packet.bytes(), false);
+            return self.receive_from_cable(io, packet);
         }
         self.port.counters.received(packet.bytes());
         let (qps, mut context) = self.split(io);

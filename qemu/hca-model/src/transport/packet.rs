@@ -8,11 +8,12 @@ use rdma_fabric::infiniband::packet::{
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
+use super::roce;
 use super::state::LOOPBACK_LIMIT;
 use crate::meter::price;
 use crate::object::qp::{AddressPath, Qp};
-use crate::port::Port;
-use ib_types::Psn;
+use crate::port::{NicVport, Port};
+use ib_types::{MacAddress, Psn};
 use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::VL_MANAGEMENT;
 use rdma_fabric::packet::Packet;
@@ -22,35 +23,38 @@ const SERVICE_UC: u8 = 0x20;
 /// Opcode bits of extended reliable connections.
 const SERVICE_XRC: u8 = 0xa0;
 
+/// Shortest frame of Ethernet, and the check sequence behind each.
+const SHORTEST_FRAME: usize = 60;
+const CHECK_SEQUENCE: usize = 4;
+
 /// What an empty entry of the P_Key table holds.
 const PKEY_NONE: u16 = 0;
 
 /// Where a packet goes and as whose, up to the BTH.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope {
-    sl: u8,
-    slid: u16,
-    pub(super) dlid: u16,
+    front: Front,
     pkey: u16,
     dest_qpn: u32,
     /// The transport service's bits of the opcode; 0 also where the opcode is given whole.
     service: u8,
-    grh: Option<Grh>,
     /// The packet does not leave the device.
     pub(super) loopback: bool,
 }
 
+/// Headers before the BTH.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "made and used in one call")]
+enum Front {
+    InfiniBand { sl: u8, slid: u16, dlid: u16, grh: Option<Grh> },
+    Roce(roce::Front),
+}
+
 impl Envelope {
-    /// The same without a packet around it.
-    pub(super) fn destination(&self) -> Destination {
-        Destination {
-            slid: self.slid,
-            dlid: self.dlid,
-            sl: self.sl,
-            pkey: self.pkey,
-            qpn: self.dest_qpn,
-            grh: self.grh,
-        }
+    /// The same without a packet around it. `None` on Ethernet.
+    pub(super) fn destination(&self) -> Option<Destination> {
+        let Front::InfiniBand { sl, slid, dlid, grh } = self.front else { return None };
+        Some(Destination { slid, dlid, sl, pkey: self.pkey, qpn: self.dest_qpn, grh })
     }
 
     /// Whether packets belong to no partition, and are discarded.
@@ -60,7 +64,7 @@ impl Envelope {
 
     /// Whether packets have a global routing header.
     pub(super) const fn is_routed(&self) -> bool {
-        self.grh.is_some()
+        !matches!(self.front, Front::InfiniBand { grh: None, .. })
     }
 }
 
@@ -71,7 +75,13 @@ pub(super) struct Route {
     pub(super) path_bits: u8,
     pub(super) dlid: u16,
     pub(super) force_loopback: bool,
-    pub(super) grh: Option<GrhRoute>,
+    /// Packets of InfiniBand have a GRH. Those of RoCE always have a network header.
+    pub(super) is_routed: bool,
+    pub(super) grh: GrhRoute,
+    pub(super) rmac: MacAddress,
+    pub(super) udp_sport: u16,
+    /// Priority in a VLAN tag.
+    pub(super) priority: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,40 +100,60 @@ impl From<&AddressPath> for Route {
             path_bits: path.mlid,
             dlid: path.rlid,
             force_loopback: path.force_loopback,
-            grh: path.grh.then_some(GrhRoute {
+            is_routed: path.grh,
+            grh: GrhRoute {
                 src_index: path.src_addr_index,
                 dgid: path.rgid,
                 traffic_class: path.tclass,
                 flow_label: path.flow_label,
                 hop_limit: path.hop_limit,
-            }),
+            },
+            rmac: path.rmac,
+            udp_sport: path.udp_sport,
+            priority: path.eth_prio,
         }
     }
 }
 
 /// The envelope of packets along `route`.
-pub(super) fn envelope(port: &Port, route: &Route, pkey: u16, dest_qpn: u32) -> Envelope {
+pub(super) fn envelope(port: &Port, vport: &NicVport, route: &Route, pkey: u16, dest_qpn: u32) -> Envelope {
+    if port.ethernet.is_some() {
+        return roce_envelope(vport, route, pkey, dest_qpn);
+    }
     let bits = u16::from(route.path_bits) & ((1 << port.lmc.min(7)) - 1);
     let own = |lid: u16| port.lid != 0 && lid & !((1 << port.lmc.min(7)) - 1) == port.lid;
-    let grh = route.grh.map(|grh| Grh {
-        traffic_class: grh.traffic_class,
-        flow_label: grh.flow_label,
+    let GrhRoute { src_index, dgid, traffic_class, flow_label, hop_limit } = route.grh;
+    let grh = route.is_routed.then(|| Grh {
+        traffic_class,
+        flow_label,
         payload_len: 0,
         next_header: GRH_NEXT_HEADER_IBA,
-        hop_limit: grh.hop_limit,
-        sgid: Gid(port.gid(usize::from(grh.src_index))),
-        dgid: Gid(grh.dgid),
+        hop_limit,
+        sgid: Gid(port.gid(usize::from(src_index))),
+        dgid: Gid(dgid),
     });
     Envelope {
-        sl: route.sl,
-        slid: port.lid | bits,
-        dlid: if route.force_loopback && route.dlid == 0 { port.lid } else { route.dlid },
+        front: Front::InfiniBand {
+            sl: route.sl,
+            slid: port.lid | bits,
+            dlid: if route.force_loopback && route.dlid == 0 { port.lid } else { route.dlid },
+            grh,
+        },
         pkey,
         dest_qpn,
         service: 0,
-        grh,
         loopback: route.force_loopback || own(route.dlid),
     }
+}
+
+/// The envelope of packets of RoCE. Without a source address they go nowhere, unless they return inside the device.
+fn roce_envelope(vport: &NicVport, route: &Route, pkey: u16, dest_qpn: u32) -> Envelope {
+    let source = vport.roce_source(usize::from(route.grh.src_index));
+    let pkey = if source.is_some() || route.force_loopback { pkey } else { PKEY_NONE };
+    let source = source.unwrap_or_default();
+    let own = vport.roce_addresses().any(|own| own.mac == route.rmac && own.gid == route.grh.dgid);
+    let front = Front::Roce(roce::Front::new(&source, route));
+    Envelope { front, pkey, dest_qpn, service: 0, loopback: route.force_loopback || own }
 }
 
 /// What varies between the packets of one envelope.
@@ -170,7 +200,8 @@ impl Context<'_, '_> {
             ServiceType::XRC => SERVICE_XRC,
             _ => 0,
         };
-        let envelope = envelope(self.port, &Route::from(&qp.primary_path), pkey, qp.remote_qpn);
+        let route = Route::from(&qp.primary_path);
+        let envelope = envelope(self.port, self.vport, &route, pkey, qp.remote_qpn);
         Envelope { service, ..envelope }
     }
 
@@ -184,20 +215,16 @@ impl Context<'_, '_> {
     ) -> Draft {
         let pad = payload_len.wrapping_neg() & 3;
         let transport = Bth::LEN + extended.len() + payload_len + pad + ICRC_LEN;
-        let front = Lrh::LEN + if envelope.grh.is_some() { Grh::LEN } else { 0 };
+        let front = match &envelope.front {
+            Front::InfiniBand { grh, .. } => Lrh::LEN + if grh.is_some() { Grh::LEN } else { 0 },
+            Front::Roce(front) => front.len(),
+        };
         let len = front + transport;
         self.meter.charge(price::PACKET);
         let mut bytes = self.io.wire.take_buffer();
         // A reused buffer keeps its old bytes: all of them are written below or by the caller.
-        bytes.resize(len, 0);
-        let lrh = Lrh {
-            vl: 0,
-            sl: envelope.sl,
-            link_next_header: if envelope.grh.is_some() { LNH_GRH } else { LNH_BTH },
-            dlid: envelope.dlid,
-            length_words: (len / 4) as u16,
-            slid: envelope.slid,
-        };
+        let whole = if self.port.ethernet.is_some() { len.max(SHORTEST_FRAME) } else { len };
+        bytes.resize(whole, 0);
         let bth = Bth {
             solicited: head.solicited,
             ack_req: head.ack_request,
@@ -209,22 +236,37 @@ impl Context<'_, '_> {
                 head.psn.get(),
             )
         };
-        let mut at = 0;
+        let at = front;
+        if let Front::InfiniBand { sl, slid, dlid, grh } = &envelope.front {
+            let lrh = Lrh {
+                vl: 0,
+                sl: *sl,
+                link_next_header: if grh.is_some() { LNH_GRH } else { LNH_BTH },
+                dlid: *dlid,
+                length_words: (len / 4) as u16,
+                slid: *slid,
+            };
+            let (head, rest) = bytes.split_at_mut(Lrh::LEN.min(len));
+            head.copy_from_slice(&lrh.to_bytes());
+            if let (Some(grh), Some(place)) = (grh, rest.first_chunk_mut::<{ Grh::LEN }>()) {
+                *place = Grh { payload_len: transport as u16, ..*grh }.to_bytes();
+            }
+        }
+        let mut at = at;
         let mut put = |header: &[u8]| {
             if let Some(place) = bytes.get_mut(at..at + header.len()) {
                 place.copy_from_slice(header);
             }
             at += header.len();
         };
-        put(&lrh.to_bytes());
-        if let Some(grh) = envelope.grh {
-            put(&Grh { payload_len: transport as u16, ..grh }.to_bytes());
-        }
         put(&bth.to_bytes());
         put(extended);
         let payload = at;
         if let Some(padding) = bytes.get_mut(payload + payload_len..) {
             padding.fill(0);
+        }
+        if let Front::Roce(front) = &envelope.front {
+            front.write(&mut bytes, transport);
         }
         Draft { bytes, payload, payload_len, loopback: envelope.loopback, outcast: envelope.is_outcast() }
     }
@@ -235,12 +277,17 @@ impl Context<'_, '_> {
             self.port.counters.xmit_discards += 1;
             return self.discard(draft);
         }
-        self.send_packet(Packet::unsealed(draft.bytes), draft.loopback);
+        self.send_packet(self.packet_of(draft.bytes), draft.loopback);
+    }
+
+    /// A packet that is complete but for its ICRC.
+    fn packet_of(&self, bytes: Vec<u8>) -> Packet {
+        if self.port.ethernet.is_some() { Packet::unsealed_frame(bytes) } else { Packet::unsealed(bytes) }
     }
 
     /// Sends a multicast packet, and lets the device's own members of the group have it too.
     pub(super) fn dispatch_multicast(&mut self, draft: Draft) {
-        let packet = Packet::unsealed(draft.bytes);
+        let packet = self.packet_of(draft.bytes);
         self.send_packet(packet.clone(), true);
         self.send_packet(packet, draft.loopback);
     }
@@ -252,10 +299,16 @@ impl Context<'_, '_> {
 
     /// Sends a finished packet.
     pub(super) fn send_packet(&mut self, packet: Packet, loopback: bool) {
-        let management = packet.bytes().first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
-        let has_route = packet.bytes().get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);
-        // Without a route it would be the physical function's, whose LID this is.
-        let astray = !management && (self.port.grh_required && !has_route || self.is_lost(packet.bytes()));
+        let (management, astray) = match &self.port.ethernet {
+            Some(port) => (false, packet.bytes().len() + CHECK_SEQUENCE > usize::from(port.frame_size)),
+            None => {
+                let management = packet.bytes().first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
+                let has_route = packet.bytes().get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);
+                // Without a route it would be the physical function's, whose LID this is.
+                let unrouted = self.port.grh_required && !has_route;
+                (management, !management && (unrouted || self.is_lost(packet.bytes())))
+            }
+        };
         if loopback {
             if astray || self.device.loopback.len() >= LOOPBACK_LIMIT {
                 self.recycle(packet);
@@ -272,7 +325,10 @@ impl Context<'_, '_> {
             return;
         }
         self.device.counters.packets_sent += 1;
-        port.counters.sent(packet.bytes());
+        match &mut port.ethernet {
+            Some(port) => port.sent.count(packet.bytes()),
+            None => port.counters.sent(packet.bytes()),
+        }
         self.io.wire.send(packet);
     }
 

@@ -15,7 +15,7 @@ use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
 use crate::profile::Strictness;
 use crate::seams::DmaFault;
-use ib_types::Psn;
+use ib_types::{MacAddress, Psn};
 
 /// Longest RDMA READ WQE (PRM, work requests and completions).
 const MAX_READ_WQE: usize = 512;
@@ -53,6 +53,7 @@ pub(super) struct AddressVector {
     pub(super) src_addr_index: u8,
     pub(super) flow_label: u32,
     pub(super) rgid: [u8; 16],
+    pub(super) rmac: MacAddress,
 }
 
 impl Context<'_, '_> {
@@ -321,6 +322,7 @@ impl Context<'_, '_> {
             src_addr_index: av::src_addr_index.get32(bytes) as u8,
             flow_label: av::flow_label.get32(bytes),
             rgid,
+            rmac: MacAddress(av::rmac.of(bytes).first_chunk().copied().unwrap_or([0; 6])),
         })
     }
 

@@ -63,7 +63,7 @@ impl Device {
     fn split_nic<'a, 'io>(
         &'a mut self,
         io: &'a mut Io<'io>,
-    ) -> (&'a mut Nic, &'a mut NicTransport, &'a crate::port::NicVport, Context<'a, 'io>) {
+    ) -> (&'a mut Nic, &'a mut NicTransport, Context<'a, 'io>) {
         let context = Context {
             io,
             queues: &mut self.objects.queues,
@@ -72,6 +72,7 @@ impl Device {
             srqs: &mut self.objects.srqs,
             q_counters: &mut self.objects.q_counters,
             port: &mut self.port,
+            vport: &self.vport,
             log: &mut self.log,
             device: &mut self.transport,
             meter: &mut self.meter,
@@ -79,7 +80,7 @@ impl Device {
             habits: &self.profile.habits.adversary,
             caps: &self.caps,
         };
-        (&mut self.objects.nic, &mut self.nic, &self.vport, context)
+        (&mut self.objects.nic, &mut self.nic, context)
     }
 
     /// A send queue was rung through UAR page `page`. Returns false if there is no such queue.
@@ -97,7 +98,7 @@ impl Device {
 
     /// CQ `cqn` failed: the queues that use it go to ERR.
     pub(super) fn cq_of_nic_failed(&mut self, io: &mut Io<'_>, cqn: u32) {
-        let (nic, _, _, context) = self.split_nic(io);
+        let (nic, _, context) = self.split_nic(io);
         let (queues, log) = (context.queues, context.log);
         for (sqn, sq) in nic.sqs.iter_mut().filter(|(_, sq)| sq.cqn == cqn && sq.state == WqState::RDY) {
             sq.state = WqState::ERR;
@@ -125,14 +126,14 @@ impl Device {
             && !self.meter.is_spent()
             && let Some(sqn) = self.nic.run.pop_front()
         {
-            let (nic, transport, vport, mut context) = self.split_nic(io);
+            let (nic, transport, mut context) = self.split_nic(io);
             let Some(sq) = nic.sqs.get_mut(sqn) else { continue };
             sq.scheduled = false;
             context.meter.charge(price::LOOK);
             let mut turn = TURN.min(budget);
             budget -= turn;
             let more = match sq.state {
-                WqState::RDY => context.send_frames(sq, transport, vport, &mut turn),
+                WqState::RDY => context.send_frames(sq, transport, &mut turn),
                 WqState::ERR => context.flush_sq(sq, &mut turn),
                 _ => false,
             };

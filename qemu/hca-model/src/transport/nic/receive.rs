@@ -20,7 +20,10 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::WqState;
 use rdma_fabric::ethernet::frame::ether_type::VLAN;
 use rdma_fabric::ethernet::frame::{Ecn, Frame, TAG_LEN, Transport, Version};
+use rdma_fabric::packet::Packet;
 
+/// Bytes of the check sequence, which is not in memory.
+const CHECK_SEQUENCE: usize = 4;
 /// Longest entry of a receive queue.
 const MAX_ENTRY: usize = 512;
 /// Bytes of the two addresses, behind which the tag is.
@@ -52,18 +55,25 @@ struct Entry {
 }
 
 impl Device {
-    /// Takes a frame from the wire, or one of the function's `own`.
-    pub(crate) fn receive_frame(&mut self, io: &mut Io<'_>, bytes: &[u8], own: bool) {
-        self.meter.charge(price::PACKET);
+    /// Takes a frame from the wire: a RoCE packet for a QP, or any other.
+    pub(in crate::transport) fn receive_from_cable(&mut self, io: &mut Io<'_>, packet: Packet) {
         let Some(port) = &mut self.port.ethernet else { return };
-        if !own {
-            // The check sequence is not in memory.
-            if bytes.len() + 4 > usize::from(port.frame_size) {
-                port.too_long += 1;
-                return;
-            }
-            port.received.count(bytes);
+        let bytes = packet.bytes();
+        if bytes.len() + CHECK_SEQUENCE > usize::from(port.frame_size) {
+            port.too_long += 1;
+            return;
         }
+        port.received.count(bytes);
+        if Frame::parse(bytes).is_some_and(|frame| self.vport.takes_roce(&frame)) {
+            let (qps, mut context) = self.split(io);
+            return context.incoming(qps, packet, false);
+        }
+        self.receive_frame(io, bytes, false);
+    }
+
+    /// Takes a frame for the receive queues, perhaps one of the function's `own`.
+    pub(super) fn receive_frame(&mut self, io: &mut Io<'_>, bytes: &[u8], own: bool) {
+        self.meter.charge(price::PACKET);
         let Some(frame) = Frame::parse(bytes) else { return };
         let vlan = frame.header().tag().map(|tag| tag.vid()).filter(|vlan| *vlan != 0);
         if !self.vport.receives(frame.header().destination(), vlan) {
@@ -72,7 +82,7 @@ impl Device {
         let flow = self.objects.nic.steering.receive(&match_fields(&frame), bytes.len());
         self.meter.charge(flow.steps);
         for (tirn, flow_tag) in flow.tirs {
-            let (nic, _, _, mut context) = self.split_nic(io);
+            let (nic, _, mut context) = self.split_nic(io);
             let Some(tir) = nic.tirs.get(tirn).filter(|tir| !own || takes_own(tir, &frame)) else { continue };
             let hash = hash_of(&tir.hash, &frame);
             let rqn = match tir.target {
@@ -87,7 +97,7 @@ impl Device {
 
     /// Completes what is posted to a receive queue as flushed.
     pub(crate) fn flush_rq(&mut self, io: &mut Io<'_>, rqn: u32) {
-        let (nic, _, _, mut context) = self.split_nic(io);
+        let (nic, _, mut context) = self.split_nic(io);
         let Some(rq) = nic.rqs.get_mut(rqn).filter(|rq| rq.flushes && !rq.linked) else { return };
         if rq.wq.refresh(context.io.memory, DBR_RECEIVE as u64).is_err() {
             return;

@@ -41,7 +41,6 @@ impl Context<'_, '_> {
         &mut self,
         sq: &mut Sq,
         transport: &mut NicTransport,
-        vport: &NicVport,
         budget: &mut usize,
     ) -> bool {
         while *budget != 0 && !self.meter.is_spent() {
@@ -57,7 +56,7 @@ impl Context<'_, '_> {
                 }
                 Fetched::Bad(wqe, failure) => (wqe, Err(failure)),
                 Fetched::Wqe(wqe) => {
-                    let sent = self.send_frame(sq, &wqe, transport, vport);
+                    let sent = self.send_frame(sq, &wqe, transport);
                     let sent = sent.map_err(|bad| self.refuse_wqe(sq.sqn, wqe.index, bad));
                     (wqe, sent)
                 }
@@ -108,13 +107,7 @@ impl Context<'_, '_> {
         true
     }
 
-    fn send_frame(
-        &mut self,
-        sq: &Sq,
-        wqe: &FrameWqe,
-        transport: &mut NicTransport,
-        vport: &NicVport,
-    ) -> Result<(), Bad> {
+    fn send_frame(&mut self, sq: &Sq, wqe: &FrameWqe, transport: &mut NicTransport) -> Result<(), Bad> {
         if wqe.opcode == SendOpcode::NOP {
             return Ok(());
         }
@@ -159,9 +152,9 @@ impl Context<'_, '_> {
         check_inline(sq.inline_mode, wqe, &frame)?;
         if segmented {
             let tag = if wqe.vlan.is_some() { TAG_LEN } else { 0 };
-            return self.send_segments(wqe, &frame, wqe.header.len() + tag, transport, vport);
+            return self.send_segments(wqe, &frame, wqe.header.len() + tag, transport);
         }
-        self.send(frame, wqe.checksums, transport, vport);
+        self.send(frame, wqe.checksums, transport);
         Ok(())
     }
 
@@ -172,7 +165,6 @@ impl Context<'_, '_> {
         frame: &[u8],
         header: usize,
         transport: &mut NicTransport,
-        vport: &NicVport,
     ) -> Result<(), Bad> {
         let (head, payload) = frame.split_at_checked(header).unwrap_or((frame, &[]));
         // Lengths in the header are those of all segments together, or of the first.
@@ -188,19 +180,13 @@ impl Context<'_, '_> {
             layers.adapt(&mut segment, part.len(), (number, count), number * mss);
             segment.extend_from_slice(part);
             self.meter.charge(price::PACKET);
-            self.send(segment, wqe.checksums, transport, vport);
+            self.send(segment, wqe.checksums, transport);
         }
         Ok(())
     }
 
     /// Puts a frame on the wire, and back to the function if it is addressed to itself.
-    fn send(
-        &mut self,
-        mut frame: Vec<u8>,
-        checksums: EthChecksums,
-        transport: &mut NicTransport,
-        vport: &NicVport,
-    ) {
+    fn send(&mut self, mut frame: Vec<u8>, checksums: EthChecksums, transport: &mut NicTransport) {
         write_checksums(
             &mut frame,
             checksums.contains(EthChecksums::L3),
@@ -211,7 +197,7 @@ impl Context<'_, '_> {
         if let Some(port) = &mut self.port.ethernet {
             port.sent.count(&frame);
         }
-        let own = frame.first_chunk().is_some_and(|to| vport.is_addressed(MacAddress(*to)));
+        let own = frame.first_chunk().is_some_and(|to| self.vport.is_addressed(MacAddress(*to)));
         if own && transport.loopback.len() < LOOPBACK_LIMIT {
             transport.loopback.push_back(frame.clone());
         }
