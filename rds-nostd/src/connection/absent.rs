@@ -1,34 +1,35 @@
-//! Unreachable peers that gave their entries to others, with the messages that wait for them.
+//! Unreachable peers that were evicted from the table of connections, with their unacknowledged
+//! messages.
 
 use dat_nostd::{Duration, Instant};
 
 use crate::frames::Queue;
 
-/// Peers without an entry that messages may wait for.
+/// Capacity, in peers.
 const PLACES: usize = 16;
-/// Time between two attempts to give such a peer an entry again.
+/// Interval at which such a peer gets an entry again for an attempt.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// An unreachable peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Absent {
-    /// IPv4 mapped.
+    /// Address, IPv4 mapped.
     pub(crate) foreign: u128,
     pub(crate) tos: u8,
-    /// Messages that the peer has not acknowledged, and their frames, which count as common ones.
+    /// Unacknowledged messages and their frames, which count as common ones.
     pub(crate) queue: Queue,
     pub(crate) frames: u32,
-    /// Number of the next message.
+    /// Sequence number of the next message.
     pub(crate) next_sequence: u64,
     /// As in [`Reconnect`](super::Reconnect).
     pub(crate) was_up: bool,
     pub(crate) numbers_raised: bool,
     pub(crate) reachable_at: Instant,
-    /// Time at which the entry was lost.
+    /// Time of the eviction.
     pub(crate) moved_at: Instant,
 }
 
-/// All of them.
+/// All unreachable peers without an entry.
 pub(crate) struct AbsentPeers {
     places: [Option<Absent>; PLACES],
     retry_at: Option<Instant>,
@@ -37,7 +38,8 @@ pub(crate) struct AbsentPeers {
 impl AbsentPeers {
     pub(crate) const EMPTY: Self = Self { places: [None; PLACES], retry_at: None };
 
-    /// Keeps a peer. If all places are taken, returns the one that has been unreachable for longest, which loses its place.
+    /// Adds a peer. If the list is full, removes and returns the peer that has been unreachable for
+    /// longest.
     pub(crate) fn put(&mut self, peer: Absent) -> Option<Absent> {
         let dropped = if self.places.iter().all(Option::is_some) { self.take_longest() } else { None };
         self.retry_at = self.retry_at.or(Some(peer.moved_at + RETRY));
@@ -47,7 +49,7 @@ impl AbsentPeers {
         dropped
     }
 
-    /// Takes a peer out.
+    /// Removes a peer.
     pub(crate) fn take(&mut self, foreign: u128, tos: u8) -> Option<Absent> {
         let is_it = |peer: &mut Absent| peer.foreign == foreign && peer.tos == tos;
         let taken = self.places.iter_mut().find_map(|place| place.take_if(is_it));
@@ -55,7 +57,7 @@ impl AbsentPeers {
         taken
     }
 
-    /// Takes the peer out that has been unreachable for longest.
+    /// Removes the peer that has been unreachable for longest.
     pub(crate) fn take_longest(&mut self) -> Option<Absent> {
         let longest = self.iter().min_by_key(|peer| peer.reachable_at)?;
         let (foreign, tos) = (longest.foreign, longest.tos);
@@ -66,12 +68,12 @@ impl AbsentPeers {
         self.places.iter().flatten()
     }
 
-    /// Frames of all messages.
+    /// Returns the frames of all messages.
     pub(crate) fn frames(&self) -> u32 {
         self.iter().map(|peer| peer.frames).sum()
     }
 
-    /// Changes the peers that `is_meant` selects. Those without messages lose their places.
+    /// Changes the peers that `is_meant` selects. Removes peers without messages.
     pub(crate) fn change(&mut self, is_meant: impl Fn(&Absent) -> bool, mut change: impl FnMut(&mut Absent)) {
         for place in &mut self.places {
             if let Some(peer) = place.as_mut().filter(|peer| is_meant(peer)) {
@@ -82,12 +84,13 @@ impl AbsentPeers {
         self.note_empty();
     }
 
-    /// Time of the next attempt, while there are such peers.
+    /// Returns the time of the next attempt, or `None` if the list is empty.
     pub(crate) const fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Plans the next attempt. Returns address and type of service of the peer that has waited longest, if an attempt is due.
+    /// Schedules the next attempt. If one is due, returns address and type of service of the peer
+    /// that has waited longest.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<(u128, u8)> {
         if self.retry_at.is_none_or(|at| now < at) {
             return None;

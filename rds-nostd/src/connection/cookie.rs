@@ -1,4 +1,4 @@
-//! What a post's cookie says when it comes back.
+//! Cookies of posts, which their completions return.
 
 use crate::ids::ConnectionId;
 
@@ -15,7 +15,7 @@ pub(crate) struct Cookie {
     pub(crate) kind: CookieKind,
     pub(crate) connection: ConnectionId,
     pub(crate) epoch: u16,
-    /// The low bits of the post's number for sends, the frame for receives. 24 bits.
+    /// Low bits of the post's number for sends, the frame for receives. 24 bits.
     pub(crate) number: u32,
 }
 
@@ -31,13 +31,14 @@ impl Cookie {
             | (self.number & NUMBER) as u64
     }
 
-    /// The cookie of post `number` of the kind, connection and endpoint of the cookie `base`, whose number is 0.
+    /// Returns the cookie of post `number`. `base` has the same kind, connection and epoch, with
+    /// number 0.
     #[inline]
     pub(crate) const fn numbered(base: u64, number: u64) -> u64 {
         base | (number & NUMBER as u64)
     }
 
-    /// The connection of a cookie.
+    /// Returns the connection of a cookie.
     #[inline]
     pub(crate) const fn connection_of(cookie: u64) -> Option<ConnectionId> {
         ConnectionId::from_bits((cookie >> 48) as u16)
@@ -56,7 +57,8 @@ impl Cookie {
         Some(Self { kind, connection, epoch: (bits >> 32) as u16, number: bits as u32 & NUMBER })
     }
 
-    /// The whole number of the post that this is the cookie of, with `posts` posted since: it is at most one lap behind.
+    /// Returns the complete number of the post, given the number of `posts` so far. The post is at
+    /// most 2^24 behind.
     pub(crate) const fn post(self, posts: u64) -> u64 {
         let behind = (posts as u32).wrapping_sub(self.number) & NUMBER;
         posts.saturating_sub(behind as u64)

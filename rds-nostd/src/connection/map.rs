@@ -1,22 +1,24 @@
-//! What a connection has to do with congestion maps: ours on its way to the peer, the peer's on its way here.
+//! Congestion maps of a connection: transmission of ours, and reception of the peer's.
 
 use crate::wire::{CONGESTION_MAP_LEN, FRAGMENT_LEN, MAP_FRAGMENTS};
 
-/// The state of both maps' transport.
+/// Progress of both maps.
 #[derive(Debug)]
 pub(crate) struct MapState {
-    /// Fragments of our map that must go first.
+    /// Fragments of our map to send before any message.
     to_send: u8,
-    /// Our map changed since its first fragment was posted.
+    /// Our map has changed since its first fragment was posted.
     changed: bool,
-    /// Our map changed since the last one that the peer has for certain; and the number of the last post of a map.
+    /// Our map has changed since the last one that the peer certainly has; and the sequence number
+    /// of the last post of a map.
     owed: bool,
     post: u64,
-    /// A socket was refused because of the peer's map: the next one must be heard of, if by connecting anew.
+    /// The peer's map has refused a message, so its next map must arrive, by a reconnection if
+    /// necessary.
     wanted: bool,
-    /// A first fragment of the peer's map has arrived.
+    /// The first fragment of the peer's map has arrived.
     begun: bool,
-    /// The peer's map has ports that take no more.
+    /// The peer's map has congested ports.
     some_marked: bool,
 }
 
@@ -31,25 +33,26 @@ impl MapState {
         some_marked: false,
     };
 
-    /// Whether something of our map is to be sent.
+    /// Returns whether a part of our map must be sent.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.to_send > 0 || self.changed
     }
 
-    /// The connection came up: the peer gets our map first.
+    /// Starts with our map on a new connection.
     pub(crate) const fn came_up(&mut self) {
         (self.to_send, self.changed) = (MAP_FRAGMENTS, false);
     }
 
-    /// Our map changed. `is_owed`: the peer must receive it, also after a reconnection.
+    /// Records a change of our map. `is_owed`: the peer must receive it, even after a reconnection.
     pub(crate) const fn change(&mut self, is_up: bool, is_owed: bool) {
-        // A map that is half sent goes again when it is through.
+        // A map that is half sent is completed, and then sent again.
         self.changed = is_up;
         self.owed |= is_owed;
     }
 
-    /// Returns the index of the fragment of our map to send next, and whether its completion must be reported.
+    /// Returns the index of the fragment of our map to send next, and whether its completion must
+    /// be reported.
     pub(crate) const fn next_fragment(&mut self) -> (u8, bool) {
         if self.to_send == 0 {
             self.to_send = MAP_FRAGMENTS;
@@ -57,10 +60,10 @@ impl MapState {
         (MAP_FRAGMENTS - self.to_send, self.to_send == 1 && self.owed)
     }
 
-    /// The next fragment was post `number`. Returns whether it was the last one.
+    /// Records the next fragment as post `number`. Returns whether it was the last one.
     pub(crate) const fn fragment_posted(&mut self, number: u64) -> bool {
         if self.to_send == MAP_FRAGMENTS {
-            // Later changes go with the next map.
+            // Later changes need another map.
             self.changed = false;
         }
         self.post = number;
@@ -68,20 +71,21 @@ impl MapState {
         self.to_send == 0
     }
 
-    /// Posts up to `number` completed.
+    /// Records the completion of all posts up to `number`.
     pub(crate) const fn completed(&mut self, number: u64) {
         if self.owed && !self.is_due() && self.post <= number {
             self.owed = false;
         }
     }
 
-    /// The peer may never come back: it gets our map only if it does.
+    /// Stops reconnecting for the map's sake, because the peer may be dead. It gets our map if it
+    /// returns.
     pub(crate) const fn forgo(&mut self, somebody_waits: bool) {
         self.owed = false;
         self.wanted &= somebody_waits;
     }
 
-    /// A socket waits for the peer's map.
+    /// Records that a socket waits for the peer's map.
     pub(crate) const fn want(&mut self) {
         self.wanted = true;
     }
@@ -94,7 +98,7 @@ impl MapState {
         self.owed
     }
 
-    /// A fragment of the peer's map arrived. Returns whether it is the second.
+    /// Records a fragment of the peer's map. Returns whether it is the second.
     pub(crate) const fn fragment_arrived(&mut self) -> bool {
         self.begun = !self.begun;
         self.wanted &= self.begun;
@@ -105,7 +109,7 @@ impl MapState {
         self.some_marked = some;
     }
 
-    /// Returns whether some ports of the peer take no messages.
+    /// Returns whether the peer has congested ports.
     #[inline]
     pub(crate) const fn some_marked(&self) -> bool {
         self.some_marked
@@ -120,10 +124,10 @@ impl MapState {
 
 /// 64-bit words of a map.
 const WORDS: usize = CONGESTION_MAP_LEN / 8;
-/// 64-bit words of a fragment of it.
+/// 64-bit words of a fragment.
 pub(crate) const FRAGMENT_WORDS: usize = FRAGMENT_LEN / 8;
 
-/// The map of a peer: port `p` is bit `p % 64` of word `p / 64`.
+/// Congestion map of a peer: port `p` is bit `p % 64` of word `p / 64`.
 #[derive(Debug)]
 pub(crate) struct Map([u64; WORDS]);
 
@@ -139,7 +143,8 @@ impl Map {
         self.0.iter().any(|word| *word != 0)
     }
 
-    /// Takes words from `first` on as they arrived; gives the ports cleared by it, as [`port_mask`] folds them.
+    /// Replaces the words from `first` on. Returns the ports that this clears, as [`port_mask`]
+    /// folds them.
     pub(crate) fn replace(&mut self, first: usize, arrived: impl Iterator<Item = u64>) -> u64 {
         let mut cleared = 0;
         for (word, new) in self.0.iter_mut().skip(first).zip(arrived) {
@@ -150,7 +155,8 @@ impl Map {
     }
 }
 
-/// A port as `RDS_CMSG_CONG_UPDATE` tells of it: all ports that are equal modulo 64 share a bit.
+/// Returns the bit of a port in `RDS_CMSG_CONG_UPDATE`, which all ports that are equal modulo 64
+/// share.
 #[must_use]
 pub const fn port_mask(port: u16) -> u64 {
     1 << (port % 64)

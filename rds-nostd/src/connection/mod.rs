@@ -1,4 +1,4 @@
-//! Connections: one for each peer address and type of service, shared by all sockets.
+//! Connections: one per peer address and type of service, shared by all sockets.
 
 mod absent;
 mod cookie;
@@ -21,35 +21,36 @@ pub(crate) use rx::{ACK_DELAY, PARTIAL_LIMIT};
 pub(crate) use table::{Connections, Links};
 pub(crate) use tx::Tx;
 
-/// Where a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// The table entry is not in use.
+    /// The table entry is free.
     #[default]
     Free = 0,
     /// Not connected.
     Down,
-    /// Our request is on its way.
+    /// Our request is in flight.
     Connecting,
     /// We accepted the peer's request.
     Accepting,
-    /// Messages flow.
+    /// Established.
     Up,
-    /// Its endpoint failed and is about to go: nothing is begun on it any more.
+    /// The endpoint has failed and will be freed. Nothing is posted.
     Failed,
 }
 
-/// The objects of the layer below that a connection uses. The protocol does not look into them.
+/// DAT objects of a connection, opaque to the protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Objects {
-    /// The endpoint's handle, 0 without one.
+    /// Handle of the endpoint; 0 without one.
     pub(crate) ep: u64,
-    /// The frames' memory as its queue pair knows it.
+    /// Context of the frames' registration for the endpoint.
     pub(crate) lmr_context: u32,
     /// Distinguishes the connection's endpoints in cookies.
     pub(crate) epoch: u16,
-    /// Its peer's own protection zone and the frames' memory in it; 0 with the one of all peers.
+    /// The peer's own protection zone, and the registration of the frames in it; 0 in the common
+    /// zone.
     pub(crate) zone: u64,
     pub(crate) zone_lmr: u64,
 }
@@ -58,21 +59,21 @@ impl Objects {
     pub(crate) const NONE: Self = Self { ep: 0, lmr_context: 0, epoch: 0, zone: 0, zone_lmr: 0 };
 }
 
-/// The table entry of a connection.
+/// Table entry of a connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) state: State,
-    /// The type of service and the peer, IPv4 mapped: together they name the connection.
+    /// Type of service and peer address, IPv4 mapped: the key of the connection.
     pub(crate) tos: u8,
     pub(crate) foreign: u128,
-    /// Port GID of the peer, as of the last connection.
+    /// GID of the peer's port on the last connection.
     pub(crate) foreign_gid: [u8; 16],
     pub(crate) objects: Objects,
     pub(crate) tx: Tx,
     pub(crate) rx: Rx,
     pub(crate) map: MapState,
     pub(crate) reconnect: Reconnect,
-    /// Its places in the lists of the table.
+    /// Links of the table's lists.
     pub(crate) links: Links,
 }
 
@@ -90,19 +91,21 @@ impl Connection {
         links: Links::EMPTY,
     };
 
-    /// Whether there is a reason to connect: messages, or a map that one side waits for. A socket here waits for a port there to clear,
-    /// or perhaps one there for one here.
+    /// Returns whether there is a reason to connect: messages, or a map that one side waits for. A
+    /// socket here may wait until a port there clears, or the other way round.
     pub(crate) const fn wants_up(&self) -> bool {
         !self.tx.queue.is_empty() || self.map.is_wanted() || self.map.is_owed() && self.reconnect.was_up
     }
 
-    /// Whether somebody waits for the peer: a socket that its map holds back, messages that it has not acknowledged, or the rest of one
-    /// that it has begun. If it died it will do nothing of this, and nothing that would notice its death may be sent to it any more.
+    /// Returns whether the connection waits for the peer: for its congestion map, acknowledgements,
+    /// or the rest of a message. A dead peer would never deliver these, and without a probe its
+    /// death might remain unnoticed.
     pub(crate) const fn waits_for_peer(&self) -> bool {
         self.map.is_wanted() || !self.tx.queue.is_empty() || self.rx.partial.is_some()
     }
 
-    /// Whether it has nothing to move and holds no memory, so that its entry may become another peer's.
+    /// Returns whether the connection has nothing to transfer and holds no memory, so that its
+    /// entry may be reused.
     pub(crate) const fn is_idle(&self) -> bool {
         self.tx.queue.is_empty()
             && self.rx.held() == 0
@@ -110,10 +113,11 @@ impl Connection {
             && self.reconnect.held_request == 0
     }
 
-    /// Returns whether the peer has the acknowledgement of every message that arrived, so that it repeats none of them.
+    /// Returns whether the peer has the acknowledgement of every received message, so that it
+    /// retransmits none of them.
     ///
-    /// Every post carries the acknowledgement. The last post has arrived if it completed, or if the peer acknowledged the message
-    /// in it.
+    /// Every post carries the acknowledgement. The last post has arrived if it completed, or if the
+    /// peer acknowledged the message in it.
     pub(crate) const fn is_settled(&self) -> bool {
         let Self { rx, tx, .. } = self;
         if rx.ack_value == 0 {
@@ -123,37 +127,40 @@ impl Connection {
         rx.ack_value.wrapping_add(1) == rx.next_sequence && !rx.owes_acknowledgement() && arrived
     }
 
-    /// Returns whether one more acknowledgement on this endpoint would make the connection [settled](Self::is_settled).
+    /// Returns whether one more acknowledgement on this endpoint would [settle](Self::is_settled)
+    /// the connection.
     pub(crate) fn can_settle(&self) -> bool {
         let is_whole = self.rx.ack_value != 0 && self.rx.ack_value.wrapping_add(1) == self.rx.next_sequence;
         matches!(self.state, State::Accepting | State::Up) && is_whole && !self.is_settled()
     }
 
-    /// Whether it is one with this address, or with this port, whatever addresses that gives. A port of zeros is none.
+    /// Returns whether the connection has this address, or this port GID whatever its address. A
+    /// GID of zeros is none.
     pub(crate) fn is_of(&self, foreign: u128, gid: [u8; 16]) -> bool {
         self.foreign == foreign || gid != [0; 16] && self.foreign_gid == gid
     }
 
-    /// The endpoint is about to go: nothing more is begun on it.
+    /// Prepares to free the endpoint. Nothing is posted on it from now on.
     pub(crate) const fn fail(&mut self) {
         self.state = State::Failed;
         self.tx.plain_until = 0;
     }
 
-    /// Whether there may be something to send, or it is not known how far messages may be posted straight from `sendmsg`.
+    /// Returns whether there may be something to send, or the limit of the fast path must be
+    /// computed.
     #[inline]
     pub(crate) const fn may_send(&self) -> bool {
         let tx = &self.tx;
         self.rx.ack_wanted || tx.next.is_some() || self.map.is_due() || tx.plain_until <= tx.posts
     }
 
-    /// Whether a message of one frame may be posted straight from `sendmsg`: nothing is before it, and one post is left for an
-    /// acknowledgement.
+    /// Returns whether `sendmsg` may post a single-frame message directly: no message precedes it,
+    /// and one post remains for an acknowledgement.
     pub(crate) fn is_clear(&self, depth: u16) -> bool {
         self.state == State::Up && self.tx.next.is_none() && !self.map.is_due() && self.tx.has_room(depth)
     }
 
-    /// After the endpoint is gone: everything that is of one endpoint only begins anew. Queues and frames are the caller's.
+    /// Resets the state of an endpoint after it was freed. The caller handles queues and frames.
     pub(crate) const fn reset(&mut self) {
         self.rx.is_unsettled = !self.is_settled();
         self.state = State::Down;

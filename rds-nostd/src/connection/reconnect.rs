@@ -1,57 +1,61 @@
-//! When a connection is made, and why it ended.
+//! Backoff of connection attempts, and reasons of failures.
 
 use dat_nostd::{Duration, Instant};
 
 use crate::reason::DownReason;
 use crate::slot::Slot;
 
-/// Time between attempts is drawn from a range that doubles from the first to the second.
+/// Minimum and maximum of the range from which the backoff is drawn. It doubles after each failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// How long from a request of a peer that is accepted to the next one, whether its connection still stands or not; it doubles with each up
-/// to the second, and begins anew after the third without one. Whoever asks all the time, or hangs up to ask again, does not get a
-/// connection made and torn down for each request; and a request that was overtaken by the answer to ours does no harm.
+/// Minimum interval between accepted requests from a peer. Doubles up to `STANDS_MAX`, and is reset
+/// after `CALM` without a request. It bounds the work for a peer that requests, or disconnects and
+/// requests, all the time. It also protects a new connection from a late request that crossed our
+/// own.
 pub(crate) const STANDS: Duration = Duration::from_millis(10);
 const STANDS_MAX: Duration = Duration::from_secs(1);
 const CALM: Duration = Duration::from_secs(4);
-/// Time between two looks whether a peer is there that somebody waits for.
+/// Interval of probes while the connection waits for the peer.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Reconnect {
-    /// It came up at least once, last at this time.
+    /// The connection was up at least once, last since this time.
     pub(crate) was_up: bool,
     pub(crate) up_at: Instant,
-    /// This node's numbers went on from what the peer expects.
+    /// Our sequence numbers continue from the peer's expectation.
     pub(crate) numbers_raised: bool,
-    /// A request of the peer was accepted, last at this time, and how long from then on further ones are refused.
+    /// Whether a request of the peer was accepted, the last time, and the interval in which further
+    /// ones are refused.
     pub(crate) was_accepted: bool,
     accepted_at: Instant,
     stands: Duration,
-    /// A request of the peer that waits for what becomes of ours; 0 if none does.
+    /// A request of the peer that waits for the outcome of ours; 0 for none.
     pub(crate) held_request: u64,
-    /// When to connect next, and how long the wait was drawn from. The next one is drawn from twice that, unless the connection stood for
-    /// a while or moved something in between.
+    /// Time of the next attempt, and range of its backoff. The range doubles, unless the last
+    /// connection lasted or transferred a message.
     pub(crate) retry_at: Instant,
     backoff: Duration,
-    /// It came up and has not gone down since; and the number of the first message that the peer had not acknowledged then.
+    /// The connection is up, or was until the last failure; and the sequence number of the first
+    /// unacknowledged message at its start.
     is_up: bool,
     first_sent: u64,
-    /// Since it came up the peer acknowledged a message.
+    /// The peer has acknowledged a message since the connection came up.
     has_moved: bool,
-    /// While it is up and somebody waits for the peer: when to see whether it is there.
+    /// Time of the next probe while the connection is up and waits for the peer.
     pub(crate) probe_at: Option<Instant>,
-    /// Time at which the peer was last known to be reachable, or got its entry.
+    /// Time at which the peer was last reachable, or got its entry.
     pub(crate) reachable_at: Instant,
-    /// When it last had something to do.
+    /// Time of the last activity.
     pub(crate) busy_at: Instant,
-    /// Its endpoint failed, for this reason; it goes down as soon as all completions of requests were looked at.
+    /// Reason why the endpoint failed. The connection goes down when all completions of requests
+    /// were processed.
     pub(crate) broken_by: Option<Broken>,
-    /// How often it went down or an attempt ended, and why it last did.
+    /// Number of failures and abandoned attempts, and the last reason.
     pub(crate) downs: u64,
     pub(crate) last_down: Slot<DownReason>,
 }
 
-/// A reason that may be missing, which is then all zero bytes.
+/// A reason in a form whose `None` is all zero bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken(core::num::NonZeroU8);
 
@@ -88,12 +92,12 @@ impl Reconnect {
         last_down: Slot::empty(DownReason::NoResources),
     };
 
-    /// Whether a request of the peer was accepted less than `apart` ago.
+    /// Returns whether a request of the peer was accepted less than `apart` ago.
     pub(crate) fn accepted_within(&self, now: Instant, apart: Duration) -> bool {
         self.was_accepted && now < self.accepted_at + apart
     }
 
-    /// How long the accepted connection stands.
+    /// Returns the interval in which an accepted connection is not replaced.
     pub(crate) const fn stands(&self) -> Duration {
         self.stands
     }
@@ -110,21 +114,21 @@ impl Reconnect {
         self.probe_at = None;
     }
 
-    /// The endpoint is gone, on which the peer acknowledged messages up to this number. If it had any, the next connection is made at once:
-    /// a peer that only connects and hangs up would have that without end.
+    /// Records the highest acknowledgement of a freed endpoint. If it is new, the next attempt is
+    /// immediate. A peer that only connects and disconnects gains nothing.
     pub(crate) const fn acknowledged(&mut self, highest: u64) {
         if self.is_up && highest >= self.first_sent {
             (self.backoff, self.has_moved) = (Duration::ZERO, true);
         }
     }
 
-    /// Whether a request of the peer was accepted a short time ago.
+    /// Returns whether a request of the peer was accepted recently.
     pub(crate) fn is_new(&self, now: Instant) -> bool {
         self.accepted_within(now, CALM)
     }
 
-    /// Chooses when to connect next. Answers whether a connection has ended that was good for nothing: it neither stood for a while nor
-    /// moved anything.
+    /// Schedules the next attempt. Returns whether the last connection was useless: too short, and
+    /// without progress.
     pub(crate) fn wait(&mut self, now: Instant, random: u64) -> bool {
         let (ended, stood) = (core::mem::take(&mut self.is_up), now >= self.up_at + CALM);
         if ended {
@@ -140,17 +144,17 @@ impl Reconnect {
         ended && !stood && !self.has_moved
     }
 
-    /// The entry is that of a peer that has been unreachable since `reachable_at`: attempts stay rare.
+    /// Restores a peer that has been unreachable since `reachable_at`, at the maximum backoff.
     pub(crate) const fn returns(&mut self, reachable_at: Instant) {
         (self.reachable_at, self.backoff) = (reachable_at, BACKOFF_MAX);
     }
 
-    /// Whether so many attempts in a row came to nothing that the peer may never come back.
+    /// Returns whether the backoff has reached its maximum, so that the peer may be dead.
     pub(crate) fn is_in_vain(&self) -> bool {
         self.backoff == BACKOFF_MAX
     }
 
-    /// Remembers why the endpoint failed. That requests and receives were flushed says less than anything else.
+    /// Records why the endpoint failed. A flush never replaces another reason.
     pub(crate) fn breaks(&mut self, reason: DownReason) {
         let before = self.broken_by.map(Broken::reason);
         if before.is_none() || !reason.is_flush() {
@@ -191,7 +195,7 @@ mod tests {
         assert_eq!(state.retry_at, now + CALM, "at once");
     }
 
-    /// A connection that neither stands nor moves anything is made no sooner than if it had not come up.
+    /// A connection that is short and transfers nothing does not shorten the backoff.
     #[test]
     fn coming_up_is_not_enough() {
         let (now, mut state) = (Instant::from_nanos(5), Reconnect::EMPTY);
@@ -201,7 +205,7 @@ mod tests {
             state.wait(now, u64::MAX);
         }
         assert!(state.retry_at > now + BACKOFF_MAX / 4 && state.is_in_vain());
-        // Nor is what was acknowledged before.
+        // Old acknowledgements do not count either.
         state.acknowledged(7);
         assert!(state.is_in_vain());
         state.came_up(now, 7);

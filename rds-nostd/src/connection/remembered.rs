@@ -1,21 +1,21 @@
-//! Numbers of peers that lost their entries in the table of connections.
+//! Sequence numbers of peers that were evicted from the table of connections.
 //!
-//! Retransmitted messages below the number that was expected next were delivered before.
+//! Retransmitted messages below the expected sequence number are duplicates.
 
 use dat_nostd::Instant;
 
 use crate::connection::Connection;
 
-/// Peers of one port GID may occupy one part in `SHARE` of the table.
+/// Peers of one port GID may occupy one `SHARE`th of the table.
 const SHARE: usize = 8;
 
-/// Facts about a peer without an entry.
+/// State of a peer without an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remembered {
     foreign: u128,
-    /// Interface ID of the port GID, by which shares are counted.
+    /// Interface ID of the port GID, which has the share.
     port: u64,
-    /// Number after that of the peer's last message.
+    /// Sequence number that is expected next from the peer.
     pub(crate) next_sequence: u64,
     kept_at: Instant,
     tos: u8,
@@ -28,7 +28,7 @@ impl Remembered {
     pub(crate) const NOBODY: Self =
         Self { foreign: 0, port: 0, next_sequence: 0, kept_at: Instant::ORIGIN, tos: 0, is_unsettled: false };
 
-    /// Facts about the peer of a connection that loses its entry.
+    /// Captures the state of a connection that loses its entry.
     pub(crate) fn of(connection: &Connection, now: Instant) -> Self {
         let [.., a, b, c, d, e, f, g, h] = connection.foreign_gid;
         Self {
@@ -46,7 +46,7 @@ impl Remembered {
     }
 }
 
-/// All peers that are remembered.
+/// All remembered peers.
 pub(crate) struct RememberedPeers<'s>(&'s mut [Remembered]);
 
 impl<'s> RememberedPeers<'s> {
@@ -55,10 +55,11 @@ impl<'s> RememberedPeers<'s> {
         Self(entries)
     }
 
-    /// Remembers a peer from which messages came.
+    /// Stores a peer that has sent messages.
     ///
-    /// Peers of one port have a [`SHARE`] of the table. Beyond it the port's oldest entry goes, so that a port cannot flush the
-    /// peers of other ports. In a full table the oldest of all entries goes.
+    /// The peers of a port have a [`SHARE`] of the table. Beyond it the port's oldest entry is
+    /// replaced, so that a port cannot flush the peers of other ports. A full table replaces the
+    /// oldest of all entries.
     pub(crate) fn keep(&mut self, peer: Remembered) {
         if peer.next_sequence == 0 {
             return;
@@ -78,13 +79,13 @@ impl<'s> RememberedPeers<'s> {
         }
     }
 
-    /// Takes a peer out, which gets an entry again.
+    /// Removes a peer, which gets an entry again.
     pub(crate) fn take(&mut self, foreign: u128, tos: u8) -> Option<Remembered> {
         let known = self.0.iter_mut().find(|known| known.is_of(foreign, tos))?;
         Some(core::mem::replace(known, Remembered::NOBODY))
     }
 
-    /// Addresses of peers that may not have the acknowledgement of a message that arrived, IPv4 mapped.
+    /// Returns the addresses of peers that may lack an acknowledgement, IPv4 mapped.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = u128> + '_ {
         self.0.iter().filter(|known| known.is_unsettled).map(|known| known.foreign)
     }

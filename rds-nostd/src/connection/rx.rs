@@ -1,50 +1,57 @@
-//! What a connection receives.
+//! The receiving half of a connection.
 
 use dat_nostd::{Duration, Instant};
 
 use crate::frames::{Arena, Ring};
 use crate::ids::{FrameId, MessageId};
 
-/// How long a peer that has receives posted may take for a message, beside so much for each of its fragments. The HCA repeats a lost packet
-/// for about half a second before it gives the connection up.
+/// Time limit of a message while receives are posted, plus a time per fragment. The HCA retries a
+/// lost packet for about half a second before it breaks the connection.
 pub(crate) const PARTIAL_LIMIT: Duration = Duration::from_secs(4);
 const PER_FRAGMENT: Duration = Duration::from_millis(16);
-/// Time from the last arrival to the acknowledgement of a burst's tail.
+/// Delay from the last arrival to the acknowledgement of a burst's tail.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(100);
 
-/// A cookie that no receive has.
+/// Sentinel that matches no receive's cookie.
 const REFUSED: u64 = u64::MAX;
 
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) struct Rx {
-    /// Number after that of the last complete message; survives reconnections.
+    /// Sequence number after the last complete message; survives reconnections.
     pub(crate) next_sequence: u64,
-    /// Highest number received complete on this endpoint: what we acknowledge.
+    /// Highest sequence number completely received on this endpoint: the value of our
+    /// acknowledgements.
     pub(crate) ack_value: u64,
     pub(crate) ack_wanted: bool,
-    /// A message arrived after the last acknowledgement left.
+    /// A message has arrived since the last acknowledgement was sent.
     pub(crate) is_unsaid: bool,
-    /// An earlier endpoint went before the peer certainly had the acknowledgement of all messages. Survives reconnections.
+    /// An earlier endpoint was freed before the peer certainly had all acknowledgements. Survives
+    /// reconnections.
     pub(crate) is_unsettled: bool,
-    /// One acknowledgement frame is in flight, in the memory kept for it.
+    /// The connection's acknowledgement frame is in flight.
     pub(crate) ack_in_flight: bool,
-    /// Time of the next look at the delayed acknowledgement; [`Instant::ORIGIN`] while no look is planned.
+    /// Time of the next check of the delayed acknowledgement; [`Instant::ORIGIN`] if none is
+    /// scheduled.
     ack_at: Instant,
-    /// A message that has arrived in part, its last frame so far, and when it is too late for the rest.
+    /// The unfinished message, its last frame so far, and its deadline.
     pub(crate) partial: Option<MessageId>,
     pub(crate) partial_last: Option<FrameId>,
     pub(crate) partial_until: Instant,
-    /// Fragments of `partial` that were freed on arrival, because the message is too long. All of 256 but the first at most.
+    /// Fragments of `partial` that were freed on arrival, because the message is too long. At most
+    /// 255 of 256.
     pub(crate) discarded: u8,
-    /// Until then the reserve is not for it: it was given it, and did not go on. This outlives the endpoint.
+    /// Time until which the connection cannot get the reserve, because it held the reserve without
+    /// progress. Survives reconnections.
     pub(crate) barred_until: Instant,
     pub(crate) ring: Ring,
-    /// Cookie of the receives of this endpoint, without a frame; 0 without an endpoint, and [`REFUSED`] after the peer broke the protocol.
+    /// Cookie of the endpoint's receives, without a frame; 0 without an endpoint, and [`REFUSED`]
+    /// after a protocol violation.
     cookie: u64,
-    /// Short messages that wait to be read.
+    /// Arena for short unread messages.
     pub(crate) arena: Arena,
-    /// Frames that count against the share: those of the ring, of the unfinished message and of unread messages.
+    /// Frames that count against the share: in the ring, in the unfinished message, and in unread
+    /// messages.
     pub(crate) used: u32,
 }
 
@@ -68,45 +75,47 @@ impl Rx {
         used: 0,
     };
 
-    /// From here on receives have this cookie, but for the frame in it.
+    /// Sets the cookie of receives, without the frame.
     pub(crate) const fn expect(&mut self, cookie: u64) {
         self.cookie = cookie;
     }
 
-    /// The frame of a receive, if the receive counts: it is one of this endpoint, and the peer keeps to the protocol.
+    /// Returns the frame of a receive, if the receive belongs to this endpoint and the peer has not
+    /// violated the protocol.
     #[inline]
     pub(crate) const fn frame_of(&self, cookie: u64) -> Option<FrameId> {
         let frame = cookie ^ self.cookie;
         if frame <= u16::MAX as u64 { FrameId::from_bits(frame as u16) } else { None }
     }
 
-    /// The peer broke the protocol: nothing that arrives on this endpoint counts any more.
+    /// Ignores everything that arrives on this endpoint from now on, after a protocol violation.
     pub(crate) const fn refuse(&mut self) {
         self.cookie = REFUSED;
     }
 
-    /// A post carried `ack_value`.
+    /// Records that a post carried `ack_value`.
     #[inline]
     pub(crate) const fn acknowledgement_left(&mut self) {
         (self.ack_wanted, self.is_unsaid) = (false, false);
     }
 
-    /// Returns whether an acknowledgement has to leave or has not completed.
+    /// Returns whether an acknowledgement must be sent, or has not completed.
     pub(crate) const fn owes_acknowledgement(&self) -> bool {
         self.ack_wanted || self.is_unsaid || self.ack_in_flight
     }
 
-    /// Returns whether the delayed acknowledgement needs no new look: nothing arrived, or the deadline of a connection that
-    /// `is_armed` is early enough.
+    /// Returns whether the delayed acknowledgement needs no new check: nothing arrived, or the
+    /// connection `is_armed` with an early enough deadline.
     #[inline]
     pub(crate) fn is_planned(&self, is_armed: bool, now: Instant) -> bool {
         if self.ack_at == Instant::ORIGIN { !self.is_unsaid } else { is_armed && now < self.ack_at }
     }
 
-    /// Sets `ack_wanted` once nothing has arrived for [`ACK_DELAY`] and no message has carried the acknowledgement. Returns the
-    /// time of the next look.
+    /// Sets `ack_wanted` once nothing has arrived for [`ACK_DELAY`] and no message has carried the
+    /// acknowledgement. Returns the time of the next check.
     ///
-    /// One look per delay serves any number of arrivals, because `busy_at` is the time of the last one.
+    /// A single check per delay serves any number of arrivals, because `busy_at` is the time of the
+    /// last one.
     pub(crate) fn delay_acknowledgement(&mut self, busy_at: Instant, now: Instant) -> Instant {
         if now >= self.ack_at {
             let quiet_at = busy_at + ACK_DELAY;
@@ -117,36 +126,37 @@ impl Rx {
         if self.ack_at == Instant::ORIGIN { Instant::MAX } else { self.ack_at }
     }
 
-    /// Returns whether a look at the delayed acknowledgement is planned.
+    /// Returns whether a check of the delayed acknowledgement is scheduled.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.ack_at != Instant::ORIGIN
     }
 
-    /// A message of so many fragments has begun to arrive.
+    /// Starts an unfinished message with this number of fragments.
     pub(crate) fn begin(&mut self, message: MessageId, fragments: usize, now: Instant) {
         (self.partial, self.partial_last, self.discarded) = (Some(message), Some(message.first()), 0);
         self.partial_until = now + PARTIAL_LIMIT + PER_FRAGMENT * fragments as u32;
     }
 
-    /// While it has no receive its peer cannot be late.
+    /// Extends the deadline of the unfinished message while no receive is posted.
     pub(crate) fn excuse(&mut self, now: Instant) {
         if self.partial.is_some() && self.ring.waiting() == 0 {
             self.partial_until = self.partial_until.max(now + PARTIAL_LIMIT);
         }
     }
 
-    /// Frames that wait for messages to come.
+    /// Returns the number of frames in the ring that wait for messages.
     pub(crate) const fn waiting(&self) -> u32 {
         self.ring.waiting() as u32
     }
 
-    /// Frames of the unfinished message and of those that wait to be read.
+    /// Returns the number of frames of the unfinished message and of unread messages.
     pub(crate) const fn held(&self) -> u32 {
         self.used.saturating_sub(self.waiting())
     }
 
-    /// A peer that restarted would take an old acknowledgement for one of its new messages, so there is none at first.
+    /// No acknowledgement at first: a restarted peer would take an old one for one of its new
+    /// messages.
     pub(crate) const fn reset(&mut self) {
         (self.ack_value, self.ack_in_flight) = (0, false);
         self.acknowledgement_left();

@@ -1,19 +1,19 @@
-//! The table of connections: found by peer, and visited only when something is due.
+//! Table of connections: a hash table by peer, a list of due connections, and a heap of deadlines.
 
 use dat_nostd::Instant;
 
 use crate::connection::{Connection, Cookie, State};
 use crate::ids::ConnectionId;
 
-/// A connection's places in the lists of the table.
+/// Links of a connection in the lists of the table.
 #[derive(Debug)]
 pub(crate) struct Links {
-    /// The next one in the same bucket.
+    /// Next connection in the same bucket.
     bucket_next: Option<ConnectionId>,
-    /// The next one that is due, and whether it is in that list.
+    /// Next due connection, and whether this one is in the list.
     due_next: Option<ConnectionId>,
     is_due: bool,
-    /// Its place in the heap of deadlines, counted from 1, and its deadline.
+    /// Index in the heap of deadlines plus 1, and the deadline.
     place: u16,
     deadline: Instant,
 }
@@ -28,7 +28,7 @@ impl Links {
         self.place != 0
     }
 
-    /// Whether it is to be looked at in the next poll.
+    /// Returns whether the next poll visits the connection.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.is_due
@@ -43,14 +43,14 @@ pub(crate) struct Connections<'s> {
     /// Connections with a deadline, as a binary heap.
     heap: &'s mut [Option<ConnectionId>],
     waiting: usize,
-    /// Those to be looked at in the next poll, in order.
+    /// Connections that the next poll visits, in order.
     due_head: Option<ConnectionId>,
     due_tail: Option<ConnectionId>,
-    /// Entries beyond this one were never used.
+    /// Entries beyond this were never used.
     used: usize,
-    /// Mixed into the hash, so that nobody knows which peers share a bucket.
+    /// Mixed into the hash, so that peers cannot choose addresses that share a bucket.
     seed: u64,
-    /// What an identifier leads to that is not of this table: there is none.
+    /// Fallback for invalid identifiers, which do not occur.
     nowhere: Connection,
 }
 
@@ -83,7 +83,7 @@ impl<'s> Connections<'s> {
         self.entries.len()
     }
 
-    /// An identifier always comes from this table, so the entry is there.
+    /// Returns the entry of an identifier, which always comes from this table.
     #[inline]
     pub(crate) fn at(&self, id: ConnectionId) -> &Connection {
         self.entries.get(id.index()).unwrap_or(&self.nowhere)
@@ -94,13 +94,13 @@ impl<'s> Connections<'s> {
         self.entries.get_mut(id.index()).unwrap_or(&mut self.nowhere)
     }
 
-    /// The connection of a cookie, which the device may have made up.
+    /// Returns the connection of a cookie, which the device may have forged.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.entries.get_mut(id.index())
     }
 
-    /// What a cookie says, if it is of a connection's present endpoint.
+    /// Decodes a cookie, if it belongs to a connection's current endpoint.
     #[inline]
     pub(crate) fn current(&self, bits: u64) -> Option<Cookie> {
         let cookie = Cookie::decode(bits)?;
@@ -122,20 +122,20 @@ impl<'s> Connections<'s> {
         ((u128::from(mixed ^ (mixed >> 29)) * self.buckets.len() as u128) >> 64) as usize
     }
 
-    /// The connections to a peer.
+    /// Returns the connections to a peer.
     pub(crate) fn of_peer(&self, foreign: u128) -> impl Iterator<Item = (ConnectionId, &Connection)> + '_ {
         let first = self.buckets.get(self.bucket(foreign)).copied().flatten();
         let chain = core::iter::successors(first, |&id| self.at(id).links.bucket_next);
         chain.map(|id| (id, self.at(id))).filter(move |(_, c)| c.foreign == foreign)
     }
 
-    /// The connection to a peer with this type of service, if there is one.
+    /// Returns the connection to a peer with this type of service.
     #[inline]
     pub(crate) fn find(&self, foreign: u128, tos: u8) -> Option<ConnectionId> {
         self.of_peer(foreign).find(|(_, c)| c.tos == tos).map(|(id, _)| id)
     }
 
-    /// An entry that nobody uses.
+    /// Returns a free entry.
     pub(crate) fn free(&self) -> Option<ConnectionId> {
         if self.used < self.entries.len() {
             return Some(ConnectionId::new(self.used));
@@ -143,7 +143,7 @@ impl<'s> Connections<'s> {
         self.entries.iter().position(|c| c.state == State::Free).map(ConnectionId::new)
     }
 
-    /// Puts a connection into a free entry, which may still be in the list of those that are due.
+    /// Inserts a connection into a free entry, which may still be in the list of due connections.
     pub(crate) fn insert(&mut self, id: ConnectionId, connection: Connection) {
         let bucket = self.bucket(connection.foreign);
         self.used = self.used.max(id.index() + 1);
@@ -156,7 +156,7 @@ impl<'s> Connections<'s> {
         }
     }
 
-    /// Makes an entry free, but for the objects of the layer below.
+    /// Frees an entry. Its DAT objects remain.
     pub(crate) fn remove(&mut self, id: ConnectionId) {
         self.disarm(id);
         let bucket = self.bucket(self.at(id).foreign);
@@ -174,7 +174,7 @@ impl<'s> Connections<'s> {
                 }
             }
         }
-        // An entry that is due is looked at once more, and found to have nothing.
+        // A due entry is visited once more, without effect.
         let entry = self.at_mut(id);
         let Links { due_next, is_due, .. } = entry.links;
         let objects = entry.objects;
@@ -182,7 +182,7 @@ impl<'s> Connections<'s> {
             Connection { objects, links: Links { due_next, is_due, ..Links::EMPTY }, ..Connection::EMPTY };
     }
 
-    /// A connection is to be looked at in the next poll.
+    /// Makes a connection due, so that the next poll visits it.
     #[inline]
     pub(crate) fn make_due(&mut self, id: ConnectionId) {
         if !self.at(id).links.is_due {
@@ -201,7 +201,8 @@ impl<'s> Connections<'s> {
         self.due_tail = Some(id);
     }
 
-    /// The last one that is due now: whoever works the list off ends with it, as what is due again comes behind it.
+    /// Returns the last connection that is due now. A round ends with it, because connections that
+    /// become due during the round are appended.
     pub(crate) const fn last_due(&self) -> Option<ConnectionId> {
         self.due_tail
     }
@@ -217,7 +218,7 @@ impl<'s> Connections<'s> {
         Some(id)
     }
 
-    /// A connection is to be looked at at this time, or at an earlier one that was asked for before.
+    /// Sets a deadline at which a connection becomes due. An earlier deadline remains.
     pub(crate) fn arm(&mut self, id: ConnectionId, deadline: Instant) {
         let links = &mut self.at_mut(id).links;
         if links.place == 0 {
@@ -233,13 +234,13 @@ impl<'s> Connections<'s> {
         }
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let first = self.heap.first().copied().flatten().filter(|_| self.waiting > 0)?;
         Some(self.at(first).links.deadline)
     }
 
-    /// Makes those due whose deadline has come.
+    /// Makes the connections due whose deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(first) = self.heap.first().copied().flatten()
             && self.deadline().is_some_and(|deadline| deadline <= now)
@@ -367,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is due comes in order, whichever entries change hands in between.
+        /// Due connections are visited in order, even if entries are reused in between.
         #[test]
         fn due_though_entries_change_hands(steps in prop::collection::vec((0u8..4, 0usize..5), 1..100)) {
             with(5, |table| {
@@ -396,7 +397,8 @@ mod tests {
             })?;
         }
 
-        /// Deadlines expire as a model with an ordered map says, whatever is armed and removed in between.
+        /// Deadlines expire as in a model with an ordered map, whatever is armed and removed in
+        /// between.
         #[test]
         fn deadlines_expire_in_time(steps in prop::collection::vec((0u8..4, 0usize..9, 0u64..100), 1..200)) {
             with(9, |table| {

@@ -1,4 +1,4 @@
-//! What a connection sends.
+//! The sending half of a connection.
 
 use dat_nostd::Instant;
 
@@ -6,51 +6,55 @@ use crate::frames::Queue;
 use crate::ids::{FrameId, MessageId};
 use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN, fragments};
 
-/// After so many messages one asks for an acknowledgement, as Linux does.
+/// Interval of messages that request an acknowledgement, as in Linux.
 const MESSAGES_PER_ACK: u64 = 8;
-/// As the post that asked: so far behind any that the next one asks.
+/// Sentinel that makes the next message request an acknowledgement.
 const NEVER_ASKED: u64 = 1 << 63;
 
 /// The sending half of a connection.
 #[derive(Debug)]
 pub(crate) struct Tx {
-    /// Number of the next message; survives reconnections.
+    /// Sequence number of the next message; survives reconnections.
     pub(crate) next_sequence: u64,
-    /// All messages that the peer's RDS has not acknowledged, or that the HCA is not done with, oldest first.
+    /// All messages that the peer's RDS has not acknowledged, or that the HCA still uses, oldest
+    /// first.
     pub(crate) queue: Queue,
-    /// The first of them that is not posted completely, and the next frame of it if some of it is.
+    /// First message that is not posted completely, and its next frame if it is partly posted.
     pub(crate) next: Option<MessageId>,
     pub(crate) cursor: Option<FrameId>,
-    /// Messages with an operation that is not over.
+    /// Messages with an operation that has not completed.
     pub(crate) operations: u16,
-    /// Frames of all of them.
+    /// Frames of all these messages.
     pub(crate) frames: u32,
-    /// Sends posted, and sends known to be complete, since the endpoint was made.
+    /// Sends posted, and sends known to be complete, on this endpoint.
     pub(crate) posts: u64,
     pub(crate) completed: u64,
     /// An acknowledged message may still lack the completion of its last post.
     pub(crate) waits_for_hca: bool,
-    /// Number of the last post that will be reported.
+    /// Number of the last post with a CQE.
     pub(crate) signalled: u64,
-    /// Up to this number a post may be a message of one frame with nothing to it, straight from `sendmsg`: nothing is before it, there is
-    /// room, the peer takes messages on all ports, and neither a report nor an acknowledgement is asked for. 0 whenever that is not certain.
+    /// Last post of the fast path: up to it, `sendmsg` may post single-frame messages without
+    /// extensions directly. No message precedes them, the send queue has space, no port of the peer
+    /// is congested, and neither a CQE nor an acknowledgement request is due. 0 if any of this is
+    /// uncertain.
     pub(crate) plain_until: u64,
-    /// The cookie of a message's post, but for its number.
+    /// Cookie of a message's post, without its number.
     pub(crate) cookies: u64,
-    /// Highest acknowledgement seen on this endpoint.
+    /// Highest acknowledgement received on this endpoint.
     pub(crate) highest_ack: u64,
-    /// Number of the last message on this endpoint that asked for an acknowledgement, and of the post of its last frame.
+    /// Sequence number of the last message on this endpoint that requested an acknowledgement, and
+    /// number of its last post.
     asked: u64,
     asked_post: u64,
-    /// Fragments by which the longest message that the peer accepts is shorter than
-    /// [`MAX_MESSAGE_LEN`], as far as its requests and replies say.
+    /// Fragments by which the peer's maximum message is shorter than [`MAX_MESSAGE_LEN`], by its
+    /// private data.
     shorter: u16,
     /// Pings and pongs that the peer has not acknowledged.
     pub(crate) pongs: u8,
-    /// Number of the last ping on this endpoint; 0 before the first.
+    /// Sequence number of the last ping on this endpoint; 0 before the first.
     pub(crate) ping: u64,
-    /// Time at which the connection breaks because a call waits for cancelled messages in flight, or for unbinds of windows.
-    /// Completions postpone it. [`Instant::ORIGIN`] without such a call.
+    /// Time at which the connection breaks because a call waits for cancelled messages in flight,
+    /// or for unbinds of windows. Completions postpone it. [`Instant::ORIGIN`] without such a call.
     pub(crate) cancelled_until: Instant,
 }
 
@@ -82,38 +86,39 @@ impl Tx {
         !self.queue.is_empty() && self.highest_ack + 1 < self.next_sequence
     }
 
-    /// Stores the limit of the peer in bytes, rounded up to fragments.
+    /// Stores the peer's limit in bytes, rounded up to fragments.
     pub(crate) const fn set_longest(&mut self, longest: u32) {
         self.shorter = fragments(MAX_MESSAGE_LEN).saturating_sub(fragments(longest as usize)) as u16;
     }
 
-    /// Longest message that the peer accepts, in bytes.
+    /// Returns the maximum bytes of a message that the peer accepts.
     pub(crate) const fn longest(&self) -> usize {
         MAX_MESSAGE_LEN - self.shorter as usize * FRAGMENT_LEN
     }
 
-    /// Posts that the HCA is not known to be done with.
+    /// Returns the number of posts that have not completed.
     #[inline]
     pub(crate) const fn in_flight(&self) -> u64 {
         self.posts - self.completed
     }
 
-    /// Whether so deep a send queue takes one more post and then an acknowledgement.
+    /// Returns whether a send queue of this depth has space for a post and an acknowledgement.
     #[inline]
     pub(crate) const fn has_room(&self, depth: u16) -> bool {
         self.in_flight() + 1 < depth as u64
     }
 
-    /// Whether a socket with so many bytes outstanding of `buffer`, those of its new message included, hurries the peer's
-    /// acknowledgement: from half of it on, unless one is on its way and many more such messages fit.
+    /// Returns whether a socket with `outstanding` of `buffer` bytes, including the new message,
+    /// must request an acknowledgement: from half of the buffer on, unless a request is in flight
+    /// and many more such messages fit.
     #[inline]
     pub(crate) const fn hurries(&self, outstanding: usize, buffer: usize, len: usize) -> bool {
         outstanding >= buffer / 2
             && (self.asked <= self.highest_ack || outstanding >= buffer || len >= buffer / 8)
     }
 
-    /// Whether the message `sequence`, whose last frame will be post `number`, asks for an acknowledgement: because enough went
-    /// without, or as the first one on its endpoint.
+    /// Returns whether message `sequence`, with its last frame in post `number`, requests an
+    /// acknowledgement: enough messages went without, or it is the first on its endpoint.
     #[inline]
     pub(crate) const fn asks(&self, sequence: u64, number: u64, unasked_frames: u32) -> bool {
         sequence.wrapping_sub(self.asked) > MESSAGES_PER_ACK
@@ -125,7 +130,8 @@ impl Tx {
         (self.asked, self.asked_post) = (sequence, number);
     }
 
-    /// The number of the last post that asks for nothing, see [`plain_until`](Self::plain_until), if there is room up to `last`.
+    /// Returns the last post of the fast path, see [`plain_until`](Self::plain_until), if the send
+    /// queue has space up to `last`.
     pub(crate) fn plain_up_to(&self, last: u64, signal_every: u16, unasked_frames: u32) -> u64 {
         let number = self.posts + 1;
         if self.asks(self.next_sequence, number, unasked_frames) {
@@ -138,7 +144,7 @@ impl Tx {
         of_messages.min(of_frames).min(of_reports).min(last)
     }
 
-    /// The endpoint is connected: the first message asks.
+    /// Starts an endpoint. Its first message requests an acknowledgement.
     pub(crate) const fn begin(&mut self, cookies: u64) {
         self.asked_post = NEVER_ASKED;
         self.cookies = cookies;
