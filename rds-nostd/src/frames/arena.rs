@@ -1,7 +1,7 @@
-//! Arenas: frames that hold several unread short messages as records, so that their receives can be posted again. Each connection
-//! fills one arena at a time.
+//! Arenas: frames with the records of several unread short messages, so that their receives can be
+//! posted again. Each connection fills one arena at a time.
 //!
-//! A record begins at a multiple of [`UNIT`] bytes:
+//! Records are aligned to [`UNIT`] bytes:
 //!
 //! | quadword | 15:0 | 31:16 | 63:32 |
 //! |---|---|---|---|
@@ -20,13 +20,13 @@ use crate::frames::{Frame, Frames, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::wire::HEADER_WORDS;
 
-/// Longest message to copy, in bytes. A longer copy costs more than another receive.
+/// Maximum bytes of a message to copy. A longer copy costs more than another receive.
 pub(crate) const SHORT: u32 = 512;
 /// Alignment of records, in bytes.
 const UNIT: usize = 32;
 /// Alignment of records, in quadwords.
 const UNIT_WORDS: usize = UNIT / 8;
-/// Units of an arena, as many as its table entry has bits.
+/// Units of an arena, the number of bits in its table entry.
 const UNITS: u16 = 128;
 /// Quadwords of a record before its payload.
 pub(super) const RECORD_WORDS: usize = 2;

@@ -8,23 +8,23 @@ use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::wire::{FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 
-/// Where a message waits: in frames of its own, or as a record of an [arena](super::arena).
+/// Location of an unread message: in its own frames, or as a record of an [arena](super::arena).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Place {
     frame: FrameId,
-    /// The number of the record's first unit, from 1; 0 for a message in frames of its own.
+    /// Number of the record's first unit, from 1; 0 for a message in its own frames.
     number: u16,
 }
 
 impl Place {
-    /// The place of a message in frames of its own.
+    /// Returns the place of a message in its own frames.
     #[inline]
     pub(crate) const fn of(message: MessageId) -> Self {
         Self::record(message.first(), 0)
     }
 
-    /// The place of a record, by one more than its first unit.
+    /// Returns the place of a record, given its first unit plus 1.
     #[inline]
     pub(super) const fn record(frame: FrameId, number: u16) -> Self {
         Self { frame, number }
@@ -47,13 +47,13 @@ impl Place {
         self.frame
     }
 
-    /// The number of the record's first unit, from 1.
+    /// Returns the number of the record's first unit, from 1.
     #[inline]
     pub(super) const fn number(self) -> u16 {
         self.number
     }
 
-    /// The message, if it has frames of its own.
+    /// Returns the message, if it has its own frames.
     #[inline]
     pub(crate) const fn message(self) -> Option<MessageId> {
         if self.number() == 0 { Some(MessageId::starting(self.frame())) } else { None }
@@ -149,7 +149,7 @@ impl Frames<'_> {
         before
     }
 
-    /// Moves a message in a frame of its own to a record.
+    /// Moves a message in its own frame to a record.
     pub(crate) fn replace(&mut self, inbox: &mut Inbox, from: Place, to: Place) {
         let before = Place::from_bits(self.at(from.frame()).generation).filter(|_| inbox.head != Some(from));
         let next = self.unread(from).and_then(|unread| unread.next).filter(|_| inbox.tail != Some(from));
@@ -176,7 +176,8 @@ impl Frames<'_> {
         }
     }
 
-    /// Sets the link back of a message in frames of its own. Records have none, because they never move.
+    /// Sets the link back of a message in its own frames. Records have none, because they never
+    /// move.
     #[inline]
     fn set_before(&mut self, place: Place, before: Option<Place>) {
         if place.number() == 0 {
@@ -184,7 +185,7 @@ impl Frames<'_> {
         }
     }
 
-    /// The quadwords of a record before its payload.
+    /// Returns the quadwords of a record before its payload.
     pub(super) fn record_words(&self, place: Place) -> Option<&[DmaWord; RECORD_WORDS]> {
         self.words(place.frame())?.get(word_of(place)..)?.first_chunk()
     }
@@ -254,7 +255,7 @@ impl Frames<'_> {
         self.at(place.frame()).connection
     }
 
-    /// Sender of a message of this node to itself.
+    /// Returns the sender of a loopback message.
     pub(crate) fn source(&self, place: Place) -> u128 {
         self.at(place.frame()).source()
     }
@@ -303,5 +304,5 @@ impl Frames<'_> {
     }
 }
 
-/// Messages of a frame, at most.
+/// Maximum number of messages per frame.
 const STEPS_PER_FRAME: usize = 128;

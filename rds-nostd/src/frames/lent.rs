@@ -1,5 +1,5 @@
-//! Payloads that are not copied. Of a message that is sent from memory of the application the frames have nothing but the headers; of one
-//! that was received they are lent to the application as they are.
+//! Zero-copy payloads. The frames of an outgoing message with a payload in application memory
+//! contain only headers. The frames of a received message are lent to the application in place.
 
 use core::iter::successors;
 
@@ -10,43 +10,44 @@ use crate::ids::{MessageId, OperationId, SocketHandle};
 use crate::message::FramesHandle;
 use crate::wire::{FRAGMENT_LEN, HEADER_LEN, fragments};
 
-/// Where a lent payload lies. Of one of several pieces the operation knows: then both are 0, and addresses count from the payload's first byte.
+/// Location of a lent payload. With several segments only the operation stores it: both fields are
+/// 0, and addresses are offsets in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lent {
     pub(crate) address: u64,
     pub(crate) lmr_context: u32,
-    /// What keeps the registration, and tells the application of the end.
+    /// The operation that holds the registration and notifies the application.
     pub(crate) operation: OperationId,
 }
 
 impl Lent {
-    /// What stands for the region of several pieces: no region is called so.
+    /// Context of a payload with several segments, which no LMR has.
     pub(crate) const SCATTERED: u32 = 0;
 }
 
-/// Headers of a lent message in one frame: a power of two, so that nobody has to divide.
+/// Headers of a lent message per frame: a power of two, to avoid divisions.
 const PER_FRAME: usize = 1 << HEADERS_PER_FRAME.ilog2();
 
-/// Frames for the headers of a lent message of so many bytes.
+/// Returns the number of frames for the headers of a lent message.
 pub(crate) const fn frames_of_lent(len: usize) -> usize {
     fragments(len).div_ceil(PER_FRAME)
 }
 
-/// The place of fragment `index`'s header in its frame, in cache lines.
+/// Returns the position of fragment `index`'s header in its frame, in cache lines.
 #[inline]
 pub(crate) const fn header_place(index: u16) -> usize {
     index as usize % PER_FRAME
 }
 
 impl Frame {
-    /// Makes the message that starts here one with a lent payload.
+    /// Turns the message that starts here into one with a lent payload.
     pub(crate) fn lend(&mut self, lent: Lent) {
         self.marks |= Marks::LENT;
         self.frames = fragments(self.len as usize) as u16;
         self.elsewhere = [lent.address, u64::from(lent.lmr_context) << 32 | u64::from(lent.operation.bits())];
     }
 
-    /// Where the payload lies, if it is lent.
+    /// Returns the location of the payload, if it is lent.
     #[inline]
     pub(crate) fn lent(&self) -> Option<Lent> {
         if !self.is(Marks::LENT) {
@@ -59,7 +60,7 @@ impl Frame {
 }
 
 impl Frames<'_> {
-    /// Lends a received message, which is in no inbox any more, to a socket's application.
+    /// Lends a received message, which is in no inbox, to a socket's application.
     pub(crate) fn lend(&mut self, unread: &Unread, owner: SocketHandle) -> FramesHandle {
         let Unread { place, len, .. } = *unread;
         let number = match place.message() {
@@ -74,7 +75,7 @@ impl Frames<'_> {
         FramesHandle { place, number, len, owner }
     }
 
-    /// Frames that a lent message counts as. `None` if nothing is lent as this.
+    /// Returns the number of frames that a lent message counts as, or `None` for an invalid handle.
     pub(crate) fn lent_frames(&self, handle: &FramesHandle) -> Option<usize> {
         let Some(message) = handle.place.message() else {
             return self.is_record_lent(handle.place, handle.number).then_some(1);
@@ -84,7 +85,8 @@ impl Frames<'_> {
         is_lent.then_some(usize::from(frame.frames))
     }
 
-    /// A loan is over. Returns the frames that the message counts as, or `None` if nothing is lent as this.
+    /// Ends a loan. Returns the number of frames that the message counts as, or `None` for an
+    /// invalid handle.
     pub(crate) fn end_loan(&mut self, handle: &FramesHandle) -> Option<usize> {
         let frames = self.lent_frames(handle)?;
         if handle.place.message().is_none() {
@@ -93,7 +95,7 @@ impl Frames<'_> {
         Some(frames)
     }
 
-    /// The bytes of a lent message, fragment by fragment.
+    /// Returns the bytes of a lent message, fragment by fragment.
     pub(crate) fn lent_payloads(&self, handle: FramesHandle) -> impl Iterator<Item = DmaSlice<'_>> {
         let message = handle.place.message();
         let record = match message {
@@ -103,7 +105,7 @@ impl Frames<'_> {
         record.into_iter().chain(message.into_iter().flat_map(|message| self.payloads(message)))
     }
 
-    /// The bytes of a received message, fragment by fragment.
+    /// Returns the bytes of a received message, fragment by fragment.
     fn payloads(&self, message: MessageId) -> impl Iterator<Item = DmaSlice<'_>> {
         let mut left = self.message(message).len as usize;
         successors(Some(message.first()), |&frame| self.at(frame).next).map_while(move |frame| {

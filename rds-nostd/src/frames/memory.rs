@@ -1,17 +1,17 @@
-//! Where frames lie.
+//! DMA memory of frames.
 
 use dat_nostd::{DmaBlocks, DmaBuffer, DmaSlice, DmaWord};
 
 use crate::wire::FRAME_LEN;
 
-/// Distance between frames: whole cache lines.
+/// Distance between frames in bytes, a multiple of the cache line.
 pub(crate) const STRIDE: usize = FRAME_LEN.next_multiple_of(64);
-/// The same in quadwords.
+/// Distance between frames in quadwords.
 pub(crate) const WORDS: usize = STRIDE / 8;
-/// Headers without payload in the memory of one frame, a cache line each.
+/// Headers without payload per frame, one cache line each.
 pub(crate) const HEADERS_PER_FRAME: usize = STRIDE / 64;
 
-/// DMA memory in blocks of [`STRIDE`] bytes; ordinary memory where the protocol is tested alone.
+/// DMA memory in blocks of [`STRIDE`] bytes; ordinary memory in unit tests.
 pub(crate) struct Memory {
     blocks: DmaBlocks<WORDS>,
     #[cfg(test)]
@@ -51,7 +51,7 @@ impl Memory {
     }
 }
 
-/// The virtual address of a block.
+/// Returns the virtual address of a block.
 #[inline]
 pub(crate) fn address_of(block: &[DmaWord; WORDS]) -> u64 {
     block.as_ptr().addr() as u64

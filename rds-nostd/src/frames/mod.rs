@@ -1,8 +1,8 @@
-//! Frames: the memory that messages live in from `sendmsg` or the HCA until they are acknowledged or read.
+//! Frames: the memory of messages, from `sendmsg` or the HCA until they are acknowledged or read.
 //!
-//! A frame is a header and up to 4096 payload bytes, contiguous in DMA memory, so that a fragment is one segment. A
-//! message is a chain of frames, and its descriptor lies in the table entry of the first one: as every message has a
-//! frame, there is always room for its descriptor. All tables are all zero bytes when nothing is in them.
+//! A frame is a header and up to 4096 payload bytes, contiguous in DMA memory, so that a fragment
+//! is one segment. A message is a chain of frames. The table entry of the first frame is its
+//! descriptor, so that every message has space for one. Empty tables are all zero bytes.
 
 mod arena;
 mod inbox;
@@ -29,80 +29,86 @@ pub(crate) use queue::Queue;
 pub(crate) use ring::{Ready, Ring, Rings};
 pub(crate) use shares::Shares;
 
-/// What a frame is used for.
+/// Use of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Use {
     #[default]
     Free = 0,
-    /// Part of a message of ours.
+    /// Part of an outgoing message.
     Send,
-    /// Part of a message that arrived.
+    /// Part of a received message.
     Receive,
     /// In a ring of receives, without an unread message.
     Ring,
     /// In a ring of receives, with an unread message.
     Unread,
-    /// The first frame of a message that arrived and is lent to the application.
+    /// The first frame of a received message that is lent to the application.
     Lent,
-    /// Holds records of short messages that arrived.
+    /// Contains records of short received messages.
     Arena,
-    /// In the receive queue of a device that has failed, which may write to it until it was reset.
+    /// In the receive queue of a failed device, which may write to it until its reset.
     Withheld,
 }
 
 bitflags::bitflags! {
-    /// What is to be known of a message.
+    /// Marks of a message.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Marks: u8 {
         /// Acknowledged or cancelled, and no longer counted against its socket's send buffer.
         const SETTLED = 1;
-        /// Its socket takes no interest in it any more: not to be sent again.
+        /// Cancelled by its socket: not to be retransmitted.
         const CANCELLED = 2;
         /// The header, in the first frame's memory, has extensions.
         const EXTENDED = 4;
-        /// It is only an operation: nothing is sent.
+        /// Only an operation: no message is sent.
         const SILENT = 8;
-        /// A ping or a pong: no socket's.
+        /// A ping or a pong, without a socket.
         const PONG = 16;
-        /// The payload lies in memory of the application; the frames have only headers.
+        /// The payload is in application memory; the frames contain only headers.
         const LENT = 32;
-        /// When it arrived is known.
+        /// Receive times are recorded.
         const TIMED = 64;
     }
 }
 
-/// The table entry of a frame; everything but `next` and `used` is the descriptor of the message that starts here.
-// What is the same of all new messages lies side by side, so that it is written at once.
+/// Table entry of a frame. All fields except `next` and `used` are the descriptor of the message that
+/// starts here.
+// Fields with the same value in all new messages are adjacent, so that one store writes several.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Frame {
-    /// The next frame of the message, of the chain of posted receives, or of the free list.
+    /// Next frame of the message, or of the free list.
     pub(crate) next: Option<FrameId>,
     pub(crate) used: Use,
     pub(crate) marks: Marks,
-    /// The next message of its queue.
+    /// Next message of its queue.
     pub(crate) next_message: Option<MessageId>,
-    /// The record of the next message, if `next_message` is an arena; else 0.
+    /// Record of the next message, if `next_message` is an arena; otherwise 0.
     next_record: u16,
-    /// Its RDMA operation, while that is not over.
+    /// RDMA operation of the message, until it completes.
     pub(crate) operation: Option<OperationId>,
-    /// Frames linked so far; of a message of ours with a lent payload, whose frames have many headers each, its fragments.
+    /// Frames linked so far; fragments for an outgoing message with a lent payload, because its
+    /// frames contain many headers each.
     pub(crate) frames: u16,
-    /// Sent message: frames posted so far. Frame in a ring: number of its receive. Arena: records in zero-copy use.
+    /// Sent message: frames posted so far. Frame in a ring: number of its receive. Arena: records
+    /// in zero-copy use.
     pub(crate) posted: u16,
-    /// The connection whose share of frames it counts against; none for messages to this node itself.
+    /// Connection whose share the frame counts against; none for loopback messages.
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) sport: u16,
     pub(crate) dport: u16,
-    /// Slot of the sending socket, which `generation` distinguishes from later ones; or of the receiving socket.
+    /// Slot of the sending socket, which `generation` distinguishes from later ones; or of the
+    /// receiving socket.
     pub(crate) socket: u16,
     pub(crate) flags: u8,
-    /// Sent message: generation of its socket. Unread message: link back to the previous place of its inbox.
+    /// Sent message: generation of its socket. Unread message: link back to the previous place of
+    /// its inbox.
     pub(crate) generation: u32,
     pub(crate) len: u32,
     pub(crate) sequence: u64,
-    /// Sent message: number of the last post that carried a part of it. Received message: the last of its times.
+    /// Sent message: number of the last post that carried a part of it. Received message: the last
+    /// of its times.
     pub(crate) last_post: u64,
     /// Two words. Loopback message: address of the sender, IPv4 mapped. `TIMED`: times of arrival. `LENT`: address of the payload. Arena:
     /// bits of unread records.
@@ -110,7 +116,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame that nobody uses; all zero bytes.
+    /// A free frame; all zero bytes.
     pub(crate) const EMPTY: Self = Self {
         next: None,
         used: Use::Free,
@@ -132,7 +138,7 @@ impl Frame {
         elsewhere: [0; 2],
     };
 
-    /// Makes a frame a message of its own: nothing is left of what its entry said before but what the caller fills in.
+    /// Turns a frame into a message of its own. Resets all fields that the caller does not fill.
     #[inline]
     pub(crate) const fn become_message(&mut self, used: Use) -> &mut Self {
         (self.next, self.used, self.marks) = (None, used, Marks::empty());
@@ -141,14 +147,14 @@ impl Frame {
         self
     }
 
-    /// Describes a message from a peer by its header.
+    /// Fills the descriptor of a peer's message from its header.
     #[inline]
     pub(crate) fn describe(&mut self, header: &Header, id: ConnectionId) {
         (self.sport, self.dport, self.flags) = (header.sport, header.dport, header.flags.bits());
         (self.len, self.sequence, self.connection) = (header.len, header.sequence, Some(id));
     }
 
-    /// Whether a header can be that of a fragment of the message that starts here.
+    /// Returns whether a header can be that of a fragment of the message that starts here.
     #[inline]
     pub(crate) const fn belongs(&self, header: &Header) -> bool {
         let begun = Header {
@@ -165,7 +171,7 @@ impl Frame {
         self.marks.contains(mark)
     }
 
-    /// Whether the message that starts here is a socket's.
+    /// Returns whether the message that starts here belongs to a socket.
     pub(crate) const fn is_of(&self, owner: SocketHandle) -> bool {
         self.socket == owner.slot && self.generation == owner.generation && !self.is(Marks::PONG)
     }
@@ -174,7 +180,8 @@ impl Frame {
         SocketHandle { slot: self.socket, generation: self.generation }
     }
 
-    /// When a peer's message arrived, nanoseconds: its first header was looked at, that frame was taken, the whole was queued.
+    /// Returns the receive times of a peer's message in nanoseconds: header parsed, first frame
+    /// taken, message queued.
     pub(crate) fn times(&self) -> Option<[u64; 3]> {
         let [header, start] = self.elsewhere;
         self.is(Marks::TIMED).then_some([header, start, self.last_post])
@@ -206,18 +213,18 @@ pub(crate) struct Frames<'s> {
     free_count: usize,
     /// Number of the last loan or arena.
     last_number: u64,
-    /// What a link leads to that is not of this table: there is none.
+    /// Fallback for invalid links, which do not occur.
     nowhere: Frame,
 }
 
 impl<'s> Frames<'s> {
-    /// As many frames as the table has entries; the memory has room for them, and behind them for the headers that acknowledgements
-    /// are sent from.
+    /// Creates a frame per table entry. The memory contains them, followed by the headers of
+    /// acknowledgements.
     pub(crate) fn new(table: &'s mut [Frame], memory: DmaBuffer) -> Self {
         Self::over(table, Memory::new(memory))
     }
 
-    /// The same over ordinary memory, with `acks` acknowledgement headers.
+    /// Creates frames in ordinary memory, with `acks` acknowledgement headers.
     #[cfg(test)]
     pub(crate) fn plain(table: &'s mut [Frame], acks: usize) -> Self {
         let count = table.len() + acks.div_ceil(HEADERS_PER_FRAME);
@@ -239,12 +246,12 @@ impl<'s> Frames<'s> {
         self.memory.as_slice()
     }
 
-    /// Takes the memory out, for giving it back.
+    /// Removes the memory, to free it.
     pub(crate) fn take_memory(&mut self) -> Option<DmaBuffer> {
         self.memory.take()
     }
 
-    /// Virtual address of a frame.
+    /// Returns the virtual address of a frame.
     #[inline]
     pub(crate) fn address(&self, frame: FrameId) -> u64 {
         self.words(frame).map_or(0, address_of)
@@ -254,7 +261,7 @@ impl<'s> Frames<'s> {
         self.free_count
     }
 
-    /// A link always comes from this table, so the entry is there.
+    /// Returns the entry of a link, which always comes from this table.
     #[inline]
     pub(crate) fn at(&self, frame: FrameId) -> &Frame {
         self.table.get(frame.index()).unwrap_or(&self.nowhere)
@@ -286,7 +293,7 @@ impl<'s> Frames<'s> {
         Some(id)
     }
 
-    /// Gives one frame back.
+    /// Frees a frame.
     #[inline]
     pub(crate) fn give(&mut self, id: FrameId) {
         let free = self.free;
@@ -299,13 +306,13 @@ impl<'s> Frames<'s> {
         self.free_count += 1;
     }
 
-    /// Gives all frames of a message back; how many.
+    /// Frees all frames of a message. Returns their number.
     #[inline]
     pub(crate) fn give_message(&mut self, message: MessageId) -> u32 {
         self.give_message_if(message, |_| true)
     }
 
-    /// The same if it is `over`, else none.
+    /// Frees all frames of a message if `over` returns true. Returns their number, or 0.
     #[inline]
     pub(crate) fn give_message_if(
         &mut self,
@@ -324,7 +331,8 @@ impl<'s> Frames<'s> {
         1 + rest.map_or(0, |rest| self.give_rest(rest))
     }
 
-    /// Gives back the messages at the head of a queue that are of one frame, up to `end`, as long as they are `over`; how many.
+    /// Frees the single-frame messages at the head of a queue, up to `end`, while `over` returns
+    /// true. Returns their number.
     #[inline]
     pub(crate) fn give_run(
         &mut self,
@@ -364,7 +372,7 @@ impl<'s> Frames<'s> {
         count
     }
 
-    /// Takes a frame for a new message of one frame so far, which is described by `describe`.
+    /// Takes a frame for a new message of one frame, which `describe` fills in.
     #[inline]
     pub(crate) fn begin(&mut self, used: Use, describe: impl FnOnce(&mut Frame)) -> Option<MessageId> {
         let id = self.free?;
@@ -375,8 +383,9 @@ impl<'s> Frames<'s> {
         Some(MessageId::starting(id))
     }
 
-    /// Fills a frame with a message that fits into it and leaves at once, of a socket, as post `post`, and puts it at the end of a queue.
-    /// Gives it and its virtual address; None if no frame is free.
+    /// Fills a frame with a single-frame message of a socket that is sent immediately, as post
+    /// `post`, and appends it to a queue. Returns the message and its virtual address, or `None`
+    /// without a free frame.
     #[inline(always)]
     pub(crate) fn push_to_send(
         &mut self,
@@ -404,20 +413,21 @@ impl<'s> Frames<'s> {
         Some((message, address))
     }
 
-    /// Puts `frame` after `last`, which is the last one of a message.
+    /// Appends `frame` to a message, after its last frame `last`.
     #[inline]
     pub(crate) fn append(&mut self, message: MessageId, last: FrameId, frame: FrameId) {
         self.message_mut(message).frames += 1;
         self.at_mut(last).next = Some(frame);
     }
 
-    /// A number that no loan or arena has had.
+    /// Returns a number that no loan or arena has had.
     fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
-    /// Takes a frame for a connection's ring, for the receive of this number, as the message of one frame that it will become.
+    /// Takes a frame for a connection's ring, for the receive with this number, described as the
+    /// single-frame message that it will become.
     #[inline]
     pub(crate) fn take_for_ring(&mut self, id: ConnectionId, number: u16) -> Option<FrameId> {
         let describe = |entry: &mut Frame| (entry.connection, entry.posted) = (Some(id), number);
@@ -431,7 +441,7 @@ impl<'s> Frames<'s> {
         (entry.used, entry.sequence) = (Use::Receive, u64::from_be(sequence));
     }
 
-    /// Makes the frame of a receive the first one of a message.
+    /// Turns the frame of a receive into the first frame of a message.
     #[inline(never)]
     pub(crate) fn begin_received(&mut self, frame: FrameId, header: &Header, id: ConnectionId) -> MessageId {
         let entry = self.at_mut(frame).become_message(Use::Receive);
@@ -456,16 +466,17 @@ impl<'s> Frames<'s> {
         }
     }
 
-    /// Parses a frame of `length` bytes that arrived.
+    /// Parses a received frame of `length` bytes.
     ///
     /// # Errors
-    /// As [`wire::Frame::parse`].
+    /// As for [`wire::Frame::parse`].
     #[inline]
     pub(crate) fn parse(&self, frame: FrameId, length: u32) -> Result<wire::Frame, DownReason> {
         wire::Frame::parse(&self.header_words(frame), length)
     }
 
-    /// The header of a frame of `length` bytes that arrived, if it is a whole message to a socket, without extension headers.
+    /// Parses a received frame of `length` bytes. Returns its header if it is a complete message to
+    /// a socket, without extension headers.
     #[inline(always)]
     pub(crate) fn parse_plain(&self, frame: FrameId, length: u32) -> Option<Header> {
         let words = self.words(frame)?.first_chunk::<HEADER_WORDS>()?.each_ref().map(DmaWord::load);
@@ -475,28 +486,28 @@ impl<'s> Frames<'s> {
         (header.is_plain() && header.len == payload_len).then_some(header)
     }
 
-    /// The header of a frame as it lies in memory.
+    /// Returns the header of a frame as quadwords.
     #[inline]
     fn header_words(&self, frame: FrameId) -> [u64; HEADER_WORDS] {
         let words = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>());
         words.map_or([0; HEADER_WORDS], |words| words.each_ref().map(DmaWord::load))
     }
 
-    /// A frame's memory as quadwords: the header's six, then the payload's.
+    /// Returns a frame's memory as quadwords: the header's six, then the payload's.
     #[inline]
     fn words(&self, frame: FrameId) -> Option<&[DmaWord; WORDS]> {
         self.memory.block(frame.index())
     }
 
-    // Frames lie inside the memory by construction, so these accesses do not fail.
+    // Frames are inside the memory by construction, so these accesses do not fail.
 
-    /// Writes the header of a frame; gives the frame's virtual address.
+    /// Writes the header of a frame. Returns the frame's virtual address.
     #[inline]
     pub(crate) fn write_header(&self, frame: FrameId, header: &Header) -> u64 {
         self.write_header_at(frame.index(), 0, &header.to_words())
     }
 
-    /// Writes a header into cache line `place` of a block; gives its virtual address.
+    /// Writes a header to cache line `place` of a block. Returns its virtual address.
     #[inline]
     pub(crate) fn write_header_at(&self, block: usize, place: usize, header: &[u64; HEADER_WORDS]) -> u64 {
         let words = self.memory.block(block);
@@ -506,7 +517,7 @@ impl<'s> Frames<'s> {
         words.as_ptr().addr() as u64
     }
 
-    /// The headers that connection `index` sends acknowledgements from.
+    /// Writes the acknowledgement header of connection `index`. Returns its virtual address.
     pub(crate) fn write_acknowledgement(&self, index: usize, ack: u64) -> u64 {
         let (block, place) = (self.table.len() + index / HEADERS_PER_FRAME, index % HEADERS_PER_FRAME);
         self.write_header_at(block, place, &Header::acknowledgement(ack).to_words())
@@ -528,7 +539,8 @@ impl<'s> Frames<'s> {
         words::get(self.payload(frame), bytes);
     }
 
-    /// Copies a message to `buffer`, as much as fits and never more than its frames hold.
+    /// Copies a message to `buffer`, limited to the buffer and to its frames. Returns the number of
+    /// bytes.
     #[inline]
     pub(crate) fn read_message(&self, message: MessageId, buffer: &mut [u8]) -> usize {
         let descriptor = self.message(message);
@@ -552,7 +564,7 @@ impl<'s> Frames<'s> {
         }
     }
 
-    /// The extension headers of a frame.
+    /// Writes the extension headers of a frame.
     pub(crate) fn write_extensions(&self, frame: FrameId, extensions: &[u8; 16]) {
         let header = Header { extensions: *extensions, ..Header::acknowledgement(0) };
         self.write_header(frame, &header);
@@ -563,7 +575,7 @@ impl<'s> Frames<'s> {
         wire::joined([first, second])
     }
 
-    /// Writes the bytes of a header as they are, whatever its checksum.
+    /// Writes the bytes of a header unchanged, with any checksum.
     #[cfg(test)]
     pub(crate) fn write_header_bytes(&self, frame: FrameId, bytes: &[u8; 8 * HEADER_WORDS]) {
         let words = self.words(frame).expect("a frame of the table");
@@ -572,7 +584,7 @@ impl<'s> Frames<'s> {
         }
     }
 
-    /// Quadword `index` of a frame's payload, first byte lowest.
+    /// Returns quadword `index` of a frame's payload, first byte lowest.
     pub(crate) fn payload_word(&self, frame: FrameId, index: usize) -> u64 {
         self.payload(frame).get(index).map_or(0, |word| u64::from_le(word.load()))
     }
@@ -636,8 +648,8 @@ mod tests {
         assert_eq!(frames.write_acknowledgement(69, 6), first + 3 * STRIDE as u64 + 4 * 64);
     }
 
-    /// A descriptor whose length exceeds its frames is a bug elsewhere. A copy must not go on into
-    /// the next message.
+    /// A descriptor whose length exceeds its frames is a bug elsewhere. A copy must not continue
+    /// into the next message.
     #[test]
     fn copies_end_with_the_frames_of_a_message() {
         let mut table = [Frame::EMPTY; 4];

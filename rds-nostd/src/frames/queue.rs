@@ -1,4 +1,4 @@
-//! First-in first-out lists through the table of frames.
+//! First-in first-out lists in the table of frames.
 
 use crate::frames::Frames;
 use crate::ids::MessageId;
@@ -21,7 +21,7 @@ impl Queue {
         self.head.is_none()
     }
 
-    /// The first message goes; `next` is the one behind it.
+    /// Removes the first message; `next` is its successor.
     #[inline]
     pub(crate) const fn drop_head(&mut self, next: Option<MessageId>) {
         self.head = next;
@@ -32,7 +32,7 @@ impl Queue {
 }
 
 impl Frames<'_> {
-    /// Puts a message that nothing follows at the end of a queue.
+    /// Appends a message without a successor to a queue.
     #[inline]
     pub(crate) fn push_back(&mut self, queue: &mut Queue, message: MessageId) {
         match queue.tail {
@@ -52,7 +52,7 @@ impl Frames<'_> {
         Some(message)
     }
 
-    /// The message behind `message` in its queue.
+    /// Returns the successor of `message` in its queue.
     #[inline]
     pub(crate) fn next_message(&self, message: MessageId) -> Option<MessageId> {
         self.message(message).next_message
@@ -68,7 +68,8 @@ mod tests {
     use std::vec::Vec;
 
     proptest! {
-        /// Messages of any lengths, queued and given back in any order, equal a model with ordinary containers.
+        /// Messages of any lengths, queued and freed in any order, equal a model with standard
+        /// containers.
         #[test]
         fn messages_and_queues_lose_nothing(steps in prop::collection::vec((0u8..3, 1usize..5), 1..200)) {
             let mut table = [Frame::EMPTY; 23];

@@ -6,7 +6,7 @@
 use crate::frames::{Frames, Use};
 use crate::ids::{ConnectionId, FrameId};
 
-/// Messages between two posts of receives; half of the ring, if that is less.
+/// Messages between two posts of receives; at most half of the ring.
 const TURN: u16 = 8;
 /// Minimum entries of a receive queue. A smaller ring has no slot for each entry, so its receives are always written anew.
 const LEAST: u16 = 4;

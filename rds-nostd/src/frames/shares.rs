@@ -1,11 +1,11 @@
-//! How many frames each connection may use, so that no peer can take those of another.
+//! Shares of frames: bounds of each connection, so that no peer can exhaust another's frames.
 
-/// One side's frames: each of its users has a share that nobody else can take; the rest is common.
+/// The frames of one side. Each user has a share that no other user can take; the rest is common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
     share: u32,
     common: u32,
-    /// Used beyond their shares by all together.
+    /// Frames in use beyond shares, of all users together.
     beyond: u32,
 }
 
@@ -22,25 +22,26 @@ impl Shares {
         self.common
     }
 
-    /// Frames of the common part in use; more than there are while a reserve is being used.
+    /// Returns the common frames in use, which exceed the common part while the reserve is in use.
     pub(crate) const fn beyond(&self) -> u32 {
         self.beyond
     }
 
-    /// How many more a user of `used` frames may take if it leaves as much of the common part to the others as it has of it.
+    /// Returns the number of frames that a user of `used` frames may still take, if it leaves as
+    /// much of the common part to other users as it has of it.
     #[inline]
     pub(crate) const fn fair_room(&self, used: u32) -> u32 {
         let free = self.common.saturating_sub(self.beyond);
         self.share.saturating_sub(used) + free.saturating_sub(used.saturating_sub(self.share))
     }
 
-    /// Whether there is [`fair_room`](Self::fair_room) for one more.
+    /// Returns whether [`fair_room`](Self::fair_room) is at least 1.
     #[inline]
     pub(crate) const fn has_one(&self, used: u32) -> bool {
         used < self.share || used - self.share + self.beyond < self.common
     }
 
-    /// Whether the share alone has room for one more, and for another one after that.
+    /// Returns whether the share alone has space for two more frames.
     #[inline]
     pub(crate) const fn has_two(&self, used: u32) -> bool {
         used + 1 < self.share
@@ -53,7 +54,7 @@ impl Shares {
         self.beyond += used.saturating_sub(self.share) - before;
     }
 
-    /// As [`take`](Self::take), of one.
+    /// Like [`take`](Self::take) with a count of 1.
     #[inline]
     pub(crate) const fn take_one(&mut self, used: &mut u32) {
         if *used >= self.share {
@@ -62,7 +63,7 @@ impl Shares {
         *used += 1;
     }
 
-    /// As [`give`](Self::give), of one.
+    /// Like [`give`](Self::give) with a count of 1.
     #[inline]
     pub(crate) const fn give_one(&mut self, used: &mut u32) {
         *used -= 1;
@@ -85,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever others take, a user's share is there; and all together never use more than there is.
+        /// A user's share is always available, and all users together never exceed the frames.
         #[test]
         fn a_share_is_never_taken_by_others(steps in prop::collection::vec((0usize..4, any::<bool>(), 1u32..9), 1..200)) {
             let (share, common) = (5, 9);
