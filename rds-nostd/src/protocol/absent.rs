@@ -1,4 +1,4 @@
-//! Entries of unreachable peers, which go to others; messages wait without them.
+//! Eviction of unreachable peers, whose messages wait without an entry.
 
 use dat_nostd::{Duration, Instant};
 
@@ -7,11 +7,12 @@ use crate::frames::{Frames, Marks, Queue};
 use crate::ids::{ConnectionId, MessageId, SocketHandle};
 use crate::protocol::Protocol;
 
-/// Time for which an unreachable peer keeps its entry.
+/// Time after which an unreachable peer may be evicted.
 const UNREACHABLE: Duration = Duration::from_secs(45);
 
 impl Protocol<'_> {
-    /// Makes connections due whose deadlines have come, and gives an absent peer an entry that is of no other use.
+    /// Makes connections due whose deadlines have passed, and gives an absent peer an idle entry
+    /// for an attempt.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.connections.expire(now);
         let due = self.absent.next_due(now);
@@ -20,10 +21,11 @@ impl Protocol<'_> {
         }
     }
 
-    /// Returns the connection of the peer that has been unreachable for longest, if that is long enough for its entry to go.
+    /// Returns the connection of the peer that has been unreachable for longest, if it may be
+    /// evicted.
     ///
-    /// Entries stay that hold unread messages or memory of operations, and those whose messages would take more than half of the
-    /// common frames.
+    /// Not evicted are connections with unread messages or with memory of operations, and those
+    /// whose messages would take more than half of the common frames.
     pub(crate) fn unreachable(&self) -> Option<ConnectionId> {
         let gone = self.connections.iter().filter(|(_, connection)| self.is_gone(connection));
         gone.min_by_key(|(_, connection)| connection.reconnect.reachable_at).map(|(id, _)| id)
@@ -31,7 +33,7 @@ impl Protocol<'_> {
 
     fn is_gone(&self, connection: &Connection) -> bool {
         let Connection { tx, rx, reconnect, .. } = connection;
-        // Common frames in use when this connection and all absent peers have given theirs back.
+        // Common frames in use without this connection and all absent peers.
         let own = tx.frames.saturating_sub(self.sending.share());
         let others = self.sending.beyond().saturating_sub(self.absent.frames() + own);
         let lends = |message: &MessageId| self.frames.message(*message).is(Marks::LENT);
@@ -47,7 +49,7 @@ impl Protocol<'_> {
             && !messages(&self.frames, tx.queue).any(|message| lends(&message))
     }
 
-    /// Moves the messages of an unreachable peer out of its entry. The entry is the caller's then.
+    /// Moves the messages of an unreachable peer out of its entry, which the caller reuses.
     pub(crate) fn move_out(&mut self, id: ConnectionId) {
         let Connection { foreign, tos, tx, reconnect, .. } = self.connections.at_mut(id);
         let peer = Absent {
@@ -80,7 +82,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// A peer gets an entry again, and with it the messages that wait.
+    /// Moves the messages of a peer back into its new entry.
     pub(crate) fn move_in(&mut self, id: ConnectionId) {
         let Connection { foreign, tos, .. } = self.connections.at(id);
         let Some(peer) = self.absent.take(*foreign, *tos) else { return };
@@ -93,7 +95,8 @@ impl Protocol<'_> {
         self.connections.make_due(id);
     }
 
-    /// Drops the messages of a peer. Their senders get [`RdsError::Unreachable`](crate::RdsError::Unreachable).
+    /// Drops the messages of a peer. Their senders get
+    /// [`RdsError::Unreachable`](crate::RdsError::Unreachable).
     fn drop_absent(&mut self, mut peer: Absent) {
         while let Some(message) = self.frames.pop_front(&mut peer.queue) {
             let owner = self.frames.message(message).owner();
@@ -131,7 +134,7 @@ impl Protocol<'_> {
         self.absent = absent;
     }
 
-    /// Counts frames as common ones, as if a user took them that has used its share.
+    /// Counts frames as common ones, as for a user that has used up its share.
     fn take_common(&mut self, count: u32) {
         let mut used = self.sending.share();
         self.sending.take(&mut used, count);
@@ -143,7 +146,7 @@ impl Protocol<'_> {
     }
 }
 
-/// The messages of a queue.
+/// Returns the messages of a queue.
 fn messages<'f>(frames: &'f Frames<'_>, queue: Queue) -> impl Iterator<Item = MessageId> + 'f {
     core::iter::successors(queue.head(), |message| frames.next_message(*message))
 }

@@ -1,8 +1,9 @@
-//! Whom a connection is made with, and in which entry.
+//! Admission of peers, and the choice of their entries.
 //!
-//! When both sides ask at once, the attempt of the lower address stands. The higher one gives its own up for it; the lower one
-//! keeps the other's request until it knows what becomes of its own: a Linux peer refuses ours while it asks itself, and its
-//! request is then accepted at once.
+//! If both sides connect simultaneously, the attempt of the lower address wins. The higher one
+//! aborts its own attempt. The lower one holds the peer's request until its own is decided: a Linux
+//! peer refuses our request while its own is in flight, and then the held request is accepted
+//! immediately.
 
 use dat_nostd::{Duration, Instant};
 
@@ -11,31 +12,31 @@ use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
 
-/// How long a connection that nothing moves on keeps its entry when another peer wants it.
+/// Idle time after which a connection may be evicted for another peer.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A peer's request, as far as it is believed.
+/// A peer's request, after its verification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// Who asks, IPv4 mapped; for what type of service; and the port GID that the request came from.
+    /// Peer address, IPv4 mapped; type of service; and GID of the port that sent the request.
     pub(crate) remote: u128,
     pub(crate) tos: u8,
     pub(crate) gid: [u8; 16],
 }
 
-/// What to do with a peer's request.
+/// Decision on a peer's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Take it; what the connection has of an endpoint goes before, for this reason.
+    /// Accept it. With a reason, first close the connection's endpoint for that reason.
     Accept(ConnectionId, Option<DownReason>),
-    /// Wait for what becomes of this side's own.
+    /// Hold it until our own request is decided.
     Hold(ConnectionId),
     Refuse,
 }
 
 impl Protocol<'_> {
-    /// The connection to a peer with this type of service; a new one if there is room, perhaps in the entry of one that has nothing to
-    /// move.
+    /// Returns the connection to a peer with this type of service. Creates it if an entry is free,
+    /// idle, or that of an unreachable peer.
     pub(crate) fn connection_for(&mut self, foreign: u128, tos: u8) -> Option<ConnectionId> {
         if let Some(id) = self.connections.find(foreign, tos) {
             return Some(id);
@@ -51,7 +52,7 @@ impl Protocol<'_> {
             }
         };
         self.forget_map(id);
-        // The zone goes with the entry, unless another connection of the former peer has it, too.
+        // The zone belongs to the entry, unless another connection of the former peer uses it.
         let mut objects = self.connections.at(id).objects;
         let zone = core::mem::take(&mut self.connections.at_mut(id).objects.zone);
         if self.zone_is_shared(zone) {
@@ -70,8 +71,8 @@ impl Protocol<'_> {
         Some(id)
     }
 
-    /// Of the connections that are down and have nothing to move, the one that has been so for longest; those of peers that lost the reserve
-    /// last, as it is known by them.
+    /// Returns the connection that has been down and idle for longest. Peers that lost the reserve
+    /// come last, because their entries store that.
     fn longest_idle(&self) -> Option<ConnectionId> {
         let idle = |c: &Connection| c.state == State::Down && c.is_idle() && !self.holds_memory(c);
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
@@ -79,9 +80,10 @@ impl Protocol<'_> {
         idle.min_by_key(|(_, connection)| value(connection)).map(|(id, _)| id)
     }
 
-    /// A connection that is up and could go for another peer's sake: nothing has moved on it for a while.
+    /// Returns an established connection that may be evicted for another peer, because it has been
+    /// idle.
     pub(crate) fn dispensable(&self, now: Instant) -> Option<ConnectionId> {
-        // Of posts that were not asked to be reported nobody knows that they are done; after this time they are.
+        // Posts without CQE have certainly completed after this time.
         let idle = |c: &Connection| {
             c.state == State::Up
                 && c.is_idle()
@@ -93,50 +95,52 @@ impl Protocol<'_> {
         idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)
     }
 
-    /// Peers that may not have the acknowledgement of a message that arrived, IPv4 mapped.
+    /// Returns peers that may lack an acknowledgement, IPv4 mapped.
     pub(crate) fn unsettled_peers(&self) -> impl Iterator<Item = u128> + '_ {
         let connected = self.connections.iter().filter(|(_, connection)| !connection.is_settled());
         connected.map(|(_, connection)| connection.foreign).chain(self.remembered.unsettled())
     }
 
-    /// Whether memory is offered to the peer, or registered for it: that stays, whoever else comes.
+    /// Returns whether memory is offered to the peer or registered for it, so that the entry must
+    /// not be reused.
     pub(crate) fn holds_memory(&self, connection: &Connection) -> bool {
         let zone = connection.objects.zone;
         self.regions.any_in(zone) || self.operations.memories().any_in(zone)
     }
 
-    /// Whether there is no entry for a peer that is new.
+    /// Returns whether there is no entry for a new peer.
     pub(crate) fn is_full_for(&self, foreign: u128, tos: u8) -> bool {
         self.connections.find(foreign, tos).is_none()
             && !self.has_idle_entry()
             && self.unreachable().is_none()
     }
 
-    /// Returns whether an entry is free, or of no use to its peer.
+    /// Returns whether an entry is free or idle.
     pub(crate) fn has_idle_entry(&self) -> bool {
         self.connections.free().is_some() || self.longest_idle().is_some()
     }
 
-    /// Whether a connection has this zone.
+    /// Returns whether a connection uses this zone.
     pub(crate) fn zone_is_shared(&self, zone: u64) -> bool {
         zone != 0 && self.connections.iter().any(|(_, connection)| connection.objects.zone == zone)
     }
 
-    /// Whether a request asks for a new connection though its port has as many as one peer may have, whatever addresses they give.
+    /// Returns whether a request for a new connection exceeds the share of its port, whatever
+    /// addresses the port uses.
     pub(crate) fn has_its_share(&self, request: &Request, now: Instant) -> bool {
         let Request { remote, tos, gid } = *request;
         if self.connections.find(remote, tos).is_some() {
             return false;
         }
         let is_theirs = |c: &Connection| c.foreign == remote || c.foreign_gid == gid;
-        // Entries that anybody may have do not count, but for a while those that a connection was made in a short time ago: else who hangs
-        // up could ask under one name after the other.
+        // Idle entries do not count, except for a while after a connection: otherwise a port could
+        // connect and disconnect under one address after another.
         let counts = |c: &Connection| c.state != State::Down || !c.is_idle() || c.reconnect.is_new(now);
         let theirs = self.connections.iter().filter(|(_, c)| is_theirs(c) && counts(c)).count();
         theirs >= usize::from(self.config.connections_per_peer.max(1))
     }
 
-    /// What to do with a request.
+    /// Decides on a request.
     pub(crate) fn admit(&mut self, request: &Request, now: Instant) -> Admission {
         let Request { remote, tos, gid } = *request;
         if self.has_its_share(request, now) {
@@ -144,10 +148,11 @@ impl Protocol<'_> {
         }
         let Some(id) = self.connection_for(remote, tos) else { return Admission::Refuse };
         let connection = self.connections.at_mut(id);
-        // The address may have moved to another port; or somebody else gives it. While the port that it was at is there, it is its.
+        // The address has moved to another port, or the request is forged. The current port retains
+        // it while it responds.
         let moved = connection.foreign_gid != gid && connection.foreign_gid != [0; 16];
         if connection.state == State::Up && moved {
-            // An acknowledgement finds out whether it is.
+            // The acknowledgement fails if the port is gone.
             connection.rx.ack_wanted = true;
             self.connections.make_due(id);
             return Admission::Refuse;
@@ -173,7 +178,7 @@ impl Protocol<'_> {
                     Admission::Accept(id, Some(DownReason::Raced))
                 }
             }
-            // The peer has begun anew: what it knew of the old connection is gone.
+            // The peer has restarted, without state of the old connection.
             State::Accepting | State::Up | State::Failed => {
                 let failed = reconnect.broken_by.map(Broken::reason);
                 Admission::Accept(id, Some(failed.unwrap_or(DownReason::Replaced)))
@@ -181,7 +186,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// A request is being accepted.
+    /// Records that a request is being accepted.
     pub(crate) fn accepting(&mut self, id: ConnectionId, gid: [u8; 16], now: Instant) {
         self.stirred = true;
         let connection = self.connections.at_mut(id);

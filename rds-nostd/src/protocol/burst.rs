@@ -14,7 +14,7 @@ pub(crate) struct Burst {
     message: MessageId,
     /// Header of all fragments.
     header: [u64; HEADER_WORDS],
-    /// Payload bytes of the whole message.
+    /// Payload bytes of the complete message.
     len: u32,
     sequence: u64,
     /// Fragments: all, and those posted.

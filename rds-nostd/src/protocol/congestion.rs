@@ -1,8 +1,9 @@
-//! Congestion maps: which ports of a node take no more messages. Linux `net/rds/cong.c`.
+//! Congestion maps: ports of a node that accept no more messages. Linux `net/rds/cong.c`.
 //!
-//! A port whose socket has received more than its receive buffer, or more than its part of the frames, is marked in this
-//! node's map; every peer gets the map whenever it changes, and sends nothing more to a marked port. A port is cleared when
-//! half of that has been read. The limit is soft: what a peer had sent before it knew is still taken.
+//! A port is marked in this node's map when its socket has received more than its receive buffer,
+//! or more than its part of the frames. Every peer gets each change of the map, and then sends no
+//! messages to marked ports. A port is cleared when half of that has been read. The limit is soft:
+//! messages that were sent before the peer received the map are accepted.
 
 use crate::connection::{Connection, FRAGMENT_WORDS, Map, State, port_mask};
 use crate::frames::Use;
@@ -12,7 +13,7 @@ use crate::socket::Wants;
 use crate::wire::{CONGESTION_MAP_LEN, Flags, Header};
 
 impl Protocol<'_> {
-    /// Prepares the frames that our map is sent from.
+    /// Prepares the frames that contain our map.
     pub(crate) fn create_map(&mut self) {
         for place in &mut self.own_map {
             *place = self.frames.take(Use::Send);
@@ -25,7 +26,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// The word of our map that has `port`: frame, index in its payload, value.
+    /// Returns the word of our map that contains `port`: frame, index in its payload, value.
     fn own_word(&self, port: u16) -> Option<(FrameId, usize, u64)> {
         let at = usize::from(port / 64);
         let frame = self.own_map.get(at / FRAGMENT_WORDS).copied().flatten()?;
@@ -33,13 +34,14 @@ impl Protocol<'_> {
         Some((frame, index, self.frames.payload_word(frame, index)))
     }
 
-    /// Whether we told our peers that `port` takes no more.
+    /// Returns whether `port` is marked in our map.
     pub(crate) fn own_port_is_marked(&self, port: u16) -> bool {
         self.own_word(port).is_some_and(|(_, _, word)| word & port_mask(port) != 0)
     }
 
-    /// Marks or clears a port of ours; all peers are to hear of it. Those that are not connected are asked for only to hear that a port is
-    /// clear, which a socket of theirs may wait for; the rest they hear when they come.
+    /// Marks or clears a port of ours, and sends the map to all peers. A peer that is down is
+    /// reconnected only if a port clears, because its sockets may wait for that. It gets the map in
+    /// any case when it connects.
     fn mark_own_port(&mut self, port: u16, marked: bool) {
         let Some((frame, index, word)) = self.own_word(port) else { return };
         let bit = port_mask(port);
@@ -60,13 +62,13 @@ impl Protocol<'_> {
         }
     }
 
-    /// A socket got more than it should hold.
+    /// Marks a socket's port if the socket is over its limits.
     #[inline(never)]
     pub(crate) fn crowded(&mut self, slot: usize) {
         self.pool_short |= self.receiving.beyond() > self.limits.congested_common;
         let (most, short) = (self.limits.congested_frames, self.pool_short);
         let Some(socket) = self.sockets.get_mut(slot) else { return };
-        // A socket that is read from is not what makes the frames short.
+        // A socket that is read regularly does not exhaust the frames.
         let short = short && socket.receive_frames > most / 8;
         let full = socket.receive_bytes > socket.receive_buffer || socket.receive_frames > most || short;
         if full && !socket.congested {
@@ -75,7 +77,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// A socket has less than before, or may have more.
+    /// Clears a socket's port if the socket is under its limits again, or those of all sockets if
+    /// the pool is no longer short.
     pub(crate) fn relieve(&mut self, slot: usize) {
         if self.pool_short && self.receiving.beyond() <= self.limits.congested_common / 2 {
             self.pool_short = false;
@@ -87,19 +90,20 @@ impl Protocol<'_> {
         }
     }
 
-    /// Clears a socket's port if it may be.
+    /// Clears a socket's port if the socket is under its limits.
     fn relieve_one(&mut self, slot: usize) {
         let (most, short) = (self.limits.congested_frames, self.pool_short);
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         let low = socket.receive_bytes <= socket.receive_buffer / 2 && socket.receive_frames <= most / 2;
-        // With the pool short, a socket without anything unread is not what makes it so.
+        // While the pool is short, only sockets without unread messages are cleared.
         if socket.congested && low && (!short || socket.receive_frames == 0) {
             socket.congested = false;
             self.mark_socket(slot, false);
         }
     }
 
-    /// Tells of a socket's port, if peers know it: those of loopback addresses and of unbound sockets are nobody's affair.
+    /// Marks or clears a socket's port in our map. Sockets that peers cannot reach, with loopback
+    /// addresses or unbound, are not in the map.
     fn mark_socket(&mut self, slot: usize, marked: bool) {
         if let Some(port) = self.sockets.get(slot).map(|socket| socket.peers_port)
             && port != 0
@@ -108,7 +112,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// A fragment of a peer's map, in `frame`.
+    /// Processes a fragment of a peer's map, in `frame`.
     pub(crate) fn map_arrived(&mut self, id: ConnectionId, frame: FrameId) {
         let Some(map) = self.maps.get_mut(id.index()) else { return };
         let Connection { map: state, tx, .. } = self.connections.at_mut(id);
@@ -117,7 +121,7 @@ impl Protocol<'_> {
         let arrived = (0..FRAGMENT_WORDS).map(|index| self.frames.payload_word(frame, index));
         let cleared = map.replace(first, arrived);
         state.set_marked(map.has_marks());
-        // From here on messages look at the map.
+        // From here on each message must check the map.
         tx.plain_until = 0;
         if second {
             self.counters.cong_update_received += 1;
@@ -126,7 +130,7 @@ impl Protocol<'_> {
         self.ports_cleared(cleared);
     }
 
-    /// Tells the sockets that wait for one of these ports.
+    /// Reports cleared ports to the sockets that wait for them.
     fn ports_cleared(&mut self, mask: u64) {
         if mask == 0 {
             return;
@@ -137,7 +141,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// Forgets what a peer told and what is sent its way, because the entry is another peer's from now on.
+    /// Clears a peer's map and all routes to its entry, because the entry is reused for another
+    /// peer.
     pub(crate) fn forget_map(&mut self, id: ConnectionId) {
         if let Some(map) = self.maps.get_mut(id.index()) {
             *map = Map::EMPTY;

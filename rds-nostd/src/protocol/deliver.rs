@@ -60,8 +60,9 @@ impl Protocol<'_> {
         }
     }
 
-    /// Fast path: takes the oldest message of a socket without pending events, if the message is in its slot and has no extensions.
-    /// Bytes that exceed `buffer` are lost. Returns also whether freed space needs attention, as for a congested port.
+    /// Fast path: takes the oldest message of a socket without pending events, if the message is in
+    /// its slot and has no extensions. Bytes that exceed `buffer` are lost. Returns also whether
+    /// the freed space needs attention, e.g. of a congested port.
     #[inline(always)]
     pub(crate) fn take_in_slot(
         &mut self,
@@ -84,10 +85,10 @@ impl Protocol<'_> {
         Some((Received { from, len, message_len, cookie: None }, more))
     }
 
-    /// Takes the oldest message of a socket, whatever it is.
+    /// Takes the oldest message of a socket, of any kind.
     ///
     /// # Errors
-    /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
+    /// [`RdsError::Again`]: no message. [`RdsError::BadSocket`].
     #[inline(never)]
     pub(crate) fn take_message(
         &mut self,
@@ -105,10 +106,10 @@ impl Protocol<'_> {
         Ok((received, is_congested | self.pool_short | self.starved | self.maps_changed))
     }
 
-    /// Copies the oldest message of a socket and leaves it there.
+    /// Copies the oldest message of a socket, which remains queued.
     ///
     /// # Errors
-    /// As [`take_message`](Self::take_message).
+    /// As for [`take_message`](Self::take_message).
     pub(crate) fn peek(
         &mut self,
         handle: SocketHandle,
@@ -138,7 +139,7 @@ impl Protocol<'_> {
     /// Takes the oldest message of a socket and lends its frames to the application.
     ///
     /// # Errors
-    /// As [`take_message`](Self::take_message).
+    /// As for [`take_message`](Self::take_message).
     pub(crate) fn lend_message(&mut self, handle: SocketHandle) -> Result<LentMessage, RdsError> {
         let (unread, Received { from, message_len, cookie, .. }) = self.peek(handle, &mut [])?;
         let Self { sockets, frames, counters, connections, rings, .. } = self;
@@ -148,7 +149,7 @@ impl Protocol<'_> {
         {
             rings.remove_unread(id, &mut connections.at_mut(id).rx.ring, frames, message.first());
         }
-        // The message counts as unread until it is given back.
+        // The message counts as unread until its frames are returned.
         let socket = sockets.open_mut(handle)?;
         frames.remove_front(&mut socket.received, &unread);
         socket.loans += 1;
@@ -156,7 +157,8 @@ impl Protocol<'_> {
         Ok(LentMessage { from, message_len, cookie, frames: frames.lend(&unread, handle) })
     }
 
-    /// The frames of a lent message are free. Returns the socket that it was read from, or `None` if they were not lent.
+    /// Frees the frames of a lent message. Returns the socket that it was read from, or `None` if
+    /// they were not lent.
     pub(crate) fn take_back_lent(&mut self, handle: FramesHandle) -> Option<SocketHandle> {
         let frames = self.frames.end_loan(&handle)?;
         if let Ok(socket) = self.sockets.open_mut(handle.owner) {
@@ -167,7 +169,7 @@ impl Protocol<'_> {
         Some(handle.owner)
     }
 
-    /// Who sent a message that arrived, IPv4 mapped.
+    /// Returns the sender of a received message, IPv4 mapped.
     pub(crate) fn source_of(&self, unread: &Unread) -> u128 {
         match unread.connection {
             Some(id) => self.connections.at(id).foreign,
@@ -189,7 +191,7 @@ impl Protocol<'_> {
         })
     }
 
-    /// Everything that waits in a socket that closes is gone.
+    /// Drops all unread messages of a socket that closes.
     pub(crate) fn drop_received(&mut self, handle: SocketHandle) {
         while let Ok(socket) = self.sockets.open_mut(handle)
             && let Some(unread) = self.frames.front(&socket.received)
@@ -197,7 +199,7 @@ impl Protocol<'_> {
             self.frames.remove_front(&mut socket.received, &unread);
             self.give_place(unread.place);
         }
-        // What it read as frames, and has not given back, is not its any more.
+        // Frames that are still lent no longer count against the socket.
         if let Ok(socket) = self.sockets.open_mut(handle) {
             (socket.receive_bytes, socket.receive_frames) = (0, 0);
         }

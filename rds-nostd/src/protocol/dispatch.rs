@@ -1,4 +1,4 @@
-//! What a connection posts next: the congestion map, operations, fragments and acknowledgements, in the order in which they leave.
+//! Order of a connection's posts: congestion map, operations, fragments, acknowledgements.
 
 use dat_nostd::CompletionFlags;
 
@@ -11,47 +11,47 @@ use crate::protocol::Protocol;
 use crate::rdma::{GATHER, Operations, Piece, RdmaStatus, Transfer};
 use crate::wire::{FRAGMENT_LEN, HEADER_LEN, MAP_FRAGMENTS};
 
-/// What is to be posted.
+/// Kind of the next post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Post {
     /// The next frame of the first unsent message ([`Flow::burst`]).
     Fragment,
     /// A fragment of our congestion map ([`Flow::map_fragment`]).
     Map,
-    /// An acknowledgement and nothing else ([`Flow::acknowledgement`]).
+    /// An acknowledgement without payload ([`Flow::acknowledgement`]).
     Acknowledgement,
-    /// What comes next of a message with an RDMA operation ([`Flow::operation`]).
+    /// The next step of a message with an RDMA operation ([`Flow::operation`]).
     Operation,
 }
 
-/// What comes next of a message with an RDMA operation.
+/// Next step of a message with an RDMA operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A transfer of this operation ([`Flow::transfer`]), its cookie, and whether it is to be reported.
+    /// A transfer of this operation ([`Flow::transfer`]), its cookie, and whether it gets a CQE.
     Transfer(OperationId, u64, bool),
     /// All transfers are posted: the next fragment.
     Fragment,
-    /// There was nothing else to do; [`Flow::dispatch`] has what is behind it.
+    /// The message is complete without a post; [`Flow::dispatch`] returns the next one.
     Done,
 }
 
-/// A SEND of one segment, or of two.
+/// A SEND of one or two segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     /// Virtual address in the frames' memory, and bytes.
     pub(crate) address: u64,
     pub(crate) len: u32,
-    /// What is behind it, if that is lent.
+    /// Payload after it, if that is lent.
     pub(crate) lent: Option<LentPart>,
     pub(crate) cookie: u64,
-    /// It is to be reported; it wakes the peer; it waits for the RDMA reads before it.
+    /// With CQE; wakes the peer; waits for preceding RDMA reads.
     pub(crate) signal: bool,
     pub(crate) solicit: bool,
     pub(crate) fence: bool,
 }
 
 impl Segment {
-    /// How it is posted.
+    /// Returns the completion flags of the post.
     #[inline]
     pub(crate) fn flags(&self) -> CompletionFlags {
         let mut flags = CompletionFlags::empty();
@@ -62,7 +62,7 @@ impl Segment {
     }
 }
 
-/// A fragment's part of a lent payload.
+/// Part of a lent payload in a fragment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LentPart {
     pub(crate) address: u64,
@@ -70,7 +70,7 @@ pub(crate) struct LentPart {
     pub(crate) lmr_context: u32,
 }
 
-/// One connection with what it sends from.
+/// A connection with all that it needs to send.
 pub(crate) struct Flow<'f, 's> {
     pub(crate) id: ConnectionId,
     pub(crate) connection: &'f mut Connection,
@@ -97,8 +97,8 @@ impl<'s> Protocol<'s> {
         }
     }
 
-    /// A transfer that [`Flow::operation`] gave can never be posted: its message is given up, unless something of it is under
-    /// way. Then the connection has to go first, and this is true.
+    /// Handles a transfer of [`Flow::operation`] that can never be posted: drops its message.
+    /// Returns true if a part of the message is in flight, so that the connection must break first.
     #[cold]
     pub(crate) fn refused(&mut self, id: ConnectionId) -> bool {
         let Some(message) = self.connections.at(id).tx.next else { return false };
@@ -113,7 +113,8 @@ impl<'s> Protocol<'s> {
 }
 
 impl<'f, 's> Flow<'f, 's> {
-    /// What the connection posts next, if its send queue has room. [`committed`](Self::committed) says that it was posted.
+    /// Returns the next post of the connection, if its send queue has space. [`count`](Self::count)
+    /// records it.
     #[inline]
     pub(crate) fn dispatch(&mut self) -> Option<Post> {
         let connection = &*self.connection;
@@ -122,7 +123,7 @@ impl<'f, 's> Flow<'f, 's> {
         }
         let depth = u64::from(self.limits.send_depth);
         let in_flight = connection.tx.in_flight();
-        // One post is kept for acknowledgements: without them the peer's queue would not move.
+        // One post is reserved for acknowledgements: without them the peer's queue would stall.
         if in_flight + 1 < depth {
             if connection.map.is_due() && connection.tx.cursor.is_none() {
                 return Some(Post::Map);
@@ -137,7 +138,7 @@ impl<'f, 's> Flow<'f, 's> {
         acknowledges.then_some(Post::Acknowledgement)
     }
 
-    /// Nothing is left to be posted: notes how far messages may be posted straight from `sendmsg`.
+    /// Computes the limit of the fast path when nothing is left to post.
     #[inline]
     pub(crate) fn settle(&mut self) {
         let (connection, limits) = (&mut *self.connection, self.limits);
@@ -151,7 +152,7 @@ impl<'f, 's> Flow<'f, 's> {
         };
     }
 
-    /// What comes next of the first unsent message, which has an operation.
+    /// Returns the next step of the first unsent message, which has an operation.
     #[cold]
     pub(crate) fn operation(&mut self) -> Step {
         let Some(message) = self.connection.tx.next else { return Step::Done };
@@ -162,7 +163,7 @@ impl<'f, 's> Flow<'f, 's> {
         let silent = descriptor.is(Marks::SILENT);
         if let Some(of) = self.operations.next_to_transfer(operation) {
             let cookie = self.cookie(CookieKind::Rdma, self.connection.tx.posts + 1);
-            // The message behind it reports; without one the last transfer has to.
+            // The following message has a CQE. Without a message the last transfer needs one.
             let signal = self.is_report_due() || silent && self.operations.is_last_transfer(of);
             return Step::Transfer(of, cookie, signal);
         }
@@ -174,7 +175,7 @@ impl<'f, 's> Flow<'f, 's> {
         Step::Done
     }
 
-    /// The next transfer of an operation.
+    /// Returns the next transfer of an operation.
     pub(crate) fn transfer(&self, of: OperationId) -> Option<Transfer> {
         self.operations.transfer(of)
     }
@@ -195,7 +196,8 @@ impl<'f, 's> Flow<'f, 's> {
         }
     }
 
-    /// An acknowledgement frame: one at a time, what comes in between is covered by the next.
+    /// Returns an acknowledgement frame. Only one is in flight at a time; the next covers all later
+    /// arrivals.
     pub(crate) fn acknowledgement(&mut self) -> Segment {
         Segment {
             address: self.frames.write_acknowledgement(self.id.index(), self.connection.rx.ack_value),
@@ -208,19 +210,19 @@ impl<'f, 's> Flow<'f, 's> {
         }
     }
 
-    /// Whether the next post is to be reported, whatever it is.
+    /// Returns whether the next post needs a CQE in any case.
     fn is_report_due(&self) -> bool {
         let tx = &self.connection.tx;
         tx.posts + 1 - tx.signalled >= u64::from(self.limits.signal_every)
     }
 
-    /// The cookie of a post of this kind.
+    /// Returns the cookie of a post of this kind.
     pub(crate) fn cookie(&self, kind: CookieKind, number: u64) -> u64 {
         let epoch = self.connection.objects.epoch;
         Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode()
     }
 
-    /// A post was made, with a report or without: gives its number.
+    /// Counts a post, with or without CQE. Returns its number.
     #[inline]
     pub(crate) fn count(&mut self, signal: bool) -> u64 {
         let tx = &mut self.connection.tx;
@@ -231,14 +233,14 @@ impl<'f, 's> Flow<'f, 's> {
         tx.posts
     }
 
-    /// Where a fragment's part of the first unsent message's payload lies, which is lent.
+    /// Returns the segments of a fragment of the first unsent message, whose payload is lent.
     #[cold]
     pub(crate) fn parts_of(&self, part: &LentPart) -> ([Piece; GATHER - 1], usize) {
         let whole = Piece::new(0, part.lmr_context, part.address, part.len);
         let alone = ([whole; GATHER - 1], 1);
         let lent = self.connection.tx.next.and_then(|message| self.frames.message(message).lent());
         match lent.filter(|_| part.lmr_context == Lent::SCATTERED) {
-            // That it lies in so few was seen when it was lent.
+            // The limit of segments per fragment was checked in `check_loan`.
             Some(lent) => {
                 self.operations.range(lent.operation, part.address, part.len.into()).unwrap_or(alone)
             }
@@ -246,17 +248,18 @@ impl<'f, 's> Flow<'f, 's> {
         }
     }
 
-    /// What [`map_fragment`](Self::map_fragment) gave was posted.
+    /// Records the post of [`map_fragment`](Self::map_fragment).
     pub(crate) fn map_fragment_posted(&mut self, signal: bool) {
         let number = self.count(signal);
         let Connection { map, rx, .. } = &mut *self.connection;
         let last = map.fragment_posted(number);
-        // The map's frames serve all connections, so they acknowledge nothing. Linux believes the last of the frames
-        // that it takes at once: without another behind them, what was acknowledged just before would be forgotten.
+        // The map's frames serve all connections, so they acknowledge nothing. Linux uses the
+        // acknowledgement of the last frame in a batch, so without another frame it would ignore an
+        // earlier acknowledgement.
         rx.ack_wanted |= last && rx.ack_value != 0;
     }
 
-    /// What [`acknowledgement`](Self::acknowledgement) gave was posted.
+    /// Records the post of [`acknowledgement`](Self::acknowledgement).
     pub(crate) fn acknowledgement_posted(&mut self) {
         self.count(true);
         self.counters.ack_sent += 1;
@@ -265,7 +268,7 @@ impl<'f, 's> Flow<'f, 's> {
         rx.ack_in_flight = true;
     }
 
-    /// A transfer that [`operation`](Self::operation) gave was posted.
+    /// Records the post of a transfer of [`operation`](Self::operation).
     pub(crate) fn transfer_posted(&mut self, of: OperationId, signal: bool) {
         let number = self.count(signal);
         self.operations.posted(of, number);

@@ -1,4 +1,4 @@
-//! What is due on a connection, and how it comes up and goes down.
+//! Due work of a connection, and its transitions up and down.
 
 use dat_nostd::{Instant, Wake};
 
@@ -8,23 +8,23 @@ use crate::log::log;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
 
-/// Numbers that a peer may expect: beyond, a node would come to the end of all numbers.
+/// Maximum sequence number that a peer may expect. Beyond it the numbers would run out.
 const MOST_EXPECTED: u64 = 1 << 63;
 
-/// What is due on a connection.
+/// Due work of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Ask the peer for a connection.
+    /// Request a connection from the peer.
     Connect,
-    /// Post receives and what is to be sent.
+    /// Post receives and sends.
     Serve,
-    /// End it.
+    /// Break it.
     Break(DownReason),
     Nothing,
 }
 
 impl Protocol<'_> {
-    /// What is due now.
+    /// Returns the work that is due now.
     pub(crate) fn due(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
         match connection.state {
@@ -51,7 +51,7 @@ impl Protocol<'_> {
         self.plan(id, now)
     }
 
-    /// Arms the next deadline of the connection, and acts on deadlines that have passed.
+    /// Arms the next deadline of the connection, and handles deadlines that have passed.
     #[inline(never)]
     fn plan(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
@@ -76,7 +76,7 @@ impl Protocol<'_> {
         let probe_at = match connection.reconnect.probe_at {
             _ if !connection.waits_for_peer() => None,
             None => Some(now + PROBE),
-            // A frame arrived meanwhile.
+            // A frame has arrived meanwhile.
             Some(at) if now >= at && now < busy_at + PROBE => Some(busy_at + PROBE),
             Some(at) if now >= at => {
                 self.probe(id);
@@ -94,18 +94,19 @@ impl Protocol<'_> {
         Due::Serve
     }
 
-    /// When to look again, if nothing happens before.
+    /// Returns the time of the next poll, if nothing happens before.
     pub(crate) fn poll_at(&self) -> Wake {
         self.connections.deadline().into_iter().chain(self.absent.retry_at()).min().into()
     }
 
-    /// What the peer says to expect of this node's next message, when the connection is about to come up. If an earlier boot got further
-    /// than this one begins, it goes on from there: else the peer would take what is sent again after a break for what it had then.
+    /// Applies the sequence number that the peer expects, before the connection comes up. If an
+    /// earlier boot got further than the start of this one, numbering continues from there.
+    /// Otherwise the peer would take messages that are retransmitted after a break for duplicates.
     pub(crate) fn peer_expects(&mut self, id: ConnectionId, expects: u64) {
         let behind = expects.saturating_sub(self.first_unacknowledged(id));
         let connection = self.connections.at_mut(id);
         let mut next = connection.tx.queue.head();
-        // Once it was up, the peer expects what it was sent.
+        // After the first connection the peer's expectation is our own number.
         if connection.reconnect.was_up || behind == 0 || expects >= MOST_EXPECTED {
             return;
         }
@@ -115,7 +116,7 @@ impl Protocol<'_> {
             descriptor.sequence = descriptor.sequence.saturating_add(behind);
             next = descriptor.next_message;
         }
-        // It may say so in every request until the connection is up.
+        // Until the connection is up, every request may contain it.
         if core::mem::replace(&mut self.connections.at_mut(id).reconnect.numbers_raised, true) {
             return;
         }
@@ -129,13 +130,13 @@ impl Protocol<'_> {
         );
     }
 
-    /// Number of the oldest message that the peer has not acknowledged, or of the next one.
+    /// Returns the sequence number of the oldest unacknowledged message, or of the next one.
     fn first_unacknowledged(&self, id: ConnectionId) -> u64 {
         let tx = &self.connections.at(id).tx;
         tx.queue.head().map_or(tx.next_sequence, |head| self.frames.message(head).sequence)
     }
 
-    /// The endpoint is connected.
+    /// Records that the endpoint is connected.
     pub(crate) fn came_up(&mut self, id: ConnectionId, gid: Option<[u8; 16]>, now: Instant) {
         let first = self.first_unacknowledged(id);
         let connection = self.connections.at_mut(id);
@@ -150,7 +151,7 @@ impl Protocol<'_> {
         self.connections.make_due(id);
     }
 
-    /// Remembers and counts why a connection or an attempt ended.
+    /// Stores and counts the reason why a connection or an attempt ended.
     pub(crate) fn note_down(&mut self, id: ConnectionId, reason: DownReason) {
         if let Some(count) = self.counters.downs.get_mut(reason as usize) {
             *count += 1;
@@ -160,8 +161,8 @@ impl Protocol<'_> {
         reconnect.last_down.set(reason);
     }
 
-    /// The endpoint is gone: what the peer may not have waits for the next one. An HCA that works touches nothing of it any more; of one that
-    /// has failed, the receives are withheld.
+    /// Requeues everything that the peer may lack after the endpoint was freed. A working HCA no
+    /// longer accesses the frames. The receives of a failed HCA are withheld.
     pub(crate) fn endpoint_gone(&mut self, id: ConnectionId, failed: bool) {
         let Connection { tx, reconnect, .. } = self.connections.at_mut(id);
         reconnect.acknowledged(tx.highest_ack);
@@ -170,7 +171,7 @@ impl Protocol<'_> {
         self.connections.at_mut(id).reset();
     }
 
-    /// The connection is lost: the next one is made after a random wait.
+    /// Records the loss of a connection and schedules its backoff.
     pub(crate) fn went_down(&mut self, id: ConnectionId, reason: DownReason, now: Instant) {
         self.counters.conn_reset += 1;
         self.stirred = true;

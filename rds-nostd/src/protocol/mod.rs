@@ -1,5 +1,6 @@
-//! The protocol of a node without any input or output: frames that arrived go in ([`Protocol::process`]), what is to be posted comes out
-//! ([`Protocol::dispatch`]), and so does when to look again ([`Protocol::poll_at`]). Whoever drives it owns the adapter.
+//! The protocol of a node, without I/O. Received frames go in (`Protocol::arrived`). Posts come out
+//! ([`Flow::dispatch`](dispatch::Flow::dispatch)), and the time of the next poll
+//! ([`Protocol::poll_at`]). The caller owns the adapter.
 
 mod absent;
 mod admission;
@@ -41,7 +42,7 @@ use crate::reason::DownReason;
 use crate::socket::Sockets;
 use crate::wire::MAP_FRAGMENTS;
 
-/// All that a node keeps, and what becomes of it.
+/// State of a node.
 pub(crate) struct Protocol<'s> {
     pub(crate) sockets: Sockets<'s>,
     pub(crate) connections: Connections<'s>,
@@ -50,44 +51,46 @@ pub(crate) struct Protocol<'s> {
     pub(crate) operations: Operations<'s>,
     pub(crate) regions: Regions<'s>,
     pub(crate) windows: Windows<'s>,
-    /// What each connection's peer told of its congestion.
+    /// Congestion maps of the connections' peers.
     pub(crate) maps: &'s mut [Map],
     pub(crate) remembered: RememberedPeers<'s>,
     pub(crate) absent: AbsentPeers,
     pub(crate) config: RdsConfig,
     pub(crate) limits: Limits,
-    /// This node, IPv4 mapped.
+    /// Address of this node, IPv4 mapped.
     pub(crate) local: u128,
     pub(crate) counters: Counters,
-    /// Frames of the sending and of the receiving side, and those that messages to this node itself use of the latter.
+    /// Shares of the sending and of the receiving side, and frames of the latter that loopback
+    /// messages use.
     pub(crate) sending: Shares,
     pub(crate) receiving: Shares,
     pub(crate) local_used: u32,
-    /// The connection whose unfinished message may use the reserve, and the one that it is for after that.
+    /// Connection whose unfinished message may use the reserve, and the next one in turn.
     pub(crate) reserve_of: Option<ConnectionId>,
     pub(crate) reserve_next: Option<ConnectionId>,
     pub(crate) reserve_since: Instant,
-    /// Some connection wants for receives because frames are short.
+    /// A connection lacks receives because frames are short.
     pub(crate) starved: bool,
-    /// Too many of the receiving side's common frames hold messages that nobody read.
+    /// Unread messages occupy too many common frames of the receiving side.
     pub(crate) pool_short: bool,
-    /// The frames that our own congestion map is kept in and sent from.
+    /// Frames that contain our congestion map, and from which it is sent.
     pub(crate) own_map: [Option<FrameId>; MAP_FRAGMENTS as usize],
-    /// Our map changed, and not every peer knows.
+    /// Our map has changed and was not sent to all peers.
     pub(crate) maps_changed: bool,
-    /// Maps received so far.
+    /// Number of maps received.
     pub(crate) map_generation: u64,
-    /// An endpoint failed, and its connection is not down yet.
+    /// An endpoint has failed, and its connection is not down yet.
     pub(crate) some_broken: bool,
-    /// A connection was begun or ended since the end of the last poll: the adapter may have new deadlines, and others may have frames again.
+    /// A connection was opened or closed since the last poll: the adapter may have new deadlines,
+    /// and frames may be free.
     pub(crate) stirred: bool,
-    /// When the node started, and what time it was when it was last polled.
+    /// Start of the node, and time of the last poll.
     pub(crate) started: Instant,
     pub(crate) now: Instant,
     random: u64,
 }
 
-/// The tables of a [`Protocol`].
+/// Tables of a [`Protocol`].
 pub(crate) struct Tables<'s> {
     pub(crate) sockets: Sockets<'s>,
     pub(crate) connections: Connections<'s>,
@@ -151,8 +154,8 @@ impl<'s> Protocol<'s> {
         self.connections.at(id)
     }
 
-    /// The endpoint failed: the connection goes down at the end of this round. What DAT tells of it counts for more than that
-    /// requests and receives were flushed.
+    /// Records that the endpoint failed. The connection goes down at the end of this round. A DAT
+    /// event replaces the reason of a mere flush.
     pub(crate) fn mark_broken(&mut self, id: ConnectionId, reason: DownReason) {
         let connection = self.connections.at_mut(id);
         if connection.objects.ep != 0 {
@@ -163,8 +166,8 @@ impl<'s> Protocol<'s> {
         }
     }
 
-    /// The number of the first message to a peer that has no entry: larger than that of any message before, in this boot and in others,
-    /// because no node sends a message each nanosecond.
+    /// Returns the first sequence number for a peer without an entry. It exceeds all earlier ones,
+    /// of this boot and of others, because no node sends a message per nanosecond.
     pub(crate) fn first_sequence(&self) -> u64 {
         let elapsed = self.now.saturating_duration_since(self.started).as_nanos() as u64;
         self.config.generation.first_sequence().saturating_add(elapsed)

@@ -6,12 +6,12 @@ use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::wire::Flags;
 
-/// Unacknowledged pongs of a peer, beyond which further pings are not answered.
+/// Maximum of unacknowledged pongs to a peer. Beyond it pings get no reply.
 const MAX_PONGS: u8 = 16;
 
 impl Protocol<'_> {
-    /// Answers a ping from port `dport`. Drops the answer, and counts it, if frames are short, the port is congested, or the peer
-    /// does not acknowledge earlier pongs.
+    /// Replies to a ping from port `dport`. Drops and counts the reply if frames are short, the
+    /// port is congested, or the peer does not acknowledge earlier pongs.
     pub(crate) fn pong(&mut self, id: ConnectionId, dport: u16) {
         let congested = self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport));
         if self.connections.at(id).tx.pongs >= MAX_PONGS
@@ -24,11 +24,12 @@ impl Protocol<'_> {
         }
     }
 
-    /// Probes a silent peer.
+    /// Probes an unresponsive peer.
     ///
-    /// If the peer has messages to acknowledge, the probe is a ping with ACK_REQUIRED, because Linux acknowledges the tail of a
-    /// burst only on request. Its pong comes for an unbound port. While a ping is unacknowledged, and without messages to
-    /// acknowledge, the probe is an acknowledgement: it completes in error if the peer is gone.
+    /// If the peer has messages to acknowledge, the probe is a ping with ACK_REQUIRED, because
+    /// Linux acknowledges the tail of a burst only on request. The pong goes to an unbound port.
+    /// Otherwise, and while a ping is unacknowledged, the probe is an acknowledgement, which fails
+    /// if the peer is dead.
     pub(crate) fn probe(&mut self, id: ConnectionId) {
         let Connection { tx, rx, .. } = self.connections.at_mut(id);
         let pings = tx.next.is_none() && tx.has_unacknowledged() && tx.ping <= tx.highest_ack;

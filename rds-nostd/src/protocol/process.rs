@@ -1,7 +1,8 @@
-//! Frames that arrived: acknowledgements, maps, and fragments that become messages.
+//! Received frames: acknowledgements, maps, and fragments that are assembled to messages.
 //!
-//! A peer is not trusted: what does not follow the protocol to the letter costs the connection, and memory is bounded by
-//! what is posted. Nothing that was acknowledged is ever dropped but what nobody is bound to.
+//! Peers are untrusted: each violation of the protocol breaks the connection, and posted receives
+//! bound the memory. After its acknowledgement, a message is never dropped unless its port is
+//! unbound.
 
 use dat_nostd::{DtoCompletion, Instant};
 
@@ -12,17 +13,17 @@ use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::{self, Extension, Extensions, Flags, Header, MAX_MESSAGE_LEN, fragment_len};
 
-/// A receive that ended well.
+/// A successful receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     /// Cookie of the receive.
     pub(crate) user_cookie: u64,
-    /// Bytes that arrived.
+    /// Bytes received.
     pub(crate) length: u32,
 }
 
 impl Arrival {
-    /// What a receive that ended well reports.
+    /// Converts the completion of a successful receive.
     #[inline]
     pub(crate) fn of(done: &DtoCompletion) -> Self {
         let length = u32::try_from(done.transferred_length).unwrap_or(u32::MAX);
@@ -41,9 +42,9 @@ impl Protocol<'_> {
         let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return 0 };
         let Some(connection) = connections.get_mut(id) else { return 0 };
         let rx = &mut connection.rx;
-        // The receives of an earlier endpoint were taken back.
+        // The receives of an earlier endpoint were freed.
         let Some(frame) = rx.frame_of(arrival.user_cookie) else { return 0 };
-        // Receives end in the order of their posts.
+        // Receives complete in the order of their posts.
         rx.ring.take();
         connection.reconnect.busy_at = now;
         let length = arrival.length;
@@ -92,8 +93,8 @@ impl Protocol<'_> {
         self.arrived(arrival, now);
     }
 
-    /// Takes a frame that is not a plain message. Receives are posted when the connection is served.
-    // Cold, so that the loop of whole messages keeps its registers.
+    /// Takes a frame outside of the fast path. Receives are posted when the connection is served.
+    // Cold, so that the loop of the fast path keeps its registers.
     #[cold]
     #[inline(never)]
     fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) -> usize {
@@ -223,7 +224,7 @@ impl Protocol<'_> {
     /// Takes a complete message of several frames.
     #[inline(never)]
     fn message_arrived(&mut self, id: ConnectionId, message: MessageId) {
-        // The first fragment's flags and extensions are the message's.
+        // The first fragment's flags and extensions apply to the message.
         let &Frame { sequence, sport, dport, len, flags, marks, frames, .. } = self.frames.message(message);
         let flags = Flags::from_bits_retain(flags);
         let header = Header { sequence, len, sport, dport, flags, ..Header::acknowledgement(0) };
@@ -238,8 +239,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// Records the number of a complete message and its request for an acknowledgement. Returns the slot of the receiving socket, or `None`
-    /// to drop the message.
+    /// Records the sequence number of a complete message and its request for an acknowledgement.
+    /// Returns the slot of the receiving socket, or `None` to drop the message.
     fn accept(&mut self, id: ConnectionId, header: &Header) -> Option<usize> {
         let &Header { sequence, sport, dport, len, flags, .. } = header;
         let rx = &mut self.connections.at_mut(id).rx;
@@ -258,12 +259,12 @@ impl Protocol<'_> {
             return None;
         }
         if dport == 0 {
-            // Port 1 to port 0 is the probe of another transport: acknowledged, never answered.
+            // Port 1 to port 0 is the probe of another transport: acknowledged, without reply.
             if sport > 1 {
                 self.counters.recv_ping += 1;
                 self.pong(id, sport);
             }
-            // From RDS itself to RDS itself there are acknowledgements and maps; this is neither, whatever its flags say.
+            // Port 0 to port 0 is for acknowledgements and maps only, and this frame is neither.
             self.counters.recv_bad_map += u64::from(sport == 0);
             return None;
         }
@@ -275,8 +276,8 @@ impl Protocol<'_> {
     #[cold]
     fn extensions_arrived(&mut self, id: ConnectionId, slot: usize, header: &Header) {
         let connection = self.connections.at_mut(id);
-        // Linux keeps the memory that it offers until the offer is acknowledged, and a connection that breaks is not made anew before
-        // that memory is freed: then it would be too late.
+        // Linux holds offered memory until the offer is acknowledged, and does not reconnect after
+        // a break before that memory is freed, so acknowledge the offer immediately.
         if Extensions::of(header).any(|extension| matches!(extension, Extension::RdmaDest { .. })) {
             connection.rx.ack_wanted = true;
         }

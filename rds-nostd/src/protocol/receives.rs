@@ -1,18 +1,20 @@
-//! Receives: how many a connection may have posted.
+//! Posted receives of connections.
 //!
-//! Each connection has a share of the frames that no other one can take. The common frames beyond the shares serve unread messages: a
-//! connection may have as many as it leaves to the others. A [reserve](super::reserve) serves unfinished messages. Without receives the
-//! HCA sends RNR NAKs, and nothing is lost.
+//! Each connection has a share of the frames that no other one can take. The common frames beyond
+//! the shares serve unread messages: a connection may use as many of them as it leaves to the
+//! others. A [reserve](super::reserve) serves unfinished messages. Without receives the HCA sends
+//! RNR NAKs, and no message is lost.
 
 use crate::connection::{Connection, Cookie, CookieKind, Objects};
 use crate::frames::{Frames, Place, Ready, SHORT, Use};
 use crate::ids::{ConnectionId, MessageId};
 use crate::protocol::Protocol;
 
-/// Completions of receives taken at once, at most: then those connections are looked at that something is due on because of them.
+/// Maximum of receive completions per batch. After a batch the connections that it made due are
+/// served.
 pub(crate) const BURST: usize = 32;
 
-/// Receives to be posted: the address of each, and a cookie that names its frame.
+/// Receives to post: addresses, and cookies with the frames.
 pub(crate) struct Receives<'p, 's> {
     frames: &'p Frames<'s>,
     ready: Ready<'p, 's>,
@@ -58,8 +60,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// Moves unread messages out of the pending slots of a connection's ring. Short messages are copied to the arena; all others leave
-    /// with their frames.
+    /// Moves unread messages out of the pending slots of a connection's ring. Short messages are
+    /// copied to the arena; all others leave with their frames.
     fn clear_slots(&mut self, id: ConnectionId) {
         let Self { connections, frames, rings, sockets, .. } = self;
         let rx = &mut connections.at_mut(id).rx;
@@ -86,7 +88,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// Fills a connection's ring, as far as it may have frames.
+    /// Fills a connection's ring up to its limit.
     fn fill(&mut self, id: ConnectionId) {
         loop {
             let room = self.room_for_receives(id);
@@ -107,7 +109,7 @@ impl Protocol<'_> {
     fn room_for_receives(&mut self, id: ConnectionId) -> u32 {
         let rx = &self.connections.at(id).rx;
         let missing = u32::from(self.rings.depth() - rx.ring.filled());
-        // While little waits to be read its share is enough.
+        // The share is enough while few messages are unread.
         if rx.used + missing <= self.receiving.share() {
             return missing;
         }
@@ -118,7 +120,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// The connection is looked at again when frames come free, and in the next poll.
+    /// Makes a connection without receives due for the next poll, and for freed frames.
     #[cold]
     fn starve(&mut self, id: ConnectionId) {
         self.starved = true;
@@ -127,7 +129,8 @@ impl Protocol<'_> {
         self.connections.make_due(id);
     }
 
-    /// How many receives a connection may take from the reserve. Without any, it is looked at again when frames come free.
+    /// Returns the number of receives that a connection may take from the reserve. Without any, it
+    /// waits for freed frames.
     #[cold]
     fn room_in_reserve(&mut self, id: ConnectionId) -> u32 {
         let room = self.share_of_reserve(id).unwrap_or(0);
@@ -157,7 +160,7 @@ impl Protocol<'_> {
         }
         if let Some(message) = rx.partial.take() {
             self.give_received(message);
-            // Somebody else may have waited for the reserve.
+            // Another connection may wait for the reserve.
             self.give_reserve_up(id);
             self.starved = true;
         }

@@ -1,10 +1,11 @@
-//! The reserve of receives: one unfinished message at a time is completed with it, so that connections that each hold a part of a long
-//! message do not block each other.
+//! The reserve of receives completes one unfinished message at a time, so that connections with
+//! parts of long messages do not block each other.
 //!
-//! It is given to whoever can be completed with what is left of it, first to the one that was the first to ask while another had it;
-//! whoever has it and does not go on while another wants it loses it soon, with the connection, and is not given it again for a while:
-//! no connection of its port is, whenever it is made. Nor is who hangs up before that. Nobody gets it for a socket that is congested: what
-//! lies there unread would be taken from all others.
+//! The reserve goes to the first waiting connection whose message fits in what is left. A holder
+//! that stalls while another connection waits is disconnected, and its port is barred for `BARRED`,
+//! on all connections and after a reconnection. A holder that disconnects first is barred, too. A
+//! message to a congested socket never gets the reserve, because its unread frames would be taken
+//! from all other connections.
 
 use dat_nostd::{Duration, Instant};
 
@@ -14,17 +15,18 @@ use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::fragments;
 
-/// How long a message that has the reserve may take once another wants it, beside so much for each fragment that has not come: together an
-/// eighth of a second for the longest.
+/// Time limit of the holder's message once another connection waits, plus a time per missing
+/// fragment: together an eighth of a second for the longest message.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PER_FRAGMENT: Duration = Duration::from_micros(100);
-/// With a message that has had the reserve for so long it had its turn, however the connection ends.
+/// A holder that had the reserve for this time has had its turn, however its connection ends.
 const TURN: Duration = Duration::from_millis(10);
-/// How long the reserve is not for a peer that lost it.
+/// Time for which a peer that lost the reserve cannot get it again.
 const BARRED: Duration = Duration::from_secs(8);
 
 impl Protocol<'_> {
-    /// As many receives as a connection's unfinished message still needs, if it is its turn.
+    /// Returns the number of receives that a connection's unfinished message lacks, if it has the
+    /// reserve or gets it now.
     pub(super) fn share_of_reserve(&mut self, id: ConnectionId) -> Option<u32> {
         let wanted = self.wanted_of_reserve(id).filter(|&wanted| wanted > 0)?;
         match self.reserve_of {
@@ -45,7 +47,8 @@ impl Protocol<'_> {
         Some(wanted)
     }
 
-    /// Frames that a connection's unfinished message lacks, if it may be completed with the reserve.
+    /// Returns the number of frames that a connection's unfinished message lacks, if it may use the
+    /// reserve.
     fn wanted_of_reserve(&self, id: ConnectionId) -> Option<u32> {
         let rx = &self.connections.at(id).rx;
         let port = self.frames.message(rx.partial?).dport;
@@ -53,32 +56,34 @@ impl Protocol<'_> {
         self.missing(rx).filter(|_| may)
     }
 
-    /// Whether a connection that asked would take it still: it may have got ordinary receives since.
+    /// Returns whether a waiting connection still needs the reserve: it may have got common frames
+    /// since.
     fn waits(&self, id: ConnectionId) -> bool {
         self.wants_receives(id) && self.wanted_of_reserve(id).is_some_and(|wanted| wanted > 0)
     }
 
-    /// Whether so much of the reserve is left. What others may still take of the common part does not count.
+    /// Returns whether the rest of the reserve completes the message. Common frames that other
+    /// connections may still take do not count.
     fn could_complete(&self, id: ConnectionId) -> bool {
         let taken = self.receiving.beyond().saturating_sub(self.receiving.common());
         let left = self.limits.reserve.saturating_sub(taken);
         self.wanted_of_reserve(id).is_some_and(|wanted| wanted <= left)
     }
 
-    /// Fragments of the unfinished message that there are no receives for.
+    /// Returns the number of missing fragments without a receive.
     fn missing(&self, rx: &Rx) -> Option<u32> {
         Some(self.to_come(rx)?.saturating_sub(u32::from(rx.ring.waiting())))
     }
 
-    /// Fragments of it that have not come.
+    /// Returns the number of missing fragments.
     fn to_come(&self, rx: &Rx) -> Option<u32> {
         let begun = self.frames.message(rx.partial?);
-        // A message that is too long needs no more than the longest: its fragments are freed on arrival.
+        // An oversized message needs no more than the maximum: its fragments are freed on arrival.
         let len = (begun.len as usize).min(self.limits.longest_received);
         Some(fragments(len).saturating_sub(usize::from(begun.frames)) as u32)
     }
 
-    /// A connection waits for what another one has, which is to make haste.
+    /// Queues a connection for the reserve, and shortens the holder's deadline.
     fn ask_for_reserve(&mut self, id: ConnectionId, holder: ConnectionId) {
         if self.reserve_next.is_none_or(|next| !self.waits(next)) {
             self.reserve_next = Some(id);
@@ -91,14 +96,14 @@ impl Protocol<'_> {
         }
     }
 
-    /// A connection's message is complete: it is another one's turn.
+    /// Frees the reserve after a connection's message is complete.
     pub(super) fn give_reserve_up(&mut self, id: ConnectionId) {
         if self.reserve_of == Some(id) {
             self.reserve_of = None;
         }
     }
 
-    /// A connection's message was not completed in time.
+    /// Bars a holder whose message was not completed in time, on all connections of its port.
     pub(super) fn bar_from_reserve(&mut self, id: ConnectionId, now: Instant) {
         if self.reserve_of == Some(id) && self.reserve_next.is_some() {
             let lost = self.connections.at(id);
@@ -113,7 +118,7 @@ impl Protocol<'_> {
         self.give_reserve_up(id);
     }
 
-    /// A connection that is up is one of a peer that lost the reserve on another one: it does not get it either.
+    /// Bars a new connection if its peer lost the reserve on another one.
     pub(super) fn bar_as_its_peer(&mut self, id: ConnectionId) {
         let connection = self.connections.at(id);
         let (foreign, gid) = (connection.foreign, connection.foreign_gid);
@@ -123,7 +128,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// A connection ends. Unless that is for this side's sake, it is as if its message was not completed in time.
+    /// Handles the end of a connection. Unless this side caused it, a holder is barred as for a
+    /// timeout.
     #[cold]
     pub(crate) fn turn_ends(&mut self, id: ConnectionId, reason: DownReason) {
         use DownReason::{Idle, Local, NoResources, Recovered};

@@ -1,4 +1,4 @@
-//! What a message is refused for that may pass, and when it has.
+//! Resources that a refused message waits for, and their availability.
 
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
@@ -6,14 +6,14 @@ use crate::protocol::Protocol;
 use crate::socket::{Socket, Wants};
 
 impl Protocol<'_> {
-    /// There is no room for a message now: its socket waits for it.
+    /// Refuses a message for lack of frames, and makes its socket wait for them.
     #[cold]
     pub(crate) fn refuse_short(&mut self, from: SocketHandle, wants: Wants) -> RdsError {
         self.counters.send_frames_short += 1;
         self.wait_for(from, wants)
     }
 
-    /// The same for anything but frames.
+    /// Makes a socket wait for a resource other than frames.
     #[cold]
     pub(crate) fn wait_for(&mut self, from: SocketHandle, wants: Wants) -> RdsError {
         if let Ok(socket) = self.sockets.open_mut(from) {
@@ -22,7 +22,8 @@ impl Protocol<'_> {
         RdsError::NoBufferSpace
     }
 
-    /// Whether what a socket waits for is there, so that the same message would not be refused for it any more.
+    /// Returns whether the resource that a socket waits for is available, so that the same message
+    /// would not be refused for it again.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -48,7 +49,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// Frames that a message to this node itself may take.
+    /// Returns the frames that a loopback message may take.
     pub(crate) fn local_room(&self) -> u32 {
         let common = self.receiving.common() + self.limits.reserve;
         let room = self.receiving.share().saturating_sub(self.local_used)
@@ -56,12 +57,13 @@ impl Protocol<'_> {
         room.min(self.free_frames())
     }
 
-    /// Frames that are free: fewer than there is room for while receives of a device that has failed are withheld.
+    /// Returns the number of free frames. It may be below the shares while receives of a failed
+    /// device are withheld.
     pub(crate) fn free_frames(&self) -> u32 {
         self.frames.free_count() as u32
     }
 
-    /// Whether a peer has an entry, or could get one.
+    /// Returns whether a peer has an entry, or could get one.
     fn has_entry_for(&self, foreign: u128, tos: u8) -> bool {
         !self.is_full_for(foreign, tos) || self.dispensable(self.now).is_some()
     }

@@ -1,4 +1,5 @@
-//! The end of what was sent: completions, acknowledgements, what goes again after a reconnection, what is cancelled.
+//! Completion of sent messages: CQEs, acknowledgements, requeueing after a reconnection,
+//! cancellation.
 
 use dat_nostd::{Duration, Instant};
 
@@ -10,12 +11,13 @@ use crate::protocol::Protocol;
 use crate::rdma::{Ending, Operations, RdmaStatus};
 use crate::wire::Flags;
 
-/// Time without completions after which a connection breaks that has cancelled messages in flight, or
-/// ends of windows that a call waits for. Far longer than a few RNR NAKs, because a break drops the operations of other sockets.
+/// Time without completions after which a connection breaks because a call waits for its cancelled
+/// messages or unbinds. Far longer than a few RNR NAKs, because a break drops the operations of
+/// other sockets.
 const CANCELLED: Duration = Duration::from_millis(100);
 
 impl Protocol<'_> {
-    /// A reported send ended well, and with it all before it.
+    /// Records that a send with CQE completed successfully, and all sends before it.
     pub(crate) fn sent(&mut self, cookie: Cookie) {
         let id = cookie.connection;
         let connection = self.connections.at_mut(id);
@@ -42,14 +44,14 @@ impl Protocol<'_> {
         self.release(id, false);
     }
 
-    /// A post failed: if it was a transfer of an operation, that one is to be told of it.
+    /// Records that a post failed. If it was a transfer of an operation, the operation reports it.
     pub(crate) fn failed(&mut self, cookie: Cookie, ending: Ending) {
         let tx = &self.connections.at(cookie.connection).tx;
         if tx.operations == 0 {
             return;
         }
         let number = cookie.post(tx.posts);
-        // Of the unsent, only the first can be begun.
+        // Among the unsent messages only the first may have begun.
         let (mut next, first_unsent) = (tx.queue.head(), tx.next);
         while let Some(message) = next {
             let descriptor = self.frames.message(message);
@@ -60,7 +62,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// Ends the operations of messages that the HCA is done with.
+    /// Ends the operations of messages whose posts have completed.
     #[cold]
     fn finish_completed(&mut self, id: ConnectionId) {
         let tx = &self.connections.at(id).tx;
@@ -84,7 +86,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// The peer has all messages up to `ack`.
+    /// Records that the peer has all messages up to `ack`.
     #[inline]
     pub(crate) fn acknowledged(&mut self, id: ConnectionId, ack: u64) {
         if ack > self.connections.at(id).tx.highest_ack {
@@ -92,7 +94,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// As [`acknowledged`](Self::acknowledged), of an `ack` above all before.
+    /// Like [`acknowledged`](Self::acknowledged), for an `ack` above all earlier ones.
     #[inline(never)]
     pub(super) fn newly_acknowledged(&mut self, id: ConnectionId, ack: u64) {
         let tx = &mut self.connections.at_mut(id).tx;
@@ -113,13 +115,13 @@ impl Protocol<'_> {
         }
     }
 
-    /// Takes messages that the peer has off their sockets' accounts, and gives the frames back of those that the HCA is done with, too.
-    /// Only what is `newly` acknowledged can still be on an account.
+    /// Uncounts acknowledged messages in their sockets' send buffers, and frees their frames if the
+    /// HCA has completed them as well. Only `newly` acknowledged messages can still be counted.
     fn release(&mut self, id: ConnectionId, newly: bool) {
         let Self { connections, frames, sockets, sending, .. } = self;
         let tx = &mut connections.at_mut(id).tx;
         let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
-        // Nearly all are of one frame, with nothing to them.
+        // Nearly all messages have one frame and no extensions.
         let plain = |descriptor: &Frame| {
             descriptor.sequence <= highest_ack && Marks::SETTLED.contains(descriptor.marks)
         };
@@ -145,7 +147,7 @@ impl Protocol<'_> {
             if !(newly || over) {
                 return;
             }
-            // Of several frames, or with something to it.
+            // Several frames, or extensions.
             if over || !plain(descriptor) {
                 return self.release_rest(id, newly);
             }
@@ -157,7 +159,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// The same for messages of any kind.
+    /// Releases messages of any kind.
     #[inline(never)]
     fn release_rest(&mut self, id: ConnectionId, newly: bool) {
         let Self { connections, frames, sockets, sending, operations, .. } = self;
@@ -171,7 +173,7 @@ impl Protocol<'_> {
                 let marks = descriptor.marks;
                 let silent = marks.contains(Marks::SILENT);
                 releasing = releasing && descriptor.last_post <= completed;
-                // Of what was not sent no acknowledgement will tell.
+                // Silent messages have no sequence number to acknowledge.
                 if descriptor.sequence > highest_ack && !silent || !(releasing || newly) {
                     return false;
                 }
@@ -197,7 +199,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// Takes a message off its socket's account, once.
+    /// Uncounts a message in its socket's send buffer, once.
     pub(crate) fn settle(&mut self, message: MessageId) {
         let descriptor = self.frames.message_mut(message);
         if descriptor.is(Marks::SETTLED) {
@@ -208,7 +210,7 @@ impl Protocol<'_> {
         self.sockets.sent(owner, len);
     }
 
-    /// A message is over and out of its queue: its operation ends, its frames are free.
+    /// Discards a message that has left its queue: ends its operation, and frees its frames.
     fn discard(&mut self, id: ConnectionId, message: MessageId, status: RdmaStatus) {
         self.finish(id, message, status);
         self.settle(message);
@@ -221,8 +223,8 @@ impl Protocol<'_> {
         self.sending.give(&mut tx.frames, count);
     }
 
-    /// After the endpoint is gone: everything that the peer may not have goes first on the next one, but for what has an
-    /// operation that was begun: that is not done twice.
+    /// Requeues all messages that the peer may lack after the endpoint was freed. Messages with an
+    /// operation that has begun are dropped, because it must not execute twice.
     pub(crate) fn requeue(&mut self, id: ConnectionId) {
         let tx = &mut self.connections.at_mut(id).tx;
         let (highest_ack, first_unsent) = (tx.highest_ack, tx.next);
@@ -236,14 +238,14 @@ impl Protocol<'_> {
             let descriptor = self.frames.message(message);
             let acknowledged = descriptor.sequence <= highest_ack;
             let over = if sent {
-                // What is not sent at all is over with its operation.
-                // Retransmitted messages request acknowledgements, so the ping is not needed.
+                // A silent message is complete with its operation. Retransmitted messages request
+                // acknowledgements, so the ping is not needed.
                 acknowledged
                     || descriptor.is(Marks::PONG) && descriptor.dport == 0
                     || descriptor.marks.intersects(Marks::CANCELLED | Marks::SILENT)
                     || descriptor.operation.is_some()
             } else {
-                // Of the unsent, only the first can be begun.
+                // Among the unsent messages only the first may have begun.
                 begun
                     && (descriptor.operation.is_some_and(|operation| self.operations.is_begun(operation))
                         || descriptor.posted > 0 && descriptor.is(Marks::CANCELLED))
@@ -251,7 +253,7 @@ impl Protocol<'_> {
             begun = false;
             if over {
                 self.counters.send_drop_acked += u64::from(sent);
-                // A lent payload that the peer has is over well.
+                // A lent payload that the peer has acknowledged ends with Success.
                 let lent_well = self.frames.message(message).is(Marks::LENT) && acknowledged;
                 let status = if lent_well { RdmaStatus::Success } else { RdmaStatus::Dropped };
                 self.discard(id, message, status);
@@ -268,7 +270,8 @@ impl Protocol<'_> {
         self.connections.at_mut(id).tx.queue = kept;
     }
 
-    /// Drops messages that no part was posted of. The numbers of those dropped stay unused: gaps are legal.
+    /// Drops messages of which no part was posted. Their sequence numbers stay unused: gaps are
+    /// legal.
     pub(crate) fn drop_unsent(
         &mut self,
         id: ConnectionId,
@@ -295,7 +298,8 @@ impl Protocol<'_> {
         self.connections.at_mut(id).tx.queue = kept;
     }
 
-    /// Answers to pings go: nobody asks because of them for a peer that only pings and hangs up, or that may never come back.
+    /// Drops pongs to a peer that is down: a pong is no reason to reconnect to a peer that may only
+    /// ping and disconnect, or be dead.
     #[cold]
     pub(crate) fn drop_pongs(&mut self, id: ConnectionId) {
         if self.connections.at(id).tx.pongs > 0 {
@@ -304,8 +308,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// The peer of a connection that is down does not come back: nobody asks for it any more because of what no socket of this node waits
-    /// for.
+    /// Stops reconnecting to a dead peer, unless a socket of this node waits for it.
     #[cold]
     pub(crate) fn forgo(&mut self, id: ConnectionId) {
         let somebody_waits = self.sockets.iter().any(|(_, socket)| socket.refused != 0);
@@ -318,7 +321,7 @@ impl Protocol<'_> {
             || descriptor.operation.is_some_and(|operation| self.operations.is_begun(operation))
     }
 
-    /// Drops the unsent messages of a socket, to one port or all. The others are not sent again.
+    /// Drops the unsent messages of a socket, to one port or all. Sent ones are not retransmitted.
     /// Returns whether the HCA may still use memory of their operations or loans.
     pub(crate) fn cancel(&mut self, id: ConnectionId, owner: SocketHandle, dport: Option<u16>) -> bool {
         if self.connections.at(id).tx.queue.is_empty() {
@@ -350,7 +353,8 @@ impl Protocol<'_> {
         in_use
     }
 
-    /// Has a connection break after [`CANCELLED`] without completions, for the sake of a call that is repeated.
+    /// Makes a connection break after [`CANCELLED`] without completions, for a call that is
+    /// repeated.
     pub(crate) fn limit_wait(&mut self, id: ConnectionId) {
         let until = &mut self.connections.at_mut(id).tx.cancelled_until;
         if *until == Instant::ORIGIN {
@@ -373,7 +377,8 @@ impl Protocol<'_> {
         self.connections.at_mut(id).tx.cancelled_until = until;
     }
 
-    /// Returns whether the HCA may still use memory of a cancelled message. Else its loan ends.
+    /// Returns whether the HCA may still use memory of a cancelled message. Otherwise its loan
+    /// ends.
     fn is_in_use(&mut self, id: ConnectionId, message: MessageId) -> bool {
         let completed = self.connections.at(id).tx.completed;
         let descriptor = self.frames.message_mut(message);
@@ -384,14 +389,14 @@ impl Protocol<'_> {
         if descriptor.posted < descriptor.frames || descriptor.last_post > completed {
             return true;
         }
-        // The loan ends before the acknowledgement, because the message is never sent again.
+        // The loan ends before the acknowledgement, because the message is never retransmitted.
         descriptor.marks -= Marks::LENT;
         self.operations.end(lent.operation, RdmaStatus::Canceled);
         false
     }
 }
 
-/// Nobody uses a message's payload any more: if it was lent, its owner may have it back.
+/// Ends the loan of a message's payload, if it is lent.
 #[cold]
 fn end_of_loan(operations: &mut Operations<'_>, descriptor: &Frame, status: RdmaStatus) {
     if let Some(lent) = descriptor.lent() {

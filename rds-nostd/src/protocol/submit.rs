@@ -1,4 +1,4 @@
-//! Messages on their way in from sockets: where they go, whether there is room, and their place in the queue.
+//! Messages from sockets: route, space, and their position in the queue.
 
 use core::net::SocketAddr;
 
@@ -13,28 +13,28 @@ use crate::protocol::{Protocol, Segment};
 use crate::socket::{Socket, Wants, is_unicast, is_v4, key};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragments};
 
-/// A message whose frames are filled, on its way to a connection's queue.
+/// A message whose frames are filled, before it is queued on a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) connection: ConnectionId,
     pub(crate) message: MessageId,
 }
 
-/// A message of this node to itself on its way to a socket.
+/// A loopback message before its delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Within {
-    /// The socket, and the message in frames of its own; None if it goes to nobody.
+    /// Receiving socket, and the message in its own frames; `None` if no socket is bound.
     found: Option<(usize, MessageId)>,
-    /// It answers a ping, and nothing goes along.
+    /// A pong, which carries no extensions.
     is_pong: bool,
 }
 
-/// What a message is made of.
+/// Payload of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body<'a> {
     /// Bytes that are copied into frames.
     Copied(&'a [u8]),
-    /// So many bytes that stay where they are.
+    /// Number of bytes of a lent payload.
     Lent(usize),
 }
 
@@ -46,7 +46,7 @@ impl Body<'_> {
         }
     }
 
-    /// Frames that it takes.
+    /// Returns the number of frames.
     const fn frames(&self) -> usize {
         match self {
             Self::Copied(bytes) => fragments(bytes.len()),
@@ -55,14 +55,15 @@ impl Body<'_> {
     }
 }
 
-/// Where a message can be posted while it is being queued.
+/// Posts a message while it is queued.
 pub(crate) trait Outlet {
-    /// False if it could not be posted.
+    /// Returns false if the message could not be posted.
     fn post(&mut self, objects: &Objects, segment: &Segment) -> bool;
 }
 
 impl Protocol<'_> {
-    /// Where a message from this socket would go: over the wire, or not. See [`Rds::sendmsg`](crate::Rds::sendmsg) for the errors.
+    /// Returns whether a message from this socket would go over the wire, or stay in this node. See
+    /// [`Rds::sendmsg`](crate::Rds::sendmsg) for the errors.
     pub(crate) fn reachable(&self, from: SocketHandle, to: SocketAddr) -> Result<bool, RdsError> {
         let source = self.sockets.open(from)?.address;
         if !is_unicast(to.ip()) {
@@ -75,7 +76,7 @@ impl Protocol<'_> {
         if is_v4(foreign) != is_v4(source) {
             return Err(RdsError::NotSupported);
         }
-        // Loopback addresses are reached from loopback addresses alone, and nothing else is.
+        // Loopback addresses reach only each other.
         let loopback = source != self.local;
         if to.ip().to_canonical().is_loopback() != loopback {
             return Err(RdsError::InvalidArgument);
@@ -83,7 +84,8 @@ impl Protocol<'_> {
         Ok(!loopback && foreign != self.local)
     }
 
-    /// Finds the connection that messages of a socket to a peer go over, and remembers it with the socket. None: they stay on this node.
+    /// Finds the connection from a socket to a peer, and stores it as the socket's route. Returns
+    /// `None` for loopback.
     #[inline(never)]
     fn find_route(&mut self, from: SocketHandle, to: SocketAddr) -> Result<Option<ConnectionId>, RdsError> {
         if !self.reachable(from, to)? {
@@ -98,13 +100,14 @@ impl Protocol<'_> {
         };
         socket.set_route(id, foreign);
         socket.tos_used = true;
-        // What it was refused for elsewhere does not keep it from sending here.
+        // An earlier refusal for another destination does not matter here.
         socket.wants = Wants::Nothing;
         Ok(Some(id))
     }
 
-    /// Sends a message of one frame where its socket's last one went, if nothing is before it: `outlet` posts it. False if anything is
-    /// otherwise; then nothing has happened, and [`compose`](Self::compose) finds out what is to be done.
+    /// Fast path: sends a single-frame message on its socket's route, by `outlet`, if no message
+    /// precedes it. Returns false, without side effects, for anything else, which
+    /// [`compose`](Self::compose) handles.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -124,7 +127,7 @@ impl Protocol<'_> {
             && (sending.has_two(tx.frames)
                 || sending.has_one(tx.frames) && limits.is_plenty(sending.beyond()));
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
-        // In a function of its own, so that what it asks for is known here.
+        // A separate function, so that the flags are constant here.
         if !plain {
             return self.send_asking(from, to, payload, outlet);
         }
@@ -138,7 +141,7 @@ impl Protocol<'_> {
         true
     }
 
-    /// The same where it may have to ask for an acknowledgement or a report.
+    /// Like `send` for a message that may need an acknowledgement request or a CQE.
     #[cold]
     #[inline(never)]
     fn send_asking(
@@ -177,7 +180,8 @@ impl Protocol<'_> {
         true
     }
 
-    /// A message went out straight from `sendmsg`, the first for a while, or could not be posted after all: then it waits in the queue.
+    /// Handles the first message of the fast path after a while, or one that could not be posted:
+    /// it waits in the queue.
     #[cold]
     #[inline(never)]
     fn sent_first(&mut self, id: ConnectionId, message: MessageId, posted: bool) {
@@ -192,8 +196,8 @@ impl Protocol<'_> {
         self.connections.make_due(id);
     }
 
-    /// Checks everything, fills frames with a message, and queues it, unless something goes along with it (`alone` is false): then
-    /// [`enqueue`](Self::enqueue) does. None: it went to this node itself.
+    /// Checks a message, copies it to frames, and queues it. If it has control messages (`alone` is
+    /// false), [`enqueue`](Self::enqueue) queues it later. Returns `None` for a loopback message.
     ///
     /// # Errors
     /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
@@ -229,7 +233,7 @@ impl Protocol<'_> {
         }
         let (socket, len) = (self.sockets.open(from)?, body.len());
         let tx = &self.connections.at(id).tx;
-        // Whoever lends a payload waits for it to come back.
+        // The owner of a lent payload waits for its end.
         let lent = matches!(body, Body::Lent(_));
         let hurry = lent || tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
         let sport = socket.port;
@@ -258,7 +262,8 @@ impl Protocol<'_> {
         Ok(Some(outgoing))
     }
 
-    /// Where buffers are as rds(3SOCKET) has them, only what waits counts. Without a send buffer there are still empty messages.
+    /// In the Solaris profile only queued bytes count. A send buffer of 0 still admits empty
+    /// messages.
     fn check_buffer(&mut self, from: SocketHandle, len: usize, longest: usize) -> Result<(), RdsError> {
         let socket = self.sockets.open(from)?;
         let (buffered, limit) = (socket.send_bytes, socket.send_buffer);
@@ -272,14 +277,14 @@ impl Protocol<'_> {
         Ok(())
     }
 
-    /// Fills a message's first frame, and more of them with the rest.
+    /// Fills the frames of a message.
     fn put_payload(&mut self, message: MessageId, payload: &[u8], used: Use) {
         let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
         self.frames.write_payload(message.first(), first);
         self.add_frames(message, rest, used);
     }
 
-    /// Fills more frames with the rest of a message. They are there: the caller asked for so much room, and has seen that it is free.
+    /// Fills further frames with the rest of a message. The caller has checked that they are free.
     #[inline(never)]
     fn add_frames(&mut self, message: MessageId, rest: &[u8], used: Use) {
         let mut last = message.first();
@@ -291,7 +296,7 @@ impl Protocol<'_> {
         }
     }
 
-    /// Puts a composed message at the end of its connection's queue: from here on it is not lost.
+    /// Appends a composed message to its connection's queue. It cannot be lost from here on.
     pub(crate) fn enqueue(&mut self, outgoing: Outgoing, from: SocketHandle) {
         let Outgoing { connection: id, message } = outgoing;
         let Self { connections, frames, sockets, counters, sending, .. } = self;
@@ -302,7 +307,7 @@ impl Protocol<'_> {
             Some(_) => frames_of_lent(descriptor.len as usize),
         };
         sending.take(&mut tx.frames, count as u32);
-        // What is not sent has the number of what is before it.
+        // A silent message has the sequence number of the preceding message.
         let silent = descriptor.is(Marks::SILENT);
         (descriptor.connection, descriptor.sequence) = (Some(id), tx.next_sequence - u64::from(silent));
         tx.next_sequence += u64::from(!silent);
@@ -316,7 +321,7 @@ impl Protocol<'_> {
         connections.make_due(id);
     }
 
-    /// Gives a composed message up.
+    /// Frees a composed message.
     pub(crate) fn withdraw(&mut self, outgoing: Outgoing) {
         self.frames.give_message(outgoing.message);
     }
@@ -329,7 +334,7 @@ impl Protocol<'_> {
         {
             socket.refused |= port_mask(port);
         }
-        // A connection that is down is made again, to hear how things stand now.
+        // Reconnect a connection that is down, to get the peer's current map.
         if let Some(id) = to {
             self.connections.at_mut(id).map.want();
             self.connections.make_due(id);
@@ -337,8 +342,8 @@ impl Protocol<'_> {
         RdsError::Congested
     }
 
-    /// The socket that a message of so many bytes to this node itself goes to, for which there is room; of a ping the one that its
-    /// answer goes to. None: it goes to nobody.
+    /// Returns the socket that receives a loopback message of `len` bytes, after a check for space;
+    /// for a ping, the socket that receives the pong. Returns `None` if no socket is bound.
     ///
     /// # Errors
     /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
@@ -366,8 +371,8 @@ impl Protocol<'_> {
         Ok(found)
     }
 
-    /// Fills frames with a message to this node, which never leaves it: it is not refused any more, and
-    /// [`deliver_within`](Self::deliver_within) or [`withdraw_within`](Self::withdraw_within) says what becomes of it.
+    /// Fills frames with a loopback message. It cannot be refused from here on, and ends with
+    /// [`deliver_within`](Self::deliver_within) or [`withdraw_within`](Self::withdraw_within).
     ///
     /// # Errors
     /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
@@ -383,7 +388,7 @@ impl Protocol<'_> {
         let socket = self.sockets.open(from)?;
         let (source, sport) = (socket.address, socket.port);
         let (destination, dport) = (key(to.ip()), to.port());
-        // A ping is answered at once.
+        // A ping gets its reply immediately.
         let is_pong = dport == 0;
         let Some(slot) = slot else { return Ok(Within { found: None, is_pong }) };
         let (source, sport, dport, payload) =
@@ -400,7 +405,7 @@ impl Protocol<'_> {
         Ok(Within { found: Some((slot, message)), is_pong })
     }
 
-    /// The message comes, with this beside it. Gives the socket that it came to.
+    /// Delivers a loopback message with these extensions. Returns the receiving socket.
     #[inline(never)]
     pub(crate) fn deliver_within(
         &mut self,
@@ -426,14 +431,14 @@ impl Protocol<'_> {
         self.sockets.get(slot).map(|socket| socket.handle(slot))
     }
 
-    /// It does not come after all.
+    /// Frees a loopback message instead of its delivery.
     pub(crate) fn withdraw_within(&mut self, within: Within) {
         if let Some((_, message)) = within.found {
             self.give_received(message);
         }
     }
 
-    /// Whether a connection is up: then what it has to send leaves at once.
+    /// Returns whether a connection is up, so that its messages are sent immediately.
     #[inline]
     pub(crate) fn is_up(&self, id: ConnectionId) -> bool {
         self.connections.at(id).state == State::Up
@@ -441,18 +446,18 @@ impl Protocol<'_> {
 }
 
 bitflags::bitflags! {
-    /// What a post asks for.
+    /// Requests of a post.
     #[derive(Clone, Copy)]
     struct Asks: u8 {
-        /// An acknowledgement, by the flag that the header has for it.
+        /// Request an acknowledgement, by the flag of the header.
         const ACKNOWLEDGEMENT = Flags::ACK_REQUIRED.bits();
-        /// To be reported when it is done.
+        /// Request a CQE.
         const REPORT = 0x80;
     }
 }
 
 impl Asks {
-    /// As the header has it.
+    /// Returns the flags of the header.
     #[inline]
     const fn flags(self) -> Flags {
         Flags::from_bits_retain(self.bits() & Flags::ACK_REQUIRED.bits())
@@ -463,7 +468,7 @@ impl Asks {
     }
 }
 
-/// What a message of one frame passes on its way out.
+/// State that the fast path of a single-frame message uses.
 struct Way<'w, 's> {
     socket: &'w mut Socket,
     connection: &'w mut Connection,
@@ -473,8 +478,8 @@ struct Way<'w, 's> {
 }
 
 impl Way<'_, '_> {
-    /// Queues a message of this socket, and posts it. Gives it, and whether it could be posted; None if no frame is free, and nothing has
-    /// happened.
+    /// Queues and posts a message of this socket. Returns the message and whether it was posted, or
+    /// `None` without side effects if no frame is free.
     #[inline(always)]
     fn send(
         self,
@@ -502,7 +507,8 @@ impl Way<'_, '_> {
     }
 }
 
-/// A message of one frame may not be as plain as most: what it asks for. None if something is before it, or there is no room.
+/// Returns the requests of a single-frame message outside of the fast path, or `None` if messages
+/// precede it or space is lacking.
 #[cold]
 #[inline(never)]
 fn weigh(
@@ -522,7 +528,7 @@ fn weigh(
     Some(Asks::ACKNOWLEDGEMENT.filter(asks) | Asks::REPORT.filter(reports))
 }
 
-/// What the last post, of message `sequence`, asked for.
+/// Records the requests of the last post, of message `sequence`.
 #[cold]
 #[inline(never)]
 fn asked(tx: &mut Tx, limits: &Limits, unasked: u32, (sequence, number): (u64, u64), asks: Asks) {

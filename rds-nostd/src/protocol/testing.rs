@@ -1,4 +1,5 @@
-//! A node's protocol without an adapter: frames lie in ordinary memory, and the tests are the HCA.
+//! A node's protocol without an adapter: frames are in ordinary memory, and the tests act as the
+//! HCA.
 
 use std::boxed::Box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,13 +24,14 @@ use crate::wire::{HEADER_LEN, Header};
 pub(crate) struct Bench {
     pub(crate) protocol: Protocol<'static>,
     pub(crate) now: Instant,
-    /// Nothing can be posted straight from `sendmsg`.
+    /// The fast path of `sendmsg` cannot post.
     pub(crate) queue_full: bool,
-    /// Connections and messages of what was posted so since the last flush.
+    /// Connection and sequence number of the messages that were posted by the fast path since the
+    /// last flush.
     straight: Vec<(ConnectionId, u64)>,
 }
 
-/// A send queue that takes everything, or nothing.
+/// A send queue that accepts all posts, or none.
 struct SendQueue {
     full: bool,
     posts: usize,
@@ -81,7 +83,7 @@ impl Bench {
         }
     }
 
-    /// A socket with large buffers, bound to an address of this node.
+    /// Creates a socket with large buffers, bound to an address of this node.
     pub(crate) fn socket(&mut self, address: IpAddr, port: u16) -> SocketHandle {
         let is_loopback = address.is_loopback();
         let socket = Socket { send_buffer: 1 << 20, receive_buffer: 1 << 20, ..Socket::EMPTY };
@@ -91,7 +93,7 @@ impl Bench {
         handle
     }
 
-    /// A connection that is up, to 10.0.0.`last`.
+    /// Creates a connection to 10.0.0.`last` that is up.
     pub(crate) fn up(&mut self, last: u8) -> ConnectionId {
         let id = self.protocol.connection_for(key(ip(last)), 0).expect("room");
         self.protocol.connections.at_mut(id).objects.ep = 1;
@@ -99,7 +101,7 @@ impl Bench {
         id
     }
 
-    /// The connection is lost.
+    /// Breaks a connection.
     pub(crate) fn down(&mut self, id: ConnectionId, reason: DownReason) {
         self.straight.retain(|(of, _)| *of != id);
         self.protocol.turn_ends(id, reason);
@@ -107,18 +109,18 @@ impl Bench {
         self.protocol.went_down(id, reason, self.now);
     }
 
-    /// Posts as many receives as a connection may have; how many are posted then.
+    /// Posts receives up to the connection's limit. Returns how many are posted then.
     pub(crate) fn refill(&mut self, id: ConnectionId) -> u16 {
         self.protocol.refill(id, |_, receives| receives.count());
         self.protocol.connection(id).rx.ring.outstanding()
     }
 
-    /// Frame of the oldest receive.
+    /// Returns the frame of the oldest receive.
     pub(crate) fn oldest(&self, id: ConnectionId) -> Option<FrameId> {
         self.protocol.rings.oldest(id, &self.protocol.connection(id).rx.ring)
     }
 
-    /// A frame arrives, if there is a receive for it. The payload is whatever was there.
+    /// Delivers a frame, if a receive is posted. The payload is arbitrary.
     pub(crate) fn arrives(
         &mut self,
         id: ConnectionId,
@@ -130,7 +132,7 @@ impl Bench {
         Some(self.protocol.connection(id).reconnect.broken_by.map(Broken::reason))
     }
 
-    /// What the HCA says when a frame arrives, if there is a receive for it.
+    /// Returns the completion for a frame, if a receive is posted.
     pub(crate) fn arrival(&mut self, id: ConnectionId, header: &Header, payload: usize) -> Option<Arrival> {
         let connection = self.protocol.connection(id);
         let frame = self.oldest(id)?;
@@ -142,7 +144,7 @@ impl Bench {
         Some(Arrival { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 })
     }
 
-    /// Sends as `sendmsg` does.
+    /// Sends like `sendmsg`.
     pub(crate) fn send(&mut self, from: SocketHandle, to: SocketAddr, len: usize) -> Result<(), RdsError> {
         let payload = std::vec![7; len];
         let mut queue = SendQueue { full: self.queue_full, posts: 0 };
@@ -156,7 +158,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Posts everything that a connection has to send; the headers of messages among it.
+    /// Posts everything that a connection has to send. Returns the sequence numbers of its
+    /// messages.
     pub(crate) fn flush(&mut self, id: ConnectionId) -> Vec<u64> {
         let mut sequences: Vec<u64> =
             self.straight.extract_if(.., |(of, _)| *of == id).map(|(_, sequence)| sequence).collect();
@@ -187,7 +190,8 @@ impl Bench {
         }
     }
 
-    /// Passes time until `end`, and serves what is due on the way: receives and sends are posted, and sends complete.
+    /// Advances time until `end`, and serves due connections: receives and sends are posted, and
+    /// sends complete.
     pub(crate) fn pass(&mut self, end: Instant) {
         loop {
             self.protocol.now = self.now;
@@ -213,13 +217,13 @@ impl Bench {
         self.now = end;
     }
 
-    /// The HCA is done with everything that was posted.
+    /// Completes all posts.
     pub(crate) fn complete(&mut self, id: ConnectionId) {
         let posts = self.protocol.connection(id).tx.posts;
         self.complete_to(id, posts);
     }
 
-    /// The HCA is done with everything up to the post of this number.
+    /// Completes all posts up to this number.
     pub(crate) fn complete_to(&mut self, id: ConnectionId, number: u64) {
         let epoch = self.protocol.connection(id).objects.epoch;
         for kind in [crate::connection::CookieKind::Message, crate::connection::CookieKind::Acknowledgement] {
@@ -232,7 +236,7 @@ impl Bench {
         }
     }
 
-    /// Reads one message.
+    /// Reads a message.
     pub(crate) fn read(&mut self, socket: SocketHandle) -> Option<usize> {
         let mut buffer = [0; 64];
         let received = match self.protocol.take_in_slot(socket, &mut buffer) {

@@ -1,4 +1,4 @@
-//! What no peer can do to others, and what holds across breaks, boots and reused entries.
+//! Isolation of peers from each other, and invariants across breaks, boots and reused entries.
 
 mod absent;
 mod damping;
@@ -30,8 +30,8 @@ fn data(sequence: u64, len: u32) -> Header {
     Header { sequence, len, sport: 5000, dport: 4000, ..Header::acknowledgement(0) }
 }
 
-/// A peer sends all but the end of the longest message. Another one's messages flow beside it; when the time is over the connection of
-/// the first ends, and nothing stays taken.
+/// A peer sends the longest message without its end. The messages of another peer still arrive.
+/// After the deadline the first connection breaks, and frees all frames.
 #[test]
 fn a_message_that_is_not_continued_blocks_nobody_and_ends() {
     let mut bench = Bench::new(CONFIG, 1024, 4);
@@ -59,7 +59,7 @@ fn a_message_that_is_not_continued_blocks_nobody_and_ends() {
     assert_eq!(bench.protocol.receiving.beyond(), 0);
 }
 
-/// While a message is unfinished, something is sent from time to time that finds out whether its sender is there.
+/// The sender of an unfinished message is probed.
 #[test]
 fn a_peer_in_the_middle_of_a_message_is_probed() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -76,7 +76,7 @@ fn a_peer_in_the_middle_of_a_message_is_probed() {
     assert!(bench.protocol.connection(id).rx.ack_wanted);
 }
 
-/// A socket that nobody reads takes the frames of the peer that fills it, and of no other.
+/// An unread socket occupies the frames of the peer that fills it, and of no other.
 #[test]
 fn a_flood_takes_only_its_own_share() {
     let mut bench = Bench::new(CONFIG, 512, 4);
@@ -98,7 +98,7 @@ fn a_flood_takes_only_its_own_share() {
     assert!(!bench.protocol.sockets.open(read).unwrap().congested, "the one that is read from is not");
 }
 
-/// A peer that is powered off gets as many messages as its share holds and what it leaves to others of the common frames.
+/// A dead peer takes as many messages as its share holds, and its part of the common frames.
 #[test]
 fn a_dead_peer_does_not_block_sending_to_others() {
     let mut bench = Bench::new(CONFIG, 1024, 4);
@@ -120,12 +120,13 @@ fn a_dead_peer_does_not_block_sending_to_others() {
         bench.complete(id);
         bench.protocol.acknowledged(id, *sent.last().expect("posted"));
     }
-    // Several frames, too.
+    // Messages of several frames, too.
     assert_eq!(bench.send(socket, alive, 20 * FRAGMENT_LEN), Ok(()));
     assert_eq!(bench.protocol.connection(id).tx.frames, 20);
 }
 
-/// One node with many addresses gets as many connections as one peer may have; when they are gone their entries are free for others.
+/// A node with many addresses gets the connections of one peer. Afterwards their entries are free
+/// for others.
 #[test]
 fn addresses_that_one_port_makes_up_do_not_fill_the_table() {
     let mut bench = Bench::new(CONFIG, 512, 8);
@@ -151,8 +152,9 @@ fn addresses_that_one_port_makes_up_do_not_fill_the_table() {
     }
 }
 
-/// A request in the name of a peer whose connection stands, from another port than that peer's, replaces nothing: it finds out whether the
-/// peer is still where it was. One from the same port says that the peer has begun anew.
+/// A request with the address of a connected peer, but from another port, replaces nothing. It only
+/// triggers a check whether the peer is alive. A request from the same port means that the peer has
+/// restarted.
 #[test]
 fn a_name_stays_where_it_is_while_it_is_there() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -173,8 +175,8 @@ fn a_name_stays_where_it_is_while_it_is_there() {
     assert_eq!(bench.protocol.admit(&forged, bench.now), Admission::Accept(id, None), "it has moved");
 }
 
-/// Whom nobody is connected with is told that a port is clear again, as a socket of his may wait for it, but not that it is full; and not if
-/// he does not come back.
+/// A peer that is down is reconnected when a port clears, because a socket of the peer may wait for
+/// it, but not when the port becomes full, and not if the peer does not return.
 #[test]
 fn nobody_is_asked_for_to_hear_that_a_port_is_full() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -197,8 +199,8 @@ fn nobody_is_asked_for_to_hear_that_a_port_is_full() {
     assert!(!fill(&mut bench, 101) && !fill(&mut bench, 0));
 }
 
-/// When a connection's entry becomes another peer's and then its own again, what comes again is still known, and what is new has a
-/// larger number than what went before.
+/// After an entry was reused for another peer and then for its first one, duplicates are still
+/// recognized, and new messages have larger sequence numbers than all earlier ones.
 #[test]
 fn numbers_outlive_their_entries() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -228,7 +230,8 @@ fn numbers_outlive_their_entries() {
     assert!(bench.flush(id)[0] > sent[0]);
 }
 
-/// Messages of a later boot have larger numbers than all of an earlier one, however many that sent.
+/// Messages of a later boot have larger sequence numbers than all of an earlier boot, however many
+/// that sent.
 #[test]
 fn no_boot_numbers_a_message_as_an_earlier_one_did() {
     let boot = |seconds| RdsConfig::new(Generation::from_wall_clock(Duration::from_secs(seconds)));
@@ -248,7 +251,7 @@ fn no_boot_numbers_a_message_as_an_earlier_one_did() {
     }
 }
 
-/// The unspecified address reaches nobody: neither before nor after a socket has sent somewhere, bound or not.
+/// The unspecified address is unreachable, before and after a socket has sent, bound or not.
 #[test]
 fn unspecified_addresses_reach_nobody() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -266,7 +269,7 @@ fn unspecified_addresses_reach_nobody() {
     }
 }
 
-/// Nor does it where addresses are of IPv6, whose peers have no IPv4 address that another could be taken for.
+/// The same with IPv6 addresses, whose peers have no IPv4 address to confuse with.
 #[test]
 fn unspecified_addresses_reach_no_ipv6_peer() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -285,7 +288,7 @@ fn unspecified_addresses_reach_no_ipv6_peer() {
     assert_eq!(bench.flush(id).len(), 1);
 }
 
-/// An address that no message can go to is the same one mapped into IPv6.
+/// An unusable address is also unusable mapped to IPv6.
 #[test]
 fn mapped_addresses_are_what_they_map() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -297,7 +300,7 @@ fn mapped_addresses_are_what_they_map() {
     assert!(bench.protocol.connections.find(key(ip(2)), 0).is_some());
 }
 
-/// A socket on a loopback address or an unbound one that is full is nobody's affair but its own.
+/// Full sockets that are unbound or bound to a loopback address are not marked in the map.
 #[test]
 fn only_sockets_that_peers_reach_are_marked() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -320,7 +323,7 @@ fn only_sockets_that_peers_reach_are_marked() {
     assert!(bench.protocol.own_port_is_marked(4000));
 }
 
-/// Peers with nothing due are not looked at, however many there are.
+/// Peers without due work are not visited, however many they are.
 #[test]
 fn only_what_is_due_is_looked_at() {
     let mut bench = Bench::new(CONFIG, 1024, 20);
@@ -341,8 +344,8 @@ fn only_what_is_due_is_looked_at() {
 }
 
 proptest! {
-    /// Messages of any lengths, breaks and acknowledgements at any time: what is posted on a connection is in order, only what was
-    /// not acknowledged goes again, and in the end all frames are free.
+    /// With messages of any lengths, and breaks and acknowledgements at any time, posts are in
+    /// order, only unacknowledged messages are retransmitted, and in the end all frames are free.
     #[test]
     fn breaks_lose_nothing_and_change_no_order(steps in prop::collection::vec((0u8..6, 0usize..9000), 1..120)) {
         let mut bench = Bench::new(CONFIG, 256, 2);
@@ -361,7 +364,7 @@ proptest! {
                     let sent = bench.flush(id);
                     for sequence in sent {
                         first = first.or(Some(sequence));
-                        // Fragments of a message have its number.
+                        // Fragments of a message have its sequence number.
                         prop_assert!(posted.last().is_none_or(|last| *last == sequence || *last + 1 == sequence));
                         posted.push(sequence);
                     }
@@ -378,7 +381,7 @@ proptest! {
                 _ => {
                     bench.down(id, DownReason::Broken);
                     bench.up(2);
-                    // What was not acknowledged comes again, from the first on.
+                    // Unacknowledged messages are retransmitted, from the first on.
                     posted.clear();
                     if acknowledged != 0 {
                         posted.push(acknowledged);
@@ -404,8 +407,9 @@ proptest! {
 }
 
 proptest! {
-    /// Completions and acknowledgements come apart, and tell of any part of what was sent, messages of one frame and of several: the peer's
-    /// count against no socket any more, and what is done besides is free, all up to the first that is not.
+    /// Completions and acknowledgements arrive separately, for any part of the messages, of one
+    /// frame or several. Acknowledged messages count against no socket, and completed ones are free
+    /// up to the first that is not complete.
     #[test]
     fn what_is_over_is_free(steps in prop::collection::vec((0u8..6, 0usize..9000), 1..120)) {
         let mut bench = Bench::new(CONFIG, 256, 2);
@@ -451,7 +455,8 @@ proptest! {
     }
 }
 
-/// What waits for a connection that never was gets numbers that the peer has not seen; what was sent keeps its own.
+/// Messages that wait for the first connection get new sequence numbers. Messages that were sent
+/// retain theirs.
 #[test]
 fn numbers_go_on_where_the_peer_says() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -490,7 +495,7 @@ fn deadlines_are_told() {
     assert_eq!(bench.protocol.poll_at(), dat_nostd::Wake::At(Instant::from_nanos(1_000_000_001)));
 }
 
-/// A peer may send 1 MiB, and this node has frames for less.
+/// A peer may send 1 MiB, but this node has fewer frames.
 #[test]
 fn too_long_message_is_acknowledged_and_dropped() {
     let mut bench = Bench::new(CONFIG, 256, 4);
@@ -533,7 +538,7 @@ fn message_longer_than_the_peer_accepts_is_refused() {
     assert_eq!(lent(&mut bench, longest + 1), Some(RdsError::MessageSize));
 }
 
-/// Cancelled operations in flight get 100 ms from completion to completion. Then the connection breaks.
+/// Cancelled operations in flight get 100 ms between completions. Then the connection breaks.
 #[test]
 fn cancelled_operations_are_waited_for_while_something_completes() {
     let mut bench = Bench::new(CONFIG, 256, 4);

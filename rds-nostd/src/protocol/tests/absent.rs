@@ -1,4 +1,4 @@
-//! Entries of peers that are gone serve others.
+//! Entries of dead peers are reused.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::vec::Vec;
@@ -19,7 +19,7 @@ fn address(client: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(0x0a01_0000 + client))
 }
 
-/// A client connects, and tries again each second while it is refused: for less than a minute.
+/// Connects a client, with an attempt per second while it is refused: for less than a minute.
 fn connect(bench: &mut Bench, client: u32) -> ConnectionId {
     let mut gid = [0xfe; 16];
     gid[12..].copy_from_slice(&client.to_be_bytes());
@@ -44,7 +44,8 @@ fn connect(bench: &mut Bench, client: u32) -> ConnectionId {
     }
 }
 
-/// A client sends two requests. The first answer requests an acknowledgement and gets it. Returns the number of the second.
+/// A client sends two requests. The first reply requests an acknowledgement and gets it. Returns
+/// the sequence number of the second reply.
 fn converse(bench: &mut Bench, (socket, client): (SocketHandle, u32), id: ConnectionId) -> u64 {
     let mut sent = 0;
     for sequence in 1..=2 {
@@ -61,7 +62,7 @@ fn converse(bench: &mut Bench, (socket, client): (SocketHandle, u32), id: Connec
     sent
 }
 
-/// A client is found to be gone.
+/// The client is found to be dead.
 fn vanish(bench: &mut Bench, id: ConnectionId) {
     bench.pass(bench.now + 2 * SECOND);
     bench.down(id, DownReason::RetryExceeded);
@@ -102,7 +103,8 @@ fn a_thousand_clients_are_served_by_eight_entries() {
     assert_eq!((bench.protocol.sending.beyond(), bench.protocol.absent.retry_at()), (0, None));
 }
 
-/// Four peers vanish from two entries. Returns them with the numbers of the messages that wait for them.
+/// Four peers vanish from two entries. Returns them with the sequence numbers of the messages that
+/// wait for them.
 fn vanished(bench: &mut Bench, socket: SocketHandle) -> Vec<(u32, u64)> {
     let mut vanished = Vec::new();
     for client in 0..4 {
@@ -125,7 +127,7 @@ fn a_peer_that_returns_gets_its_messages() {
         let message = bench.protocol.frames.message(queue);
         assert_eq!(message.sequence, sequence);
         assert!(Flags::from_bits_retain(message.flags).contains(Flags::RETRANSMITTED));
-        // What arrived before its entry went is not delivered again.
+        // A message that arrived before the eviction is not delivered again.
         let again = Flags::ACK_REQUIRED | Flags::RETRANSMITTED;
         assert_eq!(bench.arrives(id, &Header { flags: again, ..data(2, 64) }, 64), Some(None));
         assert_eq!(bench.read(socket), None);
@@ -137,7 +139,7 @@ fn a_peer_that_returns_gets_its_messages() {
     assert_eq!((bench.protocol.frames.free_count(), bench.protocol.sending.beyond()), (free, 0));
 }
 
-/// A peer that only waits for messages is tried again when an entry is of no other use.
+/// A peer without messages to us is tried again when an entry is idle.
 #[test]
 fn absent_peers_are_tried_again() {
     let mut bench = Bench::new(CONFIG, 256, 2);

@@ -1,4 +1,4 @@
-//! A peer that connects and hangs up, again and again: how often a connection is made for it.
+//! A peer that connects and disconnects repeatedly: how frequently its requests are accepted.
 
 use std::net::SocketAddr;
 
@@ -14,12 +14,12 @@ use crate::wire::Header;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The peer hangs up.
+/// The peer disconnects.
 fn hang_up(bench: &mut Bench, id: ConnectionId) {
     bench.down(id, DownReason::Disconnected);
 }
 
-/// Whether the peer's request is accepted, and the connection then up.
+/// Returns the connection if the peer's request is accepted, which then comes up.
 fn asks(bench: &mut Bench, last: u8, tos: u8) -> Option<ConnectionId> {
     let request = Request { remote: key(ip(last)), tos, gid: [9; 16] };
     bench.protocol.now = bench.now;
@@ -30,7 +30,8 @@ fn asks(bench: &mut Bench, last: u8, tos: u8) -> Option<ConnectionId> {
     Some(id)
 }
 
-/// It asks each millisecond, in the same name or always another, with the same type of service or always another.
+/// The peer requests a connection each millisecond, with the same or another address, and the same
+/// or another type of service.
 #[test]
 fn who_hangs_up_is_not_accepted_at_once_again() {
     for (names, types) in [(1, 1), (1, 200), (200, 1)] {
@@ -45,13 +46,13 @@ fn who_hangs_up_is_not_accepted_at_once_again() {
         }
         let most = 20 * usize::from(CONFIG.connections_per_peer);
         assert!((10..most).contains(&accepted), "{names}, {types}: {accepted} connections in 10 s");
-        // Another port's peer is not made to wait for it.
+        // The peer of another port need not wait.
         let request = Request { remote: key(ip(250)), tos: 0, gid: [7; 16] };
         assert!(matches!(bench.protocol.admit(&request, bench.now), Admission::Accept(_, None)));
     }
 }
 
-/// A request that comes seldom is accepted, whatever became of the one before.
+/// A rare request is accepted, whatever the fate of the connection before.
 #[test]
 fn who_comes_back_after_a_second_is_accepted() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -62,7 +63,7 @@ fn who_comes_back_after_a_second_is_accepted() {
     }
 }
 
-/// A ping that is not answered yet when the peer hangs up at once is no reason to ask for it.
+/// A pending pong is no reason to reconnect when the peer disconnects immediately.
 #[test]
 fn nobody_is_asked_for_to_answer_a_ping() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -79,7 +80,7 @@ fn nobody_is_asked_for_to_answer_a_ping() {
     assert_eq!((bench.protocol.frames.free_count(), bench.protocol.connection(id).tx.pongs), (free, 0));
 }
 
-/// A connection that stood for a while, or moved something, was broken: the ping is answered on the next one.
+/// After a connection that lasted, or transferred a message, the pong is sent on the next one.
 #[test]
 fn who_has_pinged_gets_its_answer_on_the_next_connection() {
     for stands in [false, true] {
@@ -103,8 +104,9 @@ fn who_has_pinged_gets_its_answer_on_the_next_connection() {
     }
 }
 
-/// There is something to send, and the peer takes the connection, but never the message: it is asked no more often than one that refuses,
-/// whatever it acknowledges that it was not sent. One that takes messages is asked at once.
+/// A peer that accepts connections but no messages is tried no more frequently than one that
+/// refuses, even if it acknowledges messages that were never sent. A peer that accepts messages is
+/// tried immediately.
 #[test]
 fn a_peer_that_takes_nothing_is_asked_seldom() {
     for takes in [false, true] {

@@ -1,4 +1,5 @@
-//! A message that is refused for want of room: the socket is not said to be ready before it would be taken, and then it is.
+//! A socket whose message was refused for lack of space is ready exactly when the message would be
+//! accepted.
 
 use std::net::SocketAddr;
 
@@ -13,7 +14,7 @@ fn peer(last: u8) -> SocketAddr {
     SocketAddr::new(ip(last), 5000)
 }
 
-/// Sends until there is no room.
+/// Sends until space runs out.
 fn fill(bench: &mut Bench, from: SocketHandle, to: SocketAddr, len: usize) -> usize {
     let mut sent = 0;
     loop {
@@ -27,7 +28,7 @@ fn fill(bench: &mut Bench, from: SocketHandle, to: SocketAddr, len: usize) -> us
     }
 }
 
-/// A socket that is ready gets its message taken.
+/// Returns whether readiness agrees with the result of a send.
 fn agrees(bench: &mut Bench, from: SocketHandle, to: SocketAddr, len: usize) -> bool {
     let ready = bench.protocol.has_room(from) == Ok(true);
     let taken = bench.send(from, to, len);
@@ -35,7 +36,7 @@ fn agrees(bench: &mut Bench, from: SocketHandle, to: SocketAddr, len: usize) -> 
     ready
 }
 
-/// The peer has one message more.
+/// The peer acknowledges one more message.
 fn acknowledge(bench: &mut Bench, id: ConnectionId) {
     let queue = &bench.protocol.connection(id).tx.queue;
     let sequence = bench.protocol.frames.message(queue.head().expect("something")).sequence;
@@ -58,11 +59,11 @@ fn a_message_of_many_frames_waits_for_all_of_them() {
         acknowledge(&mut bench, id);
         acknowledged += 1;
     }
-    // What is beyond its share leaves as much to others.
+    // A connection leaves as many common frames as it uses.
     assert!((fragments(len) / 2..=fragments(len)).contains(&acknowledged), "{acknowledged}");
 }
 
-/// However the way to peers looks.
+/// Holds for any state of the connections to peers.
 #[test]
 fn a_message_to_this_node_waits_for_frames_that_are_received_into() {
     let mut bench = Bench::new(CONFIG, 256, 2);
@@ -81,12 +82,12 @@ fn a_message_to_this_node_waits_for_frames_that_are_received_into() {
         read += 1;
     }
     assert_eq!(read, 2, "messages of two frames");
-    // A peer that is off and has all it may have of the sending side is no reason to wait.
+    // A dead peer that has used up its part of the sending side does not matter.
     fill(&mut bench, sender, peer(2), 64);
     fill(&mut bench, sender, local, 64);
     bench.read(receiver).expect("something");
     assert!(agrees(&mut bench, sender, local, 64));
-    // Nor is room there a reason not to.
+    // Space on the sending side does not matter either.
     let id = bench.up(2);
     fill(&mut bench, sender, local, 64);
     bench.down(id, DownReason::Disconnected);
@@ -109,7 +110,7 @@ fn a_new_peer_waits_for_an_entry() {
     assert!(agrees(&mut bench, socket, peer(4), 64));
 }
 
-/// Frames that are waited for on a connection whose entry becomes another peer's are not waited for any more.
+/// A socket stops waiting for frames of a connection whose entry is reused for another peer.
 #[test]
 fn nobody_waits_for_an_entrys_former_peer() {
     let mut bench = Bench::new(CONFIG, 256, 1);
@@ -128,8 +129,8 @@ fn nobody_waits_for_an_entrys_former_peer() {
     assert_eq!(bench.protocol.has_room(socket), Ok(false));
 }
 
-/// While receives of a device that has failed are withheld, shares have room that the free list has not: what is taken is whole, and a
-/// socket is ready when there are frames.
+/// While receives of a failed device are withheld, shares may exceed the free frames. Accepted
+/// messages are complete, and a socket is ready only with free frames.
 #[test]
 fn what_is_withheld_is_no_room() {
     let mut bench = Bench::new(RdsConfig { send_frames: 32, ..CONFIG }, 512, 1);
@@ -161,7 +162,7 @@ fn what_is_withheld_is_no_room() {
     bench.protocol.frames.release();
     assert!(bench.protocol.frames.free_count() >= withheld.into());
     assert!(agrees(&mut bench, sender, SocketAddr::new(ip(1), 4001), len));
-    // Everything is as long as it says it is.
+    // Every message has its full length.
     let mut buffer = [0; 3 * FRAGMENT_LEN];
     let mut whole = 0;
     while let Ok((received, _)) = bench.protocol.take_message(receiver, &mut buffer) {

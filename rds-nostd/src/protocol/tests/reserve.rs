@@ -1,4 +1,4 @@
-//! Long messages while frames are short: whose turn the reserve is, and for how long.
+//! Long messages while frames are short: order and duration of turns with the reserve.
 
 use dat_nostd::Duration;
 
@@ -11,7 +11,7 @@ use crate::socket::key;
 use crate::wire::{FRAGMENT_LEN, Header};
 
 const MS: Duration = Duration::from_millis(1);
-/// Of two ports: nobody reads the first.
+/// Of two ports only the second is read.
 const UNREAD: u16 = 4000;
 const READ: u16 = 4001;
 
@@ -20,13 +20,14 @@ fn header(sequence: u64, fragments: usize, dport: u16) -> Header {
     Header { sequence, len, sport: 5000, dport, ..Header::acknowledgement(0) }
 }
 
-/// A node at which a peer has taken all common frames that it may have, and then another one, up to the fourth.
+/// Returns a node at which four peers have taken all common frames that they may have, and its
+/// socket that is read.
 fn crowded() -> (Bench, SocketHandle) {
     let (bench, [_, read]) = crowded_of(512);
     (bench, read)
 }
 
-/// The same with so many frames, and both sockets.
+/// The same with `frames` frames, and both sockets.
 fn crowded_of(frames: usize) -> (Bench, [SocketHandle; 2]) {
     let mut bench = Bench::new(CONFIG, frames, 8);
     let unread = bench.socket(ip(1), UNREAD);
@@ -42,13 +43,14 @@ fn crowded_of(frames: usize) -> (Bench, [SocketHandle; 2]) {
     (bench, [unread, read])
 }
 
-/// Time passes.
+/// Advances time.
 fn pass(bench: &mut Bench, time: Duration) {
     bench.now += time;
     bench.protocol.now = bench.now;
 }
 
-/// As many fragments of a message as there are receives for, from the first on that has not arrived; how many have arrived.
+/// Delivers fragments of a message from `arrived` on, as many as receives are posted. Returns how
+/// many have arrived.
 fn goes_on(bench: &mut Bench, id: ConnectionId, header: &Header, mut arrived: usize, all: usize) -> usize {
     while arrived < all && bench.refill(id) > 0 {
         assert_eq!(bench.arrives(id, header, FRAGMENT_LEN), Some(None));
@@ -57,7 +59,7 @@ fn goes_on(bench: &mut Bench, id: ConnectionId, header: &Header, mut arrived: us
     arrived
 }
 
-/// The longest message there is for the reserve, but for the end.
+/// Delivers a message that takes the complete reserve, without its end.
 fn drips(bench: &mut Bench, last: u8) -> ConnectionId {
     let id = bench.up(last);
     let longest = bench.protocol.limits.longest_received / FRAGMENT_LEN;
@@ -66,7 +68,7 @@ fn drips(bench: &mut Bench, last: u8) -> ConnectionId {
     id
 }
 
-/// A message has so much time as its length asks for, whatever comes of it in between.
+/// The time limit of a message depends on its length, not on its progress.
 #[test]
 fn fragments_do_not_buy_time() {
     let mut bench = Bench::new(CONFIG, 512, 8);
@@ -88,7 +90,8 @@ fn fragments_do_not_buy_time() {
     panic!("it holds what it has for {:?}", bench.now.saturating_duration_since(begun));
 }
 
-/// Who has the reserve and does not go on loses it to another one soon, and does not get it again at once.
+/// A holder that stalls soon loses the reserve to another connection, and does not get it again
+/// immediately.
 #[test]
 fn who_has_the_reserve_makes_haste() {
     let (mut bench, read) = crowded();
@@ -108,7 +111,7 @@ fn who_has_the_reserve_makes_haste() {
         }
     }
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
-    // It comes again, and has its share, and what is common.
+    // The peer reconnects, and has its share and the common frames.
     bench.up(6);
     let longest = bench.protocol.limits.longest_received / FRAGMENT_LEN;
     let again = goes_on(&mut bench, dripping, &header(1, longest, READ), 0, longest);
@@ -119,7 +122,7 @@ fn who_has_the_reserve_makes_haste() {
     assert!(goes_on(&mut bench, dripping, &header(1, longest, READ), again, longest) > longest / 2);
 }
 
-/// Receives that it has beside those that its message still needs buy no time either.
+/// Additional receives do not extend the time limit either.
 #[test]
 fn receives_do_not_buy_time() {
     let (mut bench, [unread, _]) = crowded_of(2048);
@@ -127,7 +130,7 @@ fn receives_do_not_buy_time() {
     let (dripping, all_but_one) = (bench.up(6), longest - 1);
     assert_eq!(goes_on(&mut bench, dripping, &header(1, longest, READ), 0, all_but_one), all_but_one);
     assert_eq!(bench.protocol.reserve_of, Some(dripping));
-    // Something is read, of which it gets receives, and others the rest.
+    // The reader frees frames. The holder gets receives, and other connections get the rest.
     while bench.read(unread).is_some() {}
     bench.refill(dripping);
     let posted = u32::from(bench.protocol.connections.at(dripping).rx.ring.outstanding());
@@ -146,7 +149,8 @@ fn receives_do_not_buy_time() {
     assert_eq!(bench.protocol.due(dripping, late), Due::Break(DownReason::Stalled));
 }
 
-/// Who has lost it on one connection does not get it on another one, even if that was the first to ask.
+/// A peer that lost the reserve on one connection does not get it on another, even as the first in
+/// line.
 #[test]
 fn a_peer_loses_the_reserve_once() {
     let (mut bench, read) = crowded();
@@ -175,7 +179,8 @@ fn a_peer_loses_the_reserve_once() {
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
 }
 
-/// A connection that is made after the loss, with another type of service or from another address of the same port, has no turn either.
+/// A connection made after the loss, with another type of service or from another address of the
+/// same port, has no turn either.
 #[test]
 fn a_new_connection_does_not_get_what_was_lost() {
     let (mut bench, _) = crowded();
@@ -196,7 +201,8 @@ fn a_new_connection_does_not_get_what_was_lost() {
     assert!(bench.protocol.connection(honest).rx.barred_until < bench.now);
 }
 
-/// Who hangs up, or breaks the protocol, just before it would lose the reserve has had its turn as well; who had it for a moment has not.
+/// A holder that disconnects or violates the protocol just before the loss has had its turn. A
+/// holder for a moment has not.
 #[test]
 fn who_hangs_up_has_had_its_turn() {
     for (held, is_barred) in [(90 * MS, true), (MS, false)] {
@@ -211,7 +217,7 @@ fn who_hangs_up_has_had_its_turn() {
     }
 }
 
-/// Who goes on takes turns with others: its next message waits for theirs.
+/// A holder that makes progress takes turns: its next message waits for others.
 #[test]
 fn the_reserve_goes_round() {
     let (mut bench, read) = crowded();
@@ -220,7 +226,7 @@ fn the_reserve_goes_round() {
     let mut arrived = goes_on(&mut bench, one, &header(1, all, READ), 0, all - 1);
     let mut theirs = goes_on(&mut bench, other, &header(1, all, READ), 0, all);
     assert!(arrived == all - 1 && theirs < all);
-    // In one burst the end of a message, and as much of the next as there are receives for.
+    // One burst contains the end of a message, and as much of the next as receives are posted.
     arrived = goes_on(&mut bench, one, &header(1, all, READ), arrived, all);
     assert_eq!(arrived, all);
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
@@ -233,7 +239,7 @@ fn the_reserve_goes_round() {
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
 }
 
-/// The reserve is not for what would lie unread at a socket that is congested.
+/// Messages to a congested socket never get the reserve, because they would remain unread.
 #[test]
 fn what_nobody_reads_does_not_take_the_reserve() {
     let (mut bench, read) = crowded();
@@ -246,7 +252,7 @@ fn what_nobody_reads_does_not_take_the_reserve() {
     }
 }
 
-/// What a peer takes beyond its share leaves as much to others.
+/// A peer leaves as many common frames as it takes beyond its share.
 #[test]
 fn nobody_takes_all_common_frames() {
     let mut bench = Bench::new(CONFIG, 512, 8);
@@ -262,7 +268,7 @@ fn nobody_takes_all_common_frames() {
     assert!(bench.protocol.sockets.is_congested(UNREAD), "its peer is told");
 }
 
-/// Who asked for the reserve and then found ordinary room does not keep it from others.
+/// A waiting connection that found common frames does not block the reserve.
 #[test]
 fn who_needs_the_reserve_no_more_is_not_waited_for() {
     let (mut bench, read) = crowded();
@@ -273,7 +279,8 @@ fn who_needs_the_reserve_no_more_is_not_waited_for() {
     assert_eq!(bench.protocol.reserve_next, Some(other));
     assert_eq!(goes_on(&mut bench, one, &header(1, all, READ), all - 1, all), all);
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
-    // Frames come free, the other one takes of them and does not go on, and then they are short again.
+    // Frames become free, the first waiting connection takes some and stalls, and then frames are
+    // short again.
     let unread = bench.protocol.sockets.iter().find(|(_, socket)| socket.port == UNREAD);
     let unread =
         unread.map(|(slot, socket)| SocketHandle { slot: slot as u16, generation: socket.generation });

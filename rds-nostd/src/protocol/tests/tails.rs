@@ -43,7 +43,7 @@ fn one_acknowledgement_follows_a_burst() {
     assert_eq!(bench.protocol.counters.ack_sent, 2, "the next burst");
 }
 
-/// Answers carry acknowledgements, whether they leave in `sendmsg` or wait in the queue.
+/// Replies carry acknowledgements, whether the fast path sends them or they wait in the queue.
 #[test]
 fn no_acknowledgement_follows_an_answer() {
     for queued in [false, true] {
@@ -69,7 +69,8 @@ fn no_acknowledgement_follows_an_answer() {
     }
 }
 
-/// Linux acknowledges the tail of a burst on request. Its pong comes for an unbound port, and is acknowledged in turn.
+/// Linux acknowledges the tail of a burst on request. The pong goes to an unbound port, and is
+/// acknowledged in turn.
 #[test]
 fn a_silent_peer_gets_one_ping() {
     let (mut bench, id) = connected();
@@ -119,7 +120,7 @@ fn a_peer_that_sends_is_not_probed() {
     assert_eq!(bench.protocol.counters.send_ping, 0);
 }
 
-/// Retransmitted messages request acknowledgements. A ping alone is no reason to connect.
+/// Retransmitted messages request acknowledgements. A ping alone is no reason to reconnect.
 #[test]
 fn a_ping_does_not_outlive_its_endpoint() {
     let (mut bench, id) = connected();

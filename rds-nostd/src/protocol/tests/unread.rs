@@ -1,4 +1,4 @@
-//! Sockets that nobody reads, beside others that are read.
+//! Unread sockets next to sockets that are read.
 
 use std::vec::Vec;
 
@@ -12,10 +12,10 @@ use crate::wire::{FRAGMENT_LEN, HEADER_LEN, Header, fragments};
 
 const UNREAD: u16 = 4000;
 const READ: u16 = 4001;
-/// Many times as many as a connection has frames.
+/// Number of messages, several times the frames of a connection.
 const FLOOD: u64 = 600;
 
-/// What only the message of this number says.
+/// Returns a header whose fields depend on the sequence number.
 fn header(sequence: u64, len: usize, dport: u16) -> Header {
     Header {
         sequence,
@@ -26,7 +26,8 @@ fn header(sequence: u64, len: usize, dport: u16) -> Header {
     }
 }
 
-/// A message whose every frame begins with its number, if there is room for that. False if it has to wait.
+/// Delivers a message whose frames each begin with its sequence number, if they are long enough.
+/// Returns false if the message has to wait.
 fn arrives(bench: &mut Bench, id: ConnectionId, header: &Header) -> bool {
     let (len, count) = (header.len as usize, fragments(header.len as usize));
     for index in 0..count {
@@ -42,7 +43,8 @@ fn arrives(bench: &mut Bench, id: ConnectionId, header: &Header) -> bool {
     true
 }
 
-/// Reads what [`arrives`] sent: copied, or as frames, which come back at once. Its number; 0 if it was too short for that.
+/// Reads a message of [`arrives`]: copied, or as frames that are returned immediately. Returns its
+/// sequence number, or 0 if it was too short.
 fn read(bench: &mut Bench, socket: SocketHandle, lends: bool) -> Result<(u64, usize, u16), RdsError> {
     let mut bytes = [0; 8];
     let received = if lends {
@@ -64,8 +66,8 @@ fn read(bench: &mut Bench, socket: SocketHandle, lends: bool) -> Result<(u64, us
     Ok((number, received.0, received.1))
 }
 
-/// What a peer sent to a port that nobody reads, before it heard of that, does not keep its messages to other ports waiting. It is all
-/// there when somebody comes to read it, and then nothing of it is left.
+/// Messages to an unread port, sent before the peer received the map, do not block those to other
+/// ports. All of them can be read later, and then all frames are free.
 #[test]
 fn a_socket_that_nobody_reads_holds_up_nobody() {
     for lends in [false, true] {
@@ -116,7 +118,7 @@ fn a_connection_waits_when_its_frames_are_full() {
     assert!(full > 10 && count >= 42 * full, "{count} messages in {full} frames and another one");
 }
 
-/// Messages that share a frame are lent without another one, and a handle names nothing after its loan.
+/// Messages that share a frame are lent in place, and a handle is invalid after its loan.
 #[test]
 fn loans_of_short_messages_take_no_frame() {
     let mut bench = Bench::new(CONFIG, 512, 4);
@@ -140,13 +142,13 @@ fn loans_of_short_messages_take_no_frame() {
     assert_eq!((loans.len() as u64, bench.protocol.frames.free_count()), (FLOOD, before));
     let unread = bench.protocol.sockets.open(socket).expect("open").receive_bytes;
     assert_eq!(unread as u64, 64 * FLOOD, "a lent message counts as unread");
-    // Given back in any order, each once.
+    // Returned in any order, each once.
     loans.reverse();
     for loan in &loans {
         assert_eq!(bench.protocol.take_back_lent(*loan), Some(socket));
         assert_eq!(bench.protocol.take_back_lent(*loan), None);
     }
-    // The same places are used again.
+    // The same places are reused.
     for sequence in FLOOD + 1..=2 * FLOOD {
         assert!(arrives(&mut bench, id, &header(sequence, 64, UNREAD)));
     }
@@ -158,7 +160,7 @@ fn loans_of_short_messages_take_no_frame() {
     assert_eq!((bench.protocol.frames.free_count(), bench.protocol.receiving.beyond()), (free, 0));
 }
 
-/// A socket that closes takes its unread messages with it.
+/// A socket that closes drops its unread messages.
 #[test]
 fn unread_messages_go_with_their_socket() {
     let mut bench = Bench::new(CONFIG, 512, 4);
@@ -176,10 +178,11 @@ fn unread_messages_go_with_their_socket() {
     assert_eq!((bench.protocol.frames.free_count(), bench.protocol.receiving.beyond()), (free, 0));
 }
 
-/// A device may write to frames that it has long been done with. Unread messages may be lost, and nothing else.
+/// A device may write to frames that it no longer owns. Only unread messages may be lost.
 #[test]
 fn a_device_that_writes_over_unread_messages_takes_those_alone() {
-    // Lengths, and links to a place that was read, to itself, to a frame that is no arena, and beyond all frames.
+    // Lengths, and links: to a place that was read, to itself, to a frame that is no arena, and
+    // beyond all frames.
     for (lends, word) in [
         (false, 0u64),
         (true, 65),
@@ -212,7 +215,7 @@ fn a_device_that_writes_over_unread_messages_takes_those_alone() {
     }
 }
 
-/// A forged link leads to no message of another socket: only the other socket receives it.
+/// A forged link delivers no message of another socket, which still receives it.
 #[test]
 fn forged_link_delivers_no_message_of_another_socket() {
     let mut bench = Bench::new(CONFIG, 512, 4);
@@ -235,7 +238,8 @@ fn forged_link_delivers_no_message_of_another_socket() {
 }
 
 proptest! {
-    /// Whatever two peers send to two sockets, and however it is read, each gets what it was sent, in order; nothing stays taken.
+    /// With any messages of two peers to two sockets, and any way of reading, each socket gets its
+    /// messages in order, and all frames become free.
     #[test]
     fn all_is_read_in_order(
         steps in prop::collection::vec((0usize..2, 0usize..2, 0usize..6, any::<bool>(), 0u8..12), 1..600),
@@ -249,7 +253,7 @@ proptest! {
         let mut sequences = [0; 2];
         let take = |bench: &mut Bench, to: usize, lends, expected: &mut [[Vec<(u64, usize)>; 2]; 2]| {
             let Ok((number, len, port)) = read(bench, sockets[to], lends) else { return Ok(false) };
-            // The port tells which of the two it came from where the number does not.
+            // The port identifies the peer if the message is too short for a sequence number.
             let from = usize::from(port >= 6000);
             prop_assert!(!expected[to][from].is_empty());
             let (sequence, sent) = expected[to][from].remove(0);
@@ -284,7 +288,7 @@ proptest! {
     }
 }
 
-/// A frame shorter than its header is refused, whatever message length the bytes in memory give.
+/// A frame shorter than its header is refused, whatever length the bytes in memory contain.
 #[test]
 fn frames_shorter_than_a_header_break_the_connection() {
     for length in 0..HEADER_LEN as u32 {
