@@ -1,4 +1,4 @@
-//! Sockets: what an application holds.
+//! Sockets of applications.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,16 +9,17 @@ use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::slot::Slot;
 
-/// The table entry of a socket.
+/// Table entry of a socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) open: bool,
     pub(crate) generation: u32,
     /// Bound port; 0 while unbound.
     pub(crate) port: u16,
-    /// The same while it is open and bound to the address that peers send to; else 0.
+    /// Bound port while the socket is open and bound to the address that peers send to; otherwise
+    /// 0.
     pub(crate) peers_port: u16,
-    /// The first socket of the bucket with this entry's index, and the socket after this one in its
+    /// First socket of the bucket with this entry's index, and the socket after this one in its
     /// bucket. Slots plus 1; 0 for none.
     pub(crate) bucket_first: u16,
     pub(crate) bucket_next: u16,
@@ -29,9 +30,10 @@ pub(crate) struct Socket {
     pub(crate) send_bytes: usize,
     /// Messages accepted and not yet acknowledged.
     pub(crate) send_messages: usize,
-    /// Arrived and not read.
+    /// Unread messages.
     pub(crate) received: Inbox,
-    /// Their bytes, the frames that they arrived in, and the bytes above which the port counts as congested.
+    /// Bytes of unread messages, frames of their receives, and limit of bytes above which the port
+    /// is congested.
     pub(crate) receive_bytes: usize,
     pub(crate) receive_frames: usize,
     /// Messages lent to the application.
@@ -43,61 +45,63 @@ pub(crate) struct Socket {
     pub(crate) monitor: bool,
     pub(crate) receive_errors: bool,
     pub(crate) poll_rule: PollRule,
-    /// What its program expects.
+    /// System that the program is written for.
     pub(crate) profile: Profile,
-    /// Positions of the receive path that are traced, as `struct rds_rx_trace_so`; all 0 for none.
+    /// Trace points of the receive path, as `struct rds_rx_trace_so`; all 0 for none.
     pub(crate) rx_trace: [u8; 4],
-    /// Ports that a message was refused for, and those of them that were cleared, folded by 64.
+    /// Ports that refused a message, and ports that have cleared since, folded by 64.
     pub(crate) refused: u64,
     pub(crate) cleared: u64,
-    /// Maps received when it last polled.
+    /// Number of congestion maps received at the last poll.
     pub(crate) polled_generation: u64,
-    /// Where messages without a destination go: address (0: nowhere) and port.
+    /// Destination of messages that name none: address (0 for none) and port.
     pub(crate) peer: u128,
     pub(crate) peer_port: u16,
-    /// Type of service, and whether it is that of a message sent already.
+    /// Type of service, and whether a message was sent with it.
     pub(crate) tos: u8,
     pub(crate) tos_used: bool,
-    /// Where its last message to a peer went: the connection, and the peer's address. Without the former, where it was to go.
+    /// Connection and destination of the last message to a peer. Without a connection, the
+    /// destination of the last attempt.
     pub(crate) route: Option<ConnectionId>,
     pub(crate) route_to: u128,
-    /// The same of an IPv4 address, in the order of the bytes in memory; of an IPv6 address more than any IPv4 address is.
+    /// The destination as an IPv4 address in memory order; for IPv6 a value above all IPv4
+    /// addresses.
     pub(crate) route_v4: u64,
-    /// Chosen before bind.
+    /// Selected before bind.
     pub(crate) transport: Slot<Transport>,
-    /// Ends of operations that wait to be told: first and last.
+    /// First and last of the unread notifications.
     pub(crate) notifications: Option<OperationId>,
     pub(crate) notifications_last: Option<OperationId>,
-    /// Messages were dropped, because their peer is unreachable, and the program has not been told.
+    /// Messages to an unreachable peer were dropped, and the program has not been notified.
     pub(crate) gave_up: bool,
-    /// What its last message was refused for, if that may pass.
+    /// Reason why the last message was refused, if a retry may succeed.
     pub(crate) wants: Wants,
 }
 
-/// What a message waits for.
+/// Resource that a refused message waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Wants {
     #[default]
     Nothing,
-    /// So many frames to send from on a connection.
+    /// Frames to send on a connection.
     Frames(ConnectionId, u32),
-    /// So many frames of the receiving side: it stays on this node.
+    /// Frames of the receiving side, for a loopback message.
     LocalFrames(u32),
-    /// An entry for a peer that is new.
+    /// A connection entry for a new peer.
     Entry,
-    /// So many RDMA operations, and pieces of local memory.
+    /// Entries for RDMA operations, and SGEs of local memory.
     Operations(u16, u32),
 }
 
-/// What [`Rds::poll_mask`](crate::Rds::poll_mask) answers by.
+/// Rules of [`Rds::poll_mask`](crate::Rds::poll_mask).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PollRule {
-    /// As Linux: OUT while the send buffer has room; without the congestion monitor, IN also after any peer's congestion
-    /// changed.
+    /// Linux: OUT while the send buffer has space. Without the congestion monitor, IN also after a
+    /// change of any peer's congestion.
     #[default]
     Linux,
-    /// As rds(3SOCKET): OUT always, IN when a message waits.
+    /// rds(3SOCKET): OUT always, IN while a message waits.
     Solaris,
 }
 
@@ -110,18 +114,18 @@ impl From<Profile> for PollRule {
     }
 }
 
-/// What carries messages (`SO_RDS_TRANSPORT`).
+/// Transport of messages (`SO_RDS_TRANSPORT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Transport {
     /// InfiniBand: 0.
     InfiniBand = 0,
-    /// Inside this node, between sockets bound to loopback addresses: 3.
+    /// Within this node, between sockets bound to loopback addresses: 3.
     Loopback = 3,
 }
 
 bitflags::bitflags! {
-    /// What a socket is ready for, with the values of `poll(2)` on Linux.
+    /// Events that a socket is ready for, with the values of `poll(2)` on Linux.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct PollMask: u16 {
         /// Something to receive: a message, a status, a congestion update.
@@ -179,7 +183,7 @@ impl Socket {
 }
 
 impl Socket {
-    /// Counts a message of so many bytes and frames in its inbox. Returns whether that is more than it should hold.
+    /// Counts a message in the inbox. Returns whether the socket is congested then.
     #[inline]
     pub(crate) const fn receives(&mut self, (bytes, count): (usize, usize), limits: &Limits) -> bool {
         self.receive_bytes += bytes;
@@ -187,14 +191,15 @@ impl Socket {
         self.receive_bytes > self.receive_buffer || self.receive_frames > limits.congested_frames
     }
 
-    /// A message of so many bytes and frames was read. A device may change what was counted when it came.
+    /// Uncounts a message that was read. Saturates, because a device may overwrite the length that
+    /// was counted.
     #[inline]
     pub(crate) const fn has_read(&mut self, bytes: usize, count: usize) {
         self.receive_bytes = self.receive_bytes.saturating_sub(bytes);
         self.receive_frames = self.receive_frames.saturating_sub(count);
     }
 
-    /// Remembers where messages to a peer go.
+    /// Stores the connection of messages to a peer.
     pub(crate) fn set_route(&mut self, id: ConnectionId, foreign: u128) {
         (self.route, self.route_to) = (Some(id), foreign);
         self.route_v4 = match address(foreign) {
@@ -203,7 +208,7 @@ impl Socket {
         };
     }
 
-    /// The connection to this destination, if it is that of the last message.
+    /// Returns the connection to this destination, if it is that of the last message.
     #[inline]
     pub(crate) fn route_to(&self, to: &SocketAddr) -> Option<ConnectionId> {
         let same = match to {
@@ -222,23 +227,23 @@ impl Socket {
         self.notifications.is_some() || self.cleared != 0 || self.gave_up
     }
 
-    /// Whether its messages are traced.
+    /// Returns whether latencies of its messages are traced.
     pub(crate) const fn is_timed(&self) -> bool {
         self.rx_trace[0] != 0
     }
 
-    /// The handle of an open socket in this slot.
+    /// Returns the handle of the open socket in this slot.
     pub(crate) const fn handle(&self, slot: usize) -> SocketHandle {
         SocketHandle { slot: slot as u16, generation: self.generation }
     }
 }
 
-/// As many sockets as a handle can tell apart.
+/// Maximum number of sockets that handles can name.
 const MOST: usize = u16::MAX as usize;
 
 /// All sockets of a node.
 pub(crate) struct Sockets<'s> {
-    /// Also the buckets of a hash table of ports that peers send to.
+    /// The entries are also the buckets of a hash table of ports that peers send to.
     entries: &'s mut [Socket],
 }
 
@@ -284,7 +289,7 @@ impl<'s> Sockets<'s> {
         Ok(SocketHandle { slot: slot as u16, generation })
     }
 
-    /// The entry that a handle names.
+    /// Returns the entry of a handle.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -306,7 +311,7 @@ impl<'s> Sockets<'s> {
             .ok_or(RdsError::BadSocket)
     }
 
-    /// A message of so many bytes counts against its socket's send buffer no more, if that one is still open.
+    /// Uncounts an acknowledged message in its socket's send buffer, if the socket is still open.
     #[inline]
     pub(crate) fn sent(&mut self, owner: SocketHandle, bytes: usize) {
         if let Ok(socket) = self.open_mut(owner) {
@@ -315,7 +320,7 @@ impl<'s> Sockets<'s> {
         }
     }
 
-    /// Binds a socket to an address and port, which peers send to or not.
+    /// Binds a socket to an address and port. Peers can reach it unless the transport is loopback.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -362,13 +367,13 @@ impl<'s> Sockets<'s> {
         Ok(())
     }
 
-    /// The entry whose bucket a port belongs to.
+    /// Returns the index of a port's bucket.
     #[inline]
     const fn bucket(&self, port: u16) -> usize {
         (port.wrapping_mul(0x9e37) as usize * self.entries.len()) >> 16
     }
 
-    /// Returns the slot of the socket that messages of peers to `port` go to.
+    /// Returns the slot of the socket that receives peers' messages to `port`.
     #[inline]
     fn find(&self, port: u16) -> Option<usize> {
         let mut next = self.entries.get(self.bucket(port))?.bucket_first;
@@ -382,33 +387,33 @@ impl<'s> Sockets<'s> {
         }
     }
 
-    /// Whether peers are asked not to send to `port`.
+    /// Returns whether `port` is congested for peers.
     pub(crate) fn is_congested(&self, port: u16) -> bool {
         self.find(port).and_then(|slot| self.get(slot)).is_some_and(|socket| socket.congested)
     }
 
-    /// The socket that messages of peers to `port` go to.
+    /// Returns the socket that receives peers' messages to `port`.
     #[inline]
     pub(crate) fn of_peers(&mut self, port: u16) -> Option<(usize, &mut Socket)> {
         let slot = self.find(port)?;
         Some((slot, self.entries.get_mut(slot)?))
     }
 
-    /// The socket that is bound to an address and port.
+    /// Returns the socket that is bound to an address and port.
     pub(crate) fn bound_to(&self, address: u128, port: u16) -> Option<usize> {
         let bound = |socket: &Socket| socket.port == port && socket.address == address && socket.open;
         self.entries.iter().position(bound)
     }
 }
 
-/// Whether messages can go to an address, mapped into IPv6 or not.
+/// Returns whether messages can be sent to an address, mapped to IPv6 or not.
 pub(crate) fn is_unicast(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || broadcast)
 }
 
-/// Addresses are compared and stored in one form: IPv6, IPv4 mapped into it.
+/// Converts an address to the form for comparison and storage: IPv6, with IPv4 mapped into it.
 #[inline]
 pub(crate) const fn key(address: IpAddr) -> u128 {
     match address {
@@ -417,12 +422,12 @@ pub(crate) const fn key(address: IpAddr) -> u128 {
     }
 }
 
-/// Whether a [`key`] is that of an IPv4 address.
+/// Returns whether a [`key`] is that of an IPv4 address.
 pub(crate) const fn is_v4(key: u128) -> bool {
     Ipv6Addr::from_bits(key).to_ipv4_mapped().is_some()
 }
 
-/// The address that [`key`] was made from.
+/// Returns the address of a [`key`].
 #[inline]
 pub(crate) const fn address(key: u128) -> IpAddr {
     if key >> 32 == 0xffff {
@@ -440,7 +445,8 @@ mod tests {
     use std::vec::Vec;
 
     proptest! {
-        /// Sockets come and go, several in one bucket: each port leads to its socket, and all others nowhere.
+        /// While sockets open and close, several in one bucket, each port resolves to its socket,
+        /// and all other ports to none.
         #[test]
         fn ports_lead_to_their_sockets(
             steps in proptest::collection::vec((1u16..40, any::<bool>(), any::<bool>()), 1..200),
@@ -448,7 +454,7 @@ mod tests {
             let mut entries: Vec<Socket> = (0..12).map(|_| Socket::EMPTY).collect();
             let (mut table, mut model) = (Sockets::new(&mut entries), BTreeMap::new());
             for (port, opens, is_local) in steps {
-                // Neighbours, and ports that wrap around to the same buckets.
+                // Adjacent ports, and ports that wrap around to the same buckets.
                 let port = port.wrapping_mul(1031);
                 if opens && !model.contains_key(&port) {
                     let Ok(handle) = table.create(Socket::EMPTY) else { continue };

@@ -13,29 +13,42 @@ use crate::protocol::{Body, Outgoing};
 use crate::rdma::{Control, RdmaCookie};
 
 impl Rds<'_> {
-    /// Sends a message. When this succeeds the message is kept until the peer's RDS has it, however often the connection has to be made
-    /// anew; a peer that cannot be reached is tried without end, unless more unreachable peers than there is room for lose their entries
-    /// to others ([`RdsError::Unreachable`]). A message to port 0 is a ping: an empty message from port 0 answers it.
+    /// Sends a message. On success the node retains the message until the peer's RDS has
+    /// acknowledged it, and retransmits it after each reconnection. It tries to reach an
+    /// unreachable peer without limit, unless the list of such peers overflows
+    /// ([`RdsError::Unreachable`]). A message to port 0 is a ping: the peer replies with an empty
+    /// message from port 0.
     ///
-    /// Gives the cookie of memory that was mapped for it ([`Control::map`]). An RDMA operation that goes along is done before the message,
-    /// and its end can be asked for; if it fails, or the connection breaks before its end, the message does not arrive.
+    /// Returns the cookie of memory that was mapped for the message ([`Control::map`]). An RDMA
+    /// operation executes before its message, and can report its status. If the operation fails, or
+    /// the connection breaks before its end, the message does not arrive.
     ///
     /// # Errors
-    /// [`RdsError::NotSupported`]: flags other than DONTWAIT and MORE; a destination of another family; something that goes along with a
-    /// message to a loopback address, as on Linux, or a lent payload to this node itself. [`RdsError::NotConnected`]: nowhere to send to, or
-    /// not bound. [`RdsError::Again`]: the socket's send buffer is full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, the
-    /// node's connections, or its RDMA operations are in use.
-    /// Either may pass with [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when. [`RdsError::Exhausted`]: no region is left,
-    /// or half of all operations are ones whose ends the socket has not read. [`RdsError::MessageSize`]: longer than the send buffer or than
-    /// [`longest_message`](Self::longest_message), or than the peer accepts; an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
-    /// [`MAX_PIECES`](crate::MAX_PIECES). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
-    /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not reach; a
-    /// lent payload that is empty, has empty pieces or too short ones, or with anything else beside it;
-    /// a cookie that is not the socket's; memory offered together with an operation, or twice; an operation with no local memory, with
-    /// empty parts or with more bytes than the peer's part. [`RdsError::NoMemory`]: an operation of more pieces than there are, or two
-    /// operations where there are never so many. Those of
-    /// [`get_mr`](Self::get_mr) for memory to map. [`RdsError::BadSocket`].
-    // Whoever writes out what a message is gets only the way that such a message goes.
+    /// [`poll`](Self::poll) may resolve the first three, and [`poll_mask`](Self::poll_mask) reports when.
+    ///
+    /// - [`RdsError::Again`]: the socket's send buffer is full.
+    /// - [`RdsError::NoBufferSpace`]: all frames for this peer, connections, or entries for
+    ///   operations are in use.
+    /// - [`RdsError::Congested`]: the destination's port is congested.
+    /// - [`RdsError::Exhausted`]: no region is free, or unread notifications of the socket occupy
+    ///   half of the entries for operations.
+    /// - [`RdsError::NotConnected`]: no destination, or not bound.
+    /// - [`RdsError::NotSupported`]: flags other than DONTWAIT and MORE; a destination of another
+    ///   family; control messages to a loopback address, as on Linux; or a lent payload to this
+    ///   node itself.
+    /// - [`RdsError::MessageSize`]: longer than the send buffer, than
+    ///   [`longest_message`](Self::longest_message), or than the peer accepts; an operation of more
+    ///   than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) bytes or [`MAX_PIECES`](crate::MAX_PIECES)
+    ///   segments.
+    /// - [`RdsError::InvalidArgument`]: the destination is not unicast, or a loopback address that
+    ///   the socket cannot reach; a lent payload is empty, has empty or too many short segments, or
+    ///   is combined with other data; a cookie does not belong to the socket; memory is offered
+    ///   with an operation, or twice; an operation has no local memory, an empty segment, or more
+    ///   local than remote bytes.
+    /// - [`RdsError::NoMemory`]: an operation has more segments than the table, or two operations
+    ///   exceed it.
+    /// - The errors of [`get_mr`](Self::get_mr) for memory to map; [`RdsError::BadSocket`].
+    // Inlined, so that constant arguments at a call remove the other paths.
     #[inline(always)]
     pub fn sendmsg<P: Platform>(
         &mut self,
@@ -63,7 +76,7 @@ impl Rds<'_> {
         }
     }
 
-    /// A message, and nothing beside it.
+    /// Sends a message without control messages.
     #[inline(always)]
     fn send<P: Platform>(
         &mut self,
@@ -78,7 +91,7 @@ impl Rds<'_> {
         self.queue(adapter, from, *to, payload)
     }
 
-    /// Composes a message. If there is no entry for a new peer, a connection that has been idle for a while makes room.
+    /// Composes a message. Evicts an idle connection if a new peer needs an entry.
     fn compose<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -94,7 +107,7 @@ impl Rds<'_> {
         }
     }
 
-    /// The message leaves with those that follow it.
+    /// Queues a message, to be sent with the following ones.
     #[inline(never)]
     fn send_later<P: Platform>(
         &mut self,
@@ -106,7 +119,7 @@ impl Rds<'_> {
         self.compose(adapter, from, (&to, Body::Copied(payload)), true).map(|_| None)
     }
 
-    /// The message does not leave at once.
+    /// Queues a message outside of the fast path, and posts as much as possible.
     #[inline(never)]
     fn queue<P: Platform>(
         &mut self,
@@ -121,7 +134,7 @@ impl Rds<'_> {
         Ok(None)
     }
 
-    /// The message has something beside it.
+    /// Sends a message with control messages.
     #[inline(never)]
     fn send_along<P: Platform>(
         &mut self,
@@ -165,7 +178,7 @@ impl Rds<'_> {
         }
     }
 
-    /// Posts what can be posted of what was queued.
+    /// Posts queued messages, as many as possible.
     fn transmit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         if self.protocol.is_up(id) {
             self.flush(adapter, id);
@@ -174,22 +187,23 @@ impl Rds<'_> {
         }
     }
 
-    /// There is something to send on a connection that is not up.
+    /// Serves a connection that is not up and has something to send.
     #[cold]
     fn wake_up<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         let now = adapter.now();
         self.serve(adapter, id, now);
     }
 
-    /// The next of what a socket has for its application, in Linux's order: ends of RDMA operations, congestion updates, messages. Of a
-    /// message, what does not fit into `buffer` is gone.
+    /// Returns the next item for the application, in Linux's order: notifications of RDMA
+    /// operations, congestion updates, messages. Bytes of a message that exceed `buffer` are lost.
     ///
-    /// PEEK leaves a message where it is, but neither of the others; with OOB there is [`Arrival::Nothing`]. TRUNC only changes what the C
-    /// call returns ([`Arrival::value`]). ZEROCOPY returns the message's memory ([`Arrival::Lent`]), which the caller [gives
-    /// back](Self::give_back).
+    /// PEEK leaves a message in the queue, but not the other items. OOB returns
+    /// [`Arrival::Nothing`]. TRUNC only changes the value of the C call ([`Arrival::value`]).
+    /// ZEROCOPY lends the message's frames ([`Arrival::Lent`]), which the caller returns by
+    /// [`give_back`](Self::give_back).
     ///
     /// # Errors
-    /// [`RdsError::Again`]: nothing there. [`RdsError::Unreachable`], once: messages of the socket were dropped. [`RdsError::BadSocket`].
+    /// [`RdsError::Again`]: nothing to receive. [`RdsError::Unreachable`], once: messages of the socket were dropped. [`RdsError::BadSocket`].
     #[inline]
     pub fn recvmsg<P: Platform>(
         &mut self,
@@ -210,7 +224,7 @@ impl Rds<'_> {
         Ok(Arrival::Message(received))
     }
 
-    /// Takes whatever is there.
+    /// Takes the next item of any kind.
     #[inline(never)]
     fn receive<P: Platform>(
         &mut self,
@@ -228,7 +242,7 @@ impl Rds<'_> {
         Ok(Arrival::Message(received))
     }
 
-    /// Leaves a message where it is, or its bytes.
+    /// Handles OOB, PEEK and ZEROCOPY.
     #[inline(never)]
     fn look(
         &mut self,
@@ -249,7 +263,7 @@ impl Rds<'_> {
         }
     }
 
-    /// Events that come before messages.
+    /// Takes events that precede messages.
     fn take_told(&mut self, handle: SocketHandle) -> Result<Option<Arrival>, RdsError> {
         if core::mem::take(&mut self.protocol.sockets.open_mut(handle)?.gave_up) {
             return Err(RdsError::Unreachable);
@@ -261,7 +275,7 @@ impl Rds<'_> {
         Ok((ports != 0).then_some(Arrival::CongestionUpdate(ports)))
     }
 
-    /// A message was read: a port may be free again, and a connection may get receives.
+    /// Handles freed space after a message was read: clears a port, and posts receives.
     #[cold]
     pub(crate) fn frames_are_free<P: Platform>(
         &mut self,

@@ -9,21 +9,23 @@ use crate::protocol::{Arrival, BURST, Due};
 use crate::rdma::Ending;
 use crate::reason::DownReason;
 
-/// Events taken from one dispatcher in one [`Rds::poll`], so that a busy peer does not keep the caller's loop.
+/// Maximum of events taken from one dispatcher per [`Rds::poll`], so that a busy peer does not
+/// block the caller's loop.
 pub(crate) const EVENTS_PER_POLL: usize = 256;
 
 impl Rds<'_> {
-    /// Runs everything that is due: arrivals, completions, connections, acknowledgements. Answers when to call
-    /// again even if nothing happens. The answer is [`Wake::Now`] whenever
-    /// something happened: that may have given the adapter new deadlines, so poll both again before idling. It does not
-    /// know of calls made after it: poll once more after [`sendmsg`](Self::sendmsg) and [`close`](Self::close), too.
+    /// Runs everything that is due: arrivals, completions, connections, acknowledgements. Returns
+    /// when to call again at the latest. Returns [`Wake::Now`] whenever something happened, because
+    /// the adapter may have new deadlines: poll both again before idling. The result does not cover
+    /// later calls: poll once more after [`sendmsg`](Self::sendmsg) and [`close`](Self::close).
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
         self.protocol.now = now;
-        // Requests first: a message is then over in one look, because it is done before it is acknowledged.
+        // Requests first: most messages complete before their acknowledgement, and are then
+        // released in one pass.
         let mut moved = self.poll_requests(adapter);
         moved |= self.poll_receives(adapter, now);
         if !moved {
-            // Nothing to do: time to look for more, for whoever does not poll the adapter as often.
+            // Poll the adapter while idle, for callers that poll it rarely.
             let _ = adapter.poll(now);
         }
         if self.protocol.some_broken {
@@ -34,7 +36,7 @@ impl Rds<'_> {
         }
         self.protocol.expire(now);
         self.serve_due(adapter, now);
-        // Last, because each look at a dispatcher polls the adapter, which may queue an event here.
+        // Last, because each of these polls the adapter, which may queue an event here.
         moved |= self.poll_demands(adapter, now);
         moved |= self.poll_connections(adapter, now);
         if self.protocol.some_broken {
@@ -44,7 +46,7 @@ impl Rds<'_> {
         if moved || core::mem::take(&mut self.protocol.stirred) { Wake::Now } else { wake }
     }
 
-    /// What is due on a connection.
+    /// Does the due work of a connection.
     pub(crate) fn serve<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -109,8 +111,8 @@ impl Rds<'_> {
         count > 0
     }
 
-    /// Takes all receives that have completed. A peer that ends in order acknowledges first, so a connection goes down only after
-    /// its acknowledgements were taken.
+    /// Takes all completed receives. A peer that closes properly acknowledges first, so a
+    /// connection goes down only after its acknowledgements were taken.
     pub(crate) fn take_arrivals<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
         let most = usize::from(self.protocol.limits.receive_depth) * self.protocol.connections.len();
         for _ in 0..=most / EVENTS_PER_POLL {
@@ -120,7 +122,8 @@ impl Rds<'_> {
         }
     }
 
-    /// An event of receives that is not just an arrival, or an arrival of which the time is taken.
+    /// Handles an event of receives outside of a burst: an error, or an arrival whose latency is
+    /// measured.
     #[cold]
     #[inline(never)]
     fn receive_event<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, event: &Event, now: Instant) {
@@ -128,12 +131,13 @@ impl Rds<'_> {
         if dto.status == DtoStatus::Success {
             self.arrived_apart(adapter, Arrival::of(dto), now);
         } else if let Some(cookie) = self.protocol.connections.current(dto.user_cookie) {
-            // Why it broke may still be in the other queue.
+            // The cause may still be in the other queue.
             self.protocol.mark_broken(cookie.connection, DownReason::ReceiveFailed);
         }
     }
 
-    /// Takes the ends of requests. A connection with a failed request goes later, so that the other ends are taken, too.
+    /// Takes completions of requests. A connection with a failed request goes down later, so that
+    /// its other completions are taken, too.
     pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> bool {
         for count in 0..EVENTS_PER_POLL {
             let Some(event) = adapter.evd_take(self.objects.request_evd) else { return count > 0 };
@@ -163,14 +167,14 @@ impl Rds<'_> {
                 _ => Ending::Other,
             };
             self.protocol.failed(cookie, ending);
-            // Why one was flushed is reported elsewhere.
+            // Another completion reports the cause of a flush.
             self.protocol.mark_broken(id, DownReason::of_request(dto.status));
         }
         true
     }
 
-    /// Takes down what was marked, after a last look at how its requests ended and at what DAT says of the connection: an
-    /// operation that the peer denied is reported as that, not as dropped with the connection.
+    /// Takes down the failed connections. Processes earlier completions and DAT's events first, so
+    /// that a denied operation reports that, and not a dropped connection.
     pub(crate) fn take_down_broken<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
         while core::mem::take(&mut self.protocol.some_broken) {
             self.poll_requests(adapter);
@@ -181,7 +185,7 @@ impl Rds<'_> {
                 let Some(flushed) = connection.reconnect.broken_by.map(Broken::reason) else { continue };
                 let ep = EpHandle::from_bits(connection.objects.ep);
                 let reason = if flushed.is_flush() {
-                    // Why is told by an event that may be still to come.
+                    // The event with the cause may not have arrived yet.
                     let ending = adapter.ep_query(ep).ok().and_then(|parameters| parameters.ending);
                     ending.and_then(DownReason::of_event).unwrap_or(flushed)
                 } else {

@@ -1,4 +1,4 @@
-//! Posting what the protocol has to send and to receive.
+//! Posts of the protocol's sends and receives.
 
 use dat_nostd::{
     Adapter, CompletionFlags, DatResult, DatReturn, EpHandle, LmrTriplet, Platform, ReturnType, RmrTriplet,
@@ -14,7 +14,7 @@ use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
 
 impl Rds<'_> {
-    /// Posts as much as a connection has to send and its send queue takes.
+    /// Posts everything that a connection has to send and its send queue takes.
     #[inline]
     pub(crate) fn flush<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         loop {
@@ -29,8 +29,8 @@ impl Rds<'_> {
         }
     }
 
-    /// Posts fragments of ordinary messages, of which the HCA learns all at once. False if there was no room for any, or the first one
-    /// is out of the ordinary.
+    /// Posts fragments under one doorbell. Returns false if the send queue is full, or if the first
+    /// fragment needs the slow path.
     #[inline(never)]
     fn post_fragments<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) -> bool {
         let mut flow = self.protocol.flow(id);
@@ -45,7 +45,7 @@ impl Rds<'_> {
         posted > 0
     }
 
-    /// Posts one of anything. An error comes with whether it is that of a transfer.
+    /// Posts a single item of any kind. An error includes whether a transfer failed.
     #[inline(never)]
     fn post_one<P: Platform>(
         &mut self,
@@ -81,7 +81,7 @@ impl Rds<'_> {
         Ok(())
     }
 
-    /// The send queue is full after all: completions make room. Or the post is one that can never be made.
+    /// Handles a failed post: the send queue is full until a completion, or the post is impossible.
     #[cold]
     fn not_posted<P: Platform>(
         &mut self,
@@ -99,7 +99,7 @@ impl Rds<'_> {
         self.protocol.connections.make_due(id);
     }
 
-    /// Posts receives if a connection wants them.
+    /// Posts receives if a connection lacks them.
     #[inline]
     pub(crate) fn refill<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         if self.protocol.wants_receives(id) && self.protocol.connection(id).objects.ep != 0 {
@@ -107,7 +107,7 @@ impl Rds<'_> {
         }
     }
 
-    // One copy, of which the compiler makes one loop.
+    // Not inlined, so that the compiler specializes one copy into a loop.
     #[inline(never)]
     fn post_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         self.protocol.refill(id, |objects, receives| {
@@ -116,7 +116,7 @@ impl Rds<'_> {
         });
     }
 
-    /// Looks at all connections that are due now.
+    /// Serves all connections that are due now.
     pub(crate) fn serve_due<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: dat_nostd::Instant) {
         let last = self.protocol.connections.last_due();
         while let Some(id) = self.protocol.connections.pop_due() {
@@ -127,7 +127,7 @@ impl Rds<'_> {
         }
     }
 
-    /// Frames came free: connections that wanted for receives get them, each in its turn.
+    /// Serves the connections that lack receives, in order, after frames were freed.
     #[cold]
     pub(crate) fn frames_came_free<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         self.protocol.starved = false;
@@ -135,7 +135,7 @@ impl Rds<'_> {
         self.serve_due(adapter, now);
     }
 
-    /// Sends the map to everybody if it has changed.
+    /// Sends our map to all peers if it has changed.
     pub(crate) fn send_changed_maps<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         if core::mem::take(&mut self.protocol.maps_changed) {
             let now = self.protocol.now;
@@ -144,7 +144,7 @@ impl Rds<'_> {
     }
 }
 
-/// The adapter, as the way out for messages.
+/// The adapter as the outlet of messages.
 pub(crate) struct Wire<'w, 's, P: Platform>(pub(crate) &'w mut Adapter<'s, P>);
 
 impl<P: Platform> Outlet for Wire<'_, '_, P> {
@@ -224,7 +224,7 @@ fn post_transfer<P: Platform>(
     }
 }
 
-/// Posts one SEND: of those that are not part of a burst, in one copy.
+/// Posts one SEND outside of a burst. Not inlined, to have a single copy.
 #[inline(never)]
 fn post_send<P: Platform>(
     adapter: &mut Adapter<'_, P>,
