@@ -86,7 +86,8 @@ errors! {
     NoDestination = 89, 96, "the destination has no address";
     /// An IPv6 destination that is not unicast. `EPROTOTYPE`.
     NotUnicast = 91, 98, "destination is not unicast";
-    /// Messages of the socket were dropped: their peer was unreachable, and other peers needed its entry. `EHOSTUNREACH`.
+    /// Messages of the socket were dropped: their peer was unreachable, and other peers needed its
+    /// entry. `EHOSTUNREACH`.
     Unreachable = 113, 148, "messages to an unreachable peer were dropped";
     /// An RDMA operation has more local segments than the table, or all entries for registered
     /// memory are in use. `ENOMEM`.

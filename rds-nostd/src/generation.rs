@@ -4,12 +4,12 @@ use core::time::Duration;
 
 /// First sequence number of a boot's messages.
 ///
-/// The generation must grow from boot to boot by more than the messages that a boot sends to one peer.
-/// Otherwise a peer that remembers an earlier boot takes retransmitted messages for duplicates and
-/// drops them.
+/// The generation must grow from boot to boot by more than the messages that a boot sends to one
+/// peer. Otherwise a peer that remembers an earlier boot takes retransmitted messages for
+/// duplicates and drops them.
 ///
-/// The wall clock in nanoseconds grows fast enough. If the clock counts seconds, a boot must not send
-/// in the second of its generation, because another boot in that second would get the same.
+/// The wall clock in nanoseconds grows fast enough. If the clock counts seconds, a boot must not
+/// send in the second of its generation, because another boot in that second would get the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Generation(u64);
 

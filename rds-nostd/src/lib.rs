@@ -1,5 +1,6 @@
-//! Reliable Datagram Sockets (RDS) on DAT: reliable, ordered datagrams between sockets, all of them sharing one RC connection
-//! for each pair of addresses. No heap, no threads, no clock; wire-compatible with Linux's `rds_rdma` (protocol 3.1).
+//! Reliable Datagram Sockets (RDS) on DAT: reliable, ordered datagrams between sockets, all of them
+//! sharing one RC connection for each pair of addresses. No heap, no threads, no clock;
+//! wire-compatible with Linux's `rds_rdma` (protocol 3.1).
 //!
 //! | module | subject |
 //! |---|---|
@@ -60,8 +61,8 @@
 //! }
 //! ```
 //!
-//! Missing: masked atomics (except with masks that make them plain), time stamps, credit-based flow control, multipath,
-//! RDS over TCP.
+//! Missing: masked atomics (except with masks that make them plain), time stamps, credit-based flow
+//! control, multipath, RDS over TCP.
 #![no_std]
 #![forbid(unsafe_code)]
 

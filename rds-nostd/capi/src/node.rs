@@ -278,7 +278,8 @@ impl Node {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let config = RdsConfig {
             send_frames: FRAMES / 2,
-            // From getrandom(2), as std seeds its hash maps: peers must not predict ports and buckets.
+            // From getrandom(2), as std seeds its hash maps: peers must not predict ports and
+            // buckets.
             seed: RandomState::new().hash_one(0),
             isolate_peers: !shares_keys(),
             // SAFETY: C programs offer memory that their threads do not touch while a peer may read

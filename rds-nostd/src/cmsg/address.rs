@@ -15,7 +15,8 @@ const SOCKADDR_IN_LEN: usize = 16;
 /// trailing bytes.
 ///
 /// # Errors
-/// [`CmsgError::Structure`]: too short for its family. [`CmsgError::Family`]: the profile lacks the family.
+/// [`CmsgError::Structure`]: too short for its family. [`CmsgError::Family`]: the profile lacks the
+/// family.
 pub fn decode_address(profile: Profile, bytes: &[u8]) -> Result<SocketAddr, CmsgError> {
     let needs = |needed| {
         if bytes.len() < needed { Err(CmsgError::Structure { needed, found: bytes.len() }) } else { Ok(()) }

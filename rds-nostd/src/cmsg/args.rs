@@ -93,7 +93,8 @@ impl RdsGetMrArgs {
     }
 }
 
-/// `struct rds_get_mr_for_dest_args`, 160 bytes: memory to offer to one peer (`RDS_GET_MR_FOR_DEST`).
+/// `struct rds_get_mr_for_dest_args`, 160 bytes: memory to offer to one peer
+/// (`RDS_GET_MR_FOR_DEST`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdsGetMrForDestArgs {
     /// The peer, as a `struct sockaddr_storage` for
@@ -334,7 +335,8 @@ impl RxTraceOption {
     /// Decodes the argument of the option.
     ///
     /// # Errors
-    /// [`CmsgError::Structure`]: wrong length. [`CmsgError::Position`]: more than three trace points, or an undefined one. Linux returns `EFAULT` for both.
+    /// [`CmsgError::Structure`]: wrong length. [`CmsgError::Position`]: more than three trace
+    /// points, or an undefined one. Linux returns `EFAULT` for both.
     pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
         let &[count, ref positions @ ..] = bytes else {
             return Err(CmsgError::Structure { needed: Self::LEN, found: 0 });

@@ -10,7 +10,8 @@ use crate::io::Rds;
 use crate::message::{Arrival, LentMessage, MsgFlags, Received};
 
 impl Rds<'_> {
-    /// [`recvmsg`](Self::recvmsg) with its control messages. Writes as many pending RDMA notifications as `control` has space for, at least one, and returns the first.
+    /// [`recvmsg`](Self::recvmsg) with its control messages. Writes as many pending RDMA
+    /// notifications as `control` has space for, at least one, and returns the first.
     ///
     /// # Errors
     /// As for `recvmsg`. `control` is unchanged then.

@@ -35,8 +35,8 @@ pub(crate) struct Reconnect {
     /// connection lasted or transferred a message.
     pub(crate) retry_at: Instant,
     backoff: Duration,
-    /// The connection is up, or was until the last failure; and the sequence number of the first
-    /// unacknowledged message at its start.
+    /// The connection has come up and not gone down since; and the sequence number of the first
+    /// unacknowledged message at that time.
     is_up: bool,
     first_sent: u64,
     /// The peer has acknowledged a message since the connection came up.

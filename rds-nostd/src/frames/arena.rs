@@ -9,8 +9,9 @@
 //! | 1 | message number | | |
 //! | 2.. | payload | | |
 //!
-//! The table entry of an arena has a bit for each unread record. Links and lengths are in memory that a device may write to.
-//! Therefore a link to a record needs the record's bit, and a link to a frame needs the frame's link back. Lengths end with the frame.
+//! The table entry of an arena has a bit for each unread record. Links and lengths are in memory
+//! that a device may write to. Therefore a link to a record needs the record's bit, and a link to a
+//! frame needs the frame's link back. Lengths end with the frame.
 
 use dat_nostd::DmaSlice;
 
@@ -67,8 +68,8 @@ impl Frame {
 }
 
 impl Frames<'_> {
-    /// Copies the message in a frame into an arena: to its end, or to a gap that read messages left. Returns `None` if no gap is long
-    /// enough.
+    /// Copies the message in a frame into an arena: to its end, or to a gap that read messages
+    /// left. Returns `None` if no gap is long enough.
     pub(crate) fn copy_to(&mut self, arena: &mut Arena, from: FrameId) -> Option<Place> {
         let Frame { len, sport, .. } = *self.at(from);
         if arena.next + units(len) > arena.end && !self.fill_gap(arena, len) {
@@ -91,8 +92,8 @@ impl Frames<'_> {
         Some(place)
     }
 
-    /// Moves the free range of an arena to a gap of read messages, because one idle socket would otherwise occupy a complete arena.
-    /// Returns false if no gap takes a message of `len` bytes.
+    /// Moves the free range of an arena to a gap of read messages, because one idle socket would
+    /// otherwise occupy a complete arena. Returns false if no gap takes a message of `len` bytes.
     fn fill_gap(&self, arena: &mut Arena, len: u32) -> bool {
         let Some(frame) = arena.frame else { return false };
         let entry = self.at(frame);
@@ -119,8 +120,8 @@ impl Frames<'_> {
         }
     }
 
-    /// Makes the frame of a message the open arena of its connection, with the message as first record. The previous arena is freed when
-    /// its last record is read.
+    /// Makes the frame of a message the open arena of its connection, with the message as first
+    /// record. The previous arena is freed when its last record is read.
     pub(crate) fn open_arena(
         &mut self,
         arena: &mut Arena,
@@ -161,7 +162,8 @@ impl Frames<'_> {
         entry.sequence
     }
 
-    /// Ends the zero-copy use of a record. The last end invalidates all handles of the arena, so that its units can be reused.
+    /// Ends the zero-copy use of a record. The last end invalidates all handles of the arena, so
+    /// that its units can be reused.
     pub(super) fn end_record_loan(&mut self, place: Place) {
         let number = self.next_number();
         let entry = self.at_mut(place.frame());

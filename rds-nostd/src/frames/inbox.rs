@@ -117,7 +117,8 @@ impl Frame {
 }
 
 impl Frames<'_> {
-    /// Appends the message in a frame of a ring to an inbox. The frame remains in its slot until the message is read.
+    /// Appends the message in a frame of a ring to an inbox. The frame remains in its slot until
+    /// the message is read.
     #[inline]
     pub(crate) fn keep_in_slot(
         &mut self,
@@ -190,8 +191,8 @@ impl Frames<'_> {
         self.words(place.frame())?.get(word_of(place)..)?.first_chunk()
     }
 
-    /// Copies the oldest message of an inbox to `buffer`, cut to its length, and frees the slot. Returns `None` if the message is not in a
-    /// slot, or has extensions or times.
+    /// Copies the oldest message of an inbox to `buffer`, cut to its length, and frees the slot.
+    /// Returns `None` if the message is not in a slot, or has extensions or times.
     #[inline(always)]
     pub(crate) fn read_in_slot(&mut self, inbox: &mut Inbox, buffer: &mut [u8]) -> Option<ReadInSlot> {
         let place = inbox.head?;
@@ -213,7 +214,8 @@ impl Frames<'_> {
         Some(ReadInSlot { connection, sport: frame.sport, message_len, len: buffer.len() })
     }
 
-    /// Returns the oldest message of an inbox, or `None` if the inbox is empty or a device overwrote the link to the message.
+    /// Returns the oldest message of an inbox, or `None` if the inbox is empty or a device
+    /// overwrote the link to the message.
     pub(crate) fn front(&self, inbox: &Inbox) -> Option<Unread> {
         let place = inbox.head?;
         let unread = self.unread(place)?;
@@ -221,7 +223,8 @@ impl Frames<'_> {
         Some(Unread { next, ..unread })
     }
 
-    /// Returns whether the link back of `next` confirms that it follows `place`. A record's own bit decides when it is read.
+    /// Returns whether the link back of `next` confirms that it follows `place`. A record's own bit
+    /// decides when it is read.
     fn follows(&self, next: Place, place: Place) -> bool {
         next.number() != 0 || self.at(next.frame()).generation == place.bits()
     }

@@ -72,8 +72,8 @@ bitflags::bitflags! {
     }
 }
 
-/// Table entry of a frame. All fields except `next` and `used` are the descriptor of the message that
-/// starts here.
+/// Table entry of a frame. All fields except `next` and `used` are the descriptor of the message
+/// that starts here.
 // Fields with the same value in all new messages are adjacent, so that one store writes several.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -110,8 +110,8 @@ pub(crate) struct Frame {
     /// Sent message: number of the last post that carried a part of it. Received message: the last
     /// of its times.
     pub(crate) last_post: u64,
-    /// Two words. Loopback message: address of the sender, IPv4 mapped. `TIMED`: times of arrival. `LENT`: address of the payload. Arena:
-    /// bits of unread records.
+    /// Two words. Loopback message: address of the sender, IPv4 mapped. `TIMED`: times of arrival.
+    /// `LENT`: address of the payload. Arena: bits of unread records.
     elsewhere: [u64; 2],
 }
 

@@ -1,21 +1,23 @@
 //! Receive rings: the frames of each connection, in the order of its receive queue.
 //!
-//! A single-fragment message remains in its slot until it is read. Then the receive is posted again unchanged. If receives run short,
-//! unread messages leave the ring.
+//! A single-fragment message remains in its slot until it is read. Then the receive is posted again
+//! unchanged. If receives run short, unread messages leave the ring.
 
 use crate::frames::{Frames, Use};
 use crate::ids::{ConnectionId, FrameId};
 
 /// Messages between two posts of receives; at most half of the ring.
 const TURN: u16 = 8;
-/// Minimum entries of a receive queue. A smaller ring has no slot for each entry, so its receives are always written anew.
+/// Minimum entries of a receive queue. A smaller ring has no slot for each entry, so its receives
+/// are always written anew.
 const LEAST: u16 = 4;
 
 /// Rings of all connections. The number of slots is the same for each, and a power of two.
 pub(crate) struct Rings<'s> {
     slots: &'s mut [Option<FrameId>],
     depth: u16,
-    /// Outstanding receives below which each message posts receives again and unread messages leave the ring.
+    /// Outstanding receives below which each message posts receives again and unread messages leave
+    /// the ring.
     few: u16,
 }
 
@@ -38,7 +40,8 @@ pub(crate) struct Ring {
     filled: u16,
     /// Slots with an unread message.
     unread: u16,
-    /// Lower bound of the numbers of receives with an unread message. Meaningless while `unread` is 0.
+    /// Lower bound of the numbers of receives with an unread message. Meaningless while `unread` is
+    /// 0.
     first_unread: u16,
     /// Each pending slot has the frame of its entry in the receive queue.
     is_as_posted: bool,
@@ -139,8 +142,8 @@ impl<'s> Rings<'s> {
         ring.due = ring.taken.wrapping_add(spare);
     }
 
-    /// Takes the pending receives up to the first unread message as posted again, with unchanged entries. Returns their number, or 0 if an
-    /// entry has changed.
+    /// Takes the pending receives up to the first unread message as posted again, with unchanged
+    /// entries. Returns their number, or 0 if an entry has changed.
     pub(crate) fn repost(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) -> u16 {
         let mut free = 0;
         if ring.is_as_posted && self.depth >= LEAST {
@@ -220,8 +223,8 @@ impl<'s> Rings<'s> {
         (frames.at(frame).used == Use::Unread).then_some(frame)
     }
 
-    /// Closes the gaps between pending frames and adds up to `room` free frames. Returns the number added. Unread messages must have left
-    /// the pending slots.
+    /// Closes the gaps between pending frames and adds up to `room` free frames. Returns the number
+    /// added. Unread messages must have left the pending slots.
     pub(crate) fn fill(
         &mut self,
         id: ConnectionId,
@@ -317,7 +320,8 @@ mod tests {
     use std::vec::Vec;
 
     proptest! {
-        /// Receives complete in the order of their posts. A receive that is posted again has the frame of its entry, and no unread message.
+        /// Receives complete in the order of their posts. A receive that is posted again has the
+        /// frame of its entry, and no unread message.
         #[test]
         fn receives_end_in_order(
             depth in prop::sample::select(std::vec![4u16, 8, 64, 128, 256]),

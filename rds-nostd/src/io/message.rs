@@ -24,7 +24,8 @@ impl Rds<'_> {
     /// the connection breaks before its end, the message does not arrive.
     ///
     /// # Errors
-    /// [`poll`](Self::poll) may resolve the first three, and [`poll_mask`](Self::poll_mask) reports when.
+    /// [`poll`](Self::poll) may resolve the first three, and [`poll_mask`](Self::poll_mask) reports
+    /// when.
     ///
     /// - [`RdsError::Again`]: the socket's send buffer is full.
     /// - [`RdsError::NoBufferSpace`]: all frames for this peer, connections, or entries for
@@ -203,7 +204,8 @@ impl Rds<'_> {
     /// [`give_back`](Self::give_back).
     ///
     /// # Errors
-    /// [`RdsError::Again`]: nothing to receive. [`RdsError::Unreachable`], once: messages of the socket were dropped. [`RdsError::BadSocket`].
+    /// [`RdsError::Again`]: nothing to receive. [`RdsError::Unreachable`], once: messages of the
+    /// socket were dropped. [`RdsError::BadSocket`].
     #[inline]
     pub fn recvmsg<P: Platform>(
         &mut self,

@@ -1,4 +1,5 @@
-//! [`Rds`], which connects the protocol to the adapter: posts, completions, connection events, and DAT objects.
+//! [`Rds`], which connects the protocol to the adapter: posts, completions, connection events, and
+//! DAT objects.
 
 mod connect;
 mod held;

@@ -35,7 +35,8 @@ impl Rds<'_> {
     /// `socket(family, kind, protocol)`: creates a socket of a profile.
     ///
     /// # Errors
-    /// [`RdsError::AddressFamily`], [`RdsError::SocketType`], [`RdsError::Protocol`]: not those of RDS. [`RdsError::NoDevice`]: the adapter has failed. [`RdsError::TooManySockets`].
+    /// [`RdsError::AddressFamily`], [`RdsError::SocketType`], [`RdsError::Protocol`]: not those of
+    /// RDS. [`RdsError::NoDevice`]: the adapter has failed. [`RdsError::TooManySockets`].
     pub fn socket_of<P: Platform>(
         &mut self,
         adapter: &Adapter<'_, P>,
@@ -65,9 +66,10 @@ impl Rds<'_> {
     /// selects a free one.
     ///
     /// # Errors
-    /// [`RdsError::AddressNotAvailable`], [`RdsError::AddressInUse`]; [`RdsError::InvalidArgument`] for port 1, for
-    /// unspecified, broadcast and multicast addresses, and for a socket that is bound; [`RdsError::NoTransport`] if the
-    /// transport chosen before does not own the address; [`RdsError::BadSocket`].
+    /// [`RdsError::AddressNotAvailable`], [`RdsError::AddressInUse`]; [`RdsError::InvalidArgument`]
+    /// for port 1, for unspecified, broadcast and multicast addresses, and for a socket that is
+    /// bound; [`RdsError::NoTransport`] if the transport chosen before does not own the address;
+    /// [`RdsError::BadSocket`].
     pub fn bind_socket(&mut self, handle: SocketHandle, to: SocketAddr) -> Result<(), RdsError> {
         let wanted = key(to.ip());
         let socket = self.protocol.sockets.open(handle)?;

@@ -26,7 +26,10 @@ impl Rds<'_> {
     /// use it. Always needs a firmware command.
     ///
     /// # Errors
-    /// [`RdsError::NotSupported`]: the node isolates peers, so an offer must name its peer. [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than [`MAX_RDMA_LEN`]. [`RdsError::Exhausted`]: no region is free. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    /// [`RdsError::NotSupported`]: the node isolates peers, so an offer must name its peer.
+    /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes.
+    /// [`RdsError::MessageSize`]: more than [`MAX_RDMA_LEN`]. [`RdsError::Exhausted`]: no region is
+    /// free. [`RdsError::Dat`]; [`RdsError::BadSocket`].
     pub fn get_mr<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -67,8 +70,8 @@ impl Rds<'_> {
         self.offer(adapter, handle, memory, flags, to_peers, behind)
     }
 
-    /// Registers memory for the peers in `to_peers`, which matters only if peers are isolated. `behind`
-    /// is the connection whose messages carry the cookie, if it exists.
+    /// Registers memory for the peers in `to_peers`, which matters only if peers are isolated.
+    /// `behind` is the connection whose messages carry the cookie, if it exists.
     ///
     /// # Errors
     /// As for [`get_mr`](Self::get_mr).

@@ -229,9 +229,9 @@ impl Rds<'_> {
         Ok(self.protocol.sockets.open(handle)?.transport.get())
     }
 
-    /// Sets the type of service, once and before the first send (`SIOCRDSSETTOS`). Messages with it use
-    /// their own connection, with service level `tos & 0xf` and traffic class `tos`. Zero is the
-    /// default and may be set any number of times.
+    /// Sets the type of service, once and before the first send (`SIOCRDSSETTOS`). Messages with it
+    /// use their own connection, with service level `tos & 0xf` and traffic class `tos`. Zero is
+    /// the default and may be set any number of times.
     ///
     /// # Errors
     /// [`RdsError::NoTypeOfService`]: not bound, or bound to a loopback address.

@@ -30,7 +30,11 @@ impl Rds<'_> {
     /// is [recovered](Self::adapter_recovered).
     ///
     /// # Errors
-    /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes, or an unreachable destination. [`RdsError::NotSupported`]: the destination is this node, which needs no registration. [`RdsError::NoMemory`]: no entry is free. [`RdsError::NoBufferSpace`]: no connection is free. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes, or an
+    /// unreachable destination. [`RdsError::NotSupported`]: the destination is this node, which
+    /// needs no registration. [`RdsError::NoMemory`]: no entry is free.
+    /// [`RdsError::NoBufferSpace`]: no connection is free. [`RdsError::Dat`];
+    /// [`RdsError::BadSocket`].
     pub fn register_memory<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -236,8 +240,9 @@ impl Rds<'_> {
     /// Registers the local memory of an RDMA operation and creates its entry.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoBufferSpace`], [`RdsError::Exhausted`],
-    /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](Self::sendmsg).
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoBufferSpace`],
+    /// [`RdsError::Exhausted`], [`RdsError::NoMemory`], [`RdsError::Dat`]: see
+    /// [`sendmsg`](Self::sendmsg).
     fn create_transfer<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -285,7 +290,8 @@ impl Rds<'_> {
     /// Returns a free entry for an operation with this number of SGEs, if `wanted` operations fit.
     ///
     /// # Errors
-    /// [`RdsError::NoMemory`], [`RdsError::Exhausted`], [`RdsError::NoBufferSpace`]: see [`sendmsg`](Self::sendmsg).
+    /// [`RdsError::NoMemory`], [`RdsError::Exhausted`], [`RdsError::NoBufferSpace`]: see
+    /// [`sendmsg`](Self::sendmsg).
     pub(crate) fn entry_for_operation(
         &mut self,
         owner: SocketHandle,
@@ -421,7 +427,8 @@ impl Rds<'_> {
 /// Checks the arguments of an atomic operation, and returns its kind.
 ///
 /// # Errors
-/// [`RdsError::InvalidArgument`]: not 8 bytes, or not aligned to 8. [`RdsError::NotSupported`]: masks.
+/// [`RdsError::InvalidArgument`]: not 8 bytes, or not aligned to 8. [`RdsError::NotSupported`]:
+/// masks.
 pub(crate) fn check_atomic(args: &AtomicArgs<'_>) -> Result<Kind, RdsError> {
     let address = u64::from(args.cookie.offset()).wrapping_add(args.remote_offset);
     if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {

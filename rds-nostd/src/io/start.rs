@@ -21,7 +21,9 @@ impl<'s> Rds<'s> {
     /// Opens the adapter's interface `ib0`, registers the frames and listens for peers.
     ///
     /// # Errors
-    /// [`RdsError::Dat`]: the adapter lacks memory or objects, or another program listens on port 18634. [`RdsError::InvalidArgument`]: too few frames for the connections, or a depth that is too small.
+    /// [`RdsError::Dat`]: the adapter lacks memory or objects, or another program listens on port
+    /// 18634. [`RdsError::InvalidArgument`]: too few frames for the connections, or a depth that is
+    /// too small.
     pub fn start<P: Platform>(
         adapter: &mut Adapter<'_, P>,
         parts: RdsParts<'s>,
@@ -67,7 +69,9 @@ impl<'s> Rds<'s> {
     /// otherwise a peer retransmits messages that were read to the next program at this address.
     ///
     /// # Errors
-    /// [`RdsError::Again`]: an acknowledgement is in flight. Call again, for [`SETTLE_LIMIT`](Self::SETTLE_LIMIT) at most, without a [`poll`](Self::poll) in between, which would acknowledge messages that no program reads.
+    /// [`RdsError::Again`]: an acknowledgement is in flight. Call again, for
+    /// [`SETTLE_LIMIT`](Self::SETTLE_LIMIT) at most, without a [`poll`](Self::poll) in between,
+    /// which would acknowledge messages that no program reads.
     pub fn settle<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
         if adapter.is_dead() {
             return Ok(());

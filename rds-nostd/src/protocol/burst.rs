@@ -134,7 +134,8 @@ impl<'f, 's> Flow<'f, 's> {
         Some(lent.lmr_context)
     }
 
-    /// Returns the fragments that can be posted under one doorbell: with the payload in frames, or in the region `lent`.
+    /// Returns the fragments that can be posted under one doorbell: with the payload in frames, or
+    /// in the region `lent`.
     pub(crate) fn fragments<'a>(
         &'a mut self,
         lent: Option<u32>,
@@ -143,7 +144,8 @@ impl<'f, 's> Flow<'f, 's> {
         Fragments { flow: self, lent, given }
     }
 
-    /// Ends a run of which `count` fragments were posted: all that the iterator returned, or all but the last.
+    /// Ends a run of which `count` fragments were posted: all that the iterator returned, or all
+    /// but the last.
     pub(crate) fn fragments_posted(&mut self, given: Given, count: usize) {
         let Some(mut burst) = given.burst else { return };
         if let Some(signal) = given.last.filter(|_| count == given.count) {

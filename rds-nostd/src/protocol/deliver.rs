@@ -19,7 +19,8 @@ impl Protocol<'_> {
         self.queued(slot, size);
     }
 
-    /// Counts a message of `size` (bytes, frames) in a socket's inbox, and marks the port as congested if the socket is full.
+    /// Counts a message of `size` (bytes, frames) in a socket's inbox, and marks the port as
+    /// congested if the socket is full.
     pub(crate) fn queued(&mut self, slot: usize, size: (usize, usize)) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         self.counters.recv_queued += 1;
@@ -122,8 +123,8 @@ impl Protocol<'_> {
         Ok((unread, Received { from, len, message_len: unread.len, cookie: self.offered(&unread) }))
     }
 
-    /// Empties the inbox of a socket without readable message, and returns `Again`. After a device overwrote a link, the unreachable
-    /// messages no longer count.
+    /// Empties the inbox of a socket without readable message, and returns `Again`. After a device
+    /// overwrote a link, the unreachable messages no longer count.
     #[cold]
     fn nothing(&mut self, handle: SocketHandle) -> RdsError {
         if let Ok(socket) = self.sockets.open_mut(handle) {

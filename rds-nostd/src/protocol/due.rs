@@ -106,7 +106,7 @@ impl Protocol<'_> {
         let behind = expects.saturating_sub(self.first_unacknowledged(id));
         let connection = self.connections.at_mut(id);
         let mut next = connection.tx.queue.head();
-        // After the first connection the peer's expectation is our own number.
+        // After the first connection the peer expects our own numbering.
         if connection.reconnect.was_up || behind == 0 || expects >= MOST_EXPECTED {
             return;
         }

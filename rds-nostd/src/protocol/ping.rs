@@ -1,4 +1,5 @@
-//! Pings and pongs: sequenced messages without payload to and from port 0, which belong to no socket.
+//! Pings and pongs: sequenced messages without payload to and from port 0, which belong to no
+//! socket.
 
 use crate::connection::Connection;
 use crate::frames::{Marks, Use};
@@ -49,7 +50,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// Queues a message without payload between these ports. Returns false, without side effects, if frames are short.
+    /// Queues a message without payload between these ports. Returns false, without side effects,
+    /// if frames are short.
     fn queue_echo(&mut self, id: ConnectionId, (sport, dport): (u16, u16), flags: Flags) -> bool {
         let Self { connections, frames, sending, .. } = self;
         let tx = &mut connections.at_mut(id).tx;

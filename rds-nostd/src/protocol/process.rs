@@ -32,10 +32,11 @@ impl Arrival {
 }
 
 impl Protocol<'_> {
-    /// Takes a successful receive, and makes its connection due if more work follows. Returns the number of receives to post again
-    /// unchanged.
+    /// Takes a successful receive, and makes its connection due if more work follows. Returns the
+    /// number of receives to post again unchanged.
     ///
-    /// Single-fragment messages to a socket, without extension headers, are handled here; all other frames by a cold call.
+    /// Single-fragment messages to a socket, without extension headers, are handled here; all other
+    /// frames by a cold call.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, arrival: Arrival, now: Instant) -> usize {
         let Self { connections, frames, rings, sockets, counters, limits, .. } = self;
@@ -85,7 +86,8 @@ impl Protocol<'_> {
         again
     }
 
-    /// Like [`arrived`](Self::arrived), for a receive outside a run. Receives are posted when the connection is served.
+    /// Like [`arrived`](Self::arrived), for a receive outside a run. Receives are posted when the
+    /// connection is served.
     pub(crate) fn arrived_alone(&mut self, arrival: Arrival, now: Instant) {
         if let Some(cookie) = self.connections.current(arrival.user_cookie) {
             self.connections.at_mut(cookie.connection).rx.ring.change();
@@ -112,7 +114,8 @@ impl Protocol<'_> {
         0
     }
 
-    /// Processes the frame of the last completed receive. A frame that becomes no part of a message remains in the ring.
+    /// Processes the frame of the last completed receive. A frame that becomes no part of a message
+    /// remains in the ring.
     ///
     /// # Errors
     /// Returns the rule of the protocol that the peer broke.

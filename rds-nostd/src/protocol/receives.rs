@@ -32,14 +32,16 @@ impl Iterator for Receives<'_, '_> {
 }
 
 impl Protocol<'_> {
-    /// Returns whether a connection needs a refill: few receives are posted, and reposting them unchanged is impossible.
+    /// Returns whether a connection needs a refill: few receives are posted, and reposting them
+    /// unchanged is impossible.
     #[inline]
     pub(crate) fn wants_receives(&self, id: ConnectionId) -> bool {
         let ring = &self.connections.at(id).rx.ring;
         ring.outstanding() <= self.limits.refill_at && self.rings.is_short(ring)
     }
 
-    /// Posts receives up to the connection's limit, or until frames run out. `post` returns the number that the HCA accepted.
+    /// Posts receives up to the connection's limit, or until frames run out. `post` returns the
+    /// number that the HCA accepted.
     pub(crate) fn refill(
         &mut self,
         id: ConnectionId,
@@ -141,8 +143,9 @@ impl Protocol<'_> {
         room
     }
 
-    /// Frees the posted receives and the unfinished message of a closed endpoint. Unread messages remain. The frames of receives are
-    /// withheld if the device has `failed`, because it may still write to them.
+    /// Frees the posted receives and the unfinished message of a closed endpoint. Unread messages
+    /// remain. The frames of receives are withheld if the device has `failed`, because it may still
+    /// write to them.
     pub(crate) fn take_all_back(&mut self, id: ConnectionId, failed: bool) {
         let Self { connections, frames, rings, receiving, .. } = self;
         let rx = &mut connections.at_mut(id).rx;

@@ -23,15 +23,16 @@ pub struct ConnectData {
     pub minor_mask: u16,
     /// Type of service: the connection's service level is its low four bits.
     pub tos: u8,
-    /// Sequence number that the sender expects of the receiver's next message, rounded up; 0 if unknown. Only this crate sends it.
+    /// Sequence number that the sender expects of the receiver's next message, rounded up; 0 if
+    /// unknown. Only this crate sends it.
     pub expects: u64,
-    /// Longest message that the sender accepts, in bytes, rounded down to whole fragments. [`MAX_MESSAGE_LEN`] unless the sender is this
-    /// crate's.
+    /// Longest message that the sender accepts, in bytes, rounded down to whole fragments.
+    /// [`MAX_MESSAGE_LEN`] unless the sender is this crate's.
     pub longest: u32,
 }
 
-/// Marks the reserved bytes as this crate's, in the top 4 of their 56 bits. [`ConnectData::expects`] follows in 44 bits, and
-/// [`ConnectData::longest`] in 8.
+/// Marks the reserved bytes as this crate's, in the top 4 of their 56 bits.
+/// [`ConnectData::expects`] follows in 44 bits, and [`ConnectData::longest`] in 8.
 const MARK: u64 = 0xb;
 /// Unit of [`ConnectData::expects`] on the wire.
 const EXPECTS_UNIT: u64 = 1 << 20;

@@ -23,7 +23,8 @@ pub(crate) enum Frame {
 impl Frame {
     /// Parses a frame of `length` bytes that begins with `words`.
     ///
-    /// Checks the length before any field: behind the end of a short frame lie the bytes of an earlier one.
+    /// Checks the length before any field: behind the end of a short frame lie the bytes of an
+    /// earlier one.
     ///
     /// # Errors
     /// - [`DownReason::FrameLength`]: shorter than a header, or longer than a frame.

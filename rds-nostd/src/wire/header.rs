@@ -107,7 +107,8 @@ impl Header {
         Self::from_words(&words)
     }
 
-    /// Returns true for a fragment to a socket, without extensions, of a message that is sent for the first time.
+    /// Returns true for a fragment to a socket, without extensions, of a message that is sent for
+    /// the first time.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         let flags = self.flags.bits() & !Flags::ACK_REQUIRED.bits();

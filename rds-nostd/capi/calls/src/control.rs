@@ -35,7 +35,8 @@ pub(crate) struct SendArgs(SendControl);
 
 impl SendArgs {
     /// # Errors
-    /// [`RdsError::InvalidArgument`]: malformed; [`RdsError::NotSupported`]: `RDS_CMSG_ZCOPY_COOKIE`.
+    /// [`RdsError::InvalidArgument`]: malformed; [`RdsError::NotSupported`]:
+    /// `RDS_CMSG_ZCOPY_COOKIE`.
     pub(crate) fn parse(profile: Profile, bytes: &[u8]) -> Result<Self, RdsError> {
         let control = SendControl::parse(abi_of(profile), bytes)?;
         if control.zcopy.is_some() {
@@ -47,7 +48,8 @@ impl SendArgs {
     /// Converts to the protocol's structure, with the memory that the control messages name.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]; [`Failure::Fault`](crate::Failure::Fault): a null pointer.
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`];
+    /// [`Failure::Fault`](crate::Failure::Fault): a null pointer.
     ///
     /// # Safety
     /// That memory belongs to the program, and stays mapped while the operation uses it.

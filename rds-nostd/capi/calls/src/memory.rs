@@ -14,7 +14,8 @@ const MAX_BYTES: u64 = 1 << 30;
 /// Checks an address and a length.
 ///
 /// # Errors
-/// [`Failure::Fault`]: a null pointer to more than 0 bytes; [`RdsError::InvalidArgument`]: too long for any call.
+/// [`Failure::Fault`]: a null pointer to more than 0 bytes; [`RdsError::InvalidArgument`]: too long
+/// for any call.
 fn check(at: u64, len: u64) -> Answer<()> {
     match len {
         0 => Ok(()),

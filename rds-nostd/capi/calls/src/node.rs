@@ -57,7 +57,9 @@ pub trait Node: Sized + 'static {
     /// Releases the lock, sleeps until something may have changed, and takes the lock again. The
     /// caller has reported pending work by [`changed`](Self::changed).
     /// # Errors
-    /// [`RdsError::NoMemory`]: no waker is free; [`RdsError::BadSocket`]: the device was closed. A library whose threads sleep outside the call always fails, and repeats the call after the sleep.
+    /// [`RdsError::NoMemory`]: no waker is free; [`RdsError::BadSocket`]: the device was closed. A
+    /// library whose threads sleep outside the call always fails, and repeats the call after the
+    /// sleep.
     fn sleep<'n>(
         &'n self,
         guard: Self::Guard<'n>,

@@ -223,7 +223,8 @@ fn int(value: &[u8]) -> Answer<i32> {
 /// Returns the transport with this number.
 ///
 /// # Errors
-/// [`RdsError::NoTransport`]: Linux has it, this node does not; [`RdsError::InvalidArgument`]: undefined.
+/// [`RdsError::NoTransport`]: Linux has it, this node does not; [`RdsError::InvalidArgument`]:
+/// undefined.
 fn transport_of(number: i32) -> Result<Transport, RdsError> {
     const OTHERS: [i32; 2] = [1, 2];
     let known = [Transport::InfiniBand, Transport::Loopback];

@@ -15,9 +15,9 @@ fn may_pass(failure: Failure) -> bool {
 /// Limit of [`finish`]: the protocol breaks a connection after 100 ms without completions.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Repeats a call on a socket while the HCA may access memory of the socket: C programs free it after
-/// the call. The lock is free between attempts, so that other threads go on. Returns the lock and the
-/// result of the last attempt, which is [`RdsError::Again`] if the HCA has failed.
+/// Repeats a call on a socket while the HCA may access memory of the socket: C programs free it
+/// after the call. The lock is free between attempts, so that other threads go on. Returns the lock
+/// and the result of the last attempt, which is [`RdsError::Again`] if the HCA has failed.
 ///
 /// # Errors
 /// [`RdsError::BadSocket`]: another thread closed the socket or the device.

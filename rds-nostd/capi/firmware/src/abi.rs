@@ -13,18 +13,21 @@ pub struct MlxPlatform {
     pub context: *mut c_void,
     /// BAR0 of the HCA, mapped uncached permanently, and its length.
     pub bar: Option<unsafe extern "C" fn(*mut c_void, *mut usize) -> *mut c_void>,
-    /// Whole pages of memory that nothing else ever uses. The HCA reaches them, coherently, at the address that is stored. If there is
-    /// no place to store an address, the HCA must not reach them.
+    /// Whole pages of memory that nothing else ever uses. The HCA reaches them, coherently, at the
+    /// address that is stored. If there is no place to store an address, the HCA must not reach
+    /// them.
     pub memory: Option<unsafe extern "C" fn(*mut c_void, usize, *mut u64) -> *mut c_void>,
     /// Nanoseconds, of a clock that never goes back.
     pub now: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
-    /// Waits for an interrupt of the HCA or until this time, without limit for the largest number. May return early.
+    /// Waits for an interrupt of the HCA or until this time, without limit for the largest number.
+    /// May return early.
     pub idle: Option<unsafe extern "C" fn(*mut c_void, u64)>,
     /// The library has found a mistake of its own: the HCA must be stopped. Does not return.
     pub panic: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
     /// Prints a text for people.
     pub say: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
-    /// Makes memory of the firmware's own visible to the HCA; returns 0 and stores its device address.
+    /// Makes memory of the firmware's own visible to the HCA; returns 0 and stores its device
+    /// address.
     pub map: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, *mut u64) -> c_int>,
     /// Undoes one `map`.
     pub unmap: Option<unsafe extern "C" fn(*mut c_void, u64, usize)>,

@@ -1,4 +1,5 @@
-//! The HCA's PCI function: bus mastering and reset, by the firmware's functions or by configuration space.
+//! The HCA's PCI function: bus mastering and reset, by the firmware's functions or by configuration
+//! space.
 
 use crate::abi::MlxPlatform;
 use core::ffi::c_void;

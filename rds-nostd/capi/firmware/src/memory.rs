@@ -86,9 +86,9 @@ impl Given {
         if !own.addr().is_multiple_of(align_of::<u64>()) {
             return None;
         }
-        // SAFETY: the records and both tables are side by side in `own`, which has room for them by `Sizes::of` and is the library's by
-        // this function's contract. `records` is whole pages, so that the tables are aligned. They are written before references to
-        // them are made.
+        // SAFETY: the records and both tables are side by side in `own`, which has room for them by
+        // `Sizes::of` and is the library's by this function's contract. `records` is whole pages,
+        // so that the tables are aligned. They are written before references to them are made.
         unsafe {
             let dma = DmaRegion::new(self.dma, self.device_address, self.dma_len)?;
             let host = HostRegion::new(own, records)?;
@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn what_is_asked_for_beside_is_in_proportion() {
         let own = |dma_len| Sizes::of(dma_len).map(|sizes| sizes.own);
-        // A quarter and 1 KiB for each MiB up to 64 MiB, then a sixteenth, but not less than before.
+        // A quarter and 1 KiB for each MiB up to 64 MiB, then a sixteenth, but not less than
+        // before.
         assert_eq!(own(64 << 20), Some((16 << 20) + (64 << 10)));
         assert_eq!(own(256 << 20), Some((16 << 20) + (256 << 10)));
         assert_eq!(own(1 << 30), Some((64 << 20) + (1 << 20)));

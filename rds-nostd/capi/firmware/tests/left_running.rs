@@ -6,7 +6,8 @@ use common::{Bed, alone};
 use hca_model::{Census, Profile};
 use mlx_firmware::life;
 
-/// Its queues are in the memory that the firmware is about to give: the HCA must not reach that memory before it is reset.
+/// Its queues are in the memory that the firmware is about to give: the HCA must not reach that
+/// memory before it is reset.
 #[test]
 fn an_hca_that_was_left_at_work_is_reset_before_it_may_master_the_bus() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! A firmware whose HCA is emulated: the functions of a `struct mlx_platform` on a world with a virtual clock, and an RDS peer that
-//! sends back what it receives.
+//! A firmware whose HCA is emulated: the functions of a `struct mlx_platform` on a world with a
+//! virtual clock, and an RDS peer that sends back what it receives.
 #![allow(dead_code)] // Each test binary uses what it needs.
 #![allow(unsafe_code)] // The firmware's side of a C interface.
 
@@ -199,7 +199,8 @@ impl Bed {
         }
     }
 
-    /// Required functions only: the machine itself switches bus mastering on, as [`Bed::enable`] does.
+    /// Required functions only: the machine itself switches bus mastering on, as [`Bed::enable`]
+    /// does.
     pub fn least(&self) -> MlxPlatform {
         let platform = self.platform();
         MlxPlatform { read_config: None, write_config: None, reset: None, bus_master: None, ..platform }
@@ -294,8 +295,8 @@ impl Bed {
 }
 
 impl Drop for Bed {
-    /// The next test, which has another HCA, finds none open, and none that could still access memory: the library keeps both
-    /// beyond a bed.
+    /// The next test, which has another HCA, finds none open, and none that could still access
+    /// memory: the library keeps both beyond a bed.
     fn drop(&mut self) {
         let _ = life::close();
         self.hca(|hca| {
