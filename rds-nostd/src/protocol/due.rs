@@ -123,8 +123,8 @@ impl Protocol<'_> {
         self.counters.send_numbers_raised += 1;
         log!(
             warn,
-            "rds: a peer says that it knows numbers of an earlier boot that are larger by {=u64} than this boot's: then the clock was \
-             set back, or there is none; messages to it are numbered from {=u64}",
+            "rds: a peer expects numbers of an earlier boot, {=u64} beyond this boot's: the clock is set back, or missing. \
+             Numbering continues from {=u64}",
             behind,
             expects
         );

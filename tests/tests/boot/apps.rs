@@ -128,7 +128,7 @@ pub fn at(host: u8, app: &str) -> String {
 /// make them.
 #[test]
 fn rds_numbers_grow_over_boots_though_the_clock_is_set_back() {
-    const RAISED: &str = "rds: a peer says that it knows numbers of an earlier boot";
+    const RAISED: &str = "rds: a peer expects numbers of an earlier boot";
     let Some(ground) = ground() else { return skip() };
     let fabric = two();
     let mut server = Node::start(ground, &fabric, 0, &at(1, "app=rds mode=echo"));
