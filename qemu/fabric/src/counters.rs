@@ -55,6 +55,15 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// Adds another run's.
+    #[inline]
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.request_bytes += other.request_bytes;
+        self.responses += other.responses;
+        self.response_bytes += other.response_bytes;
+    }
+
     /// Returns the packets of both directions.
     pub(crate) const fn packets(&self) -> u64 {
         self.requests + self.responses

@@ -63,7 +63,7 @@ impl Meter {
     #[inline]
     pub(crate) fn charge(&mut self, steps: u64) {
         self.steps = self.steps.wrapping_add(steps);
-        self.left = self.left.saturating_sub_unsigned(steps);
+        self.left = self.left.wrapping_sub_unsigned(steps);
     }
 
     /// Counts bytes copied.

@@ -2,7 +2,6 @@
 
 use crate::object::translation::Segment;
 use crate::seams::{DmaFault, GuestMemory};
-use rdma_fabric::counters::Traffic;
 use rdma_fabric::infiniband::packet::Reth;
 
 /// Ranges of one guest's memory, in order.
@@ -95,6 +94,8 @@ impl Data<'_> {
 /// Consecutive request packets of one SEND or RDMA WRITE: one packet, some, or the whole message.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
+    /// The responder took a run of this connection earlier in the same turn: its addresses match.
+    pub known: bool,
     /// An RDMA WRITE, not a SEND.
     pub write: bool,
     /// The message begins with them.
@@ -149,8 +150,10 @@ pub enum Copied {
         credits: u8,
         /// Message sequence number.
         msn: u32,
-        /// The packets that would have gone.
-        traffic: Traffic,
+        /// Acknowledgements, or packets of a READ's answer.
+        responses: u32,
+        /// Their bytes, LRH to ICRC.
+        response_bytes: u32,
     },
     /// They have to go as packets; nothing has happened.
     No,

@@ -1,6 +1,7 @@
 //! The traits through which memory, interrupts and the wire reach the model.
 
 use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
+use rdma_fabric::counters::Traffic;
 use rdma_fabric::infiniband::Destination;
 use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Wire;
@@ -59,6 +60,15 @@ pub trait GuestMemory: Any {
     /// # Errors
     /// [`DmaFault`] when inaccessible, read-only or not 8-byte aligned.
     fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault>;
+    /// Writes a queue entry of 64 bytes. Software that sees the last 8 bytes sees all of it.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when inaccessible, read-only or not 64-byte aligned.
+    fn publish(&self, address: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
+        let [.., a, b, c, d, e, f, g, h] = *entry;
+        self.write(address, &entry[..56])?;
+        self.store64(address.wrapping_add(56), u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    }
     /// Copies `len` bytes at `from` to `to` of `target`, the memory of another guest.
     ///
     /// Memories of one kind override this, find each other by [`Any`], and copy without a buffer.
@@ -114,20 +124,21 @@ pub trait Peers {
         false
     }
 
-    /// Has a device take requests of a connection. As packets they have `bytes` bytes.
-    fn copy(&mut self, _to: Neighbour, _from: &Destination, _run: &Run<'_>, _bytes: u64) -> Copied {
+    /// Has a device take requests of a connection.
+    fn copy(&mut self, _to: Neighbour, _from: &Destination, _run: &Run<'_>) -> Copied {
         Copied::No
     }
 
-    /// Has a device answer an RDMA READ, or a part of it, to memory of this one. As a packet the
-    /// request has `bytes` bytes.
+    /// Has a device count the packets that were replaced, those it sent included.
+    fn count(&mut self, _neighbour: Neighbour, _traffic: &Traffic) {}
+
+    /// Has a device answer an RDMA READ, or a part of it, to memory of this one.
     fn copy_read(
         &mut self,
         _neighbour: Neighbour,
         _from: &Destination,
         _read: &ReadRun,
         _to: &Ranges<'_>,
-        _bytes: u64,
     ) -> Copied {
         Copied::No
     }

@@ -7,6 +7,7 @@ use crate::profile::Profile;
 use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
 use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers, Peers};
 use crate::turn::{begin, deliver, follow_link, link_changes, turn};
+use rdma_fabric::counters::Traffic;
 use rdma_fabric::infiniband::{Destination, Fabric, FabricConfig};
 use rdma_fabric::medium::{Cable, Medium};
 use rdma_fabric::packet::Packet;
@@ -60,12 +61,12 @@ struct Others<'a, G> {
 }
 
 impl<G: NodePort> Others<'_, G> {
-    /// Lets a neighbour do something.
-    fn with_neighbour(
+    /// Calls `work` with a neighbour that takes copies. Returns `None` without one.
+    fn with_neighbour<T>(
         &mut self,
         Neighbour(number): Neighbour,
-        work: impl FnOnce(&mut Device, &mut Io<'_>) -> Copied,
-    ) -> Copied {
+        work: impl FnOnce(&mut Device, &mut Io<'_>) -> T,
+    ) -> Option<T> {
         let [before, behind] = &mut self.nodes;
         let [guests_before, guests_behind] = &mut self.guests;
         let number = number as usize;
@@ -73,15 +74,14 @@ impl<G: NodePort> Others<'_, G> {
             None => before.get_mut(number).zip(guests_before.get_mut(number)),
             Some(number) => behind.get_mut(number).zip(guests_behind.get_mut(number)),
         };
-        let Some((node, guest)) = found else { return Copied::No };
+        let (node, guest) = found?;
         let (now, bus_master) = (self.now, node.hca.bus_master());
-        let Some(device) = node.hca.neighbour().filter(|_| guest.takes_copies()) else { return Copied::No };
-        let copied = guest.contain(|memory, interrupts| {
+        let device = node.hca.neighbour().filter(|_| guest.takes_copies())?;
+        guest.contain(|memory, interrupts| {
             let memory: &dyn GuestMemory = if bus_master { memory } else { &NoMemory };
             let (wire, peers) = (&mut Nowhere, &mut NoPeers);
             work(device, &mut Io { now, memory, interrupts, wire, peers })
-        });
-        copied.unwrap_or(Copied::No)
+        })
     }
 }
 
@@ -105,8 +105,12 @@ impl<G: NodePort> Peers for Others<'_, G> {
         node.is_none_or(|node| node.hca.has_turn())
     }
 
-    fn copy(&mut self, to: Neighbour, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
-        self.with_neighbour(to, |device, io| device.take_copy(io, from, run, bytes))
+    fn copy(&mut self, to: Neighbour, from: &Destination, run: &Run<'_>) -> Copied {
+        self.with_neighbour(to, |device, io| device.take_copy(io, from, run)).unwrap_or(Copied::No)
+    }
+
+    fn count(&mut self, neighbour: Neighbour, traffic: &Traffic) {
+        self.with_neighbour(neighbour, |device, _| device.count_copied(traffic));
     }
 
     fn copy_read(
@@ -115,9 +119,9 @@ impl<G: NodePort> Peers for Others<'_, G> {
         from: &Destination,
         read: &ReadRun,
         to: &Ranges<'_>,
-        bytes: u64,
     ) -> Copied {
-        self.with_neighbour(neighbour, |device, io| device.take_copied_read(io, from, read, to, bytes))
+        let copied = self.with_neighbour(neighbour, |device, io| device.take_copied_read(io, from, read, to));
+        copied.unwrap_or(Copied::No)
     }
 }
 

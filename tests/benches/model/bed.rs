@@ -135,6 +135,12 @@ impl GuestMemory for Ram {
         }
         Ok(())
     }
+    fn publish(&self, address: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
+        let at: *mut [u8; 64] = self.aligned(address)?;
+        // SAFETY: inside the region and aligned.
+        unsafe { std::ptr::write_volatile(at, *entry) };
+        Ok(())
+    }
     fn copy(&self, from: u64, target: &dyn GuestMemory, to: u64, len: usize) -> Result<(), DmaFault> {
         let target: &Self = (target as &dyn Any).downcast_ref().expect("all nodes have memory of this kind");
         let (mut from, mut to, mut left) = (self.at(from, len)?.cast_const(), target.at(to, len)?, len);

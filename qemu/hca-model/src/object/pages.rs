@@ -118,22 +118,15 @@ impl PageList {
         Ok(())
     }
 
-    /// Writes a 64-byte entry so that whoever sees its last 8 bytes (the owner bit among them) sees all of it.
+    /// Writes a 64-byte entry at a multiple of 64, see [`GuestMemory::publish`].
     ///
     /// # Errors
     /// [`DmaFault`] when the entry leaves the buffer or memory cannot be written.
     pub fn publish(&self, memory: &dyn GuestMemory, offset: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
         let outside = DmaFault { address: offset, len: 64 };
         let (address, left) = self.address(offset).ok_or(outside)?;
-        let [.., a, b, c, d, e, f, g, h] = *entry;
-        let last = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-        if left >= 64 {
-            memory.write(address, &entry[..56])?;
-            return memory.store64(address.wrapping_add(56), last);
-        }
-        self.write(memory, offset, &entry[..56])?;
-        let (address, _) = self.address(offset + 56).ok_or(outside)?;
-        memory.store64(address, last)
+        // Pages and `page_offset` are multiples of 64 bytes.
+        if left >= 64 { memory.publish(address, entry) } else { Err(outside) }
     }
 }
 

@@ -83,6 +83,9 @@ impl Queues {
             return self.push_in_short(io, log, cqn, cqe, first_half, notify);
         }
         let pushed = cq.push(io, cqe, first_half, notify);
+        if pushed == Ok(false) && cq.event_due().is_none() {
+            return Ok(());
+        }
         self.follow(io, log, cqn, pushed)
     }
 
@@ -126,7 +129,6 @@ impl Queues {
     }
 
     /// What comes of a completion: its event now or later, or a CQ that has failed.
-    #[inline(always)]
     fn follow(
         &mut self,
         io: &mut Io<'_>,

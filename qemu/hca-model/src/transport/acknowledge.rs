@@ -9,7 +9,7 @@ use super::Context;
 use super::completion::{inline_limit, vendor};
 use super::memory::user;
 use super::requester::mtu;
-use super::state::{Failure, Payload, Work};
+use super::state::{Failure, Work};
 use crate::log::Subject;
 use crate::object::qp::Qp;
 use crate::recorder::{DropReason, Event, ResendCause};
@@ -221,17 +221,12 @@ impl Context<'_, '_> {
             return;
         }
         let inline = wqe.signalled && wqe.psns == 1 && (1..=inline_limit(qp.cs_req)).contains(&data.len());
-        let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
-        let list = match &payload {
-            Payload::Gather(list) => list.as_slice(),
-            Payload::Inline(_) | Payload::Mixed(..) => &[],
-        };
+        let wqe = &*wqe;
         let inline = inline && self.entry_holds(qp.cqn_snd, qp.cs_req);
         // Little data may come in the completion itself; software puts it in place then.
-        let placed = if inline { Ok(()) } else { self.scatter(user, list, offset, &Data::Bytes(data)) };
+        let placed = if inline { Ok(()) } else { self.scatter(user, wqe.sges(), offset, &Data::Bytes(data)) };
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.get_mut(at) else { return };
-        wqe.payload = payload;
         if let Err(fault) = placed {
             let index = wqe.index;
             wqe.failure =
@@ -241,7 +236,9 @@ impl Context<'_, '_> {
             return;
         }
         wqe.answered += 1;
-        wqe.inline_answer = inline.then(|| data.to_vec());
+        if inline {
+            wqe.rare_mut().inline_answer = Some(data.to_vec());
+        }
         if requester.gap_at == Some(psn) {
             requester.gap_at = None;
         }

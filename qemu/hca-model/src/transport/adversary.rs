@@ -77,7 +77,7 @@ impl Context<'_, '_> {
         // A key that is gone protects the memory.
         let _ = self.scatter(
             receive.user(qp.qpn),
-            &receive.sges,
+            receive.sges.as_slice(),
             0,
             &Data::Bytes(data.get(..len).unwrap_or_default()),
         );

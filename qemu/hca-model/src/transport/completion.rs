@@ -9,7 +9,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 
 use super::Context;
-use super::state::{Current, FLUSH_TURN, Failure, Payload, ReceiveWqe, SharedOwner};
+use super::state::{Current, FLUSH_TURN, Failure, ReceiveWqe, Sges, SharedOwner};
 use crate::device::device_clock;
 use crate::meter::price;
 use crate::object::qp::Qp;
@@ -214,19 +214,13 @@ impl Context<'_, '_> {
             let (index, blocks, opcode, signalled) = (wqe.index, wqe.blocks, wqe.opcode, wqe.signalled);
             let byte_count = if wqe.work.is_answered() { wqe.len as u32 } else { 0 };
             let requester = &mut qp.transport.requester;
-            // What it holds is taken out of it: the rest need not move.
-            let Some(wqe) = requester.wqes.front_mut() else { return };
-            let inline = wqe.inline_answer.take();
-            let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
-            requester.wqes.pop_front();
-            if let Payload::Gather(list) = payload {
-                self.device.lists.keep(list, blocks);
-            }
+            let rare = requester.wqes.pop_front().and_then(|wqe| wqe.rare);
             requester.at = requester.at.saturating_sub(1);
             requester.ssn = requester.ssn.wrapping_add(1) & 0x00ff_ffff;
             qp.transport.queue.retired = index.wrapping_add(blocks);
             if signalled {
-                self.complete_send(qp, index, opcode, byte_count, inline.as_deref().unwrap_or_default());
+                let inline = rare.as_ref().and_then(|rare| rare.inline_answer.as_deref());
+                self.complete_send(qp, index, opcode, byte_count, inline.unwrap_or_default());
             }
         }
     }
@@ -350,7 +344,7 @@ impl Context<'_, '_> {
             self.meter.charge(price::WQE);
             let wqe = ReceiveWqe {
                 index,
-                sges: Vec::new(),
+                sges: Sges::default(),
                 capacity: 0,
                 pd: qp.pd,
                 reserved_lkey: false,

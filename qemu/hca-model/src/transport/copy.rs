@@ -39,17 +39,19 @@ pub(super) enum Next {
     AsPackets,
 }
 
-/// Where requests go without packets.
-#[derive(Clone, Copy, Debug)]
+/// Neighbour that takes requests without packets in this turn of a QP.
+#[derive(Debug)]
 pub(super) struct Way {
     port: PortIndex,
     neighbour: Neighbour,
     from: Destination,
+    /// Packets replaced so far.
+    traffic: Traffic,
 }
 
 /// Bytes of a packet beside what follows its BTH.
-const fn frame(grh: bool) -> u64 {
-    (Lrh::LEN + if grh { Grh::LEN } else { 0 } + Bth::LEN + ICRC_LEN) as u64
+const fn frame(grh: bool) -> u32 {
+    (Lrh::LEN + if grh { Grh::LEN } else { 0 } + Bth::LEN + ICRC_LEN) as u32
 }
 
 /// How many of `psns` packets from `psn` on ask for an acknowledgement, `last` of a message among them.
@@ -70,11 +72,11 @@ impl Context<'_, '_> {
         let from = envelope.destination()?;
         let port = self.io.wire.direct(&from)?;
         let neighbour = self.io.peers.find(port)?;
-        Some(Way { port, neighbour, from })
+        Some(Way { port, neighbour, from, traffic: Traffic::default() })
     }
 
     /// Has a neighbour take the request at the cursor, or a run of its packets.
-    pub(super) fn copy_request(&mut self, qp: &mut Qp, way: &Way, budget: &mut usize) -> Next {
+    pub(super) fn copy_request(&mut self, qp: &mut Qp, way: &mut Way, budget: &mut usize) -> Next {
         let requester = &qp.transport.requester;
         // What is on its way must not be overtaken.
         let quiet = requester.at == 0
@@ -98,7 +100,7 @@ impl Context<'_, '_> {
         }
     }
 
-    fn copy_data(&mut self, qp: &mut Qp, way: &Way, budget: &mut usize) -> Next {
+    fn copy_data(&mut self, qp: &mut Qp, way: &mut Way, budget: &mut usize) -> Next {
         let mtu = mtu(qp);
         let cursor = qp.transport.requester.cursor;
         let Some(wqe) = qp.transport.requester.wqes.front() else { return Next::AsPackets };
@@ -113,7 +115,7 @@ impl Context<'_, '_> {
         let data = match &wqe.payload {
             Payload::Gather(list) => {
                 // The first packet finds the mistake.
-                if self.find_list(user(qp), list, offset, len, AccessFlags::LOCAL_READ).is_err() {
+                if self.find_list(user(qp), list.as_slice(), offset, len, AccessFlags::LOCAL_READ).is_err() {
                     return Next::AsPackets;
                 }
                 Data::Memory(Ranges::new(self.io.memory, &self.device.segments.list, len))
@@ -126,6 +128,7 @@ impl Context<'_, '_> {
         };
         let number = |work| (last && wqe.work == work).then_some(wqe.immediate);
         let run = Run {
+            known: way.traffic.requests != 0,
             write,
             first,
             last,
@@ -140,11 +143,16 @@ impl Context<'_, '_> {
         };
         let numbers = run.immediate.or(run.invalidate).map_or(0, |_| ImmDt::LEN);
         let extended = run.reth.map_or(0, |_| Reth::LEN) + numbers + len.next_multiple_of(4);
-        let bytes = u64::from(psns) * frame(way.from.grh.is_some()) + extended as u64;
-        let copied = self.io.peers.copy(way.neighbour, &way.from, &run, bytes);
-        let Copied::Done { credits, msn, traffic } = copied else { return Next::AsPackets };
+        let bytes = u64::from(psns * frame(way.from.grh.is_some())) + extended as u64;
+        let copied = self.io.peers.copy(way.neighbour, &way.from, &run);
+        let Copied::Done { credits, msn, responses, response_bytes } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(psns as usize);
-        self.count_copied(way, &traffic);
+        way.traffic.add(&Traffic {
+            requests: u64::from(psns),
+            request_bytes: bytes,
+            responses: u64::from(responses),
+            response_bytes: u64::from(response_bytes),
+        });
         let requester = &mut qp.transport.requester;
         if let Some(wqe) = requester.wqes.front_mut() {
             wqe.issued = true;
@@ -152,7 +160,7 @@ impl Context<'_, '_> {
         let end = cursor.add(psns);
         (requester.cursor, requester.sent) = (end, end);
         requester.at = usize::from(last);
-        if run_acknowledged(&traffic) {
+        if responses != 0 {
             requester.credited(credits, msn);
         }
         self.progress(qp, end);
@@ -160,7 +168,7 @@ impl Context<'_, '_> {
     }
 
     /// An RDMA READ: the answer comes part by part, the neighbour has taken the request with the first one.
-    fn copy_answer(&mut self, qp: &mut Qp, way: &Way, budget: &mut usize) -> Next {
+    fn copy_answer(&mut self, qp: &mut Qp, way: &mut Way, budget: &mut usize) -> Next {
         let mtu = mtu(qp);
         let Some(wqe) = qp.transport.requester.wqes.front() else { return Next::AsPackets };
         let inline = wqe.psns == 1 && wqe.len <= inline_limit(qp.cs_req) as u64;
@@ -178,19 +186,24 @@ impl Context<'_, '_> {
             part,
             offset,
         };
-        let Payload::Gather(list) = &wqe.payload else { return Next::AsPackets };
         self.meter.charge(price::PACKET);
         // The first packet of the answer finds the mistake.
-        if self.find_list(user(qp), list, offset, len, AccessFlags::LOCAL_WRITE).is_err() {
+        if self.find_list(user(qp), wqe.sges(), offset, len, AccessFlags::LOCAL_WRITE).is_err() {
             return Next::AsPackets;
         }
         let to = Ranges::new(self.io.memory, &self.device.segments.list, len);
-        let bytes = frame(way.from.grh.is_some()) + Reth::LEN as u64;
-        let copied = self.io.peers.copy_read(way.neighbour, &way.from, &read, &to, bytes);
-        let Copied::Done { traffic, .. } = copied else { return Next::AsPackets };
+        let bytes = u64::from(frame(way.from.grh.is_some())) + Reth::LEN as u64;
+        let copied = self.io.peers.copy_read(way.neighbour, &way.from, &read, &to);
+        let Copied::Done { responses, response_bytes, .. } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(part as usize);
         self.device.counters.bytes_placed += len as u64;
-        self.count_copied(way, &traffic);
+        let requests = u64::from(read.done == 0);
+        way.traffic.add(&Traffic {
+            requests,
+            request_bytes: requests * bytes,
+            responses: u64::from(responses),
+            response_bytes: u64::from(response_bytes),
+        });
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.front_mut() else { return Next::AsPackets };
         wqe.answered += part;
@@ -204,28 +217,41 @@ impl Context<'_, '_> {
         Next::Gone
     }
 
-    fn count_copied(&mut self, way: &Way, traffic: &Traffic) {
-        self.io.wire.count_direct(way.port, traffic);
+    /// Counts the packets replaced in a turn, at both ends and between them.
+    pub(super) fn count_copied(&mut self, way: &Way) {
+        let Way { port, neighbour, traffic, .. } = way;
+        if *traffic == Traffic::default() {
+            return;
+        }
+        self.io.wire.count_direct(*port, traffic);
+        self.io.peers.count(*neighbour, traffic);
         self.device.counters.packets_sent += traffic.requests;
         self.device.counters.packets_received += traffic.responses;
         self.port.counters.add_sent(traffic.requests, traffic.request_bytes);
         self.port.counters.add_received(traffic.responses, traffic.response_bytes);
     }
 
-    /// The QP that takes requests from `from`, if it would take packets with them and nothing is on its way to it or from it.
-    fn receiver<'q>(&self, qps: &'q mut Qps, from: &Destination) -> Option<&'q mut Qp> {
+    /// Returns whether `qp` would take packets from `from`.
+    fn is_connected(&self, qp: &Qp, from: &Destination) -> bool {
         let port = &*self.port;
         let own = from.dlid & !((1 << port.lmc.min(7)) - 1) == port.lid;
-        if !port.is_active() || !own || from.grh.is_some_and(|grh| !self.is_own_gid(&grh.dgid.0)) {
-            return None;
-        }
-        let qp = qps.table.get_mut(from.qpn)?;
         let path = &qp.primary_path;
-        let peer = qp.service == ServiceType::RC
+        port.is_active()
+            && own
+            && from.grh.is_none_or(|grh| self.is_own_gid(&grh.dgid.0))
+            && qp.service == ServiceType::RC
             && path.rlid == from.slid
             && !path.force_loopback
             && (!path.grh || from.grh.is_some_and(|grh| grh.sgid.0 == path.rgid))
-            && port.pkey(path.pkey_index).is_some_and(|own| pkeys_match(own, from.pkey));
+            && port.pkey(path.pkey_index).is_some_and(|own| pkeys_match(own, from.pkey))
+    }
+
+    /// Returns the QP that takes requests from `from`, if nothing is on its way to it or from it.
+    /// The addresses of a `known` connection match.
+    #[inline(always)]
+    fn receiver<'q>(&self, qps: &'q mut Qps, from: &Destination, known: bool) -> Option<&'q mut Qp> {
+        let qp = qps.table.get_mut(from.qpn)?;
+        let peer = known || self.is_connected(qp, from);
         let receives = match qp.state {
             QpState::RTR => qp.transport.responder.established,
             QpState::RTS | QpState::SQD | QpState::SQ_DRAINING => true,
@@ -240,8 +266,8 @@ impl Context<'_, '_> {
         (peer && receives && quiet).then_some(qp)
     }
 
-    fn take_copy(&mut self, qps: &mut Qps, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
-        let Some(qp) = self.receiver(qps, from) else { return Copied::No };
+    fn take_copy(&mut self, qps: &mut Qps, from: &Destination, run: &Run<'_>) -> Copied {
+        let Some(qp) = self.receiver(qps, from, run.known) else { return Copied::No };
         let responder = &qp.transport.responder;
         let begun = match (&responder.current, run.first, run.write) {
             (None, true, _) | (Some(Current::Write { .. }), false, true) => 0,
@@ -262,17 +288,14 @@ impl Context<'_, '_> {
             }
             return Copied::No;
         }
-        let acknowledgements = u64::from(run.ack_requests);
-        let ack = frame(qp.primary_path.grh) + Aeth::LEN as u64;
-        let traffic = Traffic {
-            requests: u64::from(run.psns),
-            request_bytes: bytes,
-            responses: acknowledgements,
-            response_bytes: acknowledgements * ack,
-        };
-        self.taken(&traffic);
-        let credits = if acknowledgements == 0 { 0 } else { self.credits(qp) };
-        Copied::Done { credits, msn: qp.transport.responder.msn, traffic }
+        let responses = run.ack_requests;
+        let credits = if responses == 0 { 0 } else { self.credits(qp) };
+        Copied::Done {
+            credits,
+            msn: qp.transport.responder.msn,
+            responses,
+            response_bytes: responses * (frame(qp.primary_path.grh) + Aeth::LEN as u32),
+        }
     }
 
     fn take_copied_read(
@@ -281,9 +304,8 @@ impl Context<'_, '_> {
         from: &Destination,
         read: &ReadRun,
         to: &Ranges<'_>,
-        bytes: u64,
     ) -> Copied {
-        let Some(qp) = self.receiver(qps, from) else { return Copied::No };
+        let Some(qp) = self.receiver(qps, from, false) else { return Copied::No };
         let begins = read.done == 0;
         let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
         let responder = &qp.transport.responder;
@@ -305,40 +327,29 @@ impl Context<'_, '_> {
         // The first and the last packet of an answer say that it is an acknowledgement too.
         let ends = read.done + read.part == read.psns;
         let says = if read.psns == 1 { 1 } else { usize::from(begins) + usize::from(ends) };
-        let content = to.len().next_multiple_of(4) + says * Aeth::LEN;
-        let traffic = Traffic {
-            requests: u64::from(begins),
-            request_bytes: if begins { bytes } else { 0 },
-            responses: u64::from(read.part),
-            response_bytes: u64::from(read.part) * frame(qp.primary_path.grh) + content as u64,
-        };
-        self.taken(&traffic);
-        Copied::Done { credits: 0, msn: qp.transport.responder.msn, traffic }
+        let content = (to.len().next_multiple_of(4) + says * Aeth::LEN) as u32;
+        Copied::Done {
+            credits: 0,
+            msn: qp.transport.responder.msn,
+            responses: read.part,
+            response_bytes: read.part * frame(qp.primary_path.grh) + content,
+        }
     }
-
-    fn taken(&mut self, traffic: &Traffic) {
-        self.device.counters.packets_received += traffic.requests;
-        self.device.counters.packets_sent += traffic.responses;
-        self.port.counters.add_received(traffic.requests, traffic.request_bytes);
-        self.port.counters.add_sent(traffic.responses, traffic.response_bytes);
-    }
-}
-
-fn run_acknowledged(traffic: &Traffic) -> bool {
-    traffic.responses != 0
 }
 
 impl Device {
     /// Takes requests of a neighbour's.
-    pub(crate) fn take_copy(
-        &mut self,
-        io: &mut Io<'_>,
-        from: &Destination,
-        run: &Run<'_>,
-        bytes: u64,
-    ) -> Copied {
+    pub(crate) fn take_copy(&mut self, io: &mut Io<'_>, from: &Destination, run: &Run<'_>) -> Copied {
         let (qps, mut context) = self.split(io);
-        context.take_copy(qps, from, run, bytes)
+        context.take_copy(qps, from, run)
+    }
+
+    /// Counts packets of a neighbour that requests replaced.
+    pub(crate) fn count_copied(&mut self, traffic: &Traffic) {
+        self.transport.counters.packets_received += traffic.requests;
+        self.transport.counters.packets_sent += traffic.responses;
+        self.port.counters.add_received(traffic.requests, traffic.request_bytes);
+        self.port.counters.add_sent(traffic.responses, traffic.response_bytes);
     }
 
     /// Answers a neighbour's RDMA READ.
@@ -348,10 +359,9 @@ impl Device {
         from: &Destination,
         read: &ReadRun,
         to: &Ranges<'_>,
-        bytes: u64,
     ) -> Copied {
         let (qps, mut context) = self.split(io);
-        context.take_copied_read(qps, from, read, to, bytes)
+        context.take_copied_read(qps, from, read, to)
     }
 }
 

@@ -14,7 +14,6 @@ use super::packet::{GrhRoute, Head, Route, envelope};
 use super::receive::NoReceive;
 use super::responder::Reason;
 use super::state::{Failure, ReceiveWqe, Work, Wqe};
-use super::wqe::AddressVector;
 use crate::log::Subject;
 use crate::object::qp::Qp;
 use crate::recorder::{DropReason, Event};
@@ -45,14 +44,18 @@ impl Context<'_, '_> {
             self.catastrophe(qp);
             return false;
         }
+        self.device.prefetched.count = 0;
         loop {
             if *budget == 0 || self.meter.is_spent() {
                 return true;
             }
-            let Some((mut wqe, address)) = self.fetch(qp) else { return false };
+            let mut wqe = Wqe::new();
+            if !self.fetch(qp, &mut wqe) {
+                return false;
+            }
             *budget -= 1;
             if wqe.failure.is_none() && wqe.work != Work::Nop {
-                wqe.failure = self.send_datagram(qp, &wqe, address.as_ref()).err();
+                wqe.failure = self.send_datagram(qp, &wqe).err();
             }
             if wqe.failure.is_some() {
                 qp.transport.requester.wqes.push_back(wqe);
@@ -66,14 +69,9 @@ impl Context<'_, '_> {
         }
     }
 
-    fn send_datagram(
-        &mut self,
-        qp: &mut Qp,
-        wqe: &Wqe,
-        address: Option<&AddressVector>,
-    ) -> Result<(), Failure> {
+    fn send_datagram(&mut self, qp: &mut Qp, wqe: &Wqe) -> Result<(), Failure> {
         let bad = Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: 0 };
-        let av = address.ok_or(bad)?;
+        let av = wqe.rare.as_ref().and_then(|rare| rare.address.as_ref()).ok_or(bad)?;
         // Partitions do not exist on the management lane (IBTA 10.9.3).
         let own = if qp.service == ServiceType::QP0 {
             Some(PKEY_DEFAULT)
@@ -232,8 +230,8 @@ impl Context<'_, '_> {
     fn place(&mut self, qp: &mut Qp, receive: &ReceiveWqe, area: &[u8], data: &[u8], received: &Received) {
         let user = receive.user(qp.qpn);
         let placed = self
-            .scatter(user, &receive.sges, 0, &Data::Bytes(area))
-            .and_then(|()| self.scatter(user, &receive.sges, GRH_AREA as u64, &Data::Bytes(data)));
+            .scatter(user, receive.sges.as_slice(), 0, &Data::Bytes(area))
+            .and_then(|()| self.scatter(user, receive.sges.as_slice(), GRH_AREA as u64, &Data::Bytes(data)));
         match placed {
             Ok(()) => self.complete_receive(qp, receive, received, &[]),
             Err(fault) => {

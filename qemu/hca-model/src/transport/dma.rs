@@ -15,11 +15,11 @@ use crate::run::Data;
 
 /// What follows the control segment: metadata, of which a copy needs none, then source and destination.
 pub(super) fn parse_copy(mut rest: &[u8]) -> Result<[Sge; 2], Bad> {
-    take(&mut rest, DS_SIZE)?;
+    let _: &[u8; DS_SIZE] = take(&mut rest)?;
     let mut end = || {
-        let segment = take(&mut rest, DS_SIZE)?;
+        let segment: &[u8; DS_SIZE] = take(&mut rest)?;
         // Zero stands for 2 GiB in a send WQE.
-        let len = match wqe_data_seg::byte_count.get(segment) {
+        let len = match wqe_data_seg::byte_count.get32(segment) {
             0 => 1 << 31,
             len => len,
         };

@@ -32,9 +32,16 @@ pub(super) struct Refused {
     pub(super) failure: Option<Failure>,
 }
 
-impl From<Refusal> for Refused {
+impl Refused {
+    #[cold]
+    fn new(refusal: Refusal, receive: Option<ReceiveWqe>, failure: Option<Failure>) -> Box<Self> {
+        Box::new(Self { refusal, receive, failure })
+    }
+}
+
+impl From<Refusal> for Box<Refused> {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, receive: None, failure: None }
+        Refused::new(refusal, None, None)
     }
 }
 
@@ -60,25 +67,32 @@ impl Context<'_, '_> {
             Operation::CompareSwap | Operation::FetchAdd => self.take_atomic(qp, operation, content),
             op => {
                 let run = run_of(op, &packet.bth, content)?;
+                check_len(qp, &run)?;
                 self.take_run(qp, &run, packet.origin.slid, packet.origin.sl).map_err(|refused| {
-                    match (refused.receive, refused.failure) {
+                    let Refused { refusal, receive, failure } = *refused;
+                    match (receive, failure) {
                         (Some(receive), Some(failure)) => self.complete_receive_error(qp, &receive, failure),
                         (Some(receive), None) => qp.transport.responder.spare = Some(receive),
                         (None, _) => {}
                     }
-                    refused.refusal
+                    refusal
                 })
             }
         }
     }
 
     /// Carries out SENDs and WRITEs. A refusal says what has to become of the receive WQE; nothing else has happened then but to memory.
-    pub(super) fn take_run(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
-        check_len(qp, run)?;
+    pub(super) fn take_run(
+        &mut self,
+        qp: &mut Qp,
+        run: &Run<'_>,
+        slid: u16,
+        sl: u8,
+    ) -> Result<(), Box<Refused>> {
         if run.write { self.take_write(qp, run, slid, sl) } else { self.take_send(qp, run, slid, sl) }
     }
 
-    fn take_send(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
+    fn take_send(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Box<Refused>> {
         let (receive, received) = match qp.transport.responder.current.take() {
             Some(Current::Send { receive, received }) => (receive, received),
             _ => (self.receive_wqe(qp)?, 0),
@@ -88,12 +102,12 @@ impl Context<'_, '_> {
         if total > receive.capacity {
             let text = format!("{total} bytes for a receive WQE of {} bytes", receive.capacity);
             if qp.service == ServiceType::UC {
-                return Err(Refused { refusal: invalid(text), receive: Some(receive), failure: None });
+                return Err(Refused::new(invalid(text), Some(receive), None));
             }
             let failure = Failure { syndrome: CqeSyndrome::LOCAL_LENGTH_ERR, vendor: vendor::LOCAL_LENGTH };
             let reason = Some(Box::new(Reason::Text("wqe_data_seg.byte_count", text)));
             let refusal = Refusal::Nak(AethSyndrome::InvalidRequest, None, reason);
-            return Err(Refused { refusal, receive: Some(receive), failure: Some(failure) });
+            return Err(Refused::new(refusal, Some(receive), Some(failure)));
         }
         // Little data of one packet may come in the completion itself; software puts it in place then.
         let inline = run.first
@@ -105,11 +119,11 @@ impl Context<'_, '_> {
         let placed = if inline {
             data.read(carried).map_err(Fault::Dma)
         } else {
-            self.scatter(receive.user(qp.qpn), &receive.sges, received, data)
+            self.scatter(receive.user(qp.qpn), receive.sges.as_slice(), received, data)
         };
         if let Err(fault) = placed {
             let refusal = operational(fault);
-            return Err(Refused { refusal, receive: Some(receive), failure: Some(LOCAL_PROTECTION) });
+            return Err(Refused::new(refusal, Some(receive), Some(LOCAL_PROTECTION)));
         }
         if !run.last {
             qp.transport.responder.current = Some(Current::Send { receive, received: total });
@@ -122,7 +136,7 @@ impl Context<'_, '_> {
                 if let Err(refusal) = self.invalidate(qp, rkey) {
                     let failure =
                         Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: vendor::REMOTE_ACCESS };
-                    return Err(Refused { refusal, receive: Some(receive), failure: Some(failure) });
+                    return Err(Refused::new(refusal, Some(receive), Some(failure)));
                 }
                 (CqeOpcode::RESP_SEND_INV, rkey)
             }
@@ -139,7 +153,7 @@ impl Context<'_, '_> {
         Ok(())
     }
 
-    fn take_write(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
+    fn take_write(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Box<Refused>> {
         let (va, rkey, left, total) = match (run.reth, &qp.transport.responder.current) {
             (Some(reth), _) => {
                 let len = u64::from(reth.dma_len);
@@ -149,8 +163,10 @@ impl Context<'_, '_> {
                 if len > 1 << qp.log_msg_max.min(31) {
                     return Err(invalid(format!("a WRITE of {len} bytes")).into());
                 }
-                // A WRITE of nothing does not look at its key (IBTA 9.7.4.1.4).
-                if len != 0 {
+                // A WRITE of nothing does not look at its key (IBTA 9.7.4.1.4). The copy of a whole
+                // message checks it, but one with immediate data must not consume a receive before.
+                let later = run.last && run.immediate.is_none();
+                if len != 0 && !later {
                     let user = actor(qp);
                     self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
                         .map_err(access)?;
@@ -171,7 +187,7 @@ impl Context<'_, '_> {
         {
             let failure =
                 Failure { syndrome: CqeSyndrome::LOCAL_ACCESS_ERR, vendor: vendor::LOCAL_PROTECTION };
-            return Err(Refused { refusal: access(fault), receive, failure: Some(failure) });
+            return Err(Refused::new(access(fault), receive, Some(failure)));
         }
         if run.first {
             self.count(qp, q::rx_write_requests);
@@ -375,6 +391,7 @@ fn run_of<'a>(operation: Operation, bth: &Bth, content: &'a [u8]) -> Result<Run<
     };
     let (number, data) = immediate(operation, data)?;
     Ok(Run {
+        known: true,
         write: operation.is_write(),
         first: operation.is_first() || is_only(operation),
         last: operation.ends_message(),

@@ -110,11 +110,12 @@ impl Context<'_, '_> {
             if left == 0 {
                 break;
             }
-            if offset >= sge.len {
-                offset -= sge.len;
+            let there = u64::from(sge.len);
+            if offset >= there {
+                offset -= there;
                 continue;
             }
-            let part = left.min(sge.len - offset);
+            let part = left.min(there - offset);
             self.find(user, sge.lkey, sge.address.wrapping_add(offset), part, need)
                 .map_err(|error| Fault::Key(sge.lkey, error))?;
             left -= part;
@@ -260,7 +261,7 @@ impl Context<'_, '_> {
         out: &mut [u8],
     ) -> Result<(), Fault> {
         match payload {
-            Payload::Gather(list) => self.gather(user, list, offset, out),
+            Payload::Gather(list) => self.gather(user, list.as_slice(), offset, out),
             Payload::Inline(data) => {
                 let rest = usize::try_from(offset).ok().and_then(|offset| data.get(offset..));
                 let data = rest.and_then(|rest| rest.get(..out.len())).ok_or(Fault::Short)?;

@@ -6,7 +6,7 @@ use mlx5_prm::value::RqType;
 
 use super::Context;
 use super::memory::user;
-use super::state::{ReceiveWqe, Sge, SharedOwner};
+use super::state::{ReceiveWqe, Sge, Sges, SharedOwner};
 use crate::meter::price;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
@@ -174,9 +174,9 @@ fn scatter_list(
     srqn: Option<u32>,
     terminator: Option<u32>,
 ) -> ReceiveWqe {
-    let mut sges = Vec::new();
+    let (mut sges, mut capacity) = (Sges::default(), 0);
     for segment in bytes.chunks_exact(DS_SIZE) {
-        let len = wqe_data_seg::byte_count.get(segment);
+        let len = wqe_data_seg::byte_count.get32(segment);
         let lkey = wqe_data_seg::lkey.get32(segment);
         let ends = match terminator {
             Some(terminator) => lkey == terminator,
@@ -187,9 +187,9 @@ fn scatter_list(
         }
         // Drivers mean it as an end; to a device that names another key it is an entry like any other, and no bytes stand for 2 GiB.
         let len = if len == 0 && lkey == DATA_LKEY_TERMINATOR { 1 << 31 } else { len };
+        capacity += u64::from(len);
         sges.push(Sge { address: wqe_data_seg::addr.get(segment), len, lkey });
     }
-    let capacity = sges.iter().map(|sge| sge.len).sum();
     let User { pd, reserved_lkey, .. } = user;
     ReceiveWqe { index, sges, capacity, pd, reserved_lkey, srqn, owner: None }
 }

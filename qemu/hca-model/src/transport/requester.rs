@@ -8,12 +8,11 @@ use rdma_fabric::infiniband::packet::{AtomicEth, Opcode, Reth, XrcEth};
 
 use super::Context;
 use super::completion::vendor;
-use super::copy::Next;
+use super::copy::{Next, Way};
 use super::memory::user;
 use super::packet::{Envelope, Head};
 use super::state::{
-    ACK_EVERY, FIRST_BLOCKS, Failure, Fence, Later, Payload, QpTransport, Requester, Room, Sge, WINDOW, Work,
-    Wqe,
+    ACK_EVERY, FIRST_BLOCKS, Failure, Fence, Later, QpTransport, Requester, Room, Sge, WINDOW, Work, Wqe,
 };
 use crate::object::qp::Qp;
 use crate::recorder::ResendCause;
@@ -106,6 +105,23 @@ impl Context<'_, '_> {
         // The registration QP is connected to nothing.
         let envelope = (qp.service != ServiceType::REG_UMR).then(|| self.connection(qp));
         let mut way = envelope.as_ref().filter(|_| qp.service == ServiceType::RC).and_then(|to| self.way(to));
+        self.device.prefetched.count = 0;
+        let more = self.transmit_along(qp, envelope.as_ref(), way.as_mut(), budget);
+        if let Some(way) = &way {
+            self.count_copied(way);
+        }
+        more
+    }
+
+    /// Sends as packets, or to a neighbour along `way`, as long as that takes requests.
+    #[inline(always)]
+    fn transmit_along(
+        &mut self,
+        qp: &mut Qp,
+        envelope: Option<&Envelope>,
+        mut way: Option<&mut Way>,
+        budget: &mut usize,
+    ) -> bool {
         loop {
             if *budget == 0 || self.meter.is_spent() {
                 return true;
@@ -130,7 +146,7 @@ impl Context<'_, '_> {
             }
             if wqe.psns == 0 {
                 // What comes before it may be sent again, but the key changes once.
-                if let Some(umr) = wqe.umr.as_ref().filter(|_| !wqe.issued) {
+                if let Some(umr) = wqe.umr().filter(|_| !wqe.issued) {
                     // What is not acknowledged may have to be sent again, with the key that goes.
                     if umr.invalidates() && at != 0 {
                         return false;
@@ -185,9 +201,9 @@ impl Context<'_, '_> {
             if far || full || waits {
                 return false;
             }
-            let Some(envelope) = &envelope else { return false };
-            if let Some(destination) = &way {
-                match self.copy_request(qp, destination, budget) {
+            let Some(envelope) = envelope else { return false };
+            if let Some(open) = &mut way {
+                match self.copy_request(qp, open, budget) {
                     Next::Gone => continue,
                     Next::Later if self.waits_longer(qp) => way = None,
                     Next::Later => {
@@ -245,7 +261,10 @@ impl Context<'_, '_> {
         if qp.transport.queue.under_way() >= FIRST_BLOCKS && !self.has_room(qp, 1) {
             return false;
         }
-        let Some((mut wqe, _)) = self.fetch(qp) else { return false };
+        let mut wqe = Wqe::new();
+        if !self.fetch(qp, &mut wqe) {
+            return false;
+        }
         let mtu = mtu(qp);
         let requester = &mut qp.transport.requester;
         wqe.first = requester.assigned;
@@ -286,10 +305,7 @@ impl Context<'_, '_> {
         let every = ACK_EVERY.min(1 << qp.log_ack_req_freq.min(8)) - 1;
         let at = qp.transport.requester.at;
         let psn = qp.transport.requester.cursor;
-        // The WQE is out of the queue while its packet is built, so that the payload's list can be used beside the QP.
-        let Some(wqe) = qp.transport.requester.wqes.get_mut(at) else { return };
-        let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
-        let wqe = &*wqe;
+        let Some(wqe) = qp.transport.requester.wqes.get(at) else { return };
         let done = psn.since(wqe.first);
         let offset = u64::from(done) * u64::from(mtu);
         let left = wqe.len.saturating_sub(offset);
@@ -297,7 +313,8 @@ impl Context<'_, '_> {
         let mut extended = [0; XrcEth::LEN + AtomicEth::LEN];
         let mut front = 0;
         if qp.service == ServiceType::XRC {
-            front = put(&mut extended, &XrcEth { srqn: wqe.xrc_srqn }.to_bytes());
+            let srqn = wqe.rare.as_ref().map_or(0, |rare| rare.xrc_srqn);
+            front = put(&mut extended, &XrcEth { srqn }.to_bytes());
         }
         let room = extended.get_mut(front..).unwrap_or_default();
         let mut head = Head {
@@ -317,9 +334,11 @@ impl Context<'_, '_> {
                     put(room, &reth.to_bytes())
                 }
                 work => {
-                    let (opcode, swap_or_add, compare) = match work {
-                        Work::CompareSwap => (Opcode::RC_COMPARE_SWAP, wqe.swap_add, wqe.compare),
-                        _ => (Opcode::RC_FETCH_ADD, wqe.swap_add, 0),
+                    let operands = wqe.rare.as_ref().map(|rare| (rare.swap_add, rare.compare));
+                    let (swap_or_add, compare) = operands.unwrap_or_default();
+                    let (opcode, compare) = match work {
+                        Work::CompareSwap => (Opcode::RC_COMPARE_SWAP, compare),
+                        _ => (Opcode::RC_FETCH_ADD, 0),
                     };
                     head.opcode = opcode;
                     let atomic = AtomicEth { va: wqe.raddr, rkey: wqe.rkey, swap_or_add, compare };
@@ -337,7 +356,7 @@ impl Context<'_, '_> {
             head.solicited = last && wqe.solicited && wqe.work != Work::Write;
             let mut draft =
                 self.draft(envelope, &head, extended.get(..front + extended_len).unwrap_or_default(), len);
-            let filled = self.gather_payload(user, &payload, offset, draft.payload());
+            let filled = self.gather_payload(user, &wqe.payload, offset, draft.payload());
             match filled {
                 Ok(()) => self.dispatch(draft),
                 Err(_) => self.discard(draft),
@@ -347,7 +366,6 @@ impl Context<'_, '_> {
         let again = psn.is_before(qp.transport.requester.sent);
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.get_mut(at) else { return };
-        wqe.payload = payload;
         if let Err(fault) = result {
             let index = wqe.index;
             let failure = Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
@@ -443,8 +461,7 @@ impl Context<'_, '_> {
 /// is made only once.
 fn copy_of(qp: &Qp, at: usize) -> Option<(u16, [Sge; 2])> {
     let wqe = qp.transport.requester.wqes.get(at).filter(|wqe| wqe.work == Work::Copy && !wqe.issued)?;
-    let Payload::Gather(ends) = &wqe.payload else { return None };
-    Some((wqe.index, *ends.first_chunk()?))
+    Some((wqe.index, *wqe.sges().first_chunk()?))
 }
 
 /// Opcode and extended headers of a SEND or WRITE packet.

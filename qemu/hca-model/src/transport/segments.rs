@@ -1,7 +1,7 @@
 //! The reserved bits of WQE segments, worked out once: every WQE is checked for them.
 
 use mlx5_prm::Layout;
-use mlx5_prm::datapath::{av, wqe_ctrl_seg, wqe_raddr_seg, wqe_umr_ctrl_seg, wqe_xrc_seg};
+use mlx5_prm::datapath::{DS_SIZE, av, wqe_ctrl_seg, wqe_raddr_seg, wqe_umr_ctrl_seg, wqe_xrc_seg};
 
 /// A segment whose reserved bits are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub(super) enum Segment {
     Address,
 }
 
-/// Dwords of the longest.
-const DWORDS: usize = 12;
+/// Data segments of 16 bytes of the longest.
+const LONGEST: usize = 3;
 
 impl Segment {
     const ALL: [Self; 5] = [Self::Control, Self::Xrc, Self::RemoteAddress, Self::Umr, Self::Address];
@@ -31,21 +31,24 @@ impl Segment {
     }
 }
 
-/// The reserved bits of each segment, dword by dword.
+/// The reserved bits of each segment, 16 bytes by 16 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reserved([[u32; DWORDS]; Segment::ALL.len()]);
+pub(super) struct Reserved([[u128; LONGEST]; Segment::ALL.len()]);
 
 impl Default for Reserved {
     fn default() -> Self {
         Self(Segment::ALL.map(|segment| {
             let (_, layout) = segment.layout();
-            let mut masks = [0; DWORDS];
-            for (at, mask) in (0..layout.size).step_by(4).zip(&mut masks) {
-                let mut bytes = [0; 4 * DWORDS];
+            let mut masks = [0; LONGEST];
+            for at in (0..layout.size).step_by(4) {
+                let mut bytes = [0; DS_SIZE * LONGEST];
                 if let Some(dword) = bytes.get_mut(at..at + 4) {
                     dword.fill(0xff);
                 }
-                *mask = layout.reserved_bits_set(&bytes).map_or(0, |(_, bits)| bits);
+                let bits = layout.reserved_bits_set(&bytes).map_or(0, |(_, bits)| bits);
+                if let Some(mask) = masks.get_mut(at / DS_SIZE) {
+                    *mask |= u128::from(bits) << (96 - at % DS_SIZE * 8);
+                }
             }
             masks
         }))
@@ -57,7 +60,7 @@ impl Reserved {
     #[inline]
     pub(super) fn are_set(&self, segment: Segment, bytes: &[u8]) -> bool {
         let Some(masks) = self.0.get(segment as usize) else { return false };
-        bytes.as_chunks::<4>().0.iter().zip(masks).any(|(dword, mask)| u32::from_be_bytes(*dword) & mask != 0)
+        bytes.as_chunks().0.iter().zip(masks).any(|(part, mask)| u128::from_be_bytes(*part) & mask != 0)
     }
 }
 
@@ -70,7 +73,7 @@ mod tests {
         let reserved = Reserved::default();
         for segment in Segment::ALL {
             let (name, layout) = segment.layout();
-            assert!(layout.size <= 4 * DWORDS, "{name}");
+            assert!(layout.size <= DS_SIZE * LONGEST && layout.size.is_multiple_of(DS_SIZE), "{name}");
             for bit in 0..layout.size * 8 {
                 let mut bytes = vec![0; layout.size];
                 bytes[bit / 8] = 0x80 >> (bit % 8);

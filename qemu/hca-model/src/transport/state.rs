@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use mlx5_prm::contexts::mkc;
-use mlx5_prm::datapath::{SendOpcode, UmrFlags, WQEBB_SIZE};
+use mlx5_prm::datapath::{DS_SIZE, SendOpcode, UmrFlags, WQEBB_SIZE};
 use mlx5_prm::status::CqeSyndrome;
 
 use super::blueflame::Pushed;
 use super::segments::Reserved;
+use super::wqe::AddressVector;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
 use crate::recorder::{Failures, Recorder};
@@ -32,12 +33,11 @@ const BLOCK_LIMIT: u16 = 2 * WINDOW as u16;
 pub(super) const MAX_WQE: usize = 1024;
 /// The same in basic blocks.
 const MAX_WQE_BLOCKS: u64 = (MAX_WQE / WQEBB_SIZE) as u64;
-/// What a basic block becomes at most: a data pointer of 16 bytes is a [`Sge`] in a list that grew by doubling, or a [`Piece`].
-const BLOCK_MEMORY: u64 = 3 * WQEBB_SIZE as u64;
+/// Most memory for the data segments of a basic block: inline data or [`Sge`]s in a list that grew
+/// by doubling, or [`Piece`]s.
+const BLOCK_MEMORY: u64 = 2 * WQEBB_SIZE as u64;
 /// WQEs of one queue that are flushed in one go.
 pub(super) const FLUSH_TURN: usize = 64;
-/// Lists of SGEs kept for reuse.
-const LISTS_LIMIT: usize = 256;
 
 /// What QUERY_QP reports of a QP's progress (`qpc` fields of the same names).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +100,8 @@ impl QpTransport {
     /// Host memory of requests under way with their lists and inline data, as many as there is room for.
     pub(super) fn requests_memory(&self, blocks: u64) -> u64 {
         let room = u64::from(self.requester.room.0);
-        blocks.min(room) * size_of::<Wqe>() as u64 + blocks.min(room.max(MAX_WQE_BLOCKS)) * BLOCK_MEMORY
+        let wqe = (size_of::<Wqe>() + size_of::<Rare>()) as u64;
+        blocks.min(room) * wqe + blocks.min(room.max(MAX_WQE_BLOCKS)) * BLOCK_MEMORY
     }
 
     /// Whether the QP went to error by itself.
@@ -176,14 +177,66 @@ pub(super) struct ReceiveRing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sge {
     pub(super) address: u64,
-    pub(super) len: u64,
+    /// At most 2 GiB.
+    pub(super) len: u32,
     pub(super) lkey: u32,
+}
+
+/// SGEs of a WQE, without an allocation if a basic block holds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sges {
+    Few(usize, [Sge; Self::FEW]),
+    Many(Vec<Sge>),
+}
+
+impl Default for Sges {
+    #[inline]
+    fn default() -> Self {
+        Self::Few(0, [Sge { address: 0, len: 0, lkey: 0 }; Self::FEW])
+    }
+}
+
+impl Sges {
+    /// SGEs in a basic block, beside the control segment.
+    const FEW: usize = WQEBB_SIZE / DS_SIZE - 1;
+
+    /// The SGEs, in order.
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[Sge] {
+        match self {
+            Self::Few(count, sges) => sges.get(..*count).unwrap_or_default(),
+            Self::Many(sges) => sges,
+        }
+    }
+
+    /// Adds one.
+    #[inline]
+    pub(super) fn push(&mut self, sge: Sge) {
+        if let Self::Few(count, sges) = self
+            && let Some(place) = sges.get_mut(*count)
+        {
+            *place = sge;
+            *count += 1;
+            return;
+        }
+        self.push_many(sge);
+    }
+
+    #[cold]
+    fn push_many(&mut self, sge: Sge) {
+        if let Self::Few(count, sges) = self {
+            *self = Self::Many(sges.get(..*count).unwrap_or_default().to_vec());
+        }
+        if let Self::Many(sges) = self {
+            sges.push(sge);
+        }
+    }
 }
 
 /// Where a send WQE's data is, or where a READ's answer goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Payload {
-    Gather(Vec<Sge>),
+    Gather(Sges),
     Inline(Vec<u8>),
     /// Some of it in the WQE, some in memory. Rare: other requests shall not be larger for it.
     Mixed(Box<Mixed>),
@@ -210,7 +263,7 @@ impl Piece {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Inline(part) => part.len() as u64,
-            Self::Memory(sge) => sge.len,
+            Self::Memory(sge) => u64::from(sge.len),
         }
     }
 }
@@ -280,6 +333,20 @@ pub(super) struct Failure {
     pub(super) vendor: u8,
 }
 
+/// Parts of a send WQE that few have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rare {
+    /// Destination of a datagram.
+    pub(super) address: Option<AddressVector>,
+    /// XRC: the SRQ at the other side.
+    pub(super) xrc_srqn: u32,
+    pub(super) swap_add: u64,
+    pub(super) compare: u64,
+    pub(super) umr: Option<Umr>,
+    /// Answer in the completion in place of memory.
+    pub(super) inline_answer: Option<Vec<u8>>,
+}
+
 /// A send WQE, fetched and not yet completed.
 #[derive(Clone, Debug)]
 pub(super) struct Wqe {
@@ -296,13 +363,9 @@ pub(super) struct Wqe {
     pub(super) immediate: u32,
     pub(super) raddr: u64,
     pub(super) rkey: u32,
-    /// XRC: the SRQ at the other side.
-    pub(super) xrc_srqn: u32,
     pub(super) len: u64,
     pub(super) payload: Payload,
-    pub(super) swap_add: u64,
-    pub(super) compare: u64,
-    pub(super) umr: Option<Box<Umr>>,
+    pub(super) rare: Option<Box<Rare>>,
     /// Its first PSN.
     pub(super) first: Psn,
     /// Its number among the messages of the QP, from 1 (SSN).
@@ -313,13 +376,58 @@ pub(super) struct Wqe {
     pub(super) answered: u32,
     /// Sent at least once.
     pub(super) issued: bool,
-    /// The answer, when it comes in the completion instead of memory.
-    pub(super) inline_answer: Option<Vec<u8>>,
     /// Why it cannot be sent (further).
     pub(super) failure: Option<Failure>,
 }
 
+/// Each request is written to the queue and read from it once.
+const _: () = assert!(size_of::<Wqe>() <= 2 * WQEBB_SIZE);
+
 impl Wqe {
+    /// A WQE to fill in.
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self {
+            index: 0,
+            blocks: 1,
+            opcode: SendOpcode::NOP,
+            work: Work::Nop,
+            signalled: true,
+            solicited: false,
+            fence: Fence::None,
+            immediate: 0,
+            raddr: 0,
+            rkey: 0,
+            len: 0,
+            payload: Payload::Gather(Sges::default()),
+            rare: None,
+            first: Psn::default(),
+            message: 0,
+            psns: 0,
+            answered: 0,
+            issued: false,
+            failure: None,
+        }
+    }
+
+    /// The parts that few WQEs have, to fill in.
+    pub(super) fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Change of a memory key, of a UMR.
+    pub(super) fn umr(&self) -> Option<&Umr> {
+        self.rare.as_ref()?.umr.as_ref()
+    }
+
+    /// Local memory of data or answer; none if the data is inline.
+    pub(super) fn sges(&self) -> &[Sge] {
+        match &self.payload {
+            Payload::Gather(sges) => sges.as_slice(),
+            Payload::Inline(_) | Payload::Mixed(_) => &[],
+        }
+    }
+
     /// The PSN after its last.
     pub(super) fn end(&self) -> Psn {
         self.first.add(self.psns)
@@ -405,7 +513,7 @@ pub(super) struct SharedOwner {
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveWqe {
     pub(super) index: u16,
-    pub(super) sges: Vec<Sge>,
+    pub(super) sges: Sges,
     pub(super) capacity: u64,
     /// Protection domain of its keys: the QP's, or the shared receive queue's.
     pub(super) pd: u32,
@@ -479,30 +587,30 @@ pub(super) struct Responder {
     pub(super) last_wqe_told: bool,
 }
 
-/// Lists of SGEs kept for reuse, empty. None was of more than one basic block: what a WQE holds is bounded by its own length.
+/// Basic blocks of a send queue that were read together. Each read of guest memory has a cost, and
+/// posted WQEs do not change.
 #[derive(Debug)]
-pub(super) struct Lists(Vec<Vec<Sge>>);
+pub(super) struct Prefetched {
+    /// Index of the first block, and how many are valid.
+    pub(super) first: u16,
+    pub(super) count: u16,
+    pub(super) blocks: [[u8; WQEBB_SIZE]; Self::BLOCKS as usize],
+}
 
-impl Default for Lists {
+impl Default for Prefetched {
     fn default() -> Self {
-        Self(Vec::with_capacity(LISTS_LIMIT))
+        Self { first: 0, count: 0, blocks: [[0; WQEBB_SIZE]; Self::BLOCKS as usize] }
     }
 }
 
-impl Lists {
-    /// One of them, or a new one.
-    #[inline(always)]
-    pub(super) fn take(&mut self) -> Vec<Sge> {
-        self.0.pop().unwrap_or_default()
-    }
+impl Prefetched {
+    pub(super) const BLOCKS: u16 = 8;
 
-    /// Keeps the list of a WQE of `blocks` basic blocks, where it is short and there is space.
-    #[inline(always)]
-    pub(super) fn keep(&mut self, mut list: Vec<Sge>, blocks: u16) {
-        if blocks == 1 && self.0.len() < self.0.capacity() {
-            list.clear();
-            self.0.push(list);
-        }
+    /// Returns the block at `index` of the queue.
+    #[inline]
+    pub(super) fn get(&self, index: u16) -> Option<&[u8; WQEBB_SIZE]> {
+        let at = index.wrapping_sub(self.first);
+        if at < self.count { self.blocks.get(usize::from(at)) } else { None }
     }
 }
 
@@ -522,9 +630,8 @@ pub struct DeviceTransport {
     /// Bytes of a copy within memory.
     pub(super) buffer: Vec<u8>,
     pub(super) segments: Segments,
-    /// Lists of WQEs that are done, for the next ones.
-    pub(super) lists: Lists,
     pub(super) reserved: Reserved,
+    pub(super) prefetched: Prefetched,
     /// QPs in error with a receive queue: their doorbell records are looked at, for receives to flush.
     pub(super) in_error: BTreeSet<u32>,
     /// The look under way: the QP to go on with, and whether something was found.

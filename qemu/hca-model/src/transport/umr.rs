@@ -29,14 +29,13 @@ impl Umr {
 impl Context<'_, '_> {
     /// Parses what follows the control segment of a UMR.
     pub(super) fn parse_umr(&self, key: u32, mut rest: &[u8]) -> Result<Umr, Bad> {
-        let control = take(&mut rest, wqe_umr_ctrl_seg::SIZE)?;
+        let control: &[u8; wqe_umr_ctrl_seg::SIZE] = take(&mut rest)?;
         self.reserved(Segment::Umr, control)?;
         let flags = wqe_umr_ctrl_seg::flags.get32(control) as u8;
         let Some(flags) = UmrFlags::from_bits(flags) else {
             return Err(bad("wqe_umr_ctrl_seg.flags", format!("{flags:#x}")));
         };
-        let mut context = [0; mkc::SIZE];
-        context.copy_from_slice(take(&mut rest, mkc::SIZE)?);
+        let context: [u8; mkc::SIZE] = *take(&mut rest)?;
         let octowords = wqe_umr_ctrl_seg::xlt_octowords.get32(control);
         let len = octowords as usize * OCTOWORD;
         let list = if flags.contains(UmrFlags::INLINE) {
@@ -50,7 +49,7 @@ impl Context<'_, '_> {
         } else if octowords == 0 {
             UmrList::Inline(Vec::new())
         } else {
-            let segment = take(&mut rest, DS_SIZE)?;
+            let segment: &[u8; DS_SIZE] = take(&mut rest)?;
             let held = wqe_data_seg::byte_count.get(segment);
             let address = wqe_data_seg::addr.get(segment);
             if held < len as u64 {
@@ -59,7 +58,7 @@ impl Context<'_, '_> {
             if !address.is_multiple_of(LIST_ALIGN) && self.strictness == Strictness::Strict {
                 return Err(bad("wqe_data_seg.addr", format!("{address:#x} is not aligned to {LIST_ALIGN}")));
             }
-            UmrList::Memory(Sge { address, len: len as u64, lkey: wqe_data_seg::lkey.get32(segment) })
+            UmrList::Memory(Sge { address, len: len as u32, lkey: wqe_data_seg::lkey.get32(segment) })
         };
         let offset = if flags.contains(UmrFlags::TRANSLATION_OFFSET_EN) {
             wqe_umr_ctrl_seg::xlt_offset_47_16.get(control) << 16 | wqe_umr_ctrl_seg::xlt_offset.get(control)

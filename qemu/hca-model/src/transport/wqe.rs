@@ -10,12 +10,12 @@ use mlx5_prm::value::ServiceType;
 use super::Context;
 use super::dma::parse_copy;
 use super::segments::Segment;
-use super::state::{Failure, Fence, MAX_WQE, Mixed, Payload, Piece, Sge, Work, Wqe};
+use super::state::{Failure, Fence, MAX_WQE, Mixed, Payload, Piece, Prefetched, Sge, Sges, Work, Wqe};
 use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
 use crate::profile::Strictness;
 use crate::seams::DmaFault;
-use ib_types::{MacAddress, Psn};
+use ib_types::MacAddress;
 
 /// Longest RDMA READ WQE (PRM, work requests and completions).
 const MAX_READ_WQE: usize = 512;
@@ -80,61 +80,36 @@ impl Context<'_, '_> {
         Ok(())
     }
 
-    /// Fetches the next posted WQE, if there is room for it. A bad one comes back as a WQE that carries its failure. The datagram address comes
-    /// with the WQEs of datagram QPs.
-    pub(super) fn fetch(&mut self, qp: &mut Qp) -> Option<(Wqe, Option<AddressVector>)> {
-        let sq = qp.sq?;
+    /// Fetches the next posted WQE to `wqe`, which is new. A bad one carries its failure. Returns
+    /// false without a WQE, or without room for it.
+    pub(super) fn fetch(&mut self, qp: &mut Qp, wqe: &mut Wqe) -> bool {
+        let Some(sq) = qp.sq else { return false };
         let queue = &qp.transport.queue;
         let available = queue.posted.wrapping_sub(queue.fetched);
         if available == 0 {
-            return None;
+            return false;
         }
         let index = queue.fetched;
         self.meter.charge(price::WQE);
-        let mut wqe = Wqe {
-            index,
-            blocks: 1,
-            opcode: SendOpcode::NOP,
-            work: Work::Nop,
-            signalled: true,
-            solicited: false,
-            fence: Fence::None,
-            immediate: 0,
-            raddr: 0,
-            rkey: 0,
-            xrc_srqn: 0,
-            len: 0,
-            payload: Payload::Gather(self.device.lists.take()),
-            swap_add: 0,
-            compare: 0,
-            umr: None,
-            first: Psn::default(),
-            message: 0,
-            psns: 0,
-            answered: 0,
-            issued: false,
-            inline_answer: None,
-            failure: None,
-        };
+        wqe.index = index;
         let mut head = [0; WQEBB_SIZE];
         let result = match self.read_head(qp, sq, index, available, &mut head) {
             Ok(len) => {
                 wqe.blocks = len.div_ceil(WQEBB_SIZE) as u16;
                 match head.get(..len) {
-                    Some(bytes) => self.parse(qp, bytes, &mut wqe),
-                    None if !self.has_room(qp, wqe.blocks) => return None,
-                    None => self.parse_long(qp, sq, &head, len, &mut wqe),
+                    Some(bytes) => self.parse(qp, bytes, wqe),
+                    None if !self.has_room(qp, wqe.blocks) => return false,
+                    None => self.parse_long(qp, sq, &head, len, wqe),
                 }
             }
             Err(bad) => Err(bad),
         };
-        let address = result.unwrap_or_else(|Bad(field, text, syndrome)| {
+        if let Err(Bad(field, text, syndrome)) = result {
             self.refuse_work(qp, Some(index), field, text);
             wqe.failure = Some(Failure { syndrome, vendor: VENDOR_BAD_WQE });
-            None
-        });
+        }
         qp.transport.queue.fetched = index.wrapping_add(wqe.blocks);
-        Some((wqe, address))
+        true
     }
 
     /// The basic blocks and the opcode of the WQE at `index`, for flushing it unseen: at least one, at most `available`.
@@ -150,7 +125,7 @@ impl Context<'_, '_> {
 
     /// Copies a WQE's first basic block out of the ring. Answers with the WQE's length.
     fn read_head(
-        &self,
+        &mut self,
         qp: &Qp,
         sq: SendQueue,
         index: u16,
@@ -159,10 +134,11 @@ impl Context<'_, '_> {
     ) -> Result<usize, Bad> {
         if let Some(pushed) = qp.transport.pushed.as_ref().and_then(|pushed| pushed.at(index)) {
             *head = *pushed;
+        } else if let Some(block) = self.device.prefetched.get(index) {
+            *head = *block;
         } else {
-            let at = (u64::from(index) & mask(sq)) * WQEBB_SIZE as u64;
-            let read = qp.buffer.read(self.io.memory, sq.offset + at, head);
-            read.map_err(|fault| bad("create_qp_in.pas", fault.to_string()))?;
+            let read = self.prefetch(qp, sq, index, available);
+            *head = read.map_err(|fault| bad("create_qp_in.pas", fault.to_string()))?;
         }
         let ds = wqe_ctrl_seg::ds.get32(head) as usize;
         let len = ds * DS_SIZE;
@@ -181,6 +157,30 @@ impl Context<'_, '_> {
         Ok(len)
     }
 
+    /// Reads basic blocks from `index` on out of the ring. Returns the first.
+    #[inline(never)]
+    fn prefetch(
+        &mut self,
+        qp: &Qp,
+        sq: SendQueue,
+        index: u16,
+        available: u16,
+    ) -> Result<[u8; WQEBB_SIZE], DmaFault> {
+        let at = u64::from(index) & mask(sq);
+        let left = (1 << sq.log_size) - at;
+        let count = available.min(Prefetched::BLOCKS).min(u16::try_from(left).unwrap_or(u16::MAX));
+        let Prefetched { first, count: valid, blocks } = &mut self.device.prefetched;
+        let mut read = |count| {
+            let blocks = blocks.get_mut(..usize::from(count)).unwrap_or_default();
+            let offset = sq.offset + at * WQEBB_SIZE as u64;
+            qp.buffer.read(self.io.memory, offset, blocks.as_flattened_mut()).map(|()| count)
+        };
+        // The page of later blocks may be inaccessible.
+        (*first, *valid) = (index, 0);
+        *valid = read(count).or_else(|_| read(1))?;
+        Ok(blocks.first().copied().unwrap_or([0; WQEBB_SIZE]))
+    }
+
     /// Parses a WQE of several basic blocks, copied out of the ring round its end.
     #[cold]
     fn parse_long(
@@ -190,7 +190,7 @@ impl Context<'_, '_> {
         head: &[u8; WQEBB_SIZE],
         len: usize,
         wqe: &mut Wqe,
-    ) -> Result<Option<AddressVector>, Bad> {
+    ) -> Result<(), Bad> {
         let fault = |fault: DmaFault| bad("create_qp_in.pas", fault.to_string());
         let mut bytes = [0; MAX_WQE];
         let (front, rest) = bytes.split_at_mut(WQEBB_SIZE);
@@ -215,9 +215,9 @@ impl Context<'_, '_> {
         Err(bad(field, format!("reserved bits {bits:#x} at {offset:#x}")))
     }
 
-    fn parse(&self, qp: &Qp, bytes: &[u8], wqe: &mut Wqe) -> Result<Option<AddressVector>, Bad> {
+    fn parse(&self, qp: &Qp, bytes: &[u8], wqe: &mut Wqe) -> Result<(), Bad> {
         let mut rest = bytes;
-        let ctrl = take(&mut rest, DS_SIZE)?;
+        let ctrl: &[u8; DS_SIZE] = take(&mut rest)?;
         wqe.opcode = SendOpcode(wqe_ctrl_seg::opcode.get32(ctrl) as u8);
         self.reserved(Segment::Control, ctrl)?;
         if wqe_ctrl_seg::qpn.get32(ctrl) != qp.qpn {
@@ -264,51 +264,57 @@ impl Context<'_, '_> {
             }
         };
         if wqe.work == Work::Nop {
-            return Ok(None);
+            return Ok(());
         }
         if qp.service == ServiceType::XRC {
-            let segment = take(&mut rest, wqe_xrc_seg::SIZE)?;
+            let segment: &[u8; wqe_xrc_seg::SIZE] = take(&mut rest)?;
             self.reserved(Segment::Xrc, segment)?;
-            wqe.xrc_srqn = wqe_xrc_seg::xrc_srqn.get32(segment);
+            wqe.rare_mut().xrc_srqn = wqe_xrc_seg::xrc_srqn.get32(segment);
         }
         if wqe.work == Work::Umr {
-            wqe.umr = Some(Box::new(self.parse_umr(wqe.immediate, rest)?));
-            return Ok(None);
+            wqe.rare_mut().umr = Some(self.parse_umr(wqe.immediate, rest)?);
+            return Ok(());
         }
         if wqe.work == Work::Copy {
             let ends = parse_copy(rest)?;
-            wqe.len = ends[0].len;
-            wqe.payload = Payload::Gather(ends.to_vec());
-            return Ok(None);
+            wqe.len = u64::from(ends[0].len);
+            let mut list = Sges::default();
+            ends.into_iter().for_each(|end| list.push(end));
+            wqe.payload = Payload::Gather(list);
+            return Ok(());
         }
-        let address = if connected { None } else { Some(self.parse_address(&mut rest)?) };
+        if !connected {
+            wqe.rare_mut().address = Some(self.parse_address(&mut rest)?);
+        }
         if matches!(wqe.work, Work::Write | Work::WriteImmediate) || wqe.work.is_answered() {
-            let raddr = take(&mut rest, DS_SIZE)?;
+            let raddr: &[u8; DS_SIZE] = take(&mut rest)?;
             self.reserved(Segment::RemoteAddress, raddr)?;
             wqe.raddr = wqe_raddr_seg::raddr.get(raddr);
             wqe.rkey = wqe_raddr_seg::rkey.get32(raddr);
         }
         if matches!(wqe.work, Work::CompareSwap | Work::FetchAdd) {
-            let atomic = take(&mut rest, DS_SIZE)?;
-            wqe.swap_add = wqe_atomic_seg::swap_add.get(atomic);
-            wqe.compare = wqe_atomic_seg::compare.get(atomic);
+            let atomic: &[u8; DS_SIZE] = take(&mut rest)?;
+            let rare = wqe.rare_mut();
+            rare.swap_add = wqe_atomic_seg::swap_add.get(atomic);
+            rare.compare = wqe_atomic_seg::compare.get(atomic);
         }
-        self.parse_data(qp, bytes.len(), rest, wqe)?;
-        Ok(address)
+        self.parse_data(qp, bytes.len(), rest, wqe)
     }
 
     fn parse_address(&self, rest: &mut &[u8]) -> Result<AddressVector, Bad> {
         // The short form (`compact_address_vector`) ends before the fields of the GRH.
         let extended = rest.get(..COMPACT_AV).is_some_and(|head| av::ext.is_set(head));
-        let given = take(rest, if extended { av::SIZE } else { COMPACT_AV })?;
-        let mut whole = [0; av::SIZE];
-        whole.iter_mut().zip(given).for_each(|(byte, given)| *byte = *given);
+        let whole: [u8; av::SIZE] = if extended {
+            *take(rest)?
+        } else {
+            let mut whole = [0; av::SIZE];
+            let given: &[u8; COMPACT_AV] = take(rest)?;
+            whole.iter_mut().zip(given).for_each(|(byte, given)| *byte = *given);
+            whole
+        };
         let bytes = &whole[..];
         self.reserved(Segment::Address, bytes)?;
-        let mut rgid = [0; 16];
-        if let Some(from) = av::rgid.of(bytes).first_chunk::<16>() {
-            rgid = *from;
-        }
+        let rgid = av::rgid.of(bytes).first_chunk().copied().unwrap_or_default();
         Ok(AddressVector {
             qkey: av::qkey.get32(bytes),
             dqpn: av::dqp_dct.get32(bytes),
@@ -326,31 +332,28 @@ impl Context<'_, '_> {
         })
     }
 
+    #[inline(always)]
     fn parse_data(&self, qp: &Qp, wqe_len: usize, mut rest: &[u8], wqe: &mut Wqe) -> Result<(), Bad> {
-        let Payload::Gather(mut list) = core::mem::replace(&mut wqe.payload, Payload::Inline(Vec::new()))
-        else {
-            return Ok(());
-        };
         let whole = rest;
-        let mut inline: Option<Vec<u8>> = None;
+        let mut inline = Vec::new();
         while !rest.is_empty() {
             if let Some(len) = inline_len(rest) {
                 let data = take_inline(&mut rest, len)?;
                 if wqe.work.is_answered() {
                     return Err(bad("wqe_inline_seg.inline", "a read has no inline data"));
                 }
-                inline.get_or_insert_default().extend_from_slice(data);
-            } else {
-                list.push(take_pointer(&mut rest)?);
+                inline.extend_from_slice(data);
+            } else if let Payload::Gather(list) = &mut wqe.payload {
+                let sge = take_pointer(&mut rest)?;
+                wqe.len += u64::from(sge.len);
+                list.push(sge);
             }
         }
-        wqe.len =
-            list.iter().map(|sge| sge.len).sum::<u64>() + inline.as_ref().map_or(0, |data| data.len() as u64);
-        wqe.payload = match inline {
-            Some(inline) if !list.is_empty() => by_turns(inline, whole),
-            Some(data) => Payload::Inline(data),
-            None => Payload::Gather(list),
-        };
+        if !inline.is_empty() {
+            wqe.len += inline.len() as u64;
+            wqe.payload =
+                if wqe.sges().is_empty() { Payload::Inline(inline) } else { by_turns(inline, whole) };
+        }
         let short = |field, text| Err(too_long(field, text));
         if wqe.work == Work::Read && wqe_len > MAX_READ_WQE {
             return short("wqe_ctrl_seg.ds", format!("a READ of {wqe_len} bytes of WQE"));
@@ -390,8 +393,8 @@ pub(super) fn take_inline<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8
 
 #[inline(always)]
 pub(super) fn take_pointer(rest: &mut &[u8]) -> Result<Sge, Bad> {
-    let segment = take(rest, DS_SIZE)?;
-    let count = wqe_data_seg::byte_count.get(segment);
+    let segment: &[u8; DS_SIZE] = take(rest)?;
+    let count = wqe_data_seg::byte_count.get32(segment);
     // Zero stands for 2 GiB in a send WQE.
     let len = if count == 0 { 1 << 31 } else { count };
     let address = wqe_data_seg::addr.get(segment);
@@ -429,10 +432,16 @@ const fn mask(sq: SendQueue) -> u64 {
     (1 << sq.log_size) - 1
 }
 
-pub(super) fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
-    let Some((head, tail)) = rest.split_at_checked(len) else {
-        return Err(bad("wqe_ctrl_seg.ds", "the WQE ends inside a segment"));
-    };
+/// Takes a segment of `N` bytes off a WQE.
+#[inline(always)]
+pub(super) fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], Bad> {
+    let Some((head, tail)) = rest.split_first_chunk() else { return Err(cut_short()) };
     *rest = tail;
     Ok(head)
+}
+
+/// A WQE that ends inside a segment.
+#[cold]
+pub(super) fn cut_short() -> Bad {
+    bad("wqe_ctrl_seg.ds", "the WQE ends inside a segment")
 }

@@ -435,6 +435,22 @@ impl GuestMemory for GuestMap {
         })
     }
 
+    fn publish(&self, address: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
+        let [.., a, b, c, d, e, f, g, h] = *entry;
+        let last = [a, b, c, d, e, f, g, h];
+        let (range, offset) = self.place(address, entry.len(), true)?;
+        let Backing::Mapped(mapping, begin) = &range.backing else {
+            self.write(address, &entry[..56])?;
+            return self.store64(address + 56, u64::from_be_bytes(last));
+        };
+        let at = usize::try_from(begin + offset).unwrap_or(usize::MAX);
+        let written = self.volatile(mapping, |slice| {
+            slice.write_slice(&entry[..56], at).is_ok()
+                && slice.store(u64::from_ne_bytes(last), at + 56, Ordering::Release).is_ok()
+        });
+        if written { Ok(()) } else { Err(DmaFault { address, len: entry.len() }) }
+    }
+
     fn copy(&self, from: u64, target: &dyn GuestMemory, to: u64, len: usize) -> Result<(), DmaFault> {
         let Some(other) = (target as &dyn Any).downcast_ref::<Self>() else {
             return copy_in_parts(self, from, target, to, len);
@@ -526,6 +542,24 @@ mod tests {
         high.seek(SeekFrom::Start(PAGE)).expect("seek");
         high.read_exact(&mut ends.1).expect("read");
         assert_eq!([ends.0, ends.1].concat(), data);
+    }
+
+    #[test]
+    fn entries_are_published_to_memory_of_each_kind() {
+        let mut backing = file(2);
+        let mut map = GuestMap::new(16);
+        lend(&mut map, 0x4000, (&backing, 0), 1, true);
+        let held = map.file(backing.try_clone().expect("descriptor").into(), PAGE, PAGE, true).expect("room");
+        map.map(0x5000, held).expect("map");
+        let entry: [u8; 64] = std::array::from_fn(|at| at as u8 + 1);
+        for at in [0x4040, 0x5fc0] {
+            map.publish(at, &entry).expect("inside");
+            let mut seen = [0; 64];
+            backing.seek(SeekFrom::Start(at - 0x4000)).expect("seek");
+            backing.read_exact(&mut seen).expect("read");
+            assert_eq!(seen, entry);
+        }
+        assert!(map.publish(0x6000, &entry).is_err());
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Context<'_, '_> {
         let rest = if stripped.is_some() { rest.get(TAG_LEN..).unwrap_or_default() } else { rest };
         let len = (head.len() + rest.len()) as u64;
         let user = User { pd: rq.wq.pd, qpn: rq.rqn, reserved_lkey: rq.reserved_lkey };
-        let capacity: u64 = entry.sges.iter().map(|sge| sge.len).sum();
+        let capacity: u64 = entry.sges.iter().map(|sge| u64::from(sge.len)).sum();
         let failed = if len > capacity {
             Some(CqeSyndrome::LOCAL_LENGTH_ERR)
         } else {
@@ -199,7 +199,7 @@ impl Context<'_, '_> {
         };
         let mut sges = Vec::new();
         for segment in list.chunks_exact(DS_SIZE) {
-            let len = wqe_data_seg::byte_count.get(segment);
+            let len = wqe_data_seg::byte_count.get32(segment);
             let lkey = wqe_data_seg::lkey.get32(segment);
             if lkey == DATA_LKEY_TERMINATOR {
                 break;

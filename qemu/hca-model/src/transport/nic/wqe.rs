@@ -5,7 +5,9 @@ use crate::meter::price;
 use crate::object::nic::Sq;
 use crate::transport::Context;
 use crate::transport::state::{Failure, MAX_WQE, Sge};
-use crate::transport::wqe::{Bad, VENDOR_BAD_WQE, bad, inline_len, take, take_inline, take_pointer};
+use crate::transport::wqe::{
+    Bad, VENDOR_BAD_WQE, bad, cut_short, inline_len, take, take_inline, take_pointer,
+};
 use mlx5_prm::datapath::{
     DBR_SEND, DS_SIZE, ETH_INLINE_OFFSET, ETH_INSERT_SVLAN, ETH_INSERT_VLAN, EthChecksums, SendOpcode,
     WQEBB_SIZE, wqe_ctrl_seg, wqe_eth_seg,
@@ -45,7 +47,7 @@ impl FrameWqe {
     pub(super) fn payload_len(&self) -> u64 {
         let len = |piece: &FramePiece| match piece {
             FramePiece::Inline(data) => data.len() as u64,
-            FramePiece::Memory(sge) => sge.len,
+            FramePiece::Memory(sge) => u64::from(sge.len),
         };
         self.payload.iter().map(len).sum()
     }
@@ -122,7 +124,7 @@ impl Context<'_, '_> {
 
 fn parse(sq: &Sq, bytes: &[u8], wqe: &mut FrameWqe) -> Result<(), Bad> {
     let mut rest = bytes;
-    let ctrl = take(&mut rest, DS_SIZE)?;
+    let ctrl: &[u8; DS_SIZE] = take(&mut rest)?;
     wqe.opcode = SendOpcode(wqe_ctrl_seg::opcode.get32(ctrl) as u8);
     wqe.signalled = wqe_ctrl_seg::ce.get32(ctrl) & 2 != 0;
     let sqn = wqe_ctrl_seg::qpn.get32(ctrl);
@@ -138,7 +140,7 @@ fn parse(sq: &Sq, bytes: &[u8], wqe: &mut FrameWqe) -> Result<(), Bad> {
         SendOpcode::SEND | SendOpcode::LSO if sq.tisn.is_some() => {}
         other => return Err(bad("wqe_ctrl_seg.opcode", format!("{other} on an Ethernet queue"))),
     }
-    let segment = take(&mut rest, wqe_eth_seg::SIZE)?;
+    let segment: &[u8; wqe_eth_seg::SIZE] = take(&mut rest)?;
     wqe.checksums = EthChecksums::from_bits_truncate(wqe_eth_seg::cs_flags.get32(segment) as u8);
     wqe.mss = wqe_eth_seg::mss.get32(segment) as u16;
     let (size, tci) =
@@ -155,7 +157,7 @@ fn parse(sq: &Sq, bytes: &[u8], wqe: &mut FrameWqe) -> Result<(), Bad> {
             let header = from.get(ETH_INLINE_OFFSET..).and_then(|header| header.get(..len));
             let text = format!("{len} bytes do not fit the WQE");
             wqe.header.extend_from_slice(header.ok_or_else(|| bad("wqe_eth_seg.inline_hdr_sz", text))?);
-            take(&mut rest, behind)?;
+            rest = rest.get(behind..).ok_or_else(cut_short)?;
         }
     }
     while !rest.is_empty() {
