@@ -199,6 +199,12 @@ fn finish(mut net: Net, mut players: Vec<Player>, alive: [bool; 2], fault: Fault
     }
 }
 
+/// Returns whether a seed tries an operation with a fault, where a seed alone or `--long` tries all:
+/// a fifth of the operations, each with one fault. Twenty seeds in a row try everything once.
+fn is_sample(seed: usize, operation: usize, fault: Fault) -> bool {
+    (seed + operation).is_multiple_of(5) && FAULTS[(seed / 5 + operation) % FAULTS.len()] == fault
+}
+
 #[test]
 fn every_operation_completes_exactly_once_whatever_breaks() {
     let seeds = match only_seed() {
@@ -206,21 +212,17 @@ fn every_operation_completes_exactly_once_whatever_breaks() {
         None if long() => {
             const NAME: &str =
                 concat!(module_path!(), "::every_operation_completes_exactly_once_whatever_breaks");
-            in_processes(NAME, 1..201);
+            in_processes(NAME, 1..1001);
             return;
         }
-        None => 1..21,
+        None => 1..101,
     };
     let runs = seeds.end - seeds.start;
     let mut all = Tally::default();
     for seed in seeds {
         for (number, operation) in OPERATIONS.iter().enumerate() {
             for fault in FAULTS {
-                // Without --long each seed tries each operation with one fault, another one each time.
-                if !long()
-                    && only_seed().is_none()
-                    && FAULTS[(seed as usize + number) % FAULTS.len()] != fault
-                {
+                if only_seed().is_none() && !is_sample(seed as usize, number, fault) {
                     continue;
                 }
                 let mut tally = Tally::default();
@@ -231,7 +233,7 @@ fn every_operation_completes_exactly_once_whatever_breaks() {
         }
     }
     println!("{runs} seeds: {all:?}");
-    assert!(all.successes > 20 * runs && all.failures > 20 * runs, "{all:?}");
-    assert!(all.shared > 10 * runs && all.binds > 10 * runs, "{all:?}");
-    assert!(all.established > 5 * runs && all.ends > 5 * runs, "{all:?}");
+    assert!(all.successes > 4 * runs && all.failures > 4 * runs, "{all:?}");
+    assert!(all.shared > 2 * runs && all.binds > 2 * runs, "{all:?}");
+    assert!(all.established > runs && all.ends > runs, "{all:?}");
 }

@@ -3,7 +3,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `CI` | 500 seeds of random calls instead of 100 |
-//! | `MLX5_TESTS_LONG=1` | full lengths: 10 minutes of random calls, 200 seeds of faults |
+//! | `MLX5_TESTS_LONG=1` | full lengths: 10 minutes of random calls, 1000 seeds of faults instead of 100 |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 
 mod calls;

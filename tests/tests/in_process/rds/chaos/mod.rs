@@ -28,7 +28,7 @@ fn messages_survive_chaos() {
         return;
     }
     let mut all = Tally::default();
-    let runs = if long() { 1000 } else { 40 };
+    let runs = if long() { 1000 } else { 100 };
     (1..=runs).for_each(|seed| all.add(&in_process(seed)));
     println!("{runs} seeds: {all}");
     // Enough happened on average.

@@ -6,6 +6,7 @@
 //! or it is lost with its sender.
 
 use crate::rds::chaos::ledger::Ledger;
+use ib_types::Payload;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -47,21 +48,33 @@ pub struct Model {
     pings: BTreeMap<(SocketAddr, SocketAddr), (u64, u64)>,
 }
 
-/// Bytes that depend on the stream, the message's number, and their place.
+/// Payload of a message, but for its first byte.
+fn payload(from: SocketAddr, to: SocketAddr, number: usize) -> Payload {
+    let nodes = (node_of(from.ip()) as u64) << 8 | node_of(to.ip()) as u64;
+    let ports = u64::from(from.port()) << 16 | u64::from(to.port());
+    Payload::new(0, nodes << 32 | ports, number as u64)
+}
+
+/// Returns the first `len` bytes of a message. The first one is its number, so that short messages
+/// differ, too.
 pub fn content(from: SocketAddr, to: SocketAddr, number: usize, len: usize) -> Vec<u8> {
-    let mut word = u64::from(from.port()) << 48 | u64::from(to.port()) << 32 | number as u64;
-    word ^= (node_of(from.ip()) as u64) << 24 | (node_of(to.ip()) as u64) << 20;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        bytes.extend((word ^ word >> 29).to_le_bytes());
-    }
-    bytes.truncate(len);
-    // So that even short ones differ.
+    let mut bytes = vec![0; len];
+    payload(from, to, number).fill(0, &mut bytes);
     if let Some(first) = bytes.first_mut() {
         *first = number as u8;
     }
     bytes
+}
+
+/// Returns whether `bytes` are those of a message. A stream is searched with this, so it allocates
+/// nothing and ends at the first difference.
+fn is_content(from: SocketAddr, to: SocketAddr, number: usize, bytes: &[u8]) -> bool {
+    let Some((first, _)) = bytes.split_first() else { return true };
+    let payload = payload(from, to, number);
+    let (head, rest) = bytes.split_at(bytes.len().min(8));
+    *first == number as u8
+        && (1..head.len()).all(|place| head[place] == payload.byte(place))
+        && payload.mismatch(8, rest).is_none()
 }
 
 impl Model {
@@ -125,9 +138,8 @@ impl Model {
             assert!(stream.receiver < receiver, "an incarnation of {to} that is dead receives");
             (stream.receiver, stream.next) = (receiver, 0);
         }
-        let is_it = |(number, sent): (usize, &Sent)| {
-            sent.len == bytes.len() && content(from, to, number, sent.len) == bytes
-        };
+        let is_it =
+            |(number, sent): (usize, &Sent)| sent.len == bytes.len() && is_content(from, to, number, bytes);
         let Some(skipped) = stream.sent.iter().enumerate().skip(stream.next).position(is_it) else {
             let known: Vec<usize> = (0..stream.next).filter(|n| is_it((*n, &stream.sent[*n]))).collect();
             panic!(
