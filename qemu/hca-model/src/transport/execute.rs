@@ -3,7 +3,7 @@
 use super::Context;
 use super::completion::{Received, inline_limit, vendor};
 use super::inbound::Inbound;
-use super::memory::Fault;
+use super::memory::{Fault, Right};
 use super::receive::NoReceive;
 use super::requester::mtu;
 use super::responder::{Reason, Refusal, access, actor, content, invalid, operational};
@@ -158,7 +158,7 @@ impl Context<'_, '_> {
             (Some(reth), _) => {
                 let len = u64::from(reth.dma_len);
                 if !qp.rwe {
-                    return Err(access(Fault::Right("qpc.rwe", "RDMA writes")).into());
+                    return Err(access(Fault::Right(Right::Write)).into());
                 }
                 if len > 1 << qp.log_msg_max.min(31) {
                     return Err(invalid(format!("a WRITE of {len} bytes")).into());
@@ -169,7 +169,7 @@ impl Context<'_, '_> {
                 if len != 0 && !later {
                     let user = actor(qp);
                     self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
-                        .map_err(access)?;
+                        .map_err(|error| access(Fault::Key(reth.rkey, error)))?;
                 }
                 (reth.va, reth.rkey, len, len)
             }
@@ -238,7 +238,7 @@ impl Context<'_, '_> {
     /// Whether a READ may be answered.
     pub(super) fn check_read(&mut self, qp: &mut Qp, reth: &Reth) -> Result<(), Refusal> {
         if !qp.rre {
-            return Err(access(Fault::Right("qpc.rre", "RDMA reads")));
+            return Err(access(Fault::Right(Right::Read)));
         }
         let len = u64::from(reth.dma_len);
         if len > 1 << qp.log_msg_max.min(31) {
@@ -246,7 +246,8 @@ impl Context<'_, '_> {
         }
         if len != 0 {
             let user = actor(qp);
-            self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ).map_err(access)?;
+            self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
+                .map_err(|error| access(Fault::Key(reth.rkey, error)))?;
         }
         self.resource(qp)
     }
@@ -260,8 +261,8 @@ impl Context<'_, '_> {
             return Err(invalid(format!("an atomic at {:#x}", atomic.va)));
         }
         if !qp.rae || self.habits.atomic_mode && qp.atomic_mode == 0 {
-            let field = if qp.rae { "qpc.atomic_mode" } else { "qpc.rae" };
-            return Err(access(Fault::Right(field, "atomics")));
+            let right = if qp.rae { Right::AtomicMode } else { Right::Atomic };
+            return Err(access(Fault::Right(right)));
         }
         self.resource(qp)?;
         let user = actor(qp);

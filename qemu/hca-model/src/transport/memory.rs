@@ -10,13 +10,34 @@ use crate::object::translation::Segment;
 use crate::run::{Data, Ranges};
 use crate::seams::DmaFault;
 
+/// Field of a QP's context that refuses remote accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    Write,
+    Read,
+    Atomic,
+    AtomicMode,
+}
+
+impl Right {
+    /// Returns the field and the accesses that it refuses.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Write => ("qpc.rwe", "RDMA writes"),
+            Self::Read => ("qpc.rre", "RDMA reads"),
+            Self::Atomic => ("qpc.rae", "atomics"),
+            Self::AtomicMode => ("qpc.atomic_mode", "atomics"),
+        }
+    }
+}
+
 /// Why memory could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The key does not allow it.
     Key(u32, MkeyError),
-    /// The QP does not allow it: the field of its context that says so, and the access.
-    Right(&'static str, &'static str),
+    /// The QP does not allow it.
+    Right(Right),
     /// The address is outside the device's own memory.
     Outside,
     /// The key does, but nothing answers at the address.
@@ -38,7 +59,10 @@ impl Fault {
         let field = if kind == "rkey" { "mkc.rkey" } else { "wqe_data_seg.lkey" };
         match self {
             Self::Key(key, error) => (error.field(), format!("{kind} {key:#x} {}", error.words())),
-            Self::Right(field, access) => (field, format!("the QP does not allow {access}")),
+            Self::Right(right) => {
+                let (field, accesses) = right.words();
+                (field, format!("the QP does not allow {accesses}"))
+            }
             Self::Outside => (field, "the address is outside the device's memory".to_owned()),
             Self::Dma(fault) => (field, fault.to_string()),
             Self::Short => (field, "the scatter list is shorter than the data".to_owned()),
@@ -225,16 +249,15 @@ impl Context<'_, '_> {
         va: u64,
         len: u64,
         need: AccessFlags,
-    ) -> Result<(), Fault> {
-        let refused = |error| Fault::Key(key, error);
+    ) -> Result<(), MkeyError> {
         let result = self.mkeys.translate(key, user, va, 0, need, &mut self.device.segments);
         self.meter.charge(self.device.segments.take_steps());
-        result.map_err(refused)?;
-        let mkey = self.mkeys.get(key).ok_or(refused(MkeyError::Missing))?;
+        result?;
+        let mkey = self.mkeys.get(key).ok_or(MkeyError::Missing)?;
         if !mkey.length64 {
-            let offset = va.checked_sub(mkey.start_addr).ok_or(refused(MkeyError::Bounds))?;
+            let offset = va.checked_sub(mkey.start_addr).ok_or(MkeyError::Bounds)?;
             if offset.checked_add(len).is_none_or(|end| end > mkey.len) {
-                return Err(refused(MkeyError::Bounds));
+                return Err(MkeyError::Bounds);
             }
         }
         Ok(())

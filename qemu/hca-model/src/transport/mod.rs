@@ -146,7 +146,9 @@ impl Device {
         if has_credit && context.device.timers.first().is_some_and(|(due, _)| *due <= context.io.now) {
             context.expire(qps);
         }
-        context.look_at_errors(qps);
+        if !context.device.in_error.is_empty() || context.device.error_look.is_some() {
+            context.look_at_errors(qps);
+        }
         if has_credit {
             context.announce_capabilities();
         } else if !context.device.run.is_empty() {

@@ -44,7 +44,6 @@ pub(super) struct Envelope {
 
 /// Headers before the BTH.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::large_enum_variant, reason = "made and used in one call")]
 enum Front {
     InfiniBand { sl: u8, slid: u16, dlid: u16, grh: Option<Grh> },
     Roce(roce::Front),

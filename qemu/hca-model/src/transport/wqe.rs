@@ -58,6 +58,7 @@ pub(super) struct AddressVector {
 
 impl Context<'_, '_> {
     /// Reads the send counter of the doorbell record. An error means that the QP cannot go on; it is logged.
+    #[inline(always)]
     pub(super) fn refresh_posted(&mut self, qp: &mut Qp) -> Result<(), ()> {
         let Some(sq) = qp.sq else { return Err(()) };
         let record = qp.dbr_addr.wrapping_add(mlx5_prm::datapath::DBR_SEND as u64);
