@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::infiniband::packet::{VCRC_LEN, vcrc};
 
@@ -69,14 +70,22 @@ pub trait Capture {
 
 /// Writes a pcapng section to any [`Write`]; give it a `BufWriter` for a file.
 ///
-/// The first error of the writer ends the capture and is told by [`finish`](Capture::finish); the fabric goes on.
+/// The first error of the writer ends the capture. [`finish`](Capture::finish) returns it; the
+/// network continues.
 pub struct PcapNg<W: Write> {
-    writer: W,
-    /// Nanoseconds since the Unix epoch at time 0 of the fabric.
-    epoch: u64,
+    section: Arc<Mutex<Section<W>>>,
     encapsulation: Encapsulation,
-    /// pcapng numbers interfaces by their order in the file: position is its number, value ours.
-    interfaces: Vec<u32>,
+    /// Interfaces of the network, and their numbers in the section.
+    interfaces: Vec<(u32, u32)>,
+}
+
+/// A section, which several networks may write to.
+struct Section<W: Write> {
+    writer: W,
+    /// Nanoseconds since the Unix epoch at time 0 of the networks.
+    epoch: u64,
+    /// Interfaces in the section. pcapng numbers them by their order.
+    interfaces: u32,
     error: Option<io::Error>,
     block: Vec<u8>,
 }
@@ -84,48 +93,57 @@ pub struct PcapNg<W: Write> {
 impl<W: Write> fmt::Debug for PcapNg<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PcapNg")
+            .field("encapsulation", &self.encapsulation)
             .field("interfaces", &self.interfaces.len())
-            .field("error", &self.error)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
 impl<W: Write> PcapNg<W> {
-    /// Begins a section. `epoch` is what to add to the fabric's time to get nanoseconds since the Unix epoch (0 is fine:
-    /// relative times then).
+    /// Begins a section. `epoch` is added to the network's time, which makes nanoseconds since the
+    /// Unix epoch. With 0, times are relative.
     ///
     /// # Errors
-    /// Of the writer.
+    /// Errors of the writer.
     pub fn new(writer: W, epoch: u64) -> io::Result<Self> {
         Self::with_encapsulation(writer, epoch, Encapsulation::default())
     }
 
-    /// As [`new`](Self::new), with frames in the form given.
+    /// Begins a section like [`new`](Self::new), with frames in the form given.
     ///
     /// # Errors
-    /// Of the writer.
+    /// Errors of the writer.
     pub fn with_encapsulation(writer: W, epoch: u64, encapsulation: Encapsulation) -> io::Result<Self> {
-        let interfaces = Vec::new();
-        let mut capture = Self { writer, epoch, encapsulation, interfaces, error: None, block: Vec::new() };
-        capture.begin(0x0a0d_0d0a);
-        capture.block.extend_from_slice(&0x1a2b_3c4du32.to_le_bytes());
-        capture.block.extend_from_slice(&1u16.to_le_bytes());
-        capture.block.extend_from_slice(&0u16.to_le_bytes());
-        capture.block.extend_from_slice(&u64::MAX.to_le_bytes()); // section length: not given
-        capture.option(4, concat!("hca-model ", env!("CARGO_PKG_VERSION")).as_bytes()); // shb_userappl
-        capture.end_options();
-        capture.end();
-        match capture.error.take() {
+        let mut section = Section { writer, epoch, interfaces: 0, error: None, block: Vec::new() };
+        section.begin(0x0a0d_0d0a);
+        section.block.extend_from_slice(&0x1a2b_3c4du32.to_le_bytes());
+        section.block.extend_from_slice(&1u16.to_le_bytes());
+        section.block.extend_from_slice(&0u16.to_le_bytes());
+        section.block.extend_from_slice(&u64::MAX.to_le_bytes()); // section length: not given
+        section.option(4, concat!("hca-model ", env!("CARGO_PKG_VERSION")).as_bytes()); // shb_userappl
+        section.end_options();
+        section.end();
+        match section.error.take() {
             Some(error) => Err(error),
-            None => Ok(capture),
+            None => {
+                let section = Arc::new(Mutex::new(section));
+                Ok(Self { section, encapsulation, interfaces: Vec::new() })
+            }
         }
     }
 
-    /// The writer, after [`finish`](Capture::finish).
-    pub fn into_inner(self) -> W {
-        self.writer
+    /// Returns a capture of another network to the same section, with frames in the form given.
+    #[must_use]
+    pub fn another(&self, encapsulation: Encapsulation) -> Self {
+        Self { section: Arc::clone(&self.section), encapsulation, interfaces: Vec::new() }
     }
 
+    fn section(&self) -> MutexGuard<'_, Section<W>> {
+        self.section.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W: Write> Section<W> {
     fn begin(&mut self, kind: u32) {
         self.block.clear();
         self.block.extend_from_slice(&kind.to_le_bytes());
@@ -158,27 +176,35 @@ impl<W: Write> PcapNg<W> {
             self.error = self.writer.write_all(&self.block).err();
         }
     }
-}
 
-impl<W: Write> Capture for PcapNg<W> {
-    fn interface(&mut self, index: u32, name: &str) {
-        self.interfaces.push(index);
+    /// Describes an interface and returns its number.
+    fn interface(&mut self, link_type: u16, name: &str) -> u32 {
         self.begin(1);
-        self.block.extend_from_slice(&self.encapsulation.link_type().to_le_bytes());
+        self.block.extend_from_slice(&link_type.to_le_bytes());
         self.block.extend_from_slice(&[0; 2]);
         self.block.extend_from_slice(&0u32.to_le_bytes()); // no snap length
         self.option(2, name.as_bytes()); // if_name
         self.option(9, &[9]); // if_tsresol: nanoseconds
         self.end_options();
         self.end();
+        self.interfaces += 1;
+        self.interfaces - 1
+    }
+}
+
+impl<W: Write> Capture for PcapNg<W> {
+    fn interface(&mut self, index: u32, name: &str) {
+        let number = self.section().interface(self.encapsulation.link_type(), name);
+        self.interfaces.push((index, number));
     }
 
     fn packet(&mut self, interface: u32, now: u64, bytes: &[u8], comment: Option<&str>) {
-        let Some(interface) = self.interfaces.iter().position(|known| *known == interface) else {
+        let Some((_, interface)) = self.interfaces.iter().find(|(index, _)| *index == interface) else {
             debug_assert!(false, "a packet of a port that was never announced");
             return;
         };
-        let at = self.epoch.wrapping_add(now);
+        let mut section = self.section();
+        let at = section.epoch.wrapping_add(now);
         let (header, trailer) = match self.encapsulation {
             Encapsulation::Erf => {
                 (Some(erf_header(at, bytes.len() + VCRC_LEN)), Some(vcrc(bytes).to_le_bytes()))
@@ -188,27 +214,28 @@ impl<W: Write> Capture for PcapNg<W> {
         };
         let around = header.as_slice().as_flattened().len() + trailer.as_slice().as_flattened().len();
         let len = ((bytes.len() + around) as u32).to_le_bytes();
-        self.begin(6);
-        self.block.extend_from_slice(&(interface as u32).to_le_bytes());
-        self.block.extend_from_slice(&((at >> 32) as u32).to_le_bytes());
-        self.block.extend_from_slice(&(at as u32).to_le_bytes());
-        self.block.extend_from_slice(&len);
-        self.block.extend_from_slice(&len);
-        self.block.extend(header.iter().flatten());
-        self.block.extend_from_slice(bytes);
-        self.block.extend(trailer.iter().flatten());
-        self.pad();
+        section.begin(6);
+        section.block.extend_from_slice(&interface.to_le_bytes());
+        section.block.extend_from_slice(&((at >> 32) as u32).to_le_bytes());
+        section.block.extend_from_slice(&(at as u32).to_le_bytes());
+        section.block.extend_from_slice(&len);
+        section.block.extend_from_slice(&len);
+        section.block.extend(header.iter().flatten());
+        section.block.extend_from_slice(bytes);
+        section.block.extend(trailer.iter().flatten());
+        section.pad();
         if let Some(comment) = comment {
-            self.option(1, comment.as_bytes());
-            self.end_options();
+            section.option(1, comment.as_bytes());
+            section.end_options();
         }
-        self.end();
+        section.end();
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        match self.error.take() {
+        let mut section = self.section();
+        match section.error.take() {
             Some(error) => Err(error),
-            None => self.writer.flush(),
+            None => section.writer.flush(),
         }
     }
 }
@@ -216,6 +243,27 @@ impl<W: Write> Capture for PcapNg<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bytes that a capture has written.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Written {
+        fn blocks(&self) -> Vec<(u32, Vec<u8>)> {
+            blocks(&self.0.lock().unwrap())
+        }
+    }
 
     fn word(bytes: &[u8], at: usize) -> u32 {
         u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -236,15 +284,16 @@ mod tests {
 
     #[test]
     fn sections_interfaces_and_packets() {
+        let file = Written::default();
         let mut capture =
-            PcapNg::with_encapsulation(Vec::new(), 0x1_0000_0000, Encapsulation::Infiniband).unwrap();
+            PcapNg::with_encapsulation(file.clone(), 0x1_0000_0000, Encapsulation::Infiniband).unwrap();
         capture.interface(7, "node0");
         capture.interface(3, "subnet manager");
         let packet: Vec<u8> = (0..30).collect();
         capture.packet(3, 5, &packet, None);
         capture.packet(7, 6, &packet, Some("lost"));
         capture.finish().unwrap();
-        let blocks = blocks(&capture.into_inner());
+        let blocks = file.blocks();
         assert_eq!(blocks.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 1, 6, 6]);
         assert_eq!(word(&blocks[0].1, 0), 0x1a2b_3c4d);
         assert_eq!(word(&blocks[1].1, 0), 247);
@@ -262,11 +311,12 @@ mod tests {
 
     #[test]
     fn ethernet_frames_are_captured_as_they_are() {
-        let mut capture = PcapNg::with_encapsulation(Vec::new(), 0, Encapsulation::Ethernet).unwrap();
+        let file = Written::default();
+        let mut capture = PcapNg::with_encapsulation(file.clone(), 0, Encapsulation::Ethernet).unwrap();
         capture.interface(0, "node0");
         capture.packet(0, 5, &[0xab; 30], None);
         capture.finish().unwrap();
-        let blocks = blocks(&capture.into_inner());
+        let blocks = file.blocks();
         assert_eq!(word(&blocks[1].1, 0), 1);
         let body = &blocks[2].1;
         assert_eq!([word(body, 12), word(body, 16)], [30, 30]);
@@ -274,12 +324,37 @@ mod tests {
     }
 
     #[test]
+    fn networks_share_a_section_with_interfaces_of_their_own() {
+        let file = Written::default();
+        let mut infiniband =
+            PcapNg::with_encapsulation(file.clone(), 100, Encapsulation::Infiniband).unwrap();
+        let mut ethernet = infiniband.another(Encapsulation::Ethernet);
+        infiniband.interface(0, "a");
+        ethernet.interface(0, "b");
+        infiniband.interface(1, "c");
+        ethernet.packet(0, 1, &[1; 20], None);
+        infiniband.packet(1, 2, &[2; 20], None);
+        infiniband.packet(0, 3, &[3; 20], None);
+        ethernet.finish().unwrap();
+        let blocks = file.blocks();
+        let link_types: Vec<u32> = blocks[1..4].iter().map(|(_, body)| word(body, 0)).collect();
+        assert_eq!(link_types, [247, 1, 247]);
+        let packets = blocks[4..].iter().map(|(kind, body)| {
+            assert_eq!(*kind, 6);
+            [word(body, 0), word(body, 8), word(body, 12)]
+        });
+        let packets: Vec<[u32; 3]> = packets.collect();
+        assert_eq!(packets, [[1, 101, 20], [2, 102, 22], [0, 103, 22]], "interface, time, length");
+    }
+
+    #[test]
     fn erf_records() {
-        let mut capture = PcapNg::new(Vec::new(), 1_800_000_000_000_000_000).unwrap();
+        let file = Written::default();
+        let mut capture = PcapNg::new(file.clone(), 1_800_000_000_000_000_000).unwrap();
         capture.interface(0, "node0");
         capture.packet(0, 500_000_000, &[0xab; 30], None);
         capture.finish().unwrap();
-        let blocks = blocks(&capture.into_inner());
+        let blocks = file.blocks();
         assert_eq!(word(&blocks[1].1, 0), 197);
         let body = &blocks[2].1;
         assert_eq!([word(body, 12), word(body, 16)], [48, 48]);
