@@ -13,7 +13,7 @@
 //! | [`capture`] | pcapng |
 //! | [`faults`], [`cuts`] | injected faults, and links that go down |
 //! | [`ports`] | numbers of the switch's ports |
-//! | [`medium`], [`wire`] | a switch of any kind, and the cable of an adapter |
+//! | [`medium`], [`wire`] | an InfiniBand fabric and an Ethernet switch, and the cable of an adapter |
 //! | [`random`] | seeded random numbers |
 //! | [`work`] | the unit in which work is charged to its cause |
 #![forbid(unsafe_code)]

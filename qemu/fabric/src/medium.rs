@@ -1,48 +1,125 @@
-//! A switch of any kind, and the cables of its ports.
+//! The network of a server: an InfiniBand fabric and an Ethernet switch, and the cables of their ports.
+
+use std::io;
 
 use crate::counters::Traffic;
-use crate::infiniband::{Destination, Fabric};
+use crate::ethernet::Switch;
+use crate::faults::Faults;
+use crate::infiniband::Fabric;
 use crate::packet::Packet;
 use crate::ports::{PortIndex, SwitchFull};
-use crate::wire::Wire;
+use crate::wire::{Way, Wire};
 
-/// A network, by its kind. Settings and reports of one kind are reached through that kind's type.
+/// Kind of a port's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// InfiniBand.
+    InfiniBand,
+    /// Ethernet.
+    Ethernet,
+}
+
+/// Bit of the numbers of Ethernet ports. Ports of the InfiniBand fabric have the fabric's numbers.
+const ETHERNET: u32 = 1 << 31;
+
+/// An InfiniBand fabric and an Ethernet switch. Each port belongs to one of them.
+///
+/// Settings and reports of one kind are reached through that kind's type, with the port's number
+/// there ([`Medium::local`]).
 #[derive(Debug)]
-pub enum Medium {
-    /// An InfiniBand fabric.
-    InfiniBand(Fabric),
+pub struct Medium {
+    fabric: Fabric,
+    switch: Switch,
+    /// The switch has ports. A switch without ports is not polled.
+    has_ethernet: bool,
 }
 
 impl Medium {
+    /// Makes a network of a fabric and a switch without ports.
+    #[must_use]
+    pub const fn new(fabric: Fabric, switch: Switch) -> Self {
+        Self { fabric, switch, has_ethernet: false }
+    }
+
     /// Returns the InfiniBand fabric.
     #[must_use]
     pub const fn fabric(&self) -> &Fabric {
-        let Self::InfiniBand(fabric) = self;
-        fabric
+        &self.fabric
     }
 
     /// Returns the InfiniBand fabric.
     pub const fn fabric_mut(&mut self) -> &mut Fabric {
-        let Self::InfiniBand(fabric) = self;
-        fabric
+        &mut self.fabric
+    }
+
+    /// Returns the Ethernet switch.
+    #[must_use]
+    pub const fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
+    /// Returns the Ethernet switch.
+    pub const fn switch_mut(&mut self) -> &mut Switch {
+        &mut self.switch
     }
 
     /// Attaches a port, its link down. `name` appears in captures.
     ///
     /// # Errors
     /// [`SwitchFull`].
-    pub fn attach(&mut self, name: &str) -> Result<PortIndex, SwitchFull> {
-        match self {
-            Self::InfiniBand(fabric) => fabric.attach(name),
+    pub fn attach(&mut self, name: &str, layer: LinkLayer) -> Result<PortIndex, SwitchFull> {
+        match layer {
+            LinkLayer::InfiniBand => self.fabric.attach(name),
+            LinkLayer::Ethernet => {
+                let port = self.switch.attach(name)?;
+                self.has_ethernet = true;
+                Ok(as_ethernet(port))
+            }
         }
+    }
+
+    /// Returns the kind of a port, and its number at the fabric or the switch.
+    #[must_use]
+    #[inline]
+    pub const fn local(port: PortIndex) -> (LinkLayer, PortIndex) {
+        let layer = if port.0 & ETHERNET == 0 { LinkLayer::InfiniBand } else { LinkLayer::Ethernet };
+        (layer, PortIndex(port.0 & !ETHERNET))
     }
 
     /// Returns the name of a port.
     #[must_use]
     pub fn name(&self, port: PortIndex) -> Option<&str> {
-        match self {
-            Self::InfiniBand(fabric) => fabric.port_record(port).map(|record| record.name.as_str()),
+        match Self::local(port) {
+            (LinkLayer::InfiniBand, port) => self.fabric.port_record(port).map(|record| record.name.as_str()),
+            (LinkLayer::Ethernet, port) => self.switch.name(port),
         }
+    }
+
+    /// Changes the injected faults of both networks from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.fabric.set_faults(faults);
+        self.switch.set_faults(faults);
+    }
+
+    /// Starts the random numbers of both networks again, from `seed`.
+    pub fn reseed(&mut self, seed: u64) {
+        self.fabric.reseed(seed);
+        self.switch.reseed(seed);
+    }
+
+    /// Changes the nanoseconds from any port to any other of its network. Packets in flight are not
+    /// overtaken.
+    pub fn set_latency(&mut self, nanoseconds: u64) {
+        self.fabric.set_latency(nanoseconds);
+        self.switch.set_latency(nanoseconds);
+    }
+
+    /// Ends the captures of both networks.
+    ///
+    /// # Errors
+    /// The first error of their writers.
+    pub fn finish_capture(&mut self) -> io::Result<()> {
+        self.fabric.finish_capture().and(self.switch.finish_capture())
     }
 
     /// Returns the cable of a port at time `now`, in nanoseconds.
@@ -51,15 +128,16 @@ impl Medium {
         Cable { medium: self, port, now }
     }
 
-    /// Lets the switch and its agents work, with a bounded amount of work.
+    /// Lets fabric, switch and their agents work, with a bounded amount of work.
     #[inline]
     pub fn poll(&mut self, now: u64) {
-        match self {
-            Self::InfiniBand(fabric) => fabric.poll(now),
+        self.fabric.poll(now);
+        if self.has_ethernet {
+            self.switch.poll(now);
         }
     }
 
-    /// Returns whether the switch has more to do at `now`, or a packet has arrived.
+    /// Returns whether there is more to do at `now`, or a packet has arrived.
     #[must_use]
     #[inline]
     pub fn is_due(&self, now: u64) -> bool {
@@ -70,10 +148,17 @@ impl Medium {
     #[must_use]
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        match self {
-            Self::InfiniBand(fabric) => fabric.next_deadline(),
+        let fabric = self.fabric.next_deadline();
+        if !self.has_ethernet {
+            return fabric;
         }
+        fabric.into_iter().chain(self.switch.next_deadline()).min()
     }
+}
+
+/// Returns the number of the switch's port at the medium.
+const fn as_ethernet(port: PortIndex) -> PortIndex {
+    PortIndex(port.0 | ETHERNET)
 }
 
 /// The cable of a port, at a time.
@@ -85,19 +170,30 @@ pub struct Cable<'a> {
 }
 
 impl Cable<'_> {
+    /// Returns the port's number at the switch, if it is an Ethernet port.
+    #[inline]
+    const fn ethernet(&self) -> Option<PortIndex> {
+        match Medium::local(self.port) {
+            (LinkLayer::InfiniBand, _) => None,
+            (LinkLayer::Ethernet, port) => Some(port),
+        }
+    }
+
     /// The adapter accepts no packets from now on, or does again. Meanwhile the switch drops
     /// packets by their head-of-queue lifetime.
     pub fn set_congested(&mut self, congested: bool) {
-        match self.medium {
-            Medium::InfiniBand(fabric) => fabric.set_congested(self.port, congested, self.now),
+        match self.ethernet() {
+            None => self.medium.fabric.set_congested(self.port, congested, self.now),
+            Some(port) => self.medium.switch.set_congested(port, congested, self.now),
         }
     }
 
     /// Pays for one call's share of the work that the port's packets caused. Returns whether
     /// nothing is owed.
     pub fn pay_turn(&mut self) -> bool {
-        match self.medium {
-            Medium::InfiniBand(fabric) => fabric.pay_turn(self.port),
+        match self.ethernet() {
+            None => self.medium.fabric.pay_turn(self.port),
+            Some(port) => self.medium.switch.pay_turn(port),
         }
     }
 }
@@ -105,78 +201,177 @@ impl Cable<'_> {
 impl Wire for Cable<'_> {
     #[inline]
     fn send(&mut self, packet: Packet) {
-        match self.medium {
-            Medium::InfiniBand(fabric) => fabric.send(self.port, packet, self.now),
+        match self.ethernet() {
+            None => self.medium.fabric.send(self.port, packet, self.now),
+            Some(port) => self.medium.switch.send(port, packet, self.now),
         }
     }
 
     #[inline]
     fn receive(&mut self) -> Option<Packet> {
-        match self.medium {
-            Medium::InfiniBand(fabric) if fabric.is_empty() => None,
-            Medium::InfiniBand(fabric) => fabric.receive(self.port, self.now),
+        match self.ethernet() {
+            None if self.medium.fabric.is_empty() => None,
+            None => self.medium.fabric.receive(self.port, self.now),
+            Some(port) => self.medium.switch.receive(port, self.now),
         }
     }
 
     #[inline]
     fn has_credit(&self) -> bool {
-        match &*self.medium {
-            Medium::InfiniBand(fabric) => fabric.ready(self.port),
+        match self.ethernet() {
+            None => self.medium.fabric.ready(self.port),
+            Some(port) => self.medium.switch.has_credit(port),
         }
     }
 
     #[inline]
     fn take_buffer(&mut self) -> Vec<u8> {
-        match self.medium {
-            Medium::InfiniBand(fabric) => fabric.take_buffer(),
+        match self.ethernet() {
+            None => self.medium.fabric.take_buffer(),
+            Some(_) => self.medium.switch.take_buffer(),
         }
     }
 
     #[inline]
     fn give_buffer(&mut self, buffer: Vec<u8>) {
-        match self.medium {
-            Medium::InfiniBand(fabric) => fabric.give_buffer(buffer),
+        match self.ethernet() {
+            None => self.medium.fabric.give_buffer(buffer),
+            Some(_) => self.medium.switch.give_buffer(buffer),
         }
     }
 
     #[inline]
     fn is_enabled(&self) -> bool {
-        match &*self.medium {
-            Medium::InfiniBand(fabric) => fabric.port_is_enabled(self.port),
+        match self.ethernet() {
+            None => self.medium.fabric.port_is_enabled(self.port),
+            Some(port) => self.medium.switch.port_is_enabled(port),
         }
     }
 
     #[inline]
     fn is_up(&self) -> bool {
-        match &*self.medium {
-            Medium::InfiniBand(fabric) => fabric.link_is_up(self.port),
+        match self.ethernet() {
+            None => self.medium.fabric.link_is_up(self.port),
+            Some(port) => self.medium.switch.link_is_up(port),
         }
     }
 
     fn set_up(&mut self, up: bool) {
-        match self.medium {
-            Medium::InfiniBand(fabric) => fabric.set_link(self.port, up, self.now),
+        match self.ethernet() {
+            None => self.medium.fabric.set_link(self.port, up, self.now),
+            Some(port) => self.medium.switch.set_link(port, up),
         }
     }
 
     #[inline]
     fn take_owed(&mut self) -> u64 {
-        match self.medium {
-            Medium::InfiniBand(fabric) => fabric.take_owed(self.port),
+        match self.ethernet() {
+            None => self.medium.fabric.take_owed(self.port),
+            Some(port) => self.medium.switch.take_owed(port),
         }
     }
 
     #[inline]
-    fn direct(&self, way: &Destination) -> Option<PortIndex> {
-        match &*self.medium {
-            Medium::InfiniBand(fabric) => fabric.unwatched(self.port, way),
+    fn direct(&self, way: Way<'_>) -> Option<PortIndex> {
+        match (self.ethernet(), way) {
+            (None, Way::InfiniBand(way)) => self.medium.fabric.unwatched(self.port, way),
+            (Some(port), Way::Roce(path)) => {
+                self.medium.switch.unwatched(port, path, self.now).map(as_ethernet)
+            }
+            (None, Way::Roce(_)) | (Some(_), Way::InfiniBand(_)) => None,
         }
     }
 
     #[inline]
     fn count_direct(&mut self, to: PortIndex, traffic: &Traffic) {
-        match self.medium {
-            Medium::InfiniBand(fabric) => fabric.count_copied(self.port, to, traffic),
+        match self.ethernet() {
+            None => self.medium.fabric.count_copied(self.port, to, traffic),
+            Some(_) => self.medium.switch.count_copied(traffic),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ethernet::{RocePath, SwitchConfig};
+    use crate::infiniband::{Destination, FabricConfig};
+    use ib_types::MacAddress;
+
+    const A: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+    const B: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+
+    /// A network with two ports of each kind, in turn, all links up.
+    fn medium() -> (Medium, [PortIndex; 4]) {
+        let fabric = Fabric::new(FabricConfig { subnet_manager: false, ..FabricConfig::default() });
+        let mut medium = Medium::new(fabric, Switch::new(SwitchConfig::default()));
+        let layers = [LinkLayer::InfiniBand, LinkLayer::Ethernet, LinkLayer::InfiniBand, LinkLayer::Ethernet];
+        let mut number = 0;
+        let ports = layers.map(|layer| {
+            let port = medium.attach(&format!("{layer:?}{number}"), layer).unwrap();
+            number += 1;
+            assert_eq!(Medium::local(port).0, layer);
+            medium.cable(port, 0).set_up(true);
+            port
+        });
+        (medium, ports)
+    }
+
+    fn broadcast(source: MacAddress) -> Packet {
+        Packet::frame([&MacAddress::BROADCAST.0[..], &source.0, &[8, 6, 1, 2, 3]].concat())
+    }
+
+    #[test]
+    fn each_port_belongs_to_one_network() {
+        let (mut medium, ports) = medium();
+        let names = ports.map(|port| medium.name(port).unwrap().to_owned());
+        assert_eq!(names, ["InfiniBand0", "Ethernet1", "InfiniBand2", "Ethernet3"]);
+        assert_eq!(ports.map(|port| Medium::local(port).1.0), [0, 0, 1, 1]);
+        medium.cable(ports[1], 0).send(broadcast(A));
+        let mut arrived = |port| medium.cable(port, 0).receive().is_some();
+        assert_eq!(ports.map(&mut arrived), [false, false, false, true]);
+        assert_eq!((medium.switch().counters().sent, medium.fabric().counters().sent), (1, 0));
+        assert!(medium.cable(ports[1], 0).take_owed() > 0);
+        medium.cable(ports[0], 0).send(Packet::new(vec![0; 40]));
+        assert_eq!((medium.switch().counters().sent, medium.fabric().counters().sent), (1, 1));
+        medium.cable(ports[3], 0).set_up(false);
+        assert_eq!(ports.map(|port| medium.cable(port, 0).is_up()), [true, true, true, false]);
+        assert!(ports.iter().all(|port| medium.cable(*port, 0).is_enabled()));
+        assert!(ports.iter().all(|port| medium.cable(*port, 0).has_credit()));
+    }
+
+    #[test]
+    fn deadlines_and_settings_are_those_of_both_networks() {
+        let (mut medium, ports) = medium();
+        medium.poll(0);
+        let quiet = medium.next_deadline();
+        medium.set_latency(700);
+        medium.cable(ports[1], 100).send(broadcast(A));
+        assert_eq!(medium.next_deadline(), Some(800));
+        assert!(!medium.is_due(799) && medium.is_due(800));
+        assert!(medium.cable(ports[3], 800).receive().is_some());
+        assert_eq!(medium.next_deadline(), quiet);
+        medium.set_faults("loss=100%".parse().unwrap());
+        medium.reseed(9);
+        assert_eq!((medium.fabric().config().seed, medium.switch().config().seed), (9, 9));
+        assert_eq!(medium.fabric().config().faults, medium.switch().config().faults);
+        medium.cable(ports[1], 900).send(broadcast(A));
+        assert_eq!(medium.switch().counters().dropped, 1);
+    }
+
+    #[test]
+    fn ways_of_one_kind_lead_to_ports_of_that_kind() {
+        let (mut medium, ports) = medium();
+        for (port, address) in [(ports[1], A), (ports[3], B)] {
+            medium.cable(port, 0).send(broadcast(address));
+        }
+        let path = RocePath { source: A, destination: B, vlan: 0, longest: 1_500 };
+        assert_eq!(medium.cable(ports[1], 0).direct(Way::Roce(&path)), Some(ports[3]));
+        assert_eq!(medium.cable(ports[0], 0).direct(Way::Roce(&path)), None);
+        let way = Destination { slid: 1, dlid: 2, sl: 0, pkey: 0xffff, qpn: 5, grh: None };
+        assert_eq!(medium.cable(ports[1], 0).direct(Way::InfiniBand(&way)), None);
+        let traffic = Traffic { requests: 2, ..Traffic::default() };
+        medium.cable(ports[1], 0).count_direct(ports[3], &traffic);
+        assert_eq!((medium.switch().copied(), medium.fabric().copied()), (2, 0));
     }
 }

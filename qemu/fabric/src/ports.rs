@@ -6,7 +6,8 @@ use std::fmt;
 /// itself.
 pub(crate) const MAX_PORTS: usize = 254;
 
-/// A port of the switch, counted from 0 in order of attachment.
+/// A port of a switch, counted from 0 in order of attachment. [`Medium`](crate::medium::Medium) has
+/// one such count for each of its switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortIndex(pub u32);
 

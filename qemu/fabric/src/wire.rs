@@ -1,9 +1,19 @@
 //! The cable of an adapter, as the adapter and its scheduler use it.
 
 use crate::counters::Traffic;
+use crate::ethernet::RocePath;
 use crate::infiniband::Destination;
 use crate::packet::Packet;
 use crate::ports::PortIndex;
+
+/// Addresses of a connection's requests.
+#[derive(Clone, Copy, Debug)]
+pub enum Way<'a> {
+    /// On an InfiniBand port.
+    InfiniBand(&'a Destination),
+    /// On an Ethernet port.
+    Roce(&'a RocePath),
+}
 
 /// An adapter's end of its cable. At the other end is a port of a switch, here or in another server.
 ///
@@ -52,7 +62,7 @@ pub trait Wire {
 
     /// Returns the port that packets of a connection reach at once and unchanged, if no capture
     /// records them.
-    fn direct(&self, _way: &Destination) -> Option<PortIndex> {
+    fn direct(&self, _way: Way<'_>) -> Option<PortIndex> {
         None
     }
 

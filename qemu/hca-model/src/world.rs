@@ -8,8 +8,9 @@ use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
 use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers, Peers};
 use crate::turn::{begin, deliver, follow_link, link_changes, turn};
 use rdma_fabric::counters::Traffic;
+use rdma_fabric::ethernet::{Switch, SwitchConfig};
 use rdma_fabric::infiniband::{Destination, Fabric, FabricConfig};
-use rdma_fabric::medium::{Cable, Medium};
+use rdma_fabric::medium::{Cable, LinkLayer, Medium};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::{PortIndex, SwitchFull};
 use rdma_fabric::wire::Wire;
@@ -135,10 +136,17 @@ impl Wire for Nowhere {
 }
 
 impl World {
-    /// A fabric without nodes.
+    /// Makes a world without nodes. Seed, faults and latency of `config` are also the Ethernet switch's.
     #[must_use]
     pub fn new(config: FabricConfig) -> Self {
-        Self { nodes: Vec::new(), medium: Medium::InfiniBand(Fabric::new(config)), packets_only: false }
+        let ethernet = SwitchConfig {
+            seed: config.seed,
+            faults: config.faults,
+            latency: config.latency,
+            ..SwitchConfig::default()
+        };
+        let medium = Medium::new(Fabric::new(config), Switch::new(ethernet));
+        Self { nodes: Vec::new(), medium, packets_only: false }
     }
 
     /// Adds a node, its cable plugged in. `name` is what captures call it. Answers with its place in
@@ -147,8 +155,13 @@ impl World {
     /// # Errors
     /// [`SwitchFull`].
     pub fn add(&mut self, profile: Profile, name: &str) -> Result<usize, SwitchFull> {
-        let port = self.medium.attach(name)?;
-        self.medium.fabric_mut().set_speeds(port, profile.card.speeds);
+        let port = if profile.card.is_ethernet() {
+            self.medium.attach(name, LinkLayer::Ethernet)?
+        } else {
+            let port = self.medium.attach(name, LinkLayer::InfiniBand)?;
+            self.medium.fabric_mut().set_speeds(port, profile.card.speeds);
+            port
+        };
         let mut hca = Hca::new(profile);
         hca.device.port.set_cable(true);
         self.nodes.push(Node { hca, port });

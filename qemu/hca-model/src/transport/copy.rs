@@ -12,6 +12,7 @@ use rdma_fabric::counters::Traffic;
 use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth};
 use rdma_fabric::ports::PortIndex;
+use rdma_fabric::wire::Way as Route;
 
 use super::Context;
 use super::completion::inline_limit;
@@ -70,7 +71,7 @@ impl Context<'_, '_> {
             return None;
         }
         let from = envelope.destination()?;
-        let port = self.io.wire.direct(&from)?;
+        let port = self.io.wire.direct(Route::InfiniBand(&from))?;
         let neighbour = self.io.peers.find(port)?;
         Some(Way { port, neighbour, from, traffic: Traffic::default() })
     }

@@ -4,7 +4,7 @@ use super::address::Listener;
 use super::stream::{Broken, HANDSHAKE, Kind, Link, MAGIC};
 use crate::planted::{self, Place};
 use hca_model::Profile;
-use rdma_fabric::medium::Medium;
+use rdma_fabric::medium::{LinkLayer, Medium};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Wire;
@@ -286,7 +286,7 @@ impl Hub {
             };
         }
         let name: String = String::from_utf8_lossy(name).chars().filter(|c| !c.is_control()).collect();
-        let port = match medium.attach(&format!("{REMOTE}{name}")) {
+        let port = match medium.attach(&format!("{REMOTE}{name}"), LinkLayer::InfiniBand) {
             Ok(port) => port,
             // Another GUID had it, whose cable is unplugged.
             Err(error) => {

@@ -6,8 +6,8 @@
 
 use super::report;
 use crate::error::{Error, IoContext, Result};
-use crate::server::Handle;
 use crate::server::listener::{SocketFile, listen};
+use crate::server::{EthernetSummary, Handle};
 use hca_model::world::{Node, World};
 use rdma_fabric::faults::Faults;
 use serde::Deserialize;
@@ -212,14 +212,17 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             Ok(state)
         }
         Command::Counters {} => world(Box::new(|world, _| {
-            Ok(
-                json!({ "fabric": report::fabric(&world.medium.fabric().counters()), "copied": world.medium.fabric().copied() }),
-            )
+            let (fabric, switch) = (world.medium.fabric(), world.medium.switch());
+            Ok(json!({
+                "fabric": report::fabric(&fabric.counters()),
+                "copied": fabric.copied() + switch.copied(),
+                "ethernet": report::ethernet(&EthernetSummary::of(switch)),
+            }))
         })),
         Command::Losses {} => world(Box::new(|world, _| {
-            Ok(
-                json!({ "losses": world.medium.fabric().losses().iter().map(report::flow).collect::<Vec<_>>() }),
-            )
+            let losses = world.medium.fabric().losses().iter().map(report::flow).collect::<Vec<_>>();
+            let ethernet = report::ethernet(&EthernetSummary::of(world.medium.switch()));
+            Ok(json!({ "losses": losses, "ethernet": ethernet["losses"] }))
         })),
         Command::Qps { hca } => world(Box::new(move |world, _| {
             let hca = &node(world, hca)?.hca;
@@ -238,9 +241,9 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             let faults: Faults = spec.parse().map_err(|error| format!("{error}"))?;
             world(Box::new(move |world, _| {
                 if let Some(seed) = seed {
-                    world.medium.fabric_mut().reseed(seed);
+                    world.medium.reseed(seed);
                 }
-                world.medium.fabric_mut().set_faults(faults);
+                world.medium.set_faults(faults);
                 Ok(json!({ "faults": faults.to_string(), "seed": world.medium.fabric().config().seed }))
             }))
         }
@@ -249,7 +252,7 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
                 return Err("a latency is at most 10 s".into());
             }
             world(Box::new(move |world, _| {
-                world.medium.fabric_mut().set_latency(microseconds * 1000);
+                world.medium.set_latency(microseconds * 1000);
                 Ok(Value::Null)
             }))
         }

@@ -1,11 +1,12 @@
 //! Reports in JSON.
 
 use crate::link::CableState;
-use crate::server::{Activity, HcaState, Summary};
+use crate::server::{Activity, EthernetSummary, HcaState, Summary};
 use hca_model::Census;
 use hca_model::log::{Entry, Level};
 use hca_model::recorder::{self, Failures, QpRecord};
 use rdma_fabric::counters::FabricCounters;
+use rdma_fabric::ethernet;
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::Flow;
 use rdma_fabric::infiniband::PortCounters;
@@ -136,14 +137,28 @@ pub fn hca(state: &HcaState) -> Value {
     })
 }
 
-/// Returns the losses of a flow.
+/// Returns the losses of an InfiniBand flow.
 #[must_use]
 pub fn flow((flow, losses): (&Flow, &Losses)) -> Value {
+    let mut value = lost(losses);
+    value["source_lid"] = json!(flow.source_lid);
+    value["dest_lid"] = json!(flow.dest_lid);
+    value["dest_qpn"] = json!(flow.dest_qpn);
+    value["kind"] = json!(format!("{:?}", flow.kind));
+    value
+}
+
+fn ethernet_flow((flow, losses): (&ethernet::Flow, &Losses)) -> Value {
+    let mut value = lost(losses);
+    value["source"] = json!(flow.source.to_string());
+    value["destination"] = json!(flow.destination.to_string());
+    value["dest_qpn"] = json!(flow.dest_qpn);
+    value["kind"] = json!(format!("{:?}", flow.kind));
+    value
+}
+
+fn lost(losses: &Losses) -> Value {
     json!({
-        "source_lid": flow.source_lid,
-        "dest_lid": flow.dest_lid,
-        "dest_qpn": flow.dest_qpn,
-        "kind": format!("{:?}", flow.kind),
         "dropped": losses.dropped,
         "duplicated": losses.duplicated,
         "corrupted": losses.corrupted,
@@ -153,6 +168,17 @@ pub fn flow((flow, losses): (&Flow, &Losses)) -> Value {
         "no_route": losses.no_route,
         "refused": losses.refused,
     })
+}
+
+/// Returns the frame counters of the Ethernet switch, and its losses by flow.
+#[must_use]
+pub fn ethernet(summary: &EthernetSummary) -> Value {
+    let mut value = fabric(&summary.counters);
+    value["flooded"] = json!(summary.switch.flooded);
+    value["filtered"] = json!(summary.switch.filtered);
+    value["marked"] = json!(summary.switch.marked);
+    value["losses"] = summary.losses.iter().map(ethernet_flow).collect();
+    value
 }
 
 /// Returns the state of a cable to a remote HCA.
@@ -189,6 +215,7 @@ pub fn whole(summary: &Summary, sockets: &[PathBuf], seed: u64, faults: &Faults)
         "hcas": hcas.collect::<Vec<_>>(),
         "fabric": fabric(&summary.fabric),
         "losses": summary.losses.iter().map(flow).collect::<Vec<_>>(),
+        "ethernet": ethernet(&summary.ethernet),
         "capture_error": summary.capture_error,
     })
 }

@@ -8,7 +8,7 @@
 
 use super::clock::{Clock, Done};
 use super::seat::{Failure, Seat, Turn, Work};
-use super::state::{HcaState, Summary};
+use super::state::{EthernetSummary, HcaState, Summary};
 use super::uplink::Uplink;
 use super::waiting::{WAKE, listener_token};
 use crate::link::hub::Hub;
@@ -440,13 +440,8 @@ impl EventLoop {
             hcas,
             seconds: self.clock.now().saturating_duration_since(self.started).as_secs_f64(),
             losses: self.world.medium.fabric().losses().clone(),
-            capture_error: self
-                .world
-                .medium
-                .fabric_mut()
-                .finish_capture()
-                .err()
-                .map(|error| error.to_string()),
+            ethernet: EthernetSummary::of(self.world.medium.switch()),
+            capture_error: self.world.medium.finish_capture().err().map(|error| error.to_string()),
         }
     }
 }

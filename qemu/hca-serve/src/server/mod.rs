@@ -15,7 +15,7 @@ mod waiting;
 pub use event_loop::Activity;
 pub use options::{LogSink, NoticeSink, Options, to_stderr};
 pub use seat::Work;
-pub use state::{HcaState, Summary};
+pub use state::{EthernetSummary, HcaState, Summary};
 pub use stepped::Stepped;
 
 use crate::error::{Error, IoContext, Result};
@@ -33,7 +33,7 @@ use hca_model::Profile;
 use hca_model::world::World;
 use listener::SocketFile;
 use options::with_guid;
-use rdma_fabric::capture::{Capture, PcapNg};
+use rdma_fabric::capture::{Capture, Encapsulation, PcapNg};
 use rdma_fabric::counters::FabricCounters;
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::{FabricConfig, Flow};
@@ -41,7 +41,7 @@ use rdma_fabric::losses::LossTable;
 use rustix::event::{EventfdFlags, eventfd};
 use seat::Seat;
 use std::fs::File;
-use std::io::{self, BufWriter, Read};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
@@ -207,7 +207,9 @@ impl Prepared {
         let mut world = World::new(config);
         world.set_packets_only(options.packets_only);
         if let Some(path) = &options.capture {
-            world.medium.fabric_mut().set_capture(capture(path)?);
+            let [infiniband, ethernet] = captures(path)?;
+            world.medium.fabric_mut().set_capture(infiniband);
+            world.medium.switch_mut().set_capture(ethernet);
         }
         let mut bound = Vec::with_capacity(count);
         for path in &options.sockets {
@@ -313,19 +315,26 @@ fn run(
     }
 }
 
-/// Creates a capture to `path`. A pipe never blocks the model; a file is written immediately.
-fn capture(path: &Path) -> Result<Box<dyn Capture + Send>> {
+/// Creates the captures of the InfiniBand fabric and of the Ethernet switch, both to `path`. A pipe
+/// never blocks the model; a file is written immediately.
+fn captures(path: &Path) -> Result<[Box<dyn Capture + Send>; 2]> {
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     let epoch = u64::try_from(epoch).unwrap_or(0);
-    let made: io::Result<Box<dyn Capture + Send>> = if path == Path::new("-") {
-        PcapNg::new(Blocks::new(io::stdout()), epoch).map(|pcap| Box::new(pcap) as _)
+    let made = if path == Path::new("-") {
+        captures_to(Blocks::new(io::stdout()), epoch)
     } else if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
-        PcapNg::new(Blocks::new(Fifo::new(path)), epoch).map(|pcap| Box::new(pcap) as _)
+        captures_to(Blocks::new(Fifo::new(path)), epoch)
     } else {
         let file = File::create(path).context("cannot write the capture", path)?;
-        PcapNg::new(BufWriter::new(file), epoch).map(|pcap| Box::new(pcap) as _)
+        captures_to(BufWriter::new(file), epoch)
     };
     made.context("cannot write the capture", path)
+}
+
+fn captures_to(writer: impl Write + Send + 'static, epoch: u64) -> io::Result<[Box<dyn Capture + Send>; 2]> {
+    let infiniband = PcapNg::new(writer, epoch)?;
+    let ethernet = infiniband.another(Encapsulation::Ethernet);
+    Ok([Box::new(infiniband), Box::new(ethernet)])
 }
 
 impl Served {
@@ -392,8 +401,8 @@ impl Served {
     /// Injects `faults` with the seed `seed` from now on. Returns `None` if the server has stopped.
     pub fn set_faults(&self, faults: Faults, seed: u64) -> Option<()> {
         self.with_world(move |world, _| {
-            world.medium.fabric_mut().reseed(seed);
-            world.medium.fabric_mut().set_faults(faults);
+            world.medium.reseed(seed);
+            world.medium.set_faults(faults);
         })
     }
 

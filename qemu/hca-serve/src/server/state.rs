@@ -6,6 +6,7 @@ use hca_model::recorder::Failures;
 use hca_model::world::Node;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 use rdma_fabric::counters::FabricCounters;
+use rdma_fabric::ethernet::{self, Switch, SwitchCounters};
 use rdma_fabric::infiniband::Flow;
 use rdma_fabric::infiniband::PortCounters;
 use rdma_fabric::losses::LossTable;
@@ -25,8 +26,30 @@ pub struct Summary {
     pub seconds: f64,
     /// Losses by flow.
     pub losses: LossTable<Flow>,
+    /// The Ethernet switch.
+    pub ethernet: EthernetSummary,
     /// Reason why the capture is incomplete, if it is.
     pub capture_error: Option<String>,
+}
+
+/// Summary of the Ethernet switch.
+#[derive(Debug, Clone)]
+pub struct EthernetSummary {
+    /// Frames by what happened to them.
+    pub counters: FabricCounters,
+    /// Frames by their way through the switch.
+    pub switch: SwitchCounters,
+    /// Losses by flow.
+    pub losses: LossTable<ethernet::Flow>,
+}
+
+impl EthernetSummary {
+    /// Returns the current numbers of a switch.
+    #[must_use]
+    pub fn of(switch: &Switch) -> Self {
+        let (counters, losses) = (switch.counters(), switch.losses().clone());
+        Self { counters, switch: switch.switch_counters(), losses }
+    }
 }
 
 /// State of an HCA.
