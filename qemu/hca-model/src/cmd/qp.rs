@@ -7,6 +7,7 @@ use crate::caps::{LOG_MAX_MSG, LOG_MAX_QP_SZ};
 use crate::device::Device;
 use crate::object::pages::PageList;
 use crate::object::qp::{AddressPath, Multicast, Qp, ReceiveQueue, SendQueue};
+use crate::object::remote_access::RemoteAccess;
 use crate::profile::Strictness;
 use crate::transport::QpTransport;
 use mlx5_prm::commands::*;
@@ -61,10 +62,7 @@ impl Device {
             min_rnr_nak: 0,
             next_send_psn: 0,
             next_rcv_psn: 0,
-            rre: false,
-            rwe: false,
-            rae: false,
-            atomic_mode: 0,
+            remote_access: RemoteAccess::default(),
             q_key: 0,
             deth_sqpn: 0,
             context: context.to_vec(),
@@ -265,10 +263,6 @@ impl Device {
             (qpc::retry_count, u32::from(qp.retry_count)),
             (qpc::rnr_retry, u32::from(qp.rnr_retry)),
             (qpc::min_rnr_nak, u32::from(qp.min_rnr_nak)),
-            (qpc::rre, u32::from(qp.rre)),
-            (qpc::rwe, u32::from(qp.rwe)),
-            (qpc::rae, u32::from(qp.rae)),
-            (qpc::atomic_mode, u32::from(qp.atomic_mode)),
             (qpc::cqn_rcv, qp.cqn_rcv),
             (qpc::srqn_rmpn_xrqn, qp.srqn),
             (qpc::q_key, qp.q_key),
@@ -287,6 +281,7 @@ impl Device {
         ] {
             field.set(context, value);
         }
+        qp.remote_access.emit(context);
         qp.primary_path.emit(qpc::primary_address_path.of_mut(context));
         qp.alternate_path.emit(qpc::secondary_address_path.of_mut(context));
         for (i, page) in pages.iter().enumerate() {

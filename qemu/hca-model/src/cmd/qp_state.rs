@@ -4,6 +4,7 @@ use super::refusal::{Outcome, Refusal};
 use crate::caps::{LOG_MAX_MSG, LOG_MAX_RA};
 use crate::device::Device;
 use crate::object::qp::{AddressPath, Qp};
+use crate::object::remote_access::RemoteAccess;
 use crate::profile::Strictness;
 use crate::seams::Io;
 use mlx5_prm::Field;
@@ -69,7 +70,7 @@ impl Device {
                     qp.pd = pd;
                 }
                 if qp.service == ServiceType::REG_UMR || connected {
-                    take_access(qp, context, OptParamMask::RRE | OptParamMask::RWE | OptParamMask::RAE);
+                    qp.remote_access.update(RemoteAccess::ALL, context);
                 }
                 if !connected {
                     qp.q_key = qpc::q_key.get32(context);
@@ -144,7 +145,7 @@ impl Device {
     /// The optional parameters that `mask` names.
     fn apply_optional(&self, qp: &mut Qp, mask: OptParamMask, context: &[u8]) -> Outcome {
         let path = qpc::primary_address_path.of(context);
-        take_access(qp, context, mask);
+        qp.remote_access.update(mask, context);
         if mask.contains(OptParamMask::PRI_PORT) {
             take_port(qp, path, true)?;
         }
@@ -267,19 +268,6 @@ fn optional(opcode: Opcode, service: ServiceType) -> u32 {
     // A QP may move to another counter set while it runs (cmd_hca_cap.rts2rts_qp_counters_set_id).
     let any = if opcode == Opcode::RTS2RTS_QP { OptParamMask::COUNTER_SET_ID.bits() } else { 0 };
     bits.iter().fold(any, |mask, bit| mask | 1 << bit)
-}
-
-fn take_access(qp: &mut Qp, context: &[u8], mask: OptParamMask) {
-    if mask.contains(OptParamMask::RRE) {
-        qp.rre = qpc::rre.is_set(context);
-    }
-    if mask.contains(OptParamMask::RWE) {
-        qp.rwe = qpc::rwe.is_set(context);
-    }
-    if mask.contains(OptParamMask::RAE) {
-        qp.rae = qpc::rae.is_set(context);
-        qp.atomic_mode = qpc::atomic_mode.get32(context) as u8;
-    }
 }
 
 fn take_port(qp: &mut Qp, path: &[u8], required: bool) -> Outcome {

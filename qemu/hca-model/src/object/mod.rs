@@ -14,6 +14,7 @@ pub(crate) mod owners;
 pub mod pages;
 pub mod qp;
 pub mod queues;
+pub mod remote_access;
 pub mod reserved;
 pub mod srq;
 pub mod table;

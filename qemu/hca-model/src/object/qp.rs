@@ -1,6 +1,7 @@
 //! Queue pairs: the context (PRM, software context formats), parsed.
 
 use super::pages::PageList;
+use super::remote_access::RemoteAccess;
 use super::table::Table;
 use crate::transport::QpTransport;
 use ib_types::MacAddress;
@@ -208,14 +209,8 @@ pub struct Qp {
     pub(crate) next_send_psn: u32,
     /// First PSN expected by the responder, as given at INIT to RTR.
     pub(crate) next_rcv_psn: u32,
-    /// Remote reads allowed.
-    pub(crate) rre: bool,
-    /// Remote writes allowed.
-    pub(crate) rwe: bool,
-    /// Remote atomics allowed.
-    pub(crate) rae: bool,
-    /// `atomic_mode`.
-    pub(crate) atomic_mode: u8,
+    /// Accesses that it allows its peer.
+    pub(crate) remote_access: RemoteAccess,
     /// Q_Key (UD, QP1).
     pub(crate) q_key: u32,
     /// Source QP number put into the DETH instead of its own, if not 0.

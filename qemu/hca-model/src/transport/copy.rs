@@ -310,7 +310,10 @@ impl Context<'_, '_> {
         let begins = read.done == 0;
         let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
         let responder = &qp.transport.responder;
-        if responder.expected != expected || (begins && responder.current.is_some()) || !qp.rre {
+        if responder.expected != expected
+            || (begins && responder.current.is_some())
+            || qp.remote_access.check_read().is_err()
+        {
             return Copied::No;
         }
         if begins && self.check_read(qp, &read.reth).is_err() {

@@ -3,7 +3,7 @@
 use super::Context;
 use super::completion::{Received, inline_limit, vendor};
 use super::inbound::Inbound;
-use super::memory::{Fault, Right};
+use super::memory::Fault;
 use super::receive::NoReceive;
 use super::requester::mtu;
 use super::responder::{Reason, Refusal, access, actor, content, invalid, operational};
@@ -157,9 +157,7 @@ impl Context<'_, '_> {
         let (va, rkey, left, total) = match (run.reth, &qp.transport.responder.current) {
             (Some(reth), _) => {
                 let len = u64::from(reth.dma_len);
-                if !qp.rwe {
-                    return Err(access(Fault::Right(Right::Write)).into());
-                }
+                qp.remote_access.check_write().map_err(|forbidden| access(forbidden.into()))?;
                 if len > 1 << qp.log_msg_max.min(31) {
                     return Err(invalid(format!("a WRITE of {len} bytes")).into());
                 }
@@ -237,9 +235,7 @@ impl Context<'_, '_> {
 
     /// Whether a READ may be answered.
     pub(super) fn check_read(&mut self, qp: &mut Qp, reth: &Reth) -> Result<(), Refusal> {
-        if !qp.rre {
-            return Err(access(Fault::Right(Right::Read)));
-        }
+        qp.remote_access.check_read().map_err(|forbidden| access(forbidden.into()))?;
         let len = u64::from(reth.dma_len);
         if len > 1 << qp.log_msg_max.min(31) {
             return Err(invalid(format!("a READ of {len} bytes")));
@@ -260,10 +256,8 @@ impl Context<'_, '_> {
         if !atomic.va.is_multiple_of(8) {
             return Err(invalid(format!("an atomic at {:#x}", atomic.va)));
         }
-        if !qp.rae || self.habits.atomic_mode && qp.atomic_mode == 0 {
-            let right = if qp.rae { Right::AtomicMode } else { Right::Atomic };
-            return Err(access(Fault::Right(right)));
-        }
+        let allowed = qp.remote_access.check_atomic(self.habits.atomic_mode);
+        allowed.map_err(|forbidden| access(forbidden.into()))?;
         self.resource(qp)?;
         let user = actor(qp);
         let order = self.atomic_order();

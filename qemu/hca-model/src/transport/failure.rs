@@ -115,7 +115,7 @@ impl Context<'_, '_> {
         match fault {
             Fault::Key(key, error) => self.note(qp, Event::KeyRefused { key, error }),
             Fault::Dma(_) => self.note(qp, Event::MemoryFault),
-            Fault::Short | Fault::Outside | Fault::Right(..) => {}
+            Fault::Short | Fault::Outside | Fault::Forbidden(_) => {}
         }
     }
 

@@ -6,30 +6,10 @@ use super::Context;
 use super::state::{Payload, Piece, Sge};
 use crate::object::mkey::{MkeyError, User};
 use crate::object::qp::Qp;
+use crate::object::remote_access::Forbidden;
 use crate::object::translation::Segment;
 use crate::run::{Data, Ranges};
 use crate::seams::DmaFault;
-
-/// Field of a QP's context that refuses remote accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Right {
-    Write,
-    Read,
-    Atomic,
-    AtomicMode,
-}
-
-impl Right {
-    /// Returns the field and the accesses that it refuses.
-    const fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Write => ("qpc.rwe", "RDMA writes"),
-            Self::Read => ("qpc.rre", "RDMA reads"),
-            Self::Atomic => ("qpc.rae", "atomics"),
-            Self::AtomicMode => ("qpc.atomic_mode", "atomics"),
-        }
-    }
-}
 
 /// Why memory could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +17,19 @@ pub(super) enum Fault {
     /// The key does not allow it.
     Key(u32, MkeyError),
     /// The QP does not allow it.
-    Right(Right),
+    Forbidden(Forbidden),
     /// The address is outside the device's own memory.
     Outside,
     /// The key does, but nothing answers at the address.
     Dma(DmaFault),
     /// The scatter list is shorter than the data.
     Short,
+}
+
+impl From<Forbidden> for Fault {
+    fn from(forbidden: Forbidden) -> Self {
+        Self::Forbidden(forbidden)
+    }
 }
 
 impl From<DmaFault> for Fault {
@@ -59,8 +45,8 @@ impl Fault {
         let field = if kind == "rkey" { "mkc.rkey" } else { "wqe_data_seg.lkey" };
         match self {
             Self::Key(key, error) => (error.field(), format!("{kind} {key:#x} {}", error.words())),
-            Self::Right(right) => {
-                let (field, accesses) = right.words();
+            Self::Forbidden(forbidden) => {
+                let (field, accesses) = forbidden.words();
                 (field, format!("the QP does not allow {accesses}"))
             }
             Self::Outside => (field, "the address is outside the device's memory".to_owned()),

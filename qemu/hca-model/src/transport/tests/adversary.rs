@@ -1,5 +1,6 @@
 //! Drivers that make one mistake and drivers that do not, on a card that forgives none: the data path.
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::{FmCeSe, SendOpcode};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
@@ -24,7 +25,7 @@ fn atomics_need_an_atomic_mode() {
         let mut bed = bed(Adversary { atomic_mode: true, ..Adversary::default() });
         let (mut a, b) = bed.pair(&Options::default());
         let ((from, lkey), (to, rkey)) = (bed.buffer(0, 4096), bed.buffer(1, 4096));
-        bed.qp(&b).atomic_mode = mode;
+        bed.allow(&b, &[qpc::rae], mode);
         bed.send(&mut a, &Request::new(SendOpcode::ATOMIC_FA, &[(from, 8, lkey)]).to(to, rkey));
         assert_eq!(bed.wait(&a).syndrome, syndrome);
     }

@@ -1,6 +1,8 @@
 //! A fabric of devices whose guests are this test: memory, queues written by hand, a virtual clock.
 
 use ib_types::Payload;
+use mlx5_prm::Field;
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::*;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, RqType, ServiceType};
@@ -12,6 +14,7 @@ use crate::object::eq::Eq;
 use crate::object::mkey::{Mkey, Translation};
 use crate::object::pages::PageList;
 use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
+use crate::object::remote_access::RemoteAccess;
 use crate::profile::Profile;
 use crate::seams::{Io, NoPeers};
 use crate::transport::{QpTransport, TransportCounters};
@@ -388,10 +391,7 @@ impl Bed {
             min_rnr_nak: options.min_rnr_nak,
             next_send_psn: options.psn,
             next_rcv_psn: options.psn,
-            rre: true,
-            rwe: true,
-            rae: true,
-            atomic_mode: 1,
+            remote_access: RemoteAccess::default(),
             q_key: 0x1111,
             deth_sqpn: 0,
             context: Vec::new(),
@@ -413,7 +413,7 @@ impl Bed {
         if service == ServiceType::QP1 {
             self.hca(node).device.objects.qps.qp1 = Some(qpn);
         }
-        Handle {
+        let handle = Handle {
             node,
             qpn,
             cqn,
@@ -424,7 +424,17 @@ impl Bed {
             dbr,
             posted: 0,
             receives: 0,
-        }
+        };
+        self.allow(&handle, &[qpc::rre, qpc::rwe, qpc::rae], 1);
+        handle
+    }
+
+    /// Has a QP allow its peer the accesses of these fields of its context, and no others.
+    pub(super) fn allow(&mut self, handle: &Handle, fields: &[Field], atomic_mode: u8) {
+        let mut context = [0; qpc::SIZE];
+        fields.iter().for_each(|field| field.set(&mut context, 1u32));
+        qpc::atomic_mode.set(&mut context, atomic_mode);
+        self.qp(handle).remote_access.update(RemoteAccess::ALL, &context);
     }
 
     pub(super) fn qp(&mut self, handle: &Handle) -> &mut Qp {

@@ -1,5 +1,6 @@
 //! Every way a work request can fail: what the completions, the events and the QP's state say on both sides.
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::{CqeOpcode, FmCeSe, SendOpcode, ctrl_opmod_idx_opcode, ctrl_qpn_ds};
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
@@ -84,12 +85,12 @@ fn remote_access_errors() {
         Request::new(SendOpcode::ATOMIC_FA, &data(bed, 8)).to(at, rkey)
     });
     access(|bed, b| {
-        bed.qp(b).rre = false;
+        bed.allow(b, &[qpc::rwe, qpc::rae], 1);
         let (to, rkey) = bed.buffer(1, 0x1000);
         Request::new(SendOpcode::RDMA_READ, &data(bed, 4)).to(to, rkey)
     });
     access(|bed, b| {
-        bed.qp(b).rae = false;
+        bed.allow(b, &[qpc::rre, qpc::rwe], 1);
         let (to, rkey) = bed.buffer(1, 0x1000);
         Request::new(SendOpcode::ATOMIC_CS, &data(bed, 8)).to(to, rkey)
     });

@@ -1,5 +1,6 @@
 //! Flight recorder: each kind of failure names its cause in words, and the last events are kept in order.
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::{CqeOpcode, SendOpcode};
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
@@ -101,7 +102,7 @@ fn a_refused_key_is_named_on_both_sides() {
         [refused, "another QP"],
     );
     fails(
-        write_to(|bed, b, _| bed.qp(b).rwe = false),
+        write_to(|bed, b, _| bed.allow(b, &[qpc::rre, qpc::rae], 1)),
         &options(),
         [refused, "the QP does not allow RDMA writes"],
     );

@@ -1,5 +1,6 @@
 //! Unreliable connections: whole messages arrive, or nothing of them is told.
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::{CqeOpcode, SendOpcode};
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
@@ -77,7 +78,7 @@ fn what_cannot_be_taken_is_dropped_in_silence() {
     assert_eq!((got.counter, got.bytes), (only, 1500));
     assert_eq!(bed.guests[1].read(to, 1500), pattern(1, 1, 1500));
     // Remote writes must be allowed by the QP too.
-    bed.qp(&b).rwe = false;
+    bed.allow(&b, &[qpc::rre, qpc::rae], 1);
     bed.send(&mut a, &Request::new(SendOpcode::RDMA_WRITE, &[(from, 8, lkey)]).to(to, rkey));
     bed.run_for(100_000);
     assert_eq!(bed.counters(1).messages_dropped, 6);
