@@ -99,6 +99,80 @@ crate::layout! {
         0x90: a_pause_mac_ctrl_frames_transmitted_high [31:0];
         0x94: a_pause_mac_ctrl_frames_transmitted_low [31:0];
     }
+    /// `ppcnt_reg.counter_set` of the RFC 2863 group (1).
+    eth_2863_cntrs_grp_data_layout (248) {
+        0x00: if_in_octets_high [31:0];
+        0x04: if_in_octets_low [31:0];
+        0x08: if_in_ucast_pkts_high [31:0];
+        0x0c: if_in_ucast_pkts_low [31:0];
+        0x10: if_in_discards_high [31:0];
+        0x14: if_in_discards_low [31:0];
+        0x18: if_in_errors_high [31:0];
+        0x1c: if_in_errors_low [31:0];
+        0x20: if_in_unknown_protos_high [31:0];
+        0x24: if_in_unknown_protos_low [31:0];
+        0x28: if_out_octets_high [31:0];
+        0x2c: if_out_octets_low [31:0];
+        0x30: if_out_ucast_pkts_high [31:0];
+        0x34: if_out_ucast_pkts_low [31:0];
+        0x38: if_out_discards_high [31:0];
+        0x3c: if_out_discards_low [31:0];
+        0x40: if_out_errors_high [31:0];
+        0x44: if_out_errors_low [31:0];
+        0x48: if_in_multicast_pkts_high [31:0];
+        0x4c: if_in_multicast_pkts_low [31:0];
+        0x50: if_in_broadcast_pkts_high [31:0];
+        0x54: if_in_broadcast_pkts_low [31:0];
+        0x58: if_out_multicast_pkts_high [31:0];
+        0x5c: if_out_multicast_pkts_low [31:0];
+        0x60: if_out_broadcast_pkts_high [31:0];
+        0x64: if_out_broadcast_pkts_low [31:0];
+    }
+    /// `ppcnt_reg.counter_set` of the RFC 2819 group (2).
+    eth_2819_cntrs_grp_data_layout (248) {
+        0x00: ether_stats_drop_events_high [31:0];
+        0x04: ether_stats_drop_events_low [31:0];
+        0x08: ether_stats_octets_high [31:0];
+        0x0c: ether_stats_octets_low [31:0];
+        0x10: ether_stats_pkts_high [31:0];
+        0x14: ether_stats_pkts_low [31:0];
+        0x18: ether_stats_broadcast_pkts_high [31:0];
+        0x1c: ether_stats_broadcast_pkts_low [31:0];
+        0x20: ether_stats_multicast_pkts_high [31:0];
+        0x24: ether_stats_multicast_pkts_low [31:0];
+        0x28: ether_stats_crc_align_errors_high [31:0];
+        0x2c: ether_stats_crc_align_errors_low [31:0];
+        0x30: ether_stats_undersize_pkts_high [31:0];
+        0x34: ether_stats_undersize_pkts_low [31:0];
+        0x38: ether_stats_oversize_pkts_high [31:0];
+        0x3c: ether_stats_oversize_pkts_low [31:0];
+        0x40: ether_stats_fragments_high [31:0];
+        0x44: ether_stats_fragments_low [31:0];
+        0x48: ether_stats_jabbers_high [31:0];
+        0x4c: ether_stats_jabbers_low [31:0];
+        0x50: ether_stats_collisions_high [31:0];
+        0x54: ether_stats_collisions_low [31:0];
+        0x58: ether_stats_pkts64octets_high [31:0];
+        0x5c: ether_stats_pkts64octets_low [31:0];
+        0x60: ether_stats_pkts65to127octets_high [31:0];
+        0x64: ether_stats_pkts65to127octets_low [31:0];
+        0x68: ether_stats_pkts128to255octets_high [31:0];
+        0x6c: ether_stats_pkts128to255octets_low [31:0];
+        0x70: ether_stats_pkts256to511octets_high [31:0];
+        0x74: ether_stats_pkts256to511octets_low [31:0];
+        0x78: ether_stats_pkts512to1023octets_high [31:0];
+        0x7c: ether_stats_pkts512to1023octets_low [31:0];
+        0x80: ether_stats_pkts1024to1518octets_high [31:0];
+        0x84: ether_stats_pkts1024to1518octets_low [31:0];
+        0x88: ether_stats_pkts1519to2047octets_high [31:0];
+        0x8c: ether_stats_pkts1519to2047octets_low [31:0];
+        0x90: ether_stats_pkts2048to4095octets_high [31:0];
+        0x94: ether_stats_pkts2048to4095octets_low [31:0];
+        0x98: ether_stats_pkts4096to8191octets_high [31:0];
+        0x9c: ether_stats_pkts4096to8191octets_low [31:0];
+        0xa0: ether_stats_pkts8192to10239octets_high [31:0];
+        0xa4: ether_stats_pkts8192to10239octets_low [31:0];
+    }
     /// Port flow control.
     pfcc_reg (32) {
         0x00: local_port [23:16], ppan_mask_n [4], minor_stall_mask [3], critical_stall_mask [2];

@@ -130,7 +130,7 @@ crate::code::codes! {
         ERR = 0x3 "error";
     }
 
-    /// How a TIR chooses a receive queue (`tirc.disp_type`).
+    /// Choice of a receive queue by a TIR (`tirc.disp_type`).
     TirDisp(u8) {
         DIRECT = 0x0 "one receive queue";
         INDIRECT = 0x1 "a table of receive queues, by hash";

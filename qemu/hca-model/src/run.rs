@@ -1,7 +1,7 @@
 //! Request packets of a reliable connection without bytes of their own: what the packets say, and the data where it lies.
 
+use crate::guest_memory::{DmaFault, GuestMemory};
 use crate::object::translation::Segment;
-use crate::seams::{DmaFault, GuestMemory};
 use rdma_fabric::infiniband::packet::Reth;
 
 /// Ranges of one guest's memory, in order.

@@ -116,7 +116,7 @@ impl Device {
         let mask = capability_reg::access_reg_cap_mask.of_mut(register);
         mask.fill(0);
         let Some(first) = groups.get(group) else { return };
-        for known in register::all(&self.profile.habits) {
+        for known in register::all(&self.profile) {
             let Some(bit) = known.id.0.checked_sub(*first).filter(|bit| *bit < 128) else { continue };
             if let Some(byte) = mask.get_mut(15 - usize::from(bit / 8)) {
                 *byte |= 1 << (bit % 8);

@@ -43,6 +43,10 @@ impl Port {
         Ok(())
     }
 
+    pub(super) fn pfcc(&mut self, register: &mut [u8], write: bool) -> Outcome {
+        self.ethernet.as_mut().map_or(Ok(()), |port| port.pfcc(register, write))
+    }
+
     pub(super) fn pmtu(&mut self, register: &mut [u8], write: bool) -> Outcome {
         if let Some(port) = &mut self.ethernet {
             return port.pmtu(register, write);

@@ -2,8 +2,8 @@
 
 use super::refusal::{Outcome, Refusal};
 use crate::device::Device;
-use crate::habits::Habits;
 use crate::port::Port;
+use crate::profile::Profile;
 use mlx5_prm::commands::{access_register_in, access_register_out};
 use mlx5_prm::later;
 use mlx5_prm::management::*;
@@ -60,13 +60,14 @@ impl Register {
     }
 }
 
-/// All registers with their handlers. DTOR exists where the card's habits fill it.
+/// All registers with their handlers. DTOR exists where the card's habits fill it, PFCC on Ethernet.
 const REGISTERS: &[Register] = &[
     Register::of_port(RegisterId::PMLP, pmlp_reg::SIZE, |p, r, _| p.pmlp(r)).read_only(),
     Register::of_port(RegisterId::PMTU, pmtu_reg::SIZE, |p, r, write| p.pmtu(r, write)),
     Register::of_port(RegisterId::PTYS, ptys_reg::SIZE, |p, r, write| p.ptys(r, write)),
     Register::of_port(RegisterId::PAOS, paos_reg::SIZE, |p, r, write| p.paos(r, write)),
     Register::of_port(RegisterId::PPCNT, ppcnt_reg::SIZE, |p, r, write| p.ppcnt(r, write)),
+    Register::of_port(RegisterId::PFCC, pfcc_reg::SIZE, |p, r, write| p.pfcc(r, write)),
     Register::of_port(RegisterId::PVLC, pvlc_reg::SIZE, |p, r, write| p.pvlc(r, write)),
     Register::of_port(RegisterId::PPLM, pplm_reg::SIZE, |p, r, _| p.pplm(r)).read_only(),
     Register::of_port(RegisterId::SLTP, sltp_reg::SIZE, |p, r, _| p.sltp(r)).read_only(),
@@ -95,10 +96,11 @@ const REGISTERS: &[Register] = &[
 ];
 
 /// All registers of a card.
-pub(super) fn all(habits: &Habits) -> impl Iterator<Item = &'static Register> {
+pub(super) fn all(profile: &Profile) -> impl Iterator<Item = &'static Register> {
     REGISTERS.iter().filter(|register| match register.id {
-        id if habits.refused_registers.contains(&id) => false,
-        RegisterId::DTOR => !habits.default_timeouts.is_empty(),
+        id if profile.habits.refused_registers.contains(&id) => false,
+        RegisterId::DTOR => !profile.habits.default_timeouts.is_empty(),
+        RegisterId::PFCC => profile.card.is_ethernet(),
         _ => true,
     })
 }
@@ -140,7 +142,7 @@ impl Device {
     }
 
     fn register(&self, id: RegisterId) -> Result<&'static Register, Refusal> {
-        let found = all(&self.profile.habits).find(|known| known.id == id);
+        let found = all(&self.profile).find(|known| known.id == id);
         found
             .ok_or_else(|| Refusal::param("access_register_in.register_id", format!("{id} is not supported")))
     }

@@ -1,7 +1,7 @@
 //! What is behind a memory key: page lists and parts of other keys (PRM, software context formats).
 
 use super::interleaved::Interleaved;
-use crate::seams::DmaFault;
+use crate::guest_memory::DmaFault;
 
 /// Bytes of an octoword, the unit of translation lists.
 pub const OCTOWORD: usize = 16;

@@ -10,16 +10,29 @@ pub(crate) struct FrameCounters {
     pub(crate) octets: u64,
     pub(crate) multicast: u64,
     pub(crate) broadcast: u64,
+    /// Frames by size, as RFC 2819 and PPCNT divide them (`LARGEST`).
+    pub(crate) sizes: [u64; FrameCounters::LARGEST.len() + 1],
 }
 
 /// Bytes of the frame check sequence, which is never in memory.
 const CHECK_SEQUENCE: u64 = 4;
 
 impl FrameCounters {
+    /// Largest frame of each counter of `sizes` but the last, octets.
+    const LARGEST: [u64; 9] = [64, 127, 255, 511, 1023, 1518, 2047, 4095, 8191];
+
+    const ZERO: Self =
+        Self { frames: 0, octets: 0, multicast: 0, broadcast: 0, sizes: [0; Self::LARGEST.len() + 1] };
+
     /// Counts a frame.
     pub(crate) fn count(&mut self, frame: &[u8]) {
+        let octets = frame.len() as u64 + CHECK_SEQUENCE;
         self.frames += 1;
-        self.octets += frame.len() as u64 + CHECK_SEQUENCE;
+        self.octets += octets;
+        let size = Self::LARGEST.iter().filter(|&&largest| largest < octets).count();
+        if let Some(frames) = self.sizes.get_mut(size) {
+            *frames += 1;
+        }
         match frame.first_chunk::<6>() {
             Some([0xff, 0xff, 0xff, 0xff, 0xff, 0xff]) => self.broadcast += 1,
             Some([first, ..]) if first & 1 != 0 => self.multicast += 1,
@@ -33,6 +46,15 @@ impl FrameCounters {
     }
 }
 
+/// Flow control of one direction (`pfcc_reg`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlowControl {
+    /// All priorities together (IEEE 802.3x).
+    pub(crate) global: bool,
+    /// A bit per priority (IEEE 802.1Qbb).
+    pub(crate) priorities: u8,
+}
+
 /// An Ethernet port.
 #[derive(Clone, Debug)]
 pub(crate) struct EthernetPort {
@@ -44,18 +66,21 @@ pub(crate) struct EthernetPort {
     pub(crate) received: FrameCounters,
     /// Frames longer than `frame_size`.
     pub(crate) too_long: u64,
+    /// Sent and obeyed pause frames. Its cable carries none: no buffer of the model fills.
+    pub(crate) pause: (FlowControl, FlowControl),
 }
 
 impl EthernetPort {
     /// A port as at power-on.
     pub(crate) const fn new(card: &Card) -> Self {
-        const NONE: FrameCounters = FrameCounters { frames: 0, octets: 0, multicast: 0, broadcast: 0 };
+        const PAUSE: FlowControl = FlowControl { global: true, priorities: 0 };
         Self {
             frame_size: NicVport::DEFAULT_FRAME,
             protocols: card.protocols,
-            sent: NONE,
-            received: NONE,
+            sent: FrameCounters::ZERO,
+            received: FrameCounters::ZERO,
             too_long: 0,
+            pause: (PAUSE, PAUSE),
         }
     }
 
@@ -76,7 +101,17 @@ mod tests {
             counters.count(&[&destination[..], &[0; 54]].concat());
         }
         counters.count(&[]);
-        let expected = FrameCounters { frames: 4, octets: 3 * 64 + 4, multicast: 1, broadcast: 1 };
+        let mut expected = FrameCounters { frames: 4, octets: 3 * 64 + 4, ..FrameCounters::ZERO };
+        (expected.multicast, expected.broadcast, expected.sizes[0]) = (1, 1, 4);
         assert_eq!((counters, counters.unicast()), (expected, 2));
+    }
+
+    #[test]
+    fn frames_count_by_their_size() {
+        let mut counters = FrameCounters::default();
+        for size in [64, 65, 127, 128, 1518, 1519, 9000] {
+            counters.count(&vec![0; size - CHECK_SEQUENCE as usize]);
+        }
+        assert_eq!(counters.sizes, [1, 2, 1, 0, 0, 1, 1, 0, 0, 1]);
     }
 }

@@ -15,7 +15,13 @@ fn enabled(card: &'static Card) -> Guest {
     guest
 }
 
-fn access(guest: &mut Guest, id: RegisterId, write: bool, register: &[u8]) -> Result<Vec<u8>, CmdStatus> {
+/// Writes or reads the register `id`; its content afterwards.
+pub(super) fn access(
+    guest: &mut Guest,
+    id: RegisterId,
+    write: bool,
+    register: &[u8],
+) -> Result<Vec<u8>, CmdStatus> {
     let mut input = Input::new(Opcode::ACCESS_REG)
         .op_mod(u16::from(!write))
         .set(access_register_in::register_id, id.0.into());

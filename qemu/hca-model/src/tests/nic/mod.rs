@@ -3,6 +3,7 @@
 mod bench;
 
 use super::guest::{Guest, Input};
+use super::registers::access;
 use crate::object::census::Census;
 use crate::profile::Profile;
 use crate::seams::GuestMemory;
@@ -284,9 +285,60 @@ fn vport_lists_come_back() {
 }
 
 #[test]
+fn counters_tell_kinds_and_sizes_of_frames() {
+    use mlx5_prm::registers::{
+        eth_2819_cntrs_grp_data_layout as by_size, eth_2863_cntrs_grp_data_layout as by_kind, ppcnt_reg,
+    };
+    let mut nic = Nic::new(1);
+    nic.send(&tcp(PEER, 1000, 100), 18, |_| {});
+    nic.receive(&tcp(OWN, 1000, 100));
+    nic.receive(&tcp([0xff; 6], 1000, 2000));
+    nic.receive(&vec![0; 1519]);
+    let mut counters = |group: PpcntGroup| {
+        let mut register = vec![0; ppcnt_reg::SIZE];
+        ppcnt_reg::local_port.set(&mut register, 1u8);
+        ppcnt_reg::grp.set(&mut register, u32::from(group.0));
+        access(&mut nic.guest, RegisterId::PPCNT, false, &register).expect("counters").split_off(8)
+    };
+    let quad = |counters: &[u8], high: Field| Field::quad(high.bit_offset / 8).get(counters);
+    let read = counters(PpcntGroup::RFC_2863);
+    assert_eq!(
+        (quad(&read, by_kind::if_in_ucast_pkts_high), quad(&read, by_kind::if_out_ucast_pkts_high)),
+        (1, 1)
+    );
+    assert_eq!((quad(&read, by_kind::if_in_octets_high), quad(&read, by_kind::if_in_errors_high)), (158, 2));
+    let read = counters(PpcntGroup::RFC_2819);
+    assert_eq!(quad(&read, by_size::ether_stats_pkts128to255octets_high), 1);
+    assert_eq!(quad(&read, by_size::ether_stats_oversize_pkts_high), 2);
+}
+
+#[test]
+fn flow_control_changes_where_its_masks_say() {
+    use mlx5_prm::registers::pfcc_reg;
+    let mut nic = Nic::new(1);
+    let mut register = vec![0; pfcc_reg::SIZE];
+    let mut pause = |write: bool, set: &dyn Fn(&mut [u8])| {
+        register.fill(0);
+        pfcc_reg::local_port.set(&mut register, 1u8);
+        set(&mut register);
+        let register = access(&mut nic.guest, RegisterId::PFCC, write, &register).expect("flow control");
+        [pfcc_reg::pptx, pfcc_reg::pprx, pfcc_reg::pfctx, pfcc_reg::pfcrx].map(|field| field.get(&register))
+    };
+    assert_eq!(pause(false, &|_| {}), [1, 1, 0, 0]);
+    pause(true, &|register| {
+        pfcc_reg::pptx_mask_n.set(register, 1u8);
+        pfcc_reg::prio_mask_tx.set(register, 0xf0u8);
+        pfcc_reg::pfctx.set(register, 0x18u8);
+    });
+    assert_eq!(pause(false, &|_| {}), [1, 0, 0x10, 0]);
+}
+
+#[test]
 fn an_infiniband_device_has_no_such_commands() {
     let mut guest = Guest::up(Profile::node(0));
     for opcode in [Opcode::CREATE_TIS, Opcode::CREATE_FLOW_TABLE, Opcode::QUERY_NIC_VPORT_CONTEXT] {
         assert_eq!(guest.status(&Input::new(opcode)), CmdStatus::BAD_OP, "{opcode}");
     }
+    let flow_control = access(&mut guest, RegisterId::PFCC, false, &[0; 32]);
+    assert_eq!(flow_control, Err(CmdStatus::BAD_PARAM));
 }

@@ -2,6 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | `state` | what is kept |
 //! | `wqe` | fetching send WQEs |
 //! | `transmit` | making frames: checksums, VLAN tags, segmentation |
 //! | `fields` | match fields and hash of a frame |
@@ -11,6 +12,7 @@
 mod completion;
 mod fields;
 mod receive;
+mod state;
 mod transmit;
 mod wqe;
 
@@ -18,45 +20,15 @@ use super::Context;
 use crate::device::Device;
 use crate::log::Subject;
 use crate::meter::price;
-use crate::object::nic::{Nic, Sq};
+use crate::object::nic::Nic;
 use crate::seams::Io;
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::value::WqState;
-use std::collections::VecDeque;
+
+pub use state::NicTransport;
 
 /// Send WQEs of one queue before the next has its turn.
 const TURN: usize = 16;
-/// Frames that wait on their way back to the device.
-const LOOPBACK_LIMIT: usize = 1_024;
-
-/// What the data path of raw Ethernet keeps.
-#[derive(Debug, Default)]
-pub struct NicTransport {
-    /// Send queues with work.
-    run: VecDeque<u32>,
-    /// Frames to the function itself.
-    loopback: VecDeque<Vec<u8>>,
-}
-
-impl NicTransport {
-    /// Puts a send queue in line for its turn.
-    pub(crate) fn schedule(&mut self, sq: &mut Sq) {
-        if !sq.scheduled {
-            sq.scheduled = true;
-            self.run.push_back(sq.sqn);
-        }
-    }
-
-    /// Forgets all work.
-    pub(crate) fn reset(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Returns whether there is no work.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.run.is_empty() && self.loopback.is_empty()
-    }
-}
 
 impl Device {
     /// The objects of the port, and everything of the device beside them.

@@ -1,7 +1,7 @@
 //! Making frames of send WQEs: checksums, VLAN tags, segmentation, padding.
 
+use super::NicTransport;
 use super::wqe::{Fetched, FramePiece, FrameWqe};
-use super::{LOOPBACK_LIMIT, NicTransport};
 use crate::caps::ethernet::LOG_MAX_LSO;
 use crate::log::Subject;
 use crate::meter::price;
@@ -198,7 +198,7 @@ impl Context<'_, '_> {
             port.sent.count(&frame);
         }
         let own = frame.first_chunk().is_some_and(|to| self.vport.is_addressed(MacAddress(*to)));
-        if own && transport.loopback.len() < LOOPBACK_LIMIT {
+        if own && transport.loopback.len() < NicTransport::LOOPBACK_LIMIT {
             transport.loopback.push_back(frame.clone());
         }
         if self.port.is_active() {

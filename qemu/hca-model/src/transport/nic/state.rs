@@ -1,0 +1,36 @@
+//! What the data path of raw Ethernet keeps.
+
+use crate::object::nic::Sq;
+use std::collections::VecDeque;
+
+/// What the data path of raw Ethernet keeps.
+#[derive(Debug, Default)]
+pub struct NicTransport {
+    /// Send queues with work.
+    pub(super) run: VecDeque<u32>,
+    /// Frames to the function itself.
+    pub(super) loopback: VecDeque<Vec<u8>>,
+}
+
+impl NicTransport {
+    /// Frames that wait on their way back to the device.
+    pub(super) const LOOPBACK_LIMIT: usize = 1_024;
+
+    /// Puts a send queue in line for its turn.
+    pub(crate) fn schedule(&mut self, sq: &mut Sq) {
+        if !sq.scheduled {
+            sq.scheduled = true;
+            self.run.push_back(sq.sqn);
+        }
+    }
+
+    /// Forgets all work.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns whether there is no work.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.run.is_empty() && self.loopback.is_empty()
+    }
+}
