@@ -30,7 +30,8 @@ fn ping(spec: &DeviceSpec, seed: u64) {
 
 #[test]
 fn every_card_with_every_habit_pings() {
-    for (number, card) in Card::ALL.iter().enumerate() {
+    // The stack drives InfiniBand ports only.
+    for (number, card) in Card::ALL.iter().enumerate().filter(|(_, card)| !card.is_ethernet()) {
         let few = format!("{},init-pages=64", card.name);
         for habit in DeviceSpec::habits().filter(|habit| habit != "ethernet") {
             ping(&format!("{few},{habit}").parse().expect("right"), 0xca4d + number as u64);
