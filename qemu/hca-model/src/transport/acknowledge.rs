@@ -224,7 +224,8 @@ impl Context<'_, '_> {
         let wqe = &*wqe;
         let inline = inline && self.entry_holds(qp.cqn_snd, qp.cs_req);
         // Little data may come in the completion itself; software puts it in place then.
-        let placed = if inline { Ok(()) } else { self.scatter(user, wqe.sges(), offset, &Data::Bytes(data)) };
+        let placed =
+            if inline { Ok(()) } else { self.memory().scatter(user, wqe.sges(), offset, &Data::Bytes(data)) };
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.get_mut(at) else { return };
         if let Err(fault) = placed {

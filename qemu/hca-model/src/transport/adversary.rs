@@ -75,7 +75,7 @@ impl Context<'_, '_> {
         let data = [0xdd; 64];
         let len = receive.capacity.min(data.len() as u64) as usize;
         // A key that is gone protects the memory.
-        let _ = self.scatter(
+        let _ = self.memory().scatter(
             receive.user(qp.qpn),
             receive.sges.as_slice(),
             0,

@@ -116,7 +116,11 @@ impl Context<'_, '_> {
         let data = match &wqe.payload {
             Payload::Gather(list) => {
                 // The first packet finds the mistake.
-                if self.find_list(user(qp), list.as_slice(), offset, len, AccessFlags::LOCAL_READ).is_err() {
+                if self
+                    .memory()
+                    .find_list(user(qp), list.as_slice(), offset, len, AccessFlags::LOCAL_READ)
+                    .is_err()
+                {
                     return Next::AsPackets;
                 }
                 Data::Memory(Ranges::new(self.io.memory, &self.device.segments.list, len))
@@ -189,7 +193,7 @@ impl Context<'_, '_> {
         };
         self.meter.charge(price::PACKET);
         // The first packet of the answer finds the mistake.
-        if self.find_list(user(qp), wqe.sges(), offset, len, AccessFlags::LOCAL_WRITE).is_err() {
+        if self.memory().find_list(user(qp), wqe.sges(), offset, len, AccessFlags::LOCAL_WRITE).is_err() {
             return Next::AsPackets;
         }
         let to = Ranges::new(self.io.memory, &self.device.segments.list, len);
@@ -321,8 +325,9 @@ impl Context<'_, '_> {
         }
         self.meter.charge(price::PACKET);
         let va = read.reth.va.wrapping_add(read.offset);
-        let found = self.find_key(user(qp), read.reth.rkey, va, to.len(), AccessFlags::REMOTE_READ);
-        if found.is_err() || self.found(to.len()).copy_to(to).is_err() {
+        let mut memory = self.memory();
+        let found = memory.find_key(user(qp), read.reth.rkey, va, to.len(), AccessFlags::REMOTE_READ);
+        if found.is_err() || memory.found(to.len()).copy_to(to).is_err() {
             return Copied::No;
         }
         if begins {

@@ -134,7 +134,7 @@ impl Context<'_, '_> {
         let head = Head { opcode, psn, ack_request: false, solicited: wqe.solicited };
         let mut draft =
             self.draft(&envelope, &head, extended.get(..len).unwrap_or_default(), wqe.len as usize);
-        let filled = self.gather_payload(user(qp), &wqe.payload, 0, draft.payload());
+        let filled = self.memory().gather_payload(user(qp), &wqe.payload, 0, draft.payload());
         if let Err(fault) = filled {
             self.discard(draft);
             self.refuse_data(qp, wqe.index, fault);
@@ -229,9 +229,9 @@ impl Context<'_, '_> {
 
     fn place(&mut self, qp: &mut Qp, receive: &ReceiveWqe, area: &[u8], data: &[u8], received: &Received) {
         let user = receive.user(qp.qpn);
-        let placed = self
-            .scatter(user, receive.sges.as_slice(), 0, &Data::Bytes(area))
-            .and_then(|()| self.scatter(user, receive.sges.as_slice(), GRH_AREA as u64, &Data::Bytes(data)));
+        let (list, mut memory) = (receive.sges.as_slice(), self.memory());
+        let placed = memory.scatter(user, list, 0, &Data::Bytes(area));
+        let placed = placed.and_then(|()| memory.scatter(user, list, GRH_AREA as u64, &Data::Bytes(data)));
         match placed {
             Ok(()) => self.complete_receive(qp, receive, received, &[]),
             Err(fault) => {

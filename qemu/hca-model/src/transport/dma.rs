@@ -50,13 +50,12 @@ impl Context<'_, '_> {
     ) -> Result<(), Failure> {
         let mut buffer = core::mem::take(&mut self.device.buffer);
         buffer.resize(from.len as usize, 0);
-        let user = user(qp);
-        let copied = self
-            .read_key(user, from.lkey, from.address, AccessFlags::LOCAL_READ, &mut buffer)
-            .and_then(|()| {
-                let data = Data::Bytes(&buffer);
-                self.write_key(user, to.lkey, to.address, AccessFlags::LOCAL_WRITE, &data)
-            });
+        let (user, mut memory) = (user(qp), self.memory());
+        let read = memory.read_key(user, from.lkey, from.address, AccessFlags::LOCAL_READ, &mut buffer);
+        let copied = read.and_then(|()| {
+            let data = Data::Bytes(&buffer);
+            memory.write_key(user, to.lkey, to.address, AccessFlags::LOCAL_WRITE, &data)
+        });
         self.device.buffer = buffer;
         copied.map_err(|fault| {
             self.refuse_data(qp, index, fault);

@@ -119,7 +119,7 @@ impl Context<'_, '_> {
         let placed = if inline {
             data.read(carried).map_err(Fault::Dma)
         } else {
-            self.scatter(receive.user(qp.qpn), receive.sges.as_slice(), received, data)
+            self.memory().scatter(receive.user(qp.qpn), receive.sges.as_slice(), received, data)
         };
         if let Err(fault) = placed {
             let refusal = operational(fault);
@@ -166,7 +166,8 @@ impl Context<'_, '_> {
                 let later = run.last && run.immediate.is_none();
                 if len != 0 && !later {
                     let user = actor(qp);
-                    self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
+                    self.memory()
+                        .check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
                         .map_err(|error| access(Fault::Key(reth.rkey, error)))?;
                 }
                 (reth.va, reth.rkey, len, len)
@@ -181,7 +182,8 @@ impl Context<'_, '_> {
         // The receive comes first: without one nothing of the packet may happen.
         let receive = if run.immediate.is_some() { Some(self.receive_wqe(qp)?) } else { None };
         if len != 0
-            && let Err(fault) = self.write_key(actor(qp), rkey, va, AccessFlags::REMOTE_WRITE, &run.data)
+            && let Err(fault) =
+                self.memory().write_key(actor(qp), rkey, va, AccessFlags::REMOTE_WRITE, &run.data)
         {
             let failure =
                 Failure { syndrome: CqeSyndrome::LOCAL_ACCESS_ERR, vendor: vendor::LOCAL_PROTECTION };
@@ -242,7 +244,8 @@ impl Context<'_, '_> {
         }
         if len != 0 {
             let user = actor(qp);
-            self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
+            self.memory()
+                .check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
                 .map_err(|error| access(Fault::Key(reth.rkey, error)))?;
         }
         self.resource(qp)
@@ -270,7 +273,8 @@ impl Context<'_, '_> {
             };
             Some(order.bytes(new))
         };
-        let original = order.number(self.update_key(user, atomic.rkey, atomic.va, change).map_err(access)?);
+        let original =
+            order.number(self.memory().update_key(user, atomic.rkey, atomic.va, change).map_err(access)?);
         self.count(qp, q::rx_atomic_requests);
         let kept = 1usize << qp.log_rra_max.min(7);
         let responder = &mut qp.transport.responder;

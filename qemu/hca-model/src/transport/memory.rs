@@ -4,12 +4,14 @@ use mlx5_prm::value::AccessFlags;
 
 use super::Context;
 use super::state::{Payload, Piece, Sge};
-use crate::object::mkey::{MkeyError, User};
+use crate::meter::Meter;
+use crate::object::memic::DeviceMemory;
+use crate::object::mkey::{MkeyError, Mkeys, User};
 use crate::object::qp::Qp;
 use crate::object::remote_access::Forbidden;
-use crate::object::translation::Segment;
+use crate::object::translation::{Segment, Segments};
 use crate::run::{Data, Ranges};
-use crate::seams::DmaFault;
+use crate::seams::{DmaFault, GuestMemory};
 
 /// Why memory could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +63,34 @@ pub(super) fn user(qp: &Qp) -> User {
     User { pd: qp.pd, qpn: qp.qpn, reserved_lkey: qp.reserved_lkey }
 }
 
+/// Guest memory and the device's own, as memory keys show them.
+pub(super) struct KeyedMemory<'a> {
+    guest: &'a dyn GuestMemory,
+    own: &'a DeviceMemory,
+    keys: &'a mut Mkeys,
+    /// Memory found last.
+    segments: &'a mut Segments,
+    meter: &'a mut Meter,
+    /// Counter of payload bytes written.
+    placed: &'a mut u64,
+}
+
 impl Context<'_, '_> {
+    /// Returns the view of memory that payload goes through.
+    #[inline(always)]
+    pub(super) fn memory(&mut self) -> KeyedMemory<'_> {
+        KeyedMemory {
+            guest: self.io.memory,
+            own: self.memic,
+            keys: self.mkeys,
+            segments: &mut self.device.segments,
+            meter: self.meter,
+            placed: &mut self.device.counters.bytes_placed,
+        }
+    }
+}
+
+impl KeyedMemory<'_> {
     /// Reads `out.len()` bytes at `va` of `key`.
     #[inline(always)]
     pub(super) fn read_key(
@@ -100,7 +129,7 @@ impl Context<'_, '_> {
         len: usize,
         need: AccessFlags,
     ) -> Result<(), Fault> {
-        self.device.segments.list.clear();
+        self.segments.list.clear();
         self.find(user, key, va, len as u64, need).map_err(|error| Fault::Key(key, error))
     }
 
@@ -114,7 +143,7 @@ impl Context<'_, '_> {
         len: usize,
         need: AccessFlags,
     ) -> Result<(), Fault> {
-        self.device.segments.list.clear();
+        self.segments.list.clear();
         let mut left = len as u64;
         for sge in list {
             if left == 0 {
@@ -136,18 +165,25 @@ impl Context<'_, '_> {
 
     /// The memory found last, which has `len` bytes.
     pub(super) fn found(&self, len: usize) -> Ranges<'_> {
-        Ranges::new(self.io.memory, &self.device.segments.list, len)
+        Ranges::new(self.guest, &self.segments.list, len)
     }
 
     /// Adds the memory behind `len` bytes at `va` of `key` to that found before.
     #[inline(always)]
     fn find(&mut self, user: User, key: u32, va: u64, len: u64, need: AccessFlags) -> Result<(), MkeyError> {
         self.meter.charge_bytes(len);
-        if let Some(address) = self.mkeys.recent(key, user, va, len, need) {
-            self.device.segments.push(address, len);
+        if let Some(address) = self.keys.recent(key, user, va, len, need) {
+            self.segments.push(address, len);
             return Ok(());
         }
-        self.translate(user, key, va, len, need)
+        self.reborrowed().translate(user, key, va, len, need)
+    }
+
+    /// Returns the same view for a call, so that this one can stay in registers.
+    #[inline(always)]
+    fn reborrowed(&mut self) -> KeyedMemory<'_> {
+        let Self { guest, own, keys, segments, meter, placed } = self;
+        KeyedMemory { guest: *guest, own, keys, segments, meter, placed }
     }
 
     #[inline(never)]
@@ -159,25 +195,25 @@ impl Context<'_, '_> {
         len: u64,
         need: AccessFlags,
     ) -> Result<(), MkeyError> {
-        let segments = &mut self.device.segments;
+        let segments = &mut *self.segments;
         let before = segments.list.len();
-        let result = self.mkeys.translate(key, user, va, len, need, segments);
+        let result = self.keys.translate(key, user, va, len, need, segments);
         self.meter.charge(segments.take_steps());
         if result.is_ok() && segments.list.len() == before + 1 {
-            self.mkeys.remember(key, user, va, need);
+            self.keys.remember(key, user, va, need);
         }
         result
     }
 
     /// Reads the memory found last, which is as long as `out`.
     fn read_found(&self, mut out: &mut [u8]) -> Result<(), Fault> {
-        for segment in &self.device.segments.list {
+        for segment in &self.segments.list {
             let len = (segment.len as usize).min(out.len());
             let (part, rest) = out.split_at_mut(len);
             if segment.own {
-                self.memic.read(segment.address, part).ok_or(Fault::Outside)?;
+                self.own.read(segment.address, part).ok_or(Fault::Outside)?;
             } else {
-                self.io.memory.read(segment.address, part)?;
+                self.guest.read(segment.address, part)?;
             }
             out = rest;
         }
@@ -191,18 +227,18 @@ impl Context<'_, '_> {
             Data::Memory(from) => from.copy_to(&self.found(from.len()))?,
             Data::Bytes(bytes) => {
                 let mut rest = *bytes;
-                for segment in &self.device.segments.list {
+                for segment in &self.segments.list {
                     let (part, tail) = rest.split_at(rest.len().min(segment.len as usize));
                     if segment.own {
-                        self.memic.write(segment.address, part).ok_or(Fault::Outside)?;
+                        self.own.write(segment.address, part).ok_or(Fault::Outside)?;
                     } else {
-                        self.io.memory.write(segment.address, part)?;
+                        self.guest.write(segment.address, part)?;
                     }
                     rest = tail;
                 }
             }
         }
-        self.device.counters.bytes_placed += data.len() as u64;
+        *self.placed += data.len() as u64;
         Ok(())
     }
 
@@ -216,8 +252,8 @@ impl Context<'_, '_> {
         change: impl FnOnce([u8; 8]) -> Option<[u8; 8]>,
     ) -> Result<[u8; 8], Fault> {
         self.find_key(user, key, va, 8, AccessFlags::ATOMIC)?;
-        if let [Segment { address, own: true, .. }] = self.device.segments.list.as_slice() {
-            return self.memic.update(*address, change).ok_or(Fault::Outside);
+        if let [Segment { address, own: true, .. }] = self.segments.list.as_slice() {
+            return self.own.update(*address, change).ok_or(Fault::Outside);
         }
         let mut old = [0; 8];
         self.read_found(&mut old)?;
@@ -236,10 +272,10 @@ impl Context<'_, '_> {
         len: u64,
         need: AccessFlags,
     ) -> Result<(), MkeyError> {
-        let result = self.mkeys.translate(key, user, va, 0, need, &mut self.device.segments);
-        self.meter.charge(self.device.segments.take_steps());
+        let result = self.keys.translate(key, user, va, 0, need, self.segments);
+        self.meter.charge(self.segments.take_steps());
         result?;
-        let mkey = self.mkeys.get(key).ok_or(MkeyError::Missing)?;
+        let mkey = self.keys.get(key).ok_or(MkeyError::Missing)?;
         if !mkey.length64 {
             let offset = va.checked_sub(mkey.start_addr).ok_or(MkeyError::Bounds)?;
             if offset.checked_add(len).is_none_or(|end| end > mkey.len) {

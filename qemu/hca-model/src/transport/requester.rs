@@ -356,7 +356,7 @@ impl Context<'_, '_> {
             head.solicited = last && wqe.solicited && wqe.work != Work::Write;
             let mut draft =
                 self.draft(envelope, &head, extended.get(..front + extended_len).unwrap_or_default(), len);
-            let filled = self.gather_payload(user, &wqe.payload, offset, draft.payload());
+            let filled = self.memory().gather_payload(user, &wqe.payload, offset, draft.payload());
             match filled {
                 Ok(()) => self.dispatch(draft),
                 Err(_) => self.discard(draft),

@@ -116,7 +116,7 @@ impl Context<'_, '_> {
                 let mut draft = self.draft(envelope, &head, extended, len as usize);
                 if len != 0
                     && let Err(fault) =
-                        self.read_key(user, rkey, va, AccessFlags::REMOTE_READ, draft.payload())
+                        self.memory().read_key(user, rkey, va, AccessFlags::REMOTE_READ, draft.payload())
                 {
                     self.discard(draft);
                     return Err(self.failed_read(qp, psn, fault));

@@ -76,8 +76,13 @@ impl Context<'_, '_> {
             UmrList::Inline(list) => list,
             UmrList::Memory(sge) => {
                 fetched.resize(sge.len as usize, 0);
-                let read =
-                    self.read_key(user(qp), sge.lkey, sge.address, AccessFlags::LOCAL_READ, &mut fetched);
+                let read = self.memory().read_key(
+                    user(qp),
+                    sge.lkey,
+                    sge.address,
+                    AccessFlags::LOCAL_READ,
+                    &mut fetched,
+                );
                 if let Err(fault) = read {
                     self.refuse_data(qp, index, fault);
                     return Err(Failure {

@@ -146,9 +146,10 @@ impl Context<'_, '_> {
         let failed = if len > capacity {
             Some(CqeSyndrome::LOCAL_LENGTH_ERR)
         } else {
-            let scattered = self.scatter(user, &entry.sges, 0, &Data::Bytes(head));
+            let mut memory = self.memory();
+            let scattered = memory.scatter(user, &entry.sges, 0, &Data::Bytes(head));
             let scattered = scattered
-                .and_then(|()| self.scatter(user, &entry.sges, head.len() as u64, &Data::Bytes(rest)));
+                .and_then(|()| memory.scatter(user, &entry.sges, head.len() as u64, &Data::Bytes(rest)));
             scattered.err().map(|fault| {
                 let (field, text) = fault.describe("wqe_data_seg.lkey");
                 self.log.refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);

@@ -133,7 +133,7 @@ impl Context<'_, '_> {
                 }
                 FramePiece::Memory(sge) => {
                     let (part, tail) = rest.split_at_mut(sge.len as usize);
-                    let gathered = self.gather(user, std::slice::from_ref(sge), 0, part);
+                    let gathered = self.memory().gather(user, std::slice::from_ref(sge), 0, part);
                     gathered.map_err(|fault| {
                         let (_, text) = fault.describe("wqe_data_seg.lkey");
                         Bad("wqe_data_seg.lkey", text, CqeSyndrome::LOCAL_PROT_ERR)
