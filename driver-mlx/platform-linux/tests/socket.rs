@@ -158,7 +158,7 @@ fn the_demonstration_is_verified_between_two_processes() {
 
 /// Packets that an HCA has sent since it got power.
 fn sent(fabric: &Fabric, hca: usize) -> u64 {
-    fabric.served.with_world(move |world, _| world.nodes[hca].hca.counters().packets_sent).expect("served")
+    fabric.served.with_world(move |world, _| world.nodes()[hca].hca.counters().packets_sent).expect("served")
 }
 
 /// Waits until an HCA has sent so many more packets, or the process on it has ended.
@@ -179,7 +179,7 @@ fn rds_pings_go_on_over_an_hca_that_was_recovered() {
     let mut example = Example::start("rds_ping", &fabric.socket(1), &words);
     example.line("ready");
     let hca = |change: fn(&mut hca_model::Hca)| {
-        fabric.served.with_world(move |world, _| change(&mut world.nodes[1].hca)).expect("served");
+        fabric.served.with_world(move |world, _| change(world.hca_mut(1).expect("served"))).expect("served");
     };
     traffic(&fabric, 1, &mut example, 50);
     hca(|hca| hca.fail(HealthSyndrome(1)));
@@ -422,7 +422,7 @@ fn read_only_memory_is_registered_for_reading_only() {
 fn a_process_recovers_its_hca() {
     let fabric = Fabric::new("recover", 1);
     let hca = |change: fn(&mut hca_model::Hca)| {
-        fabric.served.with_world(move |world, _| change(&mut world.nodes[0].hca)).expect("served");
+        fabric.served.with_world(move |world, _| change(world.hca_mut(0).expect("served"))).expect("served");
     };
     let config = Config { recovery_grace: Duration::ZERO, ..Config::DEFAULT };
     let mut node = node_with(&fabric.socket(0), 1, config);

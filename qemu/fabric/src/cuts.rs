@@ -61,9 +61,14 @@ impl Cutter {
         true
     }
 
+    /// Returns the port that is cut off, if one is.
+    pub(crate) fn port(&self) -> Option<PortIndex> {
+        self.now.map(|(cut, _)| cut)
+    }
+
     /// Whether the port is cut off.
     pub(crate) fn cuts(&self, port: PortIndex) -> bool {
-        self.now.is_some_and(|(cut, _)| cut == port)
+        self.port() == Some(port)
     }
 
     /// Ends a cut whose time is over.

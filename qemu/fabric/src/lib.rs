@@ -12,12 +12,14 @@
 //! | [`losses`], [`counters`] | losses by flow, and packets by what happened to them |
 //! | [`capture`] | pcapng |
 //! | [`faults`], [`cuts`] | injected faults, and links that go down |
+//! | [`agenda`] | members of a set that have work, and deadlines |
 //! | [`ports`] | numbers of the switch's ports |
 //! | [`medium`], [`wire`] | an InfiniBand fabric and an Ethernet switch, and the cable of an adapter |
 //! | [`random`] | seeded random numbers |
 //! | [`work`] | the unit in which work is charged to its cause |
 #![forbid(unsafe_code)]
 
+pub mod agenda;
 mod buffers;
 pub mod capture;
 pub mod counters;

@@ -2,6 +2,7 @@
 //!
 //! Switches of each medium route packets; the rest of a packet's way is here.
 
+use crate::agenda::{Deadlines, ReadySet};
 use crate::buffers::Buffers;
 use crate::counters::FabricCounters;
 use crate::cuts::{Cuts, Cutter};
@@ -34,6 +35,12 @@ pub(crate) struct Links<F> {
     random: Random,
     cutter: Cutter,
     buffers: Buffers,
+    /// Time of each port's next arrival.
+    arrivals: Deadlines,
+    /// Ports whose receivers accept no packets, and perhaps some that do again.
+    congested: ReadySet,
+    /// Ports whose link or credit changed since [`each_due`](Links::each_due) returned them.
+    changed: ReadySet,
     /// Packets in flight to ports.
     flying: u64,
     counters: FabricCounters,
@@ -47,6 +54,9 @@ impl<F: FlowKey> Links<F> {
             random: Random::new(seed),
             cutter: Cutter::new(cuts, seed, 0),
             buffers: Buffers::default(),
+            arrivals: Deadlines::new(),
+            congested: ReadySet::default(),
+            changed: ReadySet::default(),
             flying: 0,
             counters: FabricCounters::default(),
             losses: LossTable::default(),
@@ -61,7 +71,61 @@ impl<F: FlowKey> Links<F> {
 
     /// Changes the cuts from now on.
     pub(crate) fn set_cuts(&mut self, seed: u64, cuts: Option<Cuts>) {
+        self.change_cut_port();
         self.cutter = Cutter::new(cuts, seed, self.counters.sent);
+    }
+
+    /// The port whose link is cut, if any, is enabled or disabled.
+    fn change_cut_port(&self) {
+        if let Some(port) = self.cutter.port() {
+            self.change(port);
+        }
+    }
+
+    /// The state of a port changed, which its adapter follows.
+    pub(crate) fn change(&self, index: PortIndex) {
+        self.changed.insert(index.0 as usize);
+    }
+
+    /// Returns whether [`each_due`](Self::each_due) has a port.
+    #[inline]
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        !self.changed.is_empty() || self.arrivals.earliest() <= now
+    }
+
+    /// Calls `each` with every port at which a packet has arrived, or whose link or credit changed
+    /// since the last call. A port with packets comes again until they are received.
+    pub(crate) fn each_due(&self, now: u64, mut each: impl FnMut(PortIndex)) {
+        while let Some(port) = self.changed.next(0) {
+            self.changed.remove(port);
+            each(PortIndex(port as u32));
+        }
+        let mut from = 0;
+        while let Some(port) = self.arrivals.next_due(from, now) {
+            each(PortIndex(port as u32));
+            from = port + 1;
+        }
+    }
+
+    /// Returns the lowest port from `from` on whose receiver accepts no packets.
+    pub(crate) fn next_congested(&self, from: u32) -> Option<PortIndex> {
+        let mut from = from as usize;
+        while let Some(index) = self.congested.next(from) {
+            let index = PortIndex(index as u32);
+            if self.port(index).is_some_and(|port| port.egress.is_congested()) {
+                return Some(index);
+            }
+            from = index.0 as usize + 1;
+            self.congested.remove(index.0 as usize);
+        }
+        None
+    }
+
+    /// Sets the time of a port's next arrival.
+    #[inline]
+    fn follow_arrivals(&mut self, index: PortIndex) {
+        let next = self.port(index).and_then(|port| port.egress.next_arrival());
+        self.arrivals.set(index.0 as usize, next.unwrap_or(Deadlines::NEVER));
     }
 
     /// Adds a port, its link down.
@@ -129,12 +193,14 @@ impl<F: FlowKey> Links<F> {
         port.is_up = up;
         if !up {
             let lost: Vec<(u32, Packet)> = port.egress.drain().collect();
+            self.arrivals.set(index.0 as usize, Deadlines::NEVER);
             self.flying -= lost.len() as u64;
             for (source, packet) in lost {
                 self.lose_to_link(packet.bytes());
                 self.give_back(source);
             }
         }
+        self.change(index);
         true
     }
 
@@ -156,6 +222,9 @@ impl<F: FlowKey> Links<F> {
 
     /// Ends a cut whose time is over.
     pub(crate) fn mend(&mut self, now: u64) {
+        if self.mend_time().is_some_and(|end| end <= now) {
+            self.change_cut_port();
+        }
         self.cutter.poll(self.counters.sent, now);
     }
 
@@ -180,6 +249,8 @@ impl<F: FlowKey> Links<F> {
         let flow = port.egress.may_harm(faults).then(|| F::of(packet.bytes()));
         let outcome = port.egress.send(source, packet, arrival, faults, &mut self.random, &mut self.counters);
         let is_congested = port.egress.is_congested();
+        let next = port.egress.next_arrival().unwrap_or(Deadlines::NEVER);
+        self.arrivals.set(to.0 as usize, next);
         if let (Some(fate), Some(flow)) = (outcome.fate, flow) {
             self.losses.entry(flow).count(fate);
         }
@@ -193,7 +264,9 @@ impl<F: FlowKey> Links<F> {
     /// Returns the next packet that has arrived at a port.
     pub(crate) fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
         let port = self.ports.get_mut(at.0 as usize)?;
-        let (source, packet) = port.egress.receive(now, &mut self.counters)?;
+        let received = port.egress.receive(now, &mut self.counters);
+        self.arrivals.set(at.0 as usize, port.egress.next_arrival().unwrap_or(Deadlines::NEVER));
+        let (source, packet) = received?;
         self.flying -= 1;
         self.counters.delivered += 1;
         self.counters.delivered_bytes += packet.bytes().len() as u64;
@@ -203,7 +276,7 @@ impl<F: FlowKey> Links<F> {
 
     /// Returns the time at which the next packet arrives at any port.
     pub(crate) fn next_arrival(&self) -> Option<u64> {
-        self.ports.iter().filter_map(|port| port.egress.next_arrival()).min()
+        Some(self.arrivals.earliest()).filter(|earliest| *earliest != Deadlines::NEVER)
     }
 
     /// Returns the number of packets that have arrived at a port and not been received.
@@ -214,7 +287,14 @@ impl<F: FlowKey> Links<F> {
     /// The receiver of a port accepts no packets from now on, or does again. Returns whether that is
     /// a change.
     pub(crate) fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) -> bool {
-        self.port_mut(index).is_some_and(|port| port.egress.set_congested(congested, now))
+        let changed = self.port_mut(index).is_some_and(|port| port.egress.set_congested(congested, now));
+        if changed {
+            self.follow_arrivals(index);
+            if congested {
+                self.congested.insert(index.0 as usize);
+            }
+        }
+        changed
     }
 
     /// Returns the time at which a packet to a congested port exceeds its head-of-queue `lifetime`,
@@ -242,6 +322,9 @@ impl<F: FlowKey> Links<F> {
 
     fn give_back(&mut self, source: u32) {
         if let Some(port) = self.ports.get_mut(source as usize) {
+            if port.in_flight == CREDITS {
+                self.changed.insert(source as usize);
+            }
             port.in_flight = port.in_flight.saturating_sub(1);
         }
     }

@@ -137,11 +137,21 @@ impl Medium {
         }
     }
 
-    /// Returns whether there is more to do at `now`, or a packet has arrived.
+    /// Calls `each` with every port at which a packet has arrived, or whose link or credit changed
+    /// since the last call. A port with packets comes again until its packets are received.
+    #[inline]
+    pub fn each_due(&self, now: u64, mut each: impl FnMut(PortIndex)) {
+        self.fabric.each_due(now, &mut each);
+        if self.has_ethernet {
+            self.switch.each_due(now, |port| each(as_ethernet(port)));
+        }
+    }
+
+    /// Returns whether there is more to do at `now`, or [`each_due`](Self::each_due) has a port.
     #[must_use]
     #[inline]
     pub fn is_due(&self, now: u64) -> bool {
-        self.next_deadline().is_some_and(|deadline| deadline <= now)
+        self.fabric.is_due(now) || (self.has_ethernet && self.switch.is_due(now))
     }
 
     /// Returns the time at which [`poll`](Self::poll) or [`Wire::receive`] has something to do.
@@ -344,6 +354,8 @@ mod tests {
     fn deadlines_and_settings_are_those_of_both_networks() {
         let (mut medium, ports) = medium();
         medium.poll(0);
+        // The links came up.
+        medium.each_due(0, |_| {});
         let quiet = medium.next_deadline();
         medium.set_latency(700);
         medium.cable(ports[1], 100).send(broadcast(A));

@@ -6,10 +6,11 @@
 
 use crate::object::memic::DeviceMemory;
 use crate::profile::Profile;
+use crate::scheduler::Waker;
 use mlx5_prm::init_seg as reg;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Size of a physical function's BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5). Of others [`BarPort::len`] says it.
 pub const BAR0_SIZE: usize = 32 << 20;
@@ -61,6 +62,8 @@ pub struct BarPort {
     /// The part that is memory and not registers.
     memory: Arc<DeviceMemory>,
     len: usize,
+    /// Tells the scheduler of writes.
+    waker: OnceLock<Waker>,
 }
 
 impl Default for BarPort {
@@ -82,7 +85,13 @@ impl BarPort {
             hidden_queue: AtomicBool::new(profile.habits.hidden_queue),
             memory,
             len: profile.card.bar_size(),
+            waker: OnceLock::new(),
         }
+    }
+
+    /// From now on, writes wake a node. Has no effect after the first call.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
     }
 
     /// Bytes of BAR0.
@@ -134,6 +143,9 @@ impl BarPort {
             self.queue_up_parts(&mut queue, offset, data);
         }
         self.pending.store(queue.len(), Ordering::Release);
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
     }
 
     #[inline(never)]

@@ -17,7 +17,8 @@
 //! | [`port`] | the InfiniBand port: management agent, tables, counters |
 //! | [`run`] | requests to other devices without packets |
 //! | [`transport`] | QP data path in the IBTA's packet format |
-//! | [`turn`], [`world`] | a turn of a device on its cable, and several devices on one network |
+//! | [`turn`] | a turn of a device on its cable |
+//! | [`scheduler`], [`world`] | order of the turns of several devices, and their network |
 //!
 //! ```
 //! use hca_model::seams::NoMemory;
@@ -52,7 +53,7 @@ mod cmd;
 pub mod device;
 mod doorbell;
 pub mod guest_memory;
-mod habits;
+pub mod habits;
 pub mod hca;
 pub mod health;
 mod icmd;
@@ -67,6 +68,7 @@ pub mod recorder;
 mod registers;
 mod restart;
 pub mod run;
+pub mod scheduler;
 pub mod seams;
 pub mod spec;
 pub mod transport;

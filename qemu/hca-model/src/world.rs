@@ -1,12 +1,14 @@
-//! Several HCAs on one fabric, moved on by one call: what serves them to virtual machines and what tests them in one
-//! process does the same.
+//! Several HCAs on one fabric. Tests call [`World::poll`]; a server gives the turns of a round
+//! itself, because its clients' messages belong to them. Both follow one [`Scheduler`].
 
 use crate::device::Device;
 use crate::hca::Hca;
 use crate::profile::Profile;
 use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
+use crate::scheduler::{Scheduler, Slot};
 use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers, Peers};
 use crate::turn::{begin, deliver, follow_link, link_changes, turn};
+use rdma_fabric::agenda::Deadlines;
 use rdma_fabric::counters::Traffic;
 use rdma_fabric::ethernet::{Switch, SwitchConfig};
 use rdma_fabric::infiniband::{Destination, Fabric, FabricConfig};
@@ -46,9 +48,16 @@ pub struct Node {
 #[derive(Debug)]
 pub struct World {
     /// The nodes, in order of [`add`](Self::add).
-    pub nodes: Vec<Node>,
+    nodes: Vec<Node>,
     /// The network.
     pub medium: Medium,
+    /// The nodes' order.
+    pub scheduler: Scheduler,
+    /// Node by [`place_of`] its port. Other ports have their HCAs in other servers.
+    node_at: Vec<Option<usize>>,
+    /// Node whose turn ended last, and its owner's deadline. A node that is busy has its next turn
+    /// before its deadline matters.
+    unsettled: Option<(usize, u64)>,
     /// Requests go as packets also where nobody watches them.
     packets_only: bool,
 }
@@ -56,26 +65,49 @@ pub struct World {
 /// The other nodes of a node that has its turn.
 struct Others<'a, G> {
     now: u64,
-    /// Before and after the node itself.
+    scheduler: &'a Scheduler,
+    node_at: &'a [Option<usize>],
+    /// Number of the peer that was woken last.
+    woken: usize,
+    /// Nodes before and after the one that has its turn.
     nodes: [&'a mut [Node]; 2],
     guests: [&'a mut [G]; 2],
 }
 
 impl<G: NodePort> Others<'_, G> {
+    /// Returns the index of a node, and whether it is in the second slices.
+    #[inline]
+    fn place(&self, number: usize) -> (bool, usize) {
+        let first = self.nodes[0].len();
+        // The node itself is in neither, and its index in none.
+        if number < first { (false, number) } else { (true, number.wrapping_sub(first + 1)) }
+    }
+
+    #[inline]
+    fn hca(&self, number: usize) -> Option<&Hca> {
+        let (behind, index) = self.place(number);
+        let nodes = if behind { &self.nodes[1] } else { &self.nodes[0] };
+        nodes.get(index).map(|node| &node.hca)
+    }
+
     /// Calls `work` with a neighbour that takes copies. Returns `None` without one.
     fn with_neighbour<T>(
         &mut self,
         Neighbour(number): Neighbour,
         work: impl FnOnce(&mut Device, &mut Io<'_>) -> T,
     ) -> Option<T> {
-        let [before, behind] = &mut self.nodes;
-        let [guests_before, guests_behind] = &mut self.guests;
         let number = number as usize;
-        let found = match number.checked_sub(before.len()) {
-            None => before.get_mut(number).zip(guests_before.get_mut(number)),
-            Some(number) => behind.get_mut(number).zip(guests_behind.get_mut(number)),
+        if self.woken != number {
+            // It pays in a turn, and the requests may change its deadline.
+            self.woken = number;
+            self.scheduler.wake(number);
+        }
+        let (behind, index) = self.place(number);
+        let (nodes, guests) = match behind {
+            false => (&mut self.nodes[0], &mut self.guests[0]),
+            true => (&mut self.nodes[1], &mut self.guests[1]),
         };
-        let (node, guest) = found?;
+        let (node, guest) = (nodes.get_mut(index)?, guests.get_mut(index)?);
         let (now, bus_master) = (self.now, node.hca.bus_master());
         let device = node.hca.neighbour().filter(|_| guest.takes_copies())?;
         guest.contain(|memory, interrupts| {
@@ -88,22 +120,20 @@ impl<G: NodePort> Others<'_, G> {
 
 impl<G: NodePort> Peers for Others<'_, G> {
     fn find(&self, port: PortIndex) -> Option<Neighbour> {
-        let [before, behind] = &self.nodes;
-        let mut nodes = before.iter().chain(behind.iter());
-        let number = nodes.position(|node| node.port == port && node.hca.takes_copies())?;
-        let [before, behind] = &self.guests;
-        let guest = before.get(number).or_else(|| behind.get(number - before.len()))?;
-        guest.takes_copies().then_some(Neighbour(number as u32))
+        let number = self.node_at.get(place_of(port)).copied().flatten()?;
+        let (behind, index) = self.place(number);
+        let guest = if behind { self.guests[1].get(index) } else { self.guests[0].get(index) }?;
+        (self.hca(number)?.takes_copies() && guest.takes_copies()).then_some(Neighbour(number as u32))
     }
 
     fn has_turn(&self, Neighbour(number): Neighbour) -> bool {
-        let [before, behind] = &self.nodes;
         let number = number as usize;
-        let node = match number.checked_sub(before.len()) {
-            None => before.get(number),
-            Some(number) => behind.get(number),
-        };
-        node.is_none_or(|node| node.hca.has_turn())
+        let has_turn = self.hca(number).is_none_or(Hca::has_turn);
+        if !has_turn {
+            // Its next turn pays for the requests so far.
+            self.scheduler.wake(number);
+        }
+        has_turn
     }
 
     fn copy(&mut self, to: Neighbour, from: &Destination, run: &Run<'_>) -> Copied {
@@ -126,6 +156,12 @@ impl<G: NodePort> Peers for Others<'_, G> {
     }
 }
 
+/// Returns the index of a port in [`World::node_at`].
+const fn place_of(port: PortIndex) -> usize {
+    let (layer, port) = Medium::local(port);
+    2 * port.0 as usize + matches!(layer, LinkLayer::Ethernet) as usize
+}
+
 /// The wire of a node while another one's request is carried out: answers wait for the node's own turn.
 struct Nowhere;
 
@@ -145,8 +181,14 @@ impl World {
             latency: config.latency,
             ..SwitchConfig::default()
         };
-        let medium = Medium::new(Fabric::new(config), Switch::new(ethernet));
-        Self { nodes: Vec::new(), medium, packets_only: false }
+        Self {
+            nodes: Vec::new(),
+            medium: Medium::new(Fabric::new(config), Switch::new(ethernet)),
+            scheduler: Scheduler::default(),
+            node_at: Vec::new(),
+            unsettled: None,
+            packets_only: false,
+        }
     }
 
     /// Adds a node, its cable plugged in. `name` is what captures call it. Answers with its place in
@@ -164,8 +206,38 @@ impl World {
         };
         let mut hca = Hca::new(profile);
         hca.device.port.set_cable(true);
+        hca.registers().set_waker(self.scheduler.add());
+        let node = self.nodes.len();
         self.nodes.push(Node { hca, port });
-        Ok(self.nodes.len() - 1)
+        let place = place_of(port);
+        self.node_at.resize(self.node_at.len().max(place + 1), None);
+        if let Some(at) = self.node_at.get_mut(place) {
+            *at = Some(node);
+        }
+        Ok(node)
+    }
+
+    /// Replaces the HCA of a node by a new one with the same profile, cable and kind of restarts.
+    pub fn renew(&mut self, index: usize) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        let (cable, warm) = (node.hca.port().cable, node.hca.is_warm());
+        node.hca = Hca::new(node.hca.profile().clone());
+        node.hca.device.port.set_cable(cable);
+        node.hca.set_warm(warm);
+        node.hca.registers().set_waker(self.scheduler.waker(index));
+        self.scheduler.wake(index);
+    }
+
+    /// Returns the nodes, in order of [`add`](Self::add).
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Returns the HCA of a node, which has work from then on.
+    pub fn hca_mut(&mut self, index: usize) -> Option<&mut Hca> {
+        self.scheduler.wake(index);
+        self.nodes.get_mut(index).map(|node| &mut node.hca)
     }
 
     /// Whether requests go as packets also where nobody watches them. (Where there are faults, a latency or a capture, they always
@@ -176,49 +248,87 @@ impl World {
 
     /// Plugs a node's cable in, or pulls it.
     pub fn set_cable(&mut self, node: usize, plugged: bool) {
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.hca.device.port.set_cable(plugged);
+        if let Some(hca) = self.hca_mut(node) {
+            hca.device.port.set_cable(plugged);
         }
     }
 
-    /// Does a bounded amount of work for every node and the network. `guests` are the nodes' guests,
-    /// in the same order; a node without one has no turn. Returns whether more could be done at
-    /// once.
+    /// Does a bounded amount of work for every node that has work, and for the network. `guests`
+    /// are the nodes' guests, in the same order; a node without one has no turn. Returns whether
+    /// more could be done at once.
     pub fn poll<G: NodePort>(&mut self, now: u64, guests: &mut [G]) -> bool {
         self.medium.poll(now);
-        let mut more = false;
-        for index in 0..guests.len() {
-            more |= self.poll_node(index, now, guests);
+        self.begin_round(now);
+        while let Some(Slot::Turn(index)) = self.next_slot(now)
+            && index < guests.len()
+        {
+            self.poll_node(index, now, guests);
         }
         self.medium.poll(now);
-        more | self.medium.is_due(now)
+        self.scheduler.has_work() || self.medium.is_due(now)
     }
 
-    /// Polls one node like [`poll`](Self::poll), for callers that contain the failure of a node.
-    /// Returns whether more could be done at once.
+    /// Begins a round of turns at `now`. The caller has polled the medium.
+    #[inline]
+    pub fn begin_round(&mut self, now: u64) {
+        if self.unsettled.is_some_and(|(node, _)| !self.scheduler.is_ready(node)) {
+            self.settle_deadline();
+        }
+        self.scheduler.pass(now);
+        self.scheduler.begin_round();
+    }
+
+    /// Returns the next node of the round, if any.
+    #[inline]
+    pub fn next_slot(&mut self, now: u64) -> Option<Slot> {
+        self.wake_ports(now);
+        self.scheduler.next()
+    }
+
+    /// Wakes the nodes of ports with packets or changes.
+    #[inline]
+    fn wake_ports(&self, now: u64) {
+        self.medium.each_due(now, |port| {
+            if let Some(node) = self.node_at.get(place_of(port)).copied().flatten() {
+                self.scheduler.wake(node);
+            }
+        });
+    }
+
+    /// Gives a node its turn, with or without work. Returns whether more could be done at once.
     pub fn poll_node<G: NodePort>(&mut self, index: usize, now: u64, guests: &mut [G]) -> bool {
-        let Some(node) = self.nodes.get_mut(index) else { return false };
-        if !begin(&mut node.hca, &mut self.medium.cable(node.port, now), now) {
+        self.scheduler.begin_turn(index);
+        let more = self.run(index, now, guests);
+        self.end_turn(index, more, None);
+        more
+    }
+
+    /// Runs a node in its turn. Returns whether it has more work, for [`end_turn`](Self::end_turn).
+    pub fn run<G: NodePort>(&mut self, index: usize, now: u64, guests: &mut [G]) -> bool {
+        let Self { nodes, medium, scheduler, node_at, packets_only, .. } = self;
+        let Some(node) = nodes.get_mut(index) else { return false };
+        let port = node.port;
+        if !begin(&mut node.hca, &mut medium.cable(port, now), now) {
             return false;
         }
-        let Some((before, rest)) = self.nodes.split_at_mut_checked(index) else { return false };
+        let Some((before, rest)) = nodes.split_at_mut_checked(index) else { return false };
         let Some((guests_before, guests_rest)) = guests.split_at_mut_checked(index) else { return false };
         let (Some((node, behind)), Some((guest, guests_behind))) =
             (rest.split_first_mut(), guests_rest.split_first_mut())
         else {
             return false;
         };
-        let mut others = Others { now, nodes: [before, behind], guests: [guests_before, guests_behind] };
-        let peers: &mut dyn Peers = if self.packets_only { &mut NoPeers } else { &mut others };
-        let mut cable = self.medium.cable(node.port, now);
+        let (nodes, guests) = ([before, behind], [guests_before, guests_behind]);
+        let mut others = Others { now, scheduler, node_at, woken: usize::MAX, nodes, guests };
+        let peers: &mut dyn Peers = if *packets_only { &mut NoPeers } else { &mut others };
+        let mut cable = medium.cable(port, now);
         let (memory, interrupts) = guest.parts();
         let more = node.hca.work(Io { now, memory, interrupts, wire: &mut cable, peers });
         more | follow_link(&mut node.hca, &mut cable)
     }
 
-    /// As [`poll_node`](Self::poll_node), with `poll` in place of the HCA's own. Returns as
-    /// [`turn`] does.
-    pub fn turn<T>(
+    /// As [`run`](Self::run), with `poll` in place of the HCA's own. Returns as [`turn`] does.
+    pub fn run_with<T>(
         &mut self,
         index: usize,
         now: u64,
@@ -228,10 +338,50 @@ impl World {
         turn(&mut node.hca, &mut self.medium.cable(node.port, now), now, poll)
     }
 
+    /// Returns the HCA of a node in its turn.
+    pub fn running(&mut self, index: usize) -> Option<&mut Hca> {
+        self.nodes.get_mut(index).map(|node| &mut node.hca)
+    }
+
+    /// Ends a node's turn: it has work if `more`, else at `wake` or at its HCA's deadline.
+    #[inline]
+    pub fn end_turn(&mut self, index: usize, more: bool, wake: Option<u64>) {
+        if more {
+            self.scheduler.claim(index);
+            return;
+        }
+        if self.unsettled.is_some_and(|(node, _)| node != index) {
+            self.settle_deadline();
+        }
+        self.unsettled = Some((index, wake.unwrap_or(Deadlines::NEVER)));
+    }
+
+    /// Sets the deadline of the node whose turn ended last.
+    fn settle_deadline(&mut self) {
+        let Some((index, wake)) = self.unsettled.take() else { return };
+        let own = self.nodes.get(index).and_then(|node| node.hca.next_deadline());
+        self.scheduler.set_deadline(index, own.map_or(wake, |own| own.min(wake)));
+    }
+
+    /// Carries out a node's register writes, as a device does that
+    /// [reads work queues at the doorbell](crate::adversary::Adversary::eager_fetch).
+    pub fn take_writes<G: NodePort>(&mut self, index: usize, now: u64, guest: &mut G) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        let (memory, interrupts) = guest.parts();
+        node.hca.take_writes(now, memory, interrupts, &mut self.medium.cable(node.port, now));
+        self.scheduler.wake(index);
+    }
+
     /// Returns whether a node's next turn changes the state of its link.
     pub fn link_changes(&mut self, index: usize, now: u64) -> bool {
         let node = self.nodes.get(index);
         node.is_some_and(|node| link_changes(&node.hca, &self.medium.cable(node.port, now)))
+    }
+
+    /// Returns whether a node's port has credit. Without it, the node sends no packets.
+    pub fn has_credit(&mut self, index: usize, now: u64) -> bool {
+        let node = self.nodes.get(index);
+        node.is_some_and(|node| self.medium.cable(node.port, now).has_credit())
     }
 
     /// Delivers packets to a node whose HCA has no turn, so that their senders' credit returns.
@@ -241,11 +391,16 @@ impl World {
         }
     }
 
-    /// When [`poll`](Self::poll) must be called next although nothing happens until then; not after `now` when it said that
-    /// more could be done.
+    /// Returns the time of the next [`poll`](Self::poll) if nothing happens before, in nanoseconds.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<u64> {
-        let devices = self.nodes.iter().filter_map(|node| node.hca.next_deadline());
-        devices.chain(self.medium.next_deadline()).min()
+    pub fn next_deadline(&mut self) -> Option<u64> {
+        self.next_turn().into_iter().chain(self.medium.next_deadline()).min()
+    }
+
+    /// Returns the time at which a node has work without an event, in nanoseconds.
+    #[must_use]
+    pub fn next_turn(&mut self) -> Option<u64> {
+        self.settle_deadline();
+        self.scheduler.next_deadline()
     }
 }

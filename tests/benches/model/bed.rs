@@ -250,7 +250,7 @@ impl Node {
             let fabric = &mut *fabric.borrow_mut();
             fabric.world.add(Profile::node(node as u16), &format!("node {node}")).expect("a free port");
             fabric.guests.push(Guest { memory: Ram::of(&memory), raised: Raised(0) });
-            let hca = &mut fabric.world.nodes[node].hca;
+            let hca = fabric.world.hca_mut(node).expect("added");
             // Memory decoding and bus mastering on.
             hca.config_write(4, &[0x06, 0x04]);
             let port: &'static Arc<BarPort> = harness::keep(hca.bar());

@@ -80,7 +80,7 @@ impl Appliance {
         let ram = unsafe { DmaSlice::from_raw(va, DEVICE_ADDRESS, MEMORY) };
         let mut world = World::new(FabricConfig::default());
         let node = world.add(Profile::node(0), "appliance").expect("the switch is empty");
-        let hca = &mut world.nodes[node].hca;
+        let hca = world.hca_mut(node).expect("added");
         // What a machine's PCI code does: memory decoding and bus mastering on (Command, at 4).
         hca.config_write(4, &[0x06, 0x04]);
         let registers = Registers(Box::leak(Box::new(Arc::clone(&hca.bar()))));

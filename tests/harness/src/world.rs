@@ -187,7 +187,7 @@ impl World {
         let seed = state.world.medium.fabric().config().seed;
         profile.habits.adversary.lazy_umr = Some(seed ^ node as u64);
         state.world.add(profile, &format!("node {node}")).expect("the switch has a port left");
-        let hca = &mut state.world.nodes[node].hca;
+        let hca = state.world.hca_mut(node).expect("added");
         enable(hca);
         let bar = ModelBar::new(hca.bar());
         let world = Rc::downgrade(self);
@@ -212,9 +212,7 @@ impl World {
         let Some(device) = devices.get_mut(node).filter(|device| device.alive && *turns % 2 == 0) else {
             return;
         };
-        let (node, machine) = (&mut world.nodes[node], &mut machines[node]);
-        let mut wire = world.medium.cable(node.port, *now);
-        node.hca.take_writes(*now, &machine.memory, &mut machine.vectors, &mut wire);
+        world.take_writes(node, *now, &mut machines[node]);
         // An interrupt that this raised ends the node's next sleep.
         device.more = true;
     }
@@ -356,7 +354,7 @@ impl World {
     #[must_use]
     pub fn retransmissions(&self) -> u64 {
         let state = self.state.borrow();
-        state.world.nodes.iter().map(|node| node.hca.counters().retransmitted).sum()
+        state.world.nodes().iter().map(|node| node.hca.counters().retransmitted).sum()
     }
 
     /// Does something with the fabric: faults, links.
@@ -366,7 +364,7 @@ impl World {
 
     /// Does something with node `node`'s HCA behind its driver's back.
     pub fn with_hca<R>(&self, node: usize, work: impl FnOnce(&mut Hca) -> R) -> R {
-        work(&mut self.state.borrow_mut().world.nodes[node].hca)
+        work(self.state.borrow_mut().world.hca_mut(node).expect("attached"))
     }
 
     /// Records all packets from now on.
@@ -383,7 +381,7 @@ impl World {
     pub fn kill(&self, node: usize) {
         let state = &mut *self.state.borrow_mut();
         state.devices[node].alive = false;
-        let port = state.world.nodes[node].port;
+        let port = state.world.nodes()[node].port;
         state.world.medium.cable(port, state.now).set_up(false);
     }
 
@@ -414,7 +412,7 @@ impl World {
 
     /// PCI of a node's HCA set up as a kernel does.
     pub fn enable(&self, node: usize) {
-        enable(&mut self.state.borrow_mut().world.nodes[node].hca);
+        enable(self.state.borrow_mut().world.hca_mut(node).expect("attached"));
     }
 
     /// A handle to the platform of node `node`, beside the one that its driver has.
@@ -462,7 +460,7 @@ impl World {
     pub fn refusals(&self, node: usize) -> Vec<String> {
         let state = self.state.borrow();
         let refused = |entry: &&Entry| entry.level == Level::Refusal;
-        state.world.nodes[node].hca.log().entries().filter(refused).map(ToString::to_string).collect()
+        state.world.nodes()[node].hca.log().entries().filter(refused).map(ToString::to_string).collect()
     }
 
     /// The objects that a node's HCA holds; equal before and after whatever cleans up behind itself.
@@ -508,7 +506,7 @@ impl State {
         device.alive
             && (device.more
                 || device.bar.registers.port.has_work()
-                || self.world.nodes[index].hca.next_deadline().is_some_and(|at| at <= self.now)
+                || self.world.nodes()[index].hca.next_deadline().is_some_and(|at| at <= self.now)
                 || self.fates.iter().any(|fate| fate.node == index && fate.at <= self.now)
                 || self.world.medium.next_deadline().is_some_and(|at| at <= self.now)
                 || self.world.link_changes(index, self.now))
@@ -517,7 +515,7 @@ impl State {
     fn run_device(&mut self, index: usize) {
         let now = self.now;
         for fate in self.fates.extract_if(.., |fate| fate.node == index && fate.at <= now) {
-            (fate.what)(&mut self.world.nodes[index].hca);
+            (fate.what)(self.world.hca_mut(index).expect("attached"));
         }
         self.devices[index].more = self.world.poll_node(index, now, &mut self.machines);
         self.world.medium.poll(now);
@@ -525,7 +523,7 @@ impl State {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let alive = self.devices.iter().zip(&self.world.nodes).filter(|(device, _)| device.alive);
+        let alive = self.devices.iter().zip(self.world.nodes()).filter(|(device, _)| device.alive);
         let devices = alive.filter_map(|(_, node)| node.hca.next_deadline());
         let fates = self.fates.iter().map(|fate| fate.at);
         devices.chain(self.world.medium.next_deadline()).chain(fates).min()

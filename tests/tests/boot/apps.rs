@@ -289,7 +289,7 @@ fn a_virtual_function_is_driven_as_one() {
     let fabric = serve(vec![Profile::of(&VIRTUAL_FUNCTION, 0)]);
     Node::start(ground, &fabric, 0, "app=hca").finish();
     let refused = fabric.served.with_world(|world, _| {
-        let refused = world.nodes[0].hca.log().entries().filter(|entry| entry.level != Level::Info);
+        let refused = world.nodes()[0].hca.log().entries().filter(|entry| entry.level != Level::Info);
         refused.map(ToString::to_string).collect::<Vec<_>>()
     });
     assert_eq!(refused.expect("served"), [""; 0]);

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 /// Packets that an HCA has sent since it got power.
 fn sent(fabric: &Fabric, hca: usize) -> u64 {
-    let sent = fabric.served.with_world(move |world, _| world.nodes[hca].hca.counters().packets_sent);
+    let sent = fabric.served.with_world(move |world, _| world.nodes()[hca].hca.counters().packets_sent);
     sent.expect("served")
 }
 
 fn with_hca(fabric: &Fabric, hca: usize, change: fn(&mut hca_model::Hca)) {
-    fabric.served.with_world(move |world, _| change(&mut world.nodes[hca].hca)).expect("served");
+    fabric.served.with_world(move |world, _| change(world.hca_mut(hca).expect("served"))).expect("served");
 }
 
 /// Waits until messages move again.

@@ -368,7 +368,9 @@ fn hcas_that_fall_off_the_bus_in_the_middle_are_reported_in_bounded_time() {
         }
     }
     // The server stays: of one that is gone QEMU itself dies at once.
-    let killed = fabric.served.with_world(|world, _| world.nodes.iter_mut().for_each(|node| node.hca.kill()));
+    let killed = fabric.served.with_world(|world, _| {
+        (0..world.nodes().len()).for_each(|node| world.hca_mut(node).expect("served").kill())
+    });
     assert!(killed.is_some());
     for node in [server, client] {
         let mut errors = 0;

@@ -50,7 +50,7 @@ fn with_losses(lab: &mut Lab, seed: u64, kind: Kind, work: impl FnOnce(&mut Lab)
 fn retransmitted(lab: &Lab) -> u64 {
     let sum = lab
         .served()
-        .with_world(|world, _| world.nodes.iter().map(|node| node.hca.counters().retransmitted).sum());
+        .with_world(|world, _| world.nodes().iter().map(|node| node.hca.counters().retransmitted).sum());
     sum.expect("the devices' thread runs")
 }
 

@@ -29,7 +29,7 @@ struct Found {
 
 fn found(lab: &Lab) -> Found {
     let found = lab.served().with_world(|world, _| {
-        let hca = &world.nodes[HCA].hca;
+        let hca = &world.nodes()[HCA].hca;
         Found {
             life: hca.life(),
             objects: hca.census().total(),
@@ -90,7 +90,7 @@ fn hand_over(kernel: Kernel) {
     setup::rust_targets().expect("the bare-metal target");
     let image = kernel_image::build().expect("the image builds");
     run(&mut lab, 0, "hcas-up");
-    lab.served().with_world(|world, _| world.nodes[HCA].hca.set_warm(true)).expect("served");
+    lab.served().with_world(|world, _| world.hca_mut(HCA).expect("served").set_warm(true)).expect("served");
     let running = found(&lab);
     assert!(running.life == Life::Initialized && running.objects > 0, "{running:?}");
 

@@ -83,7 +83,7 @@ fn exchange(lab: &mut Lab, demo: &Path) {
 /// Waits until the guest's HCA has sent so many more packets.
 fn traffic(lab: &Lab, packets: u64) {
     let sent =
-        || lab.served().with_world(|world, _| world.nodes[0].hca.counters().packets_sent).expect("served");
+        || lab.served().with_world(|world, _| world.nodes()[0].hca.counters().packets_sent).expect("served");
     let until = sent() + packets;
     let end = Instant::now() + Duration::from_secs(120);
     while sent() < until {
@@ -113,7 +113,7 @@ fn recover(lab: &mut Lab, rds_ping: &Path) {
         run(lab, 0, &script);
     };
     let hca = |lab: &Lab, change: fn(&mut hca_model::Hca)| {
-        lab.served().with_world(move |world, _| change(&mut world.nodes[0].hca)).expect("served");
+        lab.served().with_world(move |world, _| change(world.hca_mut(0).expect("served"))).expect("served");
     };
     traffic(lab, 50);
     hca(lab, |hca| hca.fail(HealthSyndrome(1)));

@@ -196,7 +196,7 @@ impl Fabric {
     }
 
     fn with_hca(&self, index: usize, act: impl FnOnce(&mut hca_model::Hca) + Send + 'static) {
-        let done = self.served.with_world(move |world, _| act(&mut world.nodes[index].hca));
+        let done = self.served.with_world(move |world, _| act(world.hca_mut(index).expect("served")));
         done.expect("the devices' thread runs");
     }
 

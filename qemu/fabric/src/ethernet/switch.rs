@@ -433,6 +433,23 @@ impl Switch {
         }
     }
 
+    /// Calls `each` with every port at which a frame has arrived, or whose link or credit changed
+    /// since the last call.
+    #[inline]
+    pub fn each_due(&self, now: u64, each: impl FnMut(PortIndex)) {
+        if self.links.is_due(now) {
+            self.links.each_due(now, each);
+        }
+    }
+
+    /// Returns whether [`poll`](Self::poll) has something to do, or [`each_due`](Self::each_due)
+    /// has a port.
+    #[must_use]
+    #[inline]
+    pub fn is_due(&self, now: u64) -> bool {
+        self.links.is_due(now) || self.quiet.is_none_or(|until| until <= now)
+    }
+
     /// Returns the next frame that has arrived at a port.
     pub fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
         self.links.receive(at, now)
@@ -448,12 +465,14 @@ impl Switch {
 
     fn work(&mut self, now: u64) {
         self.links.mend(now);
-        let ports = || (0..self.ports.len() as u32).map(PortIndex);
-        for port in ports() {
+        let mut expiry = None;
+        let mut from = 0;
+        while let Some(port) = self.links.next_congested(from) {
+            from = port.0 + 1;
             self.links.expire(port, HEAD_LIFETIME, now);
+            expiry = expiry.into_iter().chain(self.links.expiry(port, HEAD_LIFETIME)).min();
         }
-        let expiries = ports().filter_map(|port| self.links.expiry(port, HEAD_LIFETIME));
-        self.quiet = Some(expiries.chain(self.links.mend_time()).min().unwrap_or(u64::MAX));
+        self.quiet = Some(expiry.into_iter().chain(self.links.mend_time()).min().unwrap_or(u64::MAX));
     }
 
     /// Returns the time at which [`poll`](Self::poll) or [`receive`](Self::receive) has something to
@@ -462,7 +481,7 @@ impl Switch {
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         let work = Some(self.quiet.unwrap_or(0)).filter(|next| *next != u64::MAX);
-        let arrival = if self.is_empty() { None } else { self.links.next_arrival() };
+        let arrival = self.links.next_arrival();
         work.into_iter().chain(arrival).min()
     }
 

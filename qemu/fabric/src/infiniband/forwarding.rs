@@ -147,7 +147,9 @@ impl Fabric {
 
     /// Drops packets that have exceeded the head-of-queue lifetime of a congested port.
     pub(super) fn expire(&mut self, now: u64) {
-        for index in (0..self.links.len() as u32).map(PortIndex) {
+        let mut from = 0;
+        while let Some(index) = self.links.next_congested(from) {
+            from = index.0 + 1;
             let Some(lifetime) = self.switch.head_lifetime(index) else { continue };
             let dropped = self.links.expire(index, lifetime, now);
             if let Some(counters) = self.switch.counters(Some(index)) {
@@ -158,8 +160,9 @@ impl Fabric {
 
     /// Returns the time at which [`expire`](Self::expire) drops a packet.
     pub(super) fn next_expiry(&self) -> Option<u64> {
-        let expiry = |index| self.links.expiry(index, self.switch.head_lifetime(index)?);
-        (0..self.links.len() as u32).map(PortIndex).filter_map(expiry).min()
+        let ports =
+            std::iter::successors(self.links.next_congested(0), |port| self.links.next_congested(port.0 + 1));
+        ports.filter_map(|port| self.links.expiry(port, self.switch.head_lifetime(port)?)).min()
     }
 
     /// The next packet that has arrived at a port.

@@ -65,9 +65,6 @@ impl Fabric {
     #[must_use]
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.is_empty() {
-            return Some(self.quiet.unwrap_or(0)).filter(|next| *next != u64::MAX);
-        }
         let arrivals = self.links.next_arrival().into_iter();
         // Where it has to look, at once.
         arrivals.chain(Some(self.quiet.unwrap_or(0))).min().filter(|next| *next != u64::MAX)
@@ -229,6 +226,10 @@ impl Fabric {
         let tables = Tables { manager: &self.manager, routes: &self.routes, groups: &self.groups };
         if let Some(reply) = self.switch.answer(&tables, &smp, ingress, now) {
             self.reply_to_smp(from, &route, reply, directed, now);
+        }
+        if smp.method() == method::SET {
+            // PortInfo may have enabled or disabled the port whose number is in the low byte.
+            self.links.change(PortIndex((smp.attr_mod() & 0xff).wrapping_sub(1)));
         }
     }
 

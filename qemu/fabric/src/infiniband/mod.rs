@@ -321,6 +321,24 @@ impl Fabric {
         self.links.reseed(seed, self.config.faults.cuts);
     }
 
+    /// Calls `each` with every port at which a packet has arrived, or whose link or credit changed
+    /// since the last call. A port with packets comes again until [`receive`](Self::receive)
+    /// has returned them all.
+    #[inline]
+    pub fn each_due(&self, now: u64, each: impl FnMut(PortIndex)) {
+        if self.links.is_due(now) {
+            self.links.each_due(now, each);
+        }
+    }
+
+    /// Returns whether [`poll`](Self::poll) has something to do, or [`each_due`](Self::each_due)
+    /// has a port.
+    #[must_use]
+    #[inline]
+    pub fn is_due(&self, now: u64) -> bool {
+        self.links.is_due(now) || self.quiet.is_none_or(|until| until <= now)
+    }
+
     /// Returns whether no packet is in flight.
     #[must_use]
     #[inline]

@@ -263,16 +263,16 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             let pkeys = pkeys.iter().map(|text| pkey(text)).collect::<core::result::Result<Vec<_>, _>>()?;
             world(Box::new(move |world, now| {
                 exists(world, hca)?;
-                if let Some(node) = world.nodes.get(hca) {
-                    world.medium.fabric_mut().set_partitions(node.port, &pkeys, now);
+                if let Some(port) = world.nodes().get(hca).map(|node| node.port) {
+                    world.medium.fabric_mut().set_partitions(port, &pkeys, now);
                 }
                 Ok(Value::Null)
             }))
         }
         Command::Lid { hca, lid } => world(Box::new(move |world, now| {
             exists(world, hca)?;
-            let fabric = world.medium.fabric_mut();
-            let given = world.nodes.get(hca).is_some_and(|node| fabric.set_lid(node.port, lid, now));
+            let port = world.nodes().get(hca).map(|node| node.port);
+            let given = port.is_some_and(|port| world.medium.fabric_mut().set_lid(port, lid, now));
             if given { Ok(Value::Null) } else { Err(format!("{lid} is no LID of a port: give 2 to 49151")) }
         })),
         Command::IpoibMtu { bytes } => {
@@ -300,8 +300,8 @@ fn with_hca(
 ) -> Outcome {
     world(Box::new(move |world, _| {
         exists(world, hca)?;
-        if let Some(node) = world.nodes.get_mut(hca) {
-            act(&mut node.hca);
+        if let Some(hca) = world.hca_mut(hca) {
+            act(hca);
         }
         Ok(Value::Null)
     }))
@@ -314,7 +314,7 @@ fn explain(world: &World, hca: usize, qpn: u32) -> Outcome {
     let record = hca.qp_record(qpn).ok_or_else(missing)?;
     let mut value = report::qp_events(&record);
     if let Some((lid, qpn)) = record.peer {
-        let found = world.nodes.iter().enumerate().find(|(_, node)| node.hca.port().lid == lid);
+        let found = world.nodes().iter().enumerate().find(|(_, node)| node.hca.port().lid == lid);
         if let Some((index, record)) = found.and_then(|(i, node)| Some((i, node.hca.qp_record(qpn)?))) {
             value["peer"] = report::qp(&record);
             value["peer"]["hca"] = index.into();
@@ -325,11 +325,11 @@ fn explain(world: &World, hca: usize, qpn: u32) -> Outcome {
 
 fn node(world: &World, hca: usize) -> core::result::Result<&Node, String> {
     exists(world, hca)?;
-    world.nodes.get(hca).ok_or_else(|| format!("there is no HCA {hca}"))
+    world.nodes().get(hca).ok_or_else(|| format!("there is no HCA {hca}"))
 }
 
 fn exists(world: &World, hca: usize) -> core::result::Result<(), String> {
-    match world.nodes.len() {
+    match world.nodes().len() {
         count if hca < count => Ok(()),
         count => Err(format!("there is no HCA {hca}: they are numbered from 0, and there are {count}")),
     }

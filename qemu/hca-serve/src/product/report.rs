@@ -194,7 +194,7 @@ pub fn cable(state: &CableState) -> Value {
 /// Returns the activity of the server's thread.
 #[must_use]
 pub fn activity(activity: &Activity) -> Value {
-    json!({ "wakeups": activity.wakeups, "turns": activity.turns })
+    json!({ "wakeups": activity.wakeups, "turns": activity.turns, "visits": activity.visits })
 }
 
 /// Returns the complete report.

@@ -3,8 +3,9 @@
 //!
 //! The thread sleeps until a socket is ready, a request arrives, or a deadline of the fabric or a
 //! device passes. A doorbell costs one wake-up: message, device, fabric and interrupt follow
-//! without a thread switch. An idle server never polls. Every wait for a client has a limit, and
-//! each device gets its share of the thread's time.
+//! without a thread switch. An idle server never polls, and idle devices cost nothing. Every wait
+//! for a client has a limit, and each device gets its share of the thread's time
+//! ([`hca_model::scheduler`]).
 
 use super::clock::{Clock, Done};
 use super::seat::{Failure, Seat, Turn, Work};
@@ -18,8 +19,9 @@ use crate::server::options::{LogSink, NoticeSink};
 use crate::wire::channel::Ended;
 use hca_model::Hca;
 use hca_model::log::Subject;
+use hca_model::scheduler::Slot;
 use hca_model::world::World;
-use rdma_fabric::wire::Wire;
+use rdma_fabric::agenda::ReadySet;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -38,15 +40,18 @@ pub enum Message {
     Stop(SyncSender<Summary>),
 }
 
-/// Maximum lead of a device's used time over the least used one, in nanoseconds.
-const AHEAD: u64 = 200_000;
+/// Time until a device without credit is looked at again, in nanoseconds, if no credit returns.
+const STALL: u64 = 200_000;
+
 /// Activity of the server's thread so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// Number of wake-ups.
     pub wakeups: u64,
-    /// Iterations over all devices.
+    /// Iterations.
     pub turns: u64,
+    /// Turns of devices.
+    pub visits: u64,
     /// Work by device.
     pub clients: Vec<Work>,
 }
@@ -64,12 +69,11 @@ pub struct EventLoop {
     started: Instant,
     pub(super) wakeups: u64,
     turns: u64,
-    /// Least used time of any device that had work in the last iteration.
-    least: u64,
-    /// Devices that have more work.
-    pub(super) busy: Vec<bool>,
-    /// True if a device waits only for its peers to receive packets in flight.
-    pub(super) stalled: bool,
+    visits: u64,
+    /// Devices whose polls are suspended.
+    suspended: ReadySet,
+    /// Devices that had a turn since their interests were updated.
+    pub(super) touched: ReadySet,
     panics: u64,
     /// Steps of devices that have been replaced.
     past_steps: u64,
@@ -104,10 +108,9 @@ impl EventLoop {
             let token = EventData::new_u64(listener_token(index));
             epoll::add(&epoll, &seat.listener, token, EventFlags::empty())?;
         }
-        let busy = vec![true; seats.len()];
         let started = clock.now();
-        let (wakeups, turns, panics, past_steps, least) = (0, 0, 0, 0, u64::MAX);
-        let (hub, spokes, uplink, stalled) = (None, Vec::new(), None, false);
+        let (wakeups, turns, visits, panics, past_steps) = (0, 0, 0, 0, 0);
+        let (hub, spokes, uplink) = (None, Vec::new(), None);
         Ok(Self {
             world,
             seats,
@@ -120,9 +123,9 @@ impl EventLoop {
             started,
             wakeups,
             turns,
-            least,
-            busy,
-            stalled,
+            visits,
+            suspended: ReadySet::default(),
+            touched: ReadySet::default(),
             panics,
             past_steps,
             hub,
@@ -134,8 +137,12 @@ impl EventLoop {
 
     /// Returns the nanoseconds since the start, which is the model's time.
     pub fn now(&self) -> u64 {
-        let passed = self.clock.now().saturating_duration_since(self.started);
-        u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
+        self.time_of(self.clock.now())
+    }
+
+    /// Returns the model's time of an instant.
+    pub(super) fn time_of(&self, instant: Instant) -> u64 {
+        nanoseconds(instant.saturating_duration_since(self.started))
     }
 
     /// Serves until a stop request arrives.
@@ -148,7 +155,7 @@ impl EventLoop {
                         if outcome.is_err() {
                             (self.notices)("a request failed: please report this");
                         }
-                        self.busy.fill(true);
+                        self.world.scheduler.claim_all();
                     }
                     Message::Stop(answer) => {
                         let summary = self.summary();
@@ -168,7 +175,15 @@ impl EventLoop {
 
     /// Returns whether a poll of an HCA is suspended.
     fn is_suspended(&self) -> bool {
-        self.seats.iter().any(|seat| seat.suspended_at.is_some())
+        !self.suspended.is_empty()
+    }
+
+    /// Follows whether the poll of `index` is suspended.
+    fn follow_suspension(&self, index: usize) {
+        match self.seats.get(index).is_some_and(|seat| seat.suspended_at.is_some()) {
+            true => self.suspended.insert(index),
+            false => self.suspended.remove(index),
+        }
     }
 
     /// Returns the next request, once no poll is suspended. A suspension lasts 1 s at most.
@@ -198,7 +213,7 @@ impl EventLoop {
         let Self { clock, world, seats, past_steps, .. } = self;
         clock.follow(|| {
             let mut done = Done { steps: *past_steps, ..Done::default() };
-            for node in &world.nodes {
+            for node in world.nodes() {
                 done.steps += node.hca.meter().steps();
                 done.refusals += node.hca.log().refusals();
             }
@@ -215,62 +230,36 @@ impl EventLoop {
         self.turns += 1;
         let now = self.now();
         let mut instant = self.clock.now();
-        self.least = self.least_used();
-        let least = self.least;
-        let active = self.seats.iter().filter(|seat| seat.is_active(instant)).count();
         let mut more = self.guarded_fabric(now);
-        self.stalled = false;
         if let Some(hub) = &mut self.hub {
             let notices = &self.notices;
             let tell = |line: String| notices(&line);
             more |= hub.turn(&mut self.world.medium, now, instant, tell);
         }
-        for index in 0..self.seats.len() {
-            self.fail_if_panicked(index);
-            let Some(seat) = self.seats.get_mut(index) else { break };
-            seat.used = seat.used.max(least.saturating_sub(AHEAD));
-            if seat.used > least.saturating_add(AHEAD) {
-                // Devices with less used time run first, and their packets need no turn here.
-                self.world.deliver(index, now);
-                more = true;
-                continue;
+        self.world.begin_round(now);
+        while let Some(slot) = self.world.next_slot(now) {
+            match slot {
+                Slot::Waits(index) => self.world.deliver(index, now),
+                Slot::Turn(index) => {
+                    self.visits += 1;
+                    self.serve_seat(index, now, instant);
+                    self.follow_work();
+                    let end = self.clock.now();
+                    self.charge(index, end - instant);
+                    instant = end;
+                }
             }
-            // A device with active peers takes small steps, so that no peer waits long.
-            seat.contended = active > usize::from(seat.is_active(instant));
-            more |= self.serve_seat(index, now, instant);
-            self.follow_work();
-            let end = self.clock.now();
-            if let Some(seat) = self.seats.get_mut(index) {
-                seat.charge(end - instant);
-            }
-            instant = end;
         }
-        // A device may have panicked at a request of one that ran after it.
-        for index in 0..self.seats.len() {
-            self.fail_if_panicked(index);
-        }
-        more | self.guarded_fabric(now)
+        more | self.guarded_fabric(now) | self.world.scheduler.has_work()
     }
 
-    /// Fails the device if a peer's request panicked there.
-    #[inline]
-    fn fail_if_panicked(&mut self, index: usize) {
-        if self.seats.get(index).is_some_and(|seat| seat.panicked) {
-            self.fail(index, Failure::Panic);
+    /// Charges `time` of the server to the device.
+    pub(super) fn charge(&mut self, index: usize, time: Duration) {
+        let time = nanoseconds(time);
+        self.world.scheduler.charge(index, time);
+        if let Some(seat) = self.seats.get_mut(index) {
+            seat.charge(time);
         }
-    }
-
-    /// Returns whether a device must wait, because it used so much more time than another device
-    /// with work.
-    pub(super) fn is_ahead(&self, seat: &Seat) -> bool {
-        seat.used > self.least.saturating_add(AHEAD)
-    }
-
-    /// Returns the least used time of any device that has work and may run.
-    fn least_used(&self) -> u64 {
-        let busy = self.seats.iter().zip(&self.busy).filter(|(_, busy)| **busy);
-        let least = busy.map(|(seat, _)| seat.used).min();
-        least.unwrap_or_else(|| self.seats.iter().map(|seat| seat.used).max().unwrap_or(0))
     }
 
     fn guarded_fabric(&mut self, now: u64) -> bool {
@@ -290,22 +279,28 @@ impl EventLoop {
         }
     }
 
-    /// Processes a seat's messages and its device's work. Returns whether there is more.
-    fn serve_seat(&mut self, index: usize, now: u64, instant: Instant) -> bool {
+    /// Processes a seat's messages and its device's work.
+    fn serve_seat(&mut self, index: usize, now: u64, instant: Instant) {
+        self.touched.insert(index);
+        if self.seats.get(index).is_some_and(|seat| seat.panicked) {
+            // At a peer's request.
+            self.fail(index, Failure::Panic);
+        }
+        // A device with active peers takes small steps, so that no peer waits long.
+        let contended = self.world.scheduler.is_contended(index, now);
         let (world, seats, file_io) = (&mut self.world, &mut self.seats, self.file_io);
         let spoke = self.spokes.get_mut(index);
         let requested = self.waiting.is_some();
         let mut cut = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let Some((seat, node)) = seats.get_mut(index).zip(world.nodes.get_mut(index)) else {
+            let Some((seat, hca)) = seats.get_mut(index).zip(world.running(index)) else {
                 return (Turn::default(), Ok(false));
             };
             planted::here(Place::Turn(index));
-            let hca = &mut node.hca;
             hca.show_timer(now);
             let (turn, more) = match hca.is_lent() {
                 true => (Turn::default(), seat.serve_registers()),
-                false => (seat.take_messages(hca, file_io, instant), false),
+                false => (seat.take_messages(hca, file_io, contended, instant), false),
             };
             let detached = hca.is_lent() || seat.guest.memory.is_private();
             if detached && !hca.is_lent() && requested {
@@ -317,11 +312,12 @@ impl EventLoop {
                 cut = broken;
                 polled.unwrap_or(Ok(false)).map(|more| more | busy)
             } else if detached {
-                let (polled, busy) = world.turn(index, now, |hca, wire| seat.poll(hca, now, instant, wire));
+                let (polled, busy) =
+                    world.run_with(index, now, |hca, wire| seat.poll(hca, now, instant, wire));
                 polled.unwrap_or(Ok(false)).map(|more| more | busy)
             } else {
                 // A device also accesses the memory of other guests, if its requests address them.
-                Ok(world.poll_node(index, now, seats))
+                Ok(world.run(index, now, seats))
             };
             (turn, polled.map(|busy| busy | more))
         }));
@@ -335,35 +331,28 @@ impl EventLoop {
                     self.tell(index, remark.to_string());
                 }
                 if let Some(ended) = turn.ended {
-                    self.end_connection(index, ended);
-                    return true;
+                    return self.end_connection(index, ended);
                 }
                 (more.unwrap_or(false), more.err())
             }
             Err(_) => (false, Some(Failure::Panic)),
         };
-        let Some(seat) = self.seats.get_mut(index) else { return false };
+        let Some(seat) = self.seats.get_mut(index) else { return };
         let failure = failure.or_else(|| seat.trouble(self.clock.now()));
         if let Some(failure) = failure {
             self.fail(index, failure);
             more = true;
         }
-        let Some(seat) = self.seats.get(index) else { return false };
-        let node = self.world.nodes.get(index);
-        let waits = self.uplink.is_none()
-            && node.is_some_and(|node| !self.world.medium.cable(node.port, now).has_credit());
-        if waits {
-            self.stalled = true;
-            more = false;
+        self.follow_suspension(index);
+        if more {
+            self.world.scheduler.note_active(index, now);
         }
-        let deferred = seat.deferred;
-        if let Some(busy) = self.busy.get_mut(index) {
-            *busy = more || deferred;
-        }
-        if more && let Some(seat) = self.seats.get_mut(index) {
-            seat.active_at = Some(instant);
-        }
-        more || (deferred && !waits)
+        let waits = self.uplink.is_none() && !self.world.has_credit(index, now);
+        let deferred = self.seats.get(index).is_some_and(|seat| seat.deferred);
+        let wake = self.deadline_of(index).map(|deadline| self.time_of(deadline));
+        let wake = wake.into_iter().chain(waits.then(|| now.saturating_add(STALL))).min();
+        // The scheduler also wakes a device when its credit returns.
+        self.world.end_turn(index, (more && !waits) || deferred, wake);
     }
 
     fn end_connection(&mut self, index: usize, ended: Ended) {
@@ -371,66 +360,66 @@ impl EventLoop {
             self.tell(index, format!("connection {ended}"));
         }
         self.recall(index);
-        let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
-            return;
-        };
-        // Closing the socket removes it from the epoll set.
-        seat.disconnect(&mut node.hca);
+        if let (Some(seat), Some(hca)) = (self.seats.get_mut(index), self.world.hca_mut(index)) {
+            // Closing the socket removes it from the epoll set.
+            seat.disconnect(hca);
+        }
     }
 
     /// Ends a suspended poll of `index`, so that its device is in place.
     fn recall(&mut self, index: usize) {
         let now = self.clock.now();
-        let parts = self.seats.get_mut(index).zip(self.world.nodes.get_mut(index));
-        if let Some(Err(failure)) = parts.map(|(seat, node)| seat.abandon(&mut node.hca, now)) {
+        let parts = self.seats.get_mut(index).zip(self.world.hca_mut(index));
+        if let Some(Err(failure)) = parts.map(|(seat, hca)| seat.abandon(hca, now)) {
             self.fail(index, failure);
         }
+        self.follow_suspension(index);
     }
 
     /// Fails the device of `index`, which becomes unusable to its client.
     pub fn fail(&mut self, index: usize, mut failure: Failure) {
         let now = self.clock.now();
-        let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
-            return;
-        };
-        if seat.abandon(&mut node.hca, now).is_err() {
+        let Some((seat, hca)) = self.seats.get_mut(index).zip(self.world.hca_mut(index)) else { return };
+        if seat.abandon(hca, now).is_err() {
             failure = Failure::Panic;
         }
         if failure == Failure::Panic {
             // The model's state is undefined after a panic, so a new one replaces it.
-            let profile = node.hca.profile().clone();
-            let (cable, warm) = (node.hca.port().cable, node.hca.is_warm());
-            self.past_steps += node.hca.meter().steps();
-            node.hca = Hca::new(profile);
-            node.hca.port_mut().set_cable(cable);
-            node.hca.set_warm(warm);
-            tell_log(&mut node.hca, index, &self.log);
+            self.past_steps += hca.meter().steps();
+            self.world.renew(index);
         }
-        seat.fail(failure, &mut node.hca, now);
+        let Some(hca) = self.world.hca_mut(index) else { return };
+        if failure == Failure::Panic {
+            tell_log(hca, index, &self.log);
+        }
+        seat.fail(failure, hca, now);
+        self.follow_suspension(index);
         self.tell(index, format!("failed: {failure}"));
     }
 
     /// Logs a text about the client of `index` in its device's log, whose rate is limited.
     pub(super) fn tell(&mut self, index: usize, text: String) {
-        if let Some(node) = self.world.nodes.get_mut(index) {
-            node.hca.log_mut().warn(Subject::Device, "", text);
+        if let Some(hca) = self.world.running(index) {
+            hca.log_mut().warn(Subject::Device, "", text);
         }
     }
 
     /// Returns the activity so far.
     pub fn activity(&self) -> Activity {
         let clients = self.seats.iter().map(Seat::work).collect();
-        Activity { wakeups: self.wakeups, turns: self.turns, clients }
+        Activity { wakeups: self.wakeups, turns: self.turns, visits: self.visits, clients }
     }
 
     /// Returns the current states of the HCAs.
     pub fn states(&self) -> Vec<HcaState> {
-        self.seats.iter().zip(&self.world.nodes).map(|(seat, node)| HcaState::of(seat, node)).collect()
+        self.seats.iter().zip(self.world.nodes()).map(|(seat, node)| HcaState::of(seat, node)).collect()
     }
 
     fn summary(&mut self) -> Summary {
-        for node in &mut self.world.nodes {
-            node.hca.log_mut().flush();
+        for index in 0..self.seats.len() {
+            if let Some(hca) = self.world.running(index) {
+                hca.log_mut().flush();
+            }
         }
         let hcas = self.states();
         Summary {
@@ -444,6 +433,10 @@ impl EventLoop {
             capture_error: self.world.medium.finish_capture().err().map(|error| error.to_string()),
         }
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Forwards a device's log to `log`, with the device's number.
@@ -462,6 +455,7 @@ mod tests {
     use crate::wire::channel::Channel;
     use crate::wire::protocol::{Header, command};
     use hca_model::Profile;
+    use hca_model::scheduler::AHEAD;
     use hca_model::world::NodePort;
     use rdma_fabric::infiniband::FabricConfig;
     use rustix::event::{EventfdFlags, eventfd};
@@ -494,7 +488,7 @@ mod tests {
         let clients = [0, 1].map(|index| {
             let (client, server) = UnixStream::pair().expect("pair");
             let channel = Channel::new(server).expect("channel");
-            let hca = &mut event_loop.world.nodes[index].hca;
+            let hca = event_loop.world.hca_mut(index).expect("added");
             event_loop.seats[index].connect(channel, hca);
             client
         });
@@ -516,13 +510,11 @@ mod tests {
         let (mut event_loop, mut clients) = two();
         flood(&mut clients[0]);
         event_loop.seats[0].read();
-        let now = Instant::now();
-        event_loop.seats[0].active_at = Some(now);
         assert!(event_loop.turn(), "there is more");
         let alone = taken(&event_loop, 0);
         assert!(alone > 100, "{alone}: nobody else wants anything");
-        event_loop.seats[1].active_at = Some(Instant::now() + Duration::from_secs(3600));
-        event_loop.seats[0].used = 0;
+        let late = event_loop.now() + 3_600_000_000_000;
+        event_loop.world.scheduler.note_active(1, late);
         event_loop.turn();
         let beside = taken(&event_loop, 0) - alone;
         assert!((1..=32).contains(&beside), "{beside}");
@@ -533,12 +525,12 @@ mod tests {
         let (mut event_loop, _clients) = two();
         // The links come up, and the subnet manager sends requests to both ports.
         for _ in 0..2 {
-            event_loop.seats[0].used = 10 * AHEAD;
-            event_loop.busy.fill(true);
+            event_loop.world.scheduler.charge(0, 10 * AHEAD);
+            event_loop.world.scheduler.claim_all();
             event_loop.turn();
         }
         assert!(event_loop.world.medium.fabric().counters().delivered >= 2);
-        let port = event_loop.world.nodes[0].port;
+        let port = event_loop.world.nodes()[0].port;
         assert!(event_loop.world.medium.fabric_mut().receive(port, u64::MAX).is_none());
     }
 
@@ -629,22 +621,23 @@ mod tests {
     #[test]
     fn who_used_more_time_waits_for_those_who_have_something_to_do() {
         let (mut event_loop, mut clients) = two();
+        event_loop.clock = Clock::Counted(Counted::new(Arc::default()));
+        // The subnet manager brings the links up.
+        while event_loop.turn() {}
         for (client, seat) in clients.iter_mut().zip(&mut event_loop.seats) {
             flood(client);
             seat.read();
         }
-        event_loop.busy.fill(true);
-        event_loop.seats[0].used = 10 * AHEAD;
+        event_loop.world.scheduler.claim_all();
+        event_loop.world.scheduler.charge(0, 10 * AHEAD);
         event_loop.turn();
         assert_eq!(taken(&event_loop, 0), 0);
         assert!(taken(&event_loop, 1) > 0);
         // An idle device neither holds back the others nor accumulates time.
-        event_loop.seats[0].used = 100 * AHEAD;
-        event_loop.seats[1].used = 0;
-        event_loop.busy.fill(false);
-        event_loop.busy[0] = true;
+        event_loop.world.scheduler.charge(0, 100 * AHEAD);
+        event_loop.world.scheduler.begin_turn(1);
         event_loop.turn();
         assert!(taken(&event_loop, 0) > 0);
-        assert!(event_loop.seats[1].used >= 98 * AHEAD);
+        assert!(event_loop.world.scheduler.used(1) >= 98 * AHEAD);
     }
 }

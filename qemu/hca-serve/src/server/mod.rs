@@ -221,9 +221,9 @@ impl Prepared {
             let place = world
                 .add(options.profile(index), &format!("hca {index}"))
                 .map_err(|error| Error::Serve(format!("{error}: give fewer sockets")))?;
-            if let Some(node) = world.nodes.get_mut(place) {
-                node.hca.set_warm(options.warm);
-                tell_log(&mut node.hca, index, &options.log);
+            if let Some(hca) = world.hca_mut(place) {
+                hca.set_warm(options.warm);
+                tell_log(hca, index, &options.log);
             }
         }
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
@@ -236,7 +236,7 @@ impl Prepared {
         let Self { options, world, bound, wake, cables, hub } = self;
         let watchdog = Rc::new(Watchdog::start()?);
         let mappings = (MAPPINGS / bound.len().max(1)).clamp(128, MAPPINGS / 2);
-        let seats = bound.into_iter().zip(&world.nodes).map(|((listener, file), node)| {
+        let seats = bound.into_iter().zip(world.nodes()).map(|((listener, file), node)| {
             let mut seat = Seat::new(listener, file, node.hca.profile(), mappings, Rc::clone(&watchdog));
             seat.guest.memory.set_memory_limit(options.memory_limit);
             seat
@@ -244,7 +244,7 @@ impl Prepared {
         let seats = seats.collect::<Vec<_>>();
         let mut event_loop =
             EventLoop::new(world, seats, wake, options.log, options.notices, options.file_io, clock)?;
-        let nodes = &event_loop.world.nodes;
+        let nodes = event_loop.world.nodes();
         if let Some(listener) = hub {
             let guids = nodes.iter().map(|node| (node.hca.profile().port_guid, node.port));
             let base = options.guid_base.unwrap_or(Profile::GUID_BASE);
@@ -299,7 +299,7 @@ fn run(
     let uplink = prepared.options.uplink.clone();
     let made = prepared.event_loop(Clock::System).map(|mut event_loop| {
         if let Some(address) = uplink {
-            let guids = event_loop.world.nodes.iter().map(|node| node.hca.profile().port_guid).collect();
+            let guids = event_loop.world.nodes().iter().map(|node| node.hca.profile().port_guid).collect();
             let plug = move |index, stream| handle.plug(index, stream);
             event_loop.uplink = Some(Uplink::new(address, guids, Arc::new(plug)));
         }
@@ -383,7 +383,7 @@ impl Served {
     /// Returns the object counts of every HCA, or `None` if the server has stopped.
     #[must_use]
     pub fn census(&self) -> Option<Vec<Census>> {
-        self.with_world(|world, _| world.nodes.iter().map(|node| node.hca.census()).collect())
+        self.with_world(|world, _| world.nodes().iter().map(|node| node.hca.census()).collect())
     }
 
     /// Returns the packet counters so far, or `None` if the server has stopped.

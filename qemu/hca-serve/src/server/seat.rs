@@ -26,8 +26,6 @@ const MESSAGES: usize = 512;
 /// Messages processed in one iteration while other seats are active. Takes about as much work as a
 /// device's iteration.
 const CONTENDED_MESSAGES: usize = 32;
-/// Time since the last activity within which a seat counts as active.
-const ACTIVE: Duration = Duration::from_millis(2);
 /// Time limit of a message's wait for the register writes before it. The client abandons a read
 /// after 5 s.
 const WRITES_LIMIT: Duration = Duration::from_secs(1);
@@ -101,14 +99,8 @@ pub struct Seat {
     pub interest: EventFlags,
     /// True if new connections are waited for.
     pub listening: bool,
-    /// Server time used, as counted for fairness.
-    pub used: u64,
     /// True if messages are waiting.
     pub deferred: bool,
-    /// Last activity of the client or the device.
-    pub active_at: Option<Instant>,
-    /// True if other seats are active too.
-    pub contended: bool,
     work: Work,
     /// Number of calls that its clients blocked.
     held_up: u32,
@@ -170,20 +162,12 @@ impl Seat {
             waiting_since: None,
             interest: EventFlags::empty(),
             listening: false,
-            used: 0,
             deferred: false,
-            active_at: None,
-            contended: false,
             work: Work::default(),
             held_up: 0,
             warned: false,
             panicked: false,
         }
-    }
-
-    /// Returns whether the client or the device was active recently.
-    pub fn is_active(&self, now: Instant) -> bool {
-        self.active_at.is_some_and(|at| now.saturating_duration_since(at) < ACTIVE)
     }
 
     /// Returns the work for this seat's clients so far.
@@ -205,11 +189,9 @@ impl Seat {
         done.held_up += HELD_UP * self.held_up;
     }
 
-    /// Charges `time` of the server to the device.
-    pub fn charge(&mut self, time: Duration) {
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.used = self.used.saturating_add(time);
-        self.work.nanoseconds = self.work.nanoseconds.saturating_add(time);
+    /// Adds `nanoseconds` to the server time for this seat's clients.
+    pub fn charge(&mut self, nanoseconds: u64) {
+        self.work.nanoseconds = self.work.nanoseconds.saturating_add(nanoseconds);
     }
 
     /// Returns whether a client is connected.
@@ -281,12 +263,13 @@ impl Seat {
         }
     }
 
-    /// Processes a bounded number of messages and sends the replies.
-    pub fn take_messages(&mut self, hca: &mut Hca, file_io: bool, now: Instant) -> Turn {
+    /// Processes a bounded number of messages and sends the replies. The number is smaller if other
+    /// seats are active too, which `contended` says.
+    pub fn take_messages(&mut self, hca: &mut Hca, file_io: bool, contended: bool, now: Instant) -> Turn {
         let mut turn = Turn::default();
         self.deferred = false;
         let Some(mut channel) = self.guest.memory.channel.get_mut().take() else { return turn };
-        let limit = if self.contended { CONTENDED_MESSAGES } else { MESSAGES };
+        let limit = if contended { CONTENDED_MESSAGES } else { MESSAGES };
         for taken in 0.. {
             let Some((header, payload)) = channel.peek() else { break };
             let backlog = hca.registers().backlog();
@@ -364,11 +347,12 @@ impl Seat {
             self.suspended_at.get_or_insert(instant);
             return Ok(false);
         }
-        self.suspended_at = None;
+        // Register writes and packets may have arrived while it was suspended.
+        let suspended = self.suspended_at.take().is_some();
         self.guest.memory.end_poll();
         let Polled::Done(polled, more) = polled else { return Err(Failure::Panic) };
         self.stand_in = Some(Box::new(hca.restore(*polled)));
-        Ok(more)
+        Ok(more || suspended)
     }
 
     /// Serves register accesses while a poll is suspended. Returns whether there may be more.

@@ -18,8 +18,6 @@ use std::time::{Duration, Instant};
 pub const WAKE: u64 = 0;
 /// Longest sleep. Only bounds the effect of a missed deadline.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// Sleep while a device waits for its peers to receive packets in flight.
-const STALL: Duration = Duration::from_micros(200);
 /// Socket events received by one call.
 const EVENTS: usize = 64;
 
@@ -37,27 +35,25 @@ fn client_token(index: usize) -> u64 {
 
 impl EventLoop {
     /// Returns the time until work is due without an event.
-    pub fn sleep(&self) -> Duration {
-        let mut sleep = LONGEST_SLEEP;
-        if let Some(deadline) = self.world.next_deadline() {
-            sleep = sleep.min(Duration::from_nanos(deadline.saturating_sub(self.now())));
-        }
-        if self.stalled {
-            sleep = sleep.min(STALL);
-        }
+    pub fn sleep(&mut self) -> Duration {
+        // With a remote fabric, the local one is not polled, so its deadlines never pass.
+        let deadline = match self.uplink {
+            Some(_) => self.world.next_turn(),
+            None => self.world.next_deadline(),
+        };
         let now = self.clock.now();
-        let cables = self.spokes.iter().filter_map(Spoke::deadline);
-        let cables = cables.chain(self.hub.as_ref().and_then(Hub::deadline)).min();
-        if let Some(deadline) = cables {
-            sleep = sleep.min(deadline.saturating_duration_since(now));
-        }
-        for seat in &self.seats {
-            let late = seat.suspended_at.map(|since| since + PATIENCE);
-            for until in [late, seat.closed_until].into_iter().flatten() {
-                sleep = sleep.min(until.saturating_duration_since(now));
-            }
-        }
-        sleep
+        let deadline = deadline.map(|at| Duration::from_nanos(at.saturating_sub(self.time_of(now))));
+        let hub = self.hub.as_ref().and_then(Hub::deadline);
+        let hub = hub.map(|deadline| deadline.saturating_duration_since(now));
+        deadline.into_iter().chain(hub).fold(LONGEST_SLEEP, Duration::min)
+    }
+
+    /// Returns the time until which a device's turn can wait, without its model's deadlines.
+    pub(super) fn deadline_of(&self, index: usize) -> Option<Instant> {
+        let seat = self.seats.get(index)?;
+        let late = seat.suspended_at.map(|since| since + PATIENCE);
+        let cable = self.spokes.get(index).and_then(Spoke::deadline);
+        late.into_iter().chain(seat.closed_until).chain(cable).min()
     }
 
     /// Waits for sockets for at most `sleep`, reads the ready ones and accepts clients.
@@ -102,13 +98,11 @@ impl EventLoop {
             if let Some(spoke) = self.spokes.get_mut(index) {
                 spoke.event();
             }
-            if let Some(busy) = self.busy.get_mut(index) {
-                *busy = true;
-            }
+            self.world.scheduler.claim(index);
             return now;
         }
         let index = seat_of(token);
-        if self.seats.get(index).is_some_and(|seat| self.is_ahead(seat)) {
+        if self.world.scheduler.is_ahead(index) {
             // Devices with less used time run first; the event remains pending.
             return now;
         }
@@ -116,16 +110,12 @@ impl EventLoop {
             self.accept(index);
         } else if let Some(seat) = self.seats.get_mut(index) {
             seat.read();
-            seat.active_at = Some(now);
+            self.world.scheduler.note_active(index, self.time_of(now));
         }
         self.follow_work();
         let end = self.clock.now();
-        if let Some(seat) = self.seats.get_mut(index) {
-            seat.charge(end - now);
-        }
-        if let Some(busy) = self.busy.get_mut(index) {
-            *busy = true;
-        }
+        self.charge(index, end - now);
+        self.world.scheduler.claim(index);
         end
     }
 
@@ -142,9 +132,7 @@ impl EventLoop {
     }
 
     fn accept(&mut self, index: usize) {
-        let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
-            return;
-        };
+        let Some((seat, hca)) = self.seats.get_mut(index).zip(self.world.hca_mut(index)) else { return };
         let accepted = seat.listener.accept().and_then(|(stream, _)| Channel::new(stream));
         match accepted {
             Ok(channel) => {
@@ -154,7 +142,7 @@ impl EventLoop {
                     self.tell(index, format!("cannot serve a connection: {error}"));
                     return;
                 }
-                seat.connect(channel, &mut node.hca);
+                seat.connect(channel, hca);
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -170,10 +158,11 @@ impl EventLoop {
         if let Some(hub) = &mut self.hub {
             hub.follow_interests(&self.epoll, now);
         }
-        for (index, spoke) in self.spokes.iter_mut().enumerate() {
-            spoke.follow_interests(index, &self.epoll);
-        }
-        for index in 0..self.seats.len() {
+        while let Some(index) = self.touched.next(0) {
+            self.touched.remove(index);
+            if let Some(spoke) = self.spokes.get_mut(index) {
+                spoke.follow_interests(index, &self.epoll);
+            }
             if catch_unwind(AssertUnwindSafe(|| self.follow_seat(index, now))).is_err() {
                 self.fail(index, Failure::Panic);
             }

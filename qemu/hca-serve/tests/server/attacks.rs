@@ -168,7 +168,7 @@ fn floods_of_refusals_take_their_own_time_and_few_lines() {
         }
         assert_eq!(client.ids(), IDS);
     });
-    let refusals = served.with_world(|world, _| world.nodes[2].hca.log().refusals()).expect("served");
+    let refusals = served.with_world(|world, _| world.nodes()[2].hca.log().refusals()).expect("served");
     assert!(refusals >= 200_000, "{refusals}");
     let told = lines.lock().expect("lines").iter().filter(|line| line.starts_with("2: ")).count();
     assert!(told < 10_000, "{told} lines of {refusals}");

@@ -202,6 +202,6 @@ fn a_guest_that_scribbles_over_its_rings_and_mailboxes_harms_itself_only() {
         let mut guest = Guest::bring_up(socket);
         guest.wait_active();
     });
-    let refusals = served.with_world(|world, _| world.nodes[2].hca.log().refusals()).expect("served");
+    let refusals = served.with_world(|world, _| world.nodes()[2].hca.log().refusals()).expect("served");
     assert!(refusals > 100, "{refusals}: the device reads what was scribbled");
 }

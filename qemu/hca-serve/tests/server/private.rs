@@ -34,7 +34,7 @@ fn register_reads_are_served_and_requests_wait_while_a_client_is_asked() {
     let reply = client.receive().expect("answered");
     assert_eq!((reply.id, reply.command, reply.is_error()), (id, REGION_READ, false));
     // The request needs the device itself, and not what stands in for it during the access.
-    let lent = served.with_world(|world, _| world.nodes[0].hca.is_lent());
+    let lent = served.with_world(|world, _| world.nodes()[0].hca.is_lent());
     assert_eq!(lent, Some(false));
     assert_eq!(served.activity().expect("served").clients[0].failures, 1, "the client was late");
 }

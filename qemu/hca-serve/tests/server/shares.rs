@@ -219,7 +219,7 @@ fn a2_memory_without_end() {
         }
     });
     let mut server = scene.server.borrow_mut();
-    let budget = server.world().nodes[2].hca.budget();
+    let budget = server.world().nodes()[2].hca.budget();
     assert!(budget.most() <= budget.limit());
     assert!(refused > 0 && budget.held() > budget.limit() / 10 * 9, "{} bytes held", budget.held());
 }
@@ -237,7 +237,7 @@ fn a3_refusals_without_end() {
     let mut flood = Flood::new(client, (0..2000).flat_map(doorbell).collect());
     scene.stands("refused doorbells", 4, || flood.turn());
     let mut server = scene.server.borrow_mut();
-    assert!(server.world().nodes[2].hca.log().refusals() > 10_000);
+    assert!(server.world().nodes()[2].hca.log().refusals() > 10_000);
 }
 
 #[test]

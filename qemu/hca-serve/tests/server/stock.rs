@@ -85,7 +85,7 @@ fn warm_restarts_leave_the_device_as_it_is_and_others_do_not() {
     // Function-level reset, which drivers use.
     client.region_write(CONFIG, 0x68, &[0x10, 0xa8]).expect("write");
     assert_eq!((held(&mut client), resets()), (0, 1));
-    served.with_world(|world, _| world.nodes[0].hca.set_warm(false)).expect("served");
+    served.with_world(|world, _| world.hca_mut(0).expect("served").set_warm(false)).expect("served");
     write_queue(&mut client, address);
     client.reset().expect("reset");
     assert_eq!((held(&mut client), resets()), (0, 2), "as at power-on");

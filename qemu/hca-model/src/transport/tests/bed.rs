@@ -116,7 +116,7 @@ impl Bed {
     fn with_config(nodes: u16, ram: usize, config: FabricConfig) -> Self {
         let mut bed = Self::with_nodes(nodes, ram, config);
         bed.run_until("ports are active", |bed| {
-            bed.world.nodes.iter().all(|node| node.hca.device.port.is_active())
+            bed.world.nodes().iter().all(|node| node.hca.device.port.is_active())
         });
         for node in 0..usize::from(nodes) {
             bed.make_eq(node);
@@ -140,7 +140,7 @@ impl Bed {
         for n in 0..nodes {
             let node = world.add(Profile::node(n), &format!("node{n}")).unwrap();
             // Memory access and bus mastering on.
-            world.nodes[node].hca.config_write(4, &[6, 0]);
+            world.hca_mut(node).unwrap().config_write(4, &[6, 0]);
             guests.push(Guest::new(ram));
         }
         Self { world, guests, now: 0, idle: false }
@@ -152,11 +152,11 @@ impl Bed {
     }
 
     pub(super) fn hca(&mut self, node: usize) -> &mut Hca {
-        &mut self.world.nodes[node].hca
+        self.world.hca_mut(node).unwrap()
     }
 
     pub(super) fn counters(&self, node: usize) -> TransportCounters {
-        self.world.nodes[node].hca.device.transport.counters
+        self.world.nodes()[node].hca.device.transport.counters
     }
 
     /// One step; the clock jumps when nothing can be done.
@@ -453,7 +453,7 @@ impl Bed {
             wire: &mut Unplugged,
             peers: &mut NoPeers,
         };
-        self.world.nodes[handle.node].hca.device.qp_changed_state(&mut io, handle.qpn, old, new);
+        self.world.hca_mut(handle.node).unwrap().device.qp_changed_state(&mut io, handle.qpn, old, new);
     }
 
     /// Two RC QPs on nodes 0 and 1, connected to each other, ready to send.

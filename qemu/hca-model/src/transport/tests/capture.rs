@@ -39,7 +39,7 @@ fn a_capture_is_complete_and_right() {
     bed.world.set_cable(1, false);
     bed.run_for(1_000_000);
     bed.world.set_cable(1, true);
-    bed.run_until("active", |bed| bed.world.nodes[1].hca.device.port.is_active());
+    bed.run_until("active", |bed| bed.world.nodes()[1].hca.device.port.is_active());
     let (mut a, mut b) = bed.pair(&Options { mtu: 3, ..Options::default() });
     let (from, lkey) = bed.buffer(0, 0x4000);
     let (to, rkey) = bed.buffer(1, 0x4000);

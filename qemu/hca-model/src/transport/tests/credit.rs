@@ -13,7 +13,7 @@ const LONG: usize = 64 << 10;
 #[test]
 fn port_without_credit_serves_registers_and_receives() {
     let mut bed = Bed::new(3);
-    let ports = [0, 1, 2].map(|node: usize| bed.world.nodes[node].port);
+    let ports = [0, 1, 2].map(|node: usize| bed.world.nodes()[node].port);
     let options = Options { mtu: 1, ..Options::default() };
     let (from, lkey) = bed.buffer(0, LONG);
     let (to, rkey) = bed.buffer(1, LONG);

@@ -120,7 +120,7 @@ impl Bed {
     pub(super) fn ring(&mut self, qp: &Handle) {
         self.guests[qp.node].write(qp.dbr + 4, &u32::from(qp.posted).to_be_bytes());
         self.idle = false;
-        let device = &mut self.world.nodes[qp.node].hca.device;
+        let device = &mut self.world.hca_mut(qp.node).unwrap().device;
         device.transport.ring(device.objects.qps.table.get_mut(qp.qpn).unwrap());
     }
 

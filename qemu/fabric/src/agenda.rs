@@ -1,0 +1,209 @@
+//! Members of a small set that have work, and the times at which the others will.
+//!
+//! Members are numbers below [`LIMIT`]. No operation takes longer with more members, except by
+//! the logarithm of their number.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of members at most: a medium has two switches of 254 ports.
+pub const LIMIT: usize = 512;
+
+const WORDS: usize = LIMIT / 64;
+
+/// A set of numbers. Threads may insert while another one removes.
+#[derive(Debug, Default)]
+pub struct ReadySet {
+    words: [AtomicU64; WORDS],
+    /// Words that have members.
+    summary: AtomicU64,
+}
+
+impl ReadySet {
+    /// Inserts `member`. Has no effect from [`LIMIT`] on.
+    #[inline]
+    pub fn insert(&self, member: usize) {
+        if let Some(word) = self.words.get(member / 64) {
+            word.fetch_or(1 << (member % 64), Ordering::AcqRel);
+            self.summary.fetch_or(1 << (member / 64), Ordering::AcqRel);
+        }
+    }
+
+    /// Removes `member`.
+    #[inline]
+    pub fn remove(&self, member: usize) {
+        let Some(word) = self.words.get(member / 64) else { return };
+        let bit = 1 << (member % 64);
+        if word.fetch_and(!bit, Ordering::AcqRel) & !bit == 0 {
+            self.summary.fetch_and(!(1 << (member / 64)), Ordering::AcqRel);
+            // A member that was inserted in between is in the summary again.
+            if word.load(Ordering::Acquire) != 0 {
+                self.summary.fetch_or(1 << (member / 64), Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Returns whether `member` is in the set.
+    #[must_use]
+    #[inline]
+    pub fn contains(&self, member: usize) -> bool {
+        let word = self.words.get(member / 64);
+        word.is_some_and(|word| word.load(Ordering::Acquire) >> (member % 64) & 1 != 0)
+    }
+
+    /// Returns whether the set has no members.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.summary.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns the lowest member that is not below `from`.
+    #[must_use]
+    #[inline]
+    pub fn next(&self, from: usize) -> Option<usize> {
+        let first = from / 64;
+        let members = self.words.get(first)?.load(Ordering::Acquire) & (u64::MAX << (from % 64));
+        if members != 0 {
+            return Some(first * 64 + members.trailing_zeros() as usize);
+        }
+        let rest = self.summary.load(Ordering::Acquire) & (u64::MAX << first << 1);
+        let next = rest.trailing_zeros() as usize;
+        let members = self.words.get(next)?.load(Ordering::Acquire);
+        // Another thread's insertion shows in the word first.
+        (members != 0).then(|| next * 64 + members.trailing_zeros() as usize)
+    }
+}
+
+/// The members' deadlines, in a tournament tree: each node is the earlier of its two children.
+#[derive(Debug)]
+pub struct Deadlines {
+    /// Root at 1, the children of `n` at `2n` and `2n + 1`, member `m` at `leaves + m`.
+    tree: Vec<u64>,
+    leaves: usize,
+}
+
+impl Deadlines {
+    /// Time that never comes.
+    pub const NEVER: u64 = u64::MAX;
+
+    /// Creates deadlines without members.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { tree: vec![Self::NEVER; 2], leaves: 1 }
+    }
+
+    fn at(&self, node: usize) -> u64 {
+        self.tree.get(node).copied().unwrap_or(Self::NEVER)
+    }
+
+    /// Sets the deadline of `member`.
+    #[inline]
+    pub fn set(&mut self, member: usize, deadline: u64) {
+        if member >= self.leaves {
+            self.grow(member);
+        }
+        let mut node = self.leaves + member;
+        let mut earliest = deadline;
+        while let Some(slot) = self.tree.get_mut(node) {
+            if *slot == earliest {
+                return;
+            }
+            *slot = earliest;
+            if node == 1 {
+                return;
+            }
+            earliest = earliest.min(self.at(node ^ 1));
+            node /= 2;
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, member: usize) {
+        let members = self.tree.split_off(self.leaves);
+        self.leaves = (member + 1).next_power_of_two();
+        self.tree = vec![Self::NEVER; 2 * self.leaves];
+        for (member, deadline) in members.into_iter().enumerate() {
+            self.set(member, deadline);
+        }
+    }
+
+    /// Returns the earliest deadline, or [`NEVER`](Self::NEVER).
+    #[must_use]
+    #[inline]
+    pub fn earliest(&self) -> u64 {
+        self.at(1)
+    }
+
+    /// Returns the lowest member that is not below `from` and whose deadline is not after `now`.
+    #[must_use]
+    #[inline]
+    pub fn next_due(&self, from: usize, now: u64) -> Option<usize> {
+        if self.earliest() > now || from >= self.leaves {
+            return None;
+        }
+        let mut node = self.leaves + from;
+        while self.at(node) > now {
+            // The next subtree to the right; the rightmost node of a level has none.
+            while node % 2 == 1 {
+                node /= 2;
+            }
+            if node == 0 {
+                return None;
+            }
+            node += 1;
+        }
+        while node < self.leaves {
+            node *= 2;
+            if self.at(node) > now {
+                node += 1;
+            }
+        }
+        Some(node - self.leaves)
+    }
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn members_are_found_in_order() {
+        let set = ReadySet::default();
+        for member in [255, 0, 63, 64, 200, LIMIT] {
+            set.insert(member);
+        }
+        set.remove(200);
+        set.remove(LIMIT);
+        let found = std::iter::successors(set.next(0), |member| set.next(member + 1));
+        assert_eq!(found.collect::<Vec<_>>(), [0, 63, 64, 255]);
+        for member in [0, 63, 64] {
+            set.remove(member);
+        }
+        assert!(!set.is_empty());
+        set.remove(255);
+        assert!(set.is_empty() && set.next(0).is_none());
+    }
+
+    #[test]
+    fn deadlines_equal_a_map() {
+        let (mut tree, mut map, mut random) = (Deadlines::new(), BTreeMap::new(), Random::new(7));
+        for round in 0..20_000u64 {
+            let member = random.below(1 + round / 100) as usize;
+            let deadline = if random.below(4) == 0 { Deadlines::NEVER } else { random.below(1000) };
+            tree.set(member, deadline);
+            map.insert(member, deadline);
+            let (from, now) = (random.below(220) as usize, random.below(1000));
+            assert_eq!(tree.earliest(), map.values().copied().min().expect("one"));
+            let due = map.range(from..).find(|(_, deadline)| **deadline <= now);
+            assert_eq!(tree.next_due(from, now), due.map(|(member, _)| *member), "round {round}");
+        }
+    }
+}
