@@ -52,7 +52,7 @@ pub mod card;
 mod cmd;
 pub mod device;
 mod doorbell;
-pub mod guest_memory;
+mod guest_memory;
 pub mod habits;
 pub mod hca;
 pub mod health;

@@ -13,6 +13,7 @@
 //! | `inbound` | a packet of any medium |
 //! | `incoming` | from a packet to its QP |
 //! | `packet` | building and sending packets |
+//! | `address` | address vectors |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
 //! | `copy` | RC: requests to a neighbour without packets |
 //! | `credit` | RC: flow control |
@@ -27,6 +28,7 @@
 //! | `failure` | records of a QP's events, and why it failed |
 
 mod acknowledge;
+mod address;
 mod adversary;
 mod blueflame;
 mod completion;

@@ -7,9 +7,9 @@ use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{DS_SIZE, SendOpcode, UmrFlags, WQEBB_SIZE};
 use mlx5_prm::status::CqeSyndrome;
 
+use super::address::AddressVector;
 use super::blueflame::Pushed;
 use super::segments::Reserved;
-use super::wqe::AddressVector;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
 use crate::recorder::{Failures, Recorder};

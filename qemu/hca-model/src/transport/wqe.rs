@@ -8,6 +8,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
+use super::address::AddressVector;
 use super::dma::parse_copy;
 use super::segments::Segment;
 use super::state::{Failure, Fence, MAX_WQE, Mixed, Payload, Piece, Prefetched, Sge, Sges, Work, Wqe};
@@ -15,7 +16,6 @@ use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
 use crate::profile::Strictness;
 use crate::seams::DmaFault;
-use ib_types::MacAddress;
 
 /// Longest RDMA READ WQE (PRM, work requests and completions).
 const MAX_READ_WQE: usize = 512;
@@ -36,24 +36,6 @@ pub(super) fn bad(field: &'static str, text: impl Into<String>) -> Bad {
 /// A WQE whose lengths are wrong.
 pub(super) fn too_long(field: &'static str, text: String) -> Bad {
     Bad(field, text, CqeSyndrome::LOCAL_LENGTH_ERR)
-}
-
-/// A datagram's destination, from the AV segment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AddressVector {
-    pub(super) qkey: u32,
-    pub(super) dqpn: u32,
-    pub(super) sl: u8,
-    pub(super) force_loopback: bool,
-    pub(super) mlid: u8,
-    pub(super) rlid: u16,
-    pub(super) tclass: u8,
-    pub(super) hop_limit: u8,
-    pub(super) grh: bool,
-    pub(super) src_addr_index: u8,
-    pub(super) flow_label: u32,
-    pub(super) rgid: [u8; 16],
-    pub(super) rmac: MacAddress,
 }
 
 impl Context<'_, '_> {
@@ -315,22 +297,7 @@ impl Context<'_, '_> {
         };
         let bytes = &whole[..];
         self.reserved(Segment::Address, bytes)?;
-        let rgid = av::rgid.of(bytes).first_chunk().copied().unwrap_or_default();
-        Ok(AddressVector {
-            qkey: av::qkey.get32(bytes),
-            dqpn: av::dqp_dct.get32(bytes),
-            sl: av::sl.get32(bytes) as u8,
-            force_loopback: av::fl.is_set(bytes),
-            mlid: av::mlid.get32(bytes) as u8,
-            rlid: av::rlid.get32(bytes) as u16,
-            tclass: av::tclass.get32(bytes) as u8,
-            hop_limit: av::hop_limit.get32(bytes) as u8,
-            grh: av::grh.is_set(bytes),
-            src_addr_index: av::src_addr_index.get32(bytes) as u8,
-            flow_label: av::flow_label.get32(bytes),
-            rgid,
-            rmac: MacAddress(av::rmac.of(bytes).first_chunk().copied().unwrap_or([0; 6])),
-        })
+        Ok(AddressVector::parse(bytes))
     }
 
     #[inline(always)]
