@@ -50,7 +50,7 @@ pub fn resources(lab: &mut Lab, guests: usize) -> Vec<String> {
 
 /// Pings, none of which may be lost. The first, which has to find the way, does not count: Linux keeps but three packets
 /// while it asks for a path. Busybox's own ping has room for a few answers only, and loses more when it is not run in time.
-fn none_lost(lab: &mut Lab, guest: usize, to: &str, count: u32) {
+pub fn none_lost(lab: &mut Lab, guest: usize, to: &str, count: u32) {
     let script = format!(
         "ping=/bin/ping; [ -x $ping ] || ping=ping\n\
          $ping -c 2 -i 0.5 -W 10 {to} > /dev/null; $ping -c {count} -i 0.05 -W 10 {to}"

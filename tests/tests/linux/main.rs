@@ -4,6 +4,7 @@ mod action;
 mod c_programs;
 mod cards;
 mod diags;
+mod ethernet;
 mod faults;
 mod guests;
 mod handover;
