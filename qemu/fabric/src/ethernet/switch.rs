@@ -99,7 +99,7 @@ enum Route {
     All,
 }
 
-/// The switch. See the [module](self).
+/// A switch of Ethernet frames, which learns where addresses are.
 pub struct Switch {
     config: SwitchConfig,
     links: Links<Flow>,

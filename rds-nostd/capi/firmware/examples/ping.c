@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Firmware that finds an HCA on PCI, queries it by DAT, pings an RDS peer, repeats that, and exits.
- * No libc: gcc -ffreestanding, ld.
+/* Firmware without libc that finds an HCA on PCI, queries it by DAT, pings an RDS peer twice, and exits.
  *
  * Its address is 10.0.0.2. The peer is 10.0.0.1, port 4000 ("app=rds mode=echo" of the unikernel).
  * The log goes to COM1. QEMU exits by its isa-debug-exit: 0x10 for success. */

@@ -7,7 +7,7 @@ use crate::rds::chaos::plan::RdmaJob;
 use crate::rds::chaos::trace::Event;
 use driver_mlx::{DmaBuffer, DmaSlice};
 use harness::dat::ModelAdapter;
-use harness::rds::{at, finish};
+use harness::rds::at;
 use harness::seeds::Random;
 use rds_nostd::{
     AtomicArgs, AtomicOp, Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, Rds,
@@ -41,6 +41,8 @@ pub struct Desk {
     served: [Option<(usize, usize)>; SLOTS],
     /// Operations of this node.
     used: [Option<usize>; SLOTS],
+    /// Offers of which the access is ending: peers may use their memory until it has ended.
+    revoking: Vec<usize>,
     /// Offers of others that were not used yet.
     heard: VecDeque<usize>,
 }
@@ -54,7 +56,14 @@ impl Desk {
     pub fn open(index: usize, adapter: &mut ModelAdapter, rds: &mut Rds<'static>) -> Self {
         let memory = adapter.dma_alloc(2 * SLOTS * SLOT, 4096).expect("memory");
         let socket = rds.bind(at(index, PORT)).expect("binds");
-        Self { socket, memory, served: [None; SLOTS], used: [None; SLOTS], heard: VecDeque::new() }
+        Self {
+            socket,
+            memory,
+            served: [None; SLOTS],
+            used: [None; SLOTS],
+            revoking: Vec::new(),
+            heard: VecDeque::new(),
+        }
     }
 
     /// Registers all memory for operations on that of a node.
@@ -109,17 +118,18 @@ impl Desk {
             }
             let mut model = hand.shared.model.borrow_mut();
             let mut ledger = hand.shared.ledger.borrow_mut();
-            let slot = match self.served.iter().position(Option::is_none) {
-                Some(slot) => slot,
-                None => self.revoke_oldest(hand, &mut ledger),
+            if !self.has_revoked(hand, &mut ledger) {
+                break;
+            }
+            let Some(slot) = self.served.iter().position(Option::is_none) else {
+                self.revoke_oldest(hand, &mut ledger);
+                continue;
             };
             let number = ledger.offers.len();
             let len = if job.kind == Kind::Add { 8 } else { job.len };
             let region = self.slice(slot, job.offset, len);
-            let bytes: Vec<u8> = (0..len).map(|i| payload(true, number).byte(i)).collect();
-            region.write(0, &bytes).expect("inside");
             let (from, to) = (at(hand.index, PORT), at(job.to, PORT));
-            let payload = content(from, to, model.next_number(from, to), 20);
+            let announcement = content(from, to, model.next_number(from, to), 20);
             // For what will be done with it, and no more. Registered by the message, or before.
             let rights = match job.kind {
                 Kind::Read => RdmaFlags::PEER_READS,
@@ -136,7 +146,7 @@ impl Desk {
             };
             let control =
                 Control { map: own.is_none().then_some((region, rights)), dest: own, ..Control::default() };
-            let sent = hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(to, &payload).with(&control));
+            let sent = hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(to, &announcement).with(&control));
             let cookie = match (sent, own) {
                 (Ok(mapped), own) => own.or(mapped).expect("one of both"),
                 (Err(error), own) => {
@@ -147,12 +157,15 @@ impl Desk {
                     break;
                 }
             };
+            // No packet has left since. Refused attempts, which may be many, do not pay for it.
+            let bytes: Vec<u8> = (0..len).map(|i| payload(true, number).byte(i)).collect();
+            region.write(0, &bytes).expect("inside");
             if job.withheld {
-                self.release(hand, cookie);
+                self.revoke(hand, number, cookie);
             } else {
                 self.served[slot] = Some((number, job.offset));
             }
-            let message = model.accepted(from, to, hand.incarnation, payload.len(), false);
+            let message = model.accepted(from, to, hand.incarnation, announcement.len(), false);
             ledger.offered.insert((from, to, message), number);
             let (server, incarnation) = (hand.index, hand.incarnation);
             let withheld = job.withheld;
@@ -165,8 +178,8 @@ impl Desk {
                 cookie,
                 kind: job.kind,
                 len,
-                withheld,
                 revoked: withheld,
+                ended: false,
                 used: false,
             });
             jobs.pop_front();
@@ -175,23 +188,35 @@ impl Desk {
         moved
     }
 
-    /// Ends the access to an offer that may be used still: afterwards its memory is another's.
-    fn release(&self, hand: &mut Hand<'_>, cookie: RdmaCookie) {
+    /// Begins to end the access to an offer.
+    fn revoke(&mut self, hand: &mut Hand<'_>, offer: usize, cookie: RdmaCookie) {
         hand.rds.free_mr(hand.adapter, self.socket, cookie).expect("there");
-        let ended =
-            finish(hand.rds, hand.adapter, |rds, adapter| rds.free_mr(adapter, self.socket, RdmaCookie(0)));
-        ended.expect("bound");
+        self.revoking.push(offer);
     }
 
-    /// Ends the access to what was offered first, and may be used or not; gives its slot.
-    fn revoke_oldest(&mut self, hand: &mut Hand<'_>, ledger: &mut Ledger) -> usize {
+    /// Returns whether all revoked access has ended. Only then may memory be reused.
+    fn has_revoked(&mut self, hand: &mut Hand<'_>, ledger: &mut Ledger) -> bool {
+        if self.revoking.is_empty() {
+            return true;
+        }
+        match hand.rds.free_mr(hand.adapter, self.socket, RdmaCookie(0)) {
+            Ok(()) => {
+                self.revoking.drain(..).for_each(|offer| ledger.offers[offer].ended = true);
+                true
+            }
+            Err(RdsError::Again) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Begins to end the access to what was offered first, used or not.
+    fn revoke_oldest(&mut self, hand: &mut Hand<'_>, ledger: &mut Ledger) {
         let oldest = |slot: &usize| self.served[*slot];
         let slot = (0..SLOTS).min_by_key(oldest).expect("there are slots");
         if let Some((offer, _)) = self.served[slot].take() {
             ledger.offers[offer].revoked = true;
-            self.release(hand, ledger.offers[offer].cookie);
+            self.revoke(hand, offer, ledger.offers[offer].cookie);
         }
-        slot
     }
 
     /// A message came.
@@ -291,7 +316,8 @@ impl Desk {
                 ledger.done.insert((from, to, message), number);
             }
             hand.shared.trace.note(hand.time, Event::Operation { number, offer, from, to, silent });
-            ledger.operations.push(Operation { offer, offset, len, status: None });
+            let is_denied = ledger.offers[offer].ended;
+            ledger.operations.push(Operation { offer, offset, len, is_denied, status: None });
             self.used[slot] = Some(number);
             self.heard.pop_front();
             moved = true;
@@ -319,13 +345,13 @@ impl Desk {
         self.used[slot] = None;
         let mut ledger = hand.shared.ledger.borrow_mut();
         ledger.operations[number].status = Some(notify.status);
-        let Operation { offer, offset, len, .. } = ledger.operations[number];
-        let Offer { server, incarnation, kind, withheld, revoked, used, .. } = ledger.offers[offer];
+        let Operation { offer, offset, len, is_denied, .. } = ledger.operations[number];
+        let Offer { server, incarnation, kind, revoked, used, .. } = ledger.offers[offer];
         let stands = !revoked && !used && hand.shared.incarnations.borrow()[server] == incarnation;
         match notify.status {
             RdmaStatus::Success => {
                 assert!(
-                    !withheld || ledger.key_comes_again(offer),
+                    !is_denied || ledger.key_comes_again(offer),
                     "operation {number} succeeded on memory that was not offered any more"
                 );
                 let mut found = vec![0; len];

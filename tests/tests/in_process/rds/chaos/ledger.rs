@@ -24,10 +24,10 @@ pub struct Offer {
     pub cookie: RdmaCookie,
     pub kind: Kind,
     pub len: usize,
-    /// Access ended before the peer could hear of it.
-    pub withheld: bool,
-    /// Access ended at some time without the peer having said that it used it.
+    /// Access was revoked without the peer having said that it used it.
     pub revoked: bool,
+    /// That access has ended: operations that begin from now on are denied.
+    pub ended: bool,
     /// Access ended because a peer said that it used it. If that peer died before its acknowledgement of the offer was heard, its next
     /// incarnation is offered the same.
     pub used: bool,
@@ -40,6 +40,8 @@ pub struct Operation {
     /// Which part of it.
     pub offset: usize,
     pub len: usize,
+    /// Access had ended when it began.
+    pub is_denied: bool,
     pub status: Option<RdmaStatus>,
 }
 
