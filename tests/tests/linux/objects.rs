@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// What the program tries although it may not, as the HCA says it: accesses that windows and rights forbid, and a window
 /// bound twice.
 fn is_asked_for(complaint: &str) -> bool {
-    complaint.contains("RemoteAccess") || (complaint.contains("UMR of") && complaint.contains("is not free"))
+    complaint.contains("remote access error")
+        || (complaint.contains("UMR of") && complaint.contains("is not free"))
 }
 
 fn objects(kernel: Kernel) {
