@@ -34,6 +34,18 @@ macro_rules! opcodes {
                 #[doc = concat!("`", stringify!($name), "`, ", stringify!($value), ".")]
                 pub const $name: Self = Self($value);
             )+
+
+            /// The manual's name, `None` for an unknown opcode.
+            ///
+            /// Apart from [`COMMANDS`], so that a program that prints names does not contain all
+            /// layouts.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
+                match self {
+                    $( Self::$name => Some(stringify!($name)), )+
+                    _ => None,
+                }
+            }
         }
 
         /// Every defined command, in ascending order of opcode.
@@ -261,12 +273,6 @@ impl Opcode {
     pub fn command(self) -> Option<&'static Command> {
         let at = COMMANDS.binary_search_by_key(&self, |command| command.opcode).ok()?;
         COMMANDS.get(at)
-    }
-
-    /// The manual's name, `None` for an unknown opcode.
-    #[must_use]
-    pub fn name(self) -> Option<&'static str> {
-        self.command().map(|command| command.name)
     }
 
     /// The layout of the input; its `size` is the input length without an open-ended array.
