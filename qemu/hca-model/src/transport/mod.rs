@@ -70,6 +70,7 @@ use crate::meter::{Meter, price};
 use crate::object::counters::QCounters;
 use crate::object::memic::DeviceMemory;
 use crate::object::mkey::Mkeys;
+use crate::object::nic::Nic;
 use crate::object::qp::{Qp, Qps};
 use crate::object::queues::Queues;
 use crate::object::srq::Srq;
@@ -109,7 +110,11 @@ struct Context<'a, 'io> {
 }
 
 impl Device {
-    fn split<'a, 'io>(&'a mut self, io: &'a mut Io<'io>) -> (&'a mut Qps, Context<'a, 'io>) {
+    /// QPs, objects of an Ethernet port, what its data path keeps, and everything else.
+    fn parts<'a, 'io>(
+        &'a mut self,
+        io: &'a mut Io<'io>,
+    ) -> (&'a mut Qps, &'a mut Nic, &'a mut NicTransport, Context<'a, 'io>) {
         let context = Context {
             io,
             queues: &mut self.objects.queues,
@@ -126,7 +131,12 @@ impl Device {
             habits: &self.profile.habits.adversary,
             caps: &self.caps,
         };
-        (&mut self.objects.qps, context)
+        (&mut self.objects.qps, &mut self.objects.nic, &mut self.nic, context)
+    }
+
+    fn split<'a, 'io>(&'a mut self, io: &'a mut Io<'io>) -> (&'a mut Qps, Context<'a, 'io>) {
+        let (qps, _, _, context) = self.parts(io);
+        (qps, context)
     }
 
     /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.

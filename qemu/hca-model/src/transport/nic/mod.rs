@@ -16,11 +16,9 @@ mod state;
 mod transmit;
 mod wqe;
 
-use super::Context;
 use crate::device::Device;
 use crate::log::Subject;
 use crate::meter::price;
-use crate::object::nic::Nic;
 use crate::seams::Io;
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::value::WqState;
@@ -31,30 +29,6 @@ pub use state::NicTransport;
 const TURN: usize = 16;
 
 impl Device {
-    /// The objects of the port, and everything of the device beside them.
-    fn split_nic<'a, 'io>(
-        &'a mut self,
-        io: &'a mut Io<'io>,
-    ) -> (&'a mut Nic, &'a mut NicTransport, Context<'a, 'io>) {
-        let context = Context {
-            io,
-            queues: &mut self.objects.queues,
-            mkeys: &mut self.objects.mkeys,
-            memic: self.objects.memic.memory(),
-            srqs: &mut self.objects.srqs,
-            q_counters: &mut self.objects.q_counters,
-            port: &mut self.port,
-            vport: &self.vport,
-            log: &mut self.log,
-            device: &mut self.transport,
-            meter: &mut self.meter,
-            strictness: self.profile.strictness,
-            habits: &self.profile.habits.adversary,
-            caps: &self.caps,
-        };
-        (&mut self.objects.nic, &mut self.nic, context)
-    }
-
     /// A send queue was rung through UAR page `page`. Returns false if there is no such queue.
     pub(crate) fn ring_sq(&mut self, page: u32, sqn: u32) -> bool {
         let Some(sq) = self.objects.nic.sqs.get_mut(sqn) else { return false };
@@ -70,7 +44,7 @@ impl Device {
 
     /// CQ `cqn` failed: the queues that use it go to ERR.
     pub(super) fn cq_of_nic_failed(&mut self, io: &mut Io<'_>, cqn: u32) {
-        let (nic, _, context) = self.split_nic(io);
+        let (_, nic, _, context) = self.parts(io);
         let (queues, log) = (context.queues, context.log);
         for (sqn, sq) in nic.sqs.iter_mut().filter(|(_, sq)| sq.cqn == cqn && sq.state == WqState::RDY) {
             sq.state = WqState::ERR;
@@ -98,7 +72,7 @@ impl Device {
             && !self.meter.is_spent()
             && let Some(sqn) = self.nic.run.pop_front()
         {
-            let (nic, transport, mut context) = self.split_nic(io);
+            let (_, nic, transport, mut context) = self.parts(io);
             let Some(sq) = nic.sqs.get_mut(sqn) else { continue };
             sq.scheduled = false;
             context.meter.charge(price::LOOK);

@@ -82,7 +82,7 @@ impl Device {
         let flow = self.objects.nic.steering.receive(&match_fields(&frame), bytes.len());
         self.meter.charge(flow.steps);
         for (tirn, flow_tag) in flow.tirs {
-            let (nic, _, mut context) = self.split_nic(io);
+            let (_, nic, _, mut context) = self.parts(io);
             let Some(tir) = nic.tirs.get(tirn).filter(|tir| !own || takes_own(tir, &frame)) else { continue };
             let hash = hash_of(&tir.hash, &frame);
             let rqn = match tir.target {
@@ -97,7 +97,7 @@ impl Device {
 
     /// Completes what is posted to a receive queue as flushed.
     pub(crate) fn flush_rq(&mut self, io: &mut Io<'_>, rqn: u32) {
-        let (nic, _, mut context) = self.split_nic(io);
+        let (_, nic, _, mut context) = self.parts(io);
         let Some(rq) = nic.rqs.get_mut(rqn).filter(|rq| rq.flushes && !rq.linked) else { return };
         if rq.wq.refresh(context.io.memory, DBR_RECEIVE as u64).is_err() {
             return;
