@@ -106,6 +106,8 @@ pub struct Run<'a> {
     pub psn: u32,
     /// How many.
     pub psns: u32,
+    /// Path MTU at which the requester counts them, bytes.
+    pub mtu: u32,
     /// How many of them ask for an acknowledgement.
     pub ack_requests: u32,
     /// Of the first packet of an RDMA WRITE.
@@ -129,6 +131,8 @@ pub struct ReadRun {
     pub psn: u32,
     /// Packets of the whole answer.
     pub psns: u32,
+    /// Path MTU at which the requester counts them, bytes.
+    pub mtu: u32,
     /// Packets of the answer before this part.
     pub done: u32,
     /// Packets of this part.

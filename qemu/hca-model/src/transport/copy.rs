@@ -139,6 +139,7 @@ impl Context<'_, '_> {
             last,
             psn: cursor.get(),
             psns,
+            mtu,
             ack_requests: ack_requests(cursor.get(), psns, log_every, last),
             reth: (write && first).then_some(Reth { va: wqe.raddr, rkey: wqe.rkey, dma_len: wqe.len as u32 }),
             immediate: number(Work::SendImmediate).or(number(Work::WriteImmediate)),
@@ -187,6 +188,7 @@ impl Context<'_, '_> {
             reth: Reth { va: wqe.raddr, rkey: wqe.rkey, dma_len: wqe.len as u32 },
             psn: wqe.first.get(),
             psns: wqe.psns,
+            mtu,
             done: wqe.answered,
             part,
             offset,
@@ -273,6 +275,9 @@ impl Context<'_, '_> {
 
     fn take_copy(&mut self, qps: &mut Qps, from: &Destination, run: &Run<'_>) -> Copied {
         let Some(qp) = self.receiver(qps, from, run.known) else { return Copied::No };
+        if !run.known && run.mtu != mtu(qp) {
+            return Copied::No;
+        }
         let responder = &qp.transport.responder;
         let begun = match (&responder.current, run.first, run.write) {
             (None, true, _) | (Some(Current::Write { .. }), false, true) => 0,
@@ -315,6 +320,7 @@ impl Context<'_, '_> {
         let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
         let responder = &qp.transport.responder;
         if responder.expected != expected
+            || read.mtu != mtu(qp)
             || (begins && responder.current.is_some())
             || qp.remote_access.check_read().is_err()
         {

@@ -7,7 +7,7 @@
 //! | `MLX5_TESTS_LONG=1` | 1000 seeds |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 
-use mlx5_prm::datapath::{FmCeSe, SendOpcode};
+use mlx5_prm::datapath::{CqeOpcode, FmCeSe, SendOpcode};
 use mlx5_prm::value::QpState;
 
 use super::bed::{Bed, Completion, Handle, Options, pattern};
@@ -103,10 +103,8 @@ impl Scene {
             for end in ends.iter_mut() {
                 while let Some(completion) = bed.poll_cq(end.handle.node, end.handle.cqn) {
                     // Requests of both kinds are completed in order; receives are not counted.
-                    end.outstanding -= u32::from(matches!(
-                        completion.opcode,
-                        mlx5_prm::datapath::CqeOpcode::REQ | mlx5_prm::datapath::CqeOpcode::REQ_ERR
-                    ));
+                    end.outstanding -=
+                        u32::from(matches!(completion.opcode, CqeOpcode::REQ | CqeOpcode::REQ_ERR));
                     end.completions.push(completion);
                 }
             }
@@ -286,13 +284,7 @@ fn compare(seed: u64) {
     for (end, (as_packets, copied)) in packets.completions.iter().zip(&copies.completions).enumerate() {
         // Receives and requests of one QP share a CQ, where their order among each other is chance.
         let of = |completions: &[Completion], requests: bool| -> Vec<Completion> {
-            let is = |c: &&Completion| {
-                requests
-                    == matches!(
-                        c.opcode,
-                        mlx5_prm::datapath::CqeOpcode::REQ | mlx5_prm::datapath::CqeOpcode::REQ_ERR
-                    )
-            };
+            let is = |c: &&Completion| requests == matches!(c.opcode, CqeOpcode::REQ | CqeOpcode::REQ_ERR);
             completions.iter().filter(is).copied().collect()
         };
         for requests in [true, false] {
@@ -337,6 +329,28 @@ fn no_packet_goes_where_nobody_watches() {
         scene.settle();
         let copied = scene.bed.world.medium.fabric().copied();
         assert_eq!(copied == 0, packets_only || private, "{copied} packets were never made");
+    }
+}
+
+/// The packets of a requester with a longer path MTU than its responder's are refused.
+#[test]
+fn path_mtus_that_differ_fail_with_copies_as_with_packets() {
+    for opcode in [SendOpcode::SEND, SendOpcode::RDMA_WRITE, SendOpcode::RDMA_READ] {
+        let [packets, copies] = [true, false].map(|packets_only| {
+            let mut bed = Bed::without_latency(2);
+            bed.world.set_packets_only(packets_only);
+            let (mut sender, mut receiver) = bed.pair(&Options { mtu: 4, ..Options::default() });
+            bed.qp(&receiver).mtu = 3;
+            let (from, lkey) = bed.buffer(sender.node, 0x4000);
+            let (to, rkey) = bed.buffer(receiver.node, 0x4000);
+            bed.receive(&mut receiver, &[(to, 0x4000, rkey)]);
+            bed.post(&mut sender, &Request::new(opcode, &[(from, 0x2800, lkey)]).to(to, rkey));
+            bed.ring(&sender);
+            let completion = bed.wait(&sender);
+            (completion.opcode, completion.syndrome, bed.qp(&receiver).state)
+        });
+        assert_eq!(packets, copies, "{opcode:?}");
+        assert_eq!(packets.0, CqeOpcode::REQ_ERR, "{opcode:?}");
     }
 }
 
