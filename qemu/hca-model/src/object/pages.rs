@@ -118,15 +118,21 @@ impl PageList {
         Ok(())
     }
 
-    /// Writes a 64-byte entry at a multiple of 64, see [`GuestMemory::publish`].
+    /// Writes a 64-byte entry, see [`GuestMemory::publish`].
     ///
     /// # Errors
     /// [`DmaFault`] when the entry leaves the buffer or memory cannot be written.
     pub fn publish(&self, memory: &dyn GuestMemory, offset: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
         let outside = DmaFault { address: offset, len: 64 };
         let (address, left) = self.address(offset).ok_or(outside)?;
-        // Pages and `page_offset` are multiples of 64 bytes.
-        if left >= 64 { memory.publish(address, entry) } else { Err(outside) }
+        if left >= 64 && address.is_multiple_of(64) {
+            return memory.publish(address, entry);
+        }
+        // A ring of user memory may begin anywhere, and an entry may lie in two pages.
+        let [.., a, b, c, d, e, f, g, h] = *entry;
+        self.write(memory, offset, &entry[..56])?;
+        let (address, _) = self.address(offset + 56).ok_or(outside)?;
+        memory.store64(address, u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }
 }
 
@@ -165,6 +171,51 @@ mod tests {
 
         fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault> {
             NoMemory.store64(address, value)
+        }
+    }
+
+    /// Memory that notes where it is written.
+    #[derive(Default)]
+    struct Noted(std::cell::RefCell<Vec<(u64, usize)>>);
+
+    impl GuestMemory for Noted {
+        fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+            NoMemory.read(address, buf)
+        }
+
+        fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
+            self.0.borrow_mut().push((address, data.len()));
+            Ok(())
+        }
+
+        fn load32(&self, address: u64) -> Result<u32, DmaFault> {
+            NoMemory.load32(address)
+        }
+
+        fn load64(&self, address: u64) -> Result<u64, DmaFault> {
+            NoMemory.load64(address)
+        }
+
+        fn store32(&self, address: u64, value: u32) -> Result<(), DmaFault> {
+            NoMemory.store32(address, value)
+        }
+
+        fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault> {
+            self.write(address, &value.to_be_bytes())
+        }
+    }
+
+    #[test]
+    fn entries_are_published_in_two_pages() {
+        for (offset, expected) in [
+            (0x10, &[(0x9010, 56), (0x9048, 8)][..]),
+            (0xfd0, &[(0x9fd0, 48), (0x5000, 8), (0x5008, 8)]),
+            (0xfc0, &[(0x9fc0, 56), (0x9ff8, 8)]),
+        ] {
+            let (memory, list) =
+                (Noted::default(), PageList::new(vec![0x9000, 0x5000], 12, 0, 0x2000).unwrap());
+            list.publish(&memory, offset, &[0; 64]).unwrap();
+            assert_eq!(memory.0.take(), expected, "{offset:#x}");
         }
     }
 

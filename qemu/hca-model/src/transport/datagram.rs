@@ -149,7 +149,7 @@ impl Context<'_, '_> {
             }
             draft.mark_management();
         }
-        if multicast && !qp.block_multicast_loopback {
+        if multicast && !qp.block_multicast_loopback && !envelope.is_outcast() {
             self.dispatch_multicast(draft);
         } else {
             self.dispatch(draft);

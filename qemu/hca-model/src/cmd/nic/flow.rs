@@ -120,7 +120,7 @@ impl Device {
 
     pub(in crate::cmd) fn destroy_flow_table(&mut self, input: &[u8]) -> Outcome {
         let (field, id) = ("destroy_flow_table_in.table_id", destroy_flow_table_in::table_id.get32(input));
-        if self.flow_table(field, id)?.is_divided() {
+        if self.flow_table(field, id)?.groups() != 0 {
             return Err(Refusal::busy(field, "it has flow groups"));
         }
         self.meter.charge(self.objects.nic.steering.entries() as u64);
@@ -161,12 +161,13 @@ impl Device {
             create_flow_group_in::start_flow_index.get32(input),
             create_flow_group_in::end_flow_index.get32(input),
         );
-        let log_size = self.flow_table(field, id)?.log_size;
+        let table = self.flow_table(field, id)?;
+        let (log_size, groups) = (table.log_size, table.groups());
         if range.0 > range.1 || range.1 >> log_size != 0 {
             let text = format!("{} to {} of a table of 2^{log_size}", range.0, range.1);
             return Err(Refusal::param("create_flow_group_in.end_flow_index", text));
         }
-        self.charge_scan();
+        self.meter.charge(groups as u64);
         if self.objects.nic.steering.overlaps(id, range) {
             return Err(Refusal::param("create_flow_group_in.start_flow_index", "in another group"));
         }

@@ -186,6 +186,7 @@ impl Device {
         let Some(sq) = self.objects.nic.sqs.remove(number) else {
             return Err(Refusal::missing("destroy_sq_in.sqn", number));
         };
+        self.nic.forget(&sq);
         self.budget.release(sq.memory());
         self.end_released_uar(sq.uar_page);
         Ok(())

@@ -1,7 +1,8 @@
 //! Flow tables: from a frame's headers to the TIRs that receive it (PRM, "Flow Steering").
 //!
 //! A group gives the entries in a range of a table one mask, so the entry of a frame is found by one look-up for each
-//! group. A table leads only to tables of a higher level, and a frame ends after [`MAX_VISITS`] tables.
+//! group. A table leads only to tables of a higher level, and a frame ends after [`MAX_VISITS`] tables, or
+//! after [`MAX_STEPS`] look-ups.
 
 use crate::object::table::Table;
 use mlx5_prm::steering::fte_match_set_lyr_2_4;
@@ -16,6 +17,8 @@ const MAX_GROUPS: u32 = 1 << 16;
 const MAX_COUNTERS: u32 = 1 << 16;
 /// Tables that one frame is looked up in at most.
 const MAX_VISITS: u32 = 256;
+/// Look-ups for one frame after which no further table follows: one for each group of a table.
+const MAX_STEPS: u64 = 1 << 16;
 /// TIRs that receive one frame at most.
 const MAX_RECEIVERS: usize = 256;
 
@@ -130,9 +133,9 @@ impl FlowTable {
         self.entries.get(&index)
     }
 
-    /// Returns whether the table has groups.
-    pub(crate) fn is_divided(&self) -> bool {
-        !self.groups.is_empty()
+    /// Number of groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
     }
 }
 
@@ -331,7 +334,8 @@ impl Steering {
         let mut visits = 0;
         while let Some(id) = next.pop() {
             visits += 1;
-            let Some(table) = self.tables.get(id).filter(|_| visits <= MAX_VISITS) else { break };
+            let goes_on = visits <= MAX_VISITS && flow.steps < MAX_STEPS;
+            let Some(table) = self.tables.get(id).filter(|_| goes_on) else { break };
             flow.steps += 1 + table.groups.len() as u64;
             let found = table.groups.iter().filter_map(|group| {
                 let group = self.groups.get(*group)?;
@@ -461,5 +465,17 @@ mod tests {
         }
         steering.set_root(Some(tables[0].0));
         assert!(steering.receive(&fields(OWN), 60).steps <= 2 * u64::from(MAX_VISITS));
+    }
+
+    #[test]
+    fn groups_of_a_frame_s_tables_are_bounded() {
+        const GROUPS: usize = 1 << 12;
+        let mut steering = Steering::new();
+        let (last, _) = table(&mut steering, 1, &[Match::NONE; GROUPS]);
+        let (first, groups) = table(&mut steering, 0, &[Match::NONE]);
+        steering.set_entry(first, 0, forward(groups[0], Match::NONE, &[Destination::Table(last); 64]));
+        steering.set_root(Some(first));
+        let steps = steering.receive(&fields(OWN), 60).steps;
+        assert!(steps >= MAX_STEPS && steps <= MAX_STEPS + 1 + GROUPS as u64, "{steps}");
     }
 }

@@ -57,6 +57,21 @@ fn long_frame_leaves_in_segments() {
 }
 
 #[test]
+fn segments_of_a_frame_are_bounded() {
+    let mut nic = Nic::new(1);
+    let segment = |nic: &mut Nic, len: usize| {
+        nic.send(&tcp(PEER, 1000, len), 54, |wqe| {
+            wqe_ctrl_seg::opcode.set(wqe, SendOpcode::LSO.0);
+            wqe_eth_seg::mss.set(&mut wqe[16..], 2u16);
+        });
+        let cqe = nic.sent().expect("completed");
+        (cqe64::opcode.get32(&cqe), nic.cable.sent.len())
+    };
+    assert_eq!(segment(&mut nic, 4096), (u32::from(CqeOpcode::REQ.0), 2048));
+    assert_eq!(segment(&mut nic, 4097), (u32::from(CqeOpcode::REQ_ERR.0), 2048));
+}
+
+#[test]
 fn frame_arrives_where_flow_tables_lead() {
     let mut nic = Nic::new(1);
     let (first, second) = (nic.post(0, BUFFER), nic.post(0, BUFFER));

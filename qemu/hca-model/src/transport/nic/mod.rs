@@ -65,11 +65,9 @@ impl Device {
             let Some(frame) = self.nic.loopback.pop_front() else { break };
             self.receive_frame(io, &frame, true);
         }
-        if !io.wire.has_credit() {
-            return false;
-        }
         while budget != 0
             && !self.meter.is_spent()
+            && io.wire.has_credit()
             && let Some(sqn) = self.nic.run.pop_front()
         {
             let (_, nic, transport, mut context) = self.parts(io);
@@ -88,6 +86,6 @@ impl Device {
             }
             budget += turn;
         }
-        !self.nic.is_idle()
+        io.wire.has_credit() && !self.nic.is_idle()
     }
 }

@@ -102,7 +102,6 @@ impl Device {
         if rq.wq.refresh(context.io.memory, DBR_RECEIVE as u64).is_err() {
             return;
         }
-        // The ring is no longer than a call's work.
         while rq.wq.left() != 0 {
             context.meter.charge(price::WQE);
             let index = rq.wq.next;
@@ -151,7 +150,7 @@ impl Context<'_, '_> {
             let scattered = scattered
                 .and_then(|()| memory.scatter(user, &entry.sges, head.len() as u64, &Data::Bytes(rest)));
             scattered.err().map(|fault| {
-                let (field, text) = fault.describe("wqe_data_seg.lkey");
+                let (field, text) = fault.describe("lkey");
                 self.log.refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
                 CqeSyndrome::LOCAL_PROT_ERR
             })

@@ -24,6 +24,13 @@ impl NicTransport {
         }
     }
 
+    /// Forgets a send queue that goes.
+    pub(crate) fn forget(&mut self, sq: &Sq) {
+        if sq.scheduled {
+            self.run.retain(|sqn| *sqn != sq.sqn);
+        }
+    }
+
     /// Forgets all work.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();

@@ -21,6 +21,8 @@ use rdma_fabric::ethernet::frame::{
 };
 use rdma_fabric::packet::Packet;
 
+/// Segments of a WQE at most: they are sent in one step. 64 KiB have 1,366 at IPv4's least MSS.
+const MAX_SEGMENTS: usize = 2_048;
 /// Shortest frame without its check sequence.
 const SHORTEST: usize = 60;
 /// Bytes of the two addresses, behind which a tag is inserted.
@@ -125,24 +127,22 @@ impl Context<'_, '_> {
         let (_, mut rest) = frame.split_at_mut(wqe.header.len());
         let user = User { pd: sq.wq.pd, qpn: sq.sqn, reserved_lkey: sq.reserved_lkey };
         for piece in &wqe.payload {
-            let (part, tail) = match piece {
-                FramePiece::Inline(data) => {
-                    let (part, tail) = rest.split_at_mut(data.len());
-                    part.copy_from_slice(data);
-                    (part, tail)
-                }
+            let len = match piece {
+                FramePiece::Inline(data) => data.len(),
+                FramePiece::Memory(sge) => sge.len as usize,
+            };
+            let (part, tail) = rest.split_at_mut(len);
+            rest = tail;
+            match piece {
+                FramePiece::Inline(data) => part.copy_from_slice(data),
                 FramePiece::Memory(sge) => {
-                    let (part, tail) = rest.split_at_mut(sge.len as usize);
                     let gathered = self.memory().gather(user, std::slice::from_ref(sge), 0, part);
                     gathered.map_err(|fault| {
-                        let (_, text) = fault.describe("wqe_data_seg.lkey");
-                        Bad("wqe_data_seg.lkey", text, CqeSyndrome::LOCAL_PROT_ERR)
+                        let (field, text) = fault.describe("lkey");
+                        Bad(field, text, CqeSyndrome::LOCAL_PROT_ERR)
                     })?;
-                    (part, tail)
                 }
-            };
-            let _ = part;
-            rest = tail;
+            }
         }
         if let Some((kind, tci)) = wqe.vlan {
             let [a, b] = kind.to_be_bytes();
@@ -174,7 +174,11 @@ impl Context<'_, '_> {
         if mss == 0 || header + mss > usize::from(NicVport::MAX_FRAME) {
             return Err(bad("wqe_eth_seg.mss", format!("{mss} bytes behind a header of {header}")));
         }
-        let count = payload.len().div_ceil(mss).max(1);
+        let count = payload.len().div_ceil(mss);
+        if count > MAX_SEGMENTS {
+            let text = format!("{mss} bytes: {count} segments, at most {MAX_SEGMENTS}");
+            return Err(bad("wqe_eth_seg.mss", text));
+        }
         for (number, part) in payload.chunks(mss).enumerate() {
             let mut segment = head.to_vec();
             layers.adapt(&mut segment, part.len(), (number, count), number * mss);
@@ -194,18 +198,18 @@ impl Context<'_, '_> {
         );
         frame.resize(frame.len().max(SHORTEST), 0);
         self.meter.charge_bytes(frame.len() as u64);
-        if let Some(port) = &mut self.port.ethernet {
-            port.sent.count(&frame);
-        }
         let own = frame.first_chunk().is_some_and(|to| self.vport.is_addressed(MacAddress(*to)));
         if own && transport.loopback.len() < NicTransport::LOOPBACK_LIMIT {
             transport.loopback.push_back(frame.clone());
         }
-        if self.port.is_active() {
-            self.io.wire.send(Packet::frame(frame));
-        } else {
+        if !self.port.is_active() {
             self.port.counters.xmit_discards += 1;
+            return;
         }
+        if let Some(port) = &mut self.port.ethernet {
+            port.sent.count(&frame);
+        }
+        self.io.wire.send(Packet::frame(frame));
     }
 }
 
