@@ -58,7 +58,7 @@ pub trait GuestMemory: Any {
     /// Writes a queue entry of 64 bytes. Software that sees the last 8 bytes sees all of it.
     ///
     /// # Errors
-    /// [`DmaFault`] when inaccessible, read-only or not 64-byte aligned.
+    /// [`DmaFault`] when inaccessible, read-only or not 8-byte aligned.
     fn publish(&self, address: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
         let [.., a, b, c, d, e, f, g, h] = *entry;
         self.write(address, &entry[..56])?;

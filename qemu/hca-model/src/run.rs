@@ -2,6 +2,7 @@
 
 use crate::guest_memory::{DmaFault, GuestMemory};
 use crate::object::translation::Segment;
+use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::Reth;
 
 /// Ranges of one guest's memory, in order.
@@ -106,8 +107,6 @@ pub struct Run<'a> {
     pub psn: u32,
     /// How many.
     pub psns: u32,
-    /// Path MTU at which the requester counts them, bytes.
-    pub mtu: u32,
     /// How many of them ask for an acknowledgement.
     pub ack_requests: u32,
     /// Of the first packet of an RDMA WRITE.
@@ -122,6 +121,15 @@ pub struct Run<'a> {
     pub data: Data<'a>,
 }
 
+/// The requester of a connection, to its responder.
+#[derive(Clone, Copy, Debug)]
+pub struct Requester {
+    /// Where its packets go, and as whose.
+    pub to: Destination,
+    /// Path MTU, bytes.
+    pub mtu: u32,
+}
+
 /// An RDMA READ, or a part of its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadRun {
@@ -131,8 +139,6 @@ pub struct ReadRun {
     pub psn: u32,
     /// Packets of the whole answer.
     pub psns: u32,
-    /// Path MTU at which the requester counts them, bytes.
-    pub mtu: u32,
     /// Packets of the answer before this part.
     pub done: u32,
     /// Packets of this part.

@@ -1,8 +1,7 @@
 //! The traits through which memory, interrupts and the wire reach the model.
 
-use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
+use crate::run::{Copied, Neighbour, Ranges, ReadRun, Requester, Run};
 use rdma_fabric::counters::Traffic;
-use rdma_fabric::infiniband::Destination;
 use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Wire;
 
@@ -29,7 +28,7 @@ pub trait Peers {
     }
 
     /// Has a device take requests of a connection.
-    fn copy(&mut self, _to: Neighbour, _from: &Destination, _run: &Run<'_>) -> Copied {
+    fn copy(&mut self, _to: Neighbour, _from: &Requester, _run: &Run<'_>) -> Copied {
         Copied::No
     }
 
@@ -40,7 +39,7 @@ pub trait Peers {
     fn copy_read(
         &mut self,
         _neighbour: Neighbour,
-        _from: &Destination,
+        _from: &Requester,
         _read: &ReadRun,
         _to: &Ranges<'_>,
     ) -> Copied {

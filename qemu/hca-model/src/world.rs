@@ -4,14 +4,14 @@
 use crate::device::Device;
 use crate::hca::Hca;
 use crate::profile::Profile;
-use crate::run::{Copied, Neighbour, Ranges, ReadRun, Run};
+use crate::run::{Copied, Neighbour, Ranges, ReadRun, Requester, Run};
 use crate::scheduler::{Scheduler, Slot};
 use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers, Peers};
 use crate::turn::{begin, deliver, follow_link, link_changes, turn};
 use rdma_fabric::agenda::Deadlines;
 use rdma_fabric::counters::Traffic;
 use rdma_fabric::ethernet::{Switch, SwitchConfig};
-use rdma_fabric::infiniband::{Destination, Fabric, FabricConfig};
+use rdma_fabric::infiniband::{Fabric, FabricConfig};
 use rdma_fabric::medium::{Cable, LinkLayer, Medium};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::{PortIndex, SwitchFull};
@@ -136,7 +136,7 @@ impl<G: NodePort> Peers for Others<'_, G> {
         has_turn
     }
 
-    fn copy(&mut self, to: Neighbour, from: &Destination, run: &Run<'_>) -> Copied {
+    fn copy(&mut self, to: Neighbour, from: &Requester, run: &Run<'_>) -> Copied {
         self.with_neighbour(to, |device, io| device.take_copy(io, from, run)).unwrap_or(Copied::No)
     }
 
@@ -147,7 +147,7 @@ impl<G: NodePort> Peers for Others<'_, G> {
     fn copy_read(
         &mut self,
         neighbour: Neighbour,
-        from: &Destination,
+        from: &Requester,
         read: &ReadRun,
         to: &Ranges<'_>,
     ) -> Copied {

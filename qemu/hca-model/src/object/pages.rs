@@ -125,12 +125,24 @@ impl PageList {
     pub fn publish(&self, memory: &dyn GuestMemory, offset: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
         let outside = DmaFault { address: offset, len: 64 };
         let (address, left) = self.address(offset).ok_or(outside)?;
-        if left >= 64 && address.is_multiple_of(64) {
+        if left >= 64 {
             return memory.publish(address, entry);
         }
-        // A ring of user memory may begin anywhere, and an entry may lie in two pages.
+        self.publish_in_parts(memory, offset, entry)
+    }
+
+    /// A ring of user memory may begin anywhere, and an entry may lie in two pages.
+    #[cold]
+    #[inline(never)]
+    fn publish_in_parts(
+        &self,
+        memory: &dyn GuestMemory,
+        offset: u64,
+        entry: &[u8; 64],
+    ) -> Result<(), DmaFault> {
         let [.., a, b, c, d, e, f, g, h] = *entry;
         self.write(memory, offset, &entry[..56])?;
+        let outside = DmaFault { address: offset, len: 64 };
         let (address, _) = self.address(offset + 56).ok_or(outside)?;
         memory.store64(address, u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }

@@ -71,6 +71,9 @@ pub(crate) struct EthernetPort {
 }
 
 impl EthernetPort {
+    /// Shortest frame without its check sequence, bytes.
+    pub(crate) const SHORTEST_FRAME: usize = 60;
+
     /// A port as at power-on.
     pub(crate) const fn new(card: &Card) -> Self {
         const PAUSE: FlowControl = FlowControl { global: true, priorities: 0 };
@@ -82,6 +85,11 @@ impl EthernetPort {
             too_long: 0,
             pause: (PAUSE, PAUSE),
         }
+    }
+
+    /// Returns whether a frame of `len` bytes, without its check sequence, is not too long.
+    pub(crate) fn fits(&self, len: usize) -> bool {
+        len as u64 + CHECK_SEQUENCE <= u64::from(self.frame_size)
     }
 
     /// Clears the counters.

@@ -70,8 +70,8 @@ pub(crate) struct NicVport {
     /// Frames to the function's own addresses do not return.
     pub(crate) no_unicast_loopback: bool,
     pub(crate) no_multicast_loopback: bool,
-    /// Entries of the RoCE address table as they were set.
-    roce_addresses: Vec<Option<[u8; roce_addr_layout::SIZE]>>,
+    /// Entries of the RoCE address table, and as they were set.
+    roce_addresses: Vec<Option<(RoceAddress, [u8; roce_addr_layout::SIZE])>>,
 }
 
 /// Promiscuous modes.
@@ -108,18 +108,18 @@ impl NicVport {
 
     /// The address that packets with source index `index` have.
     pub(crate) fn roce_source(&self, index: usize) -> Option<RoceAddress> {
-        self.roce_addresses.get(index)?.as_ref().map(|entry| RoceAddress::parse(entry))
+        self.roce_addresses.get(index)?.map(|(address, _)| address)
     }
 
     /// All RoCE addresses.
-    pub(crate) fn roce_addresses(&self) -> impl Iterator<Item = RoceAddress> {
-        self.roce_addresses.iter().flatten().map(|entry| RoceAddress::parse(entry))
+    pub(crate) fn roce_addresses(&self) -> impl Iterator<Item = &RoceAddress> {
+        self.roce_addresses.iter().flatten().map(|(address, _)| address)
     }
 
     /// The RoCE address at `index`, all zero where none is set. `None` beyond the table.
     pub(crate) fn roce_address(&self, index: usize) -> Option<[u8; roce_addr_layout::SIZE]> {
         let set = self.roce_addresses.get(index).copied().flatten();
-        (index < ROCE_ADDRESSES).then(|| set.unwrap_or([0; roce_addr_layout::SIZE]))
+        (index < ROCE_ADDRESSES).then(|| set.map_or([0; roce_addr_layout::SIZE], |(_, entry)| entry))
     }
 
     /// Sets the RoCE address at `index`. Without an IP address the entry is removed. Returns false beyond the table.
@@ -130,7 +130,8 @@ impl NicVport {
         let is_set = roce_addr_layout::source_l3_address.of(entry).iter().any(|byte| *byte != 0);
         self.roce_addresses.resize(self.roce_addresses.len().max(index + 1), None);
         if let Some(place) = self.roce_addresses.get_mut(index) {
-            *place = entry.first_chunk().copied().filter(|_| is_set);
+            let entry = entry.first_chunk().copied().filter(|_| is_set);
+            *place = entry.map(|entry| (RoceAddress::parse(&entry), entry));
         }
         true
     }

@@ -73,7 +73,7 @@ impl Context<'_, '_> {
     }
 
     fn complete_send_error(&mut self, qp: &mut Qp, index: u16, opcode: SendOpcode, failure: Failure) {
-        self.complete_error(qp, qp.cqn_snd, index, CqeOpcode::REQ_ERR, opcode.0, user_index(qp), failure);
+        self.complete_error(qp.qpn, qp.cqn_snd, index, CqeOpcode::REQ_ERR, opcode.0, user_index(qp), failure);
         self.count(qp, q::req_cqe_error);
         let counter = match failure.syndrome {
             CqeSyndrome::WR_FLUSH_ERR => q::req_cqe_flush_error,
@@ -129,7 +129,7 @@ impl Context<'_, '_> {
             let Failure { syndrome, vendor } = failure;
             self.note(qp, Event::ReceiveFailed { index: wqe.index, syndrome, vendor });
         }
-        self.complete_error(qp, receive_cq(qp, wqe), wqe.index, CqeOpcode::RESP_ERR, 0, index, failure);
+        self.complete_error(qp.qpn, receive_cq(qp, wqe), wqe.index, CqeOpcode::RESP_ERR, 0, index, failure);
         self.count(qp, q::resp_cqe_error);
         let counter = match failure.syndrome {
             CqeSyndrome::WR_FLUSH_ERR => q::resp_cqe_flush_error,
@@ -141,9 +141,9 @@ impl Context<'_, '_> {
     }
 
     #[allow(clippy::too_many_arguments)] // The fields of an error CQE.
-    fn complete_error(
+    pub(super) fn complete_error(
         &mut self,
-        qp: &Qp,
+        number: u32,
         cqn: u32,
         counter: u16,
         kind: CqeOpcode,
@@ -156,7 +156,7 @@ impl Context<'_, '_> {
         err_cqe::vendor_err_synd.set(&mut cqe, failure.vendor);
         err_cqe::syndrome.set(&mut cqe, failure.syndrome.0);
         err_cqe::s_wqe_opcode.set(&mut cqe, send_opcode);
-        err_cqe::qpn.set(&mut cqe, qp.qpn);
+        err_cqe::qpn.set(&mut cqe, number);
         err_cqe::wqe_counter.set(&mut cqe, counter);
         err_cqe::opcode.set(&mut cqe, kind.0);
         self.push_cqe(cqn, &cqe, None, true);

@@ -5,11 +5,10 @@
 //! ready, of WQEs with data both inline and in memory, and after a refusal. A refusal has changed
 //! nothing but memory.
 
-use crate::run::{Copied, Data, Neighbour, Ranges, ReadRun, Run};
+use crate::run::{Copied, Data, Neighbour, Ranges, ReadRun, Requester, Run};
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 use rdma_fabric::counters::Traffic;
-use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth};
 use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Way as Route;
@@ -45,7 +44,7 @@ pub(super) enum Next {
 pub(super) struct Way {
     port: PortIndex,
     neighbour: Neighbour,
-    from: Destination,
+    from: Requester,
     /// Packets replaced so far.
     traffic: Traffic,
 }
@@ -64,14 +63,14 @@ fn ack_requests(psn: u32, psns: u32, log_every: u32, last: bool) -> u32 {
 
 impl Context<'_, '_> {
     /// The way to a neighbour that takes requests without packets.
-    pub(super) fn way(&self, envelope: &Envelope) -> Option<Way> {
+    pub(super) fn way(&self, envelope: &Envelope, mtu: u32) -> Option<Way> {
         // What is not let out is dropped as a packet.
         let stays = self.port.grh_required && !envelope.is_routed();
         if envelope.loopback || envelope.is_outcast() || stays || !self.port.is_active() {
             return None;
         }
-        let from = envelope.destination()?;
-        let port = self.io.wire.direct(Route::InfiniBand(&from))?;
+        let from = Requester { to: envelope.destination()?, mtu };
+        let port = self.io.wire.direct(Route::InfiniBand(&from.to))?;
         let neighbour = self.io.peers.find(port)?;
         Some(Way { port, neighbour, from, traffic: Traffic::default() })
     }
@@ -139,7 +138,6 @@ impl Context<'_, '_> {
             last,
             psn: cursor.get(),
             psns,
-            mtu,
             ack_requests: ack_requests(cursor.get(), psns, log_every, last),
             reth: (write && first).then_some(Reth { va: wqe.raddr, rkey: wqe.rkey, dma_len: wqe.len as u32 }),
             immediate: number(Work::SendImmediate).or(number(Work::WriteImmediate)),
@@ -149,7 +147,7 @@ impl Context<'_, '_> {
         };
         let numbers = run.immediate.or(run.invalidate).map_or(0, |_| ImmDt::LEN);
         let extended = run.reth.map_or(0, |_| Reth::LEN) + numbers + len.next_multiple_of(4);
-        let bytes = u64::from(psns * frame(way.from.grh.is_some())) + extended as u64;
+        let bytes = u64::from(psns * frame(way.from.to.grh.is_some())) + extended as u64;
         let copied = self.io.peers.copy(way.neighbour, &way.from, &run);
         let Copied::Done { credits, msn, responses, response_bytes } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(psns as usize);
@@ -188,7 +186,6 @@ impl Context<'_, '_> {
             reth: Reth { va: wqe.raddr, rkey: wqe.rkey, dma_len: wqe.len as u32 },
             psn: wqe.first.get(),
             psns: wqe.psns,
-            mtu,
             done: wqe.answered,
             part,
             offset,
@@ -199,7 +196,7 @@ impl Context<'_, '_> {
             return Next::AsPackets;
         }
         let to = Ranges::new(self.io.memory, &self.device.segments.list, len);
-        let bytes = u64::from(frame(way.from.grh.is_some())) + Reth::LEN as u64;
+        let bytes = u64::from(frame(way.from.to.grh.is_some())) + Reth::LEN as u64;
         let copied = self.io.peers.copy_read(way.neighbour, &way.from, &read, &to);
         let Copied::Done { responses, response_bytes, .. } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(part as usize);
@@ -239,14 +236,15 @@ impl Context<'_, '_> {
     }
 
     /// Returns whether `qp` would take packets from `from`.
-    fn is_connected(&self, qp: &Qp, from: &Destination) -> bool {
-        let port = &*self.port;
+    fn is_connected(&self, qp: &Qp, from: &Requester) -> bool {
+        let (Requester { to: from, mtu: theirs }, port) = (from, &*self.port);
         let own = from.dlid & !((1 << port.lmc.min(7)) - 1) == port.lid;
         let path = &qp.primary_path;
         port.is_active()
             && own
             && from.grh.is_none_or(|grh| self.is_own_gid(&grh.dgid.0))
             && qp.service == ServiceType::RC
+            && mtu(qp) == *theirs
             && path.rlid == from.slid
             && !path.force_loopback
             && (!path.grh || from.grh.is_some_and(|grh| grh.sgid.0 == path.rgid))
@@ -256,8 +254,8 @@ impl Context<'_, '_> {
     /// Returns the QP that takes requests from `from`, if nothing is on its way to it or from it.
     /// The addresses of a `known` connection match.
     #[inline(always)]
-    fn receiver<'q>(&self, qps: &'q mut Qps, from: &Destination, known: bool) -> Option<&'q mut Qp> {
-        let qp = qps.table.get_mut(from.qpn)?;
+    fn receiver<'q>(&self, qps: &'q mut Qps, from: &Requester, known: bool) -> Option<&'q mut Qp> {
+        let qp = qps.table.get_mut(from.to.qpn)?;
         let peer = known || self.is_connected(qp, from);
         let receives = match qp.state {
             QpState::RTR => qp.transport.responder.established,
@@ -273,11 +271,8 @@ impl Context<'_, '_> {
         (peer && receives && quiet).then_some(qp)
     }
 
-    fn take_copy(&mut self, qps: &mut Qps, from: &Destination, run: &Run<'_>) -> Copied {
+    fn take_copy(&mut self, qps: &mut Qps, from: &Requester, run: &Run<'_>) -> Copied {
         let Some(qp) = self.receiver(qps, from, run.known) else { return Copied::No };
-        if !run.known && run.mtu != mtu(qp) {
-            return Copied::No;
-        }
         let responder = &qp.transport.responder;
         let begun = match (&responder.current, run.first, run.write) {
             (None, true, _) | (Some(Current::Write { .. }), false, true) => 0,
@@ -288,7 +283,7 @@ impl Context<'_, '_> {
             return Copied::No;
         }
         self.meter.charge(price::PACKET);
-        if let Err(refused) = self.take_run(qp, run, from.slid, from.sl) {
+        if let Err(refused) = self.take_run(qp, run, from.to.slid, from.to.sl) {
             // The packets will find the receive as it was.
             let responder = &mut qp.transport.responder;
             match refused.receive {
@@ -311,7 +306,7 @@ impl Context<'_, '_> {
     fn take_copied_read(
         &mut self,
         qps: &mut Qps,
-        from: &Destination,
+        from: &Requester,
         read: &ReadRun,
         to: &Ranges<'_>,
     ) -> Copied {
@@ -320,7 +315,6 @@ impl Context<'_, '_> {
         let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
         let responder = &qp.transport.responder;
         if responder.expected != expected
-            || read.mtu != mtu(qp)
             || (begins && responder.current.is_some())
             || qp.remote_access.check_read().is_err()
         {
@@ -354,7 +348,7 @@ impl Context<'_, '_> {
 
 impl Device {
     /// Takes requests of a neighbour's.
-    pub(crate) fn take_copy(&mut self, io: &mut Io<'_>, from: &Destination, run: &Run<'_>) -> Copied {
+    pub(crate) fn take_copy(&mut self, io: &mut Io<'_>, from: &Requester, run: &Run<'_>) -> Copied {
         let (qps, mut context) = self.split(io);
         context.take_copy(qps, from, run)
     }
@@ -371,7 +365,7 @@ impl Device {
     pub(crate) fn take_copied_read(
         &mut self,
         io: &mut Io<'_>,
-        from: &Destination,
+        from: &Requester,
         read: &ReadRun,
         to: &Ranges<'_>,
     ) -> Copied {

@@ -10,7 +10,7 @@ use super::Context;
 use super::completion::{Received, vendor};
 use super::inbound::Inbound;
 use super::memory::user;
-use super::packet::{GrhRoute, Head, Route, envelope};
+use super::packet::{Head, envelope};
 use super::receive::NoReceive;
 use super::responder::Reason;
 use super::state::{Failure, ReceiveWqe, Work, Wqe};
@@ -90,29 +90,11 @@ impl Context<'_, '_> {
             (given, _) => given,
         };
         let multicast = match self.port.ethernet {
-            Some(_) => av.rmac.is_multicast(),
-            None => (LID_MULTICAST..LID_PERMISSIVE).contains(&av.rlid),
-        };
-        let route = Route {
-            sl: av.sl,
-            path_bits: av.mlid,
-            dlid: av.rlid,
-            force_loopback: av.force_loopback,
-            is_routed: av.grh,
-            grh: GrhRoute {
-                src_index: av.src_addr_index,
-                dgid: av.rgid,
-                traffic_class: av.tclass,
-                flow_label: av.flow_label,
-                hop_limit: av.hop_limit,
-            },
-            rmac: av.rmac,
-            // In place of the LID.
-            udp_sport: av.rlid,
-            priority: av.sl >> 1 & 7,
+            Some(_) => av.route.rmac.is_multicast(),
+            None => (LID_MULTICAST..LID_PERMISSIVE).contains(&av.route.dlid),
         };
         let dest_qpn = if multicast { QPN_MULTICAST } else { av.dqpn };
-        let envelope = envelope(self.port, self.vport, &route, pkey, dest_qpn);
+        let envelope = envelope(self.port, self.vport, &av.route, pkey, dest_qpn);
         let deth = Deth {
             qkey: if av.qkey & QKEY_CONTROLLED != 0 && !is_management(qp.service, av.qkey) {
                 qp.q_key
@@ -235,8 +217,7 @@ impl Context<'_, '_> {
         match placed {
             Ok(()) => self.complete_receive(qp, receive, received, &[]),
             Err(fault) => {
-                self.note_reason(qp, &Reason::Fault(fault, "lkey"));
-                let (field, text) = fault.describe("lkey");
+                let (field, text) = self.explain(qp, Reason::Fault(fault, "lkey"));
                 let text = format!("receive WQE {:#x}: {text}", receive.index);
                 self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, text.clone());
                 qp.transport.recorder.blame(None, text);

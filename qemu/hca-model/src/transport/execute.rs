@@ -66,8 +66,8 @@ impl Context<'_, '_> {
             Operation::ReadRequest => self.take_read(qp, content),
             Operation::CompareSwap | Operation::FetchAdd => self.take_atomic(qp, operation, content),
             op => {
-                let run = run_of(op, &packet.bth, content, mtu(qp))?;
-                check_len(&run)?;
+                let run = run_of(op, &packet.bth, content)?;
+                check_len(qp, &run)?;
                 self.take_run(qp, &run, packet.origin.slid, packet.origin.sl).map_err(|refused| {
                     let Refused { refusal, receive, failure } = *refused;
                     match (receive, failure) {
@@ -380,7 +380,7 @@ fn describe(qp: &Qp, opcode: CqeOpcode, slid: u16, sl: u8) -> Received {
 }
 
 /// A packet as a run of one.
-fn run_of<'a>(operation: Operation, bth: &Bth, content: &'a [u8], mtu: u32) -> Result<Run<'a>, Refusal> {
+fn run_of<'a>(operation: Operation, bth: &Bth, content: &'a [u8]) -> Result<Run<'a>, Refusal> {
     let mut data = content;
     let reth = if operation.has_reth() {
         data = content.get(Reth::LEN..).unwrap_or_default();
@@ -396,7 +396,6 @@ fn run_of<'a>(operation: Operation, bth: &Bth, content: &'a [u8], mtu: u32) -> R
         last: operation.ends_message(),
         psn: bth.psn,
         psns: 1,
-        mtu,
         ack_requests: u32::from(bth.ack_req),
         reth,
         immediate: operation.has_imm().then_some(number),
@@ -407,8 +406,8 @@ fn run_of<'a>(operation: Operation, bth: &Bth, content: &'a [u8], mtu: u32) -> R
 }
 
 /// Whether the payload has a length that its place in the message allows.
-fn check_len(run: &Run<'_>) -> Result<(), Refusal> {
-    let mtu = run.mtu as usize;
+fn check_len(qp: &Qp, run: &Run<'_>) -> Result<(), Refusal> {
+    let mtu = mtu(qp) as usize;
     let (len, most) = (run.data.len(), run.psns as usize * mtu);
     let nothing = run.first && run.psns == 1 && len == 0;
     let fits = if run.last { len <= most && (len + mtu > most || nothing) } else { len == most };

@@ -96,27 +96,20 @@ impl Context<'_, '_> {
     /// Logs that local memory refuses the data of the send WQE at `index`, and records it.
     #[cold]
     pub(super) fn refuse_data(&mut self, qp: &mut Qp, index: u16, fault: Fault) {
-        self.note_fault(qp, fault);
-        let (field, text) = fault.describe("lkey");
+        let (field, text) = self.explain(qp, Reason::Fault(fault, "lkey"));
         self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
         qp.transport.recorder.blame(Some(index), text);
     }
 
-    /// Records that memory refuses a request.
+    /// Records why a request is refused. Returns the field at fault and what is wrong, for the log.
     #[cold]
-    pub(super) fn note_reason(&self, qp: &mut Qp, reason: &Reason) {
-        if let Reason::Fault(fault, _) = reason {
-            self.note_fault(qp, *fault);
+    pub(super) fn explain(&self, qp: &mut Qp, reason: Reason) -> (&'static str, String) {
+        match reason {
+            Reason::Fault(Fault::Key(key, error), _) => self.note(qp, Event::KeyRefused { key, error }),
+            Reason::Fault(Fault::Dma(_), _) => self.note(qp, Event::MemoryFault),
+            Reason::Fault(..) | Reason::Text(..) => {}
         }
-    }
-
-    #[cold]
-    fn note_fault(&self, qp: &mut Qp, fault: Fault) {
-        match fault {
-            Fault::Key(key, error) => self.note(qp, Event::KeyRefused { key, error }),
-            Fault::Dma(_) => self.note(qp, Event::MemoryFault),
-            Fault::Short | Fault::Outside | Fault::Forbidden(_) => {}
-        }
+        reason.describe()
     }
 
     /// Records that the expected request is refused by a NAK after which the QP fails. `content` follows its BTH.

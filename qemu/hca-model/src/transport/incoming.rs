@@ -71,38 +71,54 @@ impl Context<'_, '_> {
             self.device.counters.no_qp += 1;
             return;
         }
-        let qp = qps.by_wire_number(shape.bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
+        let stranger = |qp: &Qp| {
+            let path = &qp.primary_path;
+            if !loopback && shape.lrh.slid != path.rlid {
+                // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
+                Some(DropReason::SourceLid)
+            } else if path.grh && shape.grh(packet).is_none_or(|grh| grh.sgid.0 != path.rgid) {
+                // With a GRH in its path, from its peer's GID only (IBTA 9.6.1.2.3).
+                Some(DropReason::SourceGid)
+            } else {
+                None
+            }
+        };
+        self.give(qps, operation, &Inbound::of(&shape, packet, self.port.lmc), stranger);
+    }
+
+    /// Gives a packet to its QP. `stranger` says why one for a connection is not its peer's.
+    #[inline(always)]
+    pub(super) fn give(
+        &mut self,
+        qps: &mut Qps,
+        operation: Operation,
+        packet: &Inbound<'_>,
+        stranger: impl FnOnce(&Qp) -> Option<DropReason>,
+    ) {
+        let bth = &packet.bth;
+        let psn = Psn::new(bth.psn);
+        let qp = qps.by_wire_number(bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
         let Some(qp) = qp else {
             self.device.counters.no_qp += 1;
             return;
         };
-        let inbound = Inbound::of(&shape, packet, self.port.lmc);
-        match (transport, qp.service) {
+        match (bth.opcode.transport(), qp.service) {
             (Transport::Rc, ServiceType::RC)
             | (Transport::Xrc, ServiceType::XRC)
-            | (Transport::Uc, ServiceType::UC) => {
-                // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
-                let psn = Psn::new(shape.bth.psn);
-                if !loopback && shape.lrh.slid != qp.primary_path.rlid {
+            | (Transport::Uc, ServiceType::UC) => match stranger(qp) {
+                Some(reason) => {
                     self.device.counters.no_qp += 1;
-                    return self.note(qp, Event::Dropped { reason: DropReason::SourceLid, psn });
+                    self.note(qp, Event::Dropped { reason, psn });
                 }
-                // With a GRH in its path, from its peer's GID only (IBTA 9.6.1.2.3).
-                let path = &qp.primary_path;
-                if path.grh && shape.grh(packet).is_none_or(|grh| grh.sgid.0 != path.rgid) {
-                    self.device.counters.no_qp += 1;
-                    return self.note(qp, Event::Dropped { reason: DropReason::SourceGid, psn });
-                }
-                self.connected(qp, operation, &inbound);
-            }
+                None => self.connected(qp, operation, packet),
+            },
             (Transport::Ud, ServiceType::UD | ServiceType::QP1) => {
-                if self.pkey_fits(qp, &shape.bth) {
-                    self.datagram(qp, operation, &inbound);
+                if self.pkey_fits(qp, bth) {
+                    self.datagram(qp, operation, packet);
                 }
             }
             _ => {
                 self.device.counters.no_qp += 1;
-                let psn = Psn::new(shape.bth.psn);
                 self.note(qp, Event::Dropped { reason: DropReason::Service, psn });
             }
         }

@@ -8,12 +8,13 @@ use rdma_fabric::infiniband::packet::{
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
+use super::address::{GrhRoute, Route};
 use super::roce;
 use super::state::LOOPBACK_LIMIT;
 use crate::meter::price;
 use crate::object::qp::{AddressPath, Qp};
-use crate::port::{NicVport, Port};
-use ib_types::{MacAddress, Psn};
+use crate::port::{EthernetPort, NicVport, Port};
+use ib_types::Psn;
 use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::VL_MANAGEMENT;
 use rdma_fabric::packet::Packet;
@@ -22,10 +23,6 @@ use rdma_fabric::packet::Packet;
 const SERVICE_UC: u8 = 0x20;
 /// Opcode bits of extended reliable connections.
 const SERVICE_XRC: u8 = 0xa0;
-
-/// Shortest frame of Ethernet, and the check sequence behind each.
-const SHORTEST_FRAME: usize = 60;
-const CHECK_SEQUENCE: usize = 4;
 
 /// What an empty entry of the P_Key table holds.
 const PKEY_NONE: u16 = 0;
@@ -65,31 +62,6 @@ impl Envelope {
     pub(super) const fn is_routed(&self) -> bool {
         !matches!(self.front, Front::InfiniBand { grh: None, .. })
     }
-}
-
-/// A route as an address path or an AV gives it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Route {
-    pub(super) sl: u8,
-    pub(super) path_bits: u8,
-    pub(super) dlid: u16,
-    pub(super) force_loopback: bool,
-    /// Packets of InfiniBand have a GRH. Those of RoCE always have a network header.
-    pub(super) is_routed: bool,
-    pub(super) grh: GrhRoute,
-    pub(super) rmac: MacAddress,
-    pub(super) udp_sport: u16,
-    /// Priority in a VLAN tag.
-    pub(super) priority: u8,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GrhRoute {
-    pub(super) src_index: u8,
-    pub(super) dgid: [u8; 16],
-    pub(super) traffic_class: u8,
-    pub(super) flow_label: u32,
-    pub(super) hop_limit: u8,
 }
 
 impl From<&AddressPath> for Route {
@@ -222,7 +194,7 @@ impl Context<'_, '_> {
         self.meter.charge(price::PACKET);
         let mut bytes = self.io.wire.take_buffer();
         // A reused buffer keeps its old bytes: all of them are written below or by the caller.
-        let whole = if self.port.ethernet.is_some() { len.max(SHORTEST_FRAME) } else { len };
+        let whole = if self.port.ethernet.is_some() { len.max(EthernetPort::SHORTEST_FRAME) } else { len };
         bytes.resize(whole, 0);
         let bth = Bth {
             solicited: head.solicited,
@@ -235,7 +207,6 @@ impl Context<'_, '_> {
                 head.psn.get(),
             )
         };
-        let at = front;
         if let Front::InfiniBand { sl, slid, dlid, grh } = &envelope.front {
             let lrh = Lrh {
                 vl: 0,
@@ -251,7 +222,7 @@ impl Context<'_, '_> {
                 *place = Grh { payload_len: transport as u16, ..*grh }.to_bytes();
             }
         }
-        let mut at = at;
+        let mut at = front;
         let mut put = |header: &[u8]| {
             if let Some(place) = bytes.get_mut(at..at + header.len()) {
                 place.copy_from_slice(header);
@@ -299,7 +270,7 @@ impl Context<'_, '_> {
     /// Sends a finished packet.
     pub(super) fn send_packet(&mut self, packet: Packet, loopback: bool) {
         let (management, astray) = match &self.port.ethernet {
-            Some(port) => (false, packet.bytes().len() + CHECK_SEQUENCE > usize::from(port.frame_size)),
+            Some(port) => (false, !port.fits(packet.bytes().len())),
             None => {
                 let management = packet.bytes().first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
                 let has_route = packet.bytes().get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);

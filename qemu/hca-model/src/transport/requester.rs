@@ -104,7 +104,8 @@ impl Context<'_, '_> {
     fn transmit_posted(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         // The registration QP is connected to nothing.
         let envelope = (qp.service != ServiceType::REG_UMR).then(|| self.connection(qp));
-        let mut way = envelope.as_ref().filter(|_| qp.service == ServiceType::RC).and_then(|to| self.way(to));
+        let mut way =
+            envelope.as_ref().filter(|_| qp.service == ServiceType::RC).and_then(|to| self.way(to, mtu(qp)));
         self.device.prefetched.count = 0;
         let more = self.transmit_along(qp, envelope.as_ref(), way.as_mut(), budget);
         if let Some(way) = &way {

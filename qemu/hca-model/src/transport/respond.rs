@@ -129,9 +129,7 @@ impl Context<'_, '_> {
 
     /// The memory of a READ went away between its request and its answer.
     fn failed_read(&mut self, qp: &mut Qp, psn: Psn, fault: Fault) -> Nak {
-        let reason = Reason::Fault(fault, "rkey");
-        self.note_reason(qp, &reason);
-        let (field, text) = reason.describe();
+        let (field, text) = self.explain(qp, Reason::Fault(fault, "rkey"));
         qp.transport.recorder.blame(None, format!("RDMA read, response at PSN {}: {text}", psn.get()));
         self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("READ response: {text}"));
         let syndrome = match fault {

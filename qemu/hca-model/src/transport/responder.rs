@@ -167,8 +167,7 @@ impl Context<'_, '_> {
                 responder.halted = true;
                 responder.nak = Some(Nak { psn: None, syndrome: syndrome.bits(), fatal: true });
                 let text = reason.map(|reason| {
-                    self.note_reason(qp, &reason);
-                    let (field, text) = reason.describe();
+                    let (field, text) = self.explain(qp, *reason);
                     self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("{syndrome:?}: {text}"));
                     text
                 });

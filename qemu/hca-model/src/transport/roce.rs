@@ -1,14 +1,13 @@
 //! RoCE: the headers in front of a packet's BTH, and the check of those that arrive (IBTA annexes A16 and A17).
 
 use super::Context;
+use super::address::Route;
 use super::inbound::{Inbound, Origin};
-use super::packet::Route;
 use crate::meter::price;
-use crate::object::qp::Qps;
+use crate::object::qp::{Qp, Qps};
 use crate::port::{NicVport, RoceAddress, RoceVersion};
-use crate::recorder::{DropReason, Event};
-use ib_types::{Gid, Psn};
-use mlx5_prm::value::ServiceType;
+use crate::recorder::DropReason;
+use ib_types::Gid;
 use rdma_fabric::ethernet::frame::ether_type::{IPV4, IPV6, ROCE_V1, VLAN};
 use rdma_fabric::ethernet::frame::{Frame, Network, UDP_PORT, Version, protocol, sum};
 use rdma_fabric::infiniband::packet::{GRH_NEXT_HEADER_IBA, Grh, QPN_MULTICAST, Transport};
@@ -158,7 +157,7 @@ impl NicVport {
 }
 
 /// The VLAN of a frame. Tag 0 names none.
-fn vlan_of(frame: &Frame<'_>) -> Option<u16> {
+pub(super) fn vlan_of(frame: &Frame<'_>) -> Option<u16> {
     frame.header().tag().map(|tag| tag.vid()).filter(|vid| *vid != 0)
 }
 
@@ -212,34 +211,14 @@ impl Context<'_, '_> {
             }
             return;
         }
-        let qp = qps.by_wire_number(bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
-        let Some(qp) = qp.filter(|_| bth.dest_qpn != 0) else {
+        if bth.dest_qpn == 0 {
             self.device.counters.no_qp += 1;
             return;
-        };
-        self.meter.charge(price::LOOK);
-        match (transport, qp.service) {
-            (Transport::Rc, ServiceType::RC)
-            | (Transport::Xrc, ServiceType::XRC)
-            | (Transport::Uc, ServiceType::UC) => {
-                // From its peer's address only.
-                if !loopback && source(&frame) != qp.primary_path.rgid {
-                    self.device.counters.no_qp += 1;
-                    let psn = Psn::new(bth.psn);
-                    return self.note(qp, Event::Dropped { reason: DropReason::SourceGid, psn });
-                }
-                self.connected(qp, operation, &inbound);
-            }
-            (Transport::Ud, ServiceType::UD | ServiceType::QP1) => {
-                if self.pkey_fits(qp, &bth) {
-                    self.datagram(qp, operation, &inbound);
-                }
-            }
-            _ => {
-                self.device.counters.no_qp += 1;
-                let psn = Psn::new(bth.psn);
-                self.note(qp, Event::Dropped { reason: DropReason::Service, psn });
-            }
         }
+        self.meter.charge(price::LOOK);
+        // A connection takes packets from its peer's address only.
+        let stranger =
+            |qp: &Qp| (!loopback && source(&frame) != qp.primary_path.rgid).then_some(DropReason::SourceGid);
+        self.give(qps, operation, &inbound, stranger);
     }
 }

@@ -73,8 +73,7 @@ impl Context<'_, '_> {
             // The receive WQE is at fault and has completed with an error.
             Refusal::Nak(AethSyndrome::RemoteOperational, event, reason) => {
                 if let Some(reason) = reason {
-                    self.note_reason(qp, &reason);
-                    let (field, text) = reason.describe();
+                    let (field, text) = self.explain(qp, *reason);
                     qp.transport.recorder.blame(None, format!("receive WQE for PSN {}: {text}", psn.get()));
                     self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, text);
                 }
@@ -86,8 +85,7 @@ impl Context<'_, '_> {
             Refusal::Nak(syndrome, _, reason) => {
                 self.device.counters.messages_dropped += 1;
                 if let Some(reason) = reason {
-                    self.note_reason(qp, &reason);
-                    let (field, text) = reason.describe();
+                    let (field, text) = self.explain(qp, *reason);
                     self.note(qp, Event::Dropped { reason: DropReason::Refused, psn });
                     let text = format!("dropped: {syndrome:?}: {text}");
                     self.log.add(Level::Info, Subject::Qp { qpn: qp.qpn }, field, text);

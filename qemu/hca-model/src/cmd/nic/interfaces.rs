@@ -27,14 +27,11 @@ impl Device {
         if tisc::tls_en.is_set(context) {
             return Err(Refusal::param("tisc.tls_en", "the capability is off"));
         }
-        let tis = Tis {
-            transport_domain: tisc::transport_domain.get32(context),
-            pd: tisc::pd.get32(context),
-            context: context.to_vec(),
-        };
+        let tis = Tis { transport_domain: tisc::transport_domain.get32(context), context: context.to_vec() };
         self.check_transport_domain("tisc.transport_domain", tis.transport_domain)?;
-        if tis.pd != 0 && !self.objects.pds.contains(tis.pd) {
-            return Err(Refusal::missing("tisc.pd", tis.pd));
+        let pd = tisc::pd.get32(context);
+        if pd != 0 && !self.objects.pds.contains(pd) {
+            return Err(Refusal::missing("tisc.pd", pd));
         }
         let number = self.objects.nic.tises.insert(|_| tis).ok_or_else(|| Refusal::full("TISs"))?;
         create_tis_out::tisn.set(output, number);

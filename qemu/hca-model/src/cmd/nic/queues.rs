@@ -8,11 +8,10 @@ use crate::device::Device;
 use crate::object::nic::{Rq, Sq, Wq};
 use crate::seams::Io;
 use mlx5_prm::Tail;
-use mlx5_prm::caps::per_protocol_networking_offload_caps as offloads;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{rqc, sqc, wq};
 use mlx5_prm::status::CmdStatus;
-use mlx5_prm::value::{CapType, WqState};
+use mlx5_prm::value::WqState;
 
 /// `pas[]` begins at the same place in the inputs and outputs of both kinds.
 const PAS: Tail = Tail { offset: 0x110, stride: 8 };
@@ -95,16 +94,6 @@ impl Device {
         if self.objects.queues.cqs.contains(cqn) { Ok(()) } else { Err(Refusal::missing(field, cqn)) }
     }
 
-    /// Headers that each frame of a queue with `asked` must have inline.
-    fn inline_mode(&self, asked: u32) -> u8 {
-        let block = self.caps.query(CapType::ETHERNET_OFFLOADS, true).unwrap_or_default();
-        match offloads::wqe_inline_mode.get32(block) {
-            0 => 1,
-            1 => asked as u8,
-            _ => 0,
-        }
-    }
-
     pub(in crate::cmd) fn create_sq(&mut self, io: &Io<'_>, input: &[u8], output: &mut [u8]) -> Outcome {
         let context = create_sq_in::ctx.of(input);
         for (field, name) in [
@@ -144,7 +133,6 @@ impl Device {
             uar_page: self.uar_place("wq.uar_page", wq::uar_page.get32(queue))?,
             tisn,
             reserved_lkey: sqc::rlky.is_set(context),
-            inline_mode: self.inline_mode(sqc::min_wqe_inline_mode.get32(context)),
             flushes: sqc::flush_in_error_en.is_set(context),
             rung: false,
             scheduled: false,

@@ -19,7 +19,6 @@ const FIRST_SQN: u32 = 1 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Tis {
     pub(crate) transport_domain: u32,
-    pub(crate) pd: u32,
     /// The context, for queries.
     pub(crate) context: Vec<u8>,
 }

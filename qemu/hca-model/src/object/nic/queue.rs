@@ -93,8 +93,6 @@ pub(crate) struct Sq {
     /// The TIS that it sends through; none for a queue that sends nothing.
     pub(crate) tisn: Option<u32>,
     pub(crate) reserved_lkey: bool,
-    /// Headers that each frame must have inline, as `sqc.min_wqe_inline_mode`.
-    pub(crate) inline_mode: u8,
     /// Posted entries complete with a flush in ERR.
     pub(crate) flushes: bool,
     /// The doorbell was rung since the record was last read.

@@ -22,6 +22,7 @@ use crate::meter::price;
 use crate::seams::Io;
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::value::WqState;
+use rdma_fabric::ethernet::frame::Frame;
 
 pub use state::NicTransport;
 
@@ -63,7 +64,8 @@ impl Device {
                 break;
             }
             let Some(frame) = self.nic.loopback.pop_front() else { break };
-            self.receive_frame(io, &frame, true);
+            self.receive_frame(io, &frame, Frame::parse(&frame), true);
+            io.wire.give_buffer(frame);
         }
         while budget != 0
             && !self.meter.is_spent()

@@ -9,6 +9,7 @@ use crate::object::nic::{Rq, Target, Tir};
 use crate::run::Data;
 use crate::seams::Io;
 use crate::transport::Context;
+use crate::transport::roce::vlan_of;
 use crate::transport::state::Sge;
 use mlx5_prm::commands::query_q_counter_out;
 use mlx5_prm::contexts::tirc;
@@ -22,8 +23,6 @@ use rdma_fabric::ethernet::frame::ether_type::VLAN;
 use rdma_fabric::ethernet::frame::{Ecn, Frame, TAG_LEN, Transport, Version};
 use rdma_fabric::packet::Packet;
 
-/// Bytes of the check sequence, which is not in memory.
-const CHECK_SEQUENCE: usize = 4;
 /// Longest entry of a receive queue.
 const MAX_ENTRY: usize = 512;
 /// Bytes of the two addresses, behind which the tag is.
@@ -59,24 +58,32 @@ impl Device {
     pub(in crate::transport) fn receive_from_cable(&mut self, io: &mut Io<'_>, packet: Packet) {
         let Some(port) = &mut self.port.ethernet else { return };
         let bytes = packet.bytes();
-        if bytes.len() + CHECK_SEQUENCE > usize::from(port.frame_size) {
+        if !port.fits(bytes.len()) {
             port.too_long += 1;
             return;
         }
         port.received.count(bytes);
-        if Frame::parse(bytes).is_some_and(|frame| self.vport.takes_roce(&frame)) {
+        let frame = Frame::parse(bytes);
+        if frame.is_some_and(|frame| self.vport.takes_roce(&frame)) {
             let (qps, mut context) = self.split(io);
             return context.incoming(qps, packet, false);
         }
-        self.receive_frame(io, bytes, false);
+        self.receive_frame(io, bytes, frame, false);
+        io.wire.give_buffer(packet.into_buffer());
     }
 
-    /// Takes a frame for the receive queues, perhaps one of the function's `own`.
-    pub(super) fn receive_frame(&mut self, io: &mut Io<'_>, bytes: &[u8], own: bool) {
+    /// Takes the frame `bytes` for the receive queues, perhaps one of the function's `own`. A frame that could not be
+    /// parsed is dropped.
+    pub(super) fn receive_frame(
+        &mut self,
+        io: &mut Io<'_>,
+        bytes: &[u8],
+        frame: Option<Frame<'_>>,
+        own: bool,
+    ) {
         self.meter.charge(price::PACKET);
-        let Some(frame) = Frame::parse(bytes) else { return };
-        let vlan = frame.header().tag().map(|tag| tag.vid()).filter(|vlan| *vlan != 0);
-        if !self.vport.receives(frame.header().destination(), vlan) {
+        let Some(frame) = frame else { return };
+        if !self.vport.receives(frame.header().destination(), vlan_of(&frame)) {
             return;
         }
         let flow = self.objects.nic.steering.receive(&match_fields(&frame), bytes.len());

@@ -7,7 +7,7 @@ use crate::log::Subject;
 use crate::meter::price;
 use crate::object::mkey::User;
 use crate::object::nic::Sq;
-use crate::port::NicVport;
+use crate::port::{EthernetPort, NicVport};
 use crate::transport::Context;
 use crate::transport::state::FLUSH_TURN;
 use crate::transport::wqe::{Bad, bad, too_long};
@@ -16,15 +16,11 @@ use mlx5_prm::datapath::{DBR_SEND, EthChecksums, SendOpcode, WQEBB_SIZE, wqe_ctr
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::WqState;
-use rdma_fabric::ethernet::frame::{
-    Frame, HEADER_LEN, Header, Ip, TAG_LEN, Transport, Version, write_checksums,
-};
+use rdma_fabric::ethernet::frame::{HEADER_LEN, Header, TAG_LEN, Version, write_checksums};
 use rdma_fabric::packet::Packet;
 
 /// Segments of a WQE at most: they are sent in one step. 64 KiB have 1,366 at IPv4's least MSS.
 const MAX_SEGMENTS: usize = 2_048;
-/// Shortest frame without its check sequence.
-const SHORTEST: usize = 60;
 /// Bytes of the two addresses, behind which a tag is inserted.
 const ADDRESSES: usize = 12;
 /// Offsets in TCP's header: sequence number, and flags.
@@ -122,7 +118,9 @@ impl Context<'_, '_> {
                 format!("a frame of {len} bytes, at most {longest}"),
             ));
         }
-        let mut frame = wqe.header.clone();
+        let mut frame = self.io.wire.take_buffer();
+        frame.clear();
+        frame.extend_from_slice(&wqe.header);
         frame.resize(len as usize, 0);
         let (_, mut rest) = frame.split_at_mut(wqe.header.len());
         let user = User { pd: sq.wq.pd, qpn: sq.sqn, reserved_lkey: sq.reserved_lkey };
@@ -149,10 +147,11 @@ impl Context<'_, '_> {
             let [c, d] = tci.to_be_bytes();
             frame.splice(ADDRESSES..ADDRESSES, [a, b, c, d]);
         }
-        check_inline(sq.inline_mode, wqe, &frame)?;
         if segmented {
             let tag = if wqe.vlan.is_some() { TAG_LEN } else { 0 };
-            return self.send_segments(wqe, &frame, wqe.header.len() + tag, transport);
+            let sent = self.send_segments(wqe, &frame, wqe.header.len() + tag, transport);
+            self.io.wire.give_buffer(frame);
+            return sent;
         }
         self.send(frame, wqe.checksums, transport);
         Ok(())
@@ -180,7 +179,9 @@ impl Context<'_, '_> {
             return Err(bad("wqe_eth_seg.mss", text));
         }
         for (number, part) in payload.chunks(mss).enumerate() {
-            let mut segment = head.to_vec();
+            let mut segment = self.io.wire.take_buffer();
+            segment.clear();
+            segment.extend_from_slice(head);
             layers.adapt(&mut segment, part.len(), (number, count), number * mss);
             segment.extend_from_slice(part);
             self.meter.charge(price::PACKET);
@@ -196,7 +197,7 @@ impl Context<'_, '_> {
             checksums.contains(EthChecksums::L3),
             checksums.contains(EthChecksums::L4),
         );
-        frame.resize(frame.len().max(SHORTEST), 0);
+        frame.resize(frame.len().max(EthernetPort::SHORTEST_FRAME), 0);
         self.meter.charge_bytes(frame.len() as u64);
         let own = frame.first_chunk().is_some_and(|to| self.vport.is_addressed(MacAddress(*to)));
         if own && transport.loopback.len() < NicTransport::LOOPBACK_LIMIT {
@@ -204,41 +205,12 @@ impl Context<'_, '_> {
         }
         if !self.port.is_active() {
             self.port.counters.xmit_discards += 1;
-            return;
+            return self.io.wire.give_buffer(frame);
         }
         if let Some(port) = &mut self.port.ethernet {
             port.sent.count(&frame);
         }
         self.io.wire.send(Packet::frame(frame));
-    }
-}
-
-/// Checks that the headers which the queue requires inline are.
-fn check_inline(mode: u8, wqe: &FrameWqe, frame: &[u8]) -> Result<(), Bad> {
-    let parsed = Frame::parse(frame);
-    let network = parsed.map_or(HEADER_LEN, |frame| frame.header().start());
-    let ip = parsed.and_then(|frame| frame.ip());
-    let least = match mode {
-        0 => 0,
-        1 => network,
-        2 => ip.map_or(network, |ip| ip.transport_start()),
-        _ => ip.map_or(network, |ip| ip.transport_start() + transport_header(&ip)),
-    };
-    // An inserted tag is not inline.
-    let inline = wqe.header.len() + if wqe.vlan.is_some() { TAG_LEN } else { 0 };
-    if inline >= least.min(frame.len()) {
-        return Ok(());
-    }
-    let text = format!("{} bytes inline, {least} are required", wqe.header.len());
-    Err(bad("wqe_eth_seg.inline_hdr_sz", text))
-}
-
-/// Bytes of the header of TCP or UDP that must be inline: without TCP's options.
-fn transport_header(ip: &Ip<'_>) -> usize {
-    match ip.transport() {
-        Transport::Tcp { .. } => 20,
-        Transport::Udp { .. } => UDP_HEADER,
-        _ => 0,
     }
 }
 
