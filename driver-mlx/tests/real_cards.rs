@@ -590,10 +590,12 @@ fn an_emergency_stop_ends_dma_in_the_middle_of_everything() {
 
 #[test]
 fn an_ethernet_port_is_refused_early_and_in_one_line() {
-    let world = world(Habits { ethernet: true, ..Habits::default() });
-    let error = world.bring_up(0, &Config::DEFAULT).err();
-    assert_eq!(error, Some(Error::NotInfiniBand));
-    // Boot pages only, and those are back.
-    world.model(0, |m| assert_eq!((m.life(), m.pages().given()), (hca_model::device::Life::Disabled, 0)));
-    assert_eq!(world.complaints(0), [""; 0]);
+    for card in Card::ALL.iter().filter(|card| card.is_ethernet()) {
+        let world = World::new([Profile::of(card, 0)], FabricConfig::default());
+        let error = world.bring_up(0, &Config::DEFAULT).err();
+        assert_eq!(error, Some(Error::NotInfiniBand), "{}", card.name);
+        // Boot pages only, and those are back.
+        world.model(0, |m| assert_eq!((m.life(), m.pages().given()), (hca_model::device::Life::Disabled, 0)));
+        assert_eq!(world.complaints(0), [""; 0], "{}", card.name);
+    }
 }

@@ -7,7 +7,7 @@ use crate::object::{compression, memic, reserved};
 use crate::profile::{Profile, Strictness};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_mem_cap};
 use mlx5_prm::later;
-use mlx5_prm::value::{CapType, PortType};
+use mlx5_prm::value::CapType;
 use mlx5_prm::{Field, Kind};
 
 /// Bytes of a capability block on the wire.
@@ -396,9 +396,6 @@ fn general(profile: &Profile) -> Vec<u8> {
     c::general_obj_types.set(&mut block, 1u64 << later::RESERVED_QPN_OBJECT);
     c::uar_sz.set(&mut block, profile.card.log_bar_mib);
     later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
-    if profile.habits.ethernet {
-        c::port_type.set(&mut block, PortType::ETH.0);
-    }
     dtor.set(&mut block, !profile.habits.default_timeouts.is_empty());
     for &(offset, bits) in &profile.misbehaviour.hidden_capabilities {
         if let Some(dword) = offset.checked_add(4).and_then(|end| block.get_mut(offset..end)) {

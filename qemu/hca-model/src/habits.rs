@@ -68,8 +68,6 @@ pub struct Habits {
     pub cmd_q_init_to: u32,
     /// DTOR, as (byte offset, time-out word); the register exists if there is any.
     pub default_timeouts: Vec<(usize, u32)>,
-    /// `cmd_hca_cap.port_type` says Ethernet; nothing else of such a port is there.
-    pub ethernet: bool,
     /// The device does not do atomics in the host's byte order.
     pub no_atomic_byte_order: bool,
     /// `atomic_caps.atomic_operations` and `atomic_size_qp`, if not those of a ConnectX-5.

@@ -198,10 +198,6 @@ const KNOBS: &[Knob] = &[
         p.habits.no_atomic_byte_order = true;
         Some(())
     }),
-    knob("ethernet", "", "", "the port says that it is Ethernet", |p, _| {
-        p.habits.ethernet = true;
-        Some(())
-    }),
     knob(ADVERSARIAL, "", "", "all habits below: the card forgives no mistake of a driver", |p, _| {
         KNOBS.iter().filter(|knob| knob.adversarial).try_for_each(|knob| (knob.turn)(p, knob.example))
     }),

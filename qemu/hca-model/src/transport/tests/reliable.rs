@@ -4,7 +4,7 @@ use mlx5_prm::datapath::{CqeOpcode, FmCeSe, SendOpcode};
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, QpState};
 
-use super::super::state::{Mixed, Payload, Piece, Sge, Sges, Wqe};
+use super::super::state::{Mixed, Payload, Piece, Rare, Sge, Sges, Wqe};
 use super::bed::{Bed, Handle, Options, pattern};
 use super::requests::Request;
 use crate::meter::Budget;
@@ -449,7 +449,9 @@ fn requests(bed: &mut Bed, qp: &Handle) -> u64 {
             size_of::<Mixed>() + mixed.inline.capacity() + mixed.pieces.capacity() * size_of::<Piece>()
         }
     };
-    (wqes.capacity() * size_of::<Wqe>() + wqes.iter().map(payload).sum::<usize>()) as u64
+    // Each may have the parts that few have.
+    let rare = wqes.len() * size_of::<Rare>();
+    (wqes.capacity() * size_of::<Wqe>() + rare + wqes.iter().map(payload).sum::<usize>()) as u64
 }
 
 #[test]

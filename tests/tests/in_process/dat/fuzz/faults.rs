@@ -233,7 +233,9 @@ fn every_operation_completes_exactly_once_whatever_breaks() {
         }
     }
     println!("{runs} seeds: {all:?}");
-    assert!(all.successes > 4 * runs && all.failures > 4 * runs, "{all:?}");
-    assert!(all.shared > 2 * runs && all.binds > 2 * runs, "{all:?}");
-    assert!(all.established > runs && all.ends > runs, "{all:?}");
+    // A seed alone tries five times as much at least.
+    let share = if only_seed().is_some() { 5 * runs } else { runs };
+    assert!(all.successes > 4 * share && all.failures > 4 * share, "{all:?}");
+    assert!(all.shared > 2 * share && all.binds > 2 * share, "{all:?}");
+    assert!(all.established > share && all.ends > share, "{all:?}");
 }

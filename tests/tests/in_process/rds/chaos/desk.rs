@@ -111,6 +111,8 @@ impl Desk {
         deadlines: &mut Vec<Option<u64>>,
     ) -> bool {
         let mut moved = false;
+        // Also without a job that is due, so that later operations count as denied.
+        self.has_revoked(hand, &mut hand.shared.ledger.borrow_mut());
         while let Some(&job) = jobs.front() {
             if job.at > hand.time {
                 deadlines.push(Some(job.at + hand.shared.began.get()));

@@ -81,11 +81,12 @@ impl Ledger {
         operation.is_none_or(|operation| operation.status == Some(RdmaStatus::Success))
     }
 
-    /// Operations that were told to be done, and those that were not.
-    pub fn counts(&self) -> (u64, u64) {
+    /// Returns the numbers of operations that succeeded, of those that did not, and of those that were denied.
+    pub fn counts(&self) -> (u64, u64, u64) {
         let done =
             self.operations.iter().filter(|operation| operation.status == Some(RdmaStatus::Success)).count();
-        (done as u64, (self.operations.len() - done) as u64)
+        let denied = self.operations.iter().filter(|operation| operation.is_denied).count();
+        (done as u64, (self.operations.len() - done) as u64, denied as u64)
     }
 }
 

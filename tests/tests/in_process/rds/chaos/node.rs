@@ -533,7 +533,8 @@ impl Node {
         assert_eq!(census.total(), 0, "node {} left behind: {census}", self.index);
         // Peers that used a key too late were denied, perhaps while the connection was being made.
         let denied = |refusal: &String| {
-            ["rkey: Missing", "RemoteAccess", "is in error"].iter().any(|why| refusal.contains(why))
+            let has = |words: &str| refusal.contains(words);
+            (has(": rkey ") && has("does not exist")) || has("RemoteAccess") || has("is in error")
         };
         let other: Vec<String> =
             world.refusals(self.index).into_iter().filter(|refusal| !denied(refusal)).collect();

@@ -93,7 +93,7 @@ pub fn run(seed: u64) -> Tally {
     };
     let (sent, received) = shared.model.borrow().counts();
     (tally.sent, tally.received) = (sent as u64, received as u64);
-    (tally.operations, tally.failed_operations) = shared.ledger.borrow().counts();
+    (tally.operations, tally.failed_operations, tally.denied) = shared.ledger.borrow().counts();
     nodes.iter_mut().for_each(Node::assert_all_is_free);
     for node in &mut nodes {
         tally.boots += node.boots;

@@ -60,6 +60,8 @@ tally! {
     /// RDMA operations that succeeded, and those that did not.
     operations,
     failed_operations,
+    /// Operations that began when access to their offer had ended.
+    denied,
     /// Offers of registered memory as windows.
     windows,
     virtual_ms,
