@@ -3,6 +3,7 @@
 //! Members are numbers below [`LIMIT`]. No operation takes longer with more members, except by
 //! the logarithm of their number.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of members at most: a medium has two switches of 254 ports.
@@ -10,12 +11,11 @@ pub const LIMIT: usize = 512;
 
 const WORDS: usize = LIMIT / 64;
 
-/// A set of numbers. Threads may insert while another one removes.
+/// A set of numbers. Threads may insert while another one removes. It fills one cache line.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub struct ReadySet {
     words: [AtomicU64; WORDS],
-    /// Words that have members.
-    summary: AtomicU64,
 }
 
 impl ReadySet {
@@ -24,21 +24,14 @@ impl ReadySet {
     pub fn insert(&self, member: usize) {
         if let Some(word) = self.words.get(member / 64) {
             word.fetch_or(1 << (member % 64), Ordering::AcqRel);
-            self.summary.fetch_or(1 << (member / 64), Ordering::AcqRel);
         }
     }
 
     /// Removes `member`.
     #[inline]
     pub fn remove(&self, member: usize) {
-        let Some(word) = self.words.get(member / 64) else { return };
-        let bit = 1 << (member % 64);
-        if word.fetch_and(!bit, Ordering::AcqRel) & !bit == 0 {
-            self.summary.fetch_and(!(1 << (member / 64)), Ordering::AcqRel);
-            // A member that was inserted in between is in the summary again.
-            if word.load(Ordering::Acquire) != 0 {
-                self.summary.fetch_or(1 << (member / 64), Ordering::AcqRel);
-            }
+        if let Some(word) = self.words.get(member / 64) {
+            word.fetch_and(!(1 << (member % 64)), Ordering::AcqRel);
         }
     }
 
@@ -50,27 +43,21 @@ impl ReadySet {
         word.is_some_and(|word| word.load(Ordering::Acquire) >> (member % 64) & 1 != 0)
     }
 
-    /// Returns whether the set has no members.
+    /// Returns the lowest member of a range. The range, not the set's size, decides what that costs.
     #[must_use]
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.summary.load(Ordering::Acquire) == 0
-    }
-
-    /// Returns the lowest member that is not below `from`.
-    #[must_use]
-    #[inline]
-    pub fn next(&self, from: usize) -> Option<usize> {
-        let first = from / 64;
-        let members = self.words.get(first)?.load(Ordering::Acquire) & (u64::MAX << (from % 64));
-        if members != 0 {
-            return Some(first * 64 + members.trailing_zeros() as usize);
+    pub fn first_in(&self, range: Range<usize>) -> Option<usize> {
+        let mut index = range.start / 64;
+        let mut mask = u64::MAX << (range.start % 64);
+        while index * 64 < range.end {
+            let members = self.words.get(index)?.load(Ordering::Acquire) & mask;
+            if members != 0 {
+                return Some(index * 64 + members.trailing_zeros() as usize).filter(|it| *it < range.end);
+            }
+            index += 1;
+            mask = u64::MAX;
         }
-        let rest = self.summary.load(Ordering::Acquire) & (u64::MAX << first << 1);
-        let next = rest.trailing_zeros() as usize;
-        let members = self.words.get(next)?.load(Ordering::Acquire);
-        // Another thread's insertion shows in the word first.
-        (members != 0).then(|| next * 64 + members.trailing_zeros() as usize)
+        None
     }
 }
 
@@ -173,6 +160,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
     use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn members_are_found_in_order() {
@@ -182,14 +170,41 @@ mod tests {
         }
         set.remove(200);
         set.remove(LIMIT);
-        let found = std::iter::successors(set.next(0), |member| set.next(member + 1));
+        let next = |from| set.first_in(from..2 * LIMIT);
+        let found = std::iter::successors(next(0), |member| next(member + 1));
         assert_eq!(found.collect::<Vec<_>>(), [0, 63, 64, 255]);
-        for member in [0, 63, 64] {
+        assert_eq!(next(LIMIT), None);
+        let in_ranges = [1..63, 1..64, 64..64, 65..255, 65..256].map(|range| set.first_in(range));
+        assert_eq!(in_ranges, [None, Some(63), None, None, Some(255)]);
+        for member in [0, 63, 64, 255] {
+            assert_eq!(next(0), Some(member));
             set.remove(member);
         }
-        assert!(!set.is_empty());
-        set.remove(255);
-        assert!(set.is_empty() && set.next(0).is_none());
+        assert_eq!(next(0), None);
+    }
+
+    /// Members that another thread inserts and removes hide none of those behind them.
+    #[test]
+    fn changing_members_hide_no_others() {
+        let (set, ended) = (ReadySet::default(), AtomicBool::new(false));
+        set.insert(200);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    set.insert(70);
+                    set.remove(70);
+                }
+            });
+            // The other thread has begun.
+            while !set.contains(70) {
+                std::hint::spin_loop();
+            }
+            let wrong = (0..20_000_000).find(|_| !matches!(set.first_in(0..LIMIT), Some(70 | 200)));
+            ended.store(true, Ordering::Relaxed);
+            assert_eq!(wrong, None);
+        });
+        set.remove(200);
+        assert_eq!(set.first_in(0..LIMIT), None);
     }
 
     #[test]

@@ -90,13 +90,13 @@ impl<F: FlowKey> Links<F> {
     /// Returns whether [`each_due`](Self::each_due) has a port.
     #[inline]
     pub(crate) fn is_due(&self, now: u64) -> bool {
-        !self.changed.is_empty() || self.arrivals.earliest() <= now
+        self.changed.first_in(0..self.ports.len()).is_some() || self.arrivals.earliest() <= now
     }
 
     /// Calls `each` with every port at which a packet has arrived, or whose link or credit changed
     /// since the last call. A port with packets comes again until they are received.
     pub(crate) fn each_due(&self, now: u64, mut each: impl FnMut(PortIndex)) {
-        while let Some(port) = self.changed.next(0) {
+        while let Some(port) = self.changed.first_in(0..self.ports.len()) {
             self.changed.remove(port);
             each(PortIndex(port as u32));
         }
@@ -110,7 +110,7 @@ impl<F: FlowKey> Links<F> {
     /// Returns the lowest port from `from` on whose receiver accepts no packets.
     pub(crate) fn next_congested(&self, from: u32) -> Option<PortIndex> {
         let mut from = from as usize;
-        while let Some(index) = self.congested.next(from) {
+        while let Some(index) = self.congested.first_in(from..self.ports.len()) {
             let index = PortIndex(index as u32);
             if self.port(index).is_some_and(|port| port.egress.is_congested()) {
                 return Some(index);

@@ -97,7 +97,7 @@ impl Scheduler {
     #[must_use]
     #[inline]
     pub fn has_work(&self) -> bool {
-        !self.ready.is_empty()
+        self.ready.first_in(0..self.used.len()).is_some()
     }
 
     /// Returns whether a node has work.
@@ -125,7 +125,7 @@ impl Scheduler {
         }
         let mut least = None;
         let mut from = 0;
-        while let Some(node) = self.claims.next(from) {
+        while let Some(node) = self.claims.first_in(from..self.used.len()) {
             from = node + 1;
             least = least.into_iter().chain(Some(self.used(node))).min();
         }
@@ -137,7 +137,7 @@ impl Scheduler {
     /// Returns the next node of the round.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Slot> {
-        let node = self.ready.next(self.cursor)?;
+        let node = self.ready.first_in(self.cursor..self.used.len())?;
         self.cursor = node + 1;
         if self.is_ahead(node) {
             return Some(Slot::Waits(node));
@@ -150,7 +150,7 @@ impl Scheduler {
     #[inline]
     pub fn begin_turn(&self, node: usize) {
         self.ready.remove(node);
-        if !self.claims.is_empty() {
+        if self.claims.contains(node) {
             self.claims.remove(node);
         }
     }

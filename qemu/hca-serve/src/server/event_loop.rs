@@ -175,7 +175,7 @@ impl EventLoop {
 
     /// Returns whether a poll of an HCA is suspended.
     fn is_suspended(&self) -> bool {
-        !self.suspended.is_empty()
+        self.suspended.first_in(0..self.seats.len()).is_some()
     }
 
     /// Follows whether the poll of `index` is suspended.

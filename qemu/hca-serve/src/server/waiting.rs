@@ -158,7 +158,7 @@ impl EventLoop {
         if let Some(hub) = &mut self.hub {
             hub.follow_interests(&self.epoll, now);
         }
-        while let Some(index) = self.touched.next(0) {
+        while let Some(index) = self.touched.first_in(0..self.seats.len()) {
             self.touched.remove(index);
             if let Some(spoke) = self.spokes.get_mut(index) {
                 spoke.follow_interests(index, &self.epoll);
