@@ -41,6 +41,8 @@ pub(crate) struct Links<F> {
     congested: ReadySet,
     /// Ports whose link or credit changed since [`each_due`](Links::each_due) returned them.
     changed: ReadySet,
+    /// Time until which the switch has nothing to do. `None` where it has to check.
+    quiet: Option<u64>,
     /// Packets in flight to ports.
     flying: u64,
     counters: FabricCounters,
@@ -57,6 +59,7 @@ impl<F: FlowKey> Links<F> {
             arrivals: Deadlines::new(),
             congested: ReadySet::default(),
             changed: ReadySet::default(),
+            quiet: None,
             flying: 0,
             counters: FabricCounters::default(),
             losses: LossTable::default(),
@@ -71,6 +74,7 @@ impl<F: FlowKey> Links<F> {
 
     /// Changes the cuts from now on.
     pub(crate) fn set_cuts(&mut self, seed: u64, cuts: Option<Cuts>) {
+        self.quiet = None;
         self.change_cut_port();
         self.cutter = Cutter::new(cuts, seed, self.counters.sent);
     }
@@ -87,15 +91,47 @@ impl<F: FlowKey> Links<F> {
         self.changed.insert(index.0 as usize);
     }
 
-    /// Returns whether [`each_due`](Self::each_due) has a port.
+    /// Sets the time until which the switch has nothing to do, unless a link or a congested port
+    /// gives it work. `None` is unknown: it has to check.
+    #[inline]
+    pub(crate) const fn set_quiet(&mut self, until: Option<u64>) {
+        self.quiet = until;
+    }
+
+    /// Returns whether the switch has to check for work.
+    #[inline]
+    pub(crate) fn has_work(&self, now: u64) -> bool {
+        self.quiet.is_none_or(|until| until <= now)
+    }
+
+    #[inline]
+    fn has_due_port(&self, now: u64) -> bool {
+        self.changed.first_in(0..self.ports.len()).is_some() || self.arrivals.earliest() <= now
+    }
+
+    /// Returns whether the switch has to check for work, or [`each_due`](Self::each_due) has a port.
     #[inline]
     pub(crate) fn is_due(&self, now: u64) -> bool {
-        self.changed.first_in(0..self.ports.len()).is_some() || self.arrivals.earliest() <= now
+        self.has_due_port(now) || self.has_work(now)
+    }
+
+    /// Returns the time of the next arrival or of work of the switch. 0 is at once.
+    #[inline]
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        let next = self.arrivals.earliest().min(self.quiet.unwrap_or(0));
+        Some(next).filter(|next| *next != Deadlines::NEVER)
     }
 
     /// Calls `each` with every port at which a packet has arrived, or whose link or credit changed
     /// since the last call. A port with packets comes again until they are received.
-    pub(crate) fn each_due(&self, now: u64, mut each: impl FnMut(PortIndex)) {
+    #[inline]
+    pub(crate) fn each_due(&self, now: u64, each: impl FnMut(PortIndex)) {
+        if self.has_due_port(now) {
+            self.visit_due(now, each);
+        }
+    }
+
+    fn visit_due(&self, now: u64, mut each: impl FnMut(PortIndex)) {
         while let Some(port) = self.changed.first_in(0..self.ports.len()) {
             self.changed.remove(port);
             each(PortIndex(port as u32));
@@ -200,6 +236,7 @@ impl<F: FlowKey> Links<F> {
                 self.give_back(source);
             }
         }
+        self.quiet = None;
         self.change(index);
         true
     }
@@ -216,7 +253,11 @@ impl<F: FlowKey> Links<F> {
     pub(crate) fn is_cut_by_packet(&mut self, from: PortIndex, now: u64) -> bool {
         self.counters.sent += 1;
         let is_cut = self.cutter.sent(from, self.counters.sent, now);
-        self.counters.cuts += u64::from(is_cut);
+        if is_cut {
+            self.counters.cuts += 1;
+            // Also a link that was down already has to be mended.
+            self.quiet = None;
+        }
         is_cut
     }
 
@@ -233,8 +274,7 @@ impl<F: FlowKey> Links<F> {
         self.cutter.deadline()
     }
 
-    /// Sends a packet to a port whose link is up. Port `source` pays for it with its credit. Returns
-    /// whether the receiver accepts no packets.
+    /// Sends a packet to a port whose link is up. Port `source` pays for it with its credit.
     #[inline]
     pub(crate) fn transmit(
         &mut self,
@@ -243,12 +283,15 @@ impl<F: FlowKey> Links<F> {
         packet: Packet,
         arrival: u64,
         faults: &Faults,
-    ) -> bool {
-        let Some(port) = self.ports.get_mut(to.0 as usize) else { return false };
+    ) {
+        let Some(port) = self.ports.get_mut(to.0 as usize) else { return };
         // A packet that is not harmed needs no flow.
         let flow = port.egress.may_harm(faults).then(|| F::of(packet.bytes()));
         let outcome = port.egress.send(source, packet, arrival, faults, &mut self.random, &mut self.counters);
-        let is_congested = port.egress.is_congested();
+        if port.egress.is_congested() {
+            // The switch did not know the packet's expiry.
+            self.quiet = None;
+        }
         let next = port.egress.next_arrival().unwrap_or(Deadlines::NEVER);
         self.arrivals.set(to.0 as usize, next);
         if let (Some(fate), Some(flow)) = (outcome.fate, flow) {
@@ -258,7 +301,6 @@ impl<F: FlowKey> Links<F> {
         if let Some(port) = self.ports.get_mut(source as usize) {
             port.in_flight += outcome.copies as usize;
         }
-        is_congested
     }
 
     /// Returns the next packet that has arrived at a port.
@@ -274,27 +316,21 @@ impl<F: FlowKey> Links<F> {
         Some(packet)
     }
 
-    /// Returns the time at which the next packet arrives at any port.
-    pub(crate) fn next_arrival(&self) -> Option<u64> {
-        Some(self.arrivals.earliest()).filter(|earliest| *earliest != Deadlines::NEVER)
-    }
-
     /// Returns the number of packets that have arrived at a port and not been received.
     pub(crate) fn backlog(&self, index: PortIndex, now: u64) -> usize {
         self.port(index).map_or(0, |port| port.egress.backlog(now))
     }
 
-    /// The receiver of a port accepts no packets from now on, or does again. Returns whether that is
-    /// a change.
-    pub(crate) fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) -> bool {
-        let changed = self.port_mut(index).is_some_and(|port| port.egress.set_congested(congested, now));
-        if changed {
+    /// The receiver of a port accepts no packets from now on, or does again. While it does not, the
+    /// switch drops packets by their head-of-queue lifetime (IBTA 18.2.5.4).
+    pub(crate) fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) {
+        if self.port_mut(index).is_some_and(|port| port.egress.set_congested(congested, now)) {
+            self.quiet = None;
             self.follow_arrivals(index);
             if congested {
                 self.congested.insert(index.0 as usize);
             }
         }
-        changed
     }
 
     /// Returns the time at which a packet to a congested port exceeds its head-of-queue `lifetime`,

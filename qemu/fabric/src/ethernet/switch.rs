@@ -109,8 +109,6 @@ pub struct Switch {
     capture: Option<Box<dyn Capture + Send>>,
     /// Frames of requests that were carried out without frames.
     copied: u64,
-    /// Time until which [`poll`](Self::poll) has nothing to do. `None` where it has to check.
-    quiet: Option<u64>,
 }
 
 impl fmt::Debug for Switch {
@@ -134,7 +132,6 @@ impl Switch {
             counters: SwitchCounters::default(),
             capture: None,
             copied: 0,
-            quiet: None,
             config,
         }
     }
@@ -213,7 +210,6 @@ impl Switch {
 
     /// Changes the injected faults from now on.
     pub fn set_faults(&mut self, faults: Faults) {
-        self.quiet = None;
         self.config.faults = faults;
         self.links.set_cuts(self.config.seed, faults.cuts);
     }
@@ -230,7 +226,6 @@ impl Switch {
 
     /// Starts the sequence of random numbers again, from `seed`.
     pub fn reseed(&mut self, seed: u64) {
-        self.quiet = None;
         self.config.seed = seed;
         self.links.reseed(seed, self.config.faults.cuts);
     }
@@ -263,11 +258,8 @@ impl Switch {
     /// Brings a port's link up or down. Frames in flight to a link that goes down are lost, and the
     /// switch forgets the addresses behind it.
     pub fn set_link(&mut self, index: PortIndex, up: bool) {
-        if self.links.set_up(index, up) {
-            self.quiet = None;
-            if !up {
-                self.addresses.forget(index);
-            }
+        if self.links.set_up(index, up) && !up {
+            self.addresses.forget(index);
         }
     }
 
@@ -307,9 +299,7 @@ impl Switch {
     /// The receiver of a port accepts no frames from now on, or does again. While it does not, the
     /// switch drops frames that have been at the head of its queue for 268 ms.
     pub fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) {
-        if self.links.set_congested(index, congested, now) {
-            self.quiet = None;
-        }
+        self.links.set_congested(index, congested, now);
     }
 
     /// Returns a buffer for a frame, with any content.
@@ -427,19 +417,14 @@ impl Switch {
             self.counters.marked += 1;
         }
         let arrival = now.saturating_add(self.config.latency);
-        if self.links.transmit(from.0, to, frame, arrival, &self.config.faults) {
-            // The last poll did not include the frame's expiry.
-            self.quiet = None;
-        }
+        self.links.transmit(from.0, to, frame, arrival, &self.config.faults);
     }
 
     /// Calls `each` with every port at which a frame has arrived, or whose link or credit changed
     /// since the last call.
     #[inline]
     pub fn each_due(&self, now: u64, each: impl FnMut(PortIndex)) {
-        if self.links.is_due(now) {
-            self.links.each_due(now, each);
-        }
+        self.links.each_due(now, each);
     }
 
     /// Returns whether [`poll`](Self::poll) has something to do, or [`each_due`](Self::each_due)
@@ -447,7 +432,7 @@ impl Switch {
     #[must_use]
     #[inline]
     pub fn is_due(&self, now: u64) -> bool {
-        self.links.is_due(now) || self.quiet.is_none_or(|until| until <= now)
+        self.links.is_due(now)
     }
 
     /// Returns the next frame that has arrived at a port.
@@ -458,7 +443,7 @@ impl Switch {
     /// Ends cuts, and drops frames to ports that accept none.
     #[inline]
     pub fn poll(&mut self, now: u64) {
-        if self.quiet.is_none_or(|until| until <= now) {
+        if self.links.has_work(now) {
             self.work(now);
         }
     }
@@ -472,7 +457,8 @@ impl Switch {
             self.links.expire(port, HEAD_LIFETIME, now);
             expiry = expiry.into_iter().chain(self.links.expiry(port, HEAD_LIFETIME)).min();
         }
-        self.quiet = Some(expiry.into_iter().chain(self.links.mend_time()).min().unwrap_or(u64::MAX));
+        let next = expiry.into_iter().chain(self.links.mend_time()).min();
+        self.links.set_quiet(Some(next.unwrap_or(u64::MAX)));
     }
 
     /// Returns the time at which [`poll`](Self::poll) or [`receive`](Self::receive) has something to
@@ -480,9 +466,7 @@ impl Switch {
     #[must_use]
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        let work = Some(self.quiet.unwrap_or(0)).filter(|next| *next != u64::MAX);
-        let arrival = self.links.next_arrival();
-        work.into_iter().chain(arrival).min()
+        self.links.next_deadline()
     }
 
     /// Returns the port that frames of a connection reach at once and unchanged, and its responses

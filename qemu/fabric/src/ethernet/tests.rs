@@ -330,6 +330,27 @@ fn cuts_take_the_sender_off_the_switch_for_their_time() {
 }
 
 #[test]
+fn a_cut_ends_also_where_the_link_was_down() {
+    let mut switch = with_faults(2, "cuts=1/2..2/5ms..5ms", 3);
+    switch.set_link(port(0), false);
+    switch.poll(0);
+    switch.each_due(0, |_| {});
+    assert_eq!(switch.next_deadline(), None);
+    for _ in 0..2 {
+        switch.send(port(0), frame(address(0), address(1), b""), 0);
+    }
+    assert_eq!((switch.counters().cuts, switch.port_is_enabled(port(0))), (1, false));
+    assert!(switch.is_due(0), "the switch has to learn of the cut");
+    switch.poll(0);
+    assert_eq!(switch.next_deadline(), Some(5 * MS));
+    switch.poll(5 * MS);
+    assert!(switch.port_is_enabled(port(0)));
+    let mut changed = Vec::new();
+    switch.each_due(5 * MS, |port| changed.push(port));
+    assert_eq!(changed, [port(0)], "its adapter learns of the end");
+}
+
+#[test]
 fn senders_without_credit_wait_for_their_receiver() {
     let mut switch = switch(2);
     introduce(&mut switch, 2);

@@ -21,7 +21,6 @@ impl Fabric {
     /// Puts a packet on the wire at a port.
     pub fn send(&mut self, from: PortIndex, mut packet: Packet, now: u64) {
         if self.links.is_cut_by_packet(from, now) {
-            self.quiet = None;
             self.set_link(from, false, now);
         }
         let (remark, copies) = self.route(from, &packet);
@@ -35,7 +34,7 @@ impl Fabric {
         match copies {
             Copies::None => {}
             Copies::Manager => {
-                self.quiet = None;
+                self.links.set_quiet(None);
                 if self.management.len() < MANAGEMENT_LIMIT {
                     self.management.push_back((from, packet));
                 } else {
@@ -139,10 +138,7 @@ impl Fabric {
         }
         counters.sent(packet.bytes());
         let arrival = now.saturating_add(self.config.latency);
-        if self.links.transmit(source, to, packet, arrival, &self.config.faults) {
-            // The packet's expiry was not known to the last poll.
-            self.quiet = None;
-        }
+        self.links.transmit(source, to, packet, arrival, &self.config.faults);
     }
 
     /// Drops packets that have exceeded the head-of-queue lifetime of a congested port.

@@ -23,7 +23,7 @@ impl Fabric {
     /// Lets the switch, the subnet manager and the administrator work. Call it between deliveries; it is bounded.
     #[inline]
     pub fn poll(&mut self, now: u64) {
-        if self.quiet.is_none_or(|until| until <= now) {
+        if self.links.has_work(now) {
             self.work(now);
         }
     }
@@ -58,16 +58,14 @@ impl Fabric {
         let expiry = self.next_expiry();
         let next = managers.chain(self.links.mend_time()).chain(traps).chain(expiry).min();
         let next = next.unwrap_or(u64::MAX);
-        self.quiet = (!waits).then_some(next);
+        self.links.set_quiet((!waits).then_some(next));
     }
 
     /// When [`poll`](Self::poll) or [`receive`](Self::receive) has something to do next; 0 is at once.
     #[must_use]
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        let arrivals = self.links.next_arrival().into_iter();
-        // Where it has to look, at once.
-        arrivals.chain(Some(self.quiet.unwrap_or(0))).min().filter(|next| *next != u64::MAX)
+        self.links.next_deadline()
     }
 
     fn send_from_manager(&mut self, to: PortIndex, packet: Packet, now: u64) {

@@ -129,8 +129,6 @@ pub struct Fabric {
     /// Packets that reached the switch's management port.
     management: VecDeque<(PortIndex, Packet)>,
     capture: Option<Box<dyn Capture + Send>>,
-    /// Until when [`poll`](Self::poll) has nothing to do, as far as is known; `None` where it has to look.
-    quiet: Option<u64>,
     /// Packets of requests that went without.
     copied: u64,
 }
@@ -162,7 +160,6 @@ impl Fabric {
             administrator: Administrator::default(),
             management: VecDeque::new(),
             capture: None,
-            quiet: None,
             copied: 0,
             config,
         }
@@ -201,7 +198,7 @@ impl Fabric {
         if self.links.len() >= MAX_PORTS {
             return Err(SwitchFull);
         }
-        self.quiet = None;
+        self.links.set_quiet(None);
         let index = self.links.attach();
         self.manager.attach(name);
         self.switch.attach();
@@ -222,7 +219,6 @@ impl Fabric {
             return;
         }
         let up = self.links.is_up(index);
-        self.quiet = None;
         self.switch.set_link(index, up, now);
         if !up {
             self.groups.leave_all(index);
@@ -268,7 +264,7 @@ impl Fabric {
     /// Puts a port into other partitions than the default one: the subnet manager programs its P_Key table with (at most
     /// 32 of) these keys. Bit 15 marks full membership.
     pub fn set_partitions(&mut self, index: PortIndex, pkeys: &[u16], now: u64) {
-        self.quiet = None;
+        self.links.set_quiet(None);
         self.manager.set_pkeys(index, pkeys, now);
     }
 
@@ -281,7 +277,7 @@ impl Fabric {
             return false;
         }
         let Some(former) = self.manager.set_lid(index, lid, now) else { return false };
-        self.quiet = None;
+        self.links.set_quiet(None);
         for lid in [former, lid] {
             if let Some(route) = self.routes.get_mut(usize::from(lid)) {
                 *route = None;
@@ -304,7 +300,6 @@ impl Fabric {
 
     /// Changes the injected faults from now on.
     pub fn set_faults(&mut self, faults: Faults) {
-        self.quiet = None;
         self.config.faults = faults;
         self.links.set_cuts(self.config.seed, faults.cuts);
     }
@@ -316,7 +311,6 @@ impl Fabric {
 
     /// Starts the sequence of random numbers anew: what follows replays from `seed`.
     pub fn reseed(&mut self, seed: u64) {
-        self.quiet = None;
         self.config.seed = seed;
         self.links.reseed(seed, self.config.faults.cuts);
     }
@@ -326,9 +320,7 @@ impl Fabric {
     /// has returned them all.
     #[inline]
     pub fn each_due(&self, now: u64, each: impl FnMut(PortIndex)) {
-        if self.links.is_due(now) {
-            self.links.each_due(now, each);
-        }
+        self.links.each_due(now, each);
     }
 
     /// Returns whether [`poll`](Self::poll) has something to do, or [`each_due`](Self::each_due)
@@ -336,7 +328,7 @@ impl Fabric {
     #[must_use]
     #[inline]
     pub fn is_due(&self, now: u64) -> bool {
-        self.links.is_due(now) || self.quiet.is_none_or(|until| until <= now)
+        self.links.is_due(now)
     }
 
     /// Returns whether no packet is in flight.
@@ -356,9 +348,7 @@ impl Fabric {
     /// The receiver of a port accepts no packets from now on, or does again. While it does not, the
     /// switch drops packets by their head-of-queue lifetime (IBTA 18.2.5.4).
     pub fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) {
-        if self.links.set_congested(index, congested, now) {
-            self.quiet = None;
-        }
+        self.links.set_congested(index, congested, now);
     }
 
     /// Whether a port still has credit: a port with thousands of packets on their way should wait.
