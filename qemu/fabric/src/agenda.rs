@@ -47,15 +47,13 @@ impl ReadySet {
     #[must_use]
     #[inline]
     pub fn first_in(&self, range: Range<usize>) -> Option<usize> {
-        let mut index = range.start / 64;
-        let mut mask = u64::MAX << (range.start % 64);
-        while index * 64 < range.end {
-            let members = self.words.get(index)?.load(Ordering::Acquire) & mask;
+        let mut from = range.start;
+        while from < range.end {
+            let members = self.words.get(from / 64)?.load(Ordering::Acquire) >> (from % 64);
             if members != 0 {
-                return Some(index * 64 + members.trailing_zeros() as usize).filter(|it| *it < range.end);
+                return Some(from + members.trailing_zeros() as usize).filter(|member| *member < range.end);
             }
-            index += 1;
-            mask = u64::MAX;
+            from = (from / 64 + 1) * 64;
         }
         None
     }

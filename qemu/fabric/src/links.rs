@@ -4,7 +4,7 @@
 
 use crate::agenda::{Deadlines, ReadySet};
 use crate::buffers::Buffers;
-use crate::counters::FabricCounters;
+use crate::counters::{FabricCounters, Traffic};
 use crate::cuts::{Cuts, Cutter};
 use crate::egress::Egress;
 use crate::faults::Faults;
@@ -41,11 +41,15 @@ pub(crate) struct Links<F> {
     congested: ReadySet,
     /// Ports whose link or credit changed since [`each_due`](Links::each_due) returned them.
     changed: ReadySet,
+    /// Any did.
+    has_changed: bool,
     /// Time until which the switch has nothing to do. `None` where it has to check.
     quiet: Option<u64>,
     /// Packets in flight to ports.
     flying: u64,
     counters: FabricCounters,
+    /// Packets of requests that were carried out without packets.
+    copied: u64,
     losses: LossTable<F>,
 }
 
@@ -59,9 +63,11 @@ impl<F: FlowKey> Links<F> {
             arrivals: Deadlines::new(),
             congested: ReadySet::default(),
             changed: ReadySet::default(),
+            has_changed: false,
             quiet: None,
             flying: 0,
             counters: FabricCounters::default(),
+            copied: 0,
             losses: LossTable::default(),
         }
     }
@@ -80,15 +86,16 @@ impl<F: FlowKey> Links<F> {
     }
 
     /// The port whose link is cut, if any, is enabled or disabled.
-    fn change_cut_port(&self) {
+    fn change_cut_port(&mut self) {
         if let Some(port) = self.cutter.port() {
             self.change(port);
         }
     }
 
     /// The state of a port changed, which its adapter follows.
-    pub(crate) fn change(&self, index: PortIndex) {
+    pub(crate) fn change(&mut self, index: PortIndex) {
         self.changed.insert(index.0 as usize);
+        self.has_changed = true;
     }
 
     /// Sets the time until which the switch has nothing to do, unless a link or a congested port
@@ -106,7 +113,7 @@ impl<F: FlowKey> Links<F> {
 
     #[inline]
     fn has_due_port(&self, now: u64) -> bool {
-        self.changed.first_in(0..self.ports.len()).is_some() || self.arrivals.earliest() <= now
+        self.has_changed || self.arrivals.earliest() <= now
     }
 
     /// Returns whether the switch has to check for work, or [`each_due`](Self::each_due) has a port.
@@ -125,13 +132,14 @@ impl<F: FlowKey> Links<F> {
     /// Calls `each` with every port at which a packet has arrived, or whose link or credit changed
     /// since the last call. A port with packets comes again until they are received.
     #[inline]
-    pub(crate) fn each_due(&self, now: u64, each: impl FnMut(PortIndex)) {
+    pub(crate) fn each_due(&mut self, now: u64, each: impl FnMut(PortIndex)) {
         if self.has_due_port(now) {
             self.visit_due(now, each);
         }
     }
 
-    fn visit_due(&self, now: u64, mut each: impl FnMut(PortIndex)) {
+    fn visit_due(&mut self, now: u64, mut each: impl FnMut(PortIndex)) {
+        self.has_changed = false;
         while let Some(port) = self.changed.first_in(0..self.ports.len()) {
             self.changed.remove(port);
             each(PortIndex(port as u32));
@@ -193,6 +201,18 @@ impl<F: FlowKey> Links<F> {
     #[inline]
     pub(crate) const fn counters_mut(&mut self) -> &mut FabricCounters {
         &mut self.counters
+    }
+
+    /// Returns the packets of requests that were carried out without packets.
+    pub(crate) const fn copied(&self) -> u64 {
+        self.copied
+    }
+
+    /// Counts `traffic` as if its packets had been sent and delivered.
+    #[inline]
+    pub(crate) const fn count_copied(&mut self, traffic: &Traffic) {
+        self.copied += traffic.packets();
+        self.counters.add_direct(traffic);
     }
 
     pub(crate) const fn losses(&self) -> &LossTable<F> {
@@ -304,7 +324,12 @@ impl<F: FlowKey> Links<F> {
     }
 
     /// Returns the next packet that has arrived at a port.
+    #[inline]
     pub(crate) fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
+        if self.is_empty() { None } else { self.take_arrival(at, now) }
+    }
+
+    fn take_arrival(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
         let port = self.ports.get_mut(at.0 as usize)?;
         let received = port.egress.receive(now, &mut self.counters);
         self.arrivals.set(at.0 as usize, port.egress.next_arrival().unwrap_or(Deadlines::NEVER));
@@ -360,6 +385,7 @@ impl<F: FlowKey> Links<F> {
         if let Some(port) = self.ports.get_mut(source as usize) {
             if port.in_flight == CREDITS {
                 self.changed.insert(source as usize);
+                self.has_changed = true;
             }
             port.in_flight = port.in_flight.saturating_sub(1);
         }

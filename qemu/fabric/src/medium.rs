@@ -1,11 +1,14 @@
 //! The network of a server: an InfiniBand fabric and an Ethernet switch, and the cables of their ports.
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 
 use crate::counters::Traffic;
-use crate::ethernet::Switch;
+use crate::ethernet::{self, Switch};
 use crate::faults::Faults;
-use crate::infiniband::Fabric;
+use crate::infiniband::{self, Fabric};
+use crate::links::Links;
+use crate::losses::FlowKey;
 use crate::packet::Packet;
 use crate::ports::{PortIndex, SwitchFull};
 use crate::wire::{Way, Wire};
@@ -125,7 +128,12 @@ impl Medium {
     /// Returns the cable of a port at time `now`, in nanoseconds.
     #[inline]
     pub const fn cable(&mut self, port: PortIndex, now: u64) -> Cable<'_> {
-        Cable { medium: self, port, now }
+        match Self::local(port) {
+            (LinkLayer::InfiniBand, port) => {
+                Cable::InfiniBand(CableOf { network: &mut self.fabric, port, now })
+            }
+            (LinkLayer::Ethernet, port) => Cable::Ethernet(CableOf { network: &mut self.switch, port, now }),
+        }
     }
 
     /// Lets fabric, switch and their agents work, with a bounded amount of work.
@@ -140,7 +148,7 @@ impl Medium {
     /// Calls `each` with every port at which a packet has arrived, or whose link or credit changed
     /// since the last call. A port with packets comes again until its packets are received.
     #[inline]
-    pub fn each_due(&self, now: u64, mut each: impl FnMut(PortIndex)) {
+    pub fn each_due(&mut self, now: u64, mut each: impl FnMut(PortIndex)) {
         self.fabric.each_due(now, &mut each);
         if self.has_ethernet {
             self.switch.each_due(now, |port| each(as_ethernet(port)));
@@ -171,133 +179,219 @@ const fn as_ethernet(port: PortIndex) -> PortIndex {
     PortIndex(port.0 | ETHERNET)
 }
 
-/// The cable of a port, at a time.
-#[derive(Debug)]
-pub struct Cable<'a> {
-    medium: &'a mut Medium,
-    port: PortIndex,
-    now: u64,
+/// What cables need of the network that they lead to.
+pub(crate) trait Network {
+    /// Flows by which it counts losses.
+    type Flow: FlowKey;
+
+    fn links(&self) -> &Links<Self::Flow>;
+    fn links_mut(&mut self) -> &mut Links<Self::Flow>;
+    fn send(&mut self, from: PortIndex, packet: Packet, now: u64);
+    fn is_enabled(&self, port: PortIndex) -> bool;
+    fn set_link(&mut self, port: PortIndex, up: bool, now: u64);
+    fn direct(&self, from: PortIndex, way: Way<'_>, now: u64) -> Option<PortIndex>;
+    fn count_direct(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic);
 }
 
-impl Cable<'_> {
-    /// Returns the port's number at the switch, if it is an Ethernet port.
+impl Network for Fabric {
+    type Flow = infiniband::Flow;
+
     #[inline]
-    const fn ethernet(&self) -> Option<PortIndex> {
-        match Medium::local(self.port) {
-            (LinkLayer::InfiniBand, _) => None,
-            (LinkLayer::Ethernet, port) => Some(port),
+    fn links(&self) -> &Links<infiniband::Flow> {
+        self.links()
+    }
+
+    #[inline]
+    fn links_mut(&mut self) -> &mut Links<infiniband::Flow> {
+        self.links_mut()
+    }
+
+    #[inline]
+    fn send(&mut self, from: PortIndex, packet: Packet, now: u64) {
+        self.send(from, packet, now);
+    }
+
+    #[inline]
+    fn is_enabled(&self, port: PortIndex) -> bool {
+        self.port_is_enabled(port)
+    }
+
+    fn set_link(&mut self, port: PortIndex, up: bool, now: u64) {
+        self.set_link(port, up, now);
+    }
+
+    #[inline]
+    fn direct(&self, from: PortIndex, way: Way<'_>, _: u64) -> Option<PortIndex> {
+        match way {
+            Way::InfiniBand(way) => self.unwatched(from, way),
+            Way::Roce(_) => None,
         }
     }
 
+    #[inline]
+    fn count_direct(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
+        self.count_copied(from, to, traffic);
+    }
+}
+
+impl Network for Switch {
+    type Flow = ethernet::Flow;
+
+    #[inline]
+    fn links(&self) -> &Links<ethernet::Flow> {
+        self.links()
+    }
+
+    #[inline]
+    fn links_mut(&mut self) -> &mut Links<ethernet::Flow> {
+        self.links_mut()
+    }
+
+    #[inline]
+    fn send(&mut self, from: PortIndex, packet: Packet, now: u64) {
+        self.send(from, packet, now);
+    }
+
+    #[inline]
+    fn is_enabled(&self, port: PortIndex) -> bool {
+        self.port_is_enabled(port)
+    }
+
+    fn set_link(&mut self, port: PortIndex, up: bool, _: u64) {
+        self.set_link(port, up);
+    }
+
+    #[inline]
+    fn direct(&self, from: PortIndex, way: Way<'_>, now: u64) -> Option<PortIndex> {
+        match way {
+            Way::Roce(path) => self.unwatched(from, path, now).map(as_ethernet),
+            Way::InfiniBand(_) => None,
+        }
+    }
+
+    #[inline]
+    fn count_direct(&mut self, _: PortIndex, _: PortIndex, traffic: &Traffic) {
+        self.links_mut().count_copied(traffic);
+    }
+}
+
+/// The cable of a port, at a time. It is a [`Wire`]. The variants are wires that know their network,
+/// for those who use one often.
+#[derive(Debug)]
+pub enum Cable<'a> {
+    /// Of an InfiniBand port.
+    InfiniBand(CableOf<'a, Fabric>),
+    /// Of an Ethernet port.
+    Ethernet(CableOf<'a, Switch>),
+}
+
+impl Cable<'_> {
     /// The adapter accepts no packets from now on, or does again. Meanwhile the switch drops
     /// packets by their head-of-queue lifetime.
     pub fn set_congested(&mut self, congested: bool) {
-        match self.ethernet() {
-            None => self.medium.fabric.set_congested(self.port, congested, self.now),
-            Some(port) => self.medium.switch.set_congested(port, congested, self.now),
+        match self {
+            Self::InfiniBand(CableOf { network, port, now }) => {
+                network.links_mut().set_congested(*port, congested, *now);
+            }
+            Self::Ethernet(CableOf { network, port, now }) => {
+                network.links_mut().set_congested(*port, congested, *now);
+            }
         }
     }
 
     /// Pays for one call's share of the work that the port's packets caused. Returns whether
     /// nothing is owed.
     pub fn pay_turn(&mut self) -> bool {
-        match self.ethernet() {
-            None => self.medium.fabric.pay_turn(self.port),
-            Some(port) => self.medium.switch.pay_turn(port),
+        match self {
+            Self::InfiniBand(cable) => cable.network.links_mut().pay_turn(cable.port),
+            Self::Ethernet(cable) => cable.network.links_mut().pay_turn(cable.port),
         }
     }
 }
 
-impl Wire for Cable<'_> {
+impl<'a> Deref for Cable<'a> {
+    type Target = dyn Wire + 'a;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::InfiniBand(cable) => cable,
+            Self::Ethernet(cable) => cable,
+        }
+    }
+}
+
+impl DerefMut for Cable<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::InfiniBand(cable) => cable,
+            Self::Ethernet(cable) => cable,
+        }
+    }
+}
+
+/// The cable of a port of network `N`, at a time.
+#[derive(Debug)]
+pub struct CableOf<'a, N> {
+    network: &'a mut N,
+    port: PortIndex,
+    now: u64,
+}
+
+impl<N: Network> Wire for CableOf<'_, N> {
     #[inline]
     fn send(&mut self, packet: Packet) {
-        match self.ethernet() {
-            None => self.medium.fabric.send(self.port, packet, self.now),
-            Some(port) => self.medium.switch.send(port, packet, self.now),
-        }
+        self.network.send(self.port, packet, self.now);
     }
 
     #[inline]
     fn receive(&mut self) -> Option<Packet> {
-        match self.ethernet() {
-            None if self.medium.fabric.is_empty() => None,
-            None => self.medium.fabric.receive(self.port, self.now),
-            Some(port) => self.medium.switch.receive(port, self.now),
-        }
+        self.network.links_mut().receive(self.port, self.now)
     }
 
     #[inline]
     fn has_credit(&self) -> bool {
-        match self.ethernet() {
-            None => self.medium.fabric.ready(self.port),
-            Some(port) => self.medium.switch.has_credit(port),
-        }
+        self.network.links().has_credit(self.port)
     }
 
     #[inline]
     fn take_buffer(&mut self) -> Vec<u8> {
-        match self.ethernet() {
-            None => self.medium.fabric.take_buffer(),
-            Some(_) => self.medium.switch.take_buffer(),
-        }
+        self.network.links_mut().take_buffer()
     }
 
     #[inline]
     fn give_buffer(&mut self, buffer: Vec<u8>) {
-        match self.ethernet() {
-            None => self.medium.fabric.give_buffer(buffer),
-            Some(_) => self.medium.switch.give_buffer(buffer),
-        }
+        self.network.links_mut().give_buffer(buffer);
     }
 
     #[inline]
     fn is_enabled(&self) -> bool {
-        match self.ethernet() {
-            None => self.medium.fabric.port_is_enabled(self.port),
-            Some(port) => self.medium.switch.port_is_enabled(port),
-        }
+        self.network.is_enabled(self.port)
     }
 
     #[inline]
     fn is_up(&self) -> bool {
-        match self.ethernet() {
-            None => self.medium.fabric.link_is_up(self.port),
-            Some(port) => self.medium.switch.link_is_up(port),
-        }
+        self.network.links().is_up(self.port)
     }
 
     fn set_up(&mut self, up: bool) {
-        match self.ethernet() {
-            None => self.medium.fabric.set_link(self.port, up, self.now),
-            Some(port) => self.medium.switch.set_link(port, up),
-        }
+        self.network.set_link(self.port, up, self.now);
     }
 
     #[inline]
     fn take_owed(&mut self) -> u64 {
-        match self.ethernet() {
-            None => self.medium.fabric.take_owed(self.port),
-            Some(port) => self.medium.switch.take_owed(port),
-        }
+        self.network.links_mut().take_owed(self.port)
     }
 
     #[inline]
     fn direct(&self, way: Way<'_>) -> Option<PortIndex> {
-        match (self.ethernet(), way) {
-            (None, Way::InfiniBand(way)) => self.medium.fabric.unwatched(self.port, way),
-            (Some(port), Way::Roce(path)) => {
-                self.medium.switch.unwatched(port, path, self.now).map(as_ethernet)
-            }
-            (None, Way::Roce(_)) | (Some(_), Way::InfiniBand(_)) => None,
-        }
+        self.network.direct(self.port, way, self.now)
     }
 
     #[inline]
     fn count_direct(&mut self, to: PortIndex, traffic: &Traffic) {
-        match self.ethernet() {
-            None => self.medium.fabric.count_copied(self.port, to, traffic),
-            Some(_) => self.medium.switch.count_copied(traffic),
-        }
+        self.network.count_direct(self.port, to, traffic);
     }
 }
 

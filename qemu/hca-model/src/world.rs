@@ -156,6 +156,40 @@ impl<G: NodePort> Peers for Others<'_, G> {
     }
 }
 
+/// The turn of a node.
+struct Turn<'a> {
+    index: usize,
+    now: u64,
+    packets_only: bool,
+    scheduler: &'a Scheduler,
+    node_at: &'a [Option<usize>],
+}
+
+impl Turn<'_> {
+    /// As [`World::run`].
+    #[inline(always)]
+    fn run<G: NodePort>(self, cable: &mut impl Wire, nodes: &mut [Node], guests: &mut [G]) -> bool {
+        let Self { index, now, packets_only, scheduler, node_at } = self;
+        let Some(node) = nodes.get_mut(index) else { return false };
+        if !begin(&mut node.hca, cable, now) {
+            return false;
+        }
+        let Some((before, rest)) = nodes.split_at_mut_checked(index) else { return false };
+        let Some((guests_before, guests_rest)) = guests.split_at_mut_checked(index) else { return false };
+        let (Some((node, behind)), Some((guest, guests_behind))) =
+            (rest.split_first_mut(), guests_rest.split_first_mut())
+        else {
+            return false;
+        };
+        let (nodes, guests) = ([before, behind], [guests_before, guests_behind]);
+        let mut others = Others { now, scheduler, node_at, woken: usize::MAX, nodes, guests };
+        let peers: &mut dyn Peers = if packets_only { &mut NoPeers } else { &mut others };
+        let (memory, interrupts) = guest.parts();
+        let more = node.hca.work(Io { now, memory, interrupts, wire: cable, peers });
+        more | follow_link(&mut node.hca, cable)
+    }
+}
+
 /// Returns the index of a port in [`World::node_at`].
 const fn place_of(port: PortIndex) -> usize {
     let (layer, port) = Medium::local(port);
@@ -287,10 +321,13 @@ impl World {
 
     /// Wakes the nodes of ports with packets or changes.
     #[inline]
-    fn wake_ports(&self, now: u64) {
-        self.medium.each_due(now, |port| {
-            if let Some(node) = self.node_at.get(place_of(port)).copied().flatten() {
-                self.scheduler.wake(node);
+    fn wake_ports(&mut self, now: u64) {
+        let Self { medium, node_at, scheduler, .. } = self;
+        medium.each_due(now, |port| {
+            if let Some(node) = node_at.get(place_of(port)).copied().flatten()
+                && !scheduler.is_ready(node)
+            {
+                scheduler.wake(node);
             }
         });
     }
@@ -306,25 +343,13 @@ impl World {
     /// Runs a node in its turn. Returns whether it has more work, for [`end_turn`](Self::end_turn).
     pub fn run<G: NodePort>(&mut self, index: usize, now: u64, guests: &mut [G]) -> bool {
         let Self { nodes, medium, scheduler, node_at, packets_only, .. } = self;
-        let Some(node) = nodes.get_mut(index) else { return false };
-        let port = node.port;
-        if !begin(&mut node.hca, &mut medium.cable(port, now), now) {
-            return false;
+        let Some(node) = nodes.get(index) else { return false };
+        let turn = Turn { index, now, packets_only: *packets_only, scheduler, node_at };
+        // All uses of the cable in a turn are of one kind.
+        match medium.cable(node.port, now) {
+            Cable::InfiniBand(mut cable) => turn.run(&mut cable, nodes, guests),
+            Cable::Ethernet(mut cable) => turn.run(&mut cable, nodes, guests),
         }
-        let Some((before, rest)) = nodes.split_at_mut_checked(index) else { return false };
-        let Some((guests_before, guests_rest)) = guests.split_at_mut_checked(index) else { return false };
-        let (Some((node, behind)), Some((guest, guests_behind))) =
-            (rest.split_first_mut(), guests_rest.split_first_mut())
-        else {
-            return false;
-        };
-        let (nodes, guests) = ([before, behind], [guests_before, guests_behind]);
-        let mut others = Others { now, scheduler, node_at, woken: usize::MAX, nodes, guests };
-        let peers: &mut dyn Peers = if *packets_only { &mut NoPeers } else { &mut others };
-        let mut cable = medium.cable(port, now);
-        let (memory, interrupts) = guest.parts();
-        let more = node.hca.work(Io { now, memory, interrupts, wire: &mut cable, peers });
-        more | follow_link(&mut node.hca, &mut cable)
     }
 
     /// As [`run`](Self::run), with `poll` in place of the HCA's own. Returns as [`turn`] does.
@@ -332,10 +357,13 @@ impl World {
         &mut self,
         index: usize,
         now: u64,
-        poll: impl FnOnce(&mut Hca, &mut Cable<'_>) -> T,
+        poll: impl FnOnce(&mut Hca, &mut dyn Wire) -> T,
     ) -> (Option<T>, bool) {
         let Some(node) = self.nodes.get_mut(index) else { return (None, false) };
-        turn(&mut node.hca, &mut self.medium.cable(node.port, now), now, poll)
+        match self.medium.cable(node.port, now) {
+            Cable::InfiniBand(mut cable) => turn(&mut node.hca, &mut cable, now, |hca, wire| poll(hca, wire)),
+            Cable::Ethernet(mut cable) => turn(&mut node.hca, &mut cable, now, |hca, wire| poll(hca, wire)),
+        }
     }
 
     /// Returns the HCA of a node in its turn.
@@ -368,14 +396,17 @@ impl World {
     pub fn take_writes<G: NodePort>(&mut self, index: usize, now: u64, guest: &mut G) {
         let Some(node) = self.nodes.get_mut(index) else { return };
         let (memory, interrupts) = guest.parts();
-        node.hca.take_writes(now, memory, interrupts, &mut self.medium.cable(node.port, now));
+        node.hca.take_writes(now, memory, interrupts, &mut *self.medium.cable(node.port, now));
         self.scheduler.wake(index);
     }
 
     /// Returns whether a node's next turn changes the state of its link.
     pub fn link_changes(&mut self, index: usize, now: u64) -> bool {
-        let node = self.nodes.get(index);
-        node.is_some_and(|node| link_changes(&node.hca, &self.medium.cable(node.port, now)))
+        let Some(node) = self.nodes.get(index) else { return false };
+        match self.medium.cable(node.port, now) {
+            Cable::InfiniBand(cable) => link_changes(&node.hca, &cable),
+            Cable::Ethernet(cable) => link_changes(&node.hca, &cable),
+        }
     }
 
     /// Returns whether a node's port has credit. Without it, the node sends no packets.
@@ -386,8 +417,10 @@ impl World {
 
     /// Delivers packets to a node whose HCA has no turn, so that their senders' credit returns.
     pub fn deliver(&mut self, index: usize, now: u64) {
-        if let Some(node) = self.nodes.get_mut(index) {
-            deliver(&mut node.hca, &mut self.medium.cable(node.port, now));
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        match self.medium.cable(node.port, now) {
+            Cable::InfiniBand(mut cable) => deliver(&mut node.hca, &mut cable),
+            Cable::Ethernet(mut cable) => deliver(&mut node.hca, &mut cable),
         }
     }
 

@@ -17,7 +17,6 @@ use rdma_fabric::capture::Capture;
 use rdma_fabric::counters::FabricCounters;
 use rdma_fabric::infiniband::{Fabric, FabricConfig};
 use rdma_fabric::random::Random;
-use rdma_fabric::wire::Wire;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;

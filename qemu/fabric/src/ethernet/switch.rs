@@ -17,7 +17,7 @@ use super::flow::Flow;
 use super::frame::{HEADER_LEN, Header, TAG_LEN};
 use super::table::{AddressTable, Learned};
 use crate::capture::Capture;
-use crate::counters::{FabricCounters, Traffic};
+use crate::counters::FabricCounters;
 use crate::faults::Faults;
 use crate::links::Links;
 use crate::losses::LossTable;
@@ -107,8 +107,6 @@ pub struct Switch {
     addresses: AddressTable,
     counters: SwitchCounters,
     capture: Option<Box<dyn Capture + Send>>,
-    /// Frames of requests that were carried out without frames.
-    copied: u64,
 }
 
 impl fmt::Debug for Switch {
@@ -131,7 +129,6 @@ impl Switch {
             addresses: AddressTable::new(config.ageing),
             counters: SwitchCounters::default(),
             capture: None,
-            copied: 0,
             config,
         }
     }
@@ -151,6 +148,14 @@ impl Switch {
             capture.interface(index.0, name);
         }
         Ok(index)
+    }
+
+    pub(crate) const fn links(&self) -> &Links<Flow> {
+        &self.links
+    }
+
+    pub(crate) const fn links_mut(&mut self) -> &mut Links<Flow> {
+        &mut self.links
     }
 
     /// Returns the name of a port.
@@ -252,7 +257,7 @@ impl Switch {
     /// carried out without frames.
     #[must_use]
     pub const fn copied(&self) -> u64 {
-        self.copied
+        self.links.copied()
     }
 
     /// Brings a port's link up or down. Frames in flight to a link that goes down are lost, and the
@@ -275,43 +280,6 @@ impl Switch {
     #[inline]
     pub fn port_is_enabled(&self, index: PortIndex) -> bool {
         (index.0 as usize) < self.ports.len() && !self.links.is_cut(index)
-    }
-
-    /// Returns whether a port has credit. Without, it should wait before it sends more.
-    #[must_use]
-    #[inline]
-    pub fn has_credit(&self, index: PortIndex) -> bool {
-        self.links.has_credit(index)
-    }
-
-    /// Returns the steps of work that a port owes, which it thereby pays.
-    #[must_use]
-    #[inline]
-    pub fn take_owed(&mut self, index: PortIndex) -> u64 {
-        self.links.take_owed(index)
-    }
-
-    /// Pays one call's share of the steps that a port owes. Returns whether nothing is left.
-    pub fn pay_turn(&mut self, index: PortIndex) -> bool {
-        self.links.pay_turn(index)
-    }
-
-    /// The receiver of a port accepts no frames from now on, or does again. While it does not, the
-    /// switch drops frames that have been at the head of its queue for 268 ms.
-    pub fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) {
-        self.links.set_congested(index, congested, now);
-    }
-
-    /// Returns a buffer for a frame, with any content.
-    #[inline]
-    pub fn take_buffer(&mut self) -> Vec<u8> {
-        self.links.take_buffer()
-    }
-
-    /// Takes back the buffer of a frame that was received.
-    #[inline]
-    pub fn give_buffer(&mut self, buffer: Vec<u8>) {
-        self.links.give_buffer(buffer);
     }
 
     /// Returns whether no frame is in flight.
@@ -423,7 +391,7 @@ impl Switch {
     /// Calls `each` with every port at which a frame has arrived, or whose link or credit changed
     /// since the last call.
     #[inline]
-    pub fn each_due(&self, now: u64, each: impl FnMut(PortIndex)) {
+    pub fn each_due(&mut self, now: u64, each: impl FnMut(PortIndex)) {
         self.links.each_due(now, each);
     }
 
@@ -481,12 +449,5 @@ impl Switch {
         let returns = self.addresses.find(path.source, path.vlan, now) == Some(from);
         let fits = path.longest <= self.longest(from).min(self.longest(to));
         (returns && fits && self.links.is_up(from) && self.links.is_up(to)).then_some(to)
-    }
-
-    /// Counts `traffic` as if its frames had crossed the switch.
-    #[inline]
-    pub fn count_copied(&mut self, traffic: &Traffic) {
-        self.copied += traffic.packets();
-        self.links.counters_mut().add_direct(traffic);
     }
 }

@@ -70,7 +70,7 @@ fn introduce(switch: &mut Switch, count: usize) {
     }
     for n in 0..count {
         while switch.receive(port(n), 0).is_some() {}
-        let _ = switch.take_owed(port(n));
+        let _ = switch.links_mut().take_owed(port(n));
     }
 }
 
@@ -193,22 +193,25 @@ fn floods_cost_their_sender() {
     introduce(&mut switch, 5);
     let unicast = || frame(address(0), address(1), &[0; 8_000]);
     switch.send(port(0), unicast(), 0);
-    assert_eq!(switch.take_owed(port(0)), 0, "a sender pays for its frame itself");
+    assert_eq!(switch.links_mut().take_owed(port(0)), 0, "a sender pays for its frame itself");
     switch.send(port(0), frame(address(0), MacAddress::BROADCAST, b""), 0);
-    assert_eq!(switch.take_owed(port(0)), 4 * work::PACKET);
+    assert_eq!(switch.links_mut().take_owed(port(0)), 4 * work::PACKET);
     switch.send(port(0), frame(address(0), MacAddress::BROADCAST, &[0; 8_192]), 0);
-    assert!(switch.take_owed(port(0)) >= 4 * (work::PACKET + 16), "copies of long frames cost more");
+    assert!(
+        switch.links_mut().take_owed(port(0)) >= 4 * (work::PACKET + 16),
+        "copies of long frames cost more"
+    );
     // Sources that the switch has to learn cost as well.
     let (mut source, mut owed) = (address(0), 0);
     for n in 0..=255 {
         source.0[4] = n;
         switch.send(port(0), frame(source, address(1), b""), 0);
-        owed += switch.take_owed(port(0));
+        owed += switch.links_mut().take_owed(port(0));
     }
     assert_eq!(owed, 255 * work::PACKET);
-    assert!((1..5).all(|n| switch.take_owed(port(n)) == 0), "bystanders owe nothing");
+    assert!((1..5).all(|n| switch.links_mut().take_owed(port(n)) == 0), "bystanders owe nothing");
     switch.send(port(0), frame(address(0), MacAddress::BROADCAST, &[0; 9_000]), 0);
-    assert!(switch.pay_turn(port(0)), "less than one call's share");
+    assert!(switch.links_mut().pay_turn(port(0)), "less than one call's share");
 }
 
 #[test]
@@ -355,26 +358,26 @@ fn senders_without_credit_wait_for_their_receiver() {
     let mut switch = switch(2);
     introduce(&mut switch, 2);
     let mut sent = 0;
-    while switch.has_credit(port(0)) {
+    while switch.links().has_credit(port(0)) {
         switch.send(port(0), frame(address(0), address(1), b""), 0);
         sent += 1;
     }
     assert_eq!(sent, 1_024);
-    assert!(switch.has_credit(port(1)) && !switch.has_credit(port(5)));
+    assert!(switch.links().has_credit(port(1)) && !switch.links().has_credit(port(5)));
     // A receiver that never takes its frames holds no memory without bound.
     for _ in 0..100_000 {
         switch.send(port(0), frame(address(0), MacAddress::BROADCAST, b""), 0);
     }
     assert_eq!(switch.counters().overflow, 100_000);
     assert_eq!(arrived(&mut switch, 2, 0), [0, 1_024]);
-    assert!(switch.has_credit(port(0)));
+    assert!(switch.links().has_credit(port(0)));
 }
 
 #[test]
 fn congested_ports_drop_by_head_of_queue_lifetime() {
     let mut switch = switch(3);
     introduce(&mut switch, 3);
-    switch.set_congested(port(1), true, 0);
+    switch.links_mut().set_congested(port(1), true, 0);
     for _ in 0..20 {
         switch.send(port(0), frame(address(0), address(1), b""), 0);
     }
@@ -393,8 +396,8 @@ fn congested_ports_drop_by_head_of_queue_lifetime() {
         switch.poll(n * lifetime);
     }
     assert_eq!(switch.counters().overflow, 20, "a port that accepts none stalls");
-    assert!(switch.has_credit(port(0)) && switch.is_empty());
-    switch.set_congested(port(1), false, 8 * lifetime);
+    assert!(switch.links().has_credit(port(0)) && switch.is_empty());
+    switch.links_mut().set_congested(port(1), false, 8 * lifetime);
     switch.send(port(0), frame(address(0), address(1), b""), 8 * lifetime);
     assert_eq!(arrived(&mut switch, 3, 8 * lifetime)[1], 1);
 }
@@ -501,7 +504,12 @@ fn connections_go_direct_only_where_nothing_would_change() {
     let mut switch = fresh();
     assert_eq!(switch.unwatched(port(0), &path, switch.config().ageing), None, "forgotten");
     let before = switch.counters();
-    switch.count_copied(&Traffic { requests: 3, request_bytes: 3_000, responses: 1, response_bytes: 62 });
+    switch.links_mut().count_copied(&Traffic {
+        requests: 3,
+        request_bytes: 3_000,
+        responses: 1,
+        response_bytes: 62,
+    });
     let after = switch.counters();
     assert_eq!((after.sent - before.sent, after.delivered - before.delivered), (4, 4));
     assert_eq!((after.delivered_bytes - before.delivered_bytes, switch.copied()), (3_062, 4));
@@ -543,7 +551,7 @@ proptest! {
         for (from, bytes, wait) in frames {
             now += wait;
             switch.send(PortIndex(from), Packet::frame(bytes), now);
-            let owed: u64 = (0..4).map(|n| switch.take_owed(port(n))).sum();
+            let owed: u64 = (0..4).map(|n| switch.links_mut().take_owed(port(n))).sum();
             prop_assert!(owed <= 4 * work::PACKET);
             switch.poll(now);
             received += arrived(&mut switch, 4, now).iter().sum::<usize>();

@@ -45,9 +45,8 @@ impl Fabric {
 
     /// Counts `traffic` as if its packets had crossed the switch from one port to another and back.
     #[inline]
-    pub fn count_copied(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
-        self.copied += traffic.packets();
-        self.links.counters_mut().add_direct(traffic);
+    pub(crate) fn count_copied(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
+        self.links.count_copied(traffic);
         if let Some(counters) = self.switch.counters(Some(from)) {
             counters.add_received(traffic.requests, traffic.request_bytes);
             counters.add_sent(traffic.responses, traffic.response_bytes);

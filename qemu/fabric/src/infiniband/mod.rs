@@ -129,8 +129,6 @@ pub struct Fabric {
     /// Packets that reached the switch's management port.
     management: VecDeque<(PortIndex, Packet)>,
     capture: Option<Box<dyn Capture + Send>>,
-    /// Packets of requests that went without.
-    copied: u64,
 }
 
 impl fmt::Debug for Fabric {
@@ -160,9 +158,16 @@ impl Fabric {
             administrator: Administrator::default(),
             management: VecDeque::new(),
             capture: None,
-            copied: 0,
             config,
         }
+    }
+
+    pub(crate) const fn links(&self) -> &Links<Flow> {
+        &self.links
+    }
+
+    pub(crate) const fn links_mut(&mut self) -> &mut Links<Flow> {
+        &mut self.links
     }
 
     /// Records every packet from now on. Ports attached before are announced at once.
@@ -319,7 +324,7 @@ impl Fabric {
     /// since the last call. A port with packets comes again until [`receive`](Self::receive)
     /// has returned them all.
     #[inline]
-    pub fn each_due(&self, now: u64, each: impl FnMut(PortIndex)) {
+    pub fn each_due(&mut self, now: u64, each: impl FnMut(PortIndex)) {
         self.links.each_due(now, each);
     }
 
@@ -338,19 +343,6 @@ impl Fabric {
         self.links.is_empty()
     }
 
-    /// Returns the work that a port owes for, in steps, which it thereby pays.
-    #[inline]
-    #[must_use]
-    pub fn take_owed(&mut self, index: PortIndex) -> u64 {
-        self.links.take_owed(index)
-    }
-
-    /// The receiver of a port accepts no packets from now on, or does again. While it does not, the
-    /// switch drops packets by their head-of-queue lifetime (IBTA 18.2.5.4).
-    pub fn set_congested(&mut self, index: PortIndex, congested: bool, now: u64) {
-        self.links.set_congested(index, congested, now);
-    }
-
     /// Whether a port still has credit: a port with thousands of packets on their way should wait.
     #[must_use]
     #[inline]
@@ -366,28 +358,10 @@ impl Fabric {
         self.links.owe(index, steps);
     }
 
-    /// A turn of a port whose HCA another server runs: it pays for a turn's share of the work that it caused. Answers whether it may
-    /// send.
-    pub fn pay_turn(&mut self, index: PortIndex) -> bool {
-        self.links.pay_turn(index)
-    }
-
-    /// A buffer for a packet, with whatever is in it.
-    #[inline]
-    pub fn take_buffer(&mut self) -> Vec<u8> {
-        self.links.take_buffer()
-    }
-
-    /// Keeps the buffer of a packet that has arrived.
-    #[inline]
-    pub fn give_buffer(&mut self, buffer: Vec<u8>) {
-        self.links.give_buffer(buffer);
-    }
-
     /// RC requests that were carried out without packets count as the packets that would have gone; how many those were.
     #[must_use]
     pub const fn copied(&self) -> u64 {
-        self.copied
+        self.links.copied()
     }
 
     /// The GID that the subnet manager gave to a port, once it knows the port.

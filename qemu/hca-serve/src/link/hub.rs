@@ -7,7 +7,6 @@ use hca_model::Profile;
 use rdma_fabric::medium::{LinkLayer, Medium};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::PortIndex;
-use rdma_fabric::wire::Wire;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};

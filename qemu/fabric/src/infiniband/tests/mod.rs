@@ -524,7 +524,7 @@ fn congested_port_drops_after_the_head_of_queue_lifetime() {
     let (mut fabric, mut agents) = fabric_of(2, "", 1);
     let now = bring_up(&mut fabric, &mut agents);
     let dropped = |fabric: &Fabric| fabric.counters().overflow;
-    fabric.set_congested(PortIndex(1), true, now);
+    fabric.links_mut().set_congested(PortIndex(1), true, now);
     for i in 0..1_024 {
         fabric.send(PortIndex(0), test_packet(2, 3, i), now);
     }
@@ -546,7 +546,7 @@ fn congested_port_drops_after_the_head_of_queue_lifetime() {
     let losses = fabric.losses().sum(|_| true);
     assert_eq!(losses.overflow, 1_025);
     assert_eq!(fabric.switch.counters(Some(PortIndex(1))).unwrap().xmit_discards, 1_025);
-    fabric.set_congested(PortIndex(1), false, stall);
+    fabric.links_mut().set_congested(PortIndex(1), false, stall);
     fabric.send(PortIndex(0), test_packet(2, 3, 7), stall);
     fabric.poll(stall + 2 * LIFETIME);
     assert_eq!(fabric.receive(PortIndex(1), stall + 2 * LIFETIME).map(|packet| number(&packet)), Some(7));
