@@ -189,15 +189,15 @@ impl Context<'_, '_> {
     }
 
     /// Refuses a segment with reserved bits, where everything is checked.
+    #[inline(always)]
     pub(super) fn reserved(&self, segment: Segment, bytes: &[u8]) -> Result<(), Bad> {
-        if self.strictness != Strictness::Strict || !self.device.reserved.are_set(segment, bytes) {
-            return Ok(());
+        if self.strictness == Strictness::Strict && self.device.reserved.are_set(segment, bytes) {
+            return Err(reserved_bits(segment, bytes));
         }
-        let (field, layout) = segment.layout();
-        let (offset, bits) = layout.reserved_bits_set(bytes).unwrap_or_default();
-        Err(bad(field, format!("reserved bits {bits:#x} at {offset:#x}")))
+        Ok(())
     }
 
+    #[inline(always)]
     fn parse(&self, qp: &Qp, bytes: &[u8], wqe: &mut Wqe) -> Result<(), Bad> {
         let mut rest = bytes;
         let ctrl: &[u8; DS_SIZE] = take(&mut rest)?;
@@ -412,4 +412,11 @@ pub(super) fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N
 #[cold]
 pub(super) fn cut_short() -> Bad {
     bad("wqe_ctrl_seg.ds", "the WQE ends inside a segment")
+}
+
+#[cold]
+fn reserved_bits(segment: Segment, bytes: &[u8]) -> Bad {
+    let (field, layout) = segment.layout();
+    let (offset, bits) = layout.reserved_bits_set(bytes).unwrap_or_default();
+    bad(field, format!("reserved bits {bits:#x} at {offset:#x}"))
 }
