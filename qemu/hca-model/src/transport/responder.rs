@@ -14,7 +14,7 @@ use crate::log::Subject;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
-use crate::recorder::{DropReason, Event};
+use crate::recorder::{self, DropReason, Event};
 use ib_types::Psn;
 
 /// Why a request is not carried out.
@@ -168,7 +168,11 @@ impl Context<'_, '_> {
                 responder.nak = Some(Nak { psn: None, syndrome: syndrome.bits(), fatal: true });
                 let text = reason.map(|reason| {
                     let (field, text) = self.explain(qp, *reason);
-                    self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("{syndrome:?}: {text}"));
+                    self.log.refuse(
+                        Subject::Qp { qpn: qp.qpn },
+                        field,
+                        format!("{}: {text}", recorder::Nak(syndrome.bits())),
+                    );
                     text
                 });
                 self.note_refusal(qp, operation, content, syndrome, text);

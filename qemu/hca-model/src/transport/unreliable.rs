@@ -13,7 +13,7 @@ use super::responder::Refusal;
 use super::state::Current;
 use crate::log::{Level, Subject};
 use crate::object::qp::Qp;
-use crate::recorder::{DropReason, Event};
+use crate::recorder::{self, DropReason, Event};
 use ib_types::Psn;
 
 impl Context<'_, '_> {
@@ -87,7 +87,7 @@ impl Context<'_, '_> {
                 if let Some(reason) = reason {
                     let (field, text) = self.explain(qp, *reason);
                     self.note(qp, Event::Dropped { reason: DropReason::Refused, psn });
-                    let text = format!("dropped: {syndrome:?}: {text}");
+                    let text = format!("dropped: {}: {text}", recorder::Nak(syndrome.bits()));
                     self.log.add(Level::Info, Subject::Qp { qpn: qp.qpn }, field, text);
                 }
             }

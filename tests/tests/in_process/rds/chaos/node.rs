@@ -534,7 +534,7 @@ impl Node {
         // Peers that used a key too late were denied, perhaps while the connection was being made.
         let denied = |refusal: &String| {
             let has = |words: &str| refusal.contains(words);
-            (has(": rkey ") && has("does not exist")) || has("RemoteAccess") || has("is in error")
+            (has(": rkey ") && has("does not exist")) || has("remote access error") || has("is in error")
         };
         let other: Vec<String> =
             world.refusals(self.index).into_iter().filter(|refusal| !denied(refusal)).collect();
