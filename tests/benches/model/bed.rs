@@ -190,6 +190,20 @@ pub struct Fabric {
 }
 
 impl Fabric {
+    /// Adds `count` HCAs without work, whose links are up.
+    pub fn add_idle(&mut self, count: usize) {
+        for _ in 0..count {
+            let node = self.guests.len();
+            self.world.add(Profile::node(node as u16), &format!("idle {node}")).expect("a free port");
+            let (memory, _) = Memory::new(node, 4096);
+            self.guests.push(Guest { memory: Ram::of(&memory), raised: Raised(0) });
+        }
+        self.settle();
+        let fabric = self.world.medium.fabric();
+        let is_active = |port| fabric.port_record(port).is_some_and(|record| record.active);
+        assert!(self.world.nodes().iter().all(|node| is_active(node.port)), "the links are up");
+    }
+
     /// Lets the HCAs work until nothing more can be done at once.
     pub fn settle(&mut self) {
         loop {

@@ -10,6 +10,8 @@
 //! | `model.write64` | for each of 16 signalled RC writes of 64 bytes under one doorbell, both HCAs' work until its CQE |
 //! | `model.packet4k` | RC writes of 64 KiB at an MTU of 4096: both HCAs' work, for each packet |
 //! | `model.doorbell` | a send doorbell's write to BAR0, and the poll that finds nothing new posted |
+//! | `model.beside2` | a doorbell as above in a world with 2 more HCAs, which are idle |
+//! | `model.beside64` | the same with 64 idle HCAs: at most 5 % more or less than beside 2 |
 //! | `model.stream` | 64 KiB RC writes in one process: bytes per second over those of `memcpy`, by turns in the same run |
 
 mod bed;
@@ -37,11 +39,16 @@ const LONG: usize = 64 << 10;
 
 /// The operations: function, name, how many, and how many instructions each may take at most: 0.3 %
 /// more than measured.
-const COUNTED: [(&str, &str, usize, Option<f64>); 3] = [
+const COUNTED: [(&str, &str, usize, Option<f64>); 5] = [
     ("measured_write64", "model.write64", WRITES, Some(2_172.0)),
     ("measured_packet4k", "model.packet4k", PACKETS, Some(803.0)),
     ("measured_doorbell", "model.doorbell", DOORBELLS, Some(1_181.0)),
+    ("measured_beside2", BESIDE[0], DOORBELLS, None),
+    ("measured_beside64", BESIDE[1], DOORBELLS, None),
 ];
+/// Operations that differ in the number of idle HCAs only, and how much their means may differ.
+const BESIDE: [&str; 2] = ["model.beside2", "model.beside64"];
+const IDLE_COST: f64 = 0.05;
 
 /// Set in the process that is counted.
 const CHILD: &str = "MLX5_BENCH_COUNTED";
@@ -64,6 +71,20 @@ fn measured_packet4k(fabric: &RefCell<Fabric>, node: &mut Node, doorbell: Doorbe
 #[inline(never)]
 fn measured_doorbell(fabric: &RefCell<Fabric>, qp: usize, node: &mut Node) {
     let _ = std::hint::black_box(qp);
+    node.registers.write_again();
+    fabric.borrow_mut().settle();
+}
+
+#[inline(never)]
+fn measured_beside2(node: &mut Node, fabric: &RefCell<Fabric>, qp: usize) {
+    let _ = std::hint::black_box(qp + 2);
+    node.registers.write_again();
+    fabric.borrow_mut().settle();
+}
+
+#[inline(never)]
+fn measured_beside64(node: &mut Node, qp: usize, fabric: &RefCell<Fabric>) {
+    let _ = std::hint::black_box(qp + 64);
     node.registers.write_again();
     fabric.borrow_mut().settle();
 }
@@ -101,6 +122,17 @@ fn counted() {
     for doorbell in 0..DOORBELLS {
         measured_doorbell(&fabric, doorbell % QPS, &mut near);
     }
+    let doorbells_beside = |idle: usize, measured: &dyn Fn(&RefCell<Fabric>, &mut Node, usize)| {
+        let (fabric, [mut near, far]) = bed::pair(1, LONG);
+        fabric.borrow_mut().add_idle(idle);
+        let newest = near.post_write(0, &far.key, 0, 64, 0);
+        near.qps[0].ring(newest);
+        fabric.borrow_mut().settle();
+        assert_eq!(near.drain(), 1);
+        (0..DOORBELLS).for_each(|doorbell| measured(&fabric, &mut near, doorbell));
+    };
+    doorbells_beside(2, &|fabric, near, qp| measured_beside2(near, fabric, qp));
+    doorbells_beside(64, &|fabric, near, qp| measured_beside64(near, qp, fabric));
 }
 
 /// Bytes per second of one-way writes and of `memcpy` between the same buffers: the best of some turns each.
@@ -146,13 +178,24 @@ fn measure() -> Result<(), String> {
     let counts = callgrind::count(CHILD, 0, "*measured_*")?;
     println!("instructions per operation:");
     let (mut items, mut missed) = (vec![], vec![]);
+    let mut beside = vec![];
     for (function, name, operations, bar) in COUNTED {
         let count = counts.get(function).ok_or(format!("callgrind saw nothing of {name}"))?;
         let mean = *count as f64 / operations as f64;
         println!("{name:<24} {mean:>8.1}");
         items.push(format!("\"{name}\": {mean:.2}"));
+        if BESIDE.contains(&name) {
+            beside.push(mean);
+        }
         if let Some(bar) = bar.filter(|bar| mean > *bar) {
             missed.push(format!("{name} takes {mean:.1}, more than {bar}"));
+        }
+    }
+    if let [few, many] = beside[..] {
+        let more = many / few - 1.0;
+        println!("model.doorbell: {:+.2} % from 2 to 64 idle HCAs", more * 100.0);
+        if more.abs() > IDLE_COST {
+            missed.push(format!("a doorbell takes {few:.1} beside 2 idle HCAs, and {many:.1} beside 64"));
         }
     }
     let (writes, copies) = stream();

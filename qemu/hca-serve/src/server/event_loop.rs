@@ -69,7 +69,6 @@ pub struct EventLoop {
     started: Instant,
     pub(super) wakeups: u64,
     turns: u64,
-    visits: u64,
     /// Devices whose polls are suspended.
     suspended: ReadySet,
     /// Devices that had a turn since their interests were updated.
@@ -109,7 +108,7 @@ impl EventLoop {
             epoll::add(&epoll, &seat.listener, token, EventFlags::empty())?;
         }
         let started = clock.now();
-        let (wakeups, turns, visits, panics, past_steps) = (0, 0, 0, 0, 0);
+        let (wakeups, turns, panics, past_steps) = (0, 0, 0, 0);
         let (hub, spokes, uplink) = (None, Vec::new(), None);
         Ok(Self {
             world,
@@ -123,7 +122,6 @@ impl EventLoop {
             started,
             wakeups,
             turns,
-            visits,
             suspended: ReadySet::default(),
             touched: ReadySet::default(),
             panics,
@@ -241,7 +239,6 @@ impl EventLoop {
             match slot {
                 Slot::Waits(index) => self.world.deliver(index, now),
                 Slot::Turn(index) => {
-                    self.visits += 1;
                     self.serve_seat(index, now, instant);
                     self.follow_work();
                     let end = self.clock.now();
@@ -282,7 +279,7 @@ impl EventLoop {
     /// Processes a seat's messages and its device's work.
     fn serve_seat(&mut self, index: usize, now: u64, instant: Instant) {
         self.touched.insert(index);
-        if self.seats.get(index).is_some_and(|seat| seat.panicked) {
+        if self.seats.get_mut(index).is_some_and(Seat::begin_turn) {
             // At a peer's request.
             self.fail(index, Failure::Panic);
         }
@@ -406,8 +403,9 @@ impl EventLoop {
 
     /// Returns the activity so far.
     pub fn activity(&self) -> Activity {
-        let clients = self.seats.iter().map(Seat::work).collect();
-        Activity { wakeups: self.wakeups, turns: self.turns, visits: self.visits, clients }
+        let clients: Vec<Work> = self.seats.iter().map(Seat::work).collect();
+        let visits = clients.iter().map(|client| client.visits).sum();
+        Activity { wakeups: self.wakeups, turns: self.turns, visits, clients }
     }
 
     /// Returns the current states of the HCAs.

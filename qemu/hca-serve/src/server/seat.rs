@@ -62,6 +62,8 @@ impl std::fmt::Display for Failure {
 /// Amounts of work that a client has caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
+    /// Turns of its device.
+    pub visits: u64,
     /// Reads from its socket.
     pub reads: u64,
     /// Messages received.
@@ -107,7 +109,7 @@ pub struct Seat {
     /// True after the user was warned that memory is not shared.
     warned: bool,
     /// True after the model panicked at a peer's request.
-    pub panicked: bool,
+    panicked: bool,
 }
 
 impl NodePort for Seat {
@@ -192,6 +194,12 @@ impl Seat {
     /// Adds `nanoseconds` to the server time for this seat's clients.
     pub fn charge(&mut self, nanoseconds: u64) {
         self.work.nanoseconds = self.work.nanoseconds.saturating_add(nanoseconds);
+    }
+
+    /// Counts a turn of the device. Returns whether its model panicked since the previous turn.
+    pub const fn begin_turn(&mut self) -> bool {
+        self.work.visits += 1;
+        self.panicked
     }
 
     /// Returns whether a client is connected.

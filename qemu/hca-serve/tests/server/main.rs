@@ -2,6 +2,7 @@
 //! that sends every legal message and many illegal ones, and drivers that move data meanwhile.
 
 mod attacks;
+mod crowd;
 mod hostile;
 mod joined;
 mod page;

@@ -37,8 +37,8 @@ const UNDER_WAY: usize = 4;
 
 type Server = Rc<RefCell<Stepped>>;
 
-struct Scene {
-    server: Server,
+pub struct Scene {
+    pub server: Server,
     socket: PathBuf,
     guests: [Guest; 2],
     /// Time of the next action of an attacker, beyond which an idle clock does not jump.
@@ -56,7 +56,7 @@ impl Scene {
     }
 
     /// Serves `count` HCAs. Two have guests.
-    fn of(count: usize, change: impl FnOnce(Options) -> Options) -> Self {
+    pub fn of(count: usize, change: impl FnOnce(Options) -> Options) -> Self {
         let folder = Folder::new();
         let server = Stepped::new(change(quiet(&folder, count))).expect("served");
         let socket = server.sockets()[2].clone();
@@ -76,7 +76,7 @@ impl Scene {
 
     /// Returns the server's time for the data, and the attacker's share of it. `attack` is called
     /// before each step of the server.
-    fn run(&mut self, mut attack: impl FnMut(&Cell<Duration>)) -> (Duration, Duration) {
+    pub fn run(&mut self, mut attack: impl FnMut(&Cell<Duration>)) -> (Duration, Duration) {
         let spent = |server: &Server| {
             let server = server.borrow();
             (server.worked(), Duration::from_nanos(server.activity().clients[2].nanoseconds))
