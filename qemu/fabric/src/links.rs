@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::work::STEPS_PER_CALL;
 
 /// Packets of one port in flight after which the port has no credit.
-const CREDITS: usize = 1_024;
+pub(crate) const CREDITS: usize = 1_024;
 
 /// One port.
 #[derive(Debug, Default)]
@@ -391,6 +391,19 @@ impl<F: FlowKey> Links<F> {
         }
     }
 
+    /// Takes credit of a port for a packet that waits at the switch, as much as for `packets` in
+    /// flight.
+    pub(crate) fn hold(&mut self, source: PortIndex, packets: usize) {
+        if let Some(port) = self.port_mut(source) {
+            port.in_flight += packets;
+        }
+    }
+
+    /// Returns the credit that [`hold`](Self::hold) took.
+    pub(crate) fn release(&mut self, source: PortIndex, packets: usize) {
+        (0..packets).for_each(|_| self.give_back(source.0));
+    }
+
     /// Returns whether a port has credit.
     #[inline]
     pub(crate) fn has_credit(&self, index: PortIndex) -> bool {
@@ -400,6 +413,11 @@ impl<F: FlowKey> Links<F> {
     /// Returns the steps that a port owes.
     pub(crate) fn owed(&self, index: PortIndex) -> u64 {
         self.port(index).map_or(0, |port| port.owed)
+    }
+
+    /// Returns the steps that all ports owe.
+    pub(crate) fn all_owed(&self) -> u64 {
+        self.ports.iter().map(|port| port.owed).sum()
     }
 
     /// Charges a port.
@@ -415,11 +433,12 @@ impl<F: FlowKey> Links<F> {
         self.port_mut(index).map_or(0, |port| std::mem::take(&mut port.owed))
     }
 
-    /// Pays one call's share of the steps that a port owes. Returns whether nothing is left.
-    pub(crate) fn pay_turn(&mut self, index: PortIndex) -> bool {
-        let Some(port) = self.port_mut(index) else { return false };
-        port.owed = port.owed.saturating_sub(STEPS_PER_CALL);
-        port.owed == 0
+    /// Pays one call's share of the steps that a port owes. Returns the steps paid.
+    pub(crate) fn pay_turn(&mut self, index: PortIndex) -> u64 {
+        let Some(port) = self.port_mut(index) else { return 0 };
+        let paid = port.owed.min(STEPS_PER_CALL);
+        port.owed -= paid;
+        paid
     }
 
     /// Returns a buffer for a packet, with any content.

@@ -136,6 +136,12 @@ impl Medium {
         }
     }
 
+    /// Returns the steps of work that the ports' packets caused and that no adapter has paid yet.
+    #[must_use]
+    pub fn owed(&self) -> u64 {
+        self.fabric.links().all_owed() + self.switch.links().all_owed()
+    }
+
     /// Lets fabric, switch and their agents work, with a bounded amount of work.
     #[inline]
     pub fn poll(&mut self, now: u64) {
@@ -299,9 +305,9 @@ impl Cable<'_> {
         }
     }
 
-    /// Pays for one call's share of the work that the port's packets caused. Returns whether
-    /// nothing is owed.
-    pub fn pay_turn(&mut self) -> bool {
+    /// Pays for one call's share of the work that the port's packets caused. Returns the steps paid,
+    /// which are [`STEPS_PER_CALL`](crate::work::STEPS_PER_CALL) if the port may owe more.
+    pub fn pay_turn(&mut self) -> u64 {
         match self {
             Self::InfiniBand(cable) => cable.network.links_mut().pay_turn(cable.port),
             Self::Ethernet(cable) => cable.network.links_mut().pay_turn(cable.port),

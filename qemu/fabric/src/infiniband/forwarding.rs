@@ -6,7 +6,7 @@ use crate::work;
 
 use super::manager;
 use super::programmed::Program;
-use super::{Fabric, MANAGEMENT_LIMIT};
+use super::{Fabric, inbox};
 use crate::ports::PortIndex;
 
 /// Where copies of a packet go.
@@ -35,8 +35,8 @@ impl Fabric {
             Copies::None => {}
             Copies::Manager => {
                 self.links.set_quiet(None);
-                if self.management.len() < MANAGEMENT_LIMIT {
-                    self.management.push_back((from, packet));
+                if self.management.push(from, packet) {
+                    self.links.hold(from, inbox::CREDIT);
                 } else {
                     self.links.counters_mut().overflow += 1;
                 }

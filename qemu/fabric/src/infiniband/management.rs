@@ -10,7 +10,7 @@ use ib_types::PKey;
 use super::administrator::{self, Address, Subnet};
 use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
 use super::switch::{self, Hop, Tables};
-use super::{Fabric, MANAGER, datagram};
+use super::{Fabric, MANAGER, datagram, inbox};
 use crate::infiniband::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
 use crate::packet::Packet;
 use crate::ports::PortIndex;
@@ -31,13 +31,17 @@ impl Fabric {
     fn work(&mut self, now: u64) {
         self.links.mend(now);
         self.expire(now);
+        self.management.begin_call();
         let mut steps = 0;
         while steps < STEPS_PER_CALL
-            && let Some((from, packet)) = self.management.pop_front()
+            && let Some((from, packet)) = self.management.pop()
         {
+            self.links.release(from, inbox::CREDIT);
             let before = self.owed(from);
             self.management_packet(from, &packet, now);
-            steps += self.owed(from) - before;
+            let cost = self.owed(from) - before;
+            self.management.charge(from, cost);
+            steps += cost;
         }
         // Without a link, as it is told of where another manages, it asks nobody.
         while let Some((to, packet)) = self.manager.next_request(now) {
@@ -52,7 +56,7 @@ impl Fabric {
             self.send_general(&to, &mad, now);
         }
         let waits =
-            !self.management.is_empty() || self.manager.has_events() || !self.groups.changes.is_empty();
+            self.management.len() != 0 || self.manager.has_events() || !self.groups.changes.is_empty();
         let managers = self.manager.next_deadline().into_iter().chain(self.administrator.next_deadline());
         let traps = self.switch.program.as_ref().and_then(|program| program.trap_due());
         let expiry = self.next_expiry();

@@ -16,13 +16,14 @@
 //! | `manager` | subnet manager |
 //! | `administrator` | subnet administrator |
 //! | `multicast` | groups |
-//! | `management` | what reaches LID 1 |
+//! | `management`, `inbox` | what reaches LID 1, and its order |
 
 mod administrator;
 mod attributes;
 mod direct;
 mod flow;
 mod forwarding;
+mod inbox;
 mod ingress;
 mod m_key;
 mod management;
@@ -37,7 +38,6 @@ mod switch;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
@@ -46,7 +46,6 @@ use crate::counters::FabricCounters;
 use crate::faults::Faults;
 use crate::links::Links;
 use crate::losses::LossTable;
-use crate::packet::Packet;
 use crate::ports::{MAX_PORTS, PortIndex, SwitchFull};
 use ib_mgmt::mad::Mad;
 use ib_types::Gid;
@@ -60,6 +59,7 @@ pub use speeds::Speeds;
 pub use switch::SWITCH_GUID;
 
 use administrator::Administrator;
+use inbox::Inbox;
 use manager::Manager;
 use multicast::Groups;
 use packet::{Deth, LID_MULTICAST, Opcode, Shape};
@@ -127,7 +127,7 @@ pub struct Fabric {
     manager: Manager,
     administrator: Administrator,
     /// Packets that reached the switch's management port.
-    management: VecDeque<(PortIndex, Packet)>,
+    management: Inbox,
     capture: Option<Box<dyn Capture + Send>>,
 }
 
@@ -141,9 +141,6 @@ impl fmt::Debug for Fabric {
     }
 }
 
-/// Management packets that may wait for the subnet manager.
-const MANAGEMENT_LIMIT: usize = 1_024;
-
 impl Fabric {
     /// A switch without cables.
     #[must_use]
@@ -156,7 +153,7 @@ impl Fabric {
             switch: Switch::new(!config.subnet_manager, config.m_key),
             manager: Manager::new(config.m_key, config.first_tid),
             administrator: Administrator::default(),
-            management: VecDeque::new(),
+            management: Inbox::default(),
             capture: None,
             config,
         }

@@ -7,6 +7,7 @@ use hca_model::Profile;
 use rdma_fabric::medium::{LinkLayer, Medium};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::PortIndex;
+use rdma_fabric::work::STEPS_PER_CALL;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,6 +38,17 @@ struct Cable {
     handshake_until: Instant,
 }
 
+/// Amounts of work that cables have caused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CableWork {
+    /// Reads from their sockets.
+    pub reads: u64,
+    /// Frames received and sent.
+    pub frames: u64,
+    /// Steps of the fabric for their packets.
+    pub steps: u64,
+}
+
 /// Listener for cables, with all its cables.
 #[derive(Debug)]
 pub struct Hub {
@@ -50,6 +62,7 @@ pub struct Hub {
     /// Time at which connections are accepted again.
     closed_until: Option<Instant>,
     listening: bool,
+    work: CableWork,
 }
 
 /// State of a cable, for reports.
@@ -80,8 +93,21 @@ impl Hub {
     ) -> Result<Self, rustix::io::Errno> {
         epoll::add(epoll, listener.as_fd(), EventData::new_u64(FIRST_TOKEN), EventFlags::IN)?;
         let known = guids.into_iter().collect();
-        let (cables, closed_until) = (BTreeMap::new(), None);
-        Ok(Self { listener, cables, next: FIRST_TOKEN + 1, known, guid_base, closed_until, listening: true })
+        Ok(Self {
+            listener,
+            cables: BTreeMap::new(),
+            next: FIRST_TOKEN + 1,
+            known,
+            guid_base,
+            closed_until: None,
+            listening: true,
+            work: CableWork::default(),
+        })
+    }
+
+    /// Returns the work for cables so far.
+    pub const fn work(&self) -> CableWork {
+        self.work
     }
 
     /// Returns whether the token belongs to a hub.
@@ -163,15 +189,14 @@ impl Hub {
         tell: &mut impl FnMut(String),
     ) -> Result<bool, Broken> {
         if std::mem::take(&mut cable.readable) && !cable.link.paused {
+            self.work.reads += 1;
             cable.link.read(instant)?;
         }
-        let mut more = false;
-        cable.link.paused = false;
-        if cable.port.is_some_and(|(port, _)| !medium.cable(port, now).pay_turn()) {
-            // Its previous packets cost the fabric more than one iteration.
-            cable.link.paused = true;
-            more = true;
-        }
+        let paid = cable.port.map_or(0, |(port, _)| medium.cable(port, now).pay_turn());
+        self.work.steps += paid;
+        // Its previous packets cost the fabric more than one iteration.
+        let mut more = paid == STEPS_PER_CALL;
+        cable.link.paused = more;
         for taken in 0.. {
             if cable.link.paused {
                 break;
@@ -186,6 +211,7 @@ impl Hub {
                 break;
             }
             let Some((kind, content)) = cable.link.next()? else { break };
+            self.work.frames += 1;
             match (kind, cable.port) {
                 (Kind::Hello, None) => {
                     let content = content.to_vec();
@@ -226,6 +252,7 @@ impl Hub {
                     break;
                 }
                 let Some(mut packet) = wire.receive() else { break };
+                self.work.frames += 1;
                 cable.link.send(Kind::Packet, packet.sealed_bytes(), instant);
                 wire.give_buffer(packet.into_buffer());
             }

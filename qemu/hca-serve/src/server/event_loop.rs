@@ -208,9 +208,11 @@ impl EventLoop {
     /// Advances a counted clock by the work done.
     #[inline]
     pub(super) fn follow_work(&mut self) {
-        let Self { clock, world, seats, past_steps, .. } = self;
+        let Self { clock, world, seats, hub, past_steps, .. } = self;
         clock.follow(|| {
-            let mut done = Done { steps: *past_steps, ..Done::default() };
+            let cables = hub.as_ref().map(Hub::work).unwrap_or_default();
+            let steps = *past_steps + cables.steps + world.medium.owed();
+            let mut done = Done { steps, messages: cables.frames, reads: cables.reads, ..Done::default() };
             for node in world.nodes() {
                 done.steps += node.hca.meter().steps();
                 done.refusals += node.hca.log().refusals();
@@ -227,13 +229,15 @@ impl EventLoop {
     fn turn(&mut self) -> bool {
         self.turns += 1;
         let now = self.now();
-        let mut instant = self.clock.now();
         let mut more = self.guarded_fabric(now);
         if let Some(hub) = &mut self.hub {
             let notices = &self.notices;
             let tell = |line: String| notices(&line);
-            more |= hub.turn(&mut self.world.medium, now, instant, tell);
+            more |= hub.turn(&mut self.world.medium, now, self.clock.now(), tell);
         }
+        // The device with the first turn does not pay for fabric and cables.
+        self.follow_work();
+        let mut instant = self.clock.now();
         self.world.begin_round(now);
         while let Some(slot) = self.world.next_slot(now) {
             match slot {
@@ -247,7 +251,9 @@ impl EventLoop {
                 }
             }
         }
-        more | self.guarded_fabric(now) | self.world.scheduler.has_work()
+        more |= self.guarded_fabric(now);
+        self.follow_work();
+        more | self.world.scheduler.has_work()
     }
 
     /// Charges `time` of the server to the device.

@@ -20,16 +20,15 @@ pub struct Stepped {
 }
 
 impl Stepped {
-    /// Serves the HCAs of `options`. Joined servers need threads, so `listen` and `uplink` must be
-    /// `None`.
+    /// Serves the HCAs of `options`. Other servers can join at `listen`, but `uplink` must be `None`,
+    /// because a thread reconnects its cables.
     ///
     /// # Errors
-    /// As [`serve`](super::serve), or the options name a remote server.
+    /// As [`serve`](super::serve), or `uplink` is given.
     pub fn new(mut options: Options) -> Result<Self> {
-        if options.listen.is_some() || options.uplink.is_some() {
-            return Err(Error::Serve(
-                "a server that is moved step by step cannot be joined to another".into(),
-            ));
+        if options.uplink.is_some() {
+            let text = "a server that is moved step by step has its own fabric: give no uplink";
+            return Err(Error::Serve(text.into()));
         }
         let lines = Arc::new(AtomicU64::new(0));
         let (told, log) = (Arc::clone(&lines), Arc::clone(&options.log));

@@ -5,8 +5,8 @@
 //! machine gives the same results.
 
 use crate::support::client::{
-    BAR0, CONFIG, Client, DMA_MAP, DMA_READ, HELLO, IDS, NO_REPLY, REGION_READ, REGION_WRITE, SET_IRQS,
-    VERSION, access, map, message, set_irqs,
+    BAR0, CONFIG, Client, DMA_MAP, HELLO, IDS, NO_REPLY, REGION_READ, REGION_WRITE, SET_IRQS, VERSION,
+    access, map, message, set_irqs,
 };
 use crate::support::guest::{DEVICE_BASE, Guest, MESSAGE, join};
 use crate::support::{Folder, memory, quiet};
@@ -386,84 +386,4 @@ fn a6_a_descriptor_that_blocks() {
     });
     assert_eq!(server.borrow().activity().clients[2].failures, 1);
     drop(guest);
-}
-
-/// A client with private memory that replies late to each request of its device.
-struct Slow {
-    client: Client,
-    /// Time of the pending reply, and the reply.
-    reply: Option<(Duration, Vec<u8>)>,
-    replies: u32,
-    /// True from a doorbell to the request that it causes.
-    rung: bool,
-}
-
-impl Slow {
-    /// Delay of a reply: 0.95 of what the server allows.
-    const DELAY: Duration = Duration::from_millis(950);
-
-    fn new(server: &Server, index: usize) -> Self {
-        let mut client = Client::stepping(server, index);
-        assert!(!client.ask(DMA_MAP, &map(3, 0, DEVICE_BASE, 1 << 30)).is_error());
-        client.write(CONFIG, 4, &6u16.to_le_bytes());
-        while client.read(BAR0, 0x1fc, 4)[0] & 0x80 != 0 {}
-        client.write(BAR0, 0x10, &[(DEVICE_BASE >> 32) as u32, 0].map(u32::to_be_bytes).concat());
-        Self { client, reply: None, replies: 0, rung: false }
-    }
-
-    /// Has the device read its command queue.
-    fn ring(&mut self) {
-        self.client.write(BAR0, 0x18, &1u32.to_be_bytes());
-    }
-
-    /// Returns the time of the pending reply; 0 while the server's request is expected.
-    fn due(&self) -> Duration {
-        self.reply.as_ref().map_or(Duration::ZERO, |(due, _)| *due)
-    }
-
-    fn turn(&mut self) {
-        let time = self.client.time().expect("a stepped server");
-        match self.reply.take_if(|(due, _)| *due <= time) {
-            Some((_, reply)) => {
-                self.client.stream.write_all(&reply).expect("sent");
-                self.replies += 1;
-            }
-            None if self.reply.is_none() => {
-                if !std::mem::replace(&mut self.rung, true) {
-                    self.ring();
-                }
-                // An entry that belongs to software, so that no command follows.
-                let reply = self.client.request().map(|asked| {
-                    assert_eq!(asked.command, DMA_READ);
-                    let mut payload = asked.payload;
-                    payload.resize(16 + usize::from(payload[8]), 0);
-                    message(asked.id, DMA_READ, 1, &payload)
-                });
-                self.rung = reply.is_none();
-                self.reply = reply.map(|reply| (time + Self::DELAY, reply));
-            }
-            None => {}
-        }
-    }
-}
-
-#[test]
-fn five_slow_clients_delay_neither_the_others_nor_each_other() {
-    let mut scene = Scene::of(7, |options| options);
-    let (alone, _) = scene.run(|_| {});
-    let mut clients: Vec<_> = (2..7).map(|index| Slow::new(&scene.server, index)).collect();
-    let (mut rounds, mut beside) = (0, Duration::ZERO);
-    while clients.iter().any(|client| client.replies < 3) {
-        let attack = |until: &Cell<Duration>| {
-            clients.iter_mut().for_each(Slow::turn);
-            until.set(clients.iter().map(Slow::due).min().expect("five"));
-        };
-        beside += scene.run(attack).0;
-        rounds += 1;
-    }
-    let average = beside / rounds;
-    println!("{rounds} rounds of {average:?}, which take {alone:?} alone");
-    assert!(average <= 2 * alone, "{average:?} for what takes {alone:?} alone");
-    let activity = scene.server.borrow().activity();
-    assert!(activity.clients.iter().all(|client| client.failures == 0), "{activity:?}");
 }

@@ -18,6 +18,7 @@ use super::manager::{MadRoute, SM_LID, mad_packet};
 use super::*;
 use crate::capture::PcapNg;
 use crate::losses::Kind;
+use crate::packet::Packet;
 use crate::work::STEPS_PER_CALL;
 
 /// A port that answers SMPs as an agent must, from the specification, not with the model's code.

@@ -112,7 +112,7 @@ fn management_requests_are_answered_in_bounded_steps() {
         fabric.send(agents[0].index, agents[0].query(&request.to_mad()), NOW);
     }
     let mut calls = 0;
-    while !fabric.management.is_empty() {
+    while fabric.management.len() != 0 {
         let (before, left) = (fabric.owed(agents[0].index), fabric.management.len());
         fabric.poll(NOW);
         let steps = fabric.owed(agents[0].index) - before;

@@ -1,5 +1,6 @@
 //! Common parts of the tests.
 
+pub mod cable;
 pub mod client;
 pub mod guest;
 pub mod overlay;
