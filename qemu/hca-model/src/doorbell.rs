@@ -28,13 +28,13 @@ impl Device {
         let Ok(head) = <[u8; 8]>::try_from(bytes) else { return };
         let Some(qpn) = Uar::send_doorbell(offset % UAR_PAGE, head) else { return };
         let page = (offset / UAR_PAGE) as u32;
-        if self.objects.qps.table.get(qpn).is_none_or(|qp| qp.uar_page != page) {
+        if self.objects.qps.get(qpn).is_none_or(|qp| qp.uar_page != page) {
             return;
         }
         if habits.eager_fetch {
             self.read_at_doorbell(io, qpn, head);
         }
-        if let Some(qp) = self.objects.qps.table.get_mut(qpn).filter(|_| habits.blueflame) {
+        if let Some(qp) = self.objects.qps.get_mut(qpn).filter(|_| habits.blueflame) {
             qp.transport.begin_push(head);
         }
     }
@@ -74,7 +74,7 @@ impl Device {
     /// The first 8 bytes of a WQE were written to a BlueFlame buffer.
     fn ring_send(&mut self, page: u32, qpn: u32) {
         let subject = Subject::WorkQueue { qpn };
-        let Some(qp) = self.objects.qps.table.get_mut(qpn) else {
+        let Some(qp) = self.objects.qps.get_mut(qpn) else {
             if !self.ring_sq(page, qpn) {
                 self.log.refuse(subject, "wqe_ctrl_seg.qpn_ds", "doorbell of a QP that does not exist");
             }
@@ -98,7 +98,7 @@ impl Device {
         if at < 16 {
             self.transport.counters.blueflame += 1;
         }
-        let Some(qp) = self.objects.qps.table.get_mut(qpn) else { return };
+        let Some(qp) = self.objects.qps.get_mut(qpn) else { return };
         let Some(sq) = qp.sq else { return };
         if self.profile.habits.adversary.blueflame && qp.transport.push(at, bytes, 1 << sq.log_size) {
             self.transport.schedule(qp);

@@ -19,7 +19,7 @@ use crate::transport::TransportCounters;
 use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::status::HealthSyndrome;
-use mlx5_prm::value::NicInterface;
+use mlx5_prm::value::{NicInterface, ServiceType};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::wire::Wire;
 use std::collections::VecDeque;
@@ -197,8 +197,8 @@ impl Hca {
     pub fn toggle_management_records(&mut self) {
         const BEYOND: u64 = 1 << 62;
         let qps = &mut self.device.objects.qps;
-        let receiver = qps.qp1;
-        for (qpn, qp) in qps.table.iter_mut() {
+        let receiver = qps.management(ServiceType::QP1);
+        for (qpn, qp) in qps.iter_mut() {
             if Some(qpn) == receiver || qp.deth_sqpn == 1 {
                 qp.dbr_addr ^= BEYOND;
             }

@@ -20,9 +20,7 @@ impl Device {
         if !self.objects.q_counters.sets.contains(number) {
             return Err(Refusal::missing(field, number));
         }
-        if let Some((qpn, _)) =
-            self.objects.qps.table.iter().find(|(_, qp)| u32::from(qp.counter_set_id) == number)
-        {
+        if let Some(qpn) = self.objects.qps.user(|qp| u32::from(qp.counter_set_id) == number) {
             return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
         }
         if let Some(user) = self.objects.nic.user(|queue| queue.counter_set_id == number) {
@@ -89,7 +87,7 @@ impl Device {
         )?;
         self.charge_scan();
         let Objects { queues, qps, .. } = &self.objects;
-        let failed_qps = qps.table.iter().filter(|(_, qp)| qp.transport.has_failed()).count();
+        let failed_qps = qps.iter().filter(|(_, qp)| qp.transport.has_failed()).count();
         let failed_cqs = queues.cqs.iter().filter(|(_, cq)| cq.status != CqStatus::OK).count();
         let Refused { for_quota, as_invalid } = self.refused;
         let counters = query_vnic_env_out::vport_env.of_mut(output);

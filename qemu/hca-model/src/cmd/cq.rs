@@ -142,7 +142,7 @@ impl Device {
             return Err(Refusal::missing(field, cqn));
         }
         self.charge_scan();
-        if let Some((qpn, _)) = self.objects.qps.table.iter().find(|(_, qp)| qp.uses_cq(cqn)) {
+        if let Some(qpn) = self.objects.qps.user(|qp| qp.uses_cq(cqn)) {
             return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
         }
         if let Some((srqn, _)) = self.objects.srqs.iter().find(|(_, srq)| srq.cqn == cqn) {

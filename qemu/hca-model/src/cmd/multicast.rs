@@ -2,7 +2,7 @@
 
 use super::refusal::{Outcome, Refusal};
 use crate::device::Device;
-use crate::object::qp::Multicast;
+use crate::object::qps::Qps;
 use mlx5_prm::commands::*;
 use mlx5_prm::value::ServiceType;
 
@@ -14,7 +14,7 @@ impl Device {
         for (to, from) in group.iter_mut().zip(attach_to_mcg_in::multicast_gid.of(input)) {
             *to = *from;
         }
-        match self.objects.qps.table.get(qpn) {
+        match self.objects.qps.get(qpn) {
             None => Err(Refusal::missing("attach_to_mcg_in.qpn", qpn)),
             Some(qp) if qp.service != ServiceType::UD => {
                 Err(Refusal::param("attach_to_mcg_in.qpn", format!("{} cannot be attached", qp.service)))
@@ -29,31 +29,25 @@ impl Device {
             return Err(Refusal::param("attach_to_mcg_in.multicast_gid", "not a multicast address"));
         }
         let (group, qpn) = entry;
-        let members = self.objects.qps.multicast.members(&group);
+        let members = self.objects.qps.members(&group);
         if members.contains(&qpn) {
             return Err(Refusal::param("attach_to_mcg_in.multicast_gid", "attached already"));
         }
         if members.len() >= self.caps.current(mlx5_prm::caps::cmd_hca_cap::max_qp_mcg) as usize {
             return Err(Refusal::full("QPs in this group"));
         }
-        self.hold(Multicast::MEMORY)?;
-        self.objects.qps.multicast.attach(group, qpn);
-        if let Some(qp) = self.objects.qps.table.get_mut(qpn) {
-            qp.groups.insert(group);
-        }
+        self.hold(Qps::ATTACHMENT_MEMORY)?;
+        self.objects.qps.attach(group, qpn);
         Ok(())
     }
 
     pub(super) fn detach_from_mcg(&mut self, input: &[u8]) -> Outcome {
         let entry = self.multicast_member(input)?;
         let (group, qpn) = entry;
-        if !self.objects.qps.multicast.detach(group, qpn) {
+        if !self.objects.qps.detach(group, qpn) {
             return Err(Refusal::param("detach_from_mcg_in.multicast_gid", "not attached"));
         }
-        self.budget.release(Multicast::MEMORY);
-        if let Some(qp) = self.objects.qps.table.get_mut(qpn) {
-            qp.groups.remove(&group);
-        }
+        self.budget.release(Qps::ATTACHMENT_MEMORY);
         Ok(())
     }
 }

@@ -6,14 +6,14 @@ use super::ring::Ring;
 use crate::caps::{LOG_MAX_MSG, LOG_MAX_QP_SZ};
 use crate::device::Device;
 use crate::object::pages::PageList;
-use crate::object::qp::{AddressPath, Multicast, Qp, ReceiveQueue, SendQueue};
+use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
+use crate::object::qps::Qps;
 use crate::object::remote_access::RemoteAccess;
 use crate::profile::Strictness;
 use crate::transport::QpTransport;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::qpc;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
-use std::collections::BTreeSet;
 
 /// `cmd_hca_cap.sq_ts_format`: time stamps of the real-time clock, and of no other.
 const REAL_TIME_ONLY: u32 = 1;
@@ -66,7 +66,6 @@ impl Device {
             q_key: 0,
             deth_sqpn: 0,
             context: context.to_vec(),
-            groups: BTreeSet::new(),
             transport: QpTransport::default(),
         };
         qp.parse_created(context);
@@ -77,15 +76,10 @@ impl Device {
         }
         let memory = qp.memory();
         self.hold(memory)?;
-        let Some(qpn) = self.objects.qps.table.insert(|qpn| Qp { qpn, ..qp }) else {
+        let Some(qpn) = self.objects.qps.insert(qp) else {
             self.budget.release(memory);
             return Err(Refusal::full("QPs"));
         };
-        match service {
-            ServiceType::QP0 => self.objects.qps.qp0 = Some(qpn),
-            ServiceType::QP1 => self.objects.qps.qp1 = Some(qpn),
-            _ => {}
-        }
         create_qp_out::qpn.set(output, qpn);
         Ok(())
     }
@@ -103,12 +97,7 @@ impl Device {
         if !supported {
             return Err(Refusal::param("qpc.st", format!("{service} is not supported")));
         }
-        let taken = match service {
-            ServiceType::QP0 => self.objects.qps.qp0,
-            ServiceType::QP1 => self.objects.qps.qp1,
-            _ => None,
-        };
-        if let Some(qpn) = taken {
+        if let Some(qpn) = self.objects.qps.management(service) {
             return Err(Refusal::busy("qpc.st", format!("the port's {service} is QP {qpn:#x}")));
         }
         for (field, name) in [
@@ -220,29 +209,20 @@ impl Device {
 
     pub(super) fn destroy_qp(&mut self, input: &[u8]) -> Outcome {
         let qpn = destroy_qp_in::qpn.get32(input);
-        if !self.objects.qps.table.contains(qpn) {
+        if self.objects.qps.get(qpn).is_none() {
             return Err(Refusal::missing("destroy_qp_in.qpn", qpn));
         }
         self.qp_goes(qpn);
-        if let Some(qp) = self.objects.qps.table.remove(qpn) {
-            self.budget.release(qp.memory());
+        if let Some((qp, attachments)) = self.objects.qps.remove(qpn) {
+            self.budget.release(qp.memory() + attachments as u64 * Qps::ATTACHMENT_MEMORY);
             self.end_released_uar(qp.uar_page);
-            for group in qp.groups {
-                self.objects.qps.multicast.detach(group, qpn);
-                self.budget.release(Multicast::MEMORY);
-            }
-        }
-        for special in [&mut self.objects.qps.qp0, &mut self.objects.qps.qp1] {
-            if *special == Some(qpn) {
-                *special = None;
-            }
         }
         Ok(())
     }
 
     pub(super) fn query_qp(&self, input: &[u8], output: &mut Vec<u8>) -> Outcome {
         let qpn = query_qp_in::qpn.get32(input);
-        let Some(qp) = self.objects.qps.table.get(qpn) else {
+        let Some(qp) = self.objects.qps.get(qpn) else {
             return Err(Refusal::missing("query_qp_in.qpn", qpn));
         };
         let pages = qp.buffer.pages();

@@ -22,7 +22,7 @@ const OPT_PARAM_MASK: Field = rst2init_qp_in::opt_param_mask;
 impl Device {
     pub(super) fn modify_qp(&mut self, io: &mut Io<'_>, opcode: Opcode, input: &[u8]) -> Outcome {
         let qpn = QPN.get32(input);
-        let Some(qp) = self.objects.qps.table.get(qpn) else {
+        let Some(qp) = self.objects.qps.get(qpn) else {
             return Err(Refusal::missing("qpn", qpn));
         };
         let old = qp.state;
@@ -46,7 +46,7 @@ impl Device {
             self.apply_qpc(&mut changed, opcode, OptParamMask::from_bits_retain(mask), context)?;
         }
         changed.state = new;
-        if let Some(qp) = self.objects.qps.table.get_mut(qpn) {
+        if let Some(qp) = self.objects.qps.get_mut(qpn) {
             *qp = changed;
         }
         self.qp_changed_state(io, qpn, old, new);

@@ -5,6 +5,7 @@ use super::refusal::{Outcome, Refusal};
 use super::ring::Ring;
 use crate::caps::LOG_MAX_QP_SZ;
 use crate::device::Device;
+use crate::object::qp::Qp;
 use crate::object::srq::{Srq, SrqKind};
 use crate::seams::Io;
 use mlx5_prm::commands::*;
@@ -208,9 +209,8 @@ impl Device {
         let number = NUMBER.get32(input);
         let srqn = self.srq_mut(opcode, number)?.srqn;
         self.charge_scan();
-        let user =
-            self.objects.qps.table.iter().find(|(_, qp)| qp.rq_type == RqType::SRQ_RQ && qp.srqn == srqn);
-        if let Some((qpn, _)) = user {
+        let uses = |qp: &Qp| qp.rq_type == RqType::SRQ_RQ && qp.srqn == srqn;
+        if let Some(qpn) = self.objects.qps.user(uses) {
             return Err(Refusal::busy("srq_number", format!("used by QP {qpn:#x}")));
         }
         if let Some(srq) = self.objects.srqs.remove(srqn) {

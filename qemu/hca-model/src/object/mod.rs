@@ -13,6 +13,7 @@ pub mod objects;
 pub(crate) mod owners;
 pub mod pages;
 pub mod qp;
+pub mod qps;
 pub mod queues;
 pub mod remote_access;
 pub mod reserved;

@@ -6,7 +6,7 @@ use super::memic::{DeviceMemory, Memic};
 use super::mkey::Mkeys;
 use super::nic::Nic;
 use super::owners::Owners;
-use super::qp::Qps;
+use super::qps::Qps;
 use super::queues::Queues;
 use super::reserved::Reserved;
 use super::srq::Srq;
@@ -113,7 +113,7 @@ impl Objects {
             cqs: self.queues.cqs.len(),
             pds: self.pds.len(),
             mkeys: self.mkeys.table.len(),
-            qps: self.qps.table.len(),
+            qps: self.qps.len(),
             srqs: self.srqs.len(),
             xrcds: self.xrcds.len(),
             transport_domains: self.transport_domains.len(),
@@ -125,7 +125,7 @@ impl Objects {
             rqs: self.nic.rqs.len(),
             flow_tables: self.nic.steering.tables(),
             flow_counters: self.nic.steering.counters(),
-            multicast: self.qps.multicast.len(),
+            multicast: self.qps.attachments(),
             uctxs: self.uctxs.len(),
             umems: self.umems.len(),
             memics: self.memic.len(),
@@ -135,7 +135,7 @@ impl Objects {
 
     /// Queues of all kinds that may refer to another object.
     pub(crate) fn queues(&self) -> usize {
-        self.queues.cqs.len() + self.qps.table.len() + self.srqs.len() + self.nic.queues()
+        self.queues.cqs.len() + self.qps.len() + self.srqs.len() + self.nic.queues()
     }
 
     /// Objects that live in host pages.

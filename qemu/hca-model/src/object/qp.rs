@@ -2,15 +2,10 @@
 
 use super::pages::PageList;
 use super::remote_access::RemoteAccess;
-use super::table::Table;
 use crate::transport::QpTransport;
 use ib_types::MacAddress;
 use mlx5_prm::contexts::{ads, qpc};
 use mlx5_prm::value::{QpState, RqType, ServiceType};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// First QP number; 0 and 1 are the wire's numbers of the management QPs.
-pub const FIRST_QPN: u32 = 0x40;
 
 /// An address path (`ads`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,8 +212,6 @@ pub struct Qp {
     pub(crate) deth_sqpn: u32,
     /// The context as given, for fields of QUERY_QP that are not parsed.
     pub(crate) context: Vec<u8>,
-    /// The multicast groups that it is attached to.
-    pub(crate) groups: BTreeSet<[u8; 16]>,
     /// What the data path keeps for it.
     pub(crate) transport: QpTransport,
 }
@@ -259,93 +252,5 @@ impl Qp {
         self.log_ack_req_freq = qpc::log_ack_req_freq.get32(context) as u8;
         self.counter_set_id = qpc::counter_set_id.get32(context) as u8;
         self.pm_state = qpc::pm_state.get32(context) as u8;
-    }
-}
-
-/// All queue pairs.
-#[derive(Debug)]
-pub struct Qps {
-    /// By number.
-    pub(crate) table: Table<Qp>,
-    /// The number of the QP that serves wire number 0, if created.
-    pub(crate) qp0: Option<u32>,
-    /// The number of the QP that serves wire number 1, if created.
-    pub(crate) qp1: Option<u32>,
-    /// Multicast attachments.
-    pub(crate) multicast: Multicast,
-}
-
-/// Which QPs are attached to which multicast group.
-#[derive(Debug, Default)]
-pub struct Multicast {
-    groups: BTreeMap<[u8; 16], Vec<u32>>,
-    attachments: usize,
-}
-
-impl Multicast {
-    /// Host memory that an attachment takes.
-    pub const MEMORY: u64 = 128;
-
-    /// No attachments.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { groups: BTreeMap::new(), attachments: 0 }
-    }
-
-    /// Attachments of all groups together.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.attachments
-    }
-
-    /// The QPs of a group, in order of their attachment.
-    #[must_use]
-    pub fn members(&self, group: &[u8; 16]) -> &[u32] {
-        self.groups.get(group).map_or(&[], Vec::as_slice)
-    }
-
-    /// Attaches a QP that is not a member.
-    pub fn attach(&mut self, group: [u8; 16], qpn: u32) {
-        self.groups.entry(group).or_default().push(qpn);
-        self.attachments += 1;
-    }
-
-    /// Detaches a QP. Answers whether it was a member.
-    pub fn detach(&mut self, group: [u8; 16], qpn: u32) -> bool {
-        let Some(members) = self.groups.get_mut(&group) else { return false };
-        let before = members.len();
-        members.retain(|member| *member != qpn);
-        let detached = members.len() != before;
-        if members.is_empty() {
-            self.groups.remove(&group);
-        }
-        self.attachments -= usize::from(detached);
-        detached
-    }
-}
-
-impl Qps {
-    /// An empty table.
-    #[must_use]
-    pub const fn new(limit: u32) -> Self {
-        Self { table: Table::new(FIRST_QPN, limit), qp0: None, qp1: None, multicast: Multicast::new() }
-    }
-
-    /// The QP number that a packet's destination QP number means.
-    #[must_use]
-    pub const fn by_wire_number(&self, number: u32) -> Option<u32> {
-        match number {
-            0 => self.qp0,
-            1 => self.qp1,
-            other => Some(other),
-        }
-    }
-
-    /// Removes everything.
-    pub fn clear(&mut self) {
-        self.table.clear();
-        self.qp0 = None;
-        self.qp1 = None;
-        self.multicast = Multicast::new();
     }
 }

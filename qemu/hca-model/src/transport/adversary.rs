@@ -89,7 +89,7 @@ impl Device {
     #[cold]
     pub(crate) fn read_at_doorbell(&mut self, io: &mut Io<'_>, qpn: u32, head: [u8; 8]) {
         let (qps, mut context) = self.split(io);
-        if let Some(qp) = qps.table.get_mut(qpn) {
+        if let Some(qp) = qps.get_mut(qpn) {
             context.read_at_doorbell(qp, head);
         }
     }
@@ -97,7 +97,7 @@ impl Device {
     /// QP `qpn` is about to lose its receives.
     pub(crate) fn write_next_receive(&mut self, io: &mut Io<'_>, qpn: u32) {
         let (qps, mut context) = self.split(io);
-        if let Some(qp) = qps.table.get_mut(qpn) {
+        if let Some(qp) = qps.get_mut(qpn) {
             context.write_next_receive(qp);
         }
     }

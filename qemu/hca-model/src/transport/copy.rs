@@ -21,7 +21,8 @@ use super::requester::mtu;
 use super::state::{ACK_EVERY, Current, Payload, WINDOW, Work};
 use crate::device::Device;
 use crate::meter::price;
-use crate::object::qp::{Qp, Qps};
+use crate::object::qp::Qp;
+use crate::object::qps::Qps;
 use crate::seams::Io;
 use ib_types::Psn;
 
@@ -255,7 +256,7 @@ impl Context<'_, '_> {
     /// The addresses of a `known` connection match.
     #[inline(always)]
     fn receiver<'q>(&self, qps: &'q mut Qps, from: &Requester, known: bool) -> Option<&'q mut Qp> {
-        let qp = qps.table.get_mut(from.to.qpn)?;
+        let qp = qps.get_mut(from.to.qpn)?;
         let peer = known || self.is_connected(qp, from);
         let receives = match qp.state {
             QpState::RTR => qp.transport.responder.established,

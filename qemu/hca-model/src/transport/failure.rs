@@ -30,12 +30,12 @@ impl QpTransport {
 impl Device {
     /// Returns the record of a QP, or `None` if it does not exist.
     pub(crate) fn qp_record(&self, qpn: u32) -> Option<QpRecord> {
-        self.objects.qps.table.get(qpn).map(|qp| self.record_of(qp))
+        self.objects.qps.get(qpn).map(|qp| self.record_of(qp))
     }
 
     /// Returns the records of all QPs.
     pub(crate) fn qp_records(&self) -> impl Iterator<Item = QpRecord> {
-        self.objects.qps.table.iter().map(|(_, qp)| self.record_of(qp))
+        self.objects.qps.iter().map(|(_, qp)| self.record_of(qp))
     }
 
     fn record_of(&self, qp: &Qp) -> QpRecord {

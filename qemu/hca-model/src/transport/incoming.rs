@@ -3,7 +3,8 @@
 use super::Context;
 use super::inbound::Inbound;
 use crate::meter::price;
-use crate::object::qp::{Qp, Qps};
+use crate::object::qp::Qp;
+use crate::object::qps::Qps;
 use crate::recorder::{DropReason, Event};
 use ib_types::Psn;
 use mlx5_prm::value::ServiceType;
@@ -97,8 +98,7 @@ impl Context<'_, '_> {
     ) {
         let bth = &packet.bth;
         let psn = Psn::new(bth.psn);
-        let qp = qps.by_wire_number(bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
-        let Some(qp) = qp else {
+        let Some(qp) = qps.by_wire_number(bth.dest_qpn) else {
             self.device.counters.no_qp += 1;
             return;
         };
@@ -168,13 +168,11 @@ impl Context<'_, '_> {
         gid: &[u8; 16],
         packet: &Inbound<'_>,
     ) {
-        for qpn in qps.multicast.members(gid) {
+        qps.for_members(gid, |qp| {
             self.meter.charge(price::PACKET);
-            if let Some(qp) = qps.table.get_mut(*qpn)
-                && self.pkey_fits(qp, &packet.bth)
-            {
+            if self.pkey_fits(qp, &packet.bth) {
                 self.datagram(qp, operation, packet);
             }
-        }
+        });
     }
 }

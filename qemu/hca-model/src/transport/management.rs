@@ -8,7 +8,8 @@ use rdma_fabric::infiniband::packet::{Grh, Operation};
 
 use super::Context;
 use super::inbound::Inbound;
-use crate::object::qp::Qps;
+use crate::object::qps::Qps;
+use mlx5_prm::value::ServiceType;
 use rdma_fabric::infiniband::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
 use rdma_fabric::infiniband::{MadRoute, datagram, mad_packet};
 
@@ -41,7 +42,7 @@ impl Context<'_, '_> {
         }
         // SMInfo is the business of a subnet manager, which is software (IBTA 14.3.1).
         let for_agent = !returning && matches!(request.method(), method::GET | method::SET);
-        let software = qps.qp0.is_some() && self.port.has_smi;
+        let software = qps.management(ServiceType::QP0).is_some() && self.port.has_smi;
         let for_manager = request.attr_id() == attr::SM_INFO && software;
         if request.method() == method::TRAP_REPRESS && !software {
             // The answer to the port's own notice.
@@ -85,7 +86,7 @@ impl Context<'_, '_> {
 
     fn management_software(&mut self, qps: &mut Qps, shape: &Shape, packet: &[u8]) {
         let dropped = self.device.counters.datagrams_dropped;
-        match qps.qp0.filter(|_| self.port.has_smi).and_then(|qpn| qps.table.get_mut(qpn)) {
+        match qps.by_wire_number(0).filter(|_| self.port.has_smi) {
             // Partitions do not exist on this lane (IBTA 10.9.3).
             Some(qp) => {
                 let inbound = Inbound::of(shape, packet, self.port.lmc);

@@ -71,7 +71,8 @@ use crate::object::counters::QCounters;
 use crate::object::memic::DeviceMemory;
 use crate::object::mkey::Mkeys;
 use crate::object::nic::Nic;
-use crate::object::qp::{Qp, Qps};
+use crate::object::qp::Qp;
+use crate::object::qps::Qps;
 use crate::object::queues::Queues;
 use crate::object::srq::Srq;
 use crate::object::table::Table;
@@ -179,7 +180,7 @@ impl Device {
             && !context.meter.is_spent()
             && let Some(qpn) = context.device.run.pop_front()
         {
-            let Some(qp) = qps.table.get_mut(qpn) else { continue };
+            let Some(qp) = qps.get_mut(qpn) else { continue };
             qp.transport.scheduled = false;
             context.meter.charge(price::LOOK);
             if !has_credit && qp.state != QpState::ERR && qp.service != ServiceType::REG_UMR {
@@ -222,7 +223,7 @@ impl Device {
                 }
                 Later::Room(qpn) => qpn,
             };
-            let Some(qp) = self.objects.qps.table.get_mut(qpn) else { continue };
+            let Some(qp) = self.objects.qps.get_mut(qpn) else { continue };
             let before = qp.memory();
             if !qp.transport.make_room() {
                 continue;
@@ -266,7 +267,7 @@ impl Device {
     /// forgets everything without completions (counters to zero), RTR and RTS start the responder and the requester.
     pub(crate) fn qp_changed_state(&mut self, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
         let (qps, mut context) = self.split(io);
-        let Some(qp) = qps.table.get_mut(qpn) else { return };
+        let Some(qp) = qps.get_mut(qpn) else { return };
         context.note(qp, Event::State { from: old, to: new, by_device: false });
         if new == QpState::RTS {
             qp.transport.requester.ack_time = match qp.primary_path.ack_timeout {
@@ -326,7 +327,7 @@ impl Device {
     pub(crate) fn qp_goes(&mut self, qpn: u32) {
         let device = &mut self.transport;
         device.in_error.remove(&qpn);
-        let Some(qp) = self.objects.qps.table.get(qpn) else { return };
+        let Some(qp) = self.objects.qps.get(qpn) else { return };
         if qp.transport.scheduled {
             self.meter.charge(device.run.len() as u64 / 8);
             device.run.retain(|other| *other != qpn);
@@ -339,7 +340,7 @@ impl Device {
     /// See [`Hca::hold_flushes`](crate::Hca::hold_flushes).
     pub(crate) fn hold_flushes(&mut self, hold: bool) {
         self.transport.flushes_held = hold;
-        for (_, qp) in self.objects.qps.table.iter_mut().filter(|(_, qp)| qp.state == QpState::ERR) {
+        for (_, qp) in self.objects.qps.iter_mut().filter(|(_, qp)| qp.state == QpState::ERR) {
             self.transport.schedule(qp);
         }
     }
@@ -348,7 +349,7 @@ impl Device {
     pub(crate) fn cq_failed(&mut self, io: &mut Io<'_>, cqn: u32) {
         self.charge_scan();
         let (qps, mut context) = self.split(io);
-        for (_, qp) in qps.table.iter_mut() {
+        for (_, qp) in qps.iter_mut() {
             let uses = (qp.sq.is_some() && qp.cqn_snd == cqn) || qp.cqn_rcv == cqn;
             if uses && !matches!(qp.state, QpState::RST | QpState::ERR) {
                 qp.transport.recorder.blame(None, format!("CQ {cqn:#x} failed: overrun, or its memory"));
@@ -411,7 +412,7 @@ impl Context<'_, '_> {
             }
             self.meter.charge(price::LOOK);
             self.device.timers.remove(&(deadline, qpn));
-            let Some(qp) = qps.table.get_mut(qpn) else { continue };
+            let Some(qp) = qps.get_mut(qpn) else { continue };
             qp.transport.timer = None;
             self.requester_timers(qp);
             if qp.state != QpState::ERR {
@@ -438,7 +439,7 @@ impl Context<'_, '_> {
             }
             self.meter.charge(price::LOOK);
             at = qpn + 1;
-            match qps.table.get_mut(qpn) {
+            match qps.get_mut(qpn) {
                 Some(qp) if qp.state == QpState::ERR => {
                     let before = qp.transport.receive.taken;
                     if self.flush_receives(qp) {

@@ -355,7 +355,7 @@ impl Bed {
         let dbr = self.guests[node].alloc(64) + 0x40;
         let pages = (0..(rq_len + sq_len).div_ceil(0x1000)).map(|i| at + i * 0x1000).collect();
         let buffer = PageList::new(pages, 12, 0, rq_len + sq_len).unwrap();
-        let mut qp = Qp {
+        let qp = Qp {
             qpn: 0,
             service,
             state: QpState::INIT,
@@ -395,24 +395,11 @@ impl Bed {
             q_key: 0x1111,
             deth_sqpn: 0,
             context: Vec::new(),
-            groups: std::collections::BTreeSet::new(),
             transport: QpTransport::default(),
         };
-        let qpn = self
-            .hca(node)
-            .device
-            .objects
-            .qps
-            .table
-            .insert(|qpn| {
-                qp.qpn = qpn;
-                qp.user_index = qpn ^ 0xabc;
-                qp
-            })
-            .unwrap();
-        if service == ServiceType::QP1 {
-            self.hca(node).device.objects.qps.qp1 = Some(qpn);
-        }
+        let qps = &mut self.hca(node).device.objects.qps;
+        let qpn = qps.insert(qp).unwrap();
+        qps.get_mut(qpn).unwrap().user_index = qpn ^ 0xabc;
         let handle = Handle {
             node,
             qpn,
@@ -438,7 +425,7 @@ impl Bed {
     }
 
     pub(super) fn qp(&mut self, handle: &Handle) -> &mut Qp {
-        self.hca(handle.node).device.objects.qps.table.get_mut(handle.qpn).unwrap()
+        self.hca(handle.node).device.objects.qps.get_mut(handle.qpn).unwrap()
     }
 
     /// Changes a QP's state as the command does.

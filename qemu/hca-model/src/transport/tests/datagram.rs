@@ -272,7 +272,7 @@ fn multicast_reaches_attached_queues_here_and_there() {
         assert_eq!(reply[4..6], [0, 0]);
         mlid = u16::from_be_bytes([reply[92], reply[93]]);
         let qpn = qp.qpn;
-        bed.hca(node).device.objects.qps.multicast.attach(group, qpn);
+        bed.hca(node).device.objects.qps.attach(group, qpn);
         let (to, key) = bed.buffer(node, 0x1000);
         bed.receive(qp, &[(to, 0x1000, key)]);
     }

@@ -308,7 +308,7 @@ fn events_survive_errors_and_resets_until_the_qp_is_destroyed() {
     assert_eq!(names(&record(&mut bed, &a))[CAPACITY - 2..], ["state", "state"]);
     let (node, qpn) = (a.node, a.qpn);
     bed.hca(node).device.qp_goes(qpn);
-    bed.hca(node).device.objects.qps.table.remove(qpn);
+    bed.hca(node).device.objects.qps.remove(qpn);
     assert!(bed.hca(node).qp_record(qpn).is_none());
     assert_eq!(bed.hca(node).qp_records().count(), 0);
     let failures = bed.hca(node).qp_failures();

@@ -17,7 +17,6 @@ use rdma_fabric::ports::PortIndex;
 pub(super) fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {
     let mut qp = bed.make_qp(node, service, &Options::default());
     if service == ServiceType::QP0 {
-        bed.hca(node).device.objects.qps.qp0 = Some(qp.qpn);
         bed.qp(&qp).q_key = 0;
     } else {
         bed.qp(&qp).q_key = QKEY_GSI;

@@ -121,7 +121,7 @@ impl Bed {
         self.guests[qp.node].write(qp.dbr + 4, &u32::from(qp.posted).to_be_bytes());
         self.idle = false;
         let device = &mut self.world.hca_mut(qp.node).unwrap().device;
-        device.transport.ring(device.objects.qps.table.get_mut(qp.qpn).unwrap());
+        device.transport.ring(device.objects.qps.get_mut(qp.qpn).unwrap());
     }
 
     /// Posts and rings.
