@@ -28,7 +28,7 @@ impl Device {
         let Ok(head) = <[u8; 8]>::try_from(bytes) else { return };
         let Some(qpn) = Uar::send_doorbell(offset % UAR_PAGE, head) else { return };
         let page = (offset / UAR_PAGE) as u32;
-        if self.objects.qps.get(qpn).is_none_or(|qp| qp.uar_page != page) {
+        if self.objects.qps.get(qpn).is_none_or(|qp| qp.uar_page() != page) {
             return;
         }
         if habits.eager_fetch {
@@ -80,12 +80,12 @@ impl Device {
             }
             return;
         };
-        if qp.uar_page != page {
-            let text = format!("rung through page {page:#x}, created with {:#x}", qp.uar_page);
+        if qp.uar_page() != page {
+            let text = format!("rung through page {page:#x}, created with {:#x}", qp.uar_page());
             self.log.refuse(subject, "qpc.uar_page", text);
             return;
         }
-        if qp.sq.is_none() {
+        if qp.rings().send().is_none() {
             self.log.refuse(subject, "qpc.no_sq", "doorbell of a QP without a send queue");
             return;
         }
@@ -99,22 +99,24 @@ impl Device {
             self.transport.counters.blueflame += 1;
         }
         let Some(qp) = self.objects.qps.get_mut(qpn) else { return };
-        let Some(sq) = qp.sq else { return };
-        if self.profile.habits.adversary.blueflame && qp.transport.push(at, bytes, 1 << sq.log_size) {
+        let Some(sq) = qp.rings().send() else { return };
+        if self.profile.habits.adversary.blueflame && qp.transport.push(at, bytes, sq.blocks()) {
             self.transport.schedule(qp);
         }
-        let ring = 64u64 << sq.log_size;
-        let at = (u64::from(wqe_index) * 64 + at as u64) % ring;
+        let at = u64::from(wqe_index) * 64 + at as u64;
         let mut held = [0; 8];
         let Some(held) = held.get_mut(..bytes.len()) else { return };
         let subject = Subject::WorkQueue { qpn };
-        if let Err(fault) = qp.buffer.read(io.memory, sq.offset + at, held) {
+        if let Err(fault) = qp.rings().read(io.memory, sq.offset(at), held) {
             self.log.refuse(subject, "create_qp_in.pas", fault.to_string());
         } else if held != bytes {
             // Linux finds out by such a difference whether write combining works, so it is no mistake in itself.
             let new = self.objects.uars.get_mut(page).is_some_and(|uar| uar.differs(qpn));
             if new {
-                let text = format!("BlueFlame data differs from the ring at byte {at:#x}; the ring counts");
+                let text = format!(
+                    "BlueFlame data differs from the ring at byte {:#x}; the ring counts",
+                    at % sq.bytes()
+                );
                 self.log.info(subject, text);
             }
         }

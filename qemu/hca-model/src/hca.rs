@@ -19,7 +19,7 @@ use crate::transport::TransportCounters;
 use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::status::HealthSyndrome;
-use mlx5_prm::value::{NicInterface, ServiceType};
+use mlx5_prm::value::NicInterface;
 use rdma_fabric::packet::Packet;
 use rdma_fabric::wire::Wire;
 use std::collections::VecDeque;
@@ -195,14 +195,7 @@ impl Hca {
     /// Moves the doorbell records of the queue pairs of QP1 out of the device's reach, or back:
     /// meanwhile each of them fails at its next work request.
     pub fn toggle_management_records(&mut self) {
-        const BEYOND: u64 = 1 << 62;
-        let qps = &mut self.device.objects.qps;
-        let receiver = qps.management(ServiceType::QP1);
-        for (qpn, qp) in qps.iter_mut() {
-            if Some(qpn) == receiver || qp.deth_sqpn == 1 {
-                qp.dbr_addr ^= BEYOND;
-            }
-        }
+        self.device.objects.qps.toggle_management_records();
     }
 
     /// Delays the flushes of queue pairs in ERROR, or lets them go on. Hardware too needs some time

@@ -20,7 +20,9 @@ impl Device {
         if !self.objects.q_counters.sets.contains(number) {
             return Err(Refusal::missing(field, number));
         }
-        if let Some(qpn) = self.objects.qps.user(|qp| u32::from(qp.counter_set_id) == number) {
+        if let Some(qpn) =
+            self.objects.qps.user(|qp| qp.counter_set().is_some_and(|set| u32::from(set) == number))
+        {
             return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
         }
         if let Some(user) = self.objects.nic.user(|queue| queue.counter_set_id == number) {

@@ -16,8 +16,8 @@ impl Device {
         }
         match self.objects.qps.get(qpn) {
             None => Err(Refusal::missing("attach_to_mcg_in.qpn", qpn)),
-            Some(qp) if qp.service != ServiceType::UD => {
-                Err(Refusal::param("attach_to_mcg_in.qpn", format!("{} cannot be attached", qp.service)))
+            Some(qp) if qp.service() != ServiceType::UD => {
+                Err(Refusal::param("attach_to_mcg_in.qpn", format!("{} cannot be attached", qp.service())))
             }
             Some(_) => Ok((group, qpn)),
         }

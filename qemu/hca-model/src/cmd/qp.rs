@@ -3,17 +3,15 @@
 use super::devx::{QP_RECORD, QP_RING};
 use super::refusal::{Outcome, Refusal};
 use super::ring::Ring;
-use crate::caps::{LOG_MAX_MSG, LOG_MAX_QP_SZ};
+use crate::caps::LOG_MAX_QP_SZ;
 use crate::device::Device;
 use crate::object::pages::PageList;
-use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
+use crate::object::qp::{Qp, ReceiveQueue, Rings, SendQueue};
 use crate::object::qps::Qps;
-use crate::object::remote_access::RemoteAccess;
 use crate::profile::Strictness;
-use crate::transport::QpTransport;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::qpc;
-use mlx5_prm::value::{QpState, RqType, ServiceType};
+use mlx5_prm::value::{RqType, ServiceType};
 
 /// `cmd_hca_cap.sq_ts_format`: time stamps of the real-time clock, and of no other.
 const REAL_TIME_ONLY: u32 = 1;
@@ -25,55 +23,11 @@ impl Device {
         let context = create_qp_in::qpc.of(input);
         let service = ServiceType(qpc::st.get32(context) as u8);
         self.check_created_qp(service, context, input)?;
-        let (buffer, sq, rq) = self.rings_of_qp(context, input)?;
-        let mut qp = Qp {
-            qpn: 0,
-            service,
-            state: QpState::RST,
-            pd: 0,
-            uar_page: 0,
-            cqn_snd: 0,
-            cqn_rcv: 0,
-            rq_type: RqType::NON_ZERO_RQ,
-            srqn: 0,
-            xrcd: 0,
-            buffer,
-            sq,
-            rq,
-            dbr_addr: 0,
-            user_index: 0,
-            reserved_lkey: false,
-            fast_registration: false,
-            cs_req: 0,
-            cs_res: 0,
-            block_multicast_loopback: false,
-            counter_set_id: 0,
-            mtu: 0,
-            log_msg_max: LOG_MAX_MSG as u8,
-            remote_qpn: 0,
-            primary_path: AddressPath::default(),
-            alternate_path: AddressPath::default(),
-            pm_state: 0,
-            log_ack_req_freq: 0,
-            log_sra_max: 0,
-            log_rra_max: 0,
-            retry_count: 0,
-            rnr_retry: 0,
-            min_rnr_nak: 0,
-            next_send_psn: 0,
-            next_rcv_psn: 0,
-            remote_access: RemoteAccess::default(),
-            q_key: 0,
-            deth_sqpn: 0,
-            context: context.to_vec(),
-            transport: QpTransport::default(),
-        };
-        qp.parse_created(context);
-        qp.dbr_addr = QP_RECORD.record(self, context, qp.dbr_addr)?;
-        self.check_references_of_qp(&qp)?;
-        if qp.sq.is_some() {
-            qp.uar_page = self.uar_place("qpc.uar_page", qp.uar_page)?;
-        }
+        let rings = self.rings_of_qp(context, input)?;
+        self.check_references_of_qp(service, context, &rings)?;
+        let page = qpc::uar_page.get32(context);
+        let page = if rings.send().is_some() { self.uar_place("qpc.uar_page", page)? } else { page };
+        let qp = Qp::new(context, rings, page);
         let memory = qp.memory();
         self.hold(memory)?;
         let Some(qpn) = self.objects.qps.insert(qp) else {
@@ -123,11 +77,7 @@ impl Device {
     }
 
     /// Parses the sizes: the receive queue comes first in the buffer.
-    fn rings_of_qp(
-        &self,
-        context: &[u8],
-        input: &[u8],
-    ) -> Result<(PageList, Option<SendQueue>, Option<ReceiveQueue>), Refusal> {
+    fn rings_of_qp(&self, context: &[u8], input: &[u8]) -> Result<Rings, Refusal> {
         let rq_type = RqType(qpc::rq_type.get32(context) as u8);
         let rq = match rq_type {
             RqType::NON_ZERO_RQ => {
@@ -144,12 +94,12 @@ impl Device {
                     let text = format!("{} bytes, at most {max}", 1 << log_stride);
                     return Err(Refusal::param("qpc.log_rq_stride", text));
                 }
-                Some(ReceiveQueue { offset: 0, log_size, log_stride })
+                Some(ReceiveQueue::new(log_size, log_stride))
             }
             RqType::SRQ_RQ | RqType::ZERO_LEN_RQ => None,
             other => return Err(Refusal::param("qpc.rq_type", format!("{other}"))),
         };
-        let rq_len = rq.map_or(0, |rq| 1u64 << (rq.log_size + rq.log_stride));
+        let rq_len = rq.map_or(0, ReceiveQueue::bytes);
         let sq = if qpc::no_sq.is_set(context) {
             None
         } else {
@@ -160,44 +110,56 @@ impl Device {
                     format!("{log_size}, at most {LOG_MAX_QP_SZ}"),
                 ));
             }
-            Some(SendQueue { offset: rq_len, log_size })
+            Some(SendQueue::new(rq_len, log_size))
         };
-        let sq_len = sq.map_or(0, |sq| 64u64 << sq.log_size);
-        if rq_len + sq_len == 0 {
-            return Ok((PageList::default(), sq, rq));
+        let sq_len = sq.map_or(0, SendQueue::bytes);
+        let buffer = if rq_len + sq_len == 0 {
+            PageList::default()
+        } else {
+            self.buffer_of_qp(rq_len + sq_len, context, input)?
+        };
+        let record = QP_RECORD.record(self, context, qpc::dbr_addr.get(context))?;
+        let nowhere = record == 0 && self.profile.strictness == Strictness::Strict;
+        if !record.is_multiple_of(8) || (nowhere && (sq.is_some() || rq.is_some())) {
+            return Err(Refusal::param("qpc.dbr_addr", format!("{record:#x}")));
         }
+        Ok(Rings::new(buffer, record, sq, rq))
+    }
+
+    fn buffer_of_qp(&self, len: u64, context: &[u8], input: &[u8]) -> Result<PageList, Refusal> {
         let ring = Ring {
             context: "qpc",
             input: "create_qp_in",
-            len: rq_len + sq_len,
+            len,
             page_offset: qpc::page_offset.get32(context),
             log_page_size: qpc::log_page_size.get32(context),
         };
-        Ok((QP_RING.ring(self, &ring, input, input, create_qp_in::pas)?, sq, rq))
+        QP_RING.ring(self, &ring, input, input, create_qp_in::pas)
     }
 
-    fn check_references_of_qp(&self, qp: &Qp) -> Outcome {
+    fn check_references_of_qp(&self, service: ServiceType, context: &[u8], rings: &Rings) -> Outcome {
+        let objects = &self.objects;
+        let rq_type = RqType(qpc::rq_type.get32(context) as u8);
+        let [pd, cqn_snd, cqn_rcv, xrcd, srqn] =
+            [qpc::pd, qpc::cqn_snd, qpc::cqn_rcv, qpc::xrcd, qpc::srqn_rmpn_xrqn]
+                .map(|field| field.get32(context));
         // The registration QP belongs to no protection domain.
-        if qp.service != ServiceType::REG_UMR && !self.objects.pds.contains(qp.pd) {
-            return Err(Refusal::missing("qpc.pd", qp.pd));
+        if service != ServiceType::REG_UMR && !objects.pds.contains(pd) {
+            return Err(Refusal::missing("qpc.pd", pd));
         }
-        if qp.sq.is_some() && !self.objects.queues.cqs.contains(qp.cqn_snd) {
-            return Err(Refusal::missing("qpc.cqn_snd", qp.cqn_snd));
+        if rings.send().is_some() && !objects.queues.cqs.contains(cqn_snd) {
+            return Err(Refusal::missing("qpc.cqn_snd", cqn_snd));
         }
-        if qp.rq_type != RqType::ZERO_LEN_RQ && !self.objects.queues.cqs.contains(qp.cqn_rcv) {
-            return Err(Refusal::missing("qpc.cqn_rcv", qp.cqn_rcv));
+        if rq_type != RqType::ZERO_LEN_RQ && !objects.queues.cqs.contains(cqn_rcv) {
+            return Err(Refusal::missing("qpc.cqn_rcv", cqn_rcv));
         }
-        if qp.service == ServiceType::XRC && !self.objects.xrcds.contains(qp.xrcd) {
-            return Err(Refusal::missing("qpc.xrcd", qp.xrcd));
+        if service == ServiceType::XRC && !objects.xrcds.contains(xrcd) {
+            return Err(Refusal::missing("qpc.xrcd", xrcd));
         }
-        if qp.rq_type == RqType::SRQ_RQ && !self.objects.srqs.contains(qp.srqn) {
-            return Err(Refusal::missing("qpc.srqn_rmpn_xrqn", qp.srqn));
+        if rq_type == RqType::SRQ_RQ && !objects.srqs.contains(srqn) {
+            return Err(Refusal::missing("qpc.srqn_rmpn_xrqn", srqn));
         }
-        let nowhere = qp.dbr_addr == 0 && self.profile.strictness == Strictness::Strict;
-        if !qp.dbr_addr.is_multiple_of(8) || (nowhere && (qp.sq.is_some() || qp.rq.is_some())) {
-            return Err(Refusal::param("qpc.dbr_addr", format!("{:#x}", qp.dbr_addr)));
-        }
-        self.check_counter_set(qp.counter_set_id)
+        self.check_counter_set(qpc::counter_set_id.get32(context) as u8)
     }
 
     pub(super) fn check_counter_set(&self, id: u8) -> Outcome {
@@ -215,7 +177,7 @@ impl Device {
         self.qp_goes(qpn);
         if let Some((qp, attachments)) = self.objects.qps.remove(qpn) {
             self.budget.release(qp.memory() + attachments as u64 * Qps::ATTACHMENT_MEMORY);
-            self.end_released_uar(qp.uar_page);
+            self.end_released_uar(qp.uar_page());
         }
         Ok(())
     }
@@ -225,45 +187,9 @@ impl Device {
         let Some(qp) = self.objects.qps.get(qpn) else {
             return Err(Refusal::missing("query_qp_in.qpn", qpn));
         };
-        let pages = qp.buffer.pages();
+        let pages = qp.rings().pages();
         output.resize(query_qp_out::pas.len_with(pages.len()), 0);
-        let progress = qp.transport.progress();
-        let context = query_qp_out::qpc.of_mut(output);
-        context.copy_from_slice(&qp.context);
-        let started = qp.state != QpState::RST && qp.state != QpState::INIT;
-        for (field, value) in [
-            (qpc::state, u32::from(qp.state.0)),
-            (qpc::pm_state, u32::from(qp.pm_state)),
-            (qpc::counter_set_id, u32::from(qp.counter_set_id)),
-            (qpc::mtu, u32::from(qp.mtu)),
-            (qpc::log_msg_max, u32::from(qp.log_msg_max)),
-            (qpc::remote_qpn, qp.remote_qpn),
-            (qpc::log_sra_max, u32::from(qp.log_sra_max)),
-            (qpc::log_rra_max, u32::from(qp.log_rra_max)),
-            (qpc::retry_count, u32::from(qp.retry_count)),
-            (qpc::rnr_retry, u32::from(qp.rnr_retry)),
-            (qpc::min_rnr_nak, u32::from(qp.min_rnr_nak)),
-            (qpc::cqn_rcv, qp.cqn_rcv),
-            (qpc::srqn_rmpn_xrqn, qp.srqn),
-            (qpc::q_key, qp.q_key),
-            (
-                qpc::next_send_psn,
-                if started { progress.next_send_psn } else { qp.next_send_psn } & 0x00ff_ffff,
-            ),
-            (qpc::next_rcv_psn, if started { progress.next_rcv_psn } else { qp.next_rcv_psn } & 0x00ff_ffff),
-            (qpc::last_acked_psn, progress.last_acked_psn & 0x00ff_ffff),
-            (qpc::ssn, progress.ssn & 0x00ff_ffff),
-            (qpc::rmsn, progress.rmsn & 0x00ff_ffff),
-            (qpc::hw_sq_wqebb_counter, u32::from(progress.hw_sq_wqebb_counter)),
-            (qpc::sw_sq_wqebb_counter, u32::from(progress.sw_sq_wqebb_counter)),
-            (qpc::hw_rq_counter, progress.hw_rq_counter),
-            (qpc::sw_rq_counter, progress.sw_rq_counter),
-        ] {
-            field.set(context, value);
-        }
-        qp.remote_access.emit(context);
-        qp.primary_path.emit(qpc::primary_address_path.of_mut(context));
-        qp.alternate_path.emit(qpc::secondary_address_path.of_mut(context));
+        qp.emit(query_qp_out::qpc.of_mut(output));
         for (i, page) in pages.iter().enumerate() {
             query_qp_out::pas.set_quad(output, i, *page);
         }

@@ -3,8 +3,6 @@
 use super::refusal::{Outcome, Refusal};
 use crate::caps::{LOG_MAX_MSG, LOG_MAX_RA};
 use crate::device::Device;
-use crate::object::qp::{AddressPath, Qp};
-use crate::object::remote_access::RemoteAccess;
 use crate::profile::Strictness;
 use crate::seams::Io;
 use mlx5_prm::Field;
@@ -25,7 +23,7 @@ impl Device {
         let Some(qp) = self.objects.qps.get(qpn) else {
             return Err(Refusal::missing("qpn", qpn));
         };
-        let old = qp.state;
+        let old = qp.state();
         let Some(new) = transition(opcode, old) else {
             return Err(Refusal::new(
                 CmdStatus::BAD_QP_STATE,
@@ -33,54 +31,41 @@ impl Device {
                 format!("QP {qpn:#x} is in {old}"),
             ));
         };
-        // The context is checked on a copy: a refused command changes nothing.
-        let mut changed = qp.clone();
+        let mut mask = OptParamMask::empty();
+        let mut context = Vec::new();
         if !matches!(opcode, Opcode::QP_2ERR | Opcode::QP_2RST) {
-            let mask = OPT_PARAM_MASK.get32(input);
-            let foreign = mask & !optional(opcode, qp.service);
+            mask = OptParamMask::from_bits_retain(OPT_PARAM_MASK.get32(input));
+            let foreign = mask.bits() & !optional(opcode, qp.service());
             if foreign != 0 {
-                let text = format!("bits {foreign:#x} do not belong to this transition of {}", qp.service);
+                let text = format!("bits {foreign:#x} do not belong to this transition of {}", qp.service());
                 return Err(Refusal::param("opt_param_mask", text));
             }
-            let context = rst2init_qp_in::qpc.of(input);
-            self.apply_qpc(&mut changed, opcode, OptParamMask::from_bits_retain(mask), context)?;
+            context = rst2init_qp_in::qpc.of(input).to_vec();
+            self.check_qpc(qp.service(), opcode, &mut context)?;
+            self.check_optional(qp.service(), mask, &context)?;
         }
-        changed.state = new;
         if let Some(qp) = self.objects.qps.get_mut(qpn) {
-            *qp = changed;
+            qp.apply(opcode, mask, &context);
+            qp.enter(new);
         }
         self.qp_changed_state(io, qpn, old, new);
         Ok(())
     }
 
-    fn apply_qpc(&self, qp: &mut Qp, opcode: Opcode, mask: OptParamMask, context: &[u8]) -> Outcome {
-        let connected = matches!(qp.service, ServiceType::RC | ServiceType::UC | ServiceType::XRC);
-        let reliable = matches!(qp.service, ServiceType::RC | ServiceType::XRC);
+    /// Checks the parameters that a transition requires, and fills in the one that has a default.
+    fn check_qpc(&self, service: ServiceType, opcode: Opcode, context: &mut [u8]) -> Outcome {
+        let connected = matches!(service, ServiceType::RC | ServiceType::UC | ServiceType::XRC);
+        let reliable = matches!(service, ServiceType::RC | ServiceType::XRC);
         let path = qpc::primary_address_path.of(context);
         match opcode {
             Opcode::RST2INIT_QP => {
-                take_port(qp, path, true)?;
-                self.take_pkey(qp, path)?;
-                if qp.service == ServiceType::REG_UMR {
-                    // Made without a domain, Linux names it here: that of the key over its translation lists.
-                    let pd = qpc::pd.get32(context);
-                    if pd != 0 && !self.objects.pds.contains(pd) {
-                        return Err(Refusal::missing("qpc.pd", pd));
-                    }
-                    qp.pd = pd;
+                check_port(service, path)?;
+                self.check_pkey(path)?;
+                let pd = qpc::pd.get32(context);
+                if service == ServiceType::REG_UMR && pd != 0 && !self.objects.pds.contains(pd) {
+                    return Err(Refusal::missing("qpc.pd", pd));
                 }
-                if qp.service == ServiceType::REG_UMR || connected {
-                    qp.remote_access.update(RemoteAccess::ALL, context);
-                }
-                if !connected {
-                    qp.q_key = qpc::q_key.get32(context);
-                }
-                let counter_set_id = qpc::counter_set_id.get32(context) as u8;
-                self.check_counter_set(counter_set_id)?;
-                if counter_set_id != 0 {
-                    qp.counter_set_id = counter_set_id;
-                }
-                qp.pm_state = qpc::pm_state.get32(context) as u8;
+                self.check_counter_set(qpc::counter_set_id.get32(context) as u8)
             }
             Opcode::INIT2RTR_QP => {
                 let mtu = match qpc::mtu.get32(context) as u8 {
@@ -94,135 +79,88 @@ impl Device {
                         format!("{mtu}, the port's is {}", self.port.mtu_cap),
                     ));
                 }
-                let log_msg_max = qpc::log_msg_max.get32(context);
-                if log_msg_max > LOG_MAX_MSG {
-                    return Err(Refusal::param(
-                        "qpc.log_msg_max",
-                        format!("{log_msg_max}, at most {LOG_MAX_MSG}"),
-                    ));
-                }
-                qp.mtu = mtu;
-                qp.log_msg_max = log_msg_max as u8;
+                check_limit("qpc.log_msg_max", qpc::log_msg_max.get32(context), LOG_MAX_MSG)?;
                 if connected {
-                    qp.remote_qpn = qpc::remote_qpn.get32(context);
-                    qp.next_rcv_psn = qpc::next_rcv_psn.get32(context);
-                    self.take_path(qp, path)?;
+                    self.check_path(service, path)?;
                 }
                 if reliable {
-                    let log_rra_max = qpc::log_rra_max.get32(context);
-                    if log_rra_max > LOG_MAX_RA {
-                        return Err(Refusal::param(
-                            "qpc.log_rra_max",
-                            format!("{log_rra_max}, at most {LOG_MAX_RA}"),
-                        ));
-                    }
-                    qp.log_rra_max = log_rra_max as u8;
-                    qp.min_rnr_nak = qpc::min_rnr_nak.get32(context) as u8;
+                    check_limit("qpc.log_rra_max", qpc::log_rra_max.get32(context), LOG_MAX_RA)?;
                 }
+                qpc::mtu.set(context, mtu);
+                Ok(())
             }
-            Opcode::RTR2RTS_QP => {
-                qp.next_send_psn = qpc::next_send_psn.get32(context);
-                if reliable {
-                    let log_sra_max = qpc::log_sra_max.get32(context);
-                    if log_sra_max > LOG_MAX_RA {
-                        return Err(Refusal::param(
-                            "qpc.log_sra_max",
-                            format!("{log_sra_max}, at most {LOG_MAX_RA}"),
-                        ));
-                    }
-                    qp.log_sra_max = log_sra_max as u8;
-                    qp.primary_path.ack_timeout = ads::ack_timeout.get32(path) as u8;
-                    qp.retry_count = qpc::retry_count.get32(context) as u8;
-                    qp.rnr_retry = qpc::rnr_retry.get32(context) as u8;
-                    qp.log_ack_req_freq = qpc::log_ack_req_freq.get32(context) as u8;
-                }
+            Opcode::RTR2RTS_QP if reliable => {
+                check_limit("qpc.log_sra_max", qpc::log_sra_max.get32(context), LOG_MAX_RA)
             }
-            _ => {}
+            _ => Ok(()),
         }
-        self.apply_optional(qp, mask, context)
     }
 
-    /// The optional parameters that `mask` names.
-    fn apply_optional(&self, qp: &mut Qp, mask: OptParamMask, context: &[u8]) -> Outcome {
+    /// Checks the optional parameters that `mask` names.
+    fn check_optional(&self, service: ServiceType, mask: OptParamMask, context: &[u8]) -> Outcome {
         let path = qpc::primary_address_path.of(context);
-        qp.remote_access.update(mask, context);
         if mask.contains(OptParamMask::PRI_PORT) {
-            take_port(qp, path, true)?;
+            check_port(service, path)?;
         }
         if mask.contains(OptParamMask::PKEY_INDEX) {
-            self.take_pkey(qp, path)?;
-        }
-        if mask.contains(OptParamMask::Q_KEY) {
-            qp.q_key = qpc::q_key.get32(context);
-        }
-        if mask.contains(OptParamMask::RNR_TIMEOUT) {
-            qp.min_rnr_nak = qpc::min_rnr_nak.get32(context) as u8;
-        }
-        if mask.contains(OptParamMask::PM_STATE) {
-            qp.pm_state = qpc::pm_state.get32(context) as u8;
-        }
-        if mask.contains(OptParamMask::ALT_ADDR_PATH) {
-            qp.alternate_path = AddressPath::parse(qpc::secondary_address_path.of(context));
+            self.check_pkey(path)?;
         }
         if mask.contains(OptParamMask::COUNTER_SET_ID) {
-            let counter_set_id = qpc::counter_set_id.get32(context) as u8;
-            self.check_counter_set(counter_set_id)?;
-            qp.counter_set_id = counter_set_id;
+            self.check_counter_set(qpc::counter_set_id.get32(context) as u8)?;
         }
-        if mask.contains(OptParamMask::CQN_RCV) {
-            let cqn = qpc::cqn_rcv.get32(context);
-            if !self.objects.queues.cqs.contains(cqn) {
-                return Err(Refusal::missing("qpc.cqn_rcv", cqn));
-            }
-            qp.cqn_rcv = cqn;
+        let cqn = qpc::cqn_rcv.get32(context);
+        if mask.contains(OptParamMask::CQN_RCV) && !self.objects.queues.cqs.contains(cqn) {
+            return Err(Refusal::missing("qpc.cqn_rcv", cqn));
         }
-        if mask.contains(OptParamMask::SRQN) {
-            let srqn = qpc::srqn_rmpn_xrqn.get32(context);
-            if !self.objects.srqs.contains(srqn) {
-                return Err(Refusal::missing("qpc.srqn_rmpn_xrqn", srqn));
-            }
-            qp.srqn = srqn;
+        let srqn = qpc::srqn_rmpn_xrqn.get32(context);
+        if mask.contains(OptParamMask::SRQN) && !self.objects.srqs.contains(srqn) {
+            return Err(Refusal::missing("qpc.srqn_rmpn_xrqn", srqn));
         }
         Ok(())
     }
 
-    fn take_pkey(&self, qp: &mut Qp, path: &[u8]) -> Outcome {
-        let index = ads::pkey_index.get32(path) as u16;
-        if usize::from(index) >= self.port.pkeys.len() {
+    fn check_pkey(&self, path: &[u8]) -> Outcome {
+        let index = ads::pkey_index.get32(path);
+        if index as usize >= self.port.pkeys.len() {
             return Err(Refusal::param(
                 "ads.pkey_index",
                 format!("{index}, {} entries", self.port.pkeys.len()),
             ));
         }
-        qp.primary_path.pkey_index = index;
         Ok(())
     }
 
-    /// The whole primary path of INIT to RTR. Port and P_Key were given before and are changed by their own mask bits.
-    fn take_path(&self, qp: &mut Qp, path: &[u8]) -> Outcome {
-        let new = AddressPath::parse(path);
+    /// Checks the whole primary path of INIT to RTR.
+    fn check_path(&self, service: ServiceType, path: &[u8]) -> Outcome {
         let ethernet = self.port.ethernet.is_some();
+        let source = ads::src_addr_index.get32(path);
         // On Ethernet the field cannot name an entry that does not exist.
-        if new.grh && !ethernet && usize::from(new.src_addr_index) >= self.port.guids.len() {
-            let text = format!("{}, {} entries", new.src_addr_index, self.port.guids.len());
+        if ads::grh.is_set(path) && !ethernet && source as usize >= self.port.guids.len() {
+            let text = format!("{source}, {} entries", self.port.guids.len());
             return Err(Refusal::param("ads.src_addr_index", text));
         }
-        if ethernet && !self.vport.roce && !new.force_loopback && qp.service != ServiceType::REG_UMR {
+        let force_loopback = ads::fl.is_set(path);
+        if ethernet && !self.vport.roce && !force_loopback && service != ServiceType::REG_UMR {
             let text = "RoCE is not enabled";
             return Err(Refusal::new(CmdStatus::BAD_OP, "nic_vport_context.roce_en", text));
         }
         let loops = self.caps.current(cmd_hca_cap::fl_rc_qp_when_roce_disabled) != 0;
-        if new.force_loopback && !(loops && qp.service == ServiceType::RC) {
+        if force_loopback && !(loops && service == ServiceType::RC) {
             return Err(Refusal::param("ads.fl", "the capability is off"));
         }
-        if new.port > 1 {
-            return Err(Refusal::param("ads.vhca_port_num", format!("port {} does not exist", new.port)));
+        let port = ads::vhca_port_num.get32(path);
+        if port > 1 {
+            return Err(Refusal::param("ads.vhca_port_num", format!("port {port} does not exist")));
         }
-        let pkey_index = qp.primary_path.pkey_index;
-        let port = qp.primary_path.port;
-        qp.primary_path = AddressPath { pkey_index, port, ..new };
         Ok(())
     }
+}
+
+fn check_limit(field: &'static str, value: u32, limit: u32) -> Outcome {
+    if value > limit {
+        return Err(Refusal::param(field, format!("{value}, at most {limit}")));
+    }
+    Ok(())
 }
 
 /// States that `opcode` may start from, and the state it leads to.
@@ -270,15 +208,11 @@ fn optional(opcode: Opcode, service: ServiceType) -> u32 {
     bits.iter().fold(any, |mask, bit| mask | 1 << bit)
 }
 
-fn take_port(qp: &mut Qp, path: &[u8], required: bool) -> Outcome {
-    let port = ads::vhca_port_num.get32(path) as u8;
-    if port == 1 {
-        qp.primary_path.port = port;
-        return Ok(());
+/// Checks the port of a path. The registration QP never sends: it need not have one.
+fn check_port(service: ServiceType, path: &[u8]) -> Outcome {
+    match ads::vhca_port_num.get32(path) {
+        1 => Ok(()),
+        0 if service == ServiceType::REG_UMR => Ok(()),
+        port => Err(Refusal::param("ads.vhca_port_num", format!("port {port} does not exist"))),
     }
-    // The registration QP never sends; Linux gives it a port all the same, others need not.
-    if port == 0 && (!required || qp.service == ServiceType::REG_UMR) {
-        return Ok(());
-    }
-    Err(Refusal::param("ads.vhca_port_num", format!("port {port} does not exist")))
 }

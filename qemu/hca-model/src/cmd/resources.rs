@@ -2,9 +2,7 @@
 
 use super::refusal::{Outcome, Refusal};
 use crate::device::Device;
-use crate::object::qp::Qp;
 use mlx5_prm::commands::*;
-use mlx5_prm::value::ServiceType;
 
 impl Device {
     pub(super) fn alloc_uar(&mut self, output: &mut [u8]) -> Outcome {
@@ -42,7 +40,7 @@ impl Device {
         let here = |used: u32| objects.uars.same_page(used, place);
         let used = objects.queues.eqs.iter().any(|(_, eq)| here(eq.uar_page))
             || objects.queues.cqs.iter().any(|(_, cq)| here(cq.uar_page))
-            || objects.qps.user(|qp| here(qp.uar_page)).is_some()
+            || objects.qps.user(|qp| here(qp.uar_page())).is_some()
             || objects.nic.user(|queue| queue.uar_page.is_some_and(here)).is_some();
         if !used {
             objects.uars.remove(place);
@@ -67,7 +65,7 @@ impl Device {
             return Err(Refusal::busy(field, format!("used by {keys} memory keys")));
         }
         self.charge_scan();
-        if let Some(qpn) = self.objects.qps.user(|qp| qp.pd == pd) {
+        if let Some(qpn) = self.objects.qps.user(|qp| qp.user().pd == pd) {
             return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
         }
         if let Some((srqn, _)) = self.objects.srqs.iter().find(|(_, srq)| srq.pd == pd) {
@@ -121,8 +119,7 @@ impl Device {
         {
             return Err(Refusal::busy(field, format!("used by XRC SRQ {srqn:#x}")));
         }
-        let uses = |qp: &Qp| qp.service == ServiceType::XRC && qp.xrcd == xrcd;
-        if let Some(qpn) = self.objects.qps.user(uses) {
+        if let Some(qpn) = self.objects.qps.user(|qp| qp.uses_xrcd(xrcd)) {
             return Err(Refusal::busy(field, format!("used by XRC QP {qpn:#x}")));
         }
         self.objects.xrcds.remove(xrcd);

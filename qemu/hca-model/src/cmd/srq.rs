@@ -5,7 +5,6 @@ use super::refusal::{Outcome, Refusal};
 use super::ring::Ring;
 use crate::caps::LOG_MAX_QP_SZ;
 use crate::device::Device;
-use crate::object::qp::Qp;
 use crate::object::srq::{Srq, SrqKind};
 use crate::seams::Io;
 use mlx5_prm::commands::*;
@@ -205,12 +204,10 @@ impl Device {
     }
 
     pub(super) fn destroy_srq(&mut self, opcode: Opcode, input: &[u8]) -> Outcome {
-        use mlx5_prm::value::RqType;
         let number = NUMBER.get32(input);
         let srqn = self.srq_mut(opcode, number)?.srqn;
         self.charge_scan();
-        let uses = |qp: &Qp| qp.rq_type == RqType::SRQ_RQ && qp.srqn == srqn;
-        if let Some(qpn) = self.objects.qps.user(uses) {
+        if let Some(qpn) = self.objects.qps.user(|qp| qp.shared_queue() == Some(srqn)) {
             return Err(Refusal::busy("srq_number", format!("used by QP {qpn:#x}")));
         }
         if let Some(srq) = self.objects.srqs.remove(srqn) {

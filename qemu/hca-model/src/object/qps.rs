@@ -87,12 +87,9 @@ impl Qps {
     }
 
     /// Adds a QP and gives it its number, which it returns; `None` when the table is full.
-    pub fn insert(&mut self, mut qp: Qp) -> Option<u32> {
-        let service = qp.service;
-        let qpn = self.table.insert(|qpn| {
-            qp.qpn = qpn;
-            qp
-        })?;
+    pub fn insert(&mut self, qp: Qp) -> Option<u32> {
+        let service = qp.service();
+        let qpn = self.table.insert(|qpn| qp.numbered(qpn))?;
         match service {
             ServiceType::QP0 => self.qp0 = Some(qpn),
             ServiceType::QP1 => self.qp1 = Some(qpn),
@@ -110,6 +107,16 @@ impl Qps {
             }
         }
         Some((qp, self.multicast.detach_all(qpn)))
+    }
+
+    /// Moves the doorbell records of the QPs of QP1 out of the device's reach, or back.
+    pub fn toggle_management_records(&mut self) {
+        let receiver = self.qp1;
+        for (qpn, qp) in self.table.iter_mut() {
+            if Some(qpn) == receiver || qp.source_qpn() == 1 {
+                qp.rings_mut().toggle_record();
+            }
+        }
     }
 
     /// The QPs of a multicast group, in order of their attachment.

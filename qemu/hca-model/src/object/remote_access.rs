@@ -1,7 +1,6 @@
 //! Accesses that a QP allows its peer, by its context (PRM, software context formats).
 
 use mlx5_prm::contexts::qpc;
-use mlx5_prm::value::OptParamMask;
 
 /// Accesses that a QP allows its peer. By default there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,29 +38,15 @@ impl Forbidden {
 }
 
 impl RemoteAccess {
-    /// All parameters of this part.
-    pub const ALL: OptParamMask = OptParamMask::RRE.union(OptParamMask::RWE).union(OptParamMask::RAE);
-
-    /// Takes the parameters in `mask` from a context.
-    pub fn update(&mut self, mask: OptParamMask, context: &[u8]) {
-        if mask.contains(OptParamMask::RRE) {
-            self.read = qpc::rre.is_set(context);
+    /// Parses a context.
+    #[must_use]
+    pub fn parse(context: &[u8]) -> Self {
+        Self {
+            read: qpc::rre.is_set(context),
+            write: qpc::rwe.is_set(context),
+            atomic: qpc::rae.is_set(context),
+            atomic_mode: qpc::atomic_mode.get32(context) as u8,
         }
-        if mask.contains(OptParamMask::RWE) {
-            self.write = qpc::rwe.is_set(context);
-        }
-        if mask.contains(OptParamMask::RAE) {
-            self.atomic = qpc::rae.is_set(context);
-            self.atomic_mode = qpc::atomic_mode.get32(context) as u8;
-        }
-    }
-
-    /// Writes the parameters into a context.
-    pub fn emit(self, context: &mut [u8]) {
-        qpc::rre.set(context, self.read);
-        qpc::rwe.set(context, self.write);
-        qpc::rae.set(context, self.atomic);
-        qpc::atomic_mode.set(context, self.atomic_mode);
     }
 
     /// Checks an RDMA read.

@@ -229,7 +229,7 @@ impl Sender {
     }
 
     fn state(&self) -> QpState {
-        self.guest.hca.device.objects.qps.get(self.qpn).unwrap().state
+        self.guest.hca.device.objects.qps.get(self.qpn).unwrap().state()
     }
 }
 
@@ -243,7 +243,7 @@ fn make_qp(guest: &mut Guest, cqn: u32, state: QpState) -> (u32, [u64; 2]) {
         qpc::cqn_rcv.set(context, cqn);
     };
     let qpn = guest.create_qp_with(cqn, record, &[ring], size).unwrap();
-    guest.hca.device.objects.qps.get_mut(qpn).unwrap().state = state;
+    guest.hca.device.objects.qps.get_mut(qpn).unwrap().enter(state);
     (qpn, [ring + 0x400, record])
 }
 

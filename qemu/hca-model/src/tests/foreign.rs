@@ -155,7 +155,10 @@ fn a_boot_loaders_queue_pair_is_moved_with_short_contexts() {
         guest.answer(1, &entry).map(|_| ())
     };
     assert_eq!(ask(&mut guest), Ok(()));
-    assert_eq!(guest.hca.device.objects.qps.get(qpn).map(|qp| qp.state), Some(mlx5_prm::value::QpState::RST));
+    assert_eq!(
+        guest.hca.device.objects.qps.get(qpn).map(|qp| qp.state()),
+        Some(mlx5_prm::value::QpState::RST)
+    );
     guest.hca.device.profile.strictness = Strictness::Strict;
     assert_eq!(ask(&mut guest), Err(Failed::Delivery(DeliveryStatus::BAD_INPUT_POINTER)));
 }

@@ -4,6 +4,7 @@ use super::guest::{Answer, Failed, Guest, Input};
 use crate::card::{CONNECTX_4, CONNECTX_5, Card};
 use crate::profile::Profile;
 use crate::seams::GuestMemory;
+use ib_types::Psn;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{ads, mkc, qpc, rmpc, wq, xrc_srqc};
 use mlx5_prm::event::EventType;
@@ -109,9 +110,12 @@ fn a_connected_qp_goes_through_its_states() {
     b.ready_to_send(qpn);
     assert_eq!(b.state(qpn), QpState::RTS);
     let qp = b.guest.hca.device.objects.qps.get(qpn).unwrap();
-    assert_eq!((qp.remote_qpn, qp.next_rcv_psn, qp.next_send_psn), (0x77, 0x123, 0x456));
-    assert_eq!((qp.primary_path.rlid, qp.primary_path.ack_timeout, qp.primary_path.port), (9, 14, 1));
-    assert_eq!((qp.mtu, qp.log_rra_max, qp.retry_count, qp.min_rnr_nak), (3, 2, 7, 12));
+    let connection = qp.connection();
+    assert_eq!(connection.remote_qpn(), 0x77);
+    assert_eq!((connection.first_expected(), connection.first_sent()), (Psn::new(0x123), Psn::new(0x456)));
+    assert_eq!((qp.path().route().dlid, qp.path().ack_timeout()), (9, 14));
+    assert_eq!((connection.mtu(), connection.reads_taken()), (1024, 4));
+    assert_eq!((connection.retry_count(), connection.rnr_timer()), (7, 12));
     assert_eq!(b.modify(Opcode::QP_2ERR, qpn, 0, |_| {}), CmdStatus::OK);
     assert_eq!(b.state(qpn), QpState::ERR);
     assert_eq!(b.modify(Opcode::QP_2RST, qpn, 0, |_| {}), CmdStatus::OK);
@@ -156,7 +160,7 @@ fn the_way_to_rtr_changes_the_pkey_index_only_if_the_mask_names_it() {
         assert_eq!(b.modify(Opcode::RST2INIT_QP, qpn, 0, with_index(1)), CmdStatus::OK);
         assert_eq!(b.modify(Opcode::INIT2RTR_QP, qpn, mask.bits(), with_index(2)), CmdStatus::OK);
         let qp = b.guest.hca.device.objects.qps.get(qpn).unwrap();
-        assert_eq!(qp.primary_path.pkey_index, index, "{mask:?}");
+        assert_eq!(qp.path().pkey_index(), index, "{mask:?}");
     }
 }
 
@@ -416,7 +420,7 @@ fn the_registration_qp_gets_its_domain_when_it_is_initialized() {
         ads::vhca_port_num.set(qpc::primary_address_path.of_mut(context), 1u8);
     };
     assert_eq!(b.modify(Opcode::RST2INIT_QP, qpn, 0, own), CmdStatus::OK);
-    assert_eq!(b.guest.hca.device.objects.qps.get(qpn).map(|qp| qp.pd), Some(pd));
+    assert_eq!(b.guest.hca.device.objects.qps.get(qpn).map(|qp| qp.user().pd), Some(pd));
     let dealloc = Input::new(Opcode::DEALLOC_PD).set(dealloc_pd_in::pd, u64::from(pd));
     assert_eq!(b.guest.status(&dealloc), CmdStatus::BAD_RES_STATE);
 }

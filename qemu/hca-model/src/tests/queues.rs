@@ -319,7 +319,7 @@ fn a_function_can_ask_what_went_wrong() {
     // A full CQ fails, with the QP that uses it.
     let p = pair(&mut guest, 0);
     let qpn = guest.create_qp(p.cqn, p.record).unwrap();
-    guest.hca.device.objects.qps.get_mut(qpn).unwrap().state = QpState::RTS;
+    guest.hca.device.objects.qps.get_mut(qpn).unwrap().enter(QpState::RTS);
     assert_eq!(push(&mut guest, p.cqn, 1, false), Ok(()));
     assert_eq!(push(&mut guest, p.cqn, 2, false), Err(CqError::Overrun));
     assert_eq!(push(&mut guest, p.cqn, 3, false), Err(CqError::Failed));

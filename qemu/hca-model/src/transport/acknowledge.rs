@@ -6,9 +6,7 @@ use mlx5_prm::value::QpState;
 use rdma_fabric::infiniband::packet::{Aeth, AethSyndrome, AtomicAckEth, Operation, rnr_timer_ns};
 
 use super::Context;
-use super::completion::{inline_limit, vendor};
-use super::memory::user;
-use super::requester::mtu;
+use super::completion::vendor;
 use super::state::{Failure, Work};
 use crate::log::Subject;
 use crate::object::qp::Qp;
@@ -22,7 +20,7 @@ const RNR_FOREVER: u8 = 7;
 impl Context<'_, '_> {
     /// A response packet: `content` is what follows its BTH.
     pub(super) fn response(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, content: &[u8]) {
-        if !matches!(qp.state, QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
+        if !matches!(qp.state(), QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
             self.device.counters.no_qp += 1;
             return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
@@ -69,7 +67,7 @@ impl Context<'_, '_> {
                 self.note_nak(qp, psn, syndrome, qp.transport.requester.retries_left);
                 self.count(qp, q::packet_seq_err);
                 // A lost READ response came to light: that repetition covers this one.
-                if self.acknowledged(qp, psn) && qp.state != QpState::ERR && self.retry(qp) {
+                if self.acknowledged(qp, psn) && qp.state() != QpState::ERR && self.retry(qp) {
                     self.start_over(qp, psn);
                 }
             }
@@ -77,11 +75,12 @@ impl Context<'_, '_> {
                 self.device.counters.rnr_naks_received += 1;
                 self.note_nak(qp, psn, syndrome, qp.transport.requester.rnr_left);
                 self.count(qp, q::rnr_nak_retry_err);
-                if !self.acknowledged(qp, psn) || qp.state == QpState::ERR {
+                if !self.acknowledged(qp, psn) || qp.state() == QpState::ERR {
                     return;
                 }
+                let rnr_retry = qp.connection().rnr_retry();
                 let requester = &mut qp.transport.requester;
-                if qp.rnr_retry != RNR_FOREVER {
+                if rnr_retry != RNR_FOREVER {
                     let Some(left) = requester.rnr_left.checked_sub(1) else {
                         self.fail_oldest(qp, CqeSyndrome::RNR_RETRY_EXC_ERR, vendor::RNR_RETRY_EXCEEDED);
                         return;
@@ -96,7 +95,7 @@ impl Context<'_, '_> {
             }
             AethSyndrome::InvalidRequest | AethSyndrome::RemoteAccess | AethSyndrome::RemoteOperational => {
                 self.note_nak(qp, psn, syndrome, 0);
-                if !self.acknowledged(qp, psn) || qp.state == QpState::ERR {
+                if !self.acknowledged(qp, psn) || qp.state() == QpState::ERR {
                     return;
                 }
                 let (syndrome, vendor) = match syndrome {
@@ -110,7 +109,7 @@ impl Context<'_, '_> {
             }
             AethSyndrome::InvalidRdRequest | AethSyndrome::Reserved(_) => {
                 self.note_nak(qp, psn, syndrome, 0);
-                if self.acknowledged(qp, psn) && qp.state != QpState::ERR {
+                if self.acknowledged(qp, psn) && qp.state() != QpState::ERR {
                     self.fail_oldest(qp, CqeSyndrome::BAD_RESP_ERR, vendor::BAD_RESPONSE);
                 }
             }
@@ -135,7 +134,7 @@ impl Context<'_, '_> {
         if requester.unacked.is_before(reached) {
             self.progress(qp, reached);
         }
-        if reached != end && qp.state != QpState::ERR {
+        if reached != end && qp.state() != QpState::ERR {
             self.missing_answer(qp, reached);
             return false;
         }
@@ -144,7 +143,7 @@ impl Context<'_, '_> {
 
     /// The peer has taken everything before `unacked`.
     pub(super) fn progress(&mut self, qp: &mut Qp, unacked: Psn) {
-        let (retries, rnr_retries) = (qp.retry_count, qp.rnr_retry);
+        let (retries, rnr_retries) = (qp.connection().retry_count(), qp.connection().rnr_retry());
         let requester = &mut qp.transport.requester;
         requester.unacked = unacked;
         requester.got_through();
@@ -154,7 +153,7 @@ impl Context<'_, '_> {
             requester.seek(unacked);
         }
         self.complete_finished(qp);
-        if qp.state != QpState::ERR {
+        if qp.state() != QpState::ERR {
             if qp.transport.requester.reads != 0 {
                 qp.transport.requester.count_reads();
             }
@@ -198,8 +197,9 @@ impl Context<'_, '_> {
         if qp.transport.requester.unacked.is_before(first) {
             self.progress(qp, first);
         }
-        let mtu = u64::from(mtu(qp));
-        let user = user(qp);
+        let mtu = u64::from(qp.connection().mtu());
+        let user = qp.user();
+        let (send_cq, limit) = (qp.completions().send_cq(), qp.completions().inline_answer());
         let requester = &mut qp.transport.requester;
         let Some(at) = requester.wqes.iter().position(pending) else { return };
         let Some(wqe) = requester.wqes.get_mut(at) else { return };
@@ -213,16 +213,16 @@ impl Context<'_, '_> {
         } && (operation == Operation::AtomicAcknowledge) == (wqe.work != Work::Read);
         if !fits {
             wqe.failure = Some(Failure { syndrome: CqeSyndrome::BAD_RESP_ERR, vendor: vendor::BAD_RESPONSE });
-            let (index, subject) = (wqe.index, Subject::Qp { qpn: qp.qpn });
+            let (index, subject) = (wqe.index, Subject::Qp { qpn: qp.qpn() });
             let text = format!("{operation:?} of {} bytes where {left} bytes are missing", data.len());
             self.log.refuse(subject, "", text.clone());
             qp.transport.recorder.blame(Some(index), text);
             self.complete_finished(qp);
             return;
         }
-        let inline = wqe.signalled && wqe.psns == 1 && (1..=inline_limit(qp.cs_req)).contains(&data.len());
+        let inline = wqe.signalled && wqe.psns == 1 && (1..=limit).contains(&data.len());
         let wqe = &*wqe;
-        let inline = inline && self.entry_holds(qp.cqn_snd, qp.cs_req);
+        let inline = inline && self.entry_holds(send_cq, limit);
         // Little data may come in the completion itself; software puts it in place then.
         let placed =
             if inline { Ok(()) } else { self.memory().scatter(user, wqe.sges(), offset, &Data::Bytes(data)) };

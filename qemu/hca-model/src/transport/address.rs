@@ -1,32 +1,8 @@
-//! Routes of packets, and the address vectors of datagrams (PRM, work queue structure).
+//! The address vectors of datagrams (PRM, work queue structure).
 
+use crate::object::qp::{GrhRoute, Route};
 use ib_types::MacAddress;
 use mlx5_prm::datapath::av;
-
-/// A route as an address path or an AV gives it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Route {
-    pub(super) sl: u8,
-    pub(super) path_bits: u8,
-    pub(super) dlid: u16,
-    pub(super) force_loopback: bool,
-    /// Packets of InfiniBand have a GRH. Those of RoCE always have a network header.
-    pub(super) is_routed: bool,
-    pub(super) grh: GrhRoute,
-    pub(super) rmac: MacAddress,
-    pub(super) udp_sport: u16,
-    /// Priority in a VLAN tag.
-    pub(super) priority: u8,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GrhRoute {
-    pub(super) src_index: u8,
-    pub(super) dgid: [u8; 16],
-    pub(super) traffic_class: u8,
-    pub(super) flow_label: u32,
-    pub(super) hop_limit: u8,
-}
 
 /// A datagram's destination.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,6 @@
 //! Data path of a card that forgives no mistake ([`Adversary`](crate::adversary::Adversary)): work
 //! queues read at the doorbell, WQEs taken from BlueFlame buffers, receives written late.
 
-use mlx5_prm::datapath::WQEBB_SIZE;
 use mlx5_prm::value::QpState;
 
 use super::Context;
@@ -38,17 +37,17 @@ impl Context<'_, '_> {
     /// Reads the doorbell record and compares the WQE with the doorbell's 8 bytes. Software writes the
     /// WQE first, then the record, then the doorbell.
     fn read_at_doorbell(&mut self, qp: &mut Qp, head: [u8; 8]) {
-        if !matches!(qp.state, QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
+        if !matches!(qp.state(), QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
             return;
         }
-        let Some(sq) = qp.sq else { return };
+        let Some(sq) = qp.rings().send() else { return };
         if self.refresh_posted(qp).is_err() {
             return self.catastrophe(qp);
         }
         let (index, queue, subject) =
-            (index_of(head), &qp.transport.queue, Subject::WorkQueue { qpn: qp.qpn });
+            (index_of(head), &qp.transport.queue, Subject::WorkQueue { qpn: qp.qpn() });
         let behind = queue.fetched.wrapping_sub(index);
-        if (1..=1 << sq.log_size).contains(&u32::from(behind)) {
+        if (1..=sq.blocks()).contains(&u32::from(behind)) {
             // An earlier doorbell has brought it along.
             return;
         }
@@ -56,9 +55,8 @@ impl Context<'_, '_> {
             let text = format!("{:#x}, at the doorbell of WQE {index:#x}", queue.posted);
             return self.log.refuse(subject, "qp_doorbell_record.send_counter", text);
         }
-        let slot = u64::from(index) & ((1 << sq.log_size) - 1);
         let mut held = [0; 8];
-        let read = qp.buffer.read(self.io.memory, sq.offset + slot * WQEBB_SIZE as u64, &mut held);
+        let read = qp.rings().read(self.io.memory, sq.block(index), &mut held);
         if read.is_err() || held != head {
             let text = format!("WQE {index:#x} is not that of the doorbell");
             self.refuse_work(qp, None, "wqe_ctrl_seg", text);
@@ -68,7 +66,7 @@ impl Context<'_, '_> {
 
     /// Writes to the buffers of the next receive in the QP's own queue.
     fn write_next_receive(&mut self, qp: &mut Qp) {
-        if !matches!(qp.state, QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
+        if !matches!(qp.state(), QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
             return;
         }
         let Ok(receive) = self.own_receive(qp) else { return };
@@ -76,7 +74,7 @@ impl Context<'_, '_> {
         let len = receive.capacity.min(data.len() as u64) as usize;
         // A key that is gone protects the memory.
         let _ = self.memory().scatter(
-            receive.user(qp.qpn),
+            receive.user(qp.qpn()),
             receive.sges.as_slice(),
             0,
             &Data::Bytes(data.get(..len).unwrap_or_default()),

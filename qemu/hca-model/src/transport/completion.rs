@@ -6,7 +6,7 @@ use mlx5_prm::datapath::{CqeFormat, CqeOpcode, SendOpcode, cqe64, err_cqe};
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::later;
 use mlx5_prm::status::CqeSyndrome;
-use mlx5_prm::value::{QpState, RqType, ServiceType};
+use mlx5_prm::value::{QpState, ServiceType};
 
 use super::Context;
 use super::state::{Current, FLUSH_TURN, Failure, ReceiveWqe, Sges, SharedOwner};
@@ -61,19 +61,20 @@ impl Context<'_, '_> {
         data: &[u8],
     ) {
         let mut cqe = [0; cqe64::SIZE];
-        cqe64::srqn.set(&mut cqe, user_index(qp));
+        cqe64::srqn.set(&mut cqe, qp.completions().index_or(0));
         cqe64::byte_cnt.set(&mut cqe, byte_count);
         self.stamp(&mut cqe);
         cqe64::s_wqe_opcode.set(&mut cqe, opcode.0);
-        cqe64::qpn.set(&mut cqe, qp.qpn);
+        cqe64::qpn.set(&mut cqe, qp.qpn());
         cqe64::wqe_counter.set(&mut cqe, index);
         cqe64::opcode.set(&mut cqe, CqeOpcode::REQ.0);
-        let half = put_inline(&mut cqe, qp.cs_req, data);
-        self.push_cqe(qp.cqn_snd, &cqe, half.as_ref(), false);
+        let half = put_inline(&mut cqe, qp.completions().inline_answer(), data);
+        self.push_cqe(qp.completions().send_cq(), &cqe, half.as_ref(), false);
     }
 
     fn complete_send_error(&mut self, qp: &mut Qp, index: u16, opcode: SendOpcode, failure: Failure) {
-        self.complete_error(qp.qpn, qp.cqn_snd, index, CqeOpcode::REQ_ERR, opcode.0, user_index(qp), failure);
+        let (cqn, user_index) = (qp.completions().send_cq(), qp.completions().index_or(0));
+        self.complete_error(qp.qpn(), cqn, index, CqeOpcode::REQ_ERR, opcode.0, user_index, failure);
         self.count(qp, q::req_cqe_error);
         let counter = match failure.syndrome {
             CqeSyndrome::WR_FLUSH_ERR => q::req_cqe_flush_error,
@@ -114,11 +115,11 @@ impl Context<'_, '_> {
         cqe64::immediate.set(&mut cqe, received.immediate);
         cqe64::byte_cnt.set(&mut cqe, received.byte_count);
         self.stamp(&mut cqe);
-        cqe64::qpn.set(&mut cqe, qp.qpn);
+        cqe64::qpn.set(&mut cqe, qp.qpn());
         cqe64::wqe_counter.set(&mut cqe, wqe.index);
         cqe64::opcode.set(&mut cqe, received.opcode.0);
         cqe64::se.set(&mut cqe, received.solicited);
-        let half = put_inline(&mut cqe, qp.cs_res, data);
+        let half = put_inline(&mut cqe, qp.completions().inline_receive(), data);
         self.push_cqe(receive_cq(qp, wqe), &cqe, half.as_ref(), received.solicited);
     }
 
@@ -129,7 +130,7 @@ impl Context<'_, '_> {
             let Failure { syndrome, vendor } = failure;
             self.note(qp, Event::ReceiveFailed { index: wqe.index, syndrome, vendor });
         }
-        self.complete_error(qp.qpn, receive_cq(qp, wqe), wqe.index, CqeOpcode::RESP_ERR, 0, index, failure);
+        self.complete_error(qp.qpn(), receive_cq(qp, wqe), wqe.index, CqeOpcode::RESP_ERR, 0, index, failure);
         self.count(qp, q::resp_cqe_error);
         let counter = match failure.syndrome {
             CqeSyndrome::WR_FLUSH_ERR => q::resp_cqe_flush_error,
@@ -173,15 +174,14 @@ impl Context<'_, '_> {
         let _ = self.queues.push_cqe(self.io, self.log, cqn, cqe, first_half, notify);
     }
 
-    /// Whether the CQ's entries can carry what `scatter` (`qpc.cs_res`, `qpc.cs_req`) allows: 64 bytes need the first half of
-    /// a 128-byte entry.
-    pub(super) fn inline_fits(&self, qp: &Qp, wqe: &ReceiveWqe, scatter: u8) -> bool {
-        self.entry_holds(receive_cq(qp, wqe), scatter)
+    /// Returns whether the CQ's entries hold up to `limit` bytes: 64 need the first half of a 128-byte entry.
+    pub(super) fn inline_fits(&self, qp: &Qp, wqe: &ReceiveWqe, limit: usize) -> bool {
+        self.entry_holds(receive_cq(qp, wqe), limit)
     }
 
-    pub(super) fn entry_holds(&self, cqn: u32, scatter: u8) -> bool {
+    pub(super) fn entry_holds(&self, cqn: u32, limit: usize) -> bool {
         let Some(cq) = self.queues.cqs.get(cqn) else { return false };
-        match inline_limit(scatter) {
+        match limit {
             0 => false,
             32 => true,
             _ => cq.cqe_bytes == 128,
@@ -189,8 +189,8 @@ impl Context<'_, '_> {
     }
 
     pub(super) fn count(&mut self, qp: &Qp, counter: Field) {
-        if qp.counter_set_id != 0 {
-            self.q_counters.bump(qp.counter_set_id, counter);
+        if let Some(set) = qp.counter_set() {
+            self.q_counters.bump(set, counter);
         }
     }
 
@@ -236,8 +236,8 @@ impl Context<'_, '_> {
         }
         // A state of unreliable services only (IBTA 10.3.1.5).
         let alone =
-            matches!(qp.service, ServiceType::UC | ServiceType::UD | ServiceType::QP0 | ServiceType::QP1);
-        if alone && qp.state == QpState::RTS {
+            matches!(qp.service(), ServiceType::UC | ServiceType::UD | ServiceType::QP0 | ServiceType::QP1);
+        if alone && qp.state() == QpState::RTS {
             self.enter_send_error(qp);
         } else {
             self.enter_error(qp);
@@ -287,7 +287,7 @@ impl Context<'_, '_> {
         transport.responder.jobs.clear();
         transport.responder.ack_due = false;
         transport.responder.nak = None;
-        if qp.rq.is_some() && self.device.in_error.insert(qp.qpn) {
+        if qp.rings().receive().is_some() && self.device.in_error.insert(qp.qpn()) {
             self.device.error_look_every = 0;
             self.device.next_error_look = self.io.now;
         }
@@ -302,7 +302,7 @@ impl Context<'_, '_> {
             self.complete_send_error(qp, wqe.index, wqe.opcode, FLUSHED);
         }
         qp.transport.requester.at = 0;
-        let Some(sq) = qp.sq else { return false };
+        let Some(sq) = qp.rings().send() else { return false };
         // A record that cannot be read, or claims too much, has nothing that could be flushed.
         if self.refresh_posted(qp).is_err() {
             return false;
@@ -331,7 +331,7 @@ impl Context<'_, '_> {
         if let Some(Current::Send { receive, .. }) = qp.transport.responder.current.take() {
             self.complete_receive_error(qp, &receive, FLUSHED);
         }
-        if qp.rq_type == RqType::SRQ_RQ {
+        if qp.shared_queue().is_some() {
             // What was not taken stays in the shared queue; the owner learns that nothing more will come from this QP.
             if !qp.transport.responder.last_wqe_told {
                 qp.transport.responder.last_wqe_told = true;
@@ -346,7 +346,7 @@ impl Context<'_, '_> {
                 index,
                 sges: Sges::default(),
                 capacity: 0,
-                pd: qp.pd,
+                pd: qp.user().pd,
                 reserved_lkey: false,
                 srqn: None,
                 owner: None,
@@ -357,7 +357,7 @@ impl Context<'_, '_> {
     }
 
     pub(super) fn qp_event(&mut self, qp: &Qp, kind: EventType) {
-        self.queues.qp_event(self.io, self.log, kind, EventQueueType::QP, qp.qpn);
+        self.queues.qp_event(self.io, self.log, kind, EventQueueType::QP, qp.qpn());
     }
 
     /// The QP's queues cannot be worked on: error without a WQE to blame.
@@ -369,28 +369,13 @@ impl Context<'_, '_> {
     }
 }
 
-/// Software's number of the QP in CQEs (`qpc.user_index`); 0xffffff asks for the older form.
-fn user_index(qp: &Qp) -> u32 {
-    if qp.user_index == 0xff_ffff { 0 } else { qp.user_index }
-}
-
-/// Bytes that a completion may carry: `qpc.cs_res` 1 or 2, `qpc.cs_req` 0x11 or 0x22.
-pub(super) const fn inline_limit(scatter: u8) -> usize {
-    match scatter & 0xf {
-        1 => 32,
-        2 => 64,
-        _ => 0,
-    }
-}
-
 /// Puts `data` into a completion, which then says so (`cqe64.op_own`, format). Answers with the first half of a 128-byte
 /// entry, where the data is there.
-fn put_inline(cqe: &mut [u8; cqe64::SIZE], scatter: u8, data: &[u8]) -> Option<[u8; 64]> {
+fn put_inline(cqe: &mut [u8; cqe64::SIZE], limit: usize, data: &[u8]) -> Option<[u8; 64]> {
     if data.is_empty() {
         return None;
     }
-    let format =
-        if inline_limit(scatter) == 32 { CqeFormat::INLINE_DATA32_SEG } else { CqeFormat::INLINE_DATA64_SEG };
+    let format = if limit == 32 { CqeFormat::INLINE_DATA32_SEG } else { CqeFormat::INLINE_DATA64_SEG };
     cqe64::format.set(cqe, format.0);
     let mut half = [0; 64];
     let place = if format == CqeFormat::INLINE_DATA32_SEG { &mut *cqe } else { &mut half };
@@ -402,7 +387,7 @@ fn put_inline(cqe: &mut [u8; cqe64::SIZE], scatter: u8, data: &[u8]) -> Option<[
 
 /// The CQ of a receive WQE: the QP's, or that of the XRC SRQ it is from.
 fn receive_cq(qp: &Qp, wqe: &ReceiveWqe) -> u32 {
-    wqe.owner.map_or(qp.cqn_rcv, |owner| owner.cqn)
+    wqe.owner.map_or(qp.completions().receive_cq(), |owner| owner.cqn)
 }
 
 fn receive_index(qp: &Qp, wqe: &ReceiveWqe) -> u32 {
@@ -411,5 +396,5 @@ fn receive_index(qp: &Qp, wqe: &ReceiveWqe) -> u32 {
         Some(owner) => return owner.user_index,
         None => {}
     }
-    if qp.user_index == 0xff_ffff { wqe.srqn.unwrap_or(0) } else { qp.user_index }
+    qp.completions().index_or(wqe.srqn.unwrap_or(0))
 }

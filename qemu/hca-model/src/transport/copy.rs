@@ -14,10 +14,7 @@ use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Way as Route;
 
 use super::Context;
-use super::completion::inline_limit;
-use super::memory::user;
 use super::packet::Envelope;
-use super::requester::mtu;
 use super::state::{ACK_EVERY, Current, Payload, WINDOW, Work};
 use crate::device::Device;
 use crate::meter::price;
@@ -102,7 +99,7 @@ impl Context<'_, '_> {
     }
 
     fn copy_data(&mut self, qp: &mut Qp, way: &mut Way, budget: &mut usize) -> Next {
-        let mtu = mtu(qp);
+        let mtu = qp.connection().mtu();
         let cursor = qp.transport.requester.cursor;
         let Some(wqe) = qp.transport.requester.wqes.front() else { return Next::AsPackets };
         let done = cursor.since(wqe.first);
@@ -110,7 +107,7 @@ impl Context<'_, '_> {
         let (first, last) = (done == 0, done + psns == wqe.psns);
         let offset = u64::from(done) * u64::from(mtu);
         let len = (wqe.len - offset).min(u64::from(psns) * u64::from(mtu)) as usize;
-        let log_every = ACK_EVERY.ilog2().min(u32::from(qp.log_ack_req_freq));
+        let log_every = ACK_EVERY.ilog2().min(u32::from(qp.connection().log_ack_req_freq()));
         let write = matches!(wqe.work, Work::Write | Work::WriteImmediate);
         self.meter.charge(price::PACKET);
         let data = match &wqe.payload {
@@ -118,7 +115,7 @@ impl Context<'_, '_> {
                 // The first packet finds the mistake.
                 if self
                     .memory()
-                    .find_list(user(qp), list.as_slice(), offset, len, AccessFlags::LOCAL_READ)
+                    .find_list(qp.user(), list.as_slice(), offset, len, AccessFlags::LOCAL_READ)
                     .is_err()
                 {
                     return Next::AsPackets;
@@ -174,9 +171,9 @@ impl Context<'_, '_> {
 
     /// An RDMA READ: the answer comes part by part, the neighbour has taken the request with the first one.
     fn copy_answer(&mut self, qp: &mut Qp, way: &mut Way, budget: &mut usize) -> Next {
-        let mtu = mtu(qp);
+        let mtu = qp.connection().mtu();
         let Some(wqe) = qp.transport.requester.wqes.front() else { return Next::AsPackets };
-        let inline = wqe.psns == 1 && wqe.len <= inline_limit(qp.cs_req) as u64;
+        let inline = wqe.psns == 1 && wqe.len <= qp.completions().inline_answer() as u64;
         if wqe.len == 0 || inline {
             return Next::AsPackets;
         }
@@ -193,7 +190,7 @@ impl Context<'_, '_> {
         };
         self.meter.charge(price::PACKET);
         // The first packet of the answer finds the mistake.
-        if self.memory().find_list(user(qp), wqe.sges(), offset, len, AccessFlags::LOCAL_WRITE).is_err() {
+        if self.memory().find_list(qp.user(), wqe.sges(), offset, len, AccessFlags::LOCAL_WRITE).is_err() {
             return Next::AsPackets;
         }
         let to = Ranges::new(self.io.memory, &self.device.segments.list, len);
@@ -240,16 +237,16 @@ impl Context<'_, '_> {
     fn is_connected(&self, qp: &Qp, from: &Requester) -> bool {
         let (Requester { to: from, mtu: theirs }, port) = (from, &*self.port);
         let own = from.dlid & !((1 << port.lmc.min(7)) - 1) == port.lid;
-        let path = &qp.primary_path;
+        let path = qp.path();
         port.is_active()
             && own
             && from.grh.is_none_or(|grh| self.is_own_gid(&grh.dgid.0))
-            && qp.service == ServiceType::RC
-            && mtu(qp) == *theirs
-            && path.rlid == from.slid
-            && !path.force_loopback
-            && (!path.grh || from.grh.is_some_and(|grh| grh.sgid.0 == path.rgid))
-            && port.pkey(path.pkey_index).is_some_and(|own| pkeys_match(own, from.pkey))
+            && qp.service() == ServiceType::RC
+            && qp.connection().mtu() == *theirs
+            && path.is_peer_lid(from.slid)
+            && !path.route().force_loopback
+            && path.is_peer_gid(from.grh.as_ref())
+            && port.pkey(path.pkey_index()).is_some_and(|own| pkeys_match(own, from.pkey))
     }
 
     /// Returns the QP that takes requests from `from`, if nothing is on its way to it or from it.
@@ -258,7 +255,7 @@ impl Context<'_, '_> {
     fn receiver<'q>(&self, qps: &'q mut Qps, from: &Requester, known: bool) -> Option<&'q mut Qp> {
         let qp = qps.get_mut(from.to.qpn)?;
         let peer = known || self.is_connected(qp, from);
-        let receives = match qp.state {
+        let receives = match qp.state() {
             QpState::RTR => qp.transport.responder.established,
             QpState::RTS | QpState::SQD | QpState::SQ_DRAINING => true,
             _ => false,
@@ -300,7 +297,7 @@ impl Context<'_, '_> {
             credits,
             msn: qp.transport.responder.msn,
             responses,
-            response_bytes: responses * (frame(qp.primary_path.grh) + Aeth::LEN as u32),
+            response_bytes: responses * (frame(qp.path().route().is_routed) + Aeth::LEN as u32),
         }
     }
 
@@ -317,7 +314,7 @@ impl Context<'_, '_> {
         let responder = &qp.transport.responder;
         if responder.expected != expected
             || (begins && responder.current.is_some())
-            || qp.remote_access.check_read().is_err()
+            || qp.remote_access().check_read().is_err()
         {
             return Copied::No;
         }
@@ -327,7 +324,7 @@ impl Context<'_, '_> {
         self.meter.charge(price::PACKET);
         let va = read.reth.va.wrapping_add(read.offset);
         let mut memory = self.memory();
-        let found = memory.find_key(user(qp), read.reth.rkey, va, to.len(), AccessFlags::REMOTE_READ);
+        let found = memory.find_key(qp.user(), read.reth.rkey, va, to.len(), AccessFlags::REMOTE_READ);
         if found.is_err() || memory.found(to.len()).copy_to(to).is_err() {
             return Copied::No;
         }
@@ -342,7 +339,7 @@ impl Context<'_, '_> {
             credits: 0,
             msn: qp.transport.responder.msn,
             responses: read.part,
-            response_bytes: read.part * frame(qp.primary_path.grh) + content,
+            response_bytes: read.part * frame(qp.path().route().is_routed) + content,
         }
     }
 }

@@ -2,7 +2,6 @@
 //! requester begins no more messages than find one. Shared receive queues promise nothing; there the requester feels its
 //! way after it has met a receiver that was not ready.
 
-use mlx5_prm::value::RqType;
 use rdma_fabric::infiniband::packet::AethSyndrome;
 
 use super::Context;
@@ -59,7 +58,7 @@ impl Requester {
 impl Context<'_, '_> {
     /// The credit code of an acknowledgement.
     pub(super) fn credits(&mut self, qp: &mut Qp) -> u8 {
-        if qp.rq_type == RqType::SRQ_RQ || qp.rq.is_none() {
+        if qp.rings().receive().is_none() {
             return AethSyndrome::NO_CREDITS;
         }
         // A record that cannot be read is found out when a receive is taken.

@@ -9,7 +9,6 @@ use rdma_fabric::infiniband::packet::{Bth, Deth, Grh, ImmDt, Opcode, Operation};
 use super::Context;
 use super::completion::{Received, vendor};
 use super::inbound::Inbound;
-use super::memory::user;
 use super::packet::{Head, envelope};
 use super::receive::NoReceive;
 use super::responder::Reason;
@@ -31,11 +30,11 @@ const PKEY_DEFAULT: u16 = 0xffff;
 impl Context<'_, '_> {
     /// Sends the posted datagrams of a UD, QP0 or QP1. Answers whether the budget, and nothing else, ended it.
     pub(super) fn transmit_datagrams(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
-        if qp.state != QpState::RTS {
-            if qp.state == QpState::SQER {
+        if qp.state() != QpState::RTS {
+            if qp.state() == QpState::SQER {
                 return self.flush_sends(qp);
-            } else if qp.state == QpState::SQ_DRAINING {
-                qp.state = QpState::SQD;
+            } else if qp.state() == QpState::SQ_DRAINING {
+                qp.enter(QpState::SQD);
                 self.qp_event(qp, mlx5_prm::event::EventType::SQ_DRAINED);
             }
             return false;
@@ -73,21 +72,15 @@ impl Context<'_, '_> {
         let bad = Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: 0 };
         let av = wqe.rare.as_ref().and_then(|rare| rare.address.as_ref()).ok_or(bad)?;
         // Partitions do not exist on the management lane (IBTA 10.9.3).
-        let own = if qp.service == ServiceType::QP0 {
+        let own = if qp.service() == ServiceType::QP0 {
             Some(PKEY_DEFAULT)
         } else {
-            self.port.pkey(qp.primary_path.pkey_index)
+            self.port.pkey(qp.path().pkey_index())
         };
         let Some(pkey) = own else {
-            let text = format!("{:#x} names an empty entry", qp.primary_path.pkey_index);
+            let text = format!("{:#x} names an empty entry", qp.path().pkey_index());
             self.refuse_work(qp, Some(wqe.index), "ads.pkey_index", text);
             return Err(bad);
-        };
-        let source_qpn = match (qp.deth_sqpn, qp.service) {
-            (0, ServiceType::QP0) => 0,
-            (0, ServiceType::QP1) => 1,
-            (0, _) => qp.qpn,
-            (given, _) => given,
         };
         let multicast = match self.port.ethernet {
             Some(_) => av.route.rmac.is_multicast(),
@@ -96,12 +89,12 @@ impl Context<'_, '_> {
         let dest_qpn = if multicast { QPN_MULTICAST } else { av.dqpn };
         let envelope = envelope(self.port, self.vport, &av.route, pkey, dest_qpn);
         let deth = Deth {
-            qkey: if av.qkey & QKEY_CONTROLLED != 0 && !is_management(qp.service, av.qkey) {
-                qp.q_key
+            qkey: if av.qkey & QKEY_CONTROLLED != 0 && !is_management(qp.service(), av.qkey) {
+                qp.q_key()
             } else {
                 av.qkey
             },
-            src_qpn: source_qpn,
+            src_qpn: qp.source_qpn(),
         };
         let mut extended = [0; Deth::LEN + ImmDt::LEN];
         let (front, back) = extended.split_at_mut(Deth::LEN);
@@ -116,13 +109,13 @@ impl Context<'_, '_> {
         let head = Head { opcode, psn, ack_request: false, solicited: wqe.solicited };
         let mut draft =
             self.draft(&envelope, &head, extended.get(..len).unwrap_or_default(), wqe.len as usize);
-        let filled = self.memory().gather_payload(user(qp), &wqe.payload, 0, draft.payload());
+        let filled = self.memory().gather_payload(qp.user(), &wqe.payload, 0, draft.payload());
         if let Err(fault) = filled {
             self.discard(draft);
             self.refuse_data(qp, wqe.index, fault);
             return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
         }
-        if source_qpn == 0 {
+        if deth.src_qpn == 0 {
             if !self.port.has_smi {
                 // The management lane is the physical function's.
                 self.port.counters.xmit_discards += 1;
@@ -131,7 +124,7 @@ impl Context<'_, '_> {
             }
             draft.mark_management();
         }
-        if multicast && !qp.block_multicast_loopback && !envelope.is_outcast() {
+        if multicast && qp.loops_multicast() && !envelope.is_outcast() {
             self.dispatch_multicast(draft);
         } else {
             self.dispatch(draft);
@@ -142,11 +135,11 @@ impl Context<'_, '_> {
     /// A datagram for a UD QP (or QP1) of this device.
     pub(super) fn datagram(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
         let receives = matches!(
-            qp.state,
+            qp.state(),
             QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER
         );
         let psn = Psn::new(packet.bth.psn);
-        if !receives || qp.service == ServiceType::RC {
+        if !receives || qp.service() == ServiceType::RC {
             self.device.counters.no_qp += 1;
             return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
@@ -156,7 +149,7 @@ impl Context<'_, '_> {
             return;
         };
         // QP0 has no Q_Key: nothing but its lane leads to it (IBTA 10.2.5).
-        if deth.qkey != qp.q_key && qp.service != ServiceType::QP0 {
+        if deth.qkey != qp.q_key() && qp.service() != ServiceType::QP0 {
             self.device.counters.qkey_mismatches += 1;
             self.port.qkey_violations = self.port.qkey_violations.saturating_add(1);
             return self.note(qp, Event::Dropped { reason: DropReason::QKey, psn });
@@ -210,7 +203,7 @@ impl Context<'_, '_> {
     }
 
     fn place(&mut self, qp: &mut Qp, receive: &ReceiveWqe, area: &[u8], data: &[u8], received: &Received) {
-        let user = receive.user(qp.qpn);
+        let user = receive.user(qp.qpn());
         let (list, mut memory) = (receive.sges.as_slice(), self.memory());
         let placed = memory.scatter(user, list, 0, &Data::Bytes(area));
         let placed = placed.and_then(|()| memory.scatter(user, list, GRH_AREA as u64, &Data::Bytes(data)));
@@ -219,7 +212,7 @@ impl Context<'_, '_> {
             Err(fault) => {
                 let (field, text) = self.explain(qp, Reason::Fault(fault, "lkey"));
                 let text = format!("receive WQE {:#x}: {text}", receive.index);
-                self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, text.clone());
+                self.log.refuse(Subject::WorkQueue { qpn: qp.qpn() }, field, text.clone());
                 qp.transport.recorder.blame(None, text);
                 let failure =
                     Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
@@ -233,10 +226,10 @@ impl Context<'_, '_> {
     /// any P_Key of the port.
     pub(super) fn pkey_fits(&mut self, qp: &mut Qp, bth: &Bth) -> bool {
         let pkey = bth.pkey;
-        let fits = if qp.service == ServiceType::QP1 {
+        let fits = if qp.service() == ServiceType::QP1 {
             self.port.pkeys.iter().any(|own| *own != 0 && pkeys_match(*own, pkey))
         } else {
-            self.port.pkey(qp.primary_path.pkey_index).is_some_and(|own| pkeys_match(own, pkey))
+            self.port.pkey(qp.path().pkey_index()).is_some_and(|own| pkeys_match(own, pkey))
         };
         if !fits {
             self.device.counters.pkey_mismatches += 1;

@@ -6,7 +6,6 @@ use mlx5_prm::value::AccessFlags;
 
 use super::Context;
 use super::completion::vendor;
-use super::memory::user;
 use super::state::{Failure, Sge};
 use super::wqe::{Bad, bad, take, too_long};
 use crate::caps::LOG_MAX_COPY;
@@ -50,7 +49,7 @@ impl Context<'_, '_> {
     ) -> Result<(), Failure> {
         let mut buffer = core::mem::take(&mut self.device.buffer);
         buffer.resize(from.len as usize, 0);
-        let (user, mut memory) = (user(qp), self.memory());
+        let (user, mut memory) = (qp.user(), self.memory());
         let read = memory.read_key(user, from.lkey, from.address, AccessFlags::LOCAL_READ, &mut buffer);
         let copied = read.and_then(|()| {
             let data = Data::Bytes(&buffer);

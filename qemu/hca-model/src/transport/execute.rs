@@ -1,11 +1,10 @@
 //! What requests of a reliable connection do: SEND, WRITE, READ, atomics, invalidation (IBTA 9.7.4, 9.7.5.2, 9.9.3).
 
 use super::Context;
-use super::completion::{Received, inline_limit, vendor};
+use super::completion::{Received, vendor};
 use super::inbound::Inbound;
 use super::memory::Fault;
 use super::receive::NoReceive;
-use super::requester::mtu;
 use super::responder::{Reason, Refusal, access, actor, content, invalid, operational};
 use super::state::{Answer, Current, Failure, Job, ReceiveWqe};
 use crate::object::mkey::MkeyError;
@@ -101,7 +100,7 @@ impl Context<'_, '_> {
         let total = received + data.len() as u64;
         if total > receive.capacity {
             let text = format!("{total} bytes for a receive WQE of {} bytes", receive.capacity);
-            if qp.service == ServiceType::UC {
+            if qp.service() == ServiceType::UC {
                 return Err(Refused::new(invalid(text), Some(receive), None));
             }
             let failure = Failure { syndrome: CqeSyndrome::LOCAL_LENGTH_ERR, vendor: vendor::LOCAL_LENGTH };
@@ -112,14 +111,14 @@ impl Context<'_, '_> {
         // Little data of one packet may come in the completion itself; software puts it in place then.
         let inline = run.first
             && run.last
-            && (1..=inline_limit(qp.cs_res)).contains(&data.len())
-            && self.inline_fits(qp, &receive, qp.cs_res);
+            && (1..=qp.completions().inline_receive()).contains(&data.len())
+            && self.inline_fits(qp, &receive, qp.completions().inline_receive());
         let mut carried = [0; CARRIED];
         let carried = carried.get_mut(..if inline { data.len() } else { 0 }).unwrap_or_default();
         let placed = if inline {
             data.read(carried).map_err(Fault::Dma)
         } else {
-            self.memory().scatter(receive.user(qp.qpn), receive.sges.as_slice(), received, data)
+            self.memory().scatter(receive.user(qp.qpn()), receive.sges.as_slice(), received, data)
         };
         if let Err(fault) = placed {
             let refusal = operational(fault);
@@ -157,8 +156,8 @@ impl Context<'_, '_> {
         let (va, rkey, left, total) = match (run.reth, &qp.transport.responder.current) {
             (Some(reth), _) => {
                 let len = u64::from(reth.dma_len);
-                qp.remote_access.check_write().map_err(|forbidden| access(forbidden.into()))?;
-                if len > 1 << qp.log_msg_max.min(31) {
+                qp.remote_access().check_write().map_err(|forbidden| access(forbidden.into()))?;
+                if len > qp.connection().longest_message() {
                     return Err(invalid(format!("a WRITE of {len} bytes")).into());
                 }
                 // A WRITE of nothing does not look at its key (IBTA 9.7.4.1.4). The copy of a whole
@@ -219,7 +218,7 @@ impl Context<'_, '_> {
         }
         self.check_read(qp, &reth)?;
         let psn = qp.transport.responder.expected;
-        let psns = reth.dma_len.div_ceil(mtu(qp)).max(1);
+        let psns = reth.dma_len.div_ceil(qp.connection().mtu()).max(1);
         let left = u64::from(reth.dma_len);
         let kind = Answer::Read { va: reth.va, rkey: reth.rkey, left, user: actor(qp) };
         self.begin_read(qp, psns);
@@ -237,9 +236,9 @@ impl Context<'_, '_> {
 
     /// Whether a READ may be answered.
     pub(super) fn check_read(&mut self, qp: &mut Qp, reth: &Reth) -> Result<(), Refusal> {
-        qp.remote_access.check_read().map_err(|forbidden| access(forbidden.into()))?;
+        qp.remote_access().check_read().map_err(|forbidden| access(forbidden.into()))?;
         let len = u64::from(reth.dma_len);
-        if len > 1 << qp.log_msg_max.min(31) {
+        if len > qp.connection().longest_message() {
             return Err(invalid(format!("a READ of {len} bytes")));
         }
         if len != 0 {
@@ -259,7 +258,7 @@ impl Context<'_, '_> {
         if !atomic.va.is_multiple_of(8) {
             return Err(invalid(format!("an atomic at {:#x}", atomic.va)));
         }
-        let allowed = qp.remote_access.check_atomic(self.habits.atomic_mode);
+        let allowed = qp.remote_access().check_atomic(self.habits.atomic_mode);
         allowed.map_err(|forbidden| access(forbidden.into()))?;
         self.resource(qp)?;
         let user = actor(qp);
@@ -276,7 +275,7 @@ impl Context<'_, '_> {
         let original =
             order.number(self.memory().update_key(user, atomic.rkey, atomic.va, change).map_err(access)?);
         self.count(qp, q::rx_atomic_requests);
-        let kept = 1usize << qp.log_rra_max.min(7);
+        let kept = qp.connection().reads_taken();
         let responder = &mut qp.transport.responder;
         let psn = responder.expected;
         responder.finish_message(1);
@@ -292,7 +291,7 @@ impl Context<'_, '_> {
 
     /// Whether one more READ or atomic may be outstanding.
     fn resource(&self, qp: &Qp) -> Result<(), Refusal> {
-        let limit = 1usize << qp.log_rra_max.min(7);
+        let limit = qp.connection().reads_taken();
         let busy = qp.transport.responder.jobs.iter().filter(|job| job.new).count();
         if busy < limit {
             Ok(())
@@ -320,7 +319,7 @@ impl Context<'_, '_> {
         let allowed = match self.mkeys.get(rkey) {
             None => Err(MkeyError::Missing),
             Some(mkey) if mkey.pd != user.pd => Err(MkeyError::Pd),
-            Some(mkey) if mkey.qpn.is_some_and(|qpn| qpn != qp.qpn) => Err(MkeyError::Qp),
+            Some(mkey) if mkey.qpn.is_some_and(|qpn| qpn != qp.qpn()) => Err(MkeyError::Qp),
             Some(mkey) if !mkey.remote_invalidate => Err(MkeyError::Access),
             Some(mkey) if mkey.free => Err(MkeyError::Free),
             Some(_) => Ok(()),
@@ -374,7 +373,7 @@ fn describe(qp: &Qp, opcode: CqeOpcode, slid: u16, sl: u8) -> Received {
         sl,
         path_bits: 0,
         grh: 0,
-        source_qpn: qp.remote_qpn,
+        source_qpn: qp.connection().remote_qpn(),
         vlan: None,
     }
 }
@@ -407,7 +406,7 @@ fn run_of<'a>(operation: Operation, bth: &Bth, content: &'a [u8]) -> Result<Run<
 
 /// Whether the payload has a length that its place in the message allows.
 fn check_len(qp: &Qp, run: &Run<'_>) -> Result<(), Refusal> {
-    let mtu = mtu(qp) as usize;
+    let mtu = qp.connection().mtu() as usize;
     let (len, most) = (run.data.len(), run.psns as usize * mtu);
     let nothing = run.first && run.psns == 1 && len == 0;
     let fits = if run.last { len <= most && (len + mtu > most || nothing) } else { len == most };

@@ -41,23 +41,23 @@ impl Device {
     fn record_of(&self, qp: &Qp) -> QpRecord {
         let recorder = &qp.transport.recorder;
         QpRecord {
-            qpn: qp.qpn,
-            service: qp.service,
-            state: qp.state,
-            peer: is_connected(qp).then_some((qp.primary_path.rlid, qp.remote_qpn)),
+            qpn: qp.qpn(),
+            service: qp.service(),
+            state: qp.state(),
+            peer: is_connected(qp).then_some((qp.path().route().dlid, qp.connection().remote_qpn())),
             failure: recorder.failure().map(str::to_owned),
-            entries: recorder.entries(self.log.now(), &qp.transport.recorded(qp.state)),
+            entries: recorder.entries(self.log.now(), &qp.transport.recorded(qp.state())),
         }
     }
 }
 
 fn is_connected(qp: &Qp) -> bool {
-    matches!(qp.service, ServiceType::RC | ServiceType::UC | ServiceType::XRC)
+    matches!(qp.service(), ServiceType::RC | ServiceType::UC | ServiceType::XRC)
 }
 
 /// Returns the peer of a connection, in words.
 fn peer(qp: &Qp) -> String {
-    format!("QP {:#x} at LID {}", qp.remote_qpn, qp.primary_path.rlid)
+    format!("QP {:#x} at LID {}", qp.connection().remote_qpn(), qp.path().route().dlid)
 }
 
 impl Context<'_, '_> {
@@ -65,7 +65,7 @@ impl Context<'_, '_> {
     #[cold]
     #[inline(never)]
     pub(super) fn note(&self, qp: &mut Qp, event: Event) {
-        let progress = qp.transport.recorded(qp.state);
+        let progress = qp.transport.recorded(qp.state());
         qp.transport.recorder.record(self.io.now, progress, event);
     }
 
@@ -85,7 +85,7 @@ impl Context<'_, '_> {
     /// Logs why the queues of `qp` cannot be worked on, or its send WQE at `wqe` fails, and records it.
     #[cold]
     pub(super) fn refuse_work(&mut self, qp: &mut Qp, wqe: Option<u16>, field: &'static str, text: String) {
-        let subject = Subject::WorkQueue { qpn: qp.qpn };
+        let subject = Subject::WorkQueue { qpn: qp.qpn() };
         match wqe {
             Some(index) => self.log.refuse(subject, field, format!("WQE {index:#x}: {text}")),
             None => self.log.refuse(subject, field, text.clone()),
@@ -97,7 +97,7 @@ impl Context<'_, '_> {
     #[cold]
     pub(super) fn refuse_data(&mut self, qp: &mut Qp, index: u16, fault: Fault) {
         let (field, text) = self.explain(qp, Reason::Fault(fault, "lkey"));
-        self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
+        self.log.refuse(Subject::WorkQueue { qpn: qp.qpn() }, field, format!("WQE {index:#x}: {text}"));
         qp.transport.recorder.blame(Some(index), text);
     }
 
@@ -141,14 +141,14 @@ impl Context<'_, '_> {
     /// The QP fails: it is now in `state`, ERR or SQER. Logs and records the reason.
     #[cold]
     pub(super) fn fail(&mut self, qp: &mut Qp, state: QpState) {
-        let from = core::mem::replace(&mut qp.state, state);
+        let from = qp.enter(state);
         qp.transport.failed = true;
         self.note(qp, Event::State { from, to: state, by_device: true });
         let recorder = &mut qp.transport.recorder;
         let reason = recorder.take_clue(None).map_or_else(|| "unknown reason".to_owned(), String::from);
         let reason = recorder.set_failure(reason);
-        self.log.warn(Subject::FailedQp { qpn: qp.qpn }, "", reason.clone());
-        self.device.failures.push(recorder::Failure { at: self.io.now, qpn: qp.qpn, reason });
+        self.log.warn(Subject::FailedQp { qpn: qp.qpn() }, "", reason.clone());
+        self.device.failures.push(recorder::Failure { at: self.io.now, qpn: qp.qpn(), reason });
     }
 
     /// Records the failure of the oldest send WQE, which is no longer in the queue.
@@ -182,13 +182,16 @@ fn reason(qp: &Qp, wqe: &Wqe, syndrome: CqeSyndrome, last: Option<Event>) -> Str
     match (syndrome, last) {
         (CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, Some(Event::Resent { cause: ResendCause::Timeout, .. })) => {
             let wait = qp.transport.requester.ack_time as f64 / 1e6;
-            format!("no response from {peer}, sent {} times, {wait} ms apart", u32::from(qp.retry_count) + 1)
+            format!(
+                "no response from {peer}, sent {} times, {wait} ms apart",
+                u32::from(qp.connection().retry_count()) + 1
+            )
         }
         (CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, _) => {
-            format!("{peer} reports lost packets after {} retries", qp.retry_count)
+            format!("{peer} reports lost packets after {} retries", qp.connection().retry_count())
         }
         (CqeSyndrome::RNR_RETRY_EXC_ERR, _) => {
-            format!("{peer} has no receive WQE after {} retries", qp.rnr_retry)
+            format!("{peer} has no receive WQE after {} retries", qp.connection().rnr_retry())
         }
         (CqeSyndrome::REMOTE_ACCESS_ERR, _) => {
             format!("{peer} refused rkey {:#x} at address {:#x}", wqe.rkey, wqe.raddr)

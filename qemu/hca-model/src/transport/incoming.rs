@@ -73,12 +73,9 @@ impl Context<'_, '_> {
             return;
         }
         let stranger = |qp: &Qp| {
-            let path = &qp.primary_path;
-            if !loopback && shape.lrh.slid != path.rlid {
-                // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
+            if !loopback && !qp.path().is_peer_lid(shape.lrh.slid) {
                 Some(DropReason::SourceLid)
-            } else if path.grh && shape.grh(packet).is_none_or(|grh| grh.sgid.0 != path.rgid) {
-                // With a GRH in its path, from its peer's GID only (IBTA 9.6.1.2.3).
+            } else if !qp.path().is_peer_gid(shape.grh(packet).as_ref()) {
                 Some(DropReason::SourceGid)
             } else {
                 None
@@ -102,7 +99,7 @@ impl Context<'_, '_> {
             self.device.counters.no_qp += 1;
             return;
         };
-        match (bth.opcode.transport(), qp.service) {
+        match (bth.opcode.transport(), qp.service()) {
             (Transport::Rc, ServiceType::RC)
             | (Transport::Xrc, ServiceType::XRC)
             | (Transport::Uc, ServiceType::UC) => match stranger(qp) {
@@ -129,7 +126,7 @@ impl Context<'_, '_> {
         if !self.pkey_fits(qp, &packet.bth) {
             return;
         }
-        if qp.service == ServiceType::UC {
+        if qp.service() == ServiceType::UC {
             self.unreliable(qp, operation, packet);
         } else if operation.is_response() {
             self.response(qp, operation, Psn::new(packet.bth.psn), packet.content);

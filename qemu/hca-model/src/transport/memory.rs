@@ -7,7 +7,6 @@ use super::state::{Payload, Piece, Sge};
 use crate::meter::Meter;
 use crate::object::memic::DeviceMemory;
 use crate::object::mkey::{MkeyError, Mkeys, User};
-use crate::object::qp::Qp;
 use crate::object::remote_access::Forbidden;
 use crate::object::translation::{Segment, Segments};
 use crate::run::{Data, Ranges};
@@ -56,11 +55,6 @@ impl Fault {
             Self::Short => (field, "the scatter list is shorter than the data".to_owned()),
         }
     }
-}
-
-/// Who a QP is to memory keys.
-pub(super) fn user(qp: &Qp) -> User {
-    User { pd: qp.pd, qpn: qp.qpn, reserved_lkey: qp.reserved_lkey }
 }
 
 /// Guest memory and the device's own, as memory keys show them.

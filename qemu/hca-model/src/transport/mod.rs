@@ -80,7 +80,6 @@ use crate::port::{NicVport, Port};
 use crate::profile::Strictness;
 use crate::recorder::Event;
 use crate::seams::Io;
-use ib_types::Psn;
 use rdma_fabric::packet::Packet;
 use state::{Later, WINDOW};
 
@@ -183,7 +182,7 @@ impl Device {
             let Some(qp) = qps.get_mut(qpn) else { continue };
             qp.transport.scheduled = false;
             context.meter.charge(price::LOOK);
-            if !has_credit && qp.state != QpState::ERR && qp.service != ServiceType::REG_UMR {
+            if !has_credit && qp.state() != QpState::ERR && qp.service() != ServiceType::REG_UMR {
                 qp.transport.scheduled = true;
                 context.device.later.push(Later::Turn(qpn));
                 continue;
@@ -263,14 +262,14 @@ impl Device {
         timer.into_iter().chain(look).min()
     }
 
-    /// QP `qpn` changed from `old` to `new` by command (`qp.state` is already `new`, its context parsed): ERR flushes, RST
+    /// QP `qpn` changed from `old` to `new` by command (the QP is in `new` already, its context applied): ERR flushes, RST
     /// forgets everything without completions (counters to zero), RTR and RTS start the responder and the requester.
     pub(crate) fn qp_changed_state(&mut self, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
         let (qps, mut context) = self.split(io);
         let Some(qp) = qps.get_mut(qpn) else { return };
         context.note(qp, Event::State { from: old, to: new, by_device: false });
         if new == QpState::RTS {
-            qp.transport.requester.ack_time = match qp.primary_path.ack_timeout {
+            qp.transport.requester.ack_time = match qp.path().ack_timeout() {
                 0 => 0,
                 // 4.096 us is 4096 ns.
                 exponent => 4096 << exponent.max(context.habits.ack_floor.unwrap_or(0)).min(31),
@@ -286,20 +285,20 @@ impl Device {
                 self.budget.release(less);
             }
             (QpState::INIT, QpState::RTR) => {
-                let responder = &mut qp.transport.responder;
-                responder.expected = Psn::new(qp.next_rcv_psn);
-                responder.msn = 0;
+                qp.transport.responder.expected = qp.connection().first_expected();
+                qp.transport.responder.msn = 0;
             }
             (QpState::RTR, QpState::RTS) => {
-                let first = Psn::new(qp.next_send_psn);
+                let connection = *qp.connection();
+                let first = connection.first_sent();
                 let requester = &mut qp.transport.requester;
                 (requester.assigned, requester.unacked, requester.cursor, requester.sent) =
                     (first, first, first, first);
-                requester.retries_left = qp.retry_count;
-                requester.rnr_left = qp.rnr_retry;
+                requester.retries_left = connection.retry_count();
+                requester.rnr_left = connection.rnr_retry();
                 requester.burst = WINDOW;
                 // No software may post sends before RTS (IBTA 10.3.1); a card looks at a doorbell.
-                qp.transport.queue.rung = qp.sq.is_some() && !context.habits.rts_doorbell;
+                qp.transport.queue.rung = qp.rings().send().is_some() && !context.habits.rts_doorbell;
                 context.schedule(qp);
             }
             (QpState::SQER, QpState::RTS) => {
@@ -308,11 +307,11 @@ impl Device {
                 let requester = &mut qp.transport.requester;
                 let next = requester.assigned;
                 (requester.unacked, requester.cursor, requester.sent) = (next, next, next);
-                qp.transport.queue.rung = qp.sq.is_some();
+                qp.transport.queue.rung = qp.rings().send().is_some();
                 context.schedule(qp);
             }
             (_, QpState::RTS) => {
-                qp.transport.queue.rung = qp.sq.is_some();
+                qp.transport.queue.rung = qp.rings().send().is_some();
                 context.schedule(qp);
             }
             (_, QpState::ERR) => {
@@ -340,7 +339,7 @@ impl Device {
     /// See [`Hca::hold_flushes`](crate::Hca::hold_flushes).
     pub(crate) fn hold_flushes(&mut self, hold: bool) {
         self.transport.flushes_held = hold;
-        for (_, qp) in self.objects.qps.iter_mut().filter(|(_, qp)| qp.state == QpState::ERR) {
+        for (_, qp) in self.objects.qps.iter_mut().filter(|(_, qp)| qp.state() == QpState::ERR) {
             self.transport.schedule(qp);
         }
     }
@@ -350,8 +349,7 @@ impl Device {
         self.charge_scan();
         let (qps, mut context) = self.split(io);
         for (_, qp) in qps.iter_mut() {
-            let uses = (qp.sq.is_some() && qp.cqn_snd == cqn) || qp.cqn_rcv == cqn;
-            if uses && !matches!(qp.state, QpState::RST | QpState::ERR) {
+            if qp.uses_cq(cqn) && !matches!(qp.state(), QpState::RST | QpState::ERR) {
                 qp.transport.recorder.blame(None, format!("CQ {cqn:#x} failed: overrun, or its memory"));
                 context.count(qp, query_q_counter_out::cq_overflow);
                 context.enter_error(qp);
@@ -375,7 +373,7 @@ impl DeviceTransport {
     pub(crate) fn schedule(&mut self, qp: &mut Qp) {
         if !qp.transport.scheduled {
             qp.transport.scheduled = true;
-            self.run.push_back(qp.qpn);
+            self.run.push_back(qp.qpn());
         }
     }
 }
@@ -396,9 +394,9 @@ impl Context<'_, '_> {
             && qp.transport.timer.is_none_or(|entry| deadline < entry)
         {
             if let Some(entry) = qp.transport.timer.replace(deadline) {
-                self.device.timers.remove(&(entry, qp.qpn));
+                self.device.timers.remove(&(entry, qp.qpn()));
             }
-            self.device.timers.insert((deadline, qp.qpn));
+            self.device.timers.insert((deadline, qp.qpn()));
         }
     }
 
@@ -415,7 +413,7 @@ impl Context<'_, '_> {
             let Some(qp) = qps.get_mut(qpn) else { continue };
             qp.transport.timer = None;
             self.requester_timers(qp);
-            if qp.state != QpState::ERR {
+            if qp.state() != QpState::ERR {
                 self.arm_timer(qp);
             }
         }
@@ -440,7 +438,7 @@ impl Context<'_, '_> {
             self.meter.charge(price::LOOK);
             at = qpn + 1;
             match qps.get_mut(qpn) {
-                Some(qp) if qp.state == QpState::ERR => {
+                Some(qp) if qp.state() == QpState::ERR => {
                     let before = qp.transport.receive.taken;
                     if self.flush_receives(qp) {
                         at = qpn;
@@ -461,7 +459,7 @@ impl Context<'_, '_> {
 
     /// A QP's turn. Answers whether it could do more at once.
     fn serve(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
-        match (qp.service, qp.state) {
+        match (qp.service(), qp.state()) {
             (_, QpState::RST | QpState::INIT) => false,
             (_, QpState::ERR) if self.device.flushes_held => false,
             (_, QpState::ERR) => {

@@ -8,11 +8,10 @@ use rdma_fabric::infiniband::packet::{
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
-use super::address::{GrhRoute, Route};
 use super::roce;
 use super::state::LOOPBACK_LIMIT;
 use crate::meter::price;
-use crate::object::qp::{AddressPath, Qp};
+use crate::object::qp::{GrhRoute, Qp, Route};
 use crate::port::{EthernetPort, NicVport, Port};
 use ib_types::Psn;
 use rdma_fabric::infiniband::Destination;
@@ -61,28 +60,6 @@ impl Envelope {
     /// Whether packets have a global routing header.
     pub(super) const fn is_routed(&self) -> bool {
         !matches!(self.front, Front::InfiniBand { grh: None, .. })
-    }
-}
-
-impl From<&AddressPath> for Route {
-    fn from(path: &AddressPath) -> Self {
-        Self {
-            sl: path.sl,
-            path_bits: path.mlid,
-            dlid: path.rlid,
-            force_loopback: path.force_loopback,
-            is_routed: path.grh,
-            grh: GrhRoute {
-                src_index: path.src_addr_index,
-                dgid: path.rgid,
-                traffic_class: path.tclass,
-                flow_label: path.flow_label,
-                hop_limit: path.hop_limit,
-            },
-            rmac: path.rmac,
-            udp_sport: path.udp_sport,
-            priority: path.eth_prio,
-        }
     }
 }
 
@@ -165,14 +142,13 @@ impl Context<'_, '_> {
     /// The envelope of a connected QP's packets, whose opcodes are given as those of RC. Where its P_Key entry is empty, packets are
     /// discarded as they are sent, and the requester's retries run out.
     pub(super) fn connection(&self, qp: &Qp) -> Envelope {
-        let pkey = self.port.pkey(qp.primary_path.pkey_index).unwrap_or(PKEY_NONE);
-        let service = match qp.service {
+        let pkey = self.port.pkey(qp.path().pkey_index()).unwrap_or(PKEY_NONE);
+        let service = match qp.service() {
             ServiceType::UC => SERVICE_UC,
             ServiceType::XRC => SERVICE_XRC,
             _ => 0,
         };
-        let route = Route::from(&qp.primary_path);
-        let envelope = envelope(self.port, self.vport, &route, pkey, qp.remote_qpn);
+        let envelope = envelope(self.port, self.vport, qp.path().route(), pkey, qp.connection().remote_qpn());
         Envelope { service, ..envelope }
     }
 

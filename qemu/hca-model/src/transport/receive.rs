@@ -1,11 +1,9 @@
 //! Receive queues: a QP's own and shared ones (PRM, work requests and completions).
 
-use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, DBR_RECEIVE, DS_SIZE, wqe_data_seg, wqe_srq_next_seg};
+use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, DS_SIZE, wqe_data_seg, wqe_srq_next_seg};
 use mlx5_prm::event::{EventQueueType, EventType};
-use mlx5_prm::value::RqType;
 
 use super::Context;
-use super::memory::user;
 use super::state::{ReceiveWqe, Sge, Sges, SharedOwner};
 use crate::meter::price;
 use crate::object::mkey::User;
@@ -36,18 +34,18 @@ impl Context<'_, '_> {
 
     /// The index of the next posted WQE of the QP's own queue, which stays there.
     fn posted_receive(&mut self, qp: &mut Qp) -> Result<Option<u16>, NoReceive> {
-        let Some(rq) = qp.rq else { return Ok(None) };
-        let ring = &mut qp.transport.receive;
+        let Some(rq) = qp.rings().receive() else { return Ok(None) };
+        let ring = &qp.transport.receive;
         if ring.taken == ring.posted {
-            match self.io.memory.load32(qp.dbr_addr.wrapping_add(DBR_RECEIVE as u64)) {
-                Ok(value) => {
-                    let posted = value as u16;
-                    if u32::from(posted.wrapping_sub(ring.taken)) > 1 << rq.log_size {
+            let posted = qp.rings().posted_receives(self.io.memory);
+            match posted {
+                Ok(posted) => {
+                    if u32::from(posted.wrapping_sub(ring.taken)) > rq.entries() {
                         let text = format!("{posted:#x} with {:#x} taken", ring.taken);
                         self.refuse_work(qp, None, "qp_doorbell_record.receive_counter", text);
                         return Err(NoReceive::Broken);
                     }
-                    ring.posted = posted;
+                    qp.transport.receive.posted = posted;
                 }
                 Err(fault) => {
                     self.refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
@@ -55,15 +53,16 @@ impl Context<'_, '_> {
                 }
             }
         }
+        let ring = &qp.transport.receive;
         Ok((ring.taken != ring.posted).then_some(ring.taken))
     }
 
     /// Receive WQEs of the QP's own queue that are posted and not taken, by the doorbell record of now.
     pub(super) fn receives_left(&mut self, qp: &mut Qp) -> Option<u16> {
-        let rq = qp.rq?;
-        let posted = self.io.memory.load32(qp.dbr_addr.wrapping_add(DBR_RECEIVE as u64)).ok()? as u16;
+        let rq = qp.rings().receive()?;
+        let posted = qp.rings().posted_receives(self.io.memory).ok()?;
         let left = posted.wrapping_sub(qp.transport.receive.taken);
-        (u32::from(left) <= 1 << rq.log_size).then_some(left)
+        (u32::from(left) <= rq.entries()).then_some(left)
     }
 
     /// Takes the next receive WQE.
@@ -73,8 +72,8 @@ impl Context<'_, '_> {
 
     /// Takes the next receive WQE if it has room for `needed` bytes; [`NoReceive::Empty`] leaves a smaller one there.
     pub(super) fn take_receive_of(&mut self, qp: &mut Qp, needed: u64) -> Result<ReceiveWqe, NoReceive> {
-        if qp.rq_type == RqType::SRQ_RQ {
-            let srqn = qp.transport.responder.target.map_or(qp.srqn, |target| target.srqn);
+        if let Some(srqn) = qp.shared_queue() {
+            let srqn = qp.transport.responder.target.map_or(srqn, |target| target.srqn);
             return self.take_shared(qp, srqn, needed);
         }
         let wqe = self.own_receive(qp)?;
@@ -88,16 +87,15 @@ impl Context<'_, '_> {
     /// Reads the next receive WQE of the QP's own queue, and leaves it there.
     pub(super) fn own_receive(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, NoReceive> {
         self.meter.charge(price::WQE);
-        let Some(rq) = qp.rq else { return Err(NoReceive::Empty) };
+        let Some(rq) = qp.rings().receive() else { return Err(NoReceive::Empty) };
         let Some(index) = self.posted_receive(qp)? else { return Err(NoReceive::Empty) };
-        let slot = u64::from(index) & ((1 << rq.log_size) - 1);
         let mut bytes = [0; MAX_STRIDE];
-        let Some(bytes) = bytes.get_mut(..1 << rq.log_stride) else { return Err(NoReceive::Broken) };
-        if let Err(fault) = qp.buffer.read(self.io.memory, rq.offset + (slot << rq.log_stride), bytes) {
+        let Some(bytes) = bytes.get_mut(..rq.stride()) else { return Err(NoReceive::Broken) };
+        if let Err(fault) = qp.rings().read(self.io.memory, rq.entry(index), bytes) {
             self.refuse_work(qp, None, "create_qp_in.pas", fault.to_string());
             return Err(NoReceive::Broken);
         }
-        Ok(scatter_list(index, bytes, user(qp), None, self.mkeys.terminator))
+        Ok(scatter_list(index, bytes, qp.user(), None, self.mkeys.terminator))
     }
 
     fn take_shared(&mut self, qp: &mut Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {
@@ -131,7 +129,7 @@ impl Context<'_, '_> {
         } else {
             &*bytes
         };
-        let mut wqe = scatter_list(index, list, srq.user(user(qp)), Some(srq.srqn), self.mkeys.terminator);
+        let mut wqe = scatter_list(index, list, srq.user(qp.user()), Some(srq.srqn), self.mkeys.terminator);
         if srq.kind == SrqKind::Xrc {
             wqe.owner = Some(SharedOwner { cqn: srq.cqn, user_index: srq.user_index });
         }

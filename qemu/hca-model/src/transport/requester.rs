@@ -9,7 +9,6 @@ use rdma_fabric::infiniband::packet::{AtomicEth, Opcode, Reth, XrcEth};
 use super::Context;
 use super::completion::vendor;
 use super::copy::{Next, Way};
-use super::memory::user;
 use super::packet::{Envelope, Head};
 use super::state::{
     ACK_EVERY, FIRST_BLOCKS, Failure, Fence, Later, QpTransport, Requester, Room, Sge, WINDOW, Work, Wqe,
@@ -70,22 +69,17 @@ impl Requester {
     }
 }
 
-/// Path MTU in bytes.
-pub(super) fn mtu(qp: &Qp) -> u32 {
-    128 << qp.mtu.clamp(1, 5)
-}
-
 impl Context<'_, '_> {
     /// Sends what may be sent. Answers whether the budget, and nothing else, ended it.
     pub(super) fn transmit(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
-        if !matches!(qp.state, QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER) {
+        if !matches!(qp.state(), QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER) {
             return false;
         }
         if qp.transport.queue.rung && self.refresh_posted(qp).is_err() {
             self.catastrophe(qp);
             return false;
         }
-        if qp.state == QpState::SQER {
+        if qp.state() == QpState::SQER {
             return self.flush_sends(qp);
         }
         if qp.transport.requester.rnr_until.is_some() {
@@ -93,7 +87,7 @@ impl Context<'_, '_> {
         }
         let transport = &qp.transport;
         let fetched = transport.requester.at == transport.requester.wqes.len();
-        if fetched && transport.queue.fetched == transport.queue.posted && qp.state == QpState::RTS {
+        if fetched && transport.queue.fetched == transport.queue.posted && qp.state() == QpState::RTS {
             return false;
         }
         self.transmit_posted(qp, budget)
@@ -103,9 +97,11 @@ impl Context<'_, '_> {
     #[inline(never)]
     fn transmit_posted(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         // The registration QP is connected to nothing.
-        let envelope = (qp.service != ServiceType::REG_UMR).then(|| self.connection(qp));
-        let mut way =
-            envelope.as_ref().filter(|_| qp.service == ServiceType::RC).and_then(|to| self.way(to, mtu(qp)));
+        let envelope = (qp.service() != ServiceType::REG_UMR).then(|| self.connection(qp));
+        let mut way = envelope
+            .as_ref()
+            .filter(|_| qp.service() == ServiceType::RC)
+            .and_then(|to| self.way(to, qp.connection().mtu()));
         self.device.prefetched.count = 0;
         let more = self.transmit_along(qp, envelope.as_ref(), way.as_mut(), budget);
         if let Some(way) = &way {
@@ -130,6 +126,7 @@ impl Context<'_, '_> {
             if qp.transport.requester.at == qp.transport.requester.wqes.len() && !self.fetch_request(qp) {
                 return false;
             }
+            let reads_sent = qp.connection().reads_sent();
             let requester = &mut qp.transport.requester;
             let at = requester.at;
             let Some(wqe) = requester.wqes.get(at) else { return false };
@@ -192,7 +189,7 @@ impl Context<'_, '_> {
             let far = requester.cursor.since(requester.unacked).saturating_add(wqe.psns) > PSN_LIMIT
                 && requester.cursor != requester.unacked;
             let full = if wqe.work.is_answered() {
-                !wqe.issued && requester.reads >= 1 << qp.log_sra_max
+                !wqe.issued && requester.reads >= reads_sent
             } else {
                 requester.in_flight() >= requester.burst.clamp(1, WINDOW)
             };
@@ -229,7 +226,7 @@ impl Context<'_, '_> {
         }
         (requester.ahead, requester.at) = (true, at + 1);
         let place = requester.wqes.get(at).map_or(0, |wqe| u64::from(wqe.index));
-        let most = Random::new(seed ^ u64::from(qp.qpn) << 16 ^ place).below(MOST_AHEAD + 1) as usize;
+        let most = Random::new(seed ^ u64::from(qp.qpn()) << 16 ^ place).below(MOST_AHEAD + 1) as usize;
         let mut left = most.min(*budget);
         let given = left;
         self.transmit_posted(qp, &mut left);
@@ -250,10 +247,10 @@ impl Context<'_, '_> {
 
     /// Fetches a WQE and gives it its PSNs. Answers whether there was one.
     fn fetch_request(&mut self, qp: &mut Qp) -> bool {
-        if qp.state != QpState::RTS {
+        if qp.state() != QpState::RTS {
             // Draining: what is in progress is finished, nothing new begun.
-            if qp.transport.requester.wqes.is_empty() && qp.state == QpState::SQ_DRAINING {
-                qp.state = QpState::SQD;
+            if qp.transport.requester.wqes.is_empty() && qp.state() == QpState::SQ_DRAINING {
+                qp.enter(QpState::SQD);
                 self.qp_event(qp, EventType::SQ_DRAINED);
             }
             return false;
@@ -266,7 +263,7 @@ impl Context<'_, '_> {
         if !self.fetch(qp, &mut wqe) {
             return false;
         }
-        let mtu = mtu(qp);
+        let mtu = qp.connection().mtu();
         let requester = &mut qp.transport.requester;
         wqe.first = requester.assigned;
         wqe.psns = match wqe.work {
@@ -294,16 +291,16 @@ impl Context<'_, '_> {
             return true;
         }
         if *room == Room::default() {
-            self.device.later.push(Later::Room(qp.qpn));
+            self.device.later.push(Later::Room(qp.qpn()));
         }
         false
     }
 
     /// Sends the packet at the cursor and moves on.
     fn send_request(&mut self, qp: &mut Qp, envelope: &Envelope) {
-        let mtu = mtu(qp);
-        let user = user(qp);
-        let every = ACK_EVERY.min(1 << qp.log_ack_req_freq.min(8)) - 1;
+        let mtu = qp.connection().mtu();
+        let user = qp.user();
+        let every = ACK_EVERY.min(1 << qp.connection().log_ack_req_freq().min(8)) - 1;
         let at = qp.transport.requester.at;
         let psn = qp.transport.requester.cursor;
         let Some(wqe) = qp.transport.requester.wqes.get(at) else { return };
@@ -313,7 +310,7 @@ impl Context<'_, '_> {
         let last = done + 1 >= wqe.psns;
         let mut extended = [0; XrcEth::LEN + AtomicEth::LEN];
         let mut front = 0;
-        if qp.service == ServiceType::XRC {
+        if qp.service() == ServiceType::XRC {
             let srqn = wqe.rare.as_ref().map_or(0, |rare| rare.xrc_srqn);
             front = put(&mut extended, &XrcEth { srqn }.to_bytes());
         }
@@ -321,7 +318,7 @@ impl Context<'_, '_> {
         let mut head = Head {
             opcode: Opcode(0),
             psn,
-            ack_request: qp.service != ServiceType::UC
+            ack_request: qp.service() != ServiceType::UC
                 && (last || psn.get() & every == every || qp.transport.requester.burst < WINDOW),
             solicited: false,
         };
@@ -365,6 +362,7 @@ impl Context<'_, '_> {
             filled
         };
         let again = psn.is_before(qp.transport.requester.sent);
+        let acknowledged = qp.service() != ServiceType::UC;
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.get_mut(at) else { return };
         if let Err(fault) = result {
@@ -391,8 +389,8 @@ impl Context<'_, '_> {
         if requester.sent.is_before(next) {
             requester.sent = next;
         }
-        if qp.service == ServiceType::UC {
-            // Nobody acknowledges: what is sent is done.
+        if !acknowledged {
+            // A UC request is done once it is sent.
             requester.unacked = next;
             self.complete_finished(qp);
             return;

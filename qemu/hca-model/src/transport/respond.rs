@@ -7,7 +7,6 @@ use rdma_fabric::infiniband::packet::{Aeth, AethSyndrome, AtomicAckEth, Opcode};
 use super::Context;
 use super::memory::Fault;
 use super::packet::{Envelope, Head};
-use super::requester::mtu;
 use super::responder::Reason;
 use super::state::{Answer, Nak};
 use crate::log::Subject;
@@ -49,7 +48,7 @@ impl Context<'_, '_> {
                 AethSyndrome::RnrNak { .. } => self.device.counters.rnr_naks_sent += 1,
                 _ => {}
             }
-            if nak.fatal && qp.state != QpState::ERR {
+            if nak.fatal && qp.state() != QpState::ERR {
                 self.enter_error(qp);
             }
         } else if responder.ack_due {
@@ -70,7 +69,7 @@ impl Context<'_, '_> {
 
     /// Sends the next packet of the oldest answer.
     fn send_answer(&mut self, qp: &mut Qp, envelope: &Envelope) -> Result<(), Nak> {
-        let mtu = u64::from(mtu(qp));
+        let mtu = u64::from(qp.connection().mtu());
         let Some(job) = qp.transport.responder.jobs.front_mut() else { return Ok(()) };
         let (psn, msn) = (job.psn, job.msn);
         if let Answer::Acknowledge = job.kind {
@@ -131,7 +130,7 @@ impl Context<'_, '_> {
     fn failed_read(&mut self, qp: &mut Qp, psn: Psn, fault: Fault) -> Nak {
         let (field, text) = self.explain(qp, Reason::Fault(fault, "rkey"));
         qp.transport.recorder.blame(None, format!("RDMA read, response at PSN {}: {text}", psn.get()));
-        self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("READ response: {text}"));
+        self.log.refuse(Subject::Qp { qpn: qp.qpn() }, field, format!("READ response: {text}"));
         let syndrome = match fault {
             Fault::Dma(_) => AethSyndrome::RemoteOperational,
             _ => {

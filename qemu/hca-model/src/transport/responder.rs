@@ -7,8 +7,7 @@ use rdma_fabric::infiniband::packet::{AethSyndrome, Operation, Reth, XrcEth};
 
 use super::Context;
 use super::inbound::Inbound;
-use super::memory::{Fault, user};
-use super::requester::mtu;
+use super::memory::Fault;
 use super::state::{ACK_LIMIT, Answer, Job, Nak, REPEATED_JOBS, Responder, Target};
 use crate::log::Subject;
 use crate::object::mkey::User;
@@ -96,14 +95,14 @@ impl Responder {
 impl Context<'_, '_> {
     /// A request packet for an RC QP.
     pub(super) fn request(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
-        if !matches!(qp.state, QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING)
+        if !matches!(qp.state(), QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING)
             || qp.transport.responder.halted
         {
             self.device.counters.no_qp += 1;
             let psn = Psn::new(packet.bth.psn);
             return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
-        if !qp.transport.responder.established && qp.state == QpState::RTR {
+        if !qp.transport.responder.established && qp.state() == QpState::RTR {
             qp.transport.responder.established = true;
             self.qp_event(qp, EventType::COMM_EST);
         }
@@ -142,24 +141,25 @@ impl Context<'_, '_> {
 
     /// XRC: the shared receive queue that a request names. It must belong to the QP's domain (IBTA A14.3).
     fn find_target(&self, qp: &Qp, packet: &Inbound<'_>) -> Result<Option<Target>, Refusal> {
-        if qp.service != ServiceType::XRC {
+        if qp.service() != ServiceType::XRC {
             return Ok(None);
         }
         let header = XrcEth::parse(packet.content).map_err(|_| invalid("a packet without XRCETH"))?;
         match self.srqs.get(header.srqn) {
-            Some(srq) if srq.kind == SrqKind::Xrc && srq.xrcd == qp.xrcd => {
-                Ok(Some(Target { srqn: srq.srqn, user: srq.user(user(qp)) }))
+            Some(srq) if srq.kind == SrqKind::Xrc && qp.uses_xrcd(srq.xrcd) => {
+                Ok(Some(Target { srqn: srq.srqn, user: srq.user(qp.user()) }))
             }
-            _ => Err(invalid(format!("no XRC SRQ {:#x} in domain {:#x}", header.srqn, qp.xrcd))),
+            _ => Err(invalid(format!("no XRC SRQ {:#x} in domain {:#x}", header.srqn, qp.xrcd()))),
         }
     }
 
     fn refuse(&mut self, qp: &mut Qp, operation: Operation, content: &[u8], refusal: Refusal) {
+        let timer = qp.connection().rnr_timer();
         let responder = &mut qp.transport.responder;
         match refusal {
             Refusal::NotReady => {
                 responder.nak_sent = true;
-                let syndrome = AethSyndrome::RnrNak { timer: qp.min_rnr_nak }.bits();
+                let syndrome = AethSyndrome::RnrNak { timer }.bits();
                 responder.nak = Some(Nak { psn: None, syndrome, fatal: false });
                 self.count(qp, q::out_of_buffer);
             }
@@ -169,7 +169,7 @@ impl Context<'_, '_> {
                 let text = reason.map(|reason| {
                     let (field, text) = self.explain(qp, *reason);
                     self.log.refuse(
-                        Subject::Qp { qpn: qp.qpn },
+                        Subject::Qp { qpn: qp.qpn() },
                         field,
                         format!("{}: {text}", recorder::Nak(syndrome.bits())),
                     );
@@ -192,7 +192,7 @@ impl Context<'_, '_> {
     /// A request that was executed before: SEND and WRITE are acknowledged again, READ is executed again, the result of an
     /// atomic is remembered (IBTA 9.7.5.1.3).
     fn repeat(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, content: &[u8]) {
-        let mtu = mtu(qp);
+        let mtu = qp.connection().mtu();
         let user = actor(qp);
         let responder = &mut qp.transport.responder;
         match operation {
@@ -247,12 +247,12 @@ impl Context<'_, '_> {
 /// What follows a request's BTH, and its XRCETH.
 pub(super) fn content<'a>(qp: &Qp, packet: &Inbound<'a>) -> &'a [u8] {
     let content = packet.content;
-    if qp.service == ServiceType::XRC { content.get(XrcEth::LEN..).unwrap_or_default() } else { content }
+    if qp.service() == ServiceType::XRC { content.get(XrcEth::LEN..).unwrap_or_default() } else { content }
 }
 
 /// On whose behalf a request is carried out: the QP's, or with XRC the shared receive queue's.
 pub(super) fn actor(qp: &Qp) -> User {
-    qp.transport.responder.target.map_or_else(|| user(qp), |target| target.user)
+    qp.transport.responder.target.map_or_else(|| qp.user(), |target| target.user)
 }
 
 /// A request that data comes back for.

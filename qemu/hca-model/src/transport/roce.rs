@@ -1,10 +1,10 @@
 //! RoCE: the headers in front of a packet's BTH, and the check of those that arrive (IBTA annexes A16 and A17).
 
 use super::Context;
-use super::address::Route;
 use super::inbound::{Inbound, Origin};
 use crate::meter::price;
 use crate::object::qp::Qp;
+use crate::object::qp::Route;
 use crate::object::qps::Qps;
 use crate::port::{NicVport, RoceAddress, RoceVersion};
 use crate::recorder::DropReason;
@@ -218,8 +218,9 @@ impl Context<'_, '_> {
         }
         self.meter.charge(price::LOOK);
         // A connection takes packets from its peer's address only.
-        let stranger =
-            |qp: &Qp| (!loopback && source(&frame) != qp.primary_path.rgid).then_some(DropReason::SourceGid);
+        let stranger = |qp: &Qp| {
+            (!loopback && source(&frame) != qp.path().route().grh.dgid).then_some(DropReason::SourceGid)
+        };
         self.give(qps, operation, &inbound, stranger);
     }
 }

@@ -3,17 +3,16 @@
 use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{DS_SIZE, MkeyMask, UmrFlags, wqe_data_seg, wqe_umr_ctrl_seg};
 use mlx5_prm::status::CqeSyndrome;
-use mlx5_prm::value::{AccessFlags, ServiceType};
+use mlx5_prm::value::AccessFlags;
 
 use super::Context;
 use super::completion::vendor;
-use super::memory::user;
 use super::segments::Segment;
 use super::state::{Failure, Sge, Umr, UmrList};
 use super::wqe::{Bad, bad, take};
 use crate::object::qp::Qp;
 use crate::object::translation::OCTOWORD;
-use crate::object::umr::{Registrar, UmrRequest};
+use crate::object::umr::UmrRequest;
 use crate::profile::Strictness;
 
 /// Alignment of a translation list in memory.
@@ -77,7 +76,7 @@ impl Context<'_, '_> {
             UmrList::Memory(sge) => {
                 fetched.resize(sge.len as usize, 0);
                 let read = self.memory().read_key(
-                    user(qp),
+                    qp.user(),
                     sge.lkey,
                     sge.address,
                     AccessFlags::LOCAL_READ,
@@ -93,13 +92,7 @@ impl Context<'_, '_> {
                 &fetched
             }
         };
-        let who = Registrar {
-            qpn: qp.qpn,
-            pd: (qp.service != ServiceType::REG_UMR).then_some(qp.pd),
-            fast_registration: qp.fast_registration,
-            reserved_lkey: qp.reserved_lkey,
-            strictness: self.strictness,
-        };
+        let who = qp.registrar(self.strictness);
         let request = UmrRequest {
             key: umr.key,
             flags: umr.flags,

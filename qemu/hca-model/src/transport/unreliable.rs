@@ -20,7 +20,7 @@ impl Context<'_, '_> {
     /// A packet for a UC QP.
     pub(super) fn unreliable(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
         let receives = matches!(
-            qp.state,
+            qp.state(),
             QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER
         );
         if !receives {
@@ -28,7 +28,7 @@ impl Context<'_, '_> {
             let psn = Psn::new(packet.bth.psn);
             return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
-        if !qp.transport.responder.established && qp.state == QpState::RTR {
+        if !qp.transport.responder.established && qp.state() == QpState::RTR {
             qp.transport.responder.established = true;
             self.qp_event(qp, EventType::COMM_EST);
         }
@@ -75,7 +75,7 @@ impl Context<'_, '_> {
                 if let Some(reason) = reason {
                     let (field, text) = self.explain(qp, *reason);
                     qp.transport.recorder.blame(None, format!("receive WQE for PSN {}: {text}", psn.get()));
-                    self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, text);
+                    self.log.refuse(Subject::Qp { qpn: qp.qpn() }, field, text);
                 }
                 if let Some(event) = event {
                     self.qp_event(qp, event);
@@ -88,7 +88,7 @@ impl Context<'_, '_> {
                     let (field, text) = self.explain(qp, *reason);
                     self.note(qp, Event::Dropped { reason: DropReason::Refused, psn });
                     let text = format!("dropped: {}: {text}", recorder::Nak(syndrome.bits()));
-                    self.log.add(Level::Info, Subject::Qp { qpn: qp.qpn }, field, text);
+                    self.log.add(Level::Info, Subject::Qp { qpn: qp.qpn() }, field, text);
                 }
             }
         }

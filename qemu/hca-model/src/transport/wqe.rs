@@ -42,10 +42,9 @@ impl Context<'_, '_> {
     /// Reads the send counter of the doorbell record. An error means that the QP cannot go on; it is logged.
     #[inline(always)]
     pub(super) fn refresh_posted(&mut self, qp: &mut Qp) -> Result<(), ()> {
-        let Some(sq) = qp.sq else { return Err(()) };
-        let record = qp.dbr_addr.wrapping_add(mlx5_prm::datapath::DBR_SEND as u64);
-        let posted = match self.io.memory.load32(record) {
-            Ok(value) => value as u16,
+        let Some(sq) = qp.rings().send() else { return Err(()) };
+        let posted = match qp.rings().posted_sends(self.io.memory) {
+            Ok(posted) => posted,
             Err(fault) => {
                 self.refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
                 return Err(());
@@ -53,8 +52,8 @@ impl Context<'_, '_> {
         };
         let queue = &mut qp.transport.queue;
         let outstanding = posted.wrapping_sub(queue.retired);
-        if u32::from(outstanding) > 1 << sq.log_size {
-            let text = format!("{outstanding} basic blocks outstanding in a queue of {}", 1 << sq.log_size);
+        if u32::from(outstanding) > sq.blocks() {
+            let text = format!("{outstanding} basic blocks outstanding in a queue of {}", sq.blocks());
             self.refuse_work(qp, None, "qp_doorbell_record.send_counter", text);
             return Err(());
         }
@@ -66,7 +65,7 @@ impl Context<'_, '_> {
     /// Fetches the next posted WQE to `wqe`, which is new. A bad one carries its failure. Returns
     /// false without a WQE, or without room for it.
     pub(super) fn fetch(&mut self, qp: &mut Qp, wqe: &mut Wqe) -> bool {
-        let Some(sq) = qp.sq else { return false };
+        let Some(sq) = qp.rings().send() else { return false };
         let queue = &qp.transport.queue;
         let available = queue.posted.wrapping_sub(queue.fetched);
         if available == 0 {
@@ -98,8 +97,7 @@ impl Context<'_, '_> {
     /// The basic blocks and the opcode of the WQE at `index`, for flushing it unseen: at least one, at most `available`.
     pub(super) fn skim(&self, qp: &Qp, sq: SendQueue, index: u16, available: u16) -> (u16, SendOpcode) {
         let mut ctrl = [0; DS_SIZE];
-        let at = sq.offset + (u64::from(index) & mask(sq)) * WQEBB_SIZE as u64;
-        if qp.buffer.read(self.io.memory, at, &mut ctrl).is_err() {
+        if qp.rings().read(self.io.memory, sq.block(index), &mut ctrl).is_err() {
             return (1, SendOpcode::NOP);
         }
         let blocks = (wqe_ctrl_seg::ds.get32(&ctrl) as usize * DS_SIZE).div_ceil(WQEBB_SIZE) as u16;
@@ -149,14 +147,12 @@ impl Context<'_, '_> {
         index: u16,
         available: u16,
     ) -> Result<[u8; WQEBB_SIZE], DmaFault> {
-        let at = u64::from(index) & mask(sq);
-        let left = (1 << sq.log_size) - at;
-        let count = available.min(Prefetched::BLOCKS).min(u16::try_from(left).unwrap_or(u16::MAX));
+        let count =
+            available.min(Prefetched::BLOCKS).min(u16::try_from(sq.straight(index)).unwrap_or(u16::MAX));
         let Prefetched { first, count: valid, blocks } = &mut self.device.prefetched;
         let mut read = |count| {
             let blocks = blocks.get_mut(..usize::from(count)).unwrap_or_default();
-            let offset = sq.offset + at * WQEBB_SIZE as u64;
-            qp.buffer.read(self.io.memory, offset, blocks.as_flattened_mut()).map(|()| count)
+            qp.rings().read(self.io.memory, sq.block(index), blocks.as_flattened_mut()).map(|()| count)
         };
         // The page of later blocks may be inaccessible.
         (*first, *valid) = (index, 0);
@@ -179,12 +175,11 @@ impl Context<'_, '_> {
         let (front, rest) = bytes.split_at_mut(WQEBB_SIZE);
         front.copy_from_slice(head);
         let rest = rest.get_mut(..len.saturating_sub(WQEBB_SIZE)).unwrap_or_default();
-        let size = (WQEBB_SIZE as u64) << sq.log_size;
-        let at = ((u64::from(wqe.index) & mask(sq)) + 1) * WQEBB_SIZE as u64 % size;
-        let straight = rest.len().min((size - at) as usize);
+        let next = wqe.index.wrapping_add(1);
+        let straight = rest.len().min(sq.straight(next) as usize * WQEBB_SIZE);
         let (first, wrapped) = rest.split_at_mut(straight);
-        qp.buffer.read(self.io.memory, sq.offset + at, first).map_err(fault)?;
-        qp.buffer.read(self.io.memory, sq.offset, wrapped).map_err(fault)?;
+        qp.rings().read(self.io.memory, sq.block(next), first).map_err(fault)?;
+        qp.rings().read(self.io.memory, sq.offset(0), wrapped).map_err(fault)?;
         self.parse(qp, bytes.get(..len).unwrap_or_default(), wqe)
     }
 
@@ -203,7 +198,7 @@ impl Context<'_, '_> {
         let ctrl: &[u8; DS_SIZE] = take(&mut rest)?;
         wqe.opcode = SendOpcode(wqe_ctrl_seg::opcode.get32(ctrl) as u8);
         self.reserved(Segment::Control, ctrl)?;
-        if wqe_ctrl_seg::qpn.get32(ctrl) != qp.qpn {
+        if wqe_ctrl_seg::qpn.get32(ctrl) != qp.qpn() {
             return Err(bad("wqe_ctrl_seg.qpn", format!("{:#x}", wqe_ctrl_seg::qpn.get32(ctrl))));
         }
         let counter = wqe_ctrl_seg::wqe_index.get32(ctrl) as u16;
@@ -227,9 +222,9 @@ impl Context<'_, '_> {
         };
         wqe.immediate =
             ctrl.get(CTRL_IMM..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_be_bytes(*b));
-        let reliable = matches!(qp.service, ServiceType::RC | ServiceType::XRC);
-        let connected = reliable || qp.service == ServiceType::UC;
-        let sends = qp.service != ServiceType::REG_UMR;
+        let reliable = matches!(qp.service(), ServiceType::RC | ServiceType::XRC);
+        let connected = reliable || qp.service() == ServiceType::UC;
+        let sends = qp.service() != ServiceType::REG_UMR;
         wqe.work = match wqe.opcode {
             SendOpcode::NOP => Work::Nop,
             SendOpcode::SEND if sends => Work::Send,
@@ -241,15 +236,15 @@ impl Context<'_, '_> {
             SendOpcode::ATOMIC_CS if reliable => Work::CompareSwap,
             SendOpcode::ATOMIC_FA if reliable => Work::FetchAdd,
             SendOpcode::UMR if connected || !sends => Work::Umr,
-            SendOpcode::MMO if qp.service == ServiceType::RC => Work::Copy,
+            SendOpcode::MMO if qp.service() == ServiceType::RC => Work::Copy,
             other => {
-                return Err(bad("wqe_ctrl_seg.opcode", format!("{other} on a QP of type {}", qp.service)));
+                return Err(bad("wqe_ctrl_seg.opcode", format!("{other} on a QP of type {}", qp.service())));
             }
         };
         if wqe.work == Work::Nop {
             return Ok(());
         }
-        if qp.service == ServiceType::XRC {
+        if qp.service() == ServiceType::XRC {
             let segment: &[u8; wqe_xrc_seg::SIZE] = take(&mut rest)?;
             self.reserved(Segment::Xrc, segment)?;
             wqe.rare_mut().xrc_srqn = wqe_xrc_seg::xrc_srqn.get32(segment);
@@ -329,8 +324,8 @@ impl Context<'_, '_> {
         if matches!(wqe.work, Work::CompareSwap | Work::FetchAdd) && wqe.len != 8 {
             return short("wqe_data_seg.byte_count", format!("an atomic of {} bytes", wqe.len));
         }
-        let limit = match qp.service {
-            ServiceType::RC | ServiceType::UC | ServiceType::XRC => 1u64 << qp.log_msg_max.min(31),
+        let limit = match qp.service() {
+            ServiceType::RC | ServiceType::UC | ServiceType::XRC => qp.connection().longest_message(),
             _ => u64::from(self.port.mtu_bytes()),
         };
         if wqe.len > limit {
@@ -395,10 +390,6 @@ fn by_turns(mut inline: Vec<u8>, mut rest: &[u8]) -> Payload {
 
 /// Bytes of an address vector without the extension.
 const COMPACT_AV: usize = 16;
-
-const fn mask(sq: SendQueue) -> u64 {
-    (1 << sq.log_size) - 1
-}
 
 /// Takes a segment of `N` bytes off a WQE.
 #[inline(always)]

@@ -4,7 +4,7 @@
 use ib_mgmt::mad::{attr, method};
 use ib_mgmt::sa::SaMad;
 use mlx5_prm::commands::create_mkey_in;
-use mlx5_prm::contexts::mkc;
+use mlx5_prm::contexts::{mkc, qpc};
 use mlx5_prm::datapath::{EXTENDED_UD_AV, FmCeSe, SendOpcode, av};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
@@ -190,7 +190,7 @@ fn tables_of_the_subnet_without_end() {
     let mut scene = Scene::new();
     let bed = &mut scene.bed;
     let mut qp = bed.make_qp(2, ServiceType::QP1, &Options::default());
-    bed.qp(&qp).q_key = QKEY_GSI;
+    bed.set(&qp, qpc::q_key, QKEY_GSI);
     bed.modify(&qp, QpState::RTR);
     bed.modify(&qp, QpState::RTS);
     let mut sa = [0; 48];

@@ -2,10 +2,10 @@
 
 use ib_types::Payload;
 use mlx5_prm::Field;
-use mlx5_prm::contexts::qpc;
+use mlx5_prm::contexts::{ads, qpc};
 use mlx5_prm::datapath::*;
 use mlx5_prm::event::EventType;
-use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, RqType, ServiceType};
+use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, ServiceType};
 
 use super::guest::Guest;
 use crate::hca::Hca;
@@ -13,11 +13,10 @@ use crate::object::cq::{Cq, Moderation};
 use crate::object::eq::Eq;
 use crate::object::mkey::{Mkey, Translation};
 use crate::object::pages::PageList;
-use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
-use crate::object::remote_access::RemoteAccess;
+use crate::object::qp::{Qp, ReceiveQueue, Rings, SendQueue};
 use crate::profile::Profile;
 use crate::seams::{Io, NoPeers};
-use crate::transport::{QpTransport, TransportCounters};
+use crate::transport::TransportCounters;
 use crate::world::World;
 use rdma_fabric::infiniband::FabricConfig;
 use rdma_fabric::wire::Unplugged;
@@ -355,51 +354,45 @@ impl Bed {
         let dbr = self.guests[node].alloc(64) + 0x40;
         let pages = (0..(rq_len + sq_len).div_ceil(0x1000)).map(|i| at + i * 0x1000).collect();
         let buffer = PageList::new(pages, 12, 0, rq_len + sq_len).unwrap();
-        let qp = Qp {
-            qpn: 0,
-            service,
-            state: QpState::INIT,
-            pd: PD,
-            uar_page: 0,
-            cqn_snd: cqn,
-            cqn_rcv: cqn,
-            rq_type: RqType::NON_ZERO_RQ,
-            srqn: 0,
-            xrcd: 0,
+        let rings = Rings::new(
             buffer,
-            sq: Some(SendQueue { offset: rq_len, log_size: options.log_sq }),
-            rq: Some(ReceiveQueue { offset: 0, log_size: options.log_rq, log_stride: 6 }),
-            dbr_addr: dbr,
-            user_index: 0,
-            reserved_lkey: false,
-            fast_registration: false,
-            cs_req: 0,
-            cs_res: 0,
-            block_multicast_loopback: false,
-            counter_set_id: 0,
-            mtu: options.mtu,
-            log_msg_max: 30,
-            remote_qpn: 0,
-            primary_path: AddressPath { ack_timeout: options.ack_timeout, port: 1, ..AddressPath::default() },
-            alternate_path: AddressPath::default(),
-            pm_state: 3,
-            log_ack_req_freq: 8,
-            log_sra_max: options.log_sra_max,
-            log_rra_max: options.log_rra_max,
-            retry_count: options.retry_count,
-            rnr_retry: options.rnr_retry,
-            min_rnr_nak: options.min_rnr_nak,
-            next_send_psn: options.psn,
-            next_rcv_psn: options.psn,
-            remote_access: RemoteAccess::default(),
-            q_key: 0x1111,
-            deth_sqpn: 0,
-            context: Vec::new(),
-            transport: QpTransport::default(),
-        };
+            dbr,
+            Some(SendQueue::new(rq_len, options.log_sq)),
+            Some(ReceiveQueue::new(options.log_rq, 6)),
+        );
+        let mut context = [0; qpc::SIZE];
+        for (field, value) in [
+            (qpc::st, u32::from(service.0)),
+            (qpc::pd, PD),
+            (qpc::cqn_snd, cqn),
+            (qpc::cqn_rcv, cqn),
+            (qpc::pm_state, 3),
+            (qpc::log_ack_req_freq, 8),
+        ] {
+            field.set(&mut context, value);
+        }
+        let mut qp = Qp::new(&context, rings, 0);
+        qp.reconfigure(|context| {
+            for (field, value) in [
+                (qpc::mtu, u32::from(options.mtu)),
+                (qpc::log_sra_max, options.log_sra_max.into()),
+                (qpc::log_rra_max, options.log_rra_max.into()),
+                (qpc::retry_count, options.retry_count.into()),
+                (qpc::rnr_retry, options.rnr_retry.into()),
+                (qpc::min_rnr_nak, options.min_rnr_nak.into()),
+                (qpc::next_send_psn, options.psn),
+                (qpc::next_rcv_psn, options.psn),
+                (qpc::q_key, 0x1111),
+            ] {
+                field.set(context, value);
+            }
+            let path = qpc::primary_address_path.of_mut(context);
+            ads::ack_timeout.set(path, options.ack_timeout);
+            ads::vhca_port_num.set(path, 1u8);
+        });
+        qp.enter(QpState::INIT);
         let qps = &mut self.hca(node).device.objects.qps;
         let qpn = qps.insert(qp).unwrap();
-        qps.get_mut(qpn).unwrap().user_index = qpn ^ 0xabc;
         let handle = Handle {
             node,
             qpn,
@@ -412,16 +405,24 @@ impl Bed {
             posted: 0,
             receives: 0,
         };
+        self.set(&handle, qpc::user_index, qpn ^ 0xabc);
         self.allow(&handle, &[qpc::rre, qpc::rwe, qpc::rae], 1);
         handle
     }
 
     /// Has a QP allow its peer the accesses of these fields of its context, and no others.
     pub(super) fn allow(&mut self, handle: &Handle, fields: &[Field], atomic_mode: u8) {
-        let mut context = [0; qpc::SIZE];
-        fields.iter().for_each(|field| field.set(&mut context, 1u32));
-        qpc::atomic_mode.set(&mut context, atomic_mode);
-        self.qp(handle).remote_access.update(RemoteAccess::ALL, &context);
+        self.qp(handle).reconfigure(|context| {
+            for field in [qpc::rre, qpc::rwe, qpc::rae] {
+                field.set(context, u32::from(fields.contains(&field)));
+            }
+            qpc::atomic_mode.set(context, atomic_mode);
+        });
+    }
+
+    /// Sets a field of a QP's context.
+    pub(super) fn set(&mut self, handle: &Handle, field: Field, value: u32) {
+        self.qp(handle).reconfigure(|context| field.set(context, value));
     }
 
     pub(super) fn qp(&mut self, handle: &Handle) -> &mut Qp {
@@ -430,7 +431,7 @@ impl Bed {
 
     /// Changes a QP's state as the command does.
     pub(super) fn modify(&mut self, handle: &Handle, new: QpState) {
-        let old = core::mem::replace(&mut self.qp(handle).state, new);
+        let old = self.qp(handle).enter(new);
         let now = self.now;
         let guest = &mut self.guests[handle.node];
         let mut io = Io {
@@ -464,9 +465,10 @@ impl Bed {
         for (own, peer) in [(0, 1), (1, 0)] {
             let rlid = self.hca(pair[peer].node).device.port.lid;
             let remote_qpn = pair[peer].qpn;
-            let qp = self.qp(&pair[own]);
-            qp.remote_qpn = remote_qpn;
-            qp.primary_path.rlid = rlid;
+            self.qp(&pair[own]).reconfigure(|context| {
+                qpc::remote_qpn.set(context, remote_qpn);
+                ads::rlid.set(qpc::primary_address_path.of_mut(context), rlid);
+            });
             self.modify(&pair[own], QpState::RTR);
             self.modify(&pair[own], QpState::RTS);
         }

@@ -7,6 +7,7 @@
 //! | `MLX5_TESTS_LONG=1` | 1000 seeds |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::{CqeOpcode, FmCeSe, SendOpcode};
 use mlx5_prm::value::QpState;
 
@@ -78,9 +79,9 @@ impl Scene {
             let log_ack_req_freq = random.below(9) as u8;
             let pair = bed.pair_on(a, b, &options);
             for (handle, peer) in [(pair.0, ends.len() + 1), (pair.1, ends.len())] {
-                bed.qp(&handle).counter_set_id = 1;
-                bed.qp(&handle).log_ack_req_freq = log_ack_req_freq;
-                bed.qp(&handle).cs_res = u8::from(a == 2);
+                bed.set(&handle, qpc::counter_set_id, 1);
+                bed.set(&handle, qpc::log_ack_req_freq, log_ack_req_freq.into());
+                bed.set(&handle, qpc::cs_res, u32::from(a == 2));
                 let [source, sink, target] = [0, 1, 2].map(|part| (3 * ends.len() + part) * PART);
                 ends.push(End {
                     handle,
@@ -263,7 +264,7 @@ impl Scene {
         let (bed, ends) = (&mut self.bed, &self.ends);
         let states = |bed: &mut Bed, end: &End| {
             let qp = bed.qp(&end.handle);
-            (qp.state, qp.transport.progress())
+            (qp.state(), qp.transport.progress())
         };
         let sets = |sets: &Table<Vec<u8>>| sets.get(1).cloned().unwrap_or_default();
         Outcome {
@@ -340,14 +341,14 @@ fn path_mtus_that_differ_fail_with_copies_as_with_packets() {
             let mut bed = Bed::without_latency(2);
             bed.world.set_packets_only(packets_only);
             let (mut sender, mut receiver) = bed.pair(&Options { mtu: 4, ..Options::default() });
-            bed.qp(&receiver).mtu = 3;
+            bed.set(&receiver, qpc::mtu, 3);
             let (from, lkey) = bed.buffer(sender.node, 0x4000);
             let (to, rkey) = bed.buffer(receiver.node, 0x4000);
             bed.receive(&mut receiver, &[(to, 0x4000, rkey)]);
             bed.post(&mut sender, &Request::new(opcode, &[(from, 0x2800, lkey)]).to(to, rkey));
             bed.ring(&sender);
             let completion = bed.wait(&sender);
-            (completion.opcode, completion.syndrome, bed.qp(&receiver).state)
+            (completion.opcode, completion.syndrome, bed.qp(&receiver).state())
         });
         assert_eq!(packets, copies, "{opcode:?}");
         assert_eq!(packets.0, CqeOpcode::REQ_ERR, "{opcode:?}");
@@ -360,7 +361,7 @@ fn a_queue_that_fails_at_the_neighbour_is_seen_to_at_once() {
     // The neighbour has its turn before the sender: what the sender does to it is for a turn that nobody asked for.
     let (mut sender, mut receiver) = bed.pair_on(1, 0, &Options::default());
     let cqn = bed.make_cq(0, 1);
-    bed.qp(&receiver).cqn_rcv = cqn;
+    bed.set(&receiver, qpc::cqn_rcv, cqn);
     let (from, lkey) = bed.buffer(1, 0x1000);
     let (to, key) = bed.buffer(0, 0x1000);
     for _ in 0..4 {
@@ -369,7 +370,7 @@ fn a_queue_that_fails_at_the_neighbour_is_seen_to_at_once() {
     }
     bed.ring(&sender);
     let began = bed.now;
-    bed.run_until("the receiver's CQ failed", |bed| bed.qp(&receiver).state == QpState::ERR);
+    bed.run_until("the receiver's CQ failed", |bed| bed.qp(&receiver).state() == QpState::ERR);
     assert!(bed.now - began < 10_000, "after {} ns", bed.now - began);
 }
 

@@ -2,6 +2,7 @@
 
 use mlx5_prm::Field;
 use mlx5_prm::commands::query_q_counter_out as q;
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::SendOpcode;
 use mlx5_prm::later;
 use mlx5_prm::status::CqeSyndrome;
@@ -14,18 +15,18 @@ use super::requests::Request;
 fn counted(bed: &mut Bed, qps: &[&Handle]) {
     for qp in qps {
         let set = bed.hca(qp.node).device.objects.q_counters.allocate().unwrap();
-        bed.qp(qp).counter_set_id = set as u8;
+        bed.set(qp, qpc::counter_set_id, set);
     }
 }
 
 fn count(bed: &mut Bed, qp: &Handle, counter: Field) -> u32 {
-    let set = bed.qp(qp).counter_set_id;
+    let set = bed.qp(qp).counter_set().unwrap();
     bed.hca(qp.node).device.objects.q_counters.sets.get(u32::from(set)).map_or(0, |held| counter.get32(held))
 }
 
 /// All counters of a QP's set that are not zero: their offsets and values.
 fn all(bed: &mut Bed, qp: &Handle) -> Vec<(usize, u32)> {
-    let set = bed.qp(qp).counter_set_id;
+    let set = bed.qp(qp).counter_set().unwrap();
     let body = bed.hca(qp.node).device.objects.q_counters.sets.get(u32::from(set)).unwrap().clone();
     (0x10..body.len())
         .step_by(4)

@@ -1,5 +1,6 @@
 //! UD, QP1, multicast.
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::{CqeOpcode, EXTENDED_UD_AV, SendOpcode, av};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
@@ -169,7 +170,7 @@ fn errors_of_a_datagram_stop_its_send_queue_only() {
         bed.ring(&a);
         let got = [bed.wait(&a), bed.wait(&a)].map(|got| (got.opcode, got.syndrome, got.counter));
         assert_eq!(got, [(CqeOpcode::REQ_ERR, syndrome.0, first), (CqeOpcode::REQ_ERR, 5, second)]);
-        assert_eq!(bed.qp(&a).state, QpState::SQER);
+        assert_eq!(bed.qp(&a).state(), QpState::SQER);
         // Receives go on meanwhile.
         bed.receive(&mut a, &[(to, 0x2000, key)]);
         send(&mut bed, &mut b, vector(a.qpn, 0x1111, lids[0]), &[1]);
@@ -189,7 +190,7 @@ fn general_services_by_qp1_and_by_a_queue_that_speaks_for_it() {
     let gsi: Vec<_> = (0..2).map(|node| ready(&mut bed, node, ServiceType::QP1)).collect();
     let [mut a, mut b] = [gsi[0].clone(), gsi[1].clone()];
     for qp in &gsi {
-        bed.qp(qp).q_key = QKEY_GSI;
+        bed.set(qp, qpc::q_key, QKEY_GSI);
     }
     let (to, key) = bed.buffer(1, 0x1000);
     let lid = bed.hca(1).device.port.lid;
@@ -201,8 +202,8 @@ fn general_services_by_qp1_and_by_a_queue_that_speaks_for_it() {
     assert_eq!(bed.guests[1].read(to + 40, 256), mad);
     // An ordinary UD queue pair with deth_sqpn 1.
     let mut ud = ready(&mut bed, 0, ServiceType::UD);
-    bed.qp(&ud).deth_sqpn = 1;
-    bed.qp(&ud).q_key = QKEY_GSI;
+    bed.set(&ud, qpc::deth_sqpn, 1);
+    bed.set(&ud, qpc::q_key, QKEY_GSI);
     bed.receive(&mut b, &[(to, 296, key)]);
     send(&mut bed, &mut ud, vector(1, QKEY_GSI, lid), &mad);
     assert_eq!(bed.wait(&b).source.1, 1);
@@ -222,7 +223,7 @@ fn path_query_of_a_member(pkey: u16) {
     bed.world.medium.fabric_mut().set_partitions(PortIndex(0), &[pkey], now);
     bed.run_until("it is a member", |bed| bed.hca(0).device.port.pkeys[0] == pkey);
     let mut a = ready(&mut bed, 0, ServiceType::QP1);
-    bed.qp(&a).q_key = QKEY_GSI;
+    bed.set(&a, qpc::q_key, QKEY_GSI);
     let (at, key) = bed.buffer(0, 0x1000);
     bed.receive(&mut a, &[(at, 296, key)]);
     let mut mad = Mad::new(class::SUBN_ADM, 2, method::GET, attr::PATH_RECORD, 0x55);
@@ -259,7 +260,7 @@ fn multicast_reaches_attached_queues_here_and_there() {
     let mut mlid = 0;
     for (node, qp) in qps.iter_mut().enumerate() {
         let mut gsi = ready(&mut bed, node, ServiceType::QP1);
-        bed.qp(&gsi).q_key = QKEY_GSI;
+        bed.set(&gsi, qpc::q_key, QKEY_GSI);
         let (at, key) = bed.buffer(node, 0x1000);
         bed.receive(&mut gsi, &[(at, 296, key)]);
         let mut request = Request::new(SendOpcode::SEND, &[]);

@@ -98,7 +98,7 @@ fn what_may_not_be_copied_ends_the_queue_and_writes_nothing() {
         let lkey = [key, read_only, missing][which];
         let failed = copy(&mut bed, &mut a, opmod, &[(at, from, key), (target, to, lkey)]);
         assert_eq!(failed.syndrome, syndrome.0, "{from} to {to}, {which}, {opmod}");
-        assert_eq!(bed.qp(&a).state, QpState::ERR);
+        assert_eq!(bed.qp(&a).state(), QpState::ERR);
         assert_eq!(bed.guests[0].read(target, 64), [0; 64]);
     }
     // One end only, three, and a queue that cannot.

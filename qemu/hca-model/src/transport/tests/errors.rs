@@ -20,7 +20,7 @@ fn failed(bed: &mut Bed, qp: &Handle, syndrome: CqeSyndrome, counter: u16, flush
         assert_eq!((got.opcode, got.syndrome, got.counter), (CqeOpcode::REQ_ERR, 5, *counter), "{got:?}");
     }
     assert_eq!(bed.poll_cq(qp.node, qp.cqn), None);
-    assert_eq!(bed.qp(qp).state, QpState::ERR);
+    assert_eq!(bed.qp(qp).state(), QpState::ERR);
 }
 
 /// What is to be sent, after one good write and before one that is flushed, by a requester whose responder is given too.
@@ -41,7 +41,7 @@ fn remote_error(
     let after = bed.send(&mut a, &good.clone().flags(FmCeSe::empty()));
     assert_eq!(bed.wait(&a).opcode, CqeOpcode::REQ, "what came before is done");
     failed(&mut bed, &a, syndrome, bad, &[after]);
-    assert_eq!(bed.qp(&b).state, QpState::ERR, "the responder's QP too");
+    assert_eq!(bed.qp(&b).state(), QpState::ERR, "the responder's QP too");
     let events = bed.events(1);
     assert_eq!(events, event.map(|event| (event, b.qpn)).into_iter().collect::<Vec<_>>());
     assert_eq!(bed.events(0), []);
@@ -116,7 +116,7 @@ fn remote_invalid_requests() {
     // A message longer than the responder takes.
     remote_error(
         |bed, b| {
-            bed.qp(b).log_msg_max = 12;
+            bed.set(b, qpc::log_msg_max, 12);
             let (to, rkey) = bed.buffer(1, 0x8000);
             Request::new(SendOpcode::RDMA_WRITE, &data(bed, 0x1001)).to(to, rkey)
         },
@@ -141,7 +141,7 @@ fn more_reads_than_the_responder_has_resources_for() {
         got = bed.wait(&a);
     }
     assert_eq!(got.syndrome, CqeSyndrome::REMOTE_INVAL_REQ_ERR.0);
-    assert_eq!(bed.qp(&b).state, QpState::ERR);
+    assert_eq!(bed.qp(&b).state(), QpState::ERR);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_send_longer_than_its_buffer() {
         assert_eq!((got.opcode, got.syndrome, got.counter), (CqeOpcode::RESP_ERR, 0x01, first));
         let got = bed.wait(&b);
         assert_eq!((got.opcode, got.syndrome, got.counter), (CqeOpcode::RESP_ERR, 0x05, second));
-        assert_eq!(bed.qp(&b).state, QpState::ERR);
+        assert_eq!(bed.qp(&b).state(), QpState::ERR);
     }
 }
 
@@ -232,7 +232,7 @@ fn local_protection_errors() {
         let after = bed.send(&mut a, &good);
         assert_eq!(bed.wait(&a).opcode, CqeOpcode::REQ, "case {n}");
         failed(&mut bed, &a, CqeSyndrome::LOCAL_PROT_ERR, bad, &[after]);
-        assert_eq!(bed.qp(&b).state, QpState::RTS, "the peer knows nothing of it");
+        assert_eq!(bed.qp(&b).state(), QpState::RTS, "the peer knows nothing of it");
         assert!(bed.hca(0).device.log.refusals() > 0);
     }
 }
@@ -368,7 +368,7 @@ fn receiver_not_ready() {
     let sent = bed.send(&mut a, &Request::new(SendOpcode::RDMA_WRITE_IMM, &[]).to(to, rkey));
     failed(&mut bed, &a, CqeSyndrome::RNR_RETRY_EXC_ERR, sent, &[]);
     assert_eq!(bed.counters(1).rnr_naks_sent, 4);
-    assert_eq!(bed.qp(&b).state, QpState::RTS);
+    assert_eq!(bed.qp(&b).state(), QpState::RTS);
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn the_error_state_flushes_what_is_and_what_will_be_posted() {
     markers.sort_by_key(|marker| marker.0);
     assert_eq!(markers, [(CqeOpcode::REQ_ERR, 5, 2), (CqeOpcode::RESP_ERR, 5, 3)]);
     // The peer meets silence.
-    bed.qp(&a).retry_count = 0;
+    bed.set(&a, qpc::retry_count, 0);
     bed.qp(&a).transport.requester.retries_left = 0;
     let sent = bed.send(&mut a, &Request::new(SendOpcode::SEND, &[]));
     failed(&mut bed, &a, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, sent, &[]);
@@ -439,7 +439,7 @@ fn queues_that_lie_about_themselves() {
     let (mut a, mut b) = bed.pair(&Options::default());
     a.posted = 65;
     bed.ring(&a);
-    bed.run_until("error", |bed| bed.qp(&a).state == QpState::ERR);
+    bed.run_until("error", |bed| bed.qp(&a).state() == QpState::ERR);
     assert_eq!(bed.events(0), [(EventType::WQ_CATAS_ERROR, a.qpn)]);
     // The same of receives, found when one is wanted.
     let (mut c, _) = bed.pair_on(1, 1, &Options::default());
@@ -465,7 +465,7 @@ fn a_full_cq_takes_its_qps_along() {
         bed.post(&mut qp, &Request::new(SendOpcode::NOP, &[]));
     }
     bed.ring(&qp);
-    bed.run_until("error", |bed| bed.qp(&qp).state == QpState::ERR);
+    bed.run_until("error", |bed| bed.qp(&qp).state() == QpState::ERR);
     let events = bed.events(0);
     assert!(events.contains(&(EventType::WQ_CATAS_ERROR, qp.qpn)), "{events:?}");
     assert!(events.iter().any(|(kind, _)| *kind == EventType::CQ_ERROR), "{events:?}");
@@ -485,12 +485,12 @@ fn an_error_of_its_own_is_told_from_one_that_was_ordered() {
     bed.modify(&a, QpState::RST);
     assert!(!bed.qp(&a).transport.has_failed());
     bed.modify(&b, QpState::ERR);
-    assert!(bed.qp(&b).state == QpState::ERR && !bed.qp(&b).transport.has_failed());
+    assert!(bed.qp(&b).state() == QpState::ERR && !bed.qp(&b).transport.has_failed());
     // The send queue of an unreliable QP alone.
     let mut silent = silent.0;
     bed.send(&mut silent, &Request::new(SendOpcode::SEND, &[(local, 64, 0x7700)]));
     assert_ne!(bed.wait(&silent).syndrome, 0);
-    assert!(bed.qp(&silent).state == QpState::SQER && bed.qp(&silent).transport.has_failed());
+    assert!(bed.qp(&silent).state() == QpState::SQER && bed.qp(&silent).transport.has_failed());
     bed.modify(&silent, QpState::RTS);
     assert!(!bed.qp(&silent).transport.has_failed());
 }

@@ -196,7 +196,7 @@ fn local_failures_name_what_is_wrong() {
     );
     local(
         |bed, a, _| {
-            bed.qp(a).log_msg_max = 3;
+            bed.set(a, qpc::log_msg_max, 3);
             let (at, lkey) = bed.buffer(0, 0x1000);
             Request::new(SendOpcode::SEND, &[(at, 9, lkey)])
         },

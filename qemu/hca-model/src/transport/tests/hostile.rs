@@ -1,5 +1,6 @@
 //! Guests and peers that send anything: nothing panics, hangs, or reaches memory that no key gives.
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::value::{AccessFlags, ServiceType};
 use proptest::prelude::*;
 use rdma_fabric::infiniband::packet::{Bth, LNH_BTH, LNH_GRH, Lrh, Opcode};
@@ -55,7 +56,7 @@ proptest! {
         let options = Options { mtu: 2, ..Options::default() };
         let (_, uc) = bed.pair_of(ServiceType::UC, 0, 1, &options);
         let (_, xrc) = bed.pair_of(ServiceType::XRC, 0, 1, &options);
-        bed.qp(&b).cs_res = 1;
+        bed.set(&b, qpc::cs_res, 1);
         let (to, rkey) = bed.buffer(1, 0x1000);
         let (from, lkey) = bed.buffer(0, 0x1000);
         let untouched = bed.guests[1].alloc(0x1000);

@@ -1,5 +1,6 @@
 //! Little data that comes in the completion itself (`qpc.cs_res`, `qpc.cs_req`).
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::*;
 use mlx5_prm::status::CqeSyndrome;
 
@@ -10,7 +11,7 @@ use super::requests::{Request, Seg, data_segment};
 fn a_short_receive_is_in_its_completion() {
     let mut bed = Bed::new(2);
     let (mut a, mut b) = bed.pair(&Options { mtu: 1, ..Options::default() });
-    bed.qp(&b).cs_res = 1;
+    bed.set(&b, qpc::cs_res, 1);
     let (to, lkey) = bed.buffer(1, 0x1000);
     for len in [0, 1, 31, 32, 33, 300] {
         bed.guests[1].write(to, &[0xee; 512]);
@@ -43,7 +44,7 @@ fn a_short_receive_is_in_its_completion() {
 fn a_short_answer_is_in_its_completion() {
     let mut bed = Bed::new(2);
     let (mut a, _) = bed.pair(&Options::default());
-    bed.qp(&a).cs_req = 0x11;
+    bed.set(&a, qpc::cs_req, 0x11);
     let (local, lkey) = bed.buffer(0, 0x1000);
     let (remote, rkey) = bed.buffer(1, 0x1000);
     bed.guests[1].write(remote, &pattern(2, 3, 64));

@@ -4,6 +4,7 @@ use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::pma;
 use ib_mgmt::sa::{InformInfo, Notice, SaMad, trap};
 use ib_mgmt::smp::{NodeInfo, PortInfo, Smp, node_type, phys_state};
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::{CqeOpcode, EXTENDED_UD_AV, SendOpcode, av};
 use mlx5_prm::value::{PortState, QpState, RegisterId, ServiceType};
 
@@ -17,9 +18,9 @@ use rdma_fabric::ports::PortIndex;
 pub(super) fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {
     let mut qp = bed.make_qp(node, service, &Options::default());
     if service == ServiceType::QP0 {
-        bed.qp(&qp).q_key = 0;
+        bed.set(&qp, qpc::q_key, 0);
     } else {
-        bed.qp(&qp).q_key = QKEY_GSI;
+        bed.set(&qp, qpc::q_key, QKEY_GSI);
     }
     bed.modify(&qp, QpState::RTR);
     bed.modify(&qp, QpState::RTS);
@@ -45,7 +46,7 @@ pub(super) fn ask(
 ) -> (Mad, (u16, u32)) {
     let mut request = Request::new(SendOpcode::SEND, &[]);
     request.inline = Some(mad.to_vec());
-    let (number, qkey) = if bed.qp(&qp.0).q_key == 0 { (0, 0) } else { (1, QKEY_GSI) };
+    let (number, qkey) = if bed.qp(&qp.0).q_key() == 0 { (0, 0) } else { (1, QKEY_GSI) };
     bed.post_with_av(&mut qp.0, &request, Some(vector(number, qkey, lid)));
     bed.ring(&qp.0);
     let mut got = [bed.wait(&qp.0), bed.wait(&qp.0)];

@@ -27,7 +27,7 @@ fn a_request_through_an_empty_entry_runs_out_of_retries() {
         let discards = bed.hca(0).device.port.counters.xmit_discards;
         bed.send(&mut a, &write);
         assert_eq!(bed.wait(&a).syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR.0);
-        assert_eq!(bed.qp(&a).state, QpState::ERR, "a reliable service fails as a whole");
+        assert_eq!(bed.qp(&a).state(), QpState::ERR, "a reliable service fails as a whole");
         let discards = bed.hca(0).device.port.counters.xmit_discards - discards;
         assert_eq!(discards, 3, "sent once and twice again");
     }
@@ -50,7 +50,7 @@ fn a_responder_without_its_partition_stays_silent() {
     bed.hca(1).device.port.pkeys[0] = 0;
     bed.send(&mut a, &write);
     assert_eq!(bed.wait(&a).syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR.0);
-    assert_eq!(bed.qp(&b).state, QpState::RTS);
+    assert_eq!(bed.qp(&b).state(), QpState::RTS);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! RC on a fabric without faults.
 
+use mlx5_prm::contexts::{ads, qpc};
 use mlx5_prm::datapath::{CqeOpcode, FmCeSe, SendOpcode};
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, QpState};
@@ -264,7 +265,7 @@ fn more_reads_than_may_be_outstanding() {
 fn the_first_request_establishes_communication() {
     let mut bed = Bed::new(2);
     let (mut a, mut b) = bed.pair(&Options::default());
-    bed.qp(&b).state = QpState::RTR;
+    bed.qp(&b).enter(QpState::RTR);
     let (to, rkey) = bed.buffer(1, 0x1000);
     for _ in 0..2 {
         bed.receive(&mut b, &[(to, 0x1000, rkey)]);
@@ -292,9 +293,11 @@ fn loopback_to_the_own_port() {
     // Forced loopback needs neither LID nor link.
     bed.world.set_cable(0, false);
     for qp in [&a, &b] {
-        let path = &mut bed.qp(qp).primary_path;
-        path.force_loopback = true;
-        path.rlid = 0;
+        bed.qp(qp).reconfigure(|context| {
+            let path = qpc::primary_address_path.of_mut(context);
+            ads::fl.set(path, 1u32);
+            ads::rlid.set(path, 0u32);
+        });
     }
     bed.receive(&mut b, &[(to, 0x1_0000, rkey)]);
     bed.send(&mut a, &Request::new(SendOpcode::SEND, &[(from, 9, lkey)]));

@@ -1,9 +1,10 @@
 //! Shared receive queues.
 
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::datapath::{CqeOpcode, SendOpcode, wqe_data_seg, wqe_srq_next_seg};
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
-use mlx5_prm::value::{QpState, RqType, ServiceType};
+use mlx5_prm::value::{QpState, ServiceType};
 
 use super::bed::{Bed, Handle, Options, PD, pattern};
 use super::requests::{Request, data_segment};
@@ -48,8 +49,7 @@ fn make_rmp(bed: &mut Bed, at: u64, dbr: u64, linked: bool) -> u32 {
 
 /// Has `qp` take its receives from the shared queue.
 fn share(bed: &mut Bed, qp: &Handle, srqn: u32) {
-    let qp = bed.qp(qp);
-    (qp.rq_type, qp.rq, qp.srqn) = (RqType::SRQ_RQ, None, srqn);
+    bed.qp(qp).share(srqn, false);
 }
 
 /// The entry `step` further on is the next.
@@ -116,7 +116,11 @@ fn extended_connections_name_the_queue_at_the_other_side() {
     {
         // The target has neither a send queue nor receives of its own; its PD counts for nothing.
         let qp = bed.qp(&b);
-        (qp.sq, qp.rq, qp.rq_type, qp.xrcd, qp.pd) = (None, None, RqType::SRQ_RQ, 5, 0x999);
+        qp.share(0, true);
+        qp.reconfigure(|context| {
+            qpc::xrcd.set(context, 5u32);
+            qpc::pd.set(context, 0x999u32);
+        });
         qp.transport.queue.rung = false;
     }
     let mut queues = Vec::new();

@@ -1,6 +1,6 @@
 //! Memory registration, windows and invalidation by work request.
 
-use mlx5_prm::contexts::mkc;
+use mlx5_prm::contexts::{mkc, qpc};
 use mlx5_prm::datapath::{
     CqeOpcode, FmCeSe, MkeyMask, SendOpcode, UmrFlags, ctrl_opmod_idx_opcode, ctrl_qpn_ds, klm, wqe_ctrl_seg,
     wqe_data_seg, wqe_umr_ctrl_seg,
@@ -152,7 +152,7 @@ fn good(bed: &mut Bed, qp: &mut Handle, request: &Change) {
 fn bad(bed: &mut Bed, qp: &mut Handle, request: &Change) {
     let got = change(bed, qp, request);
     assert_eq!((got.opcode, got.syndrome), (CqeOpcode::REQ_ERR, CqeSyndrome::MW_BIND_ERR.0), "{got:?}");
-    assert_eq!(bed.qp(qp).state, QpState::ERR);
+    assert_eq!(bed.qp(qp).state(), QpState::ERR);
 }
 
 /// The field that node 1 refused last.
@@ -192,7 +192,7 @@ fn window(bed: &mut Bed, node: usize) -> u32 {
 /// A pair whose second may register memory.
 pub(super) fn pair(bed: &mut Bed) -> (Handle, Handle) {
     let (a, b) = bed.pair(&Options::default());
-    bed.qp(&b).fast_registration = true;
+    bed.set(&b, qpc::fre, 1);
     (a, b)
 }
 
@@ -260,7 +260,7 @@ fn a_registration_that_must_not_be() {
             Change::register(key, 0, 0x1000, ALL).pages(&[0x1000])
         }),
         ("qpc.fre", |bed, qp, key| {
-            bed.qp(qp).fast_registration = false;
+            bed.set(qp, qpc::fre, 0);
             Change::register(key, 0, 0x1000, ALL).pages(&[0x1000])
         }),
         ("wqe_ctrl_seg.imm", |_, _, _| Change::register(0x9999_9900, 0, 0x1000, ALL).pages(&[0x1000])),
@@ -312,7 +312,7 @@ fn a_window_of_type_two() {
     let mw = window(&mut bed, 1);
     let rights = AccessFlags::REMOTE_WRITE;
     // No physical addresses are involved: a user's QP, without fast registration, binds too.
-    bed.qp(&b).fast_registration = false;
+    bed.set(&b, qpc::fre, 0);
     let first = Change::bind(mw, b.qpn, lkey, at + 0x100, 0x800, rights);
     good(&mut bed, &mut b, &first);
     let rkey = mw + 1;
@@ -468,8 +468,8 @@ fn a_send_invalidates_what_it_may() {
 fn the_registration_qp_changes_every_key() {
     let mut bed = Bed::new(1);
     let mut qp = bed.make_qp(0, ServiceType::REG_UMR, &Options::default());
-    bed.qp(&qp).pd = 0;
-    bed.qp(&qp).reserved_lkey = true;
+    bed.set(&qp, qpc::pd, 0);
+    bed.set(&qp, qpc::rlky, 1);
     bed.modify(&qp, QpState::RTR);
     bed.modify(&qp, QpState::RTS);
     let key = free_mtt(&mut bed, 0);
@@ -497,14 +497,14 @@ fn the_registration_qp_changes_every_key() {
     let got = bed.send(&mut qp, &Request::new(SendOpcode::SEND, &[]));
     let completion = bed.wait(&qp);
     assert_eq!((completion.counter, completion.syndrome), (got, CqeSyndrome::LOCAL_QP_OP_ERR.0));
-    assert_eq!(bed.qp(&qp).state, QpState::ERR);
+    assert_eq!(bed.qp(&qp).state(), QpState::ERR);
 }
 
 #[test]
 fn an_invalidation_waits_for_what_needs_the_key() {
     let mut bed = Bed::new(2);
     let (mut a, _) = bed.pair(&Options { ack_timeout: 8, retry_count: 7, ..Options::default() });
-    bed.qp(&a).fast_registration = true;
+    bed.set(&a, qpc::fre, 1);
     let key = free_mtt(&mut bed, 0);
     let at = bed.guests[0].alloc(0x1000);
     let data = pattern(3, 1, 0x1000);
@@ -529,7 +529,7 @@ fn an_invalidation_waits_for_what_needs_the_key() {
 fn a_key_is_registered_once_whatever_is_sent_again() {
     let mut bed = Bed::new(2);
     let (mut a, _) = bed.pair(&Options { ack_timeout: 8, retry_count: 7, ..Options::default() });
-    bed.qp(&a).fast_registration = true;
+    bed.set(&a, qpc::fre, 1);
     let key = free_mtt(&mut bed, 0);
     let (at, lkey) = bed.buffer(0, 0x1000);
     let (to, rkey) = bed.buffer(1, 0x1000);
@@ -550,7 +550,7 @@ fn an_invalidation_that_completes_was_carried_out() {
     for seed in 0..100 {
         let mut bed = Bed::new(2);
         let (mut a, mut b) = bed.pair(&Options { ack_timeout: 5, retry_count: 7, ..Options::default() });
-        bed.qp(&a).fast_registration = true;
+        bed.set(&a, qpc::fre, 1);
         let key = free_mtt(&mut bed, 0);
         let (at, lkey) = bed.buffer(0, 0x1000);
         let (to, taken) = bed.buffer(1, 0x1000);

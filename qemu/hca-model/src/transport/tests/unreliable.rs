@@ -71,7 +71,7 @@ fn what_cannot_be_taken_is_dropped_in_silence() {
     assert_eq!(bed.poll_cq(1, b.cqn), None);
     assert_eq!(bed.events(1), []);
     assert_eq!(bed.counters(1).messages_dropped, 5);
-    assert_eq!(bed.qp(&b).state, QpState::RTS);
+    assert_eq!(bed.qp(&b).state(), QpState::RTS);
     bed.guests[0].write(from, &pattern(1, 1, 1500));
     bed.send(&mut a, &send(1500));
     let got = bed.wait(&b);
@@ -112,7 +112,7 @@ fn lost_packets_cost_their_messages_only() {
         arrived += 1;
     }
     assert!((120..195).contains(&arrived), "{arrived} of 200 messages of 4 packets at 5 % loss");
-    assert_eq!(bed.qp(&b).state, QpState::RTS);
+    assert_eq!(bed.qp(&b).state(), QpState::RTS);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn errors_of_ones_own() {
     let bad = bed.send(&mut a, &Request::new(SendOpcode::RDMA_READ, &[(from, 8, lkey)]).to(to, rkey));
     let got = bed.wait(&a);
     assert_eq!((got.counter, got.syndrome), (bad, CqeSyndrome::LOCAL_QP_OP_ERR.0));
-    assert_eq!(bed.qp(&a).state, QpState::SQER);
+    assert_eq!(bed.qp(&a).state(), QpState::SQER);
     let flushed = bed.send(&mut a, &Request::new(SendOpcode::SEND, &[(from, 8, lkey)]));
     let got = bed.wait(&a);
     assert_eq!((got.counter, got.syndrome), (flushed, CqeSyndrome::WR_FLUSH_ERR.0));
@@ -155,6 +155,6 @@ fn errors_of_ones_own() {
         (got.opcode, got.syndrome, got.counter),
         (CqeOpcode::RESP_ERR, CqeSyndrome::LOCAL_PROT_ERR.0, slot)
     );
-    assert_eq!(bed.qp(&b).state, QpState::ERR);
+    assert_eq!(bed.qp(&b).state(), QpState::ERR);
     assert_eq!(bed.events(1).iter().filter(|event| event.0 == EventType::WQ_CATAS_ERROR).count(), 0);
 }
