@@ -44,10 +44,12 @@ impl Payload {
     pub fn fill(self, position: usize, bytes: &mut [u8]) {
         debug_assert!(position.is_multiple_of(8), "chunks start at whole words");
         let mut word = self.word_at(position);
-        for chunk in bytes.chunks_mut(8) {
-            chunk.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| *to = from);
+        let (words, rest) = bytes.as_chunks_mut();
+        for to in words {
+            *to = word.to_le_bytes();
             word = word.wrapping_add(STEP);
         }
+        rest.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| *to = from);
     }
 
     /// Returns the position of the first byte that [`Payload::fill`] at `position` would have

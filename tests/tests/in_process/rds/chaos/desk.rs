@@ -160,8 +160,7 @@ impl Desk {
                 }
             };
             // No packet has left since. Refused attempts, which may be many, do not pay for it.
-            let bytes: Vec<u8> = (0..len).map(|i| payload(true, number).byte(i)).collect();
-            region.write(0, &bytes).expect("inside");
+            region.write(0, &payload(true, number, len)).expect("inside");
             if job.withheld {
                 self.revoke(hand, number, cookie);
             } else {
@@ -248,10 +247,10 @@ impl Desk {
         ledger.offers[offer].used = true;
         let mut found = vec![0; all];
         self.slice(slot, begins, all).read(0, &mut found).expect("inside");
-        let mut expected: Vec<u8> = (0..all).map(|i| payload(true, offer).byte(i)).collect();
+        let mut expected = payload(true, offer, all);
         match kind {
             Kind::Read => {}
-            Kind::Write => (0..len).for_each(|i| expected[offset + i] = payload(false, operation).byte(i)),
+            Kind::Write => expected[offset..offset + len].copy_from_slice(&payload(false, operation, len)),
             Kind::Add => expected = added(&expected, operation as u64).to_vec(),
         }
         assert!(
@@ -275,9 +274,7 @@ impl Desk {
             let len = if kind == Kind::Add { 8 } else { 1 + random.below((all - offset) as u64) as usize };
             let own = SLOTS + slot;
             let local = self.slice(own, 0, len);
-            let bytes: Vec<u8> = (0..len)
-                .map(|i| if kind == Kind::Write { payload(false, number).byte(i) } else { 0xee })
-                .collect();
+            let bytes = if kind == Kind::Write { payload(false, number, len) } else { vec![0xee; len] };
             local.write(0, &bytes).expect("inside");
             let cut = random.below(len as u64) as usize;
             let pieces = [self.slice(own, 0, cut), self.slice(own, cut, len - cut)];
@@ -358,12 +355,12 @@ impl Desk {
                 );
                 let mut found = vec![0; len];
                 self.slice(SLOTS + slot, 0, len).read(0, &mut found).expect("inside");
-                let expected = |i: usize| match kind {
-                    Kind::Write => payload(false, number).byte(i),
-                    Kind::Read | Kind::Add => payload(true, offer).byte(offset + i),
+                let expected = match kind {
+                    Kind::Write => payload(false, number, len),
+                    Kind::Read | Kind::Add => payload(true, offer, offset + len).split_off(offset),
                 };
                 assert!(
-                    !stands || ledger.is_disturbed(offer) || (0..len).all(|i| found[i] == expected(i)),
+                    !stands || ledger.is_disturbed(offer) || found == expected,
                     "operation {number}, {kind:?} of offer {offer}: the memory differs"
                 );
             }

@@ -90,7 +90,9 @@ impl Ledger {
     }
 }
 
-/// The bytes of the memory that offer or operation `index` filled.
-pub fn payload(is_offer: bool, index: usize) -> Payload {
-    Payload::new(0, is_offer.into(), index as u64)
+/// Returns the first `len` bytes of the memory that offer or operation `index` filled.
+pub fn payload(is_offer: bool, index: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Payload::new(0, is_offer.into(), index as u64).fill(0, &mut bytes);
+    bytes
 }

@@ -4,7 +4,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `MLX5_TESTS_LONG=1` | 1000 seeds instead of 40 |
+//! | `MLX5_TESTS_LONG=1` | 1000 seeds instead of 100 |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 //!
 //! A failure prints its seed and what happened before it.
@@ -28,7 +28,7 @@ fn messages_survive_chaos() {
         return;
     }
     let mut all = Tally::default();
-    let runs = if long() { 1000 } else { 40 };
+    let runs = if long() { 1000 } else { 100 };
     (1..=runs).for_each(|seed| all.add(&in_process(seed)));
     println!("{runs} seeds: {all}");
     // Enough happened on average.
