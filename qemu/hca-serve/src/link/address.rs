@@ -75,7 +75,7 @@ impl Address {
                 let address = self.resolve(place)?;
                 if !address.ip().is_loopback() && !anywhere {
                     return Err(Error::Usage(format!(
-                        "--listen {self}: whoever can reach it is part of the fabric; use a tunnel to a local address, or add \
+                        "{self}: whoever can reach it is part of the network; use a tunnel to a local address, or add \
                          --listen-anywhere"
                     )));
                 }

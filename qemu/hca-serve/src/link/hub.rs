@@ -364,7 +364,7 @@ impl Hub {
             }
         }
         for (number, cable) in &mut self.cables {
-            follow(&mut cable.link, *number, epoll);
+            cable.link.follow(*number, epoll);
         }
     }
 }
@@ -374,16 +374,6 @@ fn cut(cable: &Cable, medium: &mut Medium, now: u64, broken: Broken, tell: &mut 
     if let Some((port, guid)) = cable.port {
         medium.cable(port, now).set_up(false);
         tell(format!("cable of {guid:#018x} cut: {broken}"));
-    }
-}
-
-/// Updates the events to wait for on a cable's socket.
-pub fn follow(link: &mut Link, token: u64, epoll: &OwnedFd) {
-    let wanted = link.wanted();
-    if wanted != link.interest
-        && epoll::modify(epoll, link.socket(), EventData::new_u64(token), wanted).is_ok()
-    {
-        link.interest = wanted;
     }
 }
 

@@ -6,7 +6,9 @@
 //! reachable again. Streams are not authenticated.
 
 pub(crate) mod address;
+pub(crate) mod buffers;
 pub(crate) mod hub;
+pub(crate) mod netdev;
 pub(crate) mod spoke;
 pub(crate) mod stream;
 

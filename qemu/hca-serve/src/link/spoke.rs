@@ -1,7 +1,6 @@
 //! HCA side of a cable to a fabric in a remote server.
 
 use super::address::Address;
-use super::hub::follow;
 use super::stream::{Broken, Kind, Link, Stream};
 use hca_model::Hca;
 use hca_model::turn::turn;
@@ -106,7 +105,7 @@ impl Spoke {
 
     /// Returns the HCA of `token`, if the token belongs to a spoke.
     pub fn index(token: u64) -> Option<usize> {
-        token.checked_sub(FIRST_TOKEN).and_then(|index| usize::try_from(index).ok())
+        (FIRST_TOKEN..FIRST_TOKEN << 1).contains(&token).then(|| (token - FIRST_TOKEN) as usize)
     }
 
     /// Plugs in the cable of HCA `index`.
@@ -167,7 +166,7 @@ impl Spoke {
     /// Updates the socket events to wait for.
     pub fn follow_interests(&mut self, index: usize, epoll: &OwnedFd) {
         if let Some(link) = &mut self.link {
-            follow(link, FIRST_TOKEN + index as u64, epoll);
+            link.follow(FIRST_TOKEN + index as u64, epoll);
         }
     }
 }

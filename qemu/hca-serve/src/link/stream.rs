@@ -3,24 +3,17 @@
 //! A frame consists of its length (4 bytes, little endian, without itself), a byte with its kind,
 //! and its content.
 
-use rustix::event::epoll::EventFlags;
+use super::buffers::Buffers;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Longest frame, in bytes: a packet of 4 KiB with all its headers, and more than any text.
 const LONGEST: usize = 8192;
-/// Queued output above which no packets are accepted, in bytes.
-const CONGESTED: usize = 1 << 18;
-/// Queued output above which packets are dropped, in bytes.
-const FULL: usize = 1 << 20;
-/// Bytes of one read.
-const CHUNK: usize = 1 << 16;
 /// Interval of keep-alive frames on an idle cable.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Time without received or sent bytes after which a cable is cut.
@@ -66,7 +59,11 @@ pub enum Stream {
 }
 
 impl Stream {
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+    /// Makes calls return at once.
+    ///
+    /// # Errors
+    /// Errors of the socket.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Unix(stream) => stream.set_nonblocking(nonblocking),
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
@@ -176,19 +173,25 @@ impl std::fmt::Display for Broken {
 /// An end of a cable. No method blocks.
 #[derive(Debug)]
 pub struct Link {
-    stream: Stream,
-    input: Vec<u8>,
-    /// First unprocessed byte of `input`.
-    start: usize,
-    output: VecDeque<u8>,
+    buffers: Buffers,
     heard: Instant,
     said: Instant,
     /// Time at which output was last sent, or was queued after being empty.
     moved: Instant,
-    /// Socket events to wait for.
-    pub interest: EventFlags,
-    /// True while no frames are processed.
-    pub paused: bool,
+}
+
+impl Deref for Link {
+    type Target = Buffers;
+
+    fn deref(&self) -> &Buffers {
+        &self.buffers
+    }
+}
+
+impl DerefMut for Link {
+    fn deref_mut(&mut self) -> &mut Buffers {
+        &mut self.buffers
+    }
 }
 
 impl Link {
@@ -197,23 +200,7 @@ impl Link {
     /// # Errors
     /// Errors of the socket.
     pub fn new(stream: Stream, now: Instant) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self {
-            stream,
-            input: Vec::new(),
-            start: 0,
-            output: VecDeque::new(),
-            heard: now,
-            said: now,
-            moved: now,
-            interest: EventFlags::empty(),
-            paused: false,
-        })
-    }
-
-    /// Returns the socket, to wait for.
-    pub fn socket(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        Ok(Self { buffers: Buffers::new(stream)?, heard: now, said: now, moved: now })
     }
 
     /// Reads once, unless enough input is buffered.
@@ -221,26 +208,10 @@ impl Link {
     /// # Errors
     /// [`Broken`].
     pub fn read(&mut self, now: Instant) -> Result<(), Broken> {
-        if self.input.len() - self.start >= CHUNK {
-            return Ok(());
+        if self.buffers.read()? {
+            self.heard = now;
         }
-        self.input.drain(..self.start);
-        self.start = 0;
-        let before = self.input.len();
-        self.input.resize(before + CHUNK, 0);
-        let Some(room) = self.input.get_mut(before..) else { return Ok(()) };
-        let read = recv(&self.stream, room, RecvFlags::DONTWAIT);
-        let taken = read.as_ref().map_or(0, |(read, _)| *read);
-        self.input.truncate(before + taken);
-        match read {
-            Ok((0, _)) => Err(Broken::Closed),
-            Ok(_) => {
-                self.heard = now;
-                Ok(())
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(error) => Err(Broken::Failed(error)),
-        }
+        Ok(())
     }
 
     /// Returns the next complete frame, if any.
@@ -249,9 +220,7 @@ impl Link {
     /// [`Broken::Malformed`].
     pub fn next(&mut self) -> Result<Option<(Kind, &[u8])>, Broken> {
         let Some(len) = self.frame_len()? else { return Ok(None) };
-        let at = self.start + 4;
-        self.start = at + len;
-        let frame = self.input.get(at..at + len).and_then(<[u8]>::split_first);
+        let frame = self.buffers.take(4 + len).get(4..).and_then(<[u8]>::split_first);
         let (kind, content) = frame.ok_or(Broken::Malformed)?;
         Ok(Some((Kind::of(*kind).ok_or(Broken::Malformed)?, content)))
     }
@@ -263,8 +232,7 @@ impl Link {
 
     /// Returns the length of the next frame, if it is complete.
     fn frame_len(&self) -> Result<Option<usize>, Broken> {
-        let rest = self.input.get(self.start..).unwrap_or_default();
-        let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let Some((length, rest)) = self.buffers.unread().split_first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_le_bytes(*length) as usize;
         if len == 0 || len > LONGEST {
             return Err(Broken::Malformed);
@@ -274,23 +242,13 @@ impl Link {
 
     /// Queues a frame.
     pub fn send(&mut self, kind: Kind, content: &[u8], now: Instant) {
-        if self.output.is_empty() {
+        if !self.buffers.has_output() {
             self.moved = now;
         }
-        self.output.extend((1 + content.len() as u32).to_le_bytes());
-        self.output.push_back(kind as u8);
-        self.output.extend(content);
+        self.buffers.queue(&(1 + content.len() as u32).to_le_bytes());
+        self.buffers.queue(&[kind as u8]);
+        self.buffers.queue(content);
         self.said = now;
-    }
-
-    /// Returns whether packets must wait.
-    pub fn is_congested(&self) -> bool {
-        self.output.len() >= CONGESTED
-    }
-
-    /// Returns whether packets must be dropped.
-    pub fn is_full(&self) -> bool {
-        self.output.len() >= FULL
     }
 
     /// Sends as many bytes as the socket accepts.
@@ -298,17 +256,8 @@ impl Link {
     /// # Errors
     /// [`Broken`].
     pub fn flush(&mut self, now: Instant) -> Result<(), Broken> {
-        while !self.output.is_empty() {
-            let (front, _) = self.output.as_slices();
-            match send(&self.stream, front, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(sent) => {
-                    self.output.drain(..sent);
-                    self.moved = now;
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(error) => return Err(Broken::Failed(error)),
-            }
+        if self.buffers.flush()? {
+            self.moved = now;
         }
         Ok(())
     }
@@ -321,34 +270,22 @@ impl Link {
         if now.saturating_duration_since(self.said) >= KEEP_ALIVE {
             self.send(Kind::Alive, &[], now);
         }
-        if self.paused {
+        if self.buffers.paused {
             // Paused input does not show whether the peer is alive.
             self.heard = now;
         }
         let unheard = now.saturating_duration_since(self.heard) >= SILENCE;
-        let unmoved = !self.output.is_empty() && now.saturating_duration_since(self.moved) >= SILENCE;
+        let unmoved = self.buffers.has_output() && now.saturating_duration_since(self.moved) >= SILENCE;
         if unheard || unmoved { Err(Broken::Silent) } else { Ok(()) }
     }
 
     /// Returns the time at which [`keep_alive`](Self::keep_alive) is due.
     pub fn deadline(&self) -> Instant {
         let mut deadline = (self.said + KEEP_ALIVE).min(self.heard + SILENCE);
-        if !self.output.is_empty() {
+        if self.buffers.has_output() {
             deadline = deadline.min(self.moved + SILENCE);
         }
         deadline
-    }
-
-    /// Returns the socket events to wait for.
-    pub fn wanted(&self) -> EventFlags {
-        let mut wanted = EventFlags::empty();
-        if !self.paused {
-            wanted |= EventFlags::IN;
-        }
-        if !self.output.is_empty() {
-            wanted |= EventFlags::OUT;
-        }
-        wanted
     }
 }
 

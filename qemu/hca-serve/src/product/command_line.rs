@@ -244,9 +244,18 @@ fn table() -> Vec<Argument<CommandLine>> {
                 Ok(())
             },
         ),
+        value(
+            "--netdev ADDRESS",
+            "guests' ordinary network devices join the Ethernet switch here, by `-netdev stream,server=off` of QEMU: \
+             unix:PATH or tcp:HOST:PORT, of this machine",
+            |line, value| {
+                line.options.netdev = Some(address("--netdev", &value.text()?)?);
+                Ok(())
+            },
+        ),
         flag(
             "--listen-anywhere",
-            "the address may be one that other machines reach: whoever reaches it is part of the fabric",
+            "the addresses may be such that other machines reach: whoever reaches one is part of the network",
             |line| line.options.listen_anywhere = true,
         ),
         value(
@@ -331,6 +340,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<CommandLine>> {
     if options.uplink.is_some() {
         let fabric = [
             ("--listen", options.listen.is_some()),
+            ("--netdev", options.netdev.is_some()),
             ("--faults", !options.faults.is_none()),
             ("--pcap", options.capture.is_some()),
             ("--packet-lifetime", options.packet_life_time != FabricConfig::default().packet_life_time),
@@ -343,7 +353,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<CommandLine>> {
             )));
         }
     }
-    if options.sockets.is_empty() && options.listen.is_none() {
+    if options.sockets.is_empty() && options.listen.is_none() && options.netdev.is_none() {
         return Err(Error::Usage("serve needs --socket PATH, once for each HCA".into()));
     }
     let log = line.log;

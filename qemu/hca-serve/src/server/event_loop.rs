@@ -13,6 +13,7 @@ use super::state::{EthernetSummary, HcaState, Summary};
 use super::uplink::Uplink;
 use super::waiting::{WAKE, listener_token};
 use crate::link::hub::Hub;
+use crate::link::netdev::Netdevs;
 use crate::link::spoke::Spoke;
 use crate::planted::{self, Place};
 use crate::server::options::{LogSink, NoticeSink};
@@ -78,6 +79,8 @@ pub struct EventLoop {
     past_steps: u64,
     /// Cables of remote HCAs.
     pub hub: Option<Hub>,
+    /// Cables of guests' ordinary network devices.
+    pub netdevs: Option<Netdevs>,
     /// Cables to a remote fabric, in the order of the seats. Empty with a local fabric.
     pub spokes: Vec<Spoke>,
     /// Reconnects cut cables.
@@ -109,7 +112,7 @@ impl EventLoop {
         }
         let started = clock.now();
         let (wakeups, turns, panics, past_steps) = (0, 0, 0, 0);
-        let (hub, spokes, uplink) = (None, Vec::new(), None);
+        let (hub, netdevs, spokes, uplink) = (None, None, Vec::new(), None);
         Ok(Self {
             world,
             seats,
@@ -127,6 +130,7 @@ impl EventLoop {
             panics,
             past_steps,
             hub,
+            netdevs,
             spokes,
             uplink,
             waiting: None,
@@ -234,6 +238,10 @@ impl EventLoop {
             let notices = &self.notices;
             let tell = |line: String| notices(&line);
             more |= hub.turn(&mut self.world.medium, now, self.clock.now(), tell);
+        }
+        if let Some(netdevs) = &mut self.netdevs {
+            let notices = &self.notices;
+            more |= netdevs.turn(&mut self.world.medium, now, |line| notices(&line));
         }
         // The device with the first turn does not pay for fabric and cables.
         self.follow_work();

@@ -20,11 +20,12 @@ pub use stepped::Stepped;
 
 use crate::error::{Error, IoContext, Result};
 use crate::guest::watchdog::Watchdog;
-use crate::link::CableState;
 use crate::link::address::Listener;
 use crate::link::hub::Hub;
+use crate::link::netdev::Netdevs;
 use crate::link::spoke::Spoke;
 use crate::link::stream::Stream;
+use crate::link::{Address, CableState};
 use crate::product::output::{Blocks, Fifo};
 use clock::Clock;
 use event_loop::{EventLoop, Message, tell_log};
@@ -172,6 +173,7 @@ struct Prepared {
     /// Cable of each HCA, if a remote server has the fabric.
     cables: Vec<Stream>,
     hub: Option<Listener>,
+    netdevs: Option<Listener>,
 }
 
 impl Prepared {
@@ -190,10 +192,9 @@ impl Prepared {
             }
             options.profiles = profiles;
         }
-        let hub = match &options.listen {
-            Some(address) => Some(address.listen(options.listen_anywhere)?),
-            None => None,
-        };
+        let listen = |address: &Address| address.listen(options.listen_anywhere);
+        let hub = options.listen.as_ref().map(listen).transpose()?;
+        let netdevs = options.netdev.as_ref().map(listen).transpose()?;
         let config = FabricConfig {
             seed: options.seed,
             faults: options.faults,
@@ -228,12 +229,12 @@ impl Prepared {
         }
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let wake = Arc::new(eventfd(0, flags).map_err(|error| cannot_start(&error.into()))?);
-        Ok(Self { options, world, bound, wake, cables, hub })
+        Ok(Self { options, world, bound, wake, cables, hub, netdevs })
     }
 
     /// Creates the event loop on the calling thread, which it must not leave.
     fn event_loop(self, clock: Clock) -> io::Result<EventLoop> {
-        let Self { options, world, bound, wake, cables, hub } = self;
+        let Self { options, world, bound, wake, cables, hub, netdevs } = self;
         let watchdog = Rc::new(Watchdog::start()?);
         let mappings = (MAPPINGS / bound.len().max(1)).clamp(128, MAPPINGS / 2);
         let seats = bound.into_iter().zip(world.nodes()).map(|((listener, file), node)| {
@@ -249,6 +250,9 @@ impl Prepared {
             let guids = nodes.iter().map(|node| (node.hca.profile().port_guid, node.port));
             let base = options.guid_base.unwrap_or(Profile::GUID_BASE);
             event_loop.hub = Some(Hub::new(listener, guids, base, &event_loop.epoll)?);
+        }
+        if let Some(listener) = netdevs {
+            event_loop.netdevs = Some(Netdevs::new(listener, &event_loop.epoll)?);
         }
         for (index, stream) in cables.into_iter().enumerate() {
             let mut spoke = Spoke::new();

@@ -32,6 +32,8 @@ pub struct Options {
     pub guid_base: Option<u64>,
     /// Address at which remote HCAs connect their cables.
     pub listen: Option<Address>,
+    /// Address at which network devices of guests connect to the Ethernet switch.
+    pub netdev: Option<Address>,
     /// Permits connections from other machines. Peers are not authenticated.
     pub listen_anywhere: bool,
     /// Address of the remote server that has the fabric.
@@ -86,6 +88,7 @@ impl Options {
             kinds: Vec::new(),
             guid_base: None,
             listen: None,
+            netdev: None,
             listen_anywhere: false,
             uplink: None,
             capture: None,

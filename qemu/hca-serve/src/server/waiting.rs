@@ -4,7 +4,9 @@ use super::event_loop::EventLoop;
 use super::seat::Failure;
 use crate::guest::memory::PATIENCE;
 use crate::link::hub::Hub;
+use crate::link::netdev::Netdevs;
 use crate::link::spoke::Spoke;
+use crate::link::stream::Broken;
 use crate::planted::{self, Place};
 use crate::wire::channel::Channel;
 use rustix::event::Timespec;
@@ -44,8 +46,9 @@ impl EventLoop {
         let now = self.clock.now();
         let deadline = deadline.map(|at| Duration::from_nanos(at.saturating_sub(self.time_of(now))));
         let hub = self.hub.as_ref().and_then(Hub::deadline);
-        let hub = hub.map(|deadline| deadline.saturating_duration_since(now));
-        deadline.into_iter().chain(hub).fold(LONGEST_SLEEP, Duration::min)
+        let links = hub.into_iter().chain(self.netdevs.as_ref().and_then(Netdevs::deadline));
+        let links = links.map(|deadline| deadline.saturating_duration_since(now));
+        deadline.into_iter().chain(links).fold(LONGEST_SLEEP, Duration::min)
     }
 
     /// Returns the time until which a device's turn can wait, without its model's deadlines.
@@ -94,6 +97,13 @@ impl EventLoop {
             }
             return now;
         }
+        if Netdevs::owns(token) {
+            let Self { netdevs, world, notices, epoll, .. } = self;
+            if let Some(netdevs) = netdevs {
+                netdevs.event(token, epoll, &mut world.medium, now, |line| notices(&line));
+            }
+            return now;
+        }
         if let Some(index) = Spoke::index(token) {
             if let Some(spoke) = self.spokes.get_mut(index) {
                 spoke.event();
@@ -126,6 +136,12 @@ impl EventLoop {
             if let Some(hub) = &mut self.hub {
                 hub.cut(token, &mut self.world.medium, now, |line| notices(&line));
             }
+        } else if Netdevs::owns(token) {
+            let (now, notices) = (self.now(), &self.notices);
+            if let Some(netdevs) = &mut self.netdevs {
+                let medium = &mut self.world.medium;
+                netdevs.cut(token, Broken::Panicked, medium, now, |line| notices(&line));
+            }
         } else if token != WAKE {
             self.fail(Spoke::index(token).unwrap_or_else(|| seat_of(token)), Failure::Panic);
         }
@@ -157,6 +173,9 @@ impl EventLoop {
         let now = self.clock.now();
         if let Some(hub) = &mut self.hub {
             hub.follow_interests(&self.epoll, now);
+        }
+        if let Some(netdevs) = &mut self.netdevs {
+            netdevs.follow_interests(&self.epoll, now);
         }
         while let Some(index) = self.touched.first_in(0..self.seats.len()) {
             self.touched.remove(index);
