@@ -21,11 +21,20 @@ pub struct Kind {
     pub memory_mib: Option<u32>,
     /// Adds an IOMMU between its devices and its memory.
     pub iommu: bool,
+    /// Adds a virtio-net device on the Ethernet switch, for an RDMA device of Linux's `rdma_rxe`.
+    pub rxe: bool,
 }
 
 impl From<Recipe> for Kind {
     fn from(recipe: Recipe) -> Self {
-        Self { recipe, hcas: vec![DeviceSpec::default()], cpus: 1, memory_mib: None, iommu: false }
+        Self {
+            recipe,
+            hcas: vec![DeviceSpec::default()],
+            cpus: 1,
+            memory_mib: None,
+            iommu: false,
+            rxe: false,
+        }
     }
 }
 
@@ -105,11 +114,12 @@ struct Words {
     packages: Vec<String>,
     modules: Vec<String>,
     files: Vec<String>,
-    hcas: usize,
+    hcas: Option<usize>,
     profile: DeviceSpec,
     cpus: u32,
     memory_mib: Option<u32>,
     iommu: bool,
+    rxe: bool,
 }
 
 /// All words.
@@ -150,8 +160,8 @@ pub const WORDS: &[Word] = &[
             Ok(())
         },
     ),
-    Word::new("hcas=N", "emulated HCAs of each (1)", |words, value| {
-        words.hcas = number("hcas", value, HCAS)? as usize;
+    Word::new("hcas=N", "emulated HCAs of each (1; 0 beside rxe)", |words, value| {
+        words.hcas = Some(number("hcas", value, HCAS)? as usize);
         Ok(())
     }),
     Word::new("profile=CARD,HABIT", "what these are (cx-5); `serve --help` lists all", |words, value| {
@@ -170,6 +180,10 @@ pub const WORDS: &[Word] = &[
         words.iommu = true;
         Ok(())
     }),
+    Word::new("rxe", "with RDMA by software, on a virtio-net device at the Ethernet switch", |words, _| {
+        words.rxe = true;
+        Ok(())
+    }),
 ];
 
 fn list(value: &str) -> impl Iterator<Item = String> {
@@ -186,11 +200,12 @@ impl FromStr for Group {
             packages: Vec::new(),
             modules: Vec::new(),
             files: Vec::new(),
-            hcas: 1,
+            hcas: None,
             profile: DeviceSpec::default(),
             cpus: 1,
             memory_mib: None,
             iommu: false,
+            rxe: false,
         };
         for word in split(text) {
             let (name, value) = match word.split_once('=') {
@@ -205,10 +220,11 @@ impl FromStr for Group {
             })?;
             (known.take)(&mut words, value.unwrap_or_default())?;
         }
-        let Words { count, kernel, packages, modules, files, hcas, profile, cpus, memory_mib, iommu } = words;
+        let Words { count, kernel, packages, modules, files, hcas, profile, cpus, memory_mib, iommu, rxe } =
+            words;
         let recipe = Recipe::new(kernel).with_packages(packages)?.with_modules(modules)?.with_files(files)?;
-        let hcas = vec![profile; hcas];
-        Ok(Self { kind: Kind { recipe, hcas, cpus, memory_mib, iommu }, count })
+        let hcas = vec![profile; hcas.unwrap_or(usize::from(!rxe))];
+        Ok(Self { kind: Kind { recipe, hcas, cpus, memory_mib, iommu, rxe }, count })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::guest::{Guest, Options as GuestOptions};
 use super::image::{self, Image};
 use super::kind::Kind;
-use super::network::Hub;
+use super::network::{self, Hub};
 use super::overlay::Settings;
 use super::program;
 use crate::error::{Error, Result};
@@ -112,7 +112,7 @@ pub struct Lab {
     programs: Vec<PathBuf>,
     options: Options,
     complaints: Arc<Mutex<Vec<String>>>,
-    _folder: Temporary,
+    folder: Temporary,
 }
 
 impl Lab {
@@ -162,6 +162,11 @@ impl Lab {
             // A spare HCA may serve a program with private memory.
             file_io: options.spare > 0,
             listen: options.joined.as_ref().map(|cable| cable.listen.clone()),
+            netdev: options
+                .guests
+                .iter()
+                .any(|kind| kind.rxe)
+                .then(|| Address::Unix(netdev_socket(folder.path()))),
             ..served_by(near)
         })?;
         let far = far.map(serve).transpose()?;
@@ -179,7 +184,7 @@ impl Lab {
             programs,
             options,
             complaints,
-            _folder: folder,
+            folder,
         };
         for number in 0..lab.options.guests.len() {
             lab.boot(number)?;
@@ -208,7 +213,7 @@ impl Lab {
             settings: Settings { number, addresses, programs: self.programs.clone() },
             iommu: kind.iommu,
             cpus: kind.cpus,
-            more: self.hub.as_ref().map(|hub| hub.arguments(number)).unwrap_or_default(),
+            more: self.network_arguments(number, kind),
             memory_mib: kind.memory_for(image)?,
             accelerator: self.options.accelerator.clone(),
             command_line: String::new(),
@@ -218,6 +223,15 @@ impl Lab {
         *place = None;
         *place = Some(Guest::start(&self.qemu, image, &options)?);
         Ok(())
+    }
+
+    /// Returns QEMU's arguments for the ordinary network devices of a guest: that on the network of
+    /// all guests first.
+    fn network_arguments(&self, number: usize, kind: &Kind) -> Vec<String> {
+        let hub = self.hub.as_ref().map(|hub| hub.arguments(number)).unwrap_or_default();
+        let path = netdev_socket(self.folder.path());
+        let switch = kind.rxe.then(|| network::stream("wire", &path, [1, number as u8])).into_iter();
+        hub.into_iter().chain(switch.flatten()).collect()
     }
 
     /// Waits until guest `number` accepts scripts. Returns the boot time.
@@ -353,6 +367,11 @@ impl Lab {
 /// Returns the number of HCAs of these guests.
 fn nodes_of(guests: &[Kind]) -> usize {
     guests.iter().map(|kind| kind.hcas.len()).sum()
+}
+
+/// Returns the path of the socket at which network devices join the Ethernet switch.
+fn netdev_socket(folder: &Path) -> PathBuf {
+    folder.join("netdev.sock")
 }
 
 fn no_guest(number: usize) -> Error {

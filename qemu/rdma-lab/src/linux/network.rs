@@ -49,13 +49,7 @@ impl Hub {
 
     /// Returns QEMU's arguments for the device of guest `number`.
     pub fn arguments(&self, number: usize) -> Vec<String> {
-        let path = self.socket.path().to_string_lossy().replace(',', ",,");
-        vec![
-            "-netdev".into(),
-            format!("stream,id=link,server=off,addr.type=unix,addr.path={path}"),
-            "-device".into(),
-            format!("virtio-net-pci,netdev=link,romfile=,mac=52:54:00:00:00:{:02x}", number & 0xff),
-        ]
+        stream("link", self.socket.path(), [0, number as u8])
     }
 
     /// Returns the path of the socket.
@@ -73,6 +67,18 @@ impl Drop for Hub {
             let _ = port.shutdown(std::net::Shutdown::Both);
         }
     }
+}
+
+/// Returns QEMU's arguments for a virtio-net device, connected to a socket. The MAC address ends in
+/// network and number of the device.
+pub fn stream(name: &str, socket: &Path, [network, number]: [u8; 2]) -> Vec<String> {
+    let path = socket.to_string_lossy().replace(',', ",,");
+    vec![
+        "-netdev".into(),
+        format!("stream,id={name},server=off,addr.type=unix,addr.path={path}"),
+        "-device".into(),
+        format!("virtio-net-pci,netdev={name},romfile=,mac=52:54:00:{network:02x}:00:{number:02x}"),
+    ]
 }
 
 fn accept(listener: &UnixListener, ports: &Ports, stopping: &AtomicBool) {

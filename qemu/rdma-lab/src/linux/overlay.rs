@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const INIT: &str = include_str!("init.sh");
 
 /// Helpers for the scripts of tests, by name.
-const HELPERS: [(&str, &str); 7] = [
+const HELPERS: [(&str, &str); 9] = [
     ("await", include_str!("bin/await.sh")),
     ("background", include_str!("bin/background.sh")),
     ("listening", include_str!("bin/listening.sh")),
@@ -20,6 +20,8 @@ const HELPERS: [(&str, &str); 7] = [
     ("tell", include_str!("bin/tell.sh")),
     ("ports-active", include_str!("bin/ports-active.sh")),
     ("hcas-up", include_str!("bin/hcas-up.sh")),
+    ("ethernet-up", include_str!("bin/ethernet-up.sh")),
+    ("roce-gid", include_str!("bin/roce-gid.sh")),
 ];
 
 /// Settings of a single guest.
@@ -55,7 +57,7 @@ fn archive(settings: &Settings, out: File) -> std::io::Result<()> {
     writer.file("etc/guest", false, variables.as_bytes())?;
     let mut hosts = "127.0.0.1 localhost\n".to_owned();
     for (number, address) in settings.addresses.iter().enumerate() {
-        hosts.push_str(&format!("{address} guest{number}\n"));
+        hosts.push_str(&format!("{address} guest{number}\n10.78.0.{} roce{number}\n", number + 1));
     }
     writer.file("etc/hosts", false, hosts.as_bytes())?;
     for program in &settings.programs {

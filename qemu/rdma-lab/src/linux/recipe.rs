@@ -31,6 +31,15 @@ impl Kernel {
             Self::Backports => &["trixie", "trixie-backports"],
         }
     }
+
+    /// Returns modules that other kernels do not have.
+    const fn own_modules(self) -> &'static [&'static str] {
+        match self {
+            // For `rdma_rxe`, which does not name it.
+            Self::V6_1 | Self::V6_12 => &["crc32_generic"],
+            Self::Backports => &[],
+        }
+    }
 }
 
 impl fmt::Display for Kernel {
@@ -65,7 +74,7 @@ pub struct Recipe {
 
 /// Part of the cache entry's name. Increment it when images change, so that older entries are not
 /// used.
-const GENERATION: u32 = 7;
+const GENERATION: u32 = 8;
 
 impl Recipe {
     /// Returns the recipe with the contents that every guest has.
@@ -137,7 +146,8 @@ impl Recipe {
 
     /// Returns the kernel modules to keep, without ".ko". Built-in modules need no entry.
     pub fn modules(&self) -> Vec<&str> {
-        MODULES.into_iter().chain(self.modules.iter().map(String::as_str)).collect()
+        let added = self.modules.iter().map(String::as_str);
+        MODULES.into_iter().chain(self.kernel.own_modules().iter().copied()).chain(added).collect()
     }
 
     /// Returns the files and directories to keep, relative to the root.
