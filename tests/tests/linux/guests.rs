@@ -86,21 +86,30 @@ pub enum At {
 /// A program that listens in guest 0 and its client in guest 1; both have to succeed. Answers what the server and the client
 /// printed.
 pub fn pair(lab: &mut Lab, at: At, server: &str, client: &str) -> [Answer; 2] {
-    let answers = any_pair(lab, at, server, client);
+    between(lab, [0, 1], at, server, client)
+}
+
+/// The same with the server in the first of these guests and the client in the second.
+pub fn between(lab: &mut Lab, guests: [usize; 2], at: At, server: &str, client: &str) -> [Answer; 2] {
+    let answers = any_between(lab, guests, at, server, client);
     assert!(answers.iter().all(Answer::success), "{}", both(server, client, &answers));
     answers
 }
 
-/// The same, however they end.
+/// The same as [`pair`], however they end.
 pub fn any_pair(lab: &mut Lab, at: At, server: &str, client: &str) -> [Answer; 2] {
+    any_between(lab, [0, 1], at, server, client)
+}
+
+fn any_between(lab: &mut Lab, guests: [usize; 2], at: At, server: &str, client: &str) -> [Answer; 2] {
     let wait = match at {
         At::Tcp(port) => format!("listening server {port}"),
         At::Cm => listening_by_cm(server),
     };
-    run(lab, 0, &format!("background server timeout 120 {server} && {wait}"));
-    let ended = lab.run(1, &format!("timeout 120 {client}"), LIMIT);
+    run(lab, guests[0], &format!("background server timeout 120 {server} && {wait}"));
+    let ended = lab.run(guests[1], &format!("timeout 120 {client}"), LIMIT);
     let client_answer = ended.unwrap_or_else(|error| panic!("`{client}`: {error}"));
-    let ended = lab.run(0, "reap server", LIMIT);
+    let ended = lab.run(guests[0], "reap server", LIMIT);
     let server_answer = ended.unwrap_or_else(|error| panic!("`{server}`: {error}"));
     [server_answer, client_answer]
 }

@@ -1,0 +1,88 @@
+//! Linux guests at the Ethernet switch: two with an Ethernet HCA, and one whose RDMA is `rdma_rxe` on a virtio-net device.
+
+mod frames;
+mod roce;
+
+use crate::guests::{census_without_keys, hcas_are_content, nothing_is_left, run, run_everywhere};
+use hca_model::Census;
+use rdma_lab::linux::{Kernel, Kind, Lab, Options};
+use runner::conditions;
+use runner::linux::judge;
+use std::path::PathBuf;
+
+/// The guest with rxe. Guests 0 and 1 have the HCAs.
+const RXE: usize = 2;
+
+/// What Linux warns of without a cause in the HCA: it cannot hand all of tc to a card without tables that ignore levels, in
+/// promiscuous mode it strips tags, and the speed of virtio-net is unknown.
+const WARNINGS: [&str; 3] = [
+    "firmware level support is missing",
+    "S-tagged traffic will be dropped",
+    "speed is unknown, defaulting to",
+];
+
+/// The guests, with their addresses.
+struct Ground {
+    lab: Lab,
+    before: Vec<Census>,
+}
+
+impl Ground {
+    /// `None` where there can be none.
+    fn new(kernel: Kernel, card: &str) -> Option<Self> {
+        let kind: Kind = kernel.into();
+        let packages = kind.recipe.with_packages(["ethtool", "iperf3"]).expect("names");
+        let recipe = packages.with_modules(["8021q", "sch_fq_codel"]).expect("names");
+        let ethernet = Kind { hcas: vec![card.parse().expect("a card")], ..recipe.clone().into() };
+        let rxe = Kind { hcas: Vec::new(), rxe: true, ..recipe.into() };
+        let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest/wrong_checksum.c");
+        let options =
+            Options { programs: vec![program], ..Options::of(vec![ethernet.clone(), ethernet, rxe]) };
+        let mut lab = judge::lab_or_skip(options)?;
+        println!("Linux {}", lab.version());
+        run_everywhere(&mut lab, "dmesg -c > /dev/null; hcas-up && modprobe rdma_ucm");
+        let before = census_without_keys(&lab);
+        Some(Self { lab, before })
+    }
+
+    /// No object is left over and nobody has complained, also when the drivers go.
+    fn end(mut self) {
+        let lab = &mut self.lab;
+        assert_eq!(census_without_keys(lab), self.before, "objects before and after the programs");
+        run_everywhere(lab, "rmmod rdma_ucm rdma_cm");
+        for guest in 0..RXE {
+            run(lab, guest, "rmmod mlx5_ib && rmmod mlx5_core && ! grep ^mlx5 /proc/modules");
+        }
+        nothing_is_left(lab);
+        for guest in 0..=RXE {
+            let log = lab.guest(guest).and_then(|guest| guest.take_kernel_log()).expect("the kernel's log");
+            let mut complaints = judge::complaints(&log);
+            complaints.retain(|line| !WARNINGS.iter().any(|words| line.contains(words)));
+            assert!(complaints.is_empty(), "guest {guest} complains:\n{}", complaints.join("\n"));
+        }
+        hcas_are_content(lab);
+        self.lab.stop().expect("they power off");
+    }
+}
+
+fn everything(kernel: Kernel, card: &str) {
+    let Some(mut ground) = Ground::new(kernel, card) else { return };
+    let lab = &mut ground.lab;
+    frames::stack(lab);
+    frames::settings(lab);
+    roce::between_hcas(lab);
+    roce::with_rxe(lab, conditions::long());
+    ground.end();
+}
+
+#[test]
+fn the_latest_kernel_uses_an_ethernet_port_beside_rxe() {
+    everything(Kernel::Backports, "cx-6-dx");
+}
+
+#[test]
+fn linux_6_1_uses_an_ethernet_port_beside_rxe() {
+    if conditions::long() {
+        everything(Kernel::V6_1, "cx-5-en");
+    }
+}
