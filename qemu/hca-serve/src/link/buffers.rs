@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::collections::VecDeque;
 use std::io;
+use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Queued output above which no packets are accepted, in bytes.
@@ -16,6 +17,25 @@ const FULL: usize = 1 << 20;
 const CHUNK: usize = 1 << 16;
 /// Unprocessed input above which nothing is read: more than the longest frame, in bytes.
 const ENOUGH: usize = 1 << 17;
+
+/// Amounts of work that cables have caused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CableWork {
+    /// Reads from their sockets.
+    pub reads: u64,
+    /// Frames received and sent.
+    pub frames: u64,
+    /// Steps of the fabric for their packets.
+    pub steps: u64,
+}
+
+impl AddAssign for CableWork {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.frames += other.frames;
+        self.steps += other.steps;
+    }
+}
 
 /// A stream socket and what has been read and is to be written. No method blocks.
 #[derive(Debug)]

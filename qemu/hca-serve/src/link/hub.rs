@@ -1,6 +1,7 @@
 //! Fabric side of cables: switch ports whose HCAs are in other servers.
 
 use super::address::Listener;
+use super::buffers::CableWork;
 use super::stream::{Broken, HANDSHAKE, Kind, Link, MAGIC};
 use crate::planted::{self, Place};
 use hca_model::Profile;
@@ -36,17 +37,6 @@ struct Cable {
     ending: bool,
     /// Time at which it closes without a handshake.
     handshake_until: Instant,
-}
-
-/// Amounts of work that cables have caused.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CableWork {
-    /// Reads from their sockets.
-    pub reads: u64,
-    /// Frames received and sent.
-    pub frames: u64,
-    /// Steps of the fabric for their packets.
-    pub steps: u64,
 }
 
 /// Listener for cables, with all its cables.

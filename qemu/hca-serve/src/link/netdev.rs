@@ -4,12 +4,13 @@
 //! frame has neither checksum offloads nor a frame check sequence.
 
 use super::address::Listener;
-use super::buffers::Buffers;
+use super::buffers::{Buffers, CableWork};
 use super::stream::Broken;
 use crate::planted::{self, Place};
 use rdma_fabric::medium::{LinkLayer, Medium};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::PortIndex;
+use rdma_fabric::work::STEPS_PER_CALL;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -46,6 +47,7 @@ pub struct Netdevs {
     /// Ports whose guests have left.
     free: Vec<PortIndex>,
     ports: usize,
+    work: CableWork,
     /// Time at which connections are accepted again.
     closed_until: Option<Instant>,
     listening: bool,
@@ -60,7 +62,13 @@ impl Netdevs {
         epoll::add(epoll, listener.as_fd(), EventData::new_u64(FIRST_TOKEN), EventFlags::IN)?;
         let (cables, free) = (BTreeMap::new(), Vec::new());
         let next = FIRST_TOKEN + 1;
-        Ok(Self { listener, cables, next, free, ports: 0, closed_until: None, listening: true })
+        let work = CableWork::default();
+        Ok(Self { listener, cables, next, free, ports: 0, work, closed_until: None, listening: true })
+    }
+
+    /// Returns the work for cables so far.
+    pub const fn work(&self) -> CableWork {
+        self.work
     }
 
     /// Returns whether the token belongs to a network device.
@@ -122,7 +130,7 @@ impl Netdevs {
             // A panic must not reach other cables and HCAs.
             let served = catch_unwind(AssertUnwindSafe(|| {
                 planted::here(Place::Cable(*token));
-                cable.serve(medium, now)
+                cable.serve(medium, now, &mut self.work)
             }));
             match served.unwrap_or(Err(Broken::Panicked)) {
                 Ok(busy) => more |= busy,
@@ -181,16 +189,19 @@ impl Netdevs {
 }
 
 impl Cable {
-    fn serve(&mut self, medium: &mut Medium, now: u64) -> Result<bool, Broken> {
+    fn serve(&mut self, medium: &mut Medium, now: u64, work: &mut CableWork) -> Result<bool, Broken> {
         if std::mem::take(&mut self.readable) && !self.buffers.paused {
+            work.reads += 1;
             self.buffers.read()?;
         }
         let mut wire = medium.cable(self.port, now);
         // A link that a fault cut comes up again.
         wire.set_up(true);
         // Its previous frames may have cost the switch more than one iteration.
-        self.buffers.paused = !wire.pay_turn();
-        let mut more = self.buffers.paused;
+        let paid = wire.pay_turn();
+        work.steps += paid;
+        let mut more = paid == STEPS_PER_CALL;
+        self.buffers.paused = more;
         for taken in 0.. {
             if self.buffers.paused {
                 break;
@@ -216,6 +227,7 @@ impl Cable {
             bytes.resize(len.max(SHORTEST), 0);
             wire.send(Packet::frame(bytes));
             self.buffers.consume(4 + len);
+            work.frames += 1;
         }
         for taken in 0.. {
             let congested = self.buffers.is_congested();
@@ -231,6 +243,7 @@ impl Cable {
             let bytes = packet.sealed_bytes();
             self.buffers.queue(&(bytes.len() as u32).to_be_bytes());
             self.buffers.queue(bytes);
+            work.frames += 1;
             wire.give_buffer(packet.into_buffer());
         }
         self.buffers.flush()?;

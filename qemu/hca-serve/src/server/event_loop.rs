@@ -212,9 +212,10 @@ impl EventLoop {
     /// Advances a counted clock by the work done.
     #[inline]
     pub(super) fn follow_work(&mut self) {
-        let Self { clock, world, seats, hub, past_steps, .. } = self;
+        let Self { clock, world, seats, hub, netdevs, past_steps, .. } = self;
         clock.follow(|| {
-            let cables = hub.as_ref().map(Hub::work).unwrap_or_default();
+            let mut cables = hub.as_ref().map(Hub::work).unwrap_or_default();
+            cables += netdevs.as_ref().map(Netdevs::work).unwrap_or_default();
             let steps = *past_steps + cables.steps + world.medium.owed();
             let mut done = Done { steps, messages: cables.frames, reads: cables.reads, ..Done::default() };
             for node in world.nodes() {

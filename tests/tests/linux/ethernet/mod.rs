@@ -14,10 +14,12 @@ use std::path::PathBuf;
 const RXE: usize = 2;
 
 /// What Linux warns of without a cause in the HCA: it cannot hand all of tc to a card without tables that ignore levels, in
-/// promiscuous mode it strips tags, and the speed of virtio-net is unknown.
-const WARNINGS: [&str; 3] = [
+/// promiscuous mode it strips tags, no WQE is executed from a BlueFlame buffer without that habit, and the speed of virtio-net
+/// is unknown.
+const WARNINGS: [&str; 4] = [
     "firmware level support is missing",
     "S-tagged traffic will be dropped",
+    "Write combining is not supported",
     "speed is unknown, defaulting to",
 ];
 
