@@ -55,6 +55,14 @@ impl Packet {
         Self { bytes, format: Format::Ethernet, unsealed: true }
     }
 
+    /// Returns a copy of the packet in `buffer`, whose content is replaced.
+    #[must_use]
+    pub(crate) fn copied_to(&self, mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        buffer.extend_from_slice(&self.bytes);
+        Self { bytes: buffer, ..*self }
+    }
+
     /// Writes the ICRC, if it is not written yet.
     pub fn seal(&mut self) {
         if std::mem::take(&mut self.unsealed) {

@@ -199,14 +199,6 @@ impl Switch {
         self.capture.take().map_or(Ok(()), |mut capture| capture.finish())
     }
 
-    /// Writes out the frames captured so far, and continues.
-    ///
-    /// # Errors
-    /// The first error of the capture's writer.
-    pub fn flush_capture(&mut self) -> io::Result<()> {
-        self.capture.as_mut().map_or(Ok(()), |capture| capture.finish())
-    }
-
     /// Returns the settings.
     #[must_use]
     pub const fn config(&self) -> &SwitchConfig {
@@ -222,11 +214,6 @@ impl Switch {
     /// Changes the nanoseconds from any port to any other. Frames in flight are not overtaken.
     pub const fn set_latency(&mut self, nanoseconds: u64) {
         self.config.latency = nanoseconds;
-    }
-
-    /// Changes the number of waiting frames from which on a port marks further ones.
-    pub const fn set_marking_threshold(&mut self, threshold: Option<usize>) {
-        self.config.marking_threshold = threshold;
     }
 
     /// Starts the sequence of random numbers again, from `seed`.
@@ -301,7 +288,7 @@ impl Switch {
         match route {
             Route::None => self.links.give_buffer(frame.into_buffer()),
             Route::One(to) => self.transmit(from, to, frame, now),
-            Route::All => self.flood(from, &frame, now),
+            Route::All => self.flood(from, frame, now),
         }
     }
 
@@ -352,7 +339,7 @@ impl Switch {
 
     /// Sends copies of a frame to all other ports whose links are up.
     #[cold]
-    fn flood(&mut self, from: PortIndex, frame: &Packet, now: u64) {
+    fn flood(&mut self, from: PortIndex, frame: Packet, now: u64) {
         self.counters.flooded += 1;
         let cost = work::PACKET + frame.bytes().len() as u64 / BYTES_PER_STEP;
         for to in (0..self.ports.len() as u32).map(PortIndex) {
@@ -361,21 +348,25 @@ impl Switch {
             }
             self.links.owe(from, cost);
             if self.links.backlog(to, now) < FLOOD_BACKLOG {
-                self.transmit(from, to, frame.clone(), now);
+                let copy = frame.copied_to(self.links.take_buffer());
+                self.transmit(from, to, copy, now);
             } else {
                 self.links.counters_mut().overflow += 1;
                 self.links.losses_of(frame.bytes()).overflow += 1;
             }
         }
+        self.links.give_buffer(frame.into_buffer());
     }
 
     fn transmit(&mut self, from: PortIndex, to: PortIndex, mut frame: Packet, now: u64) {
-        if !self.links.is_up(to) {
-            self.links.lose_to_link(frame.bytes());
-            return;
-        }
-        if frame.bytes().len() > self.longest(to) {
-            self.refuse(frame.bytes());
+        let is_up = self.links.is_up(to);
+        if !is_up || frame.bytes().len() > self.longest(to) {
+            if is_up {
+                self.refuse(frame.bytes());
+            } else {
+                self.links.lose_to_link(frame.bytes());
+            }
+            self.links.give_buffer(frame.into_buffer());
             return;
         }
         if let Some(threshold) = self.config.marking_threshold

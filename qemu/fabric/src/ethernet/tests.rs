@@ -168,6 +168,20 @@ fn frames_longer_than_either_port_allows_are_refused() {
 }
 
 #[test]
+fn buffers_of_flooded_and_refused_frames_return() {
+    let mut switch = switch(2);
+    introduce(&mut switch, 2);
+    let take = |switch: &mut Switch| switch.links_mut().take_buffer().capacity();
+    while take(&mut switch) != 0 {}
+    switch.send(port(0), frame(address(0), MacAddress::BROADCAST, b""), 0);
+    assert_ne!(take(&mut switch), 0);
+    switch.set_longest(port(1), 1_522);
+    switch.send(port(0), frame(address(0), address(1), &[0; 2_000]), 0);
+    assert_ne!(take(&mut switch), 0);
+    assert_eq!(take(&mut switch), 0);
+}
+
+#[test]
 fn a_link_that_goes_down_loses_frames_and_addresses() {
     let mut switch = switch(3);
     introduce(&mut switch, 3);
@@ -454,7 +468,6 @@ fn captures_have_every_frame_sealed_and_remarked() {
     switch.send(port(0), roce(0, 1, 5, Ecn::NotCapable), 0);
     switch.send(port(2), frame(address(2), address(0), b""), 0);
     switch.send(port(0), frame(address(0), address(1), &[0; 10_000]), 0);
-    switch.flush_capture().unwrap();
     let (names, frames) = recorder.0.lock().unwrap().clone();
     assert_eq!(names, ["station0", "station1", "late"]);
     assert_eq!(frames.iter().map(|record| record.0).collect::<Vec<_>>(), [0, 2, 0]);

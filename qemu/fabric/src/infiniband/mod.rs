@@ -184,14 +184,6 @@ impl Fabric {
         self.capture.take().map_or(Ok(()), |mut capture| capture.finish())
     }
 
-    /// Brings out what was captured so far, and goes on.
-    ///
-    /// # Errors
-    /// The first error of the capture's writer.
-    pub fn flush_capture(&mut self) -> io::Result<()> {
-        self.capture.as_mut().map_or(Ok(()), |capture| capture.finish())
-    }
-
     /// Plugs a new port in, its link down. `name` appears in captures.
     ///
     /// # Errors

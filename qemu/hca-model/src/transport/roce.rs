@@ -10,15 +10,13 @@ use crate::port::{NicVport, RoceAddress, RoceVersion};
 use crate::recorder::DropReason;
 use ib_types::Gid;
 use rdma_fabric::ethernet::frame::ether_type::{IPV4, IPV6, ROCE_V1, VLAN};
-use rdma_fabric::ethernet::frame::{Frame, Network, UDP_PORT, Version, protocol, sum};
+use rdma_fabric::ethernet::frame::{
+    Frame, HEADER_LEN, IPV4_LEN, IPV6_LEN, Network, TAG_LEN, UDP_LEN, UDP_PORT, Version, protocol, sum,
+};
 use rdma_fabric::infiniband::packet::{GRH_NEXT_HEADER_IBA, Grh, QPN_MULTICAST, Transport};
 
 /// Longest headers before the BTH: addresses, tag, IPv6, UDP.
-const LONGEST: usize = 14 + 4 + 40 + UDP;
-/// Bytes of an IPv4, an IPv6 and a UDP header.
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
-const UDP: usize = 8;
+const LONGEST: usize = HEADER_LEN + TAG_LEN + IPV6_LEN + UDP_LEN;
 /// Network headers as completions show them (`cqe64.sl`).
 const SHOWN_GRH: u8 = 0;
 const SHOWN_IPV6: u8 = 1;
@@ -118,7 +116,7 @@ impl Front {
                 place.copy_from_slice(&value.to_be_bytes());
             }
         };
-        let (start, datagram) = (self.network, (UDP + transport) as u16);
+        let (start, datagram) = (self.network, (UDP_LEN + transport) as u16);
         match self.kind {
             Kind::Grh => put16(start + 4, transport as u16),
             Kind::Ipv6 => {

@@ -14,20 +14,16 @@ pub mod protocol {
     pub const ROUTING: u8 = 43;
     /// Fragment header of IPv6.
     pub const FRAGMENT: u8 = 44;
-    /// Encapsulating security payload.
-    pub const ESP: u8 = 50;
-    /// Authentication header.
-    pub const AH: u8 = 51;
     /// Destination options of IPv6.
     pub const DESTINATION: u8 = 60;
 }
 
 /// Bytes of an IPv4 header without options.
-pub(super) const IPV4_LEN: usize = 20;
+pub const IPV4_LEN: usize = 20;
 /// Bytes of an IPv6 header without extensions.
-pub(super) const IPV6_LEN: usize = 40;
+pub const IPV6_LEN: usize = 40;
 /// Bytes of a UDP header.
-pub(super) const UDP_LEN: usize = 8;
+pub const UDP_LEN: usize = 8;
 /// Bytes of a TCP header without options.
 const TCP_LEN: usize = 20;
 /// Extension headers of IPv6 that are parsed, so that a frame of nothing else costs little.

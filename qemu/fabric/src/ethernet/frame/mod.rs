@@ -6,7 +6,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `ip` | IPv4 and IPv6 with their extension headers, TCP, UDP |
-//! | `roce` | RoCE v1 and v2 up to the BTH, ICRC, UDP source port |
+//! | `roce` | RoCE v1 and v2 up to the BTH, ICRC |
 //! | `checksum` | sums of IP, TCP and UDP |
 //! | `congestion` | congestion mark of IP packets |
 //! | `toeplitz` | the hash of receive side scaling |
@@ -21,10 +21,10 @@ mod toeplitz;
 
 use ib_types::MacAddress;
 
-pub use checksum::{add, sum, write_checksums};
+pub use checksum::{sum, write_checksums};
 pub use congestion::mark_congestion;
-pub use ip::{Ecn, Ip, Transport, Version, protocol};
-pub use roce::{Roce, UDP_PORT, udp_source_port, write_icrc};
+pub use ip::{Ecn, IPV4_LEN, IPV6_LEN, Ip, Transport, UDP_LEN, Version, protocol};
+pub use roce::{Roce, UDP_PORT, write_icrc};
 pub use toeplitz::toeplitz;
 
 use crate::infiniband::packet::{GRH_NEXT_HEADER_IBA, Grh};

@@ -110,18 +110,3 @@ pub fn write_icrc(frame: &mut [u8]) {
         place.copy_from_slice(&icrc);
     }
 }
-
-/// Returns the UDP source port of a connection, as Linux chooses it (`rdma_get_udp_sport`): from the
-/// flow label, or from the QP numbers if the label is 0.
-#[must_use]
-pub const fn udp_source_port(flow_label: u32, local_qpn: u32, remote_qpn: u32) -> u16 {
-    let label = if flow_label == 0 {
-        let mut product = local_qpn as u64 * remote_qpn as u64;
-        product ^= product >> 20;
-        product ^= product >> 40;
-        product as u32 & 0xf_ffff
-    } else {
-        flow_label
-    };
-    0xc000 | ((label & 0x3fff) ^ (label >> 14 & 0x3f)) as u16
-}

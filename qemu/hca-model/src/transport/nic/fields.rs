@@ -6,9 +6,6 @@ use mlx5_prm::value::{HashFields, RxHash};
 use rdma_fabric::ethernet::frame::ether_type::{SERVICE_VLAN, VLAN};
 use rdma_fabric::ethernet::frame::{Frame, Ip, Transport, Version, toeplitz};
 
-/// Offset of TCP's flags with the data offset before them.
-const TCP_FLAGS: usize = 12;
-
 /// Match fields of a frame.
 pub(super) fn match_fields(frame: &Frame<'_>) -> Match {
     let mut fields = [0; m::SIZE];
@@ -58,10 +55,8 @@ fn put_transport(fields: &mut [u8; m::SIZE], ip: &Ip<'_>) {
     };
     sport.set(fields, source);
     dport.set(fields, destination);
-    if matches!(ip.transport(), Transport::Tcp { .. }) {
-        let at = ip.transport_start() - ip.start() + TCP_FLAGS;
-        let flags = ip.packet().get(at..).and_then(<[u8]>::first_chunk::<2>);
-        m::tcp_flags.set(fields, flags.map_or(0, |flags| u16::from_be_bytes(*flags) & 0x1ff));
+    if let Transport::Tcp { flags, .. } = ip.transport() {
+        m::tcp_flags.set(fields, flags);
     }
 }
 
