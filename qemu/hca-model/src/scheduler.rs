@@ -97,7 +97,13 @@ impl Scheduler {
     #[must_use]
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.ready.first_in(0..self.used.len()).is_some()
+        self.has_work_below(self.used.len())
+    }
+
+    /// Returns whether any of the first `count` nodes has work.
+    #[inline]
+    pub(crate) fn has_work_below(&self, count: usize) -> bool {
+        self.ready.first_in(0..count).is_some()
     }
 
     /// Returns whether a node has work.

@@ -293,13 +293,18 @@ impl World {
     pub fn poll<G: NodePort>(&mut self, now: u64, guests: &mut [G]) -> bool {
         self.medium.poll(now);
         self.begin_round(now);
-        while let Some(Slot::Turn(index)) = self.next_slot(now)
-            && index < guests.len()
-        {
-            self.poll_node(index, now, guests);
+        while let Some(slot) = self.next_slot(now) {
+            match slot {
+                Slot::Turn(index) if index < guests.len() => {
+                    self.poll_node(index, now, guests);
+                }
+                // Its work waits for its guest.
+                Slot::Turn(index) => self.scheduler.wake(index),
+                Slot::Waits(index) => self.deliver(index, now),
+            }
         }
         self.medium.poll(now);
-        self.scheduler.has_work() || self.medium.is_due(now)
+        self.scheduler.has_work_below(guests.len()) || self.medium.is_due(now)
     }
 
     /// Begins a round of turns at `now`. The caller has polled the medium.
@@ -435,5 +440,40 @@ impl World {
     pub fn next_turn(&mut self) -> Option<u64> {
         self.settle_deadline();
         self.scheduler.next_deadline()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::AHEAD;
+
+    /// A guest without memory.
+    struct Bare;
+
+    impl Interrupts for Bare {
+        fn raise(&mut self, _: u16) {}
+    }
+
+    impl NodePort for Bare {
+        fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
+            (&NoMemory, self)
+        }
+    }
+
+    #[test]
+    fn poll_passes_over_nodes_without_a_turn_and_keeps_their_work() {
+        let mut world = World::new(FabricConfig::default());
+        for node in 0..3 {
+            world.add(Profile::node(node), "node").expect("a port");
+        }
+        // Node 0 has used more time than the others, and node 2 has no guest.
+        world.scheduler.charge(0, 10 * AHEAD);
+        world.scheduler.claim_all();
+        let has_link = |world: &World, node: usize| world.medium.fabric().link_is_up(world.nodes[node].port);
+        world.poll(1, &mut [Bare, Bare]);
+        assert_eq!([1, 2].map(|node| has_link(&world, node)), [true, false]);
+        world.poll(2, &mut [Bare, Bare, Bare]);
+        assert!(has_link(&world, 2));
     }
 }
