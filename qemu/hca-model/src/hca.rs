@@ -11,7 +11,7 @@ use crate::pages::FirmwarePages;
 use crate::pci::ConfigSpace;
 use crate::port::Port;
 use crate::profile::{FalseDisable, Misbehaviour, Profile, Strictness};
-use crate::recorder::{Failures, QpRecord};
+use crate::recorder::{Failures, PeerAddress, QpRecord};
 use crate::registers::{Effect, Registers};
 use crate::restart::Restarts;
 use crate::seams::{GuestMemory, Interrupts, Io, NoMemory, NoPeers};
@@ -176,9 +176,18 @@ impl Hca {
         self.device.qp_record(qpn)
     }
 
-    /// Returns the records of all QPs, in the order of their numbers.
+    /// Returns the records of all QPs, in the order of their numbers, without their events.
     pub fn qp_records(&self) -> impl Iterator<Item = QpRecord> {
         self.device.qp_records()
+    }
+
+    /// Returns whether packets to `address` are for this HCA. No port has LID 0.
+    #[must_use]
+    pub fn has_address(&self, address: PeerAddress) -> bool {
+        match address {
+            PeerAddress::Lid(lid) => lid != 0 && self.device.port.lid == lid,
+            PeerAddress::Gid(gid) => self.device.vport.roce_addresses().any(|own| own.gid == gid.0),
+        }
     }
 
     /// Returns the last failures of QPs, also of those that were destroyed since.

@@ -4,7 +4,7 @@
 //! one entry, which is computed from the QP's counters, so the data path records nothing.
 
 use crate::object::mkey::MkeyError;
-use ib_types::Psn;
+use ib_types::{Gid, Psn};
 use mlx5_prm::datapath::SendOpcode;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
@@ -20,6 +20,24 @@ const FAILURES: usize = 32;
 const REASON: usize = 240;
 
 const _: () = assert!(size_of::<Entry>() == 24);
+
+/// Address of a connection's peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// Local identifier, on InfiniBand.
+    Lid(u16),
+    /// Global identifier, on Ethernet.
+    Gid(Gid),
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lid(lid) => write!(f, "LID {lid}"),
+            Self::Gid(gid) => write!(f, "GID {gid}"),
+        }
+    }
+}
 
 /// Reason why a requester sends again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -482,8 +500,8 @@ pub struct QpRecord {
     pub service: ServiceType,
     /// State.
     pub state: QpState,
-    /// LID and QP number of the peer of a connection.
-    pub peer: Option<(u16, u32)>,
+    /// Address and QP number of the peer of a connection.
+    pub peer: Option<(PeerAddress, u32)>,
     /// Reason for its last failure, if it failed by itself.
     pub failure: Option<String>,
     /// Its last events, oldest first: up to [`CAPACITY`], and the runs since.

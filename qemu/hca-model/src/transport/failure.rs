@@ -6,9 +6,10 @@ use super::responder::Reason;
 use super::state::{Failure, QpTransport, Wqe};
 use crate::device::Device;
 use crate::log::Subject;
-use crate::object::qp::Qp;
-use crate::recorder::{self, Event, Nak, Progress, QpRecord, ResendCause};
-use ib_types::Psn;
+use crate::object::qp::{Qp, Route};
+use crate::port::Port;
+use crate::recorder::{self, Event, Nak, PeerAddress, Progress, QpRecord, ResendCause};
+use ib_types::{Gid, Psn};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
 use rdma_fabric::infiniband::packet::{AethSyndrome, Operation, Reth};
@@ -30,23 +31,26 @@ impl QpTransport {
 impl Device {
     /// Returns the record of a QP, or `None` if it does not exist.
     pub(crate) fn qp_record(&self, qpn: u32) -> Option<QpRecord> {
-        self.objects.qps.get(qpn).map(|qp| self.record_of(qp))
+        let qp = self.objects.qps.get(qpn)?;
+        let progress = qp.transport.recorded(qp.state());
+        let entries = qp.transport.recorder.entries(self.log.now(), &progress);
+        Some(QpRecord { entries, ..self.summary_of(qp) })
     }
 
-    /// Returns the records of all QPs.
+    /// Returns the records of all QPs, without their events.
     pub(crate) fn qp_records(&self) -> impl Iterator<Item = QpRecord> {
-        self.objects.qps.iter().map(|(_, qp)| self.record_of(qp))
+        self.objects.qps.iter().map(|(_, qp)| self.summary_of(qp))
     }
 
-    fn record_of(&self, qp: &Qp) -> QpRecord {
-        let recorder = &qp.transport.recorder;
+    fn summary_of(&self, qp: &Qp) -> QpRecord {
         QpRecord {
             qpn: qp.qpn(),
             service: qp.service(),
             state: qp.state(),
-            peer: is_connected(qp).then_some((qp.path().route().dlid, qp.connection().remote_qpn())),
-            failure: recorder.failure().map(str::to_owned),
-            entries: recorder.entries(self.log.now(), &qp.transport.recorded(qp.state())),
+            peer: is_connected(qp)
+                .then_some((peer_address(&self.port, qp.path().route()), qp.connection().remote_qpn())),
+            failure: qp.transport.recorder.failure().map(str::to_owned),
+            entries: Vec::new(),
         }
     }
 }
@@ -55,9 +59,13 @@ fn is_connected(qp: &Qp) -> bool {
     matches!(qp.service(), ServiceType::RC | ServiceType::UC | ServiceType::XRC)
 }
 
+fn peer_address(port: &Port, route: &Route) -> PeerAddress {
+    if port.ethernet.is_some() { PeerAddress::Gid(Gid(route.grh.dgid)) } else { PeerAddress::Lid(route.dlid) }
+}
+
 /// Returns the peer of a connection, in words.
-fn peer(qp: &Qp) -> String {
-    format!("QP {:#x} at LID {}", qp.connection().remote_qpn(), qp.path().route().dlid)
+fn peer(port: &Port, qp: &Qp) -> String {
+    format!("QP {:#x} at {}", qp.connection().remote_qpn(), peer_address(port, qp.path().route()))
 }
 
 impl Context<'_, '_> {
@@ -132,7 +140,8 @@ impl Context<'_, '_> {
         };
         let clue = || qp.transport.recorder.take_clue(None).map(String::from);
         let text = text.or_else(clue).unwrap_or_else(|| "the receive queue failed before".to_owned());
-        let (psn, from, nak) = (qp.transport.responder.expected.get(), peer(qp), Nak(syndrome.bits()));
+        let (psn, from, nak) =
+            (qp.transport.responder.expected.get(), peer(self.port, qp), Nak(syndrome.bits()));
         qp.transport
             .recorder
             .blame(None, format!("{what} of {len} bytes at PSN {psn} from {from}: {nak}: {text}"));
@@ -164,7 +173,7 @@ impl Context<'_, '_> {
         };
         let last = qp.transport.recorder.last();
         let clue = qp.transport.recorder.take_clue(Some(index)).map(String::from);
-        let clue = clue.unwrap_or_else(|| reason(qp, wqe, failure.syndrome, last));
+        let clue = clue.unwrap_or_else(|| reason(&peer(self.port, qp), qp, wqe, failure.syndrome, last));
         let syndrome = failure.syndrome.meaning().unwrap_or("unknown error");
         qp.transport.recorder.blame(None, format!("{place}: {syndrome}: {clue}"));
         let Failure { syndrome, vendor } = failure;
@@ -177,8 +186,7 @@ fn reth_len(content: &[u8]) -> u32 {
 }
 
 /// Returns why a send WQE failed because of the peer.
-fn reason(qp: &Qp, wqe: &Wqe, syndrome: CqeSyndrome, last: Option<Event>) -> String {
-    let peer = peer(qp);
+fn reason(peer: &str, qp: &Qp, wqe: &Wqe, syndrome: CqeSyndrome, last: Option<Event>) -> String {
     match (syndrome, last) {
         (CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, Some(Event::Resent { cause: ResendCause::Timeout, .. })) => {
             let wait = qp.transport.requester.ack_time as f64 / 1e6;
@@ -200,5 +208,29 @@ fn reason(qp: &Qp, wqe: &Wqe, syndrome: CqeSyndrome, last: Option<Event>) -> Str
         (CqeSyndrome::REMOTE_OP_ERR, _) => format!("{peer} cannot access its own memory"),
         (CqeSyndrome::BAD_RESP_ERR, _) => format!("{peer} sent a response that is not allowed"),
         _ => "no further reason".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Card, Profile};
+
+    #[test]
+    fn peer_is_named_by_the_address_of_its_network() {
+        let mut route = Route { dlid: 9, ..Route::default() };
+        route.grh.dgid[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 2]);
+        for (card, name) in [("cx-6", "LID 9"), ("cx-6-dx", "GID ::ffff:10.0.0.2")] {
+            let card = Card::named(card).expect("a card");
+            let port = Port::new(&Profile { card, ..Profile::node(0) });
+            assert_eq!(peer_address(&port, &route).to_string(), name);
+        }
+    }
+
+    #[test]
+    fn no_hca_has_lid_0() {
+        let hca = crate::Hca::new(Profile::node(0));
+        assert_eq!(hca.port().lid, 0);
+        assert!(!hca.has_address(PeerAddress::Lid(0)));
     }
 }

@@ -444,11 +444,12 @@ fn run(line: CommandLine) -> Result<()> {
     }
     let refusals: u64 = summary.refusals.iter().sum();
     let failures: u64 = summary.hcas.iter().map(|hca| hca.qp_failures.total()).sum();
+    let ethernet = &summary.ethernet;
     log.print(&format!(
         "served for {:.1} s: {} packets delivered, {} lost, {refusals} refusals, {failures} failed QPs",
         summary.seconds,
-        summary.fabric.delivered,
-        summary.losses.sum(|_| true).lost()
+        summary.fabric.delivered + ethernet.counters.delivered,
+        summary.losses.sum(|_| true).lost() + ethernet.losses.sum(|_| true).lost()
     ));
     match summary.capture_error {
         Some(error) => Err(Error::Serve(format!("the capture is not whole: {error}"))),

@@ -6,8 +6,8 @@
 
 use super::report;
 use crate::error::{Error, IoContext, Result};
+use crate::server::Handle;
 use crate::server::listener::{SocketFile, listen};
-use crate::server::{EthernetSummary, Handle};
 use hca_model::world::{Node, World};
 use rdma_fabric::faults::Faults;
 use serde::Deserialize;
@@ -216,13 +216,14 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             Ok(json!({
                 "fabric": report::fabric(&fabric.counters()),
                 "copied": fabric.copied() + switch.copied(),
-                "ethernet": report::ethernet(&EthernetSummary::of(switch)),
+                "ethernet": report::ethernet(&switch.counters(), switch.switch_counters()),
             }))
         })),
         Command::Losses {} => world(Box::new(|world, _| {
-            let losses = world.medium.fabric().losses().iter().map(report::flow).collect::<Vec<_>>();
-            let ethernet = report::ethernet(&EthernetSummary::of(world.medium.switch()));
-            Ok(json!({ "losses": losses, "ethernet": ethernet["losses"] }))
+            let (fabric, switch) = (world.medium.fabric(), world.medium.switch());
+            let losses: Vec<Value> = fabric.losses().iter().map(report::flow).collect();
+            let ethernet: Vec<Value> = switch.losses().iter().map(report::ethernet_flow).collect();
+            Ok(json!({ "losses": losses, "ethernet": ethernet }))
         })),
         Command::Qps { hca } => world(Box::new(move |world, _| {
             let hca = &node(world, hca)?.hca;
@@ -233,7 +234,7 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             world(Box::new(move |world, _| explain(world, hca, qpn)))
         }
         Command::Cable { hca, plugged } => world(Box::new(move |world, _| {
-            exists(world, hca)?;
+            node(world, hca)?;
             world.set_cable(hca, plugged);
             Ok(Value::Null)
         })),
@@ -262,18 +263,18 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             }
             let pkeys = pkeys.iter().map(|text| pkey(text)).collect::<core::result::Result<Vec<_>, _>>()?;
             world(Box::new(move |world, now| {
-                exists(world, hca)?;
-                if let Some(port) = world.nodes().get(hca).map(|node| node.port) {
-                    world.medium.fabric_mut().set_partitions(port, &pkeys, now);
-                }
+                let port = node(world, hca)?.port;
+                world.medium.fabric_mut().set_partitions(port, &pkeys, now);
                 Ok(Value::Null)
             }))
         }
         Command::Lid { hca, lid } => world(Box::new(move |world, now| {
-            exists(world, hca)?;
-            let port = world.nodes().get(hca).map(|node| node.port);
-            let given = port.is_some_and(|port| world.medium.fabric_mut().set_lid(port, lid, now));
-            if given { Ok(Value::Null) } else { Err(format!("{lid} is no LID of a port: give 2 to 49151")) }
+            let port = node(world, hca)?.port;
+            if world.medium.fabric_mut().set_lid(port, lid, now) {
+                Ok(Value::Null)
+            } else {
+                Err(format!("{lid} is no LID of a port: give 2 to 49151"))
+            }
         })),
         Command::IpoibMtu { bytes } => {
             let code = [256, 512, 1024, 2048, 4096].iter().position(|size| *size == bytes);
@@ -299,7 +300,7 @@ fn with_hca(
     act: impl FnOnce(&mut hca_model::Hca) + Send + 'static,
 ) -> Outcome {
     world(Box::new(move |world, _| {
-        exists(world, hca)?;
+        node(world, hca)?;
         if let Some(hca) = world.hca_mut(hca) {
             act(hca);
         }
@@ -313,8 +314,8 @@ fn explain(world: &World, hca: usize, qpn: u32) -> Outcome {
     let missing = || format!("there is no QP {qpn:#x}: {{\"do\":\"qps\"}} lists them");
     let record = hca.qp_record(qpn).ok_or_else(missing)?;
     let mut value = report::qp_events(&record);
-    if let Some((lid, qpn)) = record.peer {
-        let found = world.nodes().iter().enumerate().find(|(_, node)| node.hca.port().lid == lid);
+    if let Some((address, qpn)) = record.peer {
+        let found = world.nodes().iter().enumerate().find(|(_, node)| node.hca.has_address(address));
         if let Some((index, record)) = found.and_then(|(i, node)| Some((i, node.hca.qp_record(qpn)?))) {
             value["peer"] = report::qp(&record);
             value["peer"]["hca"] = index.into();
@@ -324,15 +325,9 @@ fn explain(world: &World, hca: usize, qpn: u32) -> Outcome {
 }
 
 fn node(world: &World, hca: usize) -> core::result::Result<&Node, String> {
-    exists(world, hca)?;
-    world.nodes().get(hca).ok_or_else(|| format!("there is no HCA {hca}"))
-}
-
-fn exists(world: &World, hca: usize) -> core::result::Result<(), String> {
-    match world.nodes().len() {
-        count if hca < count => Ok(()),
-        count => Err(format!("there is no HCA {hca}: they are numbered from 0, and there are {count}")),
-    }
+    let count = world.nodes().len();
+    let missing = || format!("there is no HCA {hca}: they are numbered from 0, and there are {count}");
+    world.nodes().get(hca).ok_or_else(missing)
 }
 
 /// Parses a P_Key such as `0x8001`.

@@ -1,12 +1,12 @@
 //! Reports in JSON.
 
 use crate::link::CableState;
-use crate::server::{Activity, EthernetSummary, HcaState, Summary};
+use crate::server::{Activity, HcaState, Summary};
 use hca_model::Census;
 use hca_model::log::{Entry, Level};
-use hca_model::recorder::{self, Failures, QpRecord};
+use hca_model::recorder::{self, Failures, PeerAddress, QpRecord};
 use rdma_fabric::counters::FabricCounters;
-use rdma_fabric::ethernet;
+use rdma_fabric::ethernet::{self, SwitchCounters};
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::Flow;
 use rdma_fabric::infiniband::PortCounters;
@@ -82,11 +82,15 @@ fn qp_failures(failures: &Failures) -> Value {
 /// Returns a QP in short.
 #[must_use]
 pub fn qp(record: &QpRecord) -> Value {
+    let peer = record.peer.map(|(address, qpn)| match address {
+        PeerAddress::Lid(lid) => json!({ "lid": lid, "qpn": qpn }),
+        PeerAddress::Gid(gid) => json!({ "gid": gid.to_string(), "qpn": qpn }),
+    });
     json!({
         "qpn": record.qpn,
         "service": record.service.meaning(),
         "state": record.state.meaning(),
-        "peer": record.peer.map(|(lid, qpn)| json!({ "lid": lid, "qpn": qpn })),
+        "peer": peer,
         "failure": record.failure,
     })
 }
@@ -148,7 +152,9 @@ pub fn flow((flow, losses): (&Flow, &Losses)) -> Value {
     value
 }
 
-fn ethernet_flow((flow, losses): (&ethernet::Flow, &Losses)) -> Value {
+/// Returns the losses of an Ethernet flow.
+#[must_use]
+pub fn ethernet_flow((flow, losses): (&ethernet::Flow, &Losses)) -> Value {
     let mut value = lost(losses);
     value["source"] = json!(flow.source.to_string());
     value["destination"] = json!(flow.destination.to_string());
@@ -170,14 +176,13 @@ fn lost(losses: &Losses) -> Value {
     })
 }
 
-/// Returns the frame counters of the Ethernet switch, and its losses by flow.
+/// Returns the frame counters of the Ethernet switch.
 #[must_use]
-pub fn ethernet(summary: &EthernetSummary) -> Value {
-    let mut value = fabric(&summary.counters);
-    value["flooded"] = json!(summary.switch.flooded);
-    value["filtered"] = json!(summary.switch.filtered);
-    value["marked"] = json!(summary.switch.marked);
-    value["losses"] = summary.losses.iter().map(ethernet_flow).collect();
+pub fn ethernet(counters: &FabricCounters, switch: SwitchCounters) -> Value {
+    let mut value = fabric(counters);
+    value["flooded"] = json!(switch.flooded);
+    value["filtered"] = json!(switch.filtered);
+    value["marked"] = json!(switch.marked);
     value
 }
 
@@ -207,6 +212,8 @@ pub fn whole(summary: &Summary, sockets: &[PathBuf], seed: u64, faults: &Faults)
         }
         value
     });
+    let mut switch = ethernet(&summary.ethernet.counters, summary.ethernet.switch);
+    switch["losses"] = summary.ethernet.losses.iter().map(ethernet_flow).collect();
     json!({
         "server": concat!("hca-serve ", env!("CARGO_PKG_VERSION")),
         "seed": seed,
@@ -215,7 +222,7 @@ pub fn whole(summary: &Summary, sockets: &[PathBuf], seed: u64, faults: &Faults)
         "hcas": hcas.collect::<Vec<_>>(),
         "fabric": fabric(&summary.fabric),
         "losses": summary.losses.iter().map(flow).collect::<Vec<_>>(),
-        "ethernet": ethernet(&summary.ethernet),
+        "ethernet": switch,
         "capture_error": summary.capture_error,
     })
 }

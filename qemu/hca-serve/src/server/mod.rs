@@ -15,7 +15,7 @@ mod waiting;
 pub use event_loop::Activity;
 pub use options::{LogSink, NoticeSink, Options, to_stderr};
 pub use seat::Work;
-pub use state::{EthernetSummary, HcaState, Summary};
+pub use state::{HcaState, Summary};
 pub use stepped::Stepped;
 
 use crate::error::{Error, IoContext, Result};
@@ -178,6 +178,7 @@ struct Prepared {
 
 impl Prepared {
     fn new(mut options: Options) -> Result<Self> {
+        options.check_uplink()?;
         // Connect cables first, because the remote server may choose the GUIDs.
         let count = options.sockets.len();
         let mut cables = Vec::new();

@@ -1,5 +1,6 @@
 //! Options of the server.
 
+use crate::error::{Error, Result};
 use crate::link::Address;
 use crate::product::output::Lines;
 use hca_model::log::{Entry, Level};
@@ -104,6 +105,22 @@ impl Options {
             open_fabric: false,
             log: to_stderr(),
             notices: notices_to_stderr(),
+        }
+    }
+
+    /// Checks that an uplink is not for HCAs with an Ethernet port.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub(super) fn check_uplink(&self) -> Result<()> {
+        let cards = (0..self.sockets.len()).map(|index| self.profile(index).card);
+        match cards.into_iter().find(|card| self.uplink.is_some() && card.is_ethernet()) {
+            Some(card) => Err(Error::Usage(format!(
+                "--uplink joins InfiniBand fabrics, and {} has an Ethernet port: serve it without --uplink, or give \
+                 a --profile with an InfiniBand port",
+                card.name
+            ))),
+            None => Ok(()),
         }
     }
 

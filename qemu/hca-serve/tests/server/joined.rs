@@ -98,6 +98,18 @@ fn guids_that_are_taken_are_refused_and_nobody_there_is_said() {
     assert_eq!(state(&b, 0).port_guid, 0x0002_c903_0000_0020);
 }
 
+#[test]
+fn ethernet_cards_join_no_other_server() {
+    let folder = Folder::new();
+    let (_a, _) = fabric(folder.path(), "a", 1);
+    let kinds = vec!["cx-5".parse().expect("a card"), "cx-6-dx".parse().expect("a card")];
+    let sockets = ["b", "c"].map(|name| folder.path().join(name)).to_vec();
+    let uplink = Some(Address::Unix(folder.path().join("fabric")));
+    let refused =
+        serve(Options { uplink, kinds, ..Options::new(sockets) }).expect_err("Ethernet").to_string();
+    assert!(refused.contains("cx-6-dx") && refused.contains("without --uplink"), "{refused}");
+}
+
 /// Relay between two servers that can be cut.
 struct Proxy {
     streams: Arc<Mutex<Vec<UnixStream>>>,
