@@ -91,7 +91,7 @@ impl Context<'_, '_> {
                 requester.rnr_until = Some(self.io.now.saturating_add(rnr_timer_ns(timer)));
                 requester.ack_deadline = None;
                 requester.seek(psn);
-                self.arm_timer(qp);
+                self.device.schedule.arm(qp);
             }
             AethSyndrome::InvalidRequest | AethSyndrome::RemoteAccess | AethSyndrome::RemoteOperational => {
                 self.note_nak(qp, psn, syndrome, 0);

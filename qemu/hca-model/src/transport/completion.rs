@@ -276,7 +276,7 @@ impl Context<'_, '_> {
 
     /// Flushes both queues, the rest of long ones in later turns.
     pub(super) fn flush(&mut self, qp: &mut Qp) {
-        qp.transport.flushing = self.device.flushes_held || self.flush_queues(qp, true);
+        qp.transport.flushing = self.device.schedule.flushes_held() || self.flush_queues(qp, true);
         if qp.transport.flushing {
             self.schedule(qp);
         }
@@ -287,9 +287,8 @@ impl Context<'_, '_> {
         transport.responder.jobs.clear();
         transport.responder.ack_due = false;
         transport.responder.nak = None;
-        if qp.rings().receive().is_some() && self.device.in_error.insert(qp.qpn()) {
-            self.device.error_look_every = 0;
-            self.device.next_error_look = self.io.now;
+        if qp.rings().receive().is_some() {
+            self.device.schedule.watch(qp.qpn(), self.io.now);
         }
     }
 

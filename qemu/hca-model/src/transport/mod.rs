@@ -20,6 +20,7 @@
 //! | `responder`, `execute`, `respond` | RC and XRC: taking requests, carrying them out, and answering them |
 //! | `unreliable` | UC: taking requests |
 //! | `roce` | headers of RoCE |
+//! | `schedule` | which QP has its turn, and when |
 //! | `datagram` | UD and the management QPs |
 //! | `adversary`, `blueflame` | a card that forgives no mistake |
 //! | `nic` | raw Ethernet |
@@ -49,6 +50,7 @@ mod requester;
 mod respond;
 mod responder;
 mod roce;
+mod schedule;
 mod segments;
 mod state;
 mod umr;
@@ -81,16 +83,13 @@ use crate::profile::Strictness;
 use crate::recorder::Event;
 use crate::seams::Io;
 use rdma_fabric::packet::Packet;
-use state::{Later, WINDOW};
+use state::WINDOW;
 
 pub use nic::NicTransport;
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
 /// What one QP may do before the next has its turn: packets and WQEs.
 const TURN: usize = 32;
-/// How often the receive queues of QPs in error are looked at, at first and at last: nothing rings for a receive.
-const ERROR_LOOK_NS: (u64, u64) = (50_000, 5_000_000);
-
 /// Everything of the device beside its QPs.
 struct Context<'a, 'io> {
     io: &'a mut Io<'io>,
@@ -155,15 +154,15 @@ impl Device {
         let (qps, mut context) = self.split(io);
         let has_credit = context.io.wire.has_credit();
         // A timer that expires while nothing can be sent again would use up the retries.
-        if has_credit && context.device.timers.first().is_some_and(|(due, _)| *due <= context.io.now) {
+        if has_credit && context.device.schedule.has_expired(context.io.now) {
             context.expire(qps);
         }
-        if !context.device.in_error.is_empty() || context.device.error_look.is_some() {
+        if context.device.schedule.watches() {
             context.look_at_errors(qps);
         }
         if has_credit {
             context.announce_capabilities();
-        } else if !context.device.run.is_empty() {
+        } else if context.device.schedule.has_runnable() {
             context.port.counters.xmit_wait += 1;
         }
         let mut budget = budget;
@@ -177,75 +176,35 @@ impl Device {
         }
         while budget != 0
             && !context.meter.is_spent()
-            && let Some(qpn) = context.device.run.pop_front()
+            && let Some(qpn) = context.device.schedule.next()
         {
             let Some(qp) = qps.get_mut(qpn) else { continue };
-            qp.transport.scheduled = false;
+            qp.transport.place.leave();
             context.meter.charge(price::LOOK);
             if !has_credit && qp.state() != QpState::ERR && qp.service() != ServiceType::REG_UMR {
-                qp.transport.scheduled = true;
-                context.device.later.push(Later::Turn(qpn));
+                context.device.schedule.postpone(qp);
                 continue;
             }
             let given = budget.min(TURN);
             let mut left = given;
             if context.serve(qp, &mut left) {
                 if core::mem::take(&mut qp.transport.later) {
-                    qp.transport.scheduled = true;
-                    context.device.later.push(Later::Turn(qpn));
+                    context.device.schedule.postpone(qp);
                 } else {
                     context.schedule(qp);
                 }
             }
             budget -= (given - left).max(1).min(budget);
         }
-        if !context.device.later.is_empty() {
-            self.prepare_next_call();
-        }
-        let (device, now) = (&self.transport, io.now);
-        !device.run.is_empty()
-            || !device.loopback.is_empty()
-            || device.error_look.is_some()
-            || device.timers.first().is_some_and(|(deadline, _)| *deadline <= now)
-    }
-
-    /// Does what was put off during a call. QPs that could have more requests under way get memory for them, while there is some; others go
-    /// on with the little that each has.
-    #[cold]
-    fn prepare_next_call(&mut self) {
-        let mut list = std::mem::take(&mut self.transport.later);
-        for later in list.drain(..) {
-            let qpn = match later {
-                Later::Turn(qpn) => {
-                    self.transport.run.push_back(qpn);
-                    continue;
-                }
-                Later::Room(qpn) => qpn,
-            };
-            let Some(qp) = self.objects.qps.get_mut(qpn) else { continue };
-            let before = qp.memory();
-            if !qp.transport.make_room() {
-                continue;
-            }
-            if self.budget.hold_spare(qp.memory() - before).is_ok() {
-                self.transport.schedule(qp);
-            } else {
-                qp.transport.give_room_back();
-            }
-        }
-        // Kept for its memory.
-        self.transport.later = list;
+        self.transport.schedule.end_call(&mut self.objects.qps, &mut self.budget);
+        self.transport.schedule.has_more(io.now) || !self.transport.loopback.is_empty()
     }
 
     /// Whether [`poll_transport`](Self::poll_transport) has nothing to do.
     #[inline]
     pub(crate) fn transport_is_idle(&self, now: u64) -> bool {
-        let device = &self.transport;
-        device.run.is_empty()
-            && device.loopback.is_empty()
-            && device.error_look.is_none()
-            && (device.in_error.is_empty() || device.next_error_look > now)
-            && device.timers.first().is_none_or(|(deadline, _)| *deadline > now)
+        self.transport.schedule.is_idle(now)
+            && self.transport.loopback.is_empty()
             && !self.port.announces_capabilities()
             && self.nic.is_idle()
     }
@@ -253,13 +212,10 @@ impl Device {
     /// When [`poll_transport`](Self::poll_transport) must be called next although nothing happens until then.
     #[must_use]
     pub(crate) fn transport_deadline(&self) -> Option<u64> {
-        let device = &self.transport;
-        if !device.run.is_empty() || !device.loopback.is_empty() || !self.nic.is_idle() {
+        if !self.transport.loopback.is_empty() || !self.nic.is_idle() {
             return Some(0);
         }
-        let timer = device.timers.first().map(|(deadline, _)| *deadline);
-        let look = (!device.in_error.is_empty()).then_some(device.next_error_look);
-        timer.into_iter().chain(look).min()
+        self.transport.schedule.deadline()
     }
 
     /// QP `qpn` changed from `old` to `new` by command (the QP is in `new` already, its context applied): ERR flushes, RST
@@ -277,7 +233,7 @@ impl Device {
         }
         match (old, new) {
             (_, QpState::RST) => {
-                context.device.in_error.remove(&qpn);
+                context.device.schedule.unwatch(qpn);
                 let before = qp.memory();
                 qp.transport.reset();
                 qp.transport.give_room_back();
@@ -324,21 +280,14 @@ impl Device {
 
     /// QP `qpn` is about to be removed: no completion may follow.
     pub(crate) fn qp_goes(&mut self, qpn: u32) {
-        let device = &mut self.transport;
-        device.in_error.remove(&qpn);
-        let Some(qp) = self.objects.qps.get(qpn) else { return };
-        if qp.transport.scheduled {
-            self.meter.charge(device.run.len() as u64 / 8);
-            device.run.retain(|other| *other != qpn);
-        }
-        if let Some(deadline) = qp.transport.timer {
-            device.timers.remove(&(deadline, qpn));
+        if let Some(qp) = self.objects.qps.get(qpn) {
+            self.transport.schedule.forget(qp, &mut self.meter);
         }
     }
 
     /// See [`Hca::hold_flushes`](crate::Hca::hold_flushes).
     pub(crate) fn hold_flushes(&mut self, hold: bool) {
-        self.transport.flushes_held = hold;
+        self.transport.schedule.hold_flushes(hold);
         for (_, qp) in self.objects.qps.iter_mut().filter(|(_, qp)| qp.state() == QpState::ERR) {
             self.transport.schedule(qp);
         }
@@ -371,10 +320,7 @@ impl DeviceTransport {
     /// Puts a QP in line for its turn.
     #[inline]
     pub(crate) fn schedule(&mut self, qp: &mut Qp) {
-        if !qp.transport.scheduled {
-            qp.transport.scheduled = true;
-            self.run.push_back(qp.qpn());
-        }
+        self.schedule.add(qp);
     }
 }
 
@@ -384,84 +330,47 @@ impl Context<'_, '_> {
         self.device.schedule(qp);
     }
 
-    /// Brings a QP's timers into the heap.
-    fn arm_timer(&mut self, qp: &mut Qp) {
-        let requester = &qp.transport.requester;
-        let deadline = requester.ack_deadline.into_iter().chain(requester.rnr_until).min();
-        qp.transport.deadline = deadline;
-        // An entry that is too early is put right when its time comes.
-        if let Some(deadline) = deadline
-            && qp.transport.timer.is_none_or(|entry| deadline < entry)
-        {
-            if let Some(entry) = qp.transport.timer.replace(deadline) {
-                self.device.timers.remove(&(entry, qp.qpn()));
-            }
-            self.device.timers.insert((deadline, qp.qpn()));
-        }
-    }
-
     /// Runs the timers that are due.
     fn expire(&mut self, qps: &mut Qps) {
         while !self.meter.is_spent()
-            && let Some((deadline, qpn)) = self.device.timers.first().copied()
+            && let Some(qp) = self.device.schedule.next_expired(qps, self.io.now)
         {
-            if deadline > self.io.now {
-                return;
-            }
             self.meter.charge(price::LOOK);
-            self.device.timers.remove(&(deadline, qpn));
-            let Some(qp) = qps.get_mut(qpn) else { continue };
-            qp.transport.timer = None;
             self.requester_timers(qp);
             if qp.state() != QpState::ERR {
-                self.arm_timer(qp);
+                self.device.schedule.arm(qp);
             }
         }
     }
 
     /// Receives that were posted to QPs in error are flushed too.
     fn look_at_errors(&mut self, qps: &mut Qps) {
-        if self.device.flushes_held {
-            self.device.next_error_look = self.io.now.saturating_add(ERROR_LOOK_NS.1);
-            return;
-        }
-        let (mut at, mut found) = match self.device.error_look.take() {
-            Some(look) => look,
-            None if self.device.in_error.is_empty() || self.device.next_error_look > self.io.now => return,
-            None => (0, false),
-        };
-        while let Some(qpn) = self.device.in_error.range(at..).next().copied() {
+        let Some(mut look) = self.device.schedule.begin_look(self.io.now) else { return };
+        while let Some(qpn) = self.device.schedule.look_at(&mut look) {
             if self.meter.is_spent() {
-                self.device.error_look = Some((qpn, found));
-                return;
+                return self.device.schedule.suspend_look(look);
             }
             self.meter.charge(price::LOOK);
-            at = qpn + 1;
             match qps.get_mut(qpn) {
                 Some(qp) if qp.state() == QpState::ERR => {
                     let before = qp.transport.receive.taken;
-                    if self.flush_receives(qp) {
-                        at = qpn;
+                    let more = self.flush_receives(qp);
+                    look.found |= qp.transport.receive.taken != before;
+                    if !more {
+                        look.advance();
                     }
-                    found |= qp.transport.receive.taken != before;
                 }
-                _ => {
-                    self.device.in_error.remove(&qpn);
-                }
+                _ => self.device.schedule.unwatch(qpn),
             }
         }
-        let (first, last) = ERROR_LOOK_NS;
-        let every =
-            if found { first } else { self.device.error_look_every.saturating_mul(2).clamp(first, last) };
-        self.device.error_look_every = every;
-        self.device.next_error_look = self.io.now.saturating_add(every);
+        self.device.schedule.end_look(look, self.io.now);
     }
 
     /// A QP's turn. Answers whether it could do more at once.
     fn serve(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         match (qp.service(), qp.state()) {
             (_, QpState::RST | QpState::INIT) => false,
-            (_, QpState::ERR) if self.device.flushes_held => false,
+            (_, QpState::ERR) if self.device.schedule.flushes_held() => false,
             (_, QpState::ERR) => {
                 // Sends posted after the error are flushed when they are rung for.
                 let flushing = core::mem::take(&mut qp.transport.flushing);

@@ -11,7 +11,7 @@ use super::completion::vendor;
 use super::copy::{Next, Way};
 use super::packet::{Envelope, Head};
 use super::state::{
-    ACK_EVERY, FIRST_BLOCKS, Failure, Fence, Later, QpTransport, Requester, Room, Sge, WINDOW, Work, Wqe,
+    ACK_EVERY, FIRST_BLOCKS, Failure, Fence, QpTransport, Requester, Room, Sge, WINDOW, Work, Wqe,
 };
 use crate::object::qp::Qp;
 use crate::recorder::ResendCause;
@@ -291,7 +291,7 @@ impl Context<'_, '_> {
             return true;
         }
         if *room == Room::default() {
-            self.device.later.push(Later::Room(qp.qpn()));
+            self.device.schedule.request_room(qp.qpn());
         }
         false
     }
@@ -409,7 +409,7 @@ impl Context<'_, '_> {
         let outstanding = unacked != sent;
         qp.transport.requester.ack_deadline =
             (outstanding && ack_time != 0).then(|| self.io.now.saturating_add(ack_time));
-        self.arm_timer(qp);
+        self.device.schedule.arm(qp);
     }
 
     /// What time has brought: retransmission after silence or after an RNR wait.

@@ -1,6 +1,6 @@
 //! What the data path keeps per QP and per device.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use mlx5_prm::contexts::mkc;
@@ -9,6 +9,7 @@ use mlx5_prm::status::CqeSyndrome;
 
 use super::address::AddressVector;
 use super::blueflame::Pushed;
+use super::schedule::{Place, Schedule};
 use super::segments::Reserved;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
@@ -69,12 +70,9 @@ pub struct QpTransport {
     pub(super) requester: Requester,
     pub(super) responder: Responder,
     pub(super) receive: ReceiveRing,
-    /// Whether the QP waits in the run queue.
-    pub(super) scheduled: bool,
+    pub(super) place: Place,
     /// When the QP wants to run although nothing happens.
     pub(super) deadline: Option<u64>,
-    /// The earliest entry that the list of timers holds for the QP.
-    pub(super) timer: Option<u64>,
     /// Its next turn is in the next call: a neighbour has done its share of work.
     pub(super) later: bool,
     /// The last turn had no time for requests.
@@ -129,7 +127,8 @@ impl QpTransport {
         let room = self.requester.room;
         let mut recorder = core::mem::take(&mut self.recorder);
         recorder.counters_reset();
-        *self = Self { scheduled: self.scheduled, timer: self.timer, recorder, ..Self::default() };
+        let place = core::mem::take(&mut self.place);
+        *self = Self { place, recorder, ..Self::default() };
         self.requester.room = room;
     }
 
@@ -621,37 +620,15 @@ pub struct DeviceTransport {
     pub counters: TransportCounters,
     /// The last failures of QPs.
     pub(super) failures: Failures,
-    pub(super) run: VecDeque<u32>,
-    /// What is done at the end of the call.
-    pub(super) later: Vec<Later>,
-    /// When which QP wants to run although nothing happens: at that time or later.
-    pub(super) timers: BTreeSet<(u64, u32)>,
+    pub(super) schedule: Schedule,
     pub(super) loopback: VecDeque<Packet>,
     /// Bytes of a copy within memory.
     pub(super) buffer: Vec<u8>,
     pub(super) segments: Segments,
     pub(super) reserved: Reserved,
     pub(super) prefetched: Prefetched,
-    /// QPs in error with a receive queue: their doorbell records are looked at, for receives to flush.
-    pub(super) in_error: BTreeSet<u32>,
-    /// The look under way: the QP to go on with, and whether something was found.
-    pub(super) error_look: Option<(u32, bool)>,
-    pub(super) next_error_look: u64,
-    /// Nanoseconds until the look after that: longer and longer while nothing is found.
-    pub(super) error_look_every: u64,
-    /// QPs in error flush nothing.
-    pub(super) flushes_held: bool,
     /// PSN of the next packet that belongs to no connection.
     pub(super) datagram_psn: Psn,
-}
-
-/// What a call puts off to its end.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Later {
-    /// The QP's next turn is in the next call.
-    Turn(u32),
-    /// The QP could have more requests under way.
-    Room(u32),
 }
 
 impl DeviceTransport {
