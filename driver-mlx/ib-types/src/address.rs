@@ -49,6 +49,13 @@ impl Gid {
         self.0[0] == 0xff
     }
 
+    /// Returns whether it is the mapped address of an IPv4 group, 224.0.0.0 to 239.255.255.255, as
+    /// RoCE v2 has it.
+    #[must_use]
+    pub const fn is_ipv4_multicast(self) -> bool {
+        matches!(self.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224..=239, _, _, _])
+    }
+
     /// Returns whether all bytes are zero.
     pub const fn is_zero(self) -> bool {
         u128::from_be_bytes(self.0) == 0

@@ -3,6 +3,7 @@
 use super::refusal::{Outcome, Refusal};
 use crate::device::Device;
 use crate::object::qps::Qps;
+use ib_types::Gid;
 use mlx5_prm::commands::*;
 use mlx5_prm::value::ServiceType;
 
@@ -25,7 +26,8 @@ impl Device {
 
     pub(super) fn attach_to_mcg(&mut self, input: &[u8]) -> Outcome {
         let entry = self.multicast_member(input)?;
-        if entry.0[0] != 0xff {
+        let gid = Gid(entry.0);
+        if !gid.is_multicast() && !(self.port.ethernet.is_some() && gid.is_ipv4_multicast()) {
             return Err(Refusal::param("attach_to_mcg_in.multicast_gid", "not a multicast address"));
         }
         let (group, qpn) = entry;
