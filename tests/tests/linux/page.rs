@@ -96,6 +96,13 @@ fn a_program_in_rust_as_the_page_has_it() {
 }
 
 #[test]
+fn roce_as_the_page_has_it() {
+    if conditions::long() {
+        run_anywhere("RDMA_IN_CI.md", "RoCE", &["BW average[MB/sec]", "guest 1: status 0"]);
+    }
+}
+
+#[test]
 fn nvme_as_the_page_has_it() {
     if conditions::long() {
         run_anywhere("RDMA_IN_CI.md", "NVMe over RDMA", &["what was written is stored"]);

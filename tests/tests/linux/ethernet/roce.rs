@@ -1,7 +1,7 @@
 //! RoCE v2 between Ethernet HCAs, and with `rdma_rxe`, which nobody of this project wrote.
 
 use super::RXE;
-use crate::guests::{At, between};
+use crate::guests::{At, between, run};
 use rdma_fabric::faults::Faults;
 use rdma_lab::linux::Lab;
 
@@ -39,6 +39,23 @@ fn by_cm(lab: &mut Lab, guests: [usize; 2]) {
     println!("{guests:?} RDMA-CM");
 }
 
+/// Datagrams to a group, which the server has joined once IGMP says so. Linux has RoCE v2 multicast for IPv4 only.
+fn multicast(lab: &mut Lab, [server, client]: [usize; 2]) {
+    let mckey = |guest: usize| format!("timeout 60 mckey -m 239.1.2.3 -C 10 -b 10.78.0.{}", guest + 1);
+    run(lab, server, &format!("background server {}", mckey(server)));
+    run(
+        lab,
+        server,
+        "for wait in $(seq 100); do grep -q 030201EF /proc/net/igmp && exit 0; sleep 0.1; done; exit 1",
+    );
+    let sent = run(lab, client, &format!("{} -s", mckey(client))).text();
+    let received = run(lab, server, "reap server").text();
+    for text in [sent, received] {
+        assert!(text.contains("data transfers complete") && text.contains("return status 0"), "{text}");
+    }
+    println!("{:?} multicast", [server, client]);
+}
+
 /// Messages of all services by RoCE v2 on IPv4 and IPv6, and by RoCE v1.
 pub fn between_hcas(lab: &mut Lab) {
     let guests = [0, 1];
@@ -64,6 +81,7 @@ pub fn between_hcas(lab: &mut Lab) {
         perftest(lab, guests, line);
     }
     by_cm(lab, guests);
+    multicast(lab, guests);
 }
 
 /// The same programs with rxe at one end, in both roles; then again on a network that loses frames.
@@ -85,6 +103,7 @@ pub fn with_rxe(lab: &mut Lab, long: bool) {
         // Both ends have to agree on outstanding operations.
         perftest(lab, guests, "ib_atomic_lat -n 100 -o 4");
         by_cm(lab, guests);
+        multicast(lab, guests);
     }
     let seeds = if long { 1..=5 } else { 1..=1 };
     for seed in seeds {
