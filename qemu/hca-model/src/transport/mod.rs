@@ -5,7 +5,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `state`, `psn` | what is kept |
+//! | `state`, `device_state` | what is kept |
 //! | `wqe`, `segments`, `receive` | fetching send and receive WQEs |
 //! | `memory` | payload through memory keys |
 //! | `umr` | changing memory keys |
@@ -36,6 +36,7 @@ mod completion;
 mod copy;
 mod credit;
 mod datagram;
+mod device_state;
 mod dma;
 mod execute;
 mod failure;
@@ -45,6 +46,7 @@ mod management;
 mod memory;
 mod nic;
 mod packet;
+mod place;
 mod receive;
 mod requester;
 mod respond;
@@ -85,8 +87,9 @@ use crate::seams::Io;
 use rdma_fabric::packet::Packet;
 use state::WINDOW;
 
+pub use device_state::{DeviceTransport, TransportCounters};
 pub use nic::NicTransport;
-pub use state::{DeviceTransport, QpTransport, TransportCounters};
+pub use state::QpTransport;
 
 /// What one QP may do before the next has its turn: packets and WQEs.
 const TURN: usize = 32;

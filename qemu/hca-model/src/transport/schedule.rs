@@ -9,23 +9,6 @@ use crate::object::qps::Qps;
 /// Nanoseconds between two looks at QPs in error, at first and at last: nothing rings for a receive.
 const ERROR_LOOK_NS: (u64, u64) = (50_000, 5_000_000);
 
-/// A QP's places in the lists of [`Schedule`].
-#[derive(Clone, Debug, Default)]
-pub(super) struct Place {
-    /// The run queue has it, or will have it in the next call.
-    queued: bool,
-    /// The earliest of its timers in the list.
-    timer: Option<u64>,
-}
-
-impl Place {
-    /// Notes that the run queue no longer has the QP.
-    #[inline]
-    pub(super) const fn leave(&mut self) {
-        self.queued = false;
-    }
-}
-
 /// Run queue, timers and QPs in error.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
@@ -70,15 +53,14 @@ impl Schedule {
     /// Queues a QP for its turn.
     #[inline]
     pub(super) fn add(&mut self, qp: &mut Qp) {
-        if !qp.transport.place.queued {
-            qp.transport.place.queued = true;
+        if !qp.transport.place.enter() {
             self.run.push_back(qp.qpn());
         }
     }
 
     /// Queues a QP, which is not in the run queue, for a turn in the next call.
     pub(super) fn postpone(&mut self, qp: &mut Qp) {
-        qp.transport.place.queued = true;
+        qp.transport.place.enter();
         self.later.push(Later::Turn(qp.qpn()));
     }
 
@@ -141,9 +123,9 @@ impl Schedule {
         qp.transport.deadline = deadline;
         // An entry that is too early is corrected when its time comes.
         if let Some(deadline) = deadline
-            && qp.transport.place.timer.is_none_or(|entry| deadline < entry)
+            && qp.transport.place.timer().is_none_or(|entry| deadline < entry)
         {
-            if let Some(entry) = qp.transport.place.timer.replace(deadline) {
+            if let Some(entry) = qp.transport.place.set_timer(Some(deadline)) {
                 self.timers.remove(&(entry, qp.qpn()));
             }
             self.timers.insert((deadline, qp.qpn()));
@@ -155,7 +137,7 @@ impl Schedule {
         let entry = self.timers.first().copied().filter(|(due, _)| *due <= now)?;
         self.timers.remove(&entry);
         let qp = qps.get_mut(entry.1)?;
-        qp.transport.place.timer = None;
+        qp.transport.place.set_timer(None);
         Some(qp)
     }
 
@@ -168,11 +150,11 @@ impl Schedule {
     /// Removes a QP that is about to be freed.
     pub(super) fn forget(&mut self, qp: &Qp, meter: &mut Meter) {
         self.unwatch(qp.qpn());
-        if qp.transport.place.queued {
+        if qp.transport.place.is_queued() {
             meter.charge(self.run.len() as u64 / 8);
             self.run.retain(|other| *other != qp.qpn());
         }
-        if let Some(deadline) = qp.transport.place.timer {
+        if let Some(deadline) = qp.transport.place.timer() {
             self.timers.remove(&(deadline, qp.qpn()));
         }
     }

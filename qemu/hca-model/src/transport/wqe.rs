@@ -9,9 +9,10 @@ use mlx5_prm::value::ServiceType;
 
 use super::Context;
 use super::address::AddressVector;
+use super::device_state::Prefetched;
 use super::dma::parse_copy;
 use super::segments::Segment;
-use super::state::{Failure, Fence, MAX_WQE, Mixed, Payload, Piece, Prefetched, Sge, Sges, Work, Wqe};
+use super::state::{Failure, Fence, MAX_WQE, Mixed, Payload, Piece, Sge, Sges, Work, Wqe};
 use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
 use crate::profile::Strictness;
