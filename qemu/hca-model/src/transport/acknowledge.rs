@@ -65,7 +65,7 @@ impl Context<'_, '_> {
             AethSyndrome::PsnSequenceError => {
                 self.device.counters.sequence_naks_received += 1;
                 self.note_nak(qp, psn, syndrome, qp.transport.requester.retries_left);
-                self.count(qp, q::packet_seq_err);
+                self.delivery().count(qp, q::packet_seq_err);
                 // A lost READ response came to light: that repetition covers this one.
                 if self.acknowledged(qp, psn) && qp.state() != QpState::ERR && self.retry(qp) {
                     self.start_over(qp, psn);
@@ -74,7 +74,7 @@ impl Context<'_, '_> {
             AethSyndrome::RnrNak { timer } => {
                 self.device.counters.rnr_naks_received += 1;
                 self.note_nak(qp, psn, syndrome, qp.transport.requester.rnr_left);
-                self.count(qp, q::rnr_nak_retry_err);
+                self.delivery().count(qp, q::rnr_nak_retry_err);
                 if !self.acknowledged(qp, psn) || qp.state() == QpState::ERR {
                     return;
                 }
@@ -171,7 +171,7 @@ impl Context<'_, '_> {
         }
         qp.transport.requester.gap_at = Some(psn);
         self.device.counters.implied_naks += 1;
-        self.count(qp, q::implied_nak_seq_err);
+        self.delivery().count(qp, q::implied_nak_seq_err);
         self.note_resent(qp, ResendCause::MissingResponse, psn);
         self.start_over(qp, psn);
     }
@@ -222,7 +222,7 @@ impl Context<'_, '_> {
         }
         let inline = wqe.signalled && wqe.psns == 1 && (1..=limit).contains(&data.len());
         let wqe = &*wqe;
-        let inline = inline && self.entry_holds(send_cq, limit);
+        let inline = inline && self.delivery().entry_holds(send_cq, limit);
         // Little data may come in the completion itself; software puts it in place then.
         let placed =
             if inline { Ok(()) } else { self.memory().scatter(user, wqe.sges(), offset, &Data::Bytes(data)) };

@@ -7,7 +7,8 @@ use mlx5_prm::value::{QpState, ServiceType};
 use rdma_fabric::infiniband::packet::{Bth, Deth, Grh, ImmDt, Opcode, Operation};
 
 use super::Context;
-use super::completion::{Received, vendor};
+use super::completion::vendor;
+use super::delivery::Received;
 use super::inbound::Inbound;
 use super::packet::{Head, envelope};
 use super::receive::NoReceive;
@@ -35,7 +36,7 @@ impl Context<'_, '_> {
                 return self.flush_sends(qp);
             } else if qp.state() == QpState::SQ_DRAINING {
                 qp.enter(QpState::SQD);
-                self.qp_event(qp, mlx5_prm::event::EventType::SQ_DRAINED);
+                self.delivery().qp_event(qp, mlx5_prm::event::EventType::SQ_DRAINED);
             }
             return false;
         }
@@ -63,7 +64,7 @@ impl Context<'_, '_> {
             }
             qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
             if wqe.signalled {
-                self.complete_send(qp, wqe.index, wqe.opcode, 0, &[]);
+                self.delivery().complete_send(qp, wqe.index, wqe.opcode, 0, &[]);
             }
         }
     }
@@ -182,7 +183,7 @@ impl Context<'_, '_> {
             Ok(receive) => receive,
             Err(NoReceive::Empty) => {
                 self.device.counters.datagrams_dropped += 1;
-                self.count(qp, mlx5_prm::commands::query_q_counter_out::out_of_buffer);
+                self.delivery().count(qp, mlx5_prm::commands::query_q_counter_out::out_of_buffer);
                 return self.note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
             }
             Err(NoReceive::Broken) => {
@@ -208,7 +209,7 @@ impl Context<'_, '_> {
         let placed = memory.scatter(user, list, 0, &Data::Bytes(area));
         let placed = placed.and_then(|()| memory.scatter(user, list, GRH_AREA as u64, &Data::Bytes(data)));
         match placed {
-            Ok(()) => self.complete_receive(qp, receive, received, &[]),
+            Ok(()) => self.delivery().complete_receive(qp, receive, received, &[]),
             Err(fault) => {
                 let (field, text) = self.explain(qp, Reason::Fault(fault, "lkey"));
                 let text = format!("receive WQE {:#x}: {text}", receive.index);
@@ -216,7 +217,7 @@ impl Context<'_, '_> {
                 qp.transport.recorder.blame(None, text);
                 let failure =
                     Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
-                self.complete_receive_error(qp, receive, failure);
+                self.delivery().complete_receive_error(qp, receive, failure);
                 self.enter_error(qp);
             }
         }

@@ -1,7 +1,8 @@
 //! What requests of a reliable connection do: SEND, WRITE, READ, atomics, invalidation (IBTA 9.7.4, 9.7.5.2, 9.9.3).
 
 use super::Context;
-use super::completion::{Received, vendor};
+use super::completion::vendor;
+use super::delivery::Received;
 use super::inbound::Inbound;
 use super::memory::Fault;
 use super::receive::NoReceive;
@@ -70,7 +71,9 @@ impl Context<'_, '_> {
                 self.take_run(qp, &run, packet.origin.slid, packet.origin.sl).map_err(|refused| {
                     let Refused { refusal, receive, failure } = *refused;
                     match (receive, failure) {
-                        (Some(receive), Some(failure)) => self.complete_receive_error(qp, &receive, failure),
+                        (Some(receive), Some(failure)) => {
+                            self.delivery().complete_receive_error(qp, &receive, failure)
+                        }
                         (Some(receive), None) => qp.transport.responder.spare = Some(receive),
                         (None, _) => {}
                     }
@@ -112,7 +115,7 @@ impl Context<'_, '_> {
         let inline = run.first
             && run.last
             && (1..=qp.completions().inline_receive()).contains(&data.len())
-            && self.inline_fits(qp, &receive, qp.completions().inline_receive());
+            && self.delivery().inline_fits(qp, &receive, qp.completions().inline_receive());
         let mut carried = [0; CARRIED];
         let carried = carried.get_mut(..if inline { data.len() } else { 0 }).unwrap_or_default();
         let placed = if inline {
@@ -148,7 +151,7 @@ impl Context<'_, '_> {
             ..describe(qp, opcode, slid, sl)
         };
         qp.transport.responder.finish_message(run.psns);
-        self.complete_receive(qp, &receive, &received, carried);
+        self.delivery().complete_receive(qp, &receive, &received, carried);
         Ok(())
     }
 
@@ -189,7 +192,7 @@ impl Context<'_, '_> {
             return Err(Refused::new(access(fault), receive, Some(failure)));
         }
         if run.first {
-            self.count(qp, q::rx_write_requests);
+            self.delivery().count(qp, q::rx_write_requests);
         }
         if !run.last {
             let va = va.wrapping_add(len);
@@ -206,7 +209,7 @@ impl Context<'_, '_> {
                 solicited: run.solicited,
                 ..describe(qp, CqeOpcode::RESP_WR_IMM, slid, sl)
             };
-            self.complete_receive(qp, &receive, &received, &[]);
+            self.delivery().complete_receive(qp, &receive, &received, &[]);
         }
         Ok(())
     }
@@ -230,7 +233,7 @@ impl Context<'_, '_> {
 
     /// A READ that was checked: the next request begins after its answer.
     pub(super) fn begin_read(&mut self, qp: &mut Qp, psns: u32) {
-        self.count(qp, q::rx_read_requests);
+        self.delivery().count(qp, q::rx_read_requests);
         qp.transport.responder.finish_message(psns);
     }
 
@@ -274,7 +277,7 @@ impl Context<'_, '_> {
         };
         let original =
             order.number(self.memory().update_key(user, atomic.rkey, atomic.va, change).map_err(access)?);
-        self.count(qp, q::rx_atomic_requests);
+        self.delivery().count(qp, q::rx_atomic_requests);
         let kept = qp.connection().reads_taken();
         let responder = &mut qp.transport.responder;
         let psn = responder.expected;

@@ -68,13 +68,18 @@ fn peer(port: &Port, qp: &Qp) -> String {
     format!("QP {:#x} at {}", qp.connection().remote_qpn(), peer_address(port, qp.path().route()))
 }
 
+/// Records a rare event of a QP at `now`, in nanoseconds.
+#[cold]
+#[inline(never)]
+pub(super) fn record(qp: &mut Qp, now: u64, event: Event) {
+    let progress = qp.transport.recorded(qp.state());
+    qp.transport.recorder.record(now, progress, event);
+}
+
 impl Context<'_, '_> {
     /// Records a rare event.
-    #[cold]
-    #[inline(never)]
     pub(super) fn note(&self, qp: &mut Qp, event: Event) {
-        let progress = qp.transport.recorded(qp.state());
-        qp.transport.recorder.record(self.io.now, progress, event);
+        record(qp, self.io.now, event);
     }
 
     /// Records that requests from `psn` on are about to be sent again.

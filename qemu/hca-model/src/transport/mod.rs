@@ -25,7 +25,8 @@
 //! | `adversary`, `blueflame` | a card that forgives no mistake |
 //! | `nic` | raw Ethernet |
 //! | `management` | what the device answers itself |
-//! | `completion` | CQEs, errors, flush |
+//! | `completion` | errors, flush |
+//! | `delivery` | CQEs, events, counter sets |
 //! | `failure` | records of a QP's events, and why it failed |
 
 mod acknowledge;
@@ -36,6 +37,7 @@ mod completion;
 mod copy;
 mod credit;
 mod datagram;
+mod delivery;
 mod device_state;
 mod dma;
 mod execute;
@@ -303,9 +305,9 @@ impl Device {
         for (_, qp) in qps.iter_mut() {
             if qp.uses_cq(cqn) && !matches!(qp.state(), QpState::RST | QpState::ERR) {
                 qp.transport.recorder.blame(None, format!("CQ {cqn:#x} failed: overrun, or its memory"));
-                context.count(qp, query_q_counter_out::cq_overflow);
+                context.delivery().count(qp, query_q_counter_out::cq_overflow);
                 context.enter_error(qp);
-                context.qp_event(qp, EventType::WQ_CATAS_ERROR);
+                context.delivery().qp_event(qp, EventType::WQ_CATAS_ERROR);
             }
         }
         self.cq_of_nic_failed(io, cqn);

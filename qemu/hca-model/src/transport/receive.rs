@@ -1,7 +1,7 @@
 //! Receive queues: a QP's own and shared ones (PRM, work requests and completions).
 
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, DS_SIZE, wqe_data_seg, wqe_srq_next_seg};
-use mlx5_prm::event::{EventQueueType, EventType};
+use mlx5_prm::event::EventType;
 
 use super::Context;
 use super::state::{ReceiveWqe, Sge, Sges, SharedOwner};
@@ -141,7 +141,7 @@ impl Context<'_, '_> {
         }
         srq.taken = srq.taken.wrapping_add(1);
         if srq.limit_reached(left - 1) {
-            self.queues.qp_event(self.io, self.log, EventType::SRQ_RQ_LIMIT, EventQueueType::QP, srqn);
+            self.delivery().srq_event(srqn, EventType::SRQ_RQ_LIMIT);
         }
         Ok(wqe)
     }
@@ -160,7 +160,7 @@ impl Context<'_, '_> {
         if let Some(srq) = self.srqs.get_mut(srqn) {
             srq.failed = true;
         }
-        self.queues.qp_event(self.io, self.log, EventType::SRQ_CATAS_ERROR, EventQueueType::QP, srqn);
+        self.delivery().srq_event(srqn, EventType::SRQ_CATAS_ERROR);
         Err(NoReceive::Broken)
     }
 }

@@ -251,7 +251,7 @@ impl Context<'_, '_> {
             // Draining: what is in progress is finished, nothing new begun.
             if qp.transport.requester.wqes.is_empty() && qp.state() == QpState::SQ_DRAINING {
                 qp.enter(QpState::SQD);
-                self.qp_event(qp, EventType::SQ_DRAINED);
+                self.delivery().qp_event(qp, EventType::SQ_DRAINED);
             }
             return false;
         }
@@ -424,7 +424,7 @@ impl Context<'_, '_> {
         }
         if qp.transport.requester.ack_deadline.is_some_and(|deadline| deadline <= self.io.now) {
             self.device.counters.timeouts += 1;
-            self.count(qp, q::local_ack_timeout_err);
+            self.delivery().count(qp, q::local_ack_timeout_err);
             self.note_resent(qp, ResendCause::Timeout, qp.transport.requester.unacked);
             if self.retry(qp) {
                 let from = qp.transport.requester.unacked;

@@ -134,7 +134,7 @@ impl Context<'_, '_> {
         let syndrome = match fault {
             Fault::Dma(_) => AethSyndrome::RemoteOperational,
             _ => {
-                self.qp_event(qp, EventType::WQ_ACCESS_ERROR);
+                self.delivery().qp_event(qp, EventType::WQ_ACCESS_ERROR);
                 AethSyndrome::RemoteAccess
             }
         };

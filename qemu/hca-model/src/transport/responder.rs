@@ -104,7 +104,7 @@ impl Context<'_, '_> {
         }
         if !qp.transport.responder.established && qp.state() == QpState::RTR {
             qp.transport.responder.established = true;
-            self.qp_event(qp, EventType::COMM_EST);
+            self.delivery().qp_event(qp, EventType::COMM_EST);
         }
         let psn = Psn::new(packet.bth.psn);
         let expected = qp.transport.responder.expected;
@@ -122,12 +122,12 @@ impl Context<'_, '_> {
             }
         } else if psn.is_before(expected) {
             self.device.counters.duplicates += 1;
-            self.count(qp, q::duplicate_request);
+            self.delivery().count(qp, q::duplicate_request);
             self.note(qp, Event::Dropped { reason: DropReason::Repeated, psn });
             self.repeat(qp, operation, psn, content(qp, packet));
         } else {
             self.device.counters.out_of_sequence += 1;
-            self.count(qp, q::out_of_sequence);
+            self.delivery().count(qp, q::out_of_sequence);
             self.note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
             let responder = &mut qp.transport.responder;
             if !responder.nak_sent {
@@ -161,7 +161,7 @@ impl Context<'_, '_> {
                 responder.nak_sent = true;
                 let syndrome = AethSyndrome::RnrNak { timer }.bits();
                 responder.nak = Some(Nak { psn: None, syndrome, fatal: false });
-                self.count(qp, q::out_of_buffer);
+                self.delivery().count(qp, q::out_of_buffer);
             }
             Refusal::Nak(syndrome, event, reason) => {
                 responder.halted = true;
@@ -177,13 +177,13 @@ impl Context<'_, '_> {
                 });
                 self.note_refusal(qp, operation, content, syndrome, text);
                 match syndrome {
-                    AethSyndrome::RemoteAccess => self.count(qp, q::resp_remote_access_errors),
-                    AethSyndrome::InvalidRequest => self.count(qp, q::resp_remote_invalid_request),
+                    AethSyndrome::RemoteAccess => self.delivery().count(qp, q::resp_remote_access_errors),
+                    AethSyndrome::InvalidRequest => self.delivery().count(qp, q::resp_remote_invalid_request),
                     // An operational error has no counter.
                     _ => {}
                 }
                 if let Some(event) = event {
-                    self.qp_event(qp, event);
+                    self.delivery().qp_event(qp, event);
                 }
             }
         }

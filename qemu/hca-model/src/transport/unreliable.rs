@@ -30,12 +30,12 @@ impl Context<'_, '_> {
         }
         if !qp.transport.responder.established && qp.state() == QpState::RTR {
             qp.transport.responder.established = true;
-            self.qp_event(qp, EventType::COMM_EST);
+            self.delivery().qp_event(qp, EventType::COMM_EST);
         }
         let psn = Psn::new(packet.bth.psn);
         if psn != qp.transport.responder.expected {
             self.device.counters.out_of_sequence += 1;
-            self.count(qp, q::out_of_sequence);
+            self.delivery().count(qp, q::out_of_sequence);
             self.note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
             self.abandon(qp);
         }
@@ -67,7 +67,7 @@ impl Context<'_, '_> {
         match refusal {
             Refusal::NotReady => {
                 self.device.counters.messages_dropped += 1;
-                self.count(qp, q::out_of_buffer);
+                self.delivery().count(qp, q::out_of_buffer);
                 self.note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
             }
             // The receive WQE is at fault and has completed with an error.
@@ -78,7 +78,7 @@ impl Context<'_, '_> {
                     self.log.refuse(Subject::Qp { qpn: qp.qpn() }, field, text);
                 }
                 if let Some(event) = event {
-                    self.qp_event(qp, event);
+                    self.delivery().qp_event(qp, event);
                 }
                 self.enter_error(qp);
             }

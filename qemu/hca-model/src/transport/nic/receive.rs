@@ -132,14 +132,14 @@ impl Context<'_, '_> {
         let entry = match self.take_entry(rq) {
             Ok(Some(entry)) => entry,
             Ok(None) => {
-                self.q_counters.bump(rq.counter_set_id, query_q_counter_out::out_of_buffer);
+                self.delivery().count_in(rq.counter_set_id, query_q_counter_out::out_of_buffer);
                 return;
             }
             Err((field, text)) => {
                 self.log.refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
                 rq.state = WqState::ERR;
                 let kind = EventQueueType::RQ;
-                self.queues.qp_event(self.io, self.log, EventType::WQ_CATAS_ERROR, kind, rq.rqn);
+                self.delivery().event(kind, rq.rqn, EventType::WQ_CATAS_ERROR);
                 return;
             }
         };
@@ -176,8 +176,8 @@ impl Context<'_, '_> {
         cqe64::srqn.set(&mut cqe, rq.user_index);
         cqe64::byte_cnt.set(&mut cqe, len as u32);
         cqe64::wqe_counter.set(&mut cqe, entry.index);
-        self.stamp(&mut cqe);
-        self.push_cqe(rq.cqn, &cqe, None, false);
+        self.delivery().stamp(&mut cqe);
+        self.delivery().push_cqe(rq.cqn, &cqe, None, false);
     }
 
     /// Takes the next posted receive. `None` if there is none.

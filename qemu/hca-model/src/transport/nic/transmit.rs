@@ -79,7 +79,7 @@ impl Context<'_, '_> {
         sq.state = WqState::ERR;
         sq.wq.next = sq.wq.posted;
         let kind = EventQueueType::SQ;
-        self.queues.qp_event(self.io, self.log, EventType::WQ_CATAS_ERROR, kind, sq.sqn);
+        self.delivery().event(kind, sq.sqn, EventType::WQ_CATAS_ERROR);
     }
 
     /// Completes what is posted to a queue in ERR as flushed. Returns whether there is more.
