@@ -15,7 +15,8 @@ struct Cell(&'static str, &'static [&'static str]);
 const NO: Cell = Cell("–", &[]);
 const DATA: &str = "driver-mlx/tests/data_path.rs::datagrams_carry_their_source";
 const VERBS: &str = "tests/tests/linux/verbs.rs::linux_6_1_moves_data_by_all_programs";
-const ETHERNET: &str = "tests/tests/linux/ethernet.rs::linux_6_1_uses_an_ethernet_port";
+const ETHERNET: &str =
+    "tests/tests/linux/ethernet/mod.rs::the_latest_kernel_uses_an_ethernet_port_beside_rxe";
 const OBJECTS: &str = "tests/tests/linux/objects.rs::linux_6_1_uses_every_object";
 const PROGRAMS: &str = "tests/tests/linux/programs/mod.rs::programs_of_others_run_on_linux_6_1";
 const PYVERBS: &str = "tests/tests/oracle/pyverbs.rs::rdma_cores_own_tests_pass_or_are_skipped";

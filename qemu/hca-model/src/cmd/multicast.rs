@@ -27,7 +27,8 @@ impl Device {
     pub(super) fn attach_to_mcg(&mut self, input: &[u8]) -> Outcome {
         let entry = self.multicast_member(input)?;
         let gid = Gid(entry.0);
-        if !gid.is_multicast() && !(self.port.ethernet.is_some() && gid.is_ipv4_multicast()) {
+        let is_group = gid.is_multicast() || (self.port.ethernet.is_some() && gid.is_ipv4_multicast());
+        if !is_group {
             return Err(Refusal::param("attach_to_mcg_in.multicast_gid", "not a multicast address"));
         }
         let (group, qpn) = entry;
