@@ -35,7 +35,7 @@ static uint16_t checksum(const void *data, size_t len)
 	return htons(~sum);
 }
 
-/* Returns the interface and the MAC address that lead to `to`, once ARP knows it. */
+/* Waits for the ARP entry of `to`. Returns its interface and MAC address. */
 static void look_up(const char *to, char *interface, uint8_t *mac)
 {
 	char line[200], address[20], text[20];

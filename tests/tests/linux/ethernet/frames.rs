@@ -57,7 +57,8 @@ pub fn stack(lab: &mut Lab) {
     assert_eq!(after - before, 3, "datagrams with wrong checksums");
 }
 
-/// What an administrator changes: VLANs, channels, features, MTU, MAC address, groups; then the driver begins anew.
+/// Changes settings as an administrator does (VLANs, channels, features, MTU, MAC address, groups), then reloads the driver.
+/// Frames pass after each change.
 pub fn settings(lab: &mut Lab) {
     for guest in [0, 1] {
         let vlan = format!(
