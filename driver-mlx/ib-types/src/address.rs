@@ -83,6 +83,20 @@ impl MacAddress {
     /// The address of all ports.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
+    /// Returns the address whose first two bytes are `high`, as layouts of the PRM divide it.
+    #[must_use]
+    pub const fn from_halves(high: u16, low: u32) -> Self {
+        let ([a, b], [c, d, e, f]) = (high.to_be_bytes(), low.to_be_bytes());
+        Self([a, b, c, d, e, f])
+    }
+
+    /// Returns the first two bytes and the others.
+    #[must_use]
+    pub const fn halves(self) -> (u16, u32) {
+        let [a, b, c, d, e, f] = self.0;
+        (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]))
+    }
+
     /// Returns whether it names a group of ports, or all of them.
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0

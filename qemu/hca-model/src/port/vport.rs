@@ -34,12 +34,13 @@ pub(crate) struct RoceAddress {
 
 impl RoceAddress {
     fn parse(entry: &[u8]) -> Self {
-        let [a, b] = (roce_addr_layout::source_mac_47_32.get32(entry) as u16).to_be_bytes();
-        let [c, d, e, f] = roce_addr_layout::source_mac_31_0.get32(entry).to_be_bytes();
         let vlan = roce_addr_layout::vlan_id.get32(entry) as u16;
         Self {
             gid: roce_addr_layout::source_l3_address.of(entry).first_chunk().copied().unwrap_or([0; 16]),
-            mac: MacAddress([a, b, c, d, e, f]),
+            mac: MacAddress::from_halves(
+                roce_addr_layout::source_mac_47_32.get32(entry) as u16,
+                roce_addr_layout::source_mac_31_0.get32(entry),
+            ),
             vlan: roce_addr_layout::vlan_valid.is_set(entry).then_some(vlan),
             version: match roce_addr_layout::roce_version.get32(entry) {
                 2 => RoceVersion::V2,

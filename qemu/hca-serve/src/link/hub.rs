@@ -2,6 +2,7 @@
 
 use super::address::Listener;
 use super::buffers::CableWork;
+use super::door::Door;
 use super::stream::{Broken, HANDSHAKE, Kind, Link, MAGIC};
 use crate::planted::{self, Place};
 use hca_model::Profile;
@@ -11,9 +12,9 @@ use rdma_fabric::ports::PortIndex;
 use rdma_fabric::work::STEPS_PER_CALL;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Packets received and sent on a cable in one iteration.
 const PACKETS: usize = 64;
@@ -42,16 +43,13 @@ struct Cable {
 /// Listener for cables, with all its cables.
 #[derive(Debug)]
 pub struct Hub {
-    listener: Listener,
+    door: Door,
     /// Cables by number.
     cables: BTreeMap<u64, Cable>,
     next: u64,
     /// Ports by GUID, so that a peer that reconnects gets its own port and LID.
     known: BTreeMap<u64, PortIndex>,
     guid_base: u64,
-    /// Time at which connections are accepted again.
-    closed_until: Option<Instant>,
-    listening: bool,
     work: CableWork,
 }
 
@@ -81,16 +79,13 @@ impl Hub {
         guid_base: u64,
         epoll: &OwnedFd,
     ) -> Result<Self, rustix::io::Errno> {
-        epoll::add(epoll, listener.as_fd(), EventData::new_u64(FIRST_TOKEN), EventFlags::IN)?;
         let known = guids.into_iter().collect();
         Ok(Self {
-            listener,
+            door: Door::new(listener, FIRST_TOKEN, epoll)?,
             cables: BTreeMap::new(),
             next: FIRST_TOKEN + 1,
             known,
             guid_base,
-            closed_until: None,
-            listening: true,
             work: CableWork::default(),
         })
     }
@@ -114,14 +109,14 @@ impl Hub {
             return;
         }
         let strangers = self.cables.values().filter(|cable| cable.port.is_none()).count();
-        let accepted = match self.listener.accept() {
+        let accepted = match self.door.accept() {
             Ok(stream) if strangers < STRANGERS => Link::new(stream, now),
             // Drop the stream: too many connections without a handshake.
             Ok(_) => return,
             Err(error) => Err(error),
         };
         let Ok(link) = accepted else {
-            self.closed_until = Some(now + Duration::from_millis(200));
+            self.door.rest(now);
             return;
         };
         let number = self.next;
@@ -337,22 +332,12 @@ impl Hub {
         let handshakes = self.cables.values().filter(|cable| cable.port.is_none());
         let handshakes = handshakes.map(|cable| cable.handshake_until);
         let links = self.cables.values().map(|cable| cable.link.deadline());
-        links.chain(handshakes).chain(self.closed_until).min()
+        links.chain(handshakes).chain(self.door.deadline()).min()
     }
 
     /// Updates the socket events to wait for.
     pub fn follow_interests(&mut self, epoll: &OwnedFd, now: Instant) {
-        if self.closed_until.is_some_and(|until| until <= now) {
-            self.closed_until = None;
-        }
-        let listening = self.closed_until.is_none();
-        if listening != self.listening {
-            let flags = if listening { EventFlags::IN } else { EventFlags::empty() };
-            let token = EventData::new_u64(FIRST_TOKEN);
-            if epoll::modify(epoll, self.listener.as_fd(), token, flags).is_ok() {
-                self.listening = listening;
-            }
-        }
+        self.door.follow(epoll, now);
         for (number, cable) in &mut self.cables {
             cable.link.follow(*number, epoll);
         }

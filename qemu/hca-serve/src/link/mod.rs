@@ -7,6 +7,7 @@
 
 pub(crate) mod address;
 pub(crate) mod buffers;
+pub(crate) mod door;
 pub(crate) mod hub;
 pub(crate) mod netdev;
 pub(crate) mod spoke;

@@ -5,6 +5,7 @@
 
 use super::address::Listener;
 use super::buffers::{Buffers, CableWork};
+use super::door::Door;
 use super::stream::Broken;
 use crate::planted::{self, Place};
 use rdma_fabric::medium::{LinkLayer, Medium};
@@ -13,9 +14,9 @@ use rdma_fabric::ports::PortIndex;
 use rdma_fabric::work::STEPS_PER_CALL;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Frames received and sent on a cable in one iteration.
 const FRAMES: usize = 64;
@@ -40,7 +41,7 @@ struct Cable {
 /// Listener for network devices of guests, with their cables.
 #[derive(Debug)]
 pub struct Netdevs {
-    listener: Listener,
+    door: Door,
     /// Cables by token.
     cables: BTreeMap<u64, Cable>,
     next: u64,
@@ -48,9 +49,6 @@ pub struct Netdevs {
     free: Vec<PortIndex>,
     ports: usize,
     work: CableWork,
-    /// Time at which connections are accepted again.
-    closed_until: Option<Instant>,
-    listening: bool,
 }
 
 impl Netdevs {
@@ -59,11 +57,9 @@ impl Netdevs {
     /// # Errors
     /// Errors of the system.
     pub fn new(listener: Listener, epoll: &OwnedFd) -> Result<Self, rustix::io::Errno> {
-        epoll::add(epoll, listener.as_fd(), EventData::new_u64(FIRST_TOKEN), EventFlags::IN)?;
-        let (cables, free) = (BTreeMap::new(), Vec::new());
-        let next = FIRST_TOKEN + 1;
-        let work = CableWork::default();
-        Ok(Self { listener, cables, next, free, ports: 0, work, closed_until: None, listening: true })
+        let door = Door::new(listener, FIRST_TOKEN, epoll)?;
+        let (cables, free, work) = (BTreeMap::new(), Vec::new(), CableWork::default());
+        Ok(Self { door, cables, next: FIRST_TOKEN + 1, free, ports: 0, work })
     }
 
     /// Returns the work for cables so far.
@@ -88,7 +84,7 @@ impl Netdevs {
         if let Some(cable) = self.cables.get_mut(&token) {
             cable.readable = true;
         } else if token == FIRST_TOKEN && self.accept(epoll, medium, tell).is_err() {
-            self.closed_until = Some(now + Duration::from_millis(200));
+            self.door.rest(now);
         }
     }
 
@@ -98,7 +94,7 @@ impl Netdevs {
         medium: &mut Medium,
         mut tell: impl FnMut(String),
     ) -> std::io::Result<()> {
-        let buffers = Buffers::new(self.listener.accept()?)?;
+        let buffers = Buffers::new(self.door.accept()?)?;
         let number = self.next;
         epoll::add(epoll, buffers.socket(), EventData::new_u64(number), EventFlags::empty())?;
         let port = match self.free.pop() {
@@ -115,7 +111,6 @@ impl Netdevs {
             },
         };
         self.next += 1;
-        medium.cable(port, 0).set_up(true);
         tell(format!("{} plugged in", medium.name(port).unwrap_or(NAME)));
         self.cables.insert(number, Cable { buffers, port, readable: true });
         Ok(())
@@ -166,22 +161,12 @@ impl Netdevs {
 
     /// Returns the time at which work is due without an event.
     pub fn deadline(&self) -> Option<Instant> {
-        self.closed_until
+        self.door.deadline()
     }
 
     /// Updates the socket events to wait for.
     pub fn follow_interests(&mut self, epoll: &OwnedFd, now: Instant) {
-        if self.closed_until.is_some_and(|until| until <= now) {
-            self.closed_until = None;
-        }
-        let listening = self.closed_until.is_none();
-        if listening != self.listening {
-            let flags = if listening { EventFlags::IN } else { EventFlags::empty() };
-            let token = EventData::new_u64(FIRST_TOKEN);
-            if epoll::modify(epoll, self.listener.as_fd(), token, flags).is_ok() {
-                self.listening = listening;
-            }
-        }
+        self.door.follow(epoll, now);
         for (token, cable) in &mut self.cables {
             cable.buffers.follow(*token, epoll);
         }

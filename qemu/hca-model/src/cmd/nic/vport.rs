@@ -15,10 +15,10 @@ const ENTRY: usize = mac_address_layout::SIZE;
 /// A VLAN in its entry.
 const VLAN: Field = Field::bits(0, 11, 0);
 
-fn put_mac(entry: &mut [u8], MacAddress(mac): MacAddress) {
-    let [a, b, rest @ ..] = mac;
-    mac_address_layout::mac_addr_47_32.set(entry, u16::from_be_bytes([a, b]));
-    mac_address_layout::mac_addr_31_0.set(entry, u32::from_be_bytes(rest));
+fn put_mac(entry: &mut [u8], mac: MacAddress) {
+    let (high, low) = mac.halves();
+    mac_address_layout::mac_addr_47_32.set(entry, high);
+    mac_address_layout::mac_addr_31_0.set(entry, low);
 }
 
 fn mac_of(entry: &[u8]) -> MacAddress {

@@ -54,8 +54,6 @@ impl AddressPath {
     /// Parses an `ads`.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
-        let [a, b] = (ads::rmac_47_32.get32(bytes) as u16).to_be_bytes();
-        let [c, d, e, f] = ads::rmac_31_0.get32(bytes).to_be_bytes();
         let grh = GrhRoute {
             src_index: ads::src_addr_index.get32(bytes) as u8,
             dgid: ads::rgid_rip.of(bytes).first_chunk().copied().unwrap_or_default(),
@@ -71,7 +69,10 @@ impl AddressPath {
                 force_loopback: ads::fl.is_set(bytes),
                 is_routed: ads::grh.is_set(bytes),
                 grh,
-                rmac: MacAddress([a, b, c, d, e, f]),
+                rmac: MacAddress::from_halves(
+                    ads::rmac_47_32.get32(bytes) as u16,
+                    ads::rmac_31_0.get32(bytes),
+                ),
                 udp_sport: ads::udp_sport.get32(bytes) as u16,
                 priority: ads::eth_prio.get32(bytes) as u8,
             },
