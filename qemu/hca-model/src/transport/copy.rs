@@ -14,7 +14,7 @@ use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Way as Route;
 
 use super::Context;
-use super::packet::Envelope;
+use super::output::Envelope;
 use super::state::{ACK_EVERY, Current, Payload, WINDOW, Work};
 use crate::device::Device;
 use crate::meter::price;

@@ -10,7 +10,7 @@ use super::Context;
 use super::completion::vendor;
 use super::delivery::Received;
 use super::inbound::Inbound;
-use super::packet::{Head, envelope};
+use super::output::{Head, envelope};
 use super::receive::NoReceive;
 use super::responder::Reason;
 use super::state::{Failure, ReceiveWqe, Work, Wqe};
@@ -105,14 +105,13 @@ impl Context<'_, '_> {
             Work::SendImmediate => (Opcode::UD_SEND_ONLY_IMM, extended.len()),
             _ => (Opcode::UD_SEND_ONLY, Deth::LEN),
         };
-        let psn = self.device.datagram_psn;
-        self.device.datagram_psn = psn.next();
+        let psn = self.output().take_datagram_psn();
         let head = Head { opcode, psn, ack_request: false, solicited: wqe.solicited };
         let mut draft =
-            self.draft(&envelope, &head, extended.get(..len).unwrap_or_default(), wqe.len as usize);
+            self.output().draft(&envelope, &head, extended.get(..len).unwrap_or_default(), wqe.len as usize);
         let filled = self.memory().gather_payload(qp.user(), &wqe.payload, 0, draft.payload());
         if let Err(fault) = filled {
-            self.discard(draft);
+            self.output().discard(draft);
             self.refuse_data(qp, wqe.index, fault);
             return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
         }
@@ -120,15 +119,15 @@ impl Context<'_, '_> {
             if !self.port.has_smi {
                 // The management lane is the physical function's.
                 self.port.counters.xmit_discards += 1;
-                self.discard(draft);
+                self.output().discard(draft);
                 return Ok(());
             }
             draft.mark_management();
         }
         if multicast && qp.loops_multicast() && !envelope.is_outcast() {
-            self.dispatch_multicast(draft);
+            self.output().dispatch_multicast(draft);
         } else {
-            self.dispatch(draft);
+            self.output().dispatch(draft);
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ impl Context<'_, '_> {
                 self.sort(qps, packet.bytes(), loopback);
             }
         }
-        self.recycle(packet);
+        self.output().recycle(packet);
     }
 
     fn sort(&mut self, qps: &mut Qps, packet: &[u8], loopback: bool) {
@@ -62,7 +62,9 @@ impl Context<'_, '_> {
             self.device.counters.no_qp += 1;
             return;
         }
-        if shape.bth.dest_qpn == 1 && transport == Transport::Ud && self.performance(&shape, packet, loopback)
+        if shape.bth.dest_qpn == 1
+            && transport == Transport::Ud
+            && self.output().performance(&shape, packet, loopback)
         {
             return;
         }
@@ -82,6 +84,29 @@ impl Context<'_, '_> {
             }
         };
         self.give(qps, operation, &Inbound::of(&shape, packet, self.port.lmc), stranger);
+    }
+
+    /// A packet for QP0: for the port's own agent, or for the software behind QP0.
+    fn management(&mut self, qps: &mut Qps, shape: &Shape, packet: &[u8], loopback: bool) {
+        let has_software = qps.management(ServiceType::QP0).is_some() && self.port.has_smi;
+        if !self.output().answer(shape, packet, has_software, loopback) {
+            self.management_software(qps, shape, packet);
+        }
+    }
+
+    fn management_software(&mut self, qps: &mut Qps, shape: &Shape, packet: &[u8]) {
+        let dropped = self.device.counters.datagrams_dropped;
+        match qps.by_wire_number(0).filter(|_| self.port.has_smi) {
+            // Partitions do not exist on this lane (IBTA 10.9.3).
+            Some(qp) => {
+                let inbound = Inbound::of(shape, packet, self.port.lmc);
+                self.datagram(qp, Operation::SendOnly, &inbound);
+            }
+            None => self.device.counters.no_qp += 1,
+        }
+        if self.device.counters.datagrams_dropped != dropped {
+            self.port.counters.vl15_dropped += 1;
+        }
     }
 
     /// Gives a packet to its QP. `stranger` says why one for a connection is not its peer's.

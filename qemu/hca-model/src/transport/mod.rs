@@ -12,7 +12,7 @@
 //! | `dma` | copies within memory |
 //! | `inbound` | a packet of any medium |
 //! | `incoming` | from a packet to its QP |
-//! | `packet` | building and sending packets |
+//! | `output` | building and sending packets; what the device answers itself |
 //! | `address` | address vectors |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
 //! | `copy` | RC: requests to a neighbour without packets |
@@ -24,7 +24,6 @@
 //! | `datagram` | UD and the management QPs |
 //! | `adversary`, `blueflame` | a card that forgives no mistake |
 //! | `nic` | raw Ethernet |
-//! | `management` | what the device answers itself |
 //! | `completion` | errors, flush |
 //! | `delivery` | CQEs, events, counter sets |
 //! | `failure` | records of a QP's events, and why it failed |
@@ -44,10 +43,9 @@ mod execute;
 mod failure;
 mod inbound;
 mod incoming;
-mod management;
 mod memory;
 mod nic;
-mod packet;
+mod output;
 mod place;
 mod receive;
 mod requester;
@@ -166,7 +164,7 @@ impl Device {
             context.look_at_errors(qps);
         }
         if has_credit {
-            context.announce_capabilities();
+            context.output().announce_capabilities();
         } else if context.device.schedule.has_runnable() {
             context.port.counters.xmit_wait += 1;
         }

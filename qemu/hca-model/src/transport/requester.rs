@@ -9,7 +9,7 @@ use rdma_fabric::infiniband::packet::{AtomicEth, Opcode, Reth, XrcEth};
 use super::Context;
 use super::completion::vendor;
 use super::copy::{Next, Way};
-use super::packet::{Envelope, Head};
+use super::output::{Envelope, Head};
 use super::state::{
     ACK_EVERY, FIRST_BLOCKS, Failure, Fence, QpTransport, Requester, Room, Sge, WINDOW, Work, Wqe,
 };
@@ -97,7 +97,7 @@ impl Context<'_, '_> {
     #[inline(never)]
     fn transmit_posted(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         // The registration QP is connected to nothing.
-        let envelope = (qp.service() != ServiceType::REG_UMR).then(|| self.connection(qp));
+        let envelope = (qp.service() != ServiceType::REG_UMR).then(|| self.output().connection(qp));
         let mut way = envelope
             .as_ref()
             .filter(|_| qp.service() == ServiceType::RC)
@@ -344,20 +344,25 @@ impl Context<'_, '_> {
                 }
             };
             head.ack_request = true;
-            let draft = self.draft(envelope, &head, extended.get(..front + len).unwrap_or_default(), 0);
-            self.dispatch(draft);
+            let draft =
+                self.output().draft(envelope, &head, extended.get(..front + len).unwrap_or_default(), 0);
+            self.output().dispatch(draft);
             Ok(())
         } else {
             let len = left.min(u64::from(mtu)) as usize;
             let (opcode, extended_len) = write_or_send(wqe, done == 0, last, room);
             head.opcode = opcode;
             head.solicited = last && wqe.solicited && wqe.work != Work::Write;
-            let mut draft =
-                self.draft(envelope, &head, extended.get(..front + extended_len).unwrap_or_default(), len);
+            let mut draft = self.output().draft(
+                envelope,
+                &head,
+                extended.get(..front + extended_len).unwrap_or_default(),
+                len,
+            );
             let filled = self.memory().gather_payload(user, &wqe.payload, offset, draft.payload());
             match filled {
-                Ok(()) => self.dispatch(draft),
-                Err(_) => self.discard(draft),
+                Ok(()) => self.output().dispatch(draft),
+                Err(_) => self.output().discard(draft),
             }
             filled
         };

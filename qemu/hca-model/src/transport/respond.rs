@@ -6,7 +6,7 @@ use rdma_fabric::infiniband::packet::{Aeth, AethSyndrome, AtomicAckEth, Opcode};
 
 use super::Context;
 use super::memory::Fault;
-use super::packet::{Envelope, Head};
+use super::output::{Envelope, Head};
 use super::responder::Reason;
 use super::state::{Answer, Nak};
 use crate::log::Subject;
@@ -21,7 +21,7 @@ impl Context<'_, '_> {
         if responder.jobs.is_empty() && !responder.ack_due && responder.nak.is_none() {
             return false;
         }
-        let envelope = self.connection(qp);
+        let envelope = self.output().connection(qp);
         while !qp.transport.responder.jobs.is_empty() {
             if *budget == 0 || self.meter.is_spent() {
                 return true;
@@ -63,8 +63,8 @@ impl Context<'_, '_> {
     fn send_acknowledge(&mut self, envelope: &Envelope, psn: Psn, syndrome: u8, msn: u32) {
         let aeth = Aeth { syndrome: AethSyndrome::from_bits(syndrome), msn };
         let head = Head { opcode: Opcode::RC_ACKNOWLEDGE, psn, ack_request: false, solicited: false };
-        let draft = self.draft(envelope, &head, &aeth.to_bytes(), 0);
-        self.dispatch(draft);
+        let draft = self.output().draft(envelope, &head, &aeth.to_bytes(), 0);
+        self.output().dispatch(draft);
     }
 
     /// Sends the next packet of the oldest answer.
@@ -91,8 +91,8 @@ impl Context<'_, '_> {
                 let (front, back) = extended.split_at_mut(Aeth::LEN);
                 front.copy_from_slice(&aeth.to_bytes());
                 back.copy_from_slice(&AtomicAckEth { original }.to_bytes());
-                let draft = self.draft(envelope, &head, &extended, 0);
-                self.dispatch(draft);
+                let draft = self.output().draft(envelope, &head, &extended, 0);
+                self.output().dispatch(draft);
                 Ok(())
             }
             Answer::Read { va, rkey, left, user } => {
@@ -112,15 +112,15 @@ impl Context<'_, '_> {
                 }
                 let aeth = aeth.to_bytes();
                 let extended: &[u8] = if first || last { &aeth } else { &[] };
-                let mut draft = self.draft(envelope, &head, extended, len as usize);
+                let mut draft = self.output().draft(envelope, &head, extended, len as usize);
                 if len != 0
                     && let Err(fault) =
                         self.memory().read_key(user, rkey, va, AccessFlags::REMOTE_READ, draft.payload())
                 {
-                    self.discard(draft);
+                    self.output().discard(draft);
                     return Err(self.failed_read(qp, psn, fault));
                 }
-                self.dispatch(draft);
+                self.output().dispatch(draft);
                 Ok(())
             }
         }

@@ -4,34 +4,38 @@
 use ib_mgmt::mad::{Mad, attr, class, method, status};
 use ib_mgmt::sa::{Notice, notice_type, producer, trap};
 use ib_mgmt::smp::Smp;
-use rdma_fabric::infiniband::packet::{Grh, Operation};
+use rdma_fabric::infiniband::packet::Grh;
 
-use super::Context;
-use super::inbound::Inbound;
-use crate::object::qps::Qps;
-use mlx5_prm::value::ServiceType;
+use super::Output;
+use ib_types::Psn;
 use rdma_fabric::infiniband::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
 use rdma_fabric::infiniband::{MadRoute, datagram, mad_packet};
 
-impl Context<'_, '_> {
-    /// A packet for QP0: Get and Set go to the port's own agent and are answered at once, along the way they came;
-    /// everything else is for the software behind QP0, if there is any.
-    pub(super) fn management(&mut self, qps: &mut Qps, shape: &Shape, packet: &[u8], loopback: bool) {
+impl Output<'_, '_> {
+    /// A packet for QP0: Get and Set go to the port's own agent and are answered at once, along the way they came.
+    /// Returns false for a packet that is for the software behind QP0.
+    pub(in crate::transport) fn answer(
+        &mut self,
+        shape: &Shape,
+        packet: &[u8],
+        has_software: bool,
+        loopback: bool,
+    ) -> bool {
         let found = datagram(shape, packet).filter(|_| shape.lrh.vl == VL_MANAGEMENT);
         let Some((deth, mad)) = found else {
-            self.device.counters.malformed += 1;
-            return;
+            self.counters.malformed += 1;
+            return true;
         };
         let mut request = Smp::from_mad(&mad);
         let directed = request.mgmt_class() == class::SUBN_DIRECTED_ROUTE;
         if !(directed || request.mgmt_class() == class::SUBN_LID_ROUTED) {
-            self.device.counters.malformed += 1;
-            return;
+            self.counters.malformed += 1;
+            return true;
         }
         let returning = directed && request.status() & status::SMP_DIRECTION != 0;
         if directed && !route_ends_here(&request, returning) {
-            self.device.counters.malformed += 1;
-            return;
+            self.counters.malformed += 1;
+            return true;
         }
         if directed && !returning {
             let mut way_back = *request.return_path();
@@ -42,19 +46,18 @@ impl Context<'_, '_> {
         }
         // SMInfo is the business of a subnet manager, which is software (IBTA 14.3.1).
         let for_agent = !returning && matches!(request.method(), method::GET | method::SET);
-        let software = qps.management(ServiceType::QP0).is_some() && self.port.has_smi;
-        let for_manager = request.attr_id() == attr::SM_INFO && software;
-        if request.method() == method::TRAP_REPRESS && !software {
+        let for_manager = request.attr_id() == attr::SM_INFO && has_software;
+        if request.method() == method::TRAP_REPRESS && !has_software {
             // The answer to the port's own notice.
-            return;
+            return true;
         }
         if !for_agent || for_manager {
-            self.management_software(qps, shape, packet);
-            return;
+            return false;
         }
         // A wrong M_Key counts, and is not answered.
         let Some(reply) = self.port.agent(request.as_bytes(), false, self.io.now) else {
-            return self.tell_wrong_key(&request, shape.lrh.slid);
+            self.tell_wrong_key(&request, shape.lrh.slid);
+            return true;
         };
         let mut reply = Smp::from_bytes(reply);
         let mut dlid = shape.lrh.slid;
@@ -78,25 +81,11 @@ impl Context<'_, '_> {
             source_qpn: 0,
             dest_qpn: deth.src_qpn,
             qkey: 0,
-            psn: self.next_datagram_psn(),
+            psn: self.take_datagram_psn().get(),
             grh: None,
         };
         self.send_packet(mad_packet(&route, reply.as_bytes()), loopback);
-    }
-
-    fn management_software(&mut self, qps: &mut Qps, shape: &Shape, packet: &[u8]) {
-        let dropped = self.device.counters.datagrams_dropped;
-        match qps.by_wire_number(0).filter(|_| self.port.has_smi) {
-            // Partitions do not exist on this lane (IBTA 10.9.3).
-            Some(qp) => {
-                let inbound = Inbound::of(shape, packet, self.port.lmc);
-                self.datagram(qp, Operation::SendOnly, &inbound);
-            }
-            None => self.device.counters.no_qp += 1,
-        }
-        if self.device.counters.datagrams_dropped != dropped {
-            self.port.counters.vl15_dropped += 1;
-        }
+        true
     }
 
     /// Whether it is one of QP1's that this card loses.
@@ -107,7 +96,7 @@ impl Context<'_, '_> {
     }
 
     /// A packet for QP1 that firmware answers: Get and Set of performance management. Answers whether it was one.
-    pub(super) fn performance(&mut self, shape: &Shape, packet: &[u8], loopback: bool) -> bool {
+    pub(in crate::transport) fn performance(&mut self, shape: &Shape, packet: &[u8], loopback: bool) -> bool {
         let Some((deth, mad)) = datagram(shape, packet) else { return false };
         let ours = mad.mgmt_class() == class::PERF_MGMT && matches!(mad.method(), method::GET | method::SET);
         if !ours || deth.qkey != QKEY_GSI {
@@ -125,7 +114,7 @@ impl Context<'_, '_> {
             source_qpn: 1,
             dest_qpn: deth.src_qpn,
             qkey: QKEY_GSI,
-            psn: self.next_datagram_psn(),
+            psn: self.take_datagram_psn().get(),
             grh: shape.grh(packet).map(|grh| Grh { sgid: grh.dgid, dgid: grh.sgid, ..grh }),
         };
         self.send_packet(mad_packet(&route, Mad::from_bytes(reply).as_bytes()), loopback);
@@ -134,7 +123,7 @@ impl Context<'_, '_> {
 
     /// Tells the subnet manager that the port's capabilities or its node's description changed (trap 144, IBTA 14.2.5.1). Once: what it
     /// misses it finds when it next looks.
-    pub(super) fn announce_capabilities(&mut self) {
+    pub(in crate::transport) fn announce_capabilities(&mut self) {
         let port = &mut *self.port;
         if !port.announces_capabilities() {
             return;
@@ -188,7 +177,7 @@ impl Context<'_, '_> {
     /// Sends a trap to the subnet manager that the port knows.
     fn send_notice(&mut self, notice: &Notice) {
         let (slid, dlid, sl) = (self.port.lid, self.port.sm_lid, self.port.sm_sl);
-        let psn = self.next_datagram_psn();
+        let psn = self.take_datagram_psn().get();
         let mut smp = Smp::lid_routed(method::TRAP, attr::NOTICE, 0, u64::from(psn));
         if let Some(data) = notice.as_bytes().first_chunk() {
             smp.set_data(data);
@@ -208,10 +197,11 @@ impl Context<'_, '_> {
         self.send_packet(mad_packet(&route, smp.as_bytes()), false);
     }
 
-    fn next_datagram_psn(&mut self) -> u32 {
-        let psn = self.device.datagram_psn;
-        self.device.datagram_psn = psn.next();
-        psn.get()
+    /// Takes the PSN of a packet that belongs to no connection.
+    pub(in crate::transport) fn take_datagram_psn(&mut self) -> Psn {
+        let psn = *self.next_psn;
+        *self.next_psn = psn.next();
+        psn
     }
 }
 

@@ -1,4 +1,6 @@
-//! Building packets and putting them on the wire, or back into the device.
+//! The port's sending side: building packets and putting them on the wire, or back into the device.
+
+mod management;
 
 use ib_types::Gid;
 use rdma_fabric::infiniband::packet::{
@@ -7,16 +9,18 @@ use rdma_fabric::infiniband::packet::{
 
 use mlx5_prm::value::ServiceType;
 
-use super::Context;
-use super::roce;
+use super::device_state::TransportCounters;
 use super::state::LOOPBACK_LIMIT;
-use crate::meter::price;
+use super::{Context, roce};
+use crate::meter::{Meter, price};
 use crate::object::qp::{GrhRoute, Qp, Route};
 use crate::port::{EthernetPort, NicVport, Port};
+use crate::seams::Io;
 use ib_types::Psn;
 use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::VL_MANAGEMENT;
 use rdma_fabric::packet::Packet;
+use std::collections::VecDeque;
 
 /// Opcode bits of unreliable connections.
 const SERVICE_UC: u8 = 0x20;
@@ -28,14 +32,14 @@ const PKEY_NONE: u16 = 0;
 
 /// Where a packet goes and as whose, up to the BTH.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Envelope {
+pub(in crate::transport) struct Envelope {
     front: Front,
     pkey: u16,
     dest_qpn: u32,
     /// The transport service's bits of the opcode; 0 also where the opcode is given whole.
     service: u8,
     /// The packet does not leave the device.
-    pub(super) loopback: bool,
+    pub(in crate::transport) loopback: bool,
 }
 
 /// Headers before the BTH.
@@ -47,24 +51,30 @@ enum Front {
 
 impl Envelope {
     /// The same without a packet around it. `None` on Ethernet.
-    pub(super) fn destination(&self) -> Option<Destination> {
+    pub(in crate::transport) fn destination(&self) -> Option<Destination> {
         let Front::InfiniBand { sl, slid, dlid, grh } = self.front else { return None };
         Some(Destination { slid, dlid, sl, pkey: self.pkey, qpn: self.dest_qpn, grh })
     }
 
     /// Whether packets belong to no partition, and are discarded.
-    pub(super) const fn is_outcast(&self) -> bool {
+    pub(in crate::transport) const fn is_outcast(&self) -> bool {
         self.pkey == PKEY_NONE
     }
 
     /// Whether packets have a global routing header.
-    pub(super) const fn is_routed(&self) -> bool {
+    pub(in crate::transport) const fn is_routed(&self) -> bool {
         !matches!(self.front, Front::InfiniBand { grh: None, .. })
     }
 }
 
 /// The envelope of packets along `route`.
-pub(super) fn envelope(port: &Port, vport: &NicVport, route: &Route, pkey: u16, dest_qpn: u32) -> Envelope {
+pub(in crate::transport) fn envelope(
+    port: &Port,
+    vport: &NicVport,
+    route: &Route,
+    pkey: u16,
+    dest_qpn: u32,
+) -> Envelope {
     if port.ethernet.is_some() {
         return roce_envelope(vport, route, pkey, dest_qpn);
     }
@@ -106,16 +116,16 @@ fn roce_envelope(vport: &NicVport, route: &Route, pkey: u16, dest_qpn: u32) -> E
 
 /// What varies between the packets of one envelope.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
-    pub(super) opcode: Opcode,
-    pub(super) psn: Psn,
-    pub(super) ack_request: bool,
-    pub(super) solicited: bool,
+pub(in crate::transport) struct Head {
+    pub(in crate::transport) opcode: Opcode,
+    pub(in crate::transport) psn: Psn,
+    pub(in crate::transport) ack_request: bool,
+    pub(in crate::transport) solicited: bool,
 }
 
 /// A packet whose payload is still to be filled in.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(in crate::transport) struct Draft {
     bytes: Vec<u8>,
     payload: usize,
     payload_len: usize,
@@ -126,22 +136,49 @@ pub(super) struct Draft {
 
 impl Draft {
     /// Where the payload goes.
-    pub(super) fn payload(&mut self) -> &mut [u8] {
+    pub(in crate::transport) fn payload(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.payload..self.payload + self.payload_len).unwrap_or_default()
     }
 }
 
 impl Draft {
     /// Makes it a packet of QP0.
-    pub(super) fn mark_management(&mut self) {
-        super::management::mark_management(&mut self.bytes);
+    pub(in crate::transport) fn mark_management(&mut self) {
+        management::mark_management(&mut self.bytes);
     }
 }
 
-impl Context<'_, '_> {
+/// The port's sending side, as the data path uses it.
+pub(in crate::transport) struct Output<'a, 'io> {
+    io: &'a mut Io<'io>,
+    port: &'a mut Port,
+    vport: &'a NicVport,
+    loopback: &'a mut VecDeque<Packet>,
+    counters: &'a mut TransportCounters,
+    meter: &'a mut Meter,
+    next_psn: &'a mut Psn,
+}
+
+impl<'io> Context<'_, 'io> {
+    /// Returns the view of the port's sending side.
+    #[inline(always)]
+    pub(in crate::transport) fn output(&mut self) -> Output<'_, 'io> {
+        Output {
+            io: self.io,
+            port: self.port,
+            vport: self.vport,
+            loopback: &mut self.device.loopback,
+            counters: &mut self.device.counters,
+            meter: self.meter,
+            next_psn: &mut self.device.datagram_psn,
+        }
+    }
+}
+
+impl Output<'_, '_> {
     /// The envelope of a connected QP's packets, whose opcodes are given as those of RC. Where its P_Key entry is empty, packets are
     /// discarded as they are sent, and the requester's retries run out.
-    pub(super) fn connection(&self, qp: &Qp) -> Envelope {
+    pub(in crate::transport) fn connection(&self, qp: &Qp) -> Envelope {
         let pkey = self.port.pkey(qp.path().pkey_index()).unwrap_or(PKEY_NONE);
         let service = match qp.service() {
             ServiceType::UC => SERVICE_UC,
@@ -153,7 +190,7 @@ impl Context<'_, '_> {
     }
 
     /// A packet with its headers, `extended` among them, and room for `payload_len` bytes.
-    pub(super) fn draft(
+    pub(in crate::transport) fn draft(
         &mut self,
         envelope: &Envelope,
         head: &Head,
@@ -218,7 +255,7 @@ impl Context<'_, '_> {
     }
 
     /// Sends a packet that is complete but for its ICRC.
-    pub(super) fn dispatch(&mut self, draft: Draft) {
+    pub(in crate::transport) fn dispatch(&mut self, draft: Draft) {
         if draft.outcast {
             self.port.counters.xmit_discards += 1;
             return self.discard(draft);
@@ -232,19 +269,19 @@ impl Context<'_, '_> {
     }
 
     /// Sends a multicast packet, and lets the device's own members of the group have it too.
-    pub(super) fn dispatch_multicast(&mut self, draft: Draft) {
+    pub(in crate::transport) fn dispatch_multicast(&mut self, draft: Draft) {
         let packet = self.packet_of(draft.bytes);
         self.send_packet(packet.clone(), true);
         self.send_packet(packet, draft.loopback);
     }
 
     /// Gives a draft's buffer back.
-    pub(super) fn discard(&mut self, draft: Draft) {
+    pub(in crate::transport) fn discard(&mut self, draft: Draft) {
         self.io.wire.give_buffer(draft.bytes);
     }
 
     /// Sends a finished packet.
-    pub(super) fn send_packet(&mut self, packet: Packet, loopback: bool) {
+    pub(in crate::transport) fn send_packet(&mut self, packet: Packet, loopback: bool) {
         let (management, astray) = match &self.port.ethernet {
             Some(port) => (false, !port.fits(packet.bytes().len())),
             None => {
@@ -256,12 +293,12 @@ impl Context<'_, '_> {
             }
         };
         if loopback {
-            if astray || self.device.loopback.len() >= LOOPBACK_LIMIT {
+            if astray || self.loopback.len() >= LOOPBACK_LIMIT {
                 self.recycle(packet);
                 return;
             }
-            self.device.counters.packets_sent += 1;
-            self.device.loopback.push_back(packet);
+            self.counters.packets_sent += 1;
+            self.loopback.push_back(packet);
             return;
         }
         let port = &mut *self.port;
@@ -270,7 +307,7 @@ impl Context<'_, '_> {
             self.recycle(packet);
             return;
         }
-        self.device.counters.packets_sent += 1;
+        self.counters.packets_sent += 1;
         match &mut port.ethernet {
             Some(port) => port.sent.count(packet.bytes()),
             None => port.counters.sent(packet.bytes()),
@@ -279,7 +316,7 @@ impl Context<'_, '_> {
     }
 
     /// Keeps a packet's buffer for the next one to build.
-    pub(super) fn recycle(&mut self, packet: Packet) {
+    pub(in crate::transport) fn recycle(&mut self, packet: Packet) {
         self.io.wire.give_buffer(packet.into_buffer());
     }
 }
