@@ -22,12 +22,12 @@ impl Context<'_, '_> {
     pub(super) fn response(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, content: &[u8]) {
         if !matches!(qp.state(), QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
             self.device.counters.no_qp += 1;
-            return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
+            return self.reports().note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         let requester = &qp.transport.requester;
         // Only what was sent and is not acknowledged can be answered; anything else is a ghost or a repetition.
         if psn.since(requester.unacked) >= requester.sent.since(requester.unacked) {
-            return self.note(qp, Event::Dropped { reason: DropReason::Unexpected, psn });
+            return self.reports().note(qp, Event::Dropped { reason: DropReason::Unexpected, psn });
         }
         match operation {
             Operation::Acknowledge => {
@@ -64,7 +64,7 @@ impl Context<'_, '_> {
             }
             AethSyndrome::PsnSequenceError => {
                 self.device.counters.sequence_naks_received += 1;
-                self.note_nak(qp, psn, syndrome, qp.transport.requester.retries_left);
+                self.reports().note_nak(qp, psn, syndrome, qp.transport.requester.retries_left);
                 self.delivery().count(qp, q::packet_seq_err);
                 // A lost READ response came to light: that repetition covers this one.
                 if self.acknowledged(qp, psn) && qp.state() != QpState::ERR && self.retry(qp) {
@@ -73,7 +73,7 @@ impl Context<'_, '_> {
             }
             AethSyndrome::RnrNak { timer } => {
                 self.device.counters.rnr_naks_received += 1;
-                self.note_nak(qp, psn, syndrome, qp.transport.requester.rnr_left);
+                self.reports().note_nak(qp, psn, syndrome, qp.transport.requester.rnr_left);
                 self.delivery().count(qp, q::rnr_nak_retry_err);
                 if !self.acknowledged(qp, psn) || qp.state() == QpState::ERR {
                     return;
@@ -94,7 +94,7 @@ impl Context<'_, '_> {
                 self.device.schedule.arm(qp);
             }
             AethSyndrome::InvalidRequest | AethSyndrome::RemoteAccess | AethSyndrome::RemoteOperational => {
-                self.note_nak(qp, psn, syndrome, 0);
+                self.reports().note_nak(qp, psn, syndrome, 0);
                 if !self.acknowledged(qp, psn) || qp.state() == QpState::ERR {
                     return;
                 }
@@ -108,7 +108,7 @@ impl Context<'_, '_> {
                 self.fail_oldest(qp, syndrome, vendor);
             }
             AethSyndrome::InvalidRdRequest | AethSyndrome::Reserved(_) => {
-                self.note_nak(qp, psn, syndrome, 0);
+                self.reports().note_nak(qp, psn, syndrome, 0);
                 if self.acknowledged(qp, psn) && qp.state() != QpState::ERR {
                     self.fail_oldest(qp, CqeSyndrome::BAD_RESP_ERR, vendor::BAD_RESPONSE);
                 }
@@ -172,7 +172,7 @@ impl Context<'_, '_> {
         qp.transport.requester.gap_at = Some(psn);
         self.device.counters.implied_naks += 1;
         self.delivery().count(qp, q::implied_nak_seq_err);
-        self.note_resent(qp, ResendCause::MissingResponse, psn);
+        self.reports().note_resent(qp, ResendCause::MissingResponse, psn);
         self.start_over(qp, psn);
     }
 
@@ -215,7 +215,7 @@ impl Context<'_, '_> {
             wqe.failure = Some(Failure { syndrome: CqeSyndrome::BAD_RESP_ERR, vendor: vendor::BAD_RESPONSE });
             let (index, subject) = (wqe.index, Subject::Qp { qpn: qp.qpn() });
             let text = format!("{operation:?} of {} bytes where {left} bytes are missing", data.len());
-            self.log.refuse(subject, "", text.clone());
+            self.reports().refuse(subject, "", text.clone());
             qp.transport.recorder.blame(Some(index), text);
             self.complete_finished(qp);
             return;
@@ -232,7 +232,7 @@ impl Context<'_, '_> {
             let index = wqe.index;
             wqe.failure =
                 Some(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
-            self.refuse_data(qp, index, fault);
+            self.reports().refuse_data(qp, index, fault);
             self.complete_finished(qp);
             return;
         }

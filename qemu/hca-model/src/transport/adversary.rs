@@ -53,13 +53,13 @@ impl Context<'_, '_> {
         }
         if index.wrapping_sub(queue.fetched) >= queue.posted.wrapping_sub(queue.fetched) {
             let text = format!("{:#x}, at the doorbell of WQE {index:#x}", queue.posted);
-            return self.log.refuse(subject, "qp_doorbell_record.send_counter", text);
+            return self.reports().refuse(subject, "qp_doorbell_record.send_counter", text);
         }
         let mut held = [0; 8];
         let read = qp.rings().read(self.io.memory, sq.block(index), &mut held);
         if read.is_err() || held != head {
             let text = format!("WQE {index:#x} is not that of the doorbell");
-            self.refuse_work(qp, None, "wqe_ctrl_seg", text);
+            self.reports().refuse_work(qp, None, "wqe_ctrl_seg", text);
             self.catastrophe(qp);
         }
     }

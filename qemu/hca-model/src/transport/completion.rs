@@ -61,7 +61,7 @@ impl Context<'_, '_> {
             let unknown = Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: 0 };
             let failure = wqe.failure.unwrap_or(unknown);
             qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
-            self.note_failed(qp, &wqe, failure);
+            self.reports().note_failed(qp, &wqe, failure);
             self.delivery().complete_send_error(qp, wqe.index, wqe.opcode, failure);
         }
         // A state of unreliable services only (IBTA 10.3.1.5).
@@ -84,13 +84,13 @@ impl Context<'_, '_> {
 
     /// The QP goes to error: everything that was posted is flushed, in order.
     pub(super) fn enter_error(&mut self, qp: &mut Qp) {
-        self.fail(qp, QpState::ERR);
+        self.reports().fail(qp, QpState::ERR);
         self.flush(qp);
     }
 
     /// The send queue of an unreliable QP fails alone (SQER): sends are flushed, receives go on.
     fn enter_send_error(&mut self, qp: &mut Qp) {
-        self.fail(qp, QpState::SQER);
+        self.reports().fail(qp, QpState::SQER);
         // The rest of a long queue in later turns.
         if self.flush_sends(qp) {
             self.schedule(qp);
@@ -187,7 +187,7 @@ impl Context<'_, '_> {
 
     /// The QP's queues cannot be worked on: error without a WQE to blame.
     pub(super) fn catastrophe(&mut self, qp: &mut Qp) {
-        self.fail(qp, QpState::ERR);
+        self.reports().fail(qp, QpState::ERR);
         qp.transport.reset();
         qp.transport.failed = true;
         self.delivery().qp_event(qp, EventType::WQ_CATAS_ERROR);

@@ -80,7 +80,7 @@ impl Context<'_, '_> {
         };
         let Some(pkey) = own else {
             let text = format!("{:#x} names an empty entry", qp.path().pkey_index());
-            self.refuse_work(qp, Some(wqe.index), "ads.pkey_index", text);
+            self.reports().refuse_work(qp, Some(wqe.index), "ads.pkey_index", text);
             return Err(bad);
         };
         let multicast = match self.port.ethernet {
@@ -112,7 +112,7 @@ impl Context<'_, '_> {
         let filled = self.memory().gather_payload(qp.user(), &wqe.payload, 0, draft.payload());
         if let Err(fault) = filled {
             self.output().discard(draft);
-            self.refuse_data(qp, wqe.index, fault);
+            self.reports().refuse_data(qp, wqe.index, fault);
             return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
         }
         if deth.src_qpn == 0 {
@@ -141,7 +141,7 @@ impl Context<'_, '_> {
         let psn = Psn::new(packet.bth.psn);
         if !receives || qp.service() == ServiceType::RC {
             self.device.counters.no_qp += 1;
-            return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
+            return self.reports().note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         let content = packet.content;
         let Ok(deth) = Deth::parse(content) else {
@@ -152,7 +152,7 @@ impl Context<'_, '_> {
         if deth.qkey != qp.q_key() && qp.service() != ServiceType::QP0 {
             self.device.counters.qkey_mismatches += 1;
             self.port.qkey_violations = self.port.qkey_violations.saturating_add(1);
-            return self.note(qp, Event::Dropped { reason: DropReason::QKey, psn });
+            return self.reports().note(qp, Event::Dropped { reason: DropReason::QKey, psn });
         }
         let mut data = content.get(Deth::LEN..).unwrap_or_default();
         let mut received = Received {
@@ -183,7 +183,7 @@ impl Context<'_, '_> {
             Err(NoReceive::Empty) => {
                 self.device.counters.datagrams_dropped += 1;
                 self.delivery().count(qp, mlx5_prm::commands::query_q_counter_out::out_of_buffer);
-                return self.note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
+                return self.reports().note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
             }
             Err(NoReceive::Broken) => {
                 self.catastrophe(qp);
@@ -210,9 +210,9 @@ impl Context<'_, '_> {
         match placed {
             Ok(()) => self.delivery().complete_receive(qp, receive, received, &[]),
             Err(fault) => {
-                let (field, text) = self.explain(qp, Reason::Fault(fault, "lkey"));
+                let (field, text) = self.reports().explain(qp, Reason::Fault(fault, "lkey"));
                 let text = format!("receive WQE {:#x}: {text}", receive.index);
-                self.log.refuse(Subject::WorkQueue { qpn: qp.qpn() }, field, text.clone());
+                self.reports().refuse(Subject::WorkQueue { qpn: qp.qpn() }, field, text.clone());
                 qp.transport.recorder.blame(None, text);
                 let failure =
                     Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
@@ -234,7 +234,7 @@ impl Context<'_, '_> {
         if !fits {
             self.device.counters.pkey_mismatches += 1;
             self.port.pkey_violations = self.port.pkey_violations.saturating_add(1);
-            self.note(qp, Event::Dropped { reason: DropReason::PKey, psn: Psn::new(bth.psn) });
+            self.reports().note(qp, Event::Dropped { reason: DropReason::PKey, psn: Psn::new(bth.psn) });
         }
         fits
     }

@@ -57,7 +57,7 @@ impl Context<'_, '_> {
         });
         self.device.buffer = buffer;
         copied.map_err(|fault| {
-            self.refuse_data(qp, index, fault);
+            self.reports().refuse_data(qp, index, fault);
             Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION }
         })
     }

@@ -5,10 +5,10 @@ use super::memory::Fault;
 use super::responder::Reason;
 use super::state::{Failure, QpTransport, Wqe};
 use crate::device::Device;
-use crate::log::Subject;
+use crate::log::{Level, Log, Subject};
 use crate::object::qp::{Qp, Route};
 use crate::port::Port;
-use crate::recorder::{self, Event, Nak, PeerAddress, Progress, QpRecord, ResendCause};
+use crate::recorder::{self, Event, Failures, Nak, PeerAddress, Progress, QpRecord, ResendCause};
 use ib_types::{Gid, Psn};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
@@ -76,10 +76,26 @@ pub(super) fn record(qp: &mut Qp, now: u64, event: Event) {
     qp.transport.recorder.record(now, progress, event);
 }
 
+/// The log and the QPs' records, as the data path writes to them.
+pub(super) struct Reports<'a> {
+    port: &'a Port,
+    log: &'a mut Log,
+    failures: &'a mut Failures,
+    now: u64,
+}
+
 impl Context<'_, '_> {
+    /// Returns the view of the log and the QPs' records.
+    #[inline(always)]
+    pub(super) fn reports(&mut self) -> Reports<'_> {
+        Reports { port: self.port, log: self.log, failures: &mut self.device.failures, now: self.io.now }
+    }
+}
+
+impl Reports<'_> {
     /// Records a rare event.
     pub(super) fn note(&self, qp: &mut Qp, event: Event) {
-        record(qp, self.io.now, event);
+        record(qp, self.now, event);
     }
 
     /// Records that requests from `psn` on are about to be sent again.
@@ -104,6 +120,18 @@ impl Context<'_, '_> {
             None => self.log.refuse(subject, field, text.clone()),
         }
         qp.transport.recorder.blame(wqe, format!("{field}: {text}"));
+    }
+
+    /// Logs what a peer or software did wrong.
+    #[cold]
+    pub(super) fn refuse(&mut self, subject: Subject, field: &'static str, text: String) {
+        self.log.refuse(subject, field, text);
+    }
+
+    /// Logs why a message of an unreliable connection is dropped.
+    #[cold]
+    pub(super) fn inform(&mut self, subject: Subject, field: &'static str, text: String) {
+        self.log.add(Level::Info, subject, field, text);
     }
 
     /// Logs that local memory refuses the data of the send WQE at `index`, and records it.
@@ -162,7 +190,7 @@ impl Context<'_, '_> {
         let reason = recorder.take_clue(None).map_or_else(|| "unknown reason".to_owned(), String::from);
         let reason = recorder.set_failure(reason);
         self.log.warn(Subject::FailedQp { qpn: qp.qpn() }, "", reason.clone());
-        self.device.failures.push(recorder::Failure { at: self.io.now, qpn: qp.qpn(), reason });
+        self.failures.push(recorder::Failure { at: self.now, qpn: qp.qpn(), reason });
     }
 
     /// Records the failure of the oldest send WQE, which is no longer in the queue.

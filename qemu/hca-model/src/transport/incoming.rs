@@ -130,7 +130,7 @@ impl Context<'_, '_> {
             | (Transport::Uc, ServiceType::UC) => match stranger(qp) {
                 Some(reason) => {
                     self.device.counters.no_qp += 1;
-                    self.note(qp, Event::Dropped { reason, psn });
+                    self.reports().note(qp, Event::Dropped { reason, psn });
                 }
                 None => self.connected(qp, operation, packet),
             },
@@ -141,7 +141,7 @@ impl Context<'_, '_> {
             }
             _ => {
                 self.device.counters.no_qp += 1;
-                self.note(qp, Event::Dropped { reason: DropReason::Service, psn });
+                self.reports().note(qp, Event::Dropped { reason: DropReason::Service, psn });
             }
         }
     }

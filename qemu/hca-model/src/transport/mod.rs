@@ -226,7 +226,7 @@ impl Device {
     pub(crate) fn qp_changed_state(&mut self, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
         let (qps, mut context) = self.split(io);
         let Some(qp) = qps.get_mut(qpn) else { return };
-        context.note(qp, Event::State { from: old, to: new, by_device: false });
+        context.reports().note(qp, Event::State { from: old, to: new, by_device: false });
         if new == QpState::RTS {
             qp.transport.requester.ack_time = match qp.path().ack_timeout() {
                 0 => 0,

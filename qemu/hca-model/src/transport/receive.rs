@@ -42,13 +42,13 @@ impl Context<'_, '_> {
                 Ok(posted) => {
                     if u32::from(posted.wrapping_sub(ring.taken)) > rq.entries() {
                         let text = format!("{posted:#x} with {:#x} taken", ring.taken);
-                        self.refuse_work(qp, None, "qp_doorbell_record.receive_counter", text);
+                        self.reports().refuse_work(qp, None, "qp_doorbell_record.receive_counter", text);
                         return Err(NoReceive::Broken);
                     }
                     qp.transport.receive.posted = posted;
                 }
                 Err(fault) => {
-                    self.refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
+                    self.reports().refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
                     return Err(NoReceive::Broken);
                 }
             }
@@ -92,7 +92,7 @@ impl Context<'_, '_> {
         let mut bytes = [0; MAX_STRIDE];
         let Some(bytes) = bytes.get_mut(..rq.stride()) else { return Err(NoReceive::Broken) };
         if let Err(fault) = qp.rings().read(self.io.memory, rq.entry(index), bytes) {
-            self.refuse_work(qp, None, "create_qp_in.pas", fault.to_string());
+            self.reports().refuse_work(qp, None, "create_qp_in.pas", fault.to_string());
             return Err(NoReceive::Broken);
         }
         Ok(scatter_list(index, bytes, qp.user(), None, self.mkeys.terminator))
@@ -156,7 +156,7 @@ impl Context<'_, '_> {
         field: &'static str,
         text: String,
     ) -> Result<T, NoReceive> {
-        self.refuse_work(qp, None, field, format!("SRQ {srqn:#x}: {text}"));
+        self.reports().refuse_work(qp, None, field, format!("SRQ {srqn:#x}: {text}"));
         if let Some(srq) = self.srqs.get_mut(srqn) {
             srq.failed = true;
         }

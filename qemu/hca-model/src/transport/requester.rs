@@ -374,7 +374,7 @@ impl Context<'_, '_> {
             let index = wqe.index;
             let failure = Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
             wqe.failure = Some(failure);
-            self.refuse_data(qp, index, fault);
+            self.reports().refuse_data(qp, index, fault);
             if at == 0 {
                 self.fail_front(qp);
             }
@@ -430,7 +430,7 @@ impl Context<'_, '_> {
         if qp.transport.requester.ack_deadline.is_some_and(|deadline| deadline <= self.io.now) {
             self.device.counters.timeouts += 1;
             self.delivery().count(qp, q::local_ack_timeout_err);
-            self.note_resent(qp, ResendCause::Timeout, qp.transport.requester.unacked);
+            self.reports().note_resent(qp, ResendCause::Timeout, qp.transport.requester.unacked);
             if self.retry(qp) {
                 let from = qp.transport.requester.unacked;
                 self.start_over(qp, from);

@@ -41,7 +41,7 @@ impl Context<'_, '_> {
             responder.ack_due = false;
             let psn = nak.psn.unwrap_or(expected);
             self.send_acknowledge(&envelope, psn, nak.syndrome, msn);
-            self.note(qp, Event::NakSent { psn, syndrome: nak.syndrome });
+            self.reports().note(qp, Event::NakSent { psn, syndrome: nak.syndrome });
             *budget = budget.saturating_sub(1);
             match AethSyndrome::from_bits(nak.syndrome) {
                 AethSyndrome::PsnSequenceError => self.device.counters.sequence_naks_sent += 1,
@@ -128,9 +128,9 @@ impl Context<'_, '_> {
 
     /// The memory of a READ went away between its request and its answer.
     fn failed_read(&mut self, qp: &mut Qp, psn: Psn, fault: Fault) -> Nak {
-        let (field, text) = self.explain(qp, Reason::Fault(fault, "rkey"));
+        let (field, text) = self.reports().explain(qp, Reason::Fault(fault, "rkey"));
         qp.transport.recorder.blame(None, format!("RDMA read, response at PSN {}: {text}", psn.get()));
-        self.log.refuse(Subject::Qp { qpn: qp.qpn() }, field, format!("READ response: {text}"));
+        self.reports().refuse(Subject::Qp { qpn: qp.qpn() }, field, format!("READ response: {text}"));
         let syndrome = match fault {
             Fault::Dma(_) => AethSyndrome::RemoteOperational,
             _ => {

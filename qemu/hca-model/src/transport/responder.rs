@@ -100,7 +100,7 @@ impl Context<'_, '_> {
         {
             self.device.counters.no_qp += 1;
             let psn = Psn::new(packet.bth.psn);
-            return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
+            return self.reports().note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         if !qp.transport.responder.established && qp.state() == QpState::RTR {
             qp.transport.responder.established = true;
@@ -123,12 +123,12 @@ impl Context<'_, '_> {
         } else if psn.is_before(expected) {
             self.device.counters.duplicates += 1;
             self.delivery().count(qp, q::duplicate_request);
-            self.note(qp, Event::Dropped { reason: DropReason::Repeated, psn });
+            self.reports().note(qp, Event::Dropped { reason: DropReason::Repeated, psn });
             self.repeat(qp, operation, psn, content(qp, packet));
         } else {
             self.device.counters.out_of_sequence += 1;
             self.delivery().count(qp, q::out_of_sequence);
-            self.note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
+            self.reports().note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
             let responder = &mut qp.transport.responder;
             if !responder.nak_sent {
                 responder.nak_sent = true;
@@ -167,15 +167,15 @@ impl Context<'_, '_> {
                 responder.halted = true;
                 responder.nak = Some(Nak { psn: None, syndrome: syndrome.bits(), fatal: true });
                 let text = reason.map(|reason| {
-                    let (field, text) = self.explain(qp, *reason);
-                    self.log.refuse(
+                    let (field, text) = self.reports().explain(qp, *reason);
+                    self.reports().refuse(
                         Subject::Qp { qpn: qp.qpn() },
                         field,
                         format!("{}: {text}", recorder::Nak(syndrome.bits())),
                     );
                     text
                 });
-                self.note_refusal(qp, operation, content, syndrome, text);
+                self.reports().note_refusal(qp, operation, content, syndrome, text);
                 match syndrome {
                     AethSyndrome::RemoteAccess => self.delivery().count(qp, q::resp_remote_access_errors),
                     AethSyndrome::InvalidRequest => self.delivery().count(qp, q::resp_remote_invalid_request),

@@ -83,7 +83,7 @@ impl Context<'_, '_> {
                     &mut fetched,
                 );
                 if let Err(fault) = read {
-                    self.refuse_data(qp, index, fault);
+                    self.reports().refuse_data(qp, index, fault);
                     return Err(Failure {
                         syndrome: CqeSyndrome::LOCAL_PROT_ERR,
                         vendor: vendor::LOCAL_PROTECTION,
@@ -108,7 +108,7 @@ impl Context<'_, '_> {
             }
             Err((field, text)) => {
                 self.meter.charge((list.len() / OCTOWORD) as u64);
-                self.refuse_work(qp, Some(index), field, format!("UMR of {:#x}: {text}", umr.key));
+                self.reports().refuse_work(qp, Some(index), field, format!("UMR of {:#x}: {text}", umr.key));
                 Err(Failure { syndrome: CqeSyndrome::MW_BIND_ERR, vendor: vendor::BIND })
             }
         }

@@ -11,7 +11,7 @@ use super::execute::is_only;
 use super::inbound::Inbound;
 use super::responder::Refusal;
 use super::state::Current;
-use crate::log::{Level, Subject};
+use crate::log::Subject;
 use crate::object::qp::Qp;
 use crate::recorder::{self, DropReason, Event};
 use ib_types::Psn;
@@ -26,7 +26,7 @@ impl Context<'_, '_> {
         if !receives {
             self.device.counters.no_qp += 1;
             let psn = Psn::new(packet.bth.psn);
-            return self.note(qp, Event::Dropped { reason: DropReason::State, psn });
+            return self.reports().note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         if !qp.transport.responder.established && qp.state() == QpState::RTR {
             qp.transport.responder.established = true;
@@ -36,7 +36,7 @@ impl Context<'_, '_> {
         if psn != qp.transport.responder.expected {
             self.device.counters.out_of_sequence += 1;
             self.delivery().count(qp, q::out_of_sequence);
-            self.note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
+            self.reports().note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
             self.abandon(qp);
         }
         if operation.is_first() || is_only(operation) {
@@ -68,14 +68,14 @@ impl Context<'_, '_> {
             Refusal::NotReady => {
                 self.device.counters.messages_dropped += 1;
                 self.delivery().count(qp, q::out_of_buffer);
-                self.note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
+                self.reports().note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
             }
             // The receive WQE is at fault and has completed with an error.
             Refusal::Nak(AethSyndrome::RemoteOperational, event, reason) => {
                 if let Some(reason) = reason {
-                    let (field, text) = self.explain(qp, *reason);
+                    let (field, text) = self.reports().explain(qp, *reason);
                     qp.transport.recorder.blame(None, format!("receive WQE for PSN {}: {text}", psn.get()));
-                    self.log.refuse(Subject::Qp { qpn: qp.qpn() }, field, text);
+                    self.reports().refuse(Subject::Qp { qpn: qp.qpn() }, field, text);
                 }
                 if let Some(event) = event {
                     self.delivery().qp_event(qp, event);
@@ -85,10 +85,10 @@ impl Context<'_, '_> {
             Refusal::Nak(syndrome, _, reason) => {
                 self.device.counters.messages_dropped += 1;
                 if let Some(reason) = reason {
-                    let (field, text) = self.explain(qp, *reason);
-                    self.note(qp, Event::Dropped { reason: DropReason::Refused, psn });
+                    let (field, text) = self.reports().explain(qp, *reason);
+                    self.reports().note(qp, Event::Dropped { reason: DropReason::Refused, psn });
                     let text = format!("dropped: {}: {text}", recorder::Nak(syndrome.bits()));
-                    self.log.add(Level::Info, Subject::Qp { qpn: qp.qpn() }, field, text);
+                    self.reports().inform(Subject::Qp { qpn: qp.qpn() }, field, text);
                 }
             }
         }

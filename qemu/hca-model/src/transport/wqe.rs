@@ -47,7 +47,7 @@ impl Context<'_, '_> {
         let posted = match qp.rings().posted_sends(self.io.memory) {
             Ok(posted) => posted,
             Err(fault) => {
-                self.refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
+                self.reports().refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
                 return Err(());
             }
         };
@@ -55,7 +55,7 @@ impl Context<'_, '_> {
         let outstanding = posted.wrapping_sub(queue.retired);
         if u32::from(outstanding) > sq.blocks() {
             let text = format!("{outstanding} basic blocks outstanding in a queue of {}", sq.blocks());
-            self.refuse_work(qp, None, "qp_doorbell_record.send_counter", text);
+            self.reports().refuse_work(qp, None, "qp_doorbell_record.send_counter", text);
             return Err(());
         }
         queue.posted = posted;
@@ -88,7 +88,7 @@ impl Context<'_, '_> {
             Err(bad) => Err(bad),
         };
         if let Err(Bad(field, text, syndrome)) = result {
-            self.refuse_work(qp, Some(index), field, text);
+            self.reports().refuse_work(qp, Some(index), field, text);
             wqe.failure = Some(Failure { syndrome, vendor: VENDOR_BAD_WQE });
         }
         qp.transport.queue.fetched = index.wrapping_add(wqe.blocks);

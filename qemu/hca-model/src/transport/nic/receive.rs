@@ -136,7 +136,7 @@ impl Context<'_, '_> {
                 return;
             }
             Err((field, text)) => {
-                self.log.refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
+                self.reports().refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
                 rq.state = WqState::ERR;
                 let kind = EventQueueType::RQ;
                 self.delivery().event(kind, rq.rqn, EventType::WQ_CATAS_ERROR);
@@ -158,7 +158,7 @@ impl Context<'_, '_> {
                 .and_then(|()| memory.scatter(user, &entry.sges, head.len() as u64, &Data::Bytes(rest)));
             scattered.err().map(|fault| {
                 let (field, text) = fault.describe("lkey");
-                self.log.refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
+                self.reports().refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
                 CqeSyndrome::LOCAL_PROT_ERR
             })
         };

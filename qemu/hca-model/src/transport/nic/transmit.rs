@@ -75,7 +75,7 @@ impl Context<'_, '_> {
 
     /// A queue whose ring or record cannot be read stops without completions.
     fn break_sq(&mut self, sq: &mut Sq, field: &'static str, text: String) {
-        self.log.refuse(Subject::WorkQueue { qpn: sq.sqn }, field, text);
+        self.reports().refuse(Subject::WorkQueue { qpn: sq.sqn }, field, text);
         sq.state = WqState::ERR;
         sq.wq.next = sq.wq.posted;
         let kind = EventQueueType::SQ;

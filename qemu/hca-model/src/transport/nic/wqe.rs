@@ -66,7 +66,7 @@ pub(super) enum Fetched {
 impl Context<'_, '_> {
     /// Logs what is wrong with the WQE at `index` of queue `number`. Returns the failure for its completion.
     pub(super) fn refuse_wqe(&mut self, number: u32, index: u16, Bad(field, text, syndrome): Bad) -> Failure {
-        self.log.refuse(Subject::WorkQueue { qpn: number }, field, format!("WQE {index:#x}: {text}"));
+        self.reports().refuse(Subject::WorkQueue { qpn: number }, field, format!("WQE {index:#x}: {text}"));
         Failure { syndrome, vendor: VENDOR_BAD_WQE }
     }
 
