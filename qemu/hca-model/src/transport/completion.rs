@@ -143,7 +143,7 @@ impl Context<'_, '_> {
                 return false;
             }
             self.meter.charge(price::WQE);
-            let (blocks, opcode) = self.skim(qp, sq, index, available);
+            let (blocks, opcode) = qp.skim(self.io.memory, sq, index, available);
             qp.transport.queue.fetched = index.wrapping_add(blocks);
             qp.transport.queue.retired = qp.transport.queue.fetched;
             self.delivery().complete_send_error(qp, index, opcode, FLUSHED);
@@ -169,7 +169,14 @@ impl Context<'_, '_> {
             return false;
         }
         for _ in 0..FLUSH_TURN {
-            let Some(index) = self.next_receive_index(qp) else { return false };
+            let index = match qp.take_receive_index(self.io.memory) {
+                Ok(Some(index)) => index,
+                Ok(None) => return false,
+                Err(fault) => {
+                    self.reports().refuse_queue(qp, fault);
+                    return false;
+                }
+            };
             self.meter.charge(price::WQE);
             let wqe = ReceiveWqe {
                 index,

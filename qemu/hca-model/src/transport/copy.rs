@@ -292,7 +292,7 @@ impl Context<'_, '_> {
             return Copied::No;
         }
         let responses = run.ack_requests;
-        let credits = if responses == 0 { 0 } else { self.credits(qp) };
+        let credits = if responses == 0 { 0 } else { qp.credits(self.io.memory) };
         Copied::Done {
             credits,
             msn: qp.transport.responder.msn,

@@ -4,9 +4,9 @@
 
 use rdma_fabric::infiniband::packet::AethSyndrome;
 
-use super::Context;
 use super::state::{Current, Requester, WINDOW, Work, Wqe};
 use crate::object::qp::Qp;
+use crate::seams::GuestMemory;
 
 /// Receives that each credit code stands for (IBTA table "credit count encoding").
 const CREDITS: [u16; 31] = [
@@ -55,16 +55,16 @@ impl Requester {
     }
 }
 
-impl Context<'_, '_> {
+impl Qp {
     /// The credit code of an acknowledgement.
-    pub(super) fn credits(&mut self, qp: &mut Qp) -> u8 {
-        if qp.rings().receive().is_none() {
+    pub(super) fn credits(&self, memory: &dyn GuestMemory) -> u8 {
+        if self.rings().receive().is_none() {
             return AethSyndrome::NO_CREDITS;
         }
         // A record that cannot be read is found out when a receive is taken.
-        let posted = self.receives_left(qp).unwrap_or(0);
+        let posted = self.receives_left(memory).unwrap_or(0);
         // The message under way holds its receive already, and is not among the finished ones.
-        let begun = matches!(qp.transport.responder.current, Some(Current::Send { .. }));
+        let begun = matches!(self.transport.responder.current, Some(Current::Send { .. }));
         code(posted.saturating_add(u16::from(begun)))
     }
 }

@@ -178,7 +178,7 @@ impl Context<'_, '_> {
             data = data.get(ImmDt::LEN..).unwrap_or_default();
         }
         let total = GRH_AREA + data.len();
-        let receive = match self.take_receive_of(qp, total as u64) {
+        let receive = match self.take_receive(qp, total as u64) {
             Ok(receive) => receive,
             Err(NoReceive::Empty) => {
                 self.device.counters.datagrams_dropped += 1;

@@ -307,7 +307,7 @@ impl Context<'_, '_> {
         if let Some(spare) = qp.transport.responder.spare.take() {
             return Ok(spare);
         }
-        match self.take_receive(qp) {
+        match self.take_receive(qp, 0) {
             Ok(wqe) => Ok(wqe),
             Err(NoReceive::Empty) => Err(Refusal::NotReady),
             Err(NoReceive::Broken) => {

@@ -4,6 +4,7 @@ use super::Context;
 use super::memory::Fault;
 use super::responder::Reason;
 use super::state::{Failure, QpTransport, Wqe};
+use super::wqe::QueueFault;
 use crate::device::Device;
 use crate::log::{Level, Log, Subject};
 use crate::object::qp::{Qp, Route};
@@ -120,6 +121,12 @@ impl Reports<'_> {
             None => self.log.refuse(subject, field, text.clone()),
         }
         qp.transport.recorder.blame(wqe, format!("{field}: {text}"));
+    }
+
+    /// Logs why the queues of `qp` cannot be worked on, and records it.
+    #[cold]
+    pub(super) fn refuse_queue(&mut self, qp: &mut Qp, QueueFault(field, text): QueueFault) {
+        self.refuse_work(qp, None, field, text);
     }
 
     /// Logs what a peer or software did wrong.

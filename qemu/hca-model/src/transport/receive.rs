@@ -5,10 +5,12 @@ use mlx5_prm::event::EventType;
 
 use super::Context;
 use super::state::{ReceiveWqe, Sge, Sges, SharedOwner};
+use super::wqe::QueueFault;
 use crate::meter::price;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
-use crate::object::srq::SrqKind;
+use crate::object::srq::{Srq, SrqKind};
+use crate::seams::GuestMemory;
 
 /// Longest receive WQE: 512 bytes, and the next segment of a shared queue's.
 const MAX_STRIDE: usize = 2048;
@@ -22,56 +24,111 @@ pub(super) enum NoReceive {
     Broken,
 }
 
-impl Context<'_, '_> {
-    /// The index of the next posted WQE of the QP's own queue, which is then taken.
-    pub(super) fn next_receive_index(&mut self, qp: &mut Qp) -> Option<u16> {
-        self.posted_receive(qp).ok().flatten()?;
-        let ring = &mut qp.transport.receive;
-        let index = ring.taken;
-        ring.taken = index.wrapping_add(1);
-        Some(index)
+impl Qp {
+    /// Takes the index of the next posted WQE of the QP's own queue.
+    pub(super) fn take_receive_index(&mut self, memory: &dyn GuestMemory) -> Result<Option<u16>, QueueFault> {
+        let index = self.posted_receive(memory)?;
+        if let Some(index) = index {
+            self.transport.receive.taken = index.wrapping_add(1);
+        }
+        Ok(index)
     }
 
-    /// The index of the next posted WQE of the QP's own queue, which stays there.
-    fn posted_receive(&mut self, qp: &mut Qp) -> Result<Option<u16>, NoReceive> {
-        let Some(rq) = qp.rings().receive() else { return Ok(None) };
-        let ring = &qp.transport.receive;
+    /// Returns the index of the next posted WQE of the QP's own queue.
+    fn posted_receive(&mut self, memory: &dyn GuestMemory) -> Result<Option<u16>, QueueFault> {
+        let Some(rq) = self.rings().receive() else { return Ok(None) };
+        let ring = &self.transport.receive;
         if ring.taken == ring.posted {
-            let posted = qp.rings().posted_receives(self.io.memory);
-            match posted {
-                Ok(posted) => {
-                    if u32::from(posted.wrapping_sub(ring.taken)) > rq.entries() {
-                        let text = format!("{posted:#x} with {:#x} taken", ring.taken);
-                        self.reports().refuse_work(qp, None, "qp_doorbell_record.receive_counter", text);
-                        return Err(NoReceive::Broken);
-                    }
-                    qp.transport.receive.posted = posted;
-                }
-                Err(fault) => {
-                    self.reports().refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
-                    return Err(NoReceive::Broken);
-                }
+            let posted = self.rings().posted_receives(memory);
+            let posted = posted.map_err(|fault| QueueFault("qpc.dbr_addr", fault.to_string()))?;
+            if u32::from(posted.wrapping_sub(ring.taken)) > rq.entries() {
+                let text = format!("{posted:#x} with {:#x} taken", ring.taken);
+                return Err(QueueFault("qp_doorbell_record.receive_counter", text));
             }
+            self.transport.receive.posted = posted;
         }
-        let ring = &qp.transport.receive;
+        let ring = &self.transport.receive;
         Ok((ring.taken != ring.posted).then_some(ring.taken))
     }
 
-    /// Receive WQEs of the QP's own queue that are posted and not taken, by the doorbell record of now.
-    pub(super) fn receives_left(&mut self, qp: &mut Qp) -> Option<u16> {
-        let rq = qp.rings().receive()?;
-        let posted = qp.rings().posted_receives(self.io.memory).ok()?;
-        let left = posted.wrapping_sub(qp.transport.receive.taken);
+    /// Returns the receive WQEs of the QP's own queue that are posted and not taken, by the doorbell record of now.
+    pub(super) fn receives_left(&self, memory: &dyn GuestMemory) -> Option<u16> {
+        let rq = self.rings().receive()?;
+        let posted = self.rings().posted_receives(memory).ok()?;
+        let left = posted.wrapping_sub(self.transport.receive.taken);
         (u32::from(left) <= rq.entries()).then_some(left)
     }
 
-    /// Takes the next receive WQE.
-    pub(super) fn take_receive(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, NoReceive> {
-        self.take_receive_of(qp, 0)
+    /// Reads the next receive WQE of the QP's own queue, and leaves it there.
+    fn next_receive(
+        &mut self,
+        memory: &dyn GuestMemory,
+        terminator: Option<u32>,
+    ) -> Result<Option<ReceiveWqe>, QueueFault> {
+        let Some(rq) = self.rings().receive() else { return Ok(None) };
+        let Some(index) = self.posted_receive(memory)? else { return Ok(None) };
+        let mut bytes = [0; MAX_STRIDE];
+        let bytes = bytes.get_mut(..rq.stride()).unwrap_or_default();
+        let read = self.rings().read(memory, rq.entry(index), bytes);
+        read.map_err(|fault| QueueFault("create_qp_in.pas", fault.to_string()))?;
+        Ok(Some(scatter_list(index, bytes, self.user(), None, terminator)))
     }
+}
 
+/// A receive WQE of a shared queue.
+struct Shared {
+    wqe: ReceiveWqe,
+    /// So few are left that the owner wants to know.
+    reaches_limit: bool,
+}
+
+impl Srq {
+    /// Takes the next WQE for a QP's `user`, if it has room for `needed` bytes.
+    fn take(
+        &mut self,
+        memory: &dyn GuestMemory,
+        user: User,
+        terminator: Option<u32>,
+        needed: u64,
+    ) -> Result<Option<Shared>, QueueFault> {
+        let left = self.left(memory).map_err(|fault| QueueFault("srqc.dbr_addr", fault.to_string()))?;
+        if left == 0 {
+            return Ok(None);
+        }
+        let entries = 1u32 << self.log_size;
+        if u32::from(left) > entries {
+            let text = format!("{left} entries outstanding in a queue of {entries}");
+            return Err(QueueFault("srq_doorbell_record.counter", text));
+        }
+        let index = if self.linked { self.head } else { self.taken };
+        let slot = u64::from(index) & u64::from(entries - 1);
+        let mut bytes = [0; MAX_STRIDE];
+        let bytes = bytes.get_mut(..1 << self.log_stride).unwrap_or_default();
+        let read = self.buffer.read(memory, slot << self.log_stride, bytes);
+        read.map_err(|fault| QueueFault("create_srq_in.pas", fault.to_string()))?;
+        let list = if self.has_next_segment() {
+            bytes.get(wqe_srq_next_seg::SIZE..).unwrap_or_default()
+        } else {
+            &*bytes
+        };
+        let mut wqe = scatter_list(index, list, self.user(user), Some(self.srqn), terminator);
+        if self.kind == SrqKind::Xrc {
+            wqe.owner = Some(SharedOwner { cqn: self.cqn, user_index: self.user_index });
+        }
+        if wqe.capacity < needed {
+            return Ok(None);
+        }
+        if self.linked {
+            self.head = wqe_srq_next_seg::next_wqe_index.get32(bytes) as u16 & (entries - 1) as u16;
+        }
+        self.taken = self.taken.wrapping_add(1);
+        Ok(Some(Shared { wqe, reaches_limit: self.limit_reached(left - 1) }))
+    }
+}
+
+impl Context<'_, '_> {
     /// Takes the next receive WQE if it has room for `needed` bytes; [`NoReceive::Empty`] leaves a smaller one there.
-    pub(super) fn take_receive_of(&mut self, qp: &mut Qp, needed: u64) -> Result<ReceiveWqe, NoReceive> {
+    pub(super) fn take_receive(&mut self, qp: &mut Qp, needed: u64) -> Result<ReceiveWqe, NoReceive> {
         if let Some(srqn) = qp.shared_queue() {
             let srqn = qp.transport.responder.target.map_or(srqn, |target| target.srqn);
             return self.take_shared(qp, srqn, needed);
@@ -87,81 +144,34 @@ impl Context<'_, '_> {
     /// Reads the next receive WQE of the QP's own queue, and leaves it there.
     pub(super) fn own_receive(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, NoReceive> {
         self.meter.charge(price::WQE);
-        let Some(rq) = qp.rings().receive() else { return Err(NoReceive::Empty) };
-        let Some(index) = self.posted_receive(qp)? else { return Err(NoReceive::Empty) };
-        let mut bytes = [0; MAX_STRIDE];
-        let Some(bytes) = bytes.get_mut(..rq.stride()) else { return Err(NoReceive::Broken) };
-        if let Err(fault) = qp.rings().read(self.io.memory, rq.entry(index), bytes) {
-            self.reports().refuse_work(qp, None, "create_qp_in.pas", fault.to_string());
-            return Err(NoReceive::Broken);
-        }
-        Ok(scatter_list(index, bytes, qp.user(), None, self.mkeys.terminator))
-    }
-
-    fn take_shared(&mut self, qp: &mut Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {
-        let Some(srq) = self.srqs.get_mut(srqn) else { return Err(NoReceive::Broken) };
-        if srq.failed {
-            return Err(NoReceive::Broken);
-        }
-        let left = match srq.left(self.io.memory) {
-            Ok(left) => left,
+        match qp.next_receive(self.io.memory, self.mkeys.terminator) {
+            Ok(wqe) => wqe.ok_or(NoReceive::Empty),
             Err(fault) => {
-                return self.shared_failed(qp, srqn, "srqc.dbr_addr", fault.to_string());
+                self.reports().refuse_queue(qp, fault);
+                Err(NoReceive::Broken)
             }
-        };
-        if left == 0 {
-            return Err(NoReceive::Empty);
         }
-        let entries = 1u32 << srq.log_size;
-        if u32::from(left) > entries {
-            let text = format!("{left} entries outstanding in a queue of {entries}");
-            return self.shared_failed(qp, srqn, "srq_doorbell_record.counter", text);
-        }
-        let index = if srq.linked { srq.head } else { srq.taken };
-        let slot = u64::from(index) & u64::from(entries - 1);
-        let mut bytes = [0; MAX_STRIDE];
-        let Some(bytes) = bytes.get_mut(..1 << srq.log_stride) else { return Err(NoReceive::Broken) };
-        if let Err(fault) = srq.buffer.read(self.io.memory, slot << srq.log_stride, bytes) {
-            return self.shared_failed(qp, srqn, "create_srq_in.pas", fault.to_string());
-        }
-        let list = if srq.has_next_segment() {
-            bytes.get(wqe_srq_next_seg::SIZE..).unwrap_or_default()
-        } else {
-            &*bytes
-        };
-        let mut wqe = scatter_list(index, list, srq.user(qp.user()), Some(srq.srqn), self.mkeys.terminator);
-        if srq.kind == SrqKind::Xrc {
-            wqe.owner = Some(SharedOwner { cqn: srq.cqn, user_index: srq.user_index });
-        }
-        if wqe.capacity < needed {
-            return Err(NoReceive::Empty);
-        }
-        if srq.linked {
-            srq.head = wqe_srq_next_seg::next_wqe_index.get32(bytes) as u16 & (entries - 1) as u16;
-        }
-        srq.taken = srq.taken.wrapping_add(1);
-        if srq.limit_reached(left - 1) {
-            self.delivery().srq_event(srqn, EventType::SRQ_RQ_LIMIT);
-        }
-        Ok(wqe)
     }
-}
 
-impl Context<'_, '_> {
-    /// A shared receive queue cannot go on: its owner learns of it once, and its QPs get nothing from it any more.
-    fn shared_failed<T>(
-        &mut self,
-        qp: &mut Qp,
-        srqn: u32,
-        field: &'static str,
-        text: String,
-    ) -> Result<T, NoReceive> {
-        self.reports().refuse_work(qp, None, field, format!("SRQ {srqn:#x}: {text}"));
-        if let Some(srq) = self.srqs.get_mut(srqn) {
-            srq.failed = true;
+    /// Takes a WQE of a shared queue. One that cannot go on gives none to its QPs any more; its owner learns of it once.
+    fn take_shared(&mut self, qp: &mut Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {
+        let srq = self.srqs.get_mut(srqn).filter(|srq| !srq.failed).ok_or(NoReceive::Broken)?;
+        match srq.take(self.io.memory, qp.user(), self.mkeys.terminator, needed) {
+            Ok(None) => Err(NoReceive::Empty),
+            Ok(Some(Shared { wqe, reaches_limit })) => {
+                if reaches_limit {
+                    self.delivery().srq_event(srqn, EventType::SRQ_RQ_LIMIT);
+                }
+                Ok(wqe)
+            }
+            Err(QueueFault(field, text)) => {
+                srq.failed = true;
+                let fault = QueueFault(field, format!("SRQ {srqn:#x}: {text}"));
+                self.reports().refuse_queue(qp, fault);
+                self.delivery().srq_event(srqn, EventType::SRQ_CATAS_ERROR);
+                Err(NoReceive::Broken)
+            }
         }
-        self.delivery().srq_event(srqn, EventType::SRQ_CATAS_ERROR);
-        Err(NoReceive::Broken)
     }
 }
 

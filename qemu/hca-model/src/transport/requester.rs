@@ -10,9 +10,7 @@ use super::Context;
 use super::completion::vendor;
 use super::copy::{Next, Way};
 use super::output::{Envelope, Head};
-use super::state::{
-    ACK_EVERY, FIRST_BLOCKS, Failure, Fence, QpTransport, Requester, Room, Sge, WINDOW, Work, Wqe,
-};
+use super::state::{ACK_EVERY, FIRST_BLOCKS, Failure, Fence, Requester, Sge, WINDOW, Work, Wqe};
 use crate::object::qp::Qp;
 use crate::recorder::ResendCause;
 use ib_types::Psn;
@@ -256,7 +254,7 @@ impl Context<'_, '_> {
             return false;
         }
         // Those that take no PSN are not held back by the window.
-        if qp.transport.queue.under_way() >= FIRST_BLOCKS && !self.has_room(qp, 1) {
+        if qp.transport.queue.under_way() >= FIRST_BLOCKS && !self.device.schedule.has_room(qp, 1) {
             return false;
         }
         let mut wqe = Wqe::new();
@@ -279,21 +277,6 @@ impl Context<'_, '_> {
         }
         requester.wqes.push_back(wqe);
         true
-    }
-
-    /// Whether a QP can have a WQE of `blocks` basic blocks under way, too. Where there is no memory for it yet, it is asked for.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn has_room(&mut self, qp: &Qp, blocks: u16) -> bool {
-        let QpTransport { queue, requester: Requester { room, .. }, .. } = &qp.transport;
-        let under_way = queue.under_way();
-        if under_way == 0 || under_way.saturating_add(blocks) <= room.0 {
-            return true;
-        }
-        if *room == Room::default() {
-            self.device.schedule.request_room(qp.qpn());
-        }
-        false
     }
 
     /// Sends the packet at the cursor and moves on.

@@ -53,7 +53,7 @@ impl Context<'_, '_> {
             }
         } else if responder.ack_due {
             responder.ack_due = false;
-            let credits = self.credits(qp);
+            let credits = qp.credits(self.io.memory);
             self.send_acknowledge(&envelope, expected.previous(), credits, msn);
             *budget = budget.saturating_sub(1);
         }
@@ -74,7 +74,7 @@ impl Context<'_, '_> {
         let (psn, msn) = (job.psn, job.msn);
         if let Answer::Acknowledge = job.kind {
             qp.transport.responder.jobs.pop_front();
-            let credits = self.credits(qp);
+            let credits = qp.credits(self.io.memory);
             self.send_acknowledge(envelope, psn, credits, msn);
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::state::{QpTransport, Requester, Room};
 use crate::meter::{Budget, Meter};
 use crate::object::qp::Qp;
 use crate::object::qps::Qps;
@@ -64,9 +65,20 @@ impl Schedule {
         self.later.push(Later::Turn(qp.qpn()));
     }
 
-    /// Requests memory for more requests of a QP, from the next call on.
-    pub(super) fn request_room(&mut self, qpn: u32) {
-        self.later.push(Later::Room(qpn));
+    /// Returns whether a QP can have a WQE of `blocks` basic blocks under way, too. Where there is no memory for it
+    /// yet, it is requested, from the next call on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn has_room(&mut self, qp: &Qp, blocks: u16) -> bool {
+        let QpTransport { queue, requester: Requester { room, .. }, .. } = &qp.transport;
+        let under_way = queue.under_way();
+        if under_way == 0 || under_way.saturating_add(blocks) <= room.0 {
+            return true;
+        }
+        if *room == Room::default() {
+            self.later.push(Later::Room(qp.qpn()));
+        }
+        false
     }
 
     /// Takes the next QP out of the run queue.

@@ -9,11 +9,10 @@ use super::Context;
 use super::completion::vendor;
 use super::segments::Segment;
 use super::state::{Failure, Sge, Umr, UmrList};
-use super::wqe::{Bad, bad, take};
+use super::wqe::{Bad, Parser, bad, take};
 use crate::object::qp::Qp;
 use crate::object::translation::OCTOWORD;
 use crate::object::umr::UmrRequest;
-use crate::profile::Strictness;
 
 /// Alignment of a translation list in memory.
 const LIST_ALIGN: u64 = 64;
@@ -25,7 +24,7 @@ impl Umr {
     }
 }
 
-impl Context<'_, '_> {
+impl Parser<'_> {
     /// Parses what follows the control segment of a UMR.
     pub(super) fn parse_umr(&self, key: u32, mut rest: &[u8]) -> Result<Umr, Bad> {
         let control: &[u8; wqe_umr_ctrl_seg::SIZE] = take(&mut rest)?;
@@ -54,7 +53,7 @@ impl Context<'_, '_> {
             if held < len as u64 {
                 return Err(bad("wqe_data_seg.byte_count", format!("{held}, {len} bytes of translations")));
             }
-            if !address.is_multiple_of(LIST_ALIGN) && self.strictness == Strictness::Strict {
+            if !address.is_multiple_of(LIST_ALIGN) && self.is_strict() {
                 return Err(bad("wqe_data_seg.addr", format!("{address:#x} is not aligned to {LIST_ALIGN}")));
             }
             UmrList::Memory(Sge { address, len: len as u32, lkey: wqe_data_seg::lkey.get32(segment) })
@@ -67,7 +66,9 @@ impl Context<'_, '_> {
         let mask = wqe_umr_ctrl_seg::mkey_mask.get(control);
         Ok(Umr { key, flags, mask, offset, context, list })
     }
+}
 
+impl Context<'_, '_> {
     /// Carries out a UMR. A refusal is logged and comes back as what the WQE's completion says.
     pub(super) fn execute_umr(&mut self, qp: &mut Qp, index: u16, umr: &Umr) -> Result<(), Failure> {
         let mut fetched = Vec::new();

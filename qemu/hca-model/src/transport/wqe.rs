@@ -11,12 +11,13 @@ use super::Context;
 use super::address::AddressVector;
 use super::device_state::Prefetched;
 use super::dma::parse_copy;
-use super::segments::Segment;
+use super::segments::{Reserved, Segment};
 use super::state::{Failure, Fence, MAX_WQE, Mixed, Payload, Piece, Sge, Sges, Work, Wqe};
 use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
+use crate::port::Port;
 use crate::profile::Strictness;
-use crate::seams::DmaFault;
+use crate::seams::{DmaFault, GuestMemory};
 
 /// Longest RDMA READ WQE (PRM, work requests and completions).
 const MAX_READ_WQE: usize = 512;
@@ -39,75 +40,49 @@ pub(super) fn too_long(field: &'static str, text: String) -> Bad {
     Bad(field, text, CqeSyndrome::LOCAL_LENGTH_ERR)
 }
 
-impl Context<'_, '_> {
-    /// Reads the send counter of the doorbell record. An error means that the QP cannot go on; it is logged.
+/// A work queue that cannot be worked on: the field at fault, and what is wrong.
+pub(super) struct QueueFault(pub(super) &'static str, pub(super) String);
+
+impl Qp {
+    /// Reads the send counter of the doorbell record.
     #[inline(always)]
-    pub(super) fn refresh_posted(&mut self, qp: &mut Qp) -> Result<(), ()> {
-        let Some(sq) = qp.rings().send() else { return Err(()) };
-        let posted = match qp.rings().posted_sends(self.io.memory) {
-            Ok(posted) => posted,
-            Err(fault) => {
-                self.reports().refuse_work(qp, None, "qpc.dbr_addr", fault.to_string());
-                return Err(());
-            }
-        };
-        let queue = &mut qp.transport.queue;
+    fn read_posted(&mut self, memory: &dyn GuestMemory) -> Result<(), QueueFault> {
+        let sq = self.rings().send().ok_or_else(|| QueueFault("qpc.no_sq", "no send queue".to_owned()))?;
+        let read = self.rings().posted_sends(memory);
+        let posted = read.map_err(|fault| QueueFault("qpc.dbr_addr", fault.to_string()))?;
+        let queue = &mut self.transport.queue;
         let outstanding = posted.wrapping_sub(queue.retired);
         if u32::from(outstanding) > sq.blocks() {
             let text = format!("{outstanding} basic blocks outstanding in a queue of {}", sq.blocks());
-            self.reports().refuse_work(qp, None, "qp_doorbell_record.send_counter", text);
-            return Err(());
+            return Err(QueueFault("qp_doorbell_record.send_counter", text));
         }
         queue.posted = posted;
         queue.rung = false;
         Ok(())
     }
 
-    /// Fetches the next posted WQE to `wqe`, which is new. A bad one carries its failure. Returns
-    /// false without a WQE, or without room for it.
-    pub(super) fn fetch(&mut self, qp: &mut Qp, wqe: &mut Wqe) -> bool {
-        let Some(sq) = qp.rings().send() else { return false };
-        let queue = &qp.transport.queue;
-        let available = queue.posted.wrapping_sub(queue.fetched);
-        if available == 0 {
-            return false;
-        }
-        let index = queue.fetched;
-        self.meter.charge(price::WQE);
-        wqe.index = index;
-        let mut head = [0; WQEBB_SIZE];
-        let result = match self.read_head(qp, sq, index, available, &mut head) {
-            Ok(len) => {
-                wqe.blocks = len.div_ceil(WQEBB_SIZE) as u16;
-                match head.get(..len) {
-                    Some(bytes) => self.parse(qp, bytes, wqe),
-                    None if !self.has_room(qp, wqe.blocks) => return false,
-                    None => self.parse_long(qp, sq, &head, len, wqe),
-                }
-            }
-            Err(bad) => Err(bad),
-        };
-        if let Err(Bad(field, text, syndrome)) = result {
-            self.reports().refuse_work(qp, Some(index), field, text);
-            wqe.failure = Some(Failure { syndrome, vendor: VENDOR_BAD_WQE });
-        }
-        qp.transport.queue.fetched = index.wrapping_add(wqe.blocks);
-        true
-    }
-
-    /// The basic blocks and the opcode of the WQE at `index`, for flushing it unseen: at least one, at most `available`.
-    pub(super) fn skim(&self, qp: &Qp, sq: SendQueue, index: u16, available: u16) -> (u16, SendOpcode) {
+    /// Returns the basic blocks, 1 to `available`, and the opcode of the WQE at `index`, for flushing it unseen.
+    pub(super) fn skim(
+        &self,
+        memory: &dyn GuestMemory,
+        sq: SendQueue,
+        index: u16,
+        available: u16,
+    ) -> (u16, SendOpcode) {
         let mut ctrl = [0; DS_SIZE];
-        if qp.rings().read(self.io.memory, sq.block(index), &mut ctrl).is_err() {
+        if self.rings().read(memory, sq.block(index), &mut ctrl).is_err() {
             return (1, SendOpcode::NOP);
         }
         let blocks = (wqe_ctrl_seg::ds.get32(&ctrl) as usize * DS_SIZE).div_ceil(WQEBB_SIZE) as u16;
         (blocks.clamp(1, available), SendOpcode(wqe_ctrl_seg::opcode.get32(&ctrl) as u8))
     }
+}
 
-    /// Copies a WQE's first basic block out of the ring. Answers with the WQE's length.
+impl Prefetched {
+    /// Copies the first basic block of the WQE at `index` out of the ring. Returns the WQE's length.
     fn read_head(
         &mut self,
+        memory: &dyn GuestMemory,
         qp: &Qp,
         sq: SendQueue,
         index: u16,
@@ -116,10 +91,10 @@ impl Context<'_, '_> {
     ) -> Result<usize, Bad> {
         if let Some(pushed) = qp.transport.pushed.as_ref().and_then(|pushed| pushed.at(index)) {
             *head = *pushed;
-        } else if let Some(block) = self.device.prefetched.get(index) {
+        } else if let Some(block) = self.get(index) {
             *head = *block;
         } else {
-            let read = self.prefetch(qp, sq, index, available);
+            let read = self.fill(memory, qp, sq, index, available);
             *head = read.map_err(|fault| bad("create_qp_in.pas", fault.to_string()))?;
         }
         let ds = wqe_ctrl_seg::ds.get32(head) as usize;
@@ -141,30 +116,87 @@ impl Context<'_, '_> {
 
     /// Reads basic blocks from `index` on out of the ring. Returns the first.
     #[inline(never)]
-    fn prefetch(
+    fn fill(
         &mut self,
+        memory: &dyn GuestMemory,
         qp: &Qp,
         sq: SendQueue,
         index: u16,
         available: u16,
     ) -> Result<[u8; WQEBB_SIZE], DmaFault> {
-        let count =
-            available.min(Prefetched::BLOCKS).min(u16::try_from(sq.straight(index)).unwrap_or(u16::MAX));
-        let Prefetched { first, count: valid, blocks } = &mut self.device.prefetched;
+        let count = available.min(Self::BLOCKS).min(u16::try_from(sq.straight(index)).unwrap_or(u16::MAX));
+        let Self { first, count: valid, blocks } = self;
         let mut read = |count| {
             let blocks = blocks.get_mut(..usize::from(count)).unwrap_or_default();
-            qp.rings().read(self.io.memory, sq.block(index), blocks.as_flattened_mut()).map(|()| count)
+            qp.rings().read(memory, sq.block(index), blocks.as_flattened_mut()).map(|()| count)
         };
         // The page of later blocks may be inaccessible.
         (*first, *valid) = (index, 0);
         *valid = read(count).or_else(|_| read(1))?;
         Ok(blocks.first().copied().unwrap_or([0; WQEBB_SIZE]))
     }
+}
+
+impl Context<'_, '_> {
+    /// Reads the send counter of the doorbell record. An error means that the QP cannot go on; it is logged.
+    #[inline(always)]
+    pub(super) fn refresh_posted(&mut self, qp: &mut Qp) -> Result<(), ()> {
+        qp.read_posted(self.io.memory).map_err(|fault| self.reports().refuse_queue(qp, fault))
+    }
+
+    /// Fetches the next posted WQE to `wqe`, which is new. A bad one carries its failure. Returns
+    /// false without a WQE, or without room for it.
+    pub(super) fn fetch(&mut self, qp: &mut Qp, wqe: &mut Wqe) -> bool {
+        let Some(sq) = qp.rings().send() else { return false };
+        let queue = &qp.transport.queue;
+        let available = queue.posted.wrapping_sub(queue.fetched);
+        if available == 0 {
+            return false;
+        }
+        let index = queue.fetched;
+        self.meter.charge(price::WQE);
+        wqe.index = index;
+        let (memory, device) = (self.io.memory, &mut *self.device);
+        let parser = Parser { port: self.port, reserved: &device.reserved, strictness: self.strictness };
+        let mut head = [0; WQEBB_SIZE];
+        let result = match device.prefetched.read_head(memory, qp, sq, index, available, &mut head) {
+            Ok(len) => {
+                wqe.blocks = len.div_ceil(WQEBB_SIZE) as u16;
+                match head.get(..len) {
+                    Some(bytes) => parser.parse(qp, bytes, wqe),
+                    None if !device.schedule.has_room(qp, wqe.blocks) => return false,
+                    None => parser.parse_long(memory, qp, sq, &head, len, wqe),
+                }
+            }
+            Err(bad) => Err(bad),
+        };
+        if let Err(Bad(field, text, syndrome)) = result {
+            self.reports().refuse_work(qp, Some(index), field, text);
+            wqe.failure = Some(Failure { syndrome, vendor: VENDOR_BAD_WQE });
+        }
+        qp.transport.queue.fetched = index.wrapping_add(wqe.blocks);
+        true
+    }
+}
+
+/// Checks of send WQEs.
+pub(super) struct Parser<'a> {
+    port: &'a Port,
+    reserved: &'a Reserved,
+    strictness: Strictness,
+}
+
+impl Parser<'_> {
+    /// Returns whether everything is checked that software must obey.
+    pub(super) fn is_strict(&self) -> bool {
+        self.strictness == Strictness::Strict
+    }
 
     /// Parses a WQE of several basic blocks, copied out of the ring round its end.
     #[cold]
     fn parse_long(
         &self,
+        memory: &dyn GuestMemory,
         qp: &Qp,
         sq: SendQueue,
         head: &[u8; WQEBB_SIZE],
@@ -179,15 +211,15 @@ impl Context<'_, '_> {
         let next = wqe.index.wrapping_add(1);
         let straight = rest.len().min(sq.straight(next) as usize * WQEBB_SIZE);
         let (first, wrapped) = rest.split_at_mut(straight);
-        qp.rings().read(self.io.memory, sq.block(next), first).map_err(fault)?;
-        qp.rings().read(self.io.memory, sq.offset(0), wrapped).map_err(fault)?;
+        qp.rings().read(memory, sq.block(next), first).map_err(fault)?;
+        qp.rings().read(memory, sq.offset(0), wrapped).map_err(fault)?;
         self.parse(qp, bytes.get(..len).unwrap_or_default(), wqe)
     }
 
     /// Refuses a segment with reserved bits, where everything is checked.
     #[inline(always)]
     pub(super) fn reserved(&self, segment: Segment, bytes: &[u8]) -> Result<(), Bad> {
-        if self.strictness == Strictness::Strict && self.device.reserved.are_set(segment, bytes) {
+        if self.is_strict() && self.reserved.are_set(segment, bytes) {
             return Err(reserved_bits(segment, bytes));
         }
         Ok(())
