@@ -112,16 +112,17 @@ pub fn names() -> String {
 }
 
 /// Libraries for embedders.
-const LIBRARIES: [&str; 7] =
-    ["ib-types", "mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
+const LIBRARIES: [&str; 8] =
+    ["ib-types", "mlx5-prm", "driver-mlx", "platform-uefi", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
 
 /// Published crates.
-const PUBLISHED: [&str; 14] = [
+const PUBLISHED: [&str; 15] = [
     "ib-types",
     "mlx5-prm",
     "driver-mlx",
     "vfio-functions",
     "platform-linux",
+    "platform-uefi",
     "ib-mgmt",
     "ib-port",
     "dat-nostd",
