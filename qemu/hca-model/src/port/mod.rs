@@ -136,6 +136,9 @@ pub struct Port {
     pub(crate) changes: Vec<PortChange>,
 }
 
+/// The prefix that GIDs have before a subnet manager gives another, and that a port answers to all the same.
+const DEFAULT_GID_PREFIX: u64 = 0xfe80_0000_0000_0000;
+
 impl Port {
     /// A port as at power-on, its cable unplugged.
     #[must_use]
@@ -222,6 +225,27 @@ impl Port {
     #[must_use]
     pub fn pkey(&self, index: u16) -> Option<u16> {
         self.pkeys.get(usize::from(index)).copied().filter(|&pkey| pkey != 0)
+    }
+
+    /// Returns whether a GID is one of the port's.
+    pub(crate) fn is_own_gid(&self, gid: &[u8; 16]) -> bool {
+        let guid = u64::from_be_bytes(*gid.last_chunk().unwrap_or(&[0; 8]));
+        let prefix = u64::from_be_bytes(*gid.first_chunk().unwrap_or(&[0; 8]));
+        let own_prefix = prefix == self.gid_prefix || prefix == DEFAULT_GID_PREFIX;
+        guid != 0 && own_prefix && self.guids.contains(&guid)
+    }
+
+    /// Returns whether a packet's P_Key matches entry `index` of the table, or any with `None`: equal, and not both
+    /// limited members (IBTA 10.9.3). Counts a violation otherwise.
+    pub(crate) fn admits(&mut self, index: Option<u16>, pkey: u16) -> bool {
+        let fits = match index {
+            None => self.pkeys.iter().any(|own| *own != 0 && ib_mgmt::smp::pkeys_match(*own, pkey)),
+            Some(index) => self.pkey(index).is_some_and(|own| ib_mgmt::smp::pkeys_match(own, pkey)),
+        };
+        if !fits {
+            self.pkey_violations = self.pkey_violations.saturating_add(1);
+        }
+        fits
     }
 
     /// The entry of the P_Key table by which the port answers a packet with `pkey`.

@@ -5,8 +5,8 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::QpState;
 use rdma_fabric::infiniband::packet::{Aeth, AethSyndrome, AtomicAckEth, Operation, rnr_timer_ns};
 
-use super::Context;
 use super::completion::vendor;
+use super::data_path::DataPath;
 use super::state::{Failure, Work};
 use crate::log::Subject;
 use crate::object::qp::Qp;
@@ -17,11 +17,11 @@ use ib_types::Psn;
 /// An RNR retry count of 7 never runs out.
 const RNR_FOREVER: u8 = 7;
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// A response packet: `content` is what follows its BTH.
     pub(super) fn response(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, content: &[u8]) {
         if !matches!(qp.state(), QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
-            self.device.counters.no_qp += 1;
+            self.counters().no_qp += 1;
             return self.reports().note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         let requester = &qp.transport.requester;
@@ -32,7 +32,7 @@ impl Context<'_, '_> {
         match operation {
             Operation::Acknowledge => {
                 let Ok(aeth) = Aeth::parse(content) else {
-                    self.device.counters.malformed += 1;
+                    self.counters().malformed += 1;
                     return;
                 };
                 self.acknowledge(qp, psn, aeth.syndrome, aeth.msn);
@@ -41,7 +41,7 @@ impl Context<'_, '_> {
                 let parsed = Aeth::parse(content)
                     .and_then(|_| AtomicAckEth::parse(content.get(Aeth::LEN..).unwrap_or_default()));
                 let Ok(result) = parsed else {
-                    self.device.counters.malformed += 1;
+                    self.counters().malformed += 1;
                     return;
                 };
                 let result = self.atomic_order().bytes(result.original);
@@ -50,10 +50,10 @@ impl Context<'_, '_> {
             Operation::ReadResponseMiddle => self.answer(qp, operation, psn, content),
             _ => match content.get(Aeth::LEN..) {
                 Some(data) => self.answer(qp, operation, psn, data),
-                None => self.device.counters.malformed += 1,
+                None => self.counters().malformed += 1,
             },
         }
-        self.schedule(qp);
+        self.turns().add(qp);
     }
 
     fn acknowledge(&mut self, qp: &mut Qp, psn: Psn, syndrome: AethSyndrome, msn: u32) {
@@ -63,7 +63,7 @@ impl Context<'_, '_> {
                 self.acknowledged(qp, psn.next());
             }
             AethSyndrome::PsnSequenceError => {
-                self.device.counters.sequence_naks_received += 1;
+                self.counters().sequence_naks_received += 1;
                 self.reports().note_nak(qp, psn, syndrome, qp.transport.requester.retries_left);
                 self.delivery().count(qp, q::packet_seq_err);
                 // A lost READ response came to light: that repetition covers this one.
@@ -72,7 +72,7 @@ impl Context<'_, '_> {
                 }
             }
             AethSyndrome::RnrNak { timer } => {
-                self.device.counters.rnr_naks_received += 1;
+                self.counters().rnr_naks_received += 1;
                 self.reports().note_nak(qp, psn, syndrome, qp.transport.requester.rnr_left);
                 self.delivery().count(qp, q::rnr_nak_retry_err);
                 if !self.acknowledged(qp, psn) || qp.state() == QpState::ERR {
@@ -88,10 +88,10 @@ impl Context<'_, '_> {
                     requester.rnr_left = left;
                 }
                 requester.not_ready(msn);
-                requester.rnr_until = Some(self.io.now.saturating_add(rnr_timer_ns(timer)));
+                requester.rnr_until = Some(self.now().saturating_add(rnr_timer_ns(timer)));
                 requester.ack_deadline = None;
                 requester.seek(psn);
-                self.device.schedule.arm(qp);
+                self.turns().arm(qp);
             }
             AethSyndrome::InvalidRequest | AethSyndrome::RemoteAccess | AethSyndrome::RemoteOperational => {
                 self.reports().note_nak(qp, psn, syndrome, 0);
@@ -159,7 +159,8 @@ impl Context<'_, '_> {
             }
             let requester = &qp.transport.requester;
             if requester.ack_deadline.is_some() || requester.unacked != requester.sent {
-                self.restart_ack_timer(qp);
+                let now = self.now();
+                self.turns().restart_ack_timer(qp, now);
             }
         }
     }
@@ -170,7 +171,7 @@ impl Context<'_, '_> {
             return;
         }
         qp.transport.requester.gap_at = Some(psn);
-        self.device.counters.implied_naks += 1;
+        self.counters().implied_naks += 1;
         self.delivery().count(qp, q::implied_nak_seq_err);
         self.reports().note_resent(qp, ResendCause::MissingResponse, psn);
         self.start_over(qp, psn);

@@ -3,8 +3,8 @@
 
 use mlx5_prm::value::QpState;
 
-use super::Context;
 use super::blueflame::{Pushed, index_of};
+use super::data_path::DataPath;
 use super::state::{QpTransport, SendRing};
 use crate::device::Device;
 use crate::log::Subject;
@@ -33,7 +33,7 @@ impl QpTransport {
     }
 }
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// Reads the doorbell record and compares the WQE with the doorbell's 8 bytes. Software writes the
     /// WQE first, then the record, then the doorbell.
     fn read_at_doorbell(&mut self, qp: &mut Qp, head: [u8; 8]) {
@@ -56,7 +56,7 @@ impl Context<'_, '_> {
             return self.reports().refuse(subject, "qp_doorbell_record.send_counter", text);
         }
         let mut held = [0; 8];
-        let read = qp.rings().read(self.io.memory, sq.block(index), &mut held);
+        let read = qp.rings().read(self.guest(), sq.block(index), &mut held);
         if read.is_err() || held != head {
             let text = format!("WQE {index:#x} is not that of the doorbell");
             self.reports().refuse_work(qp, None, "wqe_ctrl_seg", text);

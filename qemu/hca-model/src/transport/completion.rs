@@ -4,7 +4,7 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
 
-use super::Context;
+use super::data_path::DataPath;
 use super::state::{Current, FLUSH_TURN, Failure, ReceiveWqe, Sges};
 use crate::meter::price;
 use crate::object::qp::Qp;
@@ -23,7 +23,7 @@ pub(super) mod vendor {
     pub(in super::super) const FLUSH: u8 = 0xf9;
 }
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// Completes the WQEs at the head of an RC send queue that are done.
     pub(super) fn complete_finished(&mut self, qp: &mut Qp) {
         while let Some(wqe) = qp.transport.requester.wqes.front() {
@@ -93,7 +93,7 @@ impl Context<'_, '_> {
         self.reports().fail(qp, QpState::SQER);
         // The rest of a long queue in later turns.
         if self.flush_sends(qp) {
-            self.schedule(qp);
+            self.turns().add(qp);
         }
     }
 
@@ -106,9 +106,9 @@ impl Context<'_, '_> {
 
     /// Flushes both queues, the rest of long ones in later turns.
     pub(super) fn flush(&mut self, qp: &mut Qp) {
-        qp.transport.flushing = self.device.schedule.flushes_held() || self.flush_queues(qp, true);
+        qp.transport.flushing = self.turns().flushes_held() || self.flush_queues(qp, true);
         if qp.transport.flushing {
-            self.schedule(qp);
+            self.turns().add(qp);
         }
         let transport = &mut qp.transport;
         transport.requester.ack_deadline = None;
@@ -118,7 +118,8 @@ impl Context<'_, '_> {
         transport.responder.ack_due = false;
         transport.responder.nak = None;
         if qp.rings().receive().is_some() {
-            self.device.schedule.watch(qp.qpn(), self.io.now);
+            let now = self.now();
+            self.turns().watch(qp.qpn(), now);
         }
     }
 
@@ -126,7 +127,7 @@ impl Context<'_, '_> {
     pub(super) fn flush_sends(&mut self, qp: &mut Qp) -> bool {
         const FLUSHED: Failure = Failure { syndrome: CqeSyndrome::WR_FLUSH_ERR, vendor: vendor::FLUSH };
         while let Some(wqe) = qp.transport.requester.wqes.pop_front() {
-            self.meter.charge(price::WQE);
+            self.meter().charge(price::WQE);
             qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
             self.delivery().complete_send_error(qp, wqe.index, wqe.opcode, FLUSHED);
         }
@@ -142,8 +143,8 @@ impl Context<'_, '_> {
             if available == 0 {
                 return false;
             }
-            self.meter.charge(price::WQE);
-            let (blocks, opcode) = qp.skim(self.io.memory, sq, index, available);
+            self.meter().charge(price::WQE);
+            let (blocks, opcode) = qp.skim(self.guest(), sq, index, available);
             qp.transport.queue.fetched = index.wrapping_add(blocks);
             qp.transport.queue.retired = qp.transport.queue.fetched;
             self.delivery().complete_send_error(qp, index, opcode, FLUSHED);
@@ -169,7 +170,7 @@ impl Context<'_, '_> {
             return false;
         }
         for _ in 0..FLUSH_TURN {
-            let index = match qp.take_receive_index(self.io.memory) {
+            let index = match qp.take_receive_index(self.guest()) {
                 Ok(Some(index)) => index,
                 Ok(None) => return false,
                 Err(fault) => {
@@ -177,7 +178,7 @@ impl Context<'_, '_> {
                     return false;
                 }
             };
-            self.meter.charge(price::WQE);
+            self.meter().charge(price::WQE);
             let wqe = ReceiveWqe {
                 index,
                 sges: Sges::default(),

@@ -13,13 +13,14 @@ use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth
 use rdma_fabric::ports::PortIndex;
 use rdma_fabric::wire::Way as Route;
 
-use super::Context;
-use super::output::Envelope;
+use super::data_path::DataPath;
+use super::output::{Envelope, Output};
 use super::state::{ACK_EVERY, Current, Payload, WINDOW, Work};
 use crate::device::Device;
 use crate::meter::price;
 use crate::object::qp::Qp;
 use crate::object::qps::Qps;
+use crate::port::Port;
 use crate::seams::Io;
 use ib_types::Psn;
 
@@ -59,20 +60,21 @@ fn ack_requests(psn: u32, psns: u32, log_every: u32, last: bool) -> u32 {
     asked + u32::from(last && (psn + psns - 1) & mask != mask)
 }
 
-impl Context<'_, '_> {
-    /// The way to a neighbour that takes requests without packets.
+impl Output<'_, '_> {
+    /// Returns the way to a neighbour that takes requests without packets.
     pub(super) fn way(&self, envelope: &Envelope, mtu: u32) -> Option<Way> {
         // What is not let out is dropped as a packet.
-        let stays = self.port.grh_required && !envelope.is_routed();
-        if envelope.loopback || envelope.is_outcast() || stays || !self.port.is_active() {
+        let stays = self.port().grh_required && !envelope.is_routed();
+        if envelope.loopback || envelope.is_outcast() || stays || !self.port().is_active() {
             return None;
         }
         let from = Requester { to: envelope.destination()?, mtu };
-        let port = self.io.wire.direct(Route::InfiniBand(&from.to))?;
-        let neighbour = self.io.peers.find(port)?;
+        let (port, neighbour) = self.neighbour(Route::InfiniBand(&from.to))?;
         Some(Way { port, neighbour, from, traffic: Traffic::default() })
     }
+}
 
+impl DataPath<'_, '_> {
     /// Has a neighbour take the request at the cursor, or a run of its packets.
     pub(super) fn copy_request(&mut self, qp: &mut Qp, way: &mut Way, budget: &mut usize) -> Next {
         let requester = &qp.transport.requester;
@@ -86,7 +88,7 @@ impl Context<'_, '_> {
         }
         // Asked before anything is gathered: whoever gathers in vain uses up its steps, and the neighbour, which does the same,
         // never has any left.
-        if !self.io.peers.has_turn(way.neighbour) {
+        if !self.neighbours().has_turn(way.neighbour) {
             return Next::Later;
         }
         match requester.wqes.front().map(|wqe| wqe.work) {
@@ -109,19 +111,19 @@ impl Context<'_, '_> {
         let len = (wqe.len - offset).min(u64::from(psns) * u64::from(mtu)) as usize;
         let log_every = ACK_EVERY.ilog2().min(u32::from(qp.connection().log_ack_req_freq()));
         let write = matches!(wqe.work, Work::Write | Work::WriteImmediate);
-        self.meter.charge(price::PACKET);
+        self.meter().charge(price::PACKET);
+        // The first packet finds the mistake.
+        if let Payload::Gather(list) = &wqe.payload
+            && self
+                .memory()
+                .find_list(qp.user(), list.as_slice(), offset, len, AccessFlags::LOCAL_READ)
+                .is_err()
+        {
+            return Next::AsPackets;
+        }
+        let mut neighbours = self.neighbours();
         let data = match &wqe.payload {
-            Payload::Gather(list) => {
-                // The first packet finds the mistake.
-                if self
-                    .memory()
-                    .find_list(qp.user(), list.as_slice(), offset, len, AccessFlags::LOCAL_READ)
-                    .is_err()
-                {
-                    return Next::AsPackets;
-                }
-                Data::Memory(Ranges::new(self.io.memory, &self.device.segments.list, len))
-            }
+            Payload::Gather(_) => Data::Memory(neighbours.found(len)),
             Payload::Inline(data) => {
                 let data = data.get(offset as usize..).and_then(|data| data.get(..len));
                 Data::Bytes(data.unwrap_or_default())
@@ -146,7 +148,7 @@ impl Context<'_, '_> {
         let numbers = run.immediate.or(run.invalidate).map_or(0, |_| ImmDt::LEN);
         let extended = run.reth.map_or(0, |_| Reth::LEN) + numbers + len.next_multiple_of(4);
         let bytes = u64::from(psns * frame(way.from.to.grh.is_some())) + extended as u64;
-        let copied = self.io.peers.copy(way.neighbour, &way.from, &run);
+        let copied = neighbours.copy(way.neighbour, &way.from, &run);
         let Copied::Done { credits, msn, responses, response_bytes } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(psns as usize);
         way.traffic.add(&Traffic {
@@ -188,17 +190,18 @@ impl Context<'_, '_> {
             part,
             offset,
         };
-        self.meter.charge(price::PACKET);
+        self.meter().charge(price::PACKET);
         // The first packet of the answer finds the mistake.
         if self.memory().find_list(qp.user(), wqe.sges(), offset, len, AccessFlags::LOCAL_WRITE).is_err() {
             return Next::AsPackets;
         }
-        let to = Ranges::new(self.io.memory, &self.device.segments.list, len);
+        let mut neighbours = self.neighbours();
+        let to = neighbours.found(len);
         let bytes = u64::from(frame(way.from.to.grh.is_some())) + Reth::LEN as u64;
-        let copied = self.io.peers.copy_read(way.neighbour, &way.from, &read, &to);
+        let copied = neighbours.copy_read(way.neighbour, &way.from, &read, &to);
         let Copied::Done { responses, response_bytes, .. } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(part as usize);
-        self.device.counters.bytes_placed += len as u64;
+        self.counters().bytes_placed += len as u64;
         let requests = u64::from(read.done == 0);
         way.traffic.add(&Traffic {
             requests,
@@ -225,52 +228,12 @@ impl Context<'_, '_> {
         if *traffic == Traffic::default() {
             return;
         }
-        self.io.wire.count_direct(*port, traffic);
-        self.io.peers.count(*neighbour, traffic);
-        self.device.counters.packets_sent += traffic.requests;
-        self.device.counters.packets_received += traffic.responses;
-        self.port.counters.add_sent(traffic.requests, traffic.request_bytes);
-        self.port.counters.add_received(traffic.responses, traffic.response_bytes);
-    }
-
-    /// Returns whether `qp` would take packets from `from`.
-    fn is_connected(&self, qp: &Qp, from: &Requester) -> bool {
-        let (Requester { to: from, mtu: theirs }, port) = (from, &*self.port);
-        let own = from.dlid & !((1 << port.lmc.min(7)) - 1) == port.lid;
-        let path = qp.path();
-        port.is_active()
-            && own
-            && from.grh.is_none_or(|grh| self.is_own_gid(&grh.dgid.0))
-            && qp.service() == ServiceType::RC
-            && qp.connection().mtu() == *theirs
-            && path.is_peer_lid(from.slid)
-            && !path.route().force_loopback
-            && path.is_peer_gid(from.grh.as_ref())
-            && port.pkey(path.pkey_index()).is_some_and(|own| pkeys_match(own, from.pkey))
-    }
-
-    /// Returns the QP that takes requests from `from`, if nothing is on its way to it or from it.
-    /// The addresses of a `known` connection match.
-    #[inline(always)]
-    fn receiver<'q>(&self, qps: &'q mut Qps, from: &Requester, known: bool) -> Option<&'q mut Qp> {
-        let qp = qps.get_mut(from.to.qpn)?;
-        let peer = known || self.is_connected(qp, from);
-        let receives = match qp.state() {
-            QpState::RTR => qp.transport.responder.established,
-            QpState::RTS | QpState::SQD | QpState::SQ_DRAINING => true,
-            _ => false,
-        };
-        let responder = &qp.transport.responder;
-        let quiet = !responder.halted
-            && !responder.nak_sent
-            && !responder.ack_due
-            && responder.nak.is_none()
-            && responder.jobs.is_empty();
-        (peer && receives && quiet).then_some(qp)
+        self.neighbours().count(*neighbour, traffic);
+        self.output().count_direct(*port, traffic);
     }
 
     fn take_copy(&mut self, qps: &mut Qps, from: &Requester, run: &Run<'_>) -> Copied {
-        let Some(qp) = self.receiver(qps, from, run.known) else { return Copied::No };
+        let Some(qp) = receiver(self.port(), qps, from, run.known) else { return Copied::No };
         let responder = &qp.transport.responder;
         let begun = match (&responder.current, run.first, run.write) {
             (None, true, _) | (Some(Current::Write { .. }), false, true) => 0,
@@ -280,7 +243,7 @@ impl Context<'_, '_> {
         if responder.expected != Psn::new(run.psn) {
             return Copied::No;
         }
-        self.meter.charge(price::PACKET);
+        self.meter().charge(price::PACKET);
         if let Err(refused) = self.take_run(qp, run, from.to.slid, from.to.sl) {
             // The packets will find the receive as it was.
             let responder = &mut qp.transport.responder;
@@ -292,7 +255,7 @@ impl Context<'_, '_> {
             return Copied::No;
         }
         let responses = run.ack_requests;
-        let credits = if responses == 0 { 0 } else { qp.credits(self.io.memory) };
+        let credits = if responses == 0 { 0 } else { qp.credits(self.guest()) };
         Copied::Done {
             credits,
             msn: qp.transport.responder.msn,
@@ -308,7 +271,7 @@ impl Context<'_, '_> {
         read: &ReadRun,
         to: &Ranges<'_>,
     ) -> Copied {
-        let Some(qp) = self.receiver(qps, from, false) else { return Copied::No };
+        let Some(qp) = receiver(self.port(), qps, from, false) else { return Copied::No };
         let begins = read.done == 0;
         let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
         let responder = &qp.transport.responder;
@@ -321,7 +284,7 @@ impl Context<'_, '_> {
         if begins && self.check_read(qp, &read.reth).is_err() {
             return Copied::No;
         }
-        self.meter.charge(price::PACKET);
+        self.meter().charge(price::PACKET);
         let va = read.reth.va.wrapping_add(read.offset);
         let mut memory = self.memory();
         let found = memory.find_key(qp.user(), read.reth.rkey, va, to.len(), AccessFlags::REMOTE_READ);
@@ -342,6 +305,41 @@ impl Context<'_, '_> {
             response_bytes: read.part * frame(qp.path().route().is_routed) + content,
         }
     }
+}
+
+/// Returns whether `qp` would take packets from `from`.
+fn is_connected(port: &Port, qp: &Qp, Requester { to: from, mtu: theirs }: &Requester) -> bool {
+    let own = from.dlid & !((1 << port.lmc.min(7)) - 1) == port.lid;
+    let path = qp.path();
+    port.is_active()
+        && own
+        && from.grh.is_none_or(|grh| port.is_own_gid(&grh.dgid.0))
+        && qp.service() == ServiceType::RC
+        && qp.connection().mtu() == *theirs
+        && path.is_peer_lid(from.slid)
+        && !path.route().force_loopback
+        && path.is_peer_gid(from.grh.as_ref())
+        && port.pkey(path.pkey_index()).is_some_and(|own| pkeys_match(own, from.pkey))
+}
+
+/// Returns the QP that takes requests from `from`, if nothing is on its way to it or from it.
+/// The addresses of a `known` connection match.
+#[inline(always)]
+fn receiver<'q>(port: &Port, qps: &'q mut Qps, from: &Requester, known: bool) -> Option<&'q mut Qp> {
+    let qp = qps.get_mut(from.to.qpn)?;
+    let peer = known || is_connected(port, qp, from);
+    let receives = match qp.state() {
+        QpState::RTR => qp.transport.responder.established,
+        QpState::RTS | QpState::SQD | QpState::SQ_DRAINING => true,
+        _ => false,
+    };
+    let responder = &qp.transport.responder;
+    let quiet = !responder.halted
+        && !responder.nak_sent
+        && !responder.ack_due
+        && responder.nak.is_none()
+        && responder.jobs.is_empty();
+    (peer && receives && quiet).then_some(qp)
 }
 
 impl Device {

@@ -1,18 +1,17 @@
 //! Unreliable datagrams: UD QPs and the two management QPs (IBTA 9.8.3, 10.2.5, 14.2).
 
-use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::datapath::{CqeOpcode, GrhPresence};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
 use rdma_fabric::infiniband::packet::{Bth, Deth, Grh, ImmDt, Opcode, Operation};
 
-use super::Context;
 use super::completion::vendor;
+use super::data_path::DataPath;
 use super::delivery::Received;
+use super::failure::Reason;
 use super::inbound::Inbound;
-use super::output::{Head, envelope};
+use super::output::Head;
 use super::receive::NoReceive;
-use super::responder::Reason;
 use super::state::{Failure, ReceiveWqe, Work, Wqe};
 use crate::log::Subject;
 use crate::object::qp::Qp;
@@ -28,7 +27,7 @@ const GRH_AREA: usize = Grh::LEN;
 /// P_Key of the default partition, full member.
 const PKEY_DEFAULT: u16 = 0xffff;
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// Sends the posted datagrams of a UD, QP0 or QP1. Answers whether the budget, and nothing else, ended it.
     pub(super) fn transmit_datagrams(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         if qp.state() != QpState::RTS {
@@ -44,9 +43,9 @@ impl Context<'_, '_> {
             self.catastrophe(qp);
             return false;
         }
-        self.device.prefetched.count = 0;
+        self.state().prefetched.count = 0;
         loop {
-            if *budget == 0 || self.meter.is_spent() {
+            if *budget == 0 || self.meter().is_spent() {
                 return true;
             }
             let mut wqe = Wqe::new();
@@ -76,19 +75,19 @@ impl Context<'_, '_> {
         let own = if qp.service() == ServiceType::QP0 {
             Some(PKEY_DEFAULT)
         } else {
-            self.port.pkey(qp.path().pkey_index())
+            self.port().pkey(qp.path().pkey_index())
         };
         let Some(pkey) = own else {
             let text = format!("{:#x} names an empty entry", qp.path().pkey_index());
             self.reports().refuse_work(qp, Some(wqe.index), "ads.pkey_index", text);
             return Err(bad);
         };
-        let multicast = match self.port.ethernet {
+        let multicast = match self.port().ethernet {
             Some(_) => av.route.rmac.is_multicast(),
             None => (LID_MULTICAST..LID_PERMISSIVE).contains(&av.route.dlid),
         };
         let dest_qpn = if multicast { QPN_MULTICAST } else { av.dqpn };
-        let envelope = envelope(self.port, self.vport, &av.route, pkey, dest_qpn);
+        let envelope = self.output().envelope(&av.route, pkey, dest_qpn);
         let deth = Deth {
             qkey: if av.qkey & QKEY_CONTROLLED != 0 && !is_management(qp.service(), av.qkey) {
                 qp.q_key()
@@ -116,9 +115,9 @@ impl Context<'_, '_> {
             return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
         }
         if deth.src_qpn == 0 {
-            if !self.port.has_smi {
+            if !self.port().has_smi {
                 // The management lane is the physical function's.
-                self.port.counters.xmit_discards += 1;
+                self.port().counters.xmit_discards += 1;
                 self.output().discard(draft);
                 return Ok(());
             }
@@ -140,18 +139,19 @@ impl Context<'_, '_> {
         );
         let psn = Psn::new(packet.bth.psn);
         if !receives || qp.service() == ServiceType::RC {
-            self.device.counters.no_qp += 1;
+            self.counters().no_qp += 1;
             return self.reports().note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
         let content = packet.content;
         let Ok(deth) = Deth::parse(content) else {
-            self.device.counters.malformed += 1;
+            self.counters().malformed += 1;
             return;
         };
         // QP0 has no Q_Key: nothing but its lane leads to it (IBTA 10.2.5).
         if deth.qkey != qp.q_key() && qp.service() != ServiceType::QP0 {
-            self.device.counters.qkey_mismatches += 1;
-            self.port.qkey_violations = self.port.qkey_violations.saturating_add(1);
+            self.counters().qkey_mismatches += 1;
+            let violations = &mut self.port().qkey_violations;
+            *violations = violations.saturating_add(1);
             return self.reports().note(qp, Event::Dropped { reason: DropReason::QKey, psn });
         }
         let mut data = content.get(Deth::LEN..).unwrap_or_default();
@@ -170,7 +170,7 @@ impl Context<'_, '_> {
         };
         if operation == Operation::SendOnlyImm {
             let Ok(value) = ImmDt::parse(data) else {
-                self.device.counters.malformed += 1;
+                self.counters().malformed += 1;
                 return;
             };
             received.opcode = CqeOpcode::RESP_SEND_IMM;
@@ -181,7 +181,7 @@ impl Context<'_, '_> {
         let receive = match self.take_receive(qp, total as u64) {
             Ok(receive) => receive,
             Err(NoReceive::Empty) => {
-                self.device.counters.datagrams_dropped += 1;
+                self.counters().datagrams_dropped += 1;
                 self.delivery().count(qp, mlx5_prm::commands::query_q_counter_out::out_of_buffer);
                 return self.reports().note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
             }
@@ -225,15 +225,10 @@ impl Context<'_, '_> {
     /// Whether a packet's P_Key lets it in to a QP: equal to its own, and not both limited members (IBTA 10.9.3). QP1 takes
     /// any P_Key of the port.
     pub(super) fn pkey_fits(&mut self, qp: &mut Qp, bth: &Bth) -> bool {
-        let pkey = bth.pkey;
-        let fits = if qp.service() == ServiceType::QP1 {
-            self.port.pkeys.iter().any(|own| *own != 0 && pkeys_match(*own, pkey))
-        } else {
-            self.port.pkey(qp.path().pkey_index()).is_some_and(|own| pkeys_match(own, pkey))
-        };
+        let index = (qp.service() != ServiceType::QP1).then_some(qp.path().pkey_index());
+        let fits = self.port().admits(index, bth.pkey);
         if !fits {
-            self.device.counters.pkey_mismatches += 1;
-            self.port.pkey_violations = self.port.pkey_violations.saturating_add(1);
+            self.counters().pkey_mismatches += 1;
             self.reports().note(qp, Event::Dropped { reason: DropReason::PKey, psn: Psn::new(bth.psn) });
         }
         fits

@@ -7,7 +7,6 @@ use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::later;
 use mlx5_prm::status::CqeSyndrome;
 
-use super::Context;
 use super::failure::record;
 use super::state::{Failure, ReceiveWqe, SharedOwner};
 use crate::device::device_clock;
@@ -24,14 +23,6 @@ pub(super) struct Delivery<'a, 'io> {
     counters: &'a mut QCounters,
     io: &'a mut Io<'io>,
     log: &'a mut Log,
-}
-
-impl<'io> Context<'_, 'io> {
-    /// Returns the view of the queues that software reads.
-    #[inline(always)]
-    pub(super) fn delivery(&mut self) -> Delivery<'_, 'io> {
-        Delivery { queues: self.queues, counters: self.q_counters, io: self.io, log: self.log }
-    }
 }
 
 /// `cqe64.l4_l3_hdr_type`: the packet had a VLAN tag.
@@ -54,7 +45,18 @@ pub(super) struct Received {
     pub(super) vlan: Option<u16>,
 }
 
-impl Delivery<'_, '_> {
+impl<'a, 'io> Delivery<'a, 'io> {
+    /// Makes the view.
+    #[inline(always)]
+    pub(super) fn new(
+        io: &'a mut Io<'io>,
+        queues: &'a mut Queues,
+        counters: &'a mut QCounters,
+        log: &'a mut Log,
+    ) -> Self {
+        Self { queues, counters, io, log }
+    }
+
     /// Completion of a send WQE: signalled ones and errors only.
     /// `data` is a READ's or atomic's answer, where the completion itself carries it.
     pub(super) fn complete_send(

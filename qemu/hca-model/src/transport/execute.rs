@@ -1,14 +1,14 @@
 //! What requests of a reliable connection do: SEND, WRITE, READ, atomics, invalidation (IBTA 9.7.4, 9.7.5.2, 9.9.3).
 
-use super::Context;
 use super::completion::vendor;
+use super::data_path::DataPath;
 use super::delivery::Received;
+use super::failure::Reason;
 use super::inbound::Inbound;
 use super::memory::Fault;
 use super::receive::NoReceive;
-use super::responder::{Reason, Refusal, access, actor, content, invalid, operational};
+use super::responder::{Refusal, access, actor, content, invalid, operational};
 use super::state::{Answer, Current, Failure, Job, ReceiveWqe};
-use crate::object::mkey::MkeyError;
 use crate::object::qp::Qp;
 use crate::run::{Data, Run};
 use mlx5_prm::commands::query_q_counter_out as q;
@@ -45,7 +45,7 @@ impl From<Refusal> for Box<Refused> {
     }
 }
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// Carries out the expected request.
     pub(super) fn execute(
         &mut self,
@@ -135,7 +135,7 @@ impl Context<'_, '_> {
         let (opcode, immediate) = match (run.immediate, run.invalidate) {
             (Some(immediate), _) => (CqeOpcode::RESP_SEND_IMM, immediate),
             (_, Some(rkey)) => {
-                if let Err(refusal) = self.invalidate(qp, rkey) {
+                if let Err(refusal) = self.memory().invalidate(actor(qp), rkey).map_err(access) {
                     let failure =
                         Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: vendor::REMOTE_ACCESS };
                     return Err(Refused::new(refusal, Some(receive), Some(failure)));
@@ -250,7 +250,7 @@ impl Context<'_, '_> {
                 .check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
                 .map_err(|error| access(Fault::Key(reth.rkey, error)))?;
         }
-        self.resource(qp)
+        check_resources(qp)
     }
 
     fn take_atomic(&mut self, qp: &mut Qp, operation: Operation, content: &[u8]) -> Result<(), Refusal> {
@@ -261,9 +261,9 @@ impl Context<'_, '_> {
         if !atomic.va.is_multiple_of(8) {
             return Err(invalid(format!("an atomic at {:#x}", atomic.va)));
         }
-        let allowed = qp.remote_access().check_atomic(self.habits.atomic_mode);
+        let allowed = qp.remote_access().check_atomic(self.habits().atomic_mode);
         allowed.map_err(|forbidden| access(forbidden.into()))?;
-        self.resource(qp)?;
+        check_resources(qp)?;
         let user = actor(qp);
         let order = self.atomic_order();
         let change = |old| {
@@ -292,17 +292,6 @@ impl Context<'_, '_> {
         Ok(())
     }
 
-    /// Whether one more READ or atomic may be outstanding.
-    fn resource(&self, qp: &Qp) -> Result<(), Refusal> {
-        let limit = qp.connection().reads_taken();
-        let busy = qp.transport.responder.jobs.iter().filter(|job| job.new).count();
-        if busy < limit {
-            Ok(())
-        } else {
-            Err(invalid(format!("more than {limit} READs and atomics at once (qpc.log_rra_max)")))
-        }
-    }
-
     fn receive_wqe(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, Refusal> {
         if let Some(spare) = qp.transport.responder.spare.take() {
             return Ok(spare);
@@ -315,23 +304,16 @@ impl Context<'_, '_> {
             }
         }
     }
+}
 
-    /// The sender invalidates one of our keys (IBTA 9.4.1.1.3).
-    fn invalidate(&mut self, qp: &Qp, rkey: u32) -> Result<(), Refusal> {
-        let user = actor(qp);
-        let allowed = match self.mkeys.get(rkey) {
-            None => Err(MkeyError::Missing),
-            Some(mkey) if mkey.pd != user.pd => Err(MkeyError::Pd),
-            Some(mkey) if mkey.qpn.is_some_and(|qpn| qpn != qp.qpn()) => Err(MkeyError::Qp),
-            Some(mkey) if !mkey.remote_invalidate => Err(MkeyError::Access),
-            Some(mkey) if mkey.free => Err(MkeyError::Free),
-            Some(_) => Ok(()),
-        };
-        allowed.map_err(|error| access(Fault::Key(rkey, error)))?;
-        if let Some(((), entries)) = self.mkeys.change(rkey >> 8, |mkey| mkey.free = true) {
-            self.meter.charge(entries);
-        }
+/// Checks that one more READ or atomic may be outstanding.
+fn check_resources(qp: &Qp) -> Result<(), Refusal> {
+    let limit = qp.connection().reads_taken();
+    let busy = qp.transport.responder.jobs.iter().filter(|job| job.new).count();
+    if busy < limit {
         Ok(())
+    } else {
+        Err(invalid(format!("more than {limit} READs and atomics at once (qpc.log_rra_max)")))
     }
 }
 

@@ -1,10 +1,8 @@
 //! Records of a QP's events, and the reasons for its failure in words.
 
-use super::Context;
 use super::memory::Fault;
-use super::responder::Reason;
+use super::send_queue::QueueFault;
 use super::state::{Failure, QpTransport, Wqe};
-use super::wqe::QueueFault;
 use crate::device::Device;
 use crate::log::{Level, Log, Subject};
 use crate::object::qp::{Qp, Route};
@@ -77,6 +75,24 @@ pub(super) fn record(qp: &mut Qp, now: u64, event: Event) {
     qp.transport.recorder.record(now, progress, event);
 }
 
+/// What is wrong with a request.
+pub(super) enum Reason {
+    /// Memory refuses it; the kind of key, `lkey` or `rkey`.
+    Fault(Fault, &'static str),
+    /// The field at fault, if there is one, and what is wrong.
+    Text(&'static str, String),
+}
+
+impl Reason {
+    /// Returns the field at fault and what is wrong, for the log.
+    pub(super) fn describe(self) -> (&'static str, String) {
+        match self {
+            Self::Fault(fault, kind) => fault.describe(kind),
+            Self::Text(field, text) => (field, text),
+        }
+    }
+}
+
 /// The log and the QPs' records, as the data path writes to them.
 pub(super) struct Reports<'a> {
     port: &'a Port,
@@ -85,11 +101,11 @@ pub(super) struct Reports<'a> {
     now: u64,
 }
 
-impl Context<'_, '_> {
-    /// Returns the view of the log and the QPs' records.
+impl<'a> Reports<'a> {
+    /// Makes the view. `now` is in nanoseconds.
     #[inline(always)]
-    pub(super) fn reports(&mut self) -> Reports<'_> {
-        Reports { port: self.port, log: self.log, failures: &mut self.device.failures, now: self.io.now }
+    pub(super) fn new(port: &'a Port, log: &'a mut Log, failures: &'a mut Failures, now: u64) -> Self {
+        Self { port, log, failures, now }
     }
 }
 

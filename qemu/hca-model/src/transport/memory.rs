@@ -2,13 +2,13 @@
 
 use mlx5_prm::value::AccessFlags;
 
-use super::Context;
 use super::state::{Payload, Piece, Sge};
 use crate::meter::Meter;
 use crate::object::memic::DeviceMemory;
 use crate::object::mkey::{MkeyError, Mkeys, User};
 use crate::object::remote_access::Forbidden;
-use crate::object::translation::{Segment, Segments};
+use crate::object::translation::{OCTOWORD, Segment, Segments};
+use crate::object::umr::{Registrar, UmrError, UmrRequest};
 use crate::run::{Data, Ranges};
 use crate::seams::{DmaFault, GuestMemory};
 
@@ -69,22 +69,52 @@ pub(super) struct KeyedMemory<'a> {
     placed: &'a mut u64,
 }
 
-impl Context<'_, '_> {
-    /// Returns the view of memory that payload goes through.
+impl<'a> KeyedMemory<'a> {
+    /// Makes the view.
     #[inline(always)]
-    pub(super) fn memory(&mut self) -> KeyedMemory<'_> {
-        KeyedMemory {
-            guest: self.io.memory,
-            own: self.memic,
-            keys: self.mkeys,
-            segments: &mut self.device.segments,
-            meter: self.meter,
-            placed: &mut self.device.counters.bytes_placed,
-        }
+    pub(super) fn new(
+        guest: &'a dyn GuestMemory,
+        own: &'a DeviceMemory,
+        keys: &'a mut Mkeys,
+        segments: &'a mut Segments,
+        meter: &'a mut Meter,
+        placed: &'a mut u64,
+    ) -> Self {
+        Self { guest, own, keys, segments, meter, placed }
     }
 }
 
 impl KeyedMemory<'_> {
+    /// Returns the key that ends scatter lists, if the device names one.
+    pub(super) fn terminator(&self) -> Option<u32> {
+        self.keys.terminator
+    }
+
+    /// Changes a key by UMR. A refusal is the field at fault and what is wrong.
+    pub(super) fn reregister(&mut self, who: &Registrar, request: &UmrRequest<'_>) -> Result<(), UmrError> {
+        let changed = self.keys.reregister(who, request);
+        let steps = changed.as_ref().map_or((request.list.len() / OCTOWORD) as u64, |entries| *entries);
+        self.meter.charge(steps);
+        changed.map(|_| ())
+    }
+
+    /// Invalidates a key on behalf of a peer (IBTA 9.4.1.1.3).
+    pub(super) fn invalidate(&mut self, user: User, rkey: u32) -> Result<(), Fault> {
+        let allowed = match self.keys.get(rkey) {
+            None => Err(MkeyError::Missing),
+            Some(mkey) if mkey.pd != user.pd => Err(MkeyError::Pd),
+            Some(mkey) if mkey.qpn.is_some_and(|qpn| qpn != user.qpn) => Err(MkeyError::Qp),
+            Some(mkey) if !mkey.remote_invalidate => Err(MkeyError::Access),
+            Some(mkey) if mkey.free => Err(MkeyError::Free),
+            Some(_) => Ok(()),
+        };
+        allowed.map_err(|error| Fault::Key(rkey, error))?;
+        if let Some(((), entries)) = self.keys.change(rkey >> 8, |mkey| mkey.free = true) {
+            self.meter.charge(entries);
+        }
+        Ok(())
+    }
+
     /// Reads `out.len()` bytes at `va` of `key`.
     #[inline(always)]
     pub(super) fn read_key(

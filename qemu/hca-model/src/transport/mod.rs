@@ -1,18 +1,19 @@
 //! The QP data path: work queues, and the InfiniBand transport that carries them.
 //!
-//! The methods of `Device` in this file are the whole border between the rest of the device and the data path. A QP can be held
-//! while a CQE is pushed or a key translated: `Context` has the device's other parts.
+//! The methods of `Device` in this file are the whole border between the rest of the device and the data path.
 //!
 //! | module | subject |
 //! |---|---|
 //! | `state`, `device_state` | what is kept |
-//! | `wqe`, `segments`, `receive` | fetching send and receive WQEs |
-//! | `memory` | payload through memory keys |
+//! | `data_path` | the device's parts beside its QPs, and the views of them |
+//! | `send_queue`, `wqe`, `receive` | fetching send and receive WQEs |
+//! | `parser`, `segments` | checks of send WQEs |
+//! | `memory` | view: payload through memory keys |
 //! | `umr` | changing memory keys |
 //! | `dma` | copies within memory |
 //! | `inbound` | a packet of any medium |
 //! | `incoming` | from a packet to its QP |
-//! | `output` | building and sending packets; what the device answers itself |
+//! | `output` | view: building and sending packets, and what the device answers itself |
 //! | `address` | address vectors |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
 //! | `copy` | RC: requests to a neighbour without packets |
@@ -25,8 +26,8 @@
 //! | `adversary`, `blueflame` | a card that forgives no mistake |
 //! | `nic` | raw Ethernet |
 //! | `completion` | errors, flush |
-//! | `delivery` | CQEs, events, counter sets |
-//! | `failure` | records of a QP's events, and why it failed |
+//! | `delivery` | view: CQEs, events, counter sets |
+//! | `failure` | view: log, records of a QP's events, and why it failed |
 
 mod acknowledge;
 mod address;
@@ -35,6 +36,7 @@ mod blueflame;
 mod completion;
 mod copy;
 mod credit;
+mod data_path;
 mod datagram;
 mod delivery;
 mod device_state;
@@ -46,6 +48,7 @@ mod incoming;
 mod memory;
 mod nic;
 mod output;
+mod parser;
 mod place;
 mod receive;
 mod requester;
@@ -54,6 +57,7 @@ mod responder;
 mod roce;
 mod schedule;
 mod segments;
+mod send_queue;
 mod state;
 mod umr;
 mod unreliable;
@@ -66,24 +70,13 @@ use mlx5_prm::commands::query_q_counter_out;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{QpState, ServiceType};
 
-use crate::adversary::Adversary;
-use crate::caps::Caps;
 use crate::device::Device;
-use crate::log::Log;
-use crate::meter::{Meter, price};
-use crate::object::counters::QCounters;
-use crate::object::memic::DeviceMemory;
-use crate::object::mkey::Mkeys;
-use crate::object::nic::Nic;
+use crate::meter::price;
 use crate::object::qp::Qp;
 use crate::object::qps::Qps;
-use crate::object::queues::Queues;
-use crate::object::srq::Srq;
-use crate::object::table::Table;
-use crate::port::{NicVport, Port};
-use crate::profile::Strictness;
 use crate::recorder::Event;
 use crate::seams::Io;
+use data_path::DataPath;
 use rdma_fabric::packet::Packet;
 use state::WINDOW;
 
@@ -93,108 +86,61 @@ pub use state::QpTransport;
 
 /// What one QP may do before the next has its turn: packets and WQEs.
 const TURN: usize = 32;
-/// Everything of the device beside its QPs.
-struct Context<'a, 'io> {
-    io: &'a mut Io<'io>,
-    queues: &'a mut Queues,
-    mkeys: &'a mut Mkeys,
-    memic: &'a DeviceMemory,
-    srqs: &'a mut Table<Srq>,
-    q_counters: &'a mut QCounters,
-    port: &'a mut Port,
-    vport: &'a NicVport,
-    log: &'a mut Log,
-    device: &'a mut DeviceTransport,
-    meter: &'a mut Meter,
-    strictness: Strictness,
-    habits: &'a Adversary,
-    caps: &'a Caps,
-}
-
 impl Device {
-    /// QPs, objects of an Ethernet port, what its data path keeps, and everything else.
-    fn parts<'a, 'io>(
-        &'a mut self,
-        io: &'a mut Io<'io>,
-    ) -> (&'a mut Qps, &'a mut Nic, &'a mut NicTransport, Context<'a, 'io>) {
-        let context = Context {
-            io,
-            queues: &mut self.objects.queues,
-            mkeys: &mut self.objects.mkeys,
-            memic: self.objects.memic.memory(),
-            srqs: &mut self.objects.srqs,
-            q_counters: &mut self.objects.q_counters,
-            port: &mut self.port,
-            vport: &self.vport,
-            log: &mut self.log,
-            device: &mut self.transport,
-            meter: &mut self.meter,
-            strictness: self.profile.strictness,
-            habits: &self.profile.habits.adversary,
-            caps: &self.caps,
-        };
-        (&mut self.objects.qps, &mut self.objects.nic, &mut self.nic, context)
-    }
-
-    fn split<'a, 'io>(&'a mut self, io: &'a mut Io<'io>) -> (&'a mut Qps, Context<'a, 'io>) {
-        let (qps, _, _, context) = self.parts(io);
-        (qps, context)
-    }
-
     /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
     pub(crate) fn receive_packet(&mut self, io: &mut Io<'_>, packet: Packet) {
         if self.port.ethernet.is_some() {
             return self.receive_from_cable(io, packet);
         }
         self.port.counters.received(packet.bytes());
-        let (qps, mut context) = self.split(io);
-        context.incoming(qps, packet, false);
+        let (qps, mut path) = self.split(io);
+        path.incoming(qps, packet, false);
     }
 
     /// Does at most about `budget` packets or work queue entries of work, and what timers up to `io.now` ask for. Answers
     /// whether more could be done at once.
     pub(crate) fn poll_transport(&mut self, io: &mut Io<'_>, budget: usize) -> bool {
-        let (qps, mut context) = self.split(io);
-        let has_credit = context.io.wire.has_credit();
+        let (qps, mut path) = self.split(io);
+        let (now, has_credit) = (path.now(), path.output().has_credit());
         // A timer that expires while nothing can be sent again would use up the retries.
-        if has_credit && context.device.schedule.has_expired(context.io.now) {
-            context.expire(qps);
+        if has_credit && path.turns().has_expired(now) {
+            path.expire(qps);
         }
-        if context.device.schedule.watches() {
-            context.look_at_errors(qps);
+        if path.turns().watches() {
+            path.look_at_errors(qps);
         }
         if has_credit {
-            context.output().announce_capabilities();
-        } else if context.device.schedule.has_runnable() {
-            context.port.counters.xmit_wait += 1;
+            path.output().announce_capabilities();
+        } else if path.turns().has_runnable() {
+            path.port().counters.xmit_wait += 1;
         }
         let mut budget = budget;
-        let waiting = context.device.loopback.len().min(budget);
+        let waiting = path.state().loopback.len().min(budget);
         for _ in 0..waiting {
-            if !context.meter.is_spent()
-                && let Some(packet) = context.device.loopback.pop_front()
+            if !path.meter().is_spent()
+                && let Some(packet) = path.state().loopback.pop_front()
             {
-                context.incoming(qps, packet, true);
+                path.incoming(qps, packet, true);
             }
         }
         while budget != 0
-            && !context.meter.is_spent()
-            && let Some(qpn) = context.device.schedule.next()
+            && !path.meter().is_spent()
+            && let Some(qpn) = path.turns().next()
         {
             let Some(qp) = qps.get_mut(qpn) else { continue };
             qp.transport.place.leave();
-            context.meter.charge(price::LOOK);
+            path.meter().charge(price::LOOK);
             if !has_credit && qp.state() != QpState::ERR && qp.service() != ServiceType::REG_UMR {
-                context.device.schedule.postpone(qp);
+                path.turns().postpone(qp);
                 continue;
             }
             let given = budget.min(TURN);
             let mut left = given;
-            if context.serve(qp, &mut left) {
+            if path.serve(qp, &mut left) {
                 if core::mem::take(&mut qp.transport.later) {
-                    context.device.schedule.postpone(qp);
+                    path.turns().postpone(qp);
                 } else {
-                    context.schedule(qp);
+                    path.turns().add(qp);
                 }
             }
             budget -= (given - left).max(1).min(budget);
@@ -221,22 +167,22 @@ impl Device {
         self.transport.schedule.deadline()
     }
 
-    /// QP `qpn` changed from `old` to `new` by command (the QP is in `new` already, its context applied): ERR flushes, RST
+    /// QP `qpn` changed from `old` to `new` by command (the QP is in `new` already, its path applied): ERR flushes, RST
     /// forgets everything without completions (counters to zero), RTR and RTS start the responder and the requester.
     pub(crate) fn qp_changed_state(&mut self, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
-        let (qps, mut context) = self.split(io);
+        let (qps, mut path) = self.split(io);
         let Some(qp) = qps.get_mut(qpn) else { return };
-        context.reports().note(qp, Event::State { from: old, to: new, by_device: false });
+        path.reports().note(qp, Event::State { from: old, to: new, by_device: false });
         if new == QpState::RTS {
             qp.transport.requester.ack_time = match qp.path().ack_timeout() {
                 0 => 0,
                 // 4.096 us is 4096 ns.
-                exponent => 4096 << exponent.max(context.habits.ack_floor.unwrap_or(0)).min(31),
+                exponent => 4096 << exponent.max(path.habits().ack_floor.unwrap_or(0)).min(31),
             };
         }
         match (old, new) {
             (_, QpState::RST) => {
-                context.device.schedule.unwatch(qpn);
+                path.turns().unwatch(qpn);
                 let before = qp.memory();
                 qp.transport.reset();
                 qp.transport.give_room_back();
@@ -257,8 +203,8 @@ impl Device {
                 requester.rnr_left = connection.rnr_retry();
                 requester.burst = WINDOW;
                 // No software may post sends before RTS (IBTA 10.3.1); a card looks at a doorbell.
-                qp.transport.queue.rung = qp.rings().send().is_some() && !context.habits.rts_doorbell;
-                context.schedule(qp);
+                qp.transport.queue.rung = qp.rings().send().is_some() && !path.habits().rts_doorbell;
+                path.turns().add(qp);
             }
             (QpState::SQER, QpState::RTS) => {
                 qp.transport.failed = false;
@@ -267,17 +213,17 @@ impl Device {
                 let next = requester.assigned;
                 (requester.unacked, requester.cursor, requester.sent) = (next, next, next);
                 qp.transport.queue.rung = qp.rings().send().is_some();
-                context.schedule(qp);
+                path.turns().add(qp);
             }
             (_, QpState::RTS) => {
                 qp.transport.queue.rung = qp.rings().send().is_some();
-                context.schedule(qp);
+                path.turns().add(qp);
             }
             (_, QpState::ERR) => {
                 qp.transport.failed = false;
-                context.flush(qp);
+                path.flush(qp);
             }
-            _ => context.schedule(qp),
+            _ => path.turns().add(qp),
         }
     }
 
@@ -299,13 +245,13 @@ impl Device {
     /// CQ `cqn` failed (overrun, write failure): the QPs that use it go to ERR, as after an error of their own.
     pub(crate) fn cq_failed(&mut self, io: &mut Io<'_>, cqn: u32) {
         self.charge_scan();
-        let (qps, mut context) = self.split(io);
+        let (qps, mut path) = self.split(io);
         for (_, qp) in qps.iter_mut() {
             if qp.uses_cq(cqn) && !matches!(qp.state(), QpState::RST | QpState::ERR) {
                 qp.transport.recorder.blame(None, format!("CQ {cqn:#x} failed: overrun, or its memory"));
-                context.delivery().count(qp, query_q_counter_out::cq_overflow);
-                context.enter_error(qp);
-                context.delivery().qp_event(qp, EventType::WQ_CATAS_ERROR);
+                path.delivery().count(qp, query_q_counter_out::cq_overflow);
+                path.enter_error(qp);
+                path.delivery().qp_event(qp, EventType::WQ_CATAS_ERROR);
             }
         }
         self.cq_of_nic_failed(io, cqn);
@@ -317,7 +263,7 @@ impl DeviceTransport {
     pub(crate) fn ring(&mut self, qp: &mut Qp) {
         self.counters.doorbells += 1;
         qp.transport.queue.rung = true;
-        self.schedule(qp);
+        self.schedule.add(qp);
     }
 
     /// Puts a QP in line for its turn.
@@ -327,33 +273,30 @@ impl DeviceTransport {
     }
 }
 
-impl Context<'_, '_> {
-    /// Puts a QP in line for its turn.
-    fn schedule(&mut self, qp: &mut Qp) {
-        self.device.schedule(qp);
-    }
-
+impl DataPath<'_, '_> {
     /// Runs the timers that are due.
     fn expire(&mut self, qps: &mut Qps) {
-        while !self.meter.is_spent()
-            && let Some(qp) = self.device.schedule.next_expired(qps, self.io.now)
+        let now = self.now();
+        while !self.meter().is_spent()
+            && let Some(qp) = self.turns().next_expired(qps, now)
         {
-            self.meter.charge(price::LOOK);
+            self.meter().charge(price::LOOK);
             self.requester_timers(qp);
             if qp.state() != QpState::ERR {
-                self.device.schedule.arm(qp);
+                self.turns().arm(qp);
             }
         }
     }
 
     /// Receives that were posted to QPs in error are flushed too.
     fn look_at_errors(&mut self, qps: &mut Qps) {
-        let Some(mut look) = self.device.schedule.begin_look(self.io.now) else { return };
-        while let Some(qpn) = self.device.schedule.look_at(&mut look) {
-            if self.meter.is_spent() {
-                return self.device.schedule.suspend_look(look);
+        let now = self.now();
+        let Some(mut look) = self.turns().begin_look(now) else { return };
+        while let Some(qpn) = self.turns().look_at(&mut look) {
+            if self.meter().is_spent() {
+                return self.turns().suspend_look(look);
             }
-            self.meter.charge(price::LOOK);
+            self.meter().charge(price::LOOK);
             match qps.get_mut(qpn) {
                 Some(qp) if qp.state() == QpState::ERR => {
                     let before = qp.transport.receive.taken;
@@ -363,17 +306,17 @@ impl Context<'_, '_> {
                         look.advance();
                     }
                 }
-                _ => self.device.schedule.unwatch(qpn),
+                _ => self.turns().unwatch(qpn),
             }
         }
-        self.device.schedule.end_look(look, self.io.now);
+        self.turns().end_look(look, now);
     }
 
     /// A QP's turn. Answers whether it could do more at once.
     fn serve(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         match (qp.service(), qp.state()) {
             (_, QpState::RST | QpState::INIT) => false,
-            (_, QpState::ERR) if self.device.schedule.flushes_held() => false,
+            (_, QpState::ERR) if self.turns().flushes_held() => false,
             (_, QpState::ERR) => {
                 // Sends posted after the error are flushed when they are rung for.
                 let flushing = core::mem::take(&mut qp.transport.flushing);
@@ -397,33 +340,10 @@ impl Context<'_, '_> {
                 let given = answers;
                 more |= self.respond(qp, &mut answers);
                 *budget -= given - answers;
-                qp.transport.requests_first = self.meter.is_spent() && given != answers;
+                qp.transport.requests_first = self.meter().is_spent() && given != answers;
                 self.transmit(qp, budget) || more
             }
             _ => self.transmit_datagrams(qp, budget),
         }
-    }
-
-    /// The order of 8-byte atomics (`atomic_caps.atomic_req_8B_endianness_mode`).
-    fn atomic_order(&self) -> AtomicOrder {
-        AtomicOrder { of_host: self.caps.atomics_in_host_order() }
-    }
-}
-
-/// The order of an atomic's bytes in guest memory. The host of every guest of ours is little-endian.
-#[derive(Clone, Copy)]
-struct AtomicOrder {
-    of_host: bool,
-}
-
-impl AtomicOrder {
-    /// An operand, from its bytes.
-    const fn number(self, bytes: [u8; 8]) -> u64 {
-        if self.of_host { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) }
-    }
-
-    /// The bytes of an operand or a result.
-    const fn bytes(self, value: u64) -> [u8; 8] {
-        if self.of_host { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 }

@@ -3,9 +3,9 @@
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, DS_SIZE, wqe_data_seg, wqe_srq_next_seg};
 use mlx5_prm::event::EventType;
 
-use super::Context;
+use super::data_path::DataPath;
+use super::send_queue::QueueFault;
 use super::state::{ReceiveWqe, Sge, Sges, SharedOwner};
-use super::wqe::QueueFault;
 use crate::meter::price;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
@@ -126,7 +126,7 @@ impl Srq {
     }
 }
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// Takes the next receive WQE if it has room for `needed` bytes; [`NoReceive::Empty`] leaves a smaller one there.
     pub(super) fn take_receive(&mut self, qp: &mut Qp, needed: u64) -> Result<ReceiveWqe, NoReceive> {
         if let Some(srqn) = qp.shared_queue() {
@@ -143,8 +143,8 @@ impl Context<'_, '_> {
 
     /// Reads the next receive WQE of the QP's own queue, and leaves it there.
     pub(super) fn own_receive(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, NoReceive> {
-        self.meter.charge(price::WQE);
-        match qp.next_receive(self.io.memory, self.mkeys.terminator) {
+        self.meter().charge(price::WQE);
+        match qp.next_receive(self.guest(), self.memory().terminator()) {
             Ok(wqe) => wqe.ok_or(NoReceive::Empty),
             Err(fault) => {
                 self.reports().refuse_queue(qp, fault);
@@ -155,8 +155,9 @@ impl Context<'_, '_> {
 
     /// Takes a WQE of a shared queue. One that cannot go on gives none to its QPs any more; its owner learns of it once.
     fn take_shared(&mut self, qp: &mut Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {
-        let srq = self.srqs.get_mut(srqn).filter(|srq| !srq.failed).ok_or(NoReceive::Broken)?;
-        match srq.take(self.io.memory, qp.user(), self.mkeys.terminator, needed) {
+        let (guest, terminator) = (self.guest(), self.memory().terminator());
+        let srq = self.srqs().get_mut(srqn).filter(|srq| !srq.failed).ok_or(NoReceive::Broken)?;
+        match srq.take(guest, qp.user(), terminator, needed) {
             Ok(None) => Err(NoReceive::Empty),
             Ok(Some(Shared { wqe, reaches_limit })) => {
                 if reaches_limit {

@@ -6,9 +6,9 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
 use rdma_fabric::infiniband::packet::{AtomicEth, Opcode, Reth, XrcEth};
 
-use super::Context;
 use super::completion::vendor;
 use super::copy::{Next, Way};
+use super::data_path::DataPath;
 use super::output::{Envelope, Head};
 use super::state::{ACK_EVERY, FIRST_BLOCKS, Failure, Fence, Requester, Sge, WINDOW, Work, Wqe};
 use crate::object::qp::Qp;
@@ -42,6 +42,15 @@ impl Requester {
         }
     }
 
+    /// Returns whether the neighbour has been in debt for so long that the request must go as a
+    /// packet, whose acknowledgement has a timer.
+    fn waits_longer(&mut self, now: u64) -> bool {
+        let Self { waiting, cursor, .. } = self;
+        let (_, since) = waiting.filter(|(psn, _)| psn == cursor).unwrap_or((*cursor, now));
+        *waiting = Some((*cursor, since));
+        now.saturating_sub(since) > COPY_PATIENCE
+    }
+
     /// Moves the cursor to `psn`.
     pub(super) fn seek(&mut self, psn: Psn) {
         self.cursor = psn;
@@ -67,7 +76,7 @@ impl Requester {
     }
 }
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// Sends what may be sent. Answers whether the budget, and nothing else, ended it.
     pub(super) fn transmit(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         if !matches!(qp.state(), QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER) {
@@ -99,8 +108,8 @@ impl Context<'_, '_> {
         let mut way = envelope
             .as_ref()
             .filter(|_| qp.service() == ServiceType::RC)
-            .and_then(|to| self.way(to, qp.connection().mtu()));
-        self.device.prefetched.count = 0;
+            .and_then(|to| self.output().way(to, qp.connection().mtu()));
+        self.state().prefetched.count = 0;
         let more = self.transmit_along(qp, envelope.as_ref(), way.as_mut(), budget);
         if let Some(way) = &way {
             self.count_copied(way);
@@ -118,7 +127,7 @@ impl Context<'_, '_> {
         budget: &mut usize,
     ) -> bool {
         loop {
-            if *budget == 0 || self.meter.is_spent() {
+            if *budget == 0 || self.meter().is_spent() {
                 return true;
             }
             if qp.transport.requester.at == qp.transport.requester.wqes.len() && !self.fetch_request(qp) {
@@ -148,7 +157,7 @@ impl Context<'_, '_> {
                         return false;
                     }
                     let (index, umr) = (wqe.index, umr.clone());
-                    let ahead = match self.habits.lazy_umr {
+                    let ahead = match self.habits().lazy_umr {
                         Some(seed) => self.send_ahead(qp, at, seed, budget),
                         None => at,
                     };
@@ -201,7 +210,7 @@ impl Context<'_, '_> {
             if let Some(open) = &mut way {
                 match self.copy_request(qp, open, budget) {
                     Next::Gone => continue,
-                    Next::Later if self.waits_longer(qp) => way = None,
+                    Next::Later if qp.transport.requester.waits_longer(self.now()) => way = None,
                     Next::Later => {
                         qp.transport.later = true;
                         return true;
@@ -234,15 +243,6 @@ impl Context<'_, '_> {
         requester.at
     }
 
-    /// Returns whether the neighbour has been in debt for so long that the request must go as a
-    /// packet, whose acknowledgement has a timer.
-    fn waits_longer(&self, qp: &mut Qp) -> bool {
-        let Requester { waiting, cursor, .. } = &mut qp.transport.requester;
-        let (_, since) = waiting.filter(|(psn, _)| psn == cursor).unwrap_or((*cursor, self.io.now));
-        *waiting = Some((*cursor, since));
-        self.io.now.saturating_sub(since) > COPY_PATIENCE
-    }
-
     /// Fetches a WQE and gives it its PSNs. Answers whether there was one.
     fn fetch_request(&mut self, qp: &mut Qp) -> bool {
         if qp.state() != QpState::RTS {
@@ -254,7 +254,7 @@ impl Context<'_, '_> {
             return false;
         }
         // Those that take no PSN are not held back by the window.
-        if qp.transport.queue.under_way() >= FIRST_BLOCKS && !self.device.schedule.has_room(qp, 1) {
+        if qp.transport.queue.under_way() >= FIRST_BLOCKS && !self.turns().has_room(qp, 1) {
             return false;
         }
         let mut wqe = Wqe::new();
@@ -372,7 +372,7 @@ impl Context<'_, '_> {
         }
         requester.cursor = next;
         if again {
-            self.device.counters.retransmitted += 1;
+            self.counters().retransmitted += 1;
         }
         if requester.sent.is_before(next) {
             requester.sent = next;
@@ -387,31 +387,24 @@ impl Context<'_, '_> {
             requester.count_reads();
         }
         if requester.ack_deadline.is_none() {
-            self.restart_ack_timer(qp);
+            let now = self.now();
+            self.turns().restart_ack_timer(qp, now);
         }
-    }
-
-    /// Starts, or stops, waiting for an acknowledgement.
-    pub(super) fn restart_ack_timer(&mut self, qp: &mut Qp) {
-        let Requester { unacked, sent, ack_time, .. } = qp.transport.requester;
-        let outstanding = unacked != sent;
-        qp.transport.requester.ack_deadline =
-            (outstanding && ack_time != 0).then(|| self.io.now.saturating_add(ack_time));
-        self.device.schedule.arm(qp);
     }
 
     /// What time has brought: retransmission after silence or after an RNR wait.
     pub(super) fn requester_timers(&mut self, qp: &mut Qp) {
         if let Some(until) = qp.transport.requester.rnr_until {
-            if until > self.io.now {
+            if until > self.now() {
                 return;
             }
             qp.transport.requester.rnr_until = None;
-            self.restart_ack_timer(qp);
-            self.schedule(qp);
+            let now = self.now();
+            self.turns().restart_ack_timer(qp, now);
+            self.turns().add(qp);
         }
-        if qp.transport.requester.ack_deadline.is_some_and(|deadline| deadline <= self.io.now) {
-            self.device.counters.timeouts += 1;
+        if qp.transport.requester.ack_deadline.is_some_and(|deadline| deadline <= self.now()) {
+            self.counters().timeouts += 1;
             self.delivery().count(qp, q::local_ack_timeout_err);
             self.reports().note_resent(qp, ResendCause::Timeout, qp.transport.requester.unacked);
             if self.retry(qp) {
@@ -439,8 +432,9 @@ impl Context<'_, '_> {
     /// Goes back to `psn` and sends everything from there again.
     pub(super) fn start_over(&mut self, qp: &mut Qp, psn: Psn) {
         qp.transport.requester.seek(psn);
-        self.restart_ack_timer(qp);
-        self.schedule(qp);
+        let now = self.now();
+        self.turns().restart_ack_timer(qp, now);
+        self.turns().add(qp);
     }
 }
 

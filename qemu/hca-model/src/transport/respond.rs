@@ -4,17 +4,17 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, QpState};
 use rdma_fabric::infiniband::packet::{Aeth, AethSyndrome, AtomicAckEth, Opcode};
 
-use super::Context;
+use super::data_path::DataPath;
+use super::failure::Reason;
 use super::memory::Fault;
 use super::output::{Envelope, Head};
-use super::responder::Reason;
 use super::state::{Answer, Nak};
 use crate::log::Subject;
 use crate::object::qp::Qp;
 use crate::recorder::Event;
 use ib_types::Psn;
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// Sends what is due. Answers whether the budget, and nothing else, ended it.
     pub(super) fn respond(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         let responder = &qp.transport.responder;
@@ -23,7 +23,7 @@ impl Context<'_, '_> {
         }
         let envelope = self.output().connection(qp);
         while !qp.transport.responder.jobs.is_empty() {
-            if *budget == 0 || self.meter.is_spent() {
+            if *budget == 0 || self.meter().is_spent() {
                 return true;
             }
             *budget -= 1;
@@ -40,12 +40,12 @@ impl Context<'_, '_> {
         if let Some(nak) = responder.nak.take() {
             responder.ack_due = false;
             let psn = nak.psn.unwrap_or(expected);
-            self.send_acknowledge(&envelope, psn, nak.syndrome, msn);
+            self.output().acknowledge(&envelope, psn, nak.syndrome, msn);
             self.reports().note(qp, Event::NakSent { psn, syndrome: nak.syndrome });
             *budget = budget.saturating_sub(1);
             match AethSyndrome::from_bits(nak.syndrome) {
-                AethSyndrome::PsnSequenceError => self.device.counters.sequence_naks_sent += 1,
-                AethSyndrome::RnrNak { .. } => self.device.counters.rnr_naks_sent += 1,
+                AethSyndrome::PsnSequenceError => self.counters().sequence_naks_sent += 1,
+                AethSyndrome::RnrNak { .. } => self.counters().rnr_naks_sent += 1,
                 _ => {}
             }
             if nak.fatal && qp.state() != QpState::ERR {
@@ -53,18 +53,11 @@ impl Context<'_, '_> {
             }
         } else if responder.ack_due {
             responder.ack_due = false;
-            let credits = qp.credits(self.io.memory);
-            self.send_acknowledge(&envelope, expected.previous(), credits, msn);
+            let credits = qp.credits(self.guest());
+            self.output().acknowledge(&envelope, expected.previous(), credits, msn);
             *budget = budget.saturating_sub(1);
         }
         false
-    }
-
-    fn send_acknowledge(&mut self, envelope: &Envelope, psn: Psn, syndrome: u8, msn: u32) {
-        let aeth = Aeth { syndrome: AethSyndrome::from_bits(syndrome), msn };
-        let head = Head { opcode: Opcode::RC_ACKNOWLEDGE, psn, ack_request: false, solicited: false };
-        let draft = self.output().draft(envelope, &head, &aeth.to_bytes(), 0);
-        self.output().dispatch(draft);
     }
 
     /// Sends the next packet of the oldest answer.
@@ -74,8 +67,8 @@ impl Context<'_, '_> {
         let (psn, msn) = (job.psn, job.msn);
         if let Answer::Acknowledge = job.kind {
             qp.transport.responder.jobs.pop_front();
-            let credits = qp.credits(self.io.memory);
-            self.send_acknowledge(envelope, psn, credits, msn);
+            let credits = qp.credits(self.guest());
+            self.output().acknowledge(envelope, psn, credits, msn);
             return Ok(());
         }
         let first = !job.started;

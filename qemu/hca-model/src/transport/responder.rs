@@ -5,7 +5,8 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::value::{QpState, ServiceType};
 use rdma_fabric::infiniband::packet::{AethSyndrome, Operation, Reth, XrcEth};
 
-use super::Context;
+use super::data_path::DataPath;
+use super::failure::Reason;
 use super::inbound::Inbound;
 use super::memory::Fault;
 use super::state::{ACK_LIMIT, Answer, Job, Nak, REPEATED_JOBS, Responder, Target};
@@ -22,24 +23,6 @@ pub(super) enum Refusal {
     NotReady,
     /// Answered by a NAK; the QP then goes to error. An event tells the owner.
     Nak(AethSyndrome, Option<EventType>, Option<Box<Reason>>),
-}
-
-/// What is wrong with a request.
-pub(super) enum Reason {
-    /// Memory refuses it; the kind of key, `lkey` or `rkey`.
-    Fault(Fault, &'static str),
-    /// The field at fault, if there is one, and what is wrong.
-    Text(&'static str, String),
-}
-
-impl Reason {
-    /// Returns the field at fault and what is wrong, for the log.
-    pub(super) fn describe(self) -> (&'static str, String) {
-        match self {
-            Self::Fault(fault, kind) => fault.describe(kind),
-            Self::Text(field, text) => (field, text),
-        }
-    }
 }
 
 pub(super) fn invalid(text: impl Into<String>) -> Refusal {
@@ -92,13 +75,13 @@ impl Responder {
     }
 }
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// A request packet for an RC QP.
     pub(super) fn request(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
         if !matches!(qp.state(), QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING)
             || qp.transport.responder.halted
         {
-            self.device.counters.no_qp += 1;
+            self.counters().no_qp += 1;
             let psn = Psn::new(packet.bth.psn);
             return self.reports().note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
@@ -121,12 +104,12 @@ impl Context<'_, '_> {
                 Err(refusal) => self.refuse(qp, operation, content(qp, packet), refusal),
             }
         } else if psn.is_before(expected) {
-            self.device.counters.duplicates += 1;
+            self.counters().duplicates += 1;
             self.delivery().count(qp, q::duplicate_request);
             self.reports().note(qp, Event::Dropped { reason: DropReason::Repeated, psn });
             self.repeat(qp, operation, psn, content(qp, packet));
         } else {
-            self.device.counters.out_of_sequence += 1;
+            self.counters().out_of_sequence += 1;
             self.delivery().count(qp, q::out_of_sequence);
             self.reports().note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
             let responder = &mut qp.transport.responder;
@@ -136,16 +119,16 @@ impl Context<'_, '_> {
                     Some(Nak { psn: None, syndrome: AethSyndrome::PsnSequenceError.bits(), fatal: false });
             }
         }
-        self.schedule(qp);
+        self.turns().add(qp);
     }
 
     /// XRC: the shared receive queue that a request names. It must belong to the QP's domain (IBTA A14.3).
-    fn find_target(&self, qp: &Qp, packet: &Inbound<'_>) -> Result<Option<Target>, Refusal> {
+    fn find_target(&mut self, qp: &Qp, packet: &Inbound<'_>) -> Result<Option<Target>, Refusal> {
         if qp.service() != ServiceType::XRC {
             return Ok(None);
         }
         let header = XrcEth::parse(packet.content).map_err(|_| invalid("a packet without XRCETH"))?;
-        match self.srqs.get(header.srqn) {
+        match self.srqs().get(header.srqn) {
             Some(srq) if srq.kind == SrqKind::Xrc && qp.uses_xrcd(srq.xrcd) => {
                 Ok(Some(Target { srqn: srq.srqn, user: srq.user(qp.user()) }))
             }

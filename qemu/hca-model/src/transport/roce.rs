@@ -1,19 +1,14 @@
 //! RoCE: the headers in front of a packet's BTH, and the check of those that arrive (IBTA annexes A16 and A17).
 
-use super::Context;
 use super::inbound::{Inbound, Origin};
-use crate::meter::price;
-use crate::object::qp::Qp;
 use crate::object::qp::Route;
-use crate::object::qps::Qps;
 use crate::port::{NicVport, RoceAddress, RoceVersion};
-use crate::recorder::DropReason;
 use ib_types::Gid;
 use rdma_fabric::ethernet::frame::ether_type::{IPV4, IPV6, ROCE_V1, VLAN};
 use rdma_fabric::ethernet::frame::{
     Frame, HEADER_LEN, IPV4_LEN, IPV6_LEN, Network, TAG_LEN, UDP_LEN, UDP_PORT, Version, protocol, sum,
 };
-use rdma_fabric::infiniband::packet::{GRH_NEXT_HEADER_IBA, Grh, QPN_MULTICAST, Transport};
+use rdma_fabric::infiniband::packet::{GRH_NEXT_HEADER_IBA, Grh};
 
 /// Longest headers before the BTH: addresses, tag, IPv6, UDP.
 const LONGEST: usize = HEADER_LEN + TAG_LEN + IPV6_LEN + UDP_LEN;
@@ -160,7 +155,8 @@ pub(super) fn vlan_of(frame: &Frame<'_>) -> Option<u16> {
     frame.header().tag().map(|tag| tag.vid()).filter(|vid| *vid != 0)
 }
 
-fn destination(frame: &Frame<'_>) -> [u8; 16] {
+/// The destination GID.
+pub(super) fn destination(frame: &Frame<'_>) -> [u8; 16] {
     match frame.network() {
         Network::Grh(grh) => grh.dgid.0,
         Network::Ip(ip) => ip.destination_gid().0,
@@ -168,7 +164,8 @@ fn destination(frame: &Frame<'_>) -> [u8; 16] {
     }
 }
 
-fn source(frame: &Frame<'_>) -> [u8; 16] {
+/// The source GID.
+pub(super) fn source(frame: &Frame<'_>) -> [u8; 16] {
     match frame.network() {
         Network::Grh(grh) => grh.sgid.0,
         Network::Ip(ip) => ip.source_gid().0,
@@ -176,49 +173,20 @@ fn source(frame: &Frame<'_>) -> [u8; 16] {
     }
 }
 
-impl Context<'_, '_> {
-    /// Gives a RoCE packet to its QP. Its addresses were checked, unless it comes back by `loopback`.
-    pub(super) fn sort_roce(&mut self, qps: &mut Qps, bytes: &[u8], loopback: bool) {
-        let Some(frame) = Frame::parse(bytes) else { return };
-        let Some(roce) = frame.roce() else {
-            self.device.counters.malformed += 1;
-            return;
-        };
-        let bth = *roce.bth();
-        let Some(operation) = bth.opcode.operation() else {
-            self.device.counters.malformed += 1;
-            return;
-        };
-        let (sl, header) = match frame.network() {
-            Network::Grh(_) => (SHOWN_GRH, IPV6_LEN),
-            Network::Ip(ip) if ip.version() == Version::V4 => (SHOWN_IPV4, IPV4_LEN),
-            _ => (SHOWN_IPV6, IPV6_LEN),
-        };
-        let header = bytes.get(frame.header().start()..frame.header().start() + header).unwrap_or_default();
-        let vlan = frame.header().tag().map(|tag| tag.tci);
-        let inbound = Inbound {
-            bth,
-            content: roce.content(bytes),
-            origin: Origin { slid: 0, sl, path_bits: 0, vlan, header },
-        };
-        let transport = bth.opcode.transport();
-        if frame.header().destination().is_multicast() {
-            if bth.dest_qpn == QPN_MULTICAST && transport == Transport::Ud {
-                self.deliver_to_group(qps, operation, &destination(&frame), &inbound);
-            } else {
-                self.device.counters.malformed += 1;
-            }
-            return;
-        }
-        if bth.dest_qpn == 0 {
-            self.device.counters.no_qp += 1;
-            return;
-        }
-        self.meter.charge(price::LOOK);
-        // A connection takes packets from its peer's address only.
-        let stranger = |qp: &Qp| {
-            (!loopback && source(&frame) != qp.path().route().grh.dgid).then_some(DropReason::SourceGid)
-        };
-        self.give(qps, operation, &inbound, stranger);
-    }
+/// Returns the view of a RoCE packet, which `bytes` are. `None` for any other frame.
+pub(super) fn inbound<'a>(frame: &Frame<'_>, bytes: &'a [u8]) -> Option<Inbound<'a>> {
+    let roce = frame.roce()?;
+    let (sl, header) = match frame.network() {
+        Network::Grh(_) => (SHOWN_GRH, IPV6_LEN),
+        Network::Ip(ip) if ip.version() == Version::V4 => (SHOWN_IPV4, IPV4_LEN),
+        _ => (SHOWN_IPV6, IPV6_LEN),
+    };
+    let start = frame.header().start();
+    let header = bytes.get(start..start + header).unwrap_or_default();
+    let vlan = frame.header().tag().map(|tag| tag.tci);
+    Some(Inbound {
+        bth: *roce.bth(),
+        content: roce.content(bytes),
+        origin: Origin { slid: 0, sl, path_bits: 0, vlan, header },
+    })
 }

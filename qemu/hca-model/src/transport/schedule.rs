@@ -144,6 +144,14 @@ impl Schedule {
         }
     }
 
+    /// Starts the acknowledgement timer anew if packets are outstanding, and stops it otherwise.
+    pub(super) fn restart_ack_timer(&mut self, qp: &mut Qp, now: u64) {
+        let Requester { unacked, sent, ack_time, .. } = qp.transport.requester;
+        let runs = unacked != sent && ack_time != 0;
+        qp.transport.requester.ack_deadline = runs.then(|| now.saturating_add(ack_time));
+        self.arm(qp);
+    }
+
     /// Takes the next QP whose timer has expired.
     pub(super) fn next_expired<'q>(&mut self, qps: &'q mut Qps, now: u64) -> Option<&'q mut Qp> {
         let entry = self.timers.first().copied().filter(|(due, _)| *due <= now)?;

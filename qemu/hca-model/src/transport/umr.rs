@@ -5,11 +5,11 @@ use mlx5_prm::datapath::{DS_SIZE, MkeyMask, UmrFlags, wqe_data_seg, wqe_umr_ctrl
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::AccessFlags;
 
-use super::Context;
 use super::completion::vendor;
+use super::data_path::DataPath;
+use super::parser::{Bad, Parser, bad, take};
 use super::segments::Segment;
 use super::state::{Failure, Sge, Umr, UmrList};
-use super::wqe::{Bad, Parser, bad, take};
 use crate::object::qp::Qp;
 use crate::object::translation::OCTOWORD;
 use crate::object::umr::UmrRequest;
@@ -68,7 +68,7 @@ impl Parser<'_> {
     }
 }
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// Carries out a UMR. A refusal is logged and comes back as what the WQE's completion says.
     pub(super) fn execute_umr(&mut self, qp: &mut Qp, index: u16, umr: &Umr) -> Result<(), Failure> {
         let mut fetched = Vec::new();
@@ -93,7 +93,7 @@ impl Context<'_, '_> {
                 &fetched
             }
         };
-        let who = qp.registrar(self.strictness);
+        let who = qp.registrar(self.strictness());
         let request = UmrRequest {
             key: umr.key,
             flags: umr.flags,
@@ -102,16 +102,9 @@ impl Context<'_, '_> {
             context: &umr.context,
             list,
         };
-        match self.mkeys.reregister(&who, &request) {
-            Ok(entries) => {
-                self.meter.charge(entries);
-                Ok(())
-            }
-            Err((field, text)) => {
-                self.meter.charge((list.len() / OCTOWORD) as u64);
-                self.reports().refuse_work(qp, Some(index), field, format!("UMR of {:#x}: {text}", umr.key));
-                Err(Failure { syndrome: CqeSyndrome::MW_BIND_ERR, vendor: vendor::BIND })
-            }
-        }
+        self.memory().reregister(&who, &request).map_err(|(field, text)| {
+            self.reports().refuse_work(qp, Some(index), field, format!("UMR of {:#x}: {text}", umr.key));
+            Failure { syndrome: CqeSyndrome::MW_BIND_ERR, vendor: vendor::BIND }
+        })
     }
 }

@@ -6,7 +6,7 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::value::QpState;
 use rdma_fabric::infiniband::packet::{AethSyndrome, Operation};
 
-use super::Context;
+use super::data_path::DataPath;
 use super::execute::is_only;
 use super::inbound::Inbound;
 use super::responder::Refusal;
@@ -16,7 +16,7 @@ use crate::object::qp::Qp;
 use crate::recorder::{self, DropReason, Event};
 use ib_types::Psn;
 
-impl Context<'_, '_> {
+impl DataPath<'_, '_> {
     /// A packet for a UC QP.
     pub(super) fn unreliable(&mut self, qp: &mut Qp, operation: Operation, packet: &Inbound<'_>) {
         let receives = matches!(
@@ -24,7 +24,7 @@ impl Context<'_, '_> {
             QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER
         );
         if !receives {
-            self.device.counters.no_qp += 1;
+            self.counters().no_qp += 1;
             let psn = Psn::new(packet.bth.psn);
             return self.reports().note(qp, Event::Dropped { reason: DropReason::State, psn });
         }
@@ -34,7 +34,7 @@ impl Context<'_, '_> {
         }
         let psn = Psn::new(packet.bth.psn);
         if psn != qp.transport.responder.expected {
-            self.device.counters.out_of_sequence += 1;
+            self.counters().out_of_sequence += 1;
             self.delivery().count(qp, q::out_of_sequence);
             self.reports().note(qp, Event::Dropped { reason: DropReason::OutOfSequence, psn });
             self.abandon(qp);
@@ -66,7 +66,7 @@ impl Context<'_, '_> {
     fn drop_message(&mut self, qp: &mut Qp, psn: Psn, refusal: Refusal) {
         match refusal {
             Refusal::NotReady => {
-                self.device.counters.messages_dropped += 1;
+                self.counters().messages_dropped += 1;
                 self.delivery().count(qp, q::out_of_buffer);
                 self.reports().note(qp, Event::Dropped { reason: DropReason::NoReceive, psn });
             }
@@ -83,7 +83,7 @@ impl Context<'_, '_> {
                 self.enter_error(qp);
             }
             Refusal::Nak(syndrome, _, reason) => {
-                self.device.counters.messages_dropped += 1;
+                self.counters().messages_dropped += 1;
                 if let Some(reason) = reason {
                     let (field, text) = self.reports().explain(qp, *reason);
                     self.reports().note(qp, Event::Dropped { reason: DropReason::Refused, psn });

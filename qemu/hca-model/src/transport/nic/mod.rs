@@ -16,6 +16,7 @@ mod state;
 mod transmit;
 mod wqe;
 
+use super::data_path::DataPath;
 use crate::device::Device;
 use crate::log::Subject;
 use crate::meter::price;
@@ -28,6 +29,12 @@ pub use state::NicTransport;
 
 /// Send WQEs of one queue before the next has its turn.
 const TURN: usize = 16;
+
+/// The data path of raw Ethernet.
+struct Frames<'a, 'io> {
+    path: DataPath<'a, 'io>,
+    transport: &'a mut NicTransport,
+}
 
 impl Device {
     /// A send queue was rung through UAR page `page`. Returns false if there is no such queue.
@@ -45,15 +52,14 @@ impl Device {
 
     /// CQ `cqn` failed: the queues that use it go to ERR.
     pub(super) fn cq_of_nic_failed(&mut self, io: &mut Io<'_>, cqn: u32) {
-        let (_, nic, _, context) = self.parts(io);
-        let (queues, log) = (context.queues, context.log);
+        let (_, nic, _, mut path) = self.parts(io);
         for (sqn, sq) in nic.sqs.iter_mut().filter(|(_, sq)| sq.cqn == cqn && sq.state == WqState::RDY) {
             sq.state = WqState::ERR;
-            queues.qp_event(context.io, log, EventType::WQ_CATAS_ERROR, EventQueueType::SQ, sqn);
+            path.delivery().event(EventQueueType::SQ, sqn, EventType::WQ_CATAS_ERROR);
         }
         for (rqn, rq) in nic.rqs.iter_mut().filter(|(_, rq)| rq.cqn == cqn && rq.state == WqState::RDY) {
             rq.state = WqState::ERR;
-            queues.qp_event(context.io, log, EventType::WQ_CATAS_ERROR, EventQueueType::RQ, rqn);
+            path.delivery().event(EventQueueType::RQ, rqn, EventType::WQ_CATAS_ERROR);
         }
     }
 
@@ -72,19 +78,20 @@ impl Device {
             && io.wire.has_credit()
             && let Some(sqn) = self.nic.run.pop_front()
         {
-            let (_, nic, transport, mut context) = self.parts(io);
+            let (_, nic, transport, path) = self.parts(io);
+            let mut frames = Frames { path, transport };
             let Some(sq) = nic.sqs.get_mut(sqn) else { continue };
             sq.scheduled = false;
-            context.meter.charge(price::LOOK);
+            frames.path.meter().charge(price::LOOK);
             let mut turn = TURN.min(budget);
             budget -= turn;
             let more = match sq.state {
-                WqState::RDY => context.send_frames(sq, transport, &mut turn),
-                WqState::ERR => context.flush_sq(sq, &mut turn),
+                WqState::RDY => frames.send_frames(sq, &mut turn),
+                WqState::ERR => frames.flush_sq(sq, &mut turn),
                 _ => false,
             };
             if more {
-                transport.schedule(sq);
+                frames.transport.schedule(sq);
             }
             budget += turn;
         }

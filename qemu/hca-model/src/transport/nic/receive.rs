@@ -1,5 +1,6 @@
 //! Receiving frames: filter, flow tables, receive queues, scatter lists and CQEs.
 
+use super::Frames;
 use super::fields::{hash_of, match_fields};
 use crate::device::Device;
 use crate::log::Subject;
@@ -8,7 +9,6 @@ use crate::object::mkey::User;
 use crate::object::nic::{Rq, Target, Tir};
 use crate::run::Data;
 use crate::seams::Io;
-use crate::transport::Context;
 use crate::transport::roce::vlan_of;
 use crate::transport::state::Sge;
 use mlx5_prm::commands::query_q_counter_out;
@@ -65,8 +65,8 @@ impl Device {
         port.received.count(bytes);
         let frame = Frame::parse(bytes);
         if frame.is_some_and(|frame| self.vport.takes_roce(&frame)) {
-            let (qps, mut context) = self.split(io);
-            return context.incoming(qps, packet, false);
+            let (qps, mut path) = self.split(io);
+            return path.incoming(qps, packet, false);
         }
         self.receive_frame(io, bytes, frame, false);
         io.wire.give_buffer(packet.into_buffer());
@@ -89,7 +89,8 @@ impl Device {
         let flow = self.objects.nic.steering.receive(&match_fields(&frame), bytes.len());
         self.meter.charge(flow.steps);
         for (tirn, flow_tag) in flow.tirs {
-            let (_, nic, _, mut context) = self.parts(io);
+            let (_, nic, transport, path) = self.parts(io);
+            let mut frames = Frames { path, transport };
             let Some(tir) = nic.tirs.get(tirn).filter(|tir| !own || takes_own(tir, &frame)) else { continue };
             let hash = hash_of(&tir.hash, &frame);
             let rqn = match tir.target {
@@ -97,23 +98,24 @@ impl Device {
                 Target::Indirect(rqtn) => nic.rqts.get(rqtn).and_then(|rqt| rqt.choose(hash.0)),
             };
             if let Some(rq) = rqn.and_then(|rqn| nic.rqs.get_mut(rqn)) {
-                context.receive_in(rq, &Arrived { bytes, frame: &frame, hash, flow_tag });
+                frames.receive_in(rq, &Arrived { bytes, frame: &frame, hash, flow_tag });
             }
         }
     }
 
     /// Completes what is posted to a receive queue as flushed.
     pub(crate) fn flush_rq(&mut self, io: &mut Io<'_>, rqn: u32) {
-        let (_, nic, _, mut context) = self.parts(io);
+        let (_, nic, transport, path) = self.parts(io);
+        let mut frames = Frames { path, transport };
         let Some(rq) = nic.rqs.get_mut(rqn).filter(|rq| rq.flushes && !rq.linked) else { return };
-        if rq.wq.refresh(context.io.memory, DBR_RECEIVE as u64).is_err() {
+        if rq.wq.refresh(frames.path.guest(), DBR_RECEIVE as u64).is_err() {
             return;
         }
         while rq.wq.left() != 0 {
-            context.meter.charge(price::WQE);
+            frames.path.meter().charge(price::WQE);
             let index = rq.wq.next;
             rq.wq.next = index.wrapping_add(1);
-            context.fail_receive(rq, index, CqeSyndrome::WR_FLUSH_ERR);
+            frames.fail_receive(rq, index, CqeSyndrome::WR_FLUSH_ERR);
         }
     }
 }
@@ -124,7 +126,7 @@ fn takes_own(tir: &Tir, frame: &Frame<'_>) -> bool {
     tirc::self_lb_block.get32(&tir.context) & kind != 0
 }
 
-impl Context<'_, '_> {
+impl Frames<'_, '_> {
     fn receive_in(&mut self, rq: &mut Rq, arrived: &Arrived<'_>) {
         if rq.state != WqState::RDY {
             return;
@@ -132,14 +134,14 @@ impl Context<'_, '_> {
         let entry = match self.take_entry(rq) {
             Ok(Some(entry)) => entry,
             Ok(None) => {
-                self.delivery().count_in(rq.counter_set_id, query_q_counter_out::out_of_buffer);
+                self.path.delivery().count_in(rq.counter_set_id, query_q_counter_out::out_of_buffer);
                 return;
             }
             Err((field, text)) => {
-                self.reports().refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
+                self.path.reports().refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
                 rq.state = WqState::ERR;
                 let kind = EventQueueType::RQ;
-                self.delivery().event(kind, rq.rqn, EventType::WQ_CATAS_ERROR);
+                self.path.delivery().event(kind, rq.rqn, EventType::WQ_CATAS_ERROR);
                 return;
             }
         };
@@ -152,13 +154,13 @@ impl Context<'_, '_> {
         let failed = if len > capacity {
             Some(CqeSyndrome::LOCAL_LENGTH_ERR)
         } else {
-            let mut memory = self.memory();
+            let mut memory = self.path.memory();
             let scattered = memory.scatter(user, &entry.sges, 0, &Data::Bytes(head));
             let scattered = scattered
                 .and_then(|()| memory.scatter(user, &entry.sges, head.len() as u64, &Data::Bytes(rest)));
             scattered.err().map(|fault| {
                 let (field, text) = fault.describe("lkey");
-                self.reports().refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
+                self.path.reports().refuse(Subject::WorkQueue { qpn: rq.rqn }, field, text);
                 CqeSyndrome::LOCAL_PROT_ERR
             })
         };
@@ -176,25 +178,25 @@ impl Context<'_, '_> {
         cqe64::srqn.set(&mut cqe, rq.user_index);
         cqe64::byte_cnt.set(&mut cqe, len as u32);
         cqe64::wqe_counter.set(&mut cqe, entry.index);
-        self.delivery().stamp(&mut cqe);
-        self.delivery().push_cqe(rq.cqn, &cqe, None, false);
+        self.path.delivery().stamp(&mut cqe);
+        self.path.delivery().push_cqe(rq.cqn, &cqe, None, false);
     }
 
     /// Takes the next posted receive. `None` if there is none.
     fn take_entry(&mut self, rq: &mut Rq) -> Result<Option<Entry>, (&'static str, String)> {
         if rq.wq.left() == 0 {
-            let refreshed = rq.wq.refresh(self.io.memory, DBR_RECEIVE as u64);
+            let refreshed = rq.wq.refresh(self.path.guest(), DBR_RECEIVE as u64);
             refreshed.map_err(|error| ("qp_doorbell_record.receive_counter", error.to_string()))?;
             if rq.wq.left() == 0 {
                 return Ok(None);
             }
         }
-        self.meter.charge(price::WQE);
+        self.path.meter().charge(price::WQE);
         let index = if rq.linked { rq.head } else { rq.wq.next };
         let mut bytes = [0; MAX_ENTRY];
         let stride = (1usize << rq.wq.log_stride).min(MAX_ENTRY);
         let bytes = bytes.get_mut(..stride).unwrap_or_default();
-        let read = rq.wq.read(self.io.memory, index, bytes);
+        let read = rq.wq.read(self.path.guest(), index, bytes);
         read.map_err(|fault| ("create_rq_in.pas", fault.to_string()))?;
         rq.wq.next = rq.wq.next.wrapping_add(1);
         let list = if rq.linked {

@@ -1,23 +1,21 @@
 //! Making frames of send WQEs: checksums, VLAN tags, segmentation, padding.
 
-use super::NicTransport;
 use super::wqe::{Fetched, FramePiece, FrameWqe};
+use super::{Frames, NicTransport};
 use crate::caps::ethernet::LOG_MAX_LSO;
 use crate::log::Subject;
 use crate::meter::price;
 use crate::object::mkey::User;
 use crate::object::nic::Sq;
 use crate::port::{EthernetPort, NicVport};
-use crate::transport::Context;
+use crate::transport::parser::{Bad, bad, too_long};
 use crate::transport::state::FLUSH_TURN;
-use crate::transport::wqe::{Bad, bad, too_long};
 use ib_types::MacAddress;
 use mlx5_prm::datapath::{DBR_SEND, EthChecksums, SendOpcode, WQEBB_SIZE, wqe_ctrl_seg};
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::WqState;
 use rdma_fabric::ethernet::frame::{HEADER_LEN, Header, TAG_LEN, Version, write_checksums};
-use rdma_fabric::packet::Packet;
 
 /// Segments of a WQE at most: they are sent in one step. 64 KiB have 1,366 at IPv4's least MSS.
 const MAX_SEGMENTS: usize = 2_048;
@@ -33,16 +31,11 @@ const TCP_FIRST: u8 = 0x80;
 const UDP_HEADER: usize = 8;
 const UDP_LENGTH: usize = 4;
 
-impl Context<'_, '_> {
+impl Frames<'_, '_> {
     /// Sends what a queue has posted, at most `budget` WQEs. Returns whether there is more.
-    pub(super) fn send_frames(
-        &mut self,
-        sq: &mut Sq,
-        transport: &mut NicTransport,
-        budget: &mut usize,
-    ) -> bool {
-        while *budget != 0 && !self.meter.is_spent() {
-            if !self.io.wire.has_credit() {
+    pub(super) fn send_frames(&mut self, sq: &mut Sq, budget: &mut usize) -> bool {
+        while *budget != 0 && !self.path.meter().is_spent() {
+            if !self.path.output().has_credit() {
                 return true;
             }
             *budget -= 1;
@@ -54,7 +47,7 @@ impl Context<'_, '_> {
                 }
                 Fetched::Bad(wqe, failure) => (wqe, Err(failure)),
                 Fetched::Wqe(wqe) => {
-                    let sent = self.send_frame(sq, &wqe, transport);
+                    let sent = self.send_frame(sq, &wqe);
                     let sent = sent.map_err(|bad| self.refuse_wqe(sq.sqn, wqe.index, bad));
                     (wqe, sent)
                 }
@@ -75,26 +68,26 @@ impl Context<'_, '_> {
 
     /// A queue whose ring or record cannot be read stops without completions.
     fn break_sq(&mut self, sq: &mut Sq, field: &'static str, text: String) {
-        self.reports().refuse(Subject::WorkQueue { qpn: sq.sqn }, field, text);
+        self.path.reports().refuse(Subject::WorkQueue { qpn: sq.sqn }, field, text);
         sq.state = WqState::ERR;
         sq.wq.next = sq.wq.posted;
         let kind = EventQueueType::SQ;
-        self.delivery().event(kind, sq.sqn, EventType::WQ_CATAS_ERROR);
+        self.path.delivery().event(kind, sq.sqn, EventType::WQ_CATAS_ERROR);
     }
 
     /// Completes what is posted to a queue in ERR as flushed. Returns whether there is more.
     pub(super) fn flush_sq(&mut self, sq: &mut Sq, budget: &mut usize) -> bool {
         *budget = budget.saturating_sub(1);
-        if std::mem::take(&mut sq.rung) && sq.wq.refresh(self.io.memory, DBR_SEND as u64).is_err() {
+        if std::mem::take(&mut sq.rung) && sq.wq.refresh(self.path.guest(), DBR_SEND as u64).is_err() {
             return false;
         }
         for _ in 0..FLUSH_TURN {
             if sq.wq.left() == 0 {
                 return false;
             }
-            self.meter.charge(price::WQE);
+            self.path.meter().charge(price::WQE);
             let (index, mut head) = (sq.wq.next, [0; 16]);
-            let readable = sq.wq.read(self.io.memory, index, &mut head).is_ok();
+            let readable = sq.wq.read(self.path.guest(), index, &mut head).is_ok();
             let blocks = (wqe_ctrl_seg::ds.get32(&head) as usize * 16).div_ceil(WQEBB_SIZE) as u16;
             sq.wq.next = index.wrapping_add(blocks.clamp(1, sq.wq.left()));
             if sq.flushes && readable {
@@ -105,7 +98,7 @@ impl Context<'_, '_> {
         true
     }
 
-    fn send_frame(&mut self, sq: &Sq, wqe: &FrameWqe, transport: &mut NicTransport) -> Result<(), Bad> {
+    fn send_frame(&mut self, sq: &Sq, wqe: &FrameWqe) -> Result<(), Bad> {
         if wqe.opcode == SendOpcode::NOP {
             return Ok(());
         }
@@ -118,8 +111,7 @@ impl Context<'_, '_> {
                 format!("a frame of {len} bytes, at most {longest}"),
             ));
         }
-        let mut frame = self.io.wire.take_buffer();
-        frame.clear();
+        let mut frame = self.path.output().take_buffer();
         frame.extend_from_slice(&wqe.header);
         frame.resize(len as usize, 0);
         let (_, mut rest) = frame.split_at_mut(wqe.header.len());
@@ -134,7 +126,7 @@ impl Context<'_, '_> {
             match piece {
                 FramePiece::Inline(data) => part.copy_from_slice(data),
                 FramePiece::Memory(sge) => {
-                    let gathered = self.memory().gather(user, std::slice::from_ref(sge), 0, part);
+                    let gathered = self.path.memory().gather(user, std::slice::from_ref(sge), 0, part);
                     gathered.map_err(|fault| {
                         let (field, text) = fault.describe("lkey");
                         Bad(field, text, CqeSyndrome::LOCAL_PROT_ERR)
@@ -149,22 +141,16 @@ impl Context<'_, '_> {
         }
         if segmented {
             let tag = if wqe.vlan.is_some() { TAG_LEN } else { 0 };
-            let sent = self.send_segments(wqe, &frame, wqe.header.len() + tag, transport);
-            self.io.wire.give_buffer(frame);
+            let sent = self.send_segments(wqe, &frame, wqe.header.len() + tag);
+            self.path.output().give_buffer(frame);
             return sent;
         }
-        self.send(frame, wqe.checksums, transport);
+        self.send(frame, wqe.checksums);
         Ok(())
     }
 
     /// Sends `frame` in segments of at most `mss` bytes behind its first `header` bytes.
-    fn send_segments(
-        &mut self,
-        wqe: &FrameWqe,
-        frame: &[u8],
-        header: usize,
-        transport: &mut NicTransport,
-    ) -> Result<(), Bad> {
+    fn send_segments(&mut self, wqe: &FrameWqe, frame: &[u8], header: usize) -> Result<(), Bad> {
         let (head, payload) = frame.split_at_checked(header).unwrap_or((frame, &[]));
         // Lengths in the header are those of all segments together, or of the first.
         let layers = Layers::of(head)
@@ -179,38 +165,30 @@ impl Context<'_, '_> {
             return Err(bad("wqe_eth_seg.mss", text));
         }
         for (number, part) in payload.chunks(mss).enumerate() {
-            let mut segment = self.io.wire.take_buffer();
-            segment.clear();
+            let mut segment = self.path.output().take_buffer();
             segment.extend_from_slice(head);
             layers.adapt(&mut segment, part.len(), (number, count), number * mss);
             segment.extend_from_slice(part);
-            self.meter.charge(price::PACKET);
-            self.send(segment, wqe.checksums, transport);
+            self.path.meter().charge(price::PACKET);
+            self.send(segment, wqe.checksums);
         }
         Ok(())
     }
 
     /// Puts a frame on the wire, and back to the function if it is addressed to itself.
-    fn send(&mut self, mut frame: Vec<u8>, checksums: EthChecksums, transport: &mut NicTransport) {
+    fn send(&mut self, mut frame: Vec<u8>, checksums: EthChecksums) {
         write_checksums(
             &mut frame,
             checksums.contains(EthChecksums::L3),
             checksums.contains(EthChecksums::L4),
         );
         frame.resize(frame.len().max(EthernetPort::SHORTEST_FRAME), 0);
-        self.meter.charge_bytes(frame.len() as u64);
-        let own = frame.first_chunk().is_some_and(|to| self.vport.is_addressed(MacAddress(*to)));
-        if own && transport.loopback.len() < NicTransport::LOOPBACK_LIMIT {
-            transport.loopback.push_back(frame.clone());
+        self.path.meter().charge_bytes(frame.len() as u64);
+        let own = frame.first_chunk().is_some_and(|to| self.path.output().is_own(MacAddress(*to)));
+        if own && self.transport.loopback.len() < NicTransport::LOOPBACK_LIMIT {
+            self.transport.loopback.push_back(frame.clone());
         }
-        if !self.port.is_active() {
-            self.port.counters.xmit_discards += 1;
-            return self.io.wire.give_buffer(frame);
-        }
-        if let Some(port) = &mut self.port.ethernet {
-            port.sent.count(&frame);
-        }
-        self.io.wire.send(Packet::frame(frame));
+        self.path.output().send_frame(frame);
     }
 }
 

@@ -1,13 +1,13 @@
 //! Send WQEs of raw Ethernet (PRM, "Ethernet segment").
 
+use super::Frames;
 use crate::log::Subject;
 use crate::meter::price;
 use crate::object::nic::Sq;
-use crate::transport::Context;
-use crate::transport::state::{Failure, MAX_WQE, Sge};
-use crate::transport::wqe::{
+use crate::transport::parser::{
     Bad, VENDOR_BAD_WQE, bad, cut_short, inline_len, take, take_inline, take_pointer,
 };
+use crate::transport::state::{Failure, MAX_WQE, Sge};
 use mlx5_prm::datapath::{
     DBR_SEND, DS_SIZE, ETH_INLINE_OFFSET, ETH_INSERT_SVLAN, ETH_INSERT_VLAN, EthChecksums, SendOpcode,
     WQEBB_SIZE, wqe_ctrl_seg, wqe_eth_seg,
@@ -63,24 +63,28 @@ pub(super) enum Fetched {
     Broken(&'static str, String),
 }
 
-impl Context<'_, '_> {
+impl Frames<'_, '_> {
     /// Logs what is wrong with the WQE at `index` of queue `number`. Returns the failure for its completion.
     pub(super) fn refuse_wqe(&mut self, number: u32, index: u16, Bad(field, text, syndrome): Bad) -> Failure {
-        self.reports().refuse(Subject::WorkQueue { qpn: number }, field, format!("WQE {index:#x}: {text}"));
+        self.path.reports().refuse(
+            Subject::WorkQueue { qpn: number },
+            field,
+            format!("WQE {index:#x}: {text}"),
+        );
         Failure { syndrome, vendor: VENDOR_BAD_WQE }
     }
 
     /// Takes the next posted WQE.
     pub(super) fn fetch_frame(&mut self, sq: &mut Sq) -> Fetched {
         if std::mem::take(&mut sq.rung)
-            && let Err(error) = sq.wq.refresh(self.io.memory, DBR_SEND as u64)
+            && let Err(error) = sq.wq.refresh(self.path.guest(), DBR_SEND as u64)
         {
             return Fetched::Broken("qp_doorbell_record.send_counter", error.to_string());
         }
         if sq.wq.left() == 0 {
             return Fetched::Nothing;
         }
-        self.meter.charge(price::WQE);
+        self.path.meter().charge(price::WQE);
         let index = sq.wq.next;
         let mut wqe = FrameWqe {
             index,
@@ -95,7 +99,7 @@ impl Context<'_, '_> {
         };
         let mut bytes = [0; MAX_WQE];
         let (head, _) = bytes.split_at_mut(DS_SIZE);
-        if let Err(fault) = sq.wq.read(self.io.memory, index, head) {
+        if let Err(fault) = sq.wq.read(self.path.guest(), index, head) {
             return Fetched::Broken("create_sq_in.pas", fault.to_string());
         }
         let len = wqe_ctrl_seg::ds.get32(head) as usize * DS_SIZE;
@@ -106,7 +110,7 @@ impl Context<'_, '_> {
         } else {
             wqe.blocks = blocks as u16;
             let bytes = bytes.get_mut(..len).unwrap_or_default();
-            match sq.wq.read(self.io.memory, index, bytes) {
+            match sq.wq.read(self.path.guest(), index, bytes) {
                 Ok(()) => parse(sq, bytes, &mut wqe),
                 Err(fault) => return Fetched::Broken("create_sq_in.pas", fault.to_string()),
             }

@@ -23,18 +23,18 @@ impl Output<'_, '_> {
     ) -> bool {
         let found = datagram(shape, packet).filter(|_| shape.lrh.vl == VL_MANAGEMENT);
         let Some((deth, mad)) = found else {
-            self.counters.malformed += 1;
+            self.device.counters.malformed += 1;
             return true;
         };
         let mut request = Smp::from_mad(&mad);
         let directed = request.mgmt_class() == class::SUBN_DIRECTED_ROUTE;
         if !(directed || request.mgmt_class() == class::SUBN_LID_ROUTED) {
-            self.counters.malformed += 1;
+            self.device.counters.malformed += 1;
             return true;
         }
         let returning = directed && request.status() & status::SMP_DIRECTION != 0;
         if directed && !route_ends_here(&request, returning) {
-            self.counters.malformed += 1;
+            self.device.counters.malformed += 1;
             return true;
         }
         if directed && !returning {
@@ -199,8 +199,8 @@ impl Output<'_, '_> {
 
     /// Takes the PSN of a packet that belongs to no connection.
     pub(in crate::transport) fn take_datagram_psn(&mut self) -> Psn {
-        let psn = *self.next_psn;
-        *self.next_psn = psn.next();
+        let psn = self.device.datagram_psn;
+        self.device.datagram_psn = psn.next();
         psn
     }
 }

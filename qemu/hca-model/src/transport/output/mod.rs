@@ -2,25 +2,28 @@
 
 mod management;
 
-use ib_types::Gid;
+use ib_types::{Gid, MacAddress};
 use rdma_fabric::infiniband::packet::{
-    Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode,
+    Aeth, AethSyndrome, Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode,
 };
 
 use mlx5_prm::value::ServiceType;
 
-use super::device_state::TransportCounters;
+use super::device_state::DeviceTransport;
+use super::roce;
 use super::state::LOOPBACK_LIMIT;
-use super::{Context, roce};
 use crate::meter::{Meter, price};
 use crate::object::qp::{GrhRoute, Qp, Route};
 use crate::port::{EthernetPort, NicVport, Port};
+use crate::run::Neighbour;
 use crate::seams::Io;
 use ib_types::Psn;
+use rdma_fabric::counters::Traffic;
 use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::VL_MANAGEMENT;
 use rdma_fabric::packet::Packet;
-use std::collections::VecDeque;
+use rdma_fabric::ports::PortIndex;
+use rdma_fabric::wire::Way;
 
 /// Opcode bits of unreliable connections.
 const SERVICE_UC: u8 = 0x20;
@@ -68,13 +71,7 @@ impl Envelope {
 }
 
 /// The envelope of packets along `route`.
-pub(in crate::transport) fn envelope(
-    port: &Port,
-    vport: &NicVport,
-    route: &Route,
-    pkey: u16,
-    dest_qpn: u32,
-) -> Envelope {
+fn envelope(port: &Port, vport: &NicVport, route: &Route, pkey: u16, dest_qpn: u32) -> Envelope {
     if port.ethernet.is_some() {
         return roce_envelope(vport, route, pkey, dest_qpn);
     }
@@ -153,29 +150,35 @@ pub(in crate::transport) struct Output<'a, 'io> {
     io: &'a mut Io<'io>,
     port: &'a mut Port,
     vport: &'a NicVport,
-    loopback: &'a mut VecDeque<Packet>,
-    counters: &'a mut TransportCounters,
+    device: &'a mut DeviceTransport,
     meter: &'a mut Meter,
-    next_psn: &'a mut Psn,
 }
 
-impl<'io> Context<'_, 'io> {
-    /// Returns the view of the port's sending side.
+impl<'a, 'io> Output<'a, 'io> {
+    /// Makes the view.
     #[inline(always)]
-    pub(in crate::transport) fn output(&mut self) -> Output<'_, 'io> {
-        Output {
-            io: self.io,
-            port: self.port,
-            vport: self.vport,
-            loopback: &mut self.device.loopback,
-            counters: &mut self.device.counters,
-            meter: self.meter,
-            next_psn: &mut self.device.datagram_psn,
-        }
+    pub(in crate::transport) fn new(
+        io: &'a mut Io<'io>,
+        port: &'a mut Port,
+        vport: &'a NicVport,
+        device: &'a mut DeviceTransport,
+        meter: &'a mut Meter,
+    ) -> Self {
+        Self { io, port, vport, device, meter }
     }
 }
 
 impl Output<'_, '_> {
+    /// Returns whether the wire takes packets.
+    pub(in crate::transport) fn has_credit(&self) -> bool {
+        self.io.wire.has_credit()
+    }
+
+    /// Returns the envelope of packets along `route`.
+    pub(in crate::transport) fn envelope(&self, route: &Route, pkey: u16, dest_qpn: u32) -> Envelope {
+        envelope(self.port, self.vport, route, pkey, dest_qpn)
+    }
+
     /// The envelope of a connected QP's packets, whose opcodes are given as those of RC. Where its P_Key entry is empty, packets are
     /// discarded as they are sent, and the requester's retries run out.
     pub(in crate::transport) fn connection(&self, qp: &Qp) -> Envelope {
@@ -254,6 +257,20 @@ impl Output<'_, '_> {
         Draft { bytes, payload, payload_len, loopback: envelope.loopback, outcast: envelope.is_outcast() }
     }
 
+    /// Sends an acknowledgement or a NAK.
+    pub(in crate::transport) fn acknowledge(
+        &mut self,
+        envelope: &Envelope,
+        psn: Psn,
+        syndrome: u8,
+        msn: u32,
+    ) {
+        let aeth = Aeth { syndrome: AethSyndrome::from_bits(syndrome), msn };
+        let head = Head { opcode: Opcode::RC_ACKNOWLEDGE, psn, ack_request: false, solicited: false };
+        let draft = self.draft(envelope, &head, &aeth.to_bytes(), 0);
+        self.dispatch(draft);
+    }
+
     /// Sends a packet that is complete but for its ICRC.
     pub(in crate::transport) fn dispatch(&mut self, draft: Draft) {
         if draft.outcast {
@@ -293,12 +310,12 @@ impl Output<'_, '_> {
             }
         };
         if loopback {
-            if astray || self.loopback.len() >= LOOPBACK_LIMIT {
+            if astray || self.device.loopback.len() >= LOOPBACK_LIMIT {
                 self.recycle(packet);
                 return;
             }
-            self.counters.packets_sent += 1;
-            self.loopback.push_back(packet);
+            self.device.counters.packets_sent += 1;
+            self.device.loopback.push_back(packet);
             return;
         }
         let port = &mut *self.port;
@@ -307,12 +324,61 @@ impl Output<'_, '_> {
             self.recycle(packet);
             return;
         }
-        self.counters.packets_sent += 1;
+        self.device.counters.packets_sent += 1;
         match &mut port.ethernet {
             Some(port) => port.sent.count(packet.bytes()),
             None => port.counters.sent(packet.bytes()),
         }
         self.io.wire.send(packet);
+    }
+
+    /// Returns the port.
+    pub(in crate::transport) const fn port(&self) -> &Port {
+        self.port
+    }
+
+    /// Returns the neighbour that takes requests in place of packets along `way`, and its port.
+    pub(in crate::transport) fn neighbour(&self, way: Way<'_>) -> Option<(PortIndex, Neighbour)> {
+        let port = self.io.wire.direct(way)?;
+        Some((port, self.io.peers.find(port)?))
+    }
+
+    /// Counts packets to `port`, and from there, that requests replaced.
+    pub(in crate::transport) fn count_direct(&mut self, port: PortIndex, traffic: &Traffic) {
+        self.io.wire.count_direct(port, traffic);
+        self.device.counters.packets_sent += traffic.requests;
+        self.device.counters.packets_received += traffic.responses;
+        self.port.counters.add_sent(traffic.requests, traffic.request_bytes);
+        self.port.counters.add_received(traffic.responses, traffic.response_bytes);
+    }
+
+    /// Returns an empty buffer for a frame.
+    pub(in crate::transport) fn take_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = self.io.wire.take_buffer();
+        buffer.clear();
+        buffer
+    }
+
+    /// Keeps a buffer for the next packet or frame.
+    pub(in crate::transport) fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.io.wire.give_buffer(buffer);
+    }
+
+    /// Returns whether frames to `mac` are the function's own.
+    pub(in crate::transport) fn is_own(&self, mac: MacAddress) -> bool {
+        self.vport.is_addressed(mac)
+    }
+
+    /// Sends a frame of software's.
+    pub(in crate::transport) fn send_frame(&mut self, frame: Vec<u8>) {
+        if !self.port.is_active() {
+            self.port.counters.xmit_discards += 1;
+            return self.io.wire.give_buffer(frame);
+        }
+        if let Some(port) = &mut self.port.ethernet {
+            port.sent.count(&frame);
+        }
+        self.io.wire.send(Packet::frame(frame));
     }
 
     /// Keeps a packet's buffer for the next one to build.
