@@ -109,9 +109,13 @@ impl fmt::Display for Function {
 
 fn open(firmware: Firmware, handle: Handle, attributes: u32) -> Result<PciIo> {
     let (mut guid, mut protocol): (Guid, *mut c_void) = (PROTOCOL_GUID, null_mut());
-    let (image, none) = (firmware.image(), null_mut());
-    let status =
-        call!(firmware, open_protocol(handle, &raw mut guid, &raw mut protocol, image, none, attributes));
+    // The function is its own controller where it is opened as a driver does.
+    let controller = if attributes == OPEN_PROTOCOL_GET_PROTOCOL { null_mut() } else { handle };
+    let image = firmware.image();
+    let status = call!(
+        firmware,
+        open_protocol(handle, &raw mut guid, &raw mut protocol, image, controller, attributes)
+    );
     match status {
         Status::ACCESS_DENIED | Status::ALREADY_STARTED => return Err(Error::InUse),
         status => check("OpenProtocol", status)?,
@@ -218,6 +222,6 @@ fn restore(pci: PciIo, attributes: Attribute) {
 fn give_back(firmware: Firmware, handle: Handle) {
     let mut guid = PROTOCOL_GUID;
     // Both fail only if the function is gone, or no driver wants it.
-    let _ = call!(firmware, close_protocol(handle, &raw mut guid, firmware.image(), null_mut()));
+    let _ = call!(firmware, close_protocol(handle, &raw mut guid, firmware.image(), handle));
     let _ = call!(firmware, connect_controller(handle, null_mut(), null_mut(), Boolean::TRUE));
 }

@@ -62,6 +62,13 @@ impl Firmware {
         let _ = call!(self, stall(microseconds));
     }
 
+    /// Stops the timer that resets a machine whose boot option does not return, five minutes after
+    /// the boot manager has started it.
+    pub fn disable_watchdog(self) {
+        // A machine without such a timer returns an error.
+        let _ = call!(self, set_watchdog_timer(0, 0, 0, core::ptr::null_mut()));
+    }
+
     /// Raises the task priority level until the result is dropped.
     #[must_use = "the level is restored when the value is dropped"]
     pub fn raise(self, level: Level) -> Raised {

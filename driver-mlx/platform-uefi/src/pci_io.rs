@@ -22,6 +22,10 @@ pub(crate) const COMMAND_MASTER: u16 = 1 << 2;
 #[derive(Clone, Copy, Debug)]
 pub struct PciIo(NonNull<Protocol>);
 
+// SAFETY: `Firmware::new`'s caller promised that all calls are made on one processor, so that there
+// is one thread.
+unsafe impl Send for PciIo {}
+
 /// Calls a function of the protocol.
 macro_rules! io {
     ($pci:expr, $($function:ident).+ ( $($argument:expr),* $(,)? )) => {{

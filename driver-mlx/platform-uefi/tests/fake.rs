@@ -293,11 +293,14 @@ unsafe extern "efiapi" fn open_protocol(
     _: *mut Guid,
     protocol: *mut *mut c_void,
     agent: Handle,
-    _: Handle,
+    controller: Handle,
     attributes: u32,
 ) -> Status {
     assert_eq!((handle, agent), (PCI, IMAGE));
     let by_driver = attributes & OPEN_PROTOCOL_BY_DRIVER != 0;
+    if by_driver && controller != PCI {
+        return Status::INVALID_PARAMETER;
+    }
     if with(|state| by_driver && state.quirks.kept) {
         return Status::ACCESS_DENIED;
     }
@@ -309,8 +312,13 @@ unsafe extern "efiapi" fn open_protocol(
     Status::SUCCESS
 }
 
-unsafe extern "efiapi" fn close_protocol(_: Handle, _: *mut Guid, agent: Handle, _: Handle) -> Status {
-    assert_eq!(agent, IMAGE);
+unsafe extern "efiapi" fn close_protocol(
+    _: Handle,
+    _: *mut Guid,
+    agent: Handle,
+    controller: Handle,
+) -> Status {
+    assert_eq!((agent, controller), (IMAGE, PCI));
     with(|state| state.opened.pop()).expect("opened before");
     Status::SUCCESS
 }

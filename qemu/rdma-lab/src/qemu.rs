@@ -27,6 +27,8 @@ pub struct Machine {
     pub kernel: PathBuf,
     /// Disk with its own boot loader, booted instead of the kernel.
     pub disk: Option<PathBuf>,
+    /// Writable USB stick with its own boot loader, booted by UEFI instead of the kernel.
+    pub stick: Option<PathBuf>,
     /// Directory filled by [`crate::iso::make_network`], booted over a network instead of the
     /// kernel.
     pub network: Option<PathBuf>,
@@ -65,6 +67,7 @@ impl Machine {
             cpu: "max".into(),
             kernel: kernel.to_path_buf(),
             disk: None,
+            stick: None,
             network: None,
             firmware: None,
             ports_before: 0,
@@ -128,7 +131,8 @@ impl Machine {
                 "virtio-rng-pci",
             ]);
         }
-        if self.disk.is_none() && self.network.is_none() {
+        let own_loader = self.disk.is_some() || self.stick.is_some() || self.network.is_some();
+        if !own_loader {
             add(&["-append", &self.command_line]);
         }
         if let Some(firmware) = &self.firmware {
@@ -148,9 +152,15 @@ impl Machine {
             let mut value = OsString::from("if=virtio,format=raw,readonly=on,file=");
             value.push(escape_commas(disk));
             arguments.extend(["-drive".into(), value]);
-            return arguments;
         }
-        if self.network.is_some() {
+        if let Some(stick) = &self.stick {
+            let mut value = OsString::from("if=none,id=stick,format=raw,file=");
+            value.push(escape_commas(stick));
+            arguments.extend(["-drive".into(), value]);
+            arguments
+                .extend(["-device", "qemu-xhci", "-device", "usb-storage,drive=stick"].map(OsString::from));
+        }
+        if own_loader {
             return arguments;
         }
         arguments.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);

@@ -21,6 +21,8 @@ pub struct Options {
     /// Boot disk made by [`crate::iso`], which contains the command line too. Without a disk QEMU
     /// loads the image.
     pub disk: Option<PathBuf>,
+    /// Writable USB stick with its own boot loader, booted by UEFI instead of the image.
+    pub stick: Option<PathBuf>,
     /// Directory for booting over a network, made by [`crate::iso::make_network`]. Contains the
     /// command line too.
     pub network: Option<PathBuf>,
@@ -46,6 +48,7 @@ impl Options {
             hcas: Vec::new(),
             devices: Vec::new(),
             disk: None,
+            stick: None,
             network: None,
             firmware: None,
             ports_before: 0,
@@ -150,6 +153,7 @@ pub fn start(qemu: &Qemu, image: &Path, options: &Options) -> Result<Running> {
     machine.devices.clone_from(&options.devices);
     machine.more.clone_from(&options.more);
     machine.disk.clone_from(&options.disk);
+    machine.stick.clone_from(&options.stick);
     machine.network.clone_from(&options.network);
     machine.firmware.clone_from(&options.firmware);
     machine.exit_device = options.exit_device;

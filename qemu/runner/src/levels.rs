@@ -309,6 +309,7 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
                 "clippy --package kernel --package unikernel --package workload --package freestanding --package driver-mlx --package dat-nostd --target {} -- -D warnings",
                 setup::TARGETS[0]
             )),
+            words(&format!("clippy --package efi --target {} -- -D warnings", setup::TARGETS[2])),
             // The published crates with the guides, then all others.
             words("run --quiet --package checks -- docs"),
             words(&format!("doc --workspace --exclude kernel {} --no-deps", each("--exclude", &PUBLISHED))),
@@ -320,12 +321,12 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
             )),
             words("run --quiet --package checks -- lint"),
         ],
-        // The image has all libraries for the first target.
-        Level::NoStd => setup::TARGETS[1..]
-            .iter()
-            .map(|target| words(&format!("build {libraries} --target {target}")))
-            .chain([words(&format!("build --release --package kernel --target {}", setup::TARGETS[0]))])
-            .collect(),
+        // The images have all libraries for their targets.
+        Level::NoStd => vec![
+            words(&format!("build {libraries} --target {}", setup::TARGETS[1])),
+            words(&format!("build --release --package kernel --target {}", setup::TARGETS[0])),
+            words(&format!("build --release --package efi --target {}", setup::TARGETS[2])),
+        ],
         // More threads than processors, because C programs wait most of the time.
         Level::Unit => vec![words("test --workspace --exclude tests -- --test-threads=4")],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {

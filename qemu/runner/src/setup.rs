@@ -2,14 +2,15 @@
 //! Idempotent.
 
 use crate::cargo::root;
+use crate::kernel_image::UEFI_TARGET;
 use rdma_lab::{Error, Result};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 pub use rdma_lab::setup::{Qemu, program, qemu};
 
-/// Targets of the image and the libraries.
-pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "aarch64-unknown-none"];
+/// Targets of image, libraries and UEFI programs.
+pub const TARGETS: [&str; 3] = ["x86_64-unknown-none", "aarch64-unknown-none", UEFI_TARGET];
 
 /// Adds the Rust targets and provides QEMU, showing progress.
 ///

@@ -2,6 +2,7 @@
 
 mod apps;
 mod demo;
+mod efi;
 mod firmware;
 mod ground;
 mod log;
