@@ -196,7 +196,7 @@ pub(crate) trait Network {
     fn is_enabled(&self, port: PortIndex) -> bool;
     fn set_link(&mut self, port: PortIndex, up: bool, now: u64);
     fn direct(&self, from: PortIndex, way: Way<'_>, now: u64) -> Option<PortIndex>;
-    fn count_direct(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic);
+    fn count_direct(&mut self, ends: [PortIndex; 2], way: Way<'_>, traffic: &Traffic, now: u64);
 }
 
 impl Network for Fabric {
@@ -235,7 +235,7 @@ impl Network for Fabric {
     }
 
     #[inline]
-    fn count_direct(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
+    fn count_direct(&mut self, [from, to]: [PortIndex; 2], _: Way<'_>, traffic: &Traffic, _: u64) {
         self.count_copied(from, to, traffic);
     }
 }
@@ -276,8 +276,10 @@ impl Network for Switch {
     }
 
     #[inline]
-    fn count_direct(&mut self, _: PortIndex, _: PortIndex, traffic: &Traffic) {
-        self.links_mut().count_copied(traffic);
+    fn count_direct(&mut self, _: [PortIndex; 2], way: Way<'_>, traffic: &Traffic, now: u64) {
+        if let Way::Roce(path) = way {
+            self.count_copied(path, traffic, now);
+        }
     }
 }
 
@@ -396,8 +398,8 @@ impl<N: Network> Wire for CableOf<'_, N> {
     }
 
     #[inline]
-    fn count_direct(&mut self, to: PortIndex, traffic: &Traffic) {
-        self.network.count_direct(self.port, to, traffic);
+    fn count_direct(&mut self, way: Way<'_>, to: PortIndex, traffic: &Traffic) {
+        self.network.count_direct([self.port, to], way, traffic, self.now);
     }
 }
 
@@ -483,7 +485,7 @@ mod tests {
         let way = Destination { slid: 1, dlid: 2, sl: 0, pkey: 0xffff, qpn: 5, grh: None };
         assert_eq!(medium.cable(ports[1], 0).direct(Way::InfiniBand(&way)), None);
         let traffic = Traffic { requests: 2, ..Traffic::default() };
-        medium.cable(ports[1], 0).count_direct(ports[3], &traffic);
+        medium.cable(ports[1], 0).count_direct(Way::Roce(&path), ports[3], &traffic);
         assert_eq!((medium.switch().copied(), medium.fabric().copied()), (2, 0));
     }
 }

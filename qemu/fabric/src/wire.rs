@@ -66,8 +66,8 @@ pub trait Wire {
         None
     }
 
-    /// Counts `traffic` as if its packets had gone to port `to` and back.
-    fn count_direct(&mut self, _to: PortIndex, _traffic: &Traffic) {}
+    /// Counts `traffic` as if its packets had gone along `way` to port `to` and back.
+    fn count_direct(&mut self, _way: Way<'_>, _to: PortIndex, _traffic: &Traffic) {}
 }
 
 /// A cable that is not plugged in: every packet is lost.

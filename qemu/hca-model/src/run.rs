@@ -1,9 +1,14 @@
 //! Request packets of a reliable connection without bytes of their own: what the packets say, and the data where it lies.
 
 use crate::guest_memory::{DmaFault, GuestMemory};
+use crate::object::qp::Route;
 use crate::object::translation::Segment;
+use crate::port::{NicVport, Port, RoceAddress, RoceVersion};
+use ib_types::Gid;
+use rdma_fabric::ethernet::RocePath;
 use rdma_fabric::infiniband::Destination;
 use rdma_fabric::infiniband::packet::Reth;
+use rdma_fabric::wire::Way;
 
 /// Ranges of one guest's memory, in order.
 #[derive(Clone, Copy)]
@@ -125,9 +130,75 @@ pub struct Run<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Requester {
     /// Where its packets go, and as whose.
-    pub to: Destination,
+    pub(crate) to: Address,
+    /// Destination QP.
+    pub(crate) qpn: u32,
+    /// P_Key.
+    pub(crate) pkey: u16,
+    /// Bytes of a packet beside what follows its BTH.
+    pub(crate) overhead: u32,
     /// Path MTU, bytes.
-    pub mtu: u32,
+    pub(crate) mtu: u32,
+}
+
+impl Requester {
+    /// Returns the addresses for the switch.
+    pub(crate) const fn way(&self) -> Way<'_> {
+        match &self.to {
+            Address::InfiniBand(to) => Way::InfiniBand(to),
+            Address::Roce(to) => Way::Roce(&to.path),
+        }
+    }
+
+    /// Returns source LID and service level, or what completions on Ethernet show in their place.
+    #[inline]
+    pub(crate) const fn shown(&self) -> (u16, u8) {
+        match &self.to {
+            Address::InfiniBand(to) => (to.slid, to.sl),
+            Address::Roce(to) => (0, to.shown),
+        }
+    }
+}
+
+/// Addresses of request packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Address {
+    InfiniBand(Destination),
+    Roce(RoceDestination),
+}
+
+/// Addresses of the request packets of RoCE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoceDestination {
+    /// Addresses of frames, and the length of the longest one of requests and responses.
+    pub(crate) path: RocePath,
+    pub(crate) version: RoceVersion,
+    pub(crate) source: Gid,
+    pub(crate) destination: Gid,
+    /// Kind of the network header as completions show it (`cqe64.sl`).
+    pub(crate) shown: u8,
+}
+
+impl RoceDestination {
+    /// Returns whether a port sends and receives RoCE frames as long as the connection's.
+    pub(crate) fn is_carried(&self, port: &Port, vport: &NicVport) -> bool {
+        vport.roce && port.ethernet.as_ref().is_some_and(|port| port.fits(self.path.longest))
+    }
+
+    /// Returns whether packets along a responder's `route` are those that the requester takes as responses.
+    pub(crate) fn returns(&self, route: &Route, vport: &NicVport) -> bool {
+        vport.roce_source(usize::from(route.grh.src_index)) == Some(self.taker())
+            && route.rmac == self.path.source
+            && route.grh.dgid == self.source.0
+            && !route.is_congested()
+            && !vport.is_own(route)
+    }
+
+    /// Returns the entry of an address table that takes the packets.
+    fn taker(&self) -> RoceAddress {
+        let vlan = Some(self.path.vlan).filter(|vlan| *vlan != 0);
+        RoceAddress { gid: self.destination.0, mac: self.path.destination, vlan, version: self.version }
+    }
 }
 
 /// An RDMA READ, or a part of its answer.

@@ -1,5 +1,6 @@
 //! The traits through which memory, interrupts and the wire reach the model.
 
+use crate::port::FrameSizes;
 use crate::run::{Copied, Neighbour, Ranges, ReadRun, Requester, Run};
 use rdma_fabric::counters::Traffic;
 use rdma_fabric::ports::PortIndex;
@@ -32,8 +33,9 @@ pub trait Peers {
         Copied::No
     }
 
-    /// Has a device count the packets that were replaced, those it sent included.
-    fn count(&mut self, _neighbour: Neighbour, _traffic: &Traffic) {}
+    /// Has a device count the packets that were replaced, those it sent included. `sizes` are those of
+    /// the frames of requests and responses, on Ethernet.
+    fn count(&mut self, _neighbour: Neighbour, _traffic: &Traffic, _sizes: &[FrameSizes; 2]) {}
 
     /// Has a device answer an RDMA READ, or a part of it, to memory of this one.
     fn copy_read(

@@ -3,6 +3,7 @@
 
 use crate::device::Device;
 use crate::hca::Hca;
+use crate::port::FrameSizes;
 use crate::profile::Profile;
 use crate::run::{Copied, Neighbour, Ranges, ReadRun, Requester, Run};
 use crate::scheduler::{Scheduler, Slot};
@@ -140,8 +141,8 @@ impl<G: NodePort> Peers for Others<'_, G> {
         self.with_neighbour(to, |device, io| device.take_copy(io, from, run)).unwrap_or(Copied::No)
     }
 
-    fn count(&mut self, neighbour: Neighbour, traffic: &Traffic) {
-        self.with_neighbour(neighbour, |device, _| device.count_copied(traffic));
+    fn count(&mut self, neighbour: Neighbour, traffic: &Traffic, sizes: &[FrameSizes; 2]) {
+        self.with_neighbour(neighbour, |device, _| device.count_copied(traffic, sizes));
     }
 
     fn copy_read(

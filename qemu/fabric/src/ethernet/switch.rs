@@ -17,7 +17,7 @@ use super::flow::Flow;
 use super::frame::{HEADER_LEN, Header, TAG_LEN};
 use super::table::{AddressTable, Learned};
 use crate::capture::Capture;
-use crate::counters::FabricCounters;
+use crate::counters::{FabricCounters, Traffic};
 use crate::faults::Faults;
 use crate::links::Links;
 use crate::losses::LossTable;
@@ -440,5 +440,15 @@ impl Switch {
         let returns = self.addresses.find(path.source, path.vlan, now) == Some(from);
         let fits = path.longest <= self.longest(from).min(self.longest(to));
         (returns && fits && self.links.is_up(from) && self.links.is_up(to)).then_some(to)
+    }
+
+    /// Counts `traffic` as if its frames had crossed the switch along `path` and back.
+    #[inline]
+    pub(crate) fn count_copied(&mut self, path: &RocePath, traffic: &Traffic, now: u64) {
+        self.links.count_copied(traffic);
+        self.addresses.refresh(path.source, path.vlan, now);
+        if traffic.responses != 0 {
+            self.addresses.refresh(path.destination, path.vlan, now);
+        }
     }
 }

@@ -122,6 +122,13 @@ impl AddressTable {
         (now.saturating_sub(entry.seen) < self.ageing).then_some(entry.port)
     }
 
+    /// Counts a frame from an address that the table has.
+    pub(super) fn refresh(&mut self, address: MacAddress, vlan: u16, now: u64) {
+        if let Some(entry) = self.entries.get_mut(&Key::new(address, vlan)) {
+            entry.seen = now;
+        }
+    }
+
     /// Forgets the addresses that a port has sent from.
     pub(super) fn forget(&mut self, port: PortIndex) {
         let learned = self.learned.get_mut(port.0 as usize).map(std::mem::take);

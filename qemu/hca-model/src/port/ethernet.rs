@@ -10,33 +10,57 @@ pub(crate) struct FrameCounters {
     pub(crate) octets: u64,
     pub(crate) multicast: u64,
     pub(crate) broadcast: u64,
-    /// Frames by size, as RFC 2819 and PPCNT divide them (`LARGEST`).
-    pub(crate) sizes: [u64; FrameCounters::LARGEST.len() + 1],
+    pub(crate) sizes: FrameSizes,
+}
+
+/// Frames by size, as RFC 2819 and PPCNT divide them: up to 64, 127, 255, 511, 1,023, 1,518, 2,047, 4,095 and
+/// 8,191 octets, and longer ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameSizes(pub(crate) [u64; 10]);
+
+impl FrameSizes {
+    const ZERO: Self = Self([0; 10]);
+
+    /// Counts `frames` of `len` bytes each, without check sequences.
+    #[inline]
+    pub(crate) fn add(&mut self, len: u64, frames: u64) {
+        let octets = len + CHECK_SEQUENCE;
+        let size = match u64::BITS - octets.leading_zeros() {
+            _ if octets <= 64 => 0,
+            bits @ ..=10 => bits - 6,
+            11 => 5 + u32::from(octets > 1518),
+            bits => (bits - 5).min(9),
+        };
+        if let Some(count) = self.0.get_mut(size as usize) {
+            *count += frames;
+        }
+    }
 }
 
 /// Bytes of the frame check sequence, which is never in memory.
 const CHECK_SEQUENCE: u64 = 4;
 
 impl FrameCounters {
-    /// Largest frame of each counter of `sizes` but the last, octets.
-    const LARGEST: [u64; 9] = [64, 127, 255, 511, 1023, 1518, 2047, 4095, 8191];
-
-    const ZERO: Self =
-        Self { frames: 0, octets: 0, multicast: 0, broadcast: 0, sizes: [0; Self::LARGEST.len() + 1] };
+    const ZERO: Self = Self { frames: 0, octets: 0, multicast: 0, broadcast: 0, sizes: FrameSizes::ZERO };
 
     /// Counts a frame.
     pub(crate) fn count(&mut self, frame: &[u8]) {
-        let octets = frame.len() as u64 + CHECK_SEQUENCE;
         self.frames += 1;
-        self.octets += octets;
-        let size = Self::LARGEST.iter().filter(|&&largest| largest < octets).count();
-        if let Some(frames) = self.sizes.get_mut(size) {
-            *frames += 1;
-        }
+        self.octets += frame.len() as u64 + CHECK_SEQUENCE;
+        self.sizes.add(frame.len() as u64, 1);
         match frame.first_chunk::<6>() {
             Some([0xff, 0xff, 0xff, 0xff, 0xff, 0xff]) => self.broadcast += 1,
             Some([first, ..]) if first & 1 != 0 => self.multicast += 1,
             _ => {}
+        }
+    }
+
+    /// Counts `frames` to one port, `bytes` without their check sequences, by `sizes`.
+    pub(crate) fn add(&mut self, frames: u64, bytes: u64, sizes: &FrameSizes) {
+        self.frames += frames;
+        self.octets += bytes + CHECK_SEQUENCE * frames;
+        for (count, more) in self.sizes.0.iter_mut().zip(&sizes.0) {
+            *count += more;
         }
     }
 
@@ -110,7 +134,7 @@ mod tests {
         }
         counters.count(&[]);
         let mut expected = FrameCounters { frames: 4, octets: 3 * 64 + 4, ..FrameCounters::ZERO };
-        (expected.multicast, expected.broadcast, expected.sizes[0]) = (1, 1, 4);
+        (expected.multicast, expected.broadcast, expected.sizes.0[0]) = (1, 1, 4);
         assert_eq!((counters, counters.unicast()), (expected, 2));
     }
 
@@ -120,6 +144,6 @@ mod tests {
         for size in [64, 65, 127, 128, 1518, 1519, 9000] {
             counters.count(&vec![0; size - CHECK_SEQUENCE as usize]);
         }
-        assert_eq!(counters.sizes, [1, 2, 1, 0, 0, 1, 1, 0, 0, 1]);
+        assert_eq!(counters.sizes.0, [1, 2, 1, 0, 0, 1, 1, 0, 0, 1]);
     }
 }

@@ -15,6 +15,9 @@ use mlx5_prm::value::{PortPhysicalState, PortState};
 use rdma_fabric::infiniband::{Lease, PortCounters, Speeds};
 
 pub(crate) use ethernet::EthernetPort;
+#[cfg(test)]
+pub(crate) use ethernet::FrameCounters;
+pub use ethernet::FrameSizes;
 pub(crate) use vport::{
     LOG_MAX_LIST, LOG_MAX_VLANS, NicVport, Promiscuous, ROCE_ADDRESSES, RoceAddress, RoceVersion,
 };
@@ -225,6 +228,24 @@ impl Port {
     #[must_use]
     pub fn pkey(&self, index: u16) -> Option<u16> {
         self.pkeys.get(usize::from(index)).copied().filter(|&pkey| pkey != 0)
+    }
+
+    /// Counts packets sent that nobody made: their bytes, and on Ethernet their frames by size.
+    #[inline]
+    pub(crate) fn add_sent(&mut self, packets: u64, bytes: u64, sizes: &FrameSizes) {
+        match &mut self.ethernet {
+            Some(port) => port.sent.add(packets, bytes, sizes),
+            None => self.counters.add_sent(packets, bytes),
+        }
+    }
+
+    /// Counts packets received, as [`add_sent`](Self::add_sent) does.
+    #[inline]
+    pub(crate) fn add_received(&mut self, packets: u64, bytes: u64, sizes: &FrameSizes) {
+        match &mut self.ethernet {
+            Some(port) => port.received.add(packets, bytes, sizes),
+            None => self.counters.add_received(packets, bytes),
+        }
     }
 
     /// Returns whether a GID is one of the port's.

@@ -1,5 +1,6 @@
 //! The vport of an Ethernet function: addresses, receive filter, MTU, and the table of RoCE addresses.
 
+use crate::object::qp::Route;
 use ib_types::MacAddress;
 use mlx5_prm::contexts::roce_addr_layout;
 
@@ -115,6 +116,11 @@ impl NicVport {
     /// All RoCE addresses.
     pub(crate) fn roce_addresses(&self) -> impl Iterator<Item = &RoceAddress> {
         self.roce_addresses.iter().flatten().map(|(address, _)| address)
+    }
+
+    /// Returns whether packets of RoCE along `route` return inside the device.
+    pub(crate) fn is_own(&self, route: &Route) -> bool {
+        self.roce_addresses().any(|own| own.mac == route.rmac && own.gid == route.grh.dgid)
     }
 
     /// The RoCE address at `index`, all zero where none is set. `None` beyond the table.

@@ -5,13 +5,12 @@
 //! ready, of WQEs with data both inline and in memory, and after a refusal. A refusal has changed
 //! nothing but memory.
 
-use crate::run::{Copied, Data, Neighbour, Ranges, ReadRun, Requester, Run};
+use crate::run::{Address, Copied, Data, Neighbour, Ranges, ReadRun, Requester, Run};
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 use rdma_fabric::counters::Traffic;
 use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth};
 use rdma_fabric::ports::PortIndex;
-use rdma_fabric::wire::Way as Route;
 
 use super::data_path::DataPath;
 use super::output::{Envelope, Output};
@@ -20,7 +19,7 @@ use crate::device::Device;
 use crate::meter::price;
 use crate::object::qp::Qp;
 use crate::object::qps::Qps;
-use crate::port::Port;
+use crate::port::{EthernetPort, FrameSizes, NicVport, Port};
 use crate::seams::Io;
 use ib_types::Psn;
 
@@ -48,9 +47,45 @@ pub(super) struct Way {
     traffic: Traffic,
 }
 
-/// Bytes of a packet beside what follows its BTH.
-const fn frame(grh: bool) -> u32 {
-    (Lrh::LEN + if grh { Grh::LEN } else { 0 } + Bth::LEN + ICRC_LEN) as u32
+/// Bytes of a response beside what follows its BTH.
+#[inline]
+fn response_overhead(qp: &Qp, from: &Requester) -> u32 {
+    match &from.to {
+        Address::InfiniBand(_) => {
+            let grh = if qp.path().route().is_routed { Grh::LEN } else { 0 };
+            (Lrh::LEN + grh + Bth::LEN + ICRC_LEN) as u32
+        }
+        // The same addresses the other way round.
+        Address::Roce(_) => from.overhead,
+    }
+}
+
+/// Frames of a run on Ethernet.
+struct Sizes {
+    /// Bytes of a frame beside what follows its BTH.
+    overhead: u32,
+    mtu: u32,
+    psns: u32,
+    /// Extended headers of the first frame.
+    first: u64,
+}
+
+impl Sizes {
+    /// Counts the frames, `bytes` together without padding. Returns their bytes.
+    #[inline]
+    fn count(&self, bytes: u64, sizes: &mut FrameSizes) -> u64 {
+        let full = u64::from(self.overhead + self.mtu);
+        let between = u64::from(self.psns).saturating_sub(2);
+        if self.psns > 1 {
+            sizes.add(full + self.first, 1);
+            sizes.add(full, between);
+        }
+        // A SEND of nothing over IPv4 is padded.
+        let others = if self.psns > 1 { full * (between + 1) + self.first } else { 0 };
+        let last = (bytes - others).max(EthernetPort::SHORTEST_FRAME as u64);
+        sizes.add(last, 1);
+        others + last
+    }
 }
 
 /// How many of `psns` packets from `psn` on ask for an acknowledgement, `last` of a message among them.
@@ -68,8 +103,13 @@ impl Output<'_, '_> {
         if envelope.loopback || envelope.is_outcast() || stays || !self.port().is_active() {
             return None;
         }
-        let from = Requester { to: envelope.destination()?, mtu };
-        let (port, neighbour) = self.neighbour(Route::InfiniBand(&from.to))?;
+        let from = envelope.requester(mtu)?;
+        if let Address::Roce(to) = &from.to
+            && !self.carries(to)
+        {
+            return None;
+        }
+        let (port, neighbour) = self.neighbour(from.way())?;
         Some(Way { port, neighbour, from, traffic: Traffic::default() })
     }
 }
@@ -147,10 +187,20 @@ impl DataPath<'_, '_> {
         };
         let numbers = run.immediate.or(run.invalidate).map_or(0, |_| ImmDt::LEN);
         let extended = run.reth.map_or(0, |_| Reth::LEN) + numbers + len.next_multiple_of(4);
-        let bytes = u64::from(psns * frame(way.from.to.grh.is_some())) + extended as u64;
+        let mut bytes = u64::from(psns * way.from.overhead) + extended as u64;
         let copied = neighbours.copy(way.neighbour, &way.from, &run);
         let Copied::Done { credits, msn, responses, response_bytes } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(psns as usize);
+        if self.port().ethernet.is_some() {
+            let first = if write && first { Reth::LEN as u64 } else { 0 };
+            let sizes = Sizes { overhead: way.from.overhead, mtu, psns, first };
+            let [requests, acknowledgements] = &mut self.state().copied_sizes;
+            bytes = sizes.count(bytes, requests);
+            // All of them have the same length.
+            if let Some(len) = response_bytes.checked_div(responses) {
+                acknowledgements.add(len.into(), responses.into());
+            }
+        }
         way.traffic.add(&Traffic {
             requests: u64::from(psns),
             request_bytes: bytes,
@@ -197,12 +247,19 @@ impl DataPath<'_, '_> {
         }
         let mut neighbours = self.neighbours();
         let to = neighbours.found(len);
-        let bytes = u64::from(frame(way.from.to.grh.is_some())) + Reth::LEN as u64;
+        let bytes = u64::from(way.from.overhead) + Reth::LEN as u64;
         let copied = neighbours.copy_read(way.neighbour, &way.from, &read, &to);
         let Copied::Done { responses, response_bytes, .. } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(part as usize);
         self.counters().bytes_placed += len as u64;
         let requests = u64::from(read.done == 0);
+        if self.port().ethernet.is_some() {
+            let first = if requests != 0 { Aeth::LEN as u64 } else { 0 };
+            let sizes = Sizes { overhead: way.from.overhead, mtu, psns: part, first };
+            let [asked, answered] = &mut self.state().copied_sizes;
+            asked.add(bytes, requests);
+            sizes.count(response_bytes.into(), answered);
+        }
         way.traffic.add(&Traffic {
             requests,
             request_bytes: requests * bytes,
@@ -224,16 +281,16 @@ impl DataPath<'_, '_> {
 
     /// Counts the packets replaced in a turn, at both ends and between them.
     pub(super) fn count_copied(&mut self, way: &Way) {
-        let Way { port, neighbour, traffic, .. } = way;
+        let Way { port, neighbour, traffic, from } = way;
         if *traffic == Traffic::default() {
             return;
         }
         self.neighbours().count(*neighbour, traffic);
-        self.output().count_direct(*port, traffic);
+        self.output().count_direct(from.way(), *port, traffic);
     }
 
     fn take_copy(&mut self, qps: &mut Qps, from: &Requester, run: &Run<'_>) -> Copied {
-        let Some(qp) = receiver(self.port(), qps, from, run.known) else { return Copied::No };
+        let Some(qp) = receiver(self.addresses(), qps, from, run.known) else { return Copied::No };
         let responder = &qp.transport.responder;
         let begun = match (&responder.current, run.first, run.write) {
             (None, true, _) | (Some(Current::Write { .. }), false, true) => 0,
@@ -244,7 +301,8 @@ impl DataPath<'_, '_> {
             return Copied::No;
         }
         self.meter().charge(price::PACKET);
-        if let Err(refused) = self.take_run(qp, run, from.to.slid, from.to.sl) {
+        let (slid, sl) = from.shown();
+        if let Err(refused) = self.take_run(qp, run, slid, sl) {
             // The packets will find the receive as it was.
             let responder = &mut qp.transport.responder;
             match refused.receive {
@@ -260,7 +318,7 @@ impl DataPath<'_, '_> {
             credits,
             msn: qp.transport.responder.msn,
             responses,
-            response_bytes: responses * (frame(qp.path().route().is_routed) + Aeth::LEN as u32),
+            response_bytes: responses * (response_overhead(qp, from) + Aeth::LEN as u32),
         }
     }
 
@@ -271,7 +329,7 @@ impl DataPath<'_, '_> {
         read: &ReadRun,
         to: &Ranges<'_>,
     ) -> Copied {
-        let Some(qp) = receiver(self.port(), qps, from, false) else { return Copied::No };
+        let Some(qp) = receiver(self.addresses(), qps, from, false) else { return Copied::No };
         let begins = read.done == 0;
         let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
         let responder = &qp.transport.responder;
@@ -302,32 +360,42 @@ impl DataPath<'_, '_> {
             credits: 0,
             msn: qp.transport.responder.msn,
             responses: read.part,
-            response_bytes: read.part * frame(qp.path().route().is_routed) + content,
+            response_bytes: read.part * response_overhead(qp, from) + content,
         }
     }
 }
 
-/// Returns whether `qp` would take packets from `from`.
-fn is_connected(port: &Port, qp: &Qp, Requester { to: from, mtu: theirs }: &Requester) -> bool {
-    let own = from.dlid & !((1 << port.lmc.min(7)) - 1) == port.lid;
+/// Returns whether `qp` would take packets from `from`, and `from` its responses.
+fn is_connected(port: &Port, vport: &NicVport, qp: &Qp, from: &Requester) -> bool {
     let path = qp.path();
-    port.is_active()
-        && own
-        && from.grh.is_none_or(|grh| port.is_own_gid(&grh.dgid.0))
+    let addressed = match &from.to {
+        Address::InfiniBand(from) => {
+            from.dlid & !((1 << port.lmc.min(7)) - 1) == port.lid
+                && from.grh.is_none_or(|grh| port.is_own_gid(&grh.dgid.0))
+                && path.is_peer_lid(from.slid)
+                && path.is_peer_gid(from.grh.as_ref())
+        }
+        Address::Roce(from) => from.is_carried(port, vport) && from.returns(path.route(), vport),
+    };
+    addressed
+        && port.is_active()
         && qp.service() == ServiceType::RC
-        && qp.connection().mtu() == *theirs
-        && path.is_peer_lid(from.slid)
+        && qp.connection().mtu() == from.mtu
         && !path.route().force_loopback
-        && path.is_peer_gid(from.grh.as_ref())
         && port.pkey(path.pkey_index()).is_some_and(|own| pkeys_match(own, from.pkey))
 }
 
 /// Returns the QP that takes requests from `from`, if nothing is on its way to it or from it.
 /// The addresses of a `known` connection match.
 #[inline(always)]
-fn receiver<'q>(port: &Port, qps: &'q mut Qps, from: &Requester, known: bool) -> Option<&'q mut Qp> {
-    let qp = qps.get_mut(from.to.qpn)?;
-    let peer = known || is_connected(port, qp, from);
+fn receiver<'q>(
+    (port, vport): (&Port, &NicVport),
+    qps: &'q mut Qps,
+    from: &Requester,
+    known: bool,
+) -> Option<&'q mut Qp> {
+    let qp = qps.get_mut(from.qpn)?;
+    let peer = known || is_connected(port, vport, qp, from);
     let receives = match qp.state() {
         QpState::RTR => qp.transport.responder.established,
         QpState::RTS | QpState::SQD | QpState::SQ_DRAINING => true,
@@ -350,11 +418,11 @@ impl Device {
     }
 
     /// Counts packets of a neighbour that requests replaced.
-    pub(crate) fn count_copied(&mut self, traffic: &Traffic) {
+    pub(crate) fn count_copied(&mut self, traffic: &Traffic, [requests, responses]: &[FrameSizes; 2]) {
         self.transport.counters.packets_received += traffic.requests;
         self.transport.counters.packets_sent += traffic.responses;
-        self.port.counters.add_received(traffic.requests, traffic.request_bytes);
-        self.port.counters.add_sent(traffic.responses, traffic.response_bytes);
+        self.port.add_received(traffic.requests, traffic.request_bytes, requests);
+        self.port.add_sent(traffic.responses, traffic.response_bytes, responses);
     }
 
     /// Answers a neighbour's RDMA READ.

@@ -122,6 +122,12 @@ impl<'io> DataPath<'_, 'io> {
         self.port
     }
 
+    /// Returns the port and the function's addresses there.
+    #[inline(always)]
+    pub(super) fn addresses(&self) -> (&Port, &NicVport) {
+        (self.port, self.vport)
+    }
+
     /// Returns the shared receive queues.
     #[inline(always)]
     pub(super) fn srqs(&mut self) -> &mut Table<Srq> {
@@ -226,7 +232,7 @@ impl<'a> Neighbours<'a> {
 
     /// Counts the packets that requests replaced at a neighbour.
     pub(super) fn count(&mut self, neighbour: Neighbour, traffic: &Traffic) {
-        self.peers.count(neighbour, traffic);
+        self.peers.count(neighbour, traffic, &self.device.copied_sizes);
     }
 }
 

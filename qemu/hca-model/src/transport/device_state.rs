@@ -9,6 +9,7 @@ use rdma_fabric::packet::Packet;
 use super::schedule::Schedule;
 use super::segments::Reserved;
 use crate::object::mkey::Segments;
+use crate::port::FrameSizes;
 use crate::recorder::Failures;
 
 /// Basic blocks of a send queue that were read together. Each read of guest memory has a cost, and
@@ -52,6 +53,8 @@ pub struct DeviceTransport {
     pub(super) segments: Segments,
     pub(super) reserved: Reserved,
     pub(super) prefetched: Prefetched,
+    /// Frames of requests and responses that were carried out without them in this turn of a QP.
+    pub(super) copied_sizes: [FrameSizes; 2],
     /// PSN of the next packet that belongs to no connection.
     pub(super) datagram_psn: Psn,
 }

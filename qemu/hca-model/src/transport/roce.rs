@@ -3,7 +3,9 @@
 use super::inbound::{Inbound, Origin};
 use crate::object::qp::Route;
 use crate::port::{NicVport, RoceAddress, RoceVersion};
-use ib_types::Gid;
+use crate::run::RoceDestination;
+use ib_types::{Gid, MacAddress};
+use rdma_fabric::ethernet::RocePath;
 use rdma_fabric::ethernet::frame::ether_type::{IPV4, IPV6, ROCE_V1, VLAN};
 use rdma_fabric::ethernet::frame::{
     Frame, HEADER_LEN, IPV4_LEN, IPV6_LEN, Network, TAG_LEN, UDP_LEN, UDP_PORT, Version, protocol, sum,
@@ -25,6 +27,10 @@ pub(super) struct Front {
     /// Offset of the network header.
     network: usize,
     kind: Kind,
+    source: RoceAddress,
+    to: (MacAddress, Gid),
+    /// The sender's own mark of congestion.
+    congested: bool,
 }
 
 /// Kind of the network header.
@@ -38,7 +44,15 @@ enum Kind {
 impl Front {
     /// Makes the headers of packets from `source` along `route`.
     pub(super) fn new(source: &RoceAddress, route: &Route) -> Self {
-        let mut front = Self { bytes: [0; LONGEST], len: 0, network: 0, kind: Kind::Grh };
+        let mut front = Self {
+            bytes: [0; LONGEST],
+            len: 0,
+            network: 0,
+            kind: Kind::Grh,
+            source: *source,
+            to: (route.rmac, Gid(route.grh.dgid)),
+            congested: route.is_congested(),
+        };
         let (class, hop_limit, label) = (route.grh.traffic_class, route.grh.hop_limit, route.grh.flow_label);
         front.put(&route.rmac.0);
         front.put(&source.mac.0);
@@ -100,6 +114,25 @@ impl Front {
     /// Bytes of the headers.
     pub(super) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// The addresses without headers around them, of frames of at most `longest` bytes. `None` where no entry of
+    /// an address table takes the packets, or they arrive as congested.
+    pub(super) fn destination(&self, longest: usize) -> Option<RoceDestination> {
+        let (source, (mac, gid)) = (&self.source, self.to);
+        let shown = match self.kind {
+            Kind::Grh => SHOWN_GRH,
+            Kind::Ipv6 => SHOWN_IPV6,
+            Kind::Ipv4 => SHOWN_IPV4,
+        };
+        let vlan = source.vlan.unwrap_or(0);
+        (!self.congested && source.vlan != Some(0)).then_some(RoceDestination {
+            path: RocePath { source: source.mac, destination: mac, vlan, longest },
+            version: source.version,
+            source: Gid(source.gid),
+            destination: gid,
+            shown,
+        })
     }
 
     /// Writes the headers of a packet with `transport` bytes from the BTH to the ICRC to the front of `frame`.

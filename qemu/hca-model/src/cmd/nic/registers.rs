@@ -117,7 +117,7 @@ impl EthernetPort {
             g::ether_stats_pkts4096to8191octets_high,
             g::ether_stats_pkts8192to10239octets_high,
         ];
-        for (high, frames) in sizes.into_iter().zip(self.received.sizes) {
+        for (high, frames) in sizes.into_iter().zip(self.received.sizes.0) {
             set(counters, high, frames);
         }
     }

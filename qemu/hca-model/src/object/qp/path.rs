@@ -27,6 +27,13 @@ pub struct Route {
     pub(crate) priority: u8,
 }
 
+impl Route {
+    /// Returns whether RoCE packets have the mark of congestion from the beginning.
+    pub(crate) const fn is_congested(&self) -> bool {
+        self.grh.traffic_class & 3 == 3
+    }
+}
+
 /// A route's network header. Any values are valid.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrhRoute {

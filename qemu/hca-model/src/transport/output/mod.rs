@@ -4,7 +4,7 @@ mod management;
 
 use ib_types::{Gid, MacAddress};
 use rdma_fabric::infiniband::packet::{
-    Aeth, AethSyndrome, Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode,
+    Aeth, AethSyndrome, Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, ImmDt, LNH_BTH, LNH_GRH, Lrh, Opcode, Reth,
 };
 
 use mlx5_prm::value::ServiceType;
@@ -15,7 +15,7 @@ use super::state::LOOPBACK_LIMIT;
 use crate::meter::{Meter, price};
 use crate::object::qp::{GrhRoute, Qp, Route};
 use crate::port::{EthernetPort, NicVport, Port};
-use crate::run::Neighbour;
+use crate::run::{Address, Neighbour, Requester, RoceDestination};
 use crate::seams::Io;
 use ib_types::Psn;
 use rdma_fabric::counters::Traffic;
@@ -29,6 +29,9 @@ use rdma_fabric::wire::Way;
 const SERVICE_UC: u8 = 0x20;
 /// Opcode bits of extended reliable connections.
 const SERVICE_XRC: u8 = 0xa0;
+
+/// Longest extended headers of a packet with payload, bytes.
+const LONGEST_EXTENSION: usize = Reth::LEN + ImmDt::LEN;
 
 /// What an empty entry of the P_Key table holds.
 const PKEY_NONE: u16 = 0;
@@ -53,10 +56,22 @@ enum Front {
 }
 
 impl Envelope {
-    /// The same without a packet around it. `None` on Ethernet.
-    pub(in crate::transport) fn destination(&self) -> Option<Destination> {
-        let Front::InfiniBand { sl, slid, dlid, grh } = self.front else { return None };
-        Some(Destination { slid, dlid, sl, pkey: self.pkey, qpn: self.dest_qpn, grh })
+    /// The same without a packet around it, with a path MTU of `mtu` bytes. `None` where the receiver's switch
+    /// or device looks at more of a packet than that.
+    #[inline]
+    pub(in crate::transport) fn requester(&self, mtu: u32) -> Option<Requester> {
+        let (qpn, pkey) = (self.dest_qpn, self.pkey);
+        let (to, front) = match &self.front {
+            Front::InfiniBand { sl, slid, dlid, grh } => {
+                let to = Destination { slid: *slid, dlid: *dlid, sl: *sl, pkey, qpn, grh: *grh };
+                (Address::InfiniBand(to), Lrh::LEN + if grh.is_some() { Grh::LEN } else { 0 })
+            }
+            Front::Roce(front) => {
+                let longest = front.len() + Bth::LEN + LONGEST_EXTENSION + mtu as usize + ICRC_LEN;
+                (Address::Roce(front.destination(longest)?), front.len())
+            }
+        };
+        Some(Requester { to, qpn, pkey, overhead: (front + Bth::LEN + ICRC_LEN) as u32, mtu })
     }
 
     /// Whether packets belong to no partition, and are discarded.
@@ -106,9 +121,8 @@ fn roce_envelope(vport: &NicVport, route: &Route, pkey: u16, dest_qpn: u32) -> E
     let source = vport.roce_source(usize::from(route.grh.src_index));
     let pkey = if source.is_some() || route.force_loopback { pkey } else { PKEY_NONE };
     let source = source.unwrap_or_default();
-    let own = vport.roce_addresses().any(|own| own.mac == route.rmac && own.gid == route.grh.dgid);
     let front = Front::Roce(roce::Front::new(&source, route));
-    Envelope { front, pkey, dest_qpn, service: 0, loopback: route.force_loopback || own }
+    Envelope { front, pkey, dest_qpn, service: 0, loopback: route.force_loopback || vport.is_own(route) }
 }
 
 /// What varies between the packets of one envelope.
@@ -343,13 +357,22 @@ impl Output<'_, '_> {
         Some((port, self.io.peers.find(port)?))
     }
 
-    /// Counts packets to `port`, and from there, that requests replaced.
-    pub(in crate::transport) fn count_direct(&mut self, port: PortIndex, traffic: &Traffic) {
-        self.io.wire.count_direct(port, traffic);
+    /// Returns whether the port sends and receives frames as long as those of a RoCE connection can be.
+    pub(in crate::transport) fn carries(&self, to: &RoceDestination) -> bool {
+        to.is_carried(self.port, self.vport)
+    }
+
+    /// Counts packets along `way` to `port`, and from there, that requests replaced.
+    pub(in crate::transport) fn count_direct(&mut self, way: Way<'_>, port: PortIndex, traffic: &Traffic) {
+        self.io.wire.count_direct(way, port, traffic);
         self.device.counters.packets_sent += traffic.requests;
         self.device.counters.packets_received += traffic.responses;
-        self.port.counters.add_sent(traffic.requests, traffic.request_bytes);
-        self.port.counters.add_received(traffic.responses, traffic.response_bytes);
+        let [requests, responses] = &mut self.device.copied_sizes;
+        self.port.add_sent(traffic.requests, traffic.request_bytes, requests);
+        self.port.add_received(traffic.responses, traffic.response_bytes, responses);
+        if self.port.ethernet.is_some() {
+            (*requests, *responses) = Default::default();
+        }
     }
 
     /// Returns an empty buffer for a frame.

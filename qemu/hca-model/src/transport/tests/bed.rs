@@ -7,7 +7,9 @@ use mlx5_prm::datapath::*;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, ServiceType};
 
+use super::addresses::set_path;
 use super::guest::Guest;
+use crate::card::{CONNECTX_5, Card};
 use crate::hca::Hca;
 use crate::object::cq::{Cq, Moderation};
 use crate::object::eq::Eq;
@@ -52,6 +54,8 @@ pub(super) struct Options {
     pub(super) psn: u32,
     pub(super) log_sq: u32,
     pub(super) log_rq: u32,
+    /// Entry of the address tables of Ethernet ports.
+    pub(super) address: u8,
 }
 
 impl Default for Options {
@@ -67,6 +71,7 @@ impl Default for Options {
             psn: 0xff_fff0,
             log_sq: 6,
             log_rq: 6,
+            address: 0,
         }
     }
 }
@@ -113,7 +118,14 @@ impl Bed {
     }
 
     fn with_config(nodes: u16, ram: usize, config: FabricConfig) -> Self {
-        let mut bed = Self::with_nodes(nodes, ram, config);
+        Self::active(nodes, Self::with_nodes(nodes, ram, config, &CONNECTX_5))
+    }
+
+    pub(super) fn with_card(nodes: u16, config: FabricConfig, card: &'static Card) -> Self {
+        Self::active(nodes, Self::with_nodes(nodes, RAM, config, card))
+    }
+
+    fn active(nodes: u16, mut bed: Self) -> Self {
         bed.run_until("ports are active", |bed| {
             bed.world.nodes().iter().all(|node| node.hca.device.port.is_active())
         });
@@ -125,7 +137,7 @@ impl Bed {
 
     /// Devices whose ports nobody has brought up.
     pub(super) fn unmanaged(nodes: u16, config: FabricConfig) -> Self {
-        let mut bed = Self::with_nodes(nodes, RAM, config);
+        let mut bed = Self::with_nodes(nodes, RAM, config, &CONNECTX_5);
         bed.step();
         for node in 0..usize::from(nodes) {
             bed.make_eq(node);
@@ -133,11 +145,11 @@ impl Bed {
         bed
     }
 
-    fn with_nodes(nodes: u16, ram: usize, config: FabricConfig) -> Self {
+    fn with_nodes(nodes: u16, ram: usize, config: FabricConfig, card: &'static Card) -> Self {
         let mut world = World::new(config);
         let mut guests = Vec::new();
         for n in 0..nodes {
-            let node = world.add(Profile::node(n), &format!("node{n}")).unwrap();
+            let node = world.add(Profile::of(card, n), &format!("node{n}")).unwrap();
             // Memory access and bus mastering on.
             world.hca_mut(node).unwrap().config_write(4, &[6, 0]);
             guests.push(Guest::new(ram));
@@ -463,11 +475,17 @@ impl Bed {
     ) -> (Handle, Handle) {
         let pair = [self.make_qp(a, service, options), self.make_qp(b, service, options)];
         for (own, peer) in [(0, 1), (1, 0)] {
-            let rlid = self.hca(pair[peer].node).device.port.lid;
+            let (port, node) = (&self.hca(pair[peer].node).device.port, pair[peer].node);
+            let (rlid, is_ethernet) = (port.lid, port.ethernet.is_some());
             let remote_qpn = pair[peer].qpn;
             self.qp(&pair[own]).reconfigure(|context| {
                 qpc::remote_qpn.set(context, remote_qpn);
-                ads::rlid.set(qpc::primary_address_path.of_mut(context), rlid);
+                let path = qpc::primary_address_path.of_mut(context);
+                if is_ethernet {
+                    set_path(path, options.address, node);
+                } else {
+                    ads::rlid.set(path, rlid);
+                }
             });
             self.modify(&pair[own], QpState::RTR);
             self.modify(&pair[own], QpState::RTS);

@@ -14,10 +14,13 @@ use mlx5_prm::value::QpState;
 use super::bed::{Bed, Completion, Handle, Options, pattern};
 use super::requests::Request;
 use crate::object::table::Table;
+use crate::port::FrameCounters;
 use crate::transport::TransportCounters;
 use crate::transport::state::QpProgress;
 use rdma_fabric::counters::FabricCounters;
+use rdma_fabric::ethernet::SwitchCounters;
 use rdma_fabric::infiniband::PortCounters;
+use rdma_fabric::medium::LinkLayer;
 use rdma_fabric::random::Random;
 
 const NODES: usize = 3;
@@ -42,6 +45,8 @@ struct End {
 /// All that a run leaves behind.
 #[derive(Debug, PartialEq)]
 struct Outcome {
+    frames: Vec<Option<(FrameCounters, FrameCounters)>>,
+    switch: (FabricCounters, SwitchCounters),
     completions: Vec<Vec<Completion>>,
     progress: Vec<(QpState, QpProgress)>,
     memory: Vec<Vec<u8>>,
@@ -59,10 +64,16 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(seed: u64, packets_only: bool) -> Self {
+    fn new(seed: u64, packets_only: bool, layer: LinkLayer) -> Self {
         let mut random = Random::new(seed);
-        let mut bed = Bed::without_latency(NODES as u16);
+        let mut bed = match layer {
+            LinkLayer::InfiniBand => Bed::without_latency(NODES as u16),
+            LinkLayer::Ethernet => Bed::on_ethernet(NODES as u16, 0),
+        };
         bed.world.set_packets_only(packets_only);
+        if layer == LinkLayer::Ethernet {
+            bed.announce();
+        }
         let buffers: Vec<(u64, u32)> = (0..NODES).map(|node| bed.buffer(node, BUFFER)).collect();
         for (node, (at, _)) in buffers.iter().enumerate() {
             bed.guests[node].write(*at, &pattern(node as u32, seed as u32, BUFFER));
@@ -74,6 +85,7 @@ impl Scene {
                 mtu: 1 + random.below(5) as u8,
                 psn: random.next_u64() as u32 & 0xff_ffff,
                 min_rnr_nak: 1,
+                address: random.below(4) as u8,
                 ..Options::default()
             };
             let log_ack_req_freq = random.below(9) as u8;
@@ -274,14 +286,23 @@ impl Scene {
             ports: (0..NODES).map(|node| bed.hca(node).device.port.counters).collect(),
             q_counters: (0..NODES).map(|node| sets(&bed.hca(node).device.objects.q_counters.sets)).collect(),
             fabric: bed.world.medium.fabric().counters(),
+            frames: (0..NODES)
+                .map(|node| {
+                    bed.hca(node).device.port.ethernet.as_ref().map(|port| (port.sent, port.received))
+                })
+                .collect(),
+            switch: {
+                let switch = bed.world.medium.switch();
+                (switch.counters(), switch.switch_counters())
+            },
             completions: Vec::new(),
         }
     }
 }
 
-fn compare(seed: u64) {
-    let packets = Scene::new(seed, true).run();
-    let copies = Scene::new(seed, false).run();
+fn compare(seed: u64, layer: LinkLayer) {
+    let packets = Scene::new(seed, true, layer).run();
+    let copies = Scene::new(seed, false, layer).run();
     for (end, (as_packets, copied)) in packets.completions.iter().zip(&copies.completions).enumerate() {
         // Receives and requests of one QP share a CQ, where their order among each other is chance.
         let of = |completions: &[Completion], requests: bool| -> Vec<Completion> {
@@ -300,10 +321,21 @@ fn compare(seed: u64) {
     assert_eq!(packets.ports, copies.ports, "seed {seed}");
     assert_eq!(packets.q_counters, copies.q_counters, "seed {seed}");
     assert_eq!(packets.fabric, copies.fabric, "seed {seed}");
+    assert_eq!(packets.frames, copies.frames, "seed {seed}");
+    assert_eq!(packets.switch, copies.switch, "seed {seed}");
 }
 
 #[test]
 fn copies_are_as_packets() {
+    compare_seeds(LinkLayer::InfiniBand);
+}
+
+#[test]
+fn copies_on_ethernet_are_as_frames() {
+    compare_seeds(LinkLayer::Ethernet);
+}
+
+fn compare_seeds(layer: LinkLayer) {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| value != "0");
     let only = std::env::var("MLX5_TESTS_SEED").ok().map(|text| text.parse().expect("a number"));
     let seeds = match (is_set("MLX5_TESTS_LONG"), std::env::var_os("CI").is_some()) {
@@ -311,25 +343,35 @@ fn copies_are_as_packets() {
         (false, true) => 50,
         (false, false) => 10,
     };
-    only.map_or(0..seeds, |seed| seed..seed + 1).for_each(compare);
+    only.map_or(0..seeds, |seed| seed..seed + 1).for_each(|seed| compare(seed, layer));
+}
+
+impl Scene {
+    /// Sends one RDMA WRITE from the first end. Returns the packets that were never made.
+    fn write(mut self) -> u64 {
+        let handle = &mut self.ends[0].handle;
+        let request =
+            Request::new(SendOpcode::RDMA_WRITE, &[(self.buffers[0].0, 100_000, self.buffers[0].1)])
+                .to(self.buffers[1].0, self.buffers[1].1);
+        self.bed.post(handle, &request);
+        self.ends[0].outstanding += 1;
+        self.ring();
+        self.settle();
+        let medium = &self.bed.world.medium;
+        medium.fabric().copied() + medium.switch().copied()
+    }
 }
 
 /// What the comparison would be worth nothing without: one of the two does go without packets.
 #[test]
 fn no_packet_goes_where_nobody_watches() {
-    for (packets_only, private) in [(false, false), (true, false), (false, true)] {
-        let mut scene = Scene::new(1, packets_only);
-        scene.bed.guests[1].private = private;
-        let handle = &mut scene.ends[0].handle;
-        let request =
-            Request::new(SendOpcode::RDMA_WRITE, &[(scene.buffers[0].0, 100_000, scene.buffers[0].1)])
-                .to(scene.buffers[1].0, scene.buffers[1].1);
-        scene.bed.post(handle, &request);
-        scene.ends[0].outstanding += 1;
-        scene.ring();
-        scene.settle();
-        let copied = scene.bed.world.medium.fabric().copied();
-        assert_eq!(copied == 0, packets_only || private, "{copied} packets were never made");
+    for layer in [LinkLayer::InfiniBand, LinkLayer::Ethernet] {
+        for (packets_only, private) in [(false, false), (true, false), (false, true)] {
+            let mut scene = Scene::new(1, packets_only, layer);
+            scene.bed.guests[1].private = private;
+            let copied = scene.write();
+            assert_eq!(copied == 0, packets_only || private, "{layer:?}: {copied} packets were never made");
+        }
     }
 }
 
@@ -376,7 +418,7 @@ fn a_queue_that_fails_at_the_neighbour_is_seen_to_at_once() {
 
 #[test]
 fn panic_at_the_neighbour_leaves_the_requester_intact() {
-    let mut scene = Scene::new(1, false);
+    let mut scene = Scene::new(1, false, LinkLayer::InfiniBand);
     scene.bed.guests[1].panics = true;
     let handle = &mut scene.ends[0].handle;
     let request = Request::new(SendOpcode::RDMA_WRITE, &[(scene.buffers[0].0, 1_000, scene.buffers[0].1)])

@@ -1,6 +1,7 @@
 //! The data path between devices on a fabric, driven by work queues in guest memory and judged by what a driver sees:
 //! completions, events, bytes.
 
+mod addresses;
 mod adversary;
 mod attacks;
 mod bed;
@@ -24,6 +25,7 @@ mod neighbours;
 mod partitions;
 mod reliable;
 mod requests;
+mod roce_copies;
 mod shared;
 mod throughput;
 mod umr;
