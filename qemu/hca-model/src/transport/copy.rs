@@ -99,8 +99,7 @@ impl Output<'_, '_> {
     /// Returns the way to a neighbour that takes requests without packets.
     pub(super) fn way(&self, envelope: &Envelope, mtu: u32) -> Option<Way> {
         // What is not let out is dropped as a packet.
-        let stays = self.port().grh_required && !envelope.is_routed();
-        if envelope.loopback || envelope.is_outcast() || stays || !self.port().is_active() {
+        if envelope.loopback || envelope.is_outcast() || !self.port().is_active() {
             return None;
         }
         let from = envelope.requester(mtu)?;

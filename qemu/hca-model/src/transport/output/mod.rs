@@ -78,11 +78,6 @@ impl Envelope {
     pub(in crate::transport) const fn is_outcast(&self) -> bool {
         self.pkey == PKEY_NONE
     }
-
-    /// Whether packets have a global routing header.
-    pub(in crate::transport) const fn is_routed(&self) -> bool {
-        !matches!(self.front, Front::InfiniBand { grh: None, .. })
-    }
 }
 
 /// The envelope of packets along `route`.
@@ -102,6 +97,10 @@ fn envelope(port: &Port, vport: &NicVport, route: &Route, pkey: u16, dest_qpn: u
         sgid: Gid(port.gid(usize::from(src_index))),
         dgid: Gid(dgid),
     });
+    // Without a route it would be the physical function's, whose LID this is. Packets that are forced
+    // to return have no address at all.
+    let unrouted = port.grh_required && !route.is_routed && !route.force_loopback;
+    let pkey = if unrouted { PKEY_NONE } else { pkey };
     Envelope {
         front: Front::InfiniBand {
             sl: route.sl,
@@ -317,10 +316,7 @@ impl Output<'_, '_> {
             Some(port) => (false, !port.fits(packet.bytes().len())),
             None => {
                 let management = packet.bytes().first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
-                let has_route = packet.bytes().get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);
-                // Without a route it would be the physical function's, whose LID this is.
-                let unrouted = self.port.grh_required && !has_route;
-                (management, !management && (unrouted || self.is_lost(packet.bytes())))
+                (management, !management && self.is_lost(packet.bytes()))
             }
         };
         if loopback {
