@@ -1,8 +1,47 @@
 //! What the HCA can do, taken from its capability blocks.
 
-use mlx5_prm::caps::cmd_hca_cap;
-use mlx5_prm::later;
-use mlx5_prm::value::PortType;
+use mlx5_prm::caps::{cmd_hca_cap, roce_cap};
+use mlx5_prm::{later, value};
+
+/// Kind of the ports of an HCA. Cards that can be both (VPI) say here which they are configured as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum PortType {
+    /// InfiniBand.
+    #[default]
+    InfiniBand,
+    /// Ethernet, with or without RoCE.
+    Ethernet,
+}
+
+/// Abilities of an Ethernet port for RoCE v2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct RoceCapabilities {
+    /// Entries of the address table.
+    pub address_table_size: u16,
+    /// Version 2 over IPv4.
+    pub ipv4: bool,
+    /// Version 2 over IPv6.
+    pub ipv6: bool,
+}
+
+impl RoceCapabilities {
+    /// `roce_cap.roce_version`: version 2. `roce_cap.l3_type`: IPv4 and IPv6.
+    const VERSION_2: u32 = 1 << 2;
+    const IPV4: u32 = 1 << 1;
+    const IPV6: u32 = 1 << 2;
+
+    /// Returns what the block says, and whether connections may loop while RoCE is on.
+    pub(crate) fn parse(block: &[u8]) -> (Self, bool) {
+        let version_2 = roce_cap::roce_version.get32(block) & Self::VERSION_2 != 0;
+        let network = if version_2 { roce_cap::l3_type.get32(block) } else { 0 };
+        let address_table_size = roce_cap::roce_address_table_size.get(block) as u16;
+        let roce =
+            Self { address_table_size, ipv4: network & Self::IPV4 != 0, ipv6: network & Self::IPV6 != 0 };
+        (roce, roce_cap::fl_rc_qp_when_roce_enabled.is_set(block))
+    }
+}
 
 /// The capabilities that the driver and its users act on, as they hold after INIT_HCA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +85,13 @@ pub struct Capabilities {
     pub sq_ts_format: u8,
     /// Number of ports.
     pub num_ports: u8,
-    /// Whether the port is InfiniBand.
-    pub infiniband: bool,
+    /// Kind of the ports.
+    pub port_type: PortType,
+    /// RoCE v2; `None` on InfiniBand ports and where it is switched off.
+    pub roce: Option<RoceCapabilities>,
+    /// The card announces [`Path::Loopback`](crate::Path::Loopback). InfiniBand cards may offer it
+    /// without announcing it.
+    pub force_loopback: bool,
     /// Whether the port is described by vport contexts (else by management datagrams).
     pub ib_virt: bool,
     /// Whether a datagram QP may send under another QP number.
@@ -110,7 +154,12 @@ impl Capabilities {
             stat_rate_support: cap::stat_rate_support.get(block) as u16,
             sq_ts_format: cap::sq_ts_format.get(block) as u8,
             num_ports: cap::num_ports.get(block) as u8,
-            infiniband: cap::port_type.get(block) as u8 == PortType::IB.0,
+            port_type: match value::PortType(cap::port_type.get(block) as u8) {
+                value::PortType::IB => PortType::InfiniBand,
+                _ => PortType::Ethernet,
+            },
+            roce: None,
+            force_loopback: cap::fl_rc_qp_when_roce_disabled.is_set(block),
             ib_virt: cap::ib_virt.is_set(block),
             set_deth_sqpn: cap::set_deth_sqpn.is_set(block),
             cqe_version: cap::cqe_version.get(block) as u8,

@@ -2,7 +2,8 @@
 
 use crate::eq;
 use crate::hca::ReservedLKey;
-use crate::types::{CounterSet, CqNumber, Duration, Path, Pd, Psn, QKey, QpNumber, SrqNumber};
+use crate::path::Path;
+use crate::types::{CounterSet, CqNumber, Duration, Pd, Psn, QKey, QpNumber, SrqNumber};
 use bitflags::bitflags;
 
 /// Choices at bring-up. [`Config::DEFAULT`] suits a small node.
@@ -36,6 +37,9 @@ pub struct Config {
     pub reclaim_timeout: Duration,
     /// Distance of health polls, unless the device says how long.
     pub health_interval: Duration,
+    /// Largest payload of an Ethernet frame, bytes, cut to what the port can. RoCE needs 96 bytes
+    /// more than its path MTU: 1500 suffice for 1024, 4192 for 4096 if all switches pass them.
+    pub ethernet_mtu: u16,
     /// Whether this function owns port settings (a physical function does, a virtual one does not).
     pub physical_function: bool,
     /// The device has failed before: it may be in the middle of a reset, and firmware may take hours to start.
@@ -63,6 +67,7 @@ impl Config {
         initializing_timeout: Duration::from_secs(120),
         reclaim_timeout: Duration::from_secs(5),
         health_interval: Duration::from_secs(2),
+        ethernet_mtu: 1500,
         physical_function: true,
         recovery: false,
         recovery_grace: Duration::from_secs(60),

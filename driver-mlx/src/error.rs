@@ -249,8 +249,6 @@ pub enum Error {
     },
     /// An argument is outside its range; its name.
     InvalidArgument(&'static str),
-    /// A port that is not InfiniBand; RoCE is not supported yet.
-    NotInfiniBand,
     /// The device answered something that cannot be; the field's name.
     BadAnswer {
         /// Where.
@@ -367,7 +365,6 @@ impl fmt::Display for Error {
             Self::MissingCapability(name) => write!(f, "the HCA lacks the capability {name}"),
             Self::Limit { what, asked, limit } => write!(f, "{asked} exceeds {what}, which is {limit}"),
             Self::InvalidArgument(name) => write!(f, "{name} is out of range"),
-            Self::NotInfiniBand => f.write_str("the port is not InfiniBand, which is all that is supported"),
             Self::BadAnswer { step, field, value } => {
                 write!(f, "impossible answer at step {step}: {field} is {value:#x}")
             }

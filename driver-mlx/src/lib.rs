@@ -57,7 +57,7 @@
 //!
 //! The crate compiles for x86_64 and aarch64. Other architectures need barriers of their own between memory and device registers.
 //!
-//! Not supported yet: Ethernet ports (RoCE); work requests that register memory; XRC and DC services. With firmware of interface step
+//! Not supported yet: raw Ethernet queues, RoCE v1; work requests that register memory; XRC and DC services. With firmware of interface step
 //! sequence 0 there are no shared receive queues; the device cannot resize those, nor make a completion queue smaller here.
 #![no_std]
 #![deny(unsafe_code)]
@@ -88,6 +88,7 @@ mod log;
 #[allow(unsafe_code)]
 pub mod mmio;
 pub mod mw;
+pub mod path;
 #[allow(unsafe_code)]
 pub mod pci;
 #[allow(unsafe_code)]
@@ -105,25 +106,26 @@ pub mod trace;
 pub mod types;
 pub mod wqe;
 
-pub use caps::Capabilities;
+pub use caps::{Capabilities, PortType, RoceCapabilities};
 pub use cmd::Ticket;
 pub use completion::{Completion, Failed, ReceiveOpcode, Received, Sent, WorkQueue, WrId};
 pub use config::{
     Access, Base, Config, CqConfig, INLINE_RECEIVE, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams,
     RtsParams, Service, SrqConfig,
 };
-pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, CqeCopy, Datagram};
+pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, CqeCopy, Datagram, NetworkHeader};
 pub use dma::{DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, HealthWarning, Rejected, Step};
 pub use event::AsyncEvent;
 pub use hca::{
-    Deregistration, DeviceState, Hca, HealthBuffer, LinkState, MemoryRegion, MkeyState, Operation, Pending,
-    PortCounters, PortState, QCounters, Registration, ReservedLKey, SrqState, StepTime, Traffic,
-    emergency_stop,
+    Deregistration, DeviceState, EthernetLink, Hca, HealthBuffer, InfiniBandLink, Link, LinkState,
+    MemoryRegion, MkeyState, Operation, Pending, PortCounters, PortState, QCounters, Registration,
+    ReservedLKey, SrqState, StepTime, Traffic, emergency_stop,
 };
 pub use host::HostRegion;
 pub use mmio::{MmioBar, MmioDoorbellRegister};
 pub use mw::{MemoryWindow, MwBind, MwType};
+pub use path::{AddressVector, Grh, Path};
 pub use platform::{Bar, DoorbellRegister, MapError, Platform};
 pub use qp::{Doorbell, Qp, QpState};
 pub use srq::Srq;
@@ -133,7 +135,7 @@ pub use trace::{Counters, Trace, TraceEntry, TraceKind};
 #[doc(no_inline)]
 pub use types::Duration;
 pub use types::{
-    CounterSet, CqNumber, EqNumber, Gid, Grh, Guid, Instant, LKey, Lid, Mtu, PKey, Path, Pd, PdNumber, Psn,
-    QKey, QpNumber, RKey, Rate, ServiceLevel, Sge, SrqNumber, UarPage, Wake,
+    CounterSet, CqNumber, EqNumber, Gid, Guid, Instant, LKey, Lid, MacAddress, Mtu, PKey, Pd, PdNumber, Psn,
+    QKey, QpNumber, RKey, Rate, ServiceLevel, Sge, SrqNumber, UarPage, VlanId, Wake,
 };
-pub use wqe::{AddressVector, PostError, SendFlags, SendOp};
+pub use wqe::{PostError, SendFlags, SendOp};

@@ -5,7 +5,9 @@ use core::fmt;
 // Its documentation has relative links, which only the standard library's own pages resolve.
 #[doc(no_inline)]
 pub use ib_types::Duration;
-pub use ib_types::{Gid, Guid, Instant, Lid, Mtu, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel, Wake};
+pub use ib_types::{
+    Gid, Guid, Instant, Lid, MacAddress, Mtu, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel, VlanId, Wake,
+};
 
 ib_types::number! {
     /// Number of a completion queue, 24 bits.
@@ -121,41 +123,4 @@ pub struct Sge {
     pub lkey: LKey,
     /// Bytes, below 2^31.
     pub length: u32,
-}
-
-/// The part of an address that global routing needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Grh {
-    /// The destination's GID.
-    pub dgid: Gid,
-    /// Index of the source GID in this port's table.
-    pub source_gid_index: u8,
-    /// Flow label, 20 bits.
-    pub flow_label: u32,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Traffic class.
-    pub traffic_class: u8,
-}
-
-/// How to reach a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[non_exhaustive]
-pub enum Path {
-    /// By InfiniBand's local identifiers, with a global header if it leaves the subnet.
-    InfiniBand {
-        /// Destination.
-        dlid: Lid,
-        /// Service level.
-        sl: ServiceLevel,
-        /// Low bits of the source LID (LMC), 7 bits.
-        src_path_bits: u8,
-        /// Injection rate as a code of [`Rate`], 0 for the port's own. A device that cannot limit
-        /// to it takes the next slower rate that it can, or the port's own if there is none.
-        static_rate: u8,
-        /// Global routing header, if one is to be sent.
-        grh: Option<Grh>,
-    },
 }

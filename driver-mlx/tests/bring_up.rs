@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{REGION, World};
-use driver_mlx::{AsyncEvent, Config, Duration, Error, FatalCause, Instant, LinkState, Step, Wake};
+use driver_mlx::{AsyncEvent, Config, Duration, Error, FatalCause, Instant, LinkState, PortType, Step, Wake};
 use hca_model::Profile;
 use hca_model::device::Life;
 use mlx5_prm::opcode::Opcode;
@@ -25,7 +25,7 @@ fn up_and_down_again() {
     assert_eq!(hca.counters().pages_given, u64::from(given));
     assert!(given >= 70);
     assert_eq!(&hca.psid()[..13], b"MT_0000000008");
-    assert!(hca.caps().infiniband && hca.caps().set_deth_sqpn && hca.caps().rc);
+    assert!(hca.caps().port_type == PortType::InfiniBand && hca.caps().set_deth_sqpn && hca.caps().rc);
     assert_eq!((hca.caps().log_max_msg, hca.caps().cqe_version, hca.caps().log_bf_reg_size), (30, 1, 9));
     let names: Vec<_> = hca.steps().iter().map(|s| s.step.name()).collect();
     let expected = "presence initializing command_queue enable_hca issi boot_pages host_endianness capabilities \
@@ -51,11 +51,12 @@ fn the_port_becomes_active_and_says_so() {
     let mut hca = world.ready(1);
     let port = hca.port().expect("a port");
     assert_eq!(port.state, LinkState::Active);
-    assert!(port.lid.get() != 0 && port.sm_lid.get() != 0);
+    let link = *port.infiniband().expect("InfiniBand");
+    assert!(link.lid.get() != 0 && link.sm_lid.get() != 0);
     assert_eq!(port.port_guid.get(), Profile::port_guid_of(1));
     assert_eq!(port.mtu.bytes(), 4096);
     let gid = hca.gid(0).expect("a GID");
-    assert_eq!((gid.prefix(), gid.interface_id()), (port.gid_prefix, Profile::port_guid_of(1)));
+    assert_eq!((gid.prefix(), gid.interface_id()), (link.gid_prefix, Profile::port_guid_of(1)));
     assert_eq!(hca.pkey(0).expect("a P_Key").get(), 0xffff);
     assert!(matches!(hca.gid(u16::MAX), Err(Error::Limit { what: "gid_table_size", .. })));
     while hca.next_event().is_some() {}

@@ -270,7 +270,7 @@ fn datagrams_carry_their_source() {
         assert_eq!(received.byte_len() as usize, 40 + len, "the one with the wrong key was dropped");
         assert_eq!(
             (received.datagram().src_qpn, received.datagram().slid),
-            (a.qp.number(), a.hca.port().expect("a port").lid)
+            (a.qp.number(), a.hca.port().expect("a port").lid())
         );
         assert!(!received.datagram().grh);
         assert!(b.get(40, len) == filled(1, message, len));
@@ -313,7 +313,7 @@ fn management_datagrams_go_between_qp1s() {
     assert_eq!((cookie, received.byte_len(), received.datagram().src_qpn), (3, 296, QpNumber::GSI));
     assert_eq!(
         (received.pkey().get(), received.datagram().slid),
-        (0xffff, a.hca.port().expect("a port").lid)
+        (0xffff, a.hca.port().expect("a port").lid())
     );
     assert!(b.get(40, 256) == mad);
     sound(&world);

@@ -4,6 +4,7 @@ mod bring_up;
 mod cards;
 mod common;
 mod data_path;
+mod ethernet;
 mod event_room;
 mod hostile;
 mod lifecycle;

@@ -258,7 +258,7 @@ fn an_unexpected_port_is_not_the_end() {
     world.model(0, |m| m.port_mut().set_cable(false));
     let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
     let port = hca.port().expect("a port");
-    assert_eq!((port.state, port.lid.get()), (LinkState::Down, 0));
+    assert_eq!((port.state, port.lid().get()), (LinkState::Down, 0));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_function_s_own_port_counts_and_not_the_card_s() {
         World::new([Profile::node(0), Profile { habits, ..Profile::node(1) }], FabricConfig::default());
     // The link is Active for this function, though the field of the card says Down.
     let mut hca = world.ready(1);
-    assert!(hca.port().expect("a port").grh_required);
+    assert!(hca.port().expect("a port").infiniband().expect("InfiniBand").grh_required);
 }
 
 /// As a hypervisor hands it on before it has named it: no GUIDs, no LID, no subnet management agent, and nothing to write to.
@@ -290,8 +290,8 @@ fn a_virtual_function_without_a_name_comes_up() {
         let config = Config { physical_function: false, ..Config::DEFAULT };
         let mut hca = world.bring_up(0, &config).expect("comes up");
         let port = hca.port().expect("a port");
-        assert_eq!((port.state, port.lid.get(), port.port_guid.get()), (LinkState::Down, 0, 0));
-        assert!(port.grh_required);
+        assert_eq!((port.state, port.lid().get(), port.port_guid.get()), (LinkState::Down, 0, 0));
+        assert!(port.infiniband().expect("InfiniBand").grh_required);
         assert_eq!(hca.gid(0).expect("a GID").interface_id(), 0);
     }
 }
@@ -586,16 +586,4 @@ fn an_emergency_stop_ends_dma_in_the_middle_of_everything() {
     world.model(1, |m| assert_eq!((m.life(), m.census().total()), (hca_model::device::Life::Disabled, 0)));
     std::mem::forget(b.hca);
     world.bring_up(1, &Config::DEFAULT).expect("can be had again");
-}
-
-#[test]
-fn an_ethernet_port_is_refused_early_and_in_one_line() {
-    for card in Card::ALL.iter().filter(|card| card.is_ethernet()) {
-        let world = World::new([Profile::of(card, 0)], FabricConfig::default());
-        let error = world.bring_up(0, &Config::DEFAULT).err();
-        assert_eq!(error, Some(Error::NotInfiniBand), "{}", card.name);
-        // Boot pages only, and those are back.
-        world.model(0, |m| assert_eq!((m.life(), m.pages().given()), (hca_model::device::Life::Disabled, 0)));
-        assert_eq!(world.complaints(0), [""; 0], "{}", card.name);
-    }
 }

@@ -78,17 +78,18 @@ impl PortInfo {
 /// Asks the HCA.
 pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, Error> {
     let port = hca.port()?;
+    let link = *port.infiniband().ok_or(Error::MissingCapability("port_type"))?;
     let gid = hca.gid(0)?;
     let partitions = Partitions::read(|keys| hca.pkeys(keys))?;
     let (pkey_index, pkey) = partitions.preferred();
-    let named = port.lid != Lid::new(0) || port.grh_required;
+    let named = link.lid != Lid::new(0) || link.grh_required;
     let active = port.state == driver_mlx::LinkState::Active && named;
     Ok(PortInfo {
         active,
-        lid: port.lid,
-        lmc: port.lmc,
-        sm_lid: port.sm_lid,
-        sm_sl: port.sm_sl,
+        lid: link.lid,
+        lmc: link.lmc,
+        sm_lid: link.sm_lid,
+        sm_sl: link.sm_sl,
         speed: port.speed,
         mtu: port.mtu,
         gid,
@@ -96,7 +97,7 @@ pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, E
         pkey_index,
         partitions,
         node_guid: port.node_guid,
-        grh_required: port.grh_required,
-        capability_mask: port.capability_mask,
+        grh_required: link.grh_required,
+        capability_mask: link.capability_mask,
     })
 }

@@ -23,6 +23,19 @@ impl Gid {
         }
     }
 
+    /// Returns the IPv4-mapped GID of an IPv4 address, as RoCE v2 has it (RFC 4291 2.5.5.2).
+    #[must_use]
+    pub const fn from_ipv4([a, b, c, d]: [u8; 4]) -> Self {
+        Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+    }
+
+    /// Returns the link-local GID of a MAC address, whose lower half is its EUI-64 (RFC 4291
+    /// appendix A).
+    #[must_use]
+    pub const fn link_local(MacAddress([a, b, c, d, e, f]): MacAddress) -> Self {
+        Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+    }
+
     /// A GID from its two halves: the subnet's prefix and the interface identifier, which for a
     /// port is its GUID.
     pub const fn new(prefix: u64, interface_id: u64) -> Self {
@@ -187,6 +200,14 @@ mod tests {
         assert!(!gid.is_multicast() && !gid.is_zero());
         assert!(Gid::ZERO.is_zero() && Gid([0xff; 16]).is_multicast());
         assert_eq!(gid.to_string(), "fe80::2:c903:12:3456");
+    }
+
+    #[test]
+    fn ethernet_gids_are_ip_addresses() {
+        let mapped = Gid::from_ipv4([10, 0, 0, 7]);
+        assert_eq!((mapped.to_string().as_str(), mapped.ipv4()), ("::ffff:10.0.0.7", Some([10, 0, 0, 7])));
+        let local = Gid::link_local(MacAddress([0x52, 0x54, 0, 0x12, 0x34, 1]));
+        assert_eq!((local.to_string().as_str(), local.ipv4()), ("fe80::5054:ff:fe12:3401", None));
     }
 
     #[test]

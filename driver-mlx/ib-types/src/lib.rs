@@ -26,7 +26,7 @@ pub mod random;
 pub mod time;
 
 pub use address::{Gid, MacAddress, Mtu};
-pub use number::{Guid, Lid, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel};
+pub use number::{Guid, Lid, PKey, Psn, QKey, QpNumber, Rate, ServiceLevel, VlanId, roce_source_port};
 pub use payload::Payload;
 pub use random::{SplitMix64, mix};
 // Its documentation has relative links, which only the standard library's own pages resolve.

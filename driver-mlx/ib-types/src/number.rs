@@ -59,6 +59,24 @@ number! {
     Rate(u8, 6);
     /// Service level, 4 bits; the subnet maps it to virtual lanes (IBTA 1.3, 7.6.5).
     ServiceLevel(u8, 4);
+    /// Number of a VLAN, 12 bits (IEEE 802.1Q 9.6).
+    VlanId(u16, 12);
+}
+
+/// Returns the UDP source port of RoCE v2 packets from QP `local` to QP `remote`, 0xc000 to 0xffff.
+/// Routers spread flows by it. The flow label decides, or the QP numbers if that is 0. Linux,
+/// include/rdma/ib_verbs.h, rdma_get_udp_sport.
+#[must_use]
+pub const fn roce_source_port(flow_label: u32, local: QpNumber, remote: QpNumber) -> u16 {
+    let label = if flow_label != 0 {
+        flow_label
+    } else {
+        let mut mixed = local.get() as u64 * remote.get() as u64;
+        mixed ^= mixed >> 20;
+        mixed ^= mixed >> 40;
+        mixed as u32 & 0xf_ffff
+    };
+    0xc000 | ((label & 0x3fff) ^ (label >> 14)) as u16 & 0x3fff
 }
 
 impl QpNumber {
@@ -193,6 +211,16 @@ mod tests {
         assert_eq!(ServiceLevel::new(0x1f).get(), 15);
         assert_eq!(Guid::new(u64::MAX).get(), u64::MAX);
         assert_eq!(std::format!("{:?} {}", Lid::new(0x2a), PKey::DEFAULT), "Lid(0x2a) 0xffff");
+    }
+
+    #[test]
+    fn source_ports_are_linux_s() {
+        let port = |label, a, b| roce_source_port(label, QpNumber::new(a), QpNumber::new(b));
+        assert_eq!(port(0, 0x11, 0x12), 0xc132);
+        assert_eq!(port(0, 0x118, 0xd3), 0xe6cb);
+        assert_eq!(port(0, 0x12_3456, 0xa_bcde), 0xfd2f);
+        assert_eq!(port(0x12345, 1, 2), 0xe341);
+        assert_eq!(port(0, 0, 0), 0xc000);
     }
 
     #[test]

@@ -234,6 +234,7 @@ impl<'q> Cqe<'q> {
             sl: (at_18 >> 56) as u8 & 0xf,
             path_bits: (at_10 >> 48) as u8 & 0x7f,
             grh: (at_18 >> 60) & 3 != 0,
+            vlan: (at_18 >> 16 & 1 != 0).then_some(at_18 as u16),
         }
     }
 
@@ -259,12 +260,41 @@ pub struct Datagram {
     pub src_qpn: QpNumber,
     /// Sender's LID.
     pub slid: Lid,
-    /// Service level.
+    /// Service level; 0 with the kind of network header on RoCE.
     pub sl: u8,
     /// Low bits of the LID that it was sent to.
     pub path_bits: u8,
-    /// Whether its first 40 bytes hold its global routing header.
+    /// The first 40 bytes hold its global routing header. On RoCE they always hold a header: see
+    /// [`Datagram::network_header`].
     pub grh: bool,
+    /// On RoCE, tag control information of its VLAN tag, if it had one.
+    pub vlan: Option<u16>,
+}
+
+/// Network header of a datagram that arrived by RoCE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum NetworkHeader {
+    /// Global routing header of RoCE v1, 40 bytes.
+    Grh,
+    /// IPv6 header, 40 bytes.
+    Ipv6,
+    /// 20 bytes that mean nothing, then an IPv4 header of 20 bytes.
+    Ipv4,
+}
+
+impl Datagram {
+    /// Returns the kind of header in the first 40 bytes, if the datagram arrived by RoCE; `None` for
+    /// kinds that do not exist. On InfiniBand the field is part of [`Datagram::sl`].
+    #[must_use]
+    pub const fn network_header(&self) -> Option<NetworkHeader> {
+        match self.sl & 3 {
+            0 => Some(NetworkHeader::Grh),
+            1 => Some(NetworkHeader::Ipv6),
+            2 => Some(NetworkHeader::Ipv4),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Debug for Cqe<'_> {

@@ -2,7 +2,7 @@
 
 mod cqe;
 
-pub use cqe::{CompletionError, CompletionKind, CqError, Cqe, CqeCopy, Datagram};
+pub use cqe::{CompletionError, CompletionKind, CqError, Cqe, CqeCopy, Datagram, NetworkHeader};
 
 use crate::barrier;
 use crate::dma::DmaMemory;

@@ -21,7 +21,7 @@ mod unchecked;
 pub use firmware::{DeviceState, HealthBuffer, StepTime, emergency_stop};
 pub use objects::{Deregistration, MemoryRegion, MkeyState, QCounters, Registration, SrqState};
 pub use pending::{Operation, Pending};
-pub use port::{LinkState, PortCounters, PortState, Traffic};
+pub use port::{EthernetLink, InfiniBandLink, Link, LinkState, PortCounters, PortState, Traffic};
 pub use reserved::ReservedLKey;
 
 use crate::caps::Capabilities;
@@ -203,15 +203,16 @@ impl<P: Platform> Hca<'_, P> {
         self.port.state(&mut self.firmware, &mut self.memory)
     }
 
-    /// An entry of port 1's GID table.
+    /// An entry of port 1's GID table. On Ethernet it holds the addresses of
+    /// [`Hca::add_roce_address`]; unused entries are zero.
     ///
     /// # Errors
     /// Any [`Error`] of a command; [`Error::Limit`] beyond the table.
     pub fn gid(&mut self, index: u16) -> Result<Gid, Error> {
-        port::gid(&mut self.firmware, &mut self.memory, index)
+        port::gid(&self.port, &mut self.firmware, &mut self.memory, index)
     }
 
-    /// An entry of port 1's P_Key table.
+    /// An entry of port 1's P_Key table. On Ethernet it has one, 0xffff.
     ///
     /// # Errors
     /// Any [`Error`] of a command; [`Error::Limit`] beyond the table.

@@ -125,7 +125,7 @@ pub fn kept(cqe: &Cqe<'_>) -> Cqe<'static> {
 }
 
 pub fn path(to: &mut Driver) -> Path {
-    let dlid = to.port().expect("a port").lid;
+    let dlid = to.port().expect("a port").lid();
     Path::InfiniBand { dlid, sl: ServiceLevel::default(), src_path_bits: 0, static_rate: 0, grh: None }
 }
 

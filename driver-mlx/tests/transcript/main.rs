@@ -1,4 +1,4 @@
-//! The driver against what a real card answered: its start as it was recorded, and as far as both kinds of port share it.
+//! The driver against what a real card answered: its start as it was recorded, to where the recording ends and the Ethernet port begins.
 
 mod player;
 
@@ -27,32 +27,19 @@ fn bring_up(transcript: Transcript) -> (&'static Card, Error) {
 }
 
 #[test]
-fn the_ethernet_card_is_refused_before_it_gets_memory() {
-    let (card, error) = bring_up(Transcript::read(RECORDED));
-    assert_eq!(error, Error::NotInfiniBand);
-    assert_eq!(card.rest(), Some("QUERY_HCA_CAP"), "nothing was set, nothing was given but boot pages");
-    assert_eq!(
-        card.played(|played| (played.refused.len(), played.disabled, played.pages.len())),
-        (0, true, 0)
-    );
-}
-
-/// The same card with its port on InfiniBand, which a ConnectX-4 would have.
-#[test]
-fn all_that_ports_share_goes_as_it_was_recorded() {
-    let mut transcript = Transcript::read(RECORDED);
-    transcript.set("port_type", 0);
+fn the_start_goes_as_it_was_recorded() {
+    let transcript = Transcript::read(RECORDED);
     let before = transcript.now().to_vec();
     let (card, error) = bring_up(transcript);
-    // Behind the recording the card knows nothing; what comes first there is InfiniBand's and this driver's.
+    // The recording ends before the port, and its first command is one of Ethernet ports.
     assert_eq!(card.rest(), None, "{error}");
     let Error::Command(refused) = error else { panic!("{error}") };
     assert_eq!(
         (refused.opcode, refused.status, refused.step),
-        (Opcode::QUERY_SPECIAL_CONTEXTS, CmdStatus::BAD_OP, Step::Resources)
+        (Opcode::QUERY_NIC_VPORT_CONTEXT, CmdStatus::BAD_OP, Step::Port)
     );
     card.played(|played| {
-        assert_eq!(played.refused, [Opcode::QUERY_SPECIAL_CONTEXTS.0]);
+        assert_eq!(played.refused, [Opcode::QUERY_NIC_VPORT_CONTEXT.0]);
         assert_eq!((played.disabled, played.pages.len()), (true, 0), "it was let go of again");
         for eqn in [0x10, 0x11] {
             assert!(

@@ -36,6 +36,7 @@ pub struct Transcript {
     max: Vec<u8>,
     now: Vec<u8>,
     atomic: Vec<u8>,
+    roce: Vec<u8>,
 }
 
 fn hex(text: &str) -> u32 {
@@ -76,7 +77,7 @@ impl Transcript {
     /// Reads a recording.
     pub fn read(text: &str) -> Self {
         let block = || vec![0; CAPABILITIES];
-        let mut this = Self { max: block(), now: block(), atomic: block(), ..Self::default() };
+        let mut this = Self { max: block(), now: block(), atomic: block(), roce: block(), ..Self::default() };
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let (kind, rest) = line.split_once(' ').expect("a kind");
             let words: Vec<&str> = rest.split_whitespace().collect();
@@ -85,6 +86,7 @@ impl Transcript {
                 ("max", [name, value]) => this.set(name, hex(value)),
                 ("now", [name, value]) => set_named(&mut this.now, name, hex(value)),
                 ("atomic", [name, value]) => set_named(&mut this.atomic, name, hex(value)),
+                ("roce", [at, value]) => put(&mut this.roce, hex(at) as usize, hex(value)),
                 ("unnamed", [at, bits]) => {
                     for block in [&mut this.max, &mut this.now] {
                         let word = &mut block[hex(at) as usize..][..4];
@@ -262,6 +264,9 @@ impl Card {
             }
             // Asked by this driver earlier than by Linux's.
             (0x100, 6 | 7) => return output[0x10..][..CAPABILITIES].copy_from_slice(&self.transcript.atomic),
+            (0x100, 8 | 9) => return output[0x10..][..CAPABILITIES].copy_from_slice(&self.transcript.roce),
+            // Not published: `resd_lkey`, which mlx5_ib reads.
+            (0x203, _) => return put(output, 0xc, 0x200),
             _ => {}
         }
         let Some(command) = next else {

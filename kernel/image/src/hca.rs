@@ -1,7 +1,7 @@
 //! `app=hca`: brings the HCA up, waits until its port is Active, makes and destroys one object of each kind, and takes it
 //! down again.
 
-use driver_mlx::{Hca, HcaStorage};
+use driver_mlx::{Hca, HcaStorage, Link};
 use unikernel::choice::Choice;
 use unikernel::failure::{Failure, conclude};
 use unikernel::hca::BareMetal;
@@ -55,16 +55,20 @@ fn use_port(hca: &mut Hca<'_, BareMetal>, clock: Clock) -> Result<(), Failure> {
     let pages = hca.firmware_pages();
     println!("firmware {major}.{minor}.{sub}, holds {pages} pages; {} KiB free", hca.free_bytes() >> 10);
     let port = verbs::wait_active(hca, clock, |event| println!("event: {event:?}"))?;
-    println!(
-        "port {:?}: lid {}, sm lid {}, mtu {:?}, guid {:#018x}, gid {}, p_key {}",
-        port.state,
-        port.lid,
-        port.sm_lid,
-        port.mtu,
-        port.port_guid.get(),
-        hca.gid(0)?,
-        hca.pkey(0)?
-    );
+    let (state, mtu, guid) = (port.state, port.mtu, port.port_guid.get());
+    match port.link {
+        Link::InfiniBand(link) => println!(
+            "port {state:?}: lid {}, sm lid {}, mtu {mtu:?}, guid {guid:#018x}, gid {}, p_key {}",
+            link.lid,
+            link.sm_lid,
+            hca.gid(0)?,
+            hca.pkey(0)?
+        ),
+        Link::Ethernet(link) => println!(
+            "port {state:?}: mac {}, frames of {} bytes, mtu {mtu:?}, guid {guid:#018x}",
+            link.mac, link.mtu
+        ),
+    }
     println!("@step name=port_active us={}", (clock.now() - up) / 1000);
     Ok(())
 }

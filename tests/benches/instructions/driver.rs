@@ -146,7 +146,7 @@ impl Node {
     }
 
     fn connect(&mut self, other: &mut Self) {
-        let dlid = other.hca.port().expect("port").lid;
+        let dlid = other.hca.port().expect("port").lid();
         for (qp, peer) in self.qps.iter_mut().zip(&other.qps) {
             to_rts(&mut self.hca, qp, dlid, peer.number(), (0, 0), &Options::default()).expect("RTS");
         }

@@ -336,7 +336,7 @@ pub fn pair(qps: usize, len: usize) -> (Rc<RefCell<Fabric>>, [Node; 2]) {
     let world = World::new(FabricConfig::default());
     let fabric = Rc::new(RefCell::new(Fabric { world, guests: Vec::new(), now: 1 }));
     let mut nodes = [0, 1].map(|node| Node::new(&fabric, node, qps, len));
-    let lids = nodes.each_mut().map(|node| node.hca.port().expect("port").lid);
+    let lids = nodes.each_mut().map(|node| node.hca.port().expect("port").lid());
     let [near, far] = &mut nodes;
     near.connect(lids[1], &far.qps);
     far.connect(lids[0], &near.qps);

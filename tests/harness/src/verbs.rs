@@ -171,7 +171,7 @@ pub fn connect(
     (b, to): (&mut Node, &mut Endpoint),
     options: &Options,
 ) -> Result<(), Error> {
-    let (lid_a, lid_b) = (a.hca.port()?.lid, b.hca.port()?.lid);
+    let (lid_a, lid_b) = (a.hca.port()?.lid(), b.hca.port()?.lid());
     let (qpn_a, qpn_b) = (at.qp.number(), to.qp.number());
     at.to_rts(&mut a.hca, lid_b, qpn_b, (options.psn, 0x123), options)?;
     to.to_rts(&mut b.hca, lid_a, qpn_a, (0x123, options.psn), options)

@@ -261,13 +261,14 @@ fn two_nodes_reach_active_with_addresses_of_their_own() {
         .map(|i| Node::bring_up(&world, Profile::node(i), MEMORY, &Config::DEFAULT).expect("comes up"))
         .collect();
     let ports: Vec<_> = nodes.iter_mut().map(|node| node.wait_active().expect("Active")).collect();
-    assert_ne!(ports[0].lid, ports[1].lid);
-    assert_eq!(ports[0].sm_lid, ports[1].sm_lid);
-    for (i, port) in ports.iter().enumerate() {
-        assert_ne!(port.lid.get(), 0);
+    let links: Vec<_> = ports.iter().map(|port| *port.infiniband().expect("InfiniBand")).collect();
+    assert_ne!(links[0].lid, links[1].lid);
+    assert_eq!(links[0].sm_lid, links[1].sm_lid);
+    for (i, (port, link)) in ports.iter().zip(links).enumerate() {
+        assert_ne!(link.lid.get(), 0);
         assert_eq!(port.mtu.bytes(), 4096);
         let gid = nodes[i].hca.gid(0).expect("GID");
-        assert_eq!((gid.prefix(), gid.interface_id()), (port.gid_prefix, Profile::port_guid_of(i as u16)));
+        assert_eq!((gid.prefix(), gid.interface_id()), (link.gid_prefix, Profile::port_guid_of(i as u16)));
         assert_eq!(nodes[i].hca.pkey(0).expect("P_Key").get(), 0xffff);
         assert!(nodes[i].hca.gid(10_000).is_err());
     }

@@ -4,6 +4,7 @@ use apps::rds::Generation;
 use apps::selftest::{self, Level, Storage, Verdict};
 use driver_mlx::Config;
 use harness::{World, WorldConfig, host_region};
+use hca_model::card::{CONNECTX_4, Card};
 use hca_model::{Habits, Profile};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
@@ -35,7 +36,9 @@ fn verdicts_of(profile: Profile, cable: bool) -> (Vec<Verdict>, bool, String) {
 fn a_sound_card_passes_all_levels() {
     let (verdicts, verified, text) = verdicts(Habits::default(), true);
     assert_eq!((verdicts, verified), (vec![Verdict::Passed; 7], true), "{text}");
-    for check in ["bring_up", "round=2", "dat_connection", "dat_rdma_read", "rds_message"] {
+    let checks =
+        ["bring_up", "round=2", "by=inside", "by=port", "dat_connection", "dat_rdma_read", "rds_message"];
+    for check in checks {
         assert!(text.contains(check), "{check}: {text}");
     }
     // As a virtual function's, whose routes need a GRH.
@@ -47,10 +50,33 @@ fn a_sound_card_passes_all_levels() {
 fn what_a_card_without_a_link_cannot_reach_is_said() {
     let (verdicts, verified, text) = verdicts(Habits::default(), false);
     let [passed, beyond] = [Verdict::Passed, Verdict::OutOfReach];
-    assert_eq!(verdicts, [passed, passed, passed, passed, beyond, beyond, beyond], "{text}");
-    assert!(verified, "no fault of the card");
+    // Data goes through the card all the same.
+    assert_eq!(verdicts, [passed, passed, passed, passed, passed, beyond, beyond], "{text}");
+    assert!(verified && text.contains("name=rdma_read"), "no fault of the card");
     for words in ["the port is Down after a minute", "round=2", "@level name=rds verdict=\"out of reach\""] {
         assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn a_card_that_loops_nothing_says_so() {
+    let [passed, beyond] = [Verdict::Passed, Verdict::OutOfReach];
+    let (verdicts, verified, text) = verdicts_of(Profile::of(&CONNECTX_4, 0), false);
+    assert_eq!(verdicts, [passed, passed, passed, passed, beyond, beyond, beyond], "{text}");
+    assert!(verified && text.contains("@check name=inside us=") && text.contains("not offered"), "{text}");
+}
+
+#[test]
+fn an_ethernet_card_proves_itself_with_and_without_a_link() {
+    let [passed, beyond] = [Verdict::Passed, Verdict::OutOfReach];
+    for card in Card::ALL.iter().filter(|card| card.is_ethernet()) {
+        for cable in [true, false] {
+            let (verdicts, verified, text) = verdicts_of(Profile::of(card, 0), cable);
+            assert_eq!(verdicts, [passed, passed, passed, passed, passed, beyond, beyond], "{text}");
+            assert!(verified && text.contains("name=rdma_read"), "{text}");
+            assert_eq!(text.contains("by=port"), cable, "{text}");
+            assert_eq!(text.contains("data by the port: the port is Down"), !cable, "{text}");
+        }
     }
 }
 

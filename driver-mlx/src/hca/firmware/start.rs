@@ -4,7 +4,7 @@ use super::access::{access_register, optional};
 use super::segment::InitialSegment;
 use super::wait::{ABSENCE_TIMEOUT, Wait, hand_over_queue};
 use super::{Firmware, Memory};
-use crate::caps::Capabilities;
+use crate::caps::{Capabilities, PortType, RoceCapabilities};
 use crate::cmd::input;
 use crate::config::Config;
 use crate::control;
@@ -128,9 +128,14 @@ impl<P: Platform> Setup<'_, '_, '_, P> {
         Ok(())
     }
 
-    /// The general capabilities: the maximum, or what holds now.
-    fn query_caps(&mut self, current: bool, out: &mut [u8; query_hca_cap_out::SIZE]) -> Result<(), Error> {
-        let op_mod = CapType::GENERAL.query_op_mod(current);
+    /// Capabilities of a type: the maximum, or what holds now.
+    fn query_caps(
+        &mut self,
+        kind: CapType,
+        current: bool,
+        out: &mut [u8; query_hca_cap_out::SIZE],
+    ) -> Result<(), Error> {
+        let op_mod = kind.query_op_mod(current);
         self.firmware.exec(
             self.memory,
             &input::<{ query_hca_cap_in::SIZE }>(Opcode::QUERY_HCA_CAP, op_mod),
@@ -142,17 +147,15 @@ impl<P: Platform> Setup<'_, '_, '_, P> {
     fn set_capabilities(&mut self) -> Result<bool, Error> {
         use cmd_hca_cap as cap;
         let mut block = [0; query_hca_cap_out::SIZE];
-        self.query_caps(false, &mut block)?;
+        self.query_caps(CapType::GENERAL, false, &mut block)?;
         let max = Capabilities::parse(query_hca_cap_out::capability.of(&block));
-        // Said before anything is given for a port that cannot be used.
-        if !max.infiniband {
-            return Err(Error::NotInfiniBand);
-        }
         if let Some(name) = max.missing() {
             return Err(Error::MissingCapability(name));
         }
-        let announces_ends = cap::release_all_pages.is_set(query_hca_cap_out::capability.of(&block));
-        self.query_caps(true, &mut block)?;
+        let most = query_hca_cap_out::capability.of(&block);
+        let announces_ends = cap::release_all_pages.is_set(most);
+        let switched = cap::roce_rw_supported.is_set(most).then(|| cap::roce.is_set(most));
+        self.query_caps(CapType::GENERAL, true, &mut block)?;
         // A copy of what holds now is edited: reserved bits that firmware has set stay as they are.
         let mut set = input::<{ set_hca_cap_in::SIZE }>(Opcode::SET_HCA_CAP, CapType::GENERAL.set_op_mod());
         let target = set_hca_cap_in::capability.of_mut(&mut set);
@@ -164,6 +167,9 @@ impl<P: Platform> Setup<'_, '_, '_, P> {
         // Have firmware announce a removed function with one event instead of reclaiming its pages one
         // by one.
         cap::release_all_pages.set(target, announces_ends);
+        if let Some(roce) = switched {
+            cap::roce.set(target, roce);
+        }
         self.firmware.exec(self.memory, &set, &mut [0; set_hca_cap_out::SIZE])?;
         Ok(max.atomic && self.set_up_atomics(&mut set)?)
     }
@@ -172,12 +178,7 @@ impl<P: Platform> Setup<'_, '_, '_, P> {
     /// another order would be silently wrong.
     fn set_up_atomics(&mut self, set: &mut [u8; set_hca_cap_in::SIZE]) -> Result<bool, Error> {
         let mut block = [0; query_hca_cap_out::SIZE];
-        let query = CapType::ATOMIC.query_op_mod(true);
-        self.firmware.exec(
-            self.memory,
-            &input::<{ query_hca_cap_in::SIZE }>(Opcode::QUERY_HCA_CAP, query),
-            &mut block,
-        )?;
+        self.query_caps(CapType::ATOMIC, true, &mut block)?;
         let current = query_hca_cap_out::capability.of(&block);
         let operations = atomic_caps::atomic_operations.get32(current) & ATOMICS == ATOMICS;
         if !operations || atomic_caps::atomic_size_qp.get32(current) & ATOMIC_8_BYTES == 0 {
@@ -199,12 +200,19 @@ impl<P: Platform> Setup<'_, '_, '_, P> {
     /// Reads the capabilities that hold after INIT_HCA, and the name of the board.
     fn identify(&mut self, atomic: bool) -> Result<(), Error> {
         let mut block = [0; query_hca_cap_out::SIZE];
-        self.query_caps(true, &mut block)?;
+        self.query_caps(CapType::GENERAL, true, &mut block)?;
         let general = query_hca_cap_out::capability.of(&block);
         let names_driver = cmd_hca_cap::driver_version.is_set(general);
+        let has_roce = cmd_hca_cap::roce.is_set(general);
         self.firmware.caps = Capabilities { atomic, ..Capabilities::parse(general) };
         if let Some(name) = self.firmware.caps.missing() {
             return Err(Error::MissingCapability(name));
+        }
+        if has_roce && self.firmware.caps.port_type == PortType::Ethernet {
+            self.query_caps(CapType::ROCE, true, &mut block)?;
+            let (roce, loops) = RoceCapabilities::parse(query_hca_cap_out::capability.of(&block));
+            let caps = &mut self.firmware.caps;
+            (caps.roce, caps.force_loopback) = (Some(roce), loops);
         }
         if names_driver {
             let mut set = input::<{ set_driver_version_in::SIZE }>(Opcode::SET_DRIVER_VERSION, 0);

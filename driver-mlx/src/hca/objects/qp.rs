@@ -2,7 +2,8 @@
 
 use super::Objects;
 use super::event_room::EVENTS_OF_QP;
-use super::qp_context::{Change, Sizes, create_input, exceeds, log2_ceil, put_path};
+use super::qp_context::{Change, Sizes, create_input, exceeds, log2_ceil};
+use crate::caps::PortType;
 use crate::cmd::{Tail, input};
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
 use crate::control;
@@ -12,6 +13,7 @@ use crate::hca::Hca;
 use crate::hca::firmware::Firmware;
 use crate::hca::memory::{Memory, Usable};
 use crate::hca::page_list::PageList;
+use crate::path::{Ends, Path};
 use crate::platform::{Bar, Platform};
 use crate::qp::{Qp, QpContext, QpGeometry, QpState, SendRegister};
 use crate::types::{CounterSet, Psn, QpNumber, UarPage};
@@ -107,7 +109,9 @@ impl<P: Platform> Hca<'_, P> {
             u64::from(self.firmware.caps().log_max_ra_res_qp).min(MOST_LOG_READS),
         )?;
         let QpContext { port, pkey_index, pkey_changed, access, .. } = qp.context();
-        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context(), self.firmware.resolve(qp)?);
+        let number = self.firmware.resolve(qp)?;
+        self.check_medium(&params.path)?;
+        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context(), number);
         // Remote rights are set here, where every firmware takes them, and not at RST2INIT.
         let atomics = access.contains(Access::REMOTE_ATOMIC);
         if reliable && atomics && !self.firmware.caps().atomic {
@@ -140,8 +144,20 @@ impl<P: Platform> Hca<'_, P> {
         let path = change.path();
         ads::pkey_index.set(path, pkey_index);
         ads::vhca_port_num.set(path, port);
-        put_path(path, &params.path, rates)?;
+        let ends = Ends::new(number, params.remote_qpn);
+        params.path.write_ads(path, ends, rates)?;
         self.change(qp, &change, QpState::ReadyToReceive)
+    }
+
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a path of the other kind of port.
+    fn check_medium(&self, path: &Path) -> Result<(), Error> {
+        match (path, self.firmware.caps().port_type) {
+            (Path::InfiniBand { .. }, PortType::InfiniBand)
+            | (Path::Roce { .. }, PortType::Ethernet)
+            | (Path::Loopback, _) => Ok(()),
+            _ => Err(Error::InvalidArgument("path")),
+        }
     }
 
     /// RTR to RTS of a connected QP: it sends.

@@ -8,10 +8,9 @@ use crate::error::Error;
 use crate::hca::page_list::PageList;
 use crate::mw::BIND_OCTOWORDS;
 use crate::qp::{QpContext, QpGeometry, QpLimits};
-use crate::types::{CounterSet, LKey, Path, QpNumber, UarPage};
-use crate::wqe::stat_rate;
+use crate::types::{CounterSet, LKey, QpNumber, UarPage};
 use mlx5_prm::commands::*;
-use mlx5_prm::contexts::{ads, qpc};
+use mlx5_prm::contexts::qpc;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::{OptParamMask, PmState, RqType, ServiceType};
 
@@ -180,28 +179,4 @@ pub(super) fn create_input(
         qpc::deth_sqpn.set(fields, source.get());
     }
     create
-}
-
-/// Fills the path that the device keeps in the QP.
-pub(super) fn put_path(to: &mut [u8], path: &Path, rates: u16) -> Result<(), Error> {
-    let Path::InfiniBand { dlid, sl, src_path_bits, static_rate, grh } = *path;
-    if src_path_bits > 0x7f {
-        return Err(Error::InvalidArgument("src_path_bits"));
-    }
-    ads::rlid.set(to, dlid.get());
-    ads::mlid.set(to, src_path_bits);
-    ads::sl.set(to, sl.get());
-    ads::stat_rate.set(to, stat_rate(static_rate, rates));
-    if let Some(grh) = grh {
-        if grh.flow_label > 0xf_ffff {
-            return Err(Error::InvalidArgument("flow_label"));
-        }
-        ads::grh.set(to, true);
-        ads::src_addr_index.set(to, grh.source_gid_index);
-        ads::hop_limit.set(to, grh.hop_limit);
-        ads::tclass.set(to, grh.traffic_class);
-        ads::flow_label.set(to, grh.flow_label);
-        ads::rgid_rip.of_mut(to).iter_mut().zip(grh.dgid.0).for_each(|(to, from)| *to = from);
-    }
-    Ok(())
 }

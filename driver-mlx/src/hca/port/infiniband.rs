@@ -1,7 +1,9 @@
 //! An InfiniBand port: state, LID, GIDs and P_Keys, from vport contexts or by management datagrams
 //! to the device itself.
 
-use super::{LinkState, PORT, Port, PortState};
+use super::Port;
+use super::state::{InfiniBandLink, Link, LinkState, PORT, PortState, at_most, highest};
+use crate::caps::PortType;
 use crate::cmd::input;
 use crate::error::Error;
 use crate::hca::firmware::{Firmware, access_register, optional};
@@ -51,19 +53,6 @@ impl LinkState {
     }
 }
 
-/// The largest MTU of at most so many bytes: a register may say anything while the link is down.
-fn at_most(bytes: u32) -> Mtu {
-    [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512]
-        .into_iter()
-        .find(|mtu| mtu.bytes() <= bytes)
-        .unwrap_or(Mtu::B256)
-}
-
-/// Returns the meaning of the highest bit of a register's mask; 0 for an empty one.
-fn highest(mask: u32, meanings: &[u32]) -> u32 {
-    mask.checked_ilog2().and_then(|bit| meanings.get(bit as usize)).copied().unwrap_or(0)
-}
-
 /// Speed of a PortInfo's link in Mb/s: `LinkWidthActive`, `LinkSpeedActive` and
 /// `LinkSpeedExtActive`, which counts if it is not 0 (IBTA 1.3, 14.2.5.6).
 fn link_speed(info: &[u8; ATTRIBUTE]) -> u32 {
@@ -92,8 +81,8 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Port {
-    /// As [`Hca::port`](crate::Hca::port).
-    pub(in crate::hca) fn state<P: Platform>(
+    /// As [`Hca::port`](crate::Hca::port), of an InfiniBand port.
+    pub(super) fn infiniband_state<P: Platform>(
         &mut self,
         firmware: &mut Firmware<'_, P>,
         memory: &mut Memory<'_>,
@@ -114,24 +103,25 @@ impl Port {
         firmware.exec(memory, &query, &mut out)?;
         let context = query_hca_vport_context_out::hca_vport_context.of(&out);
         let (mtu, speed) = (self.link_mtu(firmware, memory)?, read_link_speed(firmware, memory)?);
-        let lmc = vport::lmc.get(context) as u8;
-        let port = PortState {
-            // State of the function's own port, which may differ from the card's.
-            state: LinkState::from_code(vport::vport_state.get(context)),
+        let link = InfiniBandLink {
             lid: base_lid(vport::lid.get(context)),
-            lmc,
+            lmc: vport::lmc.get(context) as u8,
             sm_lid: base_lid(vport::sm_lid.get(context)),
             sm_sl: ServiceLevel::new(vport::sm_sl.get(context) as u8),
             subnet_timeout: vport::subnet_timeout.get(context) as u8,
-            mtu,
-            speed,
             grh_required: vport::grh_required.is_set(context),
-            gid_prefix: 0,
-            port_guid: Guid::new(vport::port_guid.get(context)),
-            node_guid: Guid::new(vport::node_guid.get(context)),
+            gid_prefix: own_gid(firmware, memory, 0)?.prefix(),
             capability_mask: vport::cap_mask1.get32(context),
         };
-        Ok(PortState { gid_prefix: gid(firmware, memory, 0)?.prefix(), ..port })
+        Ok(PortState {
+            // State of the function's own port, which may differ from the card's.
+            state: LinkState::from_code(vport::vport_state.get(context)),
+            mtu,
+            speed,
+            port_guid: Guid::new(vport::port_guid.get(context)),
+            node_guid: Guid::new(vport::node_guid.get(context)),
+            link: Link::InfiniBand(link),
+        })
     }
 
     /// The MTU in force, by PMTU or from the function's own management agent. A virtual function may
@@ -195,25 +185,41 @@ fn read_link_speed<P: Platform>(
 fn by_mad<P: Platform>(firmware: &mut Firmware<'_, P>, memory: &mut Memory<'_>) -> Result<PortState, Error> {
     let info = subnet_get(firmware, memory, PORT_INFO, PORT)?;
     let node = subnet_get(firmware, memory, NODE_INFO, 0)?;
-    Ok(PortState {
-        state: LinkState::from_code(number::<1>(&info, 32) & 0xf),
+    let link = InfiniBandLink {
         lid: base_lid(number::<2>(&info, 16)),
         lmc: number::<1>(&info, 34) as u8 & 7,
         sm_lid: base_lid(number::<2>(&info, 18)),
         sm_sl: ServiceLevel::new(number::<1>(&info, 36) as u8 & 0xf),
         subnet_timeout: number::<1>(&info, 51) as u8 & 0x1f,
-        speed: link_speed(&info),
-        mtu: neighbor_mtu(&info),
         grh_required: false,
         gid_prefix: number::<8>(&info, 8),
+        capability_mask: number::<4>(&info, 20) as u32,
+    };
+    Ok(PortState {
+        state: LinkState::from_code(number::<1>(&info, 32) & 0xf),
+        mtu: neighbor_mtu(&info),
+        speed: link_speed(&info),
         port_guid: Guid::new(number::<8>(&node, 20)),
         node_guid: Guid::new(number::<8>(&node, 12)),
-        capability_mask: number::<4>(&info, 20) as u32,
+        link: Link::InfiniBand(link),
     })
 }
 
 /// As [`Hca::gid`](crate::Hca::gid).
 pub(in crate::hca) fn gid<P: Platform>(
+    port: &Port,
+    firmware: &mut Firmware<'_, P>,
+    memory: &mut Memory<'_>,
+    index: u16,
+) -> Result<Gid, Error> {
+    match firmware.caps().port_type {
+        PortType::InfiniBand => own_gid(firmware, memory, index),
+        PortType::Ethernet => port.roce_gid(index),
+    }
+}
+
+/// An entry of an InfiniBand port's GID table.
+fn own_gid<P: Platform>(
     firmware: &mut Firmware<'_, P>,
     memory: &mut Memory<'_>,
     index: u16,
@@ -239,12 +245,25 @@ pub(in crate::hca) fn gid<P: Platform>(
     Ok(gid)
 }
 
+/// The P_Key table of Ethernet ports, which is fixed (IBTA A16.5.2).
+fn fixed_pkeys<P: Platform>(firmware: &Firmware<'_, P>) -> Option<&'static [PKey]> {
+    match firmware.caps().port_type {
+        PortType::InfiniBand => None,
+        PortType::Ethernet => Some(&[PKey::DEFAULT]),
+    }
+}
+
 /// As [`Hca::pkey`](crate::Hca::pkey).
 pub(in crate::hca) fn pkey<P: Platform>(
     firmware: &mut Firmware<'_, P>,
     memory: &mut Memory<'_>,
     index: u16,
 ) -> Result<PKey, Error> {
+    if let Some(keys) = fixed_pkeys(firmware) {
+        let limit = keys.len() as u64;
+        let found = keys.get(usize::from(index)).copied();
+        return found.ok_or(Error::Limit { what: "pkey_table_size", asked: u64::from(index), limit });
+    }
     let limit = u64::from(firmware.caps().pkey_table_size);
     if u64::from(index) >= limit {
         return Err(Error::Limit { what: "pkey_table_size", asked: u64::from(index), limit });
@@ -269,6 +288,10 @@ pub(in crate::hca) fn pkeys<P: Platform>(
     memory: &mut Memory<'_>,
     keys: &mut [PKey],
 ) -> Result<usize, Error> {
+    if let Some(fixed) = fixed_pkeys(firmware) {
+        keys.iter_mut().zip(fixed).for_each(|(to, from)| *to = *from);
+        return Ok(keys.len().min(fixed.len()));
+    }
     let entries = firmware.caps().pkey_table_size as usize;
     let count = keys.len().min(entries);
     let keys = keys.get_mut(..count).unwrap_or_default();

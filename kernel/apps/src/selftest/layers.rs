@@ -44,11 +44,10 @@ pub fn layers<P: Platform + Copy>(
     };
     let Storage { adapter: tables, rds, buffer } = storage;
     // A port that was not Active in time is not waited for again.
-    let patience = if summary.verdict(Level::Data) == Verdict::Passed { 30 } else { 0 };
     let config = AdapterConfig {
         hca: *hca,
         ip: None,
-        activation_timeout: Duration::from_secs(patience),
+        activation_timeout: Duration::from_secs(summary.patience()),
         ..AdapterConfig::new(NAME, ADDRESS, &[], 1)
     };
     let began = platform.now();
@@ -66,6 +65,10 @@ pub fn layers<P: Platform + Copy>(
         Err(error @ OpenError::PortNotActive { .. }) => {
             step(out, "bring_up", began, platform.now(), format_args!("round=2"));
             out(format_args!("{error}"));
+            Ok(())
+        }
+        Err(OpenError::Hca(error @ driver_mlx::Error::MissingCapability("port_type"))) => {
+            out(format_args!("DAT and RDS need an InfiniBand port: {error}"));
             Ok(())
         }
         Err(OpenError::Hca(error)) => Err(Stage::Hca(error)),

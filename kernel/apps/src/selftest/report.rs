@@ -55,9 +55,11 @@ impl Level {
             Self::Commands => "bus mastering, and DMA that reaches this memory at these addresses",
             Self::Objects => "memory for firmware",
             Self::Nop => "doorbells and event queues; no cable",
-            Self::Data => "an Active port: a cable and a subnet manager",
+            Self::Data => {
+                "a card that loops connections, or an Active port: a cable, on InfiniBand a subnet manager"
+            }
             Self::Dat => {
-                "the same, and memory for a second bring-up; to another card: a partner and app=rping"
+                "an Active port, and memory for a second bring-up; to another card: a partner and app=rping"
             }
             Self::Rds => "the same; its messages to itself do not leave the node: a partner and app=rds",
         }
@@ -79,18 +81,29 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     verdicts: [Verdict; Level::ALL.len()],
+    port_is_active: bool,
 }
 
 impl Summary {
     /// Nothing passed yet.
     pub(super) const fn new() -> Self {
-        Self { verdicts: [Verdict::OutOfReach; Level::ALL.len()] }
+        Self { verdicts: [Verdict::OutOfReach; Level::ALL.len()], port_is_active: false }
     }
 
     pub(super) fn set(&mut self, level: Level, verdict: Verdict) {
         if let Some(slot) = self.verdicts.get_mut(level as usize) {
             *slot = verdict;
         }
+    }
+
+    /// The port became Active in time.
+    pub(super) fn port_is_active(&mut self) {
+        self.port_is_active = true;
+    }
+
+    /// Returns how long levels above the driver wait for the port, seconds.
+    pub(super) fn patience(&self) -> u64 {
+        if self.port_is_active { 30 } else { 0 }
     }
 
     /// A level is not passed: says why, and, where something has failed, all that the device has to say of it.

@@ -4,9 +4,10 @@ use super::data;
 use super::report::{Level, Out, Summary, Verdict, step};
 use super::stage::Stage;
 use super::storage::Storage;
+use core::fmt;
 use driver_mlx::{
-    Config, CqConfig, DeviceState, DmaRegion, Duration, Error, Hca, HostRegion, InitParams, Instant,
-    LinkState, Platform, PortState, Psn, QKey, QpConfig, SendFlags, SendOp,
+    Config, Cq, CqConfig, DeviceState, DmaRegion, Duration, Error, Hca, HostRegion, InitParams, Instant,
+    Link, LinkState, Pd, Platform, PortState, Psn, QKey, QpConfig, SendFlags, SendOp,
 };
 
 /// Looks at the health counter, and their distance.
@@ -169,10 +170,47 @@ fn levels<P: Platform>(
     summary.set(*level, Verdict::Passed);
 
     *level = Level::Data;
-    let outcome = active(hca, out).and_then(|port| data::through_itself(hca, pd, &mut cq, &port, out));
+    let outcome = both_ways(hca, pd, &mut cq, summary, out);
     hca.destroy_cq(cq)?;
     hca.dealloc_pd(pd)?;
     outcome
+}
+
+/// Moves data inside the card and by its port. Either is enough if the card or the cable lacks the
+/// other.
+fn both_ways<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    pd: Pd,
+    cq: &mut Cq<P::Bar>,
+    summary: &mut Summary,
+    out: Out<'_>,
+) -> Result<(), Stage> {
+    let inside = data::inside(hca, pd, cq, out)?;
+    let port = active(hca, out);
+    if port.is_ok() {
+        summary.port_is_active();
+    }
+    match port.and_then(|port| data::by_port(hca, pd, cq, &port, out)) {
+        Err(Stage::Missing(why)) if inside => {
+            out(format_args!("data by the port: {why}"));
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Facts of one kind of port, for the line of a step.
+struct Shown<'a>(&'a Link);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Link::InfiniBand(link) => {
+                write!(f, "lid={} sm_lid={} grh_required={}", link.lid, link.sm_lid, link.grh_required)
+            }
+            Link::Ethernet(link) => write!(f, "mac={} frame={}", link.mac, link.mtu),
+        }
+    }
 }
 
 /// Waits until the port is Active.
@@ -190,13 +228,11 @@ fn active<P: Platform>(hca: &mut Hca<'_, P>, out: Out<'_>) -> Result<PortState, 
                 began,
                 now,
                 format_args!(
-                    "state={:?} lid={} sm_lid={} mtu={} guid={:#018x} grh_required={}",
+                    "state={:?} mtu={} guid={:#018x} {}",
                     port.state,
-                    port.lid,
-                    port.sm_lid,
                     port.mtu.bytes(),
                     port.port_guid.get(),
-                    port.grh_required
+                    Shown(&port.link)
                 ),
             );
         }

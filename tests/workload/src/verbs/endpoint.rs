@@ -84,7 +84,7 @@ impl<P: Platform> Endpoint<P> {
         Ok(Address {
             qpn: self.qp.number(),
             psn,
-            lid: hca.port()?.lid,
+            lid: hca.port()?.lid(),
             gid: Some(hca.gid(0)?),
             rkey: self.key.rkey(),
             addr: self.key.address(),
