@@ -197,7 +197,7 @@ fn requests_are_compared_with_the_port_as_it_is_now() {
 fn reports_of_other_nodes_are_ignored() {
     let mut ports = Ports::new(302, 1);
     let mut other = Node::bring_up(&ports.world, Profile::node(1), MEMORY, &Config::DEFAULT).unwrap();
-    let lid = other.wait_active().unwrap().lid;
+    let lid = other.wait_active().unwrap().lid();
     ports.run(10 * MS);
     let gid = Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(1));
     assert!(ports.until(|ports| {
