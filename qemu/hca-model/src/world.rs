@@ -17,6 +17,7 @@ use rdma_fabric::medium::{Cable, LinkLayer, Medium};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::{PortIndex, SwitchFull};
 use rdma_fabric::wire::Wire;
+use std::collections::BTreeSet;
 
 /// The guest behind one HCA.
 pub trait NodePort {
@@ -56,6 +57,8 @@ pub struct World {
     pub scheduler: Scheduler,
     /// Node by [`place_of`] its port. Other ports have their HCAs in other servers.
     node_at: Vec<Option<usize>>,
+    /// Ports without a node that have packets, or whose link or credit changed.
+    others: BTreeSet<PortIndex>,
     /// Node whose turn ended last, and its owner's deadline. A node that is busy has its next turn
     /// before its deadline matters.
     unsettled: Option<(usize, u64)>,
@@ -221,6 +224,7 @@ impl World {
             medium: Medium::new(Fabric::new(config), Switch::new(ethernet)),
             scheduler: Scheduler::default(),
             node_at: Vec::new(),
+            others: BTreeSet::new(),
             unsettled: None,
             packets_only: false,
         }
@@ -328,14 +332,23 @@ impl World {
     /// Wakes the nodes of ports with packets or changes.
     #[inline]
     fn wake_ports(&mut self, now: u64) {
-        let Self { medium, node_at, scheduler, .. } = self;
-        medium.each_due(now, |port| {
-            if let Some(node) = node_at.get(place_of(port)).copied().flatten()
-                && !scheduler.is_ready(node)
-            {
-                scheduler.wake(node);
-            }
+        let Self { medium, node_at, scheduler, others, .. } = self;
+        medium.each_due(now, |port| match node_at.get(place_of(port)).copied().flatten() {
+            Some(node) if scheduler.is_ready(node) => {}
+            Some(node) => scheduler.wake(node),
+            None => _ = others.insert(port),
         });
+    }
+
+    /// Takes the ports without a node at which a packet has arrived, or whose link or credit changed.
+    pub fn take_other_ports(&mut self, now: u64) -> BTreeSet<PortIndex> {
+        self.wake_ports(now);
+        std::mem::take(&mut self.others)
+    }
+
+    /// Returns whether [`take_other_ports`](Self::take_other_ports) has a port.
+    pub fn has_other_ports(&self) -> bool {
+        !self.others.is_empty()
     }
 
     /// Gives a node its turn, with or without work. Returns whether more could be done at once.

@@ -3,6 +3,7 @@
 use super::address::Listener;
 use super::buffers::CableWork;
 use super::door::Door;
+use super::roster::Roster;
 use super::stream::{Broken, HANDSHAKE, Kind, Link, MAGIC};
 use crate::planted::{self, Place};
 use hca_model::Profile;
@@ -46,6 +47,7 @@ pub struct Hub {
     door: Door,
     /// Cables by number.
     cables: BTreeMap<u64, Cable>,
+    roster: Roster,
     next: u64,
     /// Ports by GUID, so that a peer that reconnects gets its own port and LID.
     known: BTreeMap<u64, PortIndex>,
@@ -83,6 +85,7 @@ impl Hub {
         Ok(Self {
             door: Door::new(listener, FIRST_TOKEN, epoll)?,
             cables: BTreeMap::new(),
+            roster: Roster::default(),
             next: FIRST_TOKEN + 1,
             known,
             guid_base,
@@ -105,6 +108,7 @@ impl Hub {
         if token != FIRST_TOKEN {
             if let Some(cable) = self.cables.get_mut(&token) {
                 cable.readable = true;
+                self.roster.wake(token);
             }
             return;
         }
@@ -126,7 +130,13 @@ impl Hub {
             let (up, readable, ending) = (false, true, false);
             let cable = Cable { link, port: None, up, told: None, readable, ending, handshake_until };
             self.cables.insert(number, cable);
+            self.roster.wake(number);
         }
+    }
+
+    /// A packet has arrived at `port`, or its link or credit has changed.
+    pub fn wake_port(&mut self, port: PortIndex) {
+        self.roster.wake_port(port);
     }
 
     /// Moves packets in both directions. `tell` gets lines for the user. Returns whether there is
@@ -139,8 +149,7 @@ impl Hub {
         mut tell: impl FnMut(String),
     ) -> bool {
         let mut more = false;
-        let numbers: Vec<u64> = self.cables.keys().copied().collect();
-        for number in numbers {
+        for number in self.roster.take_ready(instant) {
             let Some(mut cable) = self.cables.remove(&number) else { continue };
             // A panic must not reach other cables and HCAs.
             let served = catch_unwind(AssertUnwindSafe(|| {
@@ -148,11 +157,21 @@ impl Hub {
                 self.serve_cable(&mut cable, medium, now, instant, &mut tell)
             }));
             match served.unwrap_or(Err(Broken::Panicked)) {
-                Ok(busy) => {
+                Ok(Served { busy, owes }) => {
                     more |= busy;
+                    if busy || owes {
+                        self.roster.wake(number);
+                    }
+                    if let Some((port, _)) = cable.port {
+                        self.roster.plug(number, port);
+                    }
+                    self.roster.set_deadline(number, Some(cable.deadline()));
                     self.cables.insert(number, cable);
                 }
-                Err(broken) => cut(&cable, medium, now, broken, &mut tell),
+                Err(broken) => {
+                    self.roster.forget(number);
+                    cut(&cable, medium, now, broken, &mut tell);
+                }
             }
         }
         more
@@ -161,6 +180,7 @@ impl Hub {
     /// Cuts the cable of `token`.
     pub fn cut(&mut self, token: u64, medium: &mut Medium, now: u64, mut tell: impl FnMut(String)) {
         if let Some(cable) = self.cables.remove(&token) {
+            self.roster.forget(token);
             cut(&cable, medium, now, Broken::Panicked, &mut tell);
         }
     }
@@ -172,7 +192,7 @@ impl Hub {
         now: u64,
         instant: Instant,
         tell: &mut impl FnMut(String),
-    ) -> Result<bool, Broken> {
+    ) -> Result<Served, Broken> {
         if std::mem::take(&mut cable.readable) && !cable.link.paused {
             self.work.reads += 1;
             cable.link.read(instant)?;
@@ -182,6 +202,7 @@ impl Hub {
         // Its previous packets cost the fabric more than one iteration.
         let mut more = paid == STEPS_PER_CALL;
         cable.link.paused = more;
+        let mut owes = more;
         for taken in 0.. {
             if cable.link.paused {
                 break;
@@ -208,6 +229,7 @@ impl Hub {
                     bytes.clear();
                     bytes.extend_from_slice(content);
                     wire.send(Packet::new(bytes));
+                    owes = true;
                 }
                 (Kind::Up, Some((port, _))) => {
                     cable.up = content == [1];
@@ -250,7 +272,7 @@ impl Hub {
         if cable.ending {
             return Err(Broken::Closed);
         }
-        Ok(more)
+        Ok(Served { busy: more, owes })
     }
 
     /// Handles a handshake: replies with a port, or with the reason of a refusal.
@@ -329,18 +351,33 @@ impl Hub {
 
     /// Returns the time at which work is due without an event.
     pub fn deadline(&self) -> Option<Instant> {
-        let handshakes = self.cables.values().filter(|cable| cable.port.is_none());
-        let handshakes = handshakes.map(|cable| cable.handshake_until);
-        let links = self.cables.values().map(|cable| cable.link.deadline());
-        links.chain(handshakes).chain(self.door.deadline()).min()
+        self.roster.deadline().into_iter().chain(self.door.deadline()).min()
     }
 
     /// Updates the socket events to wait for.
     pub fn follow_interests(&mut self, epoll: &OwnedFd, now: Instant) {
         self.door.follow(epoll, now);
-        for (number, cable) in &mut self.cables {
-            cable.link.follow(*number, epoll);
+        for number in self.roster.take_touched() {
+            if let Some(cable) = self.cables.get_mut(&number) {
+                cable.link.follow(number, epoll);
+            }
         }
+    }
+}
+
+/// Result of a cable's turn.
+struct Served {
+    /// There is more work.
+    busy: bool,
+    /// Its packets may cost the fabric work that the next turn pays for.
+    owes: bool,
+}
+
+impl Cable {
+    /// Returns the time at which it has work without an event.
+    fn deadline(&self) -> Instant {
+        let deadline = self.link.deadline();
+        if self.port.is_none() { deadline.min(self.handshake_until) } else { deadline }
     }
 }
 

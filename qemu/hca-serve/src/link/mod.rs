@@ -10,6 +10,7 @@ pub(crate) mod buffers;
 pub(crate) mod door;
 pub(crate) mod hub;
 pub(crate) mod netdev;
+mod roster;
 pub(crate) mod spoke;
 pub(crate) mod stream;
 

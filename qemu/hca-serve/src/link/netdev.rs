@@ -6,6 +6,7 @@
 use super::address::Listener;
 use super::buffers::{Buffers, CableWork};
 use super::door::Door;
+use super::roster::Roster;
 use super::stream::Broken;
 use crate::planted::{self, Place};
 use rdma_fabric::medium::{LinkLayer, Medium};
@@ -44,6 +45,7 @@ pub struct Netdevs {
     door: Door,
     /// Cables by token.
     cables: BTreeMap<u64, Cable>,
+    roster: Roster,
     next: u64,
     /// Ports whose guests have left.
     free: Vec<PortIndex>,
@@ -59,7 +61,7 @@ impl Netdevs {
     pub fn new(listener: Listener, epoll: &OwnedFd) -> Result<Self, rustix::io::Errno> {
         let door = Door::new(listener, FIRST_TOKEN, epoll)?;
         let (cables, free, work) = (BTreeMap::new(), Vec::new(), CableWork::default());
-        Ok(Self { door, cables, next: FIRST_TOKEN + 1, free, ports: 0, work })
+        Ok(Self { door, cables, roster: Roster::default(), next: FIRST_TOKEN + 1, free, ports: 0, work })
     }
 
     /// Returns the work for cables so far.
@@ -83,6 +85,7 @@ impl Netdevs {
     ) {
         if let Some(cable) = self.cables.get_mut(&token) {
             cable.readable = true;
+            self.roster.wake(token);
         } else if token == FIRST_TOKEN && self.accept(epoll, medium, tell).is_err() {
             self.door.rest(now);
         }
@@ -113,27 +116,42 @@ impl Netdevs {
         self.next += 1;
         tell(format!("{} plugged in", medium.name(port).unwrap_or(NAME)));
         self.cables.insert(number, Cable { buffers, port, readable: true });
+        self.roster.plug(number, port);
+        self.roster.wake(number);
         Ok(())
+    }
+
+    /// A packet has arrived at `port`, or its link or credit has changed.
+    pub fn wake_port(&mut self, port: PortIndex) {
+        self.roster.wake_port(port);
     }
 
     /// Moves frames in both directions. `tell` gets lines for the user. Returns whether there is
     /// more work.
-    pub fn turn(&mut self, medium: &mut Medium, now: u64, mut tell: impl FnMut(String)) -> bool {
+    pub fn turn(
+        &mut self,
+        medium: &mut Medium,
+        now: u64,
+        instant: Instant,
+        mut tell: impl FnMut(String),
+    ) -> bool {
         let mut more = false;
-        let mut broken = Vec::new();
-        for (token, cable) in &mut self.cables {
+        for token in self.roster.take_ready(instant) {
+            let Some(cable) = self.cables.get_mut(&token) else { continue };
             // A panic must not reach other cables and HCAs.
             let served = catch_unwind(AssertUnwindSafe(|| {
-                planted::here(Place::Cable(*token));
+                planted::here(Place::Cable(token));
                 cable.serve(medium, now, &mut self.work)
             }));
             match served.unwrap_or(Err(Broken::Panicked)) {
-                Ok(busy) => more |= busy,
-                Err(reason) => broken.push((*token, reason)),
+                Ok(Served { busy, owes }) => {
+                    more |= busy;
+                    if busy || owes {
+                        self.roster.wake(token);
+                    }
+                }
+                Err(reason) => self.cut(token, reason, medium, now, &mut tell),
             }
-        }
-        for (token, reason) in broken {
-            self.cut(token, reason, medium, now, &mut tell);
         }
         more
     }
@@ -149,6 +167,7 @@ impl Netdevs {
     ) {
         // Closing the socket removes it from the epoll set.
         let Some(Cable { port, .. }) = self.cables.remove(&token) else { return };
+        self.roster.forget(token);
         let mut wire = medium.cable(port, now);
         wire.set_congested(false);
         wire.set_up(false);
@@ -167,14 +186,24 @@ impl Netdevs {
     /// Updates the socket events to wait for.
     pub fn follow_interests(&mut self, epoll: &OwnedFd, now: Instant) {
         self.door.follow(epoll, now);
-        for (token, cable) in &mut self.cables {
-            cable.buffers.follow(*token, epoll);
+        for token in self.roster.take_touched() {
+            if let Some(cable) = self.cables.get_mut(&token) {
+                cable.buffers.follow(token, epoll);
+            }
         }
     }
 }
 
+/// Result of a cable's turn.
+struct Served {
+    /// There is more work.
+    busy: bool,
+    /// Its frames may cost the switch work that the next turn pays for.
+    owes: bool,
+}
+
 impl Cable {
-    fn serve(&mut self, medium: &mut Medium, now: u64, work: &mut CableWork) -> Result<bool, Broken> {
+    fn serve(&mut self, medium: &mut Medium, now: u64, work: &mut CableWork) -> Result<Served, Broken> {
         if std::mem::take(&mut self.readable) && !self.buffers.paused {
             work.reads += 1;
             self.buffers.read()?;
@@ -187,6 +216,7 @@ impl Cable {
         work.steps += paid;
         let mut more = paid == STEPS_PER_CALL;
         self.buffers.paused = more;
+        let mut owes = more;
         for taken in 0.. {
             if self.buffers.paused {
                 break;
@@ -211,6 +241,7 @@ impl Cable {
             bytes.extend_from_slice(frame);
             bytes.resize(len.max(SHORTEST), 0);
             wire.send(Packet::frame(bytes));
+            owes = true;
             self.buffers.consume(4 + len);
             work.frames += 1;
         }
@@ -232,7 +263,7 @@ impl Cable {
             wire.give_buffer(packet.into_buffer());
         }
         self.buffers.flush()?;
-        Ok(more)
+        Ok(Served { busy: more, owes })
     }
 }
 

@@ -235,15 +235,7 @@ impl EventLoop {
         self.turns += 1;
         let now = self.now();
         let mut more = self.guarded_fabric(now);
-        if let Some(hub) = &mut self.hub {
-            let notices = &self.notices;
-            let tell = |line: String| notices(&line);
-            more |= hub.turn(&mut self.world.medium, now, self.clock.now(), tell);
-        }
-        if let Some(netdevs) = &mut self.netdevs {
-            let notices = &self.notices;
-            more |= netdevs.turn(&mut self.world.medium, now, |line| notices(&line));
-        }
+        more |= self.serve_cables(now);
         // The device with the first turn does not pay for fabric and cables.
         self.follow_work();
         let mut instant = self.clock.now();
@@ -262,7 +254,25 @@ impl EventLoop {
         }
         more |= self.guarded_fabric(now);
         self.follow_work();
-        more | self.world.scheduler.has_work()
+        more | self.world.scheduler.has_work() | self.world.has_other_ports()
+    }
+
+    /// Serves the cables that have work. Returns whether there is more.
+    fn serve_cables(&mut self, now: u64) -> bool {
+        for port in self.world.take_other_ports(now) {
+            if let Some(hub) = &mut self.hub {
+                hub.wake_port(port);
+            }
+            if let Some(netdevs) = &mut self.netdevs {
+                netdevs.wake_port(port);
+            }
+        }
+        let (instant, notices) = (self.clock.now(), &self.notices);
+        let tell = |line: String| notices(&line);
+        let medium = &mut self.world.medium;
+        let hub = self.hub.as_mut().is_some_and(|hub| hub.turn(medium, now, instant, tell));
+        let netdevs = self.netdevs.as_mut();
+        netdevs.is_some_and(|netdevs| netdevs.turn(medium, now, instant, tell)) | hub
     }
 
     /// Charges `time` of the server to the device.
