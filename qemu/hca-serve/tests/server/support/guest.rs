@@ -225,7 +225,7 @@ impl Guest {
         loop {
             let port = self.hca.port().expect("port");
             if port.state == LinkState::Active {
-                return port.lid;
+                return port.lid();
             }
             assert!(Clock::now() < deadline, "the port is {:?}", port.state);
             let now = self.hca.now();
