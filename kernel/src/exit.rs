@@ -4,6 +4,17 @@
 //! for; a 0 from QEMU means that the machine was reset, which with `-no-reboot` is a triple fault. The values
 //! start at 16 to stay clear of QEMU's own status 1.
 
+/// The machine's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// ACPI switches the machine off.
+    Off,
+    /// A reset, which boots the image again.
+    Reset,
+    /// The CPU halts; the console shows the result until the machine is switched off.
+    Halt,
+}
+
 /// Why the unikernel ended. The number is the value written; [`ExitCode::status`] is what the host sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

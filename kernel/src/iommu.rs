@@ -33,7 +33,28 @@ pub enum Found {
     Stuck,
 }
 
-/// Switches a unit off. No device may master the bus meanwhile.
+/// Control register of AMD's IOMMU, and bits of its lower half (AMD I/O Virtualization 3.08 section
+/// 3.4.3).
+const AMD_CONTROL: u32 = 0x18;
+const AMD_ENABLE: u32 = 1;
+const AMD_EVENT_LOG: u32 = 1 << 2;
+const AMD_COMMANDS: u32 = 1 << 12;
+
+/// Switches AMD's IOMMU off, its buffers in memory first. No device may master the bus meanwhile.
+pub fn turn_off_amd(registers: &impl Registers) -> Found {
+    let control = registers.read(AMD_CONTROL);
+    // All ones: no unit is there.
+    if control & AMD_ENABLE == 0 || control == u32::MAX {
+        return Found::Off;
+    }
+    let control = control & !(AMD_EVENT_LOG | AMD_COMMANDS);
+    registers.write(AMD_CONTROL, control);
+    registers.write(AMD_CONTROL, control & !AMD_ENABLE);
+    let off = (0..MAX_LOOKS).any(|_| registers.read(AMD_CONTROL) & AMD_ENABLE == 0);
+    if off { Found::TurnedOff } else { Found::Stuck }
+}
+
+/// Switches a unit of Intel's off. No device may master the bus meanwhile.
 pub fn turn_off(registers: &impl Registers) -> Found {
     let mut found = Found::Off;
     let mut settle = |offset: u32, bit: u32| {
@@ -121,6 +142,32 @@ mod tests {
         // Translation first; the root table's and the interrupt table's bits are statuses of one-time commands.
         assert_eq!(*on.commands.borrow(), [0x0200_0000, 0]);
         assert_eq!(on.protected.get(), 0);
+    }
+
+    /// AMD's control register.
+    struct Amd(RefCell<Vec<u32>>, bool);
+
+    impl Registers for Amd {
+        fn read(&self, offset: u32) -> u32 {
+            assert_eq!(offset, AMD_CONTROL);
+            self.0.borrow().last().copied().unwrap_or(u32::MAX)
+        }
+
+        fn write(&self, offset: u32, value: u32) {
+            assert_eq!(offset, AMD_CONTROL);
+            self.0.borrow_mut().push(if self.1 { value | AMD_ENABLE } else { value });
+        }
+    }
+
+    #[test]
+    fn amd_unit_is_switched_off_after_its_buffers() {
+        let on = Amd(RefCell::new(std::vec![0x1405]), false);
+        assert_eq!(turn_off_amd(&on), Found::TurnedOff);
+        assert_eq!(*on.0.borrow(), [0x1405, 0x401, 0x400]);
+        let off = Amd(RefCell::new(std::vec![0x1404]), false);
+        assert_eq!((turn_off_amd(&off), off.0.borrow().len()), (Found::Off, 1));
+        assert_eq!(turn_off_amd(&Amd(RefCell::default(), false)), Found::Off, "all ones");
+        assert_eq!(turn_off_amd(&Amd(RefCell::new(std::vec![1]), true)), Found::Stuck);
     }
 
     #[test]

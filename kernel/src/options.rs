@@ -14,6 +14,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::exit::End;
+
 /// Longest command line taken, in bytes.
 pub const MAX_LEN_BYTES: usize = 4096;
 
@@ -40,7 +42,7 @@ impl Key {
 }
 
 /// The keys that every image has: what the start takes from the command line.
-pub const BOOT_KEYS: [Key; 4] = [
+pub const BOOT_KEYS: [Key; 5] = [
     Key::new(
         "buses",
         "keep or assign",
@@ -50,6 +52,11 @@ pub const BOOT_KEYS: [Key; 4] = [
         "clock",
         "tsc or pm",
         "what time is read from; default tsc, or the PM timer where the TSC does not keep its pace",
+    ),
+    Key::new(
+        "end",
+        "off, reset or halt",
+        "what the machine does at the end; default QEMU's exit device, else off, or halt on a real machine with a screen",
     ),
     Key::new(
         "log",
@@ -136,6 +143,8 @@ pub struct Boot {
     pub assign_buses: bool,
     /// Whether the TSC is to be the clock, where that is said.
     pub clock_by_tsc: Option<bool>,
+    /// The machine's end, if the command line chooses it.
+    pub end: Option<End>,
     /// The console's text is not kept for the next boot.
     pub no_log: bool,
     /// The machine is reset after the report of a panic or a fault.
@@ -148,23 +157,23 @@ impl Boot {
     /// # Errors
     /// [`Error::BadValue`].
     pub fn parse(text: &str) -> Result<Self, Error<'_>> {
-        let one_of = |key: &Key, [first, second]: [&str; 2]| {
-            let mut words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
-            match words.find(|(name, _)| *name == key.name) {
-                None => Ok(None),
-                Some((_, value)) if value == first => Ok(Some(true)),
-                Some((_, value)) if value == second => Ok(Some(false)),
-                Some((name, value)) => Err(Error::BadValue { key: name, value, expected: key.takes }),
-            }
-        };
-        let [buses, clock, log, panic] = &BOOT_KEYS;
+        let [buses, clock, end, log, panic] = &BOOT_KEYS;
         Ok(Self {
-            assign_buses: one_of(buses, ["assign", "keep"])?.unwrap_or(false),
-            clock_by_tsc: one_of(clock, ["tsc", "pm"])?,
-            no_log: one_of(log, ["off", "on"])?.unwrap_or(false),
-            reset_after_panic: one_of(panic, ["reset", "off"])?.unwrap_or(false),
+            assign_buses: one_of(text, buses, &[("assign", true), ("keep", false)])?.unwrap_or(false),
+            clock_by_tsc: one_of(text, clock, &[("tsc", true), ("pm", false)])?,
+            end: one_of(text, end, &[("off", End::Off), ("reset", End::Reset), ("halt", End::Halt)])?,
+            no_log: one_of(text, log, &[("off", true), ("on", false)])?.unwrap_or(false),
+            reset_after_panic: one_of(text, panic, &[("reset", true), ("off", false)])?.unwrap_or(false),
         })
     }
+}
+
+/// Returns what the value of `key` stands for, if the key is given.
+fn one_of<'a, T: Copy>(text: &'a str, key: &Key, values: &[(&str, T)]) -> Result<Option<T>, Error<'a>> {
+    let mut words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+    let Some((name, value)) = words.find(|(name, _)| *name == key.name) else { return Ok(None) };
+    let known = values.iter().find(|(word, _)| *word == value);
+    known.map(|(_, meaning)| Some(*meaning)).ok_or(Error::BadValue { key: name, value, expected: key.takes })
 }
 
 /// A command line whose words are known.
@@ -318,7 +327,7 @@ mod tests {
         assert_eq!(parse("ip"), "command line: `ip` is not of the form key=value; `help` lists the keys");
         assert_eq!(
             parse("colour=red"),
-            "command line: unknown key `colour`; known: ip, count, room, buses, clock, log, panic"
+            "command line: unknown key `colour`; known: ip, count, room, buses, clock, end, log, panic"
         );
         assert_eq!(parse("ip=1.1.1.1 ip=1.1.1.1"), "command line: `ip` is given twice");
         let options = Options::parse("ip=10.0.0 count=4294967296 room=-1", &KEYS).unwrap();
@@ -348,7 +357,7 @@ mod tests {
         assert!(options.wants_help() && options.get("ip").is_some());
         assert!(!Options::parse("ip=1.2.3.4", &KEYS).unwrap().wants_help());
         let table = Help(&KEYS).to_string();
-        assert_eq!(table.lines().count(), 8);
+        assert_eq!(table.lines().count(), 9);
         assert!(table.contains("\n  count  a number of at most 32 bits: how many; default 100"), "{table}");
     }
 
@@ -361,8 +370,11 @@ mod tests {
         assert_eq!(line, "command line: clock=sun is not tsc or pm");
         assert!(Options::parse("clock=pm panic=off log=on ip=1.2.3.4", &KEYS).is_ok());
         assert_eq!(Boot::parse(""), Ok(Boot::default()));
-        let all = Boot { assign_buses: true, clock_by_tsc: None, no_log: true, reset_after_panic: true };
-        assert_eq!(Boot::parse("panic=reset log=off buses=assign"), Ok(all));
+        let end = Some(End::Halt);
+        let all = Boot { assign_buses: true, clock_by_tsc: None, end, no_log: true, reset_after_panic: true };
+        assert_eq!(Boot::parse("panic=reset log=off buses=assign end=halt"), Ok(all));
+        let line = Boot::parse("end=on").unwrap_err().to_string();
+        assert_eq!(line, "command line: end=on is not off, reset or halt");
         let line = Boot::parse("log=no").unwrap_err().to_string();
         assert_eq!(line, "command line: log=no is not on or off");
     }

@@ -7,6 +7,7 @@ use core::panic::PanicInfo;
 use spin::Once;
 use x86_64::instructions::interrupts as cpu_interrupts;
 
+use crate::acpi::{self, Unit};
 use crate::arch::boot_memory::BootMemory;
 use crate::arch::config_space::ConfigSpace;
 use crate::arch::exit::{self, exit};
@@ -18,12 +19,12 @@ use crate::console;
 use crate::exit::ExitCode;
 use crate::iommu::{self, Found};
 use crate::machine::{Machine, Steps};
-use crate::mem::registers::Registers;
+use crate::mem::registers::Units;
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{self, MAX_LEN_BYTES};
 use crate::pci::Numbers;
 use crate::pci::assign::Room;
-use crate::{acpi, mem, pci, println};
+use crate::{mem, pci, println};
 
 static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
 
@@ -39,6 +40,9 @@ pub fn start(boot: BootMemory) -> ! {
     let command_line = options::text(bytes).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
 
     let options = options::Boot::parse(command_line).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
+    if let Some(end) = options.end {
+        exit::set_end(end);
+    }
     if options.reset_after_panic {
         exit::reset_after_panic();
     }
@@ -54,8 +58,9 @@ pub fn start(boot: BootMemory) -> ! {
             &"boot: the image lies in memory that firmware keeps; nothing here can be relied on",
         );
     }
-    let windows = acpi.ecam.iter().map(acpi::Ecam::range);
-    let room = Room::new(boot.memory_map(&info), windows, mem::physical_address_bits());
+    let registers = acpi.remapping.iter().map(|unit| unit.range());
+    let known = acpi.ecam.iter().map(acpi::Ecam::range).chain(registers);
+    let room = Room::new(boot.memory_map(&info), known, mem::physical_address_bits());
     // Where the machine has memory at that place.
     let keep_log = !options.no_log && all.contains(RANGE) && RANGE.start >= layout::image().end;
     if keep_log {
@@ -67,6 +72,7 @@ pub fn start(boot: BootMemory) -> ! {
     }
     let screen_found = boot.screen(&info);
     mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    exit::map_power();
     if let Err(error) = screen::init(screen_found, &all) {
         println!("screen: not used: {error}");
     }
@@ -76,7 +82,7 @@ pub fn start(boot: BootMemory) -> ! {
     steps.done("memory");
 
     interrupts::mask_pic();
-    apic::init().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    apic::init(acpi.no_x2apic).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     let reference =
         clock::calibrate(acpi.pm_timer_port, options.clock_by_tsc.unwrap_or_else(clock::tsc_is_invariant))
             .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
@@ -96,8 +102,11 @@ pub fn start(boot: BootMemory) -> ! {
     emergency::watch(config_space, &functions);
     // Nobody drives what firmware used: it does not write into memory any more.
     emergency::stop_dma();
-    for unit in &acpi.remapping {
-        release_dma(*unit).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    release_dma(&acpi.remapping).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    for (dropped, what) in acpi.dropped.into_iter().zip(["windows of PCI segments", "DMA remapping units"]) {
+        if dropped > 0 {
+            println!("acpi: {dropped} {what} beyond the unikernel's limit: devices behind them may not work");
+        }
     }
     steps.done("pci");
     defmt::info!(
@@ -122,17 +131,27 @@ pub fn start(boot: BootMemory) -> ! {
     exit(code)
 }
 
-/// Switches a DMA remapping unit off that firmware left on.
-fn release_dma(unit: u64) -> Result<(), &'static str> {
-    const BYTES: u64 = 4096;
-    let range = Range { start: unit, end: unit.saturating_add(BYTES) };
-    let registers =
-        Registers::unit(range).map_err(|_| "iommu: the DMA remapping unit's registers cannot be mapped")?;
-    match iommu::turn_off(&registers) {
-        Found::Off => {}
-        Found::TurnedOff => println!("iommu: firmware left DMA remapping on at {unit:#x}: switched off"),
-        Found::Stuck => {
-            return Err("iommu: firmware left DMA remapping on and locked it: switch VT-d off in its setup");
+/// Switches the DMA remapping units off that firmware left on.
+fn release_dma(units: &[Unit]) -> Result<(), &'static str> {
+    const UNMAPPED: &str = "iommu: the DMA remapping unit's registers cannot be mapped";
+    let mut windows = Units::new(units.len()).map_err(|_| UNMAPPED)?;
+    for unit in units {
+        let registers = windows.window(unit.range()).map_err(|_| UNMAPPED)?;
+        let found = match unit {
+            Unit::Intel(_) => iommu::turn_off(&registers),
+            Unit::Amd(_) => iommu::turn_off_amd(&registers),
+        };
+        match found {
+            Found::Off => {}
+            Found::TurnedOff => {
+                let at = unit.range().start;
+                println!("iommu: firmware left DMA remapping on at {at:#x}: switched off");
+            }
+            Found::Stuck => {
+                return Err(
+                    "iommu: firmware left DMA remapping on and locked it: switch VT-d or AMD-Vi off in its setup",
+                );
+            }
         }
     }
     Ok(())

@@ -118,12 +118,7 @@ const DOORS: &[Door] = &[
         unikernel::device::Registers::claim(range, any()).ok();",
         PRIVATE_METHOD,
     ),
-    door(
-        "registers of the chipset",
-        "let range = unikernel::memory_map::Range { start: 0xfee0_0000, end: 0xfee0_1000 };
-        unikernel::device::Registers::unit(range).ok();",
-        PRIVATE_METHOD,
-    ),
+    door("registers of the chipset", "use unikernel::mem::registers::Units;", PRIVATE),
     door("physical memory", "use unikernel::mem::map_device;", PRIVATE),
     door("physical memory", "driver_mlx::MmioBar::new(core::ptr::NonNull::dangling(), 4096);", UNSAFE),
     door(

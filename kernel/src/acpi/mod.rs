@@ -44,27 +44,59 @@ impl Ecam {
     }
 }
 
-/// Most entries of MCFG and of DMAR that are kept.
-pub const MAX_UNITS: usize = 16;
+/// Most entries of MCFG that are kept.
+pub const MAX_WINDOWS: usize = 16;
+/// Most DMA remapping units that are kept: machines with eight sockets have some forty.
+pub const MAX_UNITS: usize = 128;
 
-/// Registers that switch the machine off and reset it (ACPI 6.5 sections 4.8.3.2, 4.8.3.6, 7.4.2).
+/// A DMA remapping unit, by the physical address of its registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Intel's VT-d.
+    Intel(u64),
+    /// AMD's IOMMU.
+    Amd(u64),
+}
+
+impl Unit {
+    /// Returns the page of its registers.
+    #[must_use]
+    pub const fn range(self) -> Range {
+        let (Self::Intel(start) | Self::Amd(start)) = self;
+        Range { start, end: start.saturating_add(4096) }
+    }
+}
+
+/// A register of 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// At an I/O port.
+    Port(u16),
+    /// At a physical address.
+    Memory(u64),
+}
+
+/// Registers that switch the machine off and reset it (ACPI 6.5 sections 4.8.3.2, 4.8.3.6, 4.8.3.7, 7.4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Power {
     /// I/O ports of the PM1 control registers, a and b.
     pub pm1_control: [Option<u16>; 2],
-    /// The values of their `SLP_TYP` that switch the machine off.
+    /// The sleep control register of a machine without PM1 registers ("hardware-reduced").
+    pub sleep_control: Option<Register>,
+    /// The values of `SLP_TYP` that switch the machine off, of both PM1 control registers. The sleep
+    /// control register has the first one.
     pub soft_off: Option<[u8; 2]>,
     /// I/O port of SMI commands, and the command that hands the power registers to the operating
     /// system.
     pub enable: Option<(u16, u8)>,
-    /// I/O port and value that reset the machine.
-    pub reset: Option<(u16, u8)>,
+    /// Register and value that reset the machine.
+    pub reset: Option<(Register, u8)>,
 }
 
 /// Why ACPI cannot switch the machine off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSoftOff {
-    /// No PM1 control register: there is no FADT, or the machine is hardware-reduced.
+    /// Neither a PM1 control register nor a sleep control register: there is no FADT.
     Register,
     /// Neither the DSDT nor an SSDT has a sleep object `_S5_` with two integers.
     Object,
@@ -73,24 +105,42 @@ pub enum NoSoftOff {
 impl fmt::Display for NoSoftOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Register => "ACPI names no PM1 control register",
+            Self::Register => "ACPI names no sleep control register",
             Self::Object => "no sleep object _S5_ in ACPI's DSDT and SSDTs",
         })
     }
 }
 
+/// Registers that switch the machine off, with their sleep types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SoftOff {
+    /// I/O ports of the PM1 control registers; there is at least one.
+    Pm1([Option<(u16, u8)>; 2]),
+    /// The sleep control register.
+    SleepControl(Register, u8),
+}
+
 impl Power {
-    /// Returns the PM1 control registers' I/O ports, each with the sleep type that switches the
-    /// machine off.
+    /// Returns the registers that switch the machine off.
     ///
     /// # Errors
     /// [`NoSoftOff`].
-    pub fn soft_off_registers(&self) -> Result<impl Iterator<Item = (u16, u8)> + use<>, NoSoftOff> {
-        if self.pm1_control == [None; 2] {
-            return Err(NoSoftOff::Register);
+    pub fn soft_off_registers(&self) -> Result<SoftOff, NoSoftOff> {
+        let types = |there: bool| match self.soft_off {
+            _ if !there => Err(NoSoftOff::Register),
+            types => types.ok_or(NoSoftOff::Object),
+        };
+        match (self.pm1_control, self.sleep_control) {
+            ([None, None], control) => {
+                let [sleep_type, _] = types(control.is_some())?;
+                Ok(SoftOff::SleepControl(control.ok_or(NoSoftOff::Register)?, sleep_type))
+            }
+            (ports, _) => {
+                let [a, b] = ports.map(|port| port.ok_or(NoSoftOff::Register));
+                let [first, second] = types(true)?;
+                Ok(SoftOff::Pm1([a.map(|port| (port, first)).ok(), b.map(|port| (port, second)).ok()]))
+            }
         }
-        let types = self.soft_off.ok_or(NoSoftOff::Object)?;
-        Ok(self.pm1_control.into_iter().zip(types).filter_map(|(port, sleep_type)| Some((port?, sleep_type))))
     }
 }
 
@@ -100,9 +150,13 @@ pub struct Tables {
     /// I/O port of the PM timer (3.579545 MHz, at least 24 bits).
     pub pm_timer_port: Option<u16>,
     /// PCI configuration space.
-    pub ecam: Vec<Ecam, MAX_UNITS>,
-    /// Physical addresses of the registers of DMA remapping units (VT-d).
-    pub remapping: Vec<u64, MAX_UNITS>,
+    pub ecam: Vec<Ecam, MAX_WINDOWS>,
+    /// DMA remapping units.
+    pub remapping: Vec<Unit, MAX_UNITS>,
+    /// Number of entries of MCFG, and of remapping units, beyond those that are kept.
+    pub dropped: [usize; 2],
+    /// Firmware wants the x2APIC to stay off.
+    pub no_x2apic: bool,
     /// Switching off, and reset.
     pub power: Power,
 }
@@ -156,6 +210,7 @@ impl Tables {
                 b"FACP" if sound() => tables.take_fadt(memory, address, len),
                 b"MCFG" if sound() => tables.take_mcfg(memory, address, len),
                 b"DMAR" if sound() => tables.take_dmar(memory, address, len),
+                b"IVRS" if sound() => tables.take_ivrs(memory, address, len),
                 b"SSDT" if in_ssdt.is_none() && sound() => {
                     in_ssdt = sleep::soft_off(memory, address, len);
                 }
@@ -187,9 +242,9 @@ impl Tables {
         self.power.pm1_control = [port(64, 172), port(68, 184)];
         self.power.enable =
             port(48, usize::MAX).map(|command| (command, bytes[52])).filter(|(_, value)| *value != 0);
-        let has_reset = u32_at(&bytes, 112) & (1 << 10) != 0 && bytes[116] == SYSTEM_IO;
-        let reset_port = u16::try_from(u64_at(&bytes, 120)).ok().filter(|port| *port != 0 && has_reset);
-        self.power.reset = reset_port.map(|port| (port, bytes[128]));
+        let has_reset = u32_at(&bytes, 112) & RESET_REGISTER != 0;
+        self.power.reset = register(&bytes, 116).filter(|_| has_reset).map(|reset| (reset, bytes[128]));
+        self.power.sleep_control = register(&bytes, 244);
         // The extended address may be beyond what can be read.
         self.power.soft_off = [u64_at(&bytes, 140), u32_at(&bytes, 40).into()].into_iter().find_map(|dsdt| {
             let (signature, len) = header(memory, dsdt)?;
@@ -210,15 +265,42 @@ impl Tables {
             let segment = u16::from_le_bytes([entry[8], entry[9]]);
             let ecam = Ecam { base: u64_at(&entry, 0), segment, first_bus: entry[10], last_bus: entry[11] };
             if ecam.base != 0 && ecam.base.is_multiple_of(1 << 20) && ecam.first_bus <= ecam.last_bus {
-                // Segments beyond the list's room are not seen.
-                let _ = self.ecam.push(ecam);
+                self.dropped[0] += usize::from(self.ecam.push(ecam).is_err());
             }
         }
     }
 
-    /// DMAR: structures {type, length} from 48. A remapping unit (type 0) has its registers'
-    /// address at 8 (VT-d 4.1 section 8.3).
+    fn add_unit(&mut self, unit: Unit) {
+        let base = unit.range().start;
+        // IVRS lists a unit once for each version of its structure.
+        if base != 0 && base.is_multiple_of(4096) && !self.remapping.contains(&unit) {
+            self.dropped[1] += usize::from(self.remapping.push(unit).is_err());
+        }
+    }
+
+    /// IVRS: blocks {type of 8 bits, flags, length of 16 bits} from 48. Those of units (types 0x10,
+    /// 0x11, 0x40) have their registers' address at 8 (AMD I/O Virtualization 3.08 section 5.2.2).
+    fn take_ivrs(&mut self, memory: &impl PhysicalMemory, address: u64, len: u32) {
+        let mut at = 48u32;
+        while at.checked_add(16).is_some_and(|end| end <= len) {
+            let mut entry = [0; 16];
+            if !memory.read(address + u64::from(at), &mut entry) {
+                return;
+            }
+            if matches!(entry[0], 0x10 | 0x11 | 0x40) {
+                self.add_unit(Unit::Amd(u64_at(&entry, 8)));
+            }
+            // A length of zero would not end.
+            at = at.saturating_add(u32::from(u16::from_le_bytes([entry[2], entry[3]])).max(4));
+        }
+    }
+
+    /// DMAR: flags at 37, structures {type, length} from 48. A remapping unit (type 0) has its
+    /// registers' address at 8 (VT-d 4.1 sections 8.1 and 8.3).
     fn take_dmar(&mut self, memory: &impl PhysicalMemory, address: u64, len: u32) {
+        const X2APIC_OPT_OUT: u8 = 1 << 1;
+        let mut flags = [0];
+        self.no_x2apic = memory.read(address + 37, &mut flags) && flags[0] & X2APIC_OPT_OUT != 0;
         let mut at = 48u32;
         while at.checked_add(16).is_some_and(|end| end <= len) {
             let mut entry = [0; 16];
@@ -226,9 +308,8 @@ impl Tables {
                 return;
             }
             let entry_len = u32::from(u16::from_le_bytes([entry[2], entry[3]]));
-            let base = u64_at(&entry, 8);
-            if u16::from_le_bytes([entry[0], entry[1]]) == 0 && base != 0 && base.is_multiple_of(4096) {
-                let _ = self.remapping.push(base);
+            if u16::from_le_bytes([entry[0], entry[1]]) == 0 {
+                self.add_unit(Unit::Intel(u64_at(&entry, 8)));
             }
             // A length of zero would keep us here.
             at = at.saturating_add(entry_len.max(4));
@@ -236,8 +317,21 @@ impl Tables {
     }
 }
 
-/// `AddressSpaceKeyword` SystemIO of a generic address structure.
+/// Address spaces of a generic address structure.
+const SYSTEM_MEMORY: u8 = 0;
 const SYSTEM_IO: u8 = 1;
+/// FADT's flag RESET_REG_SUP.
+const RESET_REGISTER: u32 = 1 << 10;
+
+/// Returns the register of the generic address structure at `at` in a FADT (ACPI 6.5 section 5.2.3.2).
+fn register(fadt: &[u8; 276], at: usize) -> Option<Register> {
+    match (fadt[at], u64_at(fadt, at + 4)) {
+        (_, 0) => None,
+        (SYSTEM_MEMORY, address) => Some(Register::Memory(address)),
+        (SYSTEM_IO, port) => u16::try_from(port).ok().map(Register::Port),
+        _ => None,
+    }
+}
 
 /// Returns the RSDP's address on a machine with a BIOS (ACPI 6.5 section 5.2.5.1): it is in the
 /// first KiB of the extended BIOS data area or in the BIOS's own area. Returns 0 if neither has it.

@@ -86,12 +86,15 @@ fn found() -> Tables {
             Ecam { base: 0x7000_0000, segment: 1, first_bus: 0, last_bus: 0 },
             Ecam { base: 0xb000_0000, segment: 0, first_bus: 0, last_bus: 255 },
         ]),
-        remapping: heapless::Vec::from_array([0xfed9_0000, 0xfed9_1000]),
+        remapping: [Unit::Intel(0xfed9_0000), Unit::Intel(0xfed9_1000)].into_iter().collect(),
+        dropped: [0; 2],
+        no_x2apic: false,
         power: Power {
             pm1_control: [Some(0x604), None],
             soft_off: Some([5, 1]),
             enable: Some((0xb2, 2)),
-            reset: Some((0xcf9, 0xf)),
+            reset: Some((Register::Port(0xcf9), 0xf)),
+            sleep_control: None,
         },
     }
 }
@@ -222,7 +225,7 @@ fn soft_off_is_found_in_a_dsdt_of_any_size() {
         for at in [0x5000, len - 36 - object.len()] {
             let power = power(&aml(len - 36, at, object), &[]);
             assert_eq!(power.soft_off, Some(types), "{len:#x} bytes, object at {at:#x}");
-            assert_eq!(power.soft_off_registers().map(|all| all.collect()), Ok(std::vec![(0x504, 5)]));
+            assert_eq!(power.soft_off_registers(), Ok(SoftOff::Pm1([Some((0x504, 5)), None])));
         }
     }
 }
@@ -259,7 +262,7 @@ fn without_soft_off_the_reason_is_named() {
     let none = power(&aml(2000, 0, b""), &[]);
     assert_eq!(reason(none), Err("no sleep object _S5_ in ACPI's DSDT and SSDTs".into()));
     let reduced = Power { pm1_control: [None; 2], soft_off: Some([5, 5]), ..none };
-    assert_eq!(reason(reduced), Err("ACPI names no PM1 control register".into()));
+    assert_eq!(reason(reduced), Err("ACPI names no sleep control register".into()));
     assert_eq!(reason(Power::default()), reason(reduced));
 }
 
@@ -283,4 +286,81 @@ fn tables_with_absurd_lengths_take_bounded_time() {
     let endless = Endless(image, Cell::new(0));
     assert_eq!(Tables::find(&endless, 0x100), Tables::default());
     assert!(endless.1.get() <= MAX_BYTES);
+}
+
+/// FADT, MCFG and DMAR of [`image`], changed.
+fn changed(change: impl FnOnce(&mut Image)) -> Tables {
+    let mut image = image(true);
+    image.0.resize(0x1_0000, 0);
+    change(&mut image);
+    Tables::find(&image, 0x100)
+}
+
+#[test]
+fn hardware_reduced_machines_have_a_sleep_control_register() {
+    let fadt = |pm1: u32, space: u8, address: u64, reset: (u8, u64)| {
+        changed(|image| {
+            let mut body = image.0[0x1000 + 36..0x1000 + 276].to_vec();
+            body[64 - 36..68 - 36].copy_from_slice(&pm1.to_le_bytes());
+            body[116 - 36] = reset.0;
+            body[120 - 36..128 - 36].copy_from_slice(&reset.1.to_le_bytes());
+            body[244 - 36] = space;
+            body[248 - 36..256 - 36].copy_from_slice(&address.to_le_bytes());
+            image.table(0x1000, b"FACP", &body);
+        })
+        .power
+    };
+    // Cloud Hypervisor: ports.
+    let power = fadt(0, SYSTEM_IO, 0x3c0, (SYSTEM_IO, 0x3c0));
+    assert_eq!(power.soft_off_registers(), Ok(SoftOff::SleepControl(Register::Port(0x3c0), 5)));
+    assert_eq!(power.reset, Some((Register::Port(0x3c0), 0xf)));
+    // QEMU's microvm: memory.
+    let power = fadt(0, SYSTEM_MEMORY, 0xfea0_0000, (SYSTEM_MEMORY, 0xfea0_0008));
+    assert_eq!(power.soft_off_registers(), Ok(SoftOff::SleepControl(Register::Memory(0xfea0_0000), 5)));
+    assert_eq!(power.reset, Some((Register::Memory(0xfea0_0008), 0xf)));
+    // Both: PM1. Another address space, and none.
+    let power = fadt(0x604, SYSTEM_IO, 0x3c0, (2, 0x3c0));
+    assert_eq!(power.soft_off_registers(), Ok(SoftOff::Pm1([Some((0x604, 5)), None])));
+    assert_eq!(power.reset, None);
+    assert_eq!(fadt(0, SYSTEM_IO, 0, (0, 0)).soft_off_registers(), Err(NoSoftOff::Register));
+}
+
+#[test]
+fn remapping_units_beyond_the_limit_are_counted() {
+    let dmar = |units: u64, flags: u8| {
+        changed(|image| {
+            let mut body = std::vec![0; 12];
+            body[1] = flags;
+            for unit in 0..units {
+                body.extend([0, 0, 16, 0, 0, 0, 0, 0]);
+                body.extend((0xc000_0000 + unit * 0x1000).to_le_bytes());
+            }
+            image.table(0x8000, b"DMAR", &body);
+            image.0[0x3001 + 36 + 24..0x3001 + 36 + 32].copy_from_slice(&0x8000u64.to_le_bytes());
+            image.0[0x3001 + 9] = 0;
+            image.0[0x3001 + 9] = 0u8.wrapping_sub(sum(&image.0[0x3001..0x3001 + 36 + 32]));
+        })
+    };
+    // A HPE DL560 has 16, eight sockets have some forty.
+    for (units, kept, dropped) in [(16, 16, 0), (40, 40, 0), (128, 128, 0), (130, 128, 2)] {
+        let tables = dmar(units, 0);
+        assert_eq!((tables.remapping.len(), tables.dropped), (kept, [0, dropped]), "{units}");
+    }
+    assert!(dmar(1, 2).no_x2apic && !dmar(1, 1).no_x2apic);
+}
+
+#[test]
+fn amd_units_are_listed_once_for_all_versions() {
+    let tables = changed(|image| {
+        let mut body = std::vec![0; 12];
+        for (kind, base) in [(0x10, 0xfeb8_0000u64), (0x11, 0xfeb8_0000), (0x20, 0x1000), (0x40, 0xfebc_0000)]
+        {
+            body.extend([kind, 0, 32, 0, 0, 0, 0, 0]);
+            body.extend(base.to_le_bytes());
+            body.extend([0; 16]);
+        }
+        image.table(0x2200, b"IVRS", &body);
+    });
+    let wanted = [Unit::Amd(0xfeb8_0000), Unit::Amd(0xfebc_0000)];
+    assert_eq!(tables.remapping.as_slice(), wanted);
 }

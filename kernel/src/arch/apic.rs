@@ -33,6 +33,9 @@ const TIMER_CURRENT: u16 = 0x390;
 const TIMER_DIVIDE: u16 = 0x3e0;
 
 const LVT_MASKED: u32 = 1 << 16;
+const LVT_DELIVERY: u32 = 0b111 << 8;
+const LVT_SMI: u32 = 0b010 << 8;
+const LVT_NMI: u32 = 0b100 << 8;
 const SOFTWARE_ENABLE: u32 = 1 << 8;
 const DIVIDE_BY_1: u32 = 0b1011;
 
@@ -69,13 +72,16 @@ impl Access {
     }
 }
 
-/// Turns the local APIC on with all its own sources masked.
-pub fn init() -> Result<(), MapError> {
+/// Turns the local APIC on with its own sources masked, but for non-maskable interrupts and
+/// firmware's thermal ones. Uses the x2APIC where there is one, unless firmware wants it to stay off
+/// (`no_x2apic`) and has it off.
+pub fn init(no_x2apic: bool) -> Result<(), MapError> {
     let has_x2apic = __cpuid(1).ecx & (1 << 21) != 0;
     let mut base_msr = Msr::new(BASE_MSR);
     // SAFETY: every x86-64 CPU has this register.
     let base = unsafe { base_msr.read() } | BASE_ENABLE;
-    let access = if has_x2apic {
+    // There is no way back from the x2APIC but by a reset.
+    let access = if has_x2apic && (base & BASE_X2APIC != 0 || !no_x2apic) {
         // SAFETY: the CPU says that it has an x2APIC, and going to it from either state is allowed.
         unsafe {
             base_msr.write(base);
@@ -87,9 +93,15 @@ pub fn init() -> Result<(), MapError> {
         unsafe { base_msr.write(base) };
         Access::Memory(mem::map_device(base & 0x000f_ffff_ffff_f000, 4096, Caching::Uncached)?)
     };
-    for lvt in [LVT_TIMER, LVT_THERMAL, LVT_PERFORMANCE, LVT_LINT0, LVT_LINT1, LVT_ERROR] {
+    for lvt in [LVT_TIMER, LVT_PERFORMANCE, LVT_LINT0, LVT_ERROR] {
         access.write(lvt, LVT_MASKED);
     }
+    // Firmware may throttle the processor in system management mode.
+    if access.read(LVT_THERMAL) & LVT_DELIVERY != LVT_SMI {
+        access.write(LVT_THERMAL, LVT_MASKED);
+    }
+    // A management controller's NMI arrives here.
+    access.write(LVT_LINT1, LVT_NMI);
     access.write(TASK_PRIORITY, 0);
     access.write(TIMER_DIVIDE, DIVIDE_BY_1);
     access.write(SPURIOUS_VECTOR, SOFTWARE_ENABLE | u32::from(SPURIOUS));

@@ -5,7 +5,7 @@ use pci_types::PciAddress;
 use spin::Once;
 use x86_64::instructions::port::Port;
 
-use crate::acpi::{Ecam, MAX_UNITS};
+use crate::acpi::{Ecam, MAX_WINDOWS};
 use crate::mem;
 use crate::paging::{Caching, MapError};
 use crate::pci::{Buses, ConfigAccess, ConfigRead};
@@ -25,7 +25,7 @@ struct Window {
 /// Access to configuration space: memory-mapped, or where nothing is, of segment 0 by ports 0xcf8 and 0xcfc.
 #[derive(Debug)]
 pub struct ConfigSpace {
-    windows: Vec<Window, MAX_UNITS>,
+    windows: Vec<Window, MAX_WINDOWS>,
 }
 
 static SPACE: Once<ConfigSpace> = Once::new();

@@ -128,7 +128,9 @@ pub fn init() {
     // 3. Code and data segments are flat, as the ones in use.
     unsafe {
         let tss = &raw mut TSS;
-        (*tss).interrupt_stack_table[0] = VirtAddr::from_ptr(layout::fault_stack_top());
+        for (index, top) in layout::fault_stack_tops().into_iter().enumerate() {
+            (*tss).interrupt_stack_table[index] = VirtAddr::from_ptr(top);
+        }
         let gdt = &raw mut GDT;
         let code = (*gdt).append(Descriptor::kernel_code_segment());
         let data = (*gdt).append(Descriptor::kernel_data_segment());
@@ -143,8 +145,10 @@ pub fn init() {
         let idt = &raw mut IDT;
         for (vector, entry) in (*idt).iter_mut().enumerate() {
             let options = entry.set_handler_addr(VirtAddr::from_ptr(&raw const interrupt_stubs[vector]));
-            if matches!(vector as u64, DOUBLE_FAULT | NMI | MACHINE_CHECK) {
-                options.set_stack_index(0);
+            // A stack for each: one may interrupt the report of another.
+            let own_stack = [DOUBLE_FAULT, NMI, MACHINE_CHECK].iter().position(|own| *own == vector as u64);
+            if let Some(stack) = own_stack {
+                options.set_stack_index(stack as u16);
             }
         }
         let limit = (size_of::<[Entry<HandlerFunc>; 256]>() - 1) as u16;

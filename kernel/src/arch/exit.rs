@@ -1,15 +1,19 @@
-//! Ends the machine: by QEMU's exit device, else by ACPI's soft-off, else by halting. Only
-//! `panic=reset` resets it, because a reset boots the image again.
+//! Ends the machine as `end=` says. By default QEMU's exit device does it, else ACPI's soft-off. A
+//! real machine with a screen halts, so that the result can be read. Only `end=reset` and
+//! `panic=reset` reset it, because a reset boots the image again.
 
+use core::arch::x86_64::__cpuid;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use spin::Once;
 use x86_64::instructions::{hlt, interrupts, port::Port};
 
-use crate::acpi::{NoSoftOff, Power};
-use crate::console;
-use crate::exit::ExitCode;
+use crate::acpi::{NoSoftOff, Power, Register, SoftOff};
+use crate::arch::screen;
+use crate::exit::{End, ExitCode};
+use crate::paging::Caching;
+use crate::{console, mem};
 
 /// I/O port of QEMU's `isa-debug-exit`.
 const DEBUG_EXIT: u16 = 0xf4;
@@ -27,14 +31,41 @@ const PATIENCE: u32 = 500_000;
 /// Half seconds that soft-off may take.
 const SOFT_OFF_WAITS: u32 = 10;
 
+/// Fields of the sleep control register (ACPI 6.5 section 4.8.3.7).
+const SLEEP_CONTROL_TYPE_SHIFT: u8 = 2;
+const SLEEP_CONTROL_ENABLE: u8 = 1 << 5;
+
+/// End chosen on the command line.
+static END: Once<End> = Once::new();
 /// The machine is reset after a panic or a fault.
 static RESET_AFTER_PANIC: AtomicBool = AtomicBool::new(false);
 
 static POWER: Once<Power> = Once::new();
+/// Virtual addresses of the sleep control and reset registers that are in memory.
+static MAPPED: Once<[Option<usize>; 2]> = Once::new();
 
 /// Keeps what ACPI says about the machine's end. Once.
 pub fn set_power(power: Power) {
     POWER.call_once(|| power);
+}
+
+/// Maps the registers that are in memory. Once, after the page tables are made.
+pub fn map_power() {
+    let Some(power) = POWER.get() else { return };
+    let map = |register: Option<Register>| match register {
+        Some(Register::Memory(address)) => {
+            let page = address & !0xfff;
+            let mapped = mem::map_device(page, 4096, Caching::Uncached).ok()?;
+            Some(mapped + (address - page) as usize)
+        }
+        _ => None,
+    };
+    MAPPED.call_once(|| [map(power.sleep_control), map(power.reset.map(|(register, _)| register))]);
+}
+
+/// Chooses the machine's end. Once.
+pub fn set_end(end: End) {
+    END.call_once(|| end);
 }
 
 /// From now on the machine is reset after a panic or a fault, in place of being switched off.
@@ -53,6 +84,10 @@ enum StillOn {
     SoftOff,
     /// No way to reset it had an effect.
     Reset,
+    /// As the command line says.
+    Halted,
+    /// The screen shows the result.
+    Shown,
 }
 
 impl fmt::Display for StillOn {
@@ -62,22 +97,30 @@ impl fmt::Display for StillOn {
             Self::NoSoftOff(reason) => write!(f, "not switched off ({reason})"),
             Self::SoftOff => f.write_str("not switched off (ACPI's soft-off has no effect)"),
             Self::Reset => f.write_str("not reset (no reset register has an effect)"),
+            Self::Halted => f.write_str("halted (end=halt)"),
+            Self::Shown => f.write_str("halted, so that the screen can be read (end=off switches it off)"),
         }
     }
 }
 
 /// Ends the machine with `code`, which becomes the status of QEMU's process where QEMU has the exit
-/// device. Elsewhere the machine is switched off, or reset where that was asked for. If it stays
-/// on, a line says why and the CPU halts.
+/// device. If the machine stays on, a line says why and the CPU halts.
 pub fn exit(code: ExitCode) -> ! {
     interrupts::disable();
     let failed = matches!(code, ExitCode::Panic | ExitCode::Fault);
-    let reason = if failed && RESET_AFTER_PANIC.load(Ordering::Relaxed) {
-        reset(POWER.get().and_then(|power| power.reset))
-    } else {
-        // SAFETY: the port is the exit device's or nobody's.
-        unsafe { Port::<u32>::new(DEBUG_EXIT).write(code as u32) };
-        switch_off(POWER.get())
+    let reset_now = failed && RESET_AFTER_PANIC.load(Ordering::Relaxed);
+    let chosen = if reset_now { Some(End::Reset) } else { END.get().copied() };
+    let reason = match chosen {
+        Some(End::Reset) => reset(POWER.get().and_then(|power| power.reset)),
+        Some(End::Halt) => StillOn::Halted,
+        Some(End::Off) => switch_off(POWER.get()),
+        None if is_virtual() => {
+            // SAFETY: a hypervisor has the exit device at this port, or nothing.
+            unsafe { Port::<u32>::new(DEBUG_EXIT).write(code as u32) };
+            switch_off(POWER.get())
+        }
+        None if screen::is_present() => StillOn::Shown,
+        None => switch_off(POWER.get()),
     };
     console::print_regardless(format_args!("machine: {reason}: switch it off\n"));
     loop {
@@ -85,11 +128,18 @@ pub fn exit(code: ExitCode) -> ! {
     }
 }
 
+/// Returns whether a hypervisor runs the machine: others may have any device at the exit device's
+/// port.
+fn is_virtual() -> bool {
+    const HYPERVISOR: u32 = 1 << 31;
+    __cpuid(1).ecx & HYPERVISOR != 0
+}
+
 /// Resets the machine by FADT's register, then by the chipset's, then by the keyboard controller's.
 /// Returns if none of them has an effect.
-fn reset(register: Option<(u16, u8)>) -> StillOn {
-    if let Some((port, value)) = register {
-        write(port, value);
+fn reset(register: Option<(Register, u8)>) -> StillOn {
+    if let Some((register, value)) = register {
+        write_register(register, 1, value);
         wait();
     }
     // System reset, then with the CPU's reset too.
@@ -104,10 +154,18 @@ fn reset(register: Option<(u16, u8)>) -> StillOn {
 /// Enters ACPI's soft-off state. Returns why the machine is still on.
 fn switch_off(power: Option<&Power>) -> StillOn {
     let Some(power) = power else { return StillOn::Early };
-    let mut registers = match power.soft_off_registers() {
-        Ok(registers) => registers.map(|(port, sleep_type)| (Port::<u16>::new(port), sleep_type)),
+    let registers = match power.soft_off_registers() {
+        Ok(SoftOff::Pm1(registers)) => registers,
+        Ok(SoftOff::SleepControl(register, sleep_type)) => {
+            let value = sleep_type << SLEEP_CONTROL_TYPE_SHIFT | SLEEP_CONTROL_ENABLE;
+            write_register(register, 0, value);
+            wait_for_soft_off();
+            return StillOn::SoftOff;
+        }
         Err(reason) => return StillOn::NoSoftOff(reason),
     };
+    let registers = registers.into_iter().flatten();
+    let mut registers = registers.map(|(port, sleep_type)| (Port::<u16>::new(port), sleep_type));
     let Some((mut first, sleep_type)) = registers.next() else {
         return StillOn::NoSoftOff(NoSoftOff::Register);
     };
@@ -134,11 +192,29 @@ fn switch_off(power: Option<&Power>) -> StillOn {
             second.write(value(old, sleep_type));
         }
     }
-    // Firmware may trap the write and take seconds.
+    wait_for_soft_off();
+    StillOn::SoftOff
+}
+
+/// Firmware may trap the write and take seconds.
+fn wait_for_soft_off() {
     for _ in 0..SOFT_OFF_WAITS {
         wait();
     }
-    StillOn::SoftOff
+}
+
+/// Writes a register, which is number `index` of [`MAPPED`] if it is in memory.
+fn write_register(register: Register, index: usize, value: u8) {
+    match register {
+        Register::Port(port) => write(port, value),
+        Register::Memory(_) => {
+            if let Some(address) = MAPPED.get().and_then(|mapped| mapped.get(index).copied().flatten()) {
+                // SAFETY: mapped uncached by `map_power`, for good. The register's only effect is
+                // the end of the machine, which is wanted here.
+                unsafe { core::ptr::write_volatile(address as *mut u8, value) };
+            }
+        }
+    }
 }
 
 fn write(port: u16, value: u8) {

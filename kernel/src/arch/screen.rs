@@ -86,6 +86,11 @@ pub fn init(screen: Option<Screen>, memory: &MemoryMap) -> Result<(), MapError> 
     Ok(())
 }
 
+/// Returns whether there is a screen.
+pub fn is_present() -> bool {
+    SCREEN.try_lock().is_none_or(|screen| screen.is_some())
+}
+
 /// Shows one byte. Code that was interrupted while it showed one loses nothing but this byte.
 pub fn put(byte: u8) {
     if let Some(mut screen) = SCREEN.try_lock()

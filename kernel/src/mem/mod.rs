@@ -73,14 +73,16 @@ pub fn init(map: &MemoryMap) -> Result<(), Error> {
     }
 
     let (text_end, rodata_end) = layout::text_and_rodata_end();
-    let [fault_guard, guard] = layout::guard_pages();
-    for (start, end, access) in [
-        (image.start, text_end, Access::EXECUTE),
-        (text_end, rodata_end, Access::empty()),
-        (rodata_end, fault_guard, Access::WRITE),
-        (fault_guard + 4096, guard, Access::WRITE),
-        (guard + 4096, image.end, Access::WRITE),
-    ] {
+    let code = (image.start, text_end, Access::EXECUTE);
+    let constants = (text_end, rodata_end, Access::empty());
+    // Data, but for the guard pages.
+    let mut start = rodata_end;
+    let data = layout::guard_pages().into_iter().chain([image.end]).map(|end| {
+        let piece = (start, end, Access::WRITE);
+        start = end + 4096;
+        piece
+    });
+    for (start, end, access) in [code, constants].into_iter().chain(data) {
         tables.map(start, start, end - start, access, Caching::WriteBack)?;
     }
 

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use volatile::VolatilePtr;
 
-use super::map_device;
+use super::{map_device, map_in_window, reserve_window};
 use crate::claims::Owner;
 use crate::device::error::Error;
 use crate::memory_map::Range;
@@ -21,14 +21,6 @@ impl Registers {
     /// Makes a window on `range` after claiming it for `owner`.
     pub(crate) fn claim(range: Range, owner: Owner) -> Result<Registers, Error> {
         super::claim(range, owner)?;
-        Ok(Self::window(range)?)
-    }
-
-    /// Makes a window on a unit that ACPI lists, and keeps it from devices. The unit may be among
-    /// the chipset's registers, but not in memory.
-    pub(crate) fn unit(range: Range) -> Result<Registers, Error> {
-        super::check(range, Owner::Unikernel)?;
-        super::keep(range);
         Ok(Self::window(range)?)
     }
 
@@ -77,6 +69,35 @@ impl Registers {
         if let Some(register) = self.register(offset) {
             register.write(value.to_le());
         }
+    }
+}
+
+/// Windows on the units that ACPI lists, side by side: one page table serves them all.
+pub(crate) struct Units {
+    next: usize,
+    end: usize,
+}
+
+impl Units {
+    /// Reserves addresses for `count` units.
+    pub(crate) fn new(count: usize) -> Result<Self, MapError> {
+        let len = count as u64 * PAGE_BYTES;
+        let next = reserve_window(0, len.max(PAGE_BYTES))?;
+        Ok(Self { next, end: next + len as usize })
+    }
+
+    /// Makes a window on the page of a unit's registers, and keeps it from devices. The unit may be
+    /// among the chipset's registers, but not in memory.
+    pub(crate) fn window(&mut self, page: Range) -> Result<Registers, Error> {
+        super::check(page, Owner::Unikernel)?;
+        super::keep(page);
+        if self.next >= self.end || page.len() != PAGE_BYTES || !page.start.is_multiple_of(PAGE_BYTES) {
+            return Err(MapError::BadRange.into());
+        }
+        map_in_window(self.next, page.start, PAGE_BYTES, Caching::Uncached)?;
+        let base = NonNull::new(self.next as *mut u8).ok_or(MapError::BadRange)?;
+        self.next += PAGE_BYTES as usize;
+        Ok(Registers { base, len: PAGE_BYTES })
     }
 }
 

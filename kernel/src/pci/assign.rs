@@ -21,7 +21,7 @@ const LOW_END: u64 = 0xfec0_0000;
 const GRANULE: u64 = 1 << 20;
 const FOUR_GIB: u64 = 4 << 30;
 /// Most ranges that are taken on one bus.
-const MAX_TAKEN: usize = 1024;
+const MAX_TAKEN: usize = 4096;
 /// Base class and subclass of host bridges. Their BARs are none of ours, and some pass no memory accesses on while they are being sized.
 const HOST_BRIDGE: u16 = 0x0600;
 /// A tree is not deeper than its buses are many.
@@ -172,7 +172,7 @@ impl<A: ConfigAccess> Search<'_, A> {
     fn on_bus(&self, segment: u16, bus: u8, len: u64, depth: usize) -> Option<u64> {
         let above = bridges::above(self.functions, PciAddress::new(segment, bus, 0, 0));
         let Some(bridge) = above.and_then(|index| self.functions.get(index)) else {
-            return self.on_root_bus(len, depth == MAX_DEPTH);
+            return self.on_root_bus((segment, bus), len, depth == MAX_DEPTH);
         };
         if let Some(window) = self.window.range(self.access, bridge) {
             let own =
@@ -191,12 +191,56 @@ impl<A: ConfigAccess> Search<'_, A> {
     }
 
     /// A place for a BAR on a root bus itself (`directly`), or for a bridge's window.
-    fn on_root_bus(&self, len: u64, directly: bool) -> Option<u64> {
+    ///
+    /// Servers route a range of addresses to each root bus. Addresses between those that the root
+    /// bus has already are surely its own, so they come first. After them come all but those between
+    /// the addresses of other root buses.
+    fn on_root_bus(&self, root: (u16, u8), len: u64, directly: bool) -> Option<u64> {
         let mut taken = self.taken(self.functions.iter())?;
         taken.extend_from_slice(&self.room.taken).ok()?;
         // A bridge's memory window is below 4 GiB.
         let high = self.room.high.filter(|_| self.wide && (directly || self.window == Window::Prefetchable));
-        [self.room.low, high].into_iter().flatten().find_map(|room| gap(room, len, &taken))
+        let rooms = || [self.room.low, high].into_iter().flatten();
+        let own = rooms().find_map(|room| gap(self.hull(root, room)?, len, &taken));
+        own.or_else(|| {
+            for other in self.roots().filter(|other| *other != root) {
+                let hulls = rooms().filter_map(|room| self.hull(other, room));
+                hulls.into_iter().try_for_each(|hull| taken.push(hull)).ok()?;
+            }
+            rooms().find_map(|room| gap(room, len, &taken))
+        })
+    }
+
+    /// The buses that no bridge leads to.
+    fn roots(&self) -> impl Iterator<Item = (u16, u8)> {
+        let bus = |function: &Function| (function.address.segment(), function.address.bus());
+        let is_new = move |index: usize, bus_of: (u16, u8)| {
+            !self.functions.iter().take(index).any(|function| bus(function) == bus_of)
+        };
+        let indexed = self.functions.iter().enumerate();
+        let first =
+            indexed.filter_map(move |(index, function)| Some(bus(function)).filter(|at| is_new(index, *at)));
+        first.filter(|(segment, bus)| {
+            bridges::above(self.functions, PciAddress::new(*segment, *bus, 0, 0)).is_none()
+        })
+    }
+
+    /// The addresses of `room` from the first to the last one that functions below `root` have.
+    fn hull(&self, root: (u16, u8), room: Range) -> Option<Range> {
+        // Each root bus has the buses from its own to the next root bus.
+        let (segment, first) = root;
+        let next =
+            self.roots().filter(|other| other.0 == segment && other.1 > first).map(|other| other.1).min();
+        let below = |function: &&Function| {
+            let address = function.address;
+            address.segment() == segment
+                && address.bus() >= first
+                && next.is_none_or(|next| address.bus() < next)
+        };
+        let taken = self.taken(self.functions.iter().filter(below))?;
+        let inside = taken.iter().filter(|range| room.start <= range.start && range.end <= room.end);
+        let start = inside.clone().map(|range| range.start).min()?;
+        inside.map(|range| range.end).max().map(|end| Range { start, end })
     }
 
     /// What `functions` have: BARs, and windows.

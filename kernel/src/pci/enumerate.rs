@@ -9,8 +9,8 @@ use super::bridges;
 use super::function::{BUS_NUMBERS, CLASS, ConfigAccess, Function, HEADER};
 use super::slots::{self, Patience, Slot};
 
-/// Most functions listed.
-pub const MAX_FUNCTIONS: usize = 512;
+/// Most functions listed. Servers list some 250 for two sockets.
+pub const MAX_FUNCTIONS: usize = 2048;
 
 /// Buses of a segment that configuration space reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +47,20 @@ pub enum Done {
     Slot(Slot),
     /// The bridge got a number for the bus below it, or there was none for it.
     Number(PciAddress, Option<u8>),
+    /// The list is full: [`MAX_FUNCTIONS`] functions, and perhaps more.
+    Full,
 }
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Slot(slot) => slot.fmt(f),
+            Self::Full => {
+                write!(
+                    f,
+                    "pci: {MAX_FUNCTIONS} functions or more: the others are not used, and may master the bus"
+                )
+            }
             Self::Number(bridge, Some(bus)) => {
                 write!(f, "pci {bridge}: a bridge without a bus number: bus {bus:#04x} is below it now")
             }
@@ -114,6 +122,9 @@ pub(crate) fn functions(
                 }
             }
         }
+    }
+    if found.is_full() {
+        tell(Done::Full);
     }
     found
 }

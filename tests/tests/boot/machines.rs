@@ -224,7 +224,7 @@ fn a_machine_without_soft_off_halts_and_says_why() {
         let mut lines = Vec::new();
         let stays_on = running.follow(&mut lines, Some("machine: "), LIMIT);
         assert!(stays_on.is_ok(), "{stays_on:?}: {lines:#?}");
-        let line = "machine: not switched off (ACPI names no PM1 control register): switch it off";
+        let line = "machine: not switched off (ACPI names no sleep control register): switch it off";
         assert_eq!(lines.last().map(String::as_str), Some(line), "{lines:#?}");
         let more = running.next_line(Instant::now() + Duration::from_secs(3));
         assert!(matches!(more, Err(rdma_lab::Error::Timeout { .. })), "it halts: {more:?}");

@@ -3,6 +3,7 @@
 mod apps;
 mod demo;
 mod efi;
+mod ends;
 mod firmware;
 mod ground;
 mod log;

@@ -136,3 +136,40 @@ fn a_window_that_is_too_small_and_empty_becomes_a_larger_one() {
     let words = bus.device(at(0, 1, 0)).space;
     assert_eq!((words[8], words[9]), (0x81f0_8000, 0xc011_c001));
 }
+
+/// A device with a BAR of `len` bytes at `address`.
+fn assigned_device(address: u32, len: u32) -> Device {
+    let mut device = Device::new(0x1234_8086, 0x0200_0000);
+    (device.bar_masks[0], device.space[4]) = (!(len - 1), address);
+    device
+}
+
+/// The map of a Supermicro X11DAi-N: bus 0 has 0x90000000 to 0x9d7fffff, bus 0x17 has 0x9d800000 to 0xaaffffff.
+#[test]
+fn addresses_are_those_of_the_own_root_bus() {
+    let bus = Bus::default();
+    bus.add(at(0, 0x1f, 0), assigned_device(0x9000_0000, 1 << 20));
+    bus.add(at(0, 0x14, 0), assigned_device(0x9d00_0000, 1 << 20));
+    bus.add(at(0x17, 1, 0), assigned_device(0x9d80_0000, 1 << 20));
+    bus.add(at(0x17, 2, 0), assigned_device(0xaaf0_0000, 1 << 20));
+    bus.add(at(0x17, 3, 0), unassigned());
+    let room = room(0x9000_0000, 4 << 30);
+    assert_eq!(assigned(&bus, &room, at(0x17, 3, 0)), Ok(0x9e00_0000));
+    // A root bus without any address gets none that lies between those of others.
+    bus.add(at(0x3a, 0, 0), unassigned());
+    assert_eq!(assigned(&bus, &room, at(0x3a, 0, 0)), Ok(0xac00_0000));
+    // Behind a bridge on the root bus.
+    bus.add(at(0x17, 4, 0), bridge(0x18, CLOSED, [CLOSED, 0, 0]));
+    bus.add(at(0x18, 0, 0), unassigned());
+    assert_eq!(assigned(&bus, &room, at(0x18, 0, 0)), Ok(0xa000_0000));
+}
+
+#[test]
+fn registers_of_remapping_units_are_taken() {
+    let bus = Bus::default();
+    bus.add(at(0, 4, 0), unassigned());
+    let ram = MemoryMapEntry { address: 0, len: 2 << 30, kind: TYPE_RAM };
+    let unit = crate::acpi::Unit::Intel(0x8100_0000).range();
+    let room = Room::new([ram].into_iter(), [unit].into_iter(), 40);
+    assert_eq!(assigned(&bus, &room, at(0, 4, 0)), Ok(0x8200_0000));
+}
