@@ -160,9 +160,9 @@ impl Connection {
         self.state == State::Up && self.tx.next.is_none() && !self.map.is_due() && self.tx.has_room(depth)
     }
 
-    /// Resets the state of an endpoint after it was freed. The caller handles queues and frames.
+    /// Resets the state of an endpoint after it was freed. The caller handles queues, frames, and
+    /// whether the peer has the last acknowledgement.
     pub(crate) const fn reset(&mut self) {
-        self.rx.is_unsettled = !self.is_settled();
         self.state = State::Down;
         self.objects.ep = 0;
         self.objects.epoch = self.objects.epoch.wrapping_add(1);

@@ -164,8 +164,10 @@ impl Protocol<'_> {
     /// Requeues everything that the peer may lack after the endpoint was freed. A working HCA no
     /// longer accesses the frames. The receives of a failed HCA are withheld.
     pub(crate) fn endpoint_gone(&mut self, id: ConnectionId, failed: bool) {
-        let Connection { tx, reconnect, .. } = self.connections.at_mut(id);
-        reconnect.acknowledged(tx.highest_ack);
+        let connection = self.connections.at_mut(id);
+        // A message that requeueing drops may have carried the last acknowledgement.
+        connection.rx.is_unsettled = !connection.is_settled();
+        connection.reconnect.acknowledged(connection.tx.highest_ack);
         self.requeue(id);
         self.take_all_back(id, failed);
         self.connections.at_mut(id).reset();

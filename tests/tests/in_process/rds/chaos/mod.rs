@@ -21,6 +21,10 @@ mod trace;
 use harness::seeds::{self, long, only_seed, with_seed};
 use tally::Tally;
 
+/// Seeds beyond those of CI that found a defect. 605: an operation that failed took the message with the last
+/// acknowledgement along, and the node ended as if the peer had it.
+const ONCE_FAILED: [u64; 1] = [605];
+
 #[test]
 fn messages_survive_chaos() {
     if let Some(seed) = only_seed() {
@@ -29,7 +33,8 @@ fn messages_survive_chaos() {
     }
     let mut all = Tally::default();
     let runs = if long() { 1000 } else { 100 };
-    (1..=runs).for_each(|seed| all.add(&in_process(seed)));
+    let again = ONCE_FAILED.into_iter().filter(|seed| *seed > runs);
+    (1..=runs).chain(again).for_each(|seed| all.add(&in_process(seed)));
     println!("{runs} seeds: {all}");
     // Enough happened on average.
     assert!(
