@@ -1,6 +1,7 @@
 //! Linux guests at the Ethernet switch: two with an Ethernet HCA, and one whose RDMA is `rdma_rxe` on a virtio-net device.
 
 mod frames;
+mod programs;
 mod roce;
 
 use crate::guests::{
@@ -12,7 +13,8 @@ use runner::conditions;
 use runner::linux::judge;
 use std::path::PathBuf;
 
-/// The guest with rxe. Guests 0 and 1 have the HCAs.
+/// The guest with rxe. Guests 0 and 1 have the HCAs. Its kernel is 6.1: rxe of Linux 7.3 stalls now and then where frames are
+/// lost.
 const RXE: usize = 2;
 
 /// Warnings that are right here. The card has no tables that ignore levels, which tc offload needs. In promiscuous mode Linux
@@ -31,16 +33,15 @@ struct Ground {
 }
 
 impl Ground {
-    /// `None` where there can be none.
-    fn new(kernel: Kernel, card: &str) -> Option<Self> {
-        let recipe = Recipe::new(kernel).with_packages(["ethtool", "iperf3"]).expect("names");
+    /// HCAs' guests with what `recipe` has, and tools of the network; rxe's guest of `rxe`. `None` where there can be none.
+    fn new(recipe: Recipe, rxe: Recipe, card: &str) -> Option<Self> {
+        let recipe = recipe.with_packages(["ethtool", "iperf3"]).expect("names");
         let recipe = recipe.with_modules(["8021q"]).expect("a name");
         let ethernet = Kind { hcas: vec![card.parse().expect("a card")], ..recipe.into() };
-        // rxe of Linux 7.3 stalls now and then where frames are lost.
-        let rxe = Kind { hcas: Vec::new(), rxe: true, ..Kernel::V6_1.into() };
-        let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest/wrong_checksum.c");
-        let options =
-            Options { programs: vec![program], ..Options::of(vec![ethernet.clone(), ethernet, rxe]) };
+        let rxe = Kind { hcas: Vec::new(), rxe: true, ..rxe.into() };
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest");
+        let programs = ["wrong_checksum.c", "rds_rdma.c"].map(|name| folder.join(name)).into();
+        let options = Options { programs, ..Options::of(vec![ethernet.clone(), ethernet, rxe]) };
         let mut lab = judge::lab_or_skip(options)?;
         println!("Linux {}", lab.version());
         run_everywhere(&mut lab, "dmesg -c > /dev/null; hcas-up && modprobe rdma_ucm");
@@ -69,7 +70,7 @@ impl Ground {
 }
 
 fn everything(kernel: Kernel, card: &str) {
-    let Some(mut ground) = Ground::new(kernel, card) else { return };
+    let Some(mut ground) = Ground::new(Recipe::new(kernel), Recipe::new(Kernel::V6_1), card) else { return };
     let lab = &mut ground.lab;
     frames::stack(lab);
     frames::settings(lab);
@@ -87,5 +88,34 @@ fn the_latest_kernel_uses_an_ethernet_port_beside_rxe() {
 fn linux_6_1_uses_an_ethernet_port_beside_rxe() {
     if conditions::long() {
         everything(Kernel::V6_1, "cx-5-en");
+    }
+}
+
+/// UCX, NVMe and AF_RDS over RoCE, and RoCE in a VLAN.
+fn programs_of_others(kernel: Kernel, card: &str) {
+    let recipe = judge::programs(kernel).expect("names");
+    let rxe = judge::programs(Kernel::V6_1).expect("names");
+    let Some(mut ground) = Ground::new(recipe, rxe, card) else { return };
+    let lab = &mut ground.lab;
+    programs::vlan(lab);
+    programs::measurements(lab, kernel, false);
+    programs::rds(lab);
+    // Of the completion queues that kernel users share, the kernel keeps those that it made.
+    programs::disks(lab);
+    ground.before = census_without_keys(&ground.lab);
+    ground.end();
+}
+
+#[test]
+fn programs_of_others_use_roce_on_the_latest_kernel() {
+    if conditions::long() {
+        programs_of_others(Kernel::Backports, "cx-6-dx");
+    }
+}
+
+#[test]
+fn programs_of_others_use_roce_on_linux_6_1() {
+    if conditions::long() {
+        programs_of_others(Kernel::V6_1, "cx-5-en");
     }
 }

@@ -4,12 +4,12 @@
 //!
 //! After each part the HCAs hold what they held before; at the end the kernels have no complaint, and nothing is left.
 
-mod nvme;
+pub mod nvme;
 mod perftest;
 mod qperf;
 mod removal;
 mod tools;
-mod ucx;
+pub mod ucx;
 
 use crate::guests::{
     At, LIMIT, both, census_without_keys, kernels_are_content, listening_by_cm, nothing_is_left, run,

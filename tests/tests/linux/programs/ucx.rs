@@ -4,7 +4,8 @@ use super::Ground;
 use crate::guests::At;
 use rdma_lab::linux::Kernel;
 
-const PORT: u16 = 13337;
+/// Where its server listens.
+pub const PORT: u16 = 13337;
 
 /// What is measured over a transport, by UCX's name of it (of libibverbs, and of UCX's own driver for mlx5).
 type Runs = &'static [(&'static str, &'static [&'static str])];
@@ -33,17 +34,25 @@ const MORE: Runs = &[
     ("ud_x", &["tag_lat -s 1024"]),
 ];
 
-pub fn run(ground: &mut Ground, kernel: Kernel, long: bool) {
+pub(super) fn run(ground: &mut Ground, kernel: Kernel, long: bool) {
+    for line in lines(kernel, long) {
+        ground.pair(At::Tcp(PORT), &line, &format!("{line} guest0"), |text| !text.contains("ERROR"));
+    }
+}
+
+/// The commands of all measurements; a client's is followed by its server's name.
+pub fn lines(kernel: Kernel, long: bool) -> Vec<String> {
     // The older program was built without MPI, and does not know the switch that leaves it out.
     let alone = if kernel == Kernel::V6_1 { "" } else { " -P 0" };
     let iterations = if long { 1000 } else { 20 };
     let more = if long { MORE } else { &[] };
-    for (transport, measurements) in RUNS.iter().chain(more) {
-        for measurement in *measurements {
-            let line = format!(
-                "env UCX_TLS={transport},self UCX_NET_DEVICES=mlx5_0:1 ucx_perftest{alone} -w 2 -n {iterations} -t {measurement}"
-            );
-            ground.pair(At::Tcp(PORT), &line, &format!("{line} guest0"), |text| !text.contains("ERROR"));
-        }
-    }
+    let runs = RUNS.iter().chain(more).flat_map(|(transport, measurements)| {
+        measurements.iter().map(move |measurement| (transport, measurement))
+    });
+    runs.map(|(transport, measurement)| {
+        format!(
+            "env UCX_TLS={transport},self UCX_NET_DEVICES=mlx5_0:1 ucx_perftest{alone} -w 2 -n {iterations} -t {measurement}"
+        )
+    })
+    .collect()
 }
