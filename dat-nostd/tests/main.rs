@@ -17,6 +17,7 @@ mod qp1;
 mod ready;
 mod recovery;
 mod requests;
+mod roce;
 mod shared_queue;
 mod states;
 mod transfer;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{Net, Options, Side, address};
 use dat_nostd::*;
+use harness::WorldConfig;
 use ib_port::ib_mgmt::cm::message::{Message, Rep, Req};
 use ib_port::ib_mgmt::mad::{MAD_LEN, Mad};
 use rdma_fabric::capture::Capture;
@@ -72,7 +73,7 @@ fn to_queue(net: &mut Net, node: usize, side: &mut Side) {
 #[test]
 fn shared_queues_announce_themselves_and_grant_no_credits() {
     for on_queue in [[false, false], [true, false], [false, true]] {
-        let mut net = Net::new(91, 2);
+        let mut net = Net::on_infiniband(&WorldConfig::new(91), 2);
         let mut sides = [0, 1].map(|node| net.side(node, &Options::default()));
         for node in [0, 1] {
             if on_queue[node] {
@@ -165,7 +166,7 @@ const BARE: EpAttributes = EpAttributes { max_recv_dtos: 0, max_request_dtos: 0,
 #[test]
 fn a_lid_that_moved_to_another_node_is_looked_up_again() {
     for name in ["ib0", "ib0-dat"] {
-        let mut net = Net::new(95, 3);
+        let mut net = Net::on_infiniband(&WorldConfig::new(95), 3);
         let options = Options { name, ..Options::default() };
         let [active, passive, other] = [0, 1, 2].map(|node| net.side(node, &options));
         let psp = net.nodes[1].psp_create(passive.ia, 7, passive.cr, PspFlags::Consumer).unwrap();
@@ -206,7 +207,7 @@ fn a_lid_that_moved_to_another_node_is_looked_up_again() {
 
 #[test]
 fn paths_to_ports_that_come_and_go_are_resolved_again() {
-    let mut net = Net::new(96, 2);
+    let mut net = Net::on_infiniband(&WorldConfig::new(96), 2);
     let [active, passive] = [0, 1].map(|node| net.side(node, &Options::default()));
     let psp = net.nodes[1].psp_create(passive.ia, 7, passive.cr, PspFlags::Consumer).unwrap();
     let ask = |net: &mut Net| {

@@ -4,17 +4,19 @@
 //! sends under number 1, as Linux does; otherwise the QP1 object sends too.
 
 use driver_mlx::{
-    AddressVector, CompletionKind, CqNumber, Error, Grh, Hca, Path, Pd, Platform, QKey, Qp, QpConfig,
-    QpNumber, SendFlags, SendOp, Service,
+    AddressVector, Bar, CompletionKind, CqNumber, Error, Grh, Hca, NetworkHeader, Path, Pd, Platform,
+    PortType, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp, Service,
 };
-use driver_mlx::{Bar, Gid as DriverGid};
 use ib_mgmt::mad::{GrhAddress, MAD_LEN, Mad, MadAddress};
 use ib_types::{Duration, Gid, Instant, ServiceLevel, Wake};
 
+use crate::info::PortInfo;
 use crate::queue::{Buffers, run_qp, start_qp};
 
 /// Bytes before a received datagram: room for its global routing header.
 const GRH_LEN: usize = 40;
+/// Bytes of the IPv4 header that is there instead, at the end.
+const IPV4_LEN: usize = 20;
 /// Receives kept posted.
 const RECEIVES: usize = 64;
 /// Distance of the receive buffers, bytes.
@@ -54,6 +56,9 @@ pub(crate) struct Gsi<B: Bar> {
     /// Index of the P_Key that datagrams are sent with; those with any P_Key of the table are
     /// received.
     pkey_index: u16,
+    port_type: PortType,
+    /// Index of the port's own GID.
+    gid_index: u8,
     /// A queue pair has failed: [`Gsi::service`] starts both again.
     broken: bool,
     /// Not before this time.
@@ -63,10 +68,12 @@ pub(crate) struct Gsi<B: Bar> {
 
 impl<B: Bar> Gsi<B> {
     /// Makes and starts QP1 of port 1. What was begun is undone on failure.
-    pub(crate) fn open<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, pkey_index: u16) -> Result<Self, Error> {
+    pub(crate) fn open<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, info: &PortInfo) -> Result<Self, Error> {
+        let &PortInfo { pkey_index, port_type, gid_index, .. } = info;
         let len = RECEIVES * RECEIVE_STRIDE + SENDS * MAD_LEN;
         let queue = Buffers::open(hca, len, RECEIVES + SENDS)?;
-        let apart = hca.caps().set_deth_sqpn;
+        // On Ethernet the QP1 object sends, as in Linux (drivers/infiniband/hw/mlx5/gsi.c).
+        let apart = hca.caps().set_deth_sqpn && port_type == PortType::InfiniBand;
         let (receiver, sender) = match Self::open_pair(hca, (queue.pd, queue.cq_number()), apart, pkey_index)
         {
             Ok(pair) => pair,
@@ -78,7 +85,18 @@ impl<B: Bar> Gsi<B> {
         };
         let counters = GsiCounters::default();
         let (broken, retry_at) = (false, Instant::ORIGIN);
-        let mut gsi = Self { queue, receiver, sender, sending: 0, pkey_index, broken, retry_at, counters };
+        let mut gsi = Self {
+            queue,
+            receiver,
+            sender,
+            sending: 0,
+            pkey_index,
+            port_type,
+            gid_index,
+            broken,
+            retry_at,
+            counters,
+        };
         gsi.post_receives();
         Ok(gsi)
     }
@@ -90,10 +108,10 @@ impl<B: Bar> Gsi<B> {
         ours
     }
 
-    /// Sends with another P_Key from the next [`Gsi::service`] on.
-    pub(crate) fn set_pkey_index(&mut self, index: u16) {
-        self.broken |= index != self.pkey_index;
-        self.pkey_index = index;
+    /// Sends from another GID from now on, and with another P_Key from the next [`Gsi::service`] on.
+    pub(crate) fn set_port(&mut self, info: &PortInfo) {
+        self.broken |= info.pkey_index != self.pkey_index;
+        (self.pkey_index, self.gid_index) = (info.pkey_index, info.gid_index);
     }
 
     /// Starts the queue pairs again if one has failed. Messages in flight are lost:
@@ -195,15 +213,10 @@ impl<B: Bar> Gsi<B> {
             return false;
         }
         let offset = RECEIVES * RECEIVE_STRIDE + slot * MAD_LEN;
-        let grh = to.grh.map(|grh| Grh {
-            dgid: DriverGid(grh.remote_gid.0),
-            source_gid_index: 0,
-            flow_label: grh.flow_label,
-            hop_limit: grh.hop_limit,
-            traffic_class: grh.traffic_class,
-        });
-        let path =
-            Path::InfiniBand { dlid: to.lid, sl: to.sl, src_path_bits: to.path_bits, static_rate: 0, grh };
+        let Some(path) = self.path(to) else {
+            self.counters.send_failed += 1;
+            return false;
+        };
         let vector = AddressVector::new(&path, to.qpn, QKey::GSI, self.queue.rate_supported);
         let sge = self.queue.sge(offset, MAD_LEN);
         let written = self.queue.memory.write(offset, mad.as_bytes()).is_ok();
@@ -218,6 +231,26 @@ impl<B: Bar> Gsi<B> {
         self.sending |= 1 << slot;
         self.counters.sent += 1;
         true
+    }
+
+    /// Returns the path to an address; `None` on Ethernet if its MAC address is unknown.
+    fn path(&self, to: &MadAddress) -> Option<Path> {
+        let grh = to.grh.map(|grh| Grh {
+            dgid: grh.remote_gid,
+            source_gid_index: self.gid_index,
+            flow_label: grh.flow_label,
+            hop_limit: grh.hop_limit,
+            traffic_class: grh.traffic_class,
+        });
+        Some(match self.port_type {
+            PortType::InfiniBand => {
+                Path::InfiniBand { dlid: to.lid, sl: to.sl, src_path_bits: to.path_bits, static_rate: 0, grh }
+            }
+            PortType::Ethernet => {
+                let grh = grh?;
+                Path::Roce { dmac: grh.dgid.link_local_mac()?, priority: to.sl.get() & 7, grh }
+            }
+        })
     }
 
     /// The next received datagram and where it came from.
@@ -273,13 +306,20 @@ impl<B: Bar> Gsi<B> {
                 continue;
             }
             self.counters.received += 1;
+            let (sl, grh) = match self.port_type {
+                PortType::InfiniBand => (source.sl, source.grh.then(|| parse_grh(&grh))),
+                PortType::Ethernet => {
+                    let priority = source.vlan.map_or(0, |tag| tag >> 13) as u8;
+                    (priority, source.network_header().map(|kind| parse_header(kind, &grh)))
+                }
+            };
             let from = MadAddress {
                 lid: source.slid,
                 qpn: source.src_qpn,
-                sl: ServiceLevel::new(source.sl),
+                sl: ServiceLevel::new(sl),
                 path_bits: source.path_bits,
                 pkey: completion.pkey(),
-                grh: source.grh.then(|| parse_grh(&grh)),
+                grh,
             };
             return Some((mad, from));
         }
@@ -315,9 +355,41 @@ fn parse_grh(grh: &[u8; GRH_LEN]) -> GrhAddress {
     }
 }
 
+/// The same of a received network header of RoCE. ECN is the packet's, not the connection's.
+fn parse_header(kind: NetworkHeader, bytes: &[u8; GRH_LEN]) -> GrhAddress {
+    let header = match kind {
+        NetworkHeader::Grh | NetworkHeader::Ipv6 => parse_grh(bytes),
+        NetworkHeader::Ipv4 => {
+            let [.., a, b, c, d, e, f, g, h] = *bytes;
+            GrhAddress {
+                local_gid: Gid::from_ipv4([e, f, g, h]),
+                remote_gid: Gid::from_ipv4([a, b, c, d]),
+                hop_limit: 64,
+                traffic_class: bytes[GRH_LEN - IPV4_LEN + 1],
+                flow_label: 0,
+            }
+        }
+    };
+    GrhAddress { traffic_class: header.traffic_class & !3, ..header }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ipv4_header_of_a_received_datagram() {
+        let mut bytes = [0u8; GRH_LEN];
+        bytes[20..]
+            .copy_from_slice(&[0x45, 0x6a, 1, 0, 0, 0, 0x40, 0, 3, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        let parsed = parse_header(NetworkHeader::Ipv4, &bytes);
+        assert_eq!(parsed.remote_gid, Gid::from_ipv4([10, 0, 0, 1]));
+        assert_eq!(parsed.local_gid, Gid::from_ipv4([10, 0, 0, 2]));
+        assert_eq!((parsed.traffic_class, parsed.flow_label, parsed.hop_limit), (0x68, 0, 64));
+        bytes[..4].copy_from_slice(&0x66aa_bcde_u32.to_be_bytes());
+        let parsed = parse_header(NetworkHeader::Ipv6, &bytes);
+        assert_eq!((parsed.traffic_class, parsed.flow_label), (0x68, 0xabcde));
+    }
 
     #[test]
     fn grh_of_a_received_datagram() {

@@ -1,6 +1,9 @@
 //! How a port stands.
 
-use driver_mlx::{Error, Gid, Guid, Hca, Lid, Mtu, PKey, Platform, Rate, ServiceLevel};
+use driver_mlx::{
+    Error, Gid, Guid, Hca, InfiniBandLink, Lid, Link, LinkState, Mtu, PKey, Platform, PortType, Rate,
+    ServiceLevel,
+};
 
 use crate::partition::Partitions;
 
@@ -10,6 +13,8 @@ pub(crate) const HOP_LIMIT: u8 = 64;
 /// How the port stands; read again after every port event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
+    /// Kind of the port. LIDs, subnet manager and capability mask are 0 on Ethernet.
+    pub port_type: PortType,
     /// Data may flow, and the subnet manager has given a LID, or the port is routed by GID.
     pub active: bool,
     /// Own LID.
@@ -24,8 +29,10 @@ pub struct PortInfo {
     pub speed: u32,
     /// MTU of the link.
     pub mtu: Mtu,
-    /// GID 0.
+    /// Own GID: GID 0, on Ethernet the link-local one of the MAC address.
     pub gid: Gid,
+    /// Index of `gid` in the table.
+    pub gid_index: u8,
     /// P_Key of the port's own requests and of IP.
     pub pkey: PKey,
     /// Index of `pkey` in the table.
@@ -34,7 +41,8 @@ pub struct PortInfo {
     pub partitions: Partitions,
     /// GUID of the HCA, which names it in connection management.
     pub node_guid: Guid,
-    /// Nobody is reached without a global routing header: a virtual function that has no LID of its own.
+    /// No port is reached without a global routing header: an Ethernet port, or a virtual function
+    /// that has no LID of its own.
     pub grh_required: bool,
     /// Capability mask (IBTA 1.3, table 156).
     pub capability_mask: u32,
@@ -45,6 +53,7 @@ impl PortInfo {
     #[cfg(test)]
     pub(crate) fn example(speed: u32) -> Self {
         Self {
+            port_type: PortType::InfiniBand,
             active: true,
             lid: Lid::new(1),
             lmc: 0,
@@ -53,6 +62,7 @@ impl PortInfo {
             speed,
             mtu: Mtu::B4096,
             gid: Gid::new(Gid::DEFAULT_PREFIX, 1),
+            gid_index: 0,
             pkey: PKey::DEFAULT,
             pkey_index: 0,
             partitions: Partitions::default_only(),
@@ -75,16 +85,33 @@ impl PortInfo {
     }
 }
 
-/// Asks the HCA.
+/// Reads the port. An Ethernet port gets its link-local address if it has none yet.
 pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, Error> {
+    /// An Ethernet port has no subnet manager, and its packets always have a network header.
+    const NO_SUBNET: InfiniBandLink = InfiniBandLink {
+        lid: Lid::new(0),
+        lmc: 0,
+        sm_lid: Lid::new(0),
+        sm_sl: ServiceLevel::new(0),
+        subnet_timeout: 0,
+        grh_required: true,
+        gid_prefix: Gid::DEFAULT_PREFIX,
+        capability_mask: 0,
+    };
     let port = hca.port()?;
-    let link = *port.infiniband().ok_or(Error::MissingCapability("port_type"))?;
-    let gid = hca.gid(0)?;
+    let (port_type, link, gid, gid_index) = match port.link {
+        Link::InfiniBand(link) => (PortType::InfiniBand, link, hca.gid(0)?, 0),
+        Link::Ethernet(link) => {
+            let gid = Gid::link_local(link.mac);
+            (PortType::Ethernet, NO_SUBNET, gid, hca.add_roce_address(gid, None)?)
+        }
+    };
     let partitions = Partitions::read(|keys| hca.pkeys(keys))?;
     let (pkey_index, pkey) = partitions.preferred();
     let named = link.lid != Lid::new(0) || link.grh_required;
-    let active = port.state == driver_mlx::LinkState::Active && named;
+    let active = port.state == LinkState::Active && named;
     Ok(PortInfo {
+        port_type,
         active,
         lid: link.lid,
         lmc: link.lmc,
@@ -93,6 +120,7 @@ pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, E
         speed: port.speed,
         mtu: port.mtu,
         gid,
+        gid_index,
         pkey,
         pkey_index,
         partitions,

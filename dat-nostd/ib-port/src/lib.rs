@@ -1,4 +1,5 @@
-//! One InfiniBand port: QP1, dispatch of management datagrams, subnet administration client, connection manager, IP.
+//! One port, InfiniBand or Ethernet (RoCE v2): QP1, dispatch of management datagrams, subnet
+//! administration client, connection manager, IP over InfiniBand.
 //!
 //! | layer | subject |
 //! |---|---|
@@ -14,9 +15,12 @@
 //! The protocols themselves are `ib-mgmt`'s. The port's owner calls [`Port::poll`] with the time, and takes the connection
 //! manager's events from [`Port::cm`]; after each poll it calls [`Port::service`], which does what takes the HCA's commands.
 //!
-//! Not supported yet: IPv6 and its neighbour discovery, IPoIB's connected mode, IP in more than one
-//! partition,
-//! answers to performance management queries (they are counted).
+//! On Ethernet a path needs no subnet administrator. The MAC address of a peer is taken from its
+//! link-local GID.
+//!
+//! Not supported yet: ARP, IP and other GIDs on Ethernet; IPv6 and its neighbour discovery, IPoIB's
+//! connected mode, IP in more than one partition, answers to performance management queries (they
+//! are counted).
 #![no_std]
 #![forbid(unsafe_code)]
 

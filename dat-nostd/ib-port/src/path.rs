@@ -1,10 +1,15 @@
-//! Paths to other ports: asked of the subnet administrator, remembered for a while.
+//! Paths to other ports. On InfiniBand the subnet administrator is asked, and its answers are
+//! remembered for a while. Paths on Ethernet need no query.
 
-use driver_mlx::{Grh, ServiceLevel};
+use driver_mlx::{Grh, PortType, ServiceLevel};
 use ib_mgmt::sa::{Client, PathQuery, PathRecord, QueryError};
 use ib_types::{Duration, Gid, Instant};
 
-use crate::info::PortInfo;
+use crate::info::{HOP_LIMIT, PortInfo};
+
+/// Packet life time of paths on Ethernet, as Linux assumes it (drivers/infiniband/core/cma.c,
+/// CMA_IBOE_PACKET_LIFETIME): 268 ms.
+const ETHERNET_LIFE_TIME: u8 = 16;
 
 /// How long a path is believed before it is asked for again. A change of LID or subnet manager ends it earlier.
 const KNOWN: Duration = Duration::from_secs(300);
@@ -68,6 +73,10 @@ pub(crate) struct Resolver<'a, 's> {
 impl Resolver<'_, '_> {
     /// The path to a port, or the way there.
     pub(crate) fn resolve(&mut self, now: Instant, info: &PortInfo, dgid: Gid) -> Resolution {
+        if info.port_type == PortType::Ethernet {
+            let path = local_path(info, dgid);
+            return path.map_or(Resolution::Failed(QueryError::Mismatch), Resolution::Known);
+        }
         let (index, resolution) = match self.paths.lookup(now, dgid) {
             Lookup::Found(resolution) => return resolution,
             Lookup::Full => return Resolution::Pending,
@@ -210,27 +219,46 @@ impl PathEntry {
     }
 }
 
-/// A path of port `info` in the driver's form, with another service level or traffic class if given.
+/// Returns the path of an Ethernet port to a neighbour; `None` if the neighbour's MAC address is
+/// unknown.
+fn local_path(info: &PortInfo, dgid: Gid) -> Option<PathRecord> {
+    dgid.link_local_mac()?;
+    let mut path = PathRecord::zeroed();
+    path.set_sgid(info.gid).set_dgid(dgid).set_pkey(info.pkey).set_mtu(info.mtu.code());
+    path.set_hop_limit(HOP_LIMIT).set_packet_life_time(ETHERNET_LIFE_TIME).set_reversible(true);
+    Some(path)
+}
+
+/// Returns a path of port `info` in the driver's form, with another service level or traffic class
+/// if given. On Ethernet the low bits of the service level are the priority; `None` there if the MAC
+/// address of the destination is unknown.
 pub fn driver_path(
     info: &PortInfo,
     path: &PathRecord,
     sl: Option<ServiceLevel>,
     traffic_class: u8,
-) -> driver_mlx::Path {
-    let grh = path.is_routed().then(|| Grh {
+) -> Option<driver_mlx::Path> {
+    let grh = Grh {
         dgid: path.dgid(),
-        source_gid_index: 0,
+        source_gid_index: info.gid_index,
         flow_label: path.flow_label(),
         hop_limit: path.hop_limit(),
         traffic_class: if traffic_class == 0 { path.traffic_class() } else { traffic_class },
-    });
-    driver_mlx::Path::InfiniBand {
-        dlid: path.dlid(),
-        sl: sl.unwrap_or(path.sl()),
-        src_path_bits: (path.slid().get() & ((1 << info.lmc.min(7)) - 1)) as u8,
-        static_rate: info.static_rate(path.rate()),
-        grh,
-    }
+    };
+    let sl = sl.unwrap_or(path.sl());
+    Some(match info.port_type {
+        PortType::InfiniBand => driver_mlx::Path::InfiniBand {
+            dlid: path.dlid(),
+            sl,
+            src_path_bits: (path.slid().get() & ((1 << info.lmc.min(7)) - 1)) as u8,
+            static_rate: info.static_rate(path.rate()),
+            grh: path.is_routed().then_some(grh),
+        },
+        PortType::Ethernet => {
+            let dmac = grh.dgid.link_local_mac()?;
+            driver_mlx::Path::Roce { dmac, priority: sl.get() & 7, grh }
+        }
+    })
 }
 
 #[cfg(test)]
@@ -309,7 +337,7 @@ mod tests {
     fn only_a_path_slower_than_the_link_limits_the_rate() {
         let limit = |speed, rate| {
             let path = *PathRecord::zeroed().set_rate(rate);
-            let driver_mlx::Path::InfiniBand { static_rate, .. } =
+            let Some(driver_mlx::Path::InfiniBand { static_rate, .. }) =
                 driver_path(&PortInfo::example(speed), &path, None, 0)
             else {
                 panic!()
@@ -326,14 +354,14 @@ mod tests {
     fn routed_paths_carry_a_grh() {
         let mut path = PathRecord::zeroed();
         path.set_dlid(Lid::new(3)).set_sl(ServiceLevel::new(2)).set_rate(16).set_mtu(5);
-        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } =
+        let Some(driver_mlx::Path::InfiniBand { dlid, sl, grh, .. }) =
             driver_path(&PortInfo::example(0), &path, None, 9)
         else {
             panic!()
         };
         assert_eq!((dlid.get(), sl.get(), grh), (3, 2, None));
         path.set_hop_limit(64).set_dgid(Gid::new(1, 2)).set_traffic_class(5);
-        let driver_mlx::Path::InfiniBand { sl, grh, .. } =
+        let Some(driver_mlx::Path::InfiniBand { sl, grh, .. }) =
             driver_path(&PortInfo::example(0), &path, Some(ServiceLevel::new(7)), 9)
         else {
             panic!()
@@ -345,13 +373,31 @@ mod tests {
         );
     }
 
+    #[test]
+    fn ethernet_paths_are_made_without_an_administrator() {
+        let info = PortInfo { port_type: PortType::Ethernet, gid_index: 5, ..PortInfo::example(0) };
+        let mac = driver_mlx::MacAddress([2, 0, 0, 0, 0, 9]);
+        let dgid = Gid::link_local(mac);
+        let path = local_path(&info, dgid).expect("known");
+        assert!(path.is_routed() && path.dlid() == Lid::new(0));
+        assert_eq!((path.mtu(), path.packet_life_time()), (info.mtu.code(), 16));
+        let Some(driver_mlx::Path::Roce { dmac, priority, grh }) =
+            driver_path(&info, &path, Some(ServiceLevel::new(0xd)), 0x20)
+        else {
+            panic!()
+        };
+        assert_eq!((dmac, priority, grh.source_gid_index), (mac, 5, 5));
+        assert_eq!((grh.dgid, grh.hop_limit, grh.traffic_class), (dgid, 64, 0x20));
+        assert_eq!(local_path(&info, gid(7)), None, "no MAC address in it");
+    }
+
     /// The record's source LID says by which of its LIDs the port sends.
     #[test]
     fn a_path_begins_at_its_source_lid() {
         let path = *PathRecord::zeroed().set_slid(Lid::new(0x1a)).set_dlid(Lid::new(3));
         for (lmc, bits) in [(0, 0), (1, 0), (2, 2), (4, 10), (7, 0x1a), (9, 0x1a)] {
             let info = PortInfo { lmc, ..PortInfo::example(0) };
-            let driver_mlx::Path::InfiniBand { src_path_bits, .. } = driver_path(&info, &path, None, 0)
+            let Some(driver_mlx::Path::InfiniBand { src_path_bits, .. }) = driver_path(&info, &path, None, 0)
             else {
                 panic!()
             };

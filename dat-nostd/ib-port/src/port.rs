@@ -1,6 +1,6 @@
 //! The port: dispatch of datagrams by class, port state, timers.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use ib_types::{Duration, Instant, Wake};
 
 use crate::gsi::{Gsi, GsiCounters};
@@ -10,7 +10,7 @@ use crate::ip::{AddressResolution, Interface, Ip, IpConfig, IpCounters};
 use crate::path::{PathCache, Resolution, Resolver};
 use crate::queue::Buffers;
 use crate::storage::PortParts;
-use driver_mlx::{Bar, CqNumber, Error, Gid, Hca, Mtu, Platform, QpNumber};
+use driver_mlx::{Bar, CqNumber, Error, Gid, Hca, Mtu, Platform, PortType, QpNumber};
 use ib_mgmt::cm::{Cm, CmConfig};
 use ib_mgmt::mad::{GrhAddress, Mad, MadAddress, attr, class, method};
 use ib_mgmt::sa::PathRecord;
@@ -83,17 +83,20 @@ impl<'s, B: Bar> Port<'s, B> {
         config: &PortConfig,
     ) -> Result<Self, Error> {
         let info = read_info(hca)?;
-        let gsi = Gsi::open(hca, info.pkey_index)?;
+        let gsi = Gsi::open(hca, &info)?;
         let ip = match config.ip {
-            Some((address, ip)) => match Interface::open(hca, parts.ip, address, ip, info.pkey) {
-                Ok(interface) => Some(interface),
-                Err(error) => {
-                    // The first error is the one to tell.
-                    let _ = gsi.close(hca);
-                    return Err(error);
+            // IP over InfiniBand.
+            Some((address, ip)) if info.port_type == PortType::InfiniBand => {
+                match Interface::open(hca, parts.ip, address, ip, info.pkey) {
+                    Ok(interface) => Some(interface),
+                    Err(error) => {
+                        // Return the first error.
+                        let _ = gsi.close(hca);
+                        return Err(error);
+                    }
                 }
-            },
-            None => None,
+            }
+            _ => None,
         };
         let cm_config = cm_config(hca, &info, config.seed);
         Ok(Self {
@@ -118,7 +121,7 @@ impl<'s, B: Bar> Port<'s, B> {
     pub fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, seed: u64) -> Result<(), Error> {
         let info = read_info(hca)?;
         let counters = self.gsi.counters;
-        core::mem::replace(&mut self.gsi, Gsi::open(hca, info.pkey_index)?).close(hca)?;
+        core::mem::replace(&mut self.gsi, Gsi::open(hca, &info)?).close(hca)?;
         self.gsi.counters = counters;
         if let Some(ip) = &mut self.ip {
             ip.reopen(hca)?;
@@ -210,7 +213,7 @@ impl<'s, B: Bar> Port<'s, B> {
             }
         }
         self.cm.set_port(info.gid, info.mtu.code(), info.route());
-        self.gsi.set_pkey_index(info.pkey_index);
+        self.gsi.set_port(&info);
         self.info = info;
         Ok(())
     }
@@ -224,6 +227,15 @@ impl<'s, B: Bar> Port<'s, B> {
     /// The GID of the port that has an IP address: asked for by ARP if need be, failed without IP on this port.
     pub fn resolve_address(&mut self, now: Instant, address: Ipv4Addr) -> AddressResolution {
         self.ip.as_mut().map_or(AddressResolution::Failed, |ip| ip.resolve(now, address))
+    }
+
+    /// The GID of the port that has an IPv6 address. On Ethernet they are the same; on InfiniBand
+    /// IPv6 is not resolved.
+    pub fn resolve_ipv6(&self, address: Ipv6Addr) -> AddressResolution {
+        match self.info.port_type {
+            PortType::Ethernet => AddressResolution::Known(Gid(address.octets())),
+            PortType::InfiniBand => AddressResolution::Failed,
+        }
     }
 
     /// Packets in and out; `None` without IP on this port.

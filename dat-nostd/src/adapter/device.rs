@@ -287,7 +287,7 @@ impl<'s, P: Platform> Device<'s, P> {
         }
         match address {
             IaAddress::V4(address) => self.port.resolve_address(now, *address),
-            IaAddress::V6(_) => AddressResolution::Failed,
+            IaAddress::V6(address) => self.port.resolve_ipv6(*address),
         }
     }
 

@@ -45,7 +45,7 @@ pub(crate) fn rtr_params(
     responder_resources: u8,
 ) -> Option<RtrParams> {
     Some(RtrParams {
-        path: driver_path(info, &from.path, attributes.sl.map(ServiceLevel::new), attributes.traffic_class),
+        path: driver_path(info, &from.path, attributes.sl.map(ServiceLevel::new), attributes.traffic_class)?,
         mtu: Mtu::from_code(from.path.mtu())?,
         remote_qpn: from.remote_qpn,
         rq_psn,

@@ -36,6 +36,18 @@ impl Gid {
         Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
+    /// Returns the MAC address in a link-local GID that was made from one ([`Gid::link_local`]);
+    /// `None` for all other GIDs.
+    #[must_use]
+    pub const fn link_local_mac(self) -> Option<MacAddress> {
+        match self.0 {
+            [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] => {
+                Some(MacAddress([a ^ 2, b, c, d, e, f]))
+            }
+            _ => None,
+        }
+    }
+
     /// A GID from its two halves: the subnet's prefix and the interface identifier, which for a
     /// port is its GUID.
     pub const fn new(prefix: u64, interface_id: u64) -> Self {
@@ -206,7 +218,10 @@ mod tests {
     fn ethernet_gids_are_ip_addresses() {
         let mapped = Gid::from_ipv4([10, 0, 0, 7]);
         assert_eq!((mapped.to_string().as_str(), mapped.ipv4()), ("::ffff:10.0.0.7", Some([10, 0, 0, 7])));
-        let local = Gid::link_local(MacAddress([0x52, 0x54, 0, 0x12, 0x34, 1]));
+        let mac = MacAddress([0x52, 0x54, 0, 0x12, 0x34, 1]);
+        let local = Gid::link_local(mac);
+        assert_eq!((local.link_local_mac(), mapped.link_local_mac()), (Some(mac), None));
+        assert_eq!(Gid::new(Gid::DEFAULT_PREFIX, 7).link_local_mac(), None);
         assert_eq!((local.to_string().as_str(), local.ipv4()), ("fe80::5054:ff:fe12:3401", None));
     }
 

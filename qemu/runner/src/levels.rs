@@ -328,7 +328,13 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
             words(&format!("build --release --package efi --target {}", setup::TARGETS[2])),
         ],
         // More threads than processors, because C programs wait most of the time.
-        Level::Unit => vec![words("test --workspace --exclude tests -- --test-threads=4")],
+        // The second call runs DAT's tests on Ethernet ports (`harness::net::usual_card`).
+        Level::Unit => vec![
+            words("test --workspace --exclude tests -- --test-threads=4"),
+            words(
+                "test --workspace --exclude tests --test all --config env.RDMA_MEDIUM=\"ethernet\" -- --test-threads=4",
+            ),
+        ],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
             let target = level.target().unwrap_or_default();
             // More threads than processors, because guests wait for timers and for each other.

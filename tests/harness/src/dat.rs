@@ -1,12 +1,13 @@
 //! Adapters of the world's nodes, each knowing all others by address.
 
+use crate::net::{gid, usual_card};
 use crate::platform::{ModelBar, ModelPlatform};
 use crate::world::{Next, World};
 use dat_nostd::{
     Adapter, AdapterConfig, AdapterParts, Neighbour, OpenError, Platform, ProviderInfo, Registry,
     RegistryEntry, adapter_storage,
 };
-use driver_mlx::{Config, DmaRegion, Gid, Instant, Wake};
+use driver_mlx::{Config, DmaRegion, Instant, Wake};
 use hca_model::Profile;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -42,7 +43,7 @@ pub fn open(
     count: usize,
     memory: usize,
 ) -> Result<Vec<ModelAdapter>, OpenError> {
-    open_all(world, seed, (0..count).map(|i| Profile::node(i as u16)), memory)
+    open_all(world, seed, (0..count).map(|i| Profile::of(usual_card(), i as u16)), memory)
 }
 
 /// The same with these HCAs.
@@ -119,13 +120,14 @@ pub fn open_in(
     name: usize,
 ) -> Result<ModelAdapter, OpenError> {
     let (node, world) = (platform.node(), Rc::clone(platform.world()));
+    let card = world.with_hca(node, |hca| hca.profile().card);
     let neighbours: Vec<Neighbour> = (0..count)
         .filter(|&other| other != node && other != name)
-        .map(|other| (address(other), Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(other as u16))))
+        .map(|other| (address(other), gid(card, other)))
         .collect();
     let config = AdapterConfig {
         generation,
-        hca: Config { physical_function: world.with_hca(node, |hca| hca.profile().card.has_smi), ..HCA },
+        hca: Config { physical_function: card.has_smi || card.is_ethernet(), ..HCA },
         ..AdapterConfig::new("ib0", address(name), crate::keep(neighbours), node_seed(seed, node))
     };
     let mut adapter = Adapter::open(platform, region, crate::host_region(), parts, &config)?;

@@ -14,11 +14,12 @@ use dat_nostd::{
 };
 use driver_mlx::{DmaRegion, Duration, Instant, Wake};
 use hca_model::Profile;
-use ib_types::Payload;
+use hca_model::card::{CONNECTX_5, CONNECTX_5_EN, Card};
+use ib_types::{MacAddress, Payload};
 use std::rc::Rc;
 
 /// Memory of a node, bytes.
-const MEMORY: usize = 32 << 20;
+pub const MEMORY: usize = 32 << 20;
 /// Virtual time that anything waited for may take: above the longest time-out of the connection manager.
 pub const LIMIT: u64 = 120_000_000_000;
 /// Steps in which nothing happens although a node wants to run at once. An adapter that wants
@@ -50,9 +51,27 @@ pub fn address(node: usize) -> IaAddress {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + node as u8))
 }
 
-/// The port GID of a node: the default prefix and its GUID.
-fn gid(node: usize) -> Gid {
-    Gid::new(Gid::DEFAULT_PREFIX, Profile::node(node as u16).port_guid)
+/// Returns the card of nodes by default: a ConnectX-5, with an Ethernet port if the environment has
+/// `RDMA_MEDIUM=ethernet`.
+#[must_use]
+pub fn usual_card() -> &'static Card {
+    match std::env::var("RDMA_MEDIUM").as_deref() {
+        Ok("ethernet") => &CONNECTX_5_EN,
+        Ok("infiniband") | Err(_) => &CONNECTX_5,
+        Ok(other) => panic!("RDMA_MEDIUM={other}: infiniband or ethernet"),
+    }
+}
+
+/// Returns the port GID of a node with such a card: the default prefix, and its GUID or MAC address.
+#[must_use]
+pub fn gid(card: &Card, node: usize) -> Gid {
+    let guid = Profile::port_guid_of(node as u16);
+    if card.is_ethernet() {
+        let [a, b, c, _, _, d, e, f] = guid.to_be_bytes();
+        Gid::link_local(MacAddress([a, b, c, d, e, f]))
+    } else {
+        Gid::new(Gid::DEFAULT_PREFIX, guid)
+    }
 }
 
 fn boot(
@@ -92,7 +111,23 @@ impl Net {
     /// The same with so many bytes of memory for each node.
     #[must_use]
     pub fn with_memory(config: &WorldConfig, count: usize, memory: usize) -> Self {
-        Self::with_devices(config, (0..count).map(|node| Profile::node(node as u16)).collect(), memory)
+        Self::with_devices(
+            config,
+            (0..count).map(|node| Profile::of(usual_card(), node as u16)).collect(),
+            memory,
+        )
+    }
+
+    /// Nodes with InfiniBand ports, whatever is usual.
+    #[must_use]
+    pub fn on_infiniband(config: &WorldConfig, count: usize) -> Self {
+        Self::with_profiles(config, (0..count).map(|node| Profile::of(&CONNECTX_5, node as u16)).collect())
+    }
+
+    /// Nodes whose adapters were opened elsewhere. They cannot [`crash`](Self::crash).
+    #[must_use]
+    pub fn of_adapters(world: Rc<World>, nodes: Vec<Node>) -> Self {
+        Self { world, nodes, neighbours: &[], seed: 0, idle_steps: 0 }
     }
 
     /// Nodes with these HCAs.
@@ -104,8 +139,10 @@ impl Net {
     fn with_devices(config: &WorldConfig, profiles: Vec<Profile>, memory: usize) -> Self {
         let world = World::new(config);
         let count = profiles.len();
+        let card = profiles.first().map_or(&CONNECTX_5, |profile| profile.card);
         let attached: Vec<_> = profiles.into_iter().map(|profile| world.attach(profile, memory)).collect();
-        let neighbours: Vec<Neighbour> = (0..count + 1).map(|node| (address(node), gid(node))).collect();
+        let neighbours: Vec<Neighbour> =
+            (0..count + 1).map(|node| (address(node), gid(card, node))).collect();
         let neighbours: &'static [Neighbour] = crate::keep(neighbours);
         let nodes = attached
             .into_iter()

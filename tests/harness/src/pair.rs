@@ -1,6 +1,7 @@
 //! Two adapters with the DAT objects that a connection needs, in a blocking style: every wait runs both nodes.
 
 use crate::dat::{self, ModelAdapter, address};
+use crate::net::usual_card;
 use crate::world::{World, WorldConfig};
 use dat_nostd::{
     CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatResult, DmaBuffer,
@@ -122,7 +123,7 @@ impl Pair {
     /// If anything fails.
     #[must_use]
     pub fn in_world(world: Rc<World>, seed: u64, name: &str) -> Self {
-        Self::of_kinds(world, seed, name, [0, 1].map(Profile::node))
+        Self::of_kinds(world, seed, name, [0, 1].map(|i| Profile::of(usual_card(), i)))
     }
 
     /// The same with these HCAs.

@@ -343,10 +343,12 @@ impl World {
         }
     }
 
-    /// What happened to packets so far.
+    /// Returns the packet counters of the busier medium.
     #[must_use]
     pub fn fabric_counters(&self) -> FabricCounters {
-        self.state.borrow().world.medium.fabric().counters()
+        let medium = &self.state.borrow().world.medium;
+        let (fabric, switch) = (medium.fabric().counters(), medium.switch().counters());
+        if switch.sent > fabric.sent { switch } else { fabric }
     }
 
     /// Request packets that all HCAs together sent again.

@@ -27,7 +27,17 @@ const ROWS: [Row; 22] = [
         stack: Cell("✓, no real card yet", &["dat-nostd/tests/ping.rs::the_example_pings"]),
         hca: Cell("✓", &[VERBS]),
     },
-    Row { subject: "Ethernet port, RoCE", stack: NO, hca: Cell("✓", &[ETHERNET]) },
+    Row {
+        subject: "Ethernet port, RoCE",
+        stack: Cell(
+            "✓, no ARP",
+            &[
+                "driver-mlx/tests/ethernet.rs::roce_carries_data_over_ipv4_ipv6_and_a_vlan",
+                "dat-nostd/tests/roce.rs::both_names_connect_by_roce",
+            ],
+        ),
+        hca: Cell("✓", &[ETHERNET]),
+    },
     Row {
         subject: "RC, UC, UD",
         stack: Cell("✓", &[DATA, "driver-mlx/tests/unreliable.rs::unreliable_connections_send_and_write"]),

@@ -344,7 +344,9 @@ impl<'s, B: Bar> Interface<'s, B> {
             return Way::Known(own_path(info), hw.qpn);
         }
         match paths.resolve(now, info, hw.gid) {
-            Resolution::Known(path) => Way::Known(driver_path(info, &path, None, 0), hw.qpn),
+            Resolution::Known(path) => {
+                driver_path(info, &path, None, 0).map_or(Way::None, |path| Way::Known(path, hw.qpn))
+            }
             Resolution::Pending => Way::Pending,
             Resolution::Failed(_) => {
                 if let Some(ip) = ip {

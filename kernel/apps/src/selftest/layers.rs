@@ -67,10 +67,6 @@ pub fn layers<P: Platform + Copy>(
             out(format_args!("{error}"));
             Ok(())
         }
-        Err(OpenError::Hca(error @ driver_mlx::Error::MissingCapability("port_type"))) => {
-            out(format_args!("DAT and RDS need an InfiniBand port: {error}"));
-            Ok(())
-        }
         Err(OpenError::Hca(error)) => Err(Stage::Hca(error)),
     };
     if let Err(stage) = ended {
