@@ -64,7 +64,7 @@
 //! ([`Adapter::ip`]); the peer's port GID and how a connection is ending ([`EpParameters::remote_gid`], [`EpParameters::ending`]),
 //! and the GID that an address is known to have ([`Adapter::known_gid`]); receives and sends posted many at a time
 //! ([`Adapter::ep_post_receives`], [`Adapter::ep_post_sends`]), and dequeues that never poll the adapter, of one event
-//! ([`Adapter::evd_take`]) and of a run of them ([`Adapter::evd_take_run`]).
+//! ([`Adapter::evd_take`]) and of runs of receives ([`Adapter::evd_take_receives`]).
 //!
 //! # Registration
 //! An adapter's IAs are opened under the names that are registered for it: a program enters its adapters into its [`Registry`]
@@ -143,6 +143,7 @@ pub use driver_mlx::{
 };
 pub use ep::dto_ext::SendDto;
 pub use evd::delivery::Ready;
+pub use evd::dequeue::ReceiveRun;
 pub use evd::waiter::{EvdWaiter, Wait};
 pub use ia::listing::{AdapterId, VERSION_MAJOR, VERSION_MINOR};
 pub use ia::registry::{ProviderInfo, Registry, RegistryEntry};

@@ -215,9 +215,19 @@ impl Bed {
             1 => node.evd_take(evd),
             _ => {
                 let mut taken = None;
-                let (count, other) = node.evd_take_run(evd, 8, |done| {
-                    taken = Some(*done);
+                let (count, other) = node.evd_take_receives(evd, 8, |first, mut run| {
+                    assert_eq!(run.next(), None, "{case}");
+                    taken = Some(first);
                     0
+                });
+                let taken = taken.map(|ReceiveDto { user_cookie, length }| DtoCompletion {
+                    ep: self.side.ep,
+                    user_cookie,
+                    status: DtoStatus::Success,
+                    transferred_length: length.into(),
+                    operation: DtoOperation::Receive,
+                    received: Received::Plain,
+                    vendor_syndrome: 0,
                 });
                 let found = taken.map(|done| Event { evd, data: EventData::Dto(done) }).or(other);
                 assert_eq!(count, usize::from(found.is_some()), "{case}");

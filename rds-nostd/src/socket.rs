@@ -5,7 +5,6 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::error::RdsError;
 use crate::frames::Inbox;
 use crate::ids::{ConnectionId, OperationId, SocketHandle};
-use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::slot::Slot;
 
@@ -183,12 +182,18 @@ impl Socket {
 }
 
 impl Socket {
-    /// Counts a message in the inbox. Returns whether the socket is congested then.
+    /// Counts a message in the inbox. Returns whether the socket has more than `most_frames` frames
+    /// or its buffer's bytes then, so that it is congested.
     #[inline]
-    pub(crate) const fn receives(&mut self, (bytes, count): (usize, usize), limits: &Limits) -> bool {
+    pub(crate) const fn receives(&mut self, (bytes, count): (usize, usize), most_frames: usize) -> bool {
         self.receive_bytes += bytes;
         self.receive_frames += count;
-        self.receive_bytes > self.receive_buffer || self.receive_frames > limits.congested_frames
+        self.receive_bytes > self.receive_buffer || self.receive_frames > most_frames
+    }
+
+    /// Returns whether the send buffer has space. A buffer of 0 still admits empty messages.
+    pub(crate) const fn may_send(&self) -> bool {
+        self.send_bytes < self.send_buffer || self.send_bytes == 0
     }
 
     /// Uncounts a message that was read. Saturates, because a device may overwrite the length that

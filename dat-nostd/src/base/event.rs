@@ -73,6 +73,15 @@ pub enum Received {
     Invalidated(u32),
 }
 
+/// One receive that succeeded: see [`Adapter::evd_take_receives`](crate::Adapter::evd_take_receives).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveDto {
+    /// As given to [`Adapter::ep_post_recv`](crate::Adapter::ep_post_recv).
+    pub user_cookie: u64,
+    /// Bytes of the message.
+    pub length: u32,
+}
+
 /// `DAT_DTO_COMPLETION_EVENT_DATA`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DtoCompletion {

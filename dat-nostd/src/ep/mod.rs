@@ -24,7 +24,7 @@ use driver_mlx::{
 };
 
 use crate::base::attr::EpAttributes;
-use crate::base::event::{ConnectionEvent, DtoOperation};
+use crate::base::event::{ConnectionEvent, DtoOperation, ReceiveDto};
 use crate::base::handle::{IaHandle, PzHandle, SrqHandle};
 use crate::base::list::{Link, linked};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
@@ -355,6 +355,16 @@ impl<B: Bar> Ep<B> {
             _ => self.requests.retired(retired.count()),
         }
         Some(retired)
+    }
+
+    /// As [`Ep::retire_common`] of a message.
+    #[inline(always)]
+    pub(crate) fn retire_receive(&mut self, completion: &Cqe<'_>) -> Option<ReceiveDto> {
+        let message = self.qp.as_mut()?.retire_receive(completion)?;
+        self.receives.retired(1);
+        // The device's claim is bounded by what was posted.
+        let length = message.length.min(Note::of(message.wr_id).length());
+        Some(ReceiveDto { user_cookie: message.wr_id.id, length })
     }
 
     /// Returns the effect of a completion on the connection.

@@ -2,9 +2,9 @@
 
 use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, WrId};
 
-use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
+use crate::base::event::{DtoCompletion, DtoOperation, EventData, ReceiveDto, Received, RmrCompletion};
 use crate::base::handle::EpHandle;
-use crate::base::table::Table;
+use crate::base::table::{HandleRef, Table};
 use crate::base::types::{DtoStatus, EpState};
 use crate::ep::Ep;
 use crate::ep::work::Note;
@@ -30,15 +30,11 @@ pub(crate) struct Outcome {
 /// Retires what a completion reports done, if it is a transfer that ended well and nothing else depends on it: what becomes of it. `None`,
 /// and nothing has changed, for anything else. With `RUNS` requests of which the device says nothing may be done with it.
 #[inline(always)]
-pub(crate) fn take_transfer<const RUNS: bool, B: Bar>(
+pub(super) fn take_transfer<const RUNS: bool, B: Bar>(
     eps: &mut Table<'_, EpHandle, Ep<B>>,
     cqe: &Cqe<'_>,
 ) -> Option<DtoCompletion> {
-    let (handle, ep) = eps.entry_mut(cqe.user_index() as u16)?;
-    // The first message to such an EP establishes it. Its EVD is not on the fast path, but the device may name any EP.
-    if ep.state() == EpState::CompletionPending {
-        return None;
-    }
+    let (handle, ep) = ep_of(eps, cqe)?;
     let retired = ep.retire_common::<RUNS>(cqe)?;
     let (WrId { id, .. }, note) = (retired.wr_id(), Note::of(retired.wr_id()));
     Some(match &retired {
@@ -48,6 +44,28 @@ pub(crate) fn take_transfer<const RUNS: bool, B: Bar>(
         }
         _ => success(handle.get(), id, note.length(), note.transfer()),
     })
+}
+
+/// As [`take_transfer`] of a receive, with its EP.
+#[inline(always)]
+pub(super) fn take_receive<'e, B: Bar>(
+    eps: &'e mut Table<'_, EpHandle, Ep<B>>,
+    cqe: &Cqe<'_>,
+) -> Option<(&'e mut Ep<B>, ReceiveDto)> {
+    let (_, ep) = ep_of(eps, cqe)?;
+    let receive = ep.retire_receive(cqe)?;
+    Some((ep, receive))
+}
+
+/// Returns the EP of a completion, unless a message establishes it.
+#[inline(always)]
+fn ep_of<'e, B: Bar>(
+    eps: &'e mut Table<'_, EpHandle, Ep<B>>,
+    cqe: &Cqe<'_>,
+) -> Option<(HandleRef<'e, EpHandle>, &'e mut Ep<B>)> {
+    let (handle, ep) = eps.entry_mut(cqe.user_index() as u16)?;
+    // The EVD of such an EP is not on the fast path, but the device may name any EP.
+    if ep.state() == EpState::CompletionPending { None } else { Some((handle, ep)) }
 }
 
 impl Outcome {

@@ -1,14 +1,38 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
-use driver_mlx::Platform;
+use driver_mlx::{Bar, Cq, Platform};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Tables;
 use crate::adapter::part::Parts;
-use crate::base::event::{DtoCompletion, Event, EventData};
+use crate::base::event::{Event, EventData, ReceiveDto};
 use crate::base::handle::{EvdHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn};
-use crate::evd::completion::take_transfer;
+use crate::ep::Ep;
+use crate::evd::completion::{take_receive, take_transfer};
+
+/// The further receives of a run: see [`Adapter::evd_take_receives`].
+pub struct ReceiveRun<'r, B: Bar> {
+    cq: &'r mut Cq<B>,
+    ep: &'r mut Ep<B>,
+    /// Events that the call may still take.
+    left: &'r mut usize,
+}
+
+impl<B: Bar> Iterator for ReceiveRun<'_, B> {
+    type Item = ReceiveDto;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<ReceiveDto> {
+        if *self.left == 0 {
+            return None;
+        }
+        // A completion of another EP stays in its place.
+        let receive = self.cq.poll_common(|cqe| self.ep.retire_receive(cqe)).flatten()?;
+        *self.left -= 1;
+        Some(receive)
+    }
+}
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_dequeue`. An EVD that takes completions looks at its CQ; if there is nothing, one call in 512 polls the adapter. Other
@@ -36,23 +60,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.next_event::<false, _>(evd, true, wrap)
     }
 
-    /// Extension: takes events until there is none, or `most` were taken. Transfers that ended well go to `take`. Any other event ends
-    /// the run and is returned beside the number of events, in which it counts. The adapter is not polled.
+    /// Extension: takes events until there is none, or `most` were taken. `take` gets the receives that succeeded, in runs of one EP that
+    /// are next to each other in the CQ: the first one, and an iterator over the others, of which those that it leaves begin the next
+    /// run. Any other event ends the call and is returned beside the number of events, in which it counts. The adapter is not polled.
     ///
-    /// `take` returns how many receives of the completion's EP to post again. A receive that is posted again has the segments and the
-    /// cookie of the receive one lap before. Nothing is posted if one of these entries was never used, or if the EP's state or
-    /// limit allows no receive.
+    /// `take` returns how many receives of the EP to post again. A receive that is posted again has the segments and the cookie of the
+    /// receive one lap before. Nothing is posted if one of these entries was never used, or if the EP's state or limit allows no
+    /// receive.
     ///
     /// A lap has `max_recv_dtos` receives, rounded up to a power of two. An entry has 16 bytes for each of `max_recv_iov` segments,
     /// rounded up in the same way, and a lap has at least 64 bytes.
     #[inline]
-    pub fn evd_take_run(
+    pub fn evd_take_receives(
         &mut self,
         evd: EvdHandle,
         most: usize,
-        mut take: impl FnMut(&DtoCompletion) -> usize,
+        mut take: impl FnMut(ReceiveDto, ReceiveRun<'_, P::Bar>) -> usize,
     ) -> (usize, Option<Event>) {
-        let mut count = 0;
+        let mut left = most;
         let Parts { device, objects, .. } = self.parts();
         let Tables { evds, eps, .. } = objects.split();
         if let Ok(state) = evds.table_mut().get_mut(evd)
@@ -60,30 +85,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
             && let Some(cq) = &mut state.cq
         {
             let ended = loop {
-                if count == most {
+                if left == 0 {
                     break true;
                 }
-                match cq.poll_common(|cqe| take_transfer::<false, _>(eps, cqe)) {
-                    Some(Some(done)) => {
-                        let again = take(&done);
-                        if again > 0
-                            && let Ok(ep) = eps.get_mut(done.ep)
-                        {
-                            ep.repost_recvs(again);
-                        }
-                    }
-                    None => break true,
-                    _ => break false,
+                let first = cq.poll_common(|cqe| take_receive(eps, cqe));
+                let Some(Some((ep, first))) = first else { break first.is_none() };
+                left -= 1;
+                let again = take(first, ReceiveRun { cq, ep, left: &mut left });
+                if again > 0 {
+                    ep.repost_recvs(again);
                 }
-                count += 1;
             };
-            state.looks.delivered(count);
+            state.looks.delivered(most - left);
             if ended {
-                return (count, None);
+                return (most - left, None);
             }
         }
         let other = self.next_other(evd, false, Result::ok);
-        (count + usize::from(other.is_some()), other)
+        (most - left + usize::from(other.is_some()), other)
     }
 
     /// The oldest event. Most are transfers that ended well, straight from the CQ's entry; what is not is left to the cold part.

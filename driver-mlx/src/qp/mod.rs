@@ -21,7 +21,7 @@ use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
 use crate::types::{LKey, QpNumber, RKey, Sge};
 use crate::wqe::{PostError, SendFlags, SendOp};
 use core::cell::Cell;
-use mlx5_prm::datapath::{CqeOpcode, INLINE_SEG};
+use mlx5_prm::datapath::INLINE_SEG;
 use receive::ReceiveQueue;
 use send::{Connection, Payload, Request, SendLimits, SendQueue};
 
@@ -500,13 +500,16 @@ impl<B: Bar> Qp<B> {
         if cqe.is_request_done() {
             let (wr_id, count) = self.sq.retire_common::<RUNS>(cqe, special)?;
             Some(Completion::Sent(Sent { wr_id, opcode: cqe.send_opcode(), count }))
-        } else if cqe.opcode() == CqeOpcode::RESP_SEND {
-            let wr_id = self.rq.as_mut()?.retire(cqe)?;
-            let (opcode, length) = (ReceiveOpcode::Send, cqe.byte_len());
-            Some(Completion::Received(Received { wr_id, opcode, length }))
         } else {
-            None
+            self.retire_receive(cqe).map(Completion::Received)
         }
+    }
+
+    /// As [`Qp::retire_common`] of a message.
+    #[inline(always)]
+    pub fn retire_receive(&mut self, cqe: &Cqe<'_>) -> Option<Received> {
+        let wr_id = self.rq.as_mut()?.retire_sent(cqe)?;
+        Some(Received { wr_id, opcode: ReceiveOpcode::Send, length: cqe.byte_len() })
     }
 
     #[cold]

@@ -5,12 +5,15 @@ use crate::cq::Cqe;
 use crate::ring::{OctowordRing, Slot, Slots, data_segment};
 use crate::types::{LKey, QpNumber, Sge};
 use crate::wqe::PostError;
-use mlx5_prm::datapath::INLINE_SEG;
+use mlx5_prm::datapath::{CqeOpcode, INLINE_SEG};
 
 /// QP number in the last quadword of a completion.
 const QPN: u64 = 0x00ff_ffff_0000_0000;
 /// Format in it: whether the message is in the completion.
 const FORMAT: u64 = 0xc;
+/// Opcode in it, and that of a message that came by a send without more.
+const OPCODE: u64 = 0xf0;
+const SENT: u64 = (CqeOpcode::RESP_SEND.0 as u64) << 4;
 /// Where the index begins in it.
 const INDEX_SHIFT: u32 = 16;
 
@@ -24,8 +27,8 @@ pub(super) struct ReceiveQueue {
     /// Receives retired.
     tail: u16,
     /// Bits of `oldest_mask` in the last quadword of the oldest receive's completion: index modulo the
-    /// ring in 31:16, QP number in 55:32. Bits 3:2 are 0, and are compared unless messages may arrive
-    /// in the completion.
+    /// ring in 31:16, QP number in 55:32, opcode in 7:4. Bits 3:2 are 0, and are compared unless
+    /// messages may arrive in the completion.
     oldest: u64,
     oldest_mask: u64,
     /// Entries, at most 2^15.
@@ -50,8 +53,8 @@ impl ReceiveQueue {
     ) -> Self {
         let size = slots.len() as u16;
         let format = if inline_receive { 0 } else { FORMAT };
-        let oldest_mask = u64::from(size - 1) << INDEX_SHIFT | format | QPN;
-        let (head, tail, oldest, stride) = (0, 0, 0, 1 << log_stride);
+        let oldest_mask = u64::from(size - 1) << INDEX_SHIFT | format | OPCODE | QPN;
+        let (head, tail, oldest, stride) = (0, 0, SENT, 1 << log_stride);
         Self {
             ring,
             slots,
@@ -81,7 +84,7 @@ impl ReceiveQueue {
 
     /// The queue is that of this QP.
     pub(super) fn set_number(&mut self, number: QpNumber) {
-        self.oldest = u64::from(number.get()) << 32;
+        self.oldest = u64::from(number.get()) << 32 | SENT;
         self.settle(self.tail);
     }
 
@@ -95,7 +98,7 @@ impl ReceiveQueue {
     /// With the tail at `tail`.
     fn settle(&mut self, tail: u16) {
         self.tail = tail;
-        self.oldest = (self.oldest & QPN | u64::from(tail) << INDEX_SHIFT) & self.oldest_mask;
+        self.oldest = (self.oldest & (QPN | OPCODE) | u64::from(tail) << INDEX_SHIFT) & self.oldest_mask;
     }
 
     /// Receives posted and not yet retired.
@@ -168,10 +171,21 @@ impl ReceiveQueue {
     }
 
     /// Retires the oldest receive, if `cqe` reports that one done: they complete in order.
-    #[inline(always)]
     pub(super) fn retire(&mut self, cqe: &Cqe<'_>) -> Option<WrId> {
+        self.retire_like(cqe, self.oldest_mask & !OPCODE)
+    }
+
+    /// As [`retire`](Self::retire), if a message came by a send without more.
+    #[inline(always)]
+    pub(super) fn retire_sent(&mut self, cqe: &Cqe<'_>) -> Option<WrId> {
+        self.retire_like(cqe, self.oldest_mask)
+    }
+
+    /// Retires the oldest receive, if its completion has the last quadword of `cqe` in these bits.
+    #[inline(always)]
+    fn retire_like(&mut self, cqe: &Cqe<'_>, compared: u64) -> Option<WrId> {
         let oldest = self.tail;
-        if cqe.tail() & self.oldest_mask != self.oldest || oldest == self.head {
+        if (cqe.tail() ^ self.oldest) & compared != 0 || oldest == self.head {
             return None;
         }
         self.tail = oldest.wrapping_add(1);

@@ -88,6 +88,20 @@ impl Rx {
         if frame <= u16::MAX as u64 { FrameId::from_bits(frame as u16) } else { None }
     }
 
+    /// Records the sequence number of a complete message, and its request for an acknowledgement.
+    #[inline]
+    pub(crate) const fn completed(&mut self, sequence: u64, is_asked: bool) {
+        (self.ack_value, self.is_unsaid) = (sequence, true);
+        self.ack_wanted |= is_asked;
+    }
+
+    /// Like [`completed`](Self::completed), for a message that is not a duplicate.
+    #[inline]
+    pub(crate) const fn accepted(&mut self, sequence: u64) {
+        self.completed(sequence, false);
+        self.next_sequence = sequence.wrapping_add(1);
+    }
+
     /// Ignores everything that arrives on this endpoint from now on, after a protocol violation.
     pub(crate) const fn refuse(&mut self) {
         self.cookie = REFUSED;

@@ -29,7 +29,8 @@ pub(crate) struct Tx {
     /// Sends posted, and sends known to be complete, on this endpoint.
     pub(crate) posts: u64,
     pub(crate) completed: u64,
-    /// An acknowledged message may still lack the completion of its last post.
+    /// An acknowledged message may still lack the completion of its last post, and count in the
+    /// send buffer of its socket.
     pub(crate) waits_for_hca: bool,
     /// Number of the last post with a CQE.
     pub(crate) signalled: u64,
@@ -123,6 +124,13 @@ impl Tx {
     pub(crate) const fn asks(&self, sequence: u64, number: u64, unasked_frames: u32) -> bool {
         sequence.wrapping_sub(self.asked) > MESSAGES_PER_ACK
             || number.wrapping_sub(self.asked_post) > unasked_frames as u64
+    }
+
+    /// Raises the highest acknowledgement. Returns whether it answers the last request for one.
+    pub(crate) const fn acknowledge(&mut self, ack: u64) -> bool {
+        let answers = self.highest_ack < self.asked && self.asked <= ack;
+        self.highest_ack = ack;
+        answers
     }
 
     #[inline]

@@ -486,6 +486,13 @@ impl<'s> Frames<'s> {
         (header.is_plain() && header.len == payload_len).then_some(header)
     }
 
+    /// Returns the sequence number and the acknowledgement in the header of a frame.
+    #[inline]
+    pub(crate) fn numbers(&self, frame: FrameId) -> (u64, u64) {
+        let [sequence, ack, ..] = self.header_words(frame);
+        (u64::from_be(sequence), u64::from_be(ack))
+    }
+
     /// Returns the header of a frame as quadwords.
     #[inline]
     fn header_words(&self, frame: FrameId) -> [u64; HEADER_WORDS] {

@@ -81,13 +81,20 @@ impl Ring {
         self.filled
     }
 
-    /// Marks the slot of the last completed receive as unread.
+    /// Completes the `count` oldest receives, whose slots become unread.
     #[inline]
-    pub(crate) const fn keep(&mut self) {
+    pub(crate) const fn keep(&mut self, count: u16) {
         if self.unread == 0 {
-            self.first_unread = self.taken.wrapping_sub(1);
+            self.first_unread = self.taken;
         }
-        self.unread += 1;
+        self.unread += count;
+        self.taken = self.taken.wrapping_add(count);
+    }
+
+    /// Marks the slot of the last completed receive as unread.
+    pub(crate) const fn keep_last(&mut self) {
+        self.taken = self.taken.wrapping_sub(1);
+        self.keep(1);
     }
 
     /// Frees a slot whose message was read or moved.
@@ -374,7 +381,7 @@ mod tests {
                         ring.take();
                         match step {
                             4 => {
-                                ring.keep();
+                                ring.keep_last();
                                 frames.at_mut(frame).used = Use::Unread;
                                 unread.push_back(frame);
                             }

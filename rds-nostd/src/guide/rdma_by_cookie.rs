@@ -143,8 +143,8 @@
 //! The key of a window is a counter that repeats after 128 uses. It is valid on all connections of
 //! the peer, also after a break.
 //!
-//! With registered memory the example takes about 2,000 instructions on both sides together: two
-//! short messages of 937 with their acknowledgements ([`costs`](crate::guide::costs)), a posted
+//! With registered memory the example takes about 1,900 instructions on both sides together: two
+//! short messages of 857 with their acknowledgements ([`costs`](crate::guide::costs)), a posted
 //! write (100) and its completion (85). The bench asserts each of these figures. Not included are
 //! the bind and the entries of region and operation, which it does not measure. The length of the
 //! data has no influence. A copied message of 1 MiB takes 848,000.

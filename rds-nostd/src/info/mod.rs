@@ -193,7 +193,9 @@ impl Rds<'_> {
 
     /// Returns all open sockets.
     pub fn sockets_info(&self) -> impl Iterator<Item = SocketInfo> + '_ {
-        self.protocol().sockets.iter().map(|(slot, socket)| socket_info(slot, socket))
+        let acknowledged = |socket: &Socket, slot| self.protocol().acknowledged_early(socket.handle(slot)).1;
+        let sockets = self.protocol().sockets.iter();
+        sockets.map(move |(slot, socket)| socket_info(slot, socket, acknowledged(socket, slot)))
     }
 
     /// Returns the InfiniBand side of all connections.
@@ -226,7 +228,7 @@ impl Rds<'_> {
     }
 }
 
-fn socket_info(slot: usize, socket: &Socket) -> SocketInfo {
+fn socket_info(slot: usize, socket: &Socket, acknowledged: usize) -> SocketInfo {
     let at = |key: u128, port: u16| (key != 0).then(|| SocketAddr::new(address(key), port));
     SocketInfo {
         send_buffer: socket.send_buffer,
@@ -235,7 +237,7 @@ fn socket_info(slot: usize, socket: &Socket) -> SocketInfo {
         connected: at(socket.peer, socket.peer_port),
         inode: u64::from(socket.generation) << 16 | slot as u64,
         tos: socket.tos,
-        unacknowledged: socket.send_bytes,
+        unacknowledged: socket.send_bytes - acknowledged,
         unread: socket.receive_bytes,
     }
 }

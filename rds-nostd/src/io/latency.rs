@@ -4,13 +4,13 @@
 //! The clock is read only while a socket traces latency. Frames are then processed one at a time,
 //! between two readings, instead of in bursts.
 
-use dat_nostd::{Adapter, EvdHandle, Instant, Platform};
+use dat_nostd::{Adapter, EvdHandle, Instant, Platform, ReceiveDto};
 
 use crate::error::RdsError;
 use crate::frames::{Marks, Place, Use};
 use crate::ids::{MessageId, SocketHandle};
 use crate::io::Rds;
-use crate::protocol::{Arrival, Protocol};
+use crate::protocol::Protocol;
 
 impl Rds<'_> {
     /// Selects whether frames are taken in bursts or one at a time.
@@ -25,16 +25,16 @@ impl Rds<'_> {
     pub(crate) fn arrived_apart<P: Platform>(
         &mut self,
         adapter: &Adapter<'_, P>,
-        arrival: Arrival,
+        receive: ReceiveDto,
         now: Instant,
     ) {
         if self.objects.burst_evd == self.objects.receive_evd {
-            self.protocol.arrived_alone(arrival, now);
+            self.protocol.arrived_alone(receive, now);
             return;
         }
-        let part = self.protocol.part_of(arrival);
+        let part = self.protocol.part_of(&receive);
         let before = adapter.now().as_nanos();
-        self.protocol.arrived_alone(arrival, now);
+        self.protocol.arrived_alone(receive, now);
         let after = adapter.now().as_nanos();
         if let Some(part) = part {
             self.protocol.note_times(part, (before, after));
@@ -82,11 +82,11 @@ impl Protocol<'_> {
 
     /// Returns the message that a frame will become a part of: an unfinished one, or a new one.
     /// Returns `None` if the frame is not the expected one.
-    fn part_of(&self, arrival: Arrival) -> Option<Part> {
-        let cookie = self.connections.current(arrival.user_cookie)?;
+    fn part_of(&self, receive: &ReceiveDto) -> Option<Part> {
+        let cookie = self.connections.current(receive.user_cookie)?;
         let rx = &self.connections.at(cookie.connection).rx;
         let oldest = self.rings.oldest(cookie.connection, &rx.ring)?;
-        let first = rx.frame_of(arrival.user_cookie).filter(|frame| *frame == oldest)?;
+        let first = rx.frame_of(receive.user_cookie).filter(|frame| *frame == oldest)?;
         let first = MessageId::starting(first);
         Some(rx.partial.map_or(Part::First(first), Part::Next))
     }
@@ -126,12 +126,12 @@ mod tests {
             let header = Header { sequence, len, sport: 5000, dport: 4000, ..Header::acknowledgement(0) };
             for number in 0..frames as u64 {
                 let arrival = bench.arrival(id, &header, FRAGMENT_LEN).expect("a receive");
-                let part = bench.protocol.part_of(arrival).expect("the next frame");
+                let part = bench.protocol.part_of(&arrival).expect("the next frame");
                 assert_eq!(matches!(part, Part::Next(_)), number > 0);
-                bench.protocol.arrived(arrival, bench.now);
+                bench.protocol.arrived(arrival, core::iter::empty(), bench.now);
                 bench.protocol.note_times(part, (1000 * number + 10, 1000 * number + 25));
                 // A repeated completion must not change a message that waits to be read.
-                assert!(bench.protocol.part_of(arrival).is_none());
+                assert!(bench.protocol.part_of(&arrival).is_none());
             }
         }
         for [start, whole] in [[15, 2000], [15, 0]] {

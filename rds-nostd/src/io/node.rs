@@ -196,7 +196,8 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn unacknowledged_bytes(&self, handle: SocketHandle) -> Result<usize, RdsError> {
-        Ok(self.protocol.sockets.open(handle)?.send_bytes)
+        let sent = self.protocol.sockets.open(handle)?.send_bytes;
+        Ok(sent - self.protocol.acknowledged_early(handle).1)
     }
 
     /// Returns the messages that the socket sent and peers have not acknowledged.
@@ -204,7 +205,8 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn unacknowledged(&self, handle: SocketHandle) -> Result<usize, RdsError> {
-        Ok(self.protocol.sockets.open(handle)?.send_messages)
+        let sent = self.protocol.sockets.open(handle)?.send_messages;
+        Ok(sent - self.protocol.acknowledged_early(handle).0)
     }
 
     /// Returns the events counted since the start.

@@ -1,11 +1,11 @@
 //! The event loop.
 
-use dat_nostd::{Adapter, DtoStatus, EpHandle, Event, EventData, Instant, Platform, Wake};
+use dat_nostd::{Adapter, DtoStatus, EpHandle, Event, EventData, Instant, Platform, ReceiveDto, Wake};
 
 use crate::connection::{Broken, CookieKind};
 use crate::ids::ConnectionId;
 use crate::io::Rds;
-use crate::protocol::{Arrival, BURST, Due};
+use crate::protocol::{BURST, Due};
 use crate::rdma::Ending;
 use crate::reason::DownReason;
 
@@ -96,7 +96,7 @@ impl Rds<'_> {
         while count < EVENTS_PER_POLL {
             let (evd, protocol) = (self.objects.burst_evd, &mut self.protocol);
             let (taken, other) =
-                adapter.evd_take_run(evd, BURST, |done| protocol.arrived(Arrival::of(done), now));
+                adapter.evd_take_receives(evd, BURST, |first, rest| protocol.arrived(first, rest, now));
             let event = if taken == 0 { adapter.evd_take(self.objects.receive_evd) } else { other };
             match event {
                 Some(event) => self.receive_event(adapter, &event, now),
@@ -129,7 +129,8 @@ impl Rds<'_> {
     fn receive_event<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, event: &Event, now: Instant) {
         let EventData::Dto(dto) = &event.data else { return };
         if dto.status == DtoStatus::Success {
-            self.arrived_apart(adapter, Arrival::of(dto), now);
+            let length = u32::try_from(dto.transferred_length).unwrap_or(u32::MAX);
+            self.arrived_apart(adapter, ReceiveDto { user_cookie: dto.user_cookie, length }, now);
         } else if let Some(cookie) = self.protocol.connections.current(dto.user_cookie) {
             // The cause may still be in the other queue.
             self.protocol.mark_broken(cookie.connection, DownReason::ReceiveFailed);

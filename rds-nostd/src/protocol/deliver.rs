@@ -24,7 +24,7 @@ impl Protocol<'_> {
     pub(crate) fn queued(&mut self, slot: usize, size: (usize, usize)) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         self.counters.recv_queued += 1;
-        let full = socket.receives(size, &self.limits);
+        let full = socket.receives(size, self.limits.congested_frames);
         if full || self.receiving.beyond() > self.limits.congested_common {
             self.crowded(slot);
         }

@@ -27,7 +27,6 @@ pub(crate) use admission::{Admission, Request};
 pub(crate) use burst::Given;
 pub(crate) use dispatch::{Flow, Post, Segment, Step};
 pub(crate) use due::Due;
-pub(crate) use process::Arrival;
 pub(crate) use receives::BURST;
 pub(crate) use submit::{Body, Outgoing, Outlet};
 

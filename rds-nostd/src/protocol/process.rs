@@ -4,102 +4,114 @@
 //! bound the memory. After its acknowledgement, a message is never dropped unless its port is
 //! unbound.
 
-use dat_nostd::{DtoCompletion, Instant};
+use dat_nostd::{Instant, ReceiveDto};
 
-use crate::connection::Cookie;
+use crate::connection::{Connection, Cookie};
 use crate::frames::{Frame, Marks, Place, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::{self, Extension, Extensions, Flags, Header, MAX_MESSAGE_LEN, fragment_len};
 
-/// A successful receive.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    /// Cookie of the receive.
-    pub(crate) user_cookie: u64,
-    /// Bytes received.
-    pub(crate) length: u32,
-}
-
-impl Arrival {
-    /// Converts the completion of a successful receive.
-    #[inline]
-    pub(crate) fn of(done: &DtoCompletion) -> Self {
-        let length = u32::try_from(done.transferred_length).unwrap_or(u32::MAX);
-        Self { user_cookie: done.user_cookie, length }
-    }
+/// Reason why the messages of a run ended.
+enum End {
+    /// The run has no more receives.
+    Run,
+    /// The socket in this slot may be congested.
+    Crowded(usize),
+    /// A frame of another kind.
+    Other,
 }
 
 impl Protocol<'_> {
-    /// Takes a successful receive, and makes its connection due if more work follows. Returns the
-    /// number of receives to post again unchanged.
+    /// Takes a run of successful receives of one endpoint. Makes its connection due if more work
+    /// follows. Returns the number of receives to post again unchanged. Receives that remain in
+    /// `rest` begin the next run.
     ///
-    /// Single-fragment messages to a socket, without extension headers, are handled here; all other
+    /// Single-fragment messages to sockets, without extension headers, are handled here; all other
     /// frames by a cold call.
     #[inline(always)]
-    pub(crate) fn arrived(&mut self, arrival: Arrival, now: Instant) -> usize {
-        let Self { connections, frames, rings, sockets, counters, limits, .. } = self;
-        let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return 0 };
+    pub(crate) fn arrived(
+        &mut self,
+        mut receive: ReceiveDto,
+        mut rest: impl Iterator<Item = ReceiveDto>,
+        now: Instant,
+    ) -> usize {
+        let Self { connections, frames, rings, sockets, counters, limits, receiving, .. } = self;
+        let Some(id) = Cookie::connection_of(receive.user_cookie) else { return 0 };
         let Some(connection) = connections.get_mut(id) else { return 0 };
-        let rx = &mut connection.rx;
+        let Connection { rx, tx, reconnect, links, .. } = connection;
         // The receives of an earlier endpoint were freed.
-        let Some(frame) = rx.frame_of(arrival.user_cookie) else { return 0 };
-        // Receives complete in the order of their posts.
-        rx.ring.take();
-        connection.reconnect.busy_at = now;
-        let length = arrival.length;
-        if rx.partial.is_some() {
-            return self.take_rest(id, (frame, length), now);
-        }
-        // The cold function parses again, because passing the header would put it into memory here.
-        let Some(header) = frames.parse_plain(frame, length) else {
-            return self.take_rest(id, (frame, length), now);
+        let Some(mut frame) = rx.frame_of(receive.user_cookie) else { return 0 };
+        reconnect.busy_at = now;
+        let (mut count, mut newest) = (0, frame);
+        // A message that begins ends its run.
+        let end = if rx.partial.is_some() {
+            End::Other
+        } else {
+            loop {
+                // The cold function parses again: passing the header would put it into memory.
+                let Some(header) = frames.parse_plain(frame, receive.length) else { break End::Other };
+                let Some((slot, socket)) = sockets.of_peers(header.dport) else { break End::Other };
+                frames.keep_in_slot(&mut socket.received, (frame, &header), slot);
+                (count, newest) = (count + 1, frame);
+                let is_full = socket.receives((header.len as usize, 1), limits.congested_frames);
+                if !header.flags.is_empty() {
+                    rx.ack_wanted = true;
+                    counters.recv_ack_required += 1;
+                }
+                if is_full || receiving.beyond() > limits.congested_common {
+                    break End::Crowded(slot);
+                }
+                let Some(next) = rest.next() else { break End::Run };
+                let Some(its) = rx.frame_of(next.user_cookie) else { break End::Run };
+                (receive, frame) = (next, its);
+            }
         };
-        let Some((slot, socket)) = sockets.of_peers(header.dport) else {
-            return self.take_rest(id, (frame, length), now);
-        };
-        rx.ring.keep();
-        frames.keep_in_slot(&mut socket.received, (frame, &header), slot);
-        let full = socket.receives((header.len as usize, 1), limits);
-        (rx.ack_value, rx.next_sequence) = (header.sequence, header.sequence.wrapping_add(1));
-        rx.is_unsaid = true;
-        counters.recv_queued += 1;
-        let asked = !header.flags.is_empty();
-        if asked {
-            rx.ack_wanted = true;
-            counters.recv_ack_required += 1;
+        let mut again = 0;
+        if count > 0 {
+            // Read again, because the loop lacks registers for them.
+            let (sequence, ack) = frames.numbers(newest);
+            rx.ring.keep(count);
+            rx.accepted(sequence);
+            counters.recv_queued += u64::from(count);
+            let mut is_due = false;
+            if rx.ring.is_due() {
+                again = rings.repost(id, &mut rx.ring, frames).into();
+                is_due = again == 0 && rings.is_short(&rx.ring);
+            }
+            is_due |= rx.ack_wanted || !rx.is_watched();
+            let acknowledges = ack > tx.highest_ack;
+            if is_due && !links.is_due() {
+                connections.make_due(id);
+            }
+            if acknowledges {
+                self.newly_acknowledged(id, ack);
+            }
         }
-        let is_due = rx.ring.is_due();
-        let again = if is_due { rings.repost(id, &mut rx.ring, frames).into() } else { 0 };
-        let is_short = is_due && again == 0 && rings.is_short(&rx.ring);
-        let acknowledges = header.ack > connection.tx.highest_ack;
-        if (asked || !rx.is_watched() || is_short) && !connection.links.is_due() {
-            connections.make_due(id);
-        }
-        if acknowledges {
-            self.newly_acknowledged(id, header.ack);
-        }
-        if full || self.receiving.beyond() > self.limits.congested_common {
-            self.crowded(slot);
+        match end {
+            End::Run => {}
+            End::Crowded(slot) => self.crowded(slot),
+            End::Other => self.take_rest(id, (frame, receive.length), now),
         }
         again
     }
 
     /// Like [`arrived`](Self::arrived), for a receive outside a run. Receives are posted when the
     /// connection is served.
-    pub(crate) fn arrived_alone(&mut self, arrival: Arrival, now: Instant) {
-        if let Some(cookie) = self.connections.current(arrival.user_cookie) {
+    pub(crate) fn arrived_alone(&mut self, receive: ReceiveDto, now: Instant) {
+        if let Some(cookie) = self.connections.current(receive.user_cookie) {
             self.connections.at_mut(cookie.connection).rx.ring.change();
         }
-        self.arrived(arrival, now);
+        self.arrived(receive, core::iter::empty(), now);
     }
 
     /// Takes a frame outside of the fast path. Receives are posted when the connection is served.
     // Cold, so that the loop of the fast path keeps its registers.
     #[cold]
     #[inline(never)]
-    fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) -> usize {
+    fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) {
+        self.connections.at_mut(id).rx.ring.take();
         let processed = match self.frames.parse(frame, length) {
             Ok(parsed) => self.process(id, frame, parsed, now),
             Err(reason) => Err(reason),
@@ -111,7 +123,6 @@ impl Protocol<'_> {
             self.mark_broken(id, reason);
         }
         self.connections.make_due(id);
-        0
     }
 
     /// Processes the frame of the last completed receive. A frame that becomes no part of a message
@@ -215,7 +226,7 @@ impl Protocol<'_> {
         let Self { connections, frames, sockets, .. } = self;
         let Some(socket) = sockets.get_mut(slot) else { return };
         let is_extended = header.extensions != [0; 16];
-        connections.at_mut(id).rx.ring.keep();
+        connections.at_mut(id).rx.ring.keep_last();
         frames.keep_in_slot(&mut socket.received, (frame, header), slot);
         frames.at_mut(frame).marks.set(Marks::EXTENDED, is_extended);
         self.queued(slot, (header.len as usize, 1));
@@ -247,11 +258,8 @@ impl Protocol<'_> {
     fn accept(&mut self, id: ConnectionId, header: &Header) -> Option<usize> {
         let &Header { sequence, sport, dport, len, flags, .. } = header;
         let rx = &mut self.connections.at_mut(id).rx;
-        (rx.ack_value, rx.is_unsaid) = (sequence, true);
-        if flags.contains(Flags::ACK_REQUIRED) {
-            rx.ack_wanted = true;
-            self.counters.recv_ack_required += 1;
-        }
+        rx.completed(sequence, flags.contains(Flags::ACK_REQUIRED));
+        self.counters.recv_ack_required += u64::from(flags.contains(Flags::ACK_REQUIRED));
         if sequence < rx.next_sequence && flags.contains(Flags::RETRANSMITTED) {
             self.counters.recv_drop_old_seq += 1;
             return None;

@@ -41,7 +41,7 @@ impl Protocol<'_> {
         if cancels {
             self.settle_cancelled(id);
         }
-        self.release(id, false);
+        self.release(id);
     }
 
     /// Records that a post failed. If it was a transfer of an operation, the operation reports it.
@@ -109,15 +109,52 @@ impl Protocol<'_> {
             self.counters.ack_beyond += 1;
         }
         let ack = ack.min(highest_sent);
-        if ack > tx.highest_ack {
-            tx.highest_ack = ack;
-            self.release(id, true);
+        if ack <= tx.highest_ack {
+            return;
+        }
+        let is_answer = tx.acknowledge(ack);
+        let is_complete = |head: MessageId| self.frames.message(head).last_post <= tx.completed;
+        // Nothing is free before the HCA's completion, which releases several messages at once.
+        if is_answer || tx.queue.head().is_none_or(is_complete) {
+            self.release(id);
+        } else {
+            tx.waits_for_hca = true;
         }
     }
 
+    /// Uncounts all acknowledged messages in their sockets' send buffers, for a socket without
+    /// space.
+    #[cold]
+    pub(crate) fn release_acknowledged(&mut self) {
+        for id in self.connections.ids() {
+            if self.connections.at(id).tx.waits_for_hca {
+                self.release(id);
+            }
+        }
+    }
+
+    /// Returns the messages and bytes of a socket that peers have acknowledged, and that still
+    /// count in its send buffer.
+    pub(crate) fn acknowledged_early(&self, owner: SocketHandle) -> (usize, usize) {
+        let (mut messages, mut bytes) = (0, 0);
+        for (_, connection) in self.connections.iter().filter(|(_, connection)| connection.tx.waits_for_hca) {
+            let tx = &connection.tx;
+            let mut next = tx.queue.head();
+            while let Some(message) = next.filter(|_| next != tx.next) {
+                let descriptor = self.frames.message(message);
+                next = descriptor.next_message.filter(|_| descriptor.sequence <= tx.highest_ack);
+                let is_acknowledged = descriptor.sequence <= tx.highest_ack && !descriptor.is(Marks::SILENT);
+                if is_acknowledged && !descriptor.is(Marks::SETTLED) && descriptor.is_of(owner) {
+                    (messages, bytes) = (messages + 1, bytes + descriptor.len as usize);
+                }
+            }
+        }
+        (messages, bytes)
+    }
+
     /// Uncounts acknowledged messages in their sockets' send buffers, and frees their frames if the
-    /// HCA has completed them as well. Only `newly` acknowledged messages can still be counted.
-    fn release(&mut self, id: ConnectionId, newly: bool) {
+    /// HCA has completed them as well.
+    fn release(&mut self, id: ConnectionId) {
         let Self { connections, frames, sockets, sending, .. } = self;
         let tx = &mut connections.at_mut(id).tx;
         let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
@@ -144,12 +181,9 @@ impl Protocol<'_> {
                 return;
             }
             tx.waits_for_hca = true;
-            if !(newly || over) {
-                return;
-            }
             // Several frames, or extensions.
             if over || !plain(descriptor) {
-                return self.release_rest(id, newly);
+                return self.release_rest(id);
             }
             if descriptor.marks.is_empty() {
                 descriptor.marks = Marks::SETTLED;
@@ -161,7 +195,7 @@ impl Protocol<'_> {
 
     /// Releases messages of any kind.
     #[inline(never)]
-    fn release_rest(&mut self, id: ConnectionId, newly: bool) {
+    fn release_rest(&mut self, id: ConnectionId) {
         let Self { connections, frames, sockets, sending, operations, .. } = self;
         let tx = &mut connections.at_mut(id).tx;
         let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
@@ -174,7 +208,7 @@ impl Protocol<'_> {
                 let silent = marks.contains(Marks::SILENT);
                 releasing = releasing && descriptor.last_post <= completed;
                 // Silent messages have no sequence number to acknowledge.
-                if descriptor.sequence > highest_ack && !silent || !(releasing || newly) {
+                if descriptor.sequence > highest_ack && !silent {
                     return false;
                 }
                 next = descriptor.next_message;

@@ -266,11 +266,13 @@ impl Protocol<'_> {
     /// messages.
     fn check_buffer(&mut self, from: SocketHandle, len: usize, longest: usize) -> Result<(), RdsError> {
         let socket = self.sockets.open(from)?;
-        let (buffered, limit) = (socket.send_bytes, socket.send_buffer);
-        if len > longest || len > limit && socket.profile == Profile::Linux {
+        if len > longest || len > socket.send_buffer && socket.profile == Profile::Linux {
             return Err(RdsError::MessageSize);
         }
-        if buffered >= limit && buffered > 0 {
+        if !socket.may_send() {
+            self.release_acknowledged();
+        }
+        if !self.sockets.open(from)?.may_send() {
             self.counters.send_queue_full += 1;
             return Err(RdsError::Again);
         }

@@ -5,7 +5,7 @@ use std::boxed::Box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::vec::Vec;
 
-use dat_nostd::{Instant, Wake};
+use dat_nostd::{Instant, ReceiveDto, Wake};
 
 use crate::config::RdsConfig;
 use crate::connection::{Broken, Connection, Connections, Map, Objects, Remembered, RememberedPeers};
@@ -14,7 +14,7 @@ use crate::frames::{Frame, Frames, Rings};
 use crate::generation::Generation;
 use crate::ids::{ConnectionId, FrameId, SocketHandle};
 use crate::limits::Limits;
-use crate::protocol::{Arrival, Body, Due, Outlet, Post, Protocol, Segment, Tables};
+use crate::protocol::{Body, Due, Outlet, Post, Protocol, Segment, Tables};
 use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions, Window, Windows};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
@@ -128,12 +128,17 @@ impl Bench {
         payload: usize,
     ) -> Option<Option<DownReason>> {
         let arrival = self.arrival(id, header, payload)?;
-        self.protocol.arrived(arrival, self.now);
+        self.protocol.arrived(arrival, core::iter::empty(), self.now);
         Some(self.protocol.connection(id).reconnect.broken_by.map(Broken::reason))
     }
 
     /// Returns the completion for a frame, if a receive is posted.
-    pub(crate) fn arrival(&mut self, id: ConnectionId, header: &Header, payload: usize) -> Option<Arrival> {
+    pub(crate) fn arrival(
+        &mut self,
+        id: ConnectionId,
+        header: &Header,
+        payload: usize,
+    ) -> Option<ReceiveDto> {
         let connection = self.protocol.connection(id);
         let frame = self.oldest(id)?;
         let epoch = connection.objects.epoch;
@@ -141,7 +146,7 @@ impl Bench {
         let number = frame.bits().into();
         let cookie = crate::connection::Cookie { kind, connection: id, epoch, number }.encode();
         self.protocol.frames.write_header(frame, header);
-        Some(Arrival { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 })
+        Some(ReceiveDto { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 })
     }
 
     /// Sends like `sendmsg`.

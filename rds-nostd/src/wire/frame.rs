@@ -37,7 +37,7 @@ impl Frame {
             return Err(DownReason::FrameLength);
         }
         let Ok(header) = Header::from_words(words) else { return Err(DownReason::BadChecksum) };
-        if header.dport == 0 && header.is_acknowledgement() {
+        if header.dport == 0 && is_nothing(header.sport, header.len) {
             return if payload_len == 0 {
                 Ok(Self::Ack(header))
             } else {
@@ -50,4 +50,12 @@ impl Frame {
         }
         Ok(Self::Fragment(header, payload_len))
     }
+}
+
+/// Returns whether a frame to port 0 is an acknowledgement.
+// A call, so that the test of other frames remains a single comparison.
+#[cold]
+#[inline(never)]
+const fn is_nothing(sport: u16, len: u32) -> bool {
+    sport == 0 && len == 0
 }

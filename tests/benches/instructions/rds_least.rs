@@ -152,14 +152,16 @@ impl End {
     #[inline(always)]
     fn poll(&mut self, adapter: &mut BenchAdapter) {
         let Self { ep, transfers, lmr_context, frames, free, arrived, .. } = self;
-        adapter.evd_take_run(*transfers, HANDLES, |done| {
-            let frame = done.user_cookie as u16;
-            let Some(words) = frames.block(frame.into()) else { return 0 };
-            let Some(header) = words.first_chunk::<HEADER>() else { return 0 };
-            let header = header.each_ref().map(DmaWord::load);
-            let len = (u64::from_be(header[2]) >> 32) as usize;
-            if is_right(sum(header)) && done.transferred_length as usize == HEADER * 8 + len {
-                arrived.push(frame);
+        adapter.evd_take_receives(*transfers, HANDLES, |first, run| {
+            for done in std::iter::once(first).chain(run) {
+                let frame = done.user_cookie as u16;
+                let Some(words) = frames.block(frame.into()) else { return 0 };
+                let Some(header) = words.first_chunk::<HEADER>() else { return 0 };
+                let header = header.each_ref().map(DmaWord::load);
+                let len = (u64::from_be(header[2]) >> 32) as usize;
+                if is_right(sum(header)) && done.length as usize == HEADER * 8 + len {
+                    arrived.push(frame);
+                }
             }
             0
         });

@@ -4,12 +4,12 @@
 
 use std::vec::Vec;
 
+use dat_nostd::ReceiveDto;
 use reference::cases::{self, Random};
 use reference::rds::{self, Fate, Fault, Meaning, Receiver};
 
 use crate::connection::Broken;
 use crate::ids::{ConnectionId, SocketHandle};
-use crate::protocol::Arrival;
 use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::reason::DownReason;
 use crate::wire::{FRAGMENT_LEN, FRAME_LEN, HEADER_LEN, Header};
@@ -77,8 +77,8 @@ impl Library {
         let frame = bench.oldest(*id).expect("posted");
         let arrival = bench.arrival(*id, &Header::acknowledgement(0), 0).expect("posted");
         bench.protocol.frames.write_header_bytes(frame, header);
-        let arrival = Arrival { length: length as u32, ..arrival };
-        bench.protocol.arrived(arrival, bench.now);
+        let arrival = ReceiveDto { length: length as u32, ..arrival };
+        bench.protocol.arrived(arrival, core::iter::empty(), bench.now);
         let mut buffer = [0; BUFFER];
         let record = bench.protocol.take_in_slot(*socket, &mut buffer);
         let received = record.or_else(|| bench.protocol.take_message(*socket, &mut buffer).ok());

@@ -300,7 +300,7 @@ fn frames_shorter_than_a_header_break_the_connection() {
             let header = Header { len, ..header(1, 0, UNREAD) };
             let mut arrival = bench.arrival(id, &header, 0).expect("a receive");
             arrival.length = length;
-            bench.protocol.arrived(arrival, bench.now);
+            bench.protocol.arrived(arrival, core::iter::empty(), bench.now);
             let broken = bench.protocol.connection(id).reconnect.broken_by;
             let reason = broken.map(crate::connection::Broken::reason);
             assert_eq!(reason, Some(DownReason::FrameLength), "{length} bytes, len {len:#x}");

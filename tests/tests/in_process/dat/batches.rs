@@ -1,7 +1,8 @@
 //! DAT's extensions for many messages: receives posted and taken at once, sends posted at once, looks that poll nothing.
 
 use dat_nostd::{
-    CompletionFlags, DtoStatus, EpAttributes, EpHandle, Event, EventData, Received, ReturnType, SendDto,
+    CompletionFlags, DtoCompletion, DtoStatus, EpAttributes, EpHandle, Event, EventData, ReceiveDto,
+    Received, ReturnType, SendDto,
 };
 use harness::WorldConfig;
 use harness::pair::Pair;
@@ -64,13 +65,18 @@ fn receives_are_posted_and_taken_many_at_a_time() {
         _ => panic!("{event:?}"),
     };
     loop {
-        let (count, other) = side.adapter.evd_take_run(side.receive_evd, 4, |done| {
-            taken.push(*done);
+        let mut runs = 0;
+        let (count, other) = side.adapter.evd_take_receives(side.receive_evd, 4, |first, run| {
+            runs += 1;
+            taken.extend(std::iter::once(first).chain(run));
             0
         });
+        // All are of one endpoint.
+        assert!(runs <= 1);
         if let Some(event) = other {
             assert_eq!((taken.len(), done(&event).received), (ODD, Received::Immediate(0xabcd)));
-            taken.push(done(&event));
+            let DtoCompletion { user_cookie, transferred_length, .. } = done(&event);
+            taken.push(ReceiveDto { user_cookie, length: transferred_length as u32 });
         }
         assert!(count <= 4);
         if count == 0 {
@@ -81,10 +87,7 @@ fn receives_are_posted_and_taken_many_at_a_time() {
     assert_eq!(taken.len(), MESSAGES);
     for (n, arrival) in taken.iter().enumerate() {
         let expected = message(n);
-        assert_eq!(
-            (arrival.user_cookie, arrival.transferred_length as usize),
-            (500 + n as u64, expected.len())
-        );
+        assert_eq!((arrival.user_cookie, arrival.length as usize), (500 + n as u64, expected.len()));
         let mut bytes = vec![0; expected.len()];
         side.memory.read(n * LEN, &mut bytes).expect("inside");
         assert!(bytes == expected, "message {n}");
@@ -165,10 +168,14 @@ fn sends_are_posted_many_at_a_time() {
     pair.pass(10_000_000);
     let side = &mut pair.sides[1];
     let mut taken = vec![];
-    side.adapter.evd_take_run(side.receive_evd, 8, |done| {
-        taken.push(done.transferred_length as usize);
+    // Receives that a run leaves begin the next one.
+    let mut runs = 0;
+    side.adapter.evd_take_receives(side.receive_evd, 8, |first, run| {
+        runs += 1;
+        taken.extend(std::iter::once(first).chain(run).take(2).map(|done| done.length as usize));
         0
     });
+    assert_eq!(runs, 2);
     assert_eq!(taken, [60, 61, 19, 19]);
     for (n, length) in taken.into_iter().enumerate() {
         let mut found = vec![0; length];
