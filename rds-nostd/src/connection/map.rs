@@ -80,7 +80,7 @@ impl MapState {
 
     /// Stops reconnecting for the map's sake, because the peer may be dead. It gets our map if it
     /// returns.
-    pub(crate) const fn forgo(&mut self, somebody_waits: bool) {
+    pub(crate) const fn stop_reconnecting(&mut self, somebody_waits: bool) {
         self.owed = false;
         self.wanted &= somebody_waits;
     }

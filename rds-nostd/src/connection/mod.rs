@@ -143,7 +143,7 @@ impl Connection {
     /// Prepares to free the endpoint. Nothing is posted on it from now on.
     pub(crate) const fn fail(&mut self) {
         self.state = State::Failed;
-        self.tx.plain_until = 0;
+        self.tx.fast_until = 0;
     }
 
     /// Returns whether there may be something to send, or the limit of the fast path must be
@@ -151,7 +151,7 @@ impl Connection {
     #[inline]
     pub(crate) const fn may_send(&self) -> bool {
         let tx = &self.tx;
-        self.rx.ack_wanted || tx.next.is_some() || self.map.is_due() || tx.plain_until <= tx.posts
+        self.rx.ack_wanted || tx.next.is_some() || self.map.is_due() || tx.fast_until <= tx.posts
     }
 
     /// Returns whether `sendmsg` may post a single-frame message directly: no message precedes it,

@@ -150,7 +150,7 @@ impl Reconnect {
     }
 
     /// Returns whether the backoff has reached its maximum, so that the peer may be dead.
-    pub(crate) fn is_in_vain(&self) -> bool {
+    pub(crate) fn is_backoff_exhausted(&self) -> bool {
         self.backoff == BACKOFF_MAX
     }
 
@@ -204,10 +204,10 @@ mod tests {
             state.acknowledged(6);
             state.wait(now, u64::MAX);
         }
-        assert!(state.retry_at > now + BACKOFF_MAX / 4 && state.is_in_vain());
+        assert!(state.retry_at > now + BACKOFF_MAX / 4 && state.is_backoff_exhausted());
         // Old acknowledgements do not count either.
         state.acknowledged(7);
-        assert!(state.is_in_vain());
+        assert!(state.is_backoff_exhausted());
         state.came_up(now, 7);
         state.acknowledged(7);
         state.wait(now, u64::MAX);

@@ -38,7 +38,7 @@ pub(crate) struct Tx {
     /// extensions directly. No message precedes them, the send queue has space, no port of the peer
     /// is congested, and neither a CQE nor an acknowledgement request is due. 0 if any of this is
     /// uncertain.
-    pub(crate) plain_until: u64,
+    pub(crate) fast_until: u64,
     /// Cookie of a message's post, without its number.
     pub(crate) cookies: u64,
     /// Highest acknowledgement received on this endpoint.
@@ -71,7 +71,7 @@ impl Tx {
         completed: 0,
         waits_for_hca: false,
         signalled: 0,
-        plain_until: 0,
+        fast_until: 0,
         cookies: 0,
         highest_ack: 0,
         asked: 0,
@@ -138,9 +138,9 @@ impl Tx {
         (self.asked, self.asked_post) = (sequence, number);
     }
 
-    /// Returns the last post of the fast path, see [`plain_until`](Self::plain_until), if the send
+    /// Returns the last post of the fast path, see [`fast_until`](Self::fast_until), if the send
     /// queue has space up to `last`.
-    pub(crate) fn plain_up_to(&self, last: u64, signal_every: u16, unasked_frames: u32) -> u64 {
+    pub(crate) fn fast_up_to(&self, last: u64, signal_every: u16, unasked_frames: u32) -> u64 {
         let number = self.posts + 1;
         if self.asks(self.next_sequence, number, unasked_frames) {
             return 0;
@@ -156,11 +156,11 @@ impl Tx {
     pub(crate) const fn begin(&mut self, cookies: u64) {
         self.asked_post = NEVER_ASKED;
         self.cookies = cookies;
-        self.plain_until = 0;
+        self.fast_until = 0;
     }
 
     pub(crate) const fn reset(&mut self) {
-        self.plain_until = 0;
+        self.fast_until = 0;
         (self.posts, self.completed, self.signalled) = (0, 0, 0);
         self.waits_for_hca = false;
         (self.highest_ack, self.asked, self.ping) = (0, 0, 0);

@@ -63,7 +63,7 @@ impl Frame {
     /// Returns whether an unread record starts at `unit`.
     pub(super) fn has_record(&self, unit: u16) -> bool {
         let (half, bit) = Self::bit(unit);
-        self.used == Use::Arena && self.elsewhere[half] & bit != 0
+        self.used == Use::Arena && self.extra[half] & bit != 0
     }
 }
 
@@ -87,7 +87,7 @@ impl Frames<'_> {
         first.store(u64::from(len) | u64::from(sport) << 16);
         second.store(self.number(Place::of(MessageId::starting(from))));
         let (half, bit) = Frame::bit(arena.next);
-        self.at_mut(frame).elsewhere[half] |= bit;
+        self.at_mut(frame).extra[half] |= bit;
         arena.next += units(len);
         Some(place)
     }
@@ -131,21 +131,21 @@ impl Frames<'_> {
     ) {
         let number = self.next_number();
         *arena = Arena { frame: Some(frame), next: 0, end: UNITS };
-        self.at_mut(frame).elsewhere = [0; 2];
+        self.at_mut(frame).extra = [0; 2];
         let Some(place) = self.copy_to(arena, frame) else { return };
         self.replace(inbox, Place::of(MessageId::starting(frame)), place);
         let entry = self.at_mut(frame);
-        let records = entry.elsewhere;
+        let records = entry.extra;
         let entry = entry.become_message(Use::Arena);
-        (entry.connection, entry.sequence, entry.elsewhere) = (Some(id), number, records);
+        (entry.connection, entry.sequence, entry.extra) = (Some(id), number, records);
     }
 
     /// Frees a record. Returns whether it was the last one, which frees the arena.
     pub(crate) fn remove_record(&mut self, place: Place, arena: &mut Arena) -> bool {
         let (half, bit) = Frame::bit(place.number().wrapping_sub(1));
         let entry = self.at_mut(place.frame());
-        entry.elsewhere[half] &= !bit;
-        let is_last = entry.elsewhere == [0; 2];
+        entry.extra[half] &= !bit;
+        let is_last = entry.extra == [0; 2];
         if is_last {
             if arena.frame == Some(place.frame()) {
                 *arena = Arena::NONE;

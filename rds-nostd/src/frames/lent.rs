@@ -44,7 +44,7 @@ impl Frame {
     pub(crate) fn lend(&mut self, lent: Lent) {
         self.marks |= Marks::LENT;
         self.frames = fragments(self.len as usize) as u16;
-        self.elsewhere = [lent.address, u64::from(lent.lmr_context) << 32 | u64::from(lent.operation.bits())];
+        self.extra = [lent.address, u64::from(lent.lmr_context) << 32 | u64::from(lent.operation.bits())];
     }
 
     /// Returns the location of the payload, if it is lent.
@@ -53,7 +53,7 @@ impl Frame {
         if !self.is(Marks::LENT) {
             return None;
         }
-        let [address, rest] = self.elsewhere;
+        let [address, rest] = self.extra;
         let operation = OperationId::from_bits(rest as u16)?;
         Some(Lent { address, lmr_context: (rest >> 32) as u32, operation })
     }

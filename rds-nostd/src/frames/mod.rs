@@ -112,7 +112,7 @@ pub(crate) struct Frame {
     pub(crate) last_post: u64,
     /// Two words. Loopback message: address of the sender, IPv4 mapped. `TIMED`: times of arrival.
     /// `LENT`: address of the payload. Arena: bits of unread records.
-    elsewhere: [u64; 2],
+    extra: [u64; 2],
 }
 
 impl Frame {
@@ -135,7 +135,7 @@ impl Frame {
         len: 0,
         sequence: 0,
         last_post: 0,
-        elsewhere: [0; 2],
+        extra: [0; 2],
     };
 
     /// Turns a frame into a message of its own. Resets all fields that the caller does not fill.
@@ -183,13 +183,13 @@ impl Frame {
     /// Returns the receive times of a peer's message in nanoseconds: header parsed, first frame
     /// taken, message queued.
     pub(crate) fn times(&self) -> Option<[u64; 3]> {
-        let [header, start] = self.elsewhere;
+        let [header, start] = self.extra;
         self.is(Marks::TIMED).then_some([header, start, self.last_post])
     }
 
     pub(crate) const fn begin_times(&mut self, header: u64, start: u64) {
         self.marks = self.marks.union(Marks::TIMED);
-        (self.elsewhere, self.last_post) = ([header, start], start);
+        (self.extra, self.last_post) = ([header, start], start);
     }
 
     pub(crate) const fn end_times(&mut self, end: u64) {
@@ -197,11 +197,11 @@ impl Frame {
     }
 
     pub(crate) fn source(&self) -> u128 {
-        u128::from(self.elsewhere[0]) << 64 | u128::from(self.elsewhere[1])
+        u128::from(self.extra[0]) << 64 | u128::from(self.extra[1])
     }
 
     pub(crate) const fn set_source(&mut self, source: u128) {
-        self.elsewhere = [(source >> 64) as u64, source as u64];
+        self.extra = [(source >> 64) as u64, source as u64];
     }
 }
 

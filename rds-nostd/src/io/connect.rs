@@ -43,7 +43,7 @@ impl Rds<'_> {
                 ConnectFlags::Default,
             )
         });
-        self.protocol.stirred = true;
+        self.protocol.connections_changed = true;
         match attempt {
             Ok(()) => self.protocol.connections.at_mut(id).state = State::Connecting,
             Err(_) => self.connection_down(adapter, id, DownReason::NoResources, now),
@@ -174,7 +174,7 @@ impl Rds<'_> {
                 continue;
             }
             self.held.remove(place);
-            self.protocol.stirred = true;
+            self.protocol.connections_changed = true;
             match identity {
                 Ok(Identity::Right) => self.connection_requested(adapter, cr, now),
                 Ok(_) => self.refuse_request(adapter, cr),
@@ -195,7 +195,7 @@ impl Rds<'_> {
         if !self.protocol.is_full_for(request.remote, request.tos) {
             return false;
         }
-        let Some(id) = self.protocol.dispensable(now) else { return false };
+        let Some(id) = self.protocol.find_evictable(now) else { return false };
         self.connection_down(adapter, id, DownReason::Idle, now);
         true
     }

@@ -43,7 +43,7 @@ impl Rds<'_> {
             self.take_down_broken(adapter, now);
         }
         let wake = self.protocol.poll_at().earliest(self.look_up_held(adapter, now));
-        if moved || core::mem::take(&mut self.protocol.stirred) { Wake::Now } else { wake }
+        if moved || core::mem::take(&mut self.protocol.connections_changed) { Wake::Now } else { wake }
     }
 
     /// Does the due work of a connection.

@@ -38,7 +38,7 @@ impl Protocol<'_> {
         let others = self.sending.beyond().saturating_sub(self.absent.frames() + own);
         let lends = |message: &MessageId| self.frames.message(*message).is(Marks::LENT);
         connection.state == State::Down
-            && reconnect.is_in_vain()
+            && reconnect.is_backoff_exhausted()
             && self.now >= reconnect.reachable_at + UNREACHABLE
             && reconnect.held_request == 0
             && rx.held() == 0

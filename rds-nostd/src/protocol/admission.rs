@@ -82,7 +82,7 @@ impl Protocol<'_> {
 
     /// Returns an established connection that may be evicted for another peer, because it has been
     /// idle.
-    pub(crate) fn dispensable(&self, now: Instant) -> Option<ConnectionId> {
+    pub(crate) fn find_evictable(&self, now: Instant) -> Option<ConnectionId> {
         // Posts without CQE have certainly completed after this time.
         let idle = |c: &Connection| {
             c.state == State::Up
@@ -188,7 +188,7 @@ impl Protocol<'_> {
 
     /// Records that a request is being accepted.
     pub(crate) fn accepting(&mut self, id: ConnectionId, gid: [u8; 16], now: Instant) {
-        self.stirred = true;
+        self.connections_changed = true;
         let connection = self.connections.at_mut(id);
         connection.foreign_gid = gid;
         connection.reconnect.accepted(now);

@@ -51,8 +51,8 @@ impl Protocol<'_> {
         for id in self.connections.ids() {
             let connection = self.connections.at_mut(id);
             let is_up = connection.state == State::Up;
-            connection.map.change(is_up, !marked && !connection.reconnect.is_in_vain());
-            connection.tx.plain_until = 0;
+            connection.map.change(is_up, !marked && !connection.reconnect.is_backoff_exhausted());
+            connection.tx.fast_until = 0;
             if is_up || connection.wants_up() {
                 self.connections.make_due(id);
             }
@@ -122,7 +122,7 @@ impl Protocol<'_> {
         let cleared = map.replace(first, arrived);
         state.set_marked(map.has_marks());
         // From here on each message must check the map.
-        tx.plain_until = 0;
+        tx.fast_until = 0;
         if second {
             self.counters.cong_update_received += 1;
             self.map_generation += 1;

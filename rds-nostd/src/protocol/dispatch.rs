@@ -142,11 +142,11 @@ impl<'f, 's> Flow<'f, 's> {
     #[inline]
     pub(crate) fn settle(&mut self) {
         let (connection, limits) = (&mut *self.connection, self.limits);
-        connection.tx.plain_until = if connection.is_clear(limits.send_depth) && !connection.map.some_marked()
+        connection.tx.fast_until = if connection.is_clear(limits.send_depth) && !connection.map.some_marked()
         {
             let last = connection.tx.completed + u64::from(limits.send_depth) - 1;
             let unasked = limits.unasked(self.sending.beyond());
-            connection.tx.plain_up_to(last, limits.signal_every, unasked)
+            connection.tx.fast_up_to(last, limits.signal_every, unasked)
         } else {
             0
         };

@@ -176,18 +176,18 @@ impl Protocol<'_> {
     /// Records the loss of a connection and schedules its backoff.
     pub(crate) fn went_down(&mut self, id: ConnectionId, reason: DownReason, now: Instant) {
         self.counters.conn_reset += 1;
-        self.stirred = true;
+        self.connections_changed = true;
         self.note_down(id, reason);
         let random = self.random();
         let reconnect = &mut self.connections.at_mut(id).reconnect;
         let was_for_nothing = reconnect.wait(now, random);
         reconnect.busy_at = now;
-        let in_vain = reconnect.is_in_vain();
+        let in_vain = reconnect.is_backoff_exhausted();
         if was_for_nothing || in_vain {
             self.drop_pongs(id);
         }
         if in_vain {
-            self.forgo(id);
+            self.stop_reconnecting(id);
         }
         self.connections.make_due(id);
     }

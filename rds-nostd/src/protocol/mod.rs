@@ -82,7 +82,7 @@ pub(crate) struct Protocol<'s> {
     pub(crate) some_broken: bool,
     /// A connection was opened or closed since the last poll: the adapter may have new deadlines,
     /// and frames may be free.
-    pub(crate) stirred: bool,
+    pub(crate) connections_changed: bool,
     /// Start of the node, and time of the last poll.
     pub(crate) started: Instant,
     pub(crate) now: Instant,
@@ -140,7 +140,7 @@ impl<'s> Protocol<'s> {
             maps_changed: false,
             map_generation: 0,
             some_broken: false,
-            stirred: false,
+            connections_changed: false,
             started: now,
             now,
             random: config.seed.max(1),

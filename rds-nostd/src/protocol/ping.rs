@@ -69,7 +69,7 @@ impl Protocol<'_> {
         tx.pongs += 1;
         frames.push_back(&mut tx.queue, message);
         tx.next = tx.next.or(Some(message));
-        tx.plain_until = 0;
+        tx.fast_until = 0;
         connections.make_due(id);
         true
     }

@@ -65,6 +65,6 @@ impl Protocol<'_> {
 
     /// Returns whether a peer has an entry, or could get one.
     fn has_entry_for(&self, foreign: u128, tos: u8) -> bool {
-        !self.is_full_for(foreign, tos) || self.dispensable(self.now).is_some()
+        !self.is_full_for(foreign, tos) || self.find_evictable(self.now).is_some()
     }
 }

@@ -344,9 +344,9 @@ impl Protocol<'_> {
 
     /// Stops reconnecting to a dead peer, unless a socket of this node waits for it.
     #[cold]
-    pub(crate) fn forgo(&mut self, id: ConnectionId) {
+    pub(crate) fn stop_reconnecting(&mut self, id: ConnectionId) {
         let somebody_waits = self.sockets.iter().any(|(_, socket)| socket.refused != 0);
-        self.connections.at_mut(id).map.forgo(somebody_waits);
+        self.connections.at_mut(id).map.stop_reconnecting(somebody_waits);
     }
 
     fn is_begun(&self, message: MessageId) -> bool {

@@ -22,7 +22,7 @@ pub(crate) struct Outgoing {
 
 /// A loopback message before its delivery.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Within {
+pub(crate) struct LoopbackMessage {
     /// Receiving socket, and the message in its own frames; `None` if no socket is bound.
     found: Option<(usize, MessageId)>,
     /// A pong, which carries no extensions.
@@ -122,14 +122,14 @@ impl Protocol<'_> {
         let connection = connections.at_mut(id);
         let tx = &connection.tx;
         let plain = payload.len() <= limits.longest_at_once
-            && tx.posts < tx.plain_until
+            && tx.posts < tx.fast_until
             && socket.send_bytes + payload.len() < socket.send_buffer / 2
             && (sending.has_two(tx.frames)
                 || sending.has_one(tx.frames) && limits.is_plenty(sending.beyond()));
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
         // A separate function, so that the flags are constant here.
         if !plain {
-            return self.send_asking(from, to, payload, outlet);
+            return self.send_slow(from, to, payload, outlet);
         }
         let way = Way { socket, connection, frames, sending, counters };
         let Some((message, posted)) = way.send((from, to.port()), payload, Asks::empty(), outlet) else {
@@ -144,7 +144,7 @@ impl Protocol<'_> {
     /// Like `send` for a message that may need an acknowledgement request or a CQE.
     #[cold]
     #[inline(never)]
-    fn send_asking(
+    fn send_slow(
         &mut self,
         from: SocketHandle,
         to: &SocketAddr,
@@ -170,7 +170,7 @@ impl Protocol<'_> {
         if !asks.is_empty() {
             asked(tx, limits, limits.unasked(sending.beyond()), (sequence, number), asks);
             if connection.map.some_marked() {
-                tx.plain_until = 0;
+                tx.fast_until = 0;
             }
             counters.send_ack_required += u64::from(asks.contains(Asks::ACKNOWLEDGEMENT));
         }
@@ -189,7 +189,7 @@ impl Protocol<'_> {
             let Connection { tx, rx, .. } = self.connections.at_mut(id);
             tx.posts -= 1;
             tx.signalled = tx.signalled.min(tx.posts);
-            (tx.next, tx.plain_until) = (Some(message), 0);
+            (tx.next, tx.fast_until) = (Some(message), 0);
             (rx.ack_wanted, rx.is_unsaid) = (true, true);
             self.frames.message_mut(message).posted = 0;
         }
@@ -318,7 +318,7 @@ impl Protocol<'_> {
         socket.send_messages += 1;
         frames.push_back(&mut tx.queue, message);
         tx.next = tx.next.or(Some(message));
-        tx.plain_until = 0;
+        tx.fast_until = 0;
         counters.send_queued += 1;
         connections.make_due(id);
     }
@@ -384,7 +384,7 @@ impl Protocol<'_> {
         from: SocketHandle,
         to: SocketAddr,
         payload: &[u8],
-    ) -> Result<Within, RdsError> {
+    ) -> Result<LoopbackMessage, RdsError> {
         self.check_buffer(from, payload.len(), self.limits.longest_local)?;
         let slot = self.destination_within(from, to, payload.len())?;
         let socket = self.sockets.open(from)?;
@@ -392,7 +392,7 @@ impl Protocol<'_> {
         let (destination, dport) = (key(to.ip()), to.port());
         // A ping gets its reply immediately.
         let is_pong = dport == 0;
-        let Some(slot) = slot else { return Ok(Within { found: None, is_pong }) };
+        let Some(slot) = slot else { return Ok(LoopbackMessage { found: None, is_pong }) };
         let (source, sport, dport, payload) =
             if is_pong { (destination, 0, sport, &[][..]) } else { (source, sport, dport, payload) };
         let message = self.frames.begin(Use::Receive, |frame| {
@@ -404,14 +404,14 @@ impl Protocol<'_> {
         let message = message.ok_or(RdsError::NoBufferSpace)?;
         self.put_payload(message, payload, Use::Receive);
         self.receiving.take(&mut self.local_used, fragments(payload.len()) as u32);
-        Ok(Within { found: Some((slot, message)), is_pong })
+        Ok(LoopbackMessage { found: Some((slot, message)), is_pong })
     }
 
     /// Delivers a loopback message with these extensions. Returns the receiving socket.
     #[inline(never)]
     pub(crate) fn deliver_within(
         &mut self,
-        Within { found, is_pong }: Within,
+        LoopbackMessage { found, is_pong }: LoopbackMessage,
         extensions: &[u8; 16],
     ) -> Option<SocketHandle> {
         self.counters.send_queued += 1;
@@ -434,7 +434,7 @@ impl Protocol<'_> {
     }
 
     /// Frees a loopback message instead of its delivery.
-    pub(crate) fn withdraw_within(&mut self, within: Within) {
+    pub(crate) fn withdraw_within(&mut self, within: LoopbackMessage) {
         if let Some((_, message)) = within.found {
             self.give_received(message);
         }
@@ -541,5 +541,5 @@ fn asked(tx: &mut Tx, limits: &Limits, unasked: u32, (sequence, number): (u64, u
         tx.note_asked(sequence, number);
     }
     let last = tx.completed + u64::from(limits.send_depth) - 1;
-    tx.plain_until = tx.plain_up_to(last, limits.signal_every, unasked);
+    tx.fast_until = tx.fast_up_to(last, limits.signal_every, unasked);
 }

@@ -28,7 +28,7 @@ fn connect(bench: &mut Bench, client: u32) -> ConnectionId {
     loop {
         bench.protocol.now = bench.now;
         if bench.protocol.is_full_for(request.remote, 0)
-            && let Some(id) = bench.protocol.dispensable(bench.now)
+            && let Some(id) = bench.protocol.find_evictable(bench.now)
         {
             bench.down(id, DownReason::Idle);
         }
