@@ -90,6 +90,7 @@ pub mod pci;
 pub mod pvh;
 pub mod seed;
 pub mod text_screen;
+pub mod uart;
 
 #[cfg(all(target_os = "none", feature = "dat"))]
 #[allow(

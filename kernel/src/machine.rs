@@ -110,6 +110,13 @@ impl Machine {
         self.identity.boot_generation
     }
 
+    /// Returns the time since 1970 by the real-time clock, in whole seconds. `None` if there is no clock, or if its registers are
+    /// no date.
+    #[must_use]
+    pub fn wall_clock(&self) -> Option<Duration> {
+        clock::unix_seconds().map(Duration::from_secs)
+    }
+
     /// When this boot began by the wall clock: whole seconds since 1970, which no other boot has. For that it waits until the second is
     /// over in which the boot read the clock. None if there is no clock, or if it stands still.
     #[must_use]

@@ -15,6 +15,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::exit::End;
+use crate::uart::Setting;
 
 /// Longest command line taken, in bytes.
 pub const MAX_LEN_BYTES: usize = 4096;
@@ -42,7 +43,7 @@ impl Key {
 }
 
 /// The keys that every image has: what the start takes from the command line.
-pub const BOOT_KEYS: [Key; 5] = [
+pub const BOOT_KEYS: [Key; 7] = [
     Key::new(
         "buses",
         "keep or assign",
@@ -59,11 +60,21 @@ pub const BOOT_KEYS: [Key; 5] = [
         "what the machine does at the end; default QEMU's exit device, else off, or halt on a real machine with a screen",
     ),
     Key::new(
+        "frames",
+        "com1 to com4, 0xADDRESS or 0xADDRESS/STRIDE, perhaps with ,BAUD",
+        "a second serial port for the log's defmt frames",
+    ),
+    Key::new(
         "log",
         "on or off",
         "whether the console's text is kept in memory for the next boot; default on",
     ),
     Key::new("panic", "off or reset", "what follows the report of a panic or a fault; default off"),
+    Key::new(
+        "serial",
+        "off, com1 to com4, 0xADDRESS or 0xADDRESS/STRIDE, perhaps with ,BAUD",
+        "the console's serial port; default ACPI's (SPCR), else the first of com1 to com4 that is there",
+    ),
 ];
 
 /// What is wrong with a command line. Displays as one line.
@@ -145,6 +156,10 @@ pub struct Boot {
     pub clock_by_tsc: Option<bool>,
     /// The machine's end, if the command line chooses it.
     pub end: Option<End>,
+    /// The serial port of the log's frames.
+    pub frames: Option<Setting>,
+    /// The console's serial port, or `Some(None)` for none.
+    pub serial: Option<Option<Setting>>,
     /// The console's text is not kept for the next boot.
     pub no_log: bool,
     /// The machine is reset after the report of a panic or a fault.
@@ -157,11 +172,16 @@ impl Boot {
     /// # Errors
     /// [`Error::BadValue`].
     pub fn parse(text: &str) -> Result<Self, Error<'_>> {
-        let [buses, clock, end, log, panic] = &BOOT_KEYS;
+        let [buses, clock, end, frames, log, panic, serial] = &BOOT_KEYS;
         Ok(Self {
             assign_buses: one_of(text, buses, &[("assign", true), ("keep", false)])?.unwrap_or(false),
             clock_by_tsc: one_of(text, clock, &[("tsc", true), ("pm", false)])?,
             end: one_of(text, end, &[("off", End::Off), ("reset", End::Reset), ("halt", End::Halt)])?,
+            frames: value_of(text, frames, |value| value.parse().ok())?,
+            serial: value_of(text, serial, |value| match value {
+                "off" => Some(None),
+                _ => value.parse().ok().map(Some),
+            })?,
             no_log: one_of(text, log, &[("off", true), ("on", false)])?.unwrap_or(false),
             reset_after_panic: one_of(text, panic, &[("reset", true), ("off", false)])?.unwrap_or(false),
         })
@@ -170,10 +190,18 @@ impl Boot {
 
 /// Returns what the value of `key` stands for, if the key is given.
 fn one_of<'a, T: Copy>(text: &'a str, key: &Key, values: &[(&str, T)]) -> Result<Option<T>, Error<'a>> {
+    value_of(text, key, |value| values.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning))
+}
+
+/// Returns the value of `key` as `read` reads it, if the key is given.
+fn value_of<'a, T>(
+    text: &'a str,
+    key: &Key,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, Error<'a>> {
     let mut words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
     let Some((name, value)) = words.find(|(name, _)| *name == key.name) else { return Ok(None) };
-    let known = values.iter().find(|(word, _)| *word == value);
-    known.map(|(_, meaning)| Some(*meaning)).ok_or(Error::BadValue { key: name, value, expected: key.takes })
+    read(value).map(Some).ok_or(Error::BadValue { key: name, value, expected: key.takes })
 }
 
 /// A command line whose words are known.
@@ -327,7 +355,7 @@ mod tests {
         assert_eq!(parse("ip"), "command line: `ip` is not of the form key=value; `help` lists the keys");
         assert_eq!(
             parse("colour=red"),
-            "command line: unknown key `colour`; known: ip, count, room, buses, clock, end, log, panic"
+            "command line: unknown key `colour`; known: ip, count, room, buses, clock, end, frames, log, panic, serial"
         );
         assert_eq!(parse("ip=1.1.1.1 ip=1.1.1.1"), "command line: `ip` is given twice");
         let options = Options::parse("ip=10.0.0 count=4294967296 room=-1", &KEYS).unwrap();
@@ -357,8 +385,8 @@ mod tests {
         assert!(options.wants_help() && options.get("ip").is_some());
         assert!(!Options::parse("ip=1.2.3.4", &KEYS).unwrap().wants_help());
         let table = Help(&KEYS).to_string();
-        assert_eq!(table.lines().count(), 9);
-        assert!(table.contains("\n  count  a number of at most 32 bits: how many; default 100"), "{table}");
+        assert_eq!(table.lines().count(), 11);
+        assert!(table.contains("\n  count   a number of at most 32 bits: how many; default 100"), "{table}");
     }
 
     #[test]
@@ -371,8 +399,19 @@ mod tests {
         assert!(Options::parse("clock=pm panic=off log=on ip=1.2.3.4", &KEYS).is_ok());
         assert_eq!(Boot::parse(""), Ok(Boot::default()));
         let end = Some(End::Halt);
-        let all = Boot { assign_buses: true, clock_by_tsc: None, end, no_log: true, reset_after_panic: true };
-        assert_eq!(Boot::parse("panic=reset log=off buses=assign end=halt"), Ok(all));
+        let all = Boot {
+            assign_buses: true,
+            clock_by_tsc: None,
+            end,
+            frames: Some(Setting::port(0x2f8)),
+            serial: Some(None),
+            no_log: true,
+            reset_after_panic: true,
+        };
+        let line = "panic=reset log=off buses=assign end=halt frames=com2 serial=off";
+        assert_eq!(Boot::parse(line), Ok(all));
+        assert_eq!(Boot::parse("serial=com1").map(|boot| boot.serial), Ok(Some(Some(Setting::port(0x3f8)))));
+        assert!(Boot::parse("serial=com9").is_err());
         let line = Boot::parse("end=on").unwrap_err().to_string();
         assert_eq!(line, "command line: end=on is not off, reset or halt");
         let line = Boot::parse("log=no").unwrap_err().to_string();

@@ -13,7 +13,7 @@ use crate::arch::config_space::ConfigSpace;
 use crate::arch::exit::{self, exit};
 use crate::arch::log_memory::RANGE;
 use crate::arch::{
-    apic, application, clock, debug_log, emergency, entropy, exceptions, interrupts, layout, screen,
+    apic, application, clock, debug_log, emergency, entropy, exceptions, interrupts, layout, screen, serial,
 };
 use crate::console;
 use crate::exit::ExitCode;
@@ -24,6 +24,7 @@ use crate::memory_map::{MemoryMap, Range};
 use crate::options::{self, MAX_LEN_BYTES};
 use crate::pci::Numbers;
 use crate::pci::assign::Room;
+use crate::uart::Setting;
 use crate::{mem, pci, println};
 
 static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
@@ -73,6 +74,7 @@ pub fn start(boot: BootMemory) -> ! {
     let screen_found = boot.screen(&info);
     mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     exit::map_power();
+    choose_ports(&options, acpi.console);
     if let Err(error) = screen::init(screen_found, &all) {
         println!("screen: not used: {error}");
     }
@@ -155,6 +157,20 @@ fn release_dma(units: &[Unit]) -> Result<(), &'static str> {
         }
     }
     Ok(())
+}
+
+/// Uses the serial ports that the command line chooses, or else firmware's console.
+fn choose_ports(options: &options::Boot, firmware: Option<Setting>) {
+    let wanted = options.serial.or(firmware.map(Some));
+    if let Some(wanted) = wanted
+        && !serial::choose(wanted)
+        && options.serial.is_some()
+    {
+        println!("console: there is no serial port at the place of serial=");
+    }
+    if options.frames.is_some_and(|setting| !serial::choose_frames(setting)) {
+        println!("log: there is no serial port at the place of frames=");
+    }
 }
 
 /// Prints one line and ends the machine.

@@ -3,6 +3,7 @@
 //!
 //! Firmware's tables are read with bounds and checksums; a malformed table counts as absent.
 
+pub mod register;
 mod sleep;
 #[cfg(test)]
 mod tests;
@@ -12,8 +13,10 @@ use core::fmt;
 
 use heapless::Vec;
 
+use crate::acpi::register::Register;
 use crate::memory_map::Range;
 use crate::pvh::{u32_at, u64_at};
+use crate::uart::{self, Setting};
 
 /// Reads physical memory.
 pub trait PhysicalMemory {
@@ -65,15 +68,6 @@ impl Unit {
         let (Self::Intel(start) | Self::Amd(start)) = self;
         Range { start, end: start.saturating_add(4096) }
     }
-}
-
-/// A register of 8 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Register {
-    /// At an I/O port.
-    Port(u16),
-    /// At a physical address.
-    Memory(u64),
 }
 
 /// Registers that switch the machine off and reset it (ACPI 6.5 sections 4.8.3.2, 4.8.3.6, 4.8.3.7, 7.4.2).
@@ -155,6 +149,8 @@ pub struct Tables {
     pub remapping: Vec<Unit, MAX_UNITS>,
     /// Number of entries of MCFG, and of remapping units, beyond those that are kept.
     pub dropped: [usize; 2],
+    /// Firmware's console.
+    pub console: Option<Setting>,
     /// Firmware wants the x2APIC to stay off.
     pub no_x2apic: bool,
     /// Switching off, and reset.
@@ -210,6 +206,7 @@ impl Tables {
                 b"FACP" if sound() => tables.take_fadt(memory, address, len),
                 b"MCFG" if sound() => tables.take_mcfg(memory, address, len),
                 b"DMAR" if sound() => tables.take_dmar(memory, address, len),
+                b"SPCR" if sound() => tables.take_spcr(memory, address, len),
                 b"IVRS" if sound() => tables.take_ivrs(memory, address, len),
                 b"SSDT" if in_ssdt.is_none() && sound() => {
                     in_ssdt = sleep::soft_off(memory, address, len);
@@ -267,6 +264,14 @@ impl Tables {
             if ecam.base != 0 && ecam.base.is_multiple_of(1 << 20) && ecam.first_bus <= ecam.last_bus {
                 self.dropped[0] += usize::from(self.ecam.push(ecam).is_err());
             }
+        }
+    }
+
+    /// SPCR (Serial Port Console Redirection Table 1.10).
+    fn take_spcr(&mut self, memory: &impl PhysicalMemory, address: u64, len: u32) {
+        let mut bytes = [0; 60];
+        if len as usize >= bytes.len() && memory.read(address, &mut bytes) {
+            self.console = uart::spcr(&bytes);
         }
     }
 

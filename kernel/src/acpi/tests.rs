@@ -88,6 +88,7 @@ fn found() -> Tables {
         ]),
         remapping: [Unit::Intel(0xfed9_0000), Unit::Intel(0xfed9_1000)].into_iter().collect(),
         dropped: [0; 2],
+        console: None,
         no_x2apic: false,
         power: Power {
             pm1_control: [Some(0x604), None],
@@ -347,6 +348,17 @@ fn remapping_units_beyond_the_limit_are_counted() {
         assert_eq!((tables.remapping.len(), tables.dropped), (kept, [0, dropped]), "{units}");
     }
     assert!(dmar(1, 2).no_x2apic && !dmar(1, 1).no_x2apic);
+}
+
+#[test]
+fn console_of_firmware_is_found() {
+    let tables = changed(|image| {
+        let mut body = [0; 80 - 36];
+        (body[40 - 36], body[41 - 36], body[58 - 36]) = (SYSTEM_IO, 8, 7);
+        body[44 - 36..52 - 36].copy_from_slice(&0x2f8u64.to_le_bytes());
+        image.table(0x2200, b"SPCR", &body);
+    });
+    assert_eq!(tables.console, Some(Setting::port(0x2f8)));
 }
 
 #[test]

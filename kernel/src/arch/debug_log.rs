@@ -1,4 +1,5 @@
-//! defmt frames on QEMU's debug console, port 0xe9, byte by byte (wider writes are dropped there).
+//! defmt frames on QEMU's debug console, port 0xe9, byte by byte (wider writes are dropped there), and on the serial port that
+//! the command line chooses for them.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +7,7 @@ use spin::Once;
 use x86_64::instructions::interrupts;
 use x86_64::instructions::port::Port;
 
-use crate::arch::clock;
+use crate::arch::{clock, serial};
 
 const PORT: u16 = 0xe9;
 
@@ -25,11 +26,18 @@ pub fn init() {
 
 /// Whether frames go anywhere.
 pub fn is_present() -> bool {
+    has_console() || serial::has_frames()
+}
+
+fn has_console() -> bool {
     PRESENT.get().copied().unwrap_or(false)
 }
 
 fn send(bytes: &[u8]) {
-    if is_present() {
+    for byte in bytes {
+        serial::send_frame(*byte);
+    }
+    if has_console() {
         for byte in bytes {
             // SAFETY: the debug console's port, or nobody's.
             unsafe { Port::<u8>::new(PORT).write(*byte) };

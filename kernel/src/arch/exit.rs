@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Once;
 use x86_64::instructions::{hlt, interrupts, port::Port};
 
-use crate::acpi::{NoSoftOff, Power, Register, SoftOff};
+use crate::acpi::register::Register;
+use crate::acpi::{NoSoftOff, Power, SoftOff};
 use crate::arch::screen;
 use crate::exit::{End, ExitCode};
 use crate::paging::Caching;

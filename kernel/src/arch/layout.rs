@@ -26,7 +26,7 @@ pub fn text_and_rodata_end() -> (u64, u64) {
 /// Stacks of exceptions that need their own, and the bytes of each with its guard page, as in the
 /// link script.
 pub const FAULT_STACKS: usize = 3;
-const FAULT_STACK_BYTES: usize = 36 << 10;
+const FAULT_STACK_BYTES: usize = 16 << 10;
 
 /// The pages below the stacks, which are never mapped: the fault stacks', then the main stack's.
 pub fn guard_pages() -> [u64; FAULT_STACKS + 1] {

@@ -9,6 +9,7 @@ mod ground;
 mod log;
 mod machines;
 mod newcomer;
+mod ports;
 mod recovery;
 mod screens;
 mod slots;
