@@ -1,7 +1,7 @@
 //! `cargo xtask install`: installs the C libraries for programs outside the project.
 
 use crate::cargo;
-use crate::kernel_image::TARGET;
+use crate::kernel_image::{TARGET, UEFI_TARGET};
 use rdma_lab::error::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,6 +118,15 @@ const FIRMWARE_ARCHIVE: &str = "libmlx_firmware.a";
 pub fn firmware_library() -> Result<PathBuf> {
     build(&["--package", "mlx-firmware", "--target", TARGET])?;
     Ok(target_folder().join(TARGET).join("release").join(FIRMWARE_ARCHIVE))
+}
+
+/// Builds the static library for firmware that is linked as COFF, and returns its path.
+///
+/// # Errors
+/// The build fails.
+pub fn coff_firmware_library() -> Result<PathBuf> {
+    build(&["--package", "mlx-firmware", "--target", UEFI_TARGET])?;
+    Ok(target_folder().join(UEFI_TARGET).join("release").join(FIRMWARE_ARCHIVE))
 }
 
 /// Builds the cargo arguments `what` in release mode.

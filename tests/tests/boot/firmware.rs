@@ -6,7 +6,7 @@ use rdma_lab::process::Temporary;
 use rdma_lab::qemu::Output;
 use rdma_lab::unikernel::{self, Options, Verdict};
 use runner::conditions;
-use runner::install::{FIRMWARE_FOLDER, firmware_library};
+use runner::install::{FIRMWARE_FOLDER, coff_firmware_library, firmware_library};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -53,6 +53,14 @@ fn build(compiler: &str, library: &Path, folder: &Path) -> PathBuf {
             .arg(library),
     );
     image
+}
+
+#[test]
+fn firmware_library_for_uefi_has_no_std() {
+    let library = std::fs::read(coff_firmware_library().expect("the library builds")).expect("the library");
+    let names = |text: &str| library.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(names("dat_ia_openv") && names("library/core/src"), "calls, and the places of panics");
+    assert!(!names("library/std/src"), "a prebuilt std exists for UEFI targets");
 }
 
 #[test]

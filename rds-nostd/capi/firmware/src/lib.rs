@@ -21,12 +21,12 @@
 //!
 //! On a host, where only tests run, the library exports no C names, because libdat and librds
 //! export them.
-#![cfg_attr(target_os = "none", no_std)]
+#![cfg_attr(any(target_os = "none", target_os = "uefi"), no_std)]
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 mod abi;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", target_os = "uefi"))]
 #[allow(unsafe_code)]
 mod calls;
 #[allow(unsafe_code)]
@@ -50,7 +50,7 @@ pub use abi::{MlxConfig, MlxPlatform};
 pub use node::Node;
 
 /// Reports a panic to the firmware, which must not return.
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", target_os = "uefi"))]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     platform::stop(info)

@@ -187,7 +187,7 @@ pub(crate) fn tell_panics(given: MlxPlatform) {
 }
 
 /// Reports a panic and never returns.
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", target_os = "uefi"))]
 pub(crate) fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
     // SAFETY: no other code runs after a panic.
     if let Some(given) = unsafe { *LAST.0.get() }

@@ -1,24 +1,24 @@
 //! BAR0, as the driver accesses it: memory-mapped in firmware. Tests on a host may replace it by an
 //! emulated HCA's registers.
 
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", target_os = "uefi"))]
 pub(crate) use driver_mlx::MmioBar as Registers;
-#[cfg(not(target_os = "none"))]
+#[cfg(not(any(target_os = "none", target_os = "uefi")))]
 pub use host::{Emulated, Registers, emulate};
 
 /// Returns the registers at `base`, or `None` if [`driver_mlx::MmioBar`] cannot use them.
 ///
 /// # Safety
 /// As for [`driver_mlx::MmioBar::new`].
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", target_os = "uefi"))]
 pub(crate) unsafe fn registers(base: core::ptr::NonNull<u8>, len: usize) -> Option<Registers> {
     // SAFETY: this function's contract.
     unsafe { Registers::new(base, len) }
 }
-#[cfg(not(target_os = "none"))]
+#[cfg(not(any(target_os = "none", target_os = "uefi")))]
 pub(crate) use host::registers;
 
-#[cfg(not(target_os = "none"))]
+#[cfg(not(any(target_os = "none", target_os = "uefi")))]
 mod host {
     use core::ptr::NonNull;
     use driver_mlx::{Bar, DoorbellRegister, MmioBar};
