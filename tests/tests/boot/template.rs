@@ -76,11 +76,11 @@ fn a_copy_of_the_template_elsewhere_echoes_every_byte() {
     assert!(!has_allocator(&template) && !has_allocator(&ground.image), "nobody asked for one");
     let stripped = loaded_bytes(&template);
     println!("{stripped} bytes are loaded from the template's image");
-    assert!(stripped <= 456 << 10, "{stripped} bytes");
+    assert!(stripped <= 464 << 10, "{stripped} bytes");
 
     let memory = memory_bytes(&template);
     println!("{memory} bytes of memory without the DMA memory");
-    assert!(memory <= 2700 << 10, "{memory} bytes: the guide says 2.6 MiB");
+    assert!(memory <= 2663 << 10, "{memory} bytes: the guide says 2.6 MiB");
 
     let fabric: Fabric = serve(vec![Profile::node(0), Profile::node(1)]);
     let options = |words: &str, node: usize| Options {
@@ -138,39 +138,6 @@ fn segments(image: &Path, field_at: usize) -> u64 {
 fn has_allocator(image: &Path) -> bool {
     let bytes = std::fs::read(image).expect("the image");
     bytes.windows(b"__rust_alloc".len()).any(|window| window == b"__rust_alloc")
-}
-
-#[test]
-fn cargo_checks_all_targets_of_the_template_and_runs_it() {
-    let folder = Temporary::folder("newcomer").expect("a folder");
-    build_in(folder.path(), None);
-    let cargo = |arguments: &[&str], path: Option<&Path>| {
-        let mut command = Command::new(env!("CARGO"));
-        command.args(arguments).current_dir(folder.path()).env_remove("RUSTFLAGS");
-        command.env("CARGO_TARGET_DIR", project().join("target/template"));
-        if let Some(path) = path {
-            command.env("PATH", path);
-        }
-        let output = command.output().expect("cargo starts");
-        let text =
-            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-        (output.status.success(), text)
-    };
-    // As rust-analyzer does: the bare machine has no test harness.
-    let (checked, text) = cargo(&["check", "--release", "--all-targets"], None);
-    assert!(checked, "{text}");
-    // A program of the runner's name, which boots what it is handed.
-    let programs = folder.path().join("programs");
-    std::fs::create_dir(&programs).expect("a folder");
-    let script = programs.join("rdma-lab");
-    std::fs::write(&script, "#!/bin/sh\necho \"runner: $*\"\n").expect("written");
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("a program");
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    let (ran, text) = cargo(&["run", "--release", "--", "help"], Some(Path::new(&path)));
-    let line = text.lines().find(|line| line.starts_with("runner: ")).unwrap_or_default();
-    let image = line.strip_prefix("runner: boot --hca --image ").and_then(|rest| rest.strip_suffix(" help"));
-    assert!(ran && image.is_some_and(|image| image.ends_with("release/rds-echo")), "{text}");
 }
 
 #[test]
