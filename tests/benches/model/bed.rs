@@ -1,12 +1,14 @@
 //! Two nodes on one fabric, each a driver on an emulated HCA, moved on by the calls that a server makes.
 
 use driver_mlx::{
-    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, Doorbell, DoorbellRegister, Hca, HcaStorage,
-    InitParams, Instant, LinkState, MapError, MemoryRegion, Platform, Qp, QpConfig, SendFlags, SendOp, Sge,
+    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, Doorbell, DoorbellRegister, Gid, Grh, Hca,
+    HcaStorage, InitParams, Instant, LinkState, MapError, MemoryRegion, Path, Platform, Qp, QpConfig,
+    SendFlags, SendOp, ServiceLevel, Sge,
 };
-use harness::verbs::{Options, to_rts};
+use harness::verbs::{Options, to_rts_along};
 use harness::{Memory, host_region};
 use hca_model::bar::BAR0_SIZE;
+use hca_model::card::Card;
 use hca_model::world::{NodePort, World};
 use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
 use rdma_fabric::infiniband::FabricConfig;
@@ -14,6 +16,9 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Frames on Ethernet have room for packets of 4 KiB.
+const CONFIG: Config = Config { ethernet_mtu: 9000, ..Config::DEFAULT };
 
 /// Blocks of 4 KiB of a node's memory.
 const BLOCKS: usize = 4096;
@@ -258,11 +263,11 @@ pub struct Node {
 }
 
 impl Node {
-    fn new(fabric: &Rc<RefCell<Fabric>>, node: usize, qps: usize, len: usize) -> Self {
+    fn new(fabric: &Rc<RefCell<Fabric>>, card: &'static Card, node: usize, qps: usize, len: usize) -> Self {
         let (memory, region) = Memory::new(node, BLOCKS * 4096);
         let registers = {
             let fabric = &mut *fabric.borrow_mut();
-            fabric.world.add(Profile::node(node as u16), &format!("node {node}")).expect("a free port");
+            fabric.world.add(Profile::of(card, node as u16), &format!("node {node}")).expect("a free port");
             fabric.guests.push(Guest { memory: Ram::of(&memory), raised: Raised(0) });
             let hca = fabric.world.hca_mut(node).expect("added");
             // Memory decoding and bus mastering on.
@@ -272,9 +277,8 @@ impl Node {
         };
         let storage = harness::keep(HcaStorage::<BLOCKS>::new());
         let platform = Machine { fabric: Rc::clone(fabric), registers };
-        let mut hca =
-            Hca::bring_up(platform.clone(), region, host_region(), storage.parts(), &Config::DEFAULT)
-                .expect("comes up");
+        let mut hca = Hca::bring_up(platform.clone(), region, host_region(), storage.parts(), &CONFIG)
+            .expect("comes up");
         while hca.port().expect("port").state != LinkState::Active {
             platform.idle(Instant::from_nanos(u64::MAX));
         }
@@ -295,9 +299,27 @@ impl Node {
         Self { hca, registers, cq, qps, key, memory }
     }
 
-    fn connect(&mut self, dlid: driver_mlx::Lid, other: &[Qp<Registers>]) {
+    /// Returns the path from this node, number `own`, to the other one.
+    fn path_to(&mut self, own: usize, other: &mut Self) -> Path {
+        let port = other.hca.port().expect("port");
+        let Some(ethernet) = port.ethernet() else {
+            return Path::InfiniBand {
+                dlid: port.lid(),
+                sl: ServiceLevel::default(),
+                src_path_bits: 0,
+                static_rate: 0,
+                grh: None,
+            };
+        };
+        let [own, dgid] = [own, 1 - own].map(|node| Gid::from_ipv4([10, 0, 0, node as u8 + 1]));
+        let source_gid_index = self.hca.add_roce_address(own, None).expect("room");
+        let grh = Grh { dgid, source_gid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 };
+        Path::Roce { dmac: ethernet.mac, priority: 0, grh }
+    }
+
+    fn connect(&mut self, path: Path, other: &[Qp<Registers>]) {
         for (qp, peer) in self.qps.iter_mut().zip(other) {
-            to_rts(&mut self.hca, qp, dlid, peer.number(), (0, 0), &Options::default()).expect("RTS");
+            to_rts_along(&mut self.hca, qp, path, peer.number(), (0, 0), &Options::default()).expect("RTS");
         }
     }
 
@@ -331,14 +353,14 @@ impl Node {
     }
 }
 
-/// Two nodes with `qps` connections and `len` bytes each.
-pub fn pair(qps: usize, len: usize) -> (Rc<RefCell<Fabric>>, [Node; 2]) {
+/// Two nodes of a card with `qps` connections and `len` bytes each.
+pub fn pair(card: &'static Card, qps: usize, len: usize) -> (Rc<RefCell<Fabric>>, [Node; 2]) {
     let world = World::new(FabricConfig::default());
     let fabric = Rc::new(RefCell::new(Fabric { world, guests: Vec::new(), now: 1 }));
-    let mut nodes = [0, 1].map(|node| Node::new(&fabric, node, qps, len));
-    let lids = nodes.each_mut().map(|node| node.hca.port().expect("port").lid());
+    let mut nodes = [0, 1].map(|node| Node::new(&fabric, card, node, qps, len));
     let [near, far] = &mut nodes;
-    near.connect(lids[1], &far.qps);
-    far.connect(lids[0], &near.qps);
+    let paths = [near.path_to(0, far), far.path_to(1, near)];
+    near.connect(paths[0], &far.qps);
+    far.connect(paths[1], &near.qps);
     (fabric, nodes)
 }

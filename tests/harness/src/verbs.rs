@@ -49,6 +49,21 @@ pub fn to_rts<P: Platform>(
         static_rate: 0,
         grh: None,
     };
+    to_rts_along(hca, qp, path, peer, psns, options)
+}
+
+/// As [`to_rts`], along a path on any medium.
+///
+/// # Errors
+/// Those of the driver.
+pub fn to_rts_along<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    qp: &mut Qp<P::Bar>,
+    path: Path,
+    peer: QpNumber,
+    psns: (u32, u32),
+    options: &Options,
+) -> Result<(), Error> {
     let rtr = RtrParams {
         path,
         mtu: options.mtu,
