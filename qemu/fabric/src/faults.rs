@@ -11,7 +11,7 @@ const ALL: u32 = 1_000_000;
 
 /// Rates of the injected faults, each in millionths of all packets, and the range of injected delays.
 ///
-/// Written as a list such as `loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5s`
+/// Written as a list such as `loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,ecn=16,cuts=20/1000..5000/100ms..5s`
 /// ([`Cuts`] explains the last); an empty string or `none` means no faults. [`Display`](fmt::Display) prints the same form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -25,6 +25,9 @@ pub struct Faults {
     pub corrupt: u32,
     /// Nanoseconds, shortest and longest, that each packet takes beyond the link's latency.
     pub delay: Option<(u64, u64)>,
+    /// On Ethernet: frames in a port's queue from which number on further ones are marked as congested, if
+    /// their senders support it.
+    pub ecn: Option<u32>,
     /// Links that are cut.
     pub cuts: Option<Cuts>,
 }
@@ -42,7 +45,7 @@ impl Faults {
 pub enum FaultsError {
     /// An item is not of the form `name=value`.
     NoValue(String),
-    /// The name is not `loss`, `dup`, `reorder`, `corrupt`, `delay` or `cuts`.
+    /// The name is not `loss`, `dup`, `reorder`, `corrupt`, `delay`, `ecn` or `cuts`.
     Unknown(String),
     /// The name was given before.
     Twice(String),
@@ -50,6 +53,8 @@ pub enum FaultsError {
     Percentage(String),
     /// The value is not a time or a range of times such as `10us..1ms`.
     Time(String),
+    /// The value is not a number of frames.
+    Frames(String),
     /// The range ends before it begins.
     EmptyRange(String),
     /// The value does not say how often links are cut, after how many packets, and for how long.
@@ -61,7 +66,10 @@ impl fmt::Display for FaultsError {
         match self {
             Self::NoValue(item) => write!(f, "fault `{item}`: expected `name=value`, as in `loss=1%`"),
             Self::Unknown(name) => {
-                write!(f, "unknown fault `{name}`: there are loss, dup, reorder, corrupt, delay and cuts")
+                write!(
+                    f,
+                    "unknown fault `{name}`: there are loss, dup, reorder, corrupt, delay, ecn and cuts"
+                )
             }
             Self::Twice(name) => write!(f, "fault `{name}` is given twice"),
             Self::Percentage(value) => {
@@ -73,6 +81,7 @@ impl fmt::Display for FaultsError {
                     "`{value}` is not a time of at most 10s such as `10us`, or a range such as `10us..1ms`"
                 )
             }
+            Self::Frames(value) => write!(f, "`{value}` is not a number of frames such as `16`"),
             Self::EmptyRange(value) => write!(f, "the range `{value}` ends before it begins"),
             Self::Cuts(value) => {
                 write!(
@@ -110,6 +119,7 @@ impl FromStr for Faults {
                 "reorder" => faults.reorder = percentage(value)?,
                 "corrupt" => faults.corrupt = percentage(value)?,
                 "delay" => faults.delay = Some(range(value)?),
+                "ecn" => faults.ecn = Some(value.parse().map_err(|_| FaultsError::Frames(value.to_owned()))?),
                 "cuts" => faults.cuts = Some(cuts(value)?),
                 _ => return Err(FaultsError::Unknown(name.to_owned())),
             }
@@ -219,6 +229,10 @@ impl fmt::Display for Faults {
             write!(f, "{comma}delay={}..{}", show(low), show(high))?;
             comma = ",";
         }
+        if let Some(frames) = self.ecn {
+            write!(f, "{comma}ecn={frames}")?;
+            comma = ",";
+        }
         if let Some(Cuts { count, packets: (least, most), time: (low, high) }) = self.cuts {
             write!(f, "{comma}cuts={count}/{least}..{most}/{}..{}", show(low), show(high))?;
         }
@@ -232,13 +246,15 @@ mod tests {
 
     #[test]
     fn the_documented_form() {
-        let spec = "loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5000ms";
+        let spec =
+            "loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,ecn=16,cuts=20/1000..5000/100ms..5000ms";
         let faults = Faults {
             loss: 10_000,
             dup: 10_000,
             reorder: 10_000,
             corrupt: 1_000,
             delay: Some((10_000, 1_000_000)),
+            ecn: Some(16),
             cuts: Some(Cuts { count: 20, packets: (1000, 5000), time: (100_000_000, 5_000_000_000) }),
         };
         assert_eq!(spec.parse(), Ok(faults));
@@ -257,7 +273,7 @@ mod tests {
     fn wrong_specifications_say_what_is_wrong() {
         for (spec, text) in [
             ("loss", "fault `loss`: expected `name=value`, as in `loss=1%`"),
-            ("los=1%", "unknown fault `los`: there are loss, dup, reorder, corrupt, delay and cuts"),
+            ("los=1%", "unknown fault `los`: there are loss, dup, reorder, corrupt, delay, ecn and cuts"),
             ("loss=1%,loss=2%", "fault `loss` is given twice"),
             ("loss=1", "`1` is not a percentage from 0% to 100% with at most four decimals"),
             ("loss=100.0001%", "`100.0001%` is not a percentage from 0% to 100% with at most four decimals"),
@@ -270,6 +286,7 @@ mod tests {
                 "`11s` is not a time of at most 10s such as `10us`, or a range such as `10us..1ms`",
             ),
             ("delay=2ms..1ms", "the range `2ms..1ms` ends before it begins"),
+            ("ecn=many", "`many` is not a number of frames such as `16`"),
             ("cuts=1/2..1/1ms", "the range `1/2..1/1ms` ends before it begins"),
             (
                 "cuts=1/2",

@@ -137,6 +137,10 @@ pub struct Requester {
     pub(crate) pkey: u16,
     /// Bytes of a packet beside what follows its BTH.
     pub(crate) overhead: u32,
+    /// The same of responses, without and with a route in the responder's path.
+    pub(crate) response_overhead: [u32; 2],
+    /// Source LID and service level, or what completions on Ethernet show in their place.
+    pub(crate) shown: (u16, u8),
     /// Path MTU, bytes.
     pub(crate) mtu: u32,
 }
@@ -147,15 +151,6 @@ impl Requester {
         match &self.to {
             Address::InfiniBand(to) => Way::InfiniBand(to),
             Address::Roce(to) => Way::Roce(&to.path),
-        }
-    }
-
-    /// Returns source LID and service level, or what completions on Ethernet show in their place.
-    #[inline]
-    pub(crate) const fn shown(&self) -> (u16, u8) {
-        match &self.to {
-            Address::InfiniBand(to) => (to.slid, to.sl),
-            Address::Roce(to) => (0, to.shown),
         }
     }
 }
@@ -175,8 +170,6 @@ pub(crate) struct RoceDestination {
     pub(crate) version: RoceVersion,
     pub(crate) source: Gid,
     pub(crate) destination: Gid,
-    /// Kind of the network header as completions show it (`cqe64.sl`).
-    pub(crate) shown: u8,
 }
 
 impl RoceDestination {

@@ -46,9 +46,6 @@ pub struct SwitchConfig {
     pub faults: Faults,
     /// Nanoseconds from any port to any other.
     pub latency: u64,
-    /// Frames that have arrived and not been received, from which number on a port marks further
-    /// ones as congested. `None` marks none.
-    pub marking_threshold: Option<usize>,
     /// Nanoseconds after which an address that sends nothing is forgotten.
     pub ageing: u64,
 }
@@ -57,7 +54,7 @@ impl Default for SwitchConfig {
     fn default() -> Self {
         // The ageing time that IEEE 802.1D recommends.
         let ageing = 300_000_000_000;
-        Self { seed: 1, faults: Faults::default(), latency: 0, marking_threshold: None, ageing }
+        Self { seed: 1, faults: Faults::default(), latency: 0, ageing }
     }
 }
 
@@ -369,8 +366,8 @@ impl Switch {
             self.links.give_buffer(frame.into_buffer());
             return;
         }
-        if let Some(threshold) = self.config.marking_threshold
-            && self.links.backlog(to, now) >= threshold
+        if let Some(threshold) = self.config.faults.ecn
+            && self.links.backlog(to, now) >= threshold as usize
             && frame.mark_congestion()
         {
             self.counters.marked += 1;

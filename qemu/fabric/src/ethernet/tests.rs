@@ -10,6 +10,7 @@ use super::table::ADDRESSES_OF_A_PORT;
 use super::*;
 use crate::capture::Capture;
 use crate::counters::Traffic;
+use crate::faults::Faults;
 use crate::infiniband::packet::{Bth, Opcode};
 use crate::losses::{FlowKey, Kind};
 use crate::packet::Packet;
@@ -230,7 +231,8 @@ fn floods_cost_their_sender() {
 
 #[test]
 fn backlogs_mark_capable_packets_only() {
-    let config = SwitchConfig { marking_threshold: Some(3), latency: 100, ..SwitchConfig::default() };
+    let faults = Faults { ecn: Some(3), ..Faults::default() };
+    let config = SwitchConfig { faults, latency: 100, ..SwitchConfig::default() };
     let mut switch = switch_with(2, config);
     introduce(&mut switch, 2);
     while switch.receive(port(1), 100).is_some() {}
@@ -264,7 +266,8 @@ fn backlogs_mark_capable_packets_only() {
 
 #[test]
 fn marked_and_captured_frames_have_right_checksums() {
-    let mut switch = switch_with(2, SwitchConfig { marking_threshold: Some(0), ..SwitchConfig::default() });
+    let faults = Faults { ecn: Some(0), ..Faults::default() };
+    let mut switch = switch_with(2, SwitchConfig { faults, ..SwitchConfig::default() });
     introduce(&mut switch, 2);
     switch.send(port(0), roce(0, 1, 5, Ecn::Capable0), 0);
     let mut received = switch.receive(port(1), 0).unwrap();

@@ -33,6 +33,7 @@ pub(super) const GENERAL: &[(Field, u32)] = &[
     (c::nic_flow_table, 1),
     (c::eth_net_offloads, 1),
     (c::roce, 1),
+    (c::cc_query_allowed, 1),
     // Linux reads counter groups by them, and takes the first as given without.
     (c::pcam_reg, 0),
     (c::log_max_rq, LOG_MAX_QUEUES),

@@ -46,6 +46,24 @@ impl Device {
         Ok(())
     }
 
+    pub(super) fn query_congestion(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
+        use query_cong_statistics_out as out;
+        let counters = &mut self.transport.congestion;
+        for (high, value) in [
+            (out::rp_cnp_ignored_high, counters.ignored),
+            (out::rp_cnp_handled_high, counters.handled),
+            (out::np_ecn_marked_roce_packets_high, counters.marked),
+            (out::np_cnp_sent_high, counters.sent),
+        ] {
+            // The lower half follows.
+            Field::quad(high.bit_offset / 8).set(output, value);
+        }
+        if query_cong_statistics_in::clear.is_set(input) {
+            *counters = Default::default();
+        }
+        Ok(())
+    }
+
     pub(super) fn query_vport_counter(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
         super::port::own_vport(
             query_vport_counter_in::other_vport.is_set(input),

@@ -228,6 +228,7 @@ fn nic_command(opcode: Opcode) -> Option<Command> {
         }
         Opcode::MODIFY_NIC_VPORT_CONTEXT => plain(|d, c| d.modify_nic_vport_context(c.input)),
         Opcode::QUERY_ROCE_ADDRESS => plain(|d, c| d.query_roce_address(c.input, c.output)),
+        Opcode::QUERY_CONG_STATISTICS => plain(|d, c| d.query_congestion(c.input, c.output)),
         Opcode::SET_ROCE_ADDRESS => plain(|d, c| d.set_roce_address(c.input)),
 
         Opcode::CREATE_TIS => make(Kind::Tis, |d, c| d.create_tis(c.input, c.output)),

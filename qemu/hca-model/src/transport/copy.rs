@@ -9,7 +9,7 @@ use crate::run::{Address, Copied, Data, Neighbour, Ranges, ReadRun, Requester, R
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 use rdma_fabric::counters::Traffic;
-use rdma_fabric::infiniband::packet::{Aeth, Bth, Grh, ICRC_LEN, ImmDt, Lrh, Reth};
+use rdma_fabric::infiniband::packet::{Aeth, ImmDt, Reth};
 use rdma_fabric::ports::PortIndex;
 
 use super::data_path::DataPath;
@@ -50,14 +50,8 @@ pub(super) struct Way {
 /// Bytes of a response beside what follows its BTH.
 #[inline]
 fn response_overhead(qp: &Qp, from: &Requester) -> u32 {
-    match &from.to {
-        Address::InfiniBand(_) => {
-            let grh = if qp.path().route().is_routed { Grh::LEN } else { 0 };
-            (Lrh::LEN + grh + Bth::LEN + ICRC_LEN) as u32
-        }
-        // The same addresses the other way round.
-        Address::Roce(_) => from.overhead,
-    }
+    let [unrouted, routed] = from.response_overhead;
+    if qp.path().route().is_routed { routed } else { unrouted }
 }
 
 /// Frames of a run on Ethernet.
@@ -300,7 +294,7 @@ impl DataPath<'_, '_> {
             return Copied::No;
         }
         self.meter().charge(price::PACKET);
-        let (slid, sl) = from.shown();
+        let (slid, sl) = from.shown;
         if let Err(refused) = self.take_run(qp, run, slid, sl) {
             // The packets will find the receive as it was.
             let responder = &mut qp.transport.responder;

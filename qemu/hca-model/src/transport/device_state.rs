@@ -6,6 +6,7 @@ use ib_types::Psn;
 use mlx5_prm::datapath::WQEBB_SIZE;
 use rdma_fabric::packet::Packet;
 
+use super::congestion::CongestionCounters;
 use super::schedule::Schedule;
 use super::segments::Reserved;
 use crate::object::mkey::Segments;
@@ -53,6 +54,7 @@ pub struct DeviceTransport {
     pub(super) segments: Segments,
     pub(super) reserved: Reserved,
     pub(super) prefetched: Prefetched,
+    pub(crate) congestion: CongestionCounters,
     /// Frames of requests and responses that were carried out without them in this turn of a QP.
     pub(super) copied_sizes: [FrameSizes; 2],
     /// PSN of the next packet that belongs to no connection.

@@ -9,9 +9,9 @@ use crate::object::qps::Qps;
 use crate::recorder::{DropReason, Event};
 use ib_types::Psn;
 use mlx5_prm::value::ServiceType;
-use rdma_fabric::ethernet::frame::Frame;
+use rdma_fabric::ethernet::frame::{Ecn, Frame};
 use rdma_fabric::infiniband::packet::{
-    LID_MULTICAST, LID_PERMISSIVE, Operation, QPN_MULTICAST, Shape, Transport,
+    LID_MULTICAST, LID_PERMISSIVE, Opcode, Operation, QPN_MULTICAST, Shape, Transport,
 };
 use rdma_fabric::packet::Packet;
 
@@ -113,6 +113,13 @@ impl DataPath<'_, '_> {
     fn sort_roce(&mut self, qps: &mut Qps, bytes: &[u8], loopback: bool) {
         let Some(frame) = Frame::parse(bytes) else { return };
         let inbound = roce::inbound(&frame, bytes);
+        // A connection takes packets from its peer's address only.
+        let is_peer = |qp: &Qp| loopback || roce::source(&frame) == qp.path().route().grh.dgid;
+        if let Some(Inbound { bth, .. }) = &inbound
+            && bth.opcode == Opcode::CNP
+        {
+            return self.take_notification(qps, bth.dest_qpn, is_peer);
+        }
         let found = inbound.and_then(|inbound| Some((inbound, inbound.bth.opcode.operation()?)));
         let Some((inbound, operation)) = found else {
             self.counters().malformed += 1;
@@ -133,10 +140,10 @@ impl DataPath<'_, '_> {
             return;
         }
         self.meter().charge(price::LOOK);
-        // A connection takes packets from its peer's address only.
-        let stranger = |qp: &Qp| {
-            (!loopback && roce::source(&frame) != qp.path().route().grh.dgid).then_some(DropReason::SourceGid)
-        };
+        if frame.ip().is_some_and(|ip| ip.ecn() == Ecn::Congested) {
+            self.take_mark(qps, bth, is_peer);
+        }
+        let stranger = |qp: &Qp| (!is_peer(qp)).then_some(DropReason::SourceGid);
         self.give(qps, operation, &inbound, stranger);
     }
 

@@ -21,6 +21,7 @@
 //! | `responder`, `execute`, `respond` | RC and XRC: taking requests, carrying them out, and answering them |
 //! | `unreliable` | UC: taking requests |
 //! | `roce` | headers of RoCE |
+//! | `congestion` | RoCE: marks and notifications |
 //! | `schedule` | which QP has its turn, and when |
 //! | `datagram` | UD and the management QPs |
 //! | `adversary`, `blueflame` | a card that forgives no mistake |
@@ -34,6 +35,7 @@ mod address;
 mod adversary;
 mod blueflame;
 mod completion;
+mod congestion;
 mod copy;
 mod credit;
 mod data_path;
@@ -80,6 +82,8 @@ use data_path::DataPath;
 use rdma_fabric::packet::Packet;
 use state::WINDOW;
 
+#[cfg(test)]
+pub(crate) use congestion::CongestionCounters;
 pub use device_state::{DeviceTransport, TransportCounters};
 pub use nic::NicTransport;
 pub use state::QpTransport;

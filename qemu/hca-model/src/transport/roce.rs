@@ -14,6 +14,8 @@ use rdma_fabric::infiniband::packet::{GRH_NEXT_HEADER_IBA, Grh};
 
 /// Longest headers before the BTH: addresses, tag, IPv6, UDP.
 const LONGEST: usize = HEADER_LEN + TAG_LEN + IPV6_LEN + UDP_LEN;
+/// ECN field: the sender supports it (RFC 3168).
+const ECT_0: u8 = 2;
 /// Network headers as completions show them (`cqe64.sl`).
 const SHOWN_GRH: u8 = 0;
 const SHOWN_IPV6: u8 = 1;
@@ -62,6 +64,8 @@ impl Front {
         }
         let (own, peer) = (Gid(source.gid), Gid(route.grh.dgid));
         let addresses = own.ipv4().zip(peer.ipv4()).filter(|_| source.version == RoceVersion::V2);
+        // Cards send all packets of RoCE v2 as ECN capable: with ECT(0), unless the route has other bits.
+        let class = if source.version == RoceVersion::V2 && class & 3 == 0 { class | ECT_0 } else { class };
         let (kind, ether_type) = match (source.version, &addresses) {
             (RoceVersion::V1, _) => (Kind::Grh, ROCE_V1),
             (RoceVersion::V2, Some(_)) => (Kind::Ipv4, IPV4),
@@ -116,22 +120,25 @@ impl Front {
         self.len
     }
 
+    /// Kind of the network header as completions show it (`cqe64.sl`).
+    pub(super) const fn shown(&self) -> u8 {
+        match self.kind {
+            Kind::Grh => SHOWN_GRH,
+            Kind::Ipv6 => SHOWN_IPV6,
+            Kind::Ipv4 => SHOWN_IPV4,
+        }
+    }
+
     /// The addresses without headers around them, of frames of at most `longest` bytes. `None` where no entry of
     /// an address table takes the packets, or they arrive as congested.
     pub(super) fn destination(&self, longest: usize) -> Option<RoceDestination> {
         let (source, (mac, gid)) = (&self.source, self.to);
-        let shown = match self.kind {
-            Kind::Grh => SHOWN_GRH,
-            Kind::Ipv6 => SHOWN_IPV6,
-            Kind::Ipv4 => SHOWN_IPV4,
-        };
         let vlan = source.vlan.unwrap_or(0);
         (!self.congested && source.vlan != Some(0)).then_some(RoceDestination {
             path: RocePath { source: source.mac, destination: mac, vlan, longest },
             version: source.version,
             source: Gid(source.gid),
             destination: gid,
-            shown,
         })
     }
 

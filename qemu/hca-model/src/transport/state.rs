@@ -81,6 +81,8 @@ pub struct QpTransport {
     pub(super) failed: bool,
     /// The WQE in its BlueFlame buffer, where that counts.
     pub(super) pushed: Option<Box<Pushed>>,
+    /// Time before which the peer is not notified of congestion again.
+    pub(super) next_notification: u64,
     /// Its last events.
     pub(super) recorder: Recorder,
 }

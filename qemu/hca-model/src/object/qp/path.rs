@@ -32,6 +32,13 @@ impl Route {
     pub(crate) const fn is_congested(&self) -> bool {
         self.grh.traffic_class & 3 == 3
     }
+
+    /// Returns the route of notifications of congestion to the peer: DSCP 48, and UDP source port 0, as cards
+    /// send them.
+    pub(crate) const fn of_notifications(&self) -> Self {
+        let grh = GrhRoute { traffic_class: 48 << 2, ..self.grh };
+        Self { grh, udp_sport: 0, ..*self }
+    }
 }
 
 /// A route's network header. Any values are valid.

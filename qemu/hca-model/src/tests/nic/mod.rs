@@ -7,6 +7,7 @@ use super::registers::access;
 use crate::object::census::Census;
 use crate::profile::Profile;
 use crate::seams::GuestMemory;
+use crate::transport::CongestionCounters;
 use bench::*;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
@@ -297,6 +298,29 @@ fn vport_lists_come_back() {
     let output = query(&mut nic, NicVportList::VLAN);
     let context = query_nic_vport_context_out::nic_vport_context.of(&output);
     assert_eq!(nic_vport_context::allowed_list_size.get(context), 0);
+}
+
+#[test]
+fn congestion_counters_are_read_and_cleared() {
+    use query_cong_statistics_out as out;
+    let mut nic = Nic::new(1);
+    let read = |nic: &mut Nic, clear: u64| {
+        let query = Input::new(Opcode::QUERY_CONG_STATISTICS).set(query_cong_statistics_in::clear, clear);
+        let counters = nic.guest.command(&query).expect("counters");
+        [
+            out::np_ecn_marked_roce_packets_low,
+            out::np_cnp_sent_low,
+            out::rp_cnp_handled_low,
+            out::rp_cnp_ignored_low,
+        ]
+        .map(|field| field.get(&counters))
+    };
+    let counters = CongestionCounters { marked: 7, sent: 3, handled: 2, ignored: 1 };
+    nic.guest.hca.device.transport.congestion = counters;
+    assert_eq!([0, 1, 0].map(|clear| read(&mut nic, clear)), [[7, 3, 2, 1], [7, 3, 2, 1], [0; 4]]);
+    let mut infiniband = Guest::up(Profile::node(0));
+    let status = infiniband.status(&Input::new(Opcode::QUERY_CONG_STATISTICS));
+    assert_eq!(status, CmdStatus::BAD_OP);
 }
 
 #[test]

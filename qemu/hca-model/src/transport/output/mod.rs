@@ -30,6 +30,8 @@ const SERVICE_UC: u8 = 0x20;
 /// Opcode bits of extended reliable connections.
 const SERVICE_XRC: u8 = 0xa0;
 
+/// Bytes after the BTH of a notification of congestion, which are reserved.
+const CNP_PAYLOAD: usize = 16;
 /// Longest extended headers of a packet with payload, bytes.
 const LONGEST_EXTENSION: usize = Reth::LEN + ImmDt::LEN;
 
@@ -61,17 +63,22 @@ impl Envelope {
     #[inline]
     pub(in crate::transport) fn requester(&self, mtu: u32) -> Option<Requester> {
         let (qpn, pkey) = (self.dest_qpn, self.pkey);
-        let (to, front) = match &self.front {
+        let (to, shown, [front, unrouted, routed]) = match &self.front {
             Front::InfiniBand { sl, slid, dlid, grh } => {
                 let to = Destination { slid: *slid, dlid: *dlid, sl: *sl, pkey, qpn, grh: *grh };
-                (Address::InfiniBand(to), Lrh::LEN + if grh.is_some() { Grh::LEN } else { 0 })
+                let own = Lrh::LEN + if grh.is_some() { Grh::LEN } else { 0 };
+                (Address::InfiniBand(to), (*slid, *sl), [own, Lrh::LEN, Lrh::LEN + Grh::LEN])
             }
             Front::Roce(front) => {
-                let longest = front.len() + Bth::LEN + LONGEST_EXTENSION + mtu as usize + ICRC_LEN;
-                (Address::Roce(front.destination(longest)?), front.len())
+                let len = front.len();
+                let to = front.destination(len + Bth::LEN + LONGEST_EXTENSION + mtu as usize + ICRC_LEN)?;
+                // Responses have the same addresses the other way round.
+                (Address::Roce(to), (0, front.shown()), [len; 3])
             }
         };
-        Some(Requester { to, qpn, pkey, overhead: (front + Bth::LEN + ICRC_LEN) as u32, mtu })
+        let [overhead, unrouted, routed] =
+            [front, unrouted, routed].map(|front| (front + Bth::LEN + ICRC_LEN) as u32);
+        Some(Requester { to, qpn, pkey, overhead, response_overhead: [unrouted, routed], shown, mtu })
     }
 
     /// Whether packets belong to no partition, and are discarded.
@@ -152,6 +159,17 @@ impl Draft {
 }
 
 impl Draft {
+    /// Makes it a notification of congestion, as cards send them.
+    fn mark_notification(&mut self) {
+        if let Some(bth) =
+            self.bytes.get_mut(self.payload - Bth::LEN..).and_then(<[u8]>::first_chunk_mut::<{ Bth::LEN }>)
+            && let Ok(header) = Bth::parse(bth)
+        {
+            *bth = Bth { becn: true, mig_req: false, ..header }.to_bytes();
+        }
+        self.payload().fill(0);
+    }
+
     /// Makes it a packet of QP0.
     pub(in crate::transport) fn mark_management(&mut self) {
         management::mark_management(&mut self.bytes);
@@ -281,6 +299,18 @@ impl Output<'_, '_> {
         let aeth = Aeth { syndrome: AethSyndrome::from_bits(syndrome), msn };
         let head = Head { opcode: Opcode::RC_ACKNOWLEDGE, psn, ack_request: false, solicited: false };
         let draft = self.draft(envelope, &head, &aeth.to_bytes(), 0);
+        self.dispatch(draft);
+    }
+
+    /// Notifies the peer of a connected QP that its packets met congestion.
+    pub(in crate::transport) fn notify(&mut self, qp: &Qp) {
+        let path = qp.path();
+        let pkey = self.port.pkey(path.pkey_index()).unwrap_or(PKEY_NONE);
+        let route = path.route().of_notifications();
+        let envelope = envelope(self.port, self.vport, &route, pkey, qp.connection().remote_qpn());
+        let head = Head { opcode: Opcode::CNP, psn: Psn::default(), ack_request: false, solicited: false };
+        let mut draft = self.draft(&envelope, &head, &[], CNP_PAYLOAD);
+        draft.mark_notification();
         self.dispatch(draft);
     }
 

@@ -7,6 +7,7 @@ mod attacks;
 mod bed;
 mod capture;
 mod compression;
+mod congestion;
 mod copies;
 mod counters;
 mod credit;
