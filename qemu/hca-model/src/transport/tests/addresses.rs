@@ -2,6 +2,7 @@
 
 use ib_types::MacAddress;
 use mlx5_prm::contexts::{ads, roce_addr_layout};
+use mlx5_prm::datapath::{EXTENDED_UD_AV, av};
 
 use super::bed::Bed;
 use crate::card::{CONNECTX_5_EN, Card};
@@ -64,6 +65,19 @@ pub(super) fn set_path(path: &mut [u8], entry: u8, to: usize) {
     ads::src_addr_index.set(path, entry);
     ads::hop_limit.set(path, 64u8);
     ads::udp_sport.set(path, SOURCE_PORT);
+}
+
+/// An address vector for QP `dqpn` of node `to` at `entry`.
+pub(super) fn vector(entry: u8, to: usize, dqpn: u32, qkey: u32) -> [u8; 48] {
+    let mut bytes = [0; 48];
+    av::qkey.set(&mut bytes, qkey);
+    bytes[8..12].copy_from_slice(&(EXTENDED_UD_AV | dqpn).to_be_bytes());
+    av::rlid.set(&mut bytes, SOURCE_PORT);
+    av::rmac.of_mut(&mut bytes).copy_from_slice(&mac(to).0);
+    av::src_addr_index.set(&mut bytes, entry);
+    av::hop_limit.set(&mut bytes, 7u8);
+    av::rgid.of_mut(&mut bytes).copy_from_slice(&gid(entry, to));
+    bytes
 }
 
 impl Bed {

@@ -26,6 +26,7 @@ mod neighbours;
 mod partitions;
 mod reliable;
 mod requests;
+mod roce;
 mod roce_copies;
 mod shared;
 mod throughput;
