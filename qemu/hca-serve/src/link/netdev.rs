@@ -9,6 +9,7 @@ use super::door::Door;
 use super::roster::Roster;
 use super::stream::Broken;
 use crate::planted::{self, Place};
+use rdma_fabric::ethernet::frame::Frame;
 use rdma_fabric::medium::{LinkLayer, Medium};
 use rdma_fabric::packet::Packet;
 use rdma_fabric::ports::PortIndex;
@@ -50,6 +51,8 @@ pub struct Netdevs {
     /// Ports whose guests have left.
     free: Vec<PortIndex>,
     ports: usize,
+    /// A refusal was reported since the last device was plugged in.
+    refused: bool,
     work: CableWork,
 }
 
@@ -61,7 +64,16 @@ impl Netdevs {
     pub fn new(listener: Listener, epoll: &OwnedFd) -> Result<Self, rustix::io::Errno> {
         let door = Door::new(listener, FIRST_TOKEN, epoll)?;
         let (cables, free, work) = (BTreeMap::new(), Vec::new(), CableWork::default());
-        Ok(Self { door, cables, roster: Roster::default(), next: FIRST_TOKEN + 1, free, ports: 0, work })
+        Ok(Self {
+            door,
+            cables,
+            roster: Roster::default(),
+            next: FIRST_TOKEN + 1,
+            free,
+            ports: 0,
+            refused: false,
+            work,
+        })
     }
 
     /// Returns the work for cables so far.
@@ -108,12 +120,16 @@ impl Netdevs {
                     port
                 }
                 Err(error) => {
-                    tell(format!("network device refused: {error}"));
+                    // A device that reconnects comes again every second.
+                    if !std::mem::replace(&mut self.refused, true) {
+                        tell(format!("network device refused: {error}"));
+                    }
                     return Ok(());
                 }
             },
         };
         self.next += 1;
+        self.refused = false;
         tell(format!("{} plugged in", medium.name(port).unwrap_or(NAME)));
         self.cables.insert(number, Cable { buffers, port, readable: true });
         self.roster.plug(number, port);
@@ -257,8 +273,10 @@ impl Cable {
             }
             let Some(mut packet) = wire.receive() else { break };
             let bytes = packet.sealed_bytes();
-            self.buffers.queue(&(bytes.len() as u32).to_be_bytes());
-            self.buffers.queue(bytes);
+            if !is_undefined(bytes) {
+                self.buffers.queue(&(bytes.len() as u32).to_be_bytes());
+                self.buffers.queue(bytes);
+            }
             work.frames += 1;
             wire.give_buffer(packet.into_buffer());
         }
@@ -267,10 +285,19 @@ impl Cable {
     }
 }
 
+/// Returns whether a frame is a RoCE packet that a software transport has no use for: a notification of
+/// congestion, or an opcode that is not defined. Linux's `rdma_rxe` complains about both, and reads out of
+/// bounds in kernels without the check of `rxe_rcv`.
+fn is_undefined(frame: &[u8]) -> bool {
+    let roce = Frame::parse(frame).and_then(|frame| frame.roce());
+    roce.is_some_and(|roce| roce.bth().opcode.operation().is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use crate::link::Address;
     use crate::server::{Options, Stepped};
+    use rdma_fabric::infiniband::packet::{Bth, Opcode};
     use std::io::{ErrorKind, Read, Write};
     use std::os::unix::net::UnixStream;
     use std::path::PathBuf;
@@ -354,6 +381,46 @@ mod tests {
         bed.settle();
         assert_eq!(receive(&one), [answer]);
         assert!(receive(&three).is_empty(), "the switch knows where device 1 is");
+    }
+
+    /// A RoCE v2 packet with an opcode, from device 1 to device 2.
+    fn roce(opcode: Opcode) -> Vec<u8> {
+        let ip = [0x45, 0xc2, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let udp = [0, 0, 0x12, 0xb7, 0, 40, 0, 0];
+        let bth = Bth::new(opcode, 0xffff, 2, 3).to_bytes();
+        [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip, &udp, &bth, &[0; 16], &[0; 4]].concat()
+    }
+
+    /// Software transports receive no notification of congestion and no undefined opcode.
+    #[test]
+    fn roce_packets_reach_devices_if_their_opcodes_are_defined() {
+        let mut bed = Bed::new("roce");
+        let [one, two] = [(); 2].map(|()| bed.connect());
+        let (defined, undefined) =
+            ([Opcode::RC_ACKNOWLEDGE, Opcode::UD_SEND_ONLY], [Opcode::CNP, Opcode(0x1f)]);
+        for opcode in defined.into_iter().chain(undefined) {
+            send(&one, &roce(opcode));
+            bed.settle();
+            assert_eq!(receive(&two).len(), usize::from(defined.contains(&opcode)), "{opcode:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_switch_is_reported_once() {
+        let mut bed = Bed::new("full");
+        let mut streams: Vec<UnixStream> = (0..254).map(|_| bed.connect()).collect();
+        assert_eq!(bed.last_notice(), "netdev 253 plugged in");
+        for _ in 0..3 {
+            bed.connect();
+        }
+        let notices = |bed: &Bed| bed.notices.lock().expect("lines").len();
+        assert_eq!(bed.last_notice(), "network device refused: the switch has only 254 ports");
+        assert_eq!(notices(&bed), 255);
+        streams.pop();
+        bed.settle();
+        streams.push(bed.connect());
+        bed.connect();
+        assert_eq!(notices(&bed), 258, "unplugged, plugged in, refused");
     }
 
     #[test]
