@@ -186,9 +186,9 @@ impl Device {
         }
         if self.cmd.started() {
             self.cmd.ring(vector);
-        } else {
+        } else if !self.cmd.is_disabled() {
             let subject = Subject::Register { offset: reg::CMD_DBELL_OFFSET };
-            let text = "rung without a command queue, or with the interface disabled";
+            let text = "rung without a command queue";
             self.log.refuse(subject, "initial_seg.command_doorbell_vector", text);
         }
     }

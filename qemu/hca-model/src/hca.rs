@@ -646,6 +646,7 @@ fn take_or_leave(device: &mut Device, registers: &mut Registers, state: NicInter
             if disable.is_none() {
                 device.log.info(subject, "interface disabled");
                 device.stop();
+                device.cmd.disable();
             }
             if disable != Some(FalseDisable::Ignored) {
                 registers.show_interface(NicInterface::DISABLED);

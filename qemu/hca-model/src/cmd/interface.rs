@@ -41,6 +41,8 @@ pub struct Interface {
     pub(super) random: Option<Random>,
     /// Host memory of the commands that were fetched.
     pub(super) held: u64,
+    /// The driver disabled the interface.
+    pub(super) disabled: bool,
 }
 
 impl Command {
@@ -55,6 +57,16 @@ impl Interface {
     #[must_use]
     pub fn new(log_size: u8) -> Self {
         Self { log_size: u32::from(log_size.min(5)), ..Self::default() }
+    }
+
+    /// The driver disabled the interface. Drivers that shut down ring for commands still, which a card ignores.
+    pub(crate) const fn disable(&mut self) {
+        self.disabled = true;
+    }
+
+    /// Returns whether the driver disabled the interface.
+    pub(crate) const fn is_disabled(&self) -> bool {
+        self.disabled
     }
 
     /// The driver gave the queue's address.

@@ -241,6 +241,7 @@ fn the_interface_can_be_disabled_and_reset_by_its_register() {
     let posted = guest.post(0, &Input::new(Opcode::ENABLE_HCA).0, 12);
     guest.poll();
     assert_eq!(guest.answer(0, &posted), Err(Failed::Pending), "a disabled interface takes no commands");
+    assert!(!guest.refusal().contains("rung"), "drivers that shut down ring, and cards ignore it");
     guest.write32(0x14, queue | 7 << 8);
     guest.poll();
     assert_eq!(guest.read32(0x14) >> 8 & 7, 7);
