@@ -19,19 +19,6 @@ use crate::object::qps::Qps;
 /// Nanoseconds between two notifications of a QP, as ConnectX cards are set up.
 const INTERVAL: u64 = 4_000;
 
-/// Counters of QUERY_CONG_STATISTICS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CongestionCounters {
-    /// Packets received with a mark.
-    pub(crate) marked: u64,
-    /// Notifications sent.
-    pub(crate) sent: u64,
-    /// Notifications received by a QP.
-    pub(crate) handled: u64,
-    /// Notifications received that no QP takes.
-    pub(crate) ignored: u64,
-}
-
 impl DataPath<'_, '_> {
     /// Counts a packet with a mark, and notifies its sender if it is the peer of a connected QP.
     pub(super) fn take_mark(&mut self, qps: &mut Qps, bth: &Bth, is_peer: impl FnOnce(&Qp) -> bool) {

@@ -6,7 +6,6 @@ use ib_types::Psn;
 use mlx5_prm::datapath::WQEBB_SIZE;
 use rdma_fabric::packet::Packet;
 
-use super::congestion::CongestionCounters;
 use super::schedule::Schedule;
 use super::segments::Reserved;
 use crate::object::mkey::Segments;
@@ -38,6 +37,19 @@ impl Prefetched {
         let at = index.wrapping_sub(self.first);
         if at < self.count { self.blocks.get(usize::from(at)) } else { None }
     }
+}
+
+/// Counters of QUERY_CONG_STATISTICS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CongestionCounters {
+    /// Packets received with a mark.
+    pub(crate) marked: u64,
+    /// Notifications sent.
+    pub(crate) sent: u64,
+    /// Notifications received by a QP.
+    pub(crate) handled: u64,
+    /// Notifications received that no QP takes.
+    pub(crate) ignored: u64,
 }
 
 /// What the data path keeps per device: run queue, timers, loopback, counters.

@@ -83,7 +83,7 @@ use rdma_fabric::packet::Packet;
 use state::WINDOW;
 
 #[cfg(test)]
-pub(crate) use congestion::CongestionCounters;
+pub(crate) use device_state::CongestionCounters;
 pub use device_state::{DeviceTransport, TransportCounters};
 pub use nic::NicTransport;
 pub use state::QpTransport;
