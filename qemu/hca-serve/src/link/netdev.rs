@@ -120,7 +120,7 @@ impl Netdevs {
                     port
                 }
                 Err(error) => {
-                    // A device that reconnects comes again every second.
+                    // QEMU reconnects every second.
                     if !std::mem::replace(&mut self.refused, true) {
                         tell(format!("network device refused: {error}"));
                     }
@@ -285,9 +285,8 @@ impl Cable {
     }
 }
 
-/// Returns whether a frame is a RoCE packet that a software transport has no use for: a notification of
-/// congestion, or an opcode that is not defined. Linux's `rdma_rxe` complains about both, and reads out of
-/// bounds in kernels without the check of `rxe_rcv`.
+/// Returns whether a frame is a congestion notification (CNP) or has an undefined RoCE opcode. Linux's
+/// `rdma_rxe` reports both as errors, and reads out of bounds in kernels without the check of `rxe_rcv`.
 fn is_undefined(frame: &[u8]) -> bool {
     let roce = Frame::parse(frame).and_then(|frame| frame.roce());
     roce.is_some_and(|roce| roce.bth().opcode.operation().is_none())
@@ -391,7 +390,7 @@ mod tests {
         [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip, &udp, &bth, &[0; 16], &[0; 4]].concat()
     }
 
-    /// Software transports receive no notification of congestion and no undefined opcode.
+    /// The port drops congestion notifications and undefined opcodes.
     #[test]
     fn roce_packets_reach_devices_if_their_opcodes_are_defined() {
         let mut bed = Bed::new("roce");
