@@ -367,7 +367,7 @@ impl Hub {
 
 /// Result of a cable's turn.
 struct Served {
-    /// There is more work.
+    /// True if more work is left.
     busy: bool,
     /// Its packets may cost the fabric work that the next turn pays for.
     owes: bool,

@@ -212,7 +212,7 @@ impl Netdevs {
 
 /// Result of a cable's turn.
 struct Served {
-    /// There is more work.
+    /// True if more work is left.
     busy: bool,
     /// Its frames may cost the switch work that the next turn pays for.
     owes: bool,

@@ -1,4 +1,4 @@
-//! Which cables have work, so that idle ones cost nothing.
+//! Registry of the cables with work. Idle cables cost nothing.
 
 use rdma_fabric::ports::PortIndex;
 use std::collections::{BTreeMap, BTreeSet};

@@ -30,6 +30,9 @@ pub fn disks(lab: &mut Lab) {
 
 /// RDMA by cookie and congestion between two kernels' AF_RDS.
 pub fn rds(lab: &mut Lab) {
+    for guest in 0..RXE {
+        run(lab, guest, "modprobe rds_rdma");
+    }
     for script in ["rdma", "congestion"] {
         run(lab, 0, "background server timeout 100 rds_rdma server 10.78.0.1 && sleep 1");
         let client = run(lab, 1, &format!("timeout 100 rds_rdma {script} 10.78.0.2 10.78.0.1 2")).text();
