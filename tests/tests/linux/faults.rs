@@ -143,7 +143,6 @@ fn reliable_lockstep(lab: &mut Lab) {
     }
     let mean = began.elapsed() / seeds().len() as u32;
     println!("lockstep: {:.1} s with 1 % loss on average", mean.as_secs_f64());
-    assert!(mean > clean, "with losses {mean:?}, without {clean:?}");
 }
 
 /// The number behind `name=` in the line that a program of ours ended with.
