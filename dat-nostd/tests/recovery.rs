@@ -11,20 +11,6 @@ const NONE: CompletionFlags = CompletionFlags::empty();
 /// Bytes of a message.
 const LEN: usize = 9000;
 
-/// Sends one message each way and checks it.
-fn ping(net: &mut Net, sides: &[Side; 2], message: u64) {
-    for from in [0, 1] {
-        let to = 1 - from;
-        sides[from].fill(0, LEN, message + from as u64);
-        net.nodes[to].ep_post_recv(sides[to].ep, &[sides[to].segment(LEN, LEN)], 1, NONE).unwrap();
-        net.nodes[from].ep_post_send(sides[from].ep, &[sides[from].segment(0, LEN)], 2, NONE).unwrap();
-        let received = net.dto(to, sides[to].recv);
-        assert_eq!((received.status, received.transferred_length), (DtoStatus::Success, LEN as u64));
-        assert_eq!(net.dto(from, sides[from].request).status, DtoStatus::Success);
-        sides[to].check(LEN, LEN, message + from as u64);
-    }
-}
-
 /// What a program sees of its own device's end: every DTO, then the end of the connection, and the asynchronous error.
 fn end(net: &mut Net, node: usize, side: &Side) {
     for cookie in [10, 11] {
@@ -63,7 +49,7 @@ fn a_program_outlives_twenty_ends_of_its_hca() {
     let mut before = None;
     for round in 0..20 {
         let victim = round % 2;
-        ping(&mut net, &sides, round as u64 * 100);
+        net.ping(&sides, LEN, round as u64 * 100);
         leave_outstanding(&mut net, victim, &sides[victim]);
         // From at once to after a minute; sometimes firmware fails and asks for a reset instead.
         let began = net.world.now();
@@ -93,7 +79,7 @@ fn a_program_outlives_twenty_ends_of_its_hca() {
         // Another failure at once would be refused.
         net.pass(61 * SECOND);
     }
-    ping(&mut net, &sides, 7777);
+    net.ping(&sides, LEN, 7777);
     for node in [0, 1] {
         // Nothing but the failures that were ordered.
         let refusals = net.world.refusals(node);
@@ -142,7 +128,7 @@ fn an_adapter_that_works_stays_as_it_is() {
     let mut net = Net::new(23, 2);
     let sides = net.pair(&Options::default());
     net.nodes[0].recover(Duration::from_secs(30)).unwrap();
-    ping(&mut net, &sides, 1);
+    net.ping(&sides, LEN, 1);
 }
 
 /// Bytes that are nobody's but a program's.

@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use common::{Net, Node, Options, Side};
+use common::{Net, Node, Options};
 use dat_nostd::*;
 use driver_mlx::Gid as PortGid;
 use harness::{World, WorldConfig, host_region, keep};
@@ -13,7 +13,6 @@ use hca_model::card::CONNECTX_5_EN;
 use std::net::{IpAddr, Ipv6Addr};
 
 const SECOND: u64 = 1_000_000_000;
-const NONE: CompletionFlags = CompletionFlags::empty();
 /// Bytes of a message.
 const LEN: usize = 9000;
 
@@ -21,26 +20,12 @@ fn profiles() -> Vec<Profile> {
     [0, 1].map(|node| Profile::of(&CONNECTX_5_EN, node)).to_vec()
 }
 
-/// Sends one message each way and checks it.
-fn ping(net: &mut Net, sides: &[Side; 2], message: u64) {
-    for from in [0, 1] {
-        let to = 1 - from;
-        sides[from].fill(0, LEN, message + from as u64);
-        net.nodes[to].ep_post_recv(sides[to].ep, &[sides[to].segment(LEN, LEN)], 1, NONE).unwrap();
-        net.nodes[from].ep_post_send(sides[from].ep, &[sides[from].segment(0, LEN)], 2, NONE).unwrap();
-        let received = net.dto(to, sides[to].recv);
-        assert_eq!((received.status, received.transferred_length), (DtoStatus::Success, LEN as u64));
-        assert_eq!(net.dto(from, sides[from].request).status, DtoStatus::Success);
-        sides[to].check(LEN, LEN, message + from as u64);
-    }
-}
-
 #[test]
 fn both_names_connect_by_roce() {
     for name in ["ib0", "ib0-dat"] {
         let mut net = Net::with_profiles(&WorldConfig::new(21), profiles());
         let sides = net.pair(&Options { name, ..Options::default() });
-        ping(&mut net, &sides, 1);
+        net.ping(&sides, LEN, 1);
         assert_eq!(net.nodes[0].port_info().mtu.bytes(), 1024, "frames of 1500 bytes");
         let sent = net.world.with_fabric(|fabric| fabric.counters().sent);
         assert_eq!((sent, net.nodes[0].port_counters().sa), (0, Default::default()), "no subnet manager");
@@ -84,7 +69,7 @@ fn link_local_addresses_need_no_table() {
     assert_eq!(net.connection(0, &sides[0]), ConnectionEvent::Established);
     assert_eq!(net.connection(1, &sides[1]), ConnectionEvent::Established);
     net.nodes[1].psp_free(psp).unwrap();
-    ping(&mut net, &sides, 1);
+    net.ping(&sides, LEN, 1);
     // No neighbour is found at an address that was not made of a MAC address.
     let ep = net.side(0, &options);
     let to = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
@@ -101,7 +86,7 @@ fn an_ethernet_hca_is_killed_and_revived_100_times() {
     let mut sides = net.pair(&options);
     for round in 0..100 {
         let victim = round % 2;
-        ping(&mut net, &sides, round as u64 * 100);
+        net.ping(&sides, LEN, round as u64 * 100);
         net.world.lose_hca(victim, [3, 10][round / 2 % 2] * SECOND);
         assert_eq!(net.connection(victim, &sides[victim]), ConnectionEvent::Broken);
         net.nodes[victim].recover(std::time::Duration::from_secs(30)).unwrap();
@@ -111,5 +96,5 @@ fn an_ethernet_hca_is_killed_and_revived_100_times() {
         // Another failure at once would be refused.
         net.pass(61 * SECOND);
     }
-    ping(&mut net, &sides, 7777);
+    net.ping(&sides, LEN, 7777);
 }

@@ -8,9 +8,10 @@ use crate::platform::{ModelBar, ModelPlatform};
 use crate::world::{World, WorldConfig};
 use core::net::{IpAddr, Ipv4Addr};
 use dat_nostd::{
-    Adapter, AdapterConfig, ConnectFlags, ConnectionEvent, CrHandle, DatReturn, DmaSlice, DtoCompletion,
-    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Gid, IaAddress, IaHandle, LmrCreated, LmrTriplet,
-    MemPriv, Neighbour, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet, TIMEOUT_INFINITE, adapter_storage,
+    Adapter, AdapterConfig, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatReturn, DmaSlice,
+    DtoCompletion, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Gid, IaAddress,
+    IaHandle, LmrCreated, LmrTriplet, MemPriv, Neighbour, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
+    TIMEOUT_INFINITE, adapter_storage,
 };
 use driver_mlx::{DmaRegion, Duration, Instant, Wake};
 use hca_model::Profile;
@@ -219,6 +220,22 @@ impl Net {
         });
         assert_eq!(event.evd, evd);
         event.data
+    }
+
+    /// Sends one message of `len` bytes each way and checks it.
+    pub fn ping(&mut self, sides: &[Side; 2], len: usize, message: u64) {
+        for from in [0, 1] {
+            let to = 1 - from;
+            let (source, sink) = (&sides[from], &sides[to]);
+            source.fill(0, len, message + from as u64);
+            let none = CompletionFlags::empty();
+            self.nodes[to].ep_post_recv(sink.ep, &[sink.segment(len, len)], 1, none).unwrap();
+            self.nodes[from].ep_post_send(source.ep, &[source.segment(0, len)], 2, none).unwrap();
+            let received = self.dto(to, sink.recv);
+            assert_eq!((received.status, received.transferred_length), (DtoStatus::Success, len as u64));
+            assert_eq!(self.dto(from, source.request).status, DtoStatus::Success);
+            sink.check(len, len, message + from as u64);
+        }
     }
 
     /// The next event, which is a completion.

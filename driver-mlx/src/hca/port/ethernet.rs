@@ -1,6 +1,7 @@
 //! An Ethernet port: MAC address, frame size and state, by commands that physical and virtual
 //! functions may use.
 
+use super::speed::read_ptys;
 use super::state::{EthernetLink, Link, LinkState, PORT, PortState, at_most, highest};
 use crate::cmd::input;
 use crate::error::Error;
@@ -163,19 +164,7 @@ pub(super) fn state<P: Platform>(
 
 /// The speed of the link in Mb/s by PTYS; 0 where the function may not read that.
 fn read_speed<P: Platform>(firmware: &mut Firmware<'_, P>, memory: &mut Memory<'_>) -> Result<u32, Error> {
-    let mut register = [0; ptys_reg::SIZE];
-    ptys_reg::local_port.set(&mut register, PORT);
-    ptys_reg::proto_mask.set(&mut register, ETHERNET);
-    let read = access_register::<{ 16 + ptys_reg::SIZE }, P>(
-        firmware,
-        memory,
-        RegisterId::PTYS,
-        false,
-        &mut register,
-    );
-    if !optional(read)? {
-        return Ok(0);
-    }
+    let Some(register) = read_ptys(firmware, memory, ETHERNET)? else { return Ok(0) };
     Ok(match ptys_reg::ext_eth_proto_oper.get32(&register) {
         0 => highest(ptys_reg::eth_proto_oper.get32(&register), &SPEEDS),
         extended => highest(extended, &EXTENDED_SPEEDS),

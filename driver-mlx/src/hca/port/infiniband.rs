@@ -2,11 +2,12 @@
 //! to the device itself.
 
 use super::Port;
+use super::speed::read_ptys;
 use super::state::{InfiniBandLink, Link, LinkState, PORT, PortState, at_most, highest};
 use crate::caps::PortType;
 use crate::cmd::input;
 use crate::error::Error;
-use crate::hca::firmware::{Firmware, access_register, optional};
+use crate::hca::firmware::{Firmware, access_register};
 use crate::hca::memory::Memory;
 use crate::platform::Platform;
 use crate::trace::TraceKind;
@@ -164,19 +165,7 @@ fn read_link_speed<P: Platform>(
     firmware: &mut Firmware<'_, P>,
     memory: &mut Memory<'_>,
 ) -> Result<u32, Error> {
-    let mut register = [0; ptys_reg::SIZE];
-    ptys_reg::local_port.set(&mut register, PORT);
-    ptys_reg::proto_mask.set(&mut register, INFINIBAND);
-    let read = access_register::<{ 16 + ptys_reg::SIZE }, P>(
-        firmware,
-        memory,
-        RegisterId::PTYS,
-        false,
-        &mut register,
-    );
-    if !optional(read)? {
-        return Ok(0);
-    }
+    let Some(register) = read_ptys(firmware, memory, INFINIBAND)? else { return Ok(0) };
     let lanes = [1, 2, 4, 8, 12];
     let width = highest(ptys_reg::ib_link_width_oper.get32(&register), &lanes);
     Ok(width * highest(ptys_reg::ib_proto_oper.get32(&register), &LANE_SPEEDS))

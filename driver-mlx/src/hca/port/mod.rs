@@ -4,6 +4,7 @@ mod counters;
 mod ethernet;
 mod infiniband;
 mod roce;
+mod speed;
 mod state;
 mod table;
 
