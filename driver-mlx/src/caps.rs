@@ -92,6 +92,8 @@ pub struct Capabilities {
     /// The card announces [`Path::Loopback`](crate::Path::Loopback). InfiniBand cards may offer it
     /// without announcing it.
     pub force_loopback: bool,
+    /// Frames can be sent and received ([`Service::RawPacket`](crate::Service)): an Ethernet port with flow tables.
+    pub raw_packet: bool,
     /// Whether the port is described by vport contexts (else by management datagrams).
     pub ib_virt: bool,
     /// Whether a datagram QP may send under another QP number.
@@ -160,6 +162,7 @@ impl Capabilities {
             },
             roce: None,
             force_loopback: cap::fl_rc_qp_when_roce_disabled.is_set(block),
+            raw_packet: cap::eth_net_offloads.is_set(block) && cap::nic_flow_table.is_set(block),
             ib_virt: cap::ib_virt.is_set(block),
             set_deth_sqpn: cap::set_deth_sqpn.is_set(block),
             cqe_version: cap::cqe_version.get(block) as u8,

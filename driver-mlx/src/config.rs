@@ -152,6 +152,9 @@ pub enum Service {
     },
     /// The general services interface, QP1; one per port.
     Gsi,
+    /// Frames of an Ethernet port with their Ethernet headers, as verbs' raw-packet QPs; one per HCA.
+    /// It receives from [`Hca::start_raw_packet`](crate::Hca::start_raw_packet) on.
+    RawPacket,
 }
 
 /// What a queue pair is made with.
@@ -247,6 +250,12 @@ impl QpConfig {
     #[must_use]
     pub const fn ud(pd: Pd, cq: CqNumber, q_key: QKey) -> Self {
         Self { service: Service::Ud { q_key }, ..Self::rc(pd, cq) }
+    }
+
+    /// A QP for frames, as [`QpConfig::rc`] otherwise.
+    #[must_use]
+    pub const fn raw_packet(pd: Pd, cq: CqNumber) -> Self {
+        Self { service: Service::RawPacket, ..Self::rc(pd, cq) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the device reports on its own.
 
+use crate::completion::WorkQueue;
 use crate::error::{FatalCause, HealthWarning};
 use crate::types::{CqNumber, QpNumber, SrqNumber};
 use core::fmt;
@@ -26,6 +27,14 @@ pub enum AsyncEvent {
     Qp {
         /// The QP.
         qpn: QpNumber,
+        /// What happened.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        event: EventType,
+    },
+    /// A queue of the raw-packet QP failed: destroy the QP and create another one.
+    RawPacket {
+        /// Which of its queues.
+        queue: WorkQueue,
         /// What happened.
         #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         event: EventType,
@@ -71,6 +80,8 @@ impl fmt::Display for AsyncEvent {
             Self::None => f.write_str("no event"),
             Self::Port { port, change } => write!(f, "port {port}: {change}"),
             Self::Qp { qpn, event } => write!(f, "QP {qpn}: {event}"),
+            Self::RawPacket { queue: WorkQueue::Send, event } => write!(f, "raw-packet SQ: {event}"),
+            Self::RawPacket { queue: WorkQueue::Receive, event } => write!(f, "raw-packet RQ: {event}"),
             Self::QpLastWqe(qpn) => write!(f, "QP {qpn}: {}", EventType::SRQ_LAST_WQE),
             Self::SrqLimit(srqn) => write!(f, "SRQ {srqn}: {}", EventType::SRQ_RQ_LIMIT),
             Self::SrqError(srqn) => write!(f, "SRQ {srqn}: {}", EventType::SRQ_CATAS_ERROR),

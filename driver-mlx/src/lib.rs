@@ -57,7 +57,7 @@
 //!
 //! The crate compiles for x86_64 and aarch64. Other architectures need barriers of their own between memory and device registers.
 //!
-//! Not supported yet: raw Ethernet queues, RoCE v1; work requests that register memory; XRC and DC services. With firmware of interface step
+//! Not supported yet: segmentation offload, RSS and VLAN offload of raw Ethernet, RoCE v1; work requests that register memory; XRC and DC services. With firmware of interface step
 //! sequence 0 there are no shared receive queues; the device cannot resize those, nor make a completion queue smaller here.
 #![no_std]
 #![deny(unsafe_code)]
@@ -127,7 +127,7 @@ pub use mmio::{MmioBar, MmioDoorbellRegister};
 pub use mw::{MemoryWindow, MwBind, MwType};
 pub use path::{AddressVector, Grh, Path};
 pub use platform::{Bar, DoorbellRegister, MapError, Platform};
-pub use qp::{Doorbell, Qp, QpState};
+pub use qp::{Doorbell, MAX_FRAME_HEAD, Qp, QpState};
 pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};
@@ -138,4 +138,4 @@ pub use types::{
     CounterSet, CqNumber, EqNumber, Gid, Guid, Instant, LKey, Lid, MacAddress, Mtu, PKey, Pd, PdNumber, Psn,
     QKey, QpNumber, RKey, Rate, ServiceLevel, Sge, SrqNumber, UarPage, VlanId, Wake,
 };
-pub use wqe::{PostError, SendFlags, SendOp};
+pub use wqe::{FrameChecksums, PostError, SendFlags, SendOp};

@@ -3,7 +3,7 @@
 use crate::types::RKey;
 use bitflags::bitflags;
 use core::fmt;
-use mlx5_prm::datapath::{FmCeSe, SendOpcode};
+use mlx5_prm::datapath::{EthChecksums, FmCeSe, SendOpcode};
 
 /// What a send work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,24 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// Checksums of a frame: those that the device is to compute, or has found right.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct FrameChecksums: u8 {
+        /// That of the IPv4 header.
+        const IP = EthChecksums::L3.bits();
+        /// That of TCP or UDP.
+        const TRANSPORT = EthChecksums::L4.bits();
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for FrameChecksums {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "FrameChecksums({=u8:#x})", self.bits());
+    }
+}
+
 #[cfg(feature = "defmt")]
 impl defmt::Format for SendFlags {
     fn format(&self, f: defmt::Formatter<'_>) {
@@ -138,6 +156,8 @@ pub enum PostError {
     /// More inline bytes than the queue was made for, an SGE of 2^31 bytes or more, or one of an atomic operation that is not
     /// [`ATOMIC_BYTES`] long.
     TooLong,
+    /// A frame whose first segment has fewer bytes than [`Qp::min_frame_head`](crate::Qp::min_frame_head).
+    TooShort,
     /// The queue pair has another service type, or was not made for it.
     WrongService,
 }
@@ -148,6 +168,7 @@ impl fmt::Display for PostError {
             Self::Full => "the queue is full",
             Self::TooManySges => "too many pieces of memory",
             Self::TooLong => "too many bytes",
+            Self::TooShort => "too few bytes of the frame's headers",
             Self::WrongService => "not possible with this service type",
         })
     }

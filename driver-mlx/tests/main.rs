@@ -6,6 +6,7 @@ mod common;
 mod data_path;
 mod ethernet;
 mod event_room;
+mod frames;
 mod hostile;
 mod lifecycle;
 mod memory;

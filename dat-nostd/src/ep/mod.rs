@@ -127,7 +127,7 @@ pub(crate) fn post_error(error: PostError) -> DatReturn {
         PostError::Full => DatReturn::new(ReturnType::InsufficientResources),
         PostError::TooManySges => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2),
         PostError::TooLong => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3),
-        PostError::WrongService => DatReturn::new(ReturnType::InternalError),
+        PostError::TooShort | PostError::WrongService => DatReturn::new(ReturnType::InternalError),
     }
 }
 

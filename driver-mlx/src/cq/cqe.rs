@@ -2,6 +2,7 @@
 
 use crate::config::INLINE_RECEIVE;
 use crate::types::{Lid, PKey, QpNumber, RKey};
+use crate::wqe::FrameChecksums;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mlx5_prm::datapath::{self, CqeFormat, CqeOpcode};
@@ -51,6 +52,10 @@ impl CqeCopy {
         Cqe { entry: &self.words, tail: self.tail }
     }
 }
+
+/// `cqe64.hds_ip_ext`: the checksums of the IPv4 header, and of TCP or UDP, are right.
+const CQE_L3_OK: u8 = 1 << 1;
+const CQE_L4_OK: u8 = 1 << 2;
 
 /// QP number in the last quadword of an entry.
 #[inline]
@@ -236,6 +241,17 @@ impl<'q> Cqe<'q> {
             grh: (at_18 >> 60) & 3 != 0,
             vlan: (at_18 >> 16 & 1 != 0).then_some(at_18 as u16),
         }
+    }
+
+    /// Returns the checksums of a received frame ([`Service::RawPacket`](crate::Service)) that the device found right.
+    /// It also leaves out those of protocols that it does not know.
+    #[must_use]
+    pub fn frame_checksums(&self) -> FrameChecksums {
+        let right = (self.quad(3) >> 24) as u8;
+        let mut checksums = FrameChecksums::empty();
+        checksums.set(FrameChecksums::IP, right & CQE_L3_OK != 0);
+        checksums.set(FrameChecksums::TRANSPORT, right & CQE_L4_OK != 0);
+        checksums
     }
 
     /// The received bytes, if they are in the completion instead of the posted memory, and how many they are

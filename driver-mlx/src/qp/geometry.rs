@@ -18,20 +18,26 @@ pub(crate) struct QpGeometry {
 }
 
 impl QpGeometry {
+    /// Least bytes of a receive ring before the send ring of one work queue buffer.
+    pub(crate) const WQEBB: usize = OCTOWORDS_PER_ENTRY * 16;
+    /// The same where the send ring has a page list of its own.
+    pub(crate) const PAGE: usize = 4096;
+
     /// Sizes for these limits; `None` if a size does not fit a `usize` or the 16-bit counters.
     pub(crate) fn new(
         max_send_wr: u32,
         max_recv_wr: u32,
         max_send_octowords: usize,
         max_recv_sge: u32,
+        least_rq_bytes: usize,
     ) -> Option<Self> {
         let mut geometry =
             Self { log_rq_size: 0, log_rq_stride: 0, rq_bytes: 0, log_sq_size: 0, sq_bytes: 0 };
         let mut rq_entries = 0;
         if max_recv_wr > 0 {
             let stride_octowords = (max_recv_sge.max(1) as usize).checked_next_power_of_two()?;
-            // At least 64 bytes in all, so that the send ring after it stays aligned.
-            let least = OCTOWORDS_PER_ENTRY.div_ceil(stride_octowords);
+            // The send ring after it stays aligned.
+            let least = (least_rq_bytes / 16).div_ceil(stride_octowords);
             rq_entries = (max_recv_wr as usize).max(least).checked_next_power_of_two()?;
             geometry.log_rq_size = rq_entries.ilog2();
             geometry.log_rq_stride = stride_octowords.ilog2();

@@ -1,11 +1,14 @@
 //! Queue pairs: posting, ringing, retiring. The hot path.
 
+mod frame;
 mod geometry;
 mod receive;
 mod send;
 
+pub use frame::MAX_FRAME_HEAD;
 pub(crate) use geometry::QpGeometry;
 pub(crate) use receive::put_receive;
+pub(crate) use send::FrameLimits;
 
 use crate::barrier;
 use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, WrId};
@@ -19,11 +22,12 @@ use crate::path::AddressVector;
 use crate::platform::{Bar, DoorbellRegister};
 use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
 use crate::types::{LKey, QpNumber, RKey, Sge};
-use crate::wqe::{PostError, SendFlags, SendOp};
+use crate::wqe::{FrameChecksums, PostError, SendFlags, SendOp};
 use core::cell::Cell;
+use frame::EthSegment;
 use mlx5_prm::datapath::INLINE_SEG;
 use receive::ReceiveQueue;
-use send::{Connection, Payload, Request, SendLimits, SendQueue};
+use send::{Connection, Payload, Prefix, Request, SendLimits, SendQueue};
 
 /// State of a queue pair, as far as this side has brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +125,16 @@ pub(crate) struct QpContext {
     pub(crate) access: crate::config::Access,
     /// The BlueFlame register taken: page and register in it.
     pub(crate) register: Option<(u8, u8)>,
+    pub(crate) raw: RawPacketNumbers,
+}
+
+/// Numbers of what a raw-packet QP consists of, as far as it was created.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RawPacketNumbers {
+    pub(crate) transport_domain: Option<u32>,
+    pub(crate) tisn: Option<u32>,
+    pub(crate) sqn: Option<u32>,
+    pub(crate) rqn: Option<u32>,
 }
 
 /// The limits that the hot path checks against.
@@ -131,6 +145,7 @@ pub(crate) struct QpLimits {
     pub(crate) max_recv_sge: u8,
     /// The key that ends a scatter list.
     pub(crate) terminator: LKey,
+    pub(crate) frames: FrameLimits,
 }
 
 impl<B: Bar> Object for Qp<B> {
@@ -178,13 +193,14 @@ impl<B: Bar> Qp<B> {
             connection: match service {
                 Service::Rc | Service::Uc => Connection::With,
                 Service::Ud { .. } | Service::Gsi => Connection::Without,
+                Service::RawPacket => Connection::RawPacket,
             },
             reliable: service == Service::Rc,
             max_sge: limits.max_send_sge,
             max_inline: limits.max_inline,
         };
         let mut qp = Self {
-            sq: SendQueue::new(SendRing::new(ring, send_slots)?, size as u16, send_limits),
+            sq: SendQueue::new(SendRing::new(ring, send_slots)?, size as u16, send_limits, limits.frames),
             rq,
             record: DoorbellRecord::new(record)?,
             register,
@@ -236,10 +252,11 @@ impl<B: Bar> Qp<B> {
         self.context.get_mut()
     }
 
-    pub(crate) fn set_number(&mut self, number: QpNumber) {
-        self.sq.set_number(number);
+    /// Sets the numbers of its queues, which differ for a raw-packet QP only.
+    pub(crate) fn set_numbers(&mut self, send: QpNumber, receive: QpNumber) {
+        self.sq.set_number(send);
         if let Some(rq) = &mut self.rq {
-            rq.set_number(number);
+            rq.set_number(receive);
         }
     }
 
@@ -257,7 +274,7 @@ impl<B: Bar> Qp<B> {
     pub fn wire_number(&self) -> QpNumber {
         match self.service {
             Service::Gsi => QpNumber::GSI,
-            Service::Rc | Service::Uc | Service::Ud { .. } => self.number(),
+            Service::Rc | Service::Uc | Service::Ud { .. } | Service::RawPacket => self.number(),
         }
     }
 
@@ -357,7 +374,42 @@ impl<B: Bar> Qp<B> {
         flags: SendFlags,
     ) -> Result<Doorbell, PostError> {
         let request = Request::new(op, Payload::Sges(sges), wr_id.into(), flags);
-        self.sq.post(Request { to: Some(to), ..request })
+        self.sq.post(Request { prefix: Some(Prefix::Datagram(to)), ..request })
+    }
+
+    /// Posts a frame (raw packet): its first bytes `head`, which are copied now, and the rest in registered memory. The
+    /// device computes `checksums`, pads a short frame and appends the check sequence. A frame has at least 14 bytes.
+    ///
+    /// # Errors
+    /// Nothing was posted.
+    /// - [`PostError::TooShort`]: `head` has fewer than [`Qp::min_frame_head`] bytes and is not the complete frame.
+    /// - [`PostError::TooLong`]: `head` has more than [`MAX_FRAME_HEAD`] bytes.
+    /// - [`PostError::WrongService`]: another service, or `checksums` without [`Qp::has_frame_checksums`].
+    /// - As for [`Qp::post_send`].
+    pub fn post_frame(
+        &mut self,
+        head: &[u8],
+        rest: &[Sge],
+        checksums: FrameChecksums,
+        wr_id: impl Into<WrId>,
+        flags: SendFlags,
+    ) -> Result<Doorbell, PostError> {
+        let segment = EthSegment::new(head, checksums)?;
+        let request = Request::new(SendOp::Send, Payload::Sges(rest), wr_id.into(), flags);
+        self.sq.post(Request { prefix: Some(Prefix::Frame(&segment)), ..request })
+    }
+
+    /// Returns how many of a frame's first bytes the device needs in the request, if the frame has as many: 0, or those
+    /// of its Ethernet, IP or TCP header (`nic_vport_context.min_wqe_inline_mode`).
+    #[must_use]
+    pub fn min_frame_head(&self) -> usize {
+        self.sq.frames().min_head.into()
+    }
+
+    /// Returns whether the device computes checksums of frames.
+    #[must_use]
+    pub fn has_frame_checksums(&self) -> bool {
+        self.sq.frames().checksums
     }
 
     /// Posts a bind of a memory window (a QP made with [`QpConfig::memory_windows`](crate::QpConfig::memory_windows)) and gives the new

@@ -1,5 +1,6 @@
 //! The send queue: the writer of requests, and what is outstanding.
 
+use super::frame::EthSegment;
 use super::{Doorbell, SendRegister};
 use crate::barrier;
 use crate::completion::WrId;
@@ -38,6 +39,7 @@ pub(super) struct SendQueue {
     size: u16,
     /// The next request waits until memory keys are as the one before it makes them.
     fenced: bool,
+    frames: FrameLimits,
 }
 
 const _: () = assert!(offset_of!(SendQueue, wide_end) == 64);
@@ -51,6 +53,17 @@ pub(super) enum Connection {
     Without,
     /// RC, UC.
     With,
+    /// Frames with their Ethernet headers.
+    RawPacket,
+}
+
+/// What a queue for frames takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FrameLimits {
+    /// Bytes that the Ethernet segment must hold, of frames that have as many.
+    pub(crate) min_head: u8,
+    /// Whether the device computes checksums.
+    pub(crate) checksums: bool,
 }
 
 /// What a send queue is made for.
@@ -84,12 +97,46 @@ impl Payload<'_> {
     }
 }
 
+/// What follows the control segment of a request without connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Prefix<'a> {
+    /// A datagram's destination.
+    Datagram(&'a AddressVector),
+    /// The first bytes of a frame.
+    Frame(&'a EthSegment),
+}
+
+impl Prefix<'_> {
+    /// Its octowords.
+    fn octowords(&self) -> usize {
+        match self {
+            Self::Datagram(vector) => vector.words().len() / 2,
+            Self::Frame(segment) => segment.octowords().len(),
+        }
+    }
+
+    /// Writes it from octoword `octoword` on, counted from WQEBB `head`. Returns the octowords so far.
+    fn put(&self, ring: &mut SendRing, head: u64, mut octoword: usize) -> usize {
+        let mut put = |pair| {
+            ring.put(head, octoword, pair);
+            octoword += 1;
+        };
+        match self {
+            Self::Datagram(vector) => {
+                vector.words().as_chunks::<2>().0.iter().for_each(|pair| put((pair[0], pair[1])));
+            }
+            Self::Frame(segment) => segment.octowords().iter().for_each(|pair| put(*pair)),
+        }
+        octoword
+    }
+}
+
 /// A request, as the writer takes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) op: SendOp,
-    /// Of a datagram its destination.
-    pub(super) to: Option<&'a AddressVector>,
+    /// Of datagrams and frames.
+    pub(super) prefix: Option<Prefix<'a>>,
     pub(super) payload: Payload<'a>,
     pub(super) wr_id: WrId,
     /// The control byte: [`SendFlags`](crate::SendFlags).
@@ -100,7 +147,7 @@ impl<'a> Request<'a> {
     /// A request of a connected service.
     #[inline]
     pub(super) fn new(op: SendOp, payload: Payload<'a>, wr_id: WrId, flags: SendFlags) -> Self {
-        Self { op, to: None, payload, wr_id, control: flags.bits() }
+        Self { op, prefix: None, payload, wr_id, control: flags.bits() }
     }
 }
 
@@ -121,9 +168,14 @@ const fn wqebbs(octowords: usize) -> usize {
 
 impl SendQueue {
     /// An empty queue over `ring`; `size` is 0 if there is none.
-    pub(super) fn new(ring: SendRing, size: u16, limits: SendLimits) -> Self {
+    pub(super) fn new(ring: SendRing, size: u16, limits: SendLimits, frames: FrameLimits) -> Self {
         let (head, end, oldest, generation, wide_end) = (0, 0, 0, 0, 0);
-        Self { ring, head, end, oldest, generation, limits, wide_end, size, fenced: false }
+        Self { ring, head, end, oldest, generation, limits, wide_end, size, fenced: false, frames }
+    }
+
+    /// What it takes of frames.
+    pub(super) fn frames(&self) -> FrameLimits {
+        self.frames
     }
 
     /// The slots, for the next queue.
@@ -242,11 +294,8 @@ impl SendQueue {
             return Err(PostError::Full);
         }
         let mut octoword = 1;
-        if ANY && let Some(to) = request.to {
-            for pair in to.words().as_chunks::<2>().0 {
-                ring.put(head, octoword, (pair[0], pair[1]));
-                octoword += 1;
-            }
+        if ANY && let Some(prefix) = &request.prefix {
+            octoword = prefix.put(&mut ring, head, octoword);
         }
         if let Some((raddr, rkey)) = remote {
             ring.put(head, octoword, (raddr, u64::from(rkey.get()) << 32));
@@ -280,24 +329,33 @@ impl SendQueue {
             }
             Payload::Inline(data) => data.len() <= usize::from(self.limits.max_inline),
         };
-        request.to.is_none() && fits
+        request.prefix.is_none() && fits
     }
 
     /// Why the request cannot be posted, if so.
     fn check(&self, request: &Request<'_>) -> Result<(), PostError> {
-        let Request { op, to, payload, .. } = request;
+        let Request { op, prefix, payload, .. } = request;
         let limits = &self.limits;
-        let connected = limits.connection == Connection::With;
-        let possible = match to {
-            Some(_) => !connected && matches!(op, SendOp::Send | SendOp::SendImm(_)),
+        let possible = match (prefix, limits.connection) {
+            (Some(Prefix::Datagram(_)), Connection::Without) => {
+                matches!(op, SendOp::Send | SendOp::SendImm(_))
+            }
+            (Some(Prefix::Frame(segment)), Connection::RawPacket) => {
+                if segment.head_len() < usize::from(self.frames.min_head) && payload.octowords() > 0 {
+                    return Err(PostError::TooShort);
+                }
+                self.frames.checksums || !segment.has_checksums()
+            }
+            (Some(_), _) => false,
+            (None, Connection::With) => limits.reliable || !op.is_reliable(),
             // What sends no packet is every service's.
-            None => (connected || *op == SendOp::Nop) && (limits.reliable || !op.is_reliable()),
+            (None, _) => *op == SendOp::Nop,
         };
         if !possible || self.size == 0 {
             return Err(PostError::WrongService);
         }
         let prefix = 1
-            + if to.is_some() { 3 } else { 0 }
+            + prefix.as_ref().map_or(0, Prefix::octowords)
             + usize::from(op.parts().2.is_some())
             + usize::from(op.operands().is_some());
         match payload {

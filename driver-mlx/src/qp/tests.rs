@@ -34,7 +34,7 @@ impl Bench {
     fn with_inline(service: Service, send: u32, recv: u32, blueflame: usize, inline_receive: bool) -> Self {
         let bar = Recorder::new();
         let head = if service == Service::Rc { 2 } else { 4 };
-        let geometry = QpGeometry::new(send, recv, head + 4, 3).expect("fits");
+        let geometry = QpGeometry::new(send, recv, head + 4, 3, QpGeometry::WQEBB).expect("fits");
         let rings = memory(geometry.ring_bytes());
         let record = memory(64);
         let beside = (slots(geometry.send_wqebbs()), geometry.receives().map(slots));
@@ -46,15 +46,22 @@ impl Bench {
             pkey_changed: false,
             access: Access::empty(),
             register: None,
+            raw: RawPacketNumbers::default(),
         };
         let terminator = crate::types::LKey::new(0x100);
-        let limits = QpLimits { max_send_sge: 4, max_inline: 60, max_recv_sge: 3, terminator };
+        let limits = QpLimits {
+            max_send_sge: 4,
+            max_inline: 60,
+            max_recv_sge: 3,
+            terminator,
+            frames: FrameLimits { min_head: 18, checksums: true },
+        };
         let handle = control::doorbell_register(bar, DOORBELL, (2 * blueflame).max(8));
         let register = SendRegister::new(handle, blueflame, epoch());
         let mut qp =
             Qp::new([rings, record], beside, &geometry, limits, register, context, Generation::default())
                 .expect("fits");
-        qp.set_number(QpNumber::new(QPN));
+        qp.set_numbers(QpNumber::new(QPN), QpNumber::new(QPN));
         let cq_memory = memory(64 * 64);
         let cq = Cq::new(
             [cq_memory, memory(64)],
@@ -132,7 +139,7 @@ fn rdma_write_golden_bytes() {
 fn a_doorbell_rings_its_queue_and_generation_alone() {
     let mut bench = Bench::new(Service::Rc, 8, 8, 0);
     let mut other = Bench::new(Service::Rc, 8, 8, 0);
-    other.qp.set_number(QpNumber::new(QPN + 1));
+    other.qp.set_numbers(QpNumber::new(QPN + 1), QpNumber::new(QPN + 1));
     let post = |bench: &mut Bench| {
         bench.qp.post_send(SendOp::Send, &[sge(0x1000, 1)], 1, SendFlags::SIGNALED).expect("room")
     };
@@ -460,14 +467,42 @@ fn completions_say_what_happened() {
     assert_eq!((failed.wr_id, failed.queue, failed.count), (8.into(), WorkQueue::Receive, 1));
 }
 
+/// The device reads the Ethernet segment after the control segment: flags, length, and the first bytes of the frame
+/// from byte 14 of it on.
+#[test]
+fn frames_begin_in_the_request() {
+    let mut bench = Bench::new(Service::RawPacket, 4, 1, 0);
+    let post = |bench: &mut Bench, head: &[u8], rest: &[Sge]| {
+        let doorbell = bench.qp.post_frame(head, rest, FrameChecksums::IP, 1, SendFlags::SIGNALED);
+        doorbell.map(|doorbell| bench.qp.ring(doorbell))
+    };
+    assert_eq!(post(&mut bench, &[1; 17], &[sge(0x1000, 5)]), Err(PostError::TooShort));
+    assert_eq!(post(&mut bench, &[1; MAX_FRAME_HEAD + 1], &[]), Err(PostError::TooLong));
+    let head: vec::Vec<u8> = (1..=18).collect();
+    assert_eq!(post(&mut bench, &head, &[sge(0x1000, 5)]), Ok(()));
+    let wqe = bench.sq(0, 64);
+    assert_eq!((wqe_ctrl_seg::ds.get32(&wqe), wqe_ctrl_seg::opcode.get32(&wqe)), (4, 0xa));
+    assert_eq!((wqe[20], &wqe[28..30]), (0x40, &[0, 18][..]));
+    assert_eq!(wqe[30..48], head);
+    assert_eq!((&wqe[48..52], &wqe[56..64]), (&[0, 0, 0, 5][..], &[0, 0, 0, 0, 0, 0, 0x10, 0][..]));
+    // A complete frame may be shorter.
+    assert_eq!(post(&mut bench, &[1; 14], &[]), Ok(()));
+    assert_eq!(post(&mut bench, &[1; MAX_FRAME_HEAD], &[]), Ok(()));
+    assert_eq!(bench.qp.send_outstanding(), 4, "seven octowords are two WQEBBs");
+}
+
 #[test]
 fn impossible_sizes_are_refused() {
-    assert!(QpGeometry::new(1 << 16, 0, 6, 1).is_none());
-    assert!(QpGeometry::new(1 << 14, 0, 16, 1).is_none(), "wqebbs, not requests, are counted in 16 bits");
-    assert!(QpGeometry::new(0, 1 << 16, 6, 1).is_none());
-    assert!(QpGeometry::new(u32::MAX, u32::MAX, usize::MAX, u32::MAX).is_none());
-    assert_eq!(QpGeometry::new(0, 0, 6, 1).map(|g| g.ring_bytes()), Some(0));
-    assert_eq!(QpGeometry::new(1, 1, 6, 1).map(|g| (g.rq_bytes, g.sq_bytes)), Some((64, 128)));
+    let sizes = |send, recv, octowords, sges| QpGeometry::new(send, recv, octowords, sges, QpGeometry::WQEBB);
+    assert!(sizes(1 << 16, 0, 6, 1).is_none());
+    assert!(sizes(1 << 14, 0, 16, 1).is_none(), "wqebbs, not requests, are counted in 16 bits");
+    assert!(sizes(0, 1 << 16, 6, 1).is_none());
+    assert!(sizes(u32::MAX, u32::MAX, usize::MAX, u32::MAX).is_none());
+    assert_eq!(sizes(0, 0, 6, 1).map(|g| g.ring_bytes()), Some(0));
+    assert_eq!(sizes(1, 1, 6, 1).map(|g| (g.rq_bytes, g.sq_bytes)), Some((64, 128)));
+    let own_pages =
+        QpGeometry::new(1, 8, 4, 1, QpGeometry::PAGE).map(|g| (g.receives(), g.rq_bytes, g.sq_bytes));
+    assert_eq!(own_pages, Some((Some(256), 4096, 64)));
 }
 
 proptest! {

@@ -100,9 +100,16 @@ impl Node {
 
     /// Makes everything anew over the same memory, after a recovery.
     pub fn renew(&mut self) {
+        self.renew_with(|_| ());
+    }
+
+    /// The same with a QP of another kind.
+    pub fn renew_with(&mut self, change: impl FnOnce(&mut QpConfig)) {
         self.pd = self.hca.alloc_pd().expect("a PD");
         let cq = self.hca.create_cq(&CqConfig { entries: 256, eq: 0 }).expect("a CQ");
-        let qp = self.hca.create_qp(&QpConfig::rc(self.pd, cq.number())).expect("a QP");
+        let mut config = QpConfig::rc(self.pd, cq.number());
+        change(&mut config);
+        let qp = self.hca.create_qp(&config).expect("a QP");
         let key = self.hca.register(self.pd, &self.memory, ALL, Base::Virtual).expect("a key");
         self.hca.destroy_qp(std::mem::replace(&mut self.qp, qp)).expect("given back");
         self.hca.destroy_cq(std::mem::replace(&mut self.cq, cq)).expect("given back");

@@ -2,6 +2,7 @@
 
 use super::function::Function;
 use super::{Firmware, Memory};
+use crate::completion::WorkQueue;
 use crate::eq::Eq;
 use crate::error::FatalCause;
 use crate::event::AsyncEvent;
@@ -84,11 +85,16 @@ impl<P: Platform> Firmware<'_, P> {
             | EventType::WQ_CATAS_ERROR
             | EventType::PATH_MIG_FAILED
             | EventType::WQ_INVAL_REQ_ERROR
-            | EventType::WQ_ACCESS_ERROR
-                if EventQueueType(qp_events::r#type.get(data) as u8) == EventQueueType::QP =>
-            {
-                let qpn = QpNumber::new(qp_events::qpn_rqn_sqn.get32(data));
-                self.log.push_event(AsyncEvent::Qp { qpn, event });
+            | EventType::WQ_ACCESS_ERROR => {
+                let event = match EventQueueType(qp_events::r#type.get(data) as u8) {
+                    EventQueueType::QP => {
+                        AsyncEvent::Qp { qpn: QpNumber::new(qp_events::qpn_rqn_sqn.get32(data)), event }
+                    }
+                    EventQueueType::SQ => AsyncEvent::RawPacket { queue: WorkQueue::Send, event },
+                    EventQueueType::RQ => AsyncEvent::RawPacket { queue: WorkQueue::Receive, event },
+                    _ => AsyncEvent::Other { event, sub_type },
+                };
+                self.log.push_event(event);
             }
             EventType::SRQ_LAST_WQE => {
                 self.log.push_event(AsyncEvent::QpLastWqe(QpNumber::new(qp_events::qpn_rqn_sqn.get32(data))));

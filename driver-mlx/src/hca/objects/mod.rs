@@ -7,6 +7,7 @@ mod event_room;
 mod multicast;
 mod qp;
 mod qp_context;
+pub(super) mod raw_packet;
 pub(super) mod region;
 mod resize;
 mod srq;

@@ -3,6 +3,7 @@
 use super::Objects;
 use super::event_room::EVENTS_OF_QP;
 use super::qp_context::{Change, Sizes, create_input, exceeds, log2_ceil};
+use super::raw_packet;
 use crate::caps::PortType;
 use crate::cmd::{Tail, input};
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
@@ -15,7 +16,7 @@ use crate::hca::memory::{Memory, Usable};
 use crate::hca::page_list::PageList;
 use crate::path::{Ends, Path};
 use crate::platform::{Bar, Platform};
-use crate::qp::{Qp, QpContext, QpGeometry, QpState, SendRegister};
+use crate::qp::{FrameLimits, Qp, QpContext, QpGeometry, QpState, RawPacketNumbers, SendRegister};
 use crate::types::{CounterSet, Psn, QpNumber, UarPage};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{ads, qpc};
@@ -35,7 +36,8 @@ impl<P: Platform> Hca<'_, P> {
     /// Makes a queue pair, in the state [`QpState::Reset`].
     ///
     /// # Errors
-    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`], [`Error::MissingCapability`].
+    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`], [`Error::MissingCapability`];
+    /// [`Error::InvalidArgument`] for a raw-packet QP without send or receive queue.
     pub fn create_qp(&mut self, config: &QpConfig) -> Result<Qp<P::Bar>, Error> {
         let Self { firmware, memory, objects, .. } = self;
         objects.create_qp(firmware, memory, config)
@@ -46,8 +48,9 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command. The queue's memory then stays taken, as the device may still use it.
     pub fn destroy_qp(&mut self, qp: Qp<P::Bar>) -> Result<(), Error> {
-        let Self { firmware, memory, objects, .. } = self;
-        objects.destroy_qp(firmware, memory, qp)
+        let Self { firmware, memory, objects, port, .. } = self;
+        let stopped = port.frames_stop(firmware, memory, &qp);
+        objects.destroy_qp(firmware, memory, qp, stopped)
     }
 
     fn change(&mut self, qp: &mut Qp<P::Bar>, change: &Change, state: QpState) -> Result<(), Error> {
@@ -64,6 +67,7 @@ impl<P: Platform> Hca<'_, P> {
         if params.port == 0 || params.port > self.firmware.caps().num_ports {
             return Err(Error::InvalidArgument("port"));
         }
+        check_state_machine(qp)?;
         let context = qp.context_mut();
         context.port = params.port;
         context.pkey_index = params.pkey_index;
@@ -78,6 +82,7 @@ impl<P: Platform> Hca<'_, P> {
         qpc::counter_set_id.set(fields, config.counters.map_or(0, CounterSet::number));
         match config.service {
             Service::Rc | Service::Uc => {}
+            Service::RawPacket => {}
             Service::Ud { q_key } => qpc::q_key.set(fields, q_key.get()),
             Service::Gsi => {
                 qpc::q_key.set(fields, crate::types::QKey::GSI.get());
@@ -197,7 +202,9 @@ impl<P: Platform> Hca<'_, P> {
     /// Any [`Error`] of a command; [`Error::InvalidArgument`] for a connected QP; [`Error::Stale`].
     pub fn modify_to_rts_datagram(&mut self, qp: &mut Qp<P::Bar>, sq_psn: Psn) -> Result<(), Error> {
         let (mtu, message) = match qp.service() {
-            Service::Rc | Service::Uc => return Err(Error::InvalidArgument("service")),
+            Service::Rc | Service::Uc | Service::RawPacket => {
+                return Err(Error::InvalidArgument("service"));
+            }
             Service::Ud { .. } => UD_MTU_AND_MESSAGE,
             Service::Gsi => GSI_MTU_AND_MESSAGE,
         };
@@ -218,6 +225,7 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command; [`Error::Stale`].
     pub fn modify_to_error(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
+        check_state_machine(qp)?;
         let mut change = input::<{ qp_2err_in::SIZE }>(Opcode::QP_2ERR, 0);
         qp_2err_in::qpn.set(&mut change, self.firmware.resolve(qp)?.get());
         self.exec(&change, &mut [0; qp_2err_out::SIZE])?;
@@ -231,6 +239,7 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command; [`Error::Stale`].
     pub fn modify_to_reset(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
+        check_state_machine(qp)?;
         let mut change = input::<{ qp_2rst_in::SIZE }>(Opcode::QP_2RST, 0);
         qp_2rst_in::qpn.set(&mut change, self.firmware.resolve(qp)?.get());
         self.exec(&change, &mut [0; qp_2rst_out::SIZE])?;
@@ -244,6 +253,7 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command; [`Error::BadAnswer`] for a state that does not exist; [`Error::Stale`].
     pub fn query_qp_state(&mut self, qp: &Qp<P::Bar>) -> Result<QpState, Error> {
+        check_state_machine(qp)?;
         let mut query = input::<{ query_qp_in::SIZE }>(Opcode::QUERY_QP, 0);
         query_qp_in::qpn.set(&mut query, self.firmware.resolve(qp)?.get());
         let mut out = [0; query_qp_out::SIZE];
@@ -288,9 +298,13 @@ impl<B: Bar> Objects<B> {
         if config.inline_receive && !firmware.caps().sctr_data_cqe {
             return Err(Error::MissingCapability("sctr_data_cqe"));
         }
+        let frames = match config.service {
+            Service::RawPacket => raw_packet::limits(firmware, memory, config)?,
+            _ => FrameLimits::default(),
+        };
         firmware.resolve(&config.pd)?;
         config.counters.map_or(Ok(0), |counters| firmware.resolve(&counters))?;
-        let sizes = Sizes::new(config, firmware.caps(), self.terminator)?;
+        let sizes = Sizes::new(config, firmware.caps(), self.terminator, frames)?;
         let control_page = self.uar.ok_or(Error::WrongState)?;
         let epoch = memory.epoch();
         let taken = if config.blueflame { self.blueflame.take(firmware, memory) } else { None };
@@ -310,6 +324,7 @@ impl<B: Bar> Objects<B> {
             pkey_changed: false,
             access: Access::empty(),
             register,
+            raw: RawPacketNumbers::default(),
         };
         let usable = firmware.usable();
         let mut qp = match usable.and_then(|usable| {
@@ -322,7 +337,8 @@ impl<B: Bar> Objects<B> {
             }
         };
         if let Err(error) = create_qp_over(firmware, memory, &mut qp, &sizes.geometry, page) {
-            self.free_qp(firmware, memory, &error.not_created(), qp);
+            let undone = raw_packet::destroy(firmware, memory, &qp);
+            self.free_qp(firmware, memory, &error.not_created().and(undone), qp);
             return Err(error);
         }
         self.room.add(EVENTS_OF_QP);
@@ -354,14 +370,25 @@ impl<B: Bar> Objects<B> {
         firmware: &mut Firmware<'_, P>,
         memory: &mut Memory<'_>,
         qp: Qp<B>,
+        stopped: Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut destroy = input::<{ destroy_qp_in::SIZE }>(Opcode::DESTROY_QP, 0);
-        destroy_qp_in::qpn.set(&mut destroy, qp.number().get());
-        let result = firmware.destroy(memory, &qp, &destroy, &mut [0; destroy_qp_out::SIZE]);
+        let result = if qp.service() == Service::RawPacket {
+            stopped.and(raw_packet::destroy(firmware, memory, &qp))
+        } else {
+            let mut destroy = input::<{ destroy_qp_in::SIZE }>(Opcode::DESTROY_QP, 0);
+            destroy_qp_in::qpn.set(&mut destroy, qp.number().get());
+            firmware.destroy(memory, &qp, &destroy, &mut [0; destroy_qp_out::SIZE])
+        };
         self.free_qp(firmware, memory, &result, qp);
         self.forget_events(firmware, memory, EVENTS_OF_QP, &result);
         result
     }
+}
+
+/// # Errors
+/// [`Error::InvalidArgument`] for a raw-packet QP, whose queues have states of their own.
+fn check_state_machine<B: Bar>(qp: &Qp<B>) -> Result<(), Error> {
+    if qp.service() == Service::RawPacket { Err(Error::InvalidArgument("service")) } else { Ok(()) }
 }
 
 /// A queue pair without a number, before CREATE_QP.
@@ -404,6 +431,9 @@ fn create_qp_over<P: Platform>(
     geometry: &QpGeometry,
     page: UarPage,
 ) -> Result<(), Error> {
+    if qp.service() == Service::RawPacket {
+        return raw_packet::create(firmware, memory, qp, geometry, page);
+    }
     let [rings, record] = qp.memory();
     let pages = PageList::new(rings, geometry.ring_bytes());
     let create = create_input(&qp.context().config, geometry, firmware.caps(), page, &pages, record);
@@ -411,6 +441,7 @@ fn create_qp_over<P: Platform>(
     let tail = Tail { count, entry: &|index| pages.entry(index) };
     let mut out = [0; create_qp_out::SIZE];
     firmware.exec_with(memory, &create, tail, &mut out)?;
-    qp.set_number(QpNumber::new(create_qp_out::qpn.get32(&out)));
+    let number = QpNumber::new(create_qp_out::qpn.get32(&out));
+    qp.set_numbers(number, number);
     Ok(())
 }

@@ -7,10 +7,11 @@ use crate::dma::DmaMemory;
 use crate::error::Error;
 use crate::hca::page_list::PageList;
 use crate::mw::BIND_OCTOWORDS;
-use crate::qp::{QpContext, QpGeometry, QpLimits};
+use crate::qp::{FrameLimits, MAX_FRAME_HEAD, QpContext, QpGeometry, QpLimits};
 use crate::types::{CounterSet, LKey, QpNumber, UarPage};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::qpc;
+use mlx5_prm::datapath::ETH_INLINE_OFFSET;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::{OptParamMask, PmState, RqType, ServiceType};
 
@@ -34,12 +35,21 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn new(config: &QpConfig, caps: &Capabilities, terminator: LKey) -> Result<Self, Error> {
-        let (head, most) = match config.service {
+    pub(super) fn new(
+        config: &QpConfig,
+        caps: &Capabilities,
+        terminator: LKey,
+        frames: FrameLimits,
+    ) -> Result<Self, Error> {
+        let (head, most, least_rq_bytes) = match config.service {
             // Control and remote address.
-            Service::Rc | Service::Uc => (2, MOST_READ_UNITS),
+            Service::Rc | Service::Uc => (2, MOST_READ_UNITS, QpGeometry::WQEBB),
             // Control and address vector.
-            Service::Ud { .. } | Service::Gsi => (4, MOST_UNITS),
+            Service::Ud { .. } | Service::Gsi => (4, MOST_UNITS, QpGeometry::WQEBB),
+            // Control and Ethernet segment.
+            Service::RawPacket => {
+                (1 + (ETH_INLINE_OFFSET + MAX_FRAME_HEAD).div_ceil(16), MOST_UNITS, QpGeometry::PAGE)
+            }
         };
         let inline_octowords =
             if config.max_inline == 0 { 0 } else { (config.max_inline as usize + 4).div_ceil(16) };
@@ -56,8 +66,10 @@ impl Sizes {
         let largest = 1u64 << caps.log_max_qp_sz.min(15);
         let limit = |asked| Error::Limit { what: "log_max_qp_sz", asked, limit: largest };
         let asked = u64::from(config.max_send_wr.max(max_recv_wr));
-        let geometry = QpGeometry::new(config.max_send_wr, max_recv_wr, octowords, config.max_recv_sge)
-            .ok_or(limit(asked))?;
+        let max_recv_sge = config.max_recv_sge;
+        let geometry =
+            QpGeometry::new(config.max_send_wr, max_recv_wr, octowords, max_recv_sge, least_rq_bytes)
+                .ok_or(limit(asked))?;
         if geometry.sq_bytes > 0 {
             exceeds("log_max_qp_sz", 1 << geometry.log_sq_size, largest)?;
         }
@@ -69,6 +81,7 @@ impl Sizes {
             max_inline: config.max_inline as u16,
             max_recv_sge: config.max_recv_sge as u8,
             terminator,
+            frames,
         };
         Ok(Self { geometry, limits })
     }
@@ -127,6 +140,8 @@ fn service_type(service: Service) -> ServiceType {
         Service::Uc => ServiceType::UC,
         Service::Ud { .. } => ServiceType::UD,
         Service::Gsi => ServiceType::QP1,
+        // Not a queue pair of the device.
+        Service::RawPacket => ServiceType::RAW_ETHERTYPE,
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
-/// Traffic of the port.
+/// Traffic of the port. On Ethernet, unicasts and multicasts are those of RoCE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct PortCounters {
@@ -29,6 +29,10 @@ pub struct PortCounters {
     pub received_multicast: Traffic,
     /// Multicasts transmitted.
     pub transmitted_multicast: Traffic,
+    /// Frames received besides RoCE, of all kinds of destinations.
+    pub received_frames: Traffic,
+    /// Frames transmitted besides RoCE.
+    pub transmitted_frames: Traffic,
     /// Received with an error.
     pub received_errors: Traffic,
     /// Not transmitted.
@@ -55,7 +59,23 @@ impl<P: Platform> Hca<'_, P> {
             packets: traffic_counter::packets.get(counter),
             bytes: traffic_counter::octets.get(counter),
         };
+        let frames = |kinds: [&[u8]; 3]| {
+            kinds.into_iter().map(traffic).fold(Traffic::default(), |sum, more| Traffic {
+                packets: sum.packets.wrapping_add(more.packets),
+                bytes: sum.bytes.wrapping_add(more.bytes),
+            })
+        };
         Ok(PortCounters {
+            received_frames: frames([
+                q::received_eth_unicast.of(&out),
+                q::received_eth_multicast.of(&out),
+                q::received_eth_broadcast.of(&out),
+            ]),
+            transmitted_frames: frames([
+                q::transmitted_eth_unicast.of(&out),
+                q::transmitted_eth_multicast.of(&out),
+                q::transmitted_eth_broadcast.of(&out),
+            ]),
             received: traffic(q::received_ib_unicast.of(&out)),
             transmitted: traffic(q::transmitted_ib_unicast.of(&out)),
             received_multicast: traffic(q::received_ib_multicast.of(&out)),

@@ -3,7 +3,7 @@
 
 use super::speed::read_ptys;
 use super::state::{EthernetLink, Link, LinkState, PORT, PortState, at_most, highest};
-use crate::cmd::input;
+use crate::cmd::{Tail, input};
 use crate::error::Error;
 use crate::hca::firmware::{Firmware, access_register, optional};
 use crate::hca::memory::Memory;
@@ -14,7 +14,7 @@ use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{mac_address_layout, nic_vport_context as vport};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::registers::{pmtu_reg, ptys_reg};
-use mlx5_prm::value::RegisterId;
+use mlx5_prm::value::{NicVportList, RegisterId};
 
 /// Bytes of a frame besides its payload, as the device counts: header, VLAN tag, check sequence.
 const FRAME_OVERHEAD: u16 = 14 + 4 + 4;
@@ -42,6 +42,15 @@ struct Vport {
     node_guid: Guid,
     /// Largest frame in bytes; 0 if the port's counts.
     frame: u16,
+    min_inline_mode: u8,
+}
+
+/// Returns `nic_vport_context.min_wqe_inline_mode`, which the e-switch sets for virtual functions.
+pub(in crate::hca) fn min_inline_mode<P: Platform>(
+    firmware: &mut Firmware<'_, P>,
+    memory: &mut Memory<'_>,
+) -> Result<u8, Error> {
+    query_vport(firmware, memory).map(|vport| vport.min_inline_mode)
 }
 
 /// QUERY_NIC_VPORT_CONTEXT of the function itself.
@@ -59,7 +68,30 @@ fn query_vport<P: Platform>(firmware: &mut Firmware<'_, P>, memory: &mut Memory<
         port_guid: Guid::new(vport::port_guid.get(context)),
         node_guid: Guid::new(vport::node_guid.get(context)),
         frame: vport::mtu.get(context) as u16,
+        min_inline_mode: vport::min_wqe_inline_mode.get(context) as u8,
     })
+}
+
+/// MODIFY_NIC_VPORT_CONTEXT: the function receives frames to these addresses of one kind.
+pub(super) fn set_addresses<P: Platform>(
+    firmware: &mut Firmware<'_, P>,
+    memory: &mut Memory<'_>,
+    kind: NicVportList,
+    count: usize,
+    address: &dyn Fn(usize) -> MacAddress,
+) -> Result<(), Error> {
+    let mut modify = input::<{ modify_nic_vport_context_in::SIZE }>(Opcode::MODIFY_NIC_VPORT_CONTEXT, 0);
+    let select = modify_nic_vport_context_in::field_select.of_mut(&mut modify);
+    modify_nic_vport_field_select::addresses_list.set(select, true);
+    let context = modify_nic_vport_context_in::nic_vport_context.of_mut(&mut modify);
+    vport::allowed_list_type.set(context, kind.0);
+    vport::allowed_list_size.set(context, count as u32);
+    let entry = |index| {
+        let (high, low) = address(index).halves();
+        u64::from(high) << 32 | u64::from(low)
+    };
+    let tail = Tail { count, entry: &entry };
+    firmware.exec_with(memory, &modify, tail, &mut [0; modify_nic_vport_context_out::SIZE])
 }
 
 /// MODIFY_NIC_VPORT_CONTEXT with the fields that `select` and `set` name.

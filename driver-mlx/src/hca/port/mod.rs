@@ -2,6 +2,7 @@
 
 mod counters;
 mod ethernet;
+mod frames;
 mod infiniband;
 mod roce;
 mod speed;
@@ -9,6 +10,7 @@ mod state;
 mod table;
 
 pub use counters::{PortCounters, Traffic};
+pub(super) use ethernet::min_inline_mode;
 pub(super) use infiniband::{gid, pkey, pkeys};
 pub use state::{EthernetLink, InfiniBandLink, Link, LinkState, PortState};
 
@@ -18,6 +20,7 @@ use crate::caps::PortType;
 use crate::error::{Error, Step};
 use crate::platform::Platform;
 use crate::types::{Gid, MacAddress};
+use frames::FrameFilter;
 use mlx5_prm::registers::paos_reg;
 use mlx5_prm::value::RegisterId;
 use state::PORT;
@@ -35,6 +38,8 @@ pub(super) struct Port {
     mac: MacAddress,
     /// Addresses of RoCE, which outlive a reset.
     addresses: AddressTable,
+    /// Frames that the raw-packet QP receives. Its groups outlive a reset.
+    frames: FrameFilter,
 }
 
 impl Port {
@@ -58,9 +63,10 @@ impl Port {
         }
     }
 
-    /// Forgets what the trace reports of a device that was reset.
+    /// Forgets what a reset has erased.
     pub(super) fn begin_generation(&mut self) {
         self.mtu_is_assumed = false;
+        self.frames.begin_generation();
     }
 
     /// As [`Hca::port`](crate::Hca::port).
