@@ -344,7 +344,15 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
                 Level::Linux => " -- --test-threads=2",
                 _ => " -- --test-threads=3",
             };
-            vec![words(&format!("test {TEST_SELECTION} --test {target}{threads}"))]
+            let mut calls = vec![words(&format!("test {TEST_SELECTION} --test {target}{threads}"))];
+            if level == Level::InProcess {
+                // RDS on Ethernet ports: a third of its tests, or all.
+                let which = if long { "rds::" } else { ROCE_MODULES };
+                calls.push(words(&format!(
+                    "test {TEST_SELECTION} --test {target} --config env.RDMA_MEDIUM=\"ethernet\" -- {which}"
+                )));
+            }
+            calls
         }
         // A short world, and the libraries with unsafe code. All other crates forbid it.
         Level::Miri => ["harness --test short", "driver-mlx --lib", "dat-nostd --lib"]
@@ -352,6 +360,10 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
             .to_vec(),
     }
 }
+
+/// Modules of the in-process tests that every run repeats on Ethernet ports: those in which
+/// connections begin, break and end.
+const ROCE_MODULES: &str = "rds::connect:: rds::connections:: rds::ends:: rds::features:: rds::lives:: rds::local:: rds::messages:: rds::rdma:: rds::socket::";
 
 /// Flags for Miri.
 const MIRI_FLAGS: [&str; 4] = [

@@ -8,6 +8,7 @@ use crate::rds::chaos::tally::Tally;
 use crate::rds::chaos::trace::{Event, Trace};
 use harness::{Next, Task, World, WorldConfig};
 use hca_model::Profile;
+use hca_model::card::{CONNECTX_5, CONNECTX_5_EN};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -21,8 +22,10 @@ pub fn run(seed: u64) -> Tally {
     let Plan { settings, nodes, mut breaks } = Plan::new(seed);
     let count = nodes.len();
     let world = World::new(&WorldConfig::new(seed));
+    // A third of the runs is on RoCE.
+    let card = if seed % 3 == 1 { &CONNECTX_5_EN } else { &CONNECTX_5 };
     let platforms: Vec<_> =
-        (0..count).map(|index| world.attach(Profile::node(index as u16), MEMORY).0).collect();
+        (0..count).map(|index| world.attach(Profile::of(card, index as u16), MEMORY).0).collect();
     let shared = Rc::new(Shared {
         world: Rc::clone(&world),
         seed,
