@@ -110,6 +110,9 @@ pub fn start(boot: BootMemory) -> ! {
             println!("acpi: {dropped} {what} beyond the unikernel's limit: devices behind them may not work");
         }
     }
+    for signature in &acpi.damaged {
+        println!("acpi: the checksum of {} is wrong: used all the same", signature.escape_ascii());
+    }
     steps.done("pci");
     defmt::info!(
         "{=str}: up, seed {=u128:x}, tsc {=u64} Hz",

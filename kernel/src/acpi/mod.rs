@@ -1,7 +1,8 @@
 //! The ACPI tables that the unikernel uses: PM timer and power registers (FADT), the sleep object
 //! (DSDT, SSDTs), mapped PCI configuration space (MCFG), DMA remapping units (DMAR).
 //!
-//! Firmware's tables are read with bounds and checksums; a malformed table counts as absent.
+//! Firmware's tables are read with bounds; a malformed table counts as absent. One whose checksum is wrong is used and named, as
+//! Linux does: the sum is what firmware most often forgets.
 
 pub mod register;
 mod sleep;
@@ -51,6 +52,9 @@ impl Ecam {
 pub const MAX_WINDOWS: usize = 16;
 /// Most DMA remapping units that are kept: machines with eight sockets have some forty.
 pub const MAX_UNITS: usize = 128;
+
+/// Most tables with a wrong checksum that are named.
+const MAX_DAMAGED: usize = 8;
 
 /// A DMA remapping unit, by the physical address of its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +153,8 @@ pub struct Tables {
     pub remapping: Vec<Unit, MAX_UNITS>,
     /// Number of entries of MCFG, and of remapping units, beyond those that are kept.
     pub dropped: [usize; 2],
+    /// Signatures of tables whose checksum is wrong.
+    pub damaged: Vec<[u8; 4], MAX_DAMAGED>,
     /// Firmware's console.
     pub console: Option<Setting>,
     /// Firmware wants the x2APIC to stay off.
@@ -186,9 +192,10 @@ impl Tables {
         let mut tables = Tables::default();
         let rsdp = if rsdp == 0 { scan_for_rsdp(memory) } else { rsdp };
         let Some((root, entry_bytes)) = root_table(memory, rsdp) else { return tables };
-        let Some((_, len)) = header(memory, root).filter(|(_, len)| sums_to_zero(memory, root, *len)) else {
+        let Some((signature, len)) = header(memory, root) else { return tables };
+        if !tables.is_usable(memory, root, signature, len) {
             return tables;
-        };
+        }
         let count = ((u64::from(len) - HEADER_BYTES) / entry_bytes).min(MAX_ENTRIES);
         let mut in_ssdt = None;
         for i in 0..count {
@@ -201,14 +208,14 @@ impl Tables {
             let address = u64::from_le_bytes(entry);
             let Some((signature, len)) = header(memory, address) else { continue };
             // Only tables in use are summed, because the others may be large.
-            let sound = || sums_to_zero(memory, address, len);
+            let mut usable = || tables.is_usable(memory, address, signature, len);
             match &signature {
-                b"FACP" if sound() => tables.take_fadt(memory, address, len),
-                b"MCFG" if sound() => tables.take_mcfg(memory, address, len),
-                b"DMAR" if sound() => tables.take_dmar(memory, address, len),
-                b"SPCR" if sound() => tables.take_spcr(memory, address, len),
-                b"IVRS" if sound() => tables.take_ivrs(memory, address, len),
-                b"SSDT" if in_ssdt.is_none() && sound() => {
+                b"FACP" if usable() => tables.take_fadt(memory, address, len),
+                b"MCFG" if usable() => tables.take_mcfg(memory, address, len),
+                b"DMAR" if usable() => tables.take_dmar(memory, address, len),
+                b"SPCR" if usable() => tables.take_spcr(memory, address, len),
+                b"IVRS" if usable() => tables.take_ivrs(memory, address, len),
+                b"SSDT" if in_ssdt.is_none() && usable() => {
                     in_ssdt = sleep::soft_off(memory, address, len);
                 }
                 _ => {}
@@ -217,6 +224,22 @@ impl Tables {
         // The FADT, which leads to the DSDT, may come after SSDTs.
         tables.power.soft_off = tables.power.soft_off.or(in_ssdt);
         tables
+    }
+
+    /// Returns whether all of a table can be read; remembers it if its checksum is wrong.
+    fn is_usable(
+        &mut self,
+        memory: &impl PhysicalMemory,
+        address: u64,
+        signature: [u8; 4],
+        len: u32,
+    ) -> bool {
+        let Some(total) = sum_of(memory, address, len) else { return false };
+        if total != 0 && !self.damaged.contains(&signature) {
+            // Of more than eight the first eight are named.
+            let _ = self.damaged.push(signature);
+        }
+        true
     }
 
     /// FADT (ACPI 6.5 section 5.2.9): each register has an old field and, in longer tables, an
@@ -245,8 +268,8 @@ impl Tables {
         // The extended address may be beyond what can be read.
         self.power.soft_off = [u64_at(&bytes, 140), u32_at(&bytes, 40).into()].into_iter().find_map(|dsdt| {
             let (signature, len) = header(memory, dsdt)?;
-            let sound = signature == *b"DSDT" && sums_to_zero(memory, dsdt, len);
-            if sound { sleep::soft_off(memory, dsdt, len) } else { None }
+            let usable = signature == *b"DSDT" && self.is_usable(memory, dsdt, signature, len);
+            if usable { sleep::soft_off(memory, dsdt, len) } else { None }
         });
     }
 
@@ -377,20 +400,20 @@ fn header(memory: &impl PhysicalMemory, address: u64) -> Option<([u8; 4], u32)> 
     ends.then_some((*header.first_chunk()?, len))
 }
 
-/// Returns whether all of a table can be read and its checksum is right.
-fn sums_to_zero(memory: &impl PhysicalMemory, address: u64, len: u32) -> bool {
+/// Returns the sum of a table's bytes, 0 where the checksum is right; `None` if it cannot be read.
+fn sum_of(memory: &impl PhysicalMemory, address: u64, len: u32) -> Option<u8> {
     let mut total = 0u8;
     let mut block = [0; 256];
     let mut at = 0;
     while at < len {
         let wanted = block.split_at_mut((len - at).min(256) as usize).0;
         if !memory.read(address + u64::from(at), wanted) {
-            return false;
+            return None;
         }
         total = total.wrapping_add(sum(wanted));
         at = at.saturating_add(256);
     }
-    total == 0
+    Some(total)
 }
 
 fn sum(bytes: &[u8]) -> u8 {

@@ -87,6 +87,7 @@ fn found() -> Tables {
             Ecam { base: 0xb000_0000, segment: 0, first_bus: 0, last_bus: 255 },
         ]),
         remapping: [Unit::Intel(0xfed9_0000), Unit::Intel(0xfed9_1000)].into_iter().collect(),
+        damaged: heapless::Vec::new(),
         dropped: [0; 2],
         console: None,
         no_x2apic: false,
@@ -137,15 +138,22 @@ fn registers_that_only_the_extended_fields_name() {
 }
 
 #[test]
-fn damage_is_absence() {
+fn damaged_tables_are_used_and_named() {
     assert_eq!(Tables::find(&image(true), 0), Tables::default());
     assert_eq!(Tables::find(&image(true), 0x7fff_ffff_ffff), Tables::default());
     let mut image = image(false);
     image.0[0x1000 + 77] ^= 0x10;
+    let tables = Tables::find(&image, 0x100);
+    assert_eq!(tables.damaged.as_slice(), [*b"FACP"]);
+    assert_eq!((tables.ecam, tables.power), (found().ecam, found().power), "all else is as it was");
+    // The list of tables itself.
+    image.0[0x3001 + 9] ^= 1;
+    assert_eq!(Tables::find(&image, 0x100).damaged.as_slice(), [*b"RSDT", *b"FACP"]);
+    // One that ends beyond memory is absent.
+    image.0[0x1000 + 7] = 0x7f;
     let expected = Tables { pm_timer_port: None, power: Power::default(), ..found() };
-    assert_eq!(Tables::find(&image, 0x100), expected);
-    image.0[0x3001 + 40] ^= 1;
-    assert_eq!(Tables::find(&image, 0x100), Tables::default());
+    let tables = Tables::find(&image, 0x100);
+    assert_eq!(Tables { damaged: heapless::Vec::new(), ..tables }, expected);
 }
 
 #[test]
