@@ -228,6 +228,9 @@ impl Hardware {
         vectors: u16,
         owner: Owner,
     ) -> Result<Hardware, Error> {
+        if function.wake(access, interrupts::wait) {
+            println!("hca at {}: it was asleep: woken", function.address());
+        }
         let bar = function.memory_bar(access, 0).map_err(Error::Pci)?;
         for bar in (0..6).filter_map(|index| function.memory_bar(access, index).ok()) {
             mem::claim(bar.range(), owner).map_err(Error::Conflict)?;

@@ -155,6 +155,7 @@ impl Machine {
         if !self.functions.take(function) {
             return None;
         }
+        function.wake(self.config_space, interrupts::wait);
         if let Err(error) = self.assign_bars(function) {
             println!("pci {}: {error}", function.address());
         }

@@ -10,7 +10,7 @@ use pci_types::PciAddress;
 
 use super::bar::MemoryBar;
 use super::bridges;
-use super::function::{ConfigAccess, Error, FIRST_BAR, Function};
+use super::function::{ConfigAccess, Error, FIRST_BAR, Function, HOST_BRIDGE};
 use crate::memory_map::Range;
 use crate::pvh::{MemoryMapEntry, TYPE_RAM};
 
@@ -22,8 +22,6 @@ const GRANULE: u64 = 1 << 20;
 const FOUR_GIB: u64 = 4 << 30;
 /// Most ranges that are taken on one bus.
 const MAX_TAKEN: usize = 4096;
-/// Base class and subclass of host bridges. Their BARs are none of ours, and some pass no memory accesses on while they are being sized.
-const HOST_BRIDGE: u16 = 0x0600;
 /// A tree is not deeper than its buses are many.
 const MAX_DEPTH: usize = 256;
 

@@ -1,6 +1,6 @@
 //! Where the memory BARs of a function are, and how large.
 
-use super::function::{ConfigAccess, Error, FIRST_BAR, Function};
+use super::function::{ConfigAccess, Error, FIRST_BAR, Function, HOST_BRIDGE};
 use crate::memory_map::Range;
 
 /// A memory BAR, as its function had it when it was sized. Holding one gives no access to the
@@ -40,11 +40,15 @@ impl MemoryBar {
 }
 
 impl Function {
-    /// Address and size of memory BAR `index` (section 7.5.1.2.1). Decoding is off while the size mask is read.
+    /// Address and size of memory BAR `index` (section 7.5.1.2.1). Decoding is off while the size mask is read. A host bridge's
+    /// are nobody's, and not sized: some pass no memory accesses on meanwhile.
     ///
     /// # Errors
     /// [`Error::NoMemoryBar`], [`Error::BadBar`], [`Error::NotAssigned`].
     pub(crate) fn memory_bar(&self, access: &impl ConfigAccess, index: u8) -> Result<MemoryBar, Error> {
+        if self.class == HOST_BRIDGE {
+            return Err(Error::NoMemoryBar(index));
+        }
         let (bar, _) = self.sized_bar(access, index)?;
         if bar.address == 0 { Err(Error::NotAssigned(index)) } else { Ok(bar) }
     }

@@ -77,6 +77,8 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
+/// Base class and subclass of host bridges.
+pub(super) const HOST_BRIDGE: u16 = 0x0600;
 /// Base class of bridges of all kinds, host bridges among them.
 const CLASS_BRIDGE: u16 = 0x06;
 

@@ -1,8 +1,18 @@
-//! Command register and function-level reset, which the driver implements for all platforms.
+//! Command register and function-level reset, which the driver implements for all platforms, and power states.
 
 use super::function::{ConfigAccess, Error, Function};
 use driver_mlx::pci::{self, PciError, SavedConfig};
 use pci_types::{ConfigRegionAccess, PciAddress};
+
+/// Power management capability, its control register (PCI Bus Power Management Interface 1.2 section 3.2), and the state in that: 0
+/// is D0.
+const POWER_MANAGEMENT: u8 = 0x01;
+const POWER_CONTROL: u16 = 4;
+const POWER_STATE: u32 = 0b11;
+/// Written as one, it clears what the function remembers.
+const PME_STATUS: u32 = 1 << 15;
+/// From D3hot to the first access (section 5.6.1).
+const WAKE_NANOS: u64 = 10_000_000;
 
 /// The unikernel's access to configuration space, as the driver takes it.
 pub(super) struct Access<'a, A>(&'a A);
@@ -23,6 +33,22 @@ impl Function {
         // SAFETY: 1. Enumeration found the function. 2. Accesses of a `ConfigAccess` are safe at every
         // offset. 3. Only the unikernel configures functions, from one thread.
         unsafe { pci::Function::new(Access(access), self.address) }
+    }
+
+    /// Brings a function to D0 that somebody left asleep, so that its registers answer. What that clears is written back.
+    /// Returns whether it was asleep. `wait(nanos)` lets that much time pass.
+    pub(crate) fn wake(&self, access: &impl ConfigAccess, wait: impl FnOnce(u64)) -> bool {
+        let at = self.capability(access, POWER_MANAGEMENT).filter(|at| *at <= 0x100 - 8);
+        let Some(at) = at.map(|at| at + POWER_CONTROL) else { return false };
+        let control = access.read(self.address, at);
+        if control & POWER_STATE == 0 {
+            return false;
+        }
+        let saved = self.save(access);
+        access.write(self.address, at, control & !(POWER_STATE | PME_STATUS));
+        wait(WAKE_NANOS);
+        self.restore(access, &saved);
+        true
     }
 
     /// Returns what a reset clears.

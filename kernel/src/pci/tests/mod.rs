@@ -63,6 +63,16 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Command register and BARs are as after a reset.
+    fn forget(&mut self) {
+        self.space[1] &= 0xffff_0000;
+        for (bar, mask) in self.space[4..10].iter_mut().zip(self.bar_masks) {
+            *bar &= !mask;
+        }
+    }
+}
+
 #[derive(Default)]
 struct Bus(RefCell<BTreeMap<PciAddress, Device>>);
 
@@ -116,11 +126,12 @@ impl ConfigAccess for Bus {
             }
             _ if offset == 0x68 && value & (1 << 15) != 0 => {
                 device.resets += 1;
-                device.space[1] &= 0xffff_0000;
-                for (bar, mask) in device.space[4..10].iter_mut().zip(device.bar_masks) {
-                    *bar &= !mask;
-                }
+                device.forget();
                 device.space[word] = 0x2810;
+            }
+            _ if offset == 0xc4 && device.space[word] & 0b11 == 0b11 && value & 0b11 == 0 => {
+                device.space[word] = value;
+                device.forget();
             }
             _ => device.space[word] = value,
         }
@@ -267,6 +278,34 @@ fn a_64_bit_bar_is_sized_with_decoding_off_and_left_as_it_was() {
     assert_eq!(hca.memory_bar(&bus, 1), Err(Error::NoMemoryBar(1)));
     assert_eq!(hca.memory_bar(&bus, 2), Err(Error::NoMemoryBar(2)));
     assert_eq!(hca.memory_bar(&bus, 6), Err(Error::NoMemoryBar(6)));
+}
+
+#[test]
+fn bars_of_host_bridges_are_not_sized() {
+    let mut device = Device::new(0x29c0_8086, 0x0600_0000);
+    device.bar_masks[0] = 0xffff_f000;
+    device.space[4] = 0xfebf_1000;
+    let (bus, bridge) = Bus::with(at(0, 0, 0), device);
+    assert_eq!(bridge.memory_bar(&bus, 0), Err(Error::NoMemoryBar(0)));
+}
+
+#[test]
+fn a_function_that_sleeps_is_woken_and_keeps_its_bars() {
+    let mut device = Device::hca();
+    // Power management behind MSI-X, in D3hot.
+    device.space[0x9c / 4] |= 0xc000;
+    device.space[0xc0 / 4] = 0x0003_0001;
+    device.space[0xc4 / 4] = 1 << 15 | 0b11;
+    let (bus, hca) = Bus::with(at(0, 4, 0), device);
+    let mut waited = 0;
+    assert!(hca.wake(&bus, |nanos| waited += nanos));
+    assert_eq!(waited, 10_000_000);
+    let device = bus.device(hca.address);
+    assert_eq!((device.space[0xc4 / 4], device.space[1] & 0b10), (0, 0b10));
+    assert_eq!(device.space[4..6], [0xc, 0xc0]);
+    assert!(!hca.wake(&bus, |_| panic!("it is awake")));
+    let (bus, hca) = Bus::with(at(0, 4, 0), Device::hca());
+    assert!(!hca.wake(&bus, |_| panic!("it cannot sleep")));
 }
 
 #[test]
