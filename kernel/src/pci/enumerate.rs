@@ -107,7 +107,8 @@ pub(crate) fn functions(
             below = last.and_then(|last| bridges::number(access, &mut found, index - 1, last));
             tell(Done::Number(bridge.address, below));
         }
-        if let Some(bus) = below.filter(|_| slot.is_some() || unnumbered) {
+        // Also below one whose link came up meanwhile.
+        if let Some(bus) = below {
             let segment = bridge.address.segment();
             let seen = found
                 .iter()

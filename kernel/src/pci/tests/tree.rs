@@ -311,6 +311,21 @@ fn all_slots_together_have_ten_seconds() {
 }
 
 #[test]
+fn bays_without_a_link_are_waited_for_together() {
+    let bay = |device, link_nanos| {
+        let number = u32::from(device) + 1;
+        let mut port = Node::slot([0, number, number], 0, CARD, 0, std::vec![Node::hca()]);
+        port.link_nanos = link_nanos;
+        port.at(device)
+    };
+    let bays = (0..16).map(|device| bay(device, (device == 15).then_some(300_000_000)));
+    let (found, told, took) = Machine::new(bays.collect()).enumerate(Numbers::Keep);
+    assert!(told.len() == 15 && told.iter().all(|line| line.contains("no link to it")), "{told:?}");
+    assert_eq!((found.len(), found.last()), (17, Some(&at(16, 0, 0))), "and the card of the last one");
+    assert!(took <= 1_200_000_000, "{took}");
+}
+
+#[test]
 fn a_switch_in_a_slot_that_was_off_is_numbered() {
     let switch = Node::bridge([0; 3], std::vec![Node::bridge([0; 3], std::vec![Node::hca()]).at(4)]);
     let machine =
