@@ -1,4 +1,4 @@
-//! Four-level page tables built in a fixed pool, with 2 MiB pages where addresses allow (Intel SDM volume 3,
+//! Four-level page tables built in a fixed pool, with 2 MiB and 1 GiB pages where addresses allow (Intel SDM volume 3,
 //! section 4.5). Pure arithmetic over the pool; loading CR3 is the image's business.
 
 use bitflags::bitflags;
@@ -8,6 +8,9 @@ pub const PAGE_BYTES: u64 = 4096;
 
 /// Large page size in bytes.
 pub const LARGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Size in bytes of the pages that not every CPU has.
+pub const HUGE_PAGE_BYTES: u64 = 1 << 30;
 
 const ENTRIES: usize = 512;
 const ADDRESS_MASK: u64 = 0x000f_ffff_ffff_f000;
@@ -84,19 +87,26 @@ pub struct PageTables<'p> {
     /// Physical address of the pool's first table.
     base: u64,
     used: usize,
+    /// Bytes of a page at each level that a mapping can end at, from the lowest level on.
+    pages: &'static [u64],
 }
 
+/// Page sizes by level, without and with 1 GiB pages.
+const PAGES: [u64; 3] = [PAGE_BYTES, LARGE_PAGE_BYTES, HUGE_PAGE_BYTES];
+
 impl<'p> PageTables<'p> {
-    /// Starts with nothing mapped. `base` is the physical address of `pool`, a multiple of 4096.
+    /// Starts with nothing mapped. `base` is the physical address of `pool`, a multiple of 4096. `huge` says whether the CPU
+    /// has 1 GiB pages.
     ///
     /// # Errors
     /// [`MapError::OutOfTables`] for an empty pool, [`MapError::BadRange`] for a misaligned base.
-    pub fn new(pool: &'p mut [Table], base: u64) -> Result<Self, MapError> {
+    pub fn new(pool: &'p mut [Table], base: u64, huge: bool) -> Result<Self, MapError> {
         if base & !ADDRESS_MASK != 0 {
             return Err(MapError::BadRange);
         }
         *pool.first_mut().ok_or(MapError::OutOfTables)? = Table::EMPTY;
-        Ok(PageTables { pool, base, used: 1 })
+        let (without, _) = PAGES.split_at(2);
+        Ok(PageTables { pool, base, used: 1, pages: if huge { &PAGES } else { without } })
     }
 
     /// Physical address of the root, for CR3.
@@ -144,9 +154,11 @@ impl<'p> PageTables<'p> {
         let mut offset = 0;
         while offset < len {
             let (from, to) = (virt + offset, phys + offset);
-            let large = (from | to) % LARGE_PAGE_BYTES == 0 && len - offset >= LARGE_PAGE_BYTES;
-            let (level, extra, step) = if large { (1, LARGE, LARGE_PAGE_BYTES) } else { (0, 0, PAGE_BYTES) };
-            let entry = self.entry(from, level)?;
+            let fits = |bytes: &u64| (from | to).is_multiple_of(*bytes) && len - offset >= *bytes;
+            let level = self.pages.iter().rposition(fits).ok_or(MapError::BadRange)?;
+            let step = self.pages[level];
+            let extra = if level == 0 { 0 } else { LARGE };
+            let entry = self.entry(from, level as u32)?;
             if *entry != 0 {
                 return Err(MapError::AlreadyMapped);
             }
@@ -156,7 +168,7 @@ impl<'p> PageTables<'p> {
         Ok(())
     }
 
-    /// The entry for `virt` at `level` (0: page table, 1: page directory), making the tables above it.
+    /// The entry for `virt` at `level` (0: page table, 1: page directory, 2: directory pointers), making the tables above it.
     fn entry(&mut self, virt: u64, level: u32) -> Result<&mut u64, MapError> {
         let mut table = 0;
         for above in (level + 1..4).rev() {
@@ -195,8 +207,8 @@ impl<'p> PageTables<'p> {
             if entry & PRESENT == 0 {
                 return None;
             }
-            if level == 0 || (level == 1 && entry & LARGE != 0) {
-                let page = if level == 0 { PAGE_BYTES } else { LARGE_PAGE_BYTES };
+            if level == 0 || entry & LARGE != 0 {
+                let page = *PAGES.get(level as usize)?;
                 let mut access = Access::empty();
                 access.set(Access::WRITE, entry & WRITABLE != 0);
                 access.set(Access::EXECUTE, entry & NO_EXECUTE == 0);
@@ -235,7 +247,7 @@ mod tests {
     #[test]
     fn large_pages_in_the_middle_small_ones_at_the_ends() {
         let mut pool = vec![Table::EMPTY; 8];
-        let mut tables = PageTables::new(&mut pool, 0x30_0000).unwrap();
+        let mut tables = PageTables::new(&mut pool, 0x30_0000, false).unwrap();
         let (start, len) = (0x1f_f000, 0x40_2000);
         tables.map(start, start, len, RW, Caching::WriteBack).unwrap();
         // Root, directory pointers, directory, and a page table for either end.
@@ -248,9 +260,33 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_1_gib_take_no_tables() {
+        const GIB: u64 = 1 << 30;
+        let used = |huge| {
+            let mut pool = vec![Table::EMPTY; 80];
+            let mut tables = PageTables::new(&mut pool, 0, huge).unwrap();
+            // 64 GiB and a half behind the first 4 MiB.
+            let end = 64 * GIB + GIB / 2;
+            tables.map(4 << 20, 4 << 20, end - (4 << 20), RW, Caching::WriteBack).unwrap();
+            for address in [4 << 20, GIB, 7 * GIB + 0x1234_5678, end - 1] {
+                assert_eq!(
+                    tables.translate(address),
+                    Some((address, RW, Caching::WriteBack)),
+                    "{address:#x}"
+                );
+            }
+            assert_eq!(tables.translate(end), None);
+            assert_eq!(tables.map(GIB, GIB, 0x1000, RW, Caching::WriteBack), Err(MapError::AlreadyMapped));
+            tables.usage().0
+        };
+        // Root, directory pointers, and a directory for each GiB or for either end.
+        assert_eq!((used(false), used(true)), (67, 4));
+    }
+
+    #[test]
     fn windows_on_a_high_bar() {
         let mut pool = vec![Table::EMPTY; 8];
-        let mut tables = PageTables::new(&mut pool, 0).unwrap();
+        let mut tables = PageTables::new(&mut pool, 0, false).unwrap();
         let (bar, len) = (0xe00_0000_0000, 32 << 20);
         tables.map(1 << 46, bar, len, RW, Caching::Uncached).unwrap();
         tables.map((1 << 46) + len, bar, len, RW, Caching::WriteCombining).unwrap();
@@ -264,7 +300,7 @@ mod tests {
     #[test]
     fn refusals() {
         let mut pool = vec![Table::EMPTY; 4];
-        let mut tables = PageTables::new(&mut pool, 0).unwrap();
+        let mut tables = PageTables::new(&mut pool, 0, false).unwrap();
         let wb = Caching::WriteBack;
         assert_eq!(tables.map(0x1001, 0, 0x1000, RW, wb), Err(MapError::BadRange));
         assert_eq!(tables.map(0, 0x800, 0x1000, RW, wb), Err(MapError::BadRange));
@@ -277,6 +313,6 @@ mod tests {
         assert_eq!(tables.map(0x1000, 0, 0x1000, RW, wb), Err(MapError::AlreadyMapped));
         assert_eq!(tables.map(0, 0, 0x20_0000, RW, wb), Err(MapError::AlreadyMapped));
         assert_eq!(tables.map(1 << 40, 0, 0x1000, RW, wb), Err(MapError::OutOfTables));
-        assert_eq!(PageTables::new(&mut [], 0).unwrap_err(), MapError::OutOfTables);
+        assert_eq!(PageTables::new(&mut [], 0, false).unwrap_err(), MapError::OutOfTables);
     }
 }

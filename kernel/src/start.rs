@@ -68,7 +68,7 @@ pub fn start(boot: BootMemory) -> ! {
         all.remove(RANGE).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     }
     let mut free = all.clone();
-    for taken in [layout::image(), Range { start: mem::MAPPED_RAM_END, end: u64::MAX }] {
+    for taken in [layout::image(), Range { start: mem::mapped_ram_end(), end: u64::MAX }] {
         free.remove(taken).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     }
     let screen_found = boot.screen(&info);

@@ -3,7 +3,7 @@
 //! | virtual | what | how |
 //! |---|---|---|
 //! | 0 to 4 KiB | nothing | a null pointer faults |
-//! | RAM's physical addresses below 64 GiB | RAM | write-back, no execution |
+//! | RAM's physical addresses, those below 64 GiB on a CPU without 1 GiB pages | RAM | write-back, no execution |
 //! | the image inside that | text, constants, data | execute, read only, read and write; stacks have guard pages |
 //! | 2^46 upwards | device windows, as asked for | uncached or write-combining |
 
@@ -22,8 +22,8 @@ use x86_64::structures::paging::PhysFrame;
 
 use crate::arch::layout;
 
-/// RAM above is left alone, so that the tables have a bounded size.
-pub const MAPPED_RAM_END: u64 = 64 << 30;
+/// RAM above is left alone where each GiB takes a table, so that the tables have a bounded size.
+const MAPPED_RAM_END: u64 = 64 << 30;
 
 const WINDOWS: u64 = 1 << 46;
 /// A table for each GiB of RAM, and for windows.
@@ -51,6 +51,18 @@ impl Space {
     }
 }
 
+/// Whether the CPU has 1 GiB pages (SDM volume 2, CPUID leaf 0x80000001).
+fn has_huge_pages() -> bool {
+    const FEATURES: u32 = 0x8000_0001;
+    let known = core::arch::x86_64::__cpuid(0x8000_0000).eax >= FEATURES;
+    known && core::arch::x86_64::__cpuid(FEATURES).edx & 1 << 26 != 0
+}
+
+/// The first address whose RAM is left alone.
+pub fn mapped_ram_end() -> u64 {
+    if has_huge_pages() { WINDOWS } else { MAPPED_RAM_END }
+}
+
 /// Builds the address space and switches to it; what the boot page tables mapped beyond it is gone. Once, with interrupts
 /// off. `map` is all usable memory.
 pub fn init(map: &MemoryMap) -> Result<(), Error> {
@@ -61,13 +73,13 @@ pub fn init(map: &MemoryMap) -> Result<(), Error> {
     // SAFETY: this is reached once (SPACE is still empty), so it is the only reference to the pool ever made.
     let pool: &'static mut [Table] = unsafe { &mut *pool };
     let base = pool.as_ptr() as u64;
-    let mut tables = PageTables::new(pool, base)?;
+    let mut tables = PageTables::new(pool, base, has_huge_pages())?;
 
     let image = layout::image();
     let mut ram = map.clone();
     ram.remove(Range { start: 0, end: 4096 })?;
     ram.remove(image)?;
-    ram.remove(Range { start: MAPPED_RAM_END, end: u64::MAX })?;
+    ram.remove(Range { start: mapped_ram_end(), end: u64::MAX })?;
     for range in ram.ranges() {
         tables.map(range.start, range.start, range.len(), Access::WRITE, Caching::WriteBack)?;
     }
@@ -175,7 +187,7 @@ pub fn is_memory(virt: u64, len: u64) -> bool {
 }
 
 /// Memory that nobody else has any more, as bytes; `range` was taken out of the map of free memory, which is below
-/// [`MAPPED_RAM_END`].
+/// [`mapped_ram_end`].
 pub fn lend(range: Range) -> &'static mut [MaybeUninit<u8>] {
     // SAFETY: `init` mapped all usable memory one to one for good, and the range was taken from the free part of it, once.
     unsafe { core::slice::from_raw_parts_mut(range.start as *mut MaybeUninit<u8>, range.len() as usize) }
