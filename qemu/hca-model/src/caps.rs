@@ -80,6 +80,7 @@ pub struct Caps {
     ethernet_offloads: Vec<u8>,
     roce: Vec<u8>,
     flow_tables: Vec<u8>,
+    quality_of_service: Vec<u8>,
 }
 
 /// Why SET_HCA_CAP was refused: the field and what is wrong.
@@ -118,8 +119,8 @@ impl Caps {
         later::CAP2_LOG_MAX_NUM_RESERVED_QPN.set(&mut general_2, reserved::LOG_NUMBERS);
         later::CAP2_LOG_RESERVED_QPN_GRANULARITY.set(&mut general_2, reserved::LOG_RANGE);
         later::CAP2_LOG_RESERVED_QPN_MAX_ALLOC.set(&mut general_2, reserved::LOG_RANGE);
-        let [ethernet_offloads, roce, flow_tables] = if profile.card.is_ethernet() {
-            [ethernet::offloads(), ethernet::roce(), ethernet::flow_tables()]
+        let [ethernet_offloads, roce, flow_tables, quality_of_service] = if profile.card.is_ethernet() {
+            [ethernet::offloads(), ethernet::roce(), ethernet::flow_tables(), ethernet::quality_of_service()]
         } else {
             Default::default()
         };
@@ -132,6 +133,7 @@ impl Caps {
             ethernet_offloads,
             roce,
             flow_tables,
+            quality_of_service,
         }
     }
 
@@ -147,12 +149,12 @@ impl Caps {
             CapType::ETHERNET_OFFLOADS => Some(&self.ethernet_offloads),
             CapType::ROCE => Some(&self.roce),
             CapType::FLOW_TABLE => Some(&self.flow_tables),
+            CapType::QOS => Some(&self.quality_of_service),
             // Known types of which nothing is modelled: all zero.
             CapType::ODP
             | CapType::IPOIB_OFFLOADS
             | CapType::ESWITCH
             | CapType::VECTOR_CALC
-            | CapType::QOS
             | CapType::DEBUG => Some(&[]),
             _ => None,
         }

@@ -5,7 +5,7 @@ use crate::port::{LOG_MAX_LIST, LOG_MAX_VLANS, ROCE_ADDRESSES};
 use mlx5_prm::Field;
 use mlx5_prm::caps::{
     cmd_hca_cap as c, flow_table_fields_supported as fields, flow_table_nic_cap as nic,
-    flow_table_prop_layout as props, per_protocol_networking_offload_caps as offloads, roce_cap,
+    flow_table_prop_layout as props, per_protocol_networking_offload_caps as offloads, qos_cap, roce_cap,
 };
 use mlx5_prm::value::PortType;
 
@@ -21,6 +21,8 @@ const INLINE_NOT_REQUIRED: u32 = 2;
 const LOG_MAX_TABLE: u32 = 16;
 /// Highest level of a flow table. Linux refuses a device with less than 59.
 const MAX_LEVEL: u32 = 0xff;
+/// Registers of a frame that meters write, as bits.
+const METER_REGISTERS: u32 = 0xfc;
 /// UDP port of RoCE v2, and its source ports.
 const ROCE_PORT: u32 = 4791;
 const SOURCE_PORTS: (u32, u32) = (0xc000, 0xffff);
@@ -43,6 +45,8 @@ pub(super) const GENERAL: &[(Field, u32)] = &[
     (c::log_max_rqt, LOG_MAX_QUEUES),
     (c::log_max_rqt_size, LOG_MAX_RQT_SIZE),
     (c::log_max_tis_per_sq, 0),
+    (c::disable_local_lb_uc, 1),
+    (c::disable_local_lb_mc, 1),
     (c::log_max_current_uc_list, LOG_MAX_LIST),
     (c::log_max_current_mc_list, LOG_MAX_LIST),
     (c::log_max_vlan_list, LOG_MAX_VLANS),
@@ -85,6 +89,14 @@ pub(super) fn roce() -> Vec<u8> {
     ] {
         field.set(&mut block, value);
     }
+    block
+}
+
+/// Capability type 0xc. There are no meters; the registers that those of a card write, C2 to C7, are named all the same:
+/// rdma-core 56 fails where there are none.
+pub(super) fn quality_of_service() -> Vec<u8> {
+    let mut block = vec![0; qos_cap::SIZE];
+    qos_cap::flow_meter_reg_id.set(&mut block, METER_REGISTERS);
     block
 }
 

@@ -202,6 +202,35 @@ fn own_frames_return_where_the_tir_says_so() {
 }
 
 #[test]
+fn frames_return_to_other_transport_domains() {
+    let mut nic = Nic::new(1);
+    // A receive queue of another domain, or of none, for an address of nobody.
+    let other = number(nic.guest.command(&Input::new(Opcode::ALLOC_TRANSPORT_DOMAIN)));
+    let rqn = nic.rqs[0].number;
+    for (index, (domain, switched_off)) in [(other, false), (0, false), (other, true)].into_iter().enumerate()
+    {
+        let mut input = Input::new(Opcode::MODIFY_NIC_VPORT_CONTEXT);
+        let select = modify_nic_vport_context_in::field_select.of_mut(&mut input.0);
+        modify_nic_vport_field_select::disable_uc_local_lb.set(select, 1u8);
+        let context = modify_nic_vport_context_in::nic_vport_context.of_mut(&mut input.0);
+        nic_vport_context::disable_uc_local_lb.set(context, u8::from(switched_off));
+        assert_eq!(nic.guest.status(&input), CmdStatus::OK);
+        let tir = number(nic.create_tir(|context| {
+            tirc::inline_rqn.set(context, rqn);
+            tirc::transport_domain.set(context, domain);
+        }));
+        let to = [2, 0, 0, 0, 0, index as u8];
+        let entry = index as u32 + 1;
+        assert_eq!(nic.set_entry(nic.table, entry, nic.group, &to, Some(tir)), CmdStatus::OK);
+        nic.post(0, BUFFER);
+        nic.send(&tcp(to, 7, 50), 18, |_| {});
+        nic.poll();
+        assert_eq!(nic.received(0).is_some(), !switched_off, "domain {domain:#x}");
+        assert_eq!(nic.cable.sent.len(), index + 1, "on the wire, too");
+    }
+}
+
+#[test]
 fn objects_in_use_stay() {
     let mut nic = Nic::new(1);
     let end = |nic: &mut Nic, opcode, field: Field, number: u32| {

@@ -23,7 +23,6 @@ use crate::meter::price;
 use crate::seams::Io;
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::value::WqState;
-use rdma_fabric::ethernet::frame::Frame;
 
 pub use state::NicTransport;
 
@@ -69,9 +68,9 @@ impl Device {
             if self.meter.is_spent() {
                 break;
             }
-            let Some(frame) = self.nic.loopback.pop_front() else { break };
-            self.receive_frame(io, &frame, Frame::parse(&frame), true);
-            io.wire.give_buffer(frame);
+            let Some(own) = self.nic.loopback.pop_front() else { break };
+            self.receive_own(io, &own);
+            io.wire.give_buffer(own.bytes);
         }
         while budget != 0
             && !self.meter.is_spent()

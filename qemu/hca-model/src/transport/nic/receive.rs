@@ -2,6 +2,7 @@
 
 use super::Frames;
 use super::fields::{hash_of, match_fields};
+use super::state::Own;
 use crate::device::Device;
 use crate::log::Subject;
 use crate::meter::price;
@@ -68,37 +69,46 @@ impl Device {
             let (qps, mut path) = self.split(io);
             return path.incoming(qps, packet, false);
         }
-        self.receive_frame(io, bytes, frame, false);
+        self.meter.charge(price::PACKET);
+        let receives = |frame: &Frame<'_>| self.vport.receives(frame.header().destination(), vlan_of(frame));
+        if let Some(frame) = frame.filter(receives) {
+            self.receive_frame(io, bytes, &frame, |_| true);
+        }
         io.wire.give_buffer(packet.into_buffer());
     }
 
-    /// Takes the frame `bytes` for the receive queues, perhaps one of the function's `own`. A frame that could not be
-    /// parsed is dropped.
-    pub(super) fn receive_frame(
+    /// Takes a frame of the function's own, for receive queues of other transport domains and for those that want it.
+    pub(super) fn receive_own(&mut self, io: &mut Io<'_>, own: &Own) {
+        self.meter.charge(price::PACKET);
+        let tis = own.tisn.and_then(|tisn| self.objects.nic.tises.get(tisn));
+        let domain = tis.map(|tis| tis.transport_domain);
+        let Some(frame) = Frame::parse(&own.bytes) else { return };
+        self.receive_frame(io, &own.bytes, &frame, |tir| {
+            domain != Some(tir.transport_domain) || takes_own(tir, &frame)
+        });
+    }
+
+    /// Takes a frame for the receive queues of those TIRs that `takes` it.
+    fn receive_frame(
         &mut self,
         io: &mut Io<'_>,
         bytes: &[u8],
-        frame: Option<Frame<'_>>,
-        own: bool,
+        frame: &Frame<'_>,
+        takes: impl Fn(&Tir) -> bool,
     ) {
-        self.meter.charge(price::PACKET);
-        let Some(frame) = frame else { return };
-        if !self.vport.receives(frame.header().destination(), vlan_of(&frame)) {
-            return;
-        }
-        let flow = self.objects.nic.steering.receive(&match_fields(&frame), bytes.len());
+        let flow = self.objects.nic.steering.receive(&match_fields(frame), bytes.len());
         self.meter.charge(flow.steps);
         for (tirn, flow_tag) in flow.tirs {
             let (_, nic, transport, path) = self.parts(io);
             let mut frames = Frames { path, transport };
-            let Some(tir) = nic.tirs.get(tirn).filter(|tir| !own || takes_own(tir, &frame)) else { continue };
-            let hash = hash_of(&tir.hash, &frame);
+            let Some(tir) = nic.tirs.get(tirn).filter(|tir| takes(tir)) else { continue };
+            let hash = hash_of(&tir.hash, frame);
             let rqn = match tir.target {
                 Target::Direct(rqn) => Some(rqn),
                 Target::Indirect(rqtn) => nic.rqts.get(rqtn).and_then(|rqt| rqt.choose(hash.0)),
             };
             if let Some(rq) = rqn.and_then(|rqn| nic.rqs.get_mut(rqn)) {
-                frames.receive_in(rq, &Arrived { bytes, frame: &frame, hash, flow_tag });
+                frames.receive_in(rq, &Arrived { bytes, frame, hash, flow_tag });
             }
         }
     }

@@ -8,8 +8,16 @@ use std::collections::VecDeque;
 pub struct NicTransport {
     /// Send queues with work.
     pub(super) run: VecDeque<u32>,
-    /// Frames to the function itself.
-    pub(super) loopback: VecDeque<Vec<u8>>,
+    /// Frames on their way back to the function.
+    pub(super) loopback: VecDeque<Own>,
+}
+
+/// A frame of the function's own.
+#[derive(Debug)]
+pub(super) struct Own {
+    /// What it was sent through.
+    pub(super) tisn: Option<u32>,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl NicTransport {

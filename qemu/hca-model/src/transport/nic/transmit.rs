@@ -1,5 +1,6 @@
 //! Making frames of send WQEs: checksums, VLAN tags, segmentation, padding.
 
+use super::state::Own;
 use super::wqe::{Fetched, FramePiece, FrameWqe};
 use super::{Frames, NicTransport};
 use crate::caps::ethernet::LOG_MAX_LSO;
@@ -141,16 +142,22 @@ impl Frames<'_, '_> {
         }
         if segmented {
             let tag = if wqe.vlan.is_some() { TAG_LEN } else { 0 };
-            let sent = self.send_segments(wqe, &frame, wqe.header.len() + tag);
+            let sent = self.send_segments(sq.tisn, wqe, &frame, wqe.header.len() + tag);
             self.path.output().give_buffer(frame);
             return sent;
         }
-        self.send(frame, wqe.checksums);
+        self.send(sq.tisn, frame, wqe.checksums);
         Ok(())
     }
 
     /// Sends `frame` in segments of at most `mss` bytes behind its first `header` bytes.
-    fn send_segments(&mut self, wqe: &FrameWqe, frame: &[u8], header: usize) -> Result<(), Bad> {
+    fn send_segments(
+        &mut self,
+        tisn: Option<u32>,
+        wqe: &FrameWqe,
+        frame: &[u8],
+        header: usize,
+    ) -> Result<(), Bad> {
         let (head, payload) = frame.split_at_checked(header).unwrap_or((frame, &[]));
         // Lengths in the header are those of all segments together, or of the first.
         let layers = Layers::of(head)
@@ -170,13 +177,13 @@ impl Frames<'_, '_> {
             layers.adapt(&mut segment, part.len(), (number, count), number * mss);
             segment.extend_from_slice(part);
             self.path.meter().charge(price::PACKET);
-            self.send(segment, wqe.checksums);
+            self.send(tisn, segment, wqe.checksums);
         }
         Ok(())
     }
 
-    /// Puts a frame on the wire, and back to the function if it is addressed to itself.
-    fn send(&mut self, mut frame: Vec<u8>, checksums: EthChecksums) {
+    /// Puts a frame on the wire, and on its way back to the function where that is on.
+    fn send(&mut self, tisn: Option<u32>, mut frame: Vec<u8>, checksums: EthChecksums) {
         write_checksums(
             &mut frame,
             checksums.contains(EthChecksums::L3),
@@ -184,9 +191,9 @@ impl Frames<'_, '_> {
         );
         frame.resize(frame.len().max(EthernetPort::SHORTEST_FRAME), 0);
         self.path.meter().charge_bytes(frame.len() as u64);
-        let own = frame.first_chunk().is_some_and(|to| self.path.output().is_own(MacAddress(*to)));
-        if own && self.transport.loopback.len() < NicTransport::LOOPBACK_LIMIT {
-            self.transport.loopback.push_back(frame.clone());
+        let returns = frame.first_chunk().is_some_and(|to| self.path.output().loops(MacAddress(*to)));
+        if returns && self.transport.loopback.len() < NicTransport::LOOPBACK_LIMIT {
+            self.transport.loopback.push_back(Own { tisn, bytes: frame.clone() });
         }
         self.path.output().send_frame(frame);
     }

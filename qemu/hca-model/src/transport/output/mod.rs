@@ -413,9 +413,9 @@ impl Output<'_, '_> {
         self.io.wire.give_buffer(buffer);
     }
 
-    /// Returns whether frames to `mac` are the function's own.
-    pub(in crate::transport) fn is_own(&self, mac: MacAddress) -> bool {
-        self.vport.is_addressed(mac)
+    /// Returns whether a frame to `mac` comes back to the function's flow tables.
+    pub(in crate::transport) fn loops(&self, mac: MacAddress) -> bool {
+        self.vport.loops(mac)
     }
 
     /// Sends a frame of software's.
