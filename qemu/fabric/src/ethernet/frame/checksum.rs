@@ -87,6 +87,9 @@ impl Ip<'_> {
             Transport::Udp { end, .. } => (protocol::UDP, UDP_CHECKSUM, end),
             Transport::Other => return None,
         };
+        if self.is_cut() {
+            return None;
+        }
         // IPv4 and IPv6 arrange the pseudo header differently, with the same sum.
         let addresses = add(sum(self.source()), sum(self.destination()));
         let pseudo = add(addresses, add(u16::from(number), (end - start) as u16));

@@ -92,7 +92,7 @@ pub enum Transport {
     Other,
 }
 
-/// An IP packet whose headers are complete and which ends within its frame.
+/// An IP packet whose headers are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip<'a> {
     /// The frame.
@@ -104,6 +104,8 @@ pub struct Ip<'a> {
     transport_start: usize,
     /// Offset of the first byte after the packet.
     end: usize,
+    /// The header names more bytes than the frame has.
+    is_cut: bool,
     protocol: u8,
     is_fragment: bool,
     transport: Transport,
@@ -115,7 +117,7 @@ impl<'a> Ip<'a> {
         let header = packet.first_chunk::<IPV4_LEN>()?;
         let header_len = usize::from(header[0] & 0xf) * 4;
         let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        let lengths_agree = header_len >= IPV4_LEN && total_len >= header_len && total_len <= packet.len();
+        let lengths_agree = header_len >= IPV4_LEN && total_len >= header_len && header_len <= packet.len();
         if header[0] >> 4 != 4 || !lengths_agree {
             return None;
         }
@@ -126,7 +128,8 @@ impl<'a> Ip<'a> {
             version: Version::V4,
             start,
             transport_start: start + header_len,
-            end: start + total_len,
+            end: start + total_len.min(packet.len()),
+            is_cut: total_len > packet.len(),
             protocol: header[9],
             is_fragment,
             transport: Transport::Other,
@@ -137,8 +140,9 @@ impl<'a> Ip<'a> {
     pub(super) fn parse_v6(bytes: &'a [u8], start: usize) -> Option<Self> {
         let header = bytes.get(start..)?.first_chunk::<IPV6_LEN>()?;
         let mut at = start + IPV6_LEN;
-        let end = at + usize::from(u16::from_be_bytes([header[4], header[5]]));
-        if header[0] >> 4 != 6 || end > bytes.len() {
+        let named = at + usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let end = named.min(bytes.len());
+        if header[0] >> 4 != 6 {
             return None;
         }
         let mut protocol = header[6];
@@ -169,6 +173,7 @@ impl<'a> Ip<'a> {
             start,
             transport_start: at,
             end,
+            is_cut: named > end,
             protocol,
             is_fragment,
             transport: Transport::Other,
@@ -235,6 +240,13 @@ impl<'a> Ip<'a> {
     #[must_use]
     pub const fn end(&self) -> usize {
         self.end
+    }
+
+    /// Returns whether the header names more bytes than the frame has: no checksum of it is right, and it is not RoCE. Flow
+    /// tables look at its headers all the same.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Returns the bytes of the IP packet: header to payload.

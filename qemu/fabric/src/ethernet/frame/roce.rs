@@ -80,6 +80,7 @@ impl Frame<'_> {
                 let start = network + Grh::LEN;
                 (network, start, start + usize::from(grh.payload_len))
             }
+            Network::Ip(ip) if ip.is_cut() => return None,
             Network::Ip(ip) => {
                 let Transport::Udp { destination: UDP_PORT, end, .. } = ip.transport() else { return None };
                 let header_len = match ip.version() {
