@@ -2,6 +2,8 @@
 //
 //   rds_rdma server OWN                   offers memory, keeps sockets unread, until it is told that this is all
 //   rds_rdma rdma OWN PEER ROUNDS         operations on the peer's memory
+//   rds_rdma offered OWN PEER ROUNDS      those of them that the peer allows: two kernels of Linux do not connect again behind
+//                                         one that fails
 //   rds_rdma congestion OWN PEER ROUNDS   fills a port of the peer
 //   rds_rdma atomic OWN PEER              tries an atomic operation on the peer's memory
 //
@@ -259,7 +261,7 @@ static void local_memory(const struct test_case *test, uint32_t number, uint32_t
     if (test->flags & RDS_RDMA_READWRITE) fill(arena + LOCAL, test->bytes, CLIENT, number + stale, 0);
 }
 
-static void rdma(size_t rounds) {
+static void rdma(size_t rounds, int offered_only) {
     fd = bound(CLIENT_PORT);
     uint64_t done = 0, bytes = 0, failed = 0;
     struct arrival arrival = {0};
@@ -268,6 +270,7 @@ static void rdma(size_t rounds) {
     demand(FREE, 0x00000100fffffe00, 0, 0, EINVAL);
     for (at_case = 0; at_case < rounds * ROUND; at_case++) {
         struct test_case test = case_of(at_case);
+        if (offered_only && test.aim != OFFERED) continue;
         uint32_t number = (uint32_t)at_case;
         int writes = (test.flags & RDS_RDMA_READWRITE) != 0, told = (test.flags & RDS_RDMA_NOTIFY_ME) != 0;
         int silent = (test.flags & RDS_RDMA_SILENT) != 0;
@@ -472,7 +475,7 @@ static void atomic(void) { fail("atomic operations are Linux's"); }
 
 int main(int count, char **words) {
     if (!addresses(count, words)) {
-        printf("usage: rds_rdma server|rdma|congestion|atomic OWN [PEER [ROUNDS]]\n");
+        printf("usage: rds_rdma server|rdma|offered|congestion|atomic OWN [PEER [ROUNDS]]\n");
         return 2;
     }
     uint64_t rounds = count > 4 ? strtoull(words[4], NULL, 10) : 1;
@@ -485,7 +488,9 @@ int main(int count, char **words) {
     if (!strcmp(words[1], "server")) {
         serve();
     } else if (!strcmp(words[1], "rdma") && count > 3) {
-        rdma(rounds);
+        rdma(rounds, 0);
+    } else if (!strcmp(words[1], "offered") && count > 3) {
+        rdma(rounds, 1);
     } else if (!strcmp(words[1], "congestion") && count > 3) {
         congestion(rounds);
     } else if (!strcmp(words[1], "atomic") && count > 3) {

@@ -3,4 +3,5 @@
 mod ipxe;
 mod opensm;
 mod pyverbs;
+mod skips;
 mod tshark;

@@ -3,10 +3,12 @@
 mod frames;
 mod programs;
 mod roce;
+mod throughput;
 
 use crate::guests::{
     census_without_keys, hcas_complain_of_silence_only, nothing_is_left, run, run_everywhere,
 };
+use crate::rds::stress;
 use hca_model::Census;
 use rdma_lab::linux::{Kernel, Kind, Lab, Options, Recipe};
 use runner::conditions;
@@ -41,7 +43,9 @@ impl Ground {
         let rxe = Kind { hcas: Vec::new(), rxe: true, ..rxe.into() };
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest");
         let programs = ["wrong_checksum.c", "rds_rdma.c"].map(|name| folder.join(name)).into();
-        let options = Options { programs, strict, ..Options::of(vec![ethernet.clone(), ethernet, rxe]) };
+        let binaries = stress::program().into_iter().collect();
+        let options =
+            Options { programs, binaries, strict, ..Options::of(vec![ethernet.clone(), ethernet, rxe]) };
         let mut lab = judge::lab_or_skip(options)?;
         println!("Linux {}", lab.version());
         run_everywhere(&mut lab, "dmesg -c > /dev/null; hcas-up && modprobe rdma_ucm");
@@ -58,15 +62,18 @@ impl Ground {
             run(lab, guest, "rmmod mlx5_ib && rmmod mlx5_core && ! grep ^mlx5 /proc/modules");
         }
         nothing_is_left(lab);
-        for guest in 0..=RXE {
-            let log = lab.guest(guest).and_then(|guest| guest.take_kernel_log()).expect("the kernel's log");
-            let mut complaints = judge::complaints(&log);
-            complaints.retain(|line| !WARNINGS.iter().any(|words| line.contains(words)));
-            assert!(complaints.is_empty(), "guest {guest} complains:\n{}", complaints.join("\n"));
-        }
+        (0..=RXE).for_each(|guest| kernel_is_content(lab, guest));
         hcas_complain_of_silence_only(lab);
         self.lab.stop().expect("they power off");
     }
+}
+
+/// Fails if a guest's kernel has complained of what is not right here.
+fn kernel_is_content(lab: &mut Lab, guest: usize) {
+    let log = lab.guest(guest).and_then(|guest| guest.take_kernel_log()).expect("the kernel's log");
+    let mut complaints = judge::complaints(&log);
+    complaints.retain(|line| !WARNINGS.iter().any(|words| line.contains(words)));
+    assert!(complaints.is_empty(), "guest {guest} complains:\n{}", complaints.join("\n"));
 }
 
 fn everything(kernel: Kernel, card: &str) {
@@ -96,13 +103,14 @@ fn linux_6_1_uses_an_ethernet_port_beside_rxe() {
 /// UCX leaves bytes of earlier WQEs in reserved fields of address vectors.
 const STRICT: bool = false;
 
-/// UCX, NVMe and AF_RDS over RoCE, and RoCE in a VLAN.
+/// perftest, UCX, NVMe and AF_RDS over RoCE, and RoCE in a VLAN.
 fn programs_of_others(kernel: Kernel, card: &str) {
     let recipe = judge::programs(kernel).expect("names");
     let rxe = judge::programs(Kernel::V6_1).expect("names");
     let Some(mut ground) = Ground::new(recipe, rxe, card, STRICT) else { return };
     let lab = &mut ground.lab;
     programs::vlan(lab);
+    programs::perftest(lab);
     programs::measurements(lab, kernel, false);
     programs::rds(lab);
     // Of the completion queues that kernel users share, the kernel keeps those that it made.

@@ -1,8 +1,9 @@
-//! Programs of others over RoCE: UCX, NVMe over RDMA, AF_RDS, and RoCE in a VLAN.
+//! Programs of others over RoCE: perftest, UCX, NVMe over RDMA, AF_RDS, and RoCE in a VLAN.
 
 use super::RXE;
 use crate::guests::{At, any_between, between, both, run, run_everywhere};
-use crate::programs::{nvme, ucx};
+use crate::programs::{nvme, perftest, ucx};
+use crate::rds::stress::{self, average, judge_run};
 use rdma_lab::linux::{Kernel, Lab};
 
 /// MiB of a disk that are written and compared.
@@ -19,6 +20,21 @@ pub fn measurements(lab: &mut Lab, kernel: Kernel, long: bool) {
     }
 }
 
+/// perftest, by each transport and operation.
+pub fn perftest(lab: &mut Lab) {
+    for (at, line) in perftest::lines(10, false) {
+        let (line, to) = match at {
+            At::Tcp(_) => (format!("{line} -x $(roce-gid)"), "guest0"),
+            At::Cm => (line, "roce0"),
+        };
+        let client = format!("{line} {to}");
+        let answers = any_between(lab, [0, 1], at, &line, &client);
+        let good = answers.iter().all(|answer| answer.success() && perftest::has_result(&answer.text()));
+        assert!(good, "{}\n{:#?}", both(&line, &client, &answers), lab.complaints());
+        println!("{line}");
+    }
+}
+
 /// NVMe between two HCAs, and with rxe as initiator and as target.
 pub fn disks(lab: &mut Lab) {
     for guests in [[0, 1], [0, RXE], [RXE, 0]] {
@@ -28,18 +44,39 @@ pub fn disks(lab: &mut Lab) {
     }
 }
 
+/// rds-stress of rds-tools, with messages and with RDMA.
+fn rds_stress(lab: &mut Lab) {
+    for switches in stress::RUNS {
+        let server = "background stress rds-stress -r 10.78.0.1 && \
+             listening stress says 'waiting for incoming'";
+        run(lab, 0, server);
+        let active = run(lab, 1, &format!("rds-stress -r 10.78.0.2 -s 10.78.0.1 {switches}"));
+        let passive = run(lab, 0, "reap stress");
+        let active = average("active,", switches, &active.lines);
+        judge_run(switches, &active, &average("passive,", switches, &passive.lines));
+    }
+}
+
 /// RDMA by cookie and congestion between two kernels' AF_RDS.
 pub fn rds(lab: &mut Lab) {
     for guest in 0..RXE {
         run(lab, guest, "modprobe rds_rdma");
     }
-    for script in ["rdma", "congestion"] {
-        run(lab, 0, "background server timeout 100 rds_rdma server 10.78.0.1 && sleep 1");
-        let client = run(lab, 1, &format!("timeout 100 rds_rdma {script} 10.78.0.2 10.78.0.1 2")).text();
+    for (script, rounds) in [("offered", 2), ("congestion", 8)] {
+        run(
+            lab,
+            0,
+            "background server timeout 150 rds_rdma server 10.78.0.1 && \
+             listening server says '@rds server'",
+        );
+        let line = format!("timeout 150 rds_rdma {script} 10.78.0.2 10.78.0.1 {rounds}");
+        let client = run(lab, 1, &line).text();
         let server = run(lab, 0, "reap server").text();
-        assert!(server.contains("wrong=0"), "{server}");
-        assert!(client.contains(&format!("@{script} ")), "{client}");
+        assert!(server.contains("@server ") && client.contains("@done"), "{client}\n{server}");
         println!("AF_RDS {script}: {client}");
+    }
+    if stress::program().is_some() {
+        rds_stress(lab);
     }
     run_everywhere(lab, "! lsmod | grep -q ^rds_rdma || { rmmod rds_rdma && rmmod rds; }");
 }

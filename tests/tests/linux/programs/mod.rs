@@ -5,7 +5,7 @@
 //! After each part the HCAs hold what they held before; at the end the kernels have no complaint, and nothing is left.
 
 pub mod nvme;
-mod perftest;
+pub mod perftest;
 mod qperf;
 mod removal;
 mod tools;

@@ -45,21 +45,24 @@ const BY_CM: [&str; 4] = ["ib_send_bw -R", "ib_write_lat -R", "ib_read_bw -R", "
 const ALL_SIZES: [&str; 2] = ["ib_send_bw -a", "ib_write_bw -a -b"];
 const MORE_SIZES: [&str; 4] = ["ib_read_bw -a", "ib_write_lat -a", "ib_read_lat -a", "ib_send_bw -a -c UC"];
 
-pub fn run(ground: &mut Ground, long: bool) {
-    let iterations = if long { 500 } else { 10 };
-    // The line that the result follows is there only where all iterations have been made.
-    let result = |text: &str| text.contains("#bytes") || text.contains("local address");
-    for program in BY_TCP {
-        let line = format!("{program} -F -n {iterations}");
-        ground.pair(At::Tcp(PORT), &line, &format!("{line} guest0"), result);
+pub(super) fn run(ground: &mut Ground, long: bool) {
+    for (at, line) in lines(if long { 500 } else { 10 }, long) {
+        let to = if matches!(at, At::Cm) { "172.16.0.1" } else { "guest0" };
+        ground.pair(at, &line, &format!("{line} {to}"), has_result);
     }
+}
+
+/// The line that the result follows is there only where all iterations have been made.
+pub fn has_result(text: &str) -> bool {
+    text.contains("#bytes") || text.contains("local address")
+}
+
+/// The commands of all measurements; a client's is followed by its server's name or address.
+pub fn lines(iterations: u32, long: bool) -> Vec<(At, String)> {
+    let line = |at, program: &str, iterations| (at, format!("{program} -F -n {iterations}"));
     let more = if long { &MORE_SIZES[..] } else { &[] };
-    for program in ALL_SIZES.iter().chain(more) {
-        let line = format!("{program} -F -n 5");
-        ground.pair(At::Tcp(PORT), &line, &format!("{line} guest0"), result);
-    }
-    for program in BY_CM {
-        let line = format!("{program} -F -n {iterations}");
-        ground.pair(At::Cm, &line, &format!("{line} 172.16.0.1"), result);
-    }
+    let by_tcp = BY_TCP.iter().map(|program| line(At::Tcp(PORT), program, iterations));
+    let sizes = ALL_SIZES.iter().chain(more).map(|program| line(At::Tcp(PORT), program, 5));
+    let by_cm = BY_CM.iter().map(|program| line(At::Cm, program, iterations));
+    by_tcp.chain(sizes).chain(by_cm).collect()
 }

@@ -3,7 +3,7 @@
 mod library;
 mod messages;
 mod rdma;
-mod stress;
+pub mod stress;
 
 use crate::guests::{LIMIT, census_without_keys, hcas_are_content, kernels_are_content, remove_drivers, run};
 use hca_model::Census;

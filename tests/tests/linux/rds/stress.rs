@@ -10,22 +10,27 @@ use runner::rds_bench::{self, PATTERNS};
 use std::path::PathBuf;
 
 /// Switches of the active side; all bytes are compared.
-const RUNS: [&str; 4] = [
+pub const RUNS: [&str; 4] = [
     "-q1024 -a200 -t2 -d4 -T3 -v",
     "-q64 -a63 -d8 -o -T2 -v",
     "-q1024 -D65536 -d2 -T3 -v",
     "-D4096 -t2 -I4 -d2 -T3 -v --rdma-use-once=1",
 ];
 
+/// The program that the variable `RDS_STRESS` names.
+pub fn program() -> Option<PathBuf> {
+    std::env::var_os("RDS_STRESS").map(PathBuf::from)
+}
+
 /// What a side's average says.
-struct Average {
+pub struct Average {
     sent: f64,
     received: f64,
     rdma_in: f64,
     rdma_out: f64,
 }
 
-fn average(who: &str, switches: &str, lines: &[String]) -> Average {
+pub fn average(who: &str, switches: &str, lines: &[String]) -> Average {
     let line = lines.iter().find_map(|line| line.strip_suffix("(average)"));
     let line = line.unwrap_or_else(|| panic!("{who} {switches}: no average in:\n{}", lines.join("\n")));
     println!("{who} {switches}: {line}");
@@ -35,7 +40,7 @@ fn average(who: &str, switches: &str, lines: &[String]) -> Average {
 }
 
 /// Both sides did something, in the directions that the switches say.
-fn judge_run(switches: &str, active: &Average, passive: &Average) {
+pub fn judge_run(switches: &str, active: &Average, passive: &Average) {
     let both_ways = !switches.split(' ').any(|switch| switch == "-o");
     assert!(active.sent > 0.0 && passive.received > 0.0, "{switches}");
     assert_eq!((passive.sent > 0.0, active.received > 0.0), (both_ways, both_ways), "{switches}");
@@ -47,7 +52,7 @@ fn judge_run(switches: &str, active: &Average, passive: &Average) {
 
 #[test]
 fn rds_stress_of_rds_tools_runs_in_both_roles() {
-    let Some(program) = std::env::var_os("RDS_STRESS").map(PathBuf::from) else {
+    let Some(program) = program() else {
         return conditions::skip("RDS_STRESS names no rds-stress of rds-tools, linked statically");
     };
     for kernel in judge::kernels() {
