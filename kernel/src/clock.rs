@@ -51,6 +51,43 @@ impl Scale {
     }
 }
 
+/// What `clock=` chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The TSC, whatever it is measured by.
+    Tsc,
+    /// The PM timer.
+    PmTimer,
+    /// The TSC, measured by the PIT.
+    Pit,
+    /// The TSC, measured by the HPET.
+    Hpet,
+    /// The TSC, at the pace that the CPU or the hypervisor names.
+    Named,
+}
+
+/// The TSC's frequency in Hz as CPUID names it: leaf 0x15's three words (a ratio and the crystal's frequency), leaf 0x16's (MHz of the
+/// processor, for CPUs that do not name the crystal), and a hypervisor's leaf 0x4000_0010 (kHz); 0 for what is not there (SDM volume 2,
+/// CPUID).
+#[must_use]
+pub fn named_tsc_hz(
+    [denominator, numerator, crystal]: [u32; 3],
+    mhz: u32,
+    hypervisor_khz: u32,
+) -> Option<u64> {
+    let by_crystal = u64::from(crystal).checked_mul(numerator.into())?.checked_div(denominator.into());
+    let named = [by_crystal, Some(u64::from(hypervisor_khz) * 1_000), Some(u64::from(mhz) * 1_000_000)];
+    named.into_iter().flatten().find(|hz| *hz != 0)
+}
+
+/// The HPET's frequency in Hz, from the period of its first register's upper half, in femtoseconds: at most 100 ns (IA-PC HPET 1.0a
+/// section 2.3.4).
+#[must_use]
+pub fn hpet_hz(period: u32) -> Option<u64> {
+    const LONGEST: u32 = 0x05f5_e100;
+    (1..=LONGEST).contains(&period).then(|| 1_000_000_000_000_000 / u64::from(period))
+}
+
 /// Ticks between two readings of the PM timer, of which 24 bits are certain: right for less than 4.6 s.
 #[must_use]
 pub const fn pm_timer_elapsed(before: u32, after: u32) -> u32 {
@@ -124,6 +161,19 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frequencies_that_registers_name() {
+        // Skylake-SP, Alder Lake; a CPU that does not name its crystal; a hypervisor; nothing.
+        assert_eq!(named_tsc_hz([2, 168, 25_000_000], 2_100, 0), Some(2_100_000_000));
+        assert_eq!(named_tsc_hz([1, 80, 38_400_000], 0, 0), Some(3_072_000_000));
+        assert_eq!(named_tsc_hz([2, 216, 0], 2_600, 0), Some(2_600_000_000));
+        assert_eq!(named_tsc_hz([0; 3], 0, 2_893_300), Some(2_893_300_000));
+        assert_eq!(named_tsc_hz([0; 3], 0, 0), None);
+        assert_eq!(named_tsc_hz([0, u32::MAX, u32::MAX], 0, 0), None);
+        assert_eq!((hpet_hz(69_841_279), hpet_hz(10_000_000)), (Some(14_318_179), Some(100_000_000)));
+        assert_eq!((hpet_hz(0), hpet_hz(u32::MAX)), (None, None));
+    }
 
     #[test]
     fn scale_there_and_back() {

@@ -41,6 +41,7 @@
 //! | [`paging`] | page tables in a fixed pool |
 //! | [`acpi`] | the ACPI tables that matter: PM timer, ECAM, power, DMA remapping |
 //! | [`iommu`] | DMA remapping that firmware left on |
+//! | [`io_apic`] | interrupt inputs that firmware left open |
 //! | [`pci`] | enumeration, bus numbers, slots, BARs, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
@@ -74,6 +75,7 @@ pub mod exit;
 mod flags;
 pub mod framebuffer;
 pub mod information;
+pub mod io_apic;
 pub mod iommu;
 pub mod line;
 pub mod log_ring;

@@ -14,6 +14,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::clock::Choice;
 use crate::exit::End;
 use crate::uart::Setting;
 
@@ -51,8 +52,8 @@ pub const BOOT_KEYS: [Key; 7] = [
     ),
     Key::new(
         "clock",
-        "tsc or pm",
-        "what time is read from; default tsc, or the PM timer where the TSC does not keep its pace",
+        "tsc, pm, pit, hpet or cpuid",
+        "what time is read from: the TSC, the PM timer, or the TSC measured by the PIT, the HPET or as CPUID says; default tsc, or pm where the TSC does not keep its pace",
     ),
     Key::new(
         "end",
@@ -152,8 +153,8 @@ pub fn text(bytes: &[u8]) -> Result<&str, Error<'_>> {
 pub struct Boot {
     /// All bridges get new bus numbers.
     pub assign_buses: bool,
-    /// Whether the TSC is to be the clock, where that is said.
-    pub clock_by_tsc: Option<bool>,
+    /// What is to be the clock, where that is said.
+    pub clock: Option<Choice>,
     /// The machine's end, if the command line chooses it.
     pub end: Option<End>,
     /// The serial port of the log's frames.
@@ -175,7 +176,17 @@ impl Boot {
         let [buses, clock, end, frames, log, panic, serial] = &BOOT_KEYS;
         Ok(Self {
             assign_buses: one_of(text, buses, &[("assign", true), ("keep", false)])?.unwrap_or(false),
-            clock_by_tsc: one_of(text, clock, &[("tsc", true), ("pm", false)])?,
+            clock: one_of(
+                text,
+                clock,
+                &[
+                    ("tsc", Choice::Tsc),
+                    ("pm", Choice::PmTimer),
+                    ("pit", Choice::Pit),
+                    ("hpet", Choice::Hpet),
+                    ("cpuid", Choice::Named),
+                ],
+            )?,
             end: one_of(text, end, &[("off", End::Off), ("reset", End::Reset), ("halt", End::Halt)])?,
             frames: value_of(text, frames, |value| value.parse().ok())?,
             serial: value_of(text, serial, |value| match value {
@@ -391,17 +402,17 @@ mod tests {
 
     #[test]
     fn clock_log_and_panic_are_every_image_s() {
-        let by = |text| Boot::parse(text).map(|boot| boot.clock_by_tsc);
-        assert_eq!(by("ip=1.2.3.4 clock=pm"), Ok(Some(false)));
-        assert_eq!((by("clock=tsc"), by("nonsense")), (Ok(Some(true)), Ok(None)));
+        let by = |text| Boot::parse(text).map(|boot| boot.clock);
+        assert_eq!(by("ip=1.2.3.4 clock=pm"), Ok(Some(Choice::PmTimer)));
+        assert_eq!((by("clock=tsc"), by("nonsense")), (Ok(Some(Choice::Tsc)), Ok(None)));
         let line = by("clock=sun").unwrap_err().to_string();
-        assert_eq!(line, "command line: clock=sun is not tsc or pm");
+        assert_eq!(line, "command line: clock=sun is not tsc, pm, pit, hpet or cpuid");
         assert!(Options::parse("clock=pm panic=off log=on ip=1.2.3.4", &KEYS).is_ok());
         assert_eq!(Boot::parse(""), Ok(Boot::default()));
         let end = Some(End::Halt);
         let all = Boot {
             assign_buses: true,
-            clock_by_tsc: None,
+            clock: None,
             end,
             frames: Some(Setting::port(0x2f8)),
             serial: Some(None),

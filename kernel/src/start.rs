@@ -25,7 +25,7 @@ use crate::options::{self, MAX_LEN_BYTES};
 use crate::pci::Numbers;
 use crate::pci::assign::Room;
 use crate::uart::Setting;
-use crate::{mem, pci, println};
+use crate::{io_apic, mem, pci, println};
 
 static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
 
@@ -84,10 +84,14 @@ pub fn start(boot: BootMemory) -> ! {
     steps.done("memory");
 
     interrupts::mask_pic();
+    mask_io_apics(&acpi.io_apics);
     apic::init(acpi.no_x2apic).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let reference =
-        clock::calibrate(acpi.pm_timer_port, options.clock_by_tsc.unwrap_or_else(clock::tsc_is_invariant))
-            .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let hpet = || {
+        let start = acpi.hpet?;
+        Units::new(1).ok()?.window(Range { start, end: start.checked_add(4096)? }).ok()
+    };
+    let reference = clock::calibrate(acpi.pm_timer_port, hpet, options.clock)
+        .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     cpu_interrupts::enable();
     steps.done("clock");
     let identity = entropy::gather();
@@ -105,7 +109,9 @@ pub fn start(boot: BootMemory) -> ! {
     // Nobody drives what firmware used: it does not write into memory any more.
     emergency::stop_dma();
     release_dma(&acpi.remapping).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    for (dropped, what) in acpi.dropped.into_iter().zip(["windows of PCI segments", "DMA remapping units"]) {
+    for (dropped, what) in
+        acpi.dropped.into_iter().zip(["windows of PCI segments", "DMA remapping units", "I/O APICs"])
+    {
         if dropped > 0 {
             println!("acpi: {dropped} {what} beyond the unikernel's limit: devices behind them may not work");
         }
@@ -134,6 +140,21 @@ pub fn start(boot: BootMemory) -> ! {
     let code = application::run(&mut machine);
     emergency::stop_dma();
     exit(code)
+}
+
+/// Masks the inputs of the I/O APICs. What cannot be reached is told: without it all works, unless a device interrupts.
+fn mask_io_apics(addresses: &[u64]) {
+    let Ok(mut windows) = Units::new(addresses.len()) else { return };
+    for start in addresses {
+        let page = Range { start: *start, end: start.saturating_add(4096) };
+        match windows.window(page) {
+            Ok(registers) => match io_apic::mask(&registers) {
+                0 => {}
+                open => println!("i/o apic at {start:#x}: firmware left {open} inputs open: masked"),
+            },
+            Err(error) => println!("i/o apic at {start:#x}: not masked: {error}"),
+        }
+    }
 }
 
 /// Switches the DMA remapping units off that firmware left on.

@@ -1,5 +1,5 @@
 //! The ACPI tables that the unikernel uses: PM timer and power registers (FADT), the sleep object
-//! (DSDT, SSDTs), mapped PCI configuration space (MCFG), DMA remapping units (DMAR).
+//! (DSDT, SSDTs), mapped PCI configuration space (MCFG), DMA remapping units (DMAR, IVRS), I/O APICs (MADT), HPET.
 //!
 //! Firmware's tables are read with bounds; a malformed table counts as absent. One whose checksum is wrong is used and named, as
 //! Linux does: the sum is what firmware most often forgets.
@@ -55,6 +55,8 @@ pub const MAX_UNITS: usize = 128;
 
 /// Most tables with a wrong checksum that are named.
 const MAX_DAMAGED: usize = 8;
+/// Most I/O APICs that are kept: machines with eight sockets have some forty.
+pub const MAX_IO_APICS: usize = 64;
 
 /// A DMA remapping unit, by the physical address of its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,8 +153,12 @@ pub struct Tables {
     pub ecam: Vec<Ecam, MAX_WINDOWS>,
     /// DMA remapping units.
     pub remapping: Vec<Unit, MAX_UNITS>,
-    /// Number of entries of MCFG, and of remapping units, beyond those that are kept.
-    pub dropped: [usize; 2],
+    /// I/O APICs, by the physical address of their registers.
+    pub io_apics: Vec<u64, MAX_IO_APICS>,
+    /// Physical address of the HPET's registers.
+    pub hpet: Option<u64>,
+    /// Number of entries of MCFG, of remapping units, and of I/O APICs, beyond those that are kept.
+    pub dropped: [usize; 3],
     /// Signatures of tables whose checksum is wrong.
     pub damaged: Vec<[u8; 4], MAX_DAMAGED>,
     /// Firmware's console.
@@ -214,6 +220,8 @@ impl Tables {
                 b"MCFG" if usable() => tables.take_mcfg(memory, address, len),
                 b"DMAR" if usable() => tables.take_dmar(memory, address, len),
                 b"SPCR" if usable() => tables.take_spcr(memory, address, len),
+                b"APIC" if usable() => tables.take_madt(memory, address, len),
+                b"HPET" if usable() => tables.take_hpet(memory, address, len),
                 b"IVRS" if usable() => tables.take_ivrs(memory, address, len),
                 b"SSDT" if in_ssdt.is_none() && usable() => {
                     in_ssdt = sleep::soft_off(memory, address, len);
@@ -295,6 +303,33 @@ impl Tables {
         let mut bytes = [0; 60];
         if len as usize >= bytes.len() && memory.read(address, &mut bytes) {
             self.console = uart::spcr(&bytes);
+        }
+    }
+
+    /// HPET: a generic address structure at 40 (IA-PC HPET 1.0a section 3.2.4).
+    fn take_hpet(&mut self, memory: &impl PhysicalMemory, address: u64, len: u32) {
+        let mut bytes = [0; 56];
+        if len as usize >= bytes.len() && memory.read(address, &mut bytes) && bytes[40] == SYSTEM_MEMORY {
+            self.hpet = Some(u64_at(&bytes, 44)).filter(|base| *base != 0 && base.is_multiple_of(4096));
+        }
+    }
+
+    /// MADT: structures {type, length of 8 bits} from 44. An I/O APIC (type 1) has its address at 4 (ACPI 6.5 section 5.2.12.3).
+    fn take_madt(&mut self, memory: &impl PhysicalMemory, address: u64, len: u32) {
+        const IO_APIC: u8 = 1;
+        let mut at = 44u32;
+        while at.checked_add(12).is_some_and(|end| end <= len) {
+            let mut entry = [0; 12];
+            if !memory.read(address + u64::from(at), &mut entry) {
+                return;
+            }
+            let base = u64::from(u32_at(&entry, 4));
+            if entry[0] == IO_APIC && base != 0 && base.is_multiple_of(4096) && !self.io_apics.contains(&base)
+            {
+                self.dropped[2] += usize::from(self.io_apics.push(base).is_err());
+            }
+            // A length of zero would not end.
+            at = at.saturating_add(u32::from(entry[1]).max(2));
         }
     }
 

@@ -88,7 +88,9 @@ fn found() -> Tables {
         ]),
         remapping: [Unit::Intel(0xfed9_0000), Unit::Intel(0xfed9_1000)].into_iter().collect(),
         damaged: heapless::Vec::new(),
-        dropped: [0; 2],
+        io_apics: heapless::Vec::new(),
+        hpet: None,
+        dropped: [0; 3],
         console: None,
         no_x2apic: false,
         power: Power {
@@ -353,7 +355,7 @@ fn remapping_units_beyond_the_limit_are_counted() {
     // A HPE DL560 has 16, eight sockets have some forty.
     for (units, kept, dropped) in [(16, 16, 0), (40, 40, 0), (128, 128, 0), (130, 128, 2)] {
         let tables = dmar(units, 0);
-        assert_eq!((tables.remapping.len(), tables.dropped), (kept, [0, dropped]), "{units}");
+        assert_eq!((tables.remapping.len(), tables.dropped), (kept, [0, dropped, 0]), "{units}");
     }
     assert!(dmar(1, 2).no_x2apic && !dmar(1, 1).no_x2apic);
 }
@@ -367,6 +369,31 @@ fn console_of_firmware_is_found() {
         image.table(0x2200, b"SPCR", &body);
     });
     assert_eq!(tables.console, Some(Setting::port(0x2f8)));
+}
+
+#[test]
+fn io_apics_and_the_hpet_are_found() {
+    let tables = changed(|image| {
+        // A local APIC, an I/O APIC, one at no page's start, a structure that is cut.
+        let mut body = std::vec![0; 44 - 36];
+        body.extend([0, 8, 0, 0, 1, 0, 0, 0]);
+        body.extend([1, 12, 2, 0, 0x00, 0x00, 0xc0, 0xfe, 0, 0, 0, 0]);
+        body.extend([1, 12, 3, 0, 0x10, 0x00, 0xc1, 0xfe, 24, 0, 0, 0]);
+        body.extend([1, 12, 4, 0, 0x00, 0x20, 0xc0, 0xfe]);
+        image.table(0x2200, b"APIC", &body);
+    });
+    assert_eq!(tables.io_apics.as_slice(), [0xfec0_0000]);
+    let hpet = |space: u8, base: u64| {
+        let tables = changed(|image| {
+            let mut body = [0; 56 - 36];
+            (body[40 - 36], body[41 - 36]) = (space, 64);
+            body[44 - 36..52 - 36].copy_from_slice(&base.to_le_bytes());
+            image.table(0x2200, b"HPET", &body);
+        });
+        tables.hpet
+    };
+    assert_eq!(hpet(SYSTEM_MEMORY, 0xfed0_0000), Some(0xfed0_0000));
+    assert_eq!([hpet(SYSTEM_IO, 0xfed0_0000), hpet(SYSTEM_MEMORY, 0), hpet(SYSTEM_MEMORY, 8)], [None; 3]);
 }
 
 #[test]

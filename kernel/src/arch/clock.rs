@@ -1,4 +1,4 @@
-//! The clock: the TSC, calibrated against the ACPI PM timer, or the PIT where there is none. Where the TSC changes its pace with the CPU's
+//! The clock: the TSC, calibrated against the ACPI PM timer, the PIT, the HPET, or what CPUID says, the first that is there. Where the TSC changes its pace with the CPU's
 //! power states, the PM timer is the clock itself.
 
 use core::arch::x86_64::{__cpuid, _rdtsc};
@@ -8,7 +8,11 @@ use spin::Once;
 use x86_64::instructions::port::Port;
 
 use crate::arch::apic;
-use crate::clock::{PIT_HZ, PM_TIMER_HZ, RtcRegisters, Scale, pm_timer_elapsed, pm_timer_extended};
+use crate::clock::{
+    Choice, PIT_HZ, PM_TIMER_HZ, RtcRegisters, Scale, hpet_hz, named_tsc_hz, pm_timer_elapsed,
+    pm_timer_extended,
+};
+use crate::mem::registers::Registers;
 
 /// How long both counters are watched, in microseconds. The readings are some 0.1 us uncertain, so the result is
 /// good to some 0.002 %.
@@ -16,6 +20,12 @@ const WINDOW_US: u64 = 10_000;
 
 /// Readings of a reference that does not count before it is given up: at 70 ns or more each.
 const MAX_READINGS: u32 = 4_000_000;
+
+/// Registers of the HPET.
+const HPET_PERIOD: u32 = 0x04;
+const HPET_CONFIGURATION: u32 = 0x10;
+const HPET_ENABLE: u32 = 1;
+const HPET_COUNTER: u32 = 0xf0;
 
 static SCALE: Once<Scale> = Once::new();
 /// The PM timer's port and scale, where it is the clock.
@@ -30,7 +40,7 @@ pub struct NoClock;
 
 impl core::fmt::Display for NoClock {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("machine: neither PM timer nor PIT counts, or the TSC or APIC timer stands still")
+        f.write_str("machine: neither PM timer nor PIT nor HPET counts and CPUID names no frequency, or the TSC or APIC timer stands still")
     }
 }
 
@@ -53,7 +63,7 @@ pub fn now() -> u64 {
 fn pm_count(port: u16) -> u64 {
     let mut last = PM_COUNT.load(Ordering::Relaxed);
     loop {
-        let count = pm_timer_extended(last, Reference::PmTimer(port).read());
+        let count = pm_timer_extended(last, Reference::PmTimer(port).read(None));
         // Interrupt handlers do not look at the clock; this is for whoever reads it inside one all the same.
         match PM_COUNT.compare_exchange(last, count, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return count,
@@ -92,6 +102,10 @@ pub enum Reference {
     PmTimer(u16),
     /// Channel 2 of the 8254.
     Pit,
+    /// The HPET, with this frequency in Hz.
+    Hpet(u64),
+    /// The TSC itself, with the frequency in Hz that CPUID names.
+    Named(u64),
 }
 
 impl core::fmt::Display for Reference {
@@ -99,6 +113,8 @@ impl core::fmt::Display for Reference {
         match self {
             Reference::PmTimer(port) => write!(f, "PM timer at {port:#x}"),
             Reference::Pit => f.write_str("PIT"),
+            Reference::Hpet(_) => f.write_str("HPET"),
+            Reference::Named(_) => f.write_str("CPUID"),
         }
     }
 }
@@ -108,6 +124,7 @@ impl Reference {
         match self {
             Reference::PmTimer(_) => PM_TIMER_HZ,
             Reference::Pit => PIT_HZ,
+            Reference::Hpet(hz) | Reference::Named(hz) => hz,
         }
     }
 
@@ -126,7 +143,8 @@ impl Reference {
         }
     }
 
-    fn read(self) -> u32 {
+    /// Its count. The HPET's are at `hpet`.
+    fn read(self, hpet: Option<&Registers>) -> u32 {
         match self {
             // SAFETY: FADT's PM timer; reading has no effect.
             Reference::PmTimer(port) => unsafe { Port::<u32>::new(port).read() },
@@ -137,6 +155,8 @@ impl Reference {
                 let low = counter.read();
                 u16::from_le_bytes([low, counter.read()]).into()
             },
+            Reference::Hpet(_) => hpet.map_or(0, |registers| registers.read32(HPET_COUNTER)),
+            Reference::Named(_) => tsc() as u32,
         }
     }
 
@@ -144,15 +164,16 @@ impl Reference {
         match self {
             Reference::PmTimer(_) => pm_timer_elapsed(before, after),
             Reference::Pit => before.wrapping_sub(after) & 0xffff,
+            Reference::Hpet(_) | Reference::Named(_) => after.wrapping_sub(before),
         }
     }
 
     /// Reference, TSC and APIC timer at one moment: of a few attempts the one that took least time, because
     /// the host may take the CPU away between the readings.
-    fn sample(self) -> (u32, u64, u32) {
+    fn sample(self, hpet: Option<&Registers>) -> (u32, u64, u32) {
         let attempt = || {
             let before = tsc();
-            let (reference, apic) = (self.read(), apic::counted());
+            let (reference, apic) = (self.read(hpet), apic::counted());
             let after = tsc();
             (after.wrapping_sub(before), (reference, before + (after.wrapping_sub(before)) / 2, apic))
         };
@@ -167,24 +188,64 @@ impl Reference {
     }
 
     /// Ticks of TSC and APIC timer, and of the reference meanwhile.
-    fn measure(self) -> Option<(u64, u32, u32)> {
+    fn measure(self, hpet: Option<&Registers>) -> Option<(u64, u32, u32)> {
         let window = (self.hz() * WINDOW_US / 1_000_000) as u32;
         self.start();
         apic::start_counting();
-        let (first, tsc_first, apic_first) = self.sample();
-        (0..MAX_READINGS).find(|_| self.elapsed(first, self.read()) >= window)?;
-        let (last, tsc_last, apic_last) = self.sample();
+        let (first, tsc_first, apic_first) = self.sample(hpet);
+        (0..MAX_READINGS).find(|_| self.elapsed(first, self.read(hpet)) >= window)?;
+        let (last, tsc_last, apic_last) = self.sample(hpet);
         let ticks = tsc_last.checked_sub(tsc_first)?;
         Some((ticks, apic_last.wrapping_sub(apic_first), self.elapsed(first, last)))
     }
 }
 
-/// Measures TSC and APIC timer, and makes one of TSC and PM timer the clock: the PM timer if it is there and `by_tsc` is false. The APIC
-/// must be on.
-pub fn calibrate(pm_timer: Option<u16>, by_tsc: bool) -> Result<Reference, NoClock> {
-    let candidates = [pm_timer.map(Reference::PmTimer), Some(Reference::Pit)];
-    for reference in candidates.into_iter().flatten() {
-        let Some((tsc, apic, ticks)) = reference.measure() else { continue };
+/// The HPET at these registers, counting.
+fn hpet(registers: &Registers) -> Option<Reference> {
+    let hz = hpet_hz(registers.read32(HPET_PERIOD))?;
+    let configuration = registers.read32(HPET_CONFIGURATION);
+    registers.write32(HPET_CONFIGURATION, configuration | HPET_ENABLE);
+    Some(Reference::Hpet(hz))
+}
+
+/// The TSC's frequency as CPUID names it.
+fn named() -> Option<Reference> {
+    const CRYSTAL: u32 = 0x15;
+    const PROCESSOR: u32 = 0x16;
+    const HYPERVISOR: u32 = 0x4000_0000;
+    const HYPERVISOR_TIMING: u32 = 0x4000_0010;
+    let last = __cpuid(0).eax;
+    let crystal = if last >= CRYSTAL { __cpuid(CRYSTAL) } else { __cpuid(0) };
+    let ratio = if last >= CRYSTAL { [crystal.eax, crystal.ebx, crystal.ecx] } else { [0; 3] };
+    let mhz = if last >= PROCESSOR { __cpuid(PROCESSOR).eax & 0xffff } else { 0 };
+    let has_timing = __cpuid(1).ecx & 1 << 31 != 0 && __cpuid(HYPERVISOR).eax >= HYPERVISOR_TIMING;
+    let khz = if has_timing { __cpuid(HYPERVISOR_TIMING).eax } else { 0 };
+    named_tsc_hz(ratio, mhz, khz).map(Reference::Named)
+}
+
+/// Measures TSC and APIC timer, and makes one of TSC and PM timer the clock: the PM timer if it is there and chosen, or nothing is
+/// chosen and the TSC does not keep its pace. The APIC must be on. `map_hpet` maps the HPET's registers, if there is one.
+pub fn calibrate(
+    pm_timer: Option<u16>,
+    map_hpet: impl Fn() -> Option<Registers>,
+    choice: Option<Choice>,
+) -> Result<Reference, NoClock> {
+    let by_tsc = choice.map_or_else(tsc_is_invariant, |choice| choice != Choice::PmTimer);
+    let is_wanted =
+        |kind| !matches!(choice, Some(Choice::Pit | Choice::Hpet | Choice::Named)) || choice == Some(kind);
+    for kind in [Choice::PmTimer, Choice::Pit, Choice::Hpet, Choice::Named] {
+        if !is_wanted(kind) {
+            continue;
+        }
+        let window = if kind == Choice::Hpet { map_hpet() } else { None };
+        let reference = match kind {
+            Choice::PmTimer => pm_timer.map(Reference::PmTimer),
+            Choice::Pit => Some(Reference::Pit),
+            Choice::Hpet => window.as_ref().and_then(hpet),
+            Choice::Named | Choice::Tsc => named(),
+        };
+        let Some(reference) = reference else { continue };
+        let Some((tsc, apic, ticks)) = reference.measure(window.as_ref()) else { continue };
         let scale = |counted| Scale::measured(counted, ticks.into(), reference.hz());
         if let (Some(tsc), Some(apic)) = (scale(tsc), scale(apic.into())) {
             SCALE.call_once(|| tsc);

@@ -135,6 +135,11 @@ fn without_a_tsc_that_keeps_its_pace_the_pm_timer_is_the_clock() {
     let more = ["-cpu", "max,-invtsc,-hypervisor"].map(str::to_owned).to_vec();
     let transcript = ground.boot(&Options { more, ..Options::new("app=hello") });
     assert!(text(&transcript).contains("clock: by PM timer, tsc "), "{}", text(&transcript));
+    // What the TSC is measured by. Under TCG CPUID names no frequency.
+    for (word, name) in [("pit", "PIT"), ("hpet", "HPET")] {
+        let transcript = ground.run(&format!("app=hello clock={word}"));
+        assert!(text(&transcript).contains(&format!("by {name}")), "{}", text(&transcript));
+    }
     let transcript = ground.run("app=idle clock=pm");
     assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
     let fabric = serve(vec![Profile::node(0)]);
