@@ -62,6 +62,12 @@ impl Ground {
             run(lab, guest, "rmmod mlx5_ib && rmmod mlx5_core && ! grep ^mlx5 /proc/modules");
         }
         nothing_is_left(lab);
+        self.switch_off();
+    }
+
+    /// Ends the guests as they are. Fails if a kernel or HCA has complained.
+    fn switch_off(mut self) {
+        let lab = &mut self.lab;
         (0..=RXE).for_each(|guest| kernel_is_content(lab, guest));
         hcas_complain_of_silence_only(lab);
         self.lab.stop().expect("they power off");
@@ -103,7 +109,7 @@ fn linux_6_1_uses_an_ethernet_port_beside_rxe() {
 /// UCX leaves bytes of earlier WQEs in reserved fields of address vectors.
 const STRICT: bool = false;
 
-/// perftest, UCX, NVMe and AF_RDS over RoCE, and RoCE in a VLAN.
+/// perftest, UCX and NVMe over RoCE, and RoCE in a VLAN.
 fn programs_of_others(kernel: Kernel, card: &str) {
     let recipe = judge::programs(kernel).expect("names");
     let rxe = judge::programs(Kernel::V6_1).expect("names");
@@ -112,11 +118,34 @@ fn programs_of_others(kernel: Kernel, card: &str) {
     programs::vlan(lab);
     programs::perftest(lab);
     programs::measurements(lab, kernel, false);
-    programs::rds(lab);
     // Of the completion queues that kernel users share, the kernel keeps those that it made.
     programs::disks(lab);
     ground.before = census_without_keys(&ground.lab);
     ground.end();
+}
+
+/// AF_RDS between two kernels. The guests are switched off with the module in place: where connections are open, Linux 7.3 runs
+/// work of `rds_rdma` after it has unloaded it.
+fn af_rds(kernel: Kernel, card: &str) {
+    let Some(mut ground) = Ground::new(Recipe::new(kernel), Recipe::new(Kernel::V6_1), card, true) else {
+        return;
+    };
+    programs::rds(&mut ground.lab);
+    ground.switch_off();
+}
+
+#[test]
+fn af_rds_runs_over_roce_on_the_latest_kernel() {
+    if conditions::long() {
+        af_rds(Kernel::Backports, "cx-6-dx");
+    }
+}
+
+#[test]
+fn af_rds_runs_over_roce_on_linux_6_1() {
+    if conditions::long() {
+        af_rds(Kernel::V6_1, "cx-5-en");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Programs of others over RoCE: perftest, UCX, NVMe over RDMA, AF_RDS, and RoCE in a VLAN.
 
 use super::RXE;
-use crate::guests::{At, any_between, between, both, run, run_everywhere};
+use crate::guests::{At, any_between, between, both, run};
 use crate::programs::{nvme, perftest, ucx};
 use crate::rds::stress::{self, average, judge_run};
 use rdma_lab::linux::{Kernel, Lab};
@@ -78,7 +78,6 @@ pub fn rds(lab: &mut Lab) {
     if stress::program().is_some() {
         rds_stress(lab);
     }
-    run_everywhere(lab, "! lsmod | grep -q ^rds_rdma || { rmmod rds_rdma && rmmod rds; }");
 }
 
 /// Index of the GID of VLAN 7's IPv4 address, in a shell.

@@ -10,6 +10,9 @@ for netdev in $(grep -l ^52:54:00:01: /sys/class/net/*/address | cut -d/ -f5); d
     ip link set "$netdev" up || exit 1
     modprobe rdma_rxe && rdma link add rxe0 type rxe netdev "$netdev" || exit 1
 done
+# All are on one switch: an interface answers for its own addresses alone.
+echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore
+echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce
 number=0
 for device in /sys/class/infiniband/*; do
     [ "$(cat "$device/ports/1/link_layer" 2> /dev/null)" = Ethernet ] || continue
