@@ -135,6 +135,11 @@ impl Egress {
         !faults.is_none() || self.queue.len() >= QUEUE_LIMIT
     }
 
+    /// Returns the number of packets in flight.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Returns the number of packets that have arrived and not been received.
     pub(crate) fn backlog(&self, now: u64) -> usize {
         self.queue.partition_point(|flying| flying.due <= now)

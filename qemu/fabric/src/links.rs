@@ -341,6 +341,11 @@ impl<F: FlowKey> Links<F> {
         Some(packet)
     }
 
+    /// Returns the number of packets in flight to a port.
+    pub(crate) fn queued(&self, index: PortIndex) -> usize {
+        self.port(index).map_or(0, |port| port.egress.queued())
+    }
+
     /// Returns the number of packets that have arrived at a port and not been received.
     pub(crate) fn backlog(&self, index: PortIndex, now: u64) -> usize {
         self.port(index).map_or(0, |port| port.egress.backlog(now))

@@ -31,7 +31,9 @@ pub const JUMBO_FRAME: usize = 9_000 + HEADER_LEN + 2 * TAG_LEN;
 /// as on InfiniBand.
 const HEAD_LIFETIME: u64 = 4_096 << 16;
 /// Frames that wait at a port at most for a copy of a flooded frame to be added.
-const FLOOD_BACKLOG: usize = 1_024;
+const FLOOD_BACKLOG: usize = 256;
+/// Port whose credit no frame holds.
+const NOBODY: PortIndex = PortIndex(u32::MAX);
 /// Bytes of a copy that cost one step.
 const BYTES_PER_STEP: u64 = 512;
 /// Group addresses that a bridge does not forward, but for their last 4 bits (IEEE 802.1D 7.12.6).
@@ -334,7 +336,8 @@ impl Switch {
         self.ports.get(index.0 as usize).map_or(0, |port| port.longest)
     }
 
-    /// Sends copies of a frame to all other ports whose links are up.
+    /// Sends copies of a frame to all other ports whose links are up. They hold no credit of the sender,
+    /// because one receiver that takes nothing would stop it.
     #[cold]
     fn flood(&mut self, from: PortIndex, frame: Packet, now: u64) {
         self.counters.flooded += 1;
@@ -344,9 +347,9 @@ impl Switch {
                 continue;
             }
             self.links.owe(from, cost);
-            if self.links.backlog(to, now) < FLOOD_BACKLOG {
+            if self.links.queued(to) < FLOOD_BACKLOG {
                 let copy = frame.copied_to(self.links.take_buffer());
-                self.transmit(from, to, copy, now);
+                self.transmit(NOBODY, to, copy, now);
             } else {
                 self.links.counters_mut().overflow += 1;
                 self.links.losses_of(frame.bytes()).overflow += 1;

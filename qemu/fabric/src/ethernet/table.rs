@@ -10,6 +10,10 @@ use crate::ports::PortIndex;
 /// from other ports.
 pub(super) const ADDRESSES_OF_A_PORT: usize = 1_024;
 
+/// Nanoseconds for which an address that sends stays at its port. A frame from it at another port
+/// came back through a loop, or from a station that pretends to have the address.
+pub(super) const HOLD: u64 = 100_000_000;
+
 /// Address and VLAN in one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(u64);
@@ -51,7 +55,8 @@ pub(super) enum Learned {
     Known,
     /// The address is new at this port.
     New,
-    /// The address is pinned to another port.
+    /// The address belongs to another port: it is pinned there, or was seen there less than [`HOLD`]
+    /// ago.
     Foreign,
 }
 
@@ -81,6 +86,9 @@ impl AddressTable {
     }
 
     /// Learns the source of a frame. Group addresses are no sources, and are not learned.
+    ///
+    /// An address moves only after it was silent for [`HOLD`], because a loop without this rule
+    /// multiplies broadcasts without end.
     pub(super) fn learn(&mut self, source: MacAddress, vlan: u16, port: PortIndex, now: u64) -> Learned {
         if let Some(owner) = self.pinned.get(&source) {
             return if *owner == port { Learned::Known } else { Learned::Foreign };
@@ -92,6 +100,9 @@ impl AddressTable {
                 return Learned::Known;
             }
             let former = *entry;
+            if now.saturating_sub(former.seen) < HOLD {
+                return Learned::Foreign;
+            }
             if let Some(learned) = self.learned.get_mut(former.port.0 as usize) {
                 learned.remove(&former.serial);
             }
@@ -177,10 +188,13 @@ mod tests {
         let mut table = table();
         table.learn(address(1), 0, A, 0);
         table.learn(address(2), 0, A, 0);
-        assert_eq!(table.learn(address(1), 0, B, 1), Learned::New);
-        assert_eq!(table.find(address(1), 0, 1), Some(B));
+        assert_eq!(table.learn(address(1), 0, B, HOLD - 1), Learned::Foreign, "it was just seen at A");
+        assert_eq!(table.find(address(1), 0, 99), Some(A));
+        assert_eq!(table.learn(address(1), 0, B, HOLD), Learned::New);
+        assert_eq!(table.learn(address(1), 0, A, HOLD + 1), Learned::Foreign);
+        assert_eq!(table.find(address(1), 0, HOLD), Some(B));
         table.forget(A);
-        assert_eq!([1, 2].map(|n| table.find(address(n), 0, 1)), [Some(B), None]);
+        assert_eq!([1, 2].map(|n| table.find(address(n), 0, HOLD)), [Some(B), None]);
         table.forget(B);
         assert!(table.entries.is_empty() && table.learned.iter().all(BTreeMap::is_empty));
     }
@@ -198,7 +212,7 @@ mod tests {
         assert_eq!([1, 2_048, 2_049, 3_072].map(kept), [false, false, true, true], "oldest first");
         // An address that moves to and fro takes one entry.
         for round in 0..1_000 {
-            table.learn(address(3_072), 0, [A, B][round % 2], 0);
+            table.learn(address(3_072), 0, [A, B][round % 2], round as u64 * HOLD);
         }
         let entries: usize = table.learned.iter().map(BTreeMap::len).sum();
         assert_eq!((entries, table.entries.len()), (1_025, 1_025));

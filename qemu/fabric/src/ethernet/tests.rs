@@ -6,7 +6,7 @@ use ib_types::MacAddress;
 use proptest::prelude::*;
 
 use super::frame::{Ecn, Frame, ether_type};
-use super::table::ADDRESSES_OF_A_PORT;
+use super::table::{ADDRESSES_OF_A_PORT, HOLD};
 use super::*;
 use crate::capture::Capture;
 use crate::counters::Traffic;
@@ -391,6 +391,19 @@ fn senders_without_credit_wait_for_their_receiver() {
 }
 
 #[test]
+fn receiver_that_takes_nothing_stops_no_flood() {
+    let mut switch = switch(3);
+    introduce(&mut switch, 3);
+    for _ in 0..10_000 {
+        assert!(switch.links().has_credit(port(0)));
+        switch.send(port(0), frame(address(0), MacAddress::BROADCAST, b""), 0);
+        assert!(switch.receive(port(1), 0).is_some());
+    }
+    assert_eq!(switch.counters().overflow, 10_000 - 256);
+    assert_eq!(arrived(&mut switch, 3, 0), [0, 0, 256]);
+}
+
+#[test]
 fn congested_ports_drop_by_head_of_queue_lifetime() {
     let mut switch = switch(3);
     introduce(&mut switch, 3);
@@ -542,9 +555,31 @@ fn pinned_addresses_cannot_be_taken() {
     switch.send(port(0), frame(address(0), address(1), b""), 0);
     assert_eq!(arrived(&mut switch, 3, 0), [0, 1, 0]);
     switch.unpin(port(1));
-    switch.send(port(2), frame(address(1), address(0), b""), 0);
-    switch.send(port(0), frame(address(0), address(1), b""), 0);
-    assert_eq!(arrived(&mut switch, 3, 0), [1, 0, 1]);
+    switch.send(port(2), frame(address(1), address(0), b""), HOLD);
+    switch.send(port(0), frame(address(0), address(1), b""), HOLD);
+    assert_eq!(arrived(&mut switch, 3, HOLD), [1, 0, 1]);
+}
+
+/// Two switches, connected twice: ports 1 and 2 of one lead to the same ports of the other.
+#[test]
+fn loops_carry_each_frame_once() {
+    let mut switches = [switch(3), switch(3)];
+    let mut sent = 0;
+    for now in 0..100 {
+        switches[0].send(port(0), frame(address(0), MacAddress::BROADCAST, b""), now);
+        sent += 1;
+        for _ in 0..10 {
+            for (from, at) in [(0, 1), (0, 2), (1, 1), (1, 2)] {
+                while let Some(frame) = switches[from].receive(port(at), now) {
+                    switches[1 - from].send(port(at), frame, now);
+                }
+            }
+        }
+    }
+    let received = std::iter::from_fn(|| switches[1].receive(port(0), 100)).count();
+    assert_eq!(received, sent, "the station at the other switch receives each frame once");
+    assert!(switches.iter().all(Switch::is_empty), "nothing goes round");
+    assert_eq!(switches[0].counters().refused, sent as u64, "the frames that came back");
 }
 
 #[test]
