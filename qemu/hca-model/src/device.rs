@@ -107,7 +107,7 @@ impl Device {
             objects: Objects::new(&caps, &profile),
             caps,
             port: Port::new(&profile),
-            vport: NicVport::new(profile.port_guid),
+            vport: NicVport::new(profile.mac()),
             transport: DeviceTransport::default(),
             nic: NicTransport::default(),
             meter: Meter::default(),
@@ -150,7 +150,7 @@ impl Device {
         self.life = Life::Disabled;
         self.new_owner = false;
         self.issi = 0;
-        self.vport = NicVport::new(self.profile.port_guid);
+        self.vport = NicVport::new(self.profile.mac());
         self.int_moderation.fill(0);
         self.reset_caps();
     }

@@ -2,6 +2,7 @@
 
 use crate::card::{CONNECTX_5, Card};
 use crate::habits::Habits;
+use ib_types::MacAddress;
 use mlx5_prm::opcode::Opcode;
 
 /// Faults for tests of what a driver does with a device that misbehaves. All off by default.
@@ -124,5 +125,12 @@ impl Profile {
     #[must_use]
     pub const fn port_guid_of(i: u16) -> u64 {
         Self::GUID_BASE + i as u64 * Self::GUID_STEP
+    }
+
+    /// Returns the permanent MAC address of an Ethernet port: that of the port's GUID (EUI-64).
+    #[must_use]
+    pub const fn mac(&self) -> MacAddress {
+        let [a, b, c, _, _, d, e, f] = self.port_guid.to_be_bytes();
+        MacAddress([a, b, c, d, e, f])
     }
 }

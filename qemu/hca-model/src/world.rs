@@ -237,7 +237,10 @@ impl World {
     /// [`SwitchFull`].
     pub fn add(&mut self, profile: Profile, name: &str) -> Result<usize, SwitchFull> {
         let port = if profile.card.is_ethernet() {
-            self.medium.attach(name, LinkLayer::Ethernet)?
+            let port = self.medium.attach(name, LinkLayer::Ethernet)?;
+            // No other port can attract its frames.
+            self.medium.switch_mut().pin(Medium::local(port).1, profile.mac());
+            port
         } else {
             let port = self.medium.attach(name, LinkLayer::InfiniBand)?;
             self.medium.fabric_mut().set_speeds(port, profile.card.speeds);

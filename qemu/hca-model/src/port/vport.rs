@@ -90,11 +90,10 @@ impl NicVport {
     /// Largest frame at power-on.
     pub(crate) const DEFAULT_FRAME: u16 = 1500 + FRAME_OVERHEAD;
 
-    /// A vport as at power-on. Its address is that of the port's GUID (EUI-64).
-    pub(crate) fn new(port_guid: u64) -> Self {
-        let [a, b, c, _, _, d, e, f] = port_guid.to_be_bytes();
+    /// A vport as at power-on.
+    pub(crate) fn new(permanent_address: MacAddress) -> Self {
         Self {
-            permanent_address: MacAddress([a, b, c, d, e, f]),
+            permanent_address,
             unicast: Vec::new(),
             multicast: Vec::new(),
             vlans: Vec::new(),
@@ -174,7 +173,7 @@ mod tests {
 
     #[test]
     fn filter_passes_listed_addresses() {
-        let mut vport = NicVport::new(0x506b_4b03_00a0_0000);
+        let mut vport = NicVport::new(OWN);
         assert_eq!(vport.permanent_address, OWN);
         assert!(!vport.receives(OWN, None));
         (vport.unicast, vport.multicast) = (vec![OWN], vec![MacAddress::BROADCAST]);
@@ -193,7 +192,7 @@ mod tests {
 
     #[test]
     fn addresses_are_set_and_removed() {
-        let mut vport = NicVport::new(1);
+        let mut vport = NicVport::new(OWN);
         let mut entry = [0; roce_addr_layout::SIZE];
         entry[15] = 1;
         assert!(vport.set_roce_address(255, &entry) && !vport.set_roce_address(256, &entry));

@@ -162,12 +162,11 @@ impl Device {
             create_flow_group_in::end_flow_index.get32(input),
         );
         let table = self.flow_table(field, id)?;
-        let (log_size, groups) = (table.log_size, table.groups());
+        let log_size = table.log_size;
         if range.0 > range.1 || range.1 >> log_size != 0 {
             let text = format!("{} to {} of a table of 2^{log_size}", range.0, range.1);
             return Err(Refusal::param("create_flow_group_in.end_flow_index", text));
         }
-        self.meter.charge(groups as u64);
         if self.objects.nic.steering.overlaps(id, range) {
             return Err(Refusal::param("create_flow_group_in.start_flow_index", "in another group"));
         }

@@ -279,6 +279,7 @@ impl Device {
     pub(in crate::cmd) fn destroy_rq(&mut self, input: &[u8]) -> Outcome {
         let (field, number) = ("destroy_rq_in.rqn", destroy_rq_in::rqn.get32(input));
         self.charge_scan();
+        self.meter.charge(self.objects.nic.listed());
         if let Some(user) = self.objects.nic.user_of_rq(number) {
             return Err(Refusal::busy(field, user));
         }

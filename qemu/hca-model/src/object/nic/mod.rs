@@ -6,6 +6,8 @@ mod steering;
 
 pub(crate) use queue::{Rq, Sq, Wq};
 pub(crate) use steering::{Destination, Entry, FlowTable, Group, Match, Steering};
+#[cfg(test)]
+pub(crate) use steering::{MAX_COUNTERS, MAX_GROUPS, MAX_TABLES};
 
 use super::table::Table;
 use crate::caps::Caps;
@@ -120,6 +122,12 @@ impl Nic {
     /// Number of queues.
     pub(crate) fn queues(&self) -> usize {
         self.sqs.len() + self.rqs.len()
+    }
+
+    /// Steps of work for a look at all entries of the tables of receive queues.
+    pub(crate) fn listed(&self) -> u64 {
+        const ENTRIES_PER_STEP: u64 = 16;
+        self.rqts.iter().map(|(_, rqt)| 1 + rqt.list.len() as u64 / ENTRIES_PER_STEP).sum()
     }
 
     /// The queue for which `uses` returns true, in words.

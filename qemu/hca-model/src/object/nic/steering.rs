@@ -1,8 +1,8 @@
 //! Flow tables: from a frame's headers to the TIRs that receive it (PRM, "Flow Steering").
 //!
 //! A group gives the entries in a range of a table one mask, so the entry of a frame is found by one look-up for each
-//! group. A table leads only to tables of a higher level, and a frame ends after [`MAX_VISITS`] tables, or
-//! after [`MAX_STEPS`] look-ups.
+//! group up to the first that has one. A table leads only to tables of a higher level, and a frame ends after
+//! [`MAX_VISITS`] tables, or after [`MAX_STEPS`] of work.
 
 use crate::object::table::Table;
 use mlx5_prm::steering::fte_match_set_lyr_2_4;
@@ -10,15 +10,17 @@ use mlx5_prm::value::FlowAction;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Flow tables of a device.
-const MAX_TABLES: u32 = 1 << 10;
+pub(crate) const MAX_TABLES: u32 = 1 << 10;
 /// Flow groups of a device.
-const MAX_GROUPS: u32 = 1 << 16;
+pub(crate) const MAX_GROUPS: u32 = 1 << 16;
 /// Flow counters of a device.
-const MAX_COUNTERS: u32 = 1 << 16;
+pub(crate) const MAX_COUNTERS: u32 = 1 << 16;
 /// Tables that one frame is looked up in at most.
 const MAX_VISITS: u32 = 256;
-/// Look-ups for one frame after which no further table follows: one for each group of a table.
+/// Steps of work for one frame after which no further table follows.
 const MAX_STEPS: u64 = 1 << 16;
+/// Steps of a look-up in a group: mask, hash and compare 64 bytes.
+const LOOK_UP: u64 = 4;
 /// TIRs that receive one frame at most.
 const MAX_RECEIVERS: usize = 256;
 
@@ -111,7 +113,8 @@ pub(crate) struct FlowTable {
     pub(crate) log_size: u32,
     /// The table for frames without an entry.
     pub(crate) miss: Option<u32>,
-    groups: BTreeSet<u32>,
+    /// Groups by their first index, so that an overlap is found without a look at all of them.
+    groups: BTreeMap<u32, u32>,
     entries: BTreeMap<u32, Entry>,
     /// The context, for queries.
     pub(crate) context: Vec<u8>,
@@ -120,7 +123,7 @@ pub(crate) struct FlowTable {
 impl FlowTable {
     /// A table without groups.
     pub(crate) fn new(level: u32, log_size: u32, context: Vec<u8>) -> Self {
-        Self { level, log_size, miss: None, groups: BTreeSet::new(), entries: BTreeMap::new(), context }
+        Self { level, log_size, miss: None, groups: BTreeMap::new(), entries: BTreeMap::new(), context }
     }
 
     /// Host memory that it takes without groups and entries.
@@ -151,7 +154,7 @@ pub(crate) struct FlowCounter {
 pub(crate) struct Flow {
     /// TIRs that receive it, each with the flow tag of its entry.
     pub(crate) tirs: Vec<(u32, u32)>,
-    /// Look-ups made.
+    /// Steps of work.
     pub(crate) steps: u64,
 }
 
@@ -249,17 +252,17 @@ impl Steering {
 
     /// Adds a group. Returns its number.
     pub(crate) fn add_group(&mut self, group: Group) -> Option<u32> {
-        let table = group.table;
+        let (table, first) = (group.table, group.range.0);
         let id = self.groups.insert(|_| group)?;
-        self.tables.get_mut(table)?.groups.insert(id);
+        self.tables.get_mut(table)?.groups.insert(first, id);
         Some(id)
     }
 
     /// Returns whether a group of `table` has one of the indices `first` to `last`.
     pub(crate) fn overlaps(&self, table: u32, (first, last): (u32, u32)) -> bool {
-        let groups = self.tables.get(table).map(|table| table.groups.iter()).into_iter().flatten();
-        let mut ranges = groups.filter_map(|id| self.groups.get(*id)).map(|group| group.range);
-        ranges.any(|(from, to)| from <= last && first <= to)
+        // Ranges of a table's groups are apart: of those that begin before the end, the last ends last.
+        let before = self.tables.get(table).and_then(|table| table.groups.range(..=last).next_back());
+        before.and_then(|(_, id)| self.groups.get(*id)).is_some_and(|group| group.range.1 >= first)
     }
 
     /// Removes a group without entries. `Err` if it has some.
@@ -269,7 +272,7 @@ impl Steering {
             return Err(group.entries.values().map(BTreeSet::len).sum());
         }
         if let Some(table) = self.tables.get_mut(group.table) {
-            table.groups.remove(&id);
+            table.groups.remove(&group.range.0);
         }
         Ok(self.groups.remove(id))
     }
@@ -336,12 +339,14 @@ impl Steering {
             visits += 1;
             let goes_on = visits <= MAX_VISITS && flow.steps < MAX_STEPS;
             let Some(table) = self.tables.get(id).filter(|_| goes_on) else { break };
-            flow.steps += 1 + table.groups.len() as u64;
-            let found = table.groups.iter().filter_map(|group| {
+            flow.steps += 1;
+            // In order of their ranges: the first entry found has the lowest index.
+            let found = table.groups.values().find_map(|group| {
+                flow.steps += LOOK_UP;
                 let group = self.groups.get(*group)?;
                 group.entries.get(&frame.under(&group.mask))?.first().copied()
             });
-            let Some(entry) = found.min().and_then(|index| table.entries.get(&index)) else {
+            let Some(entry) = found.and_then(|index| table.entries.get(&index)) else {
                 next.extend(table.miss);
                 continue;
             };
@@ -354,6 +359,7 @@ impl Steering {
             if entry.action.contains(FlowAction::DROP) {
                 continue;
             }
+            flow.steps += entry.destinations.len() as u64;
             for destination in &entry.destinations {
                 match destination {
                     Destination::Table(id) => next.push(*id),
@@ -464,7 +470,8 @@ mod tests {
             steering.set_entry(pair[0].0, 0, forward(pair[0].1[0], Match::NONE, &[next, next]));
         }
         steering.set_root(Some(tables[0].0));
-        assert!(steering.receive(&fields(OWN), 60).steps <= 2 * u64::from(MAX_VISITS));
+        let steps = steering.receive(&fields(OWN), 60).steps;
+        assert!(steps <= u64::from(MAX_VISITS) * (1 + LOOK_UP + 2), "{steps}");
     }
 
     #[test]
@@ -476,6 +483,7 @@ mod tests {
         steering.set_entry(first, 0, forward(groups[0], Match::NONE, &[Destination::Table(last); 64]));
         steering.set_root(Some(first));
         let steps = steering.receive(&fields(OWN), 60).steps;
-        assert!(steps >= MAX_STEPS && steps <= MAX_STEPS + 1 + GROUPS as u64, "{steps}");
+        let table = 1 + LOOK_UP * GROUPS as u64;
+        assert!(steps >= MAX_STEPS && steps <= MAX_STEPS + table, "{steps}");
     }
 }

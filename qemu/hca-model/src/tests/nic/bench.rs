@@ -51,6 +51,8 @@ pub(super) struct Queue {
     pub(super) ring: u64,
     pub(super) record: u64,
     pub(super) cqes: u64,
+    /// The CQ's doorbell record.
+    pub(super) consumer: u64,
     pub(super) posted: u16,
     pub(super) taken: u32,
 }
@@ -90,7 +92,7 @@ impl Nic {
             eqn,
             domain,
             tisn: 0,
-            sq: Queue { number: 0, ring: 0, record: 0, cqes: 0, posted: 0, taken: 0 },
+            sq: Queue { number: 0, ring: 0, record: 0, cqes: 0, consumer: 0, posted: 0, taken: 0 },
             rqs: Vec::new(),
             tirn: 0,
             table: 0,
@@ -137,16 +139,17 @@ impl Nic {
         self.guest.command(&input)
     }
 
-    pub(super) fn create_cq(&mut self) -> (u32, u64) {
+    /// Returns its number, ring and doorbell record.
+    pub(super) fn create_cq(&mut self) -> (u32, u64, u64) {
         let (cqes, record) = (self.guest.page(), self.guest.page());
-        (self.guest.create_cq(cqes, LOG_RING, record, self.eqn).expect("a CQ"), cqes)
+        (self.guest.create_cq(cqes, LOG_RING, record, self.eqn).expect("a CQ"), cqes, record)
     }
 
     pub(super) fn create_sq(&mut self, change: impl FnOnce(&mut [u8])) -> Queue {
-        let (cqn, cqes) = self.create_cq();
+        let (cqn, cqes, consumer) = self.create_cq();
         let (ring, record) = (self.guest.page(), self.guest.page());
         let number = number(self.try_sq(cqn, (ring, record), change));
-        Queue { number, ring, record, cqes, posted: 0, taken: 0 }
+        Queue { number, ring, record, cqes, consumer, posted: 0, taken: 0 }
     }
 
     pub(super) fn try_sq(
@@ -177,7 +180,7 @@ impl Nic {
     }
 
     pub(super) fn create_rq(&mut self, change: impl FnOnce(&mut [u8])) -> Queue {
-        let (cqn, cqes) = self.create_cq();
+        let (cqn, cqes, consumer) = self.create_cq();
         let (ring, record) = (self.guest.page(), self.guest.page());
         let mut input = Input::new(Opcode::CREATE_RQ);
         let context = create_rq_in::ctx.of_mut(&mut input.0);
@@ -186,7 +189,7 @@ impl Nic {
         self.put_wq(rqc::wq.of_mut(context), record, 4);
         change(context);
         let number = number(self.guest.command(&input.pas(&[ring])));
-        Queue { number, ring, record, cqes, posted: 0, taken: 0 }
+        Queue { number, ring, record, cqes, consumer, posted: 0, taken: 0 }
     }
 
     /// Moves a queue from RST to RDY.
@@ -352,6 +355,7 @@ impl Nic {
         let lap = queue.taken >> LOG_RING & 1 != 0;
         let is_new = cqe_opcode(cqe[CQE_OP_OWN]) != CqeOpcode::INVALID && cqe_owner(cqe[CQE_OP_OWN]) == lap;
         queue.taken += u32::from(is_new);
+        guest.memory.store32(queue.consumer, queue.taken & 0xff_ffff).expect("a record");
         is_new.then_some(cqe)
     }
 

@@ -1,6 +1,7 @@
 //! Raw Ethernet queues, flow tables and the vport: frames out and in, and what is refused.
 
 mod bench;
+mod hostile;
 
 use super::guest::{Guest, Input};
 use super::registers::access;
