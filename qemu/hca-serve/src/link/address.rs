@@ -49,15 +49,33 @@ impl fmt::Display for Address {
     }
 }
 
+/// Returns the first address of `HOST:PORT`. Errors name the option's value `text`.
+///
+/// # Errors
+/// There is no such host.
+pub fn resolve(text: &impl fmt::Display, place: &str) -> Result<SocketAddr> {
+    let mut found = place.to_socket_addrs().map_err(|error| Error::Serve(format!("{text}: {error}")))?;
+    found.next().ok_or_else(|| Error::Serve(format!("{text}: there is no such host")))
+}
+
+/// Checks that only this machine reaches an address, unless `anywhere`.
+///
+/// # Errors
+/// Others may reach it.
+pub fn refuse_open(text: &impl fmt::Display, address: SocketAddr, anywhere: bool) -> Result<()> {
+    if address.ip().is_loopback() || anywhere {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{text}: whoever can reach it is part of the network; use a tunnel to a local address, or add \
+         --listen-anywhere"
+    )))
+}
+
 /// Time limit of a connection attempt.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 impl Address {
-    fn resolve(&self, place: &str) -> Result<SocketAddr> {
-        let mut found = place.to_socket_addrs().map_err(|error| Error::Serve(format!("{self}: {error}")))?;
-        found.next().ok_or_else(|| Error::Serve(format!("{self}: there is no such host")))
-    }
-
     /// Listens at the address. TCP addresses that are reachable from other machines need
     /// `anywhere`.
     ///
@@ -72,13 +90,8 @@ impl Address {
                 Listener::Unix(listener, file)
             }
             Self::Tcp(place) => {
-                let address = self.resolve(place)?;
-                if !address.ip().is_loopback() && !anywhere {
-                    return Err(Error::Usage(format!(
-                        "{self}: whoever can reach it is part of the network; use a tunnel to a local address, or add \
-                         --listen-anywhere"
-                    )));
-                }
+                let address = resolve(self, place)?;
+                refuse_open(self, address, anywhere)?;
                 let listener = TcpListener::bind(address).map_err(cannot)?;
                 listener.set_nonblocking(true).map_err(cannot)?;
                 Listener::Tcp(listener)
@@ -97,7 +110,7 @@ impl Address {
             Self::Unix(path) => UnixStream::connect(path).map(Stream::Unix).map_err(cannot),
             Self::Tcp(place) => {
                 let stream =
-                    TcpStream::connect_timeout(&self.resolve(place)?, CONNECT_LIMIT).map_err(cannot)?;
+                    TcpStream::connect_timeout(&resolve(self, place)?, CONNECT_LIMIT).map_err(cannot)?;
                 stream.set_nodelay(true).map_err(cannot)?;
                 Ok(Stream::Tcp(stream))
             }

@@ -4,6 +4,7 @@ use super::address::Address;
 use super::stream::{Broken, Kind, Link, Stream};
 use hca_model::Hca;
 use hca_model::turn::turn;
+use rdma_fabric::medium::LinkLayer;
 use rdma_fabric::packet::Packet;
 use rdma_fabric::wire::{Unplugged, Wire};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -60,7 +61,7 @@ impl Wire for Cable<'_> {
                 }
                 Ok(Some((Kind::Up, content))) => *self.enabled = content == [1],
                 Ok(Some((Kind::Alive, _))) => {}
-                Ok(Some(_)) => self.broken = Some(Broken::Malformed),
+                Ok(Some((kind, _))) => self.broken = Some(Broken::Unexpected(kind)),
                 Ok(None) => break,
                 Err(broken) => self.broken = Some(broken),
             }
@@ -171,12 +172,18 @@ impl Spoke {
     }
 }
 
-/// Connects and makes the handshake of an HCA. Returns the stream and the GUID for the HCA's port.
+/// Connects and makes the handshake of an HCA, or of an Ethernet switch. Returns the stream and the GUID
+/// for the port.
 ///
 /// # Errors
 /// A message for the user.
-pub fn introduce(address: &Address, guid: u64, name: &str) -> Result<(Stream, u64), String> {
+pub fn introduce(
+    address: &Address,
+    layer: LinkLayer,
+    guid: u64,
+    name: &str,
+) -> Result<(Stream, u64), String> {
     let mut stream = address.connect().map_err(|error| error.to_string())?;
-    let guid = stream.introduce(guid, name).map_err(|error| format!("{address}: {error}"))?;
+    let guid = stream.introduce(layer, guid, name).map_err(|error| format!("{address}: {error}"))?;
     Ok((stream, guid))
 }

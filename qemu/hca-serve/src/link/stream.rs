@@ -4,6 +4,7 @@
 //! and its content.
 
 use super::buffers::Buffers;
+use rdma_fabric::medium::LinkLayer;
 use rustix::io::Errno;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,8 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Longest frame, in bytes: a packet of 4 KiB with all its headers, and more than any text.
-const LONGEST: usize = 8192;
+/// Longest frame, in bytes: more than a jumbo frame of Ethernet, a packet of 4 KiB with all its
+/// headers, and any text.
+const LONGEST: usize = 9216;
 /// Interval of keep-alive frames on an idle cable.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Time without received or sent bytes after which a cable is cut.
@@ -22,18 +24,19 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Protocol magic, including the version.
-pub const MAGIC: [u8; 8] = *b"HCALINK2";
+pub const MAGIC: [u8; 8] = *b"HCALINK3";
 
 /// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// To the fabric: [`MAGIC`], the port's GUID (8 bytes; 0 for any), a name.
+    /// To the fabric: [`MAGIC`], 0 for an HCA's InfiniBand port or 1 for an Ethernet switch, the GUID of
+    /// port or switch (8 bytes; 0 for any), a name.
     Hello,
-    /// From the fabric: GUID of the port.
+    /// From the fabric: the GUID. That of a switch is the first of 4,096 for its HCAs.
     Welcome,
     /// From the fabric: reason of a refusal, as text.
     Refused,
-    /// A packet, LRH to ICRC.
+    /// A packet, LRH to ICRC, or an Ethernet frame without its check sequence.
     Packet,
     /// State of the sender's port, in one byte: 1 for up.
     Up,
@@ -81,13 +84,15 @@ impl Stream {
         }
     }
 
-    /// Sends the handshake of the HCA side and waits for the reply. Returns the GUID for its port.
+    /// Sends the handshake of the side without the fabric and waits for the reply. Returns the GUID for
+    /// its port.
     ///
     /// # Errors
     /// The peer refuses with a reason, does not implement this protocol, or does not reply in time.
-    pub fn introduce(&mut self, guid: u64, name: &str) -> io::Result<u64> {
+    pub fn introduce(&mut self, layer: LinkLayer, guid: u64, name: &str) -> io::Result<u64> {
         self.set_time_limit(Some(HANDSHAKE))?;
         let mut hello = MAGIC.to_vec();
+        hello.push((layer == LinkLayer::Ethernet).into());
         hello.extend(guid.to_le_bytes());
         hello.extend(name.as_bytes().iter().take(64));
         let frame = frame(Kind::Hello, &hello);
@@ -150,8 +155,17 @@ pub enum Broken {
     Closed,
     /// A system call failed.
     Failed(Errno),
-    /// A frame is malformed.
-    Malformed,
+    /// A frame has no byte, or is longer than any.
+    Length {
+        /// Its length in bytes.
+        bytes: u32,
+        /// That of the longest one.
+        most: usize,
+    },
+    /// A frame is of no kind that this protocol has.
+    Kind(u8),
+    /// A frame of this kind does not belong here.
+    Unexpected(Kind),
     /// No bytes were received or sent for too long.
     Silent,
     /// This server panicked at a frame.
@@ -163,7 +177,10 @@ impl std::fmt::Display for Broken {
         match self {
             Self::Closed => f.write_str("closed by the other server"),
             Self::Failed(error) => write!(f, "{}", io::Error::from(*error)),
-            Self::Malformed => f.write_str("the other server makes no sense"),
+            Self::Length { bytes: 0, .. } => f.write_str("frame without a kind"),
+            Self::Length { bytes, most } => write!(f, "frame of {bytes} bytes, {most} at most"),
+            Self::Kind(kind) => write!(f, "frame of unknown kind {kind}"),
+            Self::Unexpected(kind) => write!(f, "{kind:?} frame out of order"),
             Self::Panicked => f.write_str("this server failed at a frame: please report this"),
             Self::Silent => f.write_str("the other server is silent"),
         }
@@ -217,12 +234,12 @@ impl Link {
     /// Returns the next complete frame, if any.
     ///
     /// # Errors
-    /// [`Broken::Malformed`].
+    /// [`Broken::Length`], [`Broken::Kind`].
     pub fn next(&mut self) -> Result<Option<(Kind, &[u8])>, Broken> {
         let Some(len) = self.frame_len()? else { return Ok(None) };
         let frame = self.buffers.take(4 + len).get(4..).and_then(<[u8]>::split_first);
-        let (kind, content) = frame.ok_or(Broken::Malformed)?;
-        Ok(Some((Kind::of(*kind).ok_or(Broken::Malformed)?, content)))
+        let (kind, content) = frame.ok_or(Broken::Length { bytes: 0, most: LONGEST })?;
+        Ok(Some((Kind::of(*kind).ok_or(Broken::Kind(*kind))?, content)))
     }
 
     /// Returns whether [`next`](Self::next) returns a frame or an error.
@@ -233,9 +250,10 @@ impl Link {
     /// Returns the length of the next frame, if it is complete.
     fn frame_len(&self) -> Result<Option<usize>, Broken> {
         let Some((length, rest)) = self.buffers.unread().split_first_chunk::<4>() else { return Ok(None) };
-        let len = u32::from_le_bytes(*length) as usize;
+        let bytes = u32::from_le_bytes(*length);
+        let len = bytes as usize;
         if len == 0 || len > LONGEST {
-            return Err(Broken::Malformed);
+            return Err(Broken::Length { bytes, most: LONGEST });
         }
         Ok((rest.len() >= len).then_some(len))
     }
@@ -327,13 +345,18 @@ mod tests {
 
     #[test]
     fn nonsense_breaks_it_and_silence_too() {
-        for bytes in [&[0, 0, 0, 0][..], &[0xff; 8], &[1, 0, 0, 0, 99]] {
+        let length = |bytes| Broken::Length { bytes, most: LONGEST };
+        for (bytes, broken) in [
+            (&[0, 0, 0, 0][..], length(0)),
+            (&[0xff; 8], length(u32::MAX)),
+            (&[1, 0, 0, 0, 99], Broken::Kind(99)),
+        ] {
             let (a, b) = UnixStream::pair().expect("pair");
             (&a).write_all(bytes).expect("sent");
             let now = Instant::now();
             let mut link = Link::new(Stream::Unix(b), now).expect("link");
             link.read(now).expect("read");
-            assert_eq!(link.next().err(), Some(Broken::Malformed), "{bytes:?}");
+            assert_eq!(link.next().err(), Some(broken), "{bytes:?}");
         }
         let (mut a, _b) = pair();
         let now = Instant::now();

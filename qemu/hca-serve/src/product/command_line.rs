@@ -238,7 +238,8 @@ fn table() -> Vec<Argument<CommandLine>> {
         ),
         value(
             "--listen ADDRESS",
-            "other servers' HCAs have their cables here: unix:PATH or tcp:HOST:PORT, of this machine",
+            "other servers' HCAs and Ethernet switches have their cables here: unix:PATH or tcp:HOST:PORT, of this \
+             machine",
             |line, value| {
                 line.options.listen = Some(address("--listen", &value.text()?)?);
                 Ok(())
@@ -253,6 +254,15 @@ fn table() -> Vec<Argument<CommandLine>> {
                 Ok(())
             },
         ),
+        value(
+            "--netdev-dgram LOCAL,REMOTE",
+            "one such device, by `-netdev dgram` of QEMU, which receives at REMOTE and sends to LOCAL: unix:PATH or \
+             udp:HOST:PORT, both of one kind; may be given many times",
+            |line, value| {
+                line.options.netdev_datagrams.push(value.parse()?);
+                Ok(())
+            },
+        ),
         flag(
             "--listen-anywhere",
             "the addresses may be such that other machines reach: whoever reaches one is part of the network",
@@ -260,7 +270,8 @@ fn table() -> Vec<Argument<CommandLine>> {
         ),
         value(
             "--uplink ADDRESS",
-            "the fabric is that of the server that listens there; GUIDs are chosen by it, unless --guid-base is given",
+            "the fabric is that of the server that listens there, and its Ethernet switch is connected to this one's; \
+             GUIDs are chosen by it, unless --guid-base is given",
             |line, value| {
                 line.options.uplink = Some(address("--uplink", &value.text()?)?);
                 Ok(())
@@ -340,9 +351,8 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<CommandLine>> {
     if options.uplink.is_some() {
         let fabric = [
             ("--listen", options.listen.is_some()),
-            ("--netdev", options.netdev.is_some()),
             ("--faults", !options.faults.is_none()),
-            ("--pcap", options.capture.is_some()),
+            ("--pcap", options.capture.is_some() && !options.has_ethernet()),
             ("--packet-lifetime", options.packet_life_time != FabricConfig::default().packet_life_time),
             ("--no-sm", options.no_subnet_manager),
             ("--open-fabric", options.open_fabric),
@@ -353,7 +363,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<CommandLine>> {
             )));
         }
     }
-    if options.sockets.is_empty() && options.listen.is_none() && options.netdev.is_none() {
+    if options.sockets.is_empty() && options.listen.is_none() && !options.has_netdevs() {
         return Err(Error::Usage("serve needs --socket PATH, once for each HCA".into()));
     }
     let log = line.log;
@@ -500,7 +510,7 @@ mod tests {
         let words = "--socket a --profile cx-7,lid-ffff --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
                      --control d --report e --ready-fd 9 --log json --strict --no-sm --warm --packets-only \
                      --file-io --open-fabric --memory-limit 3G \
-                     --listen /x --listen-anywhere --packet-lifetime 18";
+                     --listen /x --netdev /y --netdev-dgram /z,/w --listen-anywhere --packet-lifetime 18";
         let words: Vec<&str> = words.split_whitespace().collect();
         let line = parsed(&words).expect("right").expect("no help");
         assert_eq!(line.log, LogForm::Json);
@@ -554,6 +564,7 @@ mod tests {
             (&["--socket", "a", "--ready-fd", "x"], "descriptor"),
             (&["--socket", "a", "--file-io=yes"], "yes"),
             (&["--socket", "a", "--listen", "here"], "tcp:HOST:PORT"),
+            (&["--netdev-dgram", "here"], "--netdev-dgram: here: give unix:PATH,unix:PATH"),
             (
                 &["--socket", "a", "--uplink", "/x", "--pcap", "c"],
                 "--pcap is for the server that has the fabric",

@@ -11,6 +11,7 @@ use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::Flow;
 use rdma_fabric::infiniband::PortCounters;
 use rdma_fabric::losses::Losses;
+use rdma_fabric::medium::LinkLayer;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -191,6 +192,10 @@ pub fn ethernet(counters: &FabricCounters, switch: SwitchCounters) -> Value {
 pub fn cable(state: &CableState) -> Value {
     json!({
         "port_guid": format!("{:#018x}", state.port_guid),
+        "link_layer": match state.layer {
+            LinkLayer::InfiniBand => "InfiniBand",
+            LinkLayer::Ethernet => "Ethernet",
+        },
         "switch_port": state.switch_port,
         "up": state.up,
     })

@@ -9,12 +9,15 @@
 
 use super::clock::{Clock, Done};
 use super::seat::{Failure, Seat, Turn, Work};
+use super::shares::Shares;
 use super::state::{EthernetSummary, HcaState, Summary};
-use super::uplink::Uplink;
+use super::uplink::{Side, Uplink};
 use super::waiting::{WAKE, listener_token};
 use crate::link::hub::Hub;
 use crate::link::netdev::Netdevs;
+use crate::link::notices::Notices;
 use crate::link::spoke::Spoke;
+use crate::link::trunk::Trunk;
 use crate::planted::{self, Place};
 use crate::server::options::{LogSink, NoticeSink};
 use crate::wire::channel::Ended;
@@ -77,12 +80,20 @@ pub struct EventLoop {
     panics: u64,
     /// Steps of devices that have been replaced.
     past_steps: u64,
+    /// Time that cables may use.
+    pub(super) shares: Shares,
+    /// Lines about cables of other servers, and of network devices.
+    pub(super) cable_notices: Notices,
+    pub(super) netdev_notices: Notices,
     /// Cables of remote HCAs.
     pub hub: Option<Hub>,
     /// Cables of guests' ordinary network devices.
     pub netdevs: Option<Netdevs>,
-    /// Cables to a remote fabric, in the order of the seats. Empty with a local fabric.
-    pub spokes: Vec<Spoke>,
+    /// Cables to a remote fabric, in the order of the seats: `None` for an Ethernet HCA. Empty with a
+    /// local fabric.
+    pub spokes: Vec<Option<Spoke>>,
+    /// Cable of the local Ethernet switch to a remote one.
+    pub trunk: Option<Trunk>,
     /// Reconnects cut cables.
     pub uplink: Option<Uplink>,
     /// Request that waits until no poll is suspended, because it may need every HCA. Meanwhile no
@@ -112,7 +123,8 @@ impl EventLoop {
         }
         let started = clock.now();
         let (wakeups, turns, panics, past_steps) = (0, 0, 0, 0);
-        let (hub, netdevs, spokes, uplink) = (None, None, Vec::new(), None);
+        let (hub, netdevs, spokes, trunk, uplink) = (None, None, Vec::new(), None, None);
+        let [cable_notices, netdev_notices] = [(); 2].map(|()| Notices::new(Arc::clone(&notices)));
         Ok(Self {
             world,
             seats,
@@ -129,9 +141,13 @@ impl EventLoop {
             touched: ReadySet::default(),
             panics,
             past_steps,
+            shares: Shares::default(),
+            cable_notices,
+            netdev_notices,
             hub,
             netdevs,
             spokes,
+            trunk,
             uplink,
             waiting: None,
         })
@@ -212,10 +228,11 @@ impl EventLoop {
     /// Advances a counted clock by the work done.
     #[inline]
     pub(super) fn follow_work(&mut self) {
-        let Self { clock, world, seats, hub, netdevs, past_steps, .. } = self;
+        let Self { clock, world, seats, hub, netdevs, trunk, past_steps, .. } = self;
         clock.follow(|| {
             let mut cables = hub.as_ref().map(Hub::work).unwrap_or_default();
             cables += netdevs.as_ref().map(Netdevs::work).unwrap_or_default();
+            cables += trunk.as_ref().map(Trunk::work).unwrap_or_default();
             let steps = *past_steps + cables.steps + world.medium.owed();
             let mut done = Done { steps, messages: cables.frames, reads: cables.reads, ..Done::default() };
             for node in world.nodes() {
@@ -239,6 +256,7 @@ impl EventLoop {
         // The device with the first turn does not pay for fabric and cables.
         self.follow_work();
         let mut instant = self.clock.now();
+        let mut longest = Duration::ZERO;
         self.world.begin_round(now);
         while let Some(slot) = self.world.next_slot(now) {
             match slot {
@@ -248,31 +266,15 @@ impl EventLoop {
                     self.follow_work();
                     let end = self.clock.now();
                     self.charge(index, end - instant);
+                    longest = longest.max(end - instant);
                     instant = end;
                 }
             }
         }
+        self.shares.pass(longest);
         more |= self.guarded_fabric(now);
         self.follow_work();
         more | self.world.scheduler.has_work() | self.world.has_other_ports()
-    }
-
-    /// Serves the cables that have work. Returns whether there is more.
-    fn serve_cables(&mut self, now: u64) -> bool {
-        for port in self.world.take_other_ports(now) {
-            if let Some(hub) = &mut self.hub {
-                hub.wake_port(port);
-            }
-            if let Some(netdevs) = &mut self.netdevs {
-                netdevs.wake_port(port);
-            }
-        }
-        let (instant, notices) = (self.clock.now(), &self.notices);
-        let tell = |line: String| notices(&line);
-        let medium = &mut self.world.medium;
-        let hub = self.hub.as_mut().is_some_and(|hub| hub.turn(medium, now, instant, tell));
-        let netdevs = self.netdevs.as_mut();
-        netdevs.is_some_and(|netdevs| netdevs.turn(medium, now, instant, tell)) | hub
     }
 
     /// Charges `time` of the server to the device.
@@ -285,9 +287,6 @@ impl EventLoop {
     }
 
     fn guarded_fabric(&mut self, now: u64) -> bool {
-        if self.uplink.is_some() {
-            return false;
-        }
         let medium = &mut self.world.medium;
         match catch_unwind(AssertUnwindSafe(|| medium.poll(now))) {
             Ok(()) => medium.is_due(now),
@@ -311,7 +310,7 @@ impl EventLoop {
         // A device with active peers takes small steps, so that no peer waits long.
         let contended = self.world.scheduler.is_contended(index, now);
         let (world, seats, file_io) = (&mut self.world, &mut self.seats, self.file_io);
-        let spoke = self.spokes.get_mut(index);
+        let spoke = self.spokes.get_mut(index).and_then(Option::as_mut);
         let requested = self.waiting.is_some();
         let mut cut = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -343,9 +342,8 @@ impl EventLoop {
             };
             (turn, polled.map(|busy| busy | more))
         }));
-        if let (Some(broken), Some(uplink)) = (cut, &self.uplink) {
-            (self.notices)(&format!("cable of hca {index} cut: {broken}"));
-            uplink.mend(index);
+        if let Some(broken) = cut {
+            self.mend(Side::Hca(index), broken, instant);
         }
         let (mut more, failure) = match outcome {
             Ok((turn, more)) => {
@@ -369,7 +367,7 @@ impl EventLoop {
         if more {
             self.world.scheduler.note_active(index, now);
         }
-        let waits = self.uplink.is_none() && !self.world.has_credit(index, now);
+        let waits = !self.world.has_credit(index, now);
         let deferred = self.seats.get(index).is_some_and(|seat| seat.deferred);
         let wake = self.deadline_of(index).map(|deadline| self.time_of(deadline));
         let wake = wake.into_iter().chain(waits.then(|| now.saturating_add(STALL))).min();
@@ -594,9 +592,11 @@ mod tests {
                 format!("unix:{}", path.display()).parse().expect("an address");
             let listener = address.listen(false).expect("listens");
             event_loop.hub = Some(Hub::new(listener, [], 1, &event_loop.epoll).expect("a hub"));
+            // A cable that took long on a busy machine would wait for the HCAs.
+            event_loop.clock = Clock::Counted(Counted::new(Arc::default()));
             let cables = [7u64, 8].map(|guid| {
                 let mut cable = UnixStream::connect(&path).expect("connects");
-                let hello = [&crate::link::stream::MAGIC[..], &guid.to_le_bytes()].concat();
+                let hello = [&crate::link::stream::MAGIC[..], &[0], &guid.to_le_bytes()].concat();
                 let length = 1 + hello.len() as u32;
                 cable.write_all(&[&length.to_le_bytes()[..], &[0], &hello].concat()).expect("sent");
                 // Accepted here, then served.

@@ -19,6 +19,11 @@ const BACKLOG: i32 = 128;
 pub struct SocketFile(PathBuf);
 
 impl SocketFile {
+    /// Owns the socket's file at `path`.
+    pub fn new(path: &Path) -> Self {
+        Self(path.to_path_buf())
+    }
+
     /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
@@ -32,12 +37,11 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens at `path`. Replaces a stale socket file without a listener. The file has `mode`, or the
-/// permissions of the umask, before the first connection is possible.
+/// Removes a stale socket file from `path`. `connect` finds out whether a socket is there.
 ///
 /// # Errors
-/// A server listens there, a file that is not a socket is there, or a system call fails.
-pub fn listen(path: &Path, mode: Option<u32>) -> Result<(UnixListener, SocketFile)> {
+/// The path is too long, a socket is there, or a file that is not a socket.
+pub fn clear_way(path: &Path, connect: impl Fn(&Path) -> io::Result<()>) -> Result<()> {
     if path.as_os_str().len() > LONGEST_PATH {
         return Err(Error::Serve(format!(
             "the path of a socket has at most {LONGEST_PATH} bytes: {}",
@@ -48,14 +52,24 @@ pub fn listen(path: &Path, mode: Option<u32>) -> Result<(UnixListener, SocketFil
         if !found.file_type().is_socket() {
             return Err(Error::Serve(format!("{} exists and is not a socket", path.display())));
         }
-        match UnixStream::connect(path) {
-            Ok(_) => return Err(in_use(path)),
+        match connect(path) {
+            Ok(()) => return Err(in_use(path)),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path).context("cannot remove the stale socket", path)?;
             }
             Err(error) => return Err(error).context("cannot look at the socket", path),
         }
     }
+    Ok(())
+}
+
+/// Listens at `path`. Replaces a stale socket file without a listener. The file has `mode`, or the
+/// permissions of the umask, before the first connection is possible.
+///
+/// # Errors
+/// A server listens there, a file that is not a socket is there, or a system call fails.
+pub fn listen(path: &Path, mode: Option<u32>) -> Result<(UnixListener, SocketFile)> {
+    clear_way(path, |path| UnixStream::connect(path).map(drop))?;
     let cannot = |error: Errno| match error {
         Errno::ADDRINUSE => in_use(path),
         _ => Error::Io { action: "cannot make the socket", path: path.to_path_buf(), source: error.into() },
@@ -63,7 +77,7 @@ pub fn listen(path: &Path, mode: Option<u32>) -> Result<(UnixListener, SocketFil
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(cannot)?;
     bind(&socket, &SocketAddrUnix::new(path).map_err(cannot)?).map_err(cannot)?;
-    let file = SocketFile(path.to_path_buf());
+    let file = SocketFile::new(path);
     if let Some(mode) = mode {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
             .context("cannot keep others from", path)?;

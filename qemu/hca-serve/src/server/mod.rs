@@ -1,5 +1,6 @@
 //! Emulated HCAs on one fabric, served over vfio-user, and requests to them while they run.
 
+mod cables;
 mod clock;
 mod detached;
 mod device;
@@ -7,6 +8,7 @@ mod event_loop;
 pub mod listener;
 pub mod options;
 mod seat;
+mod shares;
 mod state;
 mod stepped;
 mod uplink;
@@ -22,8 +24,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::guest::watchdog::Watchdog;
 use crate::link::address::Listener;
 use crate::link::hub::Hub;
-use crate::link::netdev::Netdevs;
-use crate::link::spoke::Spoke;
+use crate::link::netdev::{Datagrams, Netdevs};
 use crate::link::stream::Stream;
 use crate::link::{Address, CableState};
 use crate::product::output::{Blocks, Fifo};
@@ -51,8 +52,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use uplink::Uplink;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use uplink::{Cables, Side, Uplink};
 
 /// Time limit for stopping: a bounded iteration and the flush of the capture.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -99,13 +100,13 @@ impl Handle {
         receiver.recv_timeout(TASK_LIMIT).ok()
     }
 
-    /// Plugs in the cable of HCA `index` again. Returns whether that succeeded.
-    fn plug(&self, index: usize, stream: Stream) -> Option<bool> {
+    /// Plugs in a cable again. Returns whether that succeeded.
+    fn plug(&self, side: Side, stream: Stream) -> Option<bool> {
         self.with_loop(move |event_loop| {
-            let spoke = event_loop.spokes.get_mut(index);
-            let plugged = spoke.map(|spoke| spoke.plug(index, stream, &event_loop.epoll, Instant::now()));
-            (event_loop.notices)(&format!("cable of hca {index} plugged in again"));
-            matches!(plugged, Some(Ok(())))
+            let now = event_loop.clock.now();
+            let plugged = event_loop.plug(side, stream, now);
+            event_loop.cable_notices.tell(&format!("cable of {side} plugged in again"), now);
+            plugged.is_ok()
         })
     }
 
@@ -170,36 +171,31 @@ struct Prepared {
     world: World,
     bound: Vec<(UnixListener, SocketFile)>,
     wake: Arc<OwnedFd>,
-    /// Cable of each HCA, if a remote server has the fabric.
-    cables: Vec<Stream>,
+    /// Cables, if a remote server has the fabric.
+    cables: Cables,
     hub: Option<Listener>,
     netdevs: Option<Listener>,
+    datagrams: Vec<Datagrams>,
 }
 
 impl Prepared {
     fn new(mut options: Options) -> Result<Self> {
-        options.check_uplink()?;
         // Connect cables first, because the remote server may choose the GUIDs.
         let count = options.sockets.len();
-        let mut cables = Vec::new();
-        if let Some(address) = &options.uplink {
-            let chosen = options.guid_base.is_some() || !options.profiles.is_empty();
-            let guid = |index| if chosen { options.profile(index).port_guid } else { 0 };
-            let connected = uplink::connect(address, &(0..count).map(guid).collect::<Vec<_>>())?;
-            let mut profiles = Vec::with_capacity(count);
-            for (index, (stream, guid)) in connected.into_iter().enumerate() {
-                profiles.push(with_guid(options.profile(index), guid));
-                cables.push(stream);
-            }
-            options.profiles = profiles;
-        }
+        let cables = match options.uplink.clone() {
+            Some(address) => connect(&address, &mut options)?,
+            None => Vec::new(),
+        };
         let listen = |address: &Address| address.listen(options.listen_anywhere);
         let hub = options.listen.as_ref().map(listen).transpose()?;
         let netdevs = options.netdev.as_ref().map(listen).transpose()?;
+        let datagrams = options.netdev_datagrams.iter().map(|ends| ends.bind(options.listen_anywhere));
+        let datagrams = datagrams.collect::<Result<_>>()?;
         let config = FabricConfig {
             seed: options.seed,
             faults: options.faults,
-            subnet_manager: !options.no_subnet_manager,
+            // With an uplink, the ports lead to another fabric.
+            subnet_manager: !options.no_subnet_manager && options.uplink.is_none(),
             // A manager in a guest sets its own key.
             first_tid: secret()?,
             packet_life_time: options.packet_life_time,
@@ -230,12 +226,12 @@ impl Prepared {
         }
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let wake = Arc::new(eventfd(0, flags).map_err(|error| cannot_start(&error.into()))?);
-        Ok(Self { options, world, bound, wake, cables, hub, netdevs })
+        Ok(Self { options, world, bound, wake, cables, hub, netdevs, datagrams })
     }
 
     /// Creates the event loop on the calling thread, which it must not leave.
     fn event_loop(self, clock: Clock) -> io::Result<EventLoop> {
-        let Self { options, world, bound, wake, cables, hub, netdevs } = self;
+        let Self { options, world, bound, wake, cables, hub, netdevs, datagrams } = self;
         let watchdog = Rc::new(Watchdog::start()?);
         let mappings = (MAPPINGS / bound.len().max(1)).clamp(128, MAPPINGS / 2);
         let seats = bound.into_iter().zip(world.nodes()).map(|((listener, file), node)| {
@@ -252,16 +248,41 @@ impl Prepared {
             let base = options.guid_base.unwrap_or(Profile::GUID_BASE);
             event_loop.hub = Some(Hub::new(listener, guids, base, &event_loop.epoll)?);
         }
-        if let Some(listener) = netdevs {
-            event_loop.netdevs = Some(Netdevs::new(listener, &event_loop.epoll)?);
+        if netdevs.is_some() || !datagrams.is_empty() {
+            let medium = &mut event_loop.world.medium;
+            event_loop.netdevs = Some(Netdevs::new(netdevs, datagrams, medium, &event_loop.epoll)?);
         }
-        for (index, stream) in cables.into_iter().enumerate() {
-            let mut spoke = Spoke::new();
-            spoke.plug(index, stream, &event_loop.epoll, Instant::now())?;
-            event_loop.spokes.push(spoke);
-        }
+        event_loop.plug_all(cables)?;
         Ok(event_loop)
     }
+}
+
+/// Connects the cables of the HCAs with an InfiniBand port, and of the Ethernet switch if one has
+/// another port. Fixes the HCAs' GUIDs.
+fn connect(address: &Address, options: &mut Options) -> Result<Cables> {
+    let profiles: Vec<Profile> = (0..options.sockets.len()).map(|index| options.profile(index)).collect();
+    let chosen = options.guid_base.is_some() || !options.profiles.is_empty();
+    let mut sides: Vec<(Side, u64)> = profiles
+        .iter()
+        .enumerate()
+        .filter(|(_, profile)| !profile.card.is_ethernet())
+        .map(|(index, profile)| (Side::Hca(index), if chosen { profile.port_guid } else { 0 }))
+        .collect();
+    if sides.len() < profiles.len() || options.has_netdevs() {
+        sides.push((Side::Switch, 0));
+    }
+    let cables = uplink::connect(address, &sides)?;
+    let guid_of = |side| cables.iter().find(|(other, _, _)| *other == side).map(|(_, _, guid)| *guid);
+    let fixed = profiles.into_iter().enumerate().map(|(index, profile)| {
+        let at_switch = |first: u64| first.wrapping_add(index as u64 * Profile::GUID_STEP);
+        let guid = guid_of(Side::Hca(index)).or_else(|| guid_of(Side::Switch).map(at_switch));
+        match guid.filter(|_| !chosen) {
+            Some(guid) => with_guid(profile, guid),
+            None => profile,
+        }
+    });
+    options.profiles = fixed.collect();
+    Ok(cables)
 }
 
 fn cannot_start(error: &io::Error) -> Error {
@@ -302,10 +323,10 @@ fn run(
     started: &SyncSender<io::Result<()>>,
 ) {
     let uplink = prepared.options.uplink.clone();
+    let guids = prepared.cables.iter().map(|(side, _, guid)| (*side, *guid)).collect();
     let made = prepared.event_loop(Clock::System).map(|mut event_loop| {
         if let Some(address) = uplink {
-            let guids = event_loop.world.nodes().iter().map(|node| node.hca.profile().port_guid).collect();
-            let plug = move |index, stream| handle.plug(index, stream);
+            let plug = move |side, stream| handle.plug(side, stream);
             event_loop.uplink = Some(Uplink::new(address, guids, Arc::new(plug)));
         }
         event_loop

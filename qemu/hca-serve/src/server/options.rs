@@ -1,7 +1,6 @@
 //! Options of the server.
 
-use crate::error::{Error, Result};
-use crate::link::Address;
+use crate::link::{Address, Ends};
 use crate::product::output::Lines;
 use hca_model::log::{Entry, Level};
 use hca_model::profile::Strictness;
@@ -35,6 +34,9 @@ pub struct Options {
     pub listen: Option<Address>,
     /// Address at which network devices of guests connect to the Ethernet switch.
     pub netdev: Option<Address>,
+    /// Addresses of network devices of guests that exchange datagrams with the Ethernet switch, one
+    /// port for each.
+    pub netdev_datagrams: Vec<Ends>,
     /// Permits connections from other machines. Peers are not authenticated.
     pub listen_anywhere: bool,
     /// Address of the remote server that has the fabric.
@@ -90,6 +92,7 @@ impl Options {
             guid_base: None,
             listen: None,
             netdev: None,
+            netdev_datagrams: Vec::new(),
             listen_anywhere: false,
             uplink: None,
             capture: None,
@@ -108,20 +111,16 @@ impl Options {
         }
     }
 
-    /// Checks that an uplink is not for HCAs with an Ethernet port.
-    ///
-    /// # Errors
-    /// [`Error::Usage`].
-    pub(super) fn check_uplink(&self) -> Result<()> {
-        let cards = (0..self.sockets.len()).map(|index| self.profile(index).card);
-        match cards.into_iter().find(|card| self.uplink.is_some() && card.is_ethernet()) {
-            Some(card) => Err(Error::Usage(format!(
-                "--uplink joins InfiniBand fabrics, and {} has an Ethernet port: serve it without --uplink, or give \
-                 a --profile with an InfiniBand port",
-                card.name
-            ))),
-            None => Ok(()),
-        }
+    /// Returns whether network devices of guests join the Ethernet switch.
+    #[must_use]
+    pub(crate) fn has_netdevs(&self) -> bool {
+        self.netdev.is_some() || !self.netdev_datagrams.is_empty()
+    }
+
+    /// Returns whether the Ethernet switch has ports.
+    #[must_use]
+    pub(crate) fn has_ethernet(&self) -> bool {
+        self.has_netdevs() || (0..self.sockets.len()).any(|index| self.profile(index).card.is_ethernet())
     }
 
     /// Returns the profile of node `index`.

@@ -1,9 +1,10 @@
 //! Connects cables to the server that has the fabric, and reconnects broken ones.
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::link::address::Address;
 use crate::link::spoke::introduce;
 use crate::link::stream::Stream;
+use rdma_fabric::medium::LinkLayer;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,32 +12,70 @@ use std::time::Duration;
 /// Time between two attempts to reconnect a cable.
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// This server's side of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The InfiniBand port of an HCA, by its index.
+    Hca(usize),
+    /// The Ethernet switch.
+    Switch,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hca(index) => write!(f, "hca {index}"),
+            Self::Switch => f.write_str("the Ethernet switch"),
+        }
+    }
+}
+
+impl Side {
+    const fn layer(self) -> LinkLayer {
+        match self {
+            Self::Hca(_) => LinkLayer::InfiniBand,
+            Self::Switch => LinkLayer::Ethernet,
+        }
+    }
+
+    /// Connects to the fabric, with the GUID of the port there, or 0. Returns the cable and the GUID.
+    ///
+    /// # Errors
+    /// A message for the user.
+    fn introduce(self, address: &Address, guid: u64) -> Result<(Stream, u64), String> {
+        introduce(address, self.layer(), guid, &format!("{self} of process {}", std::process::id()))
+    }
+}
+
 /// Plugs in a cable again, in the server's thread. Returns whether that succeeded, or `None` if the
 /// thread has exited.
-pub type Plug = Arc<dyn Fn(usize, Stream) -> Option<bool> + Send + Sync>;
+pub type Plug = Arc<dyn Fn(Side, Stream) -> Option<bool> + Send + Sync>;
 
 /// Connection to the fabric.
 pub struct Uplink {
     address: Address,
-    guids: Vec<u64>,
+    /// GUIDs that the fabric knows the cables by.
+    guids: Vec<(Side, u64)>,
     plug: Plug,
     /// Dropped with this value, which stops all reconnecting threads.
     alive: Arc<()>,
 }
 
-/// Returns the name of an HCA of this server in the fabric's captures.
-fn name(index: usize) -> String {
-    format!("hca {index} of process {}", std::process::id())
-}
+/// Cables of this server before it serves, with their GUIDs.
+pub type Cables = Vec<(Side, Stream, u64)>;
 
-/// Connects `guids.len()` HCAs before they are created. The fabric chooses the GUID for each 0.
-/// Returns the cables and the GUIDs.
+/// Connects these sides. The fabric chooses the GUID for each 0.
 ///
 /// # Errors
 /// The remote server is unreachable or refuses.
-pub fn connect(address: &Address, guids: &[u64]) -> Result<Vec<(Stream, u64)>> {
-    let introduced = guids.iter().enumerate().map(|(index, guid)| introduce(address, *guid, &name(index)));
-    introduced.map(|outcome| outcome.map_err(|error| Error::Serve(format!("--uplink: {error}")))).collect()
+pub fn connect(address: &Address, sides: &[(Side, u64)]) -> crate::error::Result<Cables> {
+    let connected = sides.iter().map(|(side, guid)| {
+        let (stream, guid) = side.introduce(address, *guid)?;
+        Ok((*side, stream, guid))
+    });
+    connected
+        .map(|outcome: Result<_, String>| outcome.map_err(|text| Error::Serve(format!("--uplink: {text}"))))
+        .collect()
 }
 
 impl fmt::Debug for Uplink {
@@ -49,37 +88,36 @@ impl fmt::Debug for Uplink {
 }
 
 impl Uplink {
-    /// Creates the uplink to `address` for HCAs with these GUIDs. `plug` plugs cables into the
+    /// Creates the uplink to `address` for cables with these GUIDs. `plug` plugs cables into the
     /// server.
-    pub fn new(address: Address, guids: Vec<u64>, plug: Plug) -> Self {
+    pub fn new(address: Address, guids: Vec<(Side, u64)>, plug: Plug) -> Self {
         Self { address, guids, plug, alive: Arc::new(()) }
     }
 
-    /// Reconnects the cable of `index` on a separate thread, which retries until the remote server
-    /// accepts.
-    pub fn mend(&self, index: usize) {
-        let Some(guid) = self.guids.get(index).copied() else { return };
+    /// Reconnects a cable on a separate thread, which retries until the remote server accepts.
+    pub fn mend(&self, side: Side) {
+        let Some((_, guid)) = self.guids.iter().find(|(known, _)| *known == side).copied() else { return };
         let (address, plug, alive) =
             (self.address.clone(), Arc::clone(&self.plug), Arc::downgrade(&self.alive));
         // Without a thread the cable remains cut.
         let _ = std::thread::Builder::new()
-            .name(format!("uplink {index}"))
-            .spawn(move || mend(index, guid, &address, &*plug, &alive));
+            .name("uplink".into())
+            .spawn(move || mend(side, guid, &address, &*plug, &alive));
     }
 }
 
 fn mend(
-    index: usize,
+    side: Side,
     guid: u64,
     address: &Address,
-    plug: &dyn Fn(usize, Stream) -> Option<bool>,
+    plug: &dyn Fn(Side, Stream) -> Option<bool>,
     alive: &Weak<()>,
 ) {
     while alive.upgrade().is_some() {
         // A restarted fabric does not have the GUID and accepts it. A fabric that has it returns
         // the same port.
-        if let Ok((stream, _)) = introduce(address, guid, &name(index))
-            && plug(index, stream) != Some(false)
+        if let Ok((stream, _)) = side.introduce(address, guid)
+            && plug(side, stream) != Some(false)
         {
             return;
         }

@@ -2,11 +2,13 @@
 
 use super::event_loop::EventLoop;
 use super::seat::Failure;
+use super::uplink::Side;
 use crate::guest::memory::PATIENCE;
 use crate::link::hub::Hub;
 use crate::link::netdev::Netdevs;
 use crate::link::spoke::Spoke;
 use crate::link::stream::Broken;
+use crate::link::trunk::Trunk;
 use crate::planted::{self, Place};
 use crate::wire::channel::Channel;
 use rustix::event::Timespec;
@@ -38,15 +40,12 @@ fn client_token(index: usize) -> u64 {
 impl EventLoop {
     /// Returns the time until work is due without an event.
     pub fn sleep(&mut self) -> Duration {
-        // With a remote fabric, the local one is not polled, so its deadlines never pass.
-        let deadline = match self.uplink {
-            Some(_) => self.world.next_turn(),
-            None => self.world.next_deadline(),
-        };
+        let deadline = self.world.next_deadline();
         let now = self.clock.now();
         let deadline = deadline.map(|at| Duration::from_nanos(at.saturating_sub(self.time_of(now))));
         let hub = self.hub.as_ref().and_then(Hub::deadline);
         let links = hub.into_iter().chain(self.netdevs.as_ref().and_then(Netdevs::deadline));
+        let links = links.chain(self.trunk.as_ref().and_then(Trunk::deadline));
         let links = links.map(|deadline| deadline.saturating_duration_since(now));
         deadline.into_iter().chain(links).fold(LONGEST_SLEEP, Duration::min)
     }
@@ -55,7 +54,7 @@ impl EventLoop {
     pub(super) fn deadline_of(&self, index: usize) -> Option<Instant> {
         let seat = self.seats.get(index)?;
         let late = seat.suspended_at.map(|since| since + PATIENCE);
-        let cable = self.spokes.get(index).and_then(Spoke::deadline);
+        let cable = self.spokes.get(index).and_then(Option::as_ref).and_then(Spoke::deadline);
         late.into_iter().chain(seat.closed_until).chain(cable).min()
     }
 
@@ -98,14 +97,20 @@ impl EventLoop {
             return now;
         }
         if Netdevs::owns(token) {
-            let Self { netdevs, world, notices, epoll, .. } = self;
+            let Self { netdevs, world, netdev_notices, epoll, .. } = self;
             if let Some(netdevs) = netdevs {
-                netdevs.event(token, epoll, &mut world.medium, now, |line| notices(&line));
+                netdevs.event(token, epoll, &mut world.medium, now, |line| netdev_notices.tell(&line, now));
+            }
+            return now;
+        }
+        if token == Trunk::TOKEN {
+            if let Some(trunk) = &mut self.trunk {
+                trunk.event();
             }
             return now;
         }
         if let Some(index) = Spoke::index(token) {
-            if let Some(spoke) = self.spokes.get_mut(index) {
+            if let Some(Some(spoke)) = self.spokes.get_mut(index) {
                 spoke.event();
             }
             self.world.scheduler.claim(index);
@@ -132,16 +137,25 @@ impl EventLoop {
     /// Fails the device or cuts the cable of a socket whose event panicked.
     fn fail_token(&mut self, token: u64) {
         if Hub::owns(token) {
-            let (now, notices) = (self.now(), &self.notices);
-            if let Some(hub) = &mut self.hub {
-                hub.cut(token, &mut self.world.medium, now, |line| notices(&line));
+            let (now, instant) = (self.now(), self.clock.now());
+            let Self { hub, world, cable_notices, .. } = self;
+            if let Some(hub) = hub {
+                let tell = |line: String| cable_notices.tell(&line, instant);
+                hub.cut(token, &mut world.medium, now, instant, tell);
             }
         } else if Netdevs::owns(token) {
-            let (now, notices) = (self.now(), &self.notices);
-            if let Some(netdevs) = &mut self.netdevs {
-                let medium = &mut self.world.medium;
-                netdevs.cut(token, Broken::Panicked, medium, now, |line| notices(&line));
+            let (now, instant) = (self.now(), self.clock.now());
+            let Self { netdevs, world, netdev_notices, .. } = self;
+            if let Some(netdevs) = netdevs {
+                let tell = |line: String| netdev_notices.tell(&line, instant);
+                netdevs.cut(token, Broken::Panicked, &mut world.medium, now, tell);
             }
+        } else if token == Trunk::TOKEN {
+            let (now, instant) = (self.now(), self.clock.now());
+            if let Some(trunk) = &mut self.trunk {
+                trunk.cut(&mut self.world.medium, now);
+            }
+            self.mend(Side::Switch, Broken::Panicked, instant);
         } else if token != WAKE {
             self.fail(Spoke::index(token).unwrap_or_else(|| seat_of(token)), Failure::Panic);
         }
@@ -177,9 +191,12 @@ impl EventLoop {
         if let Some(netdevs) = &mut self.netdevs {
             netdevs.follow_interests(&self.epoll, now);
         }
+        if let Some(trunk) = &mut self.trunk {
+            trunk.follow_interests(&self.epoll);
+        }
         while let Some(index) = self.touched.first_in(0..self.seats.len()) {
             self.touched.remove(index);
-            if let Some(spoke) = self.spokes.get_mut(index) {
+            if let Some(Some(spoke)) = self.spokes.get_mut(index) {
                 spoke.follow_interests(index, &self.epoll);
             }
             if catch_unwind(AssertUnwindSafe(|| self.follow_seat(index, now))).is_err() {

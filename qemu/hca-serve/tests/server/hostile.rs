@@ -175,9 +175,9 @@ fn a_guest_that_scribbles_over_its_rings_and_mailboxes_harms_itself_only() {
         for seed in 0..rounds(40, 4_000) {
             let mut random = Random(SplitMix64::new(seed));
             let mut guest = Guest::bring_up(socket);
-            let lid = guest.wait_active();
+            let address = guest.wait_active();
             let own = guest.open();
-            guest.connect(lid, own);
+            guest.connect(address, own);
             let len = guest.file.metadata().expect("memory").len();
             for _ in 0..40 {
                 // Most of the driver's data is at the beginning.

@@ -38,7 +38,7 @@ fn member(
     (serve(change(options)).expect("served"), sockets)
 }
 
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
         assert!(Instant::now() < deadline, "{what} does not happen");
@@ -46,7 +46,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn exchange(guests: &mut [Guest; 2], rounds: u8) {
+pub fn exchange(guests: &mut [Guest; 2], rounds: u8) {
     let targets = guests.each_ref().map(Guest::target);
     for round in 1..=rounds {
         for (from, to) in [(0, 1), (1, 0)] {
@@ -98,26 +98,14 @@ fn guids_that_are_taken_are_refused_and_nobody_there_is_said() {
     assert_eq!(state(&b, 0).port_guid, 0x0002_c903_0000_0020);
 }
 
-#[test]
-fn ethernet_cards_join_no_other_server() {
-    let folder = Folder::new();
-    let (_a, _) = fabric(folder.path(), "a", 1);
-    let kinds = vec!["cx-5".parse().expect("a card"), "cx-6-dx".parse().expect("a card")];
-    let sockets = ["b", "c"].map(|name| folder.path().join(name)).to_vec();
-    let uplink = Some(Address::Unix(folder.path().join("fabric")));
-    let refused =
-        serve(Options { uplink, kinds, ..Options::new(sockets) }).expect_err("Ethernet").to_string();
-    assert!(refused.contains("cx-6-dx") && refused.contains("without --uplink"), "{refused}");
-}
-
 /// Relay between two servers that can be cut.
-struct Proxy {
+pub struct Proxy {
     streams: Arc<Mutex<Vec<UnixStream>>>,
     open: Arc<Mutex<bool>>,
 }
 
 impl Proxy {
-    fn new(from: &Path, to: PathBuf) -> Self {
+    pub fn new(from: &Path, to: PathBuf) -> Self {
         let listener = UnixListener::bind(from).expect("listens");
         let proxy = Self { streams: Arc::default(), open: Arc::new(Mutex::new(true)) };
         let (streams, open) = (Arc::clone(&proxy.streams), Arc::clone(&proxy.open));
@@ -138,14 +126,14 @@ impl Proxy {
         proxy
     }
 
-    fn cut(&self) {
+    pub fn cut(&self) {
         *self.open.lock().expect("lock") = false;
         for stream in self.streams.lock().expect("lock").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    fn mend(&self) {
+    pub fn mend(&self) {
         *self.open.lock().expect("lock") = true;
     }
 }
@@ -202,7 +190,7 @@ fn frame(kind: u8, content: &[u8]) -> Vec<u8> {
 /// Returns a connection after the handshake with a GUID.
 fn introduced(address: &Path, guid: u64) -> UnixStream {
     let mut stream = UnixStream::connect(address).expect("connects");
-    let mut hello = b"HCALINK2".to_vec();
+    let mut hello = b"HCALINK3\0".to_vec();
     hello.extend(guid.to_le_bytes());
     stream.write_all(&frame(0, &hello)).expect("sent");
     let mut welcome = [0; 13];
@@ -221,7 +209,7 @@ fn cables_that_bring_nonsense_or_take_nothing_harm_nobody_else() {
         (0x100, vec![0xff; 64]),
         (0x110, frame(3, &[0; 3])),
         (0x120, [frame(4, &[1]), frame(3, &[0xab; 300])].concat()),
-        (0x130, frame(0, b"HCALINK2")),
+        (0x130, frame(0, b"HCALINK3")),
         (0x140, [frame(4, &[1]), frame(4, &[0]), frame(4, &[1]), frame(5, &[])].concat()),
         (0x150, frame(77, &[])),
     ] {

@@ -13,5 +13,7 @@ mod shares;
 mod stock;
 mod support;
 mod timer;
+mod trunks;
+mod uplinks;
 mod wakeups;
 mod whole;

@@ -30,17 +30,47 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Total writes of [`MESSAGE`] bytes that the two guests make to each other, and writes in flight
-/// of each.
+/// Total writes of [`MESSAGE`] bytes that two guests make to each other, and writes in flight of each.
 const WRITES: usize = 40_000;
 const UNDER_WAY: usize = 4;
 
 type Server = Rc<RefCell<Stepped>>;
 
+/// Two guests that write to each other.
+struct Pair {
+    guests: [Guest; 2],
+    posted: [usize; 2],
+    done: [usize; 2],
+}
+
+impl Pair {
+    fn new(guests: [Guest; 2]) -> Self {
+        Self { guests, posted: [0; 2], done: [0; 2] }
+    }
+
+    /// Takes completions and posts writes, `each` of a guest. Returns whether all are done.
+    fn turn(&mut self, each: usize) -> bool {
+        let targets = self.guests.each_ref().map(Guest::target);
+        for (index, guest) in self.guests.iter_mut().enumerate() {
+            while let Some(completed) = guest.completed() {
+                completed.expect("the others' data move");
+                self.done[index] += 1;
+            }
+            while self.posted[index] < each && self.posted[index] - self.done[index] < UNDER_WAY {
+                guest.post(targets[1 - index]).expect("posted");
+                self.posted[index] += 1;
+            }
+        }
+        self.done == [each; 2]
+    }
+}
+
 pub struct Scene {
     pub server: Server,
     socket: PathBuf,
-    guests: [Guest; 2],
+    pairs: Vec<Pair>,
+    /// Writes of each guest.
+    each: usize,
     /// Time of the next action of an attacker, beyond which an idle clock does not jump.
     until: Cell<Duration>,
     _folder: Folder,
@@ -61,45 +91,54 @@ impl Scene {
         let server = Stepped::new(change(quiet(&folder, count))).expect("served");
         let socket = server.sockets()[2].clone();
         let server = Rc::new(RefCell::new(server));
-        let guests = join([0, 1].map(|index| Guest::bring_up_stepping(&server, index)));
-        Self { server, socket, guests, until: Cell::new(Duration::MAX), _folder: folder }
+        let pairs = vec![Pair::new(join([0, 1].map(|index| Guest::bring_up_stepping(&server, index))))];
+        Self { server, socket, pairs, each: WRITES / 2, until: Cell::new(Duration::MAX), _folder: folder }
+    }
+
+    /// Lets the guests of two more HCAs write to each other, and each guest make `each` writes.
+    pub fn with_pair(mut self, hcas: [usize; 2], each: usize) -> Self {
+        self.pairs.push(Pair::new(join(hcas.map(|index| Guest::bring_up_stepping(&self.server, index)))));
+        Self { each, ..self }
     }
 
     /// Creates a third guest, with a queue pair that is connected to itself.
     fn third(&self) -> Guest {
         let mut guest = Guest::bring_up_stepping(&self.server, 2);
-        let lid = guest.wait_active();
+        let address = guest.wait_active();
         let own = guest.open();
-        guest.connect(lid, own);
+        guest.connect(address, own);
         guest
     }
 
     /// Returns the server's time for the data, and the attacker's share of it. `attack` is called
     /// before each step of the server.
-    pub fn run(&mut self, mut attack: impl FnMut(&Cell<Duration>)) -> (Duration, Duration) {
+    pub fn run(&mut self, attack: impl FnMut(&Cell<Duration>)) -> (Duration, Duration) {
+        let (times, attacker) = self.measure(attack);
+        (times.into_iter().max().expect("a pair"), attacker)
+    }
+
+    /// Returns the server's time until each pair's data have moved, and the attacker's share of all.
+    pub fn measure(&mut self, mut attack: impl FnMut(&Cell<Duration>)) -> (Vec<Duration>, Duration) {
         let spent = |server: &Server| {
             let server = server.borrow();
             (server.worked(), Duration::from_nanos(server.activity().clients[2].nanoseconds))
         };
         let before = spent(&self.server);
-        let targets = self.guests.each_ref().map(Guest::target);
-        let (mut posted, mut done) = ([0; 2], [0; 2]);
-        while done != [WRITES / 2; 2] {
-            for (index, guest) in self.guests.iter_mut().enumerate() {
-                while let Some(completed) = guest.completed() {
-                    completed.expect("the others' data move");
-                    done[index] += 1;
-                }
-                while posted[index] < WRITES / 2 && posted[index] - done[index] < UNDER_WAY {
-                    guest.post(targets[1 - index]).expect("posted");
-                    posted[index] += 1;
+        let mut times: Vec<Option<Duration>> = vec![None; self.pairs.len()];
+        for pair in &mut self.pairs {
+            (pair.posted, pair.done) = ([0; 2], [0; 2]);
+        }
+        while times.iter().any(Option::is_none) {
+            for (pair, time) in self.pairs.iter_mut().zip(&mut times) {
+                if pair.turn(self.each) && time.is_none() {
+                    *time = Some(self.server.borrow().worked() - before.0);
                 }
             }
             attack(&self.until);
             self.server.borrow_mut().step_until(self.until.get());
         }
         let after = spent(&self.server);
-        (after.0 - before.0, after.1 - before.1)
+        (times.into_iter().flatten().collect(), after.1 - before.1)
     }
 
     /// Measures without and with `attack`. The attack must use at least a `part`-th of the time of

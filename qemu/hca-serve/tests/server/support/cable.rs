@@ -127,7 +127,7 @@ impl Joined {
         hca.port_mut().set_cable(true);
         let mut end = End { stream, input: Vec::new(), output: Vec::new(), enabled: false, up: false };
         let guid = hca.profile().port_guid.to_le_bytes();
-        end.queue(HELLO, &[&b"HCALINK2"[..], &guid, b"joined"].concat());
+        end.queue(HELLO, &[&b"HCALINK3\0"[..], &guid, b"joined"].concat());
         Self { end, hca, alive: Duration::ZERO }
     }
 

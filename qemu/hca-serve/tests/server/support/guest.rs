@@ -2,9 +2,9 @@
 
 use super::client::{CONFIG, Client, NO_REPLY, REGION_WRITE, access};
 use driver_mlx::{
-    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, DmaRegion, DoorbellRegister, Hca, HcaStorage,
-    HostRegion, InitParams, Instant, Lid, LinkState, MapError, MemoryRegion, Mtu, Path, Platform, Psn, Qp,
-    QpConfig, QpNumber, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
+    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, DmaRegion, DoorbellRegister, Gid, Grh, Hca,
+    HcaStorage, HostRegion, InitParams, Instant, Lid, LinkState, MacAddress, MapError, MemoryRegion, Mtu,
+    Path, Platform, Psn, Qp, QpConfig, QpNumber, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
 };
 use hca_serve::Stepped;
 use std::cell::{Cell, RefCell};
@@ -160,6 +160,13 @@ struct End {
     pd: driver_mlx::Pd,
 }
 
+/// Address of a port: of InfiniBand, or of Ethernet with its link-local GID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    Lid(Lid),
+    Mac(MacAddress),
+}
+
 /// A driver on a served HCA.
 pub struct Guest {
     hca: Hca<'static, Remote>,
@@ -219,13 +226,13 @@ impl Guest {
         Self { hca: hca.expect("comes up"), connection, end: None, file }
     }
 
-    /// Waits until the port is Active.
-    pub fn wait_active(&mut self) -> Lid {
+    /// Waits until the port is Active. Returns its address.
+    pub fn wait_active(&mut self) -> Address {
         let deadline = Clock::now() + Duration::from_secs(30);
         loop {
             let port = self.hca.port().expect("port");
             if port.state == LinkState::Active {
-                return port.lid();
+                return port.ethernet().map_or(Address::Lid(port.lid()), |link| Address::Mac(link.mac));
             }
             assert!(Clock::now() < deadline, "the port is {:?}", port.state);
             let now = self.hca.now();
@@ -254,19 +261,31 @@ impl Guest {
         number
     }
 
-    /// Brings the queue pair to RTS.
-    pub fn connect(&mut self, lid: Lid, peer: QpNumber) {
-        let end = self.end.as_mut().expect("open");
-        let path = Path::InfiniBand {
-            dlid: lid,
-            sl: ServiceLevel::default(),
-            src_path_bits: 0,
-            static_rate: 0,
-            grh: None,
+    /// Returns the path to a port.
+    fn path(&mut self, to: Address) -> Path {
+        let dmac = match to {
+            Address::Lid(dlid) => {
+                let sl = ServiceLevel::default();
+                return Path::InfiniBand { dlid, sl, src_path_bits: 0, static_rate: 0, grh: None };
+            }
+            Address::Mac(mac) => mac,
         };
+        let port = self.hca.port().expect("port");
+        let own = Gid::link_local(port.ethernet().expect("an Ethernet port").mac);
+        let source_gid_index = self.hca.add_roce_address(own, None).expect("room");
+        let dgid = Gid::link_local(dmac);
+        let grh = Grh { dgid, source_gid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 };
+        Path::Roce { dmac, priority: 0, grh }
+    }
+
+    /// Brings the queue pair to RTS.
+    pub fn connect(&mut self, to: Address, peer: QpNumber) {
+        let path = self.path(to);
+        let mtu = self.hca.port().expect("port").mtu.min(Mtu::B4096);
+        let end = self.end.as_mut().expect("open");
         let rtr = RtrParams {
             path,
-            mtu: Mtu::B4096,
+            mtu,
             remote_qpn: peer,
             rq_psn: Psn::new(7),
             responder_resources: 4,
@@ -396,10 +415,10 @@ pub fn pair(sockets: [&FilePath; 2]) -> [Guest; 2] {
 
 /// Connects two guests whose HCAs are up.
 pub fn join(mut guests: [Guest; 2]) -> [Guest; 2] {
-    let lids = guests.each_mut().map(Guest::wait_active);
+    let addresses = guests.each_mut().map(Guest::wait_active);
     let numbers = guests.each_mut().map(Guest::open);
     let [a, b] = &mut guests;
-    a.connect(lids[1], numbers[1]);
-    b.connect(lids[0], numbers[0]);
+    a.connect(addresses[1], numbers[1]);
+    b.connect(addresses[0], numbers[0]);
     guests
 }
