@@ -32,7 +32,7 @@ adapter_storage! {
     }
 }
 /// What the guide says of it.
-const _: () = assert!(size_of::<Storage>() <= 253 << 10);
+const _: () = assert!(size_of::<Storage>() <= 255 << 10);
 
 /// The adapter's name, and that of the IA with RDMA-CM framing.
 pub const NAME: &str = "ib0";
@@ -86,14 +86,17 @@ pub fn run(
     machine: &mut Machine,
     node: &Node<'_>,
     tables: &mut impl AdapterStorage<MmioBar>,
-    mut work: impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
+    work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let mut work = Some(work);
     let hardware = open(machine, node.hca, node.dma_bytes, tables, AdapterStorage::hca)?;
     for (name, micros) in machine.steps() {
         println!("@step name=boot_{name} us={micros}");
     }
     with_one_reset(machine, &hardware, |machine| {
-        Prepared::with(machine, node, &hardware)?.run(tables, &mut work)
+        let prepared = Prepared::with(machine, node, &hardware)?;
+        // An attempt that is repeated has not come so far.
+        prepared.run(tables, |adapter| work.take().map_or(Ok(()), |work| work(adapter)))
     })
 }
 
@@ -241,10 +244,14 @@ pub fn drive_on(
                 ControlFlow::Break(()) => return Ok(()),
             }
         }
-        let wake = wake.earliest(next);
-        if !wake.is_due(now) && adapter.prepare_idle(Instant::from_nanos(clock.now())) {
-            clock.idle(wake.deadline(now).unwrap_or(Instant::MAX).as_nanos());
-        }
+        rest(adapter, clock, now, wake.earliest(next));
+    }
+}
+
+/// Sleeps, unless something is due by `wake` or has come since `now`.
+pub(crate) fn rest(adapter: &mut Adapter<'_>, clock: Clock, now: Instant, wake: Wake) {
+    if !wake.is_due(now) && adapter.prepare_idle(Instant::from_nanos(clock.now())) {
+        clock.idle(wake.deadline(now).unwrap_or(Instant::MAX).as_nanos());
     }
 }
 

@@ -51,7 +51,7 @@ impl Scale {
     }
 }
 
-/// What `clock=` chooses.
+/// Clock that the command line chooses by `clock=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The TSC, whatever it is measured by.

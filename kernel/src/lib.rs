@@ -25,6 +25,8 @@
 //! | `verbs` | from the machine to a running HCA, for applications on the driver alone |
 //! | `failure` | why an application ended: its line and its exit code |
 //! | `adapter` | with the feature `dat`: from the machine to an open adapter, its loop, and why it ended |
+//! | `tasks` | with the feature `dat`: waiting as `async`, an executor over that loop |
+//! | `sockets` | with the feature `rds`: RDS sockets for it |
 //! | `heap` | with the feature `alloc`: memory for `alloc` |
 //! | `console` | text out and in |
 //! | `device` | other devices: registers, interrupts, configuration space |
@@ -128,8 +130,12 @@ pub mod machine;
 mod mem;
 #[cfg(target_os = "none")]
 pub mod memory;
+#[cfg(all(target_os = "none", feature = "rds"))]
+pub mod sockets;
 #[cfg(target_os = "none")]
 mod start;
+#[cfg(all(target_os = "none", feature = "dat"))]
+pub mod tasks;
 #[cfg(target_os = "none")]
 #[allow(clippy::result_large_err, reason = "as for failures")]
 pub mod verbs;

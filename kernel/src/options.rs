@@ -153,7 +153,7 @@ pub fn text(bytes: &[u8]) -> Result<&str, Error<'_>> {
 pub struct Boot {
     /// All bridges get new bus numbers.
     pub assign_buses: bool,
-    /// What is to be the clock, where that is said.
+    /// The clock, if the command line chooses it.
     pub clock: Option<Choice>,
     /// The machine's end, if the command line chooses it.
     pub end: Option<End>,

@@ -142,7 +142,7 @@ pub fn start(boot: BootMemory) -> ! {
     exit(code)
 }
 
-/// Masks the inputs of the I/O APICs. What cannot be reached is told: without it all works, unless a device interrupts.
+/// Masks the inputs of the I/O APICs. A failure is only printed, because few devices interrupt through them.
 fn mask_io_apics(addresses: &[u64]) {
     let Ok(mut windows) = Units::new(addresses.len()) else { return };
     for start in addresses {

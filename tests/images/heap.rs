@@ -1,4 +1,4 @@
-//! The main function of an image that wants `alloc`: what a heap is for, its end, and what comes after it.
+//! The main function of an image that wants `alloc` and random numbers: what a heap is for, its end, and what comes after it.
 #![no_std]
 #![no_main]
 
@@ -21,6 +21,9 @@ fn main(machine: &mut Machine) -> ExitCode {
         if let Err(error) = heap::give(machine, BYTES) {
             println!("round {round}: {error}");
         }
+    }
+    for _ in 0..2 {
+        println!("@random {}", getrandom::u64().expect("the processor has RDRAND"));
     }
     let before = heap::usage();
     for round in 0..100u8 {

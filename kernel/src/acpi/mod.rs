@@ -1,8 +1,8 @@
 //! The ACPI tables that the unikernel uses: PM timer and power registers (FADT), the sleep object
 //! (DSDT, SSDTs), mapped PCI configuration space (MCFG), DMA remapping units (DMAR, IVRS), I/O APICs (MADT), HPET.
 //!
-//! Firmware's tables are read with bounds; a malformed table counts as absent. One whose checksum is wrong is used and named, as
-//! Linux does: the sum is what firmware most often forgets.
+//! Firmware's tables are read with bounds; a malformed table counts as absent. A table with a wrong checksum is used, and its
+//! signature is reported, as in Linux: firmware often has a wrong checksum in a sound table.
 
 pub mod register;
 mod sleep;
@@ -244,7 +244,7 @@ impl Tables {
     ) -> bool {
         let Some(total) = sum_of(memory, address, len) else { return false };
         if total != 0 && !self.damaged.contains(&signature) {
-            // Of more than eight the first eight are named.
+            // The list keeps the first eight.
             let _ = self.damaged.push(signature);
         }
         true

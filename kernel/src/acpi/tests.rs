@@ -151,7 +151,7 @@ fn damaged_tables_are_used_and_named() {
     // The list of tables itself.
     image.0[0x3001 + 9] ^= 1;
     assert_eq!(Tables::find(&image, 0x100).damaged.as_slice(), [*b"RSDT", *b"FACP"]);
-    // One that ends beyond memory is absent.
+    // A table that ends beyond memory counts as absent.
     image.0[0x1000 + 7] = 0x7f;
     let expected = Tables { pm_timer_port: None, power: Power::default(), ..found() };
     let tables = Tables::find(&image, 0x100);

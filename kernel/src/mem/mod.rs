@@ -51,7 +51,7 @@ impl Space {
     }
 }
 
-/// Whether the CPU has 1 GiB pages (SDM volume 2, CPUID leaf 0x80000001).
+/// Returns whether the CPU has 1 GiB pages (SDM volume 2, CPUID leaf 0x80000001).
 fn has_huge_pages() -> bool {
     const FEATURES: u32 = 0x8000_0001;
     let known = core::arch::x86_64::__cpuid(0x8000_0000).eax >= FEATURES;
@@ -186,7 +186,7 @@ pub fn is_memory(virt: u64, len: u64) -> bool {
     len != 0
 }
 
-/// Memory that nobody else has any more, as bytes; `range` was taken out of the map of free memory, which is below
+/// Returns the bytes of `range`, which the caller took out of the map of free memory. That memory is below
 /// [`mapped_ram_end`].
 pub fn lend(range: Range) -> &'static mut [MaybeUninit<u8>] {
     // SAFETY: `init` mapped all usable memory one to one for good, and the range was taken from the free part of it, once.

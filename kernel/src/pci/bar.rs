@@ -40,8 +40,8 @@ impl MemoryBar {
 }
 
 impl Function {
-    /// Address and size of memory BAR `index` (section 7.5.1.2.1). Decoding is off while the size mask is read. A host bridge's
-    /// are nobody's, and not sized: some pass no memory accesses on meanwhile.
+    /// Address and size of memory BAR `index` (section 7.5.1.2.1). Decoding is off while the size mask is read. The BARs
+    /// of a host bridge are not sized, because some host bridges forward no memory accesses during that time.
     ///
     /// # Errors
     /// [`Error::NoMemoryBar`], [`Error::BadBar`], [`Error::NotAssigned`].

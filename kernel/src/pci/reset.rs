@@ -35,8 +35,8 @@ impl Function {
         unsafe { pci::Function::new(Access(access), self.address) }
     }
 
-    /// Brings a function to D0 that somebody left asleep, so that its registers answer. What that clears is written back.
-    /// Returns whether it was asleep. `wait(nanos)` lets that much time pass.
+    /// Brings a function to D0, in which its registers answer, and restores the configuration that this clears. Returns
+    /// whether the function was in another state. `wait(nanos)` lets that much time pass.
     pub(crate) fn wake(&self, access: &impl ConfigAccess, wait: impl FnOnce(u64)) -> bool {
         let at = self.capability(access, POWER_MANAGEMENT).filter(|at| *at <= 0x100 - 8);
         let Some(at) = at.map(|at| at + POWER_CONTROL) else { return false };

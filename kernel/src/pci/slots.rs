@@ -103,7 +103,7 @@ fn slot(access: &impl ConfigAccess, port: &Function) -> Option<u16> {
 /// Time that slots may take: what is left of it, and how to let it pass.
 pub(super) struct Patience<'w> {
     left: u64,
-    /// What is left for links that nothing was done about.
+    /// Time that is left for links that firmware had already enabled.
     untouched: u64,
     wait: &'w mut dyn FnMut(u64),
 }
@@ -127,8 +127,8 @@ impl<'w> Patience<'w> {
         true
     }
 
-    /// Waits until the link of a slot is up, as `done` says. Those that nothing was done about have been training since the
-    /// machine got power, and are waited for together: bays with a drive that has no link would take a second each.
+    /// Waits until the link of a slot is up, as `done` says. Links that were already enabled (`touched` is false) have trained
+    /// since power-on. They share one second, because a backplane can have many drives without a PCI link.
     fn link(&mut self, touched: bool, done: impl Fn() -> bool) -> bool {
         if touched {
             return self.until(done);

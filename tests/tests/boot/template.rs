@@ -34,7 +34,8 @@ fn build_in(folder: &Path, other: Option<(&str, &Path, &str)>) -> PathBuf {
         None => ("rds-echo", moved),
         Some((name, main, features)) => {
             std::fs::copy(main, folder.join("src/main.rs")).expect("copied");
-            let moved = moved.replace("features = [\"dat\"]", &format!("features = {features}"));
+            let moved = moved.replace("features = [\"rds\"]", &format!("features = {features}"));
+            let moved = moved.replace("[dependencies]\n", "[dependencies]\ngetrandom = \"0.4\"\n");
             (name, moved.replace("name = \"rds-echo\"", &format!("name = {name:?}")))
         }
     };
@@ -72,15 +73,15 @@ fn a_copy_of_the_template_elsewhere_echoes_every_byte() {
     let folder = Temporary::folder("template").expect("a folder");
     let template = build_in(folder.path(), None);
     let lines = std::fs::read_to_string(project().join("kernel/template/src/main.rs")).expect("the source");
-    assert!(lines.lines().count() < 60, "a newcomer reads it at a glance");
+    assert!(lines.lines().count() <= 35, "a newcomer reads it at a glance");
     assert!(!has_allocator(&template) && !has_allocator(&ground.image), "nobody asked for one");
     let stripped = loaded_bytes(&template);
     println!("{stripped} bytes are loaded from the template's image");
-    assert!(stripped <= 472 << 10, "{stripped} bytes");
+    assert!(stripped <= 500 << 10, "{stripped} bytes");
 
     let memory = memory_bytes(&template);
     println!("{memory} bytes of memory without the DMA memory");
-    assert!(memory <= 2663 << 10, "{memory} bytes: the guide says 2.6 MiB");
+    assert!(memory <= 2688 << 10, "{memory} bytes: the guide says 2.6 MiB");
 
     let fabric: Fabric = serve(vec![Profile::node(0), Profile::node(1)]);
     let options = |words: &str, node: usize| Options {
@@ -147,9 +148,18 @@ fn an_application_that_wants_alloc_gets_a_heap_and_its_end_is_a_report() {
     let main = project().join("tests/images/heap.rs");
     let image = build_in(folder.path(), Some(("heap", &main, "[\"alloc\"]")));
     assert!(has_allocator(&image), "what is looked for elsewhere is here");
-    let ran = unikernel::boot(&ground.qemu, &image, &Options::new(""), LIMIT, |_| {}).expect("QEMU starts");
+    // With RDRAND. `getrandom` does not use that of older processors of AMD, which QEMU's claims to be.
+    let options =
+        Options { more: ["-cpu", "max,vendor=GenuineIntel"].map(str::to_owned).to_vec(), ..Options::new("") };
+    let ran = unikernel::boot(&ground.qemu, &image, &options, LIMIT, |_| {}).expect("QEMU starts");
     let text = ran.console.join("\n");
     assert_eq!(ran.verdict, Some(Verdict::Panic), "{text}");
+    let numbers: Vec<u64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("@random "))
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    assert!(numbers.len() == 2 && numbers[0] != numbers[1], "{text}");
     for line in
         ["round 1: heap: it was given memory before", "@heap used=0 of=4194304 before=0", "3 blocks held"]
     {

@@ -135,7 +135,7 @@ fn without_a_tsc_that_keeps_its_pace_the_pm_timer_is_the_clock() {
     let more = ["-cpu", "max,-invtsc,-hypervisor"].map(str::to_owned).to_vec();
     let transcript = ground.boot(&Options { more, ..Options::new("app=hello") });
     assert!(text(&transcript).contains("clock: by PM timer, tsc "), "{}", text(&transcript));
-    // What the TSC is measured by. Under TCG CPUID names no frequency.
+    // References for the TSC. Under TCG, CPUID has no frequency.
     for (word, name) in [("pit", "PIT"), ("hpet", "HPET")] {
         let transcript = ground.run(&format!("app=hello clock={word}"));
         assert!(text(&transcript).contains(&format!("by {name}")), "{}", text(&transcript));

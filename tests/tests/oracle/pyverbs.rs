@@ -56,7 +56,7 @@ fn a_user_space_driver_brings_the_hca_up_behind_an_iommu() {
 const PASSING: usize = 163;
 const PASSING_ON_EITHER: usize = 185;
 
-/// What the suite said of each of its tests.
+/// Outcome of each test of the suite.
 #[derive(Default)]
 struct Outcome {
     passed: BTreeSet<String>,
@@ -75,7 +75,7 @@ impl Outcome {
             {
                 name = Some(id.to_owned());
             }
-            // What a test prints may be in front.
+            // The test's own output can precede the word.
             let reason = line.strip_prefix("skipped ").or_else(|| Some(line.split_once(" skipped ")?.1));
             if let Some(reason) = reason
                 && let Some(id) = name.take()

@@ -1,6 +1,6 @@
 //! Why tests of rdma-core's suite are skipped on an HCA: what the suite says, and why it is right here.
 
-/// Beginnings of the suite's reasons that hold on any port.
+/// Reasons on any port, by their first words.
 pub const ANYWHERE: &[(&str, &str)] = &[
     ("Can not run the test over non EFA device", "of another vendor's devices"),
     ("ODP is not supported", "no on-demand paging (ODP)"),
@@ -28,7 +28,7 @@ pub const ANYWHERE: &[(&str, &str)] = &[
     ("The device doesn't support send_dbr_mode_no_dbr_ext", "send queues have doorbell records"),
 ];
 
-/// Those of an InfiniBand port alone.
+/// Reasons on an InfiniBand port only.
 pub const INFINIBAND: &[(&str, &str)] = &[
     ("Must be run by root on Ethernet link layer", "of Ethernet ports"),
     ("Must be run on Ethernet link layer with Eswitch on", "of Ethernet ports"),
@@ -37,7 +37,7 @@ pub const INFINIBAND: &[(&str, &str)] = &[
     ("No supported port is up", "of Ethernet ports"),
 ];
 
-/// Those of an Ethernet port alone.
+/// Reasons on an Ethernet port only.
 pub const ETHERNET: &[(&str, &str)] = &[
     (
         "Operation not supported (DrTable creation failed",

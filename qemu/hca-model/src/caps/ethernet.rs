@@ -92,8 +92,8 @@ pub(super) fn roce() -> Vec<u8> {
     block
 }
 
-/// Capability type 0xc. There are no meters; the registers that those of a card write, C2 to C7, are named all the same:
-/// rdma-core 56 fails where there are none.
+/// Capability type 0xc. The model has no flow meters. It lists the registers that meters of a card write (C2 to C7), because a
+/// test of rdma-core 56 fails without them.
 pub(super) fn quality_of_service() -> Vec<u8> {
     let mut block = vec![0; qos_cap::SIZE];
     qos_cap::flow_meter_reg_id.set(&mut block, METER_REGISTERS);

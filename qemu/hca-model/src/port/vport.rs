@@ -142,8 +142,8 @@ impl NicVport {
         true
     }
 
-    /// Returns whether a frame that the function sends to `destination` comes back to its own flow tables, which decide who
-    /// receives it (not verified on a card: rdma-core's tests expect it of frames to an address of nobody).
+    /// Returns whether a frame to `destination` returns to the flow tables of the function that sent it (not verified on a card;
+    /// rdma-core's tests need it for frames to an unused address).
     pub(crate) fn loops(&self, destination: MacAddress) -> bool {
         !if destination.is_multicast() { self.no_multicast_loopback } else { self.no_unicast_loopback }
     }

@@ -1,5 +1,5 @@
-//! What an HCA moves between two guests, and what virtio-net and `rdma_rxe` move between the same two. It is reported; what
-//! takes a machine's time is not judged.
+//! Throughput of an HCA between two guests, and of virtio-net and `rdma_rxe` between the same guests. The test only reports
+//! it, because it depends on the machine's load.
 
 use super::kernel_is_content;
 use crate::guests::{At, between, run, run_everywhere};
@@ -10,7 +10,7 @@ use runner::linux::judge;
 /// RDMA devices of each guest, with the guests' addresses. The second is rxe on virtio-net.
 const DEVICES: [(&str, &str); 2] = [("mlx5_0", "10.78.0"), ("rxe0", "10.78.1")];
 
-/// What is measured by perftest.
+/// Measurements by perftest.
 const PROGRAMS: [&str; 4] = [
     "ib_write_bw -s 65536 -n 500",
     "ib_read_bw -o 4 -s 65536 -n 500",

@@ -15,7 +15,7 @@ const RQ_NUM: usize = create_rqt_in::rqt_context.offset + rqtc::rq_num.offset;
 const RQN: Field = Field::bits(0, 23, 0);
 
 impl Device {
-    /// Domain 0 is nobody's, and users of DevX name none.
+    /// Checks that a transport domain exists. Domain 0 stands for none: programs that use DevX set none.
     fn check_transport_domain(&self, field: &str, number: u32) -> Outcome {
         if number == 0 || self.objects.transport_domains.contains(number) {
             return Ok(());

@@ -205,7 +205,7 @@ fn own_frames_return_where_the_tir_says_so() {
 #[test]
 fn frames_return_to_other_transport_domains() {
     let mut nic = Nic::new(1);
-    // A receive queue of another domain, or of none, for an address of nobody.
+    // A receive queue of another transport domain, or of none, for an unused address.
     let other = number(nic.guest.command(&Input::new(Opcode::ALLOC_TRANSPORT_DOMAIN)));
     let rqn = nic.rqs[0].number;
     for (index, (domain, switched_off)) in [(other, false), (0, false), (other, true)].into_iter().enumerate()

@@ -15,7 +15,7 @@ pub struct NicTransport {
 /// A frame of the function's own.
 #[derive(Debug)]
 pub(super) struct Own {
-    /// What it was sent through.
+    /// TIS of the send queue.
     pub(super) tisn: Option<u32>,
     pub(super) bytes: Vec<u8>,
 }

@@ -18,3 +18,5 @@ until listens "$@"; do
     fi
     sleep 0.05
 done
+# The state comes shortly before the CM answers for it.
+[ "$2" != cm ] || sleep 0.2
