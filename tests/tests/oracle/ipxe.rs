@@ -22,7 +22,7 @@ const COMMENTS: usize = 1000;
 const WORDS: u64 = 5;
 
 /// The boot loader, in the form that is started as Linux kernels are.
-fn loader() -> Option<PathBuf> {
+pub fn loader() -> Option<PathBuf> {
     let packages = Packages { suites: &["trixie"], release: None, names: &["ipxe"] };
     let remedy = "the test of iPXE needs Debian on x86-64, root and the network (package mmdebstrap)";
     match debian::tree("ipxe-trixie", &packages, remedy) {

@@ -90,6 +90,7 @@ fn everything(kernel: Kernel, card: &str) {
     frames::stack(lab);
     frames::settings(lab);
     roce::between_hcas(lab);
+    roce::congestion(lab);
     roce::with_rxe(lab, conditions::long());
     ground.end();
 }

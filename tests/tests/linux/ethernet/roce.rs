@@ -129,3 +129,56 @@ pub fn with_rxe(lab: &mut Lab, long: bool) {
     }
     lab.served().set_faults(Faults::default(), 1).expect("the server runs");
 }
+
+/// Frames in a queue from which number on the switch marks further ones.
+const DEPTH: u32 = 8;
+
+/// A counter of RDMA over Ethernet in a guest with an HCA.
+fn hw_counter(lab: &mut Lab, guest: usize, name: &str) -> u64 {
+    let path = format!("/sys/class/infiniband/mlx5_0/ports/1/hw_counters/{name}");
+    let text = run(lab, guest, &format!("cat {path}")).text();
+    text.trim().parse().unwrap_or_else(|_| panic!("{path}: {text}"))
+}
+
+/// Marks that HCA 0 received, notifications that it sent, notifications that HCA 1 took; marks of the switch.
+fn marks(lab: &mut Lab) -> [u64; 4] {
+    let by_switch = lab.served().with_world(|world, _| world.medium.switch().switch_counters().marked);
+    [
+        hw_counter(lab, 0, "np_ecn_marked_roce_packets"),
+        hw_counter(lab, 0, "np_cnp_sent"),
+        hw_counter(lab, 1, "rp_cnp_handled"),
+        by_switch.expect("the server runs"),
+    ]
+}
+
+/// Bursts fill the queue to a port: the switch marks packets that support it, the receiver notifies their sender. A
+/// notification to rxe ends at the switch: rxe's kernel would complain of it in its log, which is checked at the end.
+pub fn congestion(lab: &mut Lab) {
+    let set = |lab: &Lab, spec: &str| {
+        lab.served().set_faults(spec.parse().expect("a fault"), 1).expect("the server runs");
+    };
+    let line = "ib_write_bw -n 500 -s 65536";
+    // Queues that never are so long.
+    set(lab, "ecn=1000000");
+    let before = marks(lab);
+    perftest(lab, [0, 1], line);
+    assert_eq!(marks(lab), before, "without congestion");
+    set(lab, &format!("ecn={DEPTH}"));
+    perftest(lab, [0, 1], line);
+    let after = marks(lab);
+    let [marked, sent, handled, by_switch] = std::array::from_fn(|i| after[i] - before[i]);
+    println!("{by_switch} marks, {marked} at the receiver, {sent} notifications sent, {handled} taken");
+    assert!(marked > 0 && sent > 0 && sent <= marked, "{marked} marks, {sent} notifications");
+    // Acknowledgements in a long queue are marked, too.
+    assert!(marked <= by_switch && handled == sent, "{by_switch} marks by the switch, {handled} taken");
+    // rxe sends packets that do not support marks, then some that do.
+    for (options, is_capable) in [("", false), (" --tclass=2", true)] {
+        let before = marks(lab);
+        perftest(lab, [0, RXE], &format!("{line}{options}"));
+        let after = marks(lab);
+        let [marked, sent, _, _] = std::array::from_fn(|i| after[i] - before[i]);
+        println!("from rxe{options}: {marked} marks, {sent} notifications");
+        assert_eq!((marked > 0, sent > 0), (is_capable, is_capable), "from rxe{options}");
+    }
+    set(lab, "none");
+}
