@@ -52,7 +52,7 @@ impl fmt::Display for Address {
 /// Returns the first address of `HOST:PORT`. Errors name the option's value `text`.
 ///
 /// # Errors
-/// There is no such host.
+/// The host is unknown.
 pub fn resolve(text: &impl fmt::Display, place: &str) -> Result<SocketAddr> {
     let mut found = place.to_socket_addrs().map_err(|error| Error::Serve(format!("{text}: {error}")))?;
     found.next().ok_or_else(|| Error::Serve(format!("{text}: there is no such host")))

@@ -324,7 +324,7 @@ impl Hub {
         while chosen == 0 || (guid == 0 && self.known.contains_key(&chosen)) {
             chosen = self.guid_base.wrapping_add(match layer {
                 LinkLayer::InfiniBand => number * Profile::GUID_STEP,
-                // Those of its HCAs follow.
+                // The GUIDs of its HCAs follow.
                 LinkLayer::Ethernet => (number + 1) * SWITCH_STEP,
             });
             number += 1;
@@ -368,7 +368,7 @@ impl Connection {
     }
 }
 
-/// Takes the port of a connection that breaks down, or tells a peer without a port the reason.
+/// Takes the port of a broken connection down, or sends a peer without a port the reason.
 fn cut(
     connection: &mut Connection,
     medium: &mut Medium,

@@ -194,7 +194,7 @@ impl Prepared {
         let config = FabricConfig {
             seed: options.seed,
             faults: options.faults,
-            // With an uplink, the ports lead to another fabric.
+            // The ports lead to another fabric if there is an uplink.
             subnet_manager: !options.no_subnet_manager && options.uplink.is_none(),
             // A manager in a guest sets its own key.
             first_tid: secret()?,

@@ -39,7 +39,7 @@ impl Shares {
         self.used.remove(&token);
     }
 
-    /// Charges a cable. It pays later for no more than [`LEAD`] of what it used without competitors.
+    /// Charges a cable. Time without competitors counts for no more than [`LEAD`].
     pub fn charge(&mut self, token: u64, time: Duration, contended: bool) {
         let used = self.used.entry(token).or_insert(self.fair);
         *used = (*used).max(self.fair.saturating_sub(LEAD)) + PRICE * time;
@@ -68,7 +68,7 @@ mod tests {
         }
         // 10 ms at a price of 200 us for a turn.
         assert!((49..=54).contains(&turns), "{turns} turns");
-        // What it used alone is not held against it, and what others used does not add up for it.
+        // Time alone is no debt, and idle time is no credit.
         for _ in 0..1_000 {
             shares.charge(1, us(100), false);
         }

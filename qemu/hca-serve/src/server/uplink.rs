@@ -54,7 +54,7 @@ pub type Plug = Arc<dyn Fn(Side, Stream) -> Option<bool> + Send + Sync>;
 /// Connection to the fabric.
 pub struct Uplink {
     address: Address,
-    /// GUIDs that the fabric knows the cables by.
+    /// GUIDs of the cables at the fabric.
     guids: Vec<(Side, u64)>,
     plug: Plug,
     /// Dropped with this value, which stops all reconnecting threads.

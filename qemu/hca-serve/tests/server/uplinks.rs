@@ -63,8 +63,8 @@ impl Ground {
         Device::new(&self.netdev, &self.scene.server)
     }
 
-    /// Measures `attack`, which is called before each step of the server. It must take a twentieth of the time without
-    /// it, otherwise it is too weak to count.
+    /// Measures `attack`, which is called before each step of the server. The attack must take a twentieth of the
+    /// time without it, otherwise it is too weak to count.
     fn stands(&mut self, what: &str, mut attack: impl FnMut()) {
         let alone = &self.alone;
         let (beside, _) = self.scene.measure(|_| attack());

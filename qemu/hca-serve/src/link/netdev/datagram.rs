@@ -117,7 +117,7 @@ enum Socket {
     },
 }
 
-/// A bound socket, and whether the other end has been heard of. No method blocks.
+/// A bound socket, and whether the peer sends. No method blocks.
 #[derive(Debug)]
 pub struct Datagrams {
     socket: Socket,
@@ -149,8 +149,8 @@ impl Datagrams {
         self.has_peer
     }
 
-    /// Appends the next datagram of the peer to `bytes`. Returns false if there is none. Of a datagram
-    /// longer than any frame, so much arrives that the switch refuses it.
+    /// Appends the next datagram of the peer to `bytes`. Returns false if there is none. A datagram
+    /// longer than any frame is cut off, and still too long for the switch.
     ///
     /// # Errors
     /// Errors of the system.
@@ -182,7 +182,7 @@ impl Datagrams {
         self.waiting.is_some()
     }
 
-    /// Sends a frame. It waits if the peer has no space, and is lost if there is no peer.
+    /// Sends a frame. The frame waits if the peer has no space, and is lost without a peer.
     pub fn send(&mut self, frame: &[u8]) {
         match self.socket.send(frame) {
             Ok(()) => {}

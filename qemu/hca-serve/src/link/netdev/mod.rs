@@ -38,7 +38,7 @@ use socket::Socket;
 const FRAMES: usize = 64;
 /// Shortest frame of Ethernet without its check sequence, in bytes.
 const SHORTEST: usize = 60;
-/// Token of the listener. Those of cables follow.
+/// Token of the listener. Tokens of cables follow.
 const FIRST_TOKEN: u64 = 1 << 34;
 /// Names of the ports begin with this.
 const NAME: &str = "netdev ";

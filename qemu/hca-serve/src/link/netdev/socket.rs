@@ -13,13 +13,13 @@ pub const LONGEST: usize = 4096 + 65536;
 /// A network device's socket. No method blocks.
 #[derive(Debug)]
 pub enum Socket {
-    /// Of `-netdev stream`: a frame's length (4 bytes, big endian) precedes it.
+    /// Stream of `-netdev stream`: a frame's length (4 bytes, big endian) precedes it.
     Stream {
         buffers: Buffers,
         /// True if the socket is readable.
         readable: bool,
     },
-    /// Of `-netdev dgram`: each datagram is a frame.
+    /// Datagrams of `-netdev dgram`: each is a frame.
     Datagrams(Datagrams),
 }
 
