@@ -41,7 +41,7 @@ ids! {
     /// An entry of the table of RDMA operations.
     OperationId;
     /// An SGE of an operation's local memory.
-    PieceId;
+    IovId;
     /// An entry of the table of registered memory.
     MemoryId;
     /// An entry of the table of memory windows.

@@ -113,7 +113,7 @@ pub use io::Rds;
 pub use message::{Arrival, FramesHandle, LentMessage, Msg, MsgFlags, Received};
 pub use profile::Profile;
 pub use rdma::{
-    AtomicArgs, AtomicOp, Control, Lend, MAX_PIECES, MAX_RDMA_LEN, MemoryHandle, RdmaArgs, RdmaCookie,
+    AtomicArgs, AtomicOp, Control, Lend, MAX_IOVS, MAX_RDMA_LEN, MemoryHandle, RdmaArgs, RdmaCookie,
     RdmaFlags, RdmaNotify, RdmaStatus,
 };
 pub use reason::DownReason;

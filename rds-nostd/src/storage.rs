@@ -4,7 +4,7 @@ use crate::connection::{Connection, Map, Remembered};
 use crate::frames::{Frame, HEADERS_PER_FRAME, STRIDE};
 use crate::ids::{ConnectionId, FrameId};
 
-use crate::rdma::{Memory, Operation, Piece, Region, Window};
+use crate::rdma::{Iov, Memory, Operation, Region, Window};
 use crate::socket::Socket;
 
 /// Tables of a node. As a static they take no space in an image, because all bytes are zero.
@@ -16,7 +16,7 @@ use crate::socket::Socket;
 /// | `FRAMES` | frames | 66, and 4160 of DMA memory ([`dma_len`](Self::dma_len)) |
 /// | `REGIONS` | regions of memory offered to peers, each with a memory window | 136 |
 /// | `OPERATIONS` | RDMA operations in progress | 96 |
-/// | `PIECES` | segments of local memory of all operations | 32 |
+/// | `IOVS` | segments of local memory of all operations | 32 |
 /// | `MEMORIES` | memories registered in advance | 64 |
 /// | `PEERS` | evicted peers whose numbers are remembered, to recognize retransmitted messages | 48 |
 pub struct RdsStorage<
@@ -25,7 +25,7 @@ pub struct RdsStorage<
     const FRAMES: usize,
     const REGIONS: usize = 16,
     const OPERATIONS: usize = 16,
-    const PIECES: usize = 512,
+    const IOVS: usize = 512,
     const MEMORIES: usize = 16,
     const PEERS: usize = 1024,
 > {
@@ -42,7 +42,7 @@ pub struct RdsStorage<
     regions: [Region; REGIONS],
     windows: [Window; REGIONS],
     operations: [Operation; OPERATIONS],
-    pieces: [Piece; PIECES],
+    iovs: [Iov; IOVS],
     memories: [Memory; MEMORIES],
 }
 
@@ -59,7 +59,7 @@ pub struct RdsParts<'s> {
     pub(crate) regions: &'s mut [Region],
     pub(crate) windows: &'s mut [Window],
     pub(crate) operations: &'s mut [Operation],
-    pub(crate) pieces: &'s mut [Piece],
+    pub(crate) iovs: &'s mut [Iov],
     pub(crate) memories: &'s mut [Memory],
 }
 
@@ -69,10 +69,10 @@ impl<
     const FRAMES: usize,
     const REGIONS: usize,
     const OPERATIONS: usize,
-    const PIECES: usize,
+    const IOVS: usize,
     const MEMORIES: usize,
     const PEERS: usize,
-> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES, MEMORIES, PEERS>
+> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, IOVS, MEMORIES, PEERS>
 {
     /// Creates empty tables.
     #[must_use]
@@ -89,7 +89,7 @@ impl<
             regions: [const { Region::EMPTY }; REGIONS],
             windows: [Window::EMPTY; REGIONS],
             operations: [const { Operation::EMPTY }; OPERATIONS],
-            pieces: [Piece::EMPTY; PIECES],
+            iovs: [Iov::EMPTY; IOVS],
             memories: [Memory::EMPTY; MEMORIES],
         }
     }
@@ -115,7 +115,7 @@ impl<
             regions: &mut self.regions,
             windows: &mut self.windows,
             operations: &mut self.operations,
-            pieces: &mut self.pieces,
+            iovs: &mut self.iovs,
             memories: &mut self.memories,
         }
     }
@@ -152,7 +152,7 @@ mod tests {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
         assert_eq!(sizes, [192, 432, 64]);
         assert_eq!((size_of::<Region>(), size_of::<Window>(), size_of::<Operation>()), (80, 56, 96));
-        assert_eq!((size_of::<Piece>(), size_of::<Memory>(), size_of::<Remembered>()), (32, 64, 48));
+        assert_eq!((size_of::<Iov>(), size_of::<Memory>(), size_of::<Remembered>()), (32, 64, 48));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);
     }
 }

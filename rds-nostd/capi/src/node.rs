@@ -10,7 +10,7 @@ use dat_nostd::{Adapter, SoleAccess, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use rds_calls::recovery::{Hca, Health};
 use rds_calls::{
-    Answer, Descriptor as _, Node as _, Pieces, Socket, SocketOption, Sockets, State, Target as Place,
+    Answer, Descriptor as _, Iovs, Node as _, Socket, SocketOption, Sockets, State, Target as Place,
 };
 use rds_nostd::wire::MAX_MESSAGE_LEN;
 use rds_nostd::{
@@ -34,16 +34,16 @@ const CONNECTIONS: usize = 64;
 const FRAMES: usize = 8192;
 const REGIONS: usize = 1024;
 const OPERATIONS: usize = 128;
-const PIECES: usize = 4096;
+const IOVS: usize = 4096;
 
 adapter_storage! {
     struct Tables {
         bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16,
         pzs: CONNECTIONS + 2,
-        lmrs: CONNECTIONS + REGIONS + PIECES + 16, events: 4096, connections: CONNECTIONS + 64,
+        lmrs: CONNECTIONS + REGIONS + IOVS + 16, events: 4096, connections: CONNECTIONS + 64,
     }
 }
-type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES, 16, 4096>;
+type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, IOVS, 16, 4096>;
 
 /// Limit for acknowledgements at exit, and for another thread that holds the lock then.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     rds: Rds<'static>,
     sockets: Descriptors,
     whole: Box<[u8]>,
-    pieces: Box<Pieces>,
+    iovs: Box<Iovs>,
     parked: Parked<()>,
     health: Health,
     inherited: Inherited,
@@ -147,10 +147,10 @@ impl rds_calls::Node for Node {
     type Guard<'n> = Guard<'n, Inner>;
 
     fn state<'g>(guard: &'g mut Guard<'_, Inner>) -> State<'g, Self> {
-        let Inner { adapter, rds, sockets, whole, pieces, health, .. } = &mut **guard;
+        let Inner { adapter, rds, sockets, whole, iovs, health, .. } = &mut **guard;
         let is_gone = *health == Health::Gone;
         let is_failed = *health != Health::Working || adapter.is_dead();
-        State { adapter, rds, sockets, whole, pieces, is_gone, is_failed }
+        State { adapter, rds, sockets, whole, iovs, is_gone, is_failed }
     }
 
     fn open() -> Result<&'static Self, RdsError> {
@@ -301,9 +301,9 @@ impl Node {
             Box::leak(Box::new(Self { lock: Lock::default(), is_gone: AtomicBool::new(false), sleeper }));
         let sockets = Descriptors::new(node);
         let whole = vec![0; MAX_MESSAGE_LEN].into_boxed_slice();
-        let pieces = Box::default();
+        let iovs = Box::default();
         let (parked, health) = (Parked::default(), Health::Working);
-        node.lock.open(Inner { adapter, rds, sockets, whole, pieces, parked, health, inherited });
+        node.lock.open(Inner { adapter, rds, sockets, whole, iovs, parked, health, inherited });
         start_thread(LIBRARY, move || node.run()).map_err(|error| {
             complain(LIBRARY, &format!("{}: no thread: {error}", target.device));
             if let Some(inner) = node.lock().and_then(Guard::take) {

@@ -7,7 +7,7 @@ use crate::frames::Lent;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::Rds;
 use crate::message::FramesHandle;
-use crate::rdma::{GATHER, Kind, Lend, MAX_PIECES, RdmaCookie};
+use crate::rdma::{GATHER, Kind, Lend, MAX_IOVS, RdmaCookie};
 use crate::wire::FRAGMENT_LEN;
 
 impl Rds<'_> {
@@ -26,9 +26,9 @@ impl Rds<'_> {
         let (nowhere, how) = ((RdmaCookie(0), 0), (lend.flags, lend.user_token));
         let local = (lend.payload, MemPriv::LOCAL_READ);
         let operation = self.create_operation(adapter, by, Kind::Transfer, nowhere, local, how)?;
-        let piece = self.protocol.operations.first_piece(operation).ok_or(RdsError::NoMemory)?;
+        let iov = self.protocol.operations.first_iov(operation).ok_or(RdsError::NoMemory)?;
         let (address, lmr_context) = match lend.payload {
-            [_] => (piece.address, piece.lmr_context),
+            [_] => (iov.address, iov.lmr_context),
             _ => (0, Lent::SCATTERED),
         };
         Ok(Lent { address, lmr_context, operation })
@@ -39,17 +39,17 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](Self::sendmsg).
     pub(crate) fn check_loan(lend: &Lend<'_>) -> Result<usize, RdsError> {
-        if lend.payload.is_empty() || lend.payload.iter().any(|piece| piece.is_empty()) {
+        if lend.payload.is_empty() || lend.payload.iter().any(|iov| iov.is_empty()) {
             return Err(RdsError::InvalidArgument);
         }
-        if lend.payload.len() > MAX_PIECES {
+        if lend.payload.len() > MAX_IOVS {
             return Err(RdsError::MessageSize);
         }
         // Bytes of the fragment at the start of a segment, and the number of segments in that
         // fragment so far.
         let (mut filled, mut parts) = (0, 0);
-        for piece in lend.payload {
-            let end = filled + piece.len();
+        for iov in lend.payload {
+            let end = filled + iov.len();
             parts += 1;
             if parts >= GATHER {
                 return Err(RdsError::InvalidArgument);
@@ -59,7 +59,7 @@ impl Rds<'_> {
             }
             filled = end % FRAGMENT_LEN;
         }
-        Ok(lend.payload.iter().fold(0, |sum, piece| piece.len().saturating_add(sum)))
+        Ok(lend.payload.iter().fold(0, |sum, iov| iov.len().saturating_add(sum)))
     }
 
     /// Returns the bytes of a message received with

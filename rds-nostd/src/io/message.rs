@@ -39,7 +39,7 @@ impl Rds<'_> {
     ///   node itself.
     /// - [`RdsError::MessageSize`]: longer than the send buffer, than
     ///   [`longest_message`](Self::longest_message), or than the peer accepts; an operation of more
-    ///   than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) bytes or [`MAX_PIECES`](crate::MAX_PIECES)
+    ///   than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) bytes or [`MAX_IOVS`](crate::MAX_IOVS)
     ///   segments.
     /// - [`RdsError::InvalidArgument`]: the destination is not unicast, or a loopback address that
     ///   the socket cannot reach; a lent payload is empty, has empty or too many short segments, or

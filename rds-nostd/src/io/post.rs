@@ -9,7 +9,7 @@ use crate::frames::Lent;
 use crate::ids::ConnectionId;
 use crate::io::Rds;
 use crate::protocol::{Flow, Given, Outlet, Post, Segment, Step};
-use crate::rdma::{GATHER, Kind, Piece, Transfer};
+use crate::rdma::{GATHER, Iov, Kind, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
 
@@ -168,7 +168,7 @@ fn post_fragment<P: Platform>(
         None => post_segment(adapter, objects, &segment),
         Some(lent) => {
             let header = LmrTriplet::new(objects.lmr_context, segment.address, u64::from(segment.len));
-            let triplet = |piece: &Piece| LmrTriplet::new(piece.lmr_context, piece.address, piece.len.into());
+            let triplet = |iov: &Iov| LmrTriplet::new(iov.lmr_context, iov.address, iov.len.into());
             let (mut segments, mut count) = ([header; GATHER], 1);
             let (parts, found) = flow.parts_of(&lent);
             for (segment, part) in segments.iter_mut().skip(1).zip(parts.iter().take(found)) {
@@ -205,8 +205,7 @@ fn post_transfer<P: Platform>(
     signal: bool,
 ) -> DatResult<()> {
     let local = &transfer.local;
-    let segments =
-        local.pieces.map(|piece| LmrTriplet::new(piece.lmr_context, piece.address, piece.len.into()));
+    let segments = local.iovs.map(|iov| LmrTriplet::new(iov.lmr_context, iov.address, iov.len.into()));
     let [segment, ..] = segments;
     let segments = segments.get(..local.count).unwrap_or_default();
     let remote = RmrTriplet::new(transfer.rkey, transfer.remote_address, local.len());

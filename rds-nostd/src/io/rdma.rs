@@ -12,8 +12,8 @@ use crate::io::offers::OfferTo;
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
-    AtomicArgs, AtomicOp, Control, DeregisterError, Kind, MAX_PIECES, MAX_RDMA_LEN, Memory, MemoryHandle,
-    Operation, Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus,
+    AtomicArgs, AtomicOp, Control, DeregisterError, Iov, Kind, MAX_IOVS, MAX_RDMA_LEN, Memory, MemoryHandle,
+    Operation, Operations, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus,
 };
 use crate::socket::{Wants, key};
 use crate::wire::Extension;
@@ -175,8 +175,8 @@ impl Rds<'_> {
                 (Err(error), first) => {
                     if let Some(first) = first {
                         if error == RdsError::NoBufferSpace {
-                            let pieces = control.rdma.map_or(0, |args| args.local.len());
-                            self.protocol.wait_for(from, Wants::Operations(2, pieces as u32 + 1));
+                            let iovs = control.rdma.map_or(0, |args| args.local.len());
+                            self.protocol.wait_for(from, Wants::Operations(2, iovs as u32 + 1));
                         }
                         self.abandon(adapter, first);
                     }
@@ -223,15 +223,15 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](Self::sendmsg).
     pub(crate) fn check_transfer(&self, owner: SocketHandle, args: &RdmaArgs<'_>) -> Result<usize, RdsError> {
-        let total: usize = args.local.iter().map(|piece| piece.len()).sum();
+        let total: usize = args.local.iter().map(|iov| iov.len()).sum();
         let fits = match self.protocol.sockets.open(owner)?.profile {
             Profile::Linux => total as u64 <= args.remote_bytes,
             Profile::Solaris => total as u64 == args.remote_bytes,
         };
-        if args.local.is_empty() || args.local.iter().any(|piece| piece.is_empty()) || !fits {
+        if args.local.is_empty() || args.local.iter().any(|iov| iov.is_empty()) || !fits {
             return Err(RdsError::InvalidArgument);
         }
-        if args.local.len() > MAX_PIECES || total > MAX_RDMA_LEN {
+        if args.local.len() > MAX_IOVS || total > MAX_RDMA_LEN {
             return Err(RdsError::MessageSize);
         }
         Ok(total)
@@ -296,18 +296,18 @@ impl Rds<'_> {
         &mut self,
         owner: SocketHandle,
         wanted: u16,
-        pieces: usize,
+        iovs: usize,
     ) -> Result<OperationId, RdsError> {
         let operations = &self.protocol.operations;
-        if !operations.could_hold(wanted.into(), pieces) {
+        if !operations.could_hold(wanted.into(), iovs) {
             return Err(RdsError::NoMemory);
         }
         if operations.notifications_fill_half(owner) {
             return Err(RdsError::Exhausted);
         }
-        match operations.free().filter(|_| operations.has_room_for(wanted.into(), pieces)) {
+        match operations.free().filter(|_| operations.has_room_for(wanted.into(), iovs)) {
             Some(id) => Ok(id),
-            None => Err(self.protocol.wait_for(owner, Wants::Operations(wanted, pieces as u32))),
+            None => Err(self.protocol.wait_for(owner, Wants::Operations(wanted, iovs as u32))),
         }
     }
 
@@ -340,7 +340,7 @@ impl Rds<'_> {
             },
         );
         for memory in local {
-            if let Err(error) = self.add_piece(adapter, id, (*memory, rights), zone) {
+            if let Err(error) = self.add_iov(adapter, id, (*memory, rights), zone) {
                 self.abandon(adapter, id);
                 return Err(error);
             }
@@ -353,7 +353,7 @@ impl Rds<'_> {
     #[cold]
     fn abandon<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: OperationId) {
         let operations = &mut self.protocol.operations;
-        if free_pieces(adapter, operations, id).is_ok() {
+        if free_iovs(adapter, operations, id).is_ok() {
             operations.remove(id);
             return;
         }
@@ -366,7 +366,7 @@ impl Rds<'_> {
 
     /// Adds a segment of local memory to an operation. Registers it unless its socket's registered
     /// memory contains it.
-    fn add_piece<P: Platform>(
+    fn add_iov<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         id: OperationId,
@@ -378,17 +378,17 @@ impl Rds<'_> {
         let part = owner
             .and_then(|owner| operations.memories_mut().enter(owner, zone.bits(), memory.va(), memory.len()));
         if let Some(part) = part {
-            operations.add_piece(id, Piece::of(part, memory.len() as u32));
+            operations.add_iov(id, Iov::of(part, memory.len() as u32));
             return Ok(());
         }
         let created = adapter.lmr_create(self.objects.ia, memory, zone, rights)?;
-        let piece = Piece::new(
+        let iov = Iov::new(
             created.lmr.bits(),
             created.lmr_context,
             created.registered_address,
             memory.len() as u32,
         );
-        self.protocol.operations.add_piece(id, piece);
+        self.protocol.operations.add_iov(id, iov);
         Ok(())
     }
 
@@ -400,7 +400,7 @@ impl Rds<'_> {
             // A failed device may still write to the memory, so the operation completes only after
             // recovery.
             let kept = adapter.is_dead() && operations.is_in_registered_memory(id);
-            if kept || free_pieces(adapter, operations, id).is_err() {
+            if kept || free_iovs(adapter, operations, id).is_err() {
                 return;
             }
             operations.next_ended();
@@ -447,14 +447,14 @@ pub(crate) fn check_atomic(args: &AtomicArgs<'_>) -> Result<Kind, RdsError> {
 /// # Errors
 /// DAT's: a failed device may still write to the memory. SGEs that are left remain.
 #[cold]
-pub(crate) fn free_pieces<P: Platform>(
+pub(crate) fn free_iovs<P: Platform>(
     adapter: &mut Adapter<'_, P>,
     operations: &mut Operations<'_>,
     id: OperationId,
 ) -> DatResult<()> {
-    while let Some(piece) = operations.take_piece(id) {
-        if piece.lmr_bits != 0 {
-            free_lmr(adapter, piece.lmr_bits).inspect_err(|_| operations.add_piece(id, piece))?;
+    while let Some(iov) = operations.take_iov(id) {
+        if iov.lmr_bits != 0 {
+            free_lmr(adapter, iov.lmr_bits).inspect_err(|_| operations.add_iov(id, iov))?;
         }
     }
     Ok(())

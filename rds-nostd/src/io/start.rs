@@ -9,7 +9,7 @@ use crate::connection::{Connections, RememberedPeers};
 use crate::error::RdsError;
 use crate::frames::{Frames, Rings};
 use crate::io::Rds;
-use crate::io::rdma::free_pieces;
+use crate::io::rdma::free_iovs;
 use crate::io::{Held, Objects};
 use crate::limits::Limits;
 use crate::protocol::{Protocol, Tables};
@@ -52,7 +52,7 @@ impl<'s> Rds<'s> {
             connections,
             frames: Frames::new(parts.frames, memory),
             rings: Rings::new(parts.receives, limits.receive_depth),
-            operations: Operations::new(parts.operations, parts.pieces, parts.memories),
+            operations: Operations::new(parts.operations, parts.iovs, parts.memories),
             regions: Regions::new(parts.regions),
             windows: Windows::new(parts.windows),
             maps: parts.maps,
@@ -121,7 +121,7 @@ impl<'s> Rds<'s> {
             }
         }
         for id in self.protocol.operations.ids() {
-            note(free_pieces(adapter, &mut self.protocol.operations, id));
+            note(free_iovs(adapter, &mut self.protocol.operations, id));
         }
         note(self.free_windows(adapter, |_| true));
         note(self.free_regions(adapter, None));

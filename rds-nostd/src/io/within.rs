@@ -208,14 +208,14 @@ impl Rds<'_> {
         let needed = if writes { MemPriv::REMOTE_WRITE } else { MemPriv::REMOTE_READ };
         let (lmr, mut address) =
             self.reach_within(adapter, args.cookie, args.remote_offset, total as u64, needed)?;
-        for &piece in args.local {
+        for &iov in args.local {
             let done = if writes {
-                adapter.lmr_write(promise, lmr, address, piece)
+                adapter.lmr_write(promise, lmr, address, iov)
             } else {
-                adapter.lmr_read(promise, lmr, address, piece)
+                adapter.lmr_read(promise, lmr, address, iov)
             };
             done.ok()?;
-            address += piece.len() as u64;
+            address += iov.len() as u64;
         }
         Some(())
     }

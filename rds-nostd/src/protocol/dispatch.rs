@@ -8,7 +8,7 @@ use crate::frames::{Frames, Lent, Marks, Shares};
 use crate::ids::{ConnectionId, FrameId, OperationId};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
-use crate::rdma::{GATHER, Operations, Piece, RdmaStatus, Transfer};
+use crate::rdma::{GATHER, Iov, Operations, RdmaStatus, Transfer};
 use crate::wire::{FRAGMENT_LEN, HEADER_LEN, MAP_FRAGMENTS};
 
 /// Kind of the next post.
@@ -235,8 +235,8 @@ impl<'f, 's> Flow<'f, 's> {
 
     /// Returns the segments of a fragment of the first unsent message, whose payload is lent.
     #[cold]
-    pub(crate) fn parts_of(&self, part: &LentPart) -> ([Piece; GATHER - 1], usize) {
-        let whole = Piece::new(0, part.lmr_context, part.address, part.len);
+    pub(crate) fn parts_of(&self, part: &LentPart) -> ([Iov; GATHER - 1], usize) {
+        let whole = Iov::new(0, part.lmr_context, part.address, part.len);
         let alone = ([whole; GATHER - 1], 1);
         let lent = self.connection.tx.next.and_then(|message| self.frames.message(message).lent());
         match lent.filter(|_| part.lmr_context == Lent::SCATTERED) {

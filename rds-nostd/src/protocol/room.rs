@@ -45,7 +45,7 @@ impl Protocol<'_> {
             }
             Wants::LocalFrames(count) => count <= self.local_room(),
             Wants::Entry => self.has_entry_for(socket.route_to, socket.tos),
-            Wants::Operations(count, pieces) => self.operations.has_room_for(count.into(), pieces as usize),
+            Wants::Operations(count, iovs) => self.operations.has_room_for(count.into(), iovs as usize),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::generation::Generation;
 use crate::ids::{ConnectionId, FrameId, SocketHandle};
 use crate::limits::Limits;
 use crate::protocol::{Body, Due, Outlet, Post, Protocol, Segment, Tables};
-use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions, Window, Windows};
+use crate::rdma::{Iov, Memory, Operation, Operations, Region, Regions, Window, Windows};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
 use crate::wire::{HEADER_LEN, Header};
@@ -66,7 +66,7 @@ impl Bench {
             rings: Rings::new(table(frames, || None), limits.receive_depth),
             operations: Operations::new(
                 table(4, || Operation::EMPTY),
-                table(16, || Piece::EMPTY),
+                table(16, || Iov::EMPTY),
                 table(2, || Memory::EMPTY),
             ),
             regions: Regions::new(table(4, || Region::EMPTY)),

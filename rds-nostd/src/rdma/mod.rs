@@ -7,9 +7,9 @@
 //! of registered memory ends when the HCA executes the unbind, after the messages in the send
 //! queue.
 
+mod iov;
 mod memories;
 mod operations;
-mod pieces;
 mod regions;
 mod windows;
 
@@ -17,11 +17,11 @@ use dat_nostd::DmaSlice;
 
 use crate::error::RdsError;
 
+pub use iov::MAX_IOVS;
+pub(crate) use iov::{GATHER, Iov};
 pub use memories::MemoryHandle;
 pub(crate) use memories::{DeregisterError, Memory};
 pub(crate) use operations::{Ending, Kind, Operation, Operations, Transfer};
-pub use pieces::MAX_PIECES;
-pub(crate) use pieces::{GATHER, Piece};
 pub(crate) use regions::{Region, Regions};
 pub(crate) use windows::{Use, Window, Windows};
 

@@ -7,8 +7,8 @@
 
 use crate::ids::OperationId;
 use crate::ids::SocketHandle;
+use crate::rdma::iov::{GATHER, Gathered, Iov, IovList, Iovs};
 use crate::rdma::memories::{Memories, Memory};
-use crate::rdma::pieces::{GATHER, Gathered, Piece, PieceList, Pieces};
 use crate::rdma::{RdmaFlags, RdmaNotify, RdmaStatus};
 use crate::slot::Slot;
 use crate::socket::Sockets;
@@ -65,7 +65,7 @@ pub(crate) struct Operation {
     pub(crate) user_token: u64,
     pub(crate) rkey: u32,
     pub(crate) remote_address: u64,
-    pub(crate) pieces: PieceList,
+    pub(crate) iovs: IovList,
     /// Sequence numbers of the first and the last post; 0 for none.
     pub(crate) first_post: u64,
     pub(crate) last_post: u64,
@@ -84,7 +84,7 @@ impl Operation {
         user_token: 0,
         rkey: 0,
         remote_address: 0,
-        pieces: PieceList::EMPTY,
+        iovs: IovList::EMPTY,
         first_post: 0,
         last_post: 0,
     };
@@ -93,7 +93,7 @@ impl Operation {
 /// All operations of a node.
 pub(crate) struct Operations<'s> {
     entries: &'s mut [Operation],
-    pieces: Pieces<'s>,
+    iovs: Iovs<'s>,
     memories: Memories<'s>,
     /// First and last of the completed operations whose local memory must be freed.
     ended: Option<OperationId>,
@@ -101,16 +101,12 @@ pub(crate) struct Operations<'s> {
 }
 
 impl<'s> Operations<'s> {
-    pub(crate) fn new(
-        entries: &'s mut [Operation],
-        pieces: &'s mut [Piece],
-        memories: &'s mut [Memory],
-    ) -> Self {
+    pub(crate) fn new(entries: &'s mut [Operation], iovs: &'s mut [Iov], memories: &'s mut [Memory]) -> Self {
         let count = entries.len().min(OperationId::MOST);
         let (entries, _) = entries.split_at_mut(count);
         entries.fill(Operation::EMPTY);
-        let (pieces, memories) = (Pieces::new(pieces), Memories::new(memories));
-        Self { entries, pieces, memories, ended: None, ended_last: None }
+        let (iovs, memories) = (Iovs::new(iovs), Memories::new(memories));
+        Self { entries, iovs, memories, ended: None, ended_last: None }
     }
 
     /// Returns the registered memory of operations.
@@ -134,15 +130,15 @@ impl<'s> Operations<'s> {
         self.entries.iter().position(|operation| !operation.used).map(OperationId::new)
     }
 
-    /// Returns whether `count` operations with `pieces` SGEs together fit now.
-    pub(crate) fn has_room_for(&self, count: usize, pieces: usize) -> bool {
+    /// Returns whether `count` operations with `iovs` SGEs together fit now.
+    pub(crate) fn has_room_for(&self, count: usize, iovs: usize) -> bool {
         let mut free = self.entries.iter().filter(|operation| !operation.used);
-        free.nth(count.saturating_sub(1)).is_some() && self.pieces.room() >= pieces
+        free.nth(count.saturating_sub(1)).is_some() && self.iovs.room() >= iovs
     }
 
     /// Returns whether an empty table could hold them. Otherwise waiting is useless.
-    pub(crate) const fn could_hold(&self, count: usize, pieces: usize) -> bool {
-        count <= self.entries.len() && pieces <= self.pieces.count()
+    pub(crate) const fn could_hold(&self, count: usize, iovs: usize) -> bool {
+        count <= self.entries.len() && iovs <= self.iovs.count()
     }
 
     /// Returns the IDs of all entries, for shutdown.
@@ -184,7 +180,7 @@ impl<'s> Operations<'s> {
         let mut next = Some(first);
         while let Some(id) = next {
             let operation = self.get(id)?;
-            if !operation.pieces.is_posted() {
+            if !operation.iovs.is_posted() {
                 return Some(id);
             }
             next = operation.next;
@@ -198,7 +194,7 @@ impl<'s> Operations<'s> {
         Some(Transfer {
             kind: operation.kind,
             is_write: operation.flags.contains(RdmaFlags::READWRITE),
-            local: self.pieces.gather(&operation.pieces),
+            local: self.iovs.gather(&operation.iovs),
             rkey: operation.rkey,
             remote_address: operation.remote_address,
         })
@@ -206,15 +202,14 @@ impl<'s> Operations<'s> {
 
     /// Returns whether the next transfer of this operation is the last of its message's operations.
     pub(crate) fn is_last_transfer(&self, id: OperationId) -> bool {
-        self.get(id)
-            .is_some_and(|operation| self.pieces.is_last(&operation.pieces) && operation.next.is_none())
+        self.get(id).is_some_and(|operation| self.iovs.is_last(&operation.iovs) && operation.next.is_none())
     }
 
     /// Records that the next transfer of an operation was posted.
     pub(crate) fn posted(&mut self, id: OperationId, number: u64) {
-        let Self { entries, pieces, .. } = self;
+        let Self { entries, iovs, .. } = self;
         if let Some(operation) = entries.get_mut(id.index()) {
-            let len = pieces.posted(&mut operation.pieces);
+            let len = iovs.posted(&mut operation.iovs);
             operation.remote_address = operation.remote_address.wrapping_add(len);
             operation.first_post = if operation.first_post == 0 { number } else { operation.first_post };
             operation.last_post = number;
@@ -277,45 +272,40 @@ impl<'s> Operations<'s> {
     }
 
     /// Adds local memory to an operation. The caller has checked the space.
-    pub(crate) fn add_piece(&mut self, id: OperationId, piece: Piece) {
-        let Self { entries, pieces, .. } = self;
+    pub(crate) fn add_iov(&mut self, id: OperationId, iov: Iov) {
+        let Self { entries, iovs, .. } = self;
         if let Some(operation) = entries.get_mut(id.index()) {
-            pieces.push(&mut operation.pieces, piece);
+            iovs.push(&mut operation.iovs, iov);
         }
     }
 
     /// Returns the first SGE of an operation.
-    pub(crate) fn first_piece(&self, id: OperationId) -> Option<&Piece> {
-        self.pieces.first(&self.get(id)?.pieces)
+    pub(crate) fn first_iov(&self, id: OperationId) -> Option<&Iov> {
+        self.iovs.first(&self.get(id)?.iovs)
     }
 
     /// Returns the parts of an operation's local memory that contain `len` bytes from `offset` on;
-    /// see [`Pieces::range`].
-    pub(crate) fn range(
-        &self,
-        id: OperationId,
-        offset: u64,
-        len: u64,
-    ) -> Option<([Piece; GATHER - 1], usize)> {
-        self.pieces.range(&self.get(id)?.pieces, offset, len)
+    /// see [`Iovs::range`].
+    pub(crate) fn range(&self, id: OperationId, offset: u64, len: u64) -> Option<([Iov; GATHER - 1], usize)> {
+        self.iovs.range(&self.get(id)?.iovs, offset, len)
     }
 
     /// Returns whether a part of an operation's memory was registered by its socket, and remains
     /// so.
     #[cold]
     pub(crate) fn is_in_registered_memory(&self, id: OperationId) -> bool {
-        let pieces = self.get(id).map(|operation| self.pieces.iter(&operation.pieces));
-        pieces.is_some_and(|mut pieces| pieces.any(|piece| piece.memory.is_some()))
+        let iovs = self.get(id).map(|operation| self.iovs.iter(&operation.iovs));
+        iovs.is_some_and(|mut iovs| iovs.any(|iov| iov.memory.is_some()))
     }
 
     /// Removes an SGE of an operation, to free its memory.
-    pub(crate) fn take_piece(&mut self, id: OperationId) -> Option<Piece> {
-        let Self { entries, pieces, memories, .. } = self;
-        let piece = entries.get_mut(id.index()).and_then(|operation| pieces.pop(&mut operation.pieces))?;
-        if let Some(memory) = piece.memory {
+    pub(crate) fn take_iov(&mut self, id: OperationId) -> Option<Iov> {
+        let Self { entries, iovs, memories, .. } = self;
+        let iov = entries.get_mut(id.index()).and_then(|operation| iovs.pop(&mut operation.iovs))?;
+        if let Some(memory) = iov.memory {
             memories.leave(memory);
         }
-        Some(piece)
+        Some(iov)
     }
 
     /// Returns the oldest completed operation.
@@ -398,8 +388,8 @@ mod tests {
     #[test]
     fn could_hold_checks_the_capacity() {
         let (mut one, mut two) = ([Operation::EMPTY; 1], [Operation::EMPTY; 2]);
-        let mut pieces = [[Piece::EMPTY; 4]; 2];
-        let [some, others] = &mut pieces;
+        let mut iovs = [[Iov::EMPTY; 4]; 2];
+        let [some, others] = &mut iovs;
         let one = Operations::new(&mut one, some, &mut []);
         assert!(one.could_hold(1, 4) && !one.could_hold(2, 2));
         let two = Operations::new(&mut two, others, &mut []);

@@ -4,8 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{
-    Arrival, Control, MAX_PIECES, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus,
-    Rds, RdsError, Received, SocketHandle,
+    Arrival, Control, MAX_IOVS, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, Rds,
+    RdsError, Received, SocketHandle,
 };
 
 use super::error::{InCall, StressError};
@@ -450,8 +450,8 @@ impl<'s> Exchange<'s> {
         let vector = self.options.vector as usize;
         // As many pieces as there are, if so many can be; else all in one, as they lie side by side.
         let Some(all) = memory.part(slot, Part::Local) else { return Ok(Sent::No) };
-        let (mut pieces, mut count) = ([all; MAX_PIECES], 1);
-        if vector <= MAX_PIECES {
+        let (mut pieces, mut count) = ([all; MAX_IOVS], 1);
+        if vector <= MAX_IOVS {
             count = vector;
             for (place, piece) in
                 pieces.iter_mut().zip((0..vector).map_while(|index| memory.piece(slot, index)))

@@ -6,17 +6,17 @@ use crate::memory::{elements, lent};
 use dat_nostd::DmaSlice;
 use heapless::Vec;
 use rds_nostd::cmsg::{Cmsg, ControlWriter, RdsIovec, RxTrace, SendControl};
-use rds_nostd::{Arrival, Control, MAX_PIECES, Profile, RdsError};
+use rds_nostd::{Arrival, Control, MAX_IOVS, Profile, RdsError};
 
 /// SGEs of an operation. The capacity is one above the maximum, so that the protocol refuses longer
 /// lists.
-pub struct Pieces(Vec<DmaSlice<'static>, { MAX_PIECES + 1 }>);
+pub struct Iovs(Vec<DmaSlice<'static>, { MAX_IOVS + 1 }>);
 
 // SAFETY: every call fills the list before it reads it. The pointers that remain between calls,
 // when the list may move to another thread, are not followed.
-unsafe impl Send for Pieces {}
+unsafe impl Send for Iovs {}
 
-impl Pieces {
+impl Iovs {
     /// An empty list.
     #[must_use]
     pub const fn new() -> Self {
@@ -24,7 +24,7 @@ impl Pieces {
     }
 }
 
-impl Default for Pieces {
+impl Default for Iovs {
     fn default() -> Self {
         Self::new()
     }
@@ -53,16 +53,16 @@ impl SendArgs {
     ///
     /// # Safety
     /// That memory belongs to the program, and stays mapped while the operation uses it.
-    pub(crate) unsafe fn control<'p>(&self, pieces: &'p mut Pieces) -> Answer<Control<'p>> {
+    pub(crate) unsafe fn control<'p>(&self, iovs: &'p mut Iovs) -> Answer<Control<'p>> {
         let control = &self.0;
         // SAFETY: this function's contract.
         let lend = |element: &RdsIovec| unsafe { lent(element) };
-        let Pieces(pieces) = pieces;
-        pieces.clear();
+        let Iovs(iovs) = iovs;
+        iovs.clear();
         if let Some(rdma) = &control.rdma {
             // SAFETY: this function's contract.
             for element in unsafe { elements(rdma.local_vec_addr, rdma.nr_local) }?.iter() {
-                if pieces.push(lend(&element?)?).is_err() {
+                if iovs.push(lend(&element?)?).is_err() {
                     break;
                 }
             }
@@ -71,7 +71,7 @@ impl SendArgs {
         let atomic = control.atomic.as_ref().map(|atomic| word(atomic.local_addr)).transpose()?;
         let map = control.map.as_ref().map(|map| lend(&map.vec)).transpose()?;
         Ok(Control {
-            rdma: control.rdma.as_ref().map(|rdma| rdma.with(pieces)),
+            rdma: control.rdma.as_ref().map(|rdma| rdma.with(iovs)),
             atomic: control.atomic.as_ref().zip(atomic).map(|(args, local)| args.with(local)),
             map: control.map.as_ref().zip(map).map(|(args, memory)| (memory, args.flags)),
             dest: control.dest,

@@ -36,7 +36,7 @@ pub mod socket;
 mod table;
 mod wait;
 
-pub use control::Pieces;
+pub use control::Iovs;
 pub use failure::{Answer, Failure};
 pub use node::{Node, Sockets, State};
 pub use options::{Kept, Level, SocketOption, Target};

@@ -1,6 +1,6 @@
 //! The context of calls: an HCA with its sockets, behind its lock.
 
-use crate::control::Pieces;
+use crate::control::Iovs;
 use crate::failure::{Answer, Failure};
 use crate::socket::{Descriptor, Socket};
 use core::net::IpAddr;
@@ -104,7 +104,7 @@ pub struct State<'g, N: Node> {
     /// Buffer in which messages of several parts are assembled or split. Bounds their length.
     pub whole: &'g mut [u8],
     /// SGEs of an operation.
-    pub pieces: &'g mut Pieces,
+    pub iovs: &'g mut Iovs,
     /// The HCA has failed permanently.
     pub is_gone: bool,
     /// The HCA has failed, and its recovery is not complete.

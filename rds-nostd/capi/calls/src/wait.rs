@@ -90,7 +90,7 @@ pub(crate) fn until<N: Node, R>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Pieces;
+    use crate::control::Iovs;
     use crate::node::Sockets;
     use crate::socket::Socket;
     use dat_nostd::Instant;
@@ -132,7 +132,7 @@ mod tests {
     struct Inner {
         nodes: Nodes,
         sockets: One,
-        pieces: Box<Pieces>,
+        iovs: Box<Iovs>,
         naps: u32,
         /// Another thread's socket, which gets the number in the first nap.
         successor: Option<SocketHandle>,
@@ -147,9 +147,9 @@ mod tests {
         type Guard<'n> = RefMut<'n, Inner>;
 
         fn state<'g>(guard: &'g mut RefMut<'_, Inner>) -> State<'g, Self> {
-            let Inner { nodes, sockets, pieces, .. } = &mut **guard;
+            let Inner { nodes, sockets, iovs, .. } = &mut **guard;
             let (adapter, rds) = (&mut nodes.adapters[0], &mut nodes.rds[0]);
-            State { adapter, rds, sockets, whole: &mut [], pieces, is_gone: false, is_failed: false }
+            State { adapter, rds, sockets, whole: &mut [], iovs, is_gone: false, is_failed: false }
         }
 
         fn open() -> Result<&'static Self, RdsError> {
@@ -199,7 +199,7 @@ mod tests {
         let [socket, other] = [0, 1].map(|_| nodes.rds[0].socket().expect("room"));
         let sockets = One(Socket::new(socket, Profile::Linux, Number));
         let successor = successor.then_some(other);
-        let fake = Fake(RefCell::new(Inner { nodes, sockets, pieces: Box::default(), naps: 0, successor }));
+        let fake = Fake(RefCell::new(Inner { nodes, sockets, iovs: Box::default(), naps: 0, successor }));
         call(&fake);
         fake.0.into_inner().nodes
     }

@@ -12,7 +12,7 @@ use core::time::Duration;
 use dat_calls::{BringUpError, NAMES, bring_up};
 use dat_nostd::{AdapterConfig, OpenError, Platform, SoleAccess};
 use driver_mlx::{Config, Error};
-use rds_calls::Pieces;
+use rds_calls::Iovs;
 use rds_calls::recovery::Health;
 use rds_nostd::{Generation, Rds, RdsConfig, RdsError};
 
@@ -42,7 +42,7 @@ enum Past {
 /// Memory of the HCA's tables, borrowed while it is open.
 struct Lent {
     memory: UnsafeCell<Memory>,
-    pieces: UnsafeCell<Pieces>,
+    iovs: UnsafeCell<Iovs>,
     given: UnsafeCell<Option<Given>>,
     past: UnsafeCell<Past>,
 }
@@ -52,7 +52,7 @@ unsafe impl Sync for Lent {}
 
 static LENT: Lent = Lent {
     memory: UnsafeCell::new(Memory::new()),
-    pieces: UnsafeCell::new(Pieces::new()),
+    iovs: UnsafeCell::new(Iovs::new()),
     given: UnsafeCell::new(None),
     past: UnsafeCell::new(Past::Unknown),
 };
@@ -90,8 +90,8 @@ pub unsafe fn open(platform: *const MlxPlatform, config: *const MlxConfig) -> i3
         let firmware = unsafe { Firmware::new(*given) };
         let firmware = firmware.map_err(|why| Refused::because(given, EINVAL, &why))?;
         // SAFETY: no device is open, so no other reference exists.
-        let (memory, pieces) = unsafe { (&mut *LENT.memory.get(), &mut *LENT.pieces.get()) };
-        start(firmware, config, id, memory, pieces)
+        let (memory, iovs) = unsafe { (&mut *LENT.memory.get(), &mut *LENT.iovs.get()) };
+        start(firmware, config, id, memory, iovs)
     });
     opened.map_or_else(|refused| -refused.number, |()| 0)
 }
@@ -101,7 +101,7 @@ fn start(
     config: &MlxConfig,
     id: u8,
     memory: &'static mut Memory,
-    pieces: &'static mut Pieces,
+    iovs: &'static mut Iovs,
 ) -> Result<Inner, Refused> {
     let given = *firmware.given();
     let refused = |number, why: &dyn fmt::Display| Refused::because(&given, number, why);
@@ -160,7 +160,7 @@ fn start(
         }
     };
     let (sockets, health) = (Numbers::NONE, Health::Working);
-    let waiting = Protocol { rds, sockets, whole, pieces, health, failed: None, firmware };
+    let waiting = Protocol { rds, sockets, whole, iovs, health, failed: None, firmware };
     Ok(Inner { adapter, beside: notes.parts(address.into()), waiting })
 }
 

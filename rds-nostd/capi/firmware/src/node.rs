@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use dat_calls::{RawHandle, Storage};
 use dat_nostd::{DatResult, DatReturn, Duration, IaHandle, Instant, ReturnType, Wake, adapter_storage};
 use rds_calls::recovery::{Hca, Health};
-use rds_calls::{Answer, Pieces};
+use rds_calls::{Answer, Iovs};
 use rds_nostd::{Rds, RdsError, RdsStorage, SocketHandle};
 
 pub(crate) const SOCKETS: usize = 32;
@@ -18,19 +18,19 @@ const CONNECTIONS: usize = 32;
 pub(crate) const FRAMES: usize = 1024;
 const REGIONS: usize = 64;
 const OPERATIONS: usize = 16;
-const PIECES: usize = 512;
+const IOVS: usize = 512;
 /// Maximum bytes of a message of several parts.
 const WHOLE: usize = 64 << 10;
 
 adapter_storage! {
     /// The tables of the DMA region's blocks are separate, because the firmware chooses their size.
     pub(crate) struct Tables {
-        bar: Registers, dma_bytes: 4096, eps: 64, evds: 64, lmrs: 128 + REGIONS + PIECES,
+        bar: Registers, dma_bytes: 4096, eps: 64, evds: 64, lmrs: 128 + REGIONS + IOVS,
         events: 1024, connections: 128, cnos: 16,
     }
 }
-pub(crate) type Notes = Storage<8, 64, 32, { 128 + REGIONS + PIECES }, 32>;
-pub(crate) type RdsTables = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
+pub(crate) type Notes = Storage<8, 64, 32, { 128 + REGIONS + IOVS }, 32>;
+pub(crate) type RdsTables = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, IOVS>;
 
 /// Tables of the node. All bytes are zero, so they take no space in an image.
 pub(crate) struct Memory {
@@ -62,7 +62,7 @@ pub struct Protocol {
     pub(crate) firmware: Firmware,
     pub(crate) sockets: Numbers,
     pub(crate) whole: &'static mut [u8],
-    pub(crate) pieces: &'static mut Pieces,
+    pub(crate) iovs: &'static mut Iovs,
     pub(crate) health: Health,
     /// Time of a failure that is not recovered yet.
     pub(crate) failed: Option<Instant>,
@@ -228,10 +228,10 @@ impl rds_calls::Node for Node {
 
     fn state<'g>(guard: &'g mut Guard<'_>) -> rds_calls::State<'g, Self> {
         let dat_calls::State { adapter, waiting, .. } = &mut **guard;
-        let Protocol { rds, sockets, whole, pieces, health, .. } = waiting;
+        let Protocol { rds, sockets, whole, iovs, health, .. } = waiting;
         let is_gone = *health == Health::Gone;
         let is_failed = *health != Health::Working || adapter.is_dead();
-        rds_calls::State { adapter, rds, sockets, whole, pieces, is_gone, is_failed }
+        rds_calls::State { adapter, rds, sockets, whole, iovs, is_gone, is_failed }
     }
 
     fn open() -> Result<&'static Self, RdsError> {

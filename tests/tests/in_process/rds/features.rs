@@ -377,7 +377,7 @@ fn many_pieces_are_gathered_and_scattered() {
     }
     // More than there may be.
     let piece = own.slice(0, 1).expect("inside");
-    let many = [piece; rds_nostd::MAX_PIECES + 1];
+    let many = [piece; rds_nostd::MAX_IOVS + 1];
     let args = RdmaArgs { local: &many, remote_bytes: many.len() as u64, ..args };
     let control = Control { rdma: Some(args), ..Control::default() };
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);

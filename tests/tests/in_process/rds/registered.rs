@@ -136,7 +136,7 @@ fn five_hundred_and_twelve_pieces() {
     let cookie = rds.get_mr_for_dest(adapter, ground.sockets[1], at(0, 4000), region, flags).expect("room");
     let text = message(0, 7, LEN);
     ground.memory[0].write(0, &text).expect("inside");
-    let cuts: Vec<usize> = (0..=rds_nostd::MAX_PIECES).map(|index| index * 127 + index % 5).collect();
+    let cuts: Vec<usize> = (0..=rds_nostd::MAX_IOVS).map(|index| index * 127 + index % 5).collect();
     for write in [true, false] {
         ground.operate(cookie, &cuts, write, 1);
         let (mut there, mut here) = (vec![0; cuts[512]], vec![0; cuts[512]]);

@@ -69,9 +69,9 @@ unsafe fn send<N: Node>(fd: i32, node: &N, profile: Profile, out: &Outgoing<'_>)
     let flags = flags_to_send(profile, out.flags)?;
     let cookie = until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
         inner.usable()?;
-        let State { adapter, rds, whole, pieces, .. } = inner;
+        let State { adapter, rds, whole, iovs, .. } = inner;
         // SAFETY: this function's contract.
-        let (payload, control) = unsafe { (gather(out.parts, whole)?, out.args.control(pieces)?) };
+        let (payload, control) = unsafe { (gather(out.parts, whole)?, out.args.control(iovs)?) };
         let control = (!control.is_empty()).then_some(&control);
         Ok(rds.sendmsg(adapter, handle, Msg { to: out.to, payload, control, flags })?)
     })?;

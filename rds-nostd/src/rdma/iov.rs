@@ -1,16 +1,16 @@
 //! Local memory of operations: lists of SGEs in a shared table.
 
-use crate::ids::{MemoryId, PieceId};
+use crate::ids::{IovId, MemoryId};
 use crate::rdma::memories::Part;
 
 /// Maximum number of local segments of an operation, the maximum of rds-stress.
-pub const MAX_PIECES: usize = 512;
+pub const MAX_IOVS: usize = 512;
 /// SGEs of a transfer: the number that fits in 128 bytes of a send queue.
 pub(crate) const GATHER: usize = 6;
 
 /// An SGE of local memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Iov {
     /// The LMR that was created for the operation; 0 if there is none to free.
     pub(crate) lmr_bits: u64,
     pub(crate) address: u64,
@@ -18,10 +18,10 @@ pub(crate) struct Piece {
     pub(crate) lmr_context: u32,
     /// The registered memory that contains it.
     pub(crate) memory: Option<MemoryId>,
-    next: Option<PieceId>,
+    next: Option<IovId>,
 }
 
-impl Piece {
+impl Iov {
     pub(crate) const EMPTY: Self =
         Self { lmr_bits: 0, address: 0, len: 0, lmr_context: 0, memory: None, next: None };
 
@@ -36,14 +36,14 @@ impl Piece {
 
 /// The SGEs of an operation, in order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PieceList {
-    first: Option<PieceId>,
-    last: Option<PieceId>,
+pub(crate) struct IovList {
+    first: Option<IovId>,
+    last: Option<IovId>,
     /// First SGE that was not posted yet.
-    unposted: Option<PieceId>,
+    unposted: Option<IovId>,
 }
 
-impl PieceList {
+impl IovList {
     pub(crate) const EMPTY: Self = Self { first: None, last: None, unposted: None };
 
     /// Returns whether every SGE was posted.
@@ -55,35 +55,35 @@ impl PieceList {
 /// The SGEs of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gathered {
-    pub(crate) pieces: [Piece; GATHER],
+    pub(crate) iovs: [Iov; GATHER],
     pub(crate) count: usize,
 }
 
 impl Gathered {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Piece> {
-        self.pieces.iter().take(self.count)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Iov> {
+        self.iovs.iter().take(self.count)
     }
 
     /// Returns the sum of all lengths.
     pub(crate) fn len(&self) -> u64 {
-        self.iter().map(|piece| u64::from(piece.len)).sum()
+        self.iter().map(|iov| u64::from(iov.len)).sum()
     }
 }
 
 /// All SGEs of a node.
-pub(crate) struct Pieces<'s> {
-    entries: &'s mut [Piece],
+pub(crate) struct Iovs<'s> {
+    entries: &'s mut [Iov],
     /// Entries beyond this were never used. Freed entries are in a list.
     used: usize,
-    given_back: Option<PieceId>,
+    given_back: Option<IovId>,
     in_use: usize,
 }
 
-impl<'s> Pieces<'s> {
-    pub(crate) fn new(entries: &'s mut [Piece]) -> Self {
-        let count = entries.len().min(PieceId::MOST);
+impl<'s> Iovs<'s> {
+    pub(crate) fn new(entries: &'s mut [Iov]) -> Self {
+        let count = entries.len().min(IovId::MOST);
         let (entries, _) = entries.split_at_mut(count);
-        entries.fill(Piece::EMPTY);
+        entries.fill(Iov::EMPTY);
         Self { entries, used: 0, given_back: None, in_use: 0 }
     }
 
@@ -97,12 +97,12 @@ impl<'s> Pieces<'s> {
         self.entries.len() - self.in_use
     }
 
-    fn get(&self, id: PieceId) -> Option<&Piece> {
+    fn get(&self, id: IovId) -> Option<&Iov> {
         self.entries.get(id.index())
     }
 
     /// Appends an SGE to a list. Returns false if the table is full.
-    pub(crate) fn push(&mut self, list: &mut PieceList, piece: Piece) -> bool {
+    pub(crate) fn push(&mut self, list: &mut IovList, iov: Iov) -> bool {
         let id = match self.given_back {
             Some(id) => {
                 self.given_back = self.get(id).and_then(|free| free.next);
@@ -110,13 +110,13 @@ impl<'s> Pieces<'s> {
             }
             None if self.used < self.entries.len() => {
                 self.used += 1;
-                PieceId::new(self.used - 1)
+                IovId::new(self.used - 1)
             }
             None => return false,
         };
         self.in_use += 1;
         if let Some(entry) = self.entries.get_mut(id.index()) {
-            *entry = Piece { next: None, ..piece };
+            *entry = Iov { next: None, ..iov };
         }
         match list.last.replace(id).and_then(|last| self.entries.get_mut(last.index())) {
             Some(last) => last.next = Some(id),
@@ -127,16 +127,11 @@ impl<'s> Pieces<'s> {
 
     /// Returns the parts of a list that contain `len` bytes from `offset` on, or `None` if they
     /// exceed the SGEs of a work request with a header.
-    pub(crate) fn range(
-        &self,
-        list: &PieceList,
-        offset: u64,
-        len: u64,
-    ) -> Option<([Piece; GATHER - 1], usize)> {
-        let (mut parts, mut count) = ([Piece::EMPTY; GATHER - 1], 0);
+    pub(crate) fn range(&self, list: &IovList, offset: u64, len: u64) -> Option<([Iov; GATHER - 1], usize)> {
+        let (mut parts, mut count) = ([Iov::EMPTY; GATHER - 1], 0);
         let (mut skip, mut left) = (offset, len);
-        for piece in self.iter(list) {
-            let all = u64::from(piece.len);
+        for iov in self.iter(list) {
+            let all = u64::from(iov.len);
             if left == 0 {
                 break;
             }
@@ -145,65 +140,65 @@ impl<'s> Pieces<'s> {
                 continue;
             }
             let part = left.min(all - skip);
-            *parts.get_mut(count)? = Piece { address: piece.address + skip, len: part as u32, ..*piece };
+            *parts.get_mut(count)? = Iov { address: iov.address + skip, len: part as u32, ..*iov };
             (count, skip, left) = (count + 1, 0, left - part);
         }
         Some((parts, count))
     }
 
     /// Returns the first SGE of a list.
-    pub(crate) fn first(&self, list: &PieceList) -> Option<&Piece> {
+    pub(crate) fn first(&self, list: &IovList) -> Option<&Iov> {
         self.get(list.first?)
     }
 
     /// Returns the SGEs of a list.
-    pub(crate) fn iter(&self, list: &PieceList) -> impl Iterator<Item = &Piece> {
+    pub(crate) fn iter(&self, list: &IovList) -> impl Iterator<Item = &Iov> {
         let mut next = list.first;
         core::iter::from_fn(move || {
-            let piece = self.get(next?)?;
-            next = piece.next;
-            Some(piece)
+            let iov = self.get(next?)?;
+            next = iov.next;
+            Some(iov)
         })
     }
 
     /// Removes the first SGE of a list.
-    pub(crate) fn pop(&mut self, list: &mut PieceList) -> Option<Piece> {
+    pub(crate) fn pop(&mut self, list: &mut IovList) -> Option<Iov> {
         let id = list.first?;
         let free = self.given_back.replace(id);
         let entry = self.entries.get_mut(id.index())?;
-        let piece = core::mem::replace(entry, Piece { next: free, ..Piece::EMPTY });
+        let iov = core::mem::replace(entry, Iov { next: free, ..Iov::EMPTY });
         self.in_use -= 1;
-        list.first = piece.next;
+        list.first = iov.next;
         if list.first.is_none() {
-            *list = PieceList::EMPTY;
+            *list = IovList::EMPTY;
         }
-        Some(piece)
+        Some(iov)
     }
 
     /// Returns the next transfer of a list, and the rest of the list.
-    fn walk(&self, list: &PieceList) -> (Gathered, Option<PieceId>) {
-        let mut gathered = Gathered { pieces: [Piece::EMPTY; GATHER], count: 0 };
+    fn walk(&self, list: &IovList) -> (Gathered, Option<IovId>) {
+        let mut gathered = Gathered { iovs: [Iov::EMPTY; GATHER], count: 0 };
         let mut next = list.unposted;
-        for place in &mut gathered.pieces {
-            let Some(piece) = next.and_then(|id| self.get(id)) else { break };
-            *place = *piece;
+        for place in &mut gathered.iovs {
+            let Some(iov) = next.and_then(|id| self.get(id)) else { break };
+            *place = *iov;
             gathered.count += 1;
-            next = piece.next;
+            next = iov.next;
         }
         (gathered, next)
     }
 
-    pub(crate) fn gather(&self, list: &PieceList) -> Gathered {
+    pub(crate) fn gather(&self, list: &IovList) -> Gathered {
         self.walk(list).0
     }
 
     /// Returns whether the next transfer of a list is its last.
-    pub(crate) fn is_last(&self, list: &PieceList) -> bool {
+    pub(crate) fn is_last(&self, list: &IovList) -> bool {
         self.walk(list).1.is_none()
     }
 
     /// Advances past the transfer of [`gather`](Self::gather). Returns its bytes.
-    pub(crate) fn posted(&self, list: &mut PieceList) -> u64 {
+    pub(crate) fn posted(&self, list: &mut IovList) -> u64 {
         let (gathered, next) = self.walk(list);
         list.unposted = next;
         gathered.len()
@@ -216,35 +211,33 @@ mod tests {
 
     #[test]
     fn lists_keep_their_order_and_give_back_what_they_took() {
-        let mut entries = [Piece::EMPTY; 20];
-        let mut pieces = Pieces::new(&mut entries);
+        let mut entries = [Iov::EMPTY; 20];
+        let mut iovs = Iovs::new(&mut entries);
         for _ in 0..3 {
-            let mut lists = [PieceList::EMPTY; 2];
+            let mut lists = [IovList::EMPTY; 2];
             for number in 0..20 {
-                assert!(
-                    pieces.push(&mut lists[number % 2], Piece::new(0, 0, number as u64, 1 + number as u32))
-                );
+                assert!(iovs.push(&mut lists[number % 2], Iov::new(0, 0, number as u64, 1 + number as u32)));
             }
-            let mut beyond = PieceList::EMPTY;
-            assert!(!pieces.push(&mut beyond, Piece::EMPTY) && beyond.first.is_none() && pieces.room() == 0);
+            let mut beyond = IovList::EMPTY;
+            assert!(!iovs.push(&mut beyond, Iov::EMPTY) && beyond.first.is_none() && iovs.room() == 0);
             let [_, mut odd] = lists;
-            let (first, bytes) = (pieces.gather(&odd), pieces.posted(&mut odd));
+            let (first, bytes) = (iovs.gather(&odd), iovs.posted(&mut odd));
             assert_eq!(
-                first.iter().map(|piece| piece.address).collect::<std::vec::Vec<_>>(),
+                first.iter().map(|iov| iov.address).collect::<std::vec::Vec<_>>(),
                 [1, 3, 5, 7, 9, 11]
             );
             assert_eq!((first.len(), bytes), (42, 42));
-            assert!(pieces.is_last(&odd) && !odd.is_posted());
-            assert_eq!(pieces.posted(&mut odd), 14 + 16 + 18 + 20);
-            assert!(odd.is_posted() && pieces.gather(&odd).count == 0);
+            assert!(iovs.is_last(&odd) && !odd.is_posted());
+            assert_eq!(iovs.posted(&mut odd), 14 + 16 + 18 + 20);
+            assert!(odd.is_posted() && iovs.gather(&odd).count == 0);
             for mut list in [lists[0], odd] {
                 let mut count = 0;
-                while pieces.pop(&mut list).is_some() {
+                while iovs.pop(&mut list).is_some() {
                     count += 1;
                 }
                 assert!(count == 10 && list.first.is_none());
             }
-            assert_eq!(pieces.room(), 20);
+            assert_eq!(iovs.room(), 20);
         }
     }
 }
