@@ -69,6 +69,9 @@
 #[cfg(test)]
 extern crate std;
 
+#[macro_use]
+mod empty;
+
 pub mod cmsg;
 mod config;
 mod connection;

@@ -8,73 +8,75 @@ use crate::ids::{ConnectionId, OperationId, SocketHandle};
 use crate::profile::Profile;
 use crate::slot::Slot;
 
-/// Table entry of a socket.
-#[derive(Debug)]
-pub(crate) struct Socket {
-    pub(crate) open: bool,
-    pub(crate) generation: u32,
-    /// Bound port; 0 while unbound.
-    pub(crate) port: u16,
-    /// Bound port while the socket is open and bound to the address that peers send to; otherwise
-    /// 0.
-    pub(crate) peers_port: u16,
-    /// First socket of the bucket with this entry's index, and the socket after this one in its
-    /// bucket. Slots plus 1; 0 for none.
-    pub(crate) bucket_first: u16,
-    pub(crate) bucket_next: u16,
-    /// Bound address, IPv4 mapped; 0 while unbound.
-    pub(crate) address: u128,
-    pub(crate) send_buffer: usize,
-    /// Bytes accepted and not yet acknowledged by the peer.
-    pub(crate) send_bytes: usize,
-    /// Messages accepted and not yet acknowledged.
-    pub(crate) send_messages: usize,
-    /// Unread messages.
-    pub(crate) received: Inbox,
-    /// Bytes of unread messages, frames of their receives, and limit of bytes above which the port
-    /// is congested.
-    pub(crate) receive_bytes: usize,
-    pub(crate) receive_frames: usize,
-    /// Messages lent to the application.
-    pub(crate) loans: u32,
-    pub(crate) receive_buffer: usize,
-    /// Marked in our congestion map.
-    pub(crate) congested: bool,
-    /// `RDS_CONG_MONITOR`, `RDS_RECVERR`, and the rules of `poll`.
-    pub(crate) monitor: bool,
-    pub(crate) receive_errors: bool,
-    pub(crate) poll_rule: PollRule,
-    /// System that the program is written for.
-    pub(crate) profile: Profile,
-    /// Trace points of the receive path, as `struct rds_rx_trace_so`; all 0 for none.
-    pub(crate) rx_trace: [u8; 4],
-    /// Ports that refused a message, and ports that have cleared since, folded by 64.
-    pub(crate) refused: u64,
-    pub(crate) cleared: u64,
-    /// Number of congestion maps received at the last poll.
-    pub(crate) polled_generation: u64,
-    /// Destination of messages that name none: address (0 for none) and port.
-    pub(crate) peer: u128,
-    pub(crate) peer_port: u16,
-    /// Type of service, and whether a message was sent with it.
-    pub(crate) tos: u8,
-    pub(crate) tos_used: bool,
-    /// Connection and destination of the last message to a peer. Without a connection, the
-    /// destination of the last attempt.
-    pub(crate) route: Option<ConnectionId>,
-    pub(crate) route_to: u128,
-    /// The destination as an IPv4 address in memory order; for IPv6 a value above all IPv4
-    /// addresses.
-    pub(crate) route_v4: u64,
-    /// Selected before bind.
-    pub(crate) transport: Slot<Transport>,
-    /// First and last of the unread notifications.
-    pub(crate) notifications: Option<OperationId>,
-    pub(crate) notifications_last: Option<OperationId>,
-    /// Messages to an unreachable peer were dropped, and the program has not been notified.
-    pub(crate) gave_up: bool,
-    /// Reason why the last message was refused, if a retry may succeed.
-    pub(crate) wants: Wants,
+with_empty! {
+    /// Table entry of a socket.
+    #[derive(Debug)]
+    pub(crate) struct Socket {
+        pub(crate) open: bool = false,
+        pub(crate) generation: u32 = 0,
+        /// Bound port; 0 while unbound.
+        pub(crate) port: u16 = 0,
+        /// Bound port while the socket is open and bound to the address that peers send to;
+        /// otherwise 0.
+        pub(crate) peers_port: u16 = 0,
+        /// First socket of the bucket with this entry's index, and the socket after this one in its
+        /// bucket. Slots plus 1; 0 for none.
+        pub(crate) bucket_first: u16 = 0,
+        pub(crate) bucket_next: u16 = 0,
+        /// Bound address, IPv4 mapped; 0 while unbound.
+        pub(crate) address: u128 = 0,
+        pub(crate) send_buffer: usize = 0,
+        /// Bytes accepted and not yet acknowledged by the peer.
+        pub(crate) send_bytes: usize = 0,
+        /// Messages accepted and not yet acknowledged.
+        pub(crate) send_messages: usize = 0,
+        /// Unread messages.
+        pub(crate) received: Inbox = Inbox::EMPTY,
+        /// Bytes of unread messages, frames of their receives, and limit of bytes above which the
+        /// port is congested.
+        pub(crate) receive_bytes: usize = 0,
+        pub(crate) receive_frames: usize = 0,
+        /// Messages lent to the application.
+        pub(crate) loans: u32 = 0,
+        pub(crate) receive_buffer: usize = 0,
+        /// Marked in our congestion map.
+        pub(crate) congested: bool = false,
+        /// `RDS_CONG_MONITOR`, `RDS_RECVERR`, and the rules of `poll`.
+        pub(crate) monitor: bool = false,
+        pub(crate) receive_errors: bool = false,
+        pub(crate) poll_rule: PollRule = PollRule::Linux,
+        /// System that the program is written for.
+        pub(crate) profile: Profile = Profile::Linux,
+        /// Trace points of the receive path, as `struct rds_rx_trace_so`; all 0 for none.
+        pub(crate) rx_trace: [u8; 4] = [0; 4],
+        /// Ports that refused a message, and ports that have cleared since, folded by 64.
+        pub(crate) refused: u64 = 0,
+        pub(crate) cleared: u64 = 0,
+        /// Number of congestion maps received at the last poll.
+        pub(crate) polled_generation: u64 = 0,
+        /// Destination of messages that name none: address (0 for none) and port.
+        pub(crate) peer: u128 = 0,
+        pub(crate) peer_port: u16 = 0,
+        /// Type of service, and whether a message was sent with it.
+        pub(crate) tos: u8 = 0,
+        pub(crate) tos_used: bool = false,
+        /// Connection and destination of the last message to a peer. Without a connection, the
+        /// destination of the last attempt.
+        pub(crate) route: Option<ConnectionId> = None,
+        pub(crate) route_to: u128 = 0,
+        /// The destination as an IPv4 address in memory order; for IPv6 a value above all IPv4
+        /// addresses.
+        pub(crate) route_v4: u64 = 0,
+        /// Selected before bind.
+        pub(crate) transport: Slot<Transport> = Slot::empty(Transport::InfiniBand),
+        /// First and last of the unread notifications.
+        pub(crate) notifications: Option<OperationId> = None,
+        pub(crate) notifications_last: Option<OperationId> = None,
+        /// Messages to an unreachable peer were dropped, and the program has not been notified.
+        pub(crate) gave_up: bool = false,
+        /// Reason why the last message was refused, if a retry may succeed.
+        pub(crate) wants: Wants = Wants::Nothing,
+    }
 }
 
 /// Resource that a refused message waits for.
@@ -138,47 +140,6 @@ bitflags::bitflags! {
         /// A peer's congestion changed.
         const WRBAND = 0x0200;
     }
-}
-
-impl Socket {
-    pub(crate) const EMPTY: Self = Self {
-        open: false,
-        generation: 0,
-        port: 0,
-        peers_port: 0,
-        bucket_first: 0,
-        bucket_next: 0,
-        address: 0,
-        send_buffer: 0,
-        send_bytes: 0,
-        send_messages: 0,
-        received: Inbox::EMPTY,
-        receive_bytes: 0,
-        receive_frames: 0,
-        loans: 0,
-        receive_buffer: 0,
-        congested: false,
-        monitor: false,
-        receive_errors: false,
-        poll_rule: PollRule::Linux,
-        profile: Profile::Linux,
-        rx_trace: [0; 4],
-        refused: 0,
-        cleared: 0,
-        polled_generation: 0,
-        peer: 0,
-        peer_port: 0,
-        tos: 0,
-        tos_used: false,
-        route: None,
-        route_to: 0,
-        route_v4: 0,
-        transport: Slot::empty(Transport::InfiniBand),
-        notifications: None,
-        notifications_last: None,
-        gave_up: false,
-        wants: Wants::Nothing,
-    };
 }
 
 impl Socket {

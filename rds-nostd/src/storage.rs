@@ -83,7 +83,7 @@ impl<
             maps: [const { Map::EMPTY }; CONNECTIONS],
             buckets: [None; CONNECTIONS],
             heap: [None; CONNECTIONS],
-            remembered: [Remembered::NOBODY; PEERS],
+            remembered: [Remembered::EMPTY; PEERS],
             frames: [Frame::EMPTY; FRAMES],
             receives: [None; FRAMES],
             regions: [const { Region::EMPTY }; REGIONS],

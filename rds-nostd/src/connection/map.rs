@@ -2,37 +2,29 @@
 
 use crate::wire::{CONGESTION_MAP_LEN, FRAGMENT_LEN, MAP_FRAGMENTS};
 
-/// Progress of both maps.
-#[derive(Debug)]
-pub(crate) struct MapState {
-    /// Fragments of our map to send before any message.
-    to_send: u8,
-    /// Our map has changed since its first fragment was posted.
-    changed: bool,
-    /// Our map has changed since the last one that the peer certainly has; and the sequence number
-    /// of the last post of a map.
-    owed: bool,
-    post: u64,
-    /// The peer's map has refused a message, so its next map must arrive, by a reconnection if
-    /// necessary.
-    wanted: bool,
-    /// The first fragment of the peer's map has arrived.
-    begun: bool,
-    /// The peer's map has congested ports.
-    some_marked: bool,
+with_empty! {
+    /// Progress of both maps.
+    #[derive(Debug)]
+    pub(crate) struct MapState {
+        /// Fragments of our map to send before any message.
+        to_send: u8 = 0,
+        /// Our map has changed since its first fragment was posted.
+        changed: bool = false,
+        /// Our map has changed since the last one that the peer certainly has; and the sequence
+        /// number of the last post of a map.
+        owed: bool = false,
+        post: u64 = 0,
+        /// The peer's map has refused a message, so its next map must arrive, by a reconnection if
+        /// necessary.
+        wanted: bool = false,
+        /// The first fragment of the peer's map has arrived.
+        begun: bool = false,
+        /// The peer's map has congested ports.
+        some_marked: bool = false,
+    }
 }
 
 impl MapState {
-    pub(crate) const EMPTY: Self = Self {
-        to_send: 0,
-        changed: false,
-        owed: false,
-        post: 0,
-        wanted: false,
-        begun: false,
-        some_marked: false,
-    };
-
     /// Returns whether a part of our map must be sent.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {

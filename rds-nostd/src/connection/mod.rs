@@ -40,57 +40,44 @@ pub(crate) enum State {
     Failed,
 }
 
-/// DAT objects of a connection, opaque to the protocol.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Objects {
-    /// Handle of the endpoint; 0 without one.
-    pub(crate) ep: u64,
-    /// Context of the frames' registration for the endpoint.
-    pub(crate) lmr_context: u32,
-    /// Distinguishes the connection's endpoints in cookies.
-    pub(crate) epoch: u16,
-    /// The peer's own protection zone, and the registration of the frames in it; 0 in the common
-    /// zone.
-    pub(crate) zone: u64,
-    pub(crate) zone_lmr: u64,
+with_empty! {
+    /// DAT objects of a connection, opaque to the protocol.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Objects {
+        /// Handle of the endpoint; 0 without one.
+        pub(crate) ep: u64 = 0,
+        /// Context of the frames' registration for the endpoint.
+        pub(crate) lmr_context: u32 = 0,
+        /// Distinguishes the connection's endpoints in cookies.
+        pub(crate) epoch: u16 = 0,
+        /// The peer's own protection zone, and the registration of the frames in it; 0 in the
+        /// common zone.
+        pub(crate) zone: u64 = 0,
+        pub(crate) zone_lmr: u64 = 0,
+    }
 }
 
-impl Objects {
-    pub(crate) const NONE: Self = Self { ep: 0, lmr_context: 0, epoch: 0, zone: 0, zone_lmr: 0 };
-}
-
-/// Table entry of a connection.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) state: State,
-    /// Type of service and peer address, IPv4 mapped: the key of the connection.
-    pub(crate) tos: u8,
-    pub(crate) foreign: u128,
-    /// GID of the peer's port on the last connection.
-    pub(crate) foreign_gid: [u8; 16],
-    pub(crate) objects: Objects,
-    pub(crate) tx: Tx,
-    pub(crate) rx: Rx,
-    pub(crate) map: MapState,
-    pub(crate) reconnect: Reconnect,
-    /// Links of the table's lists.
-    pub(crate) links: Links,
+with_empty! {
+    /// Table entry of a connection.
+    #[derive(Debug)]
+    pub(crate) struct Connection {
+        pub(crate) state: State = State::Free,
+        /// Type of service and peer address, IPv4 mapped: the key of the connection.
+        pub(crate) tos: u8 = 0,
+        pub(crate) foreign: u128 = 0,
+        /// GID of the peer's port on the last connection.
+        pub(crate) foreign_gid: [u8; 16] = [0; 16],
+        pub(crate) objects: Objects = Objects::EMPTY,
+        pub(crate) tx: Tx = Tx::EMPTY,
+        pub(crate) rx: Rx = Rx::EMPTY,
+        pub(crate) map: MapState = MapState::EMPTY,
+        pub(crate) reconnect: Reconnect = Reconnect::EMPTY,
+        /// Links of the table's lists.
+        pub(crate) links: Links = Links::EMPTY,
+    }
 }
 
 impl Connection {
-    pub(crate) const EMPTY: Self = Self {
-        state: State::Free,
-        tos: 0,
-        foreign: 0,
-        foreign_gid: [0; 16],
-        objects: Objects::NONE,
-        tx: Tx::EMPTY,
-        rx: Rx::EMPTY,
-        map: MapState::EMPTY,
-        reconnect: Reconnect::EMPTY,
-        links: Links::EMPTY,
-    };
-
     /// Returns whether there is a reason to connect: messages, or a map that one side waits for. A
     /// socket here may wait until a port there clears, or the other way round.
     pub(crate) const fn wants_up(&self) -> bool {

@@ -17,42 +17,44 @@ const STANDS_MAX: Duration = Duration::from_secs(1);
 const CALM: Duration = Duration::from_secs(4);
 /// Interval of probes while the connection waits for the peer.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
-#[derive(Debug)]
-pub(crate) struct Reconnect {
-    /// The connection was up at least once, last since this time.
-    pub(crate) was_up: bool,
-    pub(crate) up_at: Instant,
-    /// Our sequence numbers continue from the peer's expectation.
-    pub(crate) numbers_raised: bool,
-    /// Whether a request of the peer was accepted, the last time, and the interval in which further
-    /// ones are refused.
-    pub(crate) was_accepted: bool,
-    accepted_at: Instant,
-    stands: Duration,
-    /// A request of the peer that waits for the outcome of ours; 0 for none.
-    pub(crate) held_request: u64,
-    /// Time of the next attempt, and range of its backoff. The range doubles, unless the last
-    /// connection lasted or transferred a message.
-    pub(crate) retry_at: Instant,
-    backoff: Duration,
-    /// The connection has come up and not gone down since; and the sequence number of the first
-    /// unacknowledged message at that time.
-    is_up: bool,
-    first_sent: u64,
-    /// The peer has acknowledged a message since the connection came up.
-    has_moved: bool,
-    /// Time of the next probe while the connection is up and waits for the peer.
-    pub(crate) probe_at: Option<Instant>,
-    /// Time at which the peer was last reachable, or got its entry.
-    pub(crate) reachable_at: Instant,
-    /// Time of the last activity.
-    pub(crate) busy_at: Instant,
-    /// Reason why the endpoint failed. The connection goes down when all completions of requests
-    /// were processed.
-    pub(crate) broken_by: Option<Broken>,
-    /// Number of failures and abandoned attempts, and the last reason.
-    pub(crate) downs: u64,
-    pub(crate) last_down: Slot<DownReason>,
+with_empty! {
+    #[derive(Debug)]
+    pub(crate) struct Reconnect {
+        /// The connection was up at least once, last since this time.
+        pub(crate) was_up: bool = false,
+        pub(crate) up_at: Instant = Instant::ORIGIN,
+        /// Our sequence numbers continue from the peer's expectation.
+        pub(crate) numbers_raised: bool = false,
+        /// Whether a request of the peer was accepted, the last time, and the interval in which
+        /// further ones are refused.
+        pub(crate) was_accepted: bool = false,
+        accepted_at: Instant = Instant::ORIGIN,
+        stands: Duration = Duration::ZERO,
+        /// A request of the peer that waits for the outcome of ours; 0 for none.
+        pub(crate) held_request: u64 = 0,
+        /// Time of the next attempt, and range of its backoff. The range doubles, unless the last
+        /// connection lasted or transferred a message.
+        pub(crate) retry_at: Instant = Instant::ORIGIN,
+        backoff: Duration = Duration::ZERO,
+        /// The connection has come up and not gone down since; and the sequence number of the first
+        /// unacknowledged message at that time.
+        is_up: bool = false,
+        first_sent: u64 = 0,
+        /// The peer has acknowledged a message since the connection came up.
+        has_moved: bool = false,
+        /// Time of the next probe while the connection is up and waits for the peer.
+        pub(crate) probe_at: Option<Instant> = None,
+        /// Time at which the peer was last reachable, or got its entry.
+        pub(crate) reachable_at: Instant = Instant::ORIGIN,
+        /// Time of the last activity.
+        pub(crate) busy_at: Instant = Instant::ORIGIN,
+        /// Reason why the endpoint failed. The connection goes down when all completions of
+        /// requests were processed.
+        pub(crate) broken_by: Option<Broken> = None,
+        /// Number of failures and abandoned attempts, and the last reason.
+        pub(crate) downs: u64 = 0,
+        pub(crate) last_down: Slot<DownReason> = Slot::empty(DownReason::NoResources),
+    }
 }
 
 /// A reason in a form whose `None` is all zero bytes.
@@ -71,27 +73,6 @@ impl Broken {
 }
 
 impl Reconnect {
-    pub(crate) const EMPTY: Self = Self {
-        was_up: false,
-        up_at: Instant::ORIGIN,
-        numbers_raised: false,
-        was_accepted: false,
-        accepted_at: Instant::ORIGIN,
-        stands: Duration::ZERO,
-        held_request: 0,
-        retry_at: Instant::ORIGIN,
-        backoff: Duration::ZERO,
-        is_up: false,
-        first_sent: 0,
-        has_moved: false,
-        probe_at: None,
-        reachable_at: Instant::ORIGIN,
-        busy_at: Instant::ORIGIN,
-        broken_by: None,
-        downs: 0,
-        last_down: Slot::empty(DownReason::NoResources),
-    };
-
     /// Returns whether a request of the peer was accepted less than `apart` ago.
     pub(crate) fn accepted_within(&self, now: Instant, apart: Duration) -> bool {
         self.was_accepted && now < self.accepted_at + apart

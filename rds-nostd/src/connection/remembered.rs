@@ -9,25 +9,23 @@ use crate::connection::Connection;
 /// Peers of one port GID may occupy one `SHARE`th of the table.
 const SHARE: usize = 8;
 
-/// State of a peer without an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Remembered {
-    foreign: u128,
-    /// Interface ID of the port GID, which has the share.
-    port: u64,
-    /// Sequence number that is expected next from the peer.
-    pub(crate) next_sequence: u64,
-    kept_at: Instant,
-    tos: u8,
-    /// As [`Rx::is_unsettled`](super::Rx).
-    pub(crate) is_unsettled: bool,
+with_empty! {
+    /// State of a peer without an entry.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Remembered {
+        foreign: u128 = 0,
+        /// Interface ID of the port GID, which has the share.
+        port: u64 = 0,
+        /// Sequence number that is expected next from the peer.
+        pub(crate) next_sequence: u64 = 0,
+        kept_at: Instant = Instant::ORIGIN,
+        tos: u8 = 0,
+        /// As [`Rx::is_unsettled`](super::Rx).
+        pub(crate) is_unsettled: bool = false,
+    }
 }
 
 impl Remembered {
-    /// All zero bytes: no peer has the address `::`.
-    pub(crate) const NOBODY: Self =
-        Self { foreign: 0, port: 0, next_sequence: 0, kept_at: Instant::ORIGIN, tos: 0, is_unsettled: false };
-
     /// Captures the state of a connection that loses its entry.
     pub(crate) fn of(connection: &Connection, now: Instant) -> Self {
         let [.., a, b, c, d, e, f, g, h] = connection.foreign_gid;
@@ -51,7 +49,7 @@ pub(crate) struct RememberedPeers<'s>(&'s mut [Remembered]);
 
 impl<'s> RememberedPeers<'s> {
     pub(crate) fn new(entries: &'s mut [Remembered]) -> Self {
-        entries.fill(Remembered::NOBODY);
+        entries.fill(Remembered::EMPTY);
         Self(entries)
     }
 
@@ -82,7 +80,7 @@ impl<'s> RememberedPeers<'s> {
     /// Removes a peer, which gets an entry again.
     pub(crate) fn take(&mut self, foreign: u128, tos: u8) -> Option<Remembered> {
         let known = self.0.iter_mut().find(|known| known.is_of(foreign, tos))?;
-        Some(core::mem::replace(known, Remembered::NOBODY))
+        Some(core::mem::replace(known, Remembered::EMPTY))
     }
 
     /// Returns the addresses of peers that may lack an acknowledgement, IPv4 mapped.
@@ -97,12 +95,12 @@ mod tests {
 
     fn peer(foreign: u128, port: u64, seconds: u64) -> Remembered {
         let kept_at = Instant::from_nanos(seconds);
-        Remembered { foreign, port, next_sequence: foreign as u64, kept_at, ..Remembered::NOBODY }
+        Remembered { foreign, port, next_sequence: foreign as u64, kept_at, ..Remembered::EMPTY }
     }
 
     #[test]
     fn a_port_flushes_its_own_peers_only() {
-        let mut table = [Remembered::NOBODY; 16];
+        let mut table = [Remembered::EMPTY; 16];
         let mut peers = RememberedPeers::new(&mut table);
         for honest in 1..=14 {
             peers.keep(peer(honest, honest as u64, 1));
@@ -119,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_forgotten_first() {
-        let mut table = [Remembered::NOBODY; 4];
+        let mut table = [Remembered::EMPTY; 4];
         let mut peers = RememberedPeers::new(&mut table);
         for number in 1..=4 {
             peers.keep(peer(number, number as u64, 10 - number as u64));

@@ -15,66 +15,49 @@ pub(crate) const ACK_DELAY: Duration = Duration::from_millis(100);
 /// Sentinel that matches no receive's cookie.
 const REFUSED: u64 = u64::MAX;
 
-/// The receiving half of a connection.
-#[derive(Debug)]
-pub(crate) struct Rx {
-    /// Sequence number after the last complete message; survives reconnections.
-    pub(crate) next_sequence: u64,
-    /// Highest sequence number completely received on this endpoint: the value of our
-    /// acknowledgements.
-    pub(crate) ack_value: u64,
-    pub(crate) ack_wanted: bool,
-    /// A message has arrived since the last acknowledgement was sent.
-    pub(crate) is_unsaid: bool,
-    /// An earlier endpoint was freed before the peer certainly had all acknowledgements. Survives
-    /// reconnections.
-    pub(crate) is_unsettled: bool,
-    /// The connection's acknowledgement frame is in flight.
-    pub(crate) ack_in_flight: bool,
-    /// Time of the next check of the delayed acknowledgement; [`Instant::ORIGIN`] if none is
-    /// scheduled.
-    ack_at: Instant,
-    /// The unfinished message, its last frame so far, and its deadline.
-    pub(crate) partial: Option<MessageId>,
-    pub(crate) partial_last: Option<FrameId>,
-    pub(crate) partial_until: Instant,
-    /// Fragments of `partial` that were freed on arrival, because the message is too long. At most
-    /// 255 of 256.
-    pub(crate) discarded: u8,
-    /// Time until which the connection cannot get the reserve, because it held the reserve without
-    /// progress. Survives reconnections.
-    pub(crate) barred_until: Instant,
-    pub(crate) ring: Ring,
-    /// Cookie of the endpoint's receives, without a frame; 0 without an endpoint, and [`REFUSED`]
-    /// after a protocol violation.
-    cookie: u64,
-    /// Arena for short unread messages.
-    pub(crate) arena: Arena,
-    /// Frames that count against the share: in the ring, in the unfinished message, and in unread
-    /// messages.
-    pub(crate) used: u32,
+with_empty! {
+    /// The receiving half of a connection.
+    #[derive(Debug)]
+    pub(crate) struct Rx {
+        /// Sequence number after the last complete message; survives reconnections.
+        pub(crate) next_sequence: u64 = 0,
+        /// Highest sequence number completely received on this endpoint: the value of our
+        /// acknowledgements.
+        pub(crate) ack_value: u64 = 0,
+        pub(crate) ack_wanted: bool = false,
+        /// A message has arrived since the last acknowledgement was sent.
+        pub(crate) is_unsaid: bool = false,
+        /// An earlier endpoint was freed before the peer certainly had all acknowledgements.
+        /// Survives reconnections.
+        pub(crate) is_unsettled: bool = false,
+        /// The connection's acknowledgement frame is in flight.
+        pub(crate) ack_in_flight: bool = false,
+        /// Time of the next check of the delayed acknowledgement; [`Instant::ORIGIN`] if none is
+        /// scheduled.
+        ack_at: Instant = Instant::ORIGIN,
+        /// The unfinished message, its last frame so far, and its deadline.
+        pub(crate) partial: Option<MessageId> = None,
+        pub(crate) partial_last: Option<FrameId> = None,
+        pub(crate) partial_until: Instant = Instant::ORIGIN,
+        /// Fragments of `partial` that were freed on arrival, because the message is too long. At
+        /// most 255 of 256.
+        pub(crate) discarded: u8 = 0,
+        /// Time until which the connection cannot get the reserve, because it held the reserve
+        /// without progress. Survives reconnections.
+        pub(crate) barred_until: Instant = Instant::ORIGIN,
+        pub(crate) ring: Ring = Ring::EMPTY,
+        /// Cookie of the endpoint's receives, without a frame; 0 without an endpoint, and
+        /// [`REFUSED`] after a protocol violation.
+        cookie: u64 = 0,
+        /// Arena for short unread messages.
+        pub(crate) arena: Arena = Arena::NONE,
+        /// Frames that count against the share: in the ring, in the unfinished message, and in
+        /// unread messages.
+        pub(crate) used: u32 = 0,
+    }
 }
 
 impl Rx {
-    pub(crate) const EMPTY: Self = Self {
-        next_sequence: 0,
-        ack_value: 0,
-        ack_wanted: false,
-        is_unsaid: false,
-        is_unsettled: false,
-        ack_at: Instant::ORIGIN,
-        ack_in_flight: false,
-        partial: None,
-        partial_last: None,
-        partial_until: Instant::ORIGIN,
-        discarded: 0,
-        barred_until: Instant::ORIGIN,
-        ring: Ring::EMPTY,
-        cookie: 0,
-        arena: Arena::NONE,
-        used: 0,
-    };
-
     /// Sets the cookie of receives, without the frame.
     pub(crate) const fn expect(&mut self, cookie: u64) {
         self.cookie = cookie;

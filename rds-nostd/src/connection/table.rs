@@ -5,23 +5,22 @@ use dat_nostd::Instant;
 use crate::connection::{Connection, Cookie, State};
 use crate::ids::ConnectionId;
 
-/// Links of a connection in the lists of the table.
-#[derive(Debug)]
-pub(crate) struct Links {
-    /// Next connection in the same bucket.
-    bucket_next: Option<ConnectionId>,
-    /// Next due connection, and whether this one is in the list.
-    due_next: Option<ConnectionId>,
-    is_due: bool,
-    /// Index in the heap of deadlines plus 1, and the deadline.
-    place: u16,
-    deadline: Instant,
+with_empty! {
+    /// Links of a connection in the lists of the table.
+    #[derive(Debug)]
+    pub(crate) struct Links {
+        /// Next connection in the same bucket.
+        bucket_next: Option<ConnectionId> = None,
+        /// Next due connection, and whether this one is in the list.
+        due_next: Option<ConnectionId> = None,
+        is_due: bool = false,
+        /// Index in the heap of deadlines plus 1, and the deadline.
+        place: u16 = 0,
+        deadline: Instant = Instant::ORIGIN,
+    }
 }
 
 impl Links {
-    pub(crate) const EMPTY: Self =
-        Self { bucket_next: None, due_next: None, is_due: false, place: 0, deadline: Instant::ORIGIN };
-
     /// Returns whether the connection has a deadline.
     #[inline]
     pub(crate) const fn is_armed(&self) -> bool {

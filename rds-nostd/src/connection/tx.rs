@@ -11,77 +11,58 @@ const MESSAGES_PER_ACK: u64 = 8;
 /// Sentinel that makes the next message request an acknowledgement.
 const NEVER_ASKED: u64 = 1 << 63;
 
-/// The sending half of a connection.
-#[derive(Debug)]
-pub(crate) struct Tx {
-    /// Sequence number of the next message; survives reconnections.
-    pub(crate) next_sequence: u64,
-    /// All messages that the peer's RDS has not acknowledged, or that the HCA still uses, oldest
-    /// first.
-    pub(crate) queue: Queue,
-    /// First message that is not posted completely, and its next frame if it is partly posted.
-    pub(crate) next: Option<MessageId>,
-    pub(crate) cursor: Option<FrameId>,
-    /// Messages with an operation that has not completed.
-    pub(crate) operations: u16,
-    /// Frames of all these messages.
-    pub(crate) frames: u32,
-    /// Sends posted, and sends known to be complete, on this endpoint.
-    pub(crate) posts: u64,
-    pub(crate) completed: u64,
-    /// An acknowledged message may still lack the completion of its last post, and count in the
-    /// send buffer of its socket.
-    pub(crate) waits_for_hca: bool,
-    /// Number of the last post with a CQE.
-    pub(crate) signalled: u64,
-    /// Last post of the fast path: up to it, `sendmsg` may post single-frame messages without
-    /// extensions directly. No message precedes them, the send queue has space, no port of the peer
-    /// is congested, and neither a CQE nor an acknowledgement request is due. 0 if any of this is
-    /// uncertain.
-    pub(crate) fast_until: u64,
-    /// Cookie of a message's post, without its number.
-    pub(crate) cookies: u64,
-    /// Highest acknowledgement received on this endpoint.
-    pub(crate) highest_ack: u64,
-    /// Sequence number of the last message on this endpoint that requested an acknowledgement, and
-    /// number of its last post.
-    asked: u64,
-    asked_post: u64,
-    /// Fragments by which the peer's maximum message is shorter than [`MAX_MESSAGE_LEN`], by its
-    /// private data.
-    shorter: u16,
-    /// Pings and pongs that the peer has not acknowledged.
-    pub(crate) pongs: u8,
-    /// Sequence number of the last ping on this endpoint; 0 before the first.
-    pub(crate) ping: u64,
-    /// Time at which the connection breaks because a call waits for cancelled messages in flight,
-    /// or for unbinds of windows. Completions postpone it. [`Instant::ORIGIN`] without such a call.
-    pub(crate) cancelled_until: Instant,
+with_empty! {
+    /// The sending half of a connection.
+    #[derive(Debug)]
+    pub(crate) struct Tx {
+        /// Sequence number of the next message; survives reconnections.
+        pub(crate) next_sequence: u64 = 0,
+        /// All messages that the peer's RDS has not acknowledged, or that the HCA still uses,
+        /// oldest first.
+        pub(crate) queue: Queue = Queue::EMPTY,
+        /// First message that is not posted completely, and its next frame if it is partly posted.
+        pub(crate) next: Option<MessageId> = None,
+        pub(crate) cursor: Option<FrameId> = None,
+        /// Messages with an operation that has not completed.
+        pub(crate) operations: u16 = 0,
+        /// Frames of all these messages.
+        pub(crate) frames: u32 = 0,
+        /// Sends posted, and sends known to be complete, on this endpoint.
+        pub(crate) posts: u64 = 0,
+        pub(crate) completed: u64 = 0,
+        /// An acknowledged message may still lack the completion of its last post, and count in the
+        /// send buffer of its socket.
+        pub(crate) waits_for_hca: bool = false,
+        /// Number of the last post with a CQE.
+        pub(crate) signalled: u64 = 0,
+        /// Last post of the fast path: up to it, `sendmsg` may post single-frame messages without
+        /// extensions directly. No message precedes them, the send queue has space, no port of the
+        /// peer is congested, and neither a CQE nor an acknowledgement request is due. 0 if any of
+        /// this is uncertain.
+        pub(crate) fast_until: u64 = 0,
+        /// Cookie of a message's post, without its number.
+        pub(crate) cookies: u64 = 0,
+        /// Highest acknowledgement received on this endpoint.
+        pub(crate) highest_ack: u64 = 0,
+        /// Sequence number of the last message on this endpoint that requested an acknowledgement,
+        /// and number of its last post.
+        asked: u64 = 0,
+        asked_post: u64 = 0,
+        /// Fragments by which the peer's maximum message is shorter than [`MAX_MESSAGE_LEN`], by
+        /// its private data.
+        shorter: u16 = 0,
+        /// Pings and pongs that the peer has not acknowledged.
+        pub(crate) pongs: u8 = 0,
+        /// Sequence number of the last ping on this endpoint; 0 before the first.
+        pub(crate) ping: u64 = 0,
+        /// Time at which the connection breaks because a call waits for cancelled messages in
+        /// flight, or for unbinds of windows. Completions postpone it. [`Instant::ORIGIN`] without
+        /// such a call.
+        pub(crate) cancelled_until: Instant = Instant::ORIGIN,
+    }
 }
 
 impl Tx {
-    pub(crate) const EMPTY: Self = Self {
-        next_sequence: 0,
-        queue: Queue::EMPTY,
-        next: None,
-        cursor: None,
-        operations: 0,
-        frames: 0,
-        posts: 0,
-        completed: 0,
-        waits_for_hca: false,
-        signalled: 0,
-        fast_until: 0,
-        cookies: 0,
-        highest_ack: 0,
-        asked: 0,
-        asked_post: 0,
-        shorter: 0,
-        pongs: 0,
-        ping: 0,
-        cancelled_until: Instant::ORIGIN,
-    };
-
     /// Returns whether the peer lacks a message, or has not acknowledged it.
     pub(crate) const fn has_unacknowledged(&self) -> bool {
         !self.queue.is_empty() && self.highest_ack + 1 < self.next_sequence

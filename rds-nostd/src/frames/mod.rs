@@ -72,72 +72,53 @@ bitflags::bitflags! {
     }
 }
 
-/// Table entry of a frame. All fields except `next` and `used` are the descriptor of the message
-/// that starts here.
-// Fields with the same value in all new messages are adjacent, so that one store writes several.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(crate) struct Frame {
-    /// Next frame of the message, or of the free list.
-    pub(crate) next: Option<FrameId>,
-    pub(crate) used: Use,
-    pub(crate) marks: Marks,
-    /// Next message of its queue.
-    pub(crate) next_message: Option<MessageId>,
-    /// Record of the next message, if `next_message` is an arena; otherwise 0.
-    next_record: u16,
-    /// RDMA operation of the message, until it completes.
-    pub(crate) operation: Option<OperationId>,
-    /// Frames linked so far; fragments for an outgoing message with a lent payload, because its
-    /// frames contain many headers each.
-    pub(crate) frames: u16,
-    /// Sent message: frames posted so far. Frame in a ring: number of its receive. Arena: records
-    /// in zero-copy use.
-    pub(crate) posted: u16,
-    /// Connection whose share the frame counts against; none for loopback messages.
-    pub(crate) connection: Option<ConnectionId>,
-    pub(crate) sport: u16,
-    pub(crate) dport: u16,
-    /// Slot of the sending socket, which `generation` distinguishes from later ones; or of the
-    /// receiving socket.
-    pub(crate) socket: u16,
-    pub(crate) flags: u8,
-    /// Sent message: generation of its socket. Unread message: link back to the previous place of
-    /// its inbox.
-    pub(crate) generation: u32,
-    pub(crate) len: u32,
-    pub(crate) sequence: u64,
-    /// Sent message: number of the last post that carried a part of it. Received message: the last
-    /// of its times.
-    pub(crate) last_post: u64,
-    /// Two words. Loopback message: address of the sender, IPv4 mapped. `TIMED`: times of arrival.
-    /// `LENT`: address of the payload. Arena: bits of unread records.
-    extra: [u64; 2],
+with_empty! {
+    /// Table entry of a frame. All fields except `next` and `used` are the descriptor of the
+    /// message that starts here.
+    // Fields with the same value in all new messages are adjacent, so that one store writes
+    // several.
+    #[derive(Clone, Copy, Debug, Default)]
+    #[repr(C)]
+    pub(crate) struct Frame {
+        /// Next frame of the message, or of the free list.
+        pub(crate) next: Option<FrameId> = None,
+        pub(crate) used: Use = Use::Free,
+        pub(crate) marks: Marks = Marks::empty(),
+        /// Next message of its queue.
+        pub(crate) next_message: Option<MessageId> = None,
+        /// Record of the next message, if `next_message` is an arena; otherwise 0.
+        next_record: u16 = 0,
+        /// RDMA operation of the message, until it completes.
+        pub(crate) operation: Option<OperationId> = None,
+        /// Frames linked so far; fragments for an outgoing message with a lent payload, because its
+        /// frames contain many headers each.
+        pub(crate) frames: u16 = 0,
+        /// Sent message: frames posted so far. Frame in a ring: number of its receive. Arena:
+        /// records in zero-copy use.
+        pub(crate) posted: u16 = 0,
+        /// Connection whose share the frame counts against; none for loopback messages.
+        pub(crate) connection: Option<ConnectionId> = None,
+        pub(crate) sport: u16 = 0,
+        pub(crate) dport: u16 = 0,
+        /// Slot of the sending socket, which `generation` distinguishes from later ones; or of the
+        /// receiving socket.
+        pub(crate) socket: u16 = 0,
+        pub(crate) flags: u8 = 0,
+        /// Sent message: generation of its socket. Unread message: link back to the previous place
+        /// of its inbox.
+        pub(crate) generation: u32 = 0,
+        pub(crate) len: u32 = 0,
+        pub(crate) sequence: u64 = 0,
+        /// Sent message: number of the last post that carried a part of it. Received message: the
+        /// last of its times.
+        pub(crate) last_post: u64 = 0,
+        /// Two words. Loopback message: address of the sender, IPv4 mapped. `TIMED`: times of
+        /// arrival. `LENT`: address of the payload. Arena: bits of unread records.
+        extra: [u64; 2] = [0; 2],
+    }
 }
 
 impl Frame {
-    /// A free frame; all zero bytes.
-    pub(crate) const EMPTY: Self = Self {
-        next: None,
-        used: Use::Free,
-        marks: Marks::empty(),
-        next_message: None,
-        connection: None,
-        next_record: 0,
-        operation: None,
-        frames: 0,
-        posted: 0,
-        sport: 0,
-        dport: 0,
-        socket: 0,
-        flags: 0,
-        generation: 0,
-        len: 0,
-        sequence: 0,
-        last_post: 0,
-        extra: [0; 2],
-    };
-
     /// Turns a frame into a message of its own. Resets all fields that the caller does not fill.
     #[inline]
     pub(crate) const fn become_message(&mut self, used: Use) -> &mut Self {

@@ -21,39 +21,37 @@ pub(crate) struct Rings<'s> {
     few: u16,
 }
 
-/// The state of one ring. Numbers are circular.
-///
-/// ```text
-///   taken            posted          taken + depth
-///     | outstanding    | pending       |
-///     | in the HCA     | to be posted  |
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ring {
-    /// Completed receives.
-    taken: u16,
-    /// Receives posted.
-    posted: u16,
-    /// `taken` at which receives are posted again.
-    due: u16,
-    /// Slots with a frame.
-    filled: u16,
-    /// Slots with an unread message.
-    unread: u16,
-    /// Lower bound of the numbers of receives with an unread message. Meaningless while `unread` is
-    /// 0.
-    first_unread: u16,
-    /// Each pending slot has the frame of its entry in the receive queue.
-    is_as_posted: bool,
+with_empty! {
+    /// The state of one ring. Numbers are circular.
+    ///
+    /// ```text
+    ///   taken            posted          taken + depth
+    ///     | outstanding    | pending       |
+    ///     | in the HCA     | to be posted  |
+    /// ```
+    #[derive(Clone, Copy, Debug, Default)]
+    pub(crate) struct Ring {
+        /// Completed receives.
+        taken: u16 = 0,
+        /// Receives posted.
+        posted: u16 = 0,
+        /// `taken` at which receives are posted again.
+        due: u16 = 0,
+        /// Slots with a frame.
+        filled: u16 = 0,
+        /// Slots with an unread message.
+        unread: u16 = 0,
+        /// Lower bound of the numbers of receives with an unread message. Meaningless while
+        /// `unread` is 0.
+        first_unread: u16 = 0,
+        /// Each pending slot has the frame of its entry in the receive queue.
+        is_as_posted: bool = false,
+    }
 }
 
 impl Ring {
     /// Maximum slots of a ring.
     pub(crate) const MOST: u16 = 256;
-
-    pub(crate) const EMPTY: Self =
-        Self { taken: 0, posted: 0, due: 0, filled: 0, unread: 0, first_unread: 0, is_as_posted: false };
-
     /// Completes the oldest receive. Its frame remains in the ring.
     #[inline]
     pub(crate) const fn take(&mut self) {

@@ -37,7 +37,7 @@ impl Rds<'_> {
             }
             self.protocol.connections.at_mut(id).objects = ConnectionObjects {
                 epoch: self.protocol.connection(id).objects.epoch,
-                ..ConnectionObjects::NONE
+                ..ConnectionObjects::EMPTY
             };
             let has_operation = |protocol: &crate::protocol::Protocol<'_>, message| {
                 let descriptor = protocol.frames.message(message);

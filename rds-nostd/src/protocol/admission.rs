@@ -56,7 +56,7 @@ impl Protocol<'_> {
         let mut objects = self.connections.at(id).objects;
         let zone = core::mem::take(&mut self.connections.at_mut(id).objects.zone);
         if self.zone_is_shared(zone) {
-            objects = Objects { epoch: objects.epoch, ..Objects::NONE };
+            objects = Objects { epoch: objects.epoch, ..Objects::EMPTY };
         }
         let mut connection = Connection { state: State::Down, foreign, tos, objects, ..Connection::EMPTY };
         connection.tx.next_sequence = self.first_sequence();

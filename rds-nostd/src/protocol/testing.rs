@@ -72,7 +72,7 @@ impl Bench {
             regions: Regions::new(table(4, || Region::EMPTY)),
             windows: Windows::new(table(4, || Window::EMPTY)),
             maps: table(connections, || Map::EMPTY),
-            remembered: RememberedPeers::new(table(64, || Remembered::NOBODY)),
+            remembered: RememberedPeers::new(table(64, || Remembered::EMPTY)),
         };
         let now = Instant::from_nanos(1);
         Self {

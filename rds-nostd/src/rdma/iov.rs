@@ -8,23 +8,22 @@ pub const MAX_IOVS: usize = 512;
 /// SGEs of a transfer: the number that fits in 128 bytes of a send queue.
 pub(crate) const GATHER: usize = 6;
 
-/// An SGE of local memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Iov {
-    /// The LMR that was created for the operation; 0 if there is none to free.
-    pub(crate) lmr_bits: u64,
-    pub(crate) address: u64,
-    pub(crate) len: u32,
-    pub(crate) lmr_context: u32,
-    /// The registered memory that contains it.
-    pub(crate) memory: Option<MemoryId>,
-    next: Option<IovId>,
+with_empty! {
+    /// An SGE of local memory.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Iov {
+        /// The LMR that was created for the operation; 0 if there is none to free.
+        pub(crate) lmr_bits: u64 = 0,
+        pub(crate) address: u64 = 0,
+        pub(crate) len: u32 = 0,
+        pub(crate) lmr_context: u32 = 0,
+        /// The registered memory that contains it.
+        pub(crate) memory: Option<MemoryId> = None,
+        next: Option<IovId> = None,
+    }
 }
 
 impl Iov {
-    pub(crate) const EMPTY: Self =
-        Self { lmr_bits: 0, address: 0, len: 0, lmr_context: 0, memory: None, next: None };
-
     pub(crate) const fn new(lmr_bits: u64, lmr_context: u32, address: u64, len: u32) -> Self {
         Self { lmr_bits, address, len, lmr_context, memory: None, next: None }
     }

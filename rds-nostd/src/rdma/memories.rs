@@ -19,42 +19,30 @@ impl MemoryHandle {
     }
 }
 
-/// Table entry of registered memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory {
-    /// The LMR; 0 if the entry is free.
-    pub(crate) lmr_bits: u64,
-    pub(crate) owner: SocketHandle,
-    pub(crate) lmr_context: u32,
-    /// Protection zone of the registration, and whether the zone belongs to a single peer.
-    pub(crate) zone: u64,
-    pub(crate) is_peers: bool,
-    /// True for memory outside of the adapter's DMA region.
-    pub(crate) is_foreign: bool,
-    /// Address on this machine, address in work requests, and length in bytes.
-    pub(crate) va: usize,
-    pub(crate) address: u64,
-    pub(crate) len: usize,
-    /// Number of SGEs of outstanding operations, and of windows.
-    pub(crate) users: u32,
-    pub(crate) generation: u32,
+with_empty! {
+    /// Table entry of registered memory.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Memory {
+        /// The LMR; 0 if the entry is free.
+        pub(crate) lmr_bits: u64 = 0,
+        pub(crate) owner: SocketHandle = SocketHandle { slot: 0, generation: 0 },
+        pub(crate) lmr_context: u32 = 0,
+        /// Protection zone of the registration, and whether the zone belongs to a single peer.
+        pub(crate) zone: u64 = 0,
+        pub(crate) is_peers: bool = false,
+        /// True for memory outside of the adapter's DMA region.
+        pub(crate) is_foreign: bool = false,
+        /// Address on this machine, address in work requests, and length in bytes.
+        pub(crate) va: usize = 0,
+        pub(crate) address: u64 = 0,
+        pub(crate) len: usize = 0,
+        /// Number of SGEs of outstanding operations, and of windows.
+        pub(crate) users: u32 = 0,
+        pub(crate) generation: u32 = 0,
+    }
 }
 
 impl Memory {
-    pub(crate) const EMPTY: Self = Self {
-        lmr_bits: 0,
-        owner: SocketHandle { slot: 0, generation: 0 },
-        lmr_context: 0,
-        zone: 0,
-        is_peers: false,
-        is_foreign: false,
-        va: 0,
-        address: 0,
-        len: 0,
-        users: 0,
-        generation: 0,
-    };
-
     fn is_there(&self) -> bool {
         self.lmr_bits != 0
     }

@@ -47,47 +47,30 @@ pub(crate) struct Transfer {
     pub(crate) remote_address: u64,
 }
 
-/// Table entry of an operation or of its notification.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Operation {
-    pub(crate) used: bool,
-    /// The operation has completed, and its notification waits.
-    pub(crate) notification_pending: bool,
-    pub(crate) kind: Kind,
-    /// The atomic operation of the same message. After completion, the next completed operation,
-    /// and then the next notification of the socket.
-    pub(crate) next: Option<OperationId>,
-    pub(crate) owner: SocketHandle,
-    /// Report a failure even without NOTIFY_ME.
-    pub(crate) notify_failure: bool,
-    pub(crate) flags: RdmaFlags,
-    pub(crate) status: Slot<RdmaStatus>,
-    pub(crate) user_token: u64,
-    pub(crate) rkey: u32,
-    pub(crate) remote_address: u64,
-    pub(crate) iovs: IovList,
-    /// Sequence numbers of the first and the last post; 0 for none.
-    pub(crate) first_post: u64,
-    pub(crate) last_post: u64,
-}
-
-impl Operation {
-    pub(crate) const EMPTY: Self = Self {
-        used: false,
-        notification_pending: false,
-        kind: Kind::Transfer,
-        next: None,
-        owner: SocketHandle { slot: 0, generation: 0 },
-        notify_failure: false,
-        flags: RdmaFlags::empty(),
-        status: Slot::empty(RdmaStatus::Success),
-        user_token: 0,
-        rkey: 0,
-        remote_address: 0,
-        iovs: IovList::EMPTY,
-        first_post: 0,
-        last_post: 0,
-    };
+with_empty! {
+    /// Table entry of an operation or of its notification.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Operation {
+        pub(crate) used: bool = false,
+        /// The operation has completed, and its notification waits.
+        pub(crate) notification_pending: bool = false,
+        pub(crate) kind: Kind = Kind::Transfer,
+        /// The atomic operation of the same message. After completion, the next completed
+        /// operation, and then the next notification of the socket.
+        pub(crate) next: Option<OperationId> = None,
+        pub(crate) owner: SocketHandle = SocketHandle { slot: 0, generation: 0 },
+        /// Report a failure even without NOTIFY_ME.
+        pub(crate) notify_failure: bool = false,
+        pub(crate) flags: RdmaFlags = RdmaFlags::empty(),
+        pub(crate) status: Slot<RdmaStatus> = Slot::empty(RdmaStatus::Success),
+        pub(crate) user_token: u64 = 0,
+        pub(crate) rkey: u32 = 0,
+        pub(crate) remote_address: u64 = 0,
+        pub(crate) iovs: IovList = IovList::EMPTY,
+        /// Sequence numbers of the first and the last post; 0 for none.
+        pub(crate) first_post: u64 = 0,
+        pub(crate) last_post: u64 = 0,
+    }
 }
 
 /// All operations of a node.

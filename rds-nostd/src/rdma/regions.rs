@@ -8,43 +8,32 @@ use crate::wire::{Extension, Extensions, Header};
 /// Upper bound of regions that are counted with those of 8 KiB, in bytes.
 const SHORT: usize = 8192;
 
-/// Table entry of a region.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Region {
-    /// The LMR; or with a window on registered memory its RMR. Both fields are empty if the entry
-    /// is free.
-    pub(crate) lmr_bits: u64,
-    pub(crate) window: Option<WindowId>,
-    /// Zone of the only peer that may use it, and the peer's address (IPv4 mapped); 0 if all peers
-    /// may.
-    pub(crate) zone: u64,
-    pub(crate) foreign: u128,
-    /// The only peer that received the key, and so the only one whose message can use the region
-    /// up. 0 for any peer.
-    pub(crate) given: u128,
-    pub(crate) rkey: u32,
-    pub(crate) owner: SocketHandle,
-    pub(crate) use_once: bool,
-    /// Up to two pages long.
-    pub(crate) short: bool,
-    /// A peer has used it up. To be freed when the adapter is available.
-    pub(crate) spent: bool,
+with_empty! {
+    /// Table entry of a region.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Region {
+        /// The LMR; or with a window on registered memory its RMR. Both fields are empty if the
+        /// entry is free.
+        pub(crate) lmr_bits: u64 = 0,
+        pub(crate) window: Option<WindowId> = None,
+        /// Zone of the only peer that may use it, and the peer's address (IPv4 mapped); 0 if all
+        /// peers may.
+        pub(crate) zone: u64 = 0,
+        pub(crate) foreign: u128 = 0,
+        /// The only peer that received the key, and so the only one whose message can use the
+        /// region up. 0 for any peer.
+        pub(crate) given: u128 = 0,
+        pub(crate) rkey: u32 = 0,
+        pub(crate) owner: SocketHandle = SocketHandle { slot: 0, generation: 0 },
+        pub(crate) use_once: bool = false,
+        /// Up to two pages long.
+        pub(crate) short: bool = false,
+        /// A peer has used it up. To be freed when the adapter is available.
+        pub(crate) spent: bool = false,
+    }
 }
 
 impl Region {
-    pub(crate) const EMPTY: Self = Self {
-        lmr_bits: 0,
-        window: None,
-        zone: 0,
-        foreign: 0,
-        given: 0,
-        rkey: 0,
-        owner: SocketHandle { slot: 0, generation: 0 },
-        use_once: false,
-        short: false,
-        spent: false,
-    };
-
     pub(crate) const fn is_short(len: usize) -> bool {
         len <= SHORT
     }

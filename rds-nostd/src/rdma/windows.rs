@@ -29,42 +29,30 @@ pub(crate) enum Use {
     Ending,
 }
 
-/// Table entry of a window.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    /// The RMR, 0 if there is none, and its zone.
-    pub(crate) rmr_bits: u64,
-    pub(crate) zone: u64,
-    pub(crate) state: Use,
-    /// Cookie of the newest bind while that is in flight; otherwise 0.
-    pub(crate) cookie: u64,
-    /// The connection whose messages carry the key.
-    pub(crate) home: Option<ConnectionId>,
-    /// The memory that contains it, which remains registered meanwhile.
-    pub(crate) memory: Option<MemoryId>,
-    /// Target of the bind, as in work requests; length in bytes.
-    pub(crate) lmr_context: u32,
-    pub(crate) address: u32,
-    pub(crate) len: u32,
-    pub(crate) rights: MemPriv,
-    pub(crate) rkey: u32,
+with_empty! {
+    /// Table entry of a window.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Window {
+        /// The RMR, 0 if there is none, and its zone.
+        pub(crate) rmr_bits: u64 = 0,
+        pub(crate) zone: u64 = 0,
+        pub(crate) state: Use = Use::Free,
+        /// Cookie of the newest bind while that is in flight; otherwise 0.
+        pub(crate) cookie: u64 = 0,
+        /// The connection whose messages carry the key.
+        pub(crate) home: Option<ConnectionId> = None,
+        /// The memory that contains it, which remains registered meanwhile.
+        pub(crate) memory: Option<MemoryId> = None,
+        /// Target of the bind, as in work requests; length in bytes.
+        pub(crate) lmr_context: u32 = 0,
+        pub(crate) address: u32 = 0,
+        pub(crate) len: u32 = 0,
+        pub(crate) rights: MemPriv = MemPriv::empty(),
+        pub(crate) rkey: u32 = 0,
+    }
 }
 
 impl Window {
-    pub(crate) const EMPTY: Self = Self {
-        rmr_bits: 0,
-        zone: 0,
-        state: Use::Free,
-        cookie: 0,
-        home: None,
-        memory: None,
-        lmr_context: 0,
-        address: 0,
-        len: 0,
-        rights: MemPriv::empty(),
-        rkey: 0,
-    };
-
     const fn is_there(&self) -> bool {
         self.rmr_bits != 0
     }
