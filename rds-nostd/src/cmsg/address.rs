@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::cmsg::error::CmsgError;
-use crate::cmsg::fields::{get, get_u16, get_u32, put, put_u32};
+use crate::cmsg::fields::{get, put};
 use crate::profile::Profile;
 
 /// Bytes of the longer address, `struct sockaddr_in6`.
@@ -22,7 +22,7 @@ pub fn decode_address(profile: Profile, bytes: &[u8]) -> Result<SocketAddr, Cmsg
         if bytes.len() < needed { Err(CmsgError::Structure { needed, found: bytes.len() }) } else { Ok(()) }
     };
     needs(SOCKADDR_IN_LEN)?;
-    let family = get_u16(bytes, 0);
+    let family = get(bytes, 0);
     let port = u16::from_be_bytes(get(bytes, 2));
     if family == profile.sin_family() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::from_octets(get(bytes, 4))), port));
@@ -33,7 +33,7 @@ pub fn decode_address(profile: Profile, bytes: &[u8]) -> Result<SocketAddr, Cmsg
     needs(SOCKADDR_LEN)?;
     let address = Ipv6Addr::from_octets(get(bytes, 8));
     let flow = u32::from_be_bytes(get(bytes, 4));
-    Ok(SocketAddr::V6(SocketAddrV6::new(address, port, flow, get_u32(bytes, 24))))
+    Ok(SocketAddr::V6(SocketAddrV6::new(address, port, flow, get(bytes, 24))))
 }
 
 /// Returns the encoded address and its length, or `None` if the profile lacks the family.
@@ -51,7 +51,7 @@ pub fn encode_address(profile: Profile, address: &SocketAddr) -> Option<([u8; SO
             put(&mut bytes, 0, profile.sin6_family()?.to_ne_bytes());
             put(&mut bytes, 4, v6.flowinfo().to_be_bytes());
             put(&mut bytes, 8, v6.ip().octets());
-            put_u32(&mut bytes, 24, v6.scope_id());
+            put(&mut bytes, 24, v6.scope_id());
             Some((bytes, SOCKADDR_LEN))
         }
     }

@@ -5,179 +5,76 @@ use dat_nostd::DmaSlice;
 
 use crate::cmsg::abi::Abi;
 use crate::cmsg::error::CmsgError;
-use crate::cmsg::fields::{get, get_u32, get_u64, put, put_u32, put_u64};
+use crate::cmsg::fields::{Field, codecs, get, structures};
 use crate::rdma::{AtomicArgs, AtomicOp, RdmaArgs, RdmaCookie, RdmaFlags};
 
-/// `struct rds_iovec`, 16 bytes: memory of the program, or part of a peer's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RdsIovec {
-    /// Address, or offset in a peer's region.
-    pub addr: u64,
-    /// Length in bytes.
-    pub bytes: u64,
-}
-
-impl RdsIovec {
-    /// Bytes of the structure.
-    pub const LEN: usize = 16;
-
-    /// Decodes an element.
-    ///
-    /// # Errors
-    /// [`CmsgError::Structure`]: too few bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
-        Ok(Self::at(structure(bytes, Self::LEN)?, 0))
+structures! {
+    /// `struct rds_iovec`, 16 bytes: memory of the program, or part of a peer's.
+    #[derive(Default)]
+    pub struct RdsIovec {
+        /// Address, or offset in a peer's region.
+        pub addr: u64 = 0,
+        /// Length in bytes.
+        pub bytes: u64 = 8,
     }
 
-    /// Returns the encoded structure.
-    #[must_use]
-    pub fn encode(self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        self.put(&mut bytes, 0);
-        bytes
+    /// `struct rds_get_mr_args`, 32 bytes: memory to offer (MAP, `RDS_GET_MR`).
+    #[derive(Default)]
+    pub struct RdsGetMrArgs {
+        /// The memory.
+        pub vec: RdsIovec = 0,
+        /// Address that receives the cookie; 0 for none.
+        pub cookie_addr: u64 = 16,
+        /// USE_ONCE, INVALIDATE.
+        pub flags: RdmaFlags = 24,
     }
 
-    fn at(bytes: &[u8], at: usize) -> Self {
-        Self { addr: get_u64(bytes, at), bytes: get_u64(bytes, at + 8) }
+    /// `struct rds_get_mr_for_dest_args`, 160 bytes: memory to offer to one peer
+    /// (`RDS_GET_MR_FOR_DEST`).
+    pub struct RdsGetMrForDestArgs {
+        /// The peer, as a `struct sockaddr_storage` for
+        /// [`decode_address`](crate::cmsg::decode_address).
+        pub dest: [u8; Self::DEST_LEN] = 0,
+        /// The memory.
+        pub args: RdsGetMrArgs = Self::DEST_LEN,
     }
 
-    fn put(self, bytes: &mut [u8], at: usize) {
-        put_u64(bytes, at, self.addr);
-        put_u64(bytes, at + 8, self.bytes);
-    }
-}
-
-/// `struct rds_get_mr_args`, 32 bytes: memory to offer (MAP, `RDS_GET_MR`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RdsGetMrArgs {
-    /// The memory.
-    pub vec: RdsIovec,
-    /// Address that receives the cookie; 0 for none.
-    pub cookie_addr: u64,
-    /// USE_ONCE, INVALIDATE.
-    pub flags: RdmaFlags,
-}
-
-impl RdsGetMrArgs {
-    /// Bytes of the structure.
-    pub const LEN: usize = 32;
-
-    /// Decodes the argument of an option or the payload of a control message.
-    ///
-    /// # Errors
-    /// [`CmsgError::Structure`]: too few bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
-        Ok(Self::at(structure(bytes, Self::LEN)?, 0))
+    /// `struct rds_free_mr_args`, 16 bytes: memory to revoke (`RDS_FREE_MR`).
+    pub struct RdsFreeMrArgs {
+        /// The region; 0 for all released regions.
+        pub cookie: RdmaCookie = 0,
+        /// INVALIDATE.
+        pub flags: RdmaFlags = 8,
     }
 
-    /// Returns the encoded structure.
-    #[must_use]
-    pub fn encode(&self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        self.put(&mut bytes, 0);
-        bytes
-    }
-
-    fn at(bytes: &[u8], at: usize) -> Self {
-        Self {
-            vec: RdsIovec::at(bytes, at),
-            cookie_addr: get_u64(bytes, at + 16),
-            flags: RdmaFlags::from_bits_retain(get_u64(bytes, at + 24)),
-        }
-    }
-
-    fn put(&self, bytes: &mut [u8], at: usize) {
-        self.vec.put(bytes, at);
-        put_u64(bytes, at + 16, self.cookie_addr);
-        put_u64(bytes, at + 24, self.flags.bits());
+    /// `struct rds_rdma_args`, 56 bytes: an operation on a peer's memory. With a token of 32 bits
+    /// it has 52 bytes and 4 of padding.
+    pub struct RdsRdmaArgs {
+        /// The peer's region.
+        pub cookie: RdmaCookie = 0,
+        /// Part of the region: `addr` is an offset into it.
+        pub remote_vec: RdsIovec = 8,
+        /// Address of an array of [`RdsIovec`] in the program: the local memory.
+        pub local_vec_addr: u64 = 24,
+        /// Elements of the array.
+        pub nr_local: u64 = 32,
+        /// READWRITE, FENCE, NOTIFY_ME, SILENT.
+        pub flags: RdmaFlags = 40,
+        /// For the notification.
+        pub user_token: u64 = Self::TOKEN_AT,
     }
 }
 
-/// `struct rds_get_mr_for_dest_args`, 160 bytes: memory to offer to one peer
-/// (`RDS_GET_MR_FOR_DEST`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RdsGetMrForDestArgs {
-    /// The peer, as a `struct sockaddr_storage` for
-    /// [`decode_address`](crate::cmsg::decode_address).
-    pub dest: [u8; Self::DEST_LEN],
-    /// The memory.
-    pub args: RdsGetMrArgs,
+codecs! {
+    RdsIovec: 16;
+    RdsGetMrArgs: 32;
+    RdsGetMrForDestArgs: Self::DEST_LEN + RdsGetMrArgs::LEN;
+    RdsFreeMrArgs: 16;
 }
 
 impl RdsGetMrForDestArgs {
-    /// Bytes of the structure.
-    pub const LEN: usize = Self::DEST_LEN + RdsGetMrArgs::LEN;
     /// Bytes of a `struct sockaddr_storage`.
     pub const DEST_LEN: usize = 128;
-
-    /// Decodes the argument of the option.
-    ///
-    /// # Errors
-    /// [`CmsgError::Structure`]: too few bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
-        let bytes = structure(bytes, Self::LEN)?;
-        Ok(Self { dest: get(bytes, 0), args: RdsGetMrArgs::at(bytes, Self::DEST_LEN) })
-    }
-
-    /// Returns the encoded structure.
-    #[must_use]
-    pub fn encode(&self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        put(&mut bytes, 0, self.dest);
-        self.args.put(&mut bytes, Self::DEST_LEN);
-        bytes
-    }
-}
-
-/// `struct rds_free_mr_args`, 16 bytes: memory to revoke (`RDS_FREE_MR`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RdsFreeMrArgs {
-    /// The region; 0 for all released regions.
-    pub cookie: RdmaCookie,
-    /// INVALIDATE.
-    pub flags: RdmaFlags,
-}
-
-impl RdsFreeMrArgs {
-    /// Bytes of the structure.
-    pub const LEN: usize = 16;
-
-    /// Decodes the argument of the option.
-    ///
-    /// # Errors
-    /// [`CmsgError::Structure`]: too few bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CmsgError> {
-        let bytes = structure(bytes, Self::LEN)?;
-        let flags = RdmaFlags::from_bits_retain(get_u64(bytes, 8));
-        Ok(Self { cookie: RdmaCookie(get_u64(bytes, 0)), flags })
-    }
-
-    /// Returns the encoded structure.
-    #[must_use]
-    pub fn encode(&self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        put_u64(&mut bytes, 0, self.cookie.0);
-        put_u64(&mut bytes, 8, self.flags.bits());
-        bytes
-    }
-}
-
-/// `struct rds_rdma_args`, 56 bytes: an operation on a peer's memory. With a token of 32 bits it
-/// has 52 bytes and 4 of padding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RdsRdmaArgs {
-    /// The peer's region.
-    pub cookie: RdmaCookie,
-    /// Part of the region: `addr` is an offset into it.
-    pub remote_vec: RdsIovec,
-    /// Address of an array of [`RdsIovec`] in the program: the local memory.
-    pub local_vec_addr: u64,
-    /// Elements of the array.
-    pub nr_local: u64,
-    /// READWRITE, FENCE, NOTIFY_ME, SILENT.
-    pub flags: RdmaFlags,
-    /// For the notification.
-    pub user_token: u64,
 }
 
 impl RdsRdmaArgs {
@@ -191,22 +88,13 @@ impl RdsRdmaArgs {
     }
 
     pub(super) fn at(bytes: &[u8], abi: &Abi) -> Self {
-        Self {
-            cookie: RdmaCookie(get_u64(bytes, 0)),
-            remote_vec: RdsIovec::at(bytes, 8),
-            local_vec_addr: get_u64(bytes, 24),
-            nr_local: get_u64(bytes, 32),
-            flags: RdmaFlags::from_bits_retain(get_u64(bytes, 40)),
-            user_token: token(bytes, Self::TOKEN_AT, abi),
-        }
+        Self { user_token: token(bytes, Self::TOKEN_AT, abi), ..Self::get(bytes, 0) }
     }
 
-    pub(super) fn put(&self, bytes: &mut [u8], abi: &Abi) {
-        put_u64(bytes, 0, self.cookie.0);
-        self.remote_vec.put(bytes, 8);
-        put_u64(bytes, 24, self.local_vec_addr);
-        put_u64(bytes, 32, self.nr_local);
-        put_u64(bytes, 40, self.flags.bits());
+    pub(super) fn write(&self, bytes: &mut [u8], abi: &Abi) {
+        self.put(bytes, 0);
+        // Clears the upper half where it is padding.
+        0u64.put(bytes, Self::TOKEN_AT);
         put_token(bytes, Self::TOKEN_AT, self.user_token, abi);
     }
 
@@ -262,7 +150,7 @@ impl RdsAtomicArgs {
 
     /// Decodes a control message of this type, one of the four.
     pub(super) fn at(bytes: &[u8], kind: i32, abi: &Abi) -> Self {
-        let [first, second, third, fourth] = [24, 32, 40, 48].map(|at| get_u64(bytes, at));
+        let [first, second, third, fourth] = [24, 32, 40, 48].map(|at| get::<u64>(bytes, at));
         let op = match kind {
             Self::FADD => AtomicOp::FetchAdd { add: first },
             Self::CSWP => AtomicOp::CompareSwap { compare: first, swap: second },
@@ -275,16 +163,16 @@ impl RdsAtomicArgs {
             },
         };
         Self {
-            cookie: RdmaCookie(get_u64(bytes, 0)),
-            local_addr: get_u64(bytes, 8),
-            remote_addr: get_u64(bytes, 16),
+            cookie: Field::get(bytes, 0),
+            local_addr: Field::get(bytes, 8),
+            remote_addr: Field::get(bytes, 16),
             op,
-            flags: RdmaFlags::from_bits_retain(get_u64(bytes, 56)),
+            flags: Field::get(bytes, 56),
             user_token: token(bytes, 64, abi),
         }
     }
 
-    pub(super) fn put(&self, bytes: &mut [u8], abi: &Abi) {
+    pub(super) fn write(&self, bytes: &mut [u8], abi: &Abi) {
         let operands = match self.op {
             AtomicOp::FetchAdd { add } => [add, 0, 0, 0],
             AtomicOp::CompareSwap { compare, swap } => [compare, swap, 0, 0],
@@ -293,13 +181,12 @@ impl RdsAtomicArgs {
                 [compare, swap, compare_mask, swap_mask]
             }
         };
-        put_u64(bytes, 0, self.cookie.0);
-        put_u64(bytes, 8, self.local_addr);
-        put_u64(bytes, 16, self.remote_addr);
-        for (operand, at) in operands.into_iter().zip([24, 32, 40, 48]) {
-            put_u64(bytes, at, operand);
+        let [first, second, third, fourth] = operands;
+        let words = [self.cookie.0, self.local_addr, self.remote_addr, first, second, third, fourth];
+        for (word, at) in words.into_iter().zip((0..).step_by(8)) {
+            word.put(bytes, at);
         }
-        put_u64(bytes, 56, self.flags.bits());
+        self.flags.put(bytes, 56);
         put_token(bytes, 64, self.user_token, abi);
     }
 
@@ -389,14 +276,14 @@ impl RxTrace {
     pub const LEN: usize = 32;
 
     pub(super) fn at(bytes: &[u8]) -> Result<Self, CmsgError> {
-        let option = RxTraceOption::decode(&get::<{ RxTraceOption::LEN }>(bytes, 0))?;
-        Ok(Self { option, nanoseconds: [8, 16, 24].map(|at| get_u64(bytes, at)) })
+        let option = RxTraceOption::decode(&<[u8; RxTraceOption::LEN]>::get(bytes, 0))?;
+        Ok(Self { option, nanoseconds: [8, 16, 24].map(|at| get::<u64>(bytes, at)) })
     }
 
     pub(super) fn put(&self, bytes: &mut [u8]) {
-        put(bytes, 0, self.option.encode());
+        self.option.encode().put(bytes, 0);
         for (nanoseconds, at) in self.nanoseconds.into_iter().zip([8, 16, 24]) {
-            put_u64(bytes, at, nanoseconds);
+            nanoseconds.put(bytes, at);
         }
     }
 }
@@ -417,33 +304,28 @@ impl ZcopyCookies {
     pub const MOST: usize = 8;
 
     pub(super) fn at(bytes: &[u8]) -> Self {
-        let cookies = core::array::from_fn(|index| get_u32(bytes, 4 + 4 * index));
-        Self { num: get_u32(bytes, 0), cookies }
+        let cookies = core::array::from_fn(|index| Field::get(bytes, 4 + 4 * index));
+        Self { num: Field::get(bytes, 0), cookies }
     }
 
     pub(super) fn put(&self, bytes: &mut [u8]) {
-        put_u32(bytes, 0, self.num);
+        self.num.put(bytes, 0);
         for (cookie, index) in self.cookies.into_iter().zip(0..) {
-            put_u32(bytes, 4 + 4 * index, cookie);
+            cookie.put(bytes, 4 + 4 * index);
         }
     }
 }
 
 pub(super) fn token(bytes: &[u8], at: usize, abi: &Abi) -> u64 {
     match abi.token_bytes {
-        4 => u64::from(get_u32(bytes, at)),
-        _ => get_u64(bytes, at),
+        4 => u32::get(bytes, at).into(),
+        _ => Field::get(bytes, at),
     }
 }
 
 pub(super) fn put_token(bytes: &mut [u8], at: usize, token: u64, abi: &Abi) {
     match abi.token_bytes {
-        4 => put_u32(bytes, at, token as u32),
-        _ => put_u64(bytes, at, token),
+        4 => (token as u32).put(bytes, at),
+        _ => token.put(bytes, at),
     }
-}
-
-/// Returns the first `needed` bytes.
-fn structure(bytes: &[u8], needed: usize) -> Result<&[u8], CmsgError> {
-    bytes.get(..needed).ok_or(CmsgError::Structure { needed, found: bytes.len() })
 }

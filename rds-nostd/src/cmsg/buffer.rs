@@ -2,7 +2,7 @@
 
 use crate::cmsg::abi::Abi;
 use crate::cmsg::error::CmsgError;
-use crate::cmsg::fields::{get_u32, get_u64, put_u32, put_u64};
+use crate::cmsg::fields::{get, put};
 use crate::cmsg::message::Cmsg;
 
 /// Iterator over the control messages of RDS in a buffer. Skips other levels. Stops after the first
@@ -36,10 +36,10 @@ impl<'a> ControlReader<'a> {
             return None;
         }
         let cmsg_len = match abi.len_bytes {
-            4 => get_u32(rest, 0) as usize,
-            _ => usize::try_from(get_u64(rest, 0)).unwrap_or(usize::MAX),
+            4 => get::<u32>(rest, 0) as usize,
+            _ => usize::try_from(get::<u64>(rest, 0)).unwrap_or(usize::MAX),
         };
-        let (level, kind) = (get_u32(rest, abi.level_at), get_u32(rest, abi.level_at + 4));
+        let (level, kind) = (get::<u32>(rest, abi.level_at), get::<u32>(rest, abi.level_at + 4));
         let Some(payload) = rest.get(abi.header_len()..cmsg_len) else {
             return Some(Err(CmsgError::Length { at: self.at, cmsg_len, left: rest.len() }));
         };
@@ -107,11 +107,11 @@ impl<'a> ControlWriter<'a> {
         let (message_bytes, _) = rest.split_at_mut(space);
         message_bytes.fill(0);
         match self.abi.len_bytes {
-            4 => put_u32(message_bytes, 0, cmsg_len as u32),
-            _ => put_u64(message_bytes, 0, cmsg_len as u64),
+            4 => put(message_bytes, 0, cmsg_len as u32),
+            _ => put(message_bytes, 0, cmsg_len as u64),
         }
-        put_u32(message_bytes, self.abi.level_at, self.abi.profile.sol_rds().cast_unsigned());
-        put_u32(message_bytes, self.abi.level_at + 4, message.kind().cast_unsigned());
+        put(message_bytes, self.abi.level_at, self.abi.profile.sol_rds().cast_unsigned());
+        put(message_bytes, self.abi.level_at + 4, message.kind().cast_unsigned());
         for (to, from) in message_bytes.iter_mut().skip(header_len).zip(payload.iter().take(len)) {
             *to = *from;
         }

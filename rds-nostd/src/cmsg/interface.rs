@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use crate::cmsg::address::encode_address;
-use crate::cmsg::fields::{put, put_u32};
+use crate::cmsg::fields::put;
 use crate::interface::{Interface, InterfaceFlags};
 use crate::profile::Profile;
 
@@ -83,7 +83,7 @@ pub fn encode_ifreq(
             }
             put(&mut bytes, NAME_LEN, flags.to_ne_bytes());
         }
-        InterfaceField::Mtu => put_u32(&mut bytes, NAME_LEN, interface.mtu),
+        InterfaceField::Mtu => put(&mut bytes, NAME_LEN, interface.mtu),
     }
     Some(bytes)
 }

@@ -3,7 +3,7 @@
 use crate::cmsg::abi::Abi;
 use crate::cmsg::args::{RdsAtomicArgs, RdsGetMrArgs, RdsRdmaArgs, RxTrace, ZcopyCookies, put_token, token};
 use crate::cmsg::error::CmsgError;
-use crate::cmsg::fields::{get_u32, get_u64, put, put_u32, put_u64};
+use crate::cmsg::fields::{get, put};
 use crate::rdma::{RdmaCookie, RdmaNotify, RdmaStatus};
 
 /// Maximum payload of a control message, in bytes.
@@ -78,20 +78,20 @@ impl Cmsg {
         };
         Ok(match kind {
             RDMA_ARGS => Self::RdmaArgs(RdsRdmaArgs::at(least(RdsRdmaArgs::least_len(abi))?, abi)),
-            RDMA_DEST => Self::RdmaDest(RdmaCookie(get_u64(least(8)?, 0))),
+            RDMA_DEST => Self::RdmaDest(get(least(8)?, 0)),
             RDMA_MAP => Self::RdmaMap(RdsGetMrArgs::decode(least(RdsGetMrArgs::LEN)?)?),
             RDMA_STATUS => {
                 let bytes = least(abi.notify_len())?;
-                let status = get_u32(bytes, abi.token_bytes).cast_signed();
+                let status = get::<u32>(bytes, abi.token_bytes).cast_signed();
                 let status = RdmaStatus::from_number(status).ok_or(CmsgError::Status(status))?;
                 Self::RdmaStatus(RdmaNotify { user_token: token(bytes, 0, abi), status })
             }
-            CONG_UPDATE => Self::CongUpdate(get_u64(least(8)?, 0)),
+            CONG_UPDATE => Self::CongUpdate(get(least(8)?, 0)),
             RdsAtomicArgs::FADD..=RdsAtomicArgs::MASKED_CSWP => {
                 Self::Atomic(RdsAtomicArgs::at(least(RdsAtomicArgs::LEN)?, kind, abi))
             }
             RXPATH_LATENCY => Self::RxpathLatency(RxTrace::at(least(RxTrace::LEN)?)?),
-            ZCOPY_COOKIE => Self::ZcopyCookie(get_u32(least(4)?, 0)),
+            ZCOPY_COOKIE => Self::ZcopyCookie(get(least(4)?, 0)),
             ZCOPY_COMPLETION => Self::ZcopyCompletion(ZcopyCookies::at(least(ZcopyCookies::LEN)?)),
             _ => return Err(CmsgError::Type(kind)),
         })
@@ -103,11 +103,11 @@ impl Cmsg {
         let mut bytes = [0; MAX_PAYLOAD_LEN];
         let len = match self {
             Self::RdmaArgs(args) => {
-                args.put(&mut bytes, abi);
+                args.write(&mut bytes, abi);
                 RdsRdmaArgs::LEN
             }
             Self::RdmaDest(RdmaCookie(word)) | Self::CongUpdate(word) => {
-                put_u64(&mut bytes, 0, *word);
+                put(&mut bytes, 0, *word);
                 8
             }
             Self::RdmaMap(args) => {
@@ -116,11 +116,11 @@ impl Cmsg {
             }
             Self::RdmaStatus(notify) => {
                 put_token(&mut bytes, 0, notify.user_token, abi);
-                put_u32(&mut bytes, abi.token_bytes, notify.status as u32);
+                put(&mut bytes, abi.token_bytes, notify.status as u32);
                 abi.notify_len()
             }
             Self::Atomic(args) => {
-                args.put(&mut bytes, abi);
+                args.write(&mut bytes, abi);
                 RdsAtomicArgs::LEN
             }
             Self::RxpathLatency(trace) => {
@@ -128,7 +128,7 @@ impl Cmsg {
                 RxTrace::LEN
             }
             Self::ZcopyCookie(cookie) => {
-                put_u32(&mut bytes, 0, *cookie);
+                put(&mut bytes, 0, *cookie);
                 4
             }
             Self::ZcopyCompletion(cookies) => {
