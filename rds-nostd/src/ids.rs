@@ -48,51 +48,29 @@ ids! {
     WindowId;
 }
 
-impl ConnectionId {
-    /// Returns the number for cookies; never 0.
-    #[inline]
-    pub(crate) const fn bits(self) -> u16 {
-        self.0.get()
-    }
+macro_rules! numbers {
+    ($($name:ident)*) => {
+        $(
+            impl $name {
+                /// Returns the number for cookies and links in memory; never 0.
+                #[inline]
+                pub(crate) const fn bits(self) -> u16 {
+                    self.0.get()
+                }
 
-    #[inline]
-    pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
-        match NonZeroU16::new(bits) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
+                #[inline]
+                pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
+                    match NonZeroU16::new(bits) {
+                        Some(number) => Some(Self(number)),
+                        None => None,
+                    }
+                }
+            }
+        )*
+    };
 }
 
-impl OperationId {
-    /// Returns the number for message descriptors; never 0.
-    pub(crate) const fn bits(self) -> u16 {
-        self.0.get()
-    }
-
-    pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
-        match NonZeroU16::new(bits) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
-}
-
-impl FrameId {
-    /// Returns the number for links in memory; never 0.
-    #[inline]
-    pub(crate) const fn bits(self) -> u16 {
-        self.0.get()
-    }
-
-    #[inline]
-    pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
-        match NonZeroU16::new(bits) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
-}
+numbers!(ConnectionId OperationId FrameId);
 
 /// A message, identified by its first frame, whose table entry describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

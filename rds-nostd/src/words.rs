@@ -13,14 +13,9 @@ pub(crate) fn put(words: &[DmaWord], bytes: &[u8]) {
     let (wide, words) = split(words, steps.len());
     for (words, bytes) in wide.iter().zip(steps) {
         let (quads, _) = bytes.as_chunks::<8>();
-        words[0].store(u64::from_ne_bytes(quads[0]));
-        words[1].store(u64::from_ne_bytes(quads[1]));
-        words[2].store(u64::from_ne_bytes(quads[2]));
-        words[3].store(u64::from_ne_bytes(quads[3]));
-        words[4].store(u64::from_ne_bytes(quads[4]));
-        words[5].store(u64::from_ne_bytes(quads[5]));
-        words[6].store(u64::from_ne_bytes(quads[6]));
-        words[7].store(u64::from_ne_bytes(quads[7]));
+        for (word, quad) in words.iter().zip(quads) {
+            word.store(u64::from_ne_bytes(*quad));
+        }
     }
     if !rest.is_empty() {
         put_rest(words, rest);
@@ -52,14 +47,9 @@ pub(crate) fn get(words: &[DmaWord], bytes: &mut [u8]) {
     let (wide, words) = split(words, steps.len());
     for (words, bytes) in wide.iter().zip(steps) {
         let (quads, _) = bytes.as_chunks_mut::<8>();
-        quads[0] = words[0].load().to_ne_bytes();
-        quads[1] = words[1].load().to_ne_bytes();
-        quads[2] = words[2].load().to_ne_bytes();
-        quads[3] = words[3].load().to_ne_bytes();
-        quads[4] = words[4].load().to_ne_bytes();
-        quads[5] = words[5].load().to_ne_bytes();
-        quads[6] = words[6].load().to_ne_bytes();
-        quads[7] = words[7].load().to_ne_bytes();
+        for (quad, word) in quads.iter_mut().zip(words) {
+            *quad = word.load().to_ne_bytes();
+        }
     }
     if !rest.is_empty() {
         get_rest(words, rest);
