@@ -174,17 +174,19 @@ impl Socket {
         };
     }
 
-    /// Returns the connection to this destination, if it is that of the last message.
+    /// Returns the connection and port of this destination, if it is that of the last message.
     #[inline]
-    pub(crate) fn route_to(&self, to: &SocketAddr) -> Option<ConnectionId> {
-        let same = match to {
-            SocketAddr::V4(v4) => u64::from(u32::from_ne_bytes(v4.ip().octets())) == self.route_v4,
-            SocketAddr::V6(v6) => v6.ip().to_bits() == self.route_to,
+    pub(crate) fn route_to(&self, to: &SocketAddr) -> Option<(ConnectionId, u16)> {
+        let (same, port) = match to {
+            SocketAddr::V4(v4) => {
+                (u64::from(u32::from_ne_bytes(v4.ip().octets())) == self.route_v4, v4.port())
+            }
+            SocketAddr::V6(v6) => (v6.ip().to_bits() == self.route_to, v6.port()),
         };
         if !same {
             return None;
         }
-        self.route
+        Some((self.route?, port))
     }
 
     /// Returns whether events precede the messages of the socket.

@@ -60,94 +60,34 @@ impl Rds<'_> {
         if !MsgFlags::DONTWAIT.union(MsgFlags::MORE).contains(message.flags) {
             return Err(RdsError::NotSupported);
         }
-        let peer;
-        let to = match &message.to {
+        let to = match message.to {
             Some(to) => to,
-            None => {
-                peer = self.peer_address(from)?;
-                &peer
-            }
+            None => self.peer_address(from)?,
         };
-        match message.control {
-            None if message.flags.contains(MsgFlags::MORE) => {
-                self.send_later(adapter, from, *to, message.payload)
-            }
-            None => self.send(adapter, from, to, message.payload),
-            Some(control) => self.send_along(adapter, from, *to, message.payload, control),
-        }
-    }
-
-    /// Sends a message without control messages.
-    #[inline(always)]
-    fn send<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
-        to: &SocketAddr,
-        payload: &[u8],
-    ) -> Result<Option<RdmaCookie>, RdsError> {
-        if self.protocol.send(from, to, payload, &mut Wire(adapter)) {
+        let is_plain = message.control.is_none() && !message.flags.contains(MsgFlags::MORE);
+        if is_plain && self.protocol.send(from, &to, message.payload, &mut Wire(adapter)) {
             return Ok(None);
         }
-        self.queue(adapter, from, *to, payload)
+        self.send_slow(adapter, from, to, (message.payload, message.flags), message.control)
     }
 
-    /// Composes a message. Evicts an idle connection if a new peer needs an entry.
-    fn compose<P: Platform>(
+    /// Sends a message outside of the fast path.
+    #[inline(never)]
+    fn send_slow<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        (to, body): (&SocketAddr, Body<'_>),
-        alone: bool,
-    ) -> Result<Option<Outgoing>, RdsError> {
-        match self.protocol.compose(from, to, body, alone) {
-            Err(RdsError::NoBufferSpace) if self.make_room_to(adapter, from, to) => {
-                self.protocol.compose(from, to, body, alone)
+        to: SocketAddr,
+        (payload, flags): (&[u8], MsgFlags),
+        control: Option<&Control<'_>>,
+    ) -> Result<Option<RdmaCookie>, RdsError> {
+        let Some(control) = control.filter(|control| !control.is_empty()) else {
+            let composed = self.compose(adapter, from, (&to, Body::Copied(payload)), true)?;
+            if let Some(outgoing) = composed.filter(|_| !flags.contains(MsgFlags::MORE)) {
+                self.transmit(adapter, outgoing.connection);
             }
-            composed => composed,
-        }
-    }
-
-    /// Queues a message, to be sent with the following ones.
-    #[inline(never)]
-    fn send_later<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
-        to: SocketAddr,
-        payload: &[u8],
-    ) -> Result<Option<RdmaCookie>, RdsError> {
-        self.compose(adapter, from, (&to, Body::Copied(payload)), true).map(|_| None)
-    }
-
-    /// Queues a message outside of the fast path, and posts as much as possible.
-    #[inline(never)]
-    fn queue<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
-        to: SocketAddr,
-        payload: &[u8],
-    ) -> Result<Option<RdmaCookie>, RdsError> {
-        if let Some(outgoing) = self.compose(adapter, from, (&to, Body::Copied(payload)), true)? {
-            self.transmit(adapter, outgoing.connection);
-        }
-        Ok(None)
-    }
-
-    /// Sends a message with control messages.
-    #[inline(never)]
-    fn send_along<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
-        to: SocketAddr,
-        payload: &[u8],
-        control: &Control<'_>,
-    ) -> Result<Option<RdmaCookie>, RdsError> {
-        if control.is_empty() {
-            return self.queue(adapter, from, to, payload);
-        }
+            return Ok(None);
+        };
         let offers = usize::from(control.map.is_some()) + usize::from(control.dest.is_some());
         if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
@@ -176,6 +116,22 @@ impl Rds<'_> {
                 self.protocol.withdraw(outgoing);
                 Err(error)
             }
+        }
+    }
+
+    /// Composes a message. Evicts an idle connection if a new peer needs an entry.
+    fn compose<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        (to, body): (&SocketAddr, Body<'_>),
+        alone: bool,
+    ) -> Result<Option<Outgoing>, RdsError> {
+        match self.protocol.compose(from, to, body, alone) {
+            Err(RdsError::NoBufferSpace) if self.make_room_to(adapter, from, to) => {
+                self.protocol.compose(from, to, body, alone)
+            }
+            composed => composed,
         }
     }
 

@@ -118,8 +118,8 @@ impl Protocol<'_> {
     ) -> bool {
         let Self { sockets, connections, frames, sending, limits, counters, .. } = self;
         let Ok(socket) = sockets.open_mut(from) else { return false };
-        let Some(id) = socket.route_to(to) else { return false };
-        let connection = connections.at_mut(id);
+        let Some((id, dport)) = socket.route_to(to) else { return false };
+        let Some(connection) = connections.get_mut(id) else { return false };
         let tx = &connection.tx;
         let plain = payload.len() <= limits.longest_at_once
             && tx.posts < tx.fast_until
@@ -129,10 +129,10 @@ impl Protocol<'_> {
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
         // A separate function, so that the flags are constant here.
         if !plain {
-            return self.send_slow(from, to, payload, outlet);
+            return self.send_slow((from, id, dport), payload, outlet);
         }
         let way = Way { socket, connection, frames, sending, counters };
-        let Some((message, posted)) = way.send((from, to.port()), payload, Asks::empty(), outlet) else {
+        let Some((message, posted)) = way.send((from, dport), payload, Asks::empty(), outlet) else {
             return false;
         };
         if !posted || connection.reconnect.probe_at.is_none() {
@@ -146,15 +146,13 @@ impl Protocol<'_> {
     #[inline(never)]
     fn send_slow(
         &mut self,
-        from: SocketHandle,
-        to: &SocketAddr,
+        (from, id, dport): (SocketHandle, ConnectionId, u16),
         payload: &[u8],
         outlet: &mut impl Outlet,
     ) -> bool {
         let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
         let Ok(socket) = sockets.open_mut(from) else { return false };
-        let Some(id) = socket.route_to(to) else { return false };
-        let (connection, dport) = (connections.at_mut(id), to.port());
+        let connection = connections.at_mut(id);
         if payload.len() > limits.longest_at_once
             || !sending.has_one(connection.tx.frames)
             || connection.map.some_marked() && maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
@@ -211,7 +209,7 @@ impl Protocol<'_> {
     ) -> Result<Option<Outgoing>, RdsError> {
         let route = match self.sockets.open(from)?.route_to(to) {
             None => self.find_route(from, *to)?,
-            known => known,
+            Some((id, _)) => Some(id),
         };
         let Some(id) = route else {
             let Body::Copied(payload) = body else { return Err(RdsError::NotSupported) };

@@ -157,7 +157,7 @@ impl Bench {
             return self.protocol.compose(from, &to, Body::Copied(&payload), true).map(|_| ());
         }
         if queue.posts > 0 {
-            let id = self.protocol.sockets.open(from)?.route_to(&to).expect("it went that way");
+            let (id, _) = self.protocol.sockets.open(from)?.route_to(&to).expect("it went that way");
             self.straight.push((id, self.protocol.connection(id).tx.next_sequence - 1));
         }
         Ok(())
