@@ -23,8 +23,8 @@ use crate::words;
 pub(crate) use arena::{Arena, SHORT};
 pub(crate) use inbox::{Inbox, Place, ReadInSlot, Unread};
 pub(crate) use lent::{Lent, frames_of_lent, header_place};
-pub(crate) use memory::{HEADERS_PER_FRAME, STRIDE};
-use memory::{Memory, WORDS, address_of};
+pub(crate) use memory::{HEADERS_PER_FRAME, Memory, STRIDE};
+use memory::{WORDS, address_of};
 pub(crate) use queue::Queue;
 pub(crate) use ring::{Ready, Ring, Rings};
 pub(crate) use shares::Shares;
@@ -199,20 +199,9 @@ pub(crate) struct Frames<'s> {
 }
 
 impl<'s> Frames<'s> {
-    /// Creates a frame per table entry. The memory contains them, followed by the headers of
+    /// Creates a frame per table entry. `memory` contains them, followed by the headers of
     /// acknowledgements.
-    pub(crate) fn new(table: &'s mut [Frame], memory: DmaBuffer) -> Self {
-        Self::over(table, Memory::new(memory))
-    }
-
-    /// Creates frames in ordinary memory, with `acks` acknowledgement headers.
-    #[cfg(test)]
-    pub(crate) fn plain(table: &'s mut [Frame], acks: usize) -> Self {
-        let count = table.len() + acks.div_ceil(HEADERS_PER_FRAME);
-        Self::over(table, Memory::plain(count))
-    }
-
-    fn over(table: &'s mut [Frame], memory: Memory) -> Self {
+    pub(crate) fn new(table: &'s mut [Frame], memory: Memory) -> Self {
         let count = table.len().min(FrameId::MOST);
         let (table, _) = table.split_at_mut(count);
         table.fill(Frame::EMPTY);
@@ -221,6 +210,13 @@ impl<'s> Frames<'s> {
         }
         let free = (count > 0).then(|| FrameId::new(0));
         Self { table, memory, free, free_count: count, last_number: 0, nowhere: Frame::EMPTY }
+    }
+
+    /// Creates frames in ordinary memory, with `acks` acknowledgement headers.
+    #[cfg(test)]
+    pub(crate) fn plain(table: &'s mut [Frame], acks: usize) -> Self {
+        let count = table.len() + acks.div_ceil(HEADERS_PER_FRAME);
+        Self::new(table, Memory::plain(count))
     }
 
     pub(crate) fn memory(&self) -> Option<DmaSlice<'_>> {

@@ -5,16 +5,15 @@ use core::net::IpAddr;
 use dat_nostd::{Adapter, CloseFlags, DatReturn, Duration, EpHandle, Platform};
 
 use crate::config::RdsConfig;
-use crate::connection::{Connections, RememberedPeers};
 use crate::error::RdsError;
-use crate::frames::{Frames, Rings};
+use crate::frames::Memory;
+use crate::ids::{ConnectionId, FrameId};
 use crate::io::Rds;
 use crate::io::rdma::free_iovs;
 use crate::io::{Held, Objects};
 use crate::limits::Limits;
-use crate::protocol::{Protocol, Tables};
-use crate::rdma::{Operations, Regions, Windows};
-use crate::socket::{Sockets, address, key};
+use crate::protocol::Protocol;
+use crate::socket::{address, key};
 use crate::storage::{RdsParts, dma_len};
 
 impl<'s> Rds<'s> {
@@ -29,9 +28,8 @@ impl<'s> Rds<'s> {
         parts: RdsParts<'s>,
         config: RdsConfig,
     ) -> Result<Self, RdsError> {
-        let connections = Connections::new(parts.connections, parts.buckets, parts.heap, config.seed);
-        let count = connections.len();
-        let limits = Limits::new(&config, parts.frames.len().min(crate::ids::FrameId::MOST), count)?;
+        let count = parts.connections.len().min(ConnectionId::MOST);
+        let limits = Limits::new(&config, parts.frames.len().min(FrameId::MOST), count)?;
         let memory = adapter.dma_alloc(dma_len(parts.frames.len(), count), 4096)?;
         let opened = adapter.ia_open("ib0", 16, None).and_then(|(ia, async_evd)| {
             let objects = Objects::create(adapter, (ia, async_evd), &memory, &limits, count as u32);
@@ -47,19 +45,9 @@ impl<'s> Rds<'s> {
                 return Err(error.into());
             }
         };
-        let tables = Tables {
-            sockets: Sockets::new(parts.sockets),
-            connections,
-            frames: Frames::new(parts.frames, memory),
-            rings: Rings::new(parts.receives, limits.receive_depth),
-            operations: Operations::new(parts.operations, parts.iovs, parts.memories),
-            regions: Regions::new(parts.regions),
-            windows: Windows::new(parts.windows),
-            maps: parts.maps,
-            remembered: RememberedPeers::new(parts.remembered),
-        };
         let (local, now) = (key(adapter.address()), adapter.now());
-        Ok(Self { protocol: Protocol::new(tables, config, limits, local, now), objects, held: Held::EMPTY })
+        let protocol = Protocol::new(parts, Memory::new(memory), config, limits, local, now);
+        Ok(Self { protocol, objects, held: Held::EMPTY })
     }
 
     /// Maximum time to repeat [`settle`](Self::settle).

@@ -33,12 +33,13 @@ pub(crate) use submit::{Body, Outgoing, Outlet};
 use crate::config::RdsConfig;
 use crate::connection::{AbsentPeers, Connection, Connections, Map, RememberedPeers};
 use crate::counters::Counters;
-use crate::frames::{Frames, Rings, Shares};
+use crate::frames::{Frames, Memory, Rings, Shares};
 use crate::ids::{ConnectionId, FrameId};
 use crate::limits::Limits;
 use crate::rdma::{Operations, Regions, Windows};
 use crate::reason::DownReason;
 use crate::socket::Sockets;
+use crate::storage::RdsParts;
 use crate::wire::MAP_FRAGMENTS;
 
 /// State of a node.
@@ -89,40 +90,26 @@ pub(crate) struct Protocol<'s> {
     random: u64,
 }
 
-/// Tables of a [`Protocol`].
-pub(crate) struct Tables<'s> {
-    pub(crate) sockets: Sockets<'s>,
-    pub(crate) connections: Connections<'s>,
-    pub(crate) frames: Frames<'s>,
-    pub(crate) rings: Rings<'s>,
-    pub(crate) operations: Operations<'s>,
-    pub(crate) regions: Regions<'s>,
-    pub(crate) windows: Windows<'s>,
-    pub(crate) maps: &'s mut [Map],
-    pub(crate) remembered: RememberedPeers<'s>,
-}
-
 impl<'s> Protocol<'s> {
     pub(crate) fn new(
-        tables: Tables<'s>,
+        parts: RdsParts<'s>,
+        memory: Memory,
         config: RdsConfig,
         limits: Limits,
         local: u128,
         now: Instant,
     ) -> Self {
-        let Tables { sockets, connections, frames, rings, operations, regions, windows, maps, remembered } =
-            tables;
-        maps.fill_with(|| Map::EMPTY);
+        parts.maps.fill_with(|| Map::EMPTY);
         let mut protocol = Self {
-            sockets,
-            connections,
-            frames,
-            rings,
-            operations,
-            regions,
-            windows,
-            maps,
-            remembered,
+            sockets: Sockets::new(parts.sockets),
+            connections: Connections::new(parts.connections, parts.buckets, parts.heap, config.seed),
+            frames: Frames::new(parts.frames, memory),
+            rings: Rings::new(parts.receives, limits.receive_depth),
+            operations: Operations::new(parts.operations, parts.iovs, parts.memories),
+            regions: Regions::new(parts.regions),
+            windows: Windows::new(parts.windows),
+            maps: parts.maps,
+            remembered: RememberedPeers::new(parts.remembered),
             absent: AbsentPeers::EMPTY,
             config,
             limits,

@@ -8,16 +8,17 @@ use std::vec::Vec;
 use dat_nostd::{Instant, ReceiveDto, Wake};
 
 use crate::config::RdsConfig;
-use crate::connection::{Broken, Connection, Connections, Map, Objects, Remembered, RememberedPeers};
+use crate::connection::{Broken, Connection, Map, Objects, Remembered};
 use crate::error::RdsError;
-use crate::frames::{Frame, Frames, Rings};
+use crate::frames::Frame;
 use crate::generation::Generation;
 use crate::ids::{ConnectionId, FrameId, SocketHandle};
 use crate::limits::Limits;
-use crate::protocol::{Body, Due, Outlet, Post, Protocol, Segment, Tables};
-use crate::rdma::{Iov, Memory, Operation, Operations, Region, Regions, Window, Windows};
+use crate::protocol::{Body, Due, Outlet, Post, Protocol, Segment};
+use crate::rdma::{Iov, Memory, Operation, Region, Window};
 use crate::reason::DownReason;
-use crate::socket::{Socket, Sockets, Transport, key};
+use crate::socket::{Socket, Transport, key};
+use crate::storage::RdsParts;
 use crate::wire::{HEADER_LEN, Header};
 
 /// A node at 10.0.0.1.
@@ -57,26 +58,25 @@ pub(crate) const CONFIG: RdsConfig = RdsConfig::new(Generation::UNKNOWN);
 impl Bench {
     pub(crate) fn new(config: RdsConfig, frames: usize, connections: usize) -> Self {
         let limits = Limits::new(&config, frames, connections).expect("enough");
-        let entries = table(connections, || Connection::EMPTY);
-        let (buckets, heap) = (table(connections, || None), table(connections, || None));
-        let tables = Tables {
-            sockets: Sockets::new(table(4, || Socket::EMPTY)),
-            connections: Connections::new(entries, buckets, heap, 1),
-            frames: Frames::plain(table(frames, || Frame::EMPTY), connections),
-            rings: Rings::new(table(frames, || None), limits.receive_depth),
-            operations: Operations::new(
-                table(4, || Operation::EMPTY),
-                table(16, || Iov::EMPTY),
-                table(2, || Memory::EMPTY),
-            ),
-            regions: Regions::new(table(4, || Region::EMPTY)),
-            windows: Windows::new(table(4, || Window::EMPTY)),
+        let parts = RdsParts {
+            sockets: table(4, || Socket::EMPTY),
+            connections: table(connections, || Connection::EMPTY),
             maps: table(connections, || Map::EMPTY),
-            remembered: RememberedPeers::new(table(64, || Remembered::EMPTY)),
+            buckets: table(connections, || None),
+            heap: table(connections, || None),
+            remembered: table(64, || Remembered::EMPTY),
+            frames: table(frames, || Frame::EMPTY),
+            receives: table(frames, || None),
+            regions: table(4, || Region::EMPTY),
+            windows: table(4, || Window::EMPTY),
+            operations: table(4, || Operation::EMPTY),
+            iovs: table(16, || Iov::EMPTY),
+            memories: table(2, || Memory::EMPTY),
         };
+        let memory = crate::frames::Memory::plain(frames + connections);
         let now = Instant::from_nanos(1);
         Self {
-            protocol: Protocol::new(tables, config, limits, key(ip(1)), now),
+            protocol: Protocol::new(parts, memory, config, limits, key(ip(1)), now),
             now,
             queue_full: false,
             straight: Vec::new(),
