@@ -466,7 +466,8 @@ impl<'s> Frames<'s> {
     /// Returns the sequence number and the acknowledgement in the header of a frame.
     #[inline]
     pub(crate) fn numbers(&self, frame: FrameId) -> (u64, u64) {
-        let [sequence, ack, ..] = self.header_words(frame);
+        let words = self.words(frame).and_then(|words| words.first_chunk::<2>());
+        let [sequence, ack] = words.map_or([0; 2], |words| words.each_ref().map(DmaWord::load));
         (u64::from_be(sequence), u64::from_be(ack))
     }
 

@@ -16,6 +16,8 @@ const LEAST: u16 = 4;
 pub(crate) struct Rings<'s> {
     slots: &'s mut [Option<FrameId>],
     depth: u16,
+    /// Maximum of messages between two posts of receives.
+    turn: u16,
     /// Outstanding receives below which each message posts receives again and unread messages leave
     /// the ring.
     few: u16,
@@ -117,7 +119,7 @@ impl<'s> Rings<'s> {
     /// Divides `slots` into rings of `depth` slots, a power of two.
     pub(crate) fn new(slots: &'s mut [Option<FrameId>], depth: u16) -> Self {
         slots.fill(None);
-        Self { slots, depth, few: depth / 4 }
+        Self { slots, depth, turn: TURN.min(depth / 2), few: depth / 4 }
     }
 
     pub(crate) const fn depth(&self) -> u16 {
@@ -143,7 +145,7 @@ impl<'s> Rings<'s> {
     /// Schedules the next post of receives.
     #[inline]
     fn plan(&self, ring: &mut Ring) {
-        let spare = ring.outstanding().saturating_sub(self.few).clamp(1, TURN.min(self.depth / 2));
+        let spare = ring.outstanding().saturating_sub(self.few).clamp(1, self.turn);
         ring.due = ring.taken.wrapping_add(spare);
     }
 

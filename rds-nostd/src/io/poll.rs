@@ -159,7 +159,9 @@ impl Rds<'_> {
             if dto.status == DtoStatus::Success {
                 self.protocol.sent(cookie);
                 self.release_ended(adapter);
-                self.flush(adapter, id);
+                if self.protocol.connection(id).may_send() {
+                    self.flush(adapter, id);
+                }
                 continue;
             }
             let ending = match dto.status {

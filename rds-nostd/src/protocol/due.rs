@@ -43,12 +43,16 @@ impl Protocol<'_> {
 
     fn due_up(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
-        let is_planned = connection.rx.is_planned(connection.links.is_armed(), now);
+        let Connection { rx, tx, reconnect, links, .. } = &*connection;
+        let is_planned = rx.is_planned(links.is_armed(), now);
         if is_planned && !connection.waits_for_peer() {
             connection.reconnect.probe_at = None;
             return Due::Serve;
         }
-        self.plan(id, now)
+        // An armed deadline is that of the probe, or earlier.
+        let is_probed = links.is_armed() && reconnect.probe_at.is_some_and(|at| now < at);
+        let is_limited = rx.partial.is_some() || tx.cancelled_until > Instant::ORIGIN;
+        if is_planned && is_probed && !is_limited { Due::Serve } else { self.plan(id, now) }
     }
 
     /// Arms the next deadline of the connection, and handles deadlines that have passed.
