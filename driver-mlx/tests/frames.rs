@@ -249,10 +249,9 @@ fn posts_that_cannot_be_are_refused() {
     assert_eq!(a.hca.start_raw_packet(&mut a.qp), Err(Error::WrongState));
     let mut config = QpConfig::rc(a.pd, a.cq.number());
     raw(&mut config);
-    let mut second = a.hca.create_qp(&config).expect("queues");
-    let refused = a.hca.start_raw_packet(&mut second);
+    let refused = a.hca.create_qp(&config);
     assert!(matches!(refused, Err(Error::Limit { asked: 2, limit: 1, .. })), "{refused:?}");
-    a.hca.destroy_qp(second).expect("destroyed");
+    a.hca.destroy_qp(a.qp).expect("destroyed");
     for without in [QpConfig { max_send_wr: 0, ..config }, QpConfig { max_recv_wr: 0, ..config }] {
         assert!(matches!(a.hca.create_qp(&without), Err(Error::InvalidArgument(_))));
     }
@@ -295,9 +294,10 @@ fn frames_without_room_are_counted_and_harm_nobody_else() {
     // The queue has stopped. Another one receives.
     let mut config = QpConfig::rc(b.pd, b.cq.number());
     raw(&mut config);
-    let again = b.hca.create_qp(&config).expect("a QP");
-    b.hca.destroy_qp(std::mem::replace(&mut b.qp, again)).expect("destroyed");
-    b = started(b);
+    let Node { mut hca, pd, cq, qp, memory, key } = b;
+    hca.destroy_qp(qp).expect("destroyed");
+    let qp = hca.create_qp(&config).expect("a QP");
+    b = started(Node { hca, pd, cq, qp, memory, key });
     send(&world, &mut a, &frame(to, from, 0x88b5, &[1; 100]), HEAD, FrameChecksums::empty());
     take(&world, &mut b);
     let port = a.hca.port_counters().expect("counters");

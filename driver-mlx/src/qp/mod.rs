@@ -125,16 +125,6 @@ pub(crate) struct QpContext {
     pub(crate) access: crate::config::Access,
     /// The BlueFlame register taken: page and register in it.
     pub(crate) register: Option<(u8, u8)>,
-    pub(crate) raw: RawPacketNumbers,
-}
-
-/// Numbers of what a raw-packet QP consists of, as far as it was created.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RawPacketNumbers {
-    pub(crate) transport_domain: Option<u32>,
-    pub(crate) tisn: Option<u32>,
-    pub(crate) sqn: Option<u32>,
-    pub(crate) rqn: Option<u32>,
 }
 
 /// The limits that the hot path checks against.
@@ -268,6 +258,11 @@ impl<B: Bar> Qp<B> {
     #[inline]
     pub fn number(&self) -> QpNumber {
         self.sq.number()
+    }
+
+    /// The number by which completions of receives name it: a raw-packet QP has another one for them.
+    pub fn receive_number(&self) -> QpNumber {
+        self.rq.as_ref().map_or(self.number(), ReceiveQueue::number)
     }
 
     /// The number by which peers address it: 1 for the general services interface.

@@ -88,6 +88,10 @@ impl ReceiveQueue {
         self.settle(self.tail);
     }
 
+    pub(super) fn number(&self) -> QpNumber {
+        QpNumber::new((self.oldest >> 32) as u32 & 0xff_ffff)
+    }
+
     /// As if so many receives had been posted and retired.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, index: u16) {

@@ -46,7 +46,6 @@ impl Bench {
             pkey_changed: false,
             access: Access::empty(),
             register: None,
-            raw: RawPacketNumbers::default(),
         };
         let terminator = crate::types::LKey::new(0x100);
         let limits = QpLimits {

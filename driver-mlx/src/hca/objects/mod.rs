@@ -22,16 +22,18 @@ pub use srq::SrqState;
 use super::firmware::Firmware;
 use super::memory::Memory;
 use crate::cmd::input;
-use crate::config::MAX_COMPLETION_EQS;
+use crate::config::{MAX_COMPLETION_EQS, Service};
 use crate::eq::Eq;
 use crate::error::{Error, Step};
 use crate::platform::{Bar, Platform};
+use crate::qp::Qp;
 use crate::types::{CqNumber, LKey, UarPage};
 use event_room::EventRoom;
 use mlx5_prm::commands::{query_special_contexts_in, query_special_contexts_out};
 use mlx5_prm::datapath::DATA_LKEY_TERMINATOR;
 use mlx5_prm::later;
 use mlx5_prm::opcode::Opcode;
+use raw_packet::RawPacket;
 use uar::BlueFlame;
 use variants::Variants;
 
@@ -43,6 +45,8 @@ pub(super) struct Objects<B> {
     completion_eqs: [Option<Eq>; MAX_COMPLETION_EQS as usize],
     room: EventRoom,
     variants: Variants,
+    /// The raw-packet QP, if there is one.
+    raw_packet: Option<RawPacket>,
     reserved_lkey: LKey,
     /// The key that ends a scatter list.
     terminator: LKey,
@@ -56,6 +60,7 @@ impl<B: Bar> Objects<B> {
             completion_eqs: [const { None }; MAX_COMPLETION_EQS as usize],
             room: EventRoom::default(),
             variants: Variants::default(),
+            raw_packet: None,
             reserved_lkey: LKey::new(0),
             terminator: LKey::new(DATA_LKEY_TERMINATOR),
         }
@@ -123,8 +128,18 @@ impl<B: Bar> Objects<B> {
             memory.release(eq.memory())?;
         }
         self.uar = None;
+        self.raw_packet = None;
         self.blueflame.forget_pages();
         Ok(())
+    }
+
+    /// Numbers of the raw-packet QP that is `qp`, if it is usable.
+    pub(super) fn raw_packet<P: Platform<Bar = B>>(
+        &self,
+        firmware: &Firmware<'_, P>,
+        qp: &Qp<B>,
+    ) -> Option<RawPacket> {
+        self.raw_packet.filter(|_| qp.service() == Service::RawPacket && firmware.resolve(qp).is_ok())
     }
 
     /// The local key of all memory.

@@ -3,7 +3,7 @@
 use super::Objects;
 use super::event_room::EVENTS_OF_QP;
 use super::qp_context::{Change, Sizes, create_input, exceeds, log2_ceil};
-use super::raw_packet;
+use super::raw_packet::{self, RawPacket};
 use crate::caps::PortType;
 use crate::cmd::{Tail, input};
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
@@ -16,7 +16,7 @@ use crate::hca::memory::{Memory, Usable};
 use crate::hca::page_list::PageList;
 use crate::path::{Ends, Path};
 use crate::platform::{Bar, Platform};
-use crate::qp::{FrameLimits, Qp, QpContext, QpGeometry, QpState, RawPacketNumbers, SendRegister};
+use crate::qp::{FrameLimits, Qp, QpContext, QpGeometry, QpState, SendRegister};
 use crate::types::{CounterSet, Psn, QpNumber, UarPage};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{ads, qpc};
@@ -49,7 +49,10 @@ impl<P: Platform> Hca<'_, P> {
     /// Any [`Error`] of a command. The queue's memory then stays taken, as the device may still use it.
     pub fn destroy_qp(&mut self, qp: Qp<P::Bar>) -> Result<(), Error> {
         let Self { firmware, memory, objects, port, .. } = self;
-        let stopped = port.frames_stop(firmware, memory, &qp);
+        let stopped = match objects.raw_packet(firmware, &qp) {
+            Some(_) => port.stop_frames(firmware, memory, &qp),
+            None => Ok(()),
+        };
         objects.destroy_qp(firmware, memory, qp, stopped)
     }
 
@@ -299,6 +302,9 @@ impl<B: Bar> Objects<B> {
             return Err(Error::MissingCapability("sctr_data_cqe"));
         }
         let frames = match config.service {
+            Service::RawPacket if self.raw_packet.is_some() => {
+                return Err(Error::Limit { what: "raw-packet QPs", asked: 2, limit: 1 });
+            }
             Service::RawPacket => raw_packet::limits(firmware, memory, config)?,
             _ => FrameLimits::default(),
         };
@@ -324,7 +330,6 @@ impl<B: Bar> Objects<B> {
             pkey_changed: false,
             access: Access::empty(),
             register,
-            raw: RawPacketNumbers::default(),
         };
         let usable = firmware.usable();
         let mut qp = match usable.and_then(|usable| {
@@ -336,10 +341,14 @@ impl<B: Bar> Objects<B> {
                 return Err(error);
             }
         };
-        if let Err(error) = create_qp_over(firmware, memory, &mut qp, &sizes.geometry, page) {
-            let undone = raw_packet::destroy(firmware, memory, &qp);
+        let mut raw = RawPacket::default();
+        if let Err(error) = create_qp_over(firmware, memory, &mut raw, &mut qp, &sizes.geometry, page) {
+            let undone = raw_packet::destroy(firmware, memory, &raw, &qp);
             self.free_qp(firmware, memory, &error.not_created().and(undone), qp);
             return Err(error);
+        }
+        if config.service == Service::RawPacket {
+            self.raw_packet = Some(raw);
         }
         self.room.add(EVENTS_OF_QP);
         Ok(qp)
@@ -373,7 +382,14 @@ impl<B: Bar> Objects<B> {
         stopped: Result<(), Error>,
     ) -> Result<(), Error> {
         let result = if qp.service() == Service::RawPacket {
-            stopped.and(raw_packet::destroy(firmware, memory, &qp))
+            // A recovery has destroyed an older one.
+            match self.raw_packet(firmware, &qp) {
+                Some(raw) => {
+                    self.raw_packet = None;
+                    stopped.and(raw_packet::destroy(firmware, memory, &raw, &qp))
+                }
+                None => Ok(()),
+            }
         } else {
             let mut destroy = input::<{ destroy_qp_in::SIZE }>(Opcode::DESTROY_QP, 0);
             destroy_qp_in::qpn.set(&mut destroy, qp.number().get());
@@ -427,12 +443,13 @@ fn empty_qp<B: Bar>(
 fn create_qp_over<P: Platform>(
     firmware: &mut Firmware<'_, P>,
     memory: &mut Memory<'_>,
+    raw: &mut RawPacket,
     qp: &mut Qp<P::Bar>,
     geometry: &QpGeometry,
     page: UarPage,
 ) -> Result<(), Error> {
     if qp.service() == Service::RawPacket {
-        return raw_packet::create(firmware, memory, qp, geometry, page);
+        return raw_packet::create(firmware, memory, raw, qp, geometry, page);
     }
     let [rings, record] = qp.memory();
     let pages = PageList::new(rings, geometry.ring_bytes());

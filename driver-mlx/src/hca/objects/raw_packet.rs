@@ -34,6 +34,15 @@ const TCP: u8 = 20;
 /// `sqc.ts_format` and `rqc.ts_format`: the clock that the device prefers.
 const DEFAULT_CLOCK: u32 = 1;
 
+/// Numbers of what the raw-packet QP consists of, as far as it was created.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::hca) struct RawPacket {
+    pub(in crate::hca) transport_domain: Option<u32>,
+    tisn: Option<u32>,
+    pub(in crate::hca) sqn: Option<u32>,
+    pub(in crate::hca) rqn: Option<u32>,
+}
+
 /// What the device needs of, and does for, frames.
 pub(super) fn limits<P: Platform>(
     firmware: &mut Firmware<'_, P>,
@@ -77,10 +86,11 @@ fn inline_mode(least: usize) -> u8 {
     (0..3).find(|mode| usize::from(min_head(*mode)) >= least).unwrap_or(3)
 }
 
-/// Creates what a raw-packet QP consists of, in RESET. Its numbers tell what there is after an error.
+/// Creates what a raw-packet QP consists of, in RESET. After an error, `raw` lists the objects that exist.
 pub(super) fn create<P: Platform>(
     firmware: &mut Firmware<'_, P>,
     memory: &mut Memory<'_>,
+    raw: &mut RawPacket,
     qp: &mut Qp<P::Bar>,
     geometry: &QpGeometry,
     page: UarPage,
@@ -90,14 +100,14 @@ pub(super) fn create<P: Platform>(
     let alloc = input::<{ alloc_transport_domain_in::SIZE }>(Opcode::ALLOC_TRANSPORT_DOMAIN, 0);
     firmware.exec(memory, &alloc, &mut out)?;
     let domain = alloc_transport_domain_out::transport_domain.get32(&out);
-    qp.context_mut().raw.transport_domain = Some(domain);
+    raw.transport_domain = Some(domain);
 
     let mut create = input::<{ create_tis_in::SIZE }>(Opcode::CREATE_TIS, 0);
     tisc::transport_domain.set(create_tis_in::ctx.of_mut(&mut create), domain);
     let mut out = [0; create_tis_out::SIZE];
     firmware.exec(memory, &create, &mut out)?;
     let tisn = create_tis_out::tisn.get32(&out);
-    qp.context_mut().raw.tisn = Some(tisn);
+    raw.tisn = Some(tisn);
 
     let [rings, record] = qp.memory();
     let clock = if firmware.caps().sq_ts_format == 0 { 0 } else { DEFAULT_CLOCK };
@@ -119,7 +129,7 @@ pub(super) fn create<P: Platform>(
     let tail = Tail { count: pages.count(), entry: &|index| pages.entry(index) };
     firmware.exec_with(memory, &create, tail, &mut out)?;
     let sqn = create_sq_out::sqn.get32(&out);
-    qp.context_mut().raw.sqn = Some(sqn);
+    raw.sqn = Some(sqn);
 
     let ring = rings.slice(0, geometry.rq_bytes).ok_or(Error::OutOfBounds)?;
     let mut create = input::<{ create_rq_in::SIZE }>(Opcode::CREATE_RQ, 0);
@@ -140,7 +150,7 @@ pub(super) fn create<P: Platform>(
     let tail = Tail { count: pages.count(), entry: &|index| pages.entry(index) };
     firmware.exec_with(memory, &create, tail, &mut out)?;
     let rqn = create_rq_out::rqn.get32(&out);
-    qp.context_mut().raw.rqn = Some(rqn);
+    raw.rqn = Some(rqn);
     qp.set_numbers(QpNumber::new(sqn), QpNumber::new(rqn));
     Ok(())
 }
@@ -187,9 +197,9 @@ pub(in crate::hca) fn start_queues<P: Platform>(
 pub(super) fn destroy<P: Platform>(
     firmware: &mut Firmware<'_, P>,
     memory: &mut Memory<'_>,
+    raw: &RawPacket,
     qp: &Qp<P::Bar>,
 ) -> Result<(), Error> {
-    let raw = qp.context().raw;
     let mut result = Ok(());
     if let Some(rqn) = raw.rqn {
         let mut destroy = input::<{ destroy_rq_in::SIZE }>(Opcode::DESTROY_RQ, 0);

@@ -1,17 +1,13 @@
 //! Frames that an Ethernet port receives besides RoCE: those to its own MAC address, broadcasts, and
 //! groups that were joined. The vport's lists and a flow table select them.
 
-use super::Port;
 use super::ethernet::set_addresses;
 use crate::cmd::{Tail, input};
-use crate::config::Service;
 use crate::error::Error;
-use crate::hca::Hca;
 use crate::hca::firmware::Firmware;
 use crate::hca::memory::Memory;
-use crate::hca::objects::raw_packet::start_queues;
 use crate::platform::Platform;
-use crate::qp::{Qp, QpState};
+use crate::qp::Qp;
 use crate::types::MacAddress;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::tirc;
@@ -53,126 +49,83 @@ struct Steering {
     entries: u64,
 }
 
-impl<P: Platform> Hca<'_, P> {
-    /// Lets a raw-packet QP in [`QpState::Reset`] send, and receive the frames to the own MAC address, broadcasts, and
-    /// the groups of [`Hca::join_ethernet_group`]. Frames of RoCE go to their QPs. After a recovery the next QP that is
-    /// started receives from the same groups.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for another service; [`Error::WrongState`] for a QP that was
-    /// started; [`Error::Limit`] if another one receives; [`Error::Stale`].
-    pub fn start_raw_packet(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
-        if qp.service() != Service::RawPacket {
-            return Err(Error::InvalidArgument("service"));
-        }
-        let Self { firmware, memory, port, .. } = self;
-        firmware.resolve(qp)?;
-        if qp.state() != QpState::Reset {
-            return Err(Error::WrongState);
-        }
-        if port.frames.steering.is_some() {
-            return Err(Error::Limit { what: "raw-packet QPs that receive", asked: 2, limit: 1 });
-        }
-        let raw = qp.context().raw;
-        let (Some(domain), Some(sqn), Some(rqn)) = (raw.transport_domain, raw.sqn, raw.rqn) else {
-            return Err(Error::WrongState);
-        };
-        port.frames.steering = Some(Steering { rqn, ..Steering::default() });
-        let started = port.frames_start(firmware, memory, domain, rqn);
-        let started = started.and_then(|()| start_queues(firmware, memory, sqn, rqn));
-        if let Err(error) = started {
-            // Return the first error.
-            let _ = port.frames_stop(firmware, memory, qp);
-            return Err(error);
-        }
-        qp.set_state(QpState::ReadyToSend);
-        Ok(())
-    }
-
-    /// Receives frames to a group address. Returns whether it was not joined before. Groups outlive a recovery.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command; [`Error::Limit`] if 32 groups are joined; [`Error::InvalidArgument`] for an address
-    /// that is no group's, and for broadcast, which is always received.
-    pub fn join_ethernet_group(&mut self, group: MacAddress) -> Result<bool, Error> {
-        if !group.is_multicast() || group == MacAddress::BROADCAST {
-            return Err(Error::InvalidArgument("group"));
-        }
-        let Self { firmware, memory, port, .. } = self;
-        let frames = &mut port.frames;
-        if frames.groups.contains(&Some(group)) {
-            return Ok(false);
-        }
-        let full = Error::Limit { what: "groups", asked: GROUPS as u64 + 1, limit: GROUPS as u64 };
-        let free = frames.groups.iter().position(Option::is_none).ok_or(full)?;
-        frames.set_group(free, Some(group));
-        let done = frames.write_groups(firmware, memory);
-        let done = done.and_then(|()| frames.set_entry(firmware, memory, FIRST_GROUP + free, group));
-        if done.is_err() {
-            frames.set_group(free, None);
-        }
-        done.map(|()| true)
-    }
-
-    /// Ends what [`Hca::join_ethernet_group`] began. Returns whether the group was joined.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn leave_ethernet_group(&mut self, group: MacAddress) -> Result<bool, Error> {
-        let Self { firmware, memory, port, .. } = self;
-        let frames = &mut port.frames;
-        let Some(at) = frames.groups.iter().position(|joined| *joined == Some(group)) else {
-            return Ok(false);
-        };
-        frames.delete_entry(firmware, memory, FIRST_GROUP + at)?;
-        frames.set_group(at, None);
-        frames.write_groups(firmware, memory).map(|()| true)
-    }
-}
-
-impl Port {
+impl FrameFilter {
     /// Leads frames to a receive queue.
-    fn frames_start<P: Platform>(
+    pub(super) fn start<P: Platform>(
         &mut self,
         firmware: &mut Firmware<'_, P>,
         memory: &mut Memory<'_>,
-        domain: u32,
-        rqn: u32,
+        mac: MacAddress,
+        (domain, rqn): (u32, u32),
     ) -> Result<(), Error> {
-        let mac = self.mac;
+        self.steering = Some(Steering { rqn, ..Steering::default() });
         set_addresses(firmware, memory, NicVportList::UC, 1, &|_| mac)?;
-        self.frames.write_groups(firmware, memory)?;
-        self.frames.create(firmware, memory, domain, rqn)?;
-        self.frames.set_entry(firmware, memory, OWN, mac)?;
-        self.frames.set_entry(firmware, memory, BROADCAST, MacAddress::BROADCAST)?;
-        for (index, group) in self.frames.groups.into_iter().enumerate() {
+        self.write_groups(firmware, memory)?;
+        self.create(firmware, memory, domain, rqn)?;
+        self.set_entry(firmware, memory, OWN, mac)?;
+        self.set_entry(firmware, memory, BROADCAST, MacAddress::BROADCAST)?;
+        for (index, group) in self.groups.into_iter().enumerate() {
             if let Some(group) = group {
-                self.frames.set_entry(firmware, memory, FIRST_GROUP + index, group)?;
+                self.set_entry(firmware, memory, FIRST_GROUP + index, group)?;
             }
         }
         Ok(())
     }
 
-    /// Ends what leads frames to `qp`, if it receives. Returns the first error; the rest is done anyway.
-    pub(in crate::hca) fn frames_stop<P: Platform>(
+    /// Ends what leads frames to `qp`, the raw-packet QP, if it receives. Returns the first error; the rest is done anyway.
+    pub(super) fn stop<P: Platform>(
         &mut self,
         firmware: &mut Firmware<'_, P>,
         memory: &mut Memory<'_>,
         qp: &Qp<P::Bar>,
     ) -> Result<(), Error> {
-        let receives = |steering: &Steering| qp.context().raw.rqn == Some(steering.rqn);
-        if qp.service() != Service::RawPacket
-            || firmware.resolve(qp).is_err()
-            || !self.frames.steering.as_ref().is_some_and(receives)
-        {
-            return Ok(());
-        }
-        let Some(steering) = self.frames.steering.take() else { return Ok(()) };
+        let Some(steering) = self.steering.take() else { return Ok(()) };
         steering.destroy(firmware, memory, qp)
     }
 }
 
 impl FrameFilter {
+    /// Returns whether a QP receives.
+    pub(super) fn is_started(&self) -> bool {
+        self.steering.is_some()
+    }
+
+    /// As [`Hca::join_ethernet_group`](crate::Hca::join_ethernet_group).
+    pub(super) fn join<P: Platform>(
+        &mut self,
+        firmware: &mut Firmware<'_, P>,
+        memory: &mut Memory<'_>,
+        group: MacAddress,
+    ) -> Result<bool, Error> {
+        if self.groups.contains(&Some(group)) {
+            return Ok(false);
+        }
+        let full = Error::Limit { what: "groups", asked: GROUPS as u64 + 1, limit: GROUPS as u64 };
+        let free = self.groups.iter().position(Option::is_none).ok_or(full)?;
+        self.set_group(free, Some(group));
+        let done = self.write_groups(firmware, memory);
+        let done = done.and_then(|()| self.set_entry(firmware, memory, FIRST_GROUP + free, group));
+        if done.is_err() {
+            self.set_group(free, None);
+        }
+        done.map(|()| true)
+    }
+
+    /// As [`Hca::leave_ethernet_group`](crate::Hca::leave_ethernet_group).
+    pub(super) fn leave<P: Platform>(
+        &mut self,
+        firmware: &mut Firmware<'_, P>,
+        memory: &mut Memory<'_>,
+        group: MacAddress,
+    ) -> Result<bool, Error> {
+        let Some(at) = self.groups.iter().position(|joined| *joined == Some(group)) else {
+            return Ok(false);
+        };
+        self.delete_entry(firmware, memory, FIRST_GROUP + at)?;
+        self.set_group(at, None);
+        self.write_groups(firmware, memory).map(|()| true)
+    }
+
     /// Forgets the objects of a device that was reset.
     pub(super) fn begin_generation(&mut self) {
         self.steering = None;

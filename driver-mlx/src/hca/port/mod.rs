@@ -4,6 +4,7 @@ mod counters;
 mod ethernet;
 mod frames;
 mod infiniband;
+mod raw_packet;
 mod roce;
 mod speed;
 mod state;
@@ -19,6 +20,7 @@ use super::memory::Memory;
 use crate::caps::PortType;
 use crate::error::{Error, Step};
 use crate::platform::Platform;
+use crate::qp::Qp;
 use crate::types::{Gid, MacAddress};
 use frames::FrameFilter;
 use mlx5_prm::registers::paos_reg;
@@ -79,6 +81,16 @@ impl Port {
             PortType::InfiniBand => self.infiniband_state(firmware, memory),
             PortType::Ethernet => ethernet::state(firmware, memory),
         }
+    }
+
+    /// Ends what leads frames to `qp`, the raw-packet QP.
+    pub(super) fn stop_frames<P: Platform>(
+        &mut self,
+        firmware: &mut Firmware<'_, P>,
+        memory: &mut Memory<'_>,
+        qp: &Qp<P::Bar>,
+    ) -> Result<(), Error> {
+        self.frames.stop(firmware, memory, qp)
     }
 
     /// As [`Hca::gid`](crate::Hca::gid), of an Ethernet port.
