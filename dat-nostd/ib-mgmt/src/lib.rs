@@ -18,6 +18,7 @@
 //! | [`pma`] | performance management: port counters | chapter 16 |
 //! | [`cm`] | communication management: messages, the [`cm::Cm`] state machine | chapter 12 |
 //! | [`rdma_cm`] | service ids from ports; the IP addresses in a REQ's private data | annex A11 |
+//! | [`ethernet`] | headers of frames, ARP, IPv6 neighbour discovery | RFC 826, RFC 4861 |
 //! | [`ipoib`] | IPoIB: encapsulation, ARP, multicast, the [`ipoib::Neighbours`] table | RFC 4391 |
 //!
 //! # Example
@@ -77,13 +78,14 @@
 //! - unreliable and extended connections in the CM state machine (their messages and headers are
 //!   here)
 //! - the subnet management key protocol
-//! - IPv6 neighbour discovery
+//! - IPv6 neighbour discovery over InfiniBand
 //! - IPoIB's connected mode
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 pub mod cm;
+pub mod ethernet;
 pub mod ipoib;
 pub mod mad;
 pub mod pma;

@@ -4,8 +4,8 @@
 //! sends under number 1, as Linux does; otherwise the QP1 object sends too.
 
 use driver_mlx::{
-    AddressVector, Bar, CompletionKind, CqNumber, Error, Grh, Hca, NetworkHeader, Path, Pd, Platform,
-    PortType, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp, Service,
+    AddressVector, Bar, CompletionKind, CqNumber, Error, Hca, NetworkHeader, Path, Pd, Platform, PortType,
+    QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp, Service,
 };
 use ib_mgmt::mad::{GrhAddress, MAD_LEN, Mad, MadAddress};
 use ib_types::{Duration, Gid, Instant, ServiceLevel, Wake};
@@ -57,8 +57,6 @@ pub(crate) struct Gsi<B: Bar> {
     /// received.
     pkey_index: u16,
     port_type: PortType,
-    /// Index of the port's own GID.
-    gid_index: u8,
     /// A queue pair has failed: [`Gsi::service`] starts both again.
     broken: bool,
     /// Not before this time.
@@ -69,7 +67,7 @@ pub(crate) struct Gsi<B: Bar> {
 impl<B: Bar> Gsi<B> {
     /// Makes and starts QP1 of port 1. What was begun is undone on failure.
     pub(crate) fn open<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, info: &PortInfo) -> Result<Self, Error> {
-        let &PortInfo { pkey_index, port_type, gid_index, .. } = info;
+        let &PortInfo { pkey_index, port_type, .. } = info;
         let len = RECEIVES * RECEIVE_STRIDE + SENDS * MAD_LEN;
         let queue = Buffers::open(hca, len, RECEIVES + SENDS)?;
         // On Ethernet the QP1 object sends, as in Linux (drivers/infiniband/hw/mlx5/gsi.c).
@@ -85,18 +83,8 @@ impl<B: Bar> Gsi<B> {
         };
         let counters = GsiCounters::default();
         let (broken, retry_at) = (false, Instant::ORIGIN);
-        let mut gsi = Self {
-            queue,
-            receiver,
-            sender,
-            sending: 0,
-            pkey_index,
-            port_type,
-            gid_index,
-            broken,
-            retry_at,
-            counters,
-        };
+        let mut gsi =
+            Self { queue, receiver, sender, sending: 0, pkey_index, port_type, broken, retry_at, counters };
         gsi.post_receives();
         Ok(gsi)
     }
@@ -108,10 +96,10 @@ impl<B: Bar> Gsi<B> {
         ours
     }
 
-    /// Sends from another GID from now on, and with another P_Key from the next [`Gsi::service`] on.
+    /// Sends with another P_Key from the next [`Gsi::service`] on.
     pub(crate) fn set_port(&mut self, info: &PortInfo) {
         self.broken |= info.pkey_index != self.pkey_index;
-        (self.pkey_index, self.gid_index) = (info.pkey_index, info.gid_index);
+        self.pkey_index = info.pkey_index;
     }
 
     /// Starts the queue pairs again if one has failed. Messages in flight are lost:
@@ -204,20 +192,20 @@ impl<B: Bar> Gsi<B> {
         }
     }
 
-    /// Sends a datagram to QP1 (or `to.qpn`) of another port. False if it could not be handed over; management protocols
-    /// repeat, so nothing more is done about it.
-    pub(crate) fn send(&mut self, mad: &Mad, to: &MadAddress) -> bool {
+    /// Sends a datagram to QP1 (or `qpn`) of another port. False without a path, or if it could not be handed over;
+    /// management protocols repeat, so nothing more is done about it.
+    pub(crate) fn send(&mut self, mad: &Mad, qpn: QpNumber, path: Option<Path>) -> bool {
         let slot = self.sending.trailing_ones() as usize;
         if slot >= SENDS {
             self.counters.send_failed += 1;
             return false;
         }
         let offset = RECEIVES * RECEIVE_STRIDE + slot * MAD_LEN;
-        let Some(path) = self.path(to) else {
+        let Some(path) = path else {
             self.counters.send_failed += 1;
             return false;
         };
-        let vector = AddressVector::new(&path, to.qpn, QKey::GSI, self.queue.rate_supported);
+        let vector = AddressVector::new(&path, qpn, QKey::GSI, self.queue.rate_supported);
         let sge = self.queue.sge(offset, MAD_LEN);
         let written = self.queue.memory.write(offset, mad.as_bytes()).is_ok();
         let qp = self.sender.as_mut().unwrap_or(&mut self.receiver);
@@ -231,26 +219,6 @@ impl<B: Bar> Gsi<B> {
         self.sending |= 1 << slot;
         self.counters.sent += 1;
         true
-    }
-
-    /// Returns the path to an address; `None` on Ethernet if its MAC address is unknown.
-    fn path(&self, to: &MadAddress) -> Option<Path> {
-        let grh = to.grh.map(|grh| Grh {
-            dgid: grh.remote_gid,
-            source_gid_index: self.gid_index,
-            flow_label: grh.flow_label,
-            hop_limit: grh.hop_limit,
-            traffic_class: grh.traffic_class,
-        });
-        Some(match self.port_type {
-            PortType::InfiniBand => {
-                Path::InfiniBand { dlid: to.lid, sl: to.sl, src_path_bits: to.path_bits, static_rate: 0, grh }
-            }
-            PortType::Ethernet => {
-                let grh = grh?;
-                Path::Roce { dmac: grh.dgid.link_local_mac()?, priority: to.sl.get() & 7, grh }
-            }
-        })
     }
 
     /// The next received datagram and where it came from.

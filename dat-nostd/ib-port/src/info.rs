@@ -1,8 +1,10 @@
 //! How a port stands.
 
+use core::net::IpAddr;
+
 use driver_mlx::{
-    Error, Gid, Guid, Hca, InfiniBandLink, Lid, Link, LinkState, Mtu, PKey, Platform, PortType, Rate,
-    ServiceLevel,
+    Error, EthernetLink, Gid, Guid, Hca, InfiniBandLink, Lid, Link, LinkState, Mtu, PKey, Platform, PortType,
+    Rate, ServiceLevel,
 };
 
 use crate::partition::Partitions;
@@ -33,6 +35,10 @@ pub struct PortInfo {
     pub gid: Gid,
     /// Index of `gid` in the table.
     pub gid_index: u8,
+    /// On Ethernet the GID of the port's IP address, and its index in the table.
+    pub address: Option<(Gid, u8)>,
+    /// MAC address and frame size of an Ethernet port.
+    pub ethernet: Option<EthernetLink>,
     /// P_Key of the port's own requests and of IP.
     pub pkey: PKey,
     /// Index of `pkey` in the table.
@@ -63,6 +69,8 @@ impl PortInfo {
             mtu: Mtu::B4096,
             gid: Gid::new(Gid::DEFAULT_PREFIX, 1),
             gid_index: 0,
+            address: None,
+            ethernet: None,
             pkey: PKey::DEFAULT,
             pkey_index: 0,
             partitions: Partitions::default_only(),
@@ -79,14 +87,43 @@ impl PortInfo {
         if slower { rate } else { 0 }
     }
 
+    /// Returns the own GID to reach `dgid` from: on Ethernet that of the IP address, unless `dgid`
+    /// is link-local.
+    pub(crate) fn source_gid(&self, dgid: Gid) -> Gid {
+        let is_local = dgid.prefix() == Gid::DEFAULT_PREFIX;
+        let fits = |own: &(Gid, u8)| !is_local && own.0.ipv4().is_some() == dgid.ipv4().is_some();
+        self.address.filter(fits).map_or(self.gid, |(gid, _)| gid)
+    }
+
+    /// Returns the index of an own GID.
+    pub(crate) fn gid_index_of(&self, gid: Gid) -> Option<u8> {
+        if gid == self.gid {
+            return Some(self.gid_index);
+        }
+        self.address.filter(|(own, _)| *own == gid).map(|(_, index)| index)
+    }
+
     /// The hop limit of the route that every packet of this port needs, if it is such a port.
     pub(crate) fn route(&self) -> Option<u8> {
         self.grh_required.then_some(HOP_LIMIT)
     }
 }
 
-/// Reads the port. An Ethernet port gets its link-local address if it has none yet.
-pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, Error> {
+/// Returns the GID of an IP address on RoCE.
+#[must_use]
+pub const fn gid_of(address: IpAddr) -> Gid {
+    match address {
+        IpAddr::V4(address) => Gid::from_ipv4(address.octets()),
+        IpAddr::V6(address) => Gid(address.octets()),
+    }
+}
+
+/// Reads the port. An Ethernet port gets its link-local address and that of `address`, if it has
+/// them not yet.
+pub(crate) fn read_info<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    address: Option<IpAddr>,
+) -> Result<PortInfo, Error> {
     /// An Ethernet port has no subnet manager, and its packets always have a network header.
     const NO_SUBNET: InfiniBandLink = InfiniBandLink {
         lid: Lid::new(0),
@@ -99,11 +136,22 @@ pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, E
         capability_mask: 0,
     };
     let port = hca.port()?;
+    let ethernet = port.ethernet().copied();
+    let mut own = None;
     let (port_type, link, gid, gid_index) = match port.link {
         Link::InfiniBand(link) => (PortType::InfiniBand, link, hca.gid(0)?, 0),
         Link::Ethernet(link) => {
             let gid = Gid::link_local(link.mac);
-            (PortType::Ethernet, NO_SUBNET, gid, hca.add_roce_address(gid, None)?)
+            let index = hca.add_roce_address(gid, None)?;
+            if let Some(address) = address.map(gid_of).filter(|address| *address != gid) {
+                own = match hca.add_roce_address(address, None) {
+                    Ok(index) => Some((address, index)),
+                    // A card may lack IPv4, and an embedder may name an address that no port can have.
+                    Err(Error::MissingCapability(_) | Error::InvalidArgument(_)) => None,
+                    Err(error) => return Err(error),
+                };
+            }
+            (PortType::Ethernet, NO_SUBNET, gid, index)
         }
     };
     let partitions = Partitions::read(|keys| hca.pkeys(keys))?;
@@ -121,6 +169,8 @@ pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, E
         mtu: port.mtu,
         gid,
         gid_index,
+        address: own,
+        ethernet,
         pkey,
         pkey_index,
         partitions,

@@ -1,7 +1,7 @@
 //! Paths to other ports. On InfiniBand the subnet administrator is asked, and its answers are
 //! remembered for a while. Paths on Ethernet need no query.
 
-use driver_mlx::{Grh, PortType, ServiceLevel};
+use driver_mlx::{Grh, MacAddress, PortType, ServiceLevel};
 use ib_mgmt::sa::{Client, PathQuery, PathRecord, QueryError};
 use ib_types::{Duration, Gid, Instant};
 
@@ -73,10 +73,6 @@ pub(crate) struct Resolver<'a, 's> {
 impl Resolver<'_, '_> {
     /// The path to a port, or the way there.
     pub(crate) fn resolve(&mut self, now: Instant, info: &PortInfo, dgid: Gid) -> Resolution {
-        if info.port_type == PortType::Ethernet {
-            let path = local_path(info, dgid);
-            return path.map_or(Resolution::Failed(QueryError::Mismatch), Resolution::Known);
-        }
         let (index, resolution) = match self.paths.lookup(now, dgid) {
             Lookup::Found(resolution) => return resolution,
             Lookup::Full => return Resolution::Pending,
@@ -219,28 +215,32 @@ impl PathEntry {
     }
 }
 
-/// Returns the path of an Ethernet port to a neighbour; `None` if the neighbour's MAC address is
-/// unknown.
-fn local_path(info: &PortInfo, dgid: Gid) -> Option<PathRecord> {
-    dgid.link_local_mac()?;
+/// Returns the path of an Ethernet port to an address.
+pub(crate) fn local_path(info: &PortInfo, dgid: Gid) -> PathRecord {
     let mut path = PathRecord::zeroed();
-    path.set_sgid(info.gid).set_dgid(dgid).set_pkey(info.pkey).set_mtu(info.mtu.code());
+    path.set_sgid(info.source_gid(dgid)).set_dgid(dgid).set_pkey(info.pkey).set_mtu(info.mtu.code());
     path.set_hop_limit(HOP_LIMIT).set_packet_life_time(ETHERNET_LIFE_TIME).set_reversible(true);
-    Some(path)
+    path
 }
 
 /// Returns a path of port `info` in the driver's form, with another service level or traffic class
-/// if given. On Ethernet the low bits of the service level are the priority; `None` there if the MAC
-/// address of the destination is unknown.
-pub fn driver_path(
+/// if given. On Ethernet the low bits of the service level are the priority, and `mac` is the address
+/// of the next hop; `None` there without it, and for a source that is not the port's.
+pub(crate) fn driver_path(
     info: &PortInfo,
     path: &PathRecord,
     sl: Option<ServiceLevel>,
     traffic_class: u8,
+    mac: Option<MacAddress>,
 ) -> Option<driver_mlx::Path> {
+    // By value, because addresses come and go.
+    let source_gid_index = match info.port_type {
+        PortType::InfiniBand => info.gid_index,
+        PortType::Ethernet => info.gid_index_of(path.sgid())?,
+    };
     let grh = Grh {
         dgid: path.dgid(),
-        source_gid_index: info.gid_index,
+        source_gid_index,
         flow_label: path.flow_label(),
         hop_limit: path.hop_limit(),
         traffic_class: if traffic_class == 0 { path.traffic_class() } else { traffic_class },
@@ -254,10 +254,7 @@ pub fn driver_path(
             static_rate: info.static_rate(path.rate()),
             grh: path.is_routed().then_some(grh),
         },
-        PortType::Ethernet => {
-            let dmac = grh.dgid.link_local_mac()?;
-            driver_mlx::Path::Roce { dmac, priority: sl.get() & 7, grh }
-        }
+        PortType::Ethernet => driver_mlx::Path::Roce { dmac: mac?, priority: sl.get() & 7, grh },
     })
 }
 
@@ -338,7 +335,7 @@ mod tests {
         let limit = |speed, rate| {
             let path = *PathRecord::zeroed().set_rate(rate);
             let Some(driver_mlx::Path::InfiniBand { static_rate, .. }) =
-                driver_path(&PortInfo::example(speed), &path, None, 0)
+                driver_path(&PortInfo::example(speed), &path, None, 0, None)
             else {
                 panic!()
             };
@@ -355,14 +352,14 @@ mod tests {
         let mut path = PathRecord::zeroed();
         path.set_dlid(Lid::new(3)).set_sl(ServiceLevel::new(2)).set_rate(16).set_mtu(5);
         let Some(driver_mlx::Path::InfiniBand { dlid, sl, grh, .. }) =
-            driver_path(&PortInfo::example(0), &path, None, 9)
+            driver_path(&PortInfo::example(0), &path, None, 9, None)
         else {
             panic!()
         };
         assert_eq!((dlid.get(), sl.get(), grh), (3, 2, None));
         path.set_hop_limit(64).set_dgid(Gid::new(1, 2)).set_traffic_class(5);
         let Some(driver_mlx::Path::InfiniBand { sl, grh, .. }) =
-            driver_path(&PortInfo::example(0), &path, Some(ServiceLevel::new(7)), 9)
+            driver_path(&PortInfo::example(0), &path, Some(ServiceLevel::new(7)), 9, None)
         else {
             panic!()
         };
@@ -375,20 +372,34 @@ mod tests {
 
     #[test]
     fn ethernet_paths_are_made_without_an_administrator() {
-        let info = PortInfo { port_type: PortType::Ethernet, gid_index: 5, ..PortInfo::example(0) };
-        let mac = driver_mlx::MacAddress([2, 0, 0, 0, 0, 9]);
-        let dgid = Gid::link_local(mac);
-        let path = local_path(&info, dgid).expect("known");
-        assert!(path.is_routed() && path.dlid() == Lid::new(0));
-        assert_eq!((path.mtu(), path.packet_life_time()), (info.mtu.code(), 16));
-        let Some(driver_mlx::Path::Roce { dmac, priority, grh }) =
-            driver_path(&info, &path, Some(ServiceLevel::new(0xd)), 0x20)
-        else {
-            panic!()
+        let (own, index) = (Gid::from_ipv4([10, 0, 0, 1]), 7);
+        let info = PortInfo {
+            port_type: PortType::Ethernet,
+            gid_index: 5,
+            address: Some((own, index)),
+            ..PortInfo::example(0)
         };
-        assert_eq!((dmac, priority, grh.source_gid_index), (mac, 5, 5));
-        assert_eq!((grh.dgid, grh.hop_limit, grh.traffic_class), (dgid, 64, 0x20));
-        assert_eq!(local_path(&info, gid(7)), None, "no MAC address in it");
+        let mac = MacAddress([2, 0, 0, 0, 0, 9]);
+        for (dgid, source, source_index) in
+            [(Gid::link_local(mac), info.gid, 5), (Gid::from_ipv4([10, 0, 0, 2]), own, index)]
+        {
+            let path = local_path(&info, dgid);
+            assert!(path.is_routed() && path.dlid() == Lid::new(0) && path.sgid() == source);
+            assert_eq!((path.mtu(), path.packet_life_time()), (info.mtu.code(), 16));
+            let driver = |info, mac| driver_path(info, &path, Some(ServiceLevel::new(0xd)), 0x20, mac);
+            let Some(driver_mlx::Path::Roce { dmac, priority, grh }) = driver(&info, Some(mac)) else {
+                panic!()
+            };
+            assert_eq!((dmac, priority, grh.source_gid_index), (mac, 5, source_index));
+            assert_eq!((grh.dgid, grh.hop_limit, grh.traffic_class), (dgid, 64, 0x20));
+            assert_eq!(driver(&info, None), None, "no MAC address");
+            // The address has another index meanwhile, or is gone.
+            let moved = PortInfo { address: Some((own, 2)), gid_index: 3, ..info };
+            let Some(driver_mlx::Path::Roce { grh, .. }) = driver(&moved, Some(mac)) else { panic!() };
+            assert_eq!(grh.source_gid_index, if source == own { 2 } else { 3 });
+            let gone = PortInfo { address: None, gid: own, ..info };
+            assert_eq!(driver(&gone, Some(mac)).is_some(), source == own);
+        }
     }
 
     /// The record's source LID says by which of its LIDs the port sends.
@@ -397,7 +408,8 @@ mod tests {
         let path = *PathRecord::zeroed().set_slid(Lid::new(0x1a)).set_dlid(Lid::new(3));
         for (lmc, bits) in [(0, 0), (1, 0), (2, 2), (4, 10), (7, 0x1a), (9, 0x1a)] {
             let info = PortInfo { lmc, ..PortInfo::example(0) };
-            let Some(driver_mlx::Path::InfiniBand { src_path_bits, .. }) = driver_path(&info, &path, None, 0)
+            let Some(driver_mlx::Path::InfiniBand { src_path_bits, .. }) =
+                driver_path(&info, &path, None, 0, None)
             else {
                 panic!()
             };

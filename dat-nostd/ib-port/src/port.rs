@@ -1,17 +1,21 @@
 //! The port: dispatch of datagrams by class, port state, timers.
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ib_types::{Duration, Instant, Wake};
 
 use crate::gsi::{Gsi, GsiCounters};
+use crate::held::Held;
 use crate::info::{HOP_LIMIT, PortInfo, read_info};
 use crate::inform::Subscriptions;
 use crate::ip::{AddressResolution, Interface, Ip, IpConfig, IpCounters};
-use crate::path::{PathCache, Resolution, Resolver};
+use crate::path::{PathCache, Resolution, Resolver, driver_path, local_path};
 use crate::queue::Buffers;
 use crate::storage::PortParts;
-use driver_mlx::{Bar, CqNumber, Error, Gid, Hca, Mtu, Platform, PortType, QpNumber};
+use driver_mlx::{
+    Bar, CqNumber, Error, Gid, Grh, Hca, MacAddress, Mtu, Path, Platform, PortType, QpNumber, ServiceLevel,
+};
 use ib_mgmt::cm::{Cm, CmConfig};
+use ib_mgmt::ipoib::NeighbourLookup;
 use ib_mgmt::mad::{GrhAddress, Mad, MadAddress, attr, class, method};
 use ib_mgmt::sa::PathRecord;
 use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, QueryError, Response};
@@ -34,8 +38,18 @@ pub struct PortConfig {
     pub seed: u64,
     /// Questions to the subnet administrator.
     pub sa: ClientConfig,
-    /// IP: the own address, and how it is used; `None` for none.
+    /// IP: the own address, and how packets use it; `None` for none.
     pub ip: Option<(Ipv4Addr, IpConfig)>,
+    /// The own address, by which peers reach an Ethernet port with RoCE; that of `ip` by default. The
+    /// link-local one of its MAC address is there in any case.
+    pub address: Option<IpAddr>,
+}
+
+impl PortConfig {
+    /// The address that peers use.
+    fn roce_address(&self) -> Option<IpAddr> {
+        self.address.or(self.ip.map(|(address, _)| IpAddr::V4(address)))
+    }
 }
 
 /// What went by.
@@ -55,6 +69,8 @@ pub struct PortCounters {
     pub reports: u64,
     /// IP; all zero without it.
     pub ip: IpCounters,
+    /// Datagrams whose sender's MAC address was not found.
+    pub unreachable: u64,
 }
 
 /// A port in operation.
@@ -66,10 +82,14 @@ pub struct Port<'s, B: Bar> {
     paths: PathCache<'s>,
     subscriptions: Subscriptions,
     ip: Option<Interface<'s, B>>,
+    /// The address by which peers reach an Ethernet port.
+    address: Option<IpAddr>,
+    held: Held,
     info: PortInfo,
     other_class: u64,
     events: u64,
     moves: u64,
+    unreachable: u64,
 }
 
 impl<'s, B: Bar> Port<'s, B> {
@@ -82,21 +102,26 @@ impl<'s, B: Bar> Port<'s, B> {
         parts: PortParts<'s>,
         config: &PortConfig,
     ) -> Result<Self, Error> {
-        let info = read_info(hca)?;
+        let address = config.roce_address();
+        let info = read_info(hca, address)?;
         let gsi = Gsi::open(hca, &info)?;
-        let ip = match config.ip {
-            // IP over InfiniBand.
-            Some((address, ip)) if info.port_type == PortType::InfiniBand => {
-                match Interface::open(hca, parts.ip, address, ip, info.pkey) {
-                    Ok(interface) => Some(interface),
-                    Err(error) => {
-                        // Return the first error.
-                        let _ = gsi.close(hca);
-                        return Err(error);
-                    }
+        // An Ethernet port finds its peers by frames.
+        let finds_peers = info.port_type == PortType::Ethernet && hca.caps().raw_packet;
+        let ip = if finds_peers || config.ip.is_some() && info.port_type == PortType::InfiniBand {
+            match Interface::open(hca, parts.ip, config.ip, &info) {
+                Ok(mut interface) => {
+                    // On Ethernet at once, so that the port is complete when it is open.
+                    interface.service(hca, hca.now(), &info);
+                    Some(interface)
+                }
+                Err(error) => {
+                    // Return the first error.
+                    let _ = gsi.close(hca);
+                    return Err(error);
                 }
             }
-            _ => None,
+        } else {
+            None
         };
         let cm_config = cm_config(hca, &info, config.seed);
         Ok(Self {
@@ -106,10 +131,13 @@ impl<'s, B: Bar> Port<'s, B> {
             paths: PathCache::new(parts.paths),
             subscriptions: Subscriptions::new(),
             ip,
+            address,
+            held: Held::new(),
             info,
             other_class: 0,
             events: 0,
             moves: 0,
+            unreachable: 0,
         })
     }
 
@@ -119,7 +147,7 @@ impl<'s, B: Bar> Port<'s, B> {
     /// # Errors
     /// The driver's; the port is then of no use, and may be tried again.
     pub fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, seed: u64) -> Result<(), Error> {
-        let info = read_info(hca)?;
+        let info = read_info(hca, self.address)?;
         let counters = self.gsi.counters;
         core::mem::replace(&mut self.gsi, Gsi::open(hca, &info)?).close(hca)?;
         self.gsi.counters = counters;
@@ -130,6 +158,7 @@ impl<'s, B: Bar> Port<'s, B> {
         self.cm.restart(cm_config(hca, &info, seed));
         self.paths.restart();
         self.subscriptions.restart();
+        self.held = Held::new();
         self.info = info;
         Ok(())
     }
@@ -149,11 +178,15 @@ impl<'s, B: Bar> Port<'s, B> {
     }
 
     fn leave_groups<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) {
-        let Some(ip) = &mut self.ip else { return };
-        ip.groups.leave_all();
+        let mut groups = self.ip.as_mut().and_then(Interface::groups);
+        if let Some(groups) = &mut groups {
+            groups.leave_all();
+        }
         let mut now = hca.now();
         let end = now + LEAVE_LIMIT;
-        while now < end && self.ip.as_ref().is_some_and(|ip| !ip.groups.all_left()) {
+        while now < end
+            && self.ip.as_mut().and_then(Interface::groups).is_some_and(|groups| !groups.all_left())
+        {
             self.service(hca, now);
             let _ = self.poll(now);
             hca.idle(now + LEAVE_STEP);
@@ -186,6 +219,7 @@ impl<'s, B: Bar> Port<'s, B> {
             moves: self.moves,
             reports: self.subscriptions.reports,
             ip: self.ip.as_ref().map_or_else(IpCounters::default, Interface::counters),
+            unreachable: self.unreachable,
         }
     }
 
@@ -200,7 +234,7 @@ impl<'s, B: Bar> Port<'s, B> {
         reregister: bool,
     ) -> Result<(), Error> {
         self.events += 1;
-        let info = read_info(hca)?;
+        let info = read_info(hca, self.address)?;
         let moved = (info.lid, info.sm_lid, info.gid, info.partitions)
             != (self.info.lid, self.info.sm_lid, self.info.gid, self.info.partitions);
         if moved || reregister || info.active && !self.info.active {
@@ -213,19 +247,89 @@ impl<'s, B: Bar> Port<'s, B> {
             }
         }
         self.cm.set_port(info.gid, info.mtu.code(), info.route());
+        self.cm.set_other_gid(info.address.map_or(Gid::ZERO, |(gid, _)| gid));
         self.gsi.set_port(&info);
         self.info = info;
         Ok(())
     }
 
-    /// The path to a port, or the way there: the subnet administrator is asked if need be.
+    /// The path to a port, or the way there: the subnet administrator is asked if need be, on Ethernet its neighbours by ARP
+    /// or neighbour discovery.
     pub fn resolve(&mut self, now: Instant, dgid: Gid) -> Resolution {
+        if self.info.port_type == PortType::Ethernet {
+            return match self.mac(now, dgid) {
+                NeighbourLookup::Known(_) => Resolution::Known(local_path(&self.info, dgid)),
+                NeighbourLookup::Pending | NeighbourLookup::Full => Resolution::Pending,
+                NeighbourLookup::Failed => Resolution::Failed(QueryError::Timeout),
+            };
+        }
         let mut resolver = Resolver { paths: &mut self.paths, sa: &mut self.sa };
         resolver.resolve(now, &self.info, dgid)
     }
 
-    /// The GID of the port that has an IP address: asked for by ARP if need be, failed without IP on this port.
+    /// The MAC address of the next hop to a GID of another Ethernet port.
+    fn mac(&mut self, now: Instant, gid: Gid) -> NeighbourLookup<MacAddress> {
+        match &mut self.ip {
+            Some(ip) => ip.mac(now, &self.info, gid),
+            None => gid.link_local_mac().map_or(NeighbourLookup::Failed, NeighbourLookup::Known),
+        }
+    }
+
+    /// Returns a path in the driver's form, with another service level or traffic class if given. On Ethernet the low bits
+    /// of the service level are the priority. `None` there if the path's source is not an address of this port, or the MAC
+    /// address of its destination is no longer stored: [`Port::resolve`] finds it.
+    pub fn driver_path(
+        &mut self,
+        now: Instant,
+        path: &PathRecord,
+        sl: Option<ServiceLevel>,
+        traffic_class: u8,
+    ) -> Option<Path> {
+        let mac = match self.info.port_type {
+            PortType::InfiniBand => None,
+            PortType::Ethernet => known(self.mac(now, path.dgid())),
+        };
+        driver_path(&self.info, path, sl, traffic_class, mac)
+    }
+
+    /// Sends a datagram to QP1, or `to.qpn`, of another port.
+    fn send(&mut self, now: Instant, mad: &Mad, to: &MadAddress) {
+        let path = self.path_to(now, to);
+        self.gsi.send(mad, to.qpn, path);
+    }
+
+    /// The path to the other end of a datagram.
+    fn path_to(&mut self, now: Instant, to: &MadAddress) -> Option<Path> {
+        let route = |grh: GrhAddress, source_gid_index| Grh {
+            dgid: grh.remote_gid,
+            source_gid_index,
+            flow_label: grh.flow_label,
+            hop_limit: grh.hop_limit,
+            traffic_class: grh.traffic_class,
+        };
+        match self.info.port_type {
+            PortType::InfiniBand => Some(Path::InfiniBand {
+                dlid: to.lid,
+                sl: to.sl,
+                src_path_bits: to.path_bits,
+                static_rate: 0,
+                grh: to.grh.map(|grh| route(grh, self.info.gid_index)),
+            }),
+            PortType::Ethernet => {
+                let grh = to.grh?;
+                let index = self.info.gid_index_of(grh.local_gid)?;
+                let dmac = known(self.mac(now, grh.remote_gid))?;
+                Some(Path::Roce { dmac, priority: to.sl.get() & 7, grh: route(grh, index) })
+            }
+        }
+    }
+
+    /// The GID of the port that has an IP address: asked for by ARP if need be, failed without IP on this port. On Ethernet
+    /// they are the same.
     pub fn resolve_address(&mut self, now: Instant, address: Ipv4Addr) -> AddressResolution {
+        if self.info.port_type == PortType::Ethernet {
+            return AddressResolution::Known(Gid::from_ipv4(address.octets()));
+        }
         self.ip.as_mut().map_or(AddressResolution::Failed, |ip| ip.resolve(now, address))
     }
 
@@ -241,7 +345,8 @@ impl<'s, B: Bar> Port<'s, B> {
     /// Packets in and out; `None` without IP on this port.
     pub fn ip(&mut self, now: Instant) -> Option<Ip<'_, 's, B>> {
         let Self { ip, paths, sa, info, .. } = self;
-        Some(Ip { interface: ip.as_mut()?, info, paths: Resolver { paths, sa }, now })
+        let interface = ip.as_mut().filter(|ip| ip.has_ip())?;
+        Some(Ip { interface, info, paths: Resolver { paths, sa }, now })
     }
 
     /// Does the work that needs HCA commands: QP1 if it has failed, the queue pair of IP, and its
@@ -250,6 +355,13 @@ impl<'s, B: Bar> Port<'s, B> {
         self.gsi.service(hca, now);
         if let Some(ip) = &mut self.ip {
             ip.service(hca, now, &self.info);
+        }
+    }
+
+    /// The device gave a queue of the raw-packet queue pair up.
+    pub fn raw_packet_failed(&mut self) {
+        if let Some(ip) = self.ip.as_mut().filter(|_| self.info.port_type == PortType::Ethernet) {
+            ip.frames().set_broken();
         }
     }
 
@@ -265,6 +377,9 @@ impl<'s, B: Bar> Port<'s, B> {
     /// Forgets the path to a port, because it did not lead there.
     pub fn forget_path(&mut self, dgid: Gid) {
         self.paths.forget(dgid);
+        if let Some(ip) = &mut self.ip {
+            ip.forget(dgid);
+        }
     }
 
     /// A peer rejected what came along this path, so it may lead to another port than the one meant. Forgets the path and returns
@@ -281,21 +396,17 @@ impl<'s, B: Bar> Port<'s, B> {
             && let Some((mad, from)) = self.gsi.receive()
         {
             left -= 1;
-            match mad.mgmt_class() {
-                class::CM => self.cm.process(now, &from, &mad),
-                class::SUBN_ADM if mad.is_response() => {
-                    if let Some(response) = self.sa.input(&mad) {
-                        self.administrator_answered(now, response.owner, Ok(response));
-                    }
-                }
-                class::SUBN_ADM if mad.method() == method::REPORT && from.lid == self.info.sm_lid => {
-                    self.reported(&mad, &from);
-                }
-                _ => self.other_class += 1,
+            if self.is_reachable(now, &from) {
+                self.datagram_arrived(now, &mad, &from);
+            } else {
+                // Replies need the sender's MAC address, which completions lack.
+                self.unreachable += u64::from(self.held.add(mad, from));
             }
         }
         self.subscribe(now);
-        let mut wake = self.poll_ip(now).earliest(self.gsi.service_at()).earliest(self.subscription_due());
+        let mut wake = self.poll_ip(now);
+        self.release_held(now);
+        wake = wake.earliest(self.gsi.service_at()).earliest(self.subscription_due());
         for _ in 0..BATCH {
             let action = self.sa.poll(now);
             if let Action::Idle(sa) = action {
@@ -306,9 +417,47 @@ impl<'s, B: Bar> Port<'s, B> {
         }
         for _ in 0..BATCH {
             let Some(outgoing) = self.cm.dispatch(now) else { break };
-            self.gsi.send(&outgoing.mad, &outgoing.dest);
+            self.send(now, &outgoing.mad, &outgoing.dest);
         }
         if left == 0 { Wake::Now } else { wake.earliest(self.cm.poll_at()) }
+    }
+
+    /// Returns whether a reply to a datagram could be sent now.
+    fn is_reachable(&mut self, now: Instant, from: &MadAddress) -> bool {
+        match (self.info.port_type, from.grh) {
+            (PortType::Ethernet, Some(grh)) => known(self.mac(now, grh.remote_gid)).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Takes the datagrams whose senders have been found, and drops those whose senders were not.
+    fn release_held(&mut self, now: Instant) {
+        for _ in 0..self.held.len() {
+            let Some((mad, from)) = self.held.take() else { return };
+            let sender = from.grh.map(|grh| grh.remote_gid).unwrap_or_default();
+            match self.mac(now, sender) {
+                NeighbourLookup::Known(_) => self.datagram_arrived(now, &mad, &from),
+                NeighbourLookup::Failed => self.unreachable += 1,
+                NeighbourLookup::Pending | NeighbourLookup::Full => {
+                    self.unreachable += u64::from(self.held.add(mad, from));
+                }
+            }
+        }
+    }
+
+    fn datagram_arrived(&mut self, now: Instant, mad: &Mad, from: &MadAddress) {
+        match mad.mgmt_class() {
+            class::CM => self.cm.process(now, from, mad),
+            class::SUBN_ADM if mad.is_response() => {
+                if let Some(response) = self.sa.input(mad) {
+                    self.administrator_answered(now, response.owner, Ok(response));
+                }
+            }
+            class::SUBN_ADM if mad.method() == method::REPORT && from.lid == self.info.sm_lid => {
+                self.reported(now, mad, from);
+            }
+            _ => self.other_class += 1,
+        }
     }
 
     /// What the client of the subnet administrator wants done.
@@ -325,7 +474,7 @@ impl<'s, B: Bar> Port<'s, B> {
                     pkey: self.info.pkey,
                     grh: self.info.grh_required.then(|| self.route_to_administrator()),
                 };
-                self.gsi.send(mad, &to);
+                self.send(now, mad, &to);
             }
             Action::Failed { owner, error, .. } => self.administrator_answered(now, owner, Err(error)),
             Action::Idle(_) => {}
@@ -385,12 +534,12 @@ impl<'s, B: Bar> Port<'s, B> {
 
     /// The subnet administrator reports a port that came or went: the stored path to it may be
     /// wrong by now.
-    fn reported(&mut self, report: &Mad, from: &MadAddress) {
+    fn reported(&mut self, now: Instant, report: &Mad, from: &MadAddress) {
         if let Some(gid) = self.subscriptions.reported(report) {
             self.paths.forget(gid);
         }
         // Also for other notices, or it would be repeated.
-        self.gsi.send(&report.to_response(0), from);
+        self.send(now, &report.to_response(0), from);
     }
 
     /// Frames in and out, and questions about groups.
@@ -403,11 +552,13 @@ impl<'s, B: Bar> Port<'s, B> {
             let record = question.record.as_bytes();
             let attribute = attr::MC_MEMBER_RECORD;
             if sa.query(now, question.method, attribute, question.mask, record, owner).is_err() {
-                ip.groups.unask(now, &question);
+                if let Some(groups) = ip.groups() {
+                    groups.unask(now, &question);
+                }
                 break;
             }
         }
-        wake.earliest(ip.groups.poll_at())
+        ip.groups().map_or(wake, |groups| wake.earliest(groups.poll_at()))
     }
 
     /// A completion event arrived; true if it was of a CQ of this port.
@@ -442,8 +593,16 @@ fn cm_config<P: Platform>(hca: &Hca<'_, P>, info: &PortInfo, seed: u64) -> CmCon
         ca_ack_delay,
         route: info.route(),
         gid: info.gid,
+        other_gid: info.address.map_or(Gid::ZERO, |(gid, _)| gid),
         mtu: info.mtu.code(),
         ..CmConfig::new(info.node_guid, seed)
+    }
+}
+
+fn known(found: NeighbourLookup<MacAddress>) -> Option<MacAddress> {
+    match found {
+        NeighbourLookup::Known(mac) => Some(mac),
+        NeighbourLookup::Pending | NeighbourLookup::Failed | NeighbourLookup::Full => None,
     }
 }
 

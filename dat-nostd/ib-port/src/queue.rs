@@ -119,6 +119,21 @@ pub(crate) fn start_qp<P: Platform>(
     }
 }
 
+/// Makes the raw-packet queue pair, which receives from now on.
+pub(crate) fn start_raw_packet<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    config: &QpConfig,
+) -> Result<Qp<P::Bar>, Error> {
+    let mut qp = hca.create_qp(config)?;
+    match hca.start_raw_packet(&mut qp) {
+        Ok(()) => Ok(qp),
+        Err(error) => {
+            let _ = hca.destroy_qp(qp);
+            Err(error)
+        }
+    }
+}
+
 /// Brings a datagram queue pair of port 1 from RESET to RTS.
 pub(crate) fn run_qp<P: Platform>(
     hca: &mut Hca<'_, P>,

@@ -3,9 +3,10 @@
 use ib_mgmt::cm::{CmSlot, EndedSet, Listener};
 use ib_mgmt::ipoib::NeighbourSlot;
 use ib_mgmt::sa::QuerySlot;
+use ib_types::{Gid, MacAddress};
 
+use crate::frames::{FRAME_LEN, IP_SENDS, TxSlot};
 use crate::group::GroupSlot;
-use crate::ipoib::{FRAME_LEN, IP_SENDS, TxSlot};
 use crate::path::PathEntry;
 
 /// Memory for one port; each const parameter is how many there may be at once.
@@ -33,6 +34,7 @@ pub struct PortStorage<
     queries: [QuerySlot; QUERIES],
     paths: [PathEntry; PATHS],
     neighbours: [NeighbourSlot; NEIGHBOURS],
+    macs: [NeighbourSlot<Gid, MacAddress>; NEIGHBOURS],
     groups: [GroupSlot; GROUPS],
     tx: [TxSlot; IP_SENDS],
     packet: [u8; FRAME_LEN],
@@ -53,6 +55,7 @@ pub struct PortParts<'s> {
 #[derive(Debug)]
 pub(crate) struct IpParts<'s> {
     pub(crate) neighbours: &'s mut [NeighbourSlot],
+    pub(crate) macs: &'s mut [NeighbourSlot<Gid, MacAddress>],
     pub(crate) groups: &'s mut [GroupSlot],
     pub(crate) tx: &'s mut [TxSlot],
     pub(crate) packet: &'s mut [u8; FRAME_LEN],
@@ -76,6 +79,7 @@ impl<
             queries: [QuerySlot::EMPTY; QUERIES],
             paths: [PathEntry::EMPTY; PATHS],
             neighbours: [NeighbourSlot::EMPTY; NEIGHBOURS],
+            macs: [NeighbourSlot::EMPTY; NEIGHBOURS],
             groups: [GroupSlot::EMPTY; GROUPS],
             tx: [TxSlot::EMPTY; IP_SENDS],
             packet: [0; FRAME_LEN],
@@ -92,6 +96,7 @@ impl<
             paths: &mut self.paths,
             ip: IpParts {
                 neighbours: &mut self.neighbours,
+                macs: &mut self.macs,
                 groups: &mut self.groups,
                 tx: &mut self.tx,
                 packet: &mut self.packet,

@@ -4,11 +4,12 @@ use core::mem;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use driver_mlx::{
-    Cq, CqConfig, CqNumber, DmaRegion, Duration, Error, Hca, HcaParts, HostRegion, Instant, Platform, Wake,
+    Cq, CqConfig, CqNumber, DmaRegion, Duration, Error, Hca, HcaParts, HostRegion, Instant, Platform,
+    PortType, Wake,
 };
 use ib_port::ib_mgmt::cm::{Cm, ConnId};
 use ib_port::ib_mgmt::ipoib::NeighbourState;
-use ib_port::{AddressResolution, Ip, Port, PortConfig, PortParts};
+use ib_port::{AddressResolution, Ip, Port, PortConfig, PortParts, gid_of};
 
 use crate::adapter::config::{AdapterConfig, Neighbour, OpenError};
 use crate::base::log::log;
@@ -58,7 +59,8 @@ impl<'s, P: Platform> Device<'s, P> {
             IaAddress::V4(address) => config.ip.map(|ip| (address, ip)),
             IaAddress::V6(_) => None,
         };
-        let port_config = PortConfig { seed: random.next_u64(), sa: config.sa, ip };
+        let address = Some(config.address);
+        let port_config = PortConfig { seed: random.next_u64(), sa: config.sa, ip, address };
         let mut port = match Port::open(&mut hca, port, &port_config) {
             Ok(port) => port,
             Err(error) => {
@@ -261,14 +263,17 @@ impl<'s, P: Platform> Device<'s, P> {
         self.sink.arm();
     }
 
-    /// The port GID that an address is known to have, without an ARP request: this port's, that of the static table, or one
-    /// that ARP confirmed lately.
+    /// The port GID that an address is known to have, without an ARP request: this port's, that of the static table, one
+    /// that ARP confirmed lately, or on Ethernet the address itself.
     pub(crate) fn known_gid(&mut self, address: &IaAddress) -> Option<[u8; 16]> {
         if *address == self.address {
             return Some(self.port.info().gid.0);
         }
         if let Some(neighbour) = self.neighbour(address) {
             return Some(neighbour.1.0);
+        }
+        if self.port.info().port_type == PortType::Ethernet {
+            return Some(gid_of(*address).0);
         }
         let IaAddress::V4(address) = *address else { return None };
         let now = self.now();

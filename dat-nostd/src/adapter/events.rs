@@ -52,6 +52,7 @@ impl<P: Platform> DeviceEvents<'_, '_, P> {
                 self.device.refresh_port(change.0 == CLIENT_REREGISTER);
             }
             AsyncEvent::Qp { qpn, .. } if self.device.port_mut().qp_failed(qpn) => {}
+            AsyncEvent::RawPacket { .. } => self.device.port_mut().raw_packet_failed(),
             AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
             AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
             AsyncEvent::QpLastWqe(qpn) if self.queue_pairs().drained(qpn) => {}

@@ -74,7 +74,7 @@ pub struct Capacities {
     pub queries: usize,
     /// Paths remembered; 112 bytes each at most.
     pub paths: usize,
-    /// IP neighbours known or asked for; 56 bytes each at most.
+    /// IP neighbours, resolved or pending, and on Ethernet the peers of RoCE; 88 bytes each at most.
     pub neighbours: usize,
     /// Multicast groups of IP, the broadcast group included; 112 bytes each at most.
     pub groups: usize,
@@ -435,7 +435,7 @@ mod tests {
             cost!(listeners, 16),
             cost!(queries, 288),
             cost!(paths, 112),
-            cost!(neighbours, 56),
+            cost!(neighbours, 88),
             cost!(groups, 112),
         ];
         for (name, bytes, documented) in costs {

@@ -1,13 +1,13 @@
 //! The active side of connections, and what both sides share. DAT 1.2, `dat_ep_connect`.
 
 use crate::base::states::{ConnectionInput, EpCall, EpEvent, Stage};
-use driver_mlx::{Duration, Instant, Mtu, Platform, Psn, RtrParams, RtsParams, ServiceLevel, Wake};
+use driver_mlx::{Bar, Duration, Instant, Mtu, Platform, Psn, RtrParams, RtsParams, ServiceLevel, Wake};
 use ib_port::ib_mgmt::cm::{
     self, CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejClass, RejReason,
 };
 use ib_port::ib_mgmt::sa::{PathRecord, QueryError};
 use ib_port::ib_mgmt::units::{exponent_for, exponent_time};
-use ib_port::{AddressResolution, PortInfo, Resolution, driver_path};
+use ib_port::{AddressResolution, Port, Resolution};
 
 use crate::adapter::Adapter;
 use crate::base::attr::EpAttributes;
@@ -37,15 +37,21 @@ fn response_timeout(path: &PathRecord) -> u8 {
 }
 
 /// RTR by the connection manager's attributes.
-pub(crate) fn rtr_params(
-    info: &PortInfo,
+pub(crate) fn rtr_params<B: Bar>(
+    port: &mut Port<'_, B>,
+    now: Instant,
     attributes: &EpAttributes,
     from: &QpAttributes,
     rq_psn: Psn,
     responder_resources: u8,
 ) -> Option<RtrParams> {
     Some(RtrParams {
-        path: driver_path(info, &from.path, attributes.sl.map(ServiceLevel::new), attributes.traffic_class)?,
+        path: port.driver_path(
+            now,
+            &from.path,
+            attributes.sl.map(ServiceLevel::new),
+            attributes.traffic_class,
+        )?,
         mtu: Mtu::from_code(from.path.mtu())?,
         remote_qpn: from.remote_qpn,
         rq_psn,
@@ -321,9 +327,9 @@ impl<P: Platform> Connections<'_, '_, P> {
     fn connect_qp(&mut self, slot: u16, id: ConnId) -> Option<()> {
         let from = self.device.cm().qp_attributes(id)?;
         let ep = self.objects.eps_mut().at_mut(slot)?;
-        let port = self.device.port().info();
-        let rtr = rtr_params(port, ep.attributes(), &from, from.rq_psn, from.responder_resources)?;
-        let (pkey_index, _) = port.partitions.member_of(from.path.pkey())?;
+        let (now, port) = (self.device.now(), self.device.port_mut());
+        let rtr = rtr_params(port, now, ep.attributes(), &from, from.rq_psn, from.responder_resources)?;
+        let (pkey_index, _) = port.info().partitions.member_of(from.path.pkey())?;
         let rts = rts_params(ep.attributes(), &from);
         let qp = ep.qp_mut()?;
         qp.set_pkey_index(pkey_index);

@@ -346,8 +346,8 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
             };
             let mut calls = vec![words(&format!("test {TEST_SELECTION} --test {target}{threads}"))];
             if level == Level::InProcess {
-                // RDS on Ethernet ports: a third of its tests, or all.
-                let which = if long { "rds::" } else { ROCE_MODULES };
+                // IP and RDS on Ethernet ports: a third of RDS's tests, or all.
+                let which = if long { "ip:: rds::" } else { ROCE_MODULES };
                 calls.push(words(&format!(
                     "test {TEST_SELECTION} --test {target} --config env.RDMA_MEDIUM=\"ethernet\" -- {which}"
                 )));
@@ -363,7 +363,7 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
 
 /// Modules of the in-process tests that every run repeats on Ethernet ports: those in which
 /// connections begin, break and end.
-const ROCE_MODULES: &str = "rds::connect:: rds::connections:: rds::ends:: rds::features:: rds::lives:: rds::local:: rds::messages:: rds::rdma:: rds::socket::";
+const ROCE_MODULES: &str = "ip:: rds::connect:: rds::connections:: rds::ends:: rds::features:: rds::lives:: rds::local:: rds::messages:: rds::rdma:: rds::socket::";
 
 /// Flags for Miri.
 const MIRI_FLAGS: [&str; 4] = [

@@ -30,10 +30,11 @@ const ROWS: [Row; 22] = [
     Row {
         subject: "Ethernet port, RoCE",
         stack: Cell(
-            "✓, no ARP",
+            "✓, emulated only",
             &[
                 "driver-mlx/tests/ethernet.rs::roce_carries_data_over_ipv4_ipv6_and_a_vlan",
                 "dat-nostd/tests/roce.rs::both_names_connect_by_roce",
+                "dat-nostd/tests/roce.rs::ipv4_addresses_are_found_by_arp",
             ],
         ),
         hca: Cell("✓", &[ETHERNET]),

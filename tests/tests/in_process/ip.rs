@@ -1,4 +1,4 @@
-//! IP over InfiniBand between nodes in one process: the broadcast group, ARP, packets, and addresses that DAT connects to.
+//! IP between nodes in one process, over InfiniBand or Ethernet: the broadcast group, ARP, packets, and addresses that DAT connects to.
 
 use dat_nostd::{
     AdapterConfig, ConnectFlags, ConnectionEvent, EpAttributes, EpHandle, EvdFlags, EventData, IpConfig,
@@ -6,6 +6,7 @@ use dat_nostd::{
 };
 use driver_mlx::{DmaRegion, Instant};
 use harness::dat::{HCA, ModelAdapter, address, due, register};
+use harness::net::usual_card;
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
 use std::net::Ipv4Addr;
@@ -52,7 +53,8 @@ struct Nodes {
 impl Nodes {
     fn new(config: &WorldConfig, count: usize) -> Self {
         let world = World::new(config);
-        let attached: Vec<_> = (0..count).map(|i| world.attach(Profile::node(i as u16), MEMORY)).collect();
+        let attached: Vec<_> =
+            (0..count).map(|i| world.attach(Profile::of(usual_card(), i as u16), MEMORY)).collect();
         let adapters = attached.into_iter().map(|(platform, region)| open(platform, region)).collect();
         let mut nodes = Self { world, adapters };
         nodes.until("IP is up", |nodes| nodes.adapters.iter_mut().all(|a| a.ip().expect("IP").is_up()));
@@ -128,7 +130,7 @@ fn packet(from: Ipv4Addr, to: Ipv4Addr, number: u8, len: usize) -> Vec<u8> {
 fn packets_of_all_lengths_go_both_ways_and_the_first_is_not_lost() {
     let mut nodes = Nodes::new(&WorldConfig::new(1), 2);
     let mtu = nodes.adapters[0].ip().expect("IP").mtu();
-    assert!(mtu == 2044 || mtu == 4092, "{mtu}");
+    assert!([2044, 4092, 4082].contains(&mtu), "{mtu}");
     for (number, len) in [20, 21, 84, 1500, mtu - 1, mtu].into_iter().enumerate() {
         for (from, to) in [(0, 1), (1, 0)] {
             let sent = packet(ip_of(from), ip_of(to), number as u8, len);
@@ -260,7 +262,7 @@ fn a_cable_pulled_and_a_node_opened_anew_are_found_again() {
         nodes.send(from, &sent).expect("taken");
         assert_eq!(nodes.receive(to), sent);
     }
-    assert!(nodes.counters(1).joins >= 2, "joined anew");
+    assert!(nodes.counters(1).joins >= 2 || usual_card().is_ethernet(), "joined anew");
     // The node starts anew: another queue pair, which it announces.
     let old = nodes.adapters[1].ip().expect("IP").hardware_address();
     let adapter = nodes.adapters.pop().expect("node 1");

@@ -503,7 +503,8 @@ impl CmConfig {
         let (own, meant) = (self.gid, req.primary_remote_gid());
         // A port also has the GID of the default prefix (IBTA 4.1.1).
         let default = Gid::new(Gid::DEFAULT_PREFIX, own.interface_id());
-        if !own.is_zero() && meant != own && meant != default {
+        let other = !self.other_gid.is_zero() && meant == self.other_gid;
+        if !own.is_zero() && meant != own && meant != default && !other {
             return Some(RejReason::INVALID_GID);
         }
         (req.path_mtu() > self.mtu).then_some(RejReason::INVALID_MTU)

@@ -48,6 +48,11 @@ impl<'s> Cm<'s> {
         (config.gid, config.mtu, config.route) = (gid, mtu, route);
     }
 
+    /// Sets [`CmConfig::other_gid`].
+    pub fn set_other_gid(&mut self, gid: Gid) {
+        self.shared.config.other_gid = gid;
+    }
+
     /// A manager of at most `slots.len()` connections (the first 65535 count) and `listeners.len()`
     /// listeners. Previous contents of the tables are lost.
     ///

@@ -28,6 +28,8 @@ pub struct CmConfig {
     pub route: Option<u8>,
     /// GID of the own port: REQs to a different GID are rejected. Zero accepts all.
     pub gid: Gid,
+    /// Another GID of the own port, as an Ethernet port has one for each IP address; zero for none.
+    pub other_gid: Gid,
     /// MTU code of the own port, 1 to 5: REQs with a larger path MTU are rejected.
     pub mtu: u8,
 }
@@ -45,6 +47,7 @@ impl CmConfig {
             service_timeout: 20,
             route: None,
             gid: Gid::ZERO,
+            other_gid: Gid::ZERO,
             mtu: 5,
         }
     }

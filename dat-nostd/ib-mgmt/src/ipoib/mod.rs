@@ -8,8 +8,8 @@ use core::net::Ipv4Addr;
 use ib_types::{Gid, PKey, QpNumber};
 
 pub use neighbour::{
-    Neighbour, NeighbourAction, NeighbourConfig, NeighbourCounters, NeighbourLookup, NeighbourSlot,
-    NeighbourState, Neighbours,
+    Claim, HardwareAddress, Neighbour, NeighbourAction, NeighbourConfig, NeighbourCounters, NeighbourLookup,
+    NeighbourSlot, NeighbourState, Neighbours, NetworkAddress,
 };
 
 /// Bytes of the encapsulation header before every IPoIB payload.

@@ -1,5 +1,5 @@
-//! The neighbour table: maps IPv4 addresses to hardware addresses, by ARP (RFC 826). Entries have
-//! the states of neighbour unreachability detection (RFC 4861, section 7.3), as hosts use them for
+//! The neighbour table: maps IP addresses to hardware addresses, by ARP (RFC 826) or neighbour
+//! discovery (RFC 4861). Entries have the states of neighbour unreachability detection (RFC 4861, section 7.3), as hosts use them for
 //! ARP too. No I/O: the owner sends the requests and replies that [`Neighbours::poll`] and
 //! [`Neighbours::input`] return.
 //!
@@ -12,10 +12,86 @@
 //! | probe | requests to the neighbour only | a reply: reachable; none: incomplete |
 //! | failed | no reply | time: freed |
 
+use core::fmt;
 use core::net::Ipv4Addr;
-use ib_types::{Duration, Instant, QpNumber, Wake};
+use ib_types::{Duration, Gid, Instant, MacAddress, QpNumber, Wake};
 
 use super::{Arp, ArpOperation, HwAddr};
+
+/// An IP address of a neighbour. A [`Gid`] is an IPv6 address, or an IPv4-mapped one.
+pub trait NetworkAddress: Copy + PartialEq + fmt::Debug {
+    /// The address that is none.
+    const UNSPECIFIED: Self;
+    /// Returns whether a single host may have it.
+    fn is_host(&self) -> bool;
+}
+
+impl NetworkAddress for Ipv4Addr {
+    const UNSPECIFIED: Self = Self::UNSPECIFIED;
+
+    fn is_host(&self) -> bool {
+        !self.is_multicast() && !self.is_broadcast() && !self.is_loopback()
+    }
+}
+
+impl NetworkAddress for Gid {
+    const UNSPECIFIED: Self = Self::ZERO;
+
+    fn is_host(&self) -> bool {
+        let ipv4 = self.ipv4().map(Ipv4Addr::from);
+        !self.is_multicast() && *self != Self::new(0, 1) && ipv4.is_none_or(|ip| ip.is_host())
+    }
+}
+
+/// A hardware address of a neighbour.
+pub trait HardwareAddress: Copy + PartialEq + fmt::Debug {
+    /// The address that is none.
+    const NONE: Self;
+    /// Returns whether a single interface may have it.
+    fn is_host(&self) -> bool;
+    /// Returns whether both lead to the same interface.
+    fn is_same(&self, other: &Self) -> bool;
+}
+
+impl HardwareAddress for HwAddr {
+    const NONE: Self = Self { flags: 0, qpn: QpNumber::new(0), gid: Gid::ZERO };
+
+    fn is_host(&self) -> bool {
+        self.qpn > QpNumber::GSI
+            && self.qpn != QpNumber::MULTICAST
+            && !self.gid.is_zero()
+            && !self.gid.is_multicast()
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (self.qpn, self.gid) == (other.qpn, other.gid)
+    }
+}
+
+impl HardwareAddress for MacAddress {
+    const NONE: Self = Self([0; 6]);
+
+    fn is_host(&self) -> bool {
+        *self != Self::NONE && !self.is_multicast()
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+/// Content of an ARP message, a solicitation or an advertisement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim<A, H> {
+    /// Requests the hardware address of `target`; otherwise announces that of `sender`.
+    pub is_request: bool,
+    /// Address of the sender; unspecified if it has none yet.
+    pub sender: A,
+    /// Its hardware address.
+    pub sender_hw: H,
+    /// The address that is requested, or the reply's receiver.
+    pub target: A,
+}
 
 /// Times of a neighbour table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,23 +149,23 @@ pub enum NeighbourState {
 
 /// Slot of one neighbour.
 #[derive(Clone, Copy, Debug)]
-pub struct NeighbourSlot {
+pub struct NeighbourSlot<A = Ipv4Addr, H = HwAddr> {
     state: NeighbourState,
     tries_left: u8,
-    ip: Ipv4Addr,
-    hw: HwAddr,
+    ip: A,
+    hw: H,
     /// When the state ends, or the next request is due.
     deadline: Instant,
     used: Instant,
 }
 
-impl NeighbourSlot {
+impl<A: NetworkAddress, H: HardwareAddress> NeighbourSlot<A, H> {
     /// A free entry; all bytes zero.
-    pub const EMPTY: NeighbourSlot = NeighbourSlot {
+    pub const EMPTY: Self = Self {
         state: NeighbourState::Empty,
         tries_left: 0,
-        ip: Ipv4Addr::UNSPECIFIED,
-        hw: HwAddr { flags: 0, qpn: QpNumber::new(0), gid: crate::Gid::ZERO },
+        ip: A::UNSPECIFIED,
+        hw: H::NONE,
         deadline: Instant::ORIGIN,
         used: Instant::ORIGIN,
     };
@@ -102,20 +178,20 @@ impl NeighbourSlot {
 
 /// A copy of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct Neighbour<A = Ipv4Addr, H = HwAddr> {
     /// The IP address.
-    pub ip: Ipv4Addr,
+    pub ip: A,
     /// The hardware address, if resolved.
-    pub hw: Option<HwAddr>,
+    pub hw: Option<H>,
     /// State.
     pub state: NeighbourState,
 }
 
 /// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NeighbourLookup {
+pub enum NeighbourLookup<H = HwAddr> {
     /// The hardware address.
-    Known(HwAddr),
+    Known(H),
     /// A request is pending; call [`Neighbours::poll`].
     Pending,
     /// No reply.
@@ -127,13 +203,13 @@ pub enum NeighbourLookup {
 /// Action for the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the table leaves it to its owner"]
-pub enum NeighbourAction {
+pub enum NeighbourAction<A = Ipv4Addr, H = HwAddr> {
     /// Send a request for `ip`: to the neighbour only, or (`None`) by broadcast.
     Request {
         /// Requested address.
-        ip: Ipv4Addr,
+        ip: A,
         /// Destination of the request.
-        to: Option<HwAddr>,
+        to: Option<H>,
     },
     /// Nothing for now.
     Idle(Wake),
@@ -166,20 +242,20 @@ pub struct NeighbourCounters {
 
 /// The table of a port.
 #[derive(Debug)]
-pub struct Neighbours<'s> {
-    slots: &'s mut [NeighbourSlot],
+pub struct Neighbours<'s, A = Ipv4Addr, H = HwAddr> {
+    slots: &'s mut [NeighbourSlot<A, H>],
     config: NeighbourConfig,
     counters: NeighbourCounters,
     /// No timer is due before this.
     next_deadline: Instant,
 }
 
-impl<'s> Neighbours<'s> {
+impl<'s, A: NetworkAddress, H: HardwareAddress> Neighbours<'s, A, H> {
     /// Creates a table of at most `slots.len()` neighbours. Previous contents of the slots are
     /// lost.
-    pub fn new(slots: &'s mut [NeighbourSlot], config: NeighbourConfig) -> Neighbours<'s> {
+    pub fn new(slots: &'s mut [NeighbourSlot<A, H>], config: NeighbourConfig) -> Self {
         slots.fill(NeighbourSlot::EMPTY);
-        Neighbours { slots, config, counters: NeighbourCounters::default(), next_deadline: Instant::MAX }
+        Self { slots, config, counters: NeighbourCounters::default(), next_deadline: Instant::MAX }
     }
 
     /// Counters since the start.
@@ -188,7 +264,7 @@ impl<'s> Neighbours<'s> {
     }
 
     /// All entries.
-    pub fn iter(&self) -> impl Iterator<Item = Neighbour> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Neighbour<A, H>> + '_ {
         self.slots.iter().filter(|slot| slot.state != NeighbourState::Empty).map(|slot| Neighbour {
             ip: slot.ip,
             hw: slot.is_known().then_some(slot.hw),
@@ -196,7 +272,7 @@ impl<'s> Neighbours<'s> {
         })
     }
 
-    fn find(&mut self, ip: Ipv4Addr) -> Option<&mut NeighbourSlot> {
+    fn find(&mut self, ip: A) -> Option<&mut NeighbourSlot<A, H>> {
         self.slots.iter_mut().find(|slot| slot.state != NeighbourState::Empty && slot.ip == ip)
     }
 
@@ -210,7 +286,7 @@ impl<'s> Neighbours<'s> {
         if let Some(free) = self.slots.iter().position(|slot| slot.state == NeighbourState::Empty) {
             return Some(free);
         }
-        let idle = |slot: &NeighbourSlot| slot.state != NeighbourState::Incomplete;
+        let idle = |slot: &NeighbourSlot<A, H>| slot.state != NeighbourState::Incomplete;
         let oldest = self.slots.iter().enumerate().filter(|(_, slot)| idle(slot)).min_by_key(|(_, s)| s.used);
         let index = oldest.map(|(index, _)| index)?;
         self.counters.evicted += 1;
@@ -219,7 +295,7 @@ impl<'s> Neighbours<'s> {
 
     /// Returns the hardware address of a neighbour for sending. Starts a request if the address is
     /// not resolved.
-    pub fn lookup(&mut self, now: Instant, ip: Ipv4Addr) -> NeighbourLookup {
+    pub fn lookup(&mut self, now: Instant, ip: A) -> NeighbourLookup<H> {
         let config = self.config;
         if let Some(slot) = self.find(ip) {
             if slot.is_known() {
@@ -258,57 +334,44 @@ impl<'s> Neighbours<'s> {
     }
 
     /// Returns the entry of an address. Sends no request, and does not count as use.
-    pub fn peek(&self, ip: Ipv4Addr) -> Option<Neighbour> {
+    pub fn peek(&self, ip: A) -> Option<Neighbour<A, H>> {
         self.iter().find(|neighbour| neighbour.ip == ip)
     }
 
-    /// Processes a received ARP message. Returns the reply to its sender if it is a request for
-    /// `own_ip`.
+    /// Processes a received message. `own` are the own addresses. Returns whether the sender waits
+    /// for a reply, because it requests one of them.
     #[must_use = "the peer waits for the reply"]
-    pub fn input(&mut self, now: Instant, arp: &Arp, own_ip: Ipv4Addr, own_hw: &HwAddr) -> Option<Arp> {
-        let (ip, hw) = (arp.sender_ip, arp.sender_hw);
-        let hw_usable = hw.qpn > QpNumber::GSI
-            && hw.qpn != QpNumber::MULTICAST
-            && !hw.gid.is_zero()
-            && !hw.gid.is_multicast();
-        let ip_usable = !ip.is_multicast() && !ip.is_broadcast() && !ip.is_loopback();
-        if !hw_usable || !ip_usable {
+    pub fn claimed(&mut self, now: Instant, claim: &Claim<A, H>, own: &[A], own_hw: &H) -> bool {
+        let (ip, hw) = (claim.sender, claim.sender_hw);
+        if !hw.is_host() || !ip.is_host() {
             self.counters.malformed += 1;
-            return None;
+            return false;
         }
-        if ip == own_ip {
+        if own.contains(&ip) {
             // Its own announcement that came back, or a port that claims the same address.
-            if (hw.qpn, hw.gid) != (own_hw.qpn, own_hw.gid) {
+            if !hw.is_same(own_hw) {
                 self.counters.conflicts += 1;
             }
-            return None;
+            return false;
         }
-        let for_us = arp.target_ip == own_ip;
-        let asked = arp.operation == ArpOperation::Request && for_us;
+        let for_us = own.contains(&claim.target);
+        let asked = claim.is_request && for_us;
         // Duplicate address detection: the address has no owner yet.
-        if !ip.is_unspecified() {
-            self.learn(now, arp, for_us);
+        if ip != A::UNSPECIFIED {
+            self.learn(now, claim, for_us);
         }
-        asked.then(|| {
-            self.counters.answered += 1;
-            Arp {
-                operation: ArpOperation::Reply,
-                sender_hw: *own_hw,
-                sender_ip: own_ip,
-                target_hw: Some(hw),
-                target_ip: ip,
-            }
-        })
+        self.counters.answered += u64::from(asked);
+        asked
     }
 
-    fn learn(&mut self, now: Instant, arp: &Arp, for_us: bool) {
+    fn learn(&mut self, now: Instant, claim: &Claim<A, H>, for_us: bool) {
         let reachable = now + self.config.reachable;
-        let reply = arp.operation == ArpOperation::Reply && for_us;
-        let known = self.slots.iter().position(|s| s.state != NeighbourState::Empty && s.ip == arp.sender_ip);
+        let reply = !claim.is_request && for_us;
+        let known = self.slots.iter().position(|s| s.state != NeighbourState::Empty && s.ip == claim.sender);
         let index = match known {
             Some(index) => index,
             // Cache the sender of an ARP request for our address: its next packet needs a reply.
-            None if for_us && arp.operation == ArpOperation::Request => match self.allocate() {
+            None if for_us && claim.is_request => match self.allocate() {
                 Some(index) => index,
                 None => return,
             },
@@ -319,11 +382,11 @@ impl<'s> Neighbours<'s> {
         };
         let Some(slot) = self.slots.get_mut(index) else { return };
         if known.is_none() {
-            *slot = NeighbourSlot { ip: arp.sender_ip, used: now, ..NeighbourSlot::EMPTY };
+            *slot = NeighbourSlot { ip: claim.sender, used: now, ..NeighbourSlot::EMPTY };
         }
-        let moved = slot.is_known() && (slot.hw.qpn, slot.hw.gid) != (arp.sender_hw.qpn, arp.sender_hw.gid);
+        let moved = slot.is_known() && !slot.hw.is_same(&claim.sender_hw);
         let waited = matches!(slot.state, NeighbourState::Incomplete | NeighbourState::Probe);
-        slot.hw = arp.sender_hw;
+        slot.hw = claim.sender_hw;
         if reply && waited {
             self.counters.replies += 1;
             slot.state = NeighbourState::Reachable;
@@ -343,7 +406,7 @@ impl<'s> Neighbours<'s> {
     }
 
     /// Returns one action; call until it is [`NeighbourAction::Idle`].
-    pub fn poll(&mut self, now: Instant) -> NeighbourAction {
+    pub fn poll(&mut self, now: Instant) -> NeighbourAction<A, H> {
         if now < self.next_deadline {
             return self.idle();
         }
@@ -393,7 +456,7 @@ impl<'s> Neighbours<'s> {
         self.idle()
     }
 
-    fn idle(&self) -> NeighbourAction {
+    fn idle(&self) -> NeighbourAction<A, H> {
         NeighbourAction::Idle(Wake::by(self.next_deadline))
     }
 
@@ -407,14 +470,35 @@ impl<'s> Neighbours<'s> {
     }
 
     /// Removes a neighbour whose hardware address has no path. The next use requests it again.
-    pub fn forget(&mut self, ip: Ipv4Addr) {
+    pub fn forget(&mut self, ip: A) {
         if let Some(slot) = self.find(ip).filter(|slot| slot.state != NeighbourState::Incomplete) {
             *slot = NeighbourSlot::EMPTY;
         }
     }
 }
 
-impl NeighbourSlot {
+impl Neighbours<'_> {
+    /// Processes a received ARP message of IP over InfiniBand. Returns the reply to its sender if
+    /// it is a request for `own_ip`.
+    #[must_use = "the peer waits for the reply"]
+    pub fn input(&mut self, now: Instant, arp: &Arp, own_ip: Ipv4Addr, own_hw: &HwAddr) -> Option<Arp> {
+        let claim = Claim {
+            is_request: arp.operation == ArpOperation::Request,
+            sender: arp.sender_ip,
+            sender_hw: arp.sender_hw,
+            target: arp.target_ip,
+        };
+        self.claimed(now, &claim, &[own_ip], own_hw).then_some(Arp {
+            operation: ArpOperation::Reply,
+            sender_hw: *own_hw,
+            sender_ip: own_ip,
+            target_hw: Some(arp.sender_hw),
+            target_ip: arp.sender_ip,
+        })
+    }
+}
+
+impl<A, H> NeighbourSlot<A, H> {
     fn ask(&mut self, now: Instant, tries: u8) {
         self.state = NeighbourState::Incomplete;
         self.tries_left = tries.max(1);

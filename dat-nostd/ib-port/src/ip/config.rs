@@ -6,7 +6,7 @@ use core::net::Ipv4Addr;
 use ib_mgmt::ipoib::{NeighbourConfig, NeighbourCounters};
 use ib_types::Gid;
 
-use crate::ipoib::FRAME_LEN;
+use crate::frames::FRAME_LEN;
 
 /// How IP is used on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct IpConfig {
     pub prefix_len: u8,
     /// Who forwards packets for others than neighbours.
     pub gateway: Option<Ipv4Addr>,
-    /// Longest packet, bytes, if the broadcast group allows it: at most 4092.
+    /// Longest packet, bytes, if the broadcast group or the Ethernet port allows it: at most 4092.
     pub max_mtu: u16,
     /// Times of ARP.
     pub neighbour: NeighbourConfig,
@@ -40,7 +40,7 @@ impl Default for IpConfig {
 /// Why a packet was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpError {
-    /// The broadcast group has not been joined yet.
+    /// There is no queue pair yet, or the broadcast group has not been joined.
     Down,
     /// Longer than the MTU.
     TooLong,
@@ -57,7 +57,7 @@ pub enum IpError {
 impl fmt::Display for IpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            IpError::Down => "the broadcast group of IP over InfiniBand has not been joined",
+            IpError::Down => "IP is down: no queue pair, or the broadcast group has not been joined",
             IpError::TooLong => "the packet is longer than the MTU",
             IpError::Malformed => "not an IPv4 packet",
             IpError::Full => "too many packets wait to be sent",

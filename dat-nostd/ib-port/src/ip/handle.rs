@@ -5,10 +5,9 @@ use core::net::Ipv4Addr;
 use ib_types::Instant;
 
 use driver_mlx::Bar;
-use ib_mgmt::ipoib::{HwAddr, Neighbour, multicast_mgid};
+use ib_mgmt::ipoib::{HwAddr, Neighbour};
 
-use super::{AddressResolution, Interface, IpCounters, IpError, destination};
-use crate::group::Kind;
+use super::{AddressResolution, Interface, IpCounters, IpError, Link, destination};
 use crate::info::PortInfo;
 use crate::path::Resolver;
 
@@ -27,7 +26,7 @@ impl<B: Bar> fmt::Debug for Ip<'_, '_, B> {
 }
 
 impl<B: Bar> Ip<'_, '_, B> {
-    /// Whether packets flow: the broadcast group is joined, the queue pair attached to it.
+    /// Whether packets flow: the queue pair is there, on InfiniBand attached to the broadcast group.
     pub fn is_up(&self) -> bool {
         self.info.active && self.interface.is_up()
     }
@@ -47,12 +46,13 @@ impl<B: Bar> Ip<'_, '_, B> {
         self.interface.config.gateway
     }
 
-    /// The longest packet, bytes: the broadcast group's MTU less 4; 2044 before the group was joined.
+    /// The longest packet, bytes: the broadcast group's MTU less 4, and 2044 before the group was joined; on Ethernet
+    /// [`Config::ethernet_mtu`](driver_mlx::Config::ethernet_mtu), or less if the port cannot do that.
     pub fn mtu(&self) -> usize {
-        usize::from(self.interface.mtu())
+        usize::from(self.interface.mtu(self.info))
     }
 
-    /// The own hardware address, once there is a queue pair.
+    /// The own hardware address of IP over InfiniBand, once there is a queue pair; `None` on Ethernet.
     pub fn hardware_address(&self) -> Option<HwAddr> {
         self.interface.hardware_address(self.info)
     }
@@ -106,19 +106,21 @@ impl<B: Bar> Ip<'_, '_, B> {
 
     /// Receives what is sent to a multicast group from now on. False when the table of groups is full.
     pub fn join(&mut self, group: Ipv4Addr) -> bool {
-        let mgid = multicast_mgid(self.info.pkey, group);
-        group.is_multicast() && self.interface.groups.want(self.now, mgid, Kind::Member)
+        group.is_multicast() && self.interface.join(self.now, self.info, group)
     }
 
     /// Ends [`Ip::join`]; false when the group was not joined.
     pub fn leave(&mut self, group: Ipv4Addr) -> bool {
-        let mgid = multicast_mgid(self.info.pkey, group);
-        group.is_multicast() && self.interface.groups.leave(mgid)
+        group.is_multicast() && self.interface.leave(self.info, group)
     }
 
-    /// The neighbours that are known or being asked for.
+    /// The neighbours of IP over InfiniBand, resolved or pending.
     pub fn neighbours(&self) -> impl Iterator<Item = Neighbour> + '_ {
-        self.interface.neighbours.iter()
+        let link = match &self.interface.link {
+            Link::InfiniBand(link) => Some(link),
+            Link::Ethernet(_) => None,
+        };
+        link.into_iter().flat_map(|link| link.neighbours.iter())
     }
 
     /// Counters since the start.

@@ -1,84 +1,102 @@
-//! IPv4 over InfiniBand, datagram mode (RFC 4391, RFC 4392): packets in and out, ARP, neighbours, the broadcast group.
+//! IPv4 packets in and out, and the hardware addresses of neighbours: over InfiniBand, or Ethernet.
 //!
-//! A packet to a neighbour that is not known yet waits in its send buffer until ARP has found the hardware address and the
-//! subnet administrator the path; nothing is lost by being first.
+//! A packet to a neighbour that is not resolved yet waits in its send buffer until ARP has found the hardware address, and on
+//! InfiniBand the subnet administrator the path; nothing is lost by being first.
 
 mod config;
+mod ethernet;
 mod handle;
+mod infiniband;
+mod way;
 
 use core::net::Ipv4Addr;
-use ib_types::{Duration, Instant, Mtu, PKey, ServiceLevel, Wake};
+use ib_types::{Duration, Gid, Instant, Wake};
 
-use driver_mlx::{Bar, Error, Grh, Hca, Platform, QpNumber};
+use driver_mlx::{Bar, Error, Hca, MacAddress, Platform, PortType};
+use ib_mgmt::ethernet::{HEADER_LEN, group_mac};
 use ib_mgmt::ipoib::{
-    Arp, ArpOperation, ENCAP_LEN, ETHERTYPE_ARP, ETHERTYPE_IPV4, HwAddr, NeighbourAction, NeighbourLookup,
-    Neighbours, broadcast_mgid, multicast_mgid,
+    ETHERTYPE_ARP, ETHERTYPE_IPV4, HwAddr, NeighbourLookup, Neighbours, broadcast_mgid, multicast_mgid,
 };
 use ib_mgmt::sa::{McMemberRecord, QueryError, Response};
 
-use crate::group::{Attachment, Groups, Kind, Question};
+use crate::frames::{Arrived, Destination, FRAME_LEN, FrameConfig, FrameQueue, Waiting};
+use crate::group::{Groups, Kind, Question};
 use crate::info::PortInfo;
-use crate::ipoib::{Destination, FRAME_LEN, FrameQueue, Waiting};
-use crate::path::driver_path;
-use crate::path::{Resolution, Resolver};
+use crate::path::Resolver;
 use crate::storage::IpParts;
+use ethernet::{Ethernet, gid_of_ipv4};
+use infiniband::Ipoib;
+use way::{BATCH, PATIENCE, Way};
 
 pub use config::{AddressResolution, IpConfig, IpCounters, IpError};
 pub use handle::Ip;
 
 /// Packets that may wait for one neighbour.
 const WAITING_EACH: usize = 16;
-/// The longest that a packet waits for its neighbour, nanoseconds: ARP and the path have their own, shorter limits.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Distance of attempts to make the queue pair or to attach a group, nanoseconds.
 const RETRY: Duration = Duration::from_secs(1);
-/// MTU before the broadcast group tells it.
-const USUAL_MTU: u16 = 2044;
-/// Frames handled in one call.
-const BATCH: usize = 64;
+/// Bytes of a VLAN tag and of the check sequence, by which a frame may be longer.
+const TAG_AND_CHECK: usize = 8;
 
 /// IP on a port.
 #[derive(Debug)]
 pub(crate) struct Interface<'s, B: Bar> {
+    /// The own address; unspecified on an Ethernet port that only finds its peers.
     address: Ipv4Addr,
     config: IpConfig,
     frames: FrameQueue<'s, B>,
-    neighbours: Neighbours<'s>,
-    pub(crate) groups: Groups<'s>,
+    link: Link<'s>,
     packet: &'s mut [u8; FRAME_LEN],
-    /// The hardware address this port has announced.
-    announced: Option<HwAddr>,
     retry_at: Instant,
     other_protocol: u64,
     unreachable: u64,
     setup_failures: u64,
 }
 
+/// State that differs by medium.
+#[derive(Debug)]
+enum Link<'s> {
+    InfiniBand(Ipoib<'s>),
+    Ethernet(Ethernet<'s>),
+}
+
 impl<'s, B: Bar> Interface<'s, B> {
+    /// Begins with IP at an address, or on Ethernet also without.
     pub(crate) fn open<P: Platform<Bar = B>>(
         hca: &mut Hca<'_, P>,
         parts: IpParts<'s>,
-        address: Ipv4Addr,
-        config: IpConfig,
-        pkey: PKey,
+        ip: Option<(Ipv4Addr, IpConfig)>,
+        info: &PortInfo,
     ) -> Result<Self, Error> {
-        if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
+        let (address, config) = ip.unwrap_or((Ipv4Addr::UNSPECIFIED, IpConfig::DEFAULT));
+        if ip.is_some() && address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
             return Err(Error::InvalidArgument("IP address"));
         }
         if config.prefix_len > 32 {
             return Err(Error::InvalidArgument("IP prefix length"));
         }
-        let frames = FrameQueue::open(hca, parts.tx)?;
-        let mut groups = Groups::new(parts.groups);
-        groups.want(Instant::ORIGIN, broadcast_mgid(pkey), Kind::Broadcast);
+        let mtu = info.ethernet.map_or(0, |link| usize::from(link.mtu));
+        let longest = mtu + HEADER_LEN + TAG_AND_CHECK;
+        let frames = FrameConfig { medium: info.port_type, has_reader: ip.is_some(), longest };
+        let longest = if info.port_type == PortType::Ethernet { longest } else { FRAME_LEN };
+        let frames = FrameQueue::open(hca, parts.tx, FrameConfig { longest, ..frames })?;
+        let link = match info.port_type {
+            PortType::InfiniBand => {
+                let mut groups = Groups::new(parts.groups);
+                groups.want(Instant::ORIGIN, broadcast_mgid(info.pkey), Kind::Broadcast);
+                let neighbours = Neighbours::new(parts.neighbours, config.neighbour);
+                Link::InfiniBand(Ipoib { neighbours, groups, announced: None })
+            }
+            PortType::Ethernet => {
+                Link::Ethernet(Ethernet::new(Neighbours::new(parts.macs, config.neighbour), info))
+            }
+        };
         Ok(Self {
             address,
             config,
             frames,
-            neighbours: Neighbours::new(parts.neighbours, config.neighbour),
-            groups,
+            link,
             packet: parts.packet,
-            announced: None,
             retry_at: Instant::ORIGIN,
             other_protocol: 0,
             unreachable: 0,
@@ -89,9 +107,18 @@ impl<'s, B: Bar> Interface<'s, B> {
     /// Begins again after a recovery of the HCA. Groups that were entered are entered again.
     pub(crate) fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
         self.frames.reopen(hca)?;
-        self.groups.begin_again(hca.now());
-        self.neighbours.doubt_all();
-        (self.announced, self.retry_at) = (None, Instant::ORIGIN);
+        match &mut self.link {
+            Link::InfiniBand(link) => {
+                link.groups.begin_again(hca.now());
+                link.neighbours.doubt_all();
+                link.announced = None;
+            }
+            Link::Ethernet(link) => {
+                link.neighbours.doubt_all();
+                link.announced = false;
+            }
+        }
+        self.retry_at = Instant::ORIGIN;
         Ok(())
     }
 
@@ -101,6 +128,10 @@ impl<'s, B: Bar> Interface<'s, B> {
 
     pub(crate) fn counters(&self) -> IpCounters {
         let frames = self.frames.counters;
+        let (joins, refused_joins, arp) = match &self.link {
+            Link::InfiniBand(link) => (link.groups.joins, link.groups.refused, link.neighbours.counters()),
+            Link::Ethernet(link) => (0, 0, link.neighbours.counters()),
+        };
         IpCounters {
             received: frames.received,
             sent: frames.sent,
@@ -109,45 +140,64 @@ impl<'s, B: Bar> Interface<'s, B> {
             other_protocol: self.other_protocol,
             unreachable: self.unreachable,
             send_errors: frames.send_errors,
-            joins: self.groups.joins,
-            refused_joins: self.groups.refused,
+            joins,
+            refused_joins,
             setup_failures: self.setup_failures,
-            arp: self.neighbours.counters(),
+            arp,
         }
+    }
+
+    /// Returns whether this port has an IP address for packets.
+    pub(crate) fn has_ip(&self) -> bool {
+        !self.address.is_unspecified()
     }
 
     /// Whether packets flow.
     pub(crate) fn is_up(&self) -> bool {
-        self.frames.qp().is_some() && self.groups.is_attached()
+        self.frames.qp().is_some()
+            && match &self.link {
+                Link::InfiniBand(link) => link.groups.is_attached(),
+                Link::Ethernet(_) => true,
+            }
     }
 
-    pub(crate) fn mtu(&self) -> u16 {
-        let group = self.groups.broadcast().and_then(|record| Mtu::from_code(record.mtu()));
-        group.map_or(USUAL_MTU, |mtu| (mtu.bytes() - ENCAP_LEN as u32) as u16).min(self.config.max_mtu)
+    pub(crate) fn mtu(&self, info: &PortInfo) -> u16 {
+        let link = match &self.link {
+            Link::InfiniBand(link) => link.mtu(),
+            Link::Ethernet(_) => {
+                info.ethernet.map_or(0, |link| link.mtu).min((FRAME_LEN - HEADER_LEN) as u16)
+            }
+        };
+        link.min(self.config.max_mtu)
+    }
+
+    /// The groups of an InfiniBand port.
+    pub(crate) fn groups(&mut self) -> Option<&mut Groups<'s>> {
+        match &mut self.link {
+            Link::InfiniBand(link) => Some(&mut link.groups),
+            Link::Ethernet(_) => None,
+        }
     }
 
     fn hardware_address(&self, info: &PortInfo) -> Option<HwAddr> {
-        self.frames.qpn().map(|qpn| HwAddr { flags: 0, qpn, gid: info.gid })
+        match &self.link {
+            Link::InfiniBand(_) => infiniband::hardware_address(&self.frames, info),
+            Link::Ethernet(_) => None,
+        }
     }
 
-    /// The port has moved, or the subnet manager asks for everything anew.
+    /// Follows a port that has moved, or a request to register again.
     pub(crate) fn refresh(&mut self, now: Instant, old: &PortInfo, new: &PortInfo) {
-        if (old.pkey, old.pkey_index) != (new.pkey, new.pkey_index) {
-            // Another key makes it another queue pair.
-            self.frames.set_broken();
+        match &mut self.link {
+            Link::InfiniBand(link) => link.refresh(&mut self.frames, now, (old, new)),
+            Link::Ethernet(link) => link.refresh(new),
         }
-        if old.pkey.partition() == new.pkey.partition() {
-            self.groups.rejoin(now);
-        } else {
-            self.groups.restart(now, broadcast_mgid(new.pkey));
-        }
-        self.neighbours.doubt_all();
-        self.announced = None;
     }
 
     /// The next question for the subnet administrator.
     pub(crate) fn question(&mut self, now: Instant, info: &PortInfo) -> Option<Question> {
-        if info.active { self.groups.question(now, info.gid, info.pkey) } else { None }
+        let groups = self.groups()?;
+        if info.active { groups.question(now, info.gid, info.pkey) } else { None }
     }
 
     /// Its answer.
@@ -155,14 +205,17 @@ impl<'s, B: Bar> Interface<'s, B> {
         let record = result
             .and_then(|response| response.result)
             .and_then(|mad| McMemberRecord::from_slice(mad.record_data()).ok_or(QueryError::Mismatch));
-        self.groups.answer(now, index, record);
+        if let Some(groups) = self.groups() {
+            groups.answer(now, index, record);
+        }
     }
 
     /// Whether [`Interface::service`] has something to do.
     fn wants_service(&self) -> bool {
-        let qkey = self.groups.broadcast().map(McMemberRecord::qkey);
-        qkey.is_some_and(|qkey| !self.frames.serves(qkey))
-            || self.frames.qp().is_some() && self.groups.attachment().is_some()
+        match &self.link {
+            Link::InfiniBand(link) => link.wants_service(&self.frames),
+            Link::Ethernet(link) => link.wants_service(&self.frames),
+        }
     }
 
     /// What takes the HCA's commands: the queue pair, and its groups.
@@ -175,65 +228,21 @@ impl<'s, B: Bar> Interface<'s, B> {
         if now < self.retry_at || !self.wants_service() {
             return;
         }
-        if let Err(error) = self.try_service(hca, info.pkey_index) {
+        let Self { link, frames, .. } = self;
+        let served = match link {
+            Link::InfiniBand(link) => link.service(frames, hca, info.pkey_index),
+            Link::Ethernet(link) => link.service(frames, hca),
+        };
+        if let Err(error) = served {
             self.setup_failures += 1;
             self.retry_at = now + RETRY;
             // A dead device is told of by other means; there is nobody to hear this one.
             let _ = error;
             return;
         }
-        // Neighbours may know another hardware address for us.
-        let own = self.hardware_address(info);
-        if self.is_up() && own.is_some() && own != self.announced {
-            self.announced = own;
-            self.announce(now, info);
+        if let Link::InfiniBand(link) = link {
+            link.announce(frames, now, (self.address, info));
         }
-    }
-
-    fn try_service<P: Platform<Bar = B>>(
-        &mut self,
-        hca: &mut Hca<'_, P>,
-        pkey_index: u16,
-    ) -> Result<(), Error> {
-        if let Some(qkey) = self.groups.broadcast().map(McMemberRecord::qkey)
-            && !self.frames.serves(qkey)
-        {
-            self.groups.detached();
-            self.frames.make_qp(hca, qkey, pkey_index)?;
-        }
-        while let (Some(qp), Some(attachment)) = (self.frames.qp(), self.groups.attachment()) {
-            match attachment {
-                Attachment::Attach(index, gid) => {
-                    hca.attach_multicast(qp, driver_mlx::Gid(gid.0))?;
-                    self.groups.set_attached(index, true);
-                }
-                Attachment::Detach(index, gid) => {
-                    let detached = hca.detach_multicast(qp, driver_mlx::Gid(gid.0));
-                    self.groups.set_attached(index, false);
-                    detached?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells everybody where this address is (RFC 5227, section 3: an ARP request for the own address).
-    fn announce(&mut self, now: Instant, info: &PortInfo) {
-        let Some(sender_hw) = self.hardware_address(info) else { return };
-        let arp = Arp {
-            operation: ArpOperation::Request,
-            sender_hw,
-            sender_ip: self.address,
-            target_hw: None,
-            target_ip: self.address,
-        };
-        self.send_arp(now, &arp, Destination::Group(broadcast_mgid(info.pkey)));
-    }
-
-    fn send_arp(&mut self, now: Instant, arp: &Arp, to: Destination) {
-        let deadline = now + PATIENCE;
-        // Without room it is lost as if on the wire: the asker repeats.
-        self.frames.enqueue(ETHERTYPE_ARP, &arp.to_bytes(), to, deadline);
     }
 
     /// Takes what has arrived, answers ARP, runs its timers, sends what can be sent. Says when next.
@@ -241,22 +250,21 @@ impl<'s, B: Bar> Interface<'s, B> {
         let mut left = BATCH;
         let own = (info.lid, self.frames.qpn().unwrap_or_default());
         while left > 0
-            && let Some((ethertype, len)) = self.frames.receive(own, self.packet)
+            && let Some(arrived) = self.frames.receive(own, self.packet)
         {
             left -= 1;
-            self.frame_arrived(now, info, ethertype, len);
+            self.frame_arrived(now, info, &arrived);
         }
         let mut wake = Wake::Idle;
         if self.is_up() {
-            for _ in 0..BATCH {
-                match self.neighbours.poll(now) {
-                    NeighbourAction::Request { ip, to } => self.ask(now, info, ip, to),
-                    NeighbourAction::Idle(arp) => {
-                        wake = arp;
-                        break;
-                    }
+            let Self { link, frames, address, .. } = self;
+            wake = match link {
+                Link::InfiniBand(link) => link.poll(frames, now, (*address, info)),
+                Link::Ethernet(link) => {
+                    link.announce(frames, now, info);
+                    link.poll(frames, now, info)
                 }
-            }
+            };
         }
         self.dispatch(now, info, paths);
         if left == 0 {
@@ -268,38 +276,20 @@ impl<'s, B: Bar> Interface<'s, B> {
         if self.wants_service() {
             wake = wake.earliest(Wake::At(self.retry_at));
         }
-        wake.earliest(self.groups.poll_at())
+        self.groups().map_or(wake, |groups| wake.earliest(groups.poll_at()))
     }
 
-    fn ask(&mut self, now: Instant, info: &PortInfo, ip: Ipv4Addr, to: Option<HwAddr>) {
-        let Some(sender_hw) = self.hardware_address(info) else { return };
-        let arp = Arp {
-            operation: ArpOperation::Request,
-            sender_hw,
-            sender_ip: self.address,
-            target_hw: to,
-            target_ip: ip,
+    fn frame_arrived(&mut self, now: Instant, info: &PortInfo, arrived: &Arrived) {
+        let Self { link, frames, packet, .. } = self;
+        let payload = packet.get(..arrived.len).unwrap_or_default();
+        let known = match link {
+            Link::InfiniBand(link) => {
+                arrived.ether_type == ETHERTYPE_ARP
+                    && link.arrived(frames, now, (self.address, info), payload)
+            }
+            Link::Ethernet(link) => link.arrived(frames, now, info, (arrived, payload)),
         };
-        let destination = match to {
-            Some(hw) => Destination::Hardware(hw),
-            None => Destination::Group(broadcast_mgid(info.pkey)),
-        };
-        self.send_arp(now, &arp, destination);
-    }
-
-    fn frame_arrived(&mut self, now: Instant, info: &PortInfo, ethertype: u16, len: usize) {
-        if ethertype != ETHERTYPE_ARP {
-            self.other_protocol += 1;
-            return;
-        }
-        let arp = self.packet.get(..len).and_then(Arp::parse);
-        let (Some(arp), Some(own)) = (arp, self.hardware_address(info)) else {
-            self.other_protocol += 1;
-            return;
-        };
-        if let Some(reply) = self.neighbours.input(now, &arp, self.address, &own) {
-            self.send_arp(now, &reply, Destination::Hardware(arp.sender_hw));
-        }
+        self.other_protocol += u64::from(!known);
     }
 
     /// Sends every waiting frame whose way is known, drops those that have none.
@@ -308,8 +298,8 @@ impl<'s, B: Bar> Interface<'s, B> {
         while let Some(waiting) = self.frames.next_waiting(from) {
             from = waiting.sequence + 1;
             match self.way(now, info, &waiting, paths) {
-                Way::Known(path, qpn) => {
-                    if !self.frames.post(waiting.slot, &path, qpn) {
+                Way::Known(way) => {
+                    if !self.frames.post(waiting.slot, &way) {
                         // The queue is full: completions will make room.
                         return;
                     }
@@ -324,36 +314,9 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 
     fn way(&mut self, now: Instant, info: &PortInfo, waiting: &Waiting, paths: &mut Resolver<'_, '_>) -> Way {
-        let (ip, hw) = match waiting.destination {
-            Destination::Group(mgid) => {
-                return match self.groups.parameters(now, mgid) {
-                    Ok(Some(record)) => Way::Known(group_path(info, record), QpNumber::new(0xff_ffff)),
-                    Ok(None) => Way::Pending,
-                    Err(()) => Way::None,
-                };
-            }
-            Destination::Hardware(hw) => (None, hw),
-            Destination::Ip(ip) => match self.neighbours.lookup(now, ip) {
-                NeighbourLookup::Known(hw) => (Some(ip), hw),
-                NeighbourLookup::Pending | NeighbourLookup::Full => return Way::Pending,
-                NeighbourLookup::Failed => return Way::None,
-            },
-        };
-        if hw.gid == info.gid {
-            // A queue pair of this very port.
-            return Way::Known(own_path(info), hw.qpn);
-        }
-        match paths.resolve(now, info, hw.gid) {
-            Resolution::Known(path) => {
-                driver_path(info, &path, None, 0).map_or(Way::None, |path| Way::Known(path, hw.qpn))
-            }
-            Resolution::Pending => Way::Pending,
-            Resolution::Failed(_) => {
-                if let Some(ip) = ip {
-                    self.neighbours.forget(ip);
-                }
-                Way::None
-            }
+        match &mut self.link {
+            Link::InfiniBand(link) => link.way(now, info, &waiting.destination, paths),
+            Link::Ethernet(link) => link.way(now, info, &waiting.destination),
         }
     }
 
@@ -362,10 +325,35 @@ impl<'s, B: Bar> Interface<'s, B> {
         if !self.is_up() {
             return AddressResolution::Pending;
         }
-        match self.neighbours.lookup(now, ip) {
-            NeighbourLookup::Known(hw) => AddressResolution::Known(hw.gid),
-            NeighbourLookup::Pending | NeighbourLookup::Full => AddressResolution::Pending,
-            NeighbourLookup::Failed => AddressResolution::Failed,
+        match &mut self.link {
+            Link::InfiniBand(link) => match link.neighbours.lookup(now, ip) {
+                NeighbourLookup::Known(hw) => AddressResolution::Known(hw.gid),
+                NeighbourLookup::Pending | NeighbourLookup::Full => AddressResolution::Pending,
+                NeighbourLookup::Failed => AddressResolution::Failed,
+            },
+            Link::Ethernet(_) => AddressResolution::Known(gid_of_ipv4(ip)),
+        }
+    }
+
+    /// On Ethernet the MAC address of the next hop to a GID. Starts a request if it is not resolved.
+    pub(crate) fn mac(&mut self, now: Instant, info: &PortInfo, gid: Gid) -> NeighbourLookup<MacAddress> {
+        let hop = match gid.ipv4().map(Ipv4Addr::from) {
+            Some(ip) if self.has_ip() && !self.is_neighbour(ip) => match self.config.gateway {
+                Some(gateway) => gid_of_ipv4(gateway),
+                None => return NeighbourLookup::Failed,
+            },
+            _ => gid,
+        };
+        match &mut self.link {
+            Link::InfiniBand(_) => NeighbourLookup::Failed,
+            Link::Ethernet(link) => link.lookup(now, info, hop),
+        }
+    }
+
+    /// Forgets the MAC address of a peer, because it did not lead there.
+    pub(crate) fn forget(&mut self, gid: Gid) {
+        if let Link::Ethernet(link) = &mut self.link {
+            link.neighbours.forget(gid);
         }
     }
 
@@ -386,7 +374,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         packet: &[u8],
         next_hop: Ipv4Addr,
     ) -> Result<(), IpError> {
-        if packet.len() > usize::from(self.mtu()) {
+        if packet.len() > usize::from(self.mtu(info)) {
             return Err(IpError::TooLong);
         }
         destination(packet).ok_or(IpError::Malformed)?;
@@ -396,25 +384,48 @@ impl<'s, B: Bar> Interface<'s, B> {
         if next_hop.is_unspecified() || next_hop == self.address || next_hop.is_loopback() {
             return Err(IpError::NoRoute);
         }
-        let to = if self.is_subnet_broadcast(next_hop) {
-            Destination::Group(broadcast_mgid(info.pkey))
-        } else if next_hop.is_multicast() {
-            let mgid = multicast_mgid(info.pkey, next_hop);
-            if !self.groups.want(now, mgid, Kind::SendOnly) {
-                return Err(IpError::Full);
+        let broadcast = self.is_subnet_broadcast(next_hop);
+        let to = match &mut self.link {
+            Link::InfiniBand(_) if broadcast => Destination::Group(broadcast_mgid(info.pkey)),
+            Link::InfiniBand(link) if next_hop.is_multicast() => {
+                let mgid = multicast_mgid(info.pkey, next_hop);
+                if !link.groups.want(now, mgid, Kind::SendOnly) {
+                    return Err(IpError::Full);
+                }
+                Destination::Group(mgid)
             }
-            Destination::Group(mgid)
-        } else {
-            if self.neighbours.lookup(now, next_hop) == NeighbourLookup::Failed {
-                return Err(IpError::Unreachable);
+            Link::Ethernet(_) if broadcast => Destination::Mac(MacAddress::BROADCAST),
+            Link::Ethernet(_) if next_hop.is_multicast() => {
+                Destination::Mac(group_mac(gid_of_ipv4(next_hop)))
             }
-            Destination::Ip(next_hop)
+            link => {
+                if link.is_unreachable(now, next_hop) {
+                    return Err(IpError::Unreachable);
+                }
+                Destination::Ip(next_hop)
+            }
         };
         if self.frames.waiting_for(&to) >= WAITING_EACH {
             return Err(IpError::Full);
         }
         let deadline = now + PATIENCE;
         if self.frames.enqueue(ETHERTYPE_IPV4, packet, to, deadline) { Ok(()) } else { Err(IpError::Full) }
+    }
+
+    /// Receives what is sent to a multicast group. False if there is no room.
+    fn join(&mut self, now: Instant, info: &PortInfo, group: Ipv4Addr) -> bool {
+        match &mut self.link {
+            Link::InfiniBand(link) => link.groups.want(now, multicast_mgid(info.pkey, group), Kind::Member),
+            Link::Ethernet(link) => link.want(group_mac(gid_of_ipv4(group))),
+        }
+    }
+
+    /// Ends [`Interface::join`]. False if the group was not joined.
+    fn leave(&mut self, info: &PortInfo, group: Ipv4Addr) -> bool {
+        match &mut self.link {
+            Link::InfiniBand(link) => link.groups.leave(multicast_mgid(info.pkey, group)),
+            Link::Ethernet(link) => link.unwant(group_mac(gid_of_ipv4(group))),
+        }
     }
 
     pub(crate) fn frames(&mut self) -> &mut FrameQueue<'s, B> {
@@ -426,10 +437,14 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 }
 
-enum Way {
-    Known(driver_mlx::Path, QpNumber),
-    Pending,
-    None,
+impl Link<'_> {
+    /// Returns whether an address has failed. Starts a request if it is not resolved.
+    fn is_unreachable(&mut self, now: Instant, ip: Ipv4Addr) -> bool {
+        match self {
+            Self::InfiniBand(link) => link.neighbours.lookup(now, ip) == NeighbourLookup::Failed,
+            Self::Ethernet(link) => link.neighbours.lookup(now, gid_of_ipv4(ip)) == NeighbourLookup::Failed,
+        }
+    }
 }
 
 /// The destination of an IPv4 packet; `None` if it is none.
@@ -440,43 +455,9 @@ fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     whole.then(|| Ipv4Addr::new(header[16], header[17], header[18], header[19]))
 }
 
-/// Multicast packets go to the group's LID and carry its GID (RFC 4391, section 6).
-fn group_path(info: &PortInfo, record: &McMemberRecord) -> driver_mlx::Path {
-    driver_mlx::Path::InfiniBand {
-        dlid: record.mlid(),
-        sl: record.sl(),
-        src_path_bits: 0,
-        static_rate: info.static_rate(record.rate()),
-        grh: Some(Grh {
-            dgid: driver_mlx::Gid(record.mgid().0),
-            source_gid_index: 0,
-            flow_label: record.flow_label(),
-            hop_limit: record.hop_limit(),
-            traffic_class: record.traffic_class(),
-        }),
-    }
-}
-
-fn own_path(info: &PortInfo) -> driver_mlx::Path {
-    driver_mlx::Path::InfiniBand {
-        dlid: info.lid,
-        sl: ServiceLevel::new(0),
-        src_path_bits: 0,
-        static_rate: 0,
-        grh: info.route().map(|hop_limit| Grh {
-            dgid: driver_mlx::Gid(info.gid.0),
-            source_gid_index: 0,
-            flow_label: 0,
-            hop_limit,
-            traffic_class: 0,
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ib_types::Lid;
 
     #[test]
     fn only_whole_ipv4_packets_have_a_destination() {
@@ -495,26 +476,5 @@ mod tests {
         packet[0] = 0x65;
         assert_eq!(destination(&packet), None);
         assert_eq!(destination(&packet[..19]), None);
-    }
-
-    #[test]
-    fn multicast_packets_carry_the_group() {
-        let mut record = McMemberRecord::zeroed();
-        let mgid = broadcast_mgid(PKey::DEFAULT);
-        record
-            .set_mgid(mgid)
-            .set_mlid(Lid::new(0xc000))
-            .set_sl(ServiceLevel::new(3))
-            .set_rate(3)
-            .set_hop_limit(9)
-            .set_traffic_class(5);
-        let driver_mlx::Path::InfiniBand { dlid, sl, static_rate, grh, .. } =
-            group_path(&PortInfo::example(0), &record)
-        else {
-            panic!()
-        };
-        assert_eq!((dlid.get(), sl.get(), static_rate), (0xc000, 3, 3));
-        let grh = grh.expect("a GRH");
-        assert_eq!((grh.dgid.0, grh.hop_limit, grh.traffic_class), (mgid.0, 9, 5));
     }
 }

@@ -279,12 +279,12 @@ impl<P: Platform> Connections<'_, '_, P> {
     fn ready_to_receive(&mut self, ep: EpHandle, conn: ConnId, params: &AcceptParams) -> DatResult<()> {
         const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
         let from = self.device.cm().qp_attributes(conn).ok_or(FAILED)?;
-        let port = self.device.port().info();
+        let (now, port) = (self.device.now(), self.device.port_mut());
         // The table may have changed since the request came.
-        let pkey_index = port.partitions.reached_by(from.path.pkey()).ok_or(FAILED)?;
+        let pkey_index = port.info().partitions.reached_by(from.path.pkey()).ok_or(FAILED)?;
         let ep = self.objects.get_mut(ep)?;
         let (psn, resources) = (params.starting_psn, params.responder_resources);
-        let rtr = rtr_params(port, ep.attributes(), &from, psn, resources).ok_or(FAILED)?;
+        let rtr = rtr_params(port, now, ep.attributes(), &from, psn, resources).ok_or(FAILED)?;
         let qp = ep.qp_mut().ok_or(FAILED)?;
         qp.set_pkey_index(pkey_index);
         self.device.hca_mut().modify_to_rtr(qp, &rtr).map_err(|_| FAILED)

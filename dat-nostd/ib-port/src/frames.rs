@@ -1,23 +1,29 @@
-//! The queue pair of IPoIB, datagram mode: frames in and out (RFC 4391, section 6). What a frame means, and where one goes,
-//! is the business of [`crate::ip`].
+//! The queue pair of IP, frames in and out: datagrams with an encapsulation header on InfiniBand (RFC 4391, section 6),
+//! raw packets on Ethernet. Their meaning and destinations are the business of [`crate::ip`].
 
 use driver_mlx::{
-    AddressVector, Bar, CompletionKind, Error, Hca, Platform, QKey, Qp, QpConfig, QpNumber, SendFlags,
-    SendOp, Service,
+    AddressVector, Bar, CompletionKind, Error, FrameChecksums, Hca, MAX_FRAME_HEAD, MacAddress, Platform,
+    PortType, PostError, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp, Service,
 };
+use ib_mgmt::ethernet;
 use ib_mgmt::ipoib::{ENCAP_LEN, HwAddr, encap};
 use ib_types::{Gid, Instant, Lid};
 
 use core::net::Ipv4Addr;
 
-use crate::queue::{Buffers, start_qp};
+use crate::queue::{Buffers, start_qp, start_raw_packet};
 
 /// Receives kept posted.
 pub(crate) const RECEIVES: usize = 128;
 /// Frames that can wait or be under way at once.
 pub const IP_SENDS: usize = 64;
-/// The longest frame: encapsulation header and packet.
+/// The same of a port that only finds its peers.
+const FEW_RECEIVES: usize = 32;
+const FEW_SENDS: usize = 16;
+/// The longest frame: header and packet.
 pub(crate) const FRAME_LEN: usize = 4096;
+/// Least bytes of a frame that a request holds: a WQEBB has as many at no cost.
+const FRAME_HEAD: usize = 18;
 /// Received packets that may wait for their reader; the other receives are for ARP.
 const UNREAD: usize = RECEIVES - 32;
 /// Bytes before a received datagram: room for its global routing header.
@@ -39,6 +45,56 @@ pub(crate) enum Destination {
     Hardware(HwAddr),
     /// A multicast group.
     Group(Gid),
+    /// A MAC address, of a neighbour or a group.
+    Mac(MacAddress),
+}
+
+/// The way that a frame takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FrameWay {
+    /// To a queue pair, along a path.
+    Datagram(driver_mlx::Path, QpNumber),
+    /// By Ethernet.
+    Ethernet {
+        /// Destination.
+        to: MacAddress,
+        /// The own address.
+        from: MacAddress,
+    },
+}
+
+/// A frame that is no IPv4 packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) ether_type: u16,
+    /// Bytes behind the header.
+    pub(crate) len: usize,
+    /// The sender, on Ethernet.
+    pub(crate) from: MacAddress,
+}
+
+/// Settings of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameConfig {
+    pub(crate) medium: PortType,
+    /// Packets are kept for a reader. Otherwise they are dropped.
+    pub(crate) has_reader: bool,
+    /// Bytes of the longest frame that the port may receive.
+    pub(crate) longest: usize,
+}
+
+/// The kind of queue pair to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameQp {
+    /// Datagrams with this Q_Key.
+    Datagram {
+        /// The key.
+        qkey: QKey,
+        /// Index of the P_Key.
+        pkey_index: u16,
+    },
+    /// Frames of Ethernet.
+    RawPacket,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +113,7 @@ pub struct TxSlot {
     state: TxState,
     destination: Destination,
     len: u16,
+    ether_type: u16,
     /// Order of arrival.
     sequence: u64,
     /// When a waiting frame is dropped.
@@ -69,9 +126,49 @@ impl TxSlot {
         state: TxState::Free,
         destination: Destination::Ip(Ipv4Addr::UNSPECIFIED),
         len: 0,
+        ether_type: 0,
         sequence: 0,
         deadline: Instant::ORIGIN,
     };
+}
+
+impl FrameConfig {
+    /// Receives and sends that can be posted at once.
+    fn counts(&self) -> (usize, usize) {
+        if self.has_reader { (RECEIVES, IP_SENDS) } else { (FEW_RECEIVES, FEW_SENDS) }
+    }
+
+    /// Bytes before a received frame.
+    fn headroom(&self) -> usize {
+        match self.medium {
+            PortType::InfiniBand => GRH_LEN,
+            PortType::Ethernet => 0,
+        }
+    }
+
+    /// Bytes of a frame's header.
+    fn header(&self) -> usize {
+        match self.medium {
+            PortType::InfiniBand => ENCAP_LEN,
+            PortType::Ethernet => ethernet::HEADER_LEN,
+        }
+    }
+
+    /// Where frame `slot` to send lies.
+    fn send_offset(&self, slot: usize) -> usize {
+        self.counts().0 * RECEIVE_STRIDE + slot * FRAME_LEN
+    }
+
+    /// Where the end of received frames that are too long goes, which is never read: a frame without
+    /// room would stop the queue.
+    fn overflow_offset(&self) -> usize {
+        self.send_offset(self.counts().1)
+    }
+
+    /// Its bytes; 0 if no frame is too long.
+    fn overflow(&self) -> usize {
+        self.longest.saturating_sub(FRAME_LEN)
+    }
 }
 
 /// A frame that waits.
@@ -103,8 +200,9 @@ pub(crate) struct FrameCounters {
 /// The queue pair, its queue and memory.
 #[derive(Debug)]
 pub(crate) struct FrameQueue<'s, B: Bar> {
+    config: FrameConfig,
     queue: Buffers<B>,
-    /// Made when the broadcast group's Q_Key is known.
+    /// On InfiniBand created with the broadcast group's Q_Key.
     qp: Option<Qp<B>>,
     qkey: QKey,
     tx: &'s mut [TxSlot],
@@ -125,10 +223,14 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     pub(crate) fn open<P: Platform<Bar = B>>(
         hca: &mut Hca<'_, P>,
         tx: &'s mut [TxSlot],
+        config: FrameConfig,
     ) -> Result<Self, Error> {
+        let sends = if config.has_reader { IP_SENDS } else { FEW_SENDS };
+        let (tx, _) = tx.split_at_mut(sends.min(tx.len()));
         tx.fill(TxSlot::EMPTY);
-        let queue = Self::open_queue(hca)?;
+        let queue = Self::open_queue(hca, &config)?;
         Ok(Self {
+            config,
             queue,
             qp: None,
             qkey: QKey::new(0),
@@ -153,7 +255,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
 
     /// Makes everything anew after a recovery of the HCA. What waited or was under way is lost.
     pub(crate) fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
-        let queue = Self::open_queue(hca)?;
+        let queue = Self::open_queue(hca, &self.config)?;
         if let Some(qp) = self.qp.take() {
             hca.destroy_qp(qp)?;
         }
@@ -166,8 +268,13 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         Ok(())
     }
 
-    fn open_queue<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>) -> Result<Buffers<B>, Error> {
-        Buffers::open(hca, RECEIVES * RECEIVE_STRIDE + IP_SENDS * FRAME_LEN, RECEIVES + IP_SENDS)
+    fn open_queue<P: Platform<Bar = B>>(
+        hca: &mut Hca<'_, P>,
+        config: &FrameConfig,
+    ) -> Result<Buffers<B>, Error> {
+        let (receives, sends) = config.counts();
+        let len = config.overflow_offset() + config.overflow();
+        Buffers::open(hca, len, receives + sends)
     }
 
     /// The queue pair, once it is there.
@@ -177,7 +284,12 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
 
     /// Whether a queue pair with this Q_Key is at work.
     pub(crate) fn serves(&self, qkey: QKey) -> bool {
-        self.qp.is_some() && self.qkey == qkey && !self.broken
+        self.is_at_work() && self.qkey == qkey
+    }
+
+    /// Returns whether a queue pair is at work.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.qp.is_some() && !self.broken
     }
 
     /// The queue pair's number.
@@ -194,30 +306,35 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     pub(crate) fn make_qp<P: Platform<Bar = B>>(
         &mut self,
         hca: &mut Hca<'_, P>,
-        qkey: QKey,
-        pkey_index: u16,
+        kind: FrameQp,
     ) -> Result<(), Error> {
         if let Some(qp) = self.qp.take() {
-            let number = qp.number();
+            let numbers = [qp.number(), qp.receive_number()];
             hca.destroy_qp(qp)?;
-            self.queue.cq.sweep(number);
+            numbers.into_iter().for_each(|number| _ = self.queue.cq.sweep(number));
             self.tx.iter_mut().filter(|slot| slot.state == TxState::Posted).for_each(|slot| {
                 slot.state = TxState::Free;
                 self.counters.send_errors += 1;
             });
         }
+        let (receives, sends) = self.config.counts();
         let config = QpConfig {
-            service: Service::Ud { q_key: qkey },
-            max_send_wr: IP_SENDS as u32,
-            max_recv_wr: RECEIVES as u32,
+            max_send_wr: sends as u32,
+            max_recv_wr: receives as u32,
             max_send_sge: 1,
-            max_recv_sge: 1,
-            ..QpConfig::rc(self.queue.pd, self.queue.cq_number())
+            max_recv_sge: if self.config.overflow() == 0 { 1 } else { 2 },
+            ..QpConfig::raw_packet(self.queue.pd, self.queue.cq_number())
         };
-        self.qp = Some(start_qp(hca, &config, pkey_index)?);
-        self.qkey = qkey;
+        self.qp = Some(match kind {
+            FrameQp::Datagram { qkey, pkey_index } => {
+                self.qkey = qkey;
+                let service = Service::Ud { q_key: qkey };
+                start_qp(hca, &QpConfig { service, ..config }, pkey_index)?
+            }
+            FrameQp::RawPacket => start_raw_packet(hca, &config)?,
+        });
         self.broken = false;
-        for buffer in 0..RECEIVES {
+        for buffer in 0..receives {
             let unread = (0..self.unread_count).any(|n| {
                 let entry = self.unread.get((self.unread_first + n) % UNREAD);
                 entry.is_some_and(|entry| usize::from(entry.buffer) == buffer)
@@ -230,8 +347,13 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     }
 
     fn post_receive(&mut self, buffer: usize) {
-        let sge = self.queue.sge(buffer % RECEIVES * RECEIVE_STRIDE, GRH_LEN + FRAME_LEN);
-        let posted = self.qp.as_mut().is_some_and(|qp| qp.post_recv(&[sge], buffer as u64).is_ok());
+        let (config, queue) = (&self.config, &self.queue);
+        let sge = queue.sge(buffer % RECEIVES * RECEIVE_STRIDE, config.headroom() + FRAME_LEN);
+        // An empty SGE is left out.
+        let overflow = queue.sge(config.overflow_offset(), config.overflow());
+        let sges = [sge, overflow];
+        let (sges, _) = sges.split_at(if overflow.length == 0 { 1 } else { 2 });
+        let posted = self.qp.as_mut().is_some_and(|qp| qp.post_recv(sges, buffer as u64).is_ok());
         if !posted {
             self.counters.bad += 1;
         }
@@ -259,15 +381,24 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         destination: Destination,
         deadline: Instant,
     ) -> bool {
-        let len = ENCAP_LEN + payload.len();
+        let header = self.config.header();
+        let len = header + payload.len();
         let free = self.tx.iter().position(|slot| slot.state == TxState::Free);
         let Some(index) = free.filter(|_| len <= FRAME_LEN) else { return false };
-        let at = RECEIVES * RECEIVE_STRIDE + index * FRAME_LEN;
+        let at = self.config.send_offset(index);
+        // [`FrameQueue::post`] writes the Ethernet header.
         let written = self.queue.memory.write(at, &encap(ethertype)).is_ok()
-            && self.queue.memory.write(at + ENCAP_LEN, payload).is_ok();
+            && self.queue.memory.write(at + header, payload).is_ok();
         let Some(slot) = self.tx.get_mut(index).filter(|_| written) else { return false };
         let sequence = self.sequence;
-        *slot = TxSlot { state: TxState::Waiting, destination, len: len as u16, sequence, deadline };
+        *slot = TxSlot {
+            state: TxState::Waiting,
+            destination,
+            len: len as u16,
+            ether_type: ethertype,
+            sequence,
+            deadline,
+        };
         self.sequence += 1;
         self.waiting += 1;
         true
@@ -297,15 +428,32 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     }
 
     /// Hands a waiting frame to the HCA. False if its queue is full: the frame goes on waiting.
-    pub(crate) fn post(&mut self, slot: usize, path: &driver_mlx::Path, qpn: QpNumber) -> bool {
+    pub(crate) fn post(&mut self, slot: usize, way: &FrameWay) -> bool {
         let (Some(entry), Some(qp)) = (self.tx.get_mut(slot), &mut self.qp) else { return false };
         if entry.state != TxState::Waiting {
             return false;
         }
-        let vector = AddressVector::new(path, qpn, self.qkey, self.queue.rate_supported);
-        let offset = RECEIVES * RECEIVE_STRIDE + slot * FRAME_LEN;
-        let sge = self.queue.sge(offset, usize::from(entry.len));
-        let posted = qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED);
+        let (offset, len) = (self.config.send_offset(slot), usize::from(entry.len));
+        let (wr_id, flags) = (SEND | slot as u64, SendFlags::SIGNALED);
+        let posted = match way {
+            FrameWay::Datagram(path, qpn) => {
+                let vector = AddressVector::new(path, *qpn, self.qkey, self.queue.rate_supported);
+                qp.post_ud(&vector, SendOp::Send, &[self.queue.sge(offset, len)], wr_id, flags)
+            }
+            FrameWay::Ethernet { to, from } => {
+                let mut head = [0; MAX_FRAME_HEAD];
+                let header = ethernet::header(*to, *from, entry.ether_type);
+                head.iter_mut().zip(header).for_each(|(to, from)| *to = from);
+                let used = len.min(qp.min_frame_head().max(FRAME_HEAD));
+                let behind = head.get_mut(header.len()..used).unwrap_or_default();
+                let read = self.queue.memory.read(offset + header.len(), behind);
+                let rest = [self.queue.sge(offset + used, len - used)];
+                let rest = if used == len { &[][..] } else { &rest[..] };
+                let head = head.get(..used).unwrap_or_default();
+                let post = |()| qp.post_frame(head, rest, FrameChecksums::empty(), wr_id, flags);
+                read.map_err(|_| PostError::TooLong).and_then(post)
+            }
+        };
         let Ok(doorbell) = posted else { return false };
         qp.ring(doorbell);
         entry.state = TxState::Posted;
@@ -314,9 +462,10 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         true
     }
 
-    /// Takes the next completion. A frame that is no IPv4 packet comes out at once: its type and length, its bytes in `out`.
+    /// Takes the next completion. A frame that is no IPv4 packet comes out at once, its bytes behind the header in `out`.
     /// IPv4 packets wait for [`FrameQueue::read`].
-    pub(crate) fn receive(&mut self, own: (Lid, QpNumber), out: &mut [u8]) -> Option<(u16, usize)> {
+    pub(crate) fn receive(&mut self, own: (Lid, QpNumber), out: &mut [u8]) -> Option<Arrived> {
+        let (headroom, header) = (self.config.headroom(), self.config.header());
         for _ in 0..2 * (RECEIVES + IP_SENDS) {
             let completion = match self.queue.cq.poll(|cqe| cqe.copy()) {
                 Ok(Some(completion)) => completion,
@@ -344,35 +493,36 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
                 continue;
             }
             let buffer = wr_id as usize % RECEIVES;
-            let len = (completion.byte_len() as usize).saturating_sub(GRH_LEN);
+            let len = (completion.byte_len() as usize).saturating_sub(headroom);
             let source = completion.datagram();
-            let own_echo = (source.slid, source.src_qpn) == own;
-            let whole =
-                completion.kind() == CompletionKind::Receive && (ENCAP_LEN..=FRAME_LEN).contains(&len);
+            let own_echo = self.config.medium == PortType::InfiniBand && (source.slid, source.src_qpn) == own;
+            let whole = completion.kind() == CompletionKind::Receive && (header..=FRAME_LEN).contains(&len);
             if !whole || own_echo {
                 self.counters.bad += u64::from(!whole);
                 self.post_receive(buffer);
                 continue;
             }
-            let at = buffer * RECEIVE_STRIDE + GRH_LEN;
-            let mut head = [0; ENCAP_LEN];
-            if self.queue.memory.read(at, &mut head).is_err() {
+            let at = buffer * RECEIVE_STRIDE + headroom;
+            let mut head = [0; ethernet::HEADER_LEN];
+            if head.get_mut(..header).is_none_or(|head| self.queue.memory.read(at, head).is_err()) {
                 self.counters.bad += 1;
                 self.post_receive(buffer);
                 continue;
             }
             self.counters.received += 1;
-            let ethertype = u16::from_be_bytes([head[0], head[1]]);
-            let len = len - ENCAP_LEN;
-            if ethertype == ib_mgmt::ipoib::ETHERTYPE_IPV4 && len >= IPV4_HEADER {
+            let (from, ether_type) = match self.config.medium {
+                PortType::InfiniBand => (MacAddress::default(), u16::from_be_bytes([head[0], head[1]])),
+                PortType::Ethernet => ethernet::parse_header(&head),
+            };
+            let len = len - header;
+            if ether_type == ib_mgmt::ipoib::ETHERTYPE_IPV4 && len >= IPV4_HEADER && self.config.has_reader {
                 self.keep_unread(buffer, len);
                 continue;
             }
-            let read =
-                out.get_mut(..len).is_some_and(|out| self.queue.memory.read(at + ENCAP_LEN, out).is_ok());
+            let read = out.get_mut(..len).is_some_and(|out| self.queue.memory.read(at + header, out).is_ok());
             self.post_receive(buffer);
             if read {
-                return Some((ethertype, len));
+                return Some(Arrived { ether_type, len, from });
             }
             self.counters.bad += 1;
         }
@@ -402,18 +552,20 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         self.unread_count > 0
     }
 
-    /// Copies the next IPv4 packet out; its length.
+    /// Copies the next IPv4 packet out; its length, without the padding of a short frame.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> Option<usize> {
         while self.unread_count > 0 {
             let entry = *self.unread.get(self.unread_first)?;
             self.unread_first = (self.unread_first + 1) % UNREAD;
             self.unread_count -= 1;
-            let at = usize::from(entry.buffer) * RECEIVE_STRIDE + GRH_LEN + ENCAP_LEN;
+            let start = self.config.headroom() + self.config.header();
+            let at = usize::from(entry.buffer) * RECEIVE_STRIDE + start;
             let len = usize::from(entry.len);
             let read = out.get_mut(..len).is_some_and(|out| self.queue.memory.read(at, out).is_ok());
             self.post_receive(usize::from(entry.buffer));
-            if read {
-                return Some(len);
+            let total = out.get(2..4).map_or(0, |bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]));
+            if read && (IPV4_HEADER..=len).contains(&total) {
+                return Some(total);
             }
             self.counters.bad += 1;
         }
