@@ -76,7 +76,10 @@ fn words(node: usize, options: &Options) -> String {
     let gid = Ipv6Addr::from_bits(GID_PREFIX | u128::from(guid));
     let (role, ip, peer) = (ROLES[node.min(1)], address(node), address(other));
     let (seed, divide) = (options.seed, options.divide);
-    format!("app=demo role={role} ip={ip} peer={peer} neighbours={peer}/{gid} seed={seed} divide={divide}")
+    // Ethernet ports find each other by ARP.
+    let neighbours =
+        if options.kind.card().is_ethernet() { String::new() } else { format!("neighbours={peer}/{gid} ") };
+    format!("app=demo role={role} ip={ip} peer={peer} {neighbours}seed={seed} divide={divide}")
 }
 
 /// Runs the demo and prints its report.

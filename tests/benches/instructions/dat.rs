@@ -6,10 +6,11 @@ use crate::platform::{BenchBar, BenchPlatform};
 use crate::{DEQUEUE, MANY_HANDLES, OPERATIONS, POST_WRITE};
 use dat_nostd::{
     Adapter, AdapterConfig, CompletionFlags, ConnectFlags, DatResult, DatReturn, DmaBuffer, DtoOperation,
-    DtoStatus, Duration, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, Instant,
-    LmrCreated, LmrTriplet, MemPriv, PspFlags, Qos, RmrTriplet, Wake, adapter_storage,
+    DtoStatus, Duration, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Instant, LmrCreated,
+    LmrTriplet, MemPriv, PspFlags, Qos, RmrTriplet, Wake, adapter_storage,
 };
 use harness::dat::{address, register};
+use harness::net::{gid, usual_card};
 use harness::{World, WorldConfig};
 use hca_model::Profile;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -83,12 +84,11 @@ fn measured_dat_poll_idle(adapter: &mut BenchAdapter, now: Instant) -> Wake {
 /// Two adapters of one world.
 pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
     let world = World::new(&WorldConfig::new(seed));
-    let attached = [0, 1].map(|node| world.attach(Profile::node(node), MEMORY));
+    let attached = [0, 1].map(|node| world.attach(Profile::of(usual_card(), node), MEMORY));
     let mut node = 0;
     attached.map(|(platform, region)| {
         let other = 1 - node;
-        let gid = Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(other as u16));
-        let neighbours = Box::leak(Box::new([(address(other), gid)]));
+        let neighbours = Box::leak(Box::new([(address(other), gid(usual_card(), other))]));
         let config =
             AdapterConfig::new("ib0", address(node), neighbours, u128::from(seed) << 8 | node as u128);
         let tables = Box::leak(Box::new(Tables::new()));

@@ -3,10 +3,11 @@
 use crate::OPERATIONS;
 use crate::platform::{BenchBar, BenchPlatform};
 use driver_mlx::{
-    Access, Base, Completion, Config, Cq, CqConfig, Hca, HcaStorage, InitParams, LinkState, MemoryRegion,
-    PostError, Qp, QpConfig, RKey, SendFlags, SendOp, Sge,
+    Access, Base, Completion, Config, Cq, CqConfig, Gid, Grh, Hca, HcaStorage, InitParams, Link, LinkState,
+    MemoryRegion, Path, PostError, Qp, QpConfig, RKey, SendFlags, SendOp, ServiceLevel, Sge,
 };
-use harness::verbs::{Options, to_rts};
+use harness::net::usual_card;
+use harness::verbs::{Options, to_rts_along};
 use harness::{World, WorldConfig};
 use hca_model::Profile;
 
@@ -146,9 +147,29 @@ impl Node {
     }
 
     fn connect(&mut self, other: &mut Self) {
-        let dlid = other.hca.port().expect("port").lid();
+        let path = match (other.hca.port().expect("port").link, self.hca.port().expect("port").link) {
+            (Link::Ethernet(peer), Link::Ethernet(own)) => {
+                let own = self.hca.add_roce_address(Gid::link_local(own.mac), None);
+                let grh = Grh {
+                    dgid: Gid::link_local(peer.mac),
+                    source_gid_index: own.expect("room"),
+                    flow_label: 0,
+                    hop_limit: 64,
+                    traffic_class: 0,
+                };
+                Path::Roce { dmac: peer.mac, priority: 0, grh }
+            }
+            (_, _) => Path::InfiniBand {
+                dlid: other.hca.port().expect("port").lid(),
+                sl: ServiceLevel::default(),
+                src_path_bits: 0,
+                static_rate: 0,
+                grh: None,
+            },
+        };
+        let options = Options { mtu: other.hca.port().expect("port").mtu, ..Options::default() };
         for (qp, peer) in self.qps.iter_mut().zip(&other.qps) {
-            to_rts(&mut self.hca, qp, dlid, peer.number(), (0, 0), &Options::default()).expect("RTS");
+            to_rts_along(&mut self.hca, qp, path, peer.number(), (0, 0), &options).expect("RTS");
         }
     }
 }
@@ -156,7 +177,7 @@ impl Node {
 /// Makes and checks the operations.
 pub fn run(handles: usize) {
     let world = World::new(&WorldConfig::new(1));
-    let attached = [0, 1].map(|i| world.attach(Profile::node(i), BLOCKS * 4096));
+    let attached = [0, 1].map(|i| world.attach(Profile::of(usual_card(), i), BLOCKS * 4096));
     let [mut near, mut far] =
         attached.map(|(platform, region)| Node::new(BenchPlatform::new(platform), region, handles));
     near.connect(&mut far);
