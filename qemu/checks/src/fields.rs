@@ -2,15 +2,17 @@
 //!
 //! No field is visible outside its module, except in plain data: structs without an invariant and
 //! without a method that takes `&mut self`. `.ci/fields.txt` lists those structs, and the structs
-//! whose fields are not private yet. Tests, and structs that macros define, are left out.
+//! whose fields are not private yet. Tests are left out, and structs that macros define, unless the
+//! macro's input is structs whose fields may have a value behind `=`.
 
 use crate::graph::Graph;
 use rdma_lab::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use syn::parse::{Parse, ParseStream};
 use syn::visit::{self, Visit};
-use syn::{ImplItem, Visibility};
+use syn::{Attribute, Expr, Ident, ImplItem, Token, Type, Visibility};
 
 /// The list, below the workspace's root.
 const RECORD: &str = ".ci/fields.txt";
@@ -46,6 +48,46 @@ struct Visitor<'a> {
     structs: &'a mut Structs,
 }
 
+/// A struct in the input of a macro.
+struct InMacro {
+    name: Ident,
+    fields: Vec<(Visibility, Ident)>,
+}
+
+impl Parse for InMacro {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        input.call(Attribute::parse_outer)?;
+        input.parse::<Visibility>()?;
+        input.parse::<Token![struct]>()?;
+        let (name, body) = (input.parse()?, {
+            let body;
+            syn::braced!(body in input);
+            body
+        });
+        let mut fields = Vec::new();
+        while !body.is_empty() {
+            body.call(Attribute::parse_outer)?;
+            fields.push((body.parse()?, body.parse()?));
+            body.parse::<Token![:]>()?;
+            body.parse::<Type>()?;
+            if body.parse::<Option<Token![=]>>()?.is_some() {
+                body.parse::<Expr>()?;
+            }
+            body.parse::<Option<Token![,]>>()?;
+        }
+        Ok(Self { name, fields })
+    }
+}
+
+/// Parses structs to the end of the input.
+fn structs_in_macro(input: ParseStream<'_>) -> syn::Result<Vec<InMacro>> {
+    let mut structs = Vec::new();
+    while !input.is_empty() {
+        structs.push(input.parse()?);
+    }
+    Ok(structs)
+}
+
 impl<'ast> Visit<'ast> for Visitor<'_> {
     fn visit_item(&mut self, item: &'ast syn::Item) {
         if !crate::graph::is_for_tests(item) {
@@ -62,6 +104,16 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
                 .filter(|(_, field)| !is_private(&field.vis))
                 .map(|(at, field)| field.ident.as_ref().map_or_else(|| at.to_string(), ToString::to_string)),
         );
+    }
+
+    fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
+        // The input of other macros is something else.
+        for found in item.mac.parse_body_with(structs_in_macro).unwrap_or_default() {
+            let key = (self.file.to_path_buf(), found.name.to_string());
+            let visible = found.fields.iter().filter(|(visibility, _)| !is_private(visibility));
+            let names = visible.map(|(_, name)| name.to_string());
+            self.structs.found.entry(key).or_default().visible.extend(names);
+        }
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
@@ -229,6 +281,17 @@ mod tests {
             let line = format!("{PLAIN}\n{FILE} S\n");
             assert_eq!(faults(&[(FILE, &text)], &line), Vec::<String>::new());
         }
+    }
+
+    #[test]
+    fn structs_in_the_input_of_a_macro_are_seen() {
+        let text = "with! { /// Doc.
+            pub struct S { /// Doc.
+                pub x: u8 = f(1), y: [u8; 2] = [0; 2], pub(crate) z: u8 } struct T { a: u8, } }
+            other! { struct U { pub x: u8 }; more }";
+        let found = faults(&[(FILE, text)], "");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(&format!("{FILE} S: visible outside their module: x, z;")), "{found:?}");
     }
 
     #[test]
