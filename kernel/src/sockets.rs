@@ -119,7 +119,10 @@ pub fn run(
     let generation = machine.boot_time().map_or(Generation::UNKNOWN, Generation::from_wall_clock);
     let config = RdsConfig { seed: machine.seed() as u64, ..RdsConfig::new(generation) };
     adapter::run(machine, node, tables, |adapter| {
-        adapter::wait_ip_up(adapter, clock)?;
+        // With named neighbours there is no IP to wait for.
+        if adapter.ip().is_some() {
+            adapter::wait_ip_up(adapter, clock)?;
+        }
         let rds = RefCell::new(Rds::start(adapter, parts, config).map_err(Failure::app)?);
         let sockets = Sockets { net: Net::new(adapter, clock), rds };
         let outcome =
