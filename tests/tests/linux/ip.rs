@@ -7,8 +7,8 @@ use crate::guests::{
 };
 use hca_model::Census;
 use rdma_fabric::faults::Faults;
-use rdma_fabric::losses::Kind;
-use rdma_lab::linux::{Kernel, Lab, Options};
+use rdma_fabric::losses::Kind as LossKind;
+use rdma_lab::linux::{Kernel, Kind, Lab, Options, Recipe};
 use rdma_lab::qemu::Output;
 use rdma_lab::unikernel::{self, Running, Verdict};
 use runner::kernel_image;
@@ -281,7 +281,7 @@ const LOSSY_ITERATIONS: u32 = 50;
 /// Datagrams to QP1 that the fabric lost so far: the CM's among them.
 fn lost_to_gsi(lab: &Lab) -> u64 {
     let losses = lab.served().losses().expect("the fabric");
-    losses.sum(|flow| flow.kind == Kind::Datagram && flow.dest_qpn == 1).dropped
+    losses.sum(|flow| flow.kind == LossKind::Datagram && flow.dest_qpn == 1).dropped
 }
 
 /// rping between Linux guests. The client ends right behind its DREQ, and nobody is left to repeat one that is lost: its server
@@ -388,6 +388,66 @@ fn linux_and_a_unikernel_speak_ip_and_rdma_cm() {
         ground.part("the unikernel uses rping", unikernel_uses_rping);
         ground.end(KILLS);
     }
+}
+
+/// The addresses of [`ip_up`], on the guest's Ethernet port, with the unikernel's MTU: a connection with a longer one is refused.
+fn ethernet_up(lab: &mut Lab) {
+    run(
+        lab,
+        0,
+        "dmesg -c > /dev/null; hcas-up && modprobe rdma_ucm && modprobe rds_rdma || exit 1\n\
+         mkfifo /tmp/hold; ip link set lo up\n\
+         device=$(cat /sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0)\n\
+         ip address add 172.16.0.1/24 dev $device && ip link set $device mtu 1500",
+    );
+}
+
+/// Linux's `rds_rdma` pings the unikernel, and the other way.
+fn rds_pings(lab: &mut Lab, image: &Path) {
+    const PINGS: u32 = 100;
+    let all = |line: &str| {
+        let count = PINGS.to_string();
+        assert_eq!((word(line, "sent"), word(line, "received")), (count.clone(), count), "{line}");
+    };
+    let mut node = Node::start(lab, image, "app=rds mode=echo");
+    node.expect("@rds listening ");
+    let answer = run(lab, 0, &format!("rds ping 172.16.0.1 {UNIKERNEL} {PINGS} 1")).lines;
+    all(answer.iter().find(|line| line.starts_with("@rds ping ")).expect("a result"));
+    node.running.write_line("@quit").expect("it reads");
+    node.finish();
+    let mut node =
+        Node::start(lab, image, &format!("app=rds mode=ping to=172.16.0.1 count={PINGS} interval=1"));
+    all(&node.expect("@rds ping "));
+    node.finish();
+}
+
+/// RoCE v2 between `mlx5_ib` and the unikernel, which find each other by ARP: RDMA-CM, IP, RDS.
+#[test]
+fn linux_and_a_unikernel_meet_on_ethernet() {
+    let card = || "cx-5-en".parse().expect("a card");
+    let guest = Kind { hcas: vec![card()], ..Recipe::new(Kernel::V6_1).into() };
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest/rds.c");
+    let (spare_kind, programs) = (card(), vec![program]);
+    let options = Options { spare: 1, spare_kind, programs, ..Options::of(vec![guest]) };
+    let Some(mut lab) = judge::lab_or_skip(options) else { return };
+    println!("Linux {}", lab.version());
+    setup::rust_targets().expect("the bare-metal target");
+    let image = kernel_image::build().expect("the image builds");
+    ethernet_up(&mut lab);
+    unikernel_serves_ip(&mut lab, &image, 100, 1 << 20);
+    unikernel_uses_ip(&mut lab, &image);
+    unikernel_uses_rping(&mut lab, &image);
+    let count = SIZES.len();
+    let mut server = Node::start(&lab, &image, &format!("app=rping role=server sessions={count} stall=10"));
+    for size in SIZES {
+        server.expect("@rping listening ");
+        rping_client(&mut lab, size, 1000);
+        let line = server.expect("@rping iterations=");
+        assert_eq!(word(&line, "iterations"), "1000", "{size} bytes");
+    }
+    server.finish();
+    rds_pings(&mut lab, &image);
+    lab.stop().expect("it powers off");
 }
 
 #[test]
