@@ -64,7 +64,7 @@ mod tests {
         let mut registers = vec![0; 0x10 + 2 * 24];
         registers[1] = 23 << 16 | 0x20;
         for input in 0..24 {
-            registers[0x10 + 2 * input] = MASKED | 0x30 + input as u32;
+            registers[0x10 + 2 * input] = MASKED | (0x30 + input as u32);
             registers[0x11 + 2 * input] = 0x0100_0000;
         }
         let expected = registers.clone();

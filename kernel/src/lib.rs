@@ -131,10 +131,12 @@ mod mem;
 #[cfg(target_os = "none")]
 pub mod memory;
 #[cfg(all(target_os = "none", feature = "rds"))]
+#[allow(clippy::result_large_err, reason = "an error carries its words, once in a run, and there is no heap")]
 pub mod sockets;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(all(target_os = "none", feature = "dat"))]
+#[allow(clippy::result_large_err, reason = "an error carries its words, once in a run, and there is no heap")]
 pub mod tasks;
 #[cfg(target_os = "none")]
 #[allow(clippy::result_large_err, reason = "as for failures")]

@@ -1,6 +1,6 @@
 //! Waiting written as `async`: an executor over an adapter's loop, without memory of its own and without threads.
 //!
-//! [`block_on`] runs one future; [`join`](embassy_futures::join) and [`select`](embassy_futures::select) make one of several. Each turn
+//! [`block_on`] runs one future; [`join`] and [`select`] make one of several. Each turn
 //! polls the adapter and then the future, whose parts look again at what they wait for. When nothing is due the processor sleeps until an
 //! interrupt or the earliest deadline.
 //!

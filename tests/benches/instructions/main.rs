@@ -127,7 +127,7 @@ const BARS: [(&str, Option<f64>); 26] = [
     ("dat.post_send", Some(86.5)),
     ("dat.post_recv", Some(95.5)),
     ("dat.dequeue_recv", Some(85.5)),
-    ("dat.poll_idle", Some(430.5)),
+    ("dat.poll_idle", Some(450.0)),
     ("dat.dequeue_empty", Some(32.0)),
     ("rds.least_send64", None),
     ("rds.send64", Some(333.0)),

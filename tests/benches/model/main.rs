@@ -48,7 +48,7 @@ const COUNTED: [(&str, &str, usize, Option<f64>); 7] = [
     ("measured_packet4k", INFINIBAND[1], PACKETS, Some(806.0)),
     ("measured_roce64", ROCE[0], WRITES, None),
     ("measured_roce4k", ROCE[1], PACKETS, None),
-    ("measured_doorbell", "model.doorbell", DOORBELLS, Some(1_185.0)),
+    ("measured_doorbell", "model.doorbell", DOORBELLS, Some(1_190.0)),
     ("measured_beside2", BESIDE[0], DOORBELLS, None),
     ("measured_beside64", BESIDE[1], DOORBELLS, None),
 ];
