@@ -67,10 +67,6 @@ crate::layout! {
         0x18: r_roce_max_src_udp_port [31:16], r_roce_min_src_udp_port [15:0];
         0x1c: roce_address_table_size [15:0];
     }
-    /// Capabilities of quality of service (capability type 0xc).
-    qos_cap (256) {
-        0x00: flow_meter_reg_id [7:0];
-    }
     /// Atomic capabilities (capability type 3).
     atomic_caps (256) {
         0x08: atomic_req_8B_endianness_mode [31:30], supported_atomic_req_8B_endianness_mode_1 [25];

@@ -5,7 +5,7 @@ use crate::port::{LOG_MAX_LIST, LOG_MAX_VLANS, ROCE_ADDRESSES};
 use mlx5_prm::Field;
 use mlx5_prm::caps::{
     cmd_hca_cap as c, flow_table_fields_supported as fields, flow_table_nic_cap as nic,
-    flow_table_prop_layout as props, per_protocol_networking_offload_caps as offloads, qos_cap, roce_cap,
+    flow_table_prop_layout as props, per_protocol_networking_offload_caps as offloads, roce_cap,
 };
 use mlx5_prm::value::PortType;
 
@@ -23,6 +23,8 @@ const LOG_MAX_TABLE: u32 = 16;
 const MAX_LEVEL: u32 = 0xff;
 /// Registers of a frame that meters write, as bits.
 const METER_REGISTERS: u32 = 0xfc;
+/// `qos_cap.flow_meter_reg_id` of rdma-core's `mlx5_ifc.h`; Linux 6.1 does not name it.
+const METER_REGISTERS_AT: Field = Field::bits(0, 7, 0);
 /// UDP port of RoCE v2, and its source ports.
 const ROCE_PORT: u32 = 4791;
 const SOURCE_PORTS: (u32, u32) = (0xc000, 0xffff);
@@ -95,8 +97,8 @@ pub(super) fn roce() -> Vec<u8> {
 /// Capability type 0xc. The model has no flow meters. It lists the registers that meters of a card write (C2 to C7), because a
 /// test of rdma-core 56 fails without them.
 pub(super) fn quality_of_service() -> Vec<u8> {
-    let mut block = vec![0; qos_cap::SIZE];
-    qos_cap::flow_meter_reg_id.set(&mut block, METER_REGISTERS);
+    let mut block = vec![0; BLOCK];
+    METER_REGISTERS_AT.set(&mut block, METER_REGISTERS);
     block
 }
 

@@ -270,7 +270,7 @@ const ROWS: &[Row] = &[
     (
         "ARGS",
         "local memory as an array of rds_iovec",
-        Refused("EMSGSIZE above 512 pieces"),
+        Refused("EMSGSIZE above 512 segments"),
         &["features::many_pieces_are_gathered_and_scattered", "registered::five_hundred_and_twelve_pieces"],
     ),
     (
