@@ -77,11 +77,11 @@ fn a_copy_of_the_template_elsewhere_echoes_every_byte() {
     assert!(!has_allocator(&template) && !has_allocator(&ground.image), "nobody asked for one");
     let stripped = loaded_bytes(&template);
     println!("{stripped} bytes are loaded from the template's image");
-    assert!(stripped <= 508 << 10, "{stripped} bytes");
+    assert!(stripped <= 520 << 10, "{stripped} bytes");
 
     let memory = memory_bytes(&template);
     println!("{memory} bytes of memory without the DMA memory");
-    assert!(memory <= 2700 << 10, "{memory} bytes: the guide says 2.6 MiB");
+    assert!(memory <= 2764 << 10, "{memory} bytes: the guide says 2.7 MiB");
 
     let fabric: Fabric = serve(vec![Profile::node(0), Profile::node(1)]);
     let options = |words: &str, node: usize| Options {
