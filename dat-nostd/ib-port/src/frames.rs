@@ -467,13 +467,9 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     pub(crate) fn receive(&mut self, own: (Lid, QpNumber), out: &mut [u8]) -> Option<Arrived> {
         let (headroom, header) = (self.config.headroom(), self.config.header());
         for _ in 0..2 * (RECEIVES + IP_SENDS) {
-            let completion = match self.queue.cq.poll(|cqe| cqe.copy()) {
-                Ok(Some(completion)) => completion,
-                Ok(None) => return None,
-                Err(_) => {
-                    self.counters.bad += 1;
-                    continue;
-                }
+            let Ok(completion) = self.queue.cq.poll(|cqe| cqe.copy()).transpose()? else {
+                self.counters.bad += 1;
+                continue;
             };
             let completion = completion.cqe();
             let retired = self.qp.as_mut().and_then(|qp| qp.retire(&completion));

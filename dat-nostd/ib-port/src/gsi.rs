@@ -225,13 +225,9 @@ impl<B: Bar> Gsi<B> {
     pub(crate) fn receive(&mut self) -> Option<(Mad, MadAddress)> {
         // As many completions as the queue can hold, so that a device that repeats itself cannot keep us here.
         for _ in 0..RECEIVES + SENDS {
-            let completion = match self.queue.cq.poll(|cqe| cqe.copy()) {
-                Ok(Some(completion)) => completion,
-                Ok(None) => return None,
-                Err(_) => {
-                    self.counters.bad += 1;
-                    continue;
-                }
+            let Ok(completion) = self.queue.cq.poll(|cqe| cqe.copy()).transpose()? else {
+                self.counters.bad += 1;
+                continue;
             };
             let completion = completion.cqe();
             if completion.is_send() {
