@@ -12,11 +12,7 @@ const MIB: u32 = 64;
 /// UCX's own measurements, by each of its transports.
 pub fn measurements(lab: &mut Lab, kernel: Kernel, long: bool) {
     for line in ucx::lines(kernel, long) {
-        let client = format!("{line} guest0");
-        let answers = any_between(lab, [0, 1], At::Tcp(ucx::PORT), &line, &client);
-        let good = answers.iter().all(|answer| answer.success() && !answer.text().contains("ERROR"));
-        assert!(good, "{}\n{:#?}", both(&line, &client, &answers), lab.complaints());
-        println!("{line}");
+        measure(lab, At::Tcp(ucx::PORT), &line, "guest0", |text| !text.contains("ERROR"));
     }
 }
 
@@ -27,12 +23,17 @@ pub fn perftest(lab: &mut Lab) {
             At::Tcp(_) => (format!("{line} -x $(roce-gid)"), "guest0"),
             At::Cm => (line, "roce0"),
         };
-        let client = format!("{line} {to}");
-        let answers = any_between(lab, [0, 1], at, &line, &client);
-        let good = answers.iter().all(|answer| answer.success() && perftest::has_result(&answer.text()));
-        assert!(good, "{}\n{:#?}", both(&line, &client, &answers), lab.complaints());
-        println!("{line}");
+        measure(lab, at, &line, to, perftest::has_result);
     }
+}
+
+/// Runs a program between the HCAs' guests. Both sides succeed, with a `good` output.
+fn measure(lab: &mut Lab, at: At, line: &str, to: &str, good: impl Fn(&str) -> bool) {
+    let client = format!("{line} {to}");
+    let answers = any_between(lab, [0, 1], at, line, &client);
+    let good = answers.iter().all(|answer| answer.success() && good(&answer.text()));
+    assert!(good, "{}\n{:#?}", both(line, &client, &answers), lab.complaints());
+    println!("{line}");
 }
 
 /// NVMe between two HCAs, and with rxe as initiator and as target.
