@@ -60,8 +60,8 @@ pub const fn group_mac(group: Gid) -> MacAddress {
     }
 }
 
-/// Returns the group in which the owner of an IPv6 address is asked, ff02::1:ffXX:XXXX (RFC 4291
-/// 2.7.1).
+/// Returns the group in which the owner of an IPv6 address is asked: ff02::1:ff00:0 with the low 24
+/// bits of the address (RFC 4291 2.7.1).
 #[must_use]
 pub const fn solicited_node(address: Gid) -> Gid {
     let [.., b, c, d] = address.0;

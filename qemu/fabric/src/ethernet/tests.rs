@@ -565,13 +565,13 @@ fn pinned_addresses_cannot_be_taken() {
 fn loops_carry_each_frame_once() {
     let mut switches = [switch(3), switch(3)];
     let mut sent = 0;
-    for now in 0..100 {
-        switches[0].send(port(0), frame(address(0), MacAddress::BROADCAST, b""), now);
+    for time in 0..100 {
+        switches[0].send(port(0), frame(address(0), MacAddress::BROADCAST, b""), time);
         sent += 1;
         for _ in 0..10 {
             for (from, at) in [(0, 1), (0, 2), (1, 1), (1, 2)] {
-                while let Some(frame) = switches[from].receive(port(at), now) {
-                    switches[1 - from].send(port(at), frame, now);
+                while let Some(frame) = switches[from].receive(port(at), time) {
+                    switches[1 - from].send(port(at), frame, time);
                 }
             }
         }
