@@ -54,16 +54,30 @@ impl Scale {
 /// Clock that the command line chooses by `clock=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The TSC, whatever it is measured by.
+    /// The TSC, measured by the first source that exists.
     Tsc,
     /// The PM timer.
     PmTimer,
-    /// The TSC, measured by the PIT.
+    /// The TSC, measured by this source.
+    MeasuredBy(Source),
+}
+
+/// Source of the TSC's frequency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The PM timer.
+    PmTimer,
+    /// The PIT.
     Pit,
-    /// The TSC, measured by the HPET.
+    /// The HPET.
     Hpet,
-    /// The TSC, at the pace that the CPU or the hypervisor names.
-    Named,
+    /// The CPU or the hypervisor, by CPUID.
+    Cpuid,
+}
+
+impl Source {
+    /// All, in the order in which they are tried.
+    pub const ALL: [Self; 4] = [Self::PmTimer, Self::Pit, Self::Hpet, Self::Cpuid];
 }
 
 /// The TSC's frequency in Hz as CPUID names it: leaf 0x15's three words (a ratio and the crystal's frequency), leaf 0x16's (MHz of the

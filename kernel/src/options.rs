@@ -14,7 +14,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::clock::Choice;
+use crate::clock::{Choice, Source};
 use crate::exit::End;
 use crate::uart::Setting;
 
@@ -182,9 +182,9 @@ impl Boot {
                 &[
                     ("tsc", Choice::Tsc),
                     ("pm", Choice::PmTimer),
-                    ("pit", Choice::Pit),
-                    ("hpet", Choice::Hpet),
-                    ("cpuid", Choice::Named),
+                    ("pit", Choice::MeasuredBy(Source::Pit)),
+                    ("hpet", Choice::MeasuredBy(Source::Hpet)),
+                    ("cpuid", Choice::MeasuredBy(Source::Cpuid)),
                 ],
             )?,
             end: one_of(text, end, &[("off", End::Off), ("reset", End::Reset), ("halt", End::Halt)])?,

@@ -9,7 +9,7 @@ use x86_64::instructions::port::Port;
 
 use crate::arch::apic;
 use crate::clock::{
-    Choice, PIT_HZ, PM_TIMER_HZ, RtcRegisters, Scale, hpet_hz, named_tsc_hz, pm_timer_elapsed,
+    Choice, PIT_HZ, PM_TIMER_HZ, RtcRegisters, Scale, Source, hpet_hz, named_tsc_hz, pm_timer_elapsed,
     pm_timer_extended,
 };
 use crate::mem::registers::Registers;
@@ -231,18 +231,17 @@ pub fn calibrate(
     choice: Option<Choice>,
 ) -> Result<Reference, NoClock> {
     let by_tsc = choice.map_or_else(tsc_is_invariant, |choice| choice != Choice::PmTimer);
-    let is_wanted =
-        |kind| !matches!(choice, Some(Choice::Pit | Choice::Hpet | Choice::Named)) || choice == Some(kind);
-    for kind in [Choice::PmTimer, Choice::Pit, Choice::Hpet, Choice::Named] {
-        if !is_wanted(kind) {
-            continue;
-        }
-        let window = if kind == Choice::Hpet { map_hpet() } else { None };
-        let reference = match kind {
-            Choice::PmTimer => pm_timer.map(Reference::PmTimer),
-            Choice::Pit => Some(Reference::Pit),
-            Choice::Hpet => window.as_ref().and_then(hpet),
-            Choice::Named | Choice::Tsc => named(),
+    let only = match choice {
+        Some(Choice::MeasuredBy(source)) => Some(source),
+        _ => None,
+    };
+    for source in Source::ALL.into_iter().filter(|source| only.is_none_or(|only| only == *source)) {
+        let window = if source == Source::Hpet { map_hpet() } else { None };
+        let reference = match source {
+            Source::PmTimer => pm_timer.map(Reference::PmTimer),
+            Source::Pit => Some(Reference::Pit),
+            Source::Hpet => window.as_ref().and_then(hpet),
+            Source::Cpuid => named(),
         };
         let Some(reference) = reference else { continue };
         let Some((tsc, apic, ticks)) = reference.measure(window.as_ref()) else { continue };
