@@ -514,7 +514,12 @@ mod tests {
     fn levels_choose_their_targets_and_unknown_ones_are_named() {
         let boot = ["test", "--workspace", "--test", "boot", "--", "--test-threads=3"];
         assert_eq!(commands(Level::Boot, false), [boot]);
-        assert_eq!(commands(Level::InProcess, false), [["test", "--workspace", "--test", "in_process"]]);
+        let both_media = commands(Level::InProcess, false);
+        assert_eq!(both_media[0], ["test", "--workspace", "--test", "in_process"]);
+        assert_eq!(both_media[1][4..6], ["--config", "env.RDMA_MEDIUM=\"ethernet\""]);
+        assert!(
+            both_media[1].len() < 20 && commands(Level::InProcess, true)[1].ends_with(&["rds::".to_owned()])
+        );
         for (name, level) in NAMES {
             assert_eq!(name.parse::<Level>().ok(), Some(level));
         }
