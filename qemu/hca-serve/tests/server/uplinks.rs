@@ -2,7 +2,8 @@
 //! guest of an Ethernet HCA, attacks. Required: at least half of the throughput without the attack, for each pair.
 
 use crate::shares::Scene;
-use crate::support::guest::{Address, Guest};
+use crate::support::guest::{self, Guest};
+use hca_serve::link::Address;
 use hca_serve::{Options, Stepped};
 use ib_types::{Gid, MacAddress, SplitMix64};
 use mlx5_prm::commands::*;
@@ -28,13 +29,18 @@ const CARDS: [&str; 5] = ["cx-5", "cx-5", "cx-5-en", "cx-5-en", "cx-5-en"];
 const BATCH: usize = 1 << 16;
 /// Bytes read in one turn.
 const READ: usize = 1 << 18;
+/// Kinds of frames between servers.
+const HELLO: u8 = 0;
+const PACKET: u8 = 3;
+const UP: u8 = 4;
 /// MAC address of a network device.
 const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
-/// The server, its uplink, and what the program printed.
+/// The server, its sockets for network devices and other servers, and what the program printed.
 struct Ground {
     scene: Scene,
     netdev: PathBuf,
+    fabric: PathBuf,
     notices: Arc<Mutex<Vec<String>>>,
     /// Each pair's time without an attack.
     alone: Vec<Duration>,
@@ -44,23 +50,34 @@ impl Ground {
     fn new() -> Self {
         let notices: Arc<Mutex<Vec<String>>> = Arc::default();
         let told = Arc::clone(&notices);
-        let mut netdev = PathBuf::new();
+        let (mut netdev, mut fabric) = (PathBuf::new(), PathBuf::new());
         let scene = Scene::of(CARDS.len(), |options| {
             netdev = options.sockets[0].with_file_name("netdev");
+            fabric = options.sockets[0].with_file_name("fabric");
             Options {
                 kinds: CARDS.map(|card| card.parse().expect("a card")).into(),
-                netdev: Some(hca_serve::link::Address::Unix(netdev.clone())),
+                netdev: Some(Address::Unix(netdev.clone())),
+                listen: Some(Address::Unix(fabric.clone())),
                 notices: Arc::new(move |line| told.lock().expect("lines").push(line.to_owned())),
                 ..options
             }
         });
         let mut scene = scene.with_pair([3, 4], WRITES);
         let (alone, _) = scene.measure(|_| {});
-        Self { scene, netdev, notices, alone }
+        Self { scene, netdev, fabric, notices, alone }
     }
 
     fn device(&self) -> Device {
-        Device::new(&self.netdev, &self.scene.server)
+        Device::new(&self.netdev, &self.scene.server, netdev_header)
+    }
+
+    /// The switch of another server, as `--uplink` joins it.
+    fn trunk(&self) -> Device {
+        let mut trunk = Device::new(&self.fabric, &self.scene.server, |len| link_header(len, PACKET));
+        let hello = [&b"HCALINK3"[..], &[1], &[0; 8], b"peer"].concat();
+        trunk.output = [link_header(hello.len() as u32, HELLO), hello, link_header(1, UP), vec![1]].concat();
+        assert!(trunk.flush(), "the server listens");
+        trunk
     }
 
     /// Measures `attack`, which is called before each step of the server. The attack must take a twentieth of the
@@ -80,20 +97,31 @@ impl Ground {
     }
 }
 
-/// A network device of QEMU's kind: a stream in which the length precedes each frame.
+/// The header of a frame of a network device.
+fn netdev_header(len: u32) -> Vec<u8> {
+    len.to_be_bytes().into()
+}
+
+/// The header of a frame between servers.
+fn link_header(len: u32, kind: u8) -> Vec<u8> {
+    [&(1 + len).to_le_bytes()[..], &[kind]].concat()
+}
+
+/// A network device of QEMU's kind, or a switch: a stream in which a header with the length precedes each frame.
 struct Device {
     stream: UnixStream,
+    header: fn(u32) -> Vec<u8>,
     output: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
 }
 
 impl Device {
-    fn new(path: &Path, server: &Rc<RefCell<Stepped>>) -> Self {
+    fn new(path: &Path, server: &Rc<RefCell<Stepped>>, header: fn(u32) -> Vec<u8>) -> Self {
         let stream = UnixStream::connect(path).expect("connects");
         stream.set_nonblocking(true).expect("nonblocking");
         server.borrow_mut().step();
-        Self { stream, output: Vec::new(), sent: 0, input: Vec::new() }
+        Self { stream, header, output: Vec::new(), sent: 0, input: Vec::new() }
     }
 
     /// Returns whether the server has not closed the stream.
@@ -102,7 +130,7 @@ impl Device {
     }
 
     fn queue(&mut self, frame: &[u8]) {
-        self.output.extend((frame.len() as u32).to_be_bytes());
+        self.output.extend((self.header)(frame.len() as u32));
         self.output.extend(frame);
     }
 
@@ -127,6 +155,11 @@ impl Device {
                 self.queue(&frame);
             }
         }
+    }
+
+    /// Discards what has come.
+    fn drain(&mut self) {
+        let _ = self.stream.read(&mut vec![0; READ]);
     }
 
     /// Returns the frames that have come.
@@ -165,23 +198,37 @@ fn mac(server: &Rc<RefCell<Stepped>>, hca: usize) -> MacAddress {
     server.borrow_mut().world().nodes()[hca].hca.profile().mac()
 }
 
-#[test]
-fn bystanders_get_half_beside_floods_of_an_uplink() {
-    let mut ground = Ground::new();
-    let (mut device, _silent) = (ground.device(), ground.device());
+/// Broadcasts, and frames to addresses that the switch does not know.
+fn floods(ground: &mut Ground, mut attacker: Device) {
+    let _silent = ground.device();
     let mut number = 0;
     for len in [60, 9_000] {
         ground.stands(&format!("broadcasts of {len} bytes"), || {
-            device.flood(|| frame(MacAddress::BROADCAST, OWN, len));
-            device.frames();
+            attacker.flood(|| frame(MacAddress::BROADCAST, OWN, len));
+            attacker.drain();
         });
     }
     ground.stands("unknown destinations from ever new sources", || {
-        device.flood(|| frame(source(&mut number), source(&mut number), 60));
-        device.frames();
+        attacker.flood(|| frame(source(&mut number), source(&mut number), 60));
+        attacker.drain();
     });
+    assert!(attacker.is_open(), "floods end no stream");
     let losses = ground.scene.server.borrow_mut().world().medium.switch().losses().sum(|_| true);
     assert!(losses.overflow > 0, "nobody takes what the silent device does not");
+}
+
+#[test]
+fn bystanders_get_half_beside_floods_of_a_network_device() {
+    let mut ground = Ground::new();
+    let device = ground.device();
+    floods(&mut ground, device);
+}
+
+#[test]
+fn bystanders_get_half_beside_floods_of_a_joined_server() {
+    let mut ground = Ground::new();
+    let trunk = ground.trunk();
+    floods(&mut ground, trunk);
 }
 
 /// A device with two ports, which sends each frame of one to the other, and back.
@@ -307,7 +354,7 @@ fn bystanders_get_half_beside_lengths_that_lie_and_few_lines_say_so() {
             }
             device = None;
         }
-        let mut open = Device::new(&path, &server);
+        let mut open = Device::new(&path, &server, netdev_header);
         (0..100).for_each(|_| open.queue(&frame(MacAddress::BROADCAST, OWN, 60)));
         open.output.extend(lies[lie % lies.len()].to_be_bytes());
         assert!(open.flush());
@@ -411,7 +458,7 @@ fn bystanders_get_half_beside_flow_tables_full_of_groups_under_a_flood() {
     let mut ground = Ground::new();
     let server = Rc::clone(&ground.scene.server);
     let mut guest = Guest::bring_up_stepping(&server, 2);
-    assert!(matches!(guest.wait_active(), Address::Mac(_)));
+    assert!(matches!(guest.wait_active(), guest::Address::Mac(_)));
     let mut hostile = Hostile::new(guest);
     let last = hostile.table(9, 12);
     for index in 0..GROUPS {
