@@ -85,7 +85,8 @@ pub fn settings(lab: &mut Lab) {
         "/bin/ip link set DEV allmulticast off",
     ];
     for command in set {
-        run(lab, 0, &command.replace("DEV", NETDEV));
+        // Some close the port: Linux drops what is sent before it is up again.
+        run(lab, 0, &format!("{} && ports-active", command.replace("DEV", NETDEV)));
         // From here: the peer learns a new address by that.
         none_lost(lab, 0, "10.79.0.2", 3);
         none_lost(lab, 0, "roce1", 3);
@@ -96,7 +97,7 @@ pub fn settings(lab: &mut Lab) {
     run_everywhere(lab, "ip link delete vlan5 2> /dev/null; true");
     for guest in [0, 1] {
         let device = "pci/$(basename $(ls -d /sys/bus/pci/drivers/mlx5_core/*:*))";
-        run(lab, guest, &format!("devlink dev reload {device} && ethernet-up"));
+        run(lab, guest, &format!("devlink dev reload {device} && ethernet-up && ports-active"));
     }
     none_lost(lab, 0, "roce1", 10);
 }
