@@ -3,7 +3,7 @@
 //! [`run`] opens an HCA and calls the application's work with the adapter; [`drive`] polls until the work is done, and sleeps
 //! whenever there is nothing to do; [`conclude`] says how it went.
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::IpAddr;
 use core::ops::ControlFlow;
 
 use dat_nostd::{
@@ -47,8 +47,8 @@ const IP_UP_NANOS: u64 = 30_000_000_000;
 /// Who this node is and what its adapter has.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// Its IPv4 address.
-    pub ip: Ipv4Addr,
+    /// Its address. With an IPv6 address there are no IP packets ([`wait_ip_up`]).
+    pub ip: IpAddr,
     /// The subnet, and the router to others.
     pub ip_config: IpConfig,
     /// Who is where on the fabric; with an empty list the subnet administrator and ARP are asked.
@@ -59,20 +59,23 @@ pub struct Node<'a> {
     pub dma_bytes: u64,
     /// How long after a recovery the next one may begin: [`Config::recovery_grace`].
     pub recovery_grace: Duration,
+    /// Largest payload of an Ethernet port's frames, bytes: [`Config::ethernet_mtu`].
+    pub ethernet_mtu: u16,
 }
 
 impl Node<'_> {
     /// The first HCA with 64 MiB, in a subnet of 24 bits without a router.
     #[must_use]
-    pub const fn new(ip: Ipv4Addr) -> Self {
-        let recovery_grace = CONFIG.recovery_grace;
+    pub fn new(ip: impl Into<IpAddr>) -> Self {
+        let Config { recovery_grace, ethernet_mtu, .. } = CONFIG;
         Self {
-            ip,
+            ip: ip.into(),
             ip_config: IpConfig::DEFAULT,
             neighbours: &[],
             hca: Choice::Nth(0),
             dma_bytes: 64 << 20,
             recovery_grace,
+            ethernet_mtu,
         }
     }
 }
@@ -169,10 +172,11 @@ impl<'n> Prepared<'n> {
     ) -> Result<(), Failure> {
         let Self { node, platform, physical_function, memory, clock, seed, generation } = self;
         let (region, host) = hca::regions(memory)?;
-        let config = AdapterConfig::new(NAME, IpAddr::V4(node.ip), node.neighbours, seed);
+        let config = AdapterConfig::new(NAME, node.ip, node.neighbours, seed);
         // Who is told where everybody is asks nobody.
         let ip = config.ip.is_some().then_some(node.ip_config);
-        let hca = Config { physical_function, recovery_grace: node.recovery_grace, ..CONFIG };
+        let Node { recovery_grace, ethernet_mtu, .. } = node;
+        let hca = Config { physical_function, recovery_grace, ethernet_mtu, ..CONFIG };
         let config = AdapterConfig { generation, hca, ip, ..config };
         let start = clock.now();
         let mut adapter =

@@ -1,6 +1,6 @@
 //! The command line of this image: which application runs, and what it is told. [`KEYS`] is the list.
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
 use apps::Role;
@@ -22,19 +22,20 @@ pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
 const U32: &str = "a number from 1 to 4294967295";
 const SIZE: &str = "a number of bytes, as in 16M";
+const MTU: &str = "a number of bytes from 576 to 9000";
 const SECONDS: &str = "a decimal number of 1 or more";
 
 /// Keys of the command line.
-pub const KEYS: [Key; 26] = [
+pub const KEYS: [Key; 27] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
-        "an IPv4 address, perhaps with / and a prefix length",
-        "the node's own; the prefix length is 24 if none is given",
+        "an IP address, perhaps with / and a prefix length",
+        "the node's own; the prefix length is 24, or 64 of IPv6, if none is given",
     ),
     Key::new("gateway", "an IPv4 address", "the router to other subnets; without it there is none"),
-    Key::new("peer", "an IPv4 address", "the other node"),
-    Key::new("to", "an IPv4 address", "the same as peer"),
+    Key::new("peer", "an IP address", "the other node"),
+    Key::new("to", "an IP address", "the same as peer"),
     Key::new(
         "neighbours",
         "address/GID pairs (10.0.0.2/fe80::2), at most 16, with commas between them",
@@ -82,6 +83,7 @@ pub const KEYS: [Key; 26] = [
         "keep or clear",
         "with app=hca: clear takes its BARs and the windows of the bridges above away first; default keep",
     ),
+    Key::new("mtu", MTU, "the largest payload of an Ethernet port's frames; default 1500"),
     Key::new("kind", "a name", "with app=fault: which fault"),
     Key::new(
         "switches",
@@ -91,21 +93,21 @@ pub const KEYS: [Key; 26] = [
 ];
 
 /// An address and the port GID of whoever has it.
-pub type Neighbour = (Ipv4Addr, Ipv6Addr);
+pub type Neighbour = (IpAddr, Ipv6Addr);
 
 /// Parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options<'a> {
     /// The application to run.
     pub app: App,
-    /// The node's own address.
-    pub ip: Option<Ipv4Addr>,
+    /// The node's own address. An IPv4 one for applications that speak no IPv6.
+    pub ip: Option<IpAddr>,
     /// Bits of the own address that name its subnet.
     pub prefix_len: u8,
     /// The router to other subnets.
     pub gateway: Option<Ipv4Addr>,
-    /// The other node's address.
-    pub peer: Option<Ipv4Addr>,
+    /// The other node's address, of the same family.
+    pub peer: Option<IpAddr>,
     /// Who is where on the fabric.
     pub neighbours: Vec<Neighbour, MAX_NEIGHBOURS>,
     /// The side of `app=demo`, `app=rping`, `app=rds`.
@@ -142,6 +144,8 @@ pub struct Options<'a> {
     pub dma_bytes: u64,
     /// Which of the HCAs.
     pub hca: Choice,
+    /// Largest payload of an Ethernet port's frames, bytes.
+    pub mtu: u16,
     /// Whether `app=hca` takes its BARs away first.
     pub clear_bars: bool,
     /// The fault that `app=fault` raises.
@@ -163,17 +167,32 @@ impl<'a> Options<'a> {
         let value = Values(words);
         let ip = value.judged("ip", parse_ip_and_prefix)?;
         let peer = words.value("peer")?;
+        let peer = if peer.is_some() { peer } else { words.value("to")? };
+        let app = value
+            .judged("app", |name| named(&App::NAMES, name))?
+            .ok_or(Error::Missing { key: "app", expected: APP_EXPECTED })?;
+        let mode = value.judged("mode", |name| named(&MODES, name))?;
+        for (key, address) in [("ip", ip.map(|(address, _)| address)), ("peer", peer)] {
+            let key = if words.get(key).is_some() { key } else { "to" };
+            if let (Some(IpAddr::V6(_)), Some(value)) = (address, words.get(key))
+                && !app.speaks_ipv6(mode)
+            {
+                return Err(Error::BadValue {
+                    key,
+                    value,
+                    expected: "an IPv4 address, which this application needs",
+                });
+            }
+        }
         Ok(Options {
-            app: value
-                .judged("app", |name| named(&App::NAMES, name))?
-                .ok_or(Error::Missing { key: "app", expected: APP_EXPECTED })?,
+            app,
             ip: ip.map(|(address, _)| address),
             prefix_len: ip.map_or(DEFAULT_PREFIX_LEN, |(_, len)| len),
             gateway: words.value("gateway")?,
-            peer: if peer.is_some() { peer } else { words.value("to")? },
+            peer,
             neighbours: parse_neighbours(words.get("neighbours"))?,
             role: value.judged("role", |name| named(&ROLES, name))?,
-            mode: value.judged("mode", |name| named(&MODES, name))?,
+            mode,
             seed: words.value("seed")?.unwrap_or(1),
             divide: value.at_least_1("divide")?.unwrap_or(1),
             wait_seconds: value.at_least_1("wait")?.unwrap_or(60),
@@ -194,6 +213,9 @@ impl<'a> Options<'a> {
                 .unwrap_or(true),
             dma_bytes: value.judged("dma", whole_blocks)?.unwrap_or(DEFAULT_DMA_BYTES),
             hca: words.value("hca")?.unwrap_or(Choice::Nth(0)),
+            mtu: value
+                .judged("mtu", |mtu| mtu.parse().ok().filter(|mtu| MTUS.contains(mtu)))?
+                .unwrap_or(1500),
             kind: words.get("kind"),
             switches: words.get("switches").unwrap_or(""),
         })
@@ -228,16 +250,22 @@ impl<'a> Values<'a> {
     }
 }
 
+/// Payloads of frames that hosts have to take (RFC 791), up to what they call jumbo.
+const MTUS: core::ops::RangeInclusive<u16> = 576..=9000;
+
 /// The prefix length when none is given.
 const DEFAULT_PREFIX_LEN: u8 = 24;
+const DEFAULT_PREFIX_LEN_V6: u8 = 64;
 
-fn parse_ip_and_prefix(value: &str) -> Option<(Ipv4Addr, u8)> {
-    match value.split_once('/') {
-        None => Some((value.parse().ok()?, DEFAULT_PREFIX_LEN)),
-        Some((address, len)) => {
-            Some((address.parse().ok()?, len.parse().ok().filter(|len| (1..=32).contains(len))?))
-        }
-    }
+fn parse_ip_and_prefix(value: &str) -> Option<(IpAddr, u8)> {
+    let (address, len) = value.split_once('/').map_or((value, None), |(address, len)| (address, Some(len)));
+    let address = address.parse().ok()?;
+    let (default, longest) = match address {
+        IpAddr::V4(_) => (DEFAULT_PREFIX_LEN, 32),
+        IpAddr::V6(_) => (DEFAULT_PREFIX_LEN_V6, 128),
+    };
+    let len = len.map_or(Some(default), |len| len.parse().ok())?;
+    (1..=longest).contains(&len).then_some((address, len))
 }
 
 fn parse_neighbours(value: Option<&str>) -> Result<Vec<Neighbour, MAX_NEIGHBOURS>, Error<'_>> {
@@ -271,10 +299,10 @@ mod tests {
             Options::parse(text).unwrap(),
             Options {
                 app: App::Fault,
-                ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
+                ip: Some(Ipv4Addr::new(10, 0, 0, 1).into()),
                 prefix_len: 24,
                 gateway: None,
-                peer: Some(Ipv4Addr::new(10, 0, 0, 2)),
+                peer: Some(Ipv4Addr::new(10, 0, 0, 2).into()),
                 neighbours: Vec::new(),
                 role: None,
                 mode: None,
@@ -294,6 +322,7 @@ mod tests {
                 clear_bars: false,
                 dma_bytes: 3 << 20,
                 hca: Choice::Nth(0),
+                mtu: 1500,
                 kind: Some("stack"),
                 switches: "",
             }
@@ -314,10 +343,10 @@ mod tests {
     #[test]
     fn an_ip_host_and_its_clients() {
         let options = Options::parse("app=ip ip=10.1.2.3/16 gateway=10.1.0.1 source=1M").unwrap();
-        assert_eq!((options.ip, options.prefix_len), (Some(Ipv4Addr::new(10, 1, 2, 3)), 16));
+        assert_eq!((options.ip, options.prefix_len), (Some(Ipv4Addr::new(10, 1, 2, 3).into()), 16));
         assert_eq!((options.gateway, options.source_bytes), (Some(Ipv4Addr::new(10, 1, 0, 1)), 1 << 20));
         let options = Options::parse("app=tcp ip=10.0.0.1 to=10.0.0.2 port=7 send=16M").unwrap();
-        assert_eq!((options.peer, options.port), (Some(Ipv4Addr::new(10, 0, 0, 2)), Some(7)));
+        assert_eq!((options.peer, options.port), (Some(Ipv4Addr::new(10, 0, 0, 2).into()), Some(7)));
         assert_eq!(options.send_bytes, 16 << 20);
         let options = Options::parse("app=rping role=client count=5 size=65535 verify=no").unwrap();
         assert_eq!((options.count, options.size, options.verify), (5, 65535, false));
@@ -331,6 +360,15 @@ mod tests {
         let options =
             Options::parse("app=rds mode=stress to=10.0.0.2 switches=-q4K,-T5,--rdma-use-once=1").unwrap();
         assert_eq!((options.mode, options.switches), (Some(RdsMode::Stress), "-q4K,-T5,--rdma-use-once=1"));
+    }
+
+    #[test]
+    fn ipv6_where_applications_speak_it() {
+        let options = Options::parse("app=rping role=client ip=fd78::9 to=fd78::1 mtu=9000").unwrap();
+        let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        assert_eq!((options.ip, options.prefix_len), (address("fd78::9"), 64));
+        assert_eq!((options.peer, options.mtu), (address("fd78::1"), 9000));
+        assert!(Options::parse("app=rds mode=ping ip=fd78::9 to=fd78::1").is_ok());
     }
 
     #[test]
@@ -354,9 +392,13 @@ mod tests {
                 "app=hullo",
                 "app=hullo is not one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest",
             ),
-            ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
-            ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),
-            ("app=ip ip=10.0.0.1/33", "ip=10.0.0.1/33 is not an IPv4 address, perhaps with /"),
+            ("app=hello ip=10.0.0", "ip=10.0.0 is not an IP address"),
+            ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IP address, perhaps with /"),
+            ("app=ip ip=10.0.0.1/33", "ip=10.0.0.1/33 is not an IP address, perhaps with /"),
+            ("app=rping ip=fd78::1/129", "ip=fd78::1/129 is not an IP address, perhaps with /"),
+            ("app=demo ip=fd78::1", "ip=fd78::1 is not an IPv4 address, which this application needs"),
+            ("app=rds mode=stress to=fd78::1", "to=fd78::1 is not an IPv4 address, which this application"),
+            ("app=hca mtu=575", "mtu=575 is not a number of bytes from 576 to 9000"),
             ("app=ping peer=10.0.0.1 to=10.0.0.2", "`to` is given twice"),
             ("app=ping count=0", "count=0 is not a number from 1 to 4294967295"),
             ("app=ping size=4294967296", "size=4294967296 is not a number of at most 32 bits"),

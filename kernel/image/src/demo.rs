@@ -26,7 +26,7 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::E
     let peer = node::peer(options)?;
     Ok(Config {
         role: node::role(options)?,
-        peer: peer.into(),
+        peer,
         port: PORT,
         volume: Volume::FULL.divided_by(options.divide),
         seed: options.seed,

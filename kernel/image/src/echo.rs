@@ -19,7 +19,7 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let clock = machine.clock();
     let rds = RdsConfig { seed: machine.seed() as u64, ..RdsConfig::new(node::generation(machine)) };
     let port = options.port.ok_or(node::missing("port", "the port that answers"));
-    let setup = port.and_then(|port| Ok(SocketAddr::new(node::peer(options)?.into(), port)));
+    let setup = port.and_then(|port| Ok(SocketAddr::new(node::peer(options)?, port)));
     node::run(machine, options, setup, |adapter, to| {
         work(adapter, clock, rds, *to, options.count, options.stall_seconds.saturating_mul(SECOND))
     })

@@ -35,7 +35,7 @@ fn host<'s>(
     (clock, seed): (Clock, u64),
 ) -> Result<Host<'s>, Failure> {
     adapter::wait_ip_up(adapter, clock)?;
-    let Some(address) = options.ip else { return Err(Failure::app("no address")) };
+    let Some(address) = options.ip.and_then(node::v4) else { return Err(Failure::app("no address")) };
     let config = HostConfig { address, prefix_len: options.prefix_len, gateway: options.gateway, seed };
     Ok(Host::new(&mut AdapterLink(adapter), packets, &config, clock.now()))
 }
@@ -77,7 +77,7 @@ pub fn serve(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
 /// `app=ping`.
 pub fn ping(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let own = own(machine);
-    node::run(machine, options, node::peer(options), |adapter, &to| {
+    node::run(machine, options, node::peer_v4(options), |adapter, &to| {
         let (mut packets, mut storage) = (PACKETS.lock(), PING.lock());
         let mut host = host(adapter, &mut packets, options, own)?;
         let config = PingConfig {
@@ -119,7 +119,7 @@ pub fn ping(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
 pub fn tcp(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let own = own(machine);
     let port = options.port.ok_or(node::missing("port", "the peer's TCP port"));
-    let setup = port.and_then(|port| Ok((node::peer(options)?, port)));
+    let setup = port.and_then(|port| Ok((node::peer_v4(options)?, port)));
     node::run(machine, options, setup, |adapter, &(to, port)| {
         let (mut packets, mut storage) = (PACKETS.lock(), CLIENT.lock());
         let mut host = host(adapter, &mut packets, options, own)?;

@@ -53,6 +53,11 @@ pub enum RdsMode {
 }
 
 impl App {
+    /// Whether the application, in this mode of `app=rds`, takes IPv6 addresses.
+    pub fn speaks_ipv6(self, mode: Option<RdsMode>) -> bool {
+        matches!(self, App::Rping | App::Rds | App::Echo) && mode != Some(RdsMode::Stress)
+    }
+
     /// By name.
     pub const NAMES: [(&'static str, App); 15] = [
         ("hello", App::Hello),

@@ -59,8 +59,21 @@ pub fn role(options: &Options<'_>) -> Result<apps::Role, Error<'static>> {
 }
 
 /// The other node that the command line names.
-pub fn peer(options: &Options<'_>) -> Result<Ipv4Addr, Error<'static>> {
-    options.peer.ok_or(missing("peer", "the other node's IPv4 address"))
+pub fn peer(options: &Options<'_>) -> Result<IpAddr, Error<'static>> {
+    options.peer.ok_or(missing("peer", "the other node's address"))
+}
+
+/// The same for applications that speak no IPv6.
+pub fn peer_v4(options: &Options<'_>) -> Result<Ipv4Addr, Error<'static>> {
+    options.peer.and_then(v4).ok_or(missing("peer", "the other node's IPv4 address"))
+}
+
+/// An IPv4 address.
+pub fn v4(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    }
 }
 
 /// Runs `work` on an adapter at the command line's address and says how it went; what is wrong with the rest of the command line has
@@ -71,7 +84,7 @@ pub fn run<C>(
     setup: Result<C, Error<'static>>,
     mut work: impl FnMut(&mut Adapter<'_>, &C) -> Result<(), Failure>,
 ) -> ExitCode {
-    let both = options.ip.ok_or(missing("ip", "this node's IPv4 address")).and_then(|ip| Ok((ip, setup?)));
+    let both = options.ip.ok_or(missing("ip", "this node's address")).and_then(|ip| Ok((ip, setup?)));
     let (ip, config) = match both {
         Ok(both) => both,
         Err(error) => return adapter::conclude(Err(error.into())),
@@ -79,7 +92,7 @@ pub fn run<C>(
     let mut neighbours = Vec::<dat_nostd::Neighbour, MAX_NEIGHBOURS>::new();
     for (address, gid) in &options.neighbours {
         // As many as the command line holds fit.
-        let _ = neighbours.push((IpAddr::V4(*address), Gid(gid.octets())));
+        let _ = neighbours.push((*address, Gid(gid.octets())));
     }
     let (prefix_len, gateway) = (options.prefix_len, options.gateway);
     let node = adapter::Node {
@@ -88,6 +101,7 @@ pub fn run<C>(
         dma_bytes: options.dma_bytes,
         recovery_grace: Duration::from_secs(options.grace_seconds),
         hca: options.hca,
+        ethernet_mtu: options.mtu,
         ..adapter::Node::new(ip)
     };
     adapter::conclude(adapter::run(machine, &node, &mut *TABLES.lock(), |adapter| work(adapter, &config)))

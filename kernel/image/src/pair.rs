@@ -23,8 +23,8 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
 }
 
 fn both(machine: &mut Machine, options: &Options<'_>) -> Result<(), Failure> {
-    let first = options.ip.ok_or(node::missing("ip", "the first node's IPv4 address"))?;
-    let second = node::peer(options)?;
+    let first = options.ip.and_then(node::v4).ok_or(node::missing("ip", "the first node's IPv4 address"))?;
+    let second = node::peer_v4(options)?;
     let clock = machine.clock();
     let config = RdsConfig { seed: machine.seed() as u64, ..RdsConfig::new(node::generation(machine)) };
     let mut prepare = |nth, ip| {

@@ -31,12 +31,12 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::E
     };
     let peer = match mode {
         // Any node.
-        Mode::Echo => core::net::Ipv4Addr::UNSPECIFIED,
+        Mode::Echo => core::net::Ipv4Addr::UNSPECIFIED.into(),
         _ => node::peer(options)?,
     };
     Ok(Config {
         mode,
-        peer: peer.into(),
+        peer,
         settings: Settings {
             random: machine.seed() as u64,
             generation: node::generation(machine),

@@ -23,12 +23,12 @@ fn config(options: &Options<'_>) -> Result<Config, options::Error<'static>> {
     let peer = match role {
         Role::Client => node::peer(options)?,
         // Whoever comes.
-        Role::Server => core::net::Ipv4Addr::UNSPECIFIED,
+        Role::Server => core::net::Ipv4Addr::UNSPECIFIED.into(),
     };
     Ok(Config {
         role,
         ia: NAME,
-        peer: peer.into(),
+        peer,
         port: options.port.unwrap_or(DEFAULT_PORT),
         size: options.size,
         count: options.count,

@@ -21,7 +21,7 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, Error<'sta
         node::missing("switches", "switches of rds-stress with commas between them")
     })?;
     Ok(Config {
-        peer: options.peer,
+        peer: options.peer.and_then(node::v4),
         options: StressOptions { port: options.port.unwrap_or(stress.port), ..stress },
         cpu,
         random: machine.seed() as u64,
@@ -43,7 +43,7 @@ fn work(
     config: &Config,
 ) -> Result<(), Failure> {
     adapter::wait_ip_up(adapter, clock)?;
-    let Some(address) = options.ip else { return Err(Failure::app("no address")) };
+    let Some(address) = options.ip.and_then(node::v4) else { return Err(Failure::app("no address")) };
     let (mut packets, mut storage) = (PACKETS.lock(), STORAGE.lock());
     let (prefix_len, gateway) = (options.prefix_len, options.gateway);
     let host = HostConfig { address, prefix_len, gateway, seed: config.random };
