@@ -1,12 +1,15 @@
 // The program of tests/workload/src/verbs on Linux: one reliable connection without a connection manager. The sides take turns at
 // sends, writes, reads and atomics and compare every byte.
 //
-//   verbs server|client qpn=HEX psn=HEX lid=N rkey=HEX addr=HEX      (the peer's values)
+//   verbs server|client qpn=HEX psn=HEX lid=N gid=IPV6 rkey=HEX addr=HEX      (the peer's values)
 //   verbs server|client                                             (they come as a line of the same words on standard input)
+//
+// On Ethernet the peers reach each other by their link-local GIDs for RoCE v2, and lid= is 0.
 //
 // Prints its own values as a line "@verbs ...", "@result op=... verified=N" for each operation, and "@done verified=true".
 
 #include "payload.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdarg.h>
@@ -197,17 +200,34 @@ static void exchange(void) {
     usleep(700000);
 }
 
-// The value of `key=` among the words.
-static uint64_t number(int count, char **words, const char *key, int base) {
+// What stands behind `key=` among the words.
+static const char *text(int count, char **words, const char *key) {
     size_t length = strlen(key);
     for (int i = 0; i < count; i++)
-        if (!strncmp(words[i], key, length) && words[i][length] == '=') {
-            char *end;
-            uint64_t value = strtoull(words[i] + length + 1, &end, base);
-            if (*end == 0 && end != words[i] + length + 1) return value;
-        }
+        if (!strncmp(words[i], key, length) && words[i][length] == '=') return words[i] + length + 1;
     printf("no %s=\n", key);
     exit(2);
+}
+
+static uint64_t number(int count, char **words, const char *key, int base) {
+    const char *value = text(count, words, key);
+    char *end;
+    uint64_t parsed = strtoull(value, &end, base);
+    if (*end == 0 && end != value) return parsed;
+    printf("%s=%s is no number\n", key, value);
+    exit(2);
+}
+
+// The index of the link-local GID for RoCE v2, or 0 on InfiniBand.
+static int own_gid(struct ibv_context *context, const struct ibv_port_attr *port) {
+    if (port->link_layer != IBV_LINK_LAYER_ETHERNET) return 0;
+    for (int index = 0; index < port->gid_tbl_len; index++) {
+        struct ibv_gid_entry entry;
+        if (ibv_query_gid_ex(context, 1, (uint32_t)index, &entry, 0)) continue;
+        if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 && entry.gid.raw[0] == 0xfe && entry.gid.raw[1] == 0x80) return index;
+    }
+    fail("no link-local GID for RoCE v2");
+    return -1;
 }
 
 int main(int count, char **words) {
@@ -224,7 +244,9 @@ int main(int count, char **words) {
     if (context == NULL) fail("no device: %s", strerror(errno));
     struct ibv_port_attr port;
     union ibv_gid gid;
-    if (ibv_query_port(context, 1, &port) || ibv_query_gid(context, 1, 0, &gid)) fail("query port: %s", strerror(errno));
+    if (ibv_query_port(context, 1, &port)) fail("query port: %s", strerror(errno));
+    int gid_index = own_gid(context, &port);
+    if (ibv_query_gid(context, 1, gid_index, &gid)) fail("query gid: %s", strerror(errno));
     struct ibv_pd *pd = ibv_alloc_pd(context);
     memory = aligned_alloc(4096, AREAS * LARGEST);
     if (pd == NULL || memory == NULL) fail("no memory");
@@ -275,6 +297,13 @@ int main(int count, char **words) {
         .min_rnr_timer = 12,
         .ah_attr = {.dlid = peer_lid, .port_num = 1},
     };
+    if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+        attributes.ah_attr.is_global = 1;
+        // The peer's frames are not jumbo frames.
+        attributes.path_mtu = IBV_MTU_1024;
+        attributes.ah_attr.grh = (struct ibv_global_route){.sgid_index = (uint8_t)gid_index, .hop_limit = 64};
+        if (inet_pton(AF_INET6, text(told, values, "gid"), &attributes.ah_attr.grh.dgid) != 1) fail("gid= is no IPv6 address");
+    }
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                IBV_QP_MIN_RNR_TIMER;
     if (ibv_modify_qp(qp, &attributes, mask)) fail("to RTR: %s", strerror(errno));

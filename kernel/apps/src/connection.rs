@@ -352,18 +352,24 @@ impl Connection {
         adapter.ep_disconnect(self.ep, CloseFlags::Graceful).in_call("ep_disconnect")
     }
 
+    /// Listens no more. A connection that is there stays.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn stop_listening<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), CallError> {
+        self.psp.take().map_or(Ok(()), |psp| adapter.psp_free(psp).in_call("psp_free"))
+    }
+
     /// Frees everything, `buffers` included; the graceful close at the end is refused if anything was left.
     ///
     /// # Errors
     /// [`CallError`].
     pub fn close<P: Platform, const N: usize>(
-        self,
+        mut self,
         adapter: &mut Adapter<'_, P>,
         buffers: [Buffer; N],
     ) -> Result<(), CallError> {
-        if let Some(psp) = self.psp {
-            adapter.psp_free(psp).in_call("psp_free")?;
-        }
+        self.stop_listening(adapter)?;
         adapter.ep_free(self.ep).in_call("ep_free")?;
         for buffer in buffers {
             buffer.free(adapter)?;

@@ -6,12 +6,14 @@
 //! |---|---|
 //! | [`verbs`] | a reliable connection on the driver only: send, write, read, atomics |
 //! | [`rds`] | Reliable Datagram Sockets: messages, RDMA by cookie, congestion |
+//! | [`perftest`] | the server of `ib_write_bw -R` |
 //! | [`memory`] | payload in memory that the HCA reaches |
 //! | [`report`] | the result of a step |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 pub mod memory;
+pub mod perftest;
 pub mod rds;
 pub mod report;
 pub mod verbs;

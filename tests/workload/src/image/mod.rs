@@ -1,5 +1,6 @@
 //! The machine's side of the programs.
 
+mod perftest;
 mod rds;
 mod verbs;
 
@@ -13,11 +14,16 @@ unikernel::entry!(main);
 
 pub const SECOND: u64 = 1_000_000_000;
 
-const KEYS: [Key; 10] = [
-    Key::new("program", "verbs, rds_messages, rds_server, rds_rdma or rds_congestion", "which program runs"),
+const KEYS: [Key; 11] = [
+    Key::new(
+        "program",
+        "verbs, perftest, rds_messages, rds_server, rds_rdma or rds_congestion",
+        "which program runs",
+    ),
     Key::new("role", "server or client", "the side; the client begins"),
     Key::new("wait", "a decimal number", "seconds to wait for the peer; default 60"),
-    Key::new("ip", "an IPv4 address, perhaps with /24", "address of this node"),
+    Key::new("ip", "an IP address, perhaps with /24", "address of this node"),
+    Key::new("mtu", "a number of bytes", "largest payload of an Ethernet port's frames; default 1500"),
     Key::new("to", "an IPv4 address", "address of the peer; a server of scripts takes any"),
     Key::new("count", "a decimal number", "messages, or rounds of a script; default 1"),
     Key::new("seed", "a decimal number", "varies the messages, the same on both sides; default 1"),
@@ -38,6 +44,7 @@ fn run(machine: &mut Machine) -> Result<(), Failure> {
     let options = machine.options(&KEYS)?;
     match options.get("program") {
         Some("verbs") => verbs::run(machine, &options),
+        Some("perftest") => perftest::serve(machine, &options),
         Some("rds_messages") => rds::messages(machine, &options),
         Some("rds_server") => rds::serve(machine, &options),
         Some("rds_rdma") => rds::ask(machine, &options, Script::Rdma),

@@ -1,6 +1,6 @@
 //! `program=rds_*`: RDS on an adapter.
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::IpAddr;
 use core::ops::ControlFlow;
 
 use apps::Status;
@@ -18,13 +18,13 @@ use super::{SECOND, missing, role};
 const DMA_BYTES: usize = 64 << 20;
 adapter_storage! {
     /// Tables for the connections and the regions of [`Storage`].
-    struct Tables {
+    pub(super) struct Tables {
         bar: MmioBar, dma_bytes: DMA_BYTES, eps: 16, evds: 16, lmrs: 96, events: 256,
         connections: 32,
     }
 }
 
-static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
+pub(super) static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 /// Time that a node stays after the end, in nanoseconds. A peer whose last message lost its
 /// acknowledgement sends it again.
@@ -46,16 +46,24 @@ pub(super) fn ask(machine: &mut Machine, options: &Options<'static>, script: Scr
     run(machine, options, |adapter, rds| Client::start(adapter, rds, server, script, rounds), Client::report)
 }
 
+/// The node that the command line says.
+pub(super) fn node(options: &Options<'static>) -> Result<adapter::Node<'static>, Failure> {
+    let ip = options.get("ip").and_then(|ip| ip.trim_end_matches("/24").parse::<IpAddr>().ok());
+    let node = adapter::Node::new(ip.ok_or_else(|| missing("ip"))?);
+    Ok(adapter::Node {
+        recovery_grace: Duration::from_secs(options.value("grace")?.unwrap_or(60)),
+        ethernet_mtu: options.value("mtu")?.unwrap_or(node.ethernet_mtu),
+        ..node
+    })
+}
+
 fn run<W: Work>(
     machine: &mut Machine,
     options: &Options<'static>,
     start: impl Fn(&mut Adapter<'_>, &mut Rds<'_>) -> Result<W, AppError>,
     report: impl Fn(&W) -> Report,
 ) -> Result<(), Failure> {
-    let ip = options.get("ip").and_then(|ip| ip.trim_end_matches("/24").parse::<Ipv4Addr>().ok());
-    let grace = Duration::from_secs(options.value("grace")?.unwrap_or(60));
-    let node =
-        adapter::Node { recovery_grace: grace, ..adapter::Node::new(ip.ok_or_else(|| missing("ip"))?) };
+    let node = node(options)?;
     let settings = Settings {
         random: machine.seed() as u64,
         generation: machine.boot_time().map_or(Generation::UNKNOWN, Generation::from_wall_clock),
@@ -92,7 +100,7 @@ fn run<W: Work>(
     })
 }
 
-fn drive(
+pub(super) fn drive(
     adapter: &mut Adapter<'_>,
     clock: Clock,
     mut step: impl FnMut(&mut Adapter<'_>, Turn) -> Result<Status, Failure>,

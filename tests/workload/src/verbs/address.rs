@@ -11,9 +11,10 @@ pub struct Address {
     pub qpn: QpNumber,
     /// Sequence number of the first packet.
     pub psn: Psn,
-    /// Port.
+    /// Port; 0 on Ethernet.
     pub lid: Lid,
-    /// GID of the port. Not used: both sides are on one subnet.
+    /// GID of the port: on Ethernet the link-local one, which names its MAC address. Not used on InfiniBand, where both sides
+    /// are on one subnet.
     pub gid: Option<Gid>,
     /// Key of the memory.
     pub rkey: RKey,
@@ -45,7 +46,7 @@ impl fmt::Display for AddressError<'_> {
         match self {
             Self::Word(word) => write!(
                 f,
-                "`{word}` is none of qpn=, psn= (hexadecimal, 24 bits), lid= (decimal, 1 to 49151), rkey= \
+                "`{word}` is none of qpn=, psn= (hexadecimal, 24 bits), lid= (decimal, 0 to 49151), rkey= \
                  (hexadecimal, 32 bits), addr= (hexadecimal, 64 bits), gid= (an IPv6 address)"
             ),
             Self::Key(key) => write!(f, "not one {key}="),
@@ -69,7 +70,7 @@ impl Address {
             let known = word.split_once('=').is_some_and(|(key, value)| match key {
                 "qpn" => hex(value, 24).is_some_and(|qpn| qpn > 1),
                 "psn" => hex(value, 24).is_some(),
-                "lid" => value.parse().is_ok_and(|lid| (1..=MAX_UNICAST_LID).contains(&lid)),
+                "lid" => value.parse().is_ok_and(|lid: u16| lid <= MAX_UNICAST_LID),
                 "gid" => value.parse::<core::net::Ipv6Addr>().is_ok(),
                 "rkey" => hex(value, 32).is_some(),
                 "addr" => hex(value, 64).is_some(),
@@ -143,7 +144,7 @@ mod tests {
             "qpn=1000000",
             "psn=+1",
             "psn=",
-            "lid=0",
+            "lid=-1",
             "lid=49152",
             "lid=65537",
             "rkey=100000000",

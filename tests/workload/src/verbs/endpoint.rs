@@ -1,8 +1,9 @@
 //! Queues and memory of a side.
 
 use driver_mlx::{
-    Access, Base, Completion, Cq, CqConfig, DmaBuffer, Hca, InitParams, MemoryRegion, OutOfBounds, Path, Pd,
-    Platform, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
+    Access, Base, Completion, Cq, CqConfig, DmaBuffer, Error, Gid, Grh, Hca, InitParams, MacAddress,
+    MemoryRegion, OutOfBounds, Path, Pd, Platform, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, SendFlags,
+    SendOp, ServiceLevel, Sge,
 };
 use ib_types::Payload;
 
@@ -64,6 +65,16 @@ pub(super) struct Endpoint<P: Platform> {
     armed: bool,
 }
 
+/// The path to the peer's link-local GID, in which its MAC address is.
+fn roce_path<P: Platform>(hca: &Hca<'_, P>, own: MacAddress, peer: &Address) -> Result<Path, VerbsError> {
+    let dgid = peer.gid.ok_or(VerbsError::Driver(Error::InvalidArgument("gid")))?;
+    let dmac = dgid.link_local_mac().ok_or(VerbsError::Driver(Error::InvalidArgument("gid")))?;
+    let index = hca.roce_address_index(Gid::link_local(own), None);
+    let source_gid_index = index.ok_or(VerbsError::Driver(Error::InvalidArgument("gid")))?;
+    let grh = Grh { dgid, source_gid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 };
+    Ok(Path::Roce { dmac, priority: 0, grh })
+}
+
 impl<P: Platform> Endpoint<P> {
     /// Creates the objects. The QP is in INIT and has its receive.
     pub(super) fn new(hca: &mut Hca<'_, P>) -> Result<Self, VerbsError> {
@@ -81,11 +92,20 @@ impl<P: Platform> Endpoint<P> {
     }
 
     pub(super) fn address(&self, hca: &mut Hca<'_, P>, psn: Psn) -> Result<Address, VerbsError> {
+        let port = hca.port()?;
+        let gid = match port.ethernet() {
+            Some(link) => {
+                let own = Gid::link_local(link.mac);
+                hca.add_roce_address(own, None)?;
+                own
+            }
+            None => hca.gid(0)?,
+        };
         Ok(Address {
             qpn: self.qp.number(),
             psn,
-            lid: hca.port()?.lid(),
-            gid: Some(hca.gid(0)?),
+            lid: port.lid(),
+            gid: Some(gid),
             rkey: self.key.rkey(),
             addr: self.key.address(),
         })
@@ -98,15 +118,20 @@ impl<P: Platform> Endpoint<P> {
         peer: &Address,
         psn: Psn,
     ) -> Result<(), VerbsError> {
-        let rtr = RtrParams {
-            path: Path::InfiniBand {
+        let port = hca.port()?;
+        let path = match port.ethernet() {
+            Some(link) => roce_path(hca, link.mac, peer)?,
+            None => Path::InfiniBand {
                 dlid: peer.lid,
                 sl: ServiceLevel::default(),
                 src_path_bits: 0,
                 static_rate: 0,
                 grh: None,
             },
-            mtu: hca.port()?.mtu,
+        };
+        let rtr = RtrParams {
+            path,
+            mtu: port.mtu,
             remote_qpn: peer.qpn,
             rq_psn: peer.psn,
             responder_resources: READS,

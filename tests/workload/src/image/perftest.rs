@@ -1,0 +1,33 @@
+//! `program=perftest`: the server of `ib_write_bw -R`.
+
+use unikernel::adapter::{self, NAME};
+use unikernel::failure::Failure;
+use unikernel::{Machine, Options, println};
+use workload::perftest::{PORT, PerftestServer};
+
+use super::SECOND;
+use super::rds::{TABLES, drive, node};
+use unikernel::adapter::Turn;
+
+/// Bytes that are looked at: perftest's usual length of a write.
+const LOOKED_AT: usize = 65_536;
+
+pub(super) fn serve(machine: &mut Machine, options: &Options<'static>) -> Result<(), Failure> {
+    let (node, clock) = (node(options)?, machine.clock());
+    let limit = options.value("stall")?.unwrap_or(60u64).saturating_mul(SECOND);
+    adapter::run(machine, &node, &mut *TABLES.lock(), |adapter| {
+        if adapter.ip().is_some() {
+            adapter::wait_ip_up(adapter, clock)?;
+        }
+        let mut server = PerftestServer::start(adapter, NAME, limit).map_err(Failure::app)?;
+        println!("@perftest listening port={PORT}");
+        let driven = drive(adapter, clock, |adapter, turn| match turn {
+            Turn::Poll(now) => server.poll(adapter, now.as_nanos()).map_err(Failure::app),
+            Turn::Lost(_) => Err(Failure::app("the HCA failed")),
+        });
+        let (messages, filled) = server.report(LOOKED_AT);
+        println!("@perftest messages={messages} filled={filled} of={LOOKED_AT}");
+        let closed = server.close(adapter).map_err(Failure::app);
+        driven.and(closed)
+    })
+}
