@@ -110,7 +110,7 @@ fn hand_over(kernel: Kernel) {
     println!("power on to an Active port: {linux:?}, {unikernel:?}, 1/{:.0}", unikernel.times(&linux));
     assert!(unikernel.times(&linux) >= 30.0, "{linux:?}, {unikernel:?}");
     run(&mut lab, 0, "dmesg -c > /dev/null; hcas-up");
-    exchange(&mut lab, &partners, "server");
+    exchange(&mut lab, &partners, 0, "server");
     kernels_are_content(&mut lab, 1);
     assert_eq!(found(&lab).resets, resets, "nobody reset the HCA");
     hcas_are_content(&lab);

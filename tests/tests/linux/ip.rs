@@ -5,20 +5,19 @@ use crate::guests::{
     At, LIMIT, census_without_keys, kernels_are_content, listening_by_cm, pair, remove_drivers, run,
     run_everywhere,
 };
+use crate::node::{Pair, word};
 use hca_model::Census;
 use rdma_fabric::faults::Faults;
 use rdma_fabric::losses::Kind as LossKind;
-use rdma_lab::linux::{Kernel, Kind, Lab, Options, Recipe};
-use rdma_lab::qemu::Output;
-use rdma_lab::unikernel::{self, Running, Verdict};
+use rdma_lab::linux::{Kernel, Lab, Options};
+use rdma_lab::unikernel::Verdict;
 use runner::kernel_image;
 use runner::linux::judge;
 use runner::setup;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The unikernel's address; the guests have 172.16.0.1 and 172.16.0.2.
-const UNIKERNEL: &str = "172.16.0.9";
+const PAIR: Pair = Pair::INFINIBAND;
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 /// Sizes of rping, bytes.
 const SIZES: [u32; 4] = [64, 1000, 4096, 65_535];
@@ -104,109 +103,46 @@ fn linux_to_linux(lab: &mut Lab) {
     }
 }
 
-/// A unikernel and what it has said.
-struct Node {
-    running: Running,
-    lines: Vec<String>,
-}
-
-impl Node {
-    fn start(lab: &Lab, image: &Path, words: &str) -> Self {
-        let mut options = unikernel::Options::new(&format!("{words} ip={UNIKERNEL}/24"));
-        options.hcas = vec![lab.socket(lab.first_spare()).expect("a socket").to_path_buf()];
-        let running = unikernel::start(lab.qemu(), image, &options).expect("QEMU starts");
-        Self { running, lines: Vec::new() }
-    }
-
-    fn text(&self) -> String {
-        self.lines.join("\n")
-    }
-
-    /// The next line; `None` at the end.
-    fn line(&mut self) -> Option<String> {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            match self.running.next_line(deadline) {
-                Ok(Some(Output::Console(line))) => {
-                    self.lines.push(line.clone());
-                    return Some(line);
-                }
-                Ok(Some(Output::Qemu(line))) => eprintln!("qemu: {line}"),
-                Ok(None) => return None,
-                Err(error) => panic!("{error}; the unikernel printed:\n{}", self.text()),
-            }
-        }
-    }
-
-    /// The next line that begins with `start`.
-    fn expect(&mut self, start: &str) -> String {
-        while let Some(line) = self.line() {
-            if line.starts_with(start) {
-                return line;
-            }
-        }
-        panic!("the unikernel ended before {start:?}:\n{}", self.text());
-    }
-
-    /// Its end, and all that it printed.
-    fn end(mut self) -> (Verdict, String) {
-        while self.line().is_some() {}
-        let text = self.text();
-        (self.running.finish(None).expect("it ends").verdict, text)
-    }
-
-    /// Its end, with success.
-    fn finish(self) {
-        let (verdict, text) = self.end();
-        assert_eq!(verdict, Verdict::Success, "{text}");
-        assert!(text.lines().any(|line| line == "@done verified=true"), "{text}");
-    }
-}
-
-/// The value behind `key=` in a line.
-fn word(line: &str, key: &str) -> String {
-    let found = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("no {key}= in {line}")).to_owned()
-}
-
 /// The unikernel as an IP host: pings, and TCP both ways.
-fn unikernel_serves_ip(lab: &mut Lab, image: &Path, pings: u32, bytes: u64) {
-    let mut host = Node::start(lab, image, &format!("app=ip source={bytes}"));
+pub fn unikernel_serves_ip(lab: &mut Lab, image: &Path, pair: &Pair, pings: u32, bytes: u64) {
+    let unikernel = pair.unikernel;
+    let mut host = pair.start(lab, image, &format!("app=ip source={bytes}"));
     host.expect("@ip ");
     if pings > 0 {
-        none_lost(lab, 0, UNIKERNEL, pings);
+        none_lost(lab, pair.guest, pair.unikernel, pings);
     }
-    let sent = blob(lab, 0, bytes);
-    let answer = run(lab, 0, &format!("nc {UNIKERNEL} {HASH_PORT} < /tmp/blob"));
+    let sent = blob(lab, pair.guest, bytes);
+    let answer = pair.run(lab, &format!("nc {unikernel} {HASH_PORT} < /tmp/blob"));
     assert_eq!(hash(&answer.lines, 0), sent, "{bytes} bytes by TCP to the unikernel");
     println!("TCP, {bytes} bytes to the unikernel: {:.1} s", answer.time.as_secs_f64());
-    let answer = run(lab, 0, &format!("nc {UNIKERNEL} {SOURCE_PORT} 0<>/tmp/hold | sha256sum"));
+    let answer = pair.run(lab, &format!("nc {unikernel} {SOURCE_PORT} 0<>/tmp/hold | sha256sum"));
     println!("TCP, {bytes} bytes from the unikernel: {:.1} s", answer.time.as_secs_f64());
     let served = host.expect("@served service=source ");
     assert_eq!(word(&served, "bytes"), bytes.to_string());
     assert_eq!(hash(&answer.lines, 0), word(&served, "sha256"));
-    host.running.write_line("@quit").expect("it reads");
+    host.quit();
     host.finish();
 }
 
 /// The unikernel as a client of Linux: pings, TCP.
-fn unikernel_uses_ip(lab: &mut Lab, image: &Path) {
-    let mut ping = Node::start(lab, image, "app=ping to=172.16.0.1 count=100 size=56");
+pub fn unikernel_uses_ip(lab: &mut Lab, image: &Path, pair: &Pair) {
+    let mut ping = pair.start(lab, image, &format!("app=ping to={} count=100 size=56", pair.linux));
     let line = ping.expect("@ping ");
     assert_eq!((word(&line, "received"), word(&line, "lost")), ("100".to_owned(), "0".to_owned()));
     ping.finish();
-    sink(lab, 0);
-    let mut client = Node::start(lab, image, &format!("app=tcp to=172.16.0.1 port={SINK_PORT} send=16M"));
+    sink(lab, pair.guest);
+    let mut client = pair.start(lab, image, &format!("app=tcp to={} port={SINK_PORT} send=16M", pair.linux));
     let line = client.expect("@tcp ");
-    let received = run(lab, 0, "reap sink");
+    let received = pair.run(lab, "reap sink");
     assert_eq!(word(&line, "sent"), (16 << 20).to_string());
     assert_eq!(hash(&received.lines, 0), word(&line, "sent_sha256"));
     client.finish();
 }
 
-fn rping_client(lab: &mut Lab, size: u32, iterations: u32) {
+fn rping_client(lab: &mut Lab, pair: &Pair, size: u32, iterations: u32) {
+    let unikernel = pair.unikernel;
     let began = Instant::now();
-    run(lab, 0, &format!("timeout 170 rping -c -V -S {size} -C {iterations} -a {UNIKERNEL}"));
+    pair.run(lab, &format!("timeout 170 rping -c -V -S {size} -C {iterations} -a {unikernel}"));
     println!(
         "rping to the unikernel, {iterations} times {size} bytes: {:.1} s",
         began.elapsed().as_secs_f64()
@@ -214,33 +150,34 @@ fn rping_client(lab: &mut Lab, size: u32, iterations: u32) {
 }
 
 /// Starts a client and kills it `pause` hundredths of a second after its third thread, which it starts right before its request.
-fn killed_rping_client(lab: &mut Lab, size: u32, pause: usize) {
+fn killed_rping_client(lab: &mut Lab, pair: &Pair, size: u32, pause: usize) {
+    let unikernel = pair.unikernel;
     let (seconds, hundredths) = (pause / 100, pause % 100);
     let script = format!(
-        "rping -c -V -S {size} -C 1000000 -a {UNIKERNEL} > /tmp/killed.out 2>&1 &\n\
+        "rping -c -V -S {size} -C 1000000 -a {unikernel} > /tmp/killed.out 2>&1 &\n\
          while kill -0 $! && [ $(ls /proc/$!/task | wc -l) -lt 3 ]; do sleep 0.01; done\n\
          sleep {seconds}.{hundredths:02}; kill -9 $! || cat /tmp/killed.out; wait $!; [ $? = 137 ]"
     );
-    run(lab, 0, &script);
+    pair.run(lab, &script);
 }
 
-/// rping's server in the unikernel: clients of all sizes, clients that are killed, and one more.
-fn unikernel_serves_rping(lab: &mut Lab, image: &Path) {
-    let sessions = SIZES.len() + KILLS + 1;
-    let mut server = Node::start(lab, image, &format!("app=rping role=server sessions={sessions} stall=10"));
+/// rping's server in the unikernel: clients of all sizes, `kills` clients that are killed, and one more.
+pub fn unikernel_serves_rping(lab: &mut Lab, image: &Path, pair: &Pair, kills: usize) {
+    let sessions = SIZES.len() + kills + 1;
+    let mut server = pair.start(lab, image, &format!("app=rping role=server sessions={sessions} stall=10"));
     for size in SIZES {
         server.expect("@rping listening ");
-        rping_client(lab, size, 1000);
+        rping_client(lab, pair, size, 1000);
         let line = server.expect("@rping iterations=");
         assert_eq!(word(&line, "iterations"), "1000", "{size} bytes");
     }
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         server.expect("@rping listening ");
         // Kill some clients while they connect, others in the middle of a transfer. The server's session continues if its client
         // dies before the connection is up: kill another client later.
         let mut pause = kill * 8;
         loop {
-            killed_rping_client(lab, SIZES[kill % SIZES.len()], pause);
+            killed_rping_client(lab, pair, SIZES[kill % SIZES.len()], pause);
             if !server.expect("@rping ").contains("failed_attempt=") {
                 break;
             }
@@ -248,28 +185,28 @@ fn unikernel_serves_rping(lab: &mut Lab, image: &Path) {
         }
     }
     server.expect("@rping listening ");
-    rping_client(lab, 64, 100);
+    rping_client(lab, pair, 64, 100);
     server.finish();
 }
 
 /// rping's client in the unikernel.
-fn unikernel_uses_rping(lab: &mut Lab, image: &Path) {
+pub fn unikernel_uses_rping(lab: &mut Lab, image: &Path, pair: &Pair) {
     for size in SIZES {
-        run(
+        pair.run(
             lab,
-            0,
             &format!(
-                "background server timeout 170 rping -s -V -S {size} -C 1000 -a 172.16.0.1 && {}",
+                "background server timeout 170 rping -s -V -S {size} -C 1000 -a {} && {}",
+                pair.linux,
                 listening_by_cm("rping")
             ),
         );
-        let words = format!("app=rping role=client peer=172.16.0.1 size={size} count=1000");
-        let mut client = Node::start(lab, image, &words);
+        let words = format!("app=rping role=client peer={} size={size} count=1000", pair.linux);
+        let mut client = pair.start(lab, image, &words);
         let line = client.expect("@rping iterations=");
         assert_eq!(word(&line, "iterations"), "1000", "{size} bytes");
         println!("rping from the unikernel: {line}");
         client.finish();
-        run(lab, 0, "reap server");
+        pair.run(lab, "reap server");
     }
 }
 
@@ -301,12 +238,13 @@ fn lossy_rping_between_guests(lab: &mut Lab) {
 /// The same with the server in the unikernel.
 fn lossy_rping_to_the_unikernel(lab: &mut Lab, image: &Path) {
     let before = lost_to_gsi(lab);
-    let mut server = Node::start(lab, image, "app=rping role=server wait=120");
+    let mut server = PAIR.start(lab, image, "app=rping role=server wait=120");
     server.expect("@rping listening ");
-    rping_client(lab, 4096, LOSSY_ITERATIONS);
+    rping_client(lab, &PAIR, 4096, LOSSY_ITERATIONS);
     let line = server.expect("@rping iterations=");
     assert_eq!(word(&line, "iterations"), LOSSY_ITERATIONS.to_string());
-    let (verdict, text) = server.end();
+    let (verdict, lines) = server.end();
+    let text = lines.join("\n");
     let forgotten =
         text.contains(&format!(" ms in iteration {LOSSY_ITERATIONS}\n")) && lost_to_gsi(lab) > before;
     assert!(verdict == Verdict::Success || forgotten, "{verdict:?}:\n{text}");
@@ -321,7 +259,7 @@ fn lossy(lab: &mut Lab, image: &Path) {
         lossy_rping_between_guests(lab);
         tcp_between_guests(lab, 1 << 20);
         lossy_rping_to_the_unikernel(lab, image);
-        unikernel_serves_ip(lab, image, 0, 256 << 10);
+        unikernel_serves_ip(lab, image, &PAIR, 0, 256 << 10);
         lab.served().set_faults(Faults::default(), seed).expect("the fabric");
         println!("seed {seed} with 1 % lost: {:.1} s", began.elapsed().as_secs_f64());
     }
@@ -382,72 +320,16 @@ fn linux_and_a_unikernel_speak_ip_and_rdma_cm() {
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::new(*kernel) else { return };
         ground.part("Linux to Linux", |lab, _| linux_to_linux(lab));
-        ground.part("the unikernel serves IP", |lab, image| unikernel_serves_ip(lab, image, 100, 16 << 20));
-        ground.part("the unikernel uses IP", unikernel_uses_ip);
-        ground.part("the unikernel serves rping", unikernel_serves_rping);
-        ground.part("the unikernel uses rping", unikernel_uses_rping);
+        ground.part("the unikernel serves IP", |lab, image| {
+            unikernel_serves_ip(lab, image, &PAIR, 100, 16 << 20)
+        });
+        ground.part("the unikernel uses IP", |lab, image| unikernel_uses_ip(lab, image, &PAIR));
+        ground.part("the unikernel serves rping", |lab, image| {
+            unikernel_serves_rping(lab, image, &PAIR, KILLS)
+        });
+        ground.part("the unikernel uses rping", |lab, image| unikernel_uses_rping(lab, image, &PAIR));
         ground.end(KILLS);
     }
-}
-
-/// The addresses of [`ip_up`], on the guest's Ethernet port, with the unikernel's MTU: a connection with a longer one is refused.
-fn ethernet_up(lab: &mut Lab) {
-    run(
-        lab,
-        0,
-        "dmesg -c > /dev/null; hcas-up && modprobe rdma_ucm && modprobe rds_rdma || exit 1\n\
-         mkfifo /tmp/hold; ip link set lo up\n\
-         device=$(cat /sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0)\n\
-         ip address add 172.16.0.1/24 dev $device && ip link set $device mtu 1500",
-    );
-}
-
-/// Linux's `rds_rdma` pings the unikernel, and the other way.
-fn rds_pings(lab: &mut Lab, image: &Path) {
-    const PINGS: u32 = 100;
-    let all = |line: &str| {
-        let count = PINGS.to_string();
-        assert_eq!((word(line, "sent"), word(line, "received")), (count.clone(), count), "{line}");
-    };
-    let mut node = Node::start(lab, image, "app=rds mode=echo");
-    node.expect("@rds listening ");
-    let answer = run(lab, 0, &format!("rds ping 172.16.0.1 {UNIKERNEL} {PINGS} 1")).lines;
-    all(answer.iter().find(|line| line.starts_with("@rds ping ")).expect("a result"));
-    node.running.write_line("@quit").expect("it reads");
-    node.finish();
-    let mut node =
-        Node::start(lab, image, &format!("app=rds mode=ping to=172.16.0.1 count={PINGS} interval=1"));
-    all(&node.expect("@rds ping "));
-    node.finish();
-}
-
-/// RoCE v2 between `mlx5_ib` and the unikernel, which find each other by ARP: RDMA-CM, IP, RDS.
-#[test]
-fn linux_and_a_unikernel_meet_on_ethernet() {
-    let card = || "cx-5-en".parse().expect("a card");
-    let guest = Kind { hcas: vec![card()], ..Recipe::new(Kernel::V6_1).into() };
-    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest/rds.c");
-    let (spare_kind, programs) = (card(), vec![program]);
-    let options = Options { spare: 1, spare_kind, programs, ..Options::of(vec![guest]) };
-    let Some(mut lab) = judge::lab_or_skip(options) else { return };
-    println!("Linux {}", lab.version());
-    setup::rust_targets().expect("the bare-metal target");
-    let image = kernel_image::build().expect("the image builds");
-    ethernet_up(&mut lab);
-    unikernel_serves_ip(&mut lab, &image, 100, 1 << 20);
-    unikernel_uses_ip(&mut lab, &image);
-    unikernel_uses_rping(&mut lab, &image);
-    let count = SIZES.len();
-    let mut server = Node::start(&lab, &image, &format!("app=rping role=server sessions={count} stall=10"));
-    for size in SIZES {
-        server.expect("@rping listening ");
-        rping_client(&mut lab, size, 1000);
-        let line = server.expect("@rping iterations=");
-        assert_eq!(word(&line, "iterations"), "1000", "{size} bytes");
-    }
-    server.finish();
-    rds_pings(&mut lab, &image);
-    lab.stop().expect("it powers off");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod guests;
 mod handover;
 mod ip;
 mod joined;
+mod node;
 mod objects;
 mod page;
 mod passthrough;

@@ -4,6 +4,7 @@ mod frames;
 mod programs;
 mod roce;
 mod throughput;
+mod unikernel;
 
 use crate::guests::{
     census_without_keys, hcas_complain_of_silence_and, nothing_is_left, run, run_everywhere,

@@ -47,14 +47,14 @@ pub fn disks(lab: &mut Lab) {
 
 /// rds-stress of rds-tools, with messages and with RDMA.
 fn rds_stress(lab: &mut Lab) {
-    for switches in stress::RUNS {
+    for switches in stress::RUNS.map(|switches| format!("{switches} -T3")) {
         let server = "background stress rds-stress -r 10.78.0.1 && \
              listening stress says 'waiting for incoming'";
         run(lab, 0, server);
         let active = run(lab, 1, &format!("rds-stress -r 10.78.0.2 -s 10.78.0.1 {switches}"));
         let passive = run(lab, 0, "reap stress");
-        let active = average("active,", switches, &active.lines);
-        judge_run(switches, &active, &average("passive,", switches, &passive.lines));
+        let active = average("active,", &switches, &active.lines);
+        judge_run(&switches, &active, &average("passive,", &switches, &passive.lines));
     }
 }
 

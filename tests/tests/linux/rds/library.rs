@@ -1,8 +1,9 @@
 //! RDS between Linux's `rds_rdma` and the C library: the same program on both sides, unchanged.
 
 use super::rdma::{DONE, DROPPED, linux_tells_of_denied_operations};
-use super::{Ground, LINUX, UNIKERNEL, number, result, word};
+use super::{Ground, LINUX, UNIKERNEL, result};
 use crate::c_programs::{self, Here};
+use crate::node::{number, word};
 use runner::conditions;
 use runner::install::RDS;
 use runner::linux::judge;

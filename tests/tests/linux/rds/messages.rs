@@ -1,6 +1,7 @@
 //! RDS between Linux's `rds_rdma` and a unikernel: pings, an echo server, messages of all sizes, each way.
 
-use super::{Ground, LINUX, UNIKERNEL, number, result, word};
+use super::{Ground, LINUX, UNIKERNEL, result};
+use crate::node::{number, word};
 use rdma_fabric::faults::Faults;
 use rdma_lab::Error;
 use rdma_lab::linux::Kernel;
@@ -15,11 +16,11 @@ const PINGS: u32 = 1000;
 fn linux_pings_the_unikernel(ground: &mut Ground) {
     let mut node = ground.unikernel("app=rds mode=echo");
     node.expect("@rds listening ");
-    node.running.write_line("@info").expect("it reads");
+    node.tell("@info");
     node.expect("Sockets:");
-    node.running.write_line("@info -x").expect("it reads");
+    node.tell("@info -x");
     node.expect("console input: @info takes options of rds-info: -c");
-    node.running.write_line("@info -k -n").expect("it reads");
+    node.tell("@info -k -n");
     node.expect("Sockets:");
     let lines = ground.linux(&format!("rds ping {LINUX} {UNIKERNEL} {PINGS} 1"));
     let line = result(&lines, "@rds ping ");

@@ -5,81 +5,18 @@ mod messages;
 mod rdma;
 pub mod stress;
 
-use crate::guests::{LIMIT, census_without_keys, hcas_are_content, kernels_are_content, remove_drivers, run};
+use crate::guests::{census_without_keys, hcas_are_content, kernels_are_content, remove_drivers, run};
+use crate::node::{Node, Pair};
 use hca_model::Census;
 use rdma_lab::linux::{Kernel, Lab, Options};
-use rdma_lab::qemu::Output;
-use rdma_lab::unikernel::{self, Running, Verdict};
 use runner::kernel_image;
 use runner::linux::judge;
 use runner::setup;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// Where Linux is, and where the unikernel is.
-pub const LINUX: &str = "172.16.0.1";
-pub const UNIKERNEL: &str = "172.16.0.9";
-
-/// A unikernel and what it has said.
-pub struct Node {
-    pub running: Running,
-    pub lines: Vec<String>,
-}
-
-impl Node {
-    /// The next line; `None` at the end.
-    fn line(&mut self) -> Option<String> {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            match self.running.next_line(deadline) {
-                Ok(Some(Output::Console(line))) => {
-                    self.lines.push(line.clone());
-                    return Some(line);
-                }
-                Ok(Some(Output::Qemu(line))) => eprintln!("qemu: {line}"),
-                Ok(None) => return None,
-                Err(error) => panic!("{error}; the unikernel printed:\n{}", self.lines.join("\n")),
-            }
-        }
-    }
-
-    /// The next line that begins with `start`.
-    pub fn expect(&mut self, start: &str) -> String {
-        while let Some(line) = self.line() {
-            if line.starts_with(start) {
-                return line;
-            }
-        }
-        panic!("the unikernel ended before {start:?}:\n{}", self.lines.join("\n"));
-    }
-
-    /// Asks it to end, as a server does only when it is told to.
-    pub fn quit(&mut self) {
-        self.running.write_line("@quit").expect("it reads");
-    }
-
-    /// Its end, with success; all that it said.
-    pub fn finish(mut self) -> Vec<String> {
-        while self.line().is_some() {}
-        let text = self.lines.join("\n");
-        let finished = self.running.finish(None).expect("it ends");
-        assert_eq!(finished.verdict, Verdict::Success, "{text}");
-        assert!(self.lines.iter().any(|line| line == "@done verified=true"), "{text}");
-        self.lines
-    }
-}
-
-/// The value behind `key=` in a line.
-pub fn word(line: &str, key: &str) -> String {
-    let found = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("no {key}= in {line}")).to_owned()
-}
-
-/// The number behind `key=` in a line.
-pub fn number(line: &str, key: &str) -> u64 {
-    let value = word(line, key);
-    value.parse().unwrap_or_else(|_| panic!("{key}={value}"))
-}
+pub const LINUX: &str = Pair::INFINIBAND.linux;
+pub const UNIKERNEL: &str = Pair::INFINIBAND.unikernel;
 
 /// The line of a program of ours that begins with `start`.
 pub fn result<'a>(lines: &'a [String], start: &str) -> &'a str {
@@ -130,11 +67,8 @@ impl Ground {
 
     /// A unikernel with this command line.
     pub fn unikernel(&self, words: &str) -> Node {
-        let mut options = unikernel::Options::new(&format!("{words} ip={UNIKERNEL}/24"));
-        options.hcas = vec![self.lab.socket(self.lab.first_spare()).expect("a socket").to_path_buf()];
         let image = if words.contains("program=") { &self.workload } else { &self.image };
-        let running = unikernel::start(self.lab.qemu(), image, &options).expect("QEMU starts");
-        Node { running, lines: Vec::new() }
+        Pair::INFINIBAND.start(&self.lab, image, words)
     }
 
     /// Runs a script in the guest, which has to succeed; what it printed.

@@ -1,7 +1,8 @@
 //! RDMA by cookie and congestion between Linux's `rds_rdma` and a unikernel, each as server and as client: every length with every
 //! switch, bytes compared on both sides; what has to fail fails and touches nothing; a full receiver closes its own port alone.
 
-use super::{Ground, LINUX, UNIKERNEL, number, result};
+use super::{Ground, LINUX, UNIKERNEL, result};
+use crate::node::number;
 use rdma_lab::linux::Kernel;
 use runner::conditions;
 use runner::linux::judge;

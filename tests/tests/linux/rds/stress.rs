@@ -2,19 +2,47 @@
 //! have that program: the variable `RDS_STRESS` names one, linked statically. Without it the test says SKIPPED. The same with a program of
 //! ours that does the same; and the measurement of Linux and of unikernels by it.
 
-use super::{Ground, LINUX, UNIKERNEL, number, result};
+use super::{Ground, LINUX, UNIKERNEL, result};
+use crate::node::{Node, number};
 use rdma_lab::Error;
 use runner::conditions;
 use runner::linux::judge;
 use runner::rds_bench::{self, PATTERNS};
 use std::path::PathBuf;
 
+/// A Linux guest and a unikernel.
+pub trait Side {
+    /// How long a run lasts at least.
+    const SECONDS: u32 = 1;
+
+    /// Their addresses.
+    fn addresses(&self) -> [&'static str; 2];
+    /// A unikernel with this command line.
+    fn unikernel(&self, words: &str) -> Node;
+    /// Runs a script in the guest, which has to succeed; what it printed.
+    fn linux(&mut self, script: &str) -> Vec<String>;
+}
+
+impl Side for Ground {
+    fn addresses(&self) -> [&'static str; 2] {
+        [LINUX, UNIKERNEL]
+    }
+
+    fn unikernel(&self, words: &str) -> Node {
+        self.unikernel(words)
+    }
+
+    fn linux(&mut self, script: &str) -> Vec<String> {
+        self.linux(script)
+    }
+}
+
 /// Switches of the active side; all bytes are compared.
 pub const RUNS: [&str; 4] = [
-    "-q1024 -a200 -t2 -d4 -T3 -v",
-    "-q64 -a63 -d8 -o -T2 -v",
-    "-q1024 -D65536 -d2 -T3 -v",
-    "-D4096 -t2 -I4 -d2 -T3 -v --rdma-use-once=1",
+    "-q1024 -a200 -t2 -d4 -v",
+    "-q64 -a63 -d8 -o -v",
+    "-q1024 -D65536 -d2 -v",
+    "-D4096 -t2 -I4 -d2 -v --rdma-use-once=1",
 ];
 
 /// The program that the variable `RDS_STRESS` names.
@@ -50,6 +78,29 @@ pub fn judge_run(switches: &str, active: &Average, passive: &Average) {
     }
 }
 
+/// rds-stress with a unikernel at the other end, in both roles.
+pub fn rds_stress<S: Side>(side: &mut S) {
+    let [linux, unikernel] = side.addresses();
+    for switches in RUNS {
+        let switches = &format!("{switches} -T{}", 2 + S::SECONDS);
+        let mut node = side.unikernel("app=rds mode=stress");
+        node.expect("waiting for incoming connection");
+        let lines = side.linux(&format!("rds-stress -r {linux} -s {unikernel} {switches}"));
+        let active = average("Linux, active,", switches, &lines);
+        judge_run(switches, &active, &average("unikernel, passive,", switches, &node.finish()));
+
+        side.linux(&format!(
+            "background stress rds-stress -r {linux}\n\
+             listening stress says 'waiting for incoming'"
+        ));
+        let words = switches.replace(' ', ",");
+        let node = side.unikernel(&format!("app=rds mode=stress to={linux} switches={words}"));
+        let active = average("unikernel, active,", switches, &node.finish());
+        let lines = side.linux("reap stress");
+        judge_run(switches, &active, &average("Linux, passive,", switches, &lines));
+    }
+}
+
 #[test]
 fn rds_stress_of_rds_tools_runs_in_both_roles() {
     let Some(program) = program() else {
@@ -57,49 +108,39 @@ fn rds_stress_of_rds_tools_runs_in_both_roles() {
     };
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::with_binaries(*kernel, &[], vec![program.clone()]) else { return };
-        for switches in RUNS {
-            let mut node = ground.unikernel("app=rds mode=stress");
-            node.expect("waiting for incoming connection");
-            let lines = ground.linux(&format!("rds-stress -r {LINUX} -s {UNIKERNEL} {switches}"));
-            let active = average("Linux, active,", switches, &lines);
-            judge_run(switches, &active, &average("unikernel, passive,", switches, &node.finish()));
-
-            ground.linux(&format!(
-                "background stress rds-stress -r {LINUX}\n\
-                 listening stress says 'waiting for incoming'"
-            ));
-            let words = switches.replace(' ', ",");
-            let node = ground.unikernel(&format!("app=rds mode=stress to={LINUX} switches={words}"));
-            let active = average("unikernel, active,", switches, &node.finish());
-            let lines = ground.linux("reap stress");
-            judge_run(switches, &active, &average("Linux, passive,", switches, &lines));
-        }
+        rds_stress(&mut ground);
         ground.end();
     }
 }
 
-/// Seconds, requests in flight, bytes of each, bytes of RDMA up to the longest operation. All bytes
+/// Requests in flight, bytes of each, bytes of RDMA up to the longest operation. All bytes
 /// are compared.
-const LOADS: [[u32; 4]; 3] = [[1, 4, 1024, 0], [1, 2, 1024, 65536], [1, 4, 1024, 1 << 20]];
+const LOADS: [[u32; 3]; 3] = [[4, 1024, 0], [2, 1024, 65536], [4, 1024, 1 << 20]];
+
+/// `rds_load.c` with a unikernel's rds-stress at the other end, in both roles.
+pub fn loads<S: Side>(side: &mut S) {
+    let [linux, unikernel] = side.addresses();
+    let seconds = S::SECONDS;
+    for [depth, request, rdma] in LOADS {
+        let mut node = side.unikernel("app=rds mode=stress");
+        node.expect("waiting for incoming connection");
+        let asked = format!("rds_load run {linux} {unikernel} {seconds} {depth} {request} {rdma} 1");
+        moved(rdma, &side.linux(&asked));
+        node.finish();
+
+        side.linux(&format!("background load rds_load serve {linux}\nlistening load 4000"));
+        let words =
+            format!("app=rds mode=stress to={linux} switches=-v,-T{seconds},-d{depth},-q{request},-D{rdma}");
+        average("unikernel", &words, &side.unikernel(&words).finish());
+        moved(rdma, &side.linux("reap load"));
+    }
+}
 
 #[test]
 fn a_program_like_rds_stress_runs_in_both_roles() {
     for kernel in judge::kernels() {
         let Some(mut ground) = Ground::new(*kernel, &["rds_load.c"]) else { return };
-        for [seconds, depth, request, rdma] in LOADS {
-            let mut node = ground.unikernel("app=rds mode=stress");
-            node.expect("waiting for incoming connection");
-            let asked = format!("rds_load run {LINUX} {UNIKERNEL} {seconds} {depth} {request} {rdma} 1");
-            moved(rdma, &ground.linux(&asked));
-            node.finish();
-
-            ground.linux(&format!("background load rds_load serve {LINUX}\nlistening load 4000"));
-            let words = format!(
-                "app=rds mode=stress to={LINUX} switches=-v,-T{seconds},-d{depth},-q{request},-D{rdma}"
-            );
-            average("unikernel", &words, &ground.unikernel(&words).finish());
-            moved(rdma, &ground.linux("reap load"));
-        }
+        loads(&mut ground);
         ground.end();
     }
 }
