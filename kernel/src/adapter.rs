@@ -47,7 +47,7 @@ const IP_UP_NANOS: u64 = 30_000_000_000;
 /// Who this node is and what its adapter has.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// Its address. With an IPv6 address there are no IP packets ([`wait_ip_up`]).
+    /// Its address. A node with an IPv6 address has no IP packets ([`wait_ip_up`]).
     pub ip: IpAddr,
     /// The subnet, and the router to others.
     pub ip_config: IpConfig,

@@ -200,7 +200,7 @@ static void exchange(void) {
     usleep(700000);
 }
 
-// What stands behind `key=` among the words.
+// Returns the value of `key=` among the words.
 static const char *text(int count, char **words, const char *key) {
     size_t length = strlen(key);
     for (int i = 0; i < count; i++)

@@ -53,7 +53,7 @@ pub enum RdsMode {
 }
 
 impl App {
-    /// Whether the application, in this mode of `app=rds`, takes IPv6 addresses.
+    /// Returns whether the application, in this mode of `app=rds`, takes IPv6 addresses.
     pub fn speaks_ipv6(self, mode: Option<RdsMode>) -> bool {
         matches!(self, App::Rping | App::Rds | App::Echo) && mode != Some(RdsMode::Stress)
     }

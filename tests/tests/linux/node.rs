@@ -39,7 +39,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// With the first spare HCA.
+    /// Starts a unikernel with the first spare HCA.
     pub fn start(lab: &Lab, image: &Path, words: &str) -> Self {
         let mut options = unikernel::Options::new(words);
         options.hcas = vec![lab.socket(lab.first_spare()).expect("a socket").to_path_buf()];
@@ -82,7 +82,7 @@ impl Node {
         self.running.write_line(line).expect("it reads");
     }
 
-    /// Asks it to end, as a server does only when it is told to.
+    /// Ends a server.
     pub fn quit(&mut self) {
         self.tell("@quit");
     }

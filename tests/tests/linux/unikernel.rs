@@ -25,8 +25,8 @@ fn all_verified(who: &str, lines: &[String]) {
     assert!(lines.iter().any(|line| line == "@done verified=true"), "{who}:\n{text}");
 }
 
-/// What tells Linux the MAC address of a link-local GID: it asks by neighbour discovery, and whoever has the driver only does not
-/// answer. Nothing on InfiniBand.
+/// Returns a command that gives Linux the MAC address of a link-local GID, because a bare driver does not answer neighbour
+/// discovery. Empty on InfiniBand.
 fn neighbour(values: &str) -> String {
     let gid = word(values, "gid").parse::<Ipv6Addr>().expect("a GID");
     let Some(mac) = Gid(gid.octets()).link_local_mac().filter(|_| word(values, "lid") == "0") else {

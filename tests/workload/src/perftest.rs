@@ -1,8 +1,8 @@
 //! The server of perftest's `ib_write_bw -R`: a connection on which both sides agree, and one on which the client writes.
 //!
-//! The client speaks first, and the server answers each message with one of the same length: versions, sizes of pages and cache
-//! lines, the MTU, reports, which are all returned as they came, and what each side needs to know of the other
-//! ([`Destination`]). Before it answers the first one of these it listens for the second connection.
+//! The client sends first, and the server answers each message with one of the same length. Versions, sizes of pages and cache
+//! lines, the MTU and reports are returned as they came; the answer to a [`Destination`] is the server's own. Before the first
+//! one is answered, the server listens for the second connection.
 //! (perftest 4.5, `src/perftest_communication.c`.)
 
 use apps::connection::{Buffer, CallError, Change, Connection, ConnectionConfig, LinkState};
@@ -17,7 +17,7 @@ pub const PORT: u16 = 18_515;
 const TARGET: usize = 1 << 20;
 /// Bytes of a receive: more than the longest message.
 const MESSAGE: usize = 1024;
-/// Messages of the client that may be under way, and answers. It waits for each answer.
+/// Messages and answers that may be under way; the client waits for each answer.
 const SLOTS: usize = 4;
 
 /// `struct pingpong_dest`: big-endian words of LID, reads, QP, PSN, R_Key; then at a multiple of 8 the address; GID, SRQ, GID
@@ -200,7 +200,7 @@ impl PerftestServer {
         Ok(self.agreed.post_send(adapter, self.answers.triplet(offset, len), 0)?)
     }
 
-    /// The memory that the client writes to. It connects a second time after it has heard of it.
+    /// Returns the memory that the client writes to. The client's second connection follows the answer with it.
     fn target<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<Destination, PerftestError> {
         if self.written.is_none() {
             self.agreed.stop_listening(adapter)?;

@@ -118,8 +118,8 @@ impl Ground {
 }
 
 impl Side for Ground {
-    /// Linux, which knows its MAC address, asks a unikernel for a connection while that is off, and takes no other one before it
-    /// asks again, 4.3 s later (`CMA_CM_RESPONSE_TIMEOUT`).
+    /// Linux sends connection requests to a unikernel that is off, because its ARP entry remains, and repeats each after 4.3 s
+    /// (`CMA_CM_RESPONSE_TIMEOUT`). In between, requests of the unikernel are rejected.
     const SECONDS: u32 = 6;
 
     fn addresses(&self) -> [&'static str; 2] {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// A Linux guest and a unikernel.
 pub trait Side {
-    /// How long a run lasts at least.
+    /// Shortest duration of a run, in seconds.
     const SECONDS: u32 = 1;
 
     /// Their addresses.
