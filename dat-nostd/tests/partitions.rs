@@ -127,7 +127,7 @@ fn a_request_of_another_partition_is_refused() {
     let storage = Box::leak(Box::new(HcaStorage::<8192>::new()));
     let mut hca = Hca::bring_up(asker, asker_region, host(), storage.parts(), &Config::DEFAULT).unwrap();
     let storage = Box::leak(Box::new(PortStorage::<8, 8, 8, 8, 8, 8>::new()));
-    let config = PortConfig { seed: 1, sa: ClientConfig::default(), ip: None, address: None };
+    let config = PortConfig { seed: 1, sa: ClientConfig::default(), ip: None, address: None, vlan: None };
     let mut port = Port::open(&mut hca, storage.parts(), &config).unwrap();
     put(&world, [&[0xffff], &[0xffff, 0x0002, 0x8003]]);
     let dgid = adapter.port_info().gid;

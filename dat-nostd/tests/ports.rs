@@ -75,8 +75,13 @@ impl Ports {
             while hca.next_event().is_some() {}
             let storage = Box::leak(Box::new(PortStorage::<64, 8, 8, 8, 8, 8>::new()));
             let ip = ip.then(|| (ipv4(node), IpConfig::DEFAULT));
-            let config =
-                PortConfig { seed: seed << 8 | node as u64, sa: ClientConfig::default(), ip, address: None };
+            let config = PortConfig {
+                seed: seed << 8 | node as u64,
+                sa: ClientConfig::default(),
+                ip,
+                address: None,
+                vlan: None,
+            };
             let port = Port::open(&mut hca, storage.parts(), &config).unwrap();
             Member { hca, port }
         });

@@ -6,12 +6,12 @@ use crate::common;
 
 use common::{Net, Node, Options};
 use dat_nostd::*;
-use driver_mlx::{DmaRegion, Gid as PortGid, MacAddress};
+use driver_mlx::{DmaRegion, Gid as PortGid, MacAddress, VlanId};
 use harness::seeds::Random;
 use harness::{World, WorldConfig, host_region, keep};
 use hca_model::Profile;
 use hca_model::card::CONNECTX_5_EN;
-use ib_port::ib_mgmt::ethernet::{Message, Sender, header};
+use ib_port::ib_mgmt::ethernet::{Header, Message, Sender};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const SECOND: u64 = 1_000_000_000;
@@ -37,18 +37,29 @@ fn both_names_connect_by_roce() {
 
 /// Nodes at these addresses, without a table of neighbours.
 fn nodes_at(seed: u64, addresses: &[IaAddress]) -> Net {
+    nodes_on(seed, addresses, &[])
+}
+
+/// The same on these VLANs, or on none.
+fn nodes_on(seed: u64, addresses: &[IaAddress], vlans: &[u16]) -> Net {
     let world = World::new(&WorldConfig::new(seed));
     let attach = |node: usize| world.attach(Profile::of(&CONNECTX_5_EN, node as u16), common::MEMORY);
     let attached: Vec<_> = (0..addresses.len()).map(attach).collect();
-    let open = |(node, (platform, region))| open(platform, region, node, addresses[node]);
+    let vlan = |node: usize| vlans.get(node).copied().map(VlanId::new);
+    let open = |(node, (platform, region))| open(platform, region, node, (addresses[node], vlan(node)));
     let nodes = attached.into_iter().enumerate().map(open).collect();
     Net::of_adapters(world, nodes)
 }
 
-fn open(platform: harness::ModelPlatform, region: DmaRegion, node: usize, address: IaAddress) -> Node {
+fn open(
+    platform: harness::ModelPlatform,
+    region: DmaRegion,
+    node: usize,
+    (address, vlan): (IaAddress, Option<VlanId>),
+) -> Node {
     let storage: &'static mut common::Storage = keep(common::Storage::new());
     let seed = u128::from(platform.world().now()) << 8 | node as u128;
-    let config = AdapterConfig::new("roce0", address, &[], seed);
+    let config = AdapterConfig { vlan, ..AdapterConfig::new("roce0", address, &[], seed) };
     let mut adapter =
         Adapter::open(platform, region, host_region(), storage.parts(), &config).expect("opens");
     let mut names = [RegistryEntry::EMPTY];
@@ -136,6 +147,24 @@ fn ipv6_addresses_are_found_by_neighbour_discovery() {
     net.assert_no_refusals();
 }
 
+/// Requests, ARP, neighbour discovery and data stay on the VLAN.
+#[test]
+fn ports_reach_those_of_their_vlan_only() {
+    let v4 = |host: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
+    let v6 = |host: u8| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 7, host.into()));
+    for (seed, addresses) in [(31, [1, 2, 3].map(v4)), (32, [1, 2, 3].map(v6))] {
+        let mut net = nodes_on(seed, &addresses, &[5, 5, 6]);
+        connects(&mut net, addresses[1]);
+        assert_eq!(fails(&mut net, addresses[2]), ConnectionEvent::Unreachable);
+        assert_eq!(net.nodes[0].port_info().vlan, Some(VlanId::new(5)));
+        assert_eq!(net.nodes[2].port_counters().ip.arp.answered, 0, "frames of another VLAN");
+        net.assert_no_refusals();
+        // Without a tag: not reachable from a VLAN.
+        let mut net = nodes_on(seed, &addresses[..2], &[5]);
+        assert_eq!(fails(&mut net, addresses[1]), ConnectionEvent::Unreachable);
+    }
+}
+
 /// A peer whose MAC address was forgotten is asked for before its request is answered.
 #[test]
 fn requests_wait_until_their_sender_is_found() {
@@ -147,7 +176,7 @@ fn requests_wait_until_their_sender_is_found() {
     net.world.reset(1);
     net.world.enable(1);
     let region = net.world.memory(1).region_again();
-    let again = open(net.world.platform(1), region, 1, addresses[1]);
+    let again = open(net.world.platform(1), region, 1, (addresses[1], None));
     std::mem::forget(std::mem::replace(&mut net.nodes[1], again));
     let asked = net.nodes[0].port_counters().ip.arp.requests;
     let began = net.world.now();
@@ -217,7 +246,9 @@ fn hostile_frames_keep_nobody_from_being_found() {
         } else {
             Message::request(own, target)
         };
-        let mut frame = header(to, from, message.ether_type()).to_vec();
+        let header = Header { to, from, vlan: None, ether_type: message.ether_type() };
+        let (header, header_len) = header.encode();
+        let mut frame = header[..header_len].to_vec();
         frame.extend(message.as_bytes().iter().take(68));
         match random.below(4) {
             0 => frame.iter_mut().skip(12).for_each(|byte| *byte = random.below(256) as u8),

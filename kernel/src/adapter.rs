@@ -11,7 +11,7 @@ use dat_nostd::{
     RegistryEntry, adapter_storage,
 };
 use driver_mlx::report::Report;
-use driver_mlx::{Config, Duration, Error, FatalCause, Instant, MmioBar, Platform, Wake};
+use driver_mlx::{Config, Duration, Error, FatalCause, Instant, MmioBar, Platform, VlanId, Wake};
 
 use crate::choice::Choice;
 pub use crate::failure::{Failure, conclude};
@@ -61,6 +61,8 @@ pub struct Node<'a> {
     pub recovery_grace: Duration,
     /// Largest payload of an Ethernet port's frames, bytes: [`Config::ethernet_mtu`].
     pub ethernet_mtu: u16,
+    /// VLAN of an Ethernet port; `None` for frames without a tag.
+    pub vlan: Option<VlanId>,
 }
 
 impl Node<'_> {
@@ -76,6 +78,7 @@ impl Node<'_> {
             dma_bytes: 64 << 20,
             recovery_grace,
             ethernet_mtu,
+            vlan: None,
         }
     }
 }
@@ -177,7 +180,7 @@ impl<'n> Prepared<'n> {
         let ip = config.ip.is_some().then_some(node.ip_config);
         let Node { recovery_grace, ethernet_mtu, .. } = node;
         let hca = Config { physical_function, recovery_grace, ethernet_mtu, ..CONFIG };
-        let config = AdapterConfig { generation, hca, ip, ..config };
+        let config = AdapterConfig { generation, hca, ip, vlan: node.vlan, ..config };
         let start = clock.now();
         let mut adapter =
             Adapter::open(platform, region, host, tables, &config).map_err(|error| match error {

@@ -1,12 +1,16 @@
 //! Frames of Ethernet ports besides RoCE: headers, ARP (RFC 826), and IPv6 neighbour discovery
 //! (RFC 4861), in which a [`Gid`] is an IPv6 or an IPv4-mapped address.
 
-use ib_types::{Gid, MacAddress};
+use ib_types::{Gid, MacAddress, VlanId};
 
 use crate::ipoib::{ArpOperation, Claim, ETHERTYPE_ARP, ETHERTYPE_IPV6};
 
-/// Bytes of an Ethernet header.
+/// Bytes of an Ethernet header without a VLAN tag.
 pub const HEADER_LEN: usize = 14;
+/// Bytes of an Ethernet header with a VLAN tag.
+pub const TAGGED_HEADER_LEN: usize = HEADER_LEN + 4;
+/// EtherType of a VLAN tag (IEEE 802.1Q).
+const VLAN_TAG: [u8; 2] = [0x81, 0];
 /// Bytes of an IPv4 ARP message over Ethernet.
 pub const ARP_LEN: usize = 28;
 /// Bytes of a solicitation or advertisement with the option of a MAC address: IPv6, ICMPv6, option.
@@ -31,21 +35,55 @@ const ARP_HEAD: [u8; 6] = [0, 1, 8, 0, 6, 4];
 /// All nodes of the link, ff02::1.
 pub const ALL_NODES: Gid = Gid([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
-/// Returns the header of a frame.
-#[must_use]
-pub fn header(to: MacAddress, from: MacAddress, ether_type: u16) -> [u8; HEADER_LEN] {
-    let mut bytes = [0; HEADER_LEN];
-    bytes[..6].copy_from_slice(&to.0);
-    bytes[6..12].copy_from_slice(&from.0);
-    bytes[12..].copy_from_slice(&ether_type.to_be_bytes());
-    bytes
+/// Header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Destination.
+    pub to: MacAddress,
+    /// Source.
+    pub from: MacAddress,
+    /// VLAN of the tag; `None` without a tag, and for a tag with a priority only.
+    pub vlan: Option<VlanId>,
+    /// EtherType of the payload.
+    pub ether_type: u16,
 }
 
-/// Returns source address and type of a frame's header.
-#[must_use]
-pub fn parse_header(bytes: &[u8; HEADER_LEN]) -> (MacAddress, u16) {
-    let [_, _, _, _, _, _, a, b, c, d, e, f, high, low] = *bytes;
-    (MacAddress([a, b, c, d, e, f]), u16::from_be_bytes([high, low]))
+impl Header {
+    /// Returns the bytes of the header, and their number.
+    #[must_use]
+    pub fn encode(&self) -> ([u8; TAGGED_HEADER_LEN], usize) {
+        let mut bytes = [0; TAGGED_HEADER_LEN];
+        bytes[..6].copy_from_slice(&self.to.0);
+        bytes[6..12].copy_from_slice(&self.from.0);
+        let mut len = HEADER_LEN;
+        if let Some(vlan) = self.vlan {
+            bytes[12..14].copy_from_slice(&VLAN_TAG);
+            bytes[14..16].copy_from_slice(&vlan.get().to_be_bytes());
+            len = TAGGED_HEADER_LEN;
+        }
+        bytes[len - 2..len].copy_from_slice(&self.ether_type.to_be_bytes());
+        (bytes, len)
+    }
+
+    /// Parses the header at the start of a frame. Returns it with the number of its bytes, or `None`
+    /// if the frame is too short.
+    #[must_use]
+    pub fn parse(frame: &[u8]) -> Option<(Self, usize)> {
+        let (&[t0, t1, t2, t3, t4, t5, a, b, c, d, e, f, high, low], rest) =
+            frame.split_first_chunk::<HEADER_LEN>()?;
+        let to = MacAddress([t0, t1, t2, t3, t4, t5]);
+        let from = MacAddress([a, b, c, d, e, f]);
+        if [high, low] != VLAN_TAG {
+            return Some((
+                Self { to, from, vlan: None, ether_type: u16::from_be_bytes([high, low]) },
+                HEADER_LEN,
+            ));
+        }
+        let &[tag_high, tag_low, high, low] = rest.first_chunk()?;
+        let vlan = u16::from_be_bytes([tag_high, tag_low]) & 0xfff;
+        let vlan = (vlan != 0).then(|| VlanId::new(vlan));
+        Some((Self { to, from, vlan, ether_type: u16::from_be_bytes([high, low]) }, TAGGED_HEADER_LEN))
+    }
 }
 
 /// Returns the MAC address of a group: 33:33 and the low 32 bits of an IPv6 address (RFC 2464 7),
@@ -261,6 +299,28 @@ fn gid_at(bytes: &[u8], at: usize) -> Gid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_with_and_without_a_tag() {
+        let header = |vlan: Option<u16>| Header {
+            to: MacAddress::BROADCAST,
+            from: MacAddress([2, 0, 0, 0, 0, 1]),
+            vlan: vlan.map(VlanId::new),
+            ether_type: ETHERTYPE_ARP,
+        };
+        for (vlan, len) in [(None, 14), (Some(5), 18), (Some(4094), 18)] {
+            let (bytes, encoded) = header(vlan).encode();
+            assert_eq!(encoded, len);
+            assert_eq!(Header::parse(&bytes[..len]), Some((header(vlan), len)));
+            assert_eq!(Header::parse(&bytes[..len - 1]), None);
+        }
+        // Priority 7 without a VLAN, and with one.
+        let (mut bytes, _) = header(Some(5)).encode();
+        bytes[14] |= 0xe0;
+        assert_eq!(Header::parse(&bytes), Some((header(Some(5)), 18)));
+        bytes[15] = 0;
+        assert_eq!(Header::parse(&bytes), Some((header(None), 18)));
+    }
     use proptest::prelude::*;
 
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);

@@ -6,8 +6,8 @@ use driver_mlx::{
     PortType, PostError, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp, Service,
 };
 use ib_mgmt::ethernet;
-use ib_mgmt::ipoib::{ENCAP_LEN, HwAddr, encap};
-use ib_types::{Gid, Instant, Lid};
+use ib_mgmt::ipoib::{ENCAP_LEN, HwAddr, decap, encap};
+use ib_types::{Gid, Instant, Lid, VlanId};
 
 use core::net::Ipv4Addr;
 
@@ -81,6 +81,8 @@ pub(crate) struct FrameConfig {
     pub(crate) has_reader: bool,
     /// Bytes of the longest frame that the port may receive.
     pub(crate) longest: usize,
+    /// VLAN of all frames on Ethernet. Frames of other VLANs are dropped.
+    pub(crate) vlan: Option<VlanId>,
 }
 
 /// The kind of queue pair to make.
@@ -146,11 +148,12 @@ impl FrameConfig {
         }
     }
 
-    /// Bytes of a frame's header.
+    /// Bytes of the header of a frame to send.
     fn header(&self) -> usize {
-        match self.medium {
-            PortType::InfiniBand => ENCAP_LEN,
-            PortType::Ethernet => ethernet::HEADER_LEN,
+        match (self.medium, self.vlan) {
+            (PortType::InfiniBand, _) => ENCAP_LEN,
+            (PortType::Ethernet, None) => ethernet::HEADER_LEN,
+            (PortType::Ethernet, Some(_)) => ethernet::TAGGED_HEADER_LEN,
         }
     }
 
@@ -184,6 +187,8 @@ pub(crate) struct Waiting {
 #[derive(Clone, Copy, Debug)]
 struct Unread {
     buffer: u16,
+    /// Bytes before the packet.
+    start: u16,
     len: u16,
 }
 
@@ -237,7 +242,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             tx,
             sequence: 0,
             waiting: 0,
-            unread: [Unread { buffer: 0, len: 0 }; UNREAD],
+            unread: [Unread { buffer: 0, start: 0, len: 0 }; UNREAD],
             unread_first: 0,
             unread_count: 0,
             broken: false,
@@ -442,11 +447,13 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             }
             FrameWay::Ethernet { to, from } => {
                 let mut head = [0; MAX_FRAME_HEAD];
-                let header = ethernet::header(*to, *from, entry.ether_type);
+                let (to, from, vlan) = (*to, *from, self.config.vlan);
+                let header = ethernet::Header { to, from, vlan, ether_type: entry.ether_type };
+                let (header, header_len) = header.encode();
                 head.iter_mut().zip(header).for_each(|(to, from)| *to = from);
                 let used = len.min(qp.min_frame_head().max(FRAME_HEAD));
-                let behind = head.get_mut(header.len()..used).unwrap_or_default();
-                let read = self.queue.memory.read(offset + header.len(), behind);
+                let behind = head.get_mut(header_len..used).unwrap_or_default();
+                let read = self.queue.memory.read(offset + header_len, behind);
                 let rest = [self.queue.sge(offset + used, len - used)];
                 let rest = if used == len { &[][..] } else { &rest[..] };
                 let head = head.get(..used).unwrap_or_default();
@@ -465,7 +472,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     /// Takes the next completion. A frame that is no IPv4 packet comes out at once, its bytes behind the header in `out`.
     /// IPv4 packets wait for [`FrameQueue::read`].
     pub(crate) fn receive(&mut self, own: (Lid, QpNumber), out: &mut [u8]) -> Option<Arrived> {
-        let (headroom, header) = (self.config.headroom(), self.config.header());
+        let headroom = self.config.headroom();
         for _ in 0..2 * (RECEIVES + IP_SENDS) {
             let Ok(completion) = self.queue.cq.poll(|cqe| cqe.copy()).transpose()? else {
                 self.counters.bad += 1;
@@ -492,30 +499,21 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             let len = (completion.byte_len() as usize).saturating_sub(headroom);
             let source = completion.datagram();
             let own_echo = self.config.medium == PortType::InfiniBand && (source.slid, source.src_qpn) == own;
-            let whole = completion.kind() == CompletionKind::Receive && (header..=FRAME_LEN).contains(&len);
-            if !whole || own_echo {
-                self.counters.bad += u64::from(!whole);
+            let whole = completion.kind() == CompletionKind::Receive && len <= FRAME_LEN;
+            let header = if whole && !own_echo { self.parse(buffer, len) } else { None };
+            let Some((from, ether_type, header)) = header else {
+                self.counters.bad += u64::from(!own_echo);
                 self.post_receive(buffer);
                 continue;
-            }
-            let at = buffer * RECEIVE_STRIDE + headroom;
-            let mut head = [0; ethernet::HEADER_LEN];
-            if head.get_mut(..header).is_none_or(|head| self.queue.memory.read(at, head).is_err()) {
-                self.counters.bad += 1;
-                self.post_receive(buffer);
-                continue;
-            }
-            self.counters.received += 1;
-            let (from, ether_type) = match self.config.medium {
-                PortType::InfiniBand => (MacAddress::default(), u16::from_be_bytes([head[0], head[1]])),
-                PortType::Ethernet => ethernet::parse_header(&head),
             };
-            let len = len - header;
+            self.counters.received += 1;
+            let (start, len) = (headroom + header, len - header);
             if ether_type == ib_mgmt::ipoib::ETHERTYPE_IPV4 && len >= IPV4_HEADER && self.config.has_reader {
-                self.keep_unread(buffer, len);
+                self.keep_unread(Unread { buffer: buffer as u16, start: start as u16, len: len as u16 });
                 continue;
             }
-            let read = out.get_mut(..len).is_some_and(|out| self.queue.memory.read(at + header, out).is_ok());
+            let at = buffer * RECEIVE_STRIDE + start;
+            let read = out.get_mut(..len).is_some_and(|out| self.queue.memory.read(at, out).is_ok());
             self.post_receive(buffer);
             if read {
                 return Some(Arrived { ether_type, len, from });
@@ -525,14 +523,29 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         None
     }
 
-    fn keep_unread(&mut self, buffer: usize, len: usize) {
+    /// Returns sender, EtherType and length of the header of a received frame of `len` bytes, or `None`
+    /// if it is too short or of another VLAN.
+    fn parse(&self, buffer: usize, len: usize) -> Option<(MacAddress, u16, usize)> {
+        let mut head = [0; ethernet::TAGGED_HEADER_LEN];
+        let head = head.get_mut(..len.min(ethernet::TAGGED_HEADER_LEN))?;
+        self.queue.memory.read(buffer * RECEIVE_STRIDE + self.config.headroom(), head).ok()?;
+        match self.config.medium {
+            PortType::InfiniBand => Some((MacAddress::default(), decap(head)?.0, ENCAP_LEN)),
+            PortType::Ethernet => {
+                let (header, header_len) = ethernet::Header::parse(head)?;
+                (header.vlan == self.config.vlan).then_some((header.from, header.ether_type, header_len))
+            }
+        }
+    }
+
+    fn keep_unread(&mut self, unread: Unread) {
         if self.unread_count == UNREAD {
             self.counters.overrun += 1;
-            self.post_receive(buffer);
+            self.post_receive(unread.buffer.into());
             return;
         }
         if let Some(entry) = self.unread.get_mut((self.unread_first + self.unread_count) % UNREAD) {
-            *entry = Unread { buffer: buffer as u16, len: len as u16 };
+            *entry = unread;
             self.unread_count += 1;
             self.news = true;
         }
@@ -554,8 +567,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             let entry = *self.unread.get(self.unread_first)?;
             self.unread_first = (self.unread_first + 1) % UNREAD;
             self.unread_count -= 1;
-            let start = self.config.headroom() + self.config.header();
-            let at = usize::from(entry.buffer) * RECEIVE_STRIDE + start;
+            let at = usize::from(entry.buffer) * RECEIVE_STRIDE + usize::from(entry.start);
             let len = usize::from(entry.len);
             let read = out.get_mut(..len).is_some_and(|out| self.queue.memory.read(at, out).is_ok());
             self.post_receive(usize::from(entry.buffer));

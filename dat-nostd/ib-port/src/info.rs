@@ -4,10 +4,11 @@ use core::net::IpAddr;
 
 use driver_mlx::{
     Error, EthernetLink, Gid, Guid, Hca, InfiniBandLink, Lid, Link, LinkState, Mtu, PKey, Platform, PortType,
-    Rate, ServiceLevel,
+    Rate, ServiceLevel, VlanId,
 };
 
 use crate::partition::Partitions;
+use crate::port::Place;
 
 /// Hop limit of routes that stay on the subnet, as far as is known.
 pub(crate) const HOP_LIMIT: u8 = 64;
@@ -37,6 +38,8 @@ pub struct PortInfo {
     pub gid_index: u8,
     /// On Ethernet the GID of the port's IP address, and its index in the table.
     pub address: Option<(Gid, u8)>,
+    /// VLAN of an Ethernet port's addresses and frames; without it they have no tag.
+    pub vlan: Option<VlanId>,
     /// MAC address and frame size of an Ethernet port.
     pub ethernet: Option<EthernetLink>,
     /// P_Key of the port's own requests and of IP.
@@ -70,6 +73,7 @@ impl PortInfo {
             gid: Gid::new(Gid::DEFAULT_PREFIX, 1),
             gid_index: 0,
             address: None,
+            vlan: None,
             ethernet: None,
             pkey: PKey::DEFAULT,
             pkey_index: 0,
@@ -118,11 +122,11 @@ pub const fn gid_of(address: IpAddr) -> Gid {
     }
 }
 
-/// Reads the port. An Ethernet port gets its link-local address and that of `address`, if it has
-/// them not yet.
+/// Reads the port. An Ethernet port gets its link-local address and that of `address` on `vlan`, unless
+/// it has them.
 pub(crate) fn read_info<P: Platform>(
     hca: &mut Hca<'_, P>,
-    address: Option<IpAddr>,
+    (address, vlan): Place,
 ) -> Result<PortInfo, Error> {
     /// An Ethernet port has no subnet manager, and its packets always have a network header.
     const NO_SUBNET: InfiniBandLink = InfiniBandLink {
@@ -142,9 +146,9 @@ pub(crate) fn read_info<P: Platform>(
         Link::InfiniBand(link) => (PortType::InfiniBand, link, hca.gid(0)?, 0),
         Link::Ethernet(link) => {
             let gid = Gid::link_local(link.mac);
-            let index = hca.add_roce_address(gid, None)?;
+            let index = hca.add_roce_address(gid, vlan)?;
             if let Some(address) = address.map(gid_of).filter(|address| *address != gid) {
-                own = match hca.add_roce_address(address, None) {
+                own = match hca.add_roce_address(address, vlan) {
                     Ok(index) => Some((address, index)),
                     // A card may lack IPv4, and an embedder may name an address that no port can have.
                     Err(Error::MissingCapability(_) | Error::InvalidArgument(_)) => None,
@@ -170,6 +174,7 @@ pub(crate) fn read_info<P: Platform>(
         gid,
         gid_index,
         address: own,
+        vlan: vlan.filter(|_| ethernet.is_some()),
         ethernet,
         pkey,
         pkey_index,

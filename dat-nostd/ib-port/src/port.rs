@@ -13,6 +13,7 @@ use crate::queue::Buffers;
 use crate::storage::PortParts;
 use driver_mlx::{
     Bar, CqNumber, Error, Gid, Grh, Hca, MacAddress, Mtu, Path, Platform, PortType, QpNumber, ServiceLevel,
+    VlanId,
 };
 use ib_mgmt::cm::{Cm, CmConfig};
 use ib_mgmt::ipoib::NeighbourLookup;
@@ -43,14 +44,20 @@ pub struct PortConfig {
     /// The own address, by which peers reach an Ethernet port with RoCE; that of `ip` by default. The
     /// link-local one of its MAC address is there in any case.
     pub address: Option<IpAddr>,
+    /// VLAN of an Ethernet port: all its frames have the tag, those of others are dropped. `None` for
+    /// frames without a tag.
+    pub vlan: Option<VlanId>,
 }
 
 impl PortConfig {
-    /// The address that peers use.
-    fn roce_address(&self) -> Option<IpAddr> {
-        self.address.or(self.ip.map(|(address, _)| IpAddr::V4(address)))
+    /// The address that peers use, and its VLAN.
+    fn place(&self) -> Place {
+        (self.address.or(self.ip.map(|(address, _)| IpAddr::V4(address))), self.vlan)
     }
 }
+
+/// The address by which peers reach an Ethernet port, and its VLAN.
+pub(crate) type Place = (Option<IpAddr>, Option<VlanId>);
 
 /// What went by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,8 +89,7 @@ pub struct Port<'s, B: Bar> {
     paths: PathCache<'s>,
     subscriptions: Subscriptions,
     ip: Option<Interface<'s, B>>,
-    /// The address by which peers reach an Ethernet port.
-    address: Option<IpAddr>,
+    place: Place,
     held: Held,
     info: PortInfo,
     other_class: u64,
@@ -102,8 +108,8 @@ impl<'s, B: Bar> Port<'s, B> {
         parts: PortParts<'s>,
         config: &PortConfig,
     ) -> Result<Self, Error> {
-        let address = config.roce_address();
-        let info = read_info(hca, address)?;
+        let place = config.place();
+        let info = read_info(hca, place)?;
         let gsi = Gsi::open(hca, &info)?;
         // An Ethernet port finds its peers by frames.
         let finds_peers = info.port_type == PortType::Ethernet && hca.caps().raw_packet;
@@ -131,7 +137,7 @@ impl<'s, B: Bar> Port<'s, B> {
             paths: PathCache::new(parts.paths),
             subscriptions: Subscriptions::new(),
             ip,
-            address,
+            place,
             held: Held::new(),
             info,
             other_class: 0,
@@ -147,7 +153,7 @@ impl<'s, B: Bar> Port<'s, B> {
     /// # Errors
     /// The driver's; the port is then of no use, and may be tried again.
     pub fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, seed: u64) -> Result<(), Error> {
-        let info = read_info(hca, self.address)?;
+        let info = read_info(hca, self.place)?;
         let counters = self.gsi.counters;
         core::mem::replace(&mut self.gsi, Gsi::open(hca, &info)?).close(hca)?;
         self.gsi.counters = counters;
@@ -234,7 +240,7 @@ impl<'s, B: Bar> Port<'s, B> {
         reregister: bool,
     ) -> Result<(), Error> {
         self.events += 1;
-        let info = read_info(hca, self.address)?;
+        let info = read_info(hca, self.place)?;
         let moved = (info.lid, info.sm_lid, info.gid, info.partitions)
             != (self.info.lid, self.info.sm_lid, self.info.gid, self.info.partitions);
         if moved || reregister || info.active && !self.info.active {

@@ -1,7 +1,7 @@
 //! What an embedder chooses, and why an adapter could not be opened.
 
 use core::fmt;
-use driver_mlx::{Config, Duration, Error, Gid};
+use driver_mlx::{Config, Duration, Error, Gid, VlanId};
 use ib_port::IpConfig;
 use ib_port::ib_mgmt::sa::ClientConfig;
 
@@ -21,6 +21,8 @@ pub struct AdapterConfig<'s> {
     pub neighbours: &'s [Neighbour],
     /// IP over InfiniBand at this port's address, which then must be an IPv4 one; `None` for none.
     pub ip: Option<IpConfig>,
+    /// VLAN of an Ethernet port; `None` for frames without a tag.
+    pub vlan: Option<VlanId>,
     /// Source of all randomness.
     pub seed: u128,
     /// Differs from boot to boot.
@@ -49,6 +51,7 @@ impl<'s> AdapterConfig<'s> {
             address,
             neighbours,
             ip: (neighbours.is_empty() && address.is_ipv4()).then_some(IpConfig::DEFAULT),
+            vlan: None,
             seed,
             generation: 0,
             hca: Config::DEFAULT,

@@ -60,7 +60,8 @@ impl<'s, P: Platform> Device<'s, P> {
             IaAddress::V6(_) => None,
         };
         let address = Some(config.address);
-        let port_config = PortConfig { seed: random.next_u64(), sa: config.sa, ip, address };
+        let port_config =
+            PortConfig { seed: random.next_u64(), sa: config.sa, ip, address, vlan: config.vlan };
         let mut port = match Port::open(&mut hca, port, &port_config) {
             Ok(port) => port,
             Err(error) => {

@@ -26,7 +26,7 @@ const MTU: &str = "a number of bytes from 576 to 9000";
 const SECONDS: &str = "a decimal number of 1 or more";
 
 /// Keys of the command line.
-pub const KEYS: [Key; 27] = [
+pub const KEYS: [Key; 28] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
@@ -84,6 +84,11 @@ pub const KEYS: [Key; 27] = [
         "with app=hca: clear takes its BARs and the windows of the bridges above away first; default keep",
     ),
     Key::new("mtu", MTU, "the largest payload of an Ethernet port's frames; default 1500"),
+    Key::new(
+        "vlan",
+        "a number from 1 to 4094",
+        "the VLAN of an Ethernet port; without it frames have no tag",
+    ),
     Key::new("kind", "a name", "with app=fault: which fault"),
     Key::new(
         "switches",
@@ -146,6 +151,8 @@ pub struct Options<'a> {
     pub hca: Choice,
     /// Largest payload of an Ethernet port's frames, bytes.
     pub mtu: u16,
+    /// VLAN of an Ethernet port.
+    pub vlan: Option<u16>,
     /// Whether `app=hca` takes its BARs away first.
     pub clear_bars: bool,
     /// The fault that `app=fault` raises.
@@ -216,6 +223,7 @@ impl<'a> Options<'a> {
             mtu: value
                 .judged("mtu", |mtu| mtu.parse().ok().filter(|mtu| MTUS.contains(mtu)))?
                 .unwrap_or(1500),
+            vlan: value.judged("vlan", |vlan| vlan.parse().ok().filter(|vlan| (1..=4094).contains(vlan)))?,
             kind: words.get("kind"),
             switches: words.get("switches").unwrap_or(""),
         })
@@ -323,6 +331,7 @@ mod tests {
                 dma_bytes: 3 << 20,
                 hca: Choice::Nth(0),
                 mtu: 1500,
+                vlan: None,
                 kind: Some("stack"),
                 switches: "",
             }
@@ -398,6 +407,7 @@ mod tests {
             ("app=rping ip=fd78::1/129", "ip=fd78::1/129 is not an IP address, perhaps with /"),
             ("app=demo ip=fd78::1", "ip=fd78::1 is not an IPv4 address, which this application needs"),
             ("app=rds mode=stress to=fd78::1", "to=fd78::1 is not an IPv4 address, which this application"),
+            ("app=hca vlan=4095", "vlan=4095 is not a number from 1 to 4094"),
             ("app=hca mtu=575", "mtu=575 is not a number of bytes from 576 to 9000"),
             ("app=ping peer=10.0.0.1 to=10.0.0.2", "`to` is given twice"),
             ("app=ping count=0", "count=0 is not a number from 1 to 4294967295"),

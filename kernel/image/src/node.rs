@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 use apps::Status;
 use apps::rds::Generation;
 use dat_nostd::{IpConfig, adapter_storage};
-use driver_mlx::{Duration, Gid, Instant, MmioBar, Wake};
+use driver_mlx::{Duration, Gid, Instant, MmioBar, VlanId, Wake};
 use heapless::Vec;
 pub use unikernel::adapter::Failure;
 use unikernel::adapter::{self, Adapter, Turn};
@@ -102,6 +102,7 @@ pub fn run<C>(
         recovery_grace: Duration::from_secs(options.grace_seconds),
         hca: options.hca,
         ethernet_mtu: options.mtu,
+        vlan: options.vlan.map(VlanId::new),
         ..adapter::Node::new(ip)
     };
     adapter::conclude(adapter::run(machine, &node, &mut *TABLES.lock(), |adapter| work(adapter, &config)))

@@ -24,6 +24,12 @@ const fn ipv4(guest: usize) -> Pair {
     Pair { guest, linux, unikernel: "172.16.0.9", words: JUMBO }
 }
 
+/// IPv4 on VLAN 5.
+const fn vlan(guest: usize) -> Pair {
+    let linux = if guest == MLX5 { "172.17.0.1" } else { "172.17.0.2" };
+    Pair { guest, linux, unikernel: "172.17.0.9", words: "mtu=9000 vlan=5" }
+}
+
 /// IPv6, by the addresses of `ethernet-up`.
 const fn ipv6(guest: usize) -> Pair {
     let linux = if guest == MLX5 { "fd78:0::1" } else { "fd78:0::2" };
@@ -42,8 +48,9 @@ struct Ground {
 impl Ground {
     fn new(kernel: Kernel) -> Option<Self> {
         let card = || "cx-5-en".parse().expect("a card");
-        let mlx5 = Kind { hcas: vec![card()], ..Recipe::new(kernel).into() };
-        let rxe = Kind { hcas: Vec::new(), rxe: true, ..Recipe::new(Kernel::V6_1).into() };
+        let recipe = |kernel| Recipe::new(kernel).with_modules(["8021q"]).expect("a name");
+        let mlx5 = Kind { hcas: vec![card()], ..recipe(kernel).into() };
+        let rxe = Kind { hcas: Vec::new(), rxe: true, ..recipe(Kernel::V6_1).into() };
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest");
         let programs = ["rds.c", "rds_load.c", "verbs.c"].map(|name| folder.join(name)).into();
         let binaries = stress::program().into_iter().collect();
@@ -60,7 +67,9 @@ impl Ground {
              mkfifo /tmp/hold; ip link set lo up\n\
              device=$(ls -d /sys/class/infiniband/*)\n\
              device=$(cat $device/ports/1/gid_attrs/ndevs/0)\n\
-             ip address add 172.16.0.$((GUEST + 1))/24 dev $device",
+             ip address add 172.16.0.$((GUEST + 1))/24 dev $device && modprobe 8021q || exit 1\n\
+             ip link add link $device name vlan5 type vlan id 5 && ip link set vlan5 up || exit 1\n\
+             ip address add 172.17.0.$((GUEST + 1))/24 dev vlan5",
         );
         Some(Self { lab, image, workload, pair: ipv4(MLX5) })
     }
@@ -142,7 +151,12 @@ fn everything(ground: &mut Ground, guest: usize) {
     for pair in [ipv4(guest), ipv6(guest)] {
         ground.rping(&pair, 2);
     }
-    ground.perftest(&ipv4(guest));
+    ground.ip(&vlan(guest));
+    ground.rping(&vlan(guest), 0);
+    for pair in [ipv4(guest), vlan(guest)] {
+        ground.perftest(&pair);
+    }
+    ground.rds_pings(vlan(guest));
     ground.rds_pings(ipv4(guest));
     stress::loads(ground);
     if stress::program().is_some() {
