@@ -150,6 +150,9 @@ pub use machine::{Clock, Machine};
 #[cfg(target_os = "none")]
 pub use spin::Mutex;
 
+#[cfg(test)]
+mod corpus;
+
 pub use exit::ExitCode;
 pub use options::{Key, Options};
 

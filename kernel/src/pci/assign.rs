@@ -191,8 +191,9 @@ impl<A: ConfigAccess> Search<'_, A> {
     /// A place for a BAR on a root bus itself (`directly`), or for a bridge's window.
     ///
     /// Servers route a range of addresses to each root bus. Addresses between those that the root
-    /// bus has already are surely its own, so they come first. After them come all but those between
-    /// the addresses of other root buses.
+    /// bus has already are surely its own, so they come first. After them come, below 4 GiB, those
+    /// from its last one to the first one of the next root bus, then all but those between the
+    /// addresses of other root buses.
     fn on_root_bus(&self, root: (u16, u8), len: u64, directly: bool) -> Option<u64> {
         let mut taken = self.taken(self.functions.iter())?;
         taken.extend_from_slice(&self.room.taken).ok()?;
@@ -201,11 +202,20 @@ impl<A: ConfigAccess> Search<'_, A> {
         let rooms = || [self.room.low, high].into_iter().flatten();
         let own = rooms().find_map(|room| gap(self.hull(root, room)?, len, &taken));
         own.or_else(|| {
+            let mut others = Vec::<Range, MAX_TAKEN>::new();
             for other in self.roots().filter(|other| *other != root) {
                 let hulls = rooms().filter_map(|room| self.hull(other, room));
-                hulls.into_iter().try_for_each(|hull| taken.push(hull)).ok()?;
+                hulls.into_iter().try_for_each(|hull| others.push(hull)).ok()?;
             }
-            rooms().find_map(|room| gap(room, len, &taken))
+            let behind = self.room.low.and_then(|room| {
+                let start = self.hull(root, room)?.end;
+                let next = others.iter().map(|other| other.start).filter(|next| *next >= start).min();
+                gap(Range { start, end: next.map_or(room.end, |next| next.min(room.end)) }, len, &taken)
+            });
+            behind.or_else(|| {
+                taken.extend_from_slice(&others).ok()?;
+                rooms().find_map(|room| gap(room, len, &taken))
+            })
         })
     }
 

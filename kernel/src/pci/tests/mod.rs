@@ -1,6 +1,7 @@
 //! PCI on a fake machine.
 
 mod assign;
+mod corpus;
 mod tree;
 
 use super::*;
