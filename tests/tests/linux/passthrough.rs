@@ -3,12 +3,12 @@
 use crate::c_programs::{self, Here};
 use crate::guests::{remove_drivers, run};
 use mlx5_prm::status::HealthSyndrome;
-use rdma_lab::linux::{Kind, Lab, Options};
+use rdma_lab::linux::{Kernel, Kind, Lab, Options};
 use rdma_lab::unikernel::{self, Running};
 use runner::install::DAT;
 use runner::kernel_image;
 use runner::linux::{judge, program};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -131,21 +131,33 @@ fn recover(lab: &mut Lab, rds_ping: &Path) {
     assert!(text.contains(&format!("{COUNT} sent, {COUNT} answered")), "{text}");
 }
 
-/// A guest that can hand its HCA on.
-fn with_iommu(kind: impl Into<Kind>) -> Kind {
-    Kind { iommu: true, ..kind.into() }
+/// Profiles of HCAs that are handed on. The Ethernet port is tested with `--long`.
+fn cards() -> &'static [&'static str] {
+    if runner::conditions::long() { &["cx-5", "cx-5-en"] } else { &["cx-5"] }
+}
+
+/// A guest that can hand its HCA on, and an HCA of the same kind for its peer.
+fn with_iommu(kind: impl Into<Kind>, card: &str) -> Options {
+    let card = || card.parse().expect("a card");
+    let kind = Kind { iommu: true, hcas: vec![card()], ..kind.into() };
+    Options { spare: 1, spare_kind: card(), ..Options::new(kind, 1) }
+}
+
+/// Each kernel with each kind of HCA.
+fn kernels_and_cards() -> impl Iterator<Item = (Kernel, &'static str)> {
+    judge::kernels().iter().flat_map(|kernel| cards().iter().map(|card| (*kernel, *card)))
 }
 
 #[test]
 fn a_process_in_a_guest_drives_an_hca_by_vfio_and_gives_it_back() {
-    for kernel in judge::kernels() {
+    for (kernel, card) in kernels_and_cards() {
         let demo = program::example("platform-linux", "demo").expect("it compiles");
         let selftest = program::example("platform-linux", "selftest").expect("it compiles");
         let rds_ping = program::example("platform-linux", "rds_ping").expect("it compiles");
         let binaries = vec![demo.clone(), selftest, rds_ping.clone()];
-        let options = Options { spare: 1, binaries, ..Options::new(with_iommu(*kernel), 1) };
+        let options = Options { binaries, ..with_iommu(kernel, card) };
         let Some(mut lab) = judge::lab_or_skip(options) else { return };
-        println!("Linux {}", lab.version());
+        println!("Linux {}, {card}", lab.version());
         exchange(&mut lab, &demo);
         recover(&mut lab, &rds_ping);
         run(&mut lab, 0, TAKE_BACK);
@@ -158,9 +170,8 @@ fn a_process_in_a_guest_drives_an_hca_by_vfio_and_gives_it_back() {
 fn a_c_program_of_dat_in_a_guest_drives_an_hca_by_vfio() {
     const COUNT: u32 = 200;
     let program = c_programs::compile(&DAT, &[], "dat-nostd/capi/examples/dat_ping.c");
-    for kernel in judge::kernels() {
-        let options =
-            Options { spare: 1, binaries: vec![program.clone()], ..Options::new(with_iommu(*kernel), 1) };
+    for (kernel, card) in kernels_and_cards() {
+        let options = Options { binaries: vec![program.clone()], ..with_iommu(kernel, card) };
         let Some(mut lab) = judge::lab_or_skip(options) else { return };
         run(&mut lab, 0, HAND_OVER);
         // The same program, by the emulated HCA's socket, answers.
@@ -209,10 +220,17 @@ fn finish(mut running: Running) -> Vec<String> {
 fn a_unikernel_in_a_guests_own_guest_has_the_hca_and_gives_it_back() {
     let image = kernel_image::build().expect("it compiles");
     let rdma_lab = program::binary("rdma-lab", "rdma-lab").expect("it compiles");
-    let kind = Kind { memory_mib: Some(3072), ..with_iommu(judge::host().expect("names")) };
-    let options = Options { spare: 1, binaries: vec![rdma_lab, image.clone()], ..Options::new(kind, 1) };
+    for card in cards() {
+        let binaries = vec![rdma_lab.clone(), image.clone()];
+        nested_unikernel(card, &image, binaries);
+    }
+}
+
+fn nested_unikernel(card: &str, image: &Path, binaries: Vec<PathBuf>) {
+    let kind = Kind { memory_mib: Some(3072), ..judge::host().expect("names").into() };
+    let options = Options { binaries, ..with_iommu(kind, card) };
     let Some(mut lab) = judge::lab_or_skip(options) else { return };
-    println!("Linux {}", lab.version());
+    println!("Linux {}, {card}", lab.version());
     run(&mut lab, 0, "hcas-up && dmesg -c > /dev/null");
     let lines = nested(&mut lab, "app=selftest");
     println!("{}", lines.join("\n"));
@@ -227,7 +245,7 @@ fn a_unikernel_in_a_guests_own_guest_has_the_hca_and_gives_it_back() {
         };
         let mut other = unikernel::Options::new(&demo("server", 1, 2));
         other.hcas = vec![lab.socket(lab.first_spare()).expect("a socket").to_path_buf()];
-        let other = unikernel::start(lab.qemu(), &image, &other).expect("QEMU starts");
+        let other = unikernel::start(lab.qemu(), image, &other).expect("QEMU starts");
         println!("{}", nested(&mut lab, &demo("client", 2, 1)).join("\n"));
         println!("{}", finish(other).join("\n"));
     }
