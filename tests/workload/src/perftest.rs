@@ -71,6 +71,19 @@ impl fmt::Display for PerftestError {
 
 impl core::error::Error for PerftestError {}
 
+/// How near the end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The client has not reported.
+    Far,
+    /// Reports were exchanged: the next [`Destination`] is the client's last message.
+    Near,
+    /// The last answer is under way.
+    Next,
+    /// The server has disconnected.
+    Here,
+}
+
 /// The server in the middle of a run.
 #[derive(Debug)]
 pub struct PerftestServer {
@@ -81,6 +94,7 @@ pub struct PerftestServer {
     /// The connection on which the client writes, and its memory.
     written: Option<(Connection, Buffer)>,
     messages: usize,
+    end: End,
     limit: u64,
     moved_at: u64,
 }
@@ -109,7 +123,17 @@ impl PerftestServer {
         let mut buffer = |len| Buffer::new(adapter, agreed.ia, agreed.pz, len, local);
         let (receives, answers) = (buffer(SLOTS * MESSAGE)?, buffer(SLOTS * MESSAGE)?);
         let moved_at = adapter.now().as_nanos();
-        let server = Self { config, agreed, receives, answers, written: None, messages: 0, limit, moved_at };
+        let server = Self {
+            config,
+            agreed,
+            receives,
+            answers,
+            written: None,
+            messages: 0,
+            end: End::Far,
+            limit,
+            moved_at,
+        };
         (0..SLOTS).try_for_each(|slot| server.post_receive(adapter, slot))?;
         Ok(server)
     }
@@ -165,6 +189,7 @@ impl PerftestServer {
                     self.moved_at = now;
                     self.answer(adapter, dto.user_cookie as usize, dto.transferred_length as usize)?;
                 }
+                (DtoStatus::Success, _) if self.end == End::Next => self.disconnect(adapter)?,
                 (DtoStatus::Success | DtoStatus::ErrFlushed, _) => {}
                 (status, _) => return Err(PerftestError::Transfer(status)),
             }
@@ -189,6 +214,11 @@ impl PerftestServer {
         let mut bytes = [0; MESSAGE];
         let len = len.min(MESSAGE);
         let _ = self.receives.memory.read(slot * MESSAGE, &mut bytes);
+        self.end = match (self.end, len == Destination::LEN) {
+            (End::Far, false) if self.written.is_some() => End::Near,
+            (End::Near, true) => End::Next,
+            (end, _) => end,
+        };
         if len == Destination::LEN {
             let target = self.target(adapter)?;
             bytes.iter_mut().zip(target.encode()).for_each(|(to, from)| *to = from);
@@ -198,6 +228,18 @@ impl PerftestServer {
         let _ = self.answers.memory.write(offset, bytes.get(..len).unwrap_or_default());
         self.post_receive(adapter, slot)?;
         Ok(self.agreed.post_send(adapter, self.answers.triplet(offset, len), 0)?)
+    }
+
+    /// Ends the connection on which the client wrote. Clients before perftest 24 do so themselves, later
+    /// ones wait for it.
+    fn disconnect<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), PerftestError> {
+        self.end = End::Here;
+        match &self.written {
+            Some((connection, _)) if connection.state() == LinkState::Up => {
+                Ok(connection.disconnect(adapter)?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the memory that the client writes to. The client's second connection follows the answer with it.

@@ -55,7 +55,9 @@ impl Ground {
         let programs = ["rds.c", "rds_load.c", "verbs.c"].map(|name| folder.join(name)).into();
         let binaries = stress::program().into_iter().collect();
         let spare_kind = card();
-        let options = Options { spare: 1, spare_kind, programs, binaries, ..Options::of(vec![mlx5, rxe]) };
+        let capture = std::env::var_os("ROCE_CAPTURE").map(PathBuf::from);
+        let options =
+            Options { spare: 1, spare_kind, programs, binaries, capture, ..Options::of(vec![mlx5, rxe]) };
         let mut lab = judge::lab_or_skip(options)?;
         println!("Linux {}", lab.version());
         setup::rust_targets().expect("the bare-metal target");
@@ -167,6 +169,7 @@ fn everything(ground: &mut Ground, guest: usize) {
 #[test]
 fn linux_and_a_unikernel_meet_on_ethernet() {
     let Some(mut ground) = Ground::new(Kernel::V6_1) else { return };
+    ground.perftest(&ipv4(MLX5));
     ground.verbs(MLX5);
     ground.ip(&ipv4(MLX5));
     ground.rping(&ipv4(MLX5), 0);
