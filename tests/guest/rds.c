@@ -60,10 +60,23 @@ static void count_message(unsigned sender, unsigned receiver, size_t len) {
 
 static uint64_t share(uint64_t count, unsigned sender) { return count / SOCKETS + (count % SOCKETS > sender); }
 
-static struct sockaddr_in address_of(const char *text, unsigned port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+// An IPv4 or IPv6 address. The port is at the same place in both.
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+static socklen_t length_of(const union address *address) {
+    return address->any.sa_family == AF_INET6 ? sizeof address->v6 : sizeof address->v4;
+}
+
+static union address address_of(const char *text, unsigned port) {
+    union address address = {.v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)}};
+    if (inet_pton(AF_INET6, text, &address.v6.sin6_addr) == 1) return address;
+    address = (union address){.v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)}};
     errno = 0;
-    if (inet_pton(AF_INET, text, &address.sin_addr) != 1) fail("%s is no IPv4 address", text);
+    if (inet_pton(AF_INET, text, &address.v4.sin_addr) != 1) fail("%s is no IP address", text);
     return address;
 }
 
@@ -72,15 +85,15 @@ static void bind_all(const char *own, unsigned first) {
     for (unsigned i = 0; i < SOCKETS; i++) {
         sockets[i] = socket(AF_RDS, SOCK_SEQPACKET, 0);
         if (sockets[i] < 0) fail("socket");
-        struct sockaddr_in address = address_of(own, first ? first + i : 0);
-        if (bind(sockets[i], (struct sockaddr *)&address, sizeof address)) fail("bind to %s", own);
+        union address address = address_of(own, first ? first + i : 0);
+        if (bind(sockets[i], &address.any, length_of(&address))) fail("bind to %s", own);
         if (fcntl(sockets[i], F_SETFL, O_NONBLOCK)) fail("fcntl");
     }
 }
 
 // Whether `socket` took it; it may have no room, or the other side has none.
-static int sent(int socket, const struct sockaddr_in *to, const void *bytes, size_t len) {
-    ssize_t done = sendto(socket, bytes, len, 0, (const struct sockaddr *)to, sizeof *to);
+static int sent(int socket, const union address *to, const void *bytes, size_t len) {
+    ssize_t done = sendto(socket, bytes, len, 0, &to->any, length_of(to));
     if (done >= 0) {
         if ((size_t)done != len) fail("sendto took %zd of %zu bytes", done, len);
         return 1;
@@ -90,7 +103,7 @@ static int sent(int socket, const struct sockaddr_in *to, const void *bytes, siz
 }
 
 // The length of the next message, or -1; -2 for one that is longer than the buffer.
-static ssize_t received(int socket, struct sockaddr_in *from) {
+static ssize_t received(int socket, union address *from) {
     struct iovec place = {buffer, MAX_LEN};
     struct msghdr message = {.msg_name = from, .msg_namelen = sizeof *from, .msg_iov = &place, .msg_iovlen = 1};
     memset(from, 0, sizeof *from);
@@ -99,8 +112,14 @@ static ssize_t received(int socket, struct sockaddr_in *from) {
     return len >= 0 && message.msg_flags & MSG_TRUNC ? -2 : len;
 }
 
-static int same(const struct sockaddr_in *a, const struct sockaddr_in *b) {
-    return a->sin_addr.s_addr == b->sin_addr.s_addr && a->sin_port == b->sin_port;
+static int same_host(const union address *a, const union address *b) {
+    if (a->any.sa_family != b->any.sa_family) return 0;
+    if (a->any.sa_family == AF_INET6) return !memcmp(&a->v6.sin6_addr, &b->v6.sin6_addr, sizeof a->v6.sin6_addr);
+    return a->v4.sin_addr.s_addr == b->v4.sin_addr.s_addr;
+}
+
+static int same(const union address *a, const union address *b) {
+    return same_host(a, b) && a->v4.sin_port == b->v4.sin_port;
 }
 
 // Waits for something to read, or to write where `write` has a bit.
@@ -120,7 +139,7 @@ static void stalled(uint64_t moved_at, uint64_t moved) {
 
 static int ping(const char *own, const char *peer_text, uint64_t count, uint64_t interval) {
     bind_all(own, 0);
-    struct sockaddr_in peer = address_of(peer_text, 0), from;
+    union address peer = address_of(peer_text, 0), from;
     uint64_t asked_at[SOCKETS] = {0}, number = 0, answers = 0, next_at = 0;
     uint64_t least = UINT64_MAX, most = 0, total = 0, moved_at = nanoseconds();
     while (answers < count) {
@@ -167,11 +186,11 @@ static int echo(const char *own) {
     printf("@rds listening port=%d\n", ECHO_PORT);
     uint64_t messages = 0, bytes = 0;
     while (!stopped) {
-        struct sockaddr_in from;
+        union address from;
         int moved = 0;
         for (unsigned i = 0; i < SOCKETS; i++) {
             ssize_t len = received(sockets[i], &from);
-            if (len < 0 || from.sin_port == 0) continue;
+            if (len < 0 || from.v4.sin_port == 0) continue;
             while (!stopped && !sent(sockets[i], &from, buffer, (size_t)len)) wait_for(1u << i, 10);
             messages++;
             bytes += (uint64_t)len;
@@ -203,7 +222,7 @@ static int unacknowledged(void) {
 
 static int send_all(const char *own, const char *peer_text, uint64_t count, uint64_t seed) {
     bind_all(own, SENDER_PORT);
-    struct sockaddr_in peer = address_of(peer_text, RECEIVER_PORT), from;
+    union address peer = address_of(peer_text, RECEIVER_PORT), from;
     uint64_t sent_by[SOCKETS] = {0}, began = nanoseconds(), moved_at = began;
     while (messages < count) {
         unsigned blocked = 0;
@@ -213,8 +232,8 @@ static int send_all(const char *own, const char *peer_text, uint64_t count, uint
             unsigned receiver = (unsigned)(sender + sent_by[sender]) % SOCKETS;
             struct pattern pattern = pattern_of(seed, sender, receiver, pairs[sender][receiver]);
             payload_fill(buffer, pattern.len, pattern.first);
-            struct sockaddr_in to = peer;
-            to.sin_port = htons((uint16_t)(RECEIVER_PORT + receiver));
+            union address to = peer;
+            to.v4.sin_port = htons((uint16_t)(RECEIVER_PORT + receiver));
             if (!sent(sockets[sender], &to, buffer, pattern.len)) {
                 blocked |= 1u << sender;
                 continue;
@@ -258,16 +277,16 @@ static int send_all(const char *own, const char *peer_text, uint64_t count, uint
 static int receive_all(const char *own, const char *peer_text, uint64_t count, uint64_t seed) {
     bind_all(own, RECEIVER_PORT);
     printf("@rds listening port=%d\n", RECEIVER_PORT);
-    struct sockaddr_in peer = address_of(peer_text, SENDER_PORT), from;
+    union address peer = address_of(peer_text, SENDER_PORT), from;
     uint64_t began = nanoseconds(), moved_at = began;
     while (messages < count) {
         int moved = 0;
         for (unsigned receiver = 0; receiver < SOCKETS; receiver++) {
             ssize_t len = received(sockets[receiver], &from);
             if (len == -1) continue;
-            unsigned sender = (unsigned)(uint16_t)(ntohs(from.sin_port) - SENDER_PORT);
+            unsigned sender = (unsigned)(uint16_t)(ntohs(from.v4.sin_port) - SENDER_PORT);
             errno = 0;
-            if (from.sin_addr.s_addr != peer.sin_addr.s_addr || sender >= SOCKETS)
+            if (!same_host(&from, &peer) || sender >= SOCKETS)
                 fail("a message to socket %u from somebody else", receiver);
             struct pattern pattern = pattern_of(seed, sender, receiver, pairs[sender][receiver]);
             if ((size_t)len != pattern.len || payload_mismatch(buffer, pattern.len, pattern.first) < pattern.len)

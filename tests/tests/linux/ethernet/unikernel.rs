@@ -158,7 +158,9 @@ fn everything(ground: &mut Ground, guest: usize) {
     for pair in [ipv4(guest), vlan(guest)] {
         ground.perftest(&pair);
     }
-    ground.rds_pings(vlan(guest));
+    for pair in [vlan(guest), ipv6(guest)] {
+        ground.rds_pings(pair);
+    }
     ground.rds_pings(ipv4(guest));
     stress::loads(ground);
     if stress::program().is_some() {

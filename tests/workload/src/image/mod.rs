@@ -14,7 +14,7 @@ unikernel::entry!(main);
 
 pub const SECOND: u64 = 1_000_000_000;
 
-const KEYS: [Key; 11] = [
+const KEYS: [Key; 12] = [
     Key::new(
         "program",
         "verbs, perftest, rds_messages, rds_server, rds_rdma or rds_congestion",
@@ -24,6 +24,7 @@ const KEYS: [Key; 11] = [
     Key::new("wait", "a decimal number", "seconds to wait for the peer; default 60"),
     Key::new("ip", "an IP address, perhaps with /24", "address of this node"),
     Key::new("mtu", "a number of bytes", "largest payload of an Ethernet port's frames; default 1500"),
+    Key::new("vlan", "a number from 1 to 4094", "VLAN of an Ethernet port"),
     Key::new("to", "an IPv4 address", "address of the peer; a server of scripts takes any"),
     Key::new("count", "a decimal number", "messages, or rounds of a script; default 1"),
     Key::new("seed", "a decimal number", "varies the messages, the same on both sides; default 1"),

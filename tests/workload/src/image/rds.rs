@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 use apps::Status;
 use apps::rds::{AppError, Generation, Node, Settings, Storage, TableKind, Work};
 use dat_nostd::{Duration, Instant, adapter_storage};
-use driver_mlx::{MmioBar, Wake};
+use driver_mlx::{MmioBar, VlanId, Wake};
 use rds_nostd::Rds;
 use unikernel::adapter::{self, Adapter, Turn};
 use unikernel::failure::Failure;
@@ -52,6 +52,7 @@ pub(super) fn node(options: &Options<'static>) -> Result<adapter::Node<'static>,
     let node = adapter::Node::new(ip.ok_or_else(|| missing("ip"))?);
     Ok(adapter::Node {
         recovery_grace: Duration::from_secs(options.value("grace")?.unwrap_or(60)),
+        vlan: options.value("vlan")?.map(VlanId::new),
         ethernet_mtu: options.value("mtu")?.unwrap_or(node.ethernet_mtu),
         ..node
     })
