@@ -13,8 +13,8 @@ use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use driver_mlx::pci::{Identity, identify};
 use r_efi::efi::{
-    BY_PROTOCOL, Boolean, Guid, Handle, OPEN_PROTOCOL_BY_DRIVER, OPEN_PROTOCOL_EXCLUSIVE,
-    OPEN_PROTOCOL_GET_PROTOCOL, Status,
+    BY_PROTOCOL, Boolean, Guid, Handle, OPEN_PROTOCOL_BY_CHILD_CONTROLLER, OPEN_PROTOCOL_BY_DRIVER,
+    OPEN_PROTOCOL_EXCLUSIVE, OPEN_PROTOCOL_GET_PROTOCOL, Status,
 };
 use r_efi::protocols::pci_io::{Attribute, PROTOCOL_GUID};
 
@@ -108,9 +108,13 @@ impl fmt::Display for Function {
 }
 
 fn open(firmware: Firmware, handle: Handle, attributes: u32) -> Result<PciIo> {
-    let (mut guid, mut protocol): (Guid, *mut c_void) = (PROTOCOL_GUID, null_mut());
     // The function is its own controller where it is opened as a driver does.
     let controller = if attributes == OPEN_PROTOCOL_GET_PROTOCOL { null_mut() } else { handle };
+    open_for(firmware, handle, controller, attributes)
+}
+
+fn open_for(firmware: Firmware, handle: Handle, controller: Handle, attributes: u32) -> Result<PciIo> {
+    let (mut guid, mut protocol): (Guid, *mut c_void) = (PROTOCOL_GUID, null_mut());
     let image = firmware.image();
     let status = call!(
         firmware,
@@ -132,7 +136,8 @@ fn open(firmware: Firmware, handle: Handle, attributes: u32) -> Result<PciIo> {
 #[derive(Debug)]
 pub struct Device {
     firmware: Firmware,
-    handle: Handle,
+    /// The function, if the firmware gets it back.
+    give_back: Option<Handle>,
     /// Attributes when it was opened.
     attributes: Attribute,
     pci: PciIo,
@@ -158,12 +163,21 @@ impl Device {
         let identity = identify(vendor, device).ok_or(Error::NotAnHca { vendor, device })?;
         let handle = function.handle;
         let pci = open(firmware, handle, OPEN_PROTOCOL_BY_DRIVER | OPEN_PROTOCOL_EXCLUSIVE)?;
-        let opened = pci.attributes().and_then(|attributes| {
-            let (platform, exit) = switch_on(firmware, pci, clock, !identity.virtual_function)
-                .inspect_err(|_| restore(pci, attributes))?;
-            Ok(Self { firmware, handle, attributes, pci, platform, _exit: exit })
-        });
+        let opened = Self::of(firmware, pci, clock, !identity.virtual_function, Some(handle));
         opened.inspect_err(|_| give_back(firmware, handle))
+    }
+
+    fn of(
+        firmware: Firmware,
+        pci: PciIo,
+        clock: Clock,
+        physical: bool,
+        give_back: Option<Handle>,
+    ) -> Result<Self> {
+        let attributes = pci.attributes()?;
+        let (platform, exit) =
+            switch_on(firmware, pci, clock, physical).inspect_err(|_| restore(pci, attributes))?;
+        Ok(Self { firmware, give_back, attributes, pci, platform, _exit: exit })
     }
 
     /// The driver's platform.
@@ -190,7 +204,9 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         restore(self.pci, self.attributes);
-        give_back(self.firmware, self.handle);
+        if let Some(handle) = self.give_back {
+            give_back(self.firmware, handle);
+        }
     }
 }
 
@@ -220,8 +236,76 @@ fn restore(pci: PciIo, attributes: Attribute) {
 
 /// Closes the protocol and lets the firmware's drivers have the function.
 fn give_back(firmware: Firmware, handle: Handle) {
-    let mut guid = PROTOCOL_GUID;
-    // Both fail only if the function is gone, or no driver wants it.
-    let _ = call!(firmware, close_protocol(handle, &raw mut guid, firmware.image(), handle));
+    close(firmware, handle, handle);
+    // An error means that no driver wants the function.
     let _ = call!(firmware, connect_controller(handle, null_mut(), null_mut(), Boolean::TRUE));
+}
+
+fn close(firmware: Firmware, handle: Handle, controller: Handle) {
+    let mut guid = PROTOCOL_GUID;
+    // An error means that the function is gone.
+    let _ = call!(firmware, close_protocol(handle, &raw mut guid, firmware.image(), controller));
+}
+
+/// A function that a driver of this program has bound: see [`install`](crate::install).
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    firmware: Firmware,
+    handle: Handle,
+    pci: PciIo,
+    physical: bool,
+}
+
+impl Bound {
+    /// Returns whether the function is an HCA without a driver. Changes nothing.
+    pub(crate) fn is_supported(firmware: Firmware, handle: Handle) -> bool {
+        let bound = Self::bind(firmware, handle);
+        bound.inspect(|bound| bound.release()).is_ok()
+    }
+
+    /// Opens the function as its driver.
+    pub(crate) fn bind(firmware: Firmware, handle: Handle) -> Result<Self> {
+        let pci = open(firmware, handle, OPEN_PROTOCOL_BY_DRIVER)?;
+        let (vendor, device) = Function { handle, pci }.ids();
+        match identify(vendor, device) {
+            Some(identity) => Ok(Self { firmware, handle, pci, physical: !identity.virtual_function }),
+            None => {
+                close(firmware, handle, handle);
+                Err(Error::NotAnHca { vendor, device })
+            }
+        }
+    }
+
+    /// Closes the function.
+    pub(crate) fn release(&self) {
+        Self::release_handle(self.firmware, self.handle);
+    }
+
+    /// Closes the function of this handle.
+    pub(crate) fn release_handle(firmware: Firmware, handle: Handle) {
+        close(firmware, handle, handle);
+    }
+
+    /// Makes `child` a child controller of the function.
+    pub(crate) fn adopt(&self, child: Handle) -> Result<()> {
+        open_for(self.firmware, self.handle, child, OPEN_PROTOCOL_BY_CHILD_CONTROLLER).map(drop)
+    }
+
+    pub(crate) fn orphan(&self, child: Handle) {
+        close(self.firmware, self.handle, child);
+    }
+
+    /// Returns the function, to be shown.
+    #[must_use]
+    pub fn function(&self) -> Function {
+        Function { handle: self.handle, pci: self.pci }
+    }
+
+    /// Switches the function on, for this driver.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open(&self, clock: Clock) -> Result<Device> {
+        Device::of(self.firmware, self.pci, clock, self.physical, None)
+    }
 }

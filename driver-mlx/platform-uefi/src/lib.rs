@@ -57,6 +57,8 @@
 //! - **Stack.** The specification promises 128 KiB. DAT and RDS take more than half of it, and a
 //!   driver may be entered deep inside the firmware. [`Firmware::on_stack`] runs code on a stack of
 //!   its own.
+//! - **Boot options.** [`install`] makes the program a driver, whose HCAs become boot options: the firmware boots what
+//!   [`BootOption::load`] returns.
 //! - **The end.** When the operating system starts, firmware calls no driver's `Stop`. Each open
 //!   [`Device`] has an event that ends its DMA in `ExitBootServices`.
 //! - **Interrupts.** UEFI has none for drivers. The driver polls its event queues.
@@ -67,6 +69,8 @@
 
 #[allow(unsafe_code)]
 mod bar;
+#[allow(unsafe_code)]
+mod boot_option;
 #[allow(unsafe_code)]
 mod clock;
 #[allow(unsafe_code)]
@@ -86,8 +90,9 @@ mod platform;
 mod stack;
 
 pub use bar::{UefiBar, UefiDoorbellRegister};
+pub use boot_option::{BootImage, BootOption, install};
 pub use clock::Clock;
-pub use device::{Device, Function, Functions, functions};
+pub use device::{Bound, Device, Function, Functions, functions};
 pub use error::{Error, Result};
 pub use firmware::{Firmware, Level, Raised};
 pub use memory::{DmaMemory, HostMemory};

@@ -111,13 +111,15 @@ pub struct HostMemory {
 }
 
 impl Firmware {
-    /// Allocates `bytes`, rounded up to pages, which no device may access.
+    /// Allocates `bytes` of zeros, rounded up to pages, which no device may access.
     ///
     /// # Errors
     /// [`Error::Call`]: too little memory.
     pub fn memory(self, bytes: usize) -> Result<HostMemory> {
         let pages = bytes.div_ceil(PAGE);
         let start = self.allocate_pages(pages)?;
+        // SAFETY: as many pages were allocated.
+        unsafe { start.write_bytes(0, pages * PAGE) };
         Ok(HostMemory { firmware: self, start, pages })
     }
 }
@@ -147,6 +149,16 @@ impl HostMemory {
     pub unsafe fn region(&self) -> Option<HostRegion> {
         // SAFETY: the memory is this value's, and the caller promised the rest.
         unsafe { HostRegion::new(self.start.as_ptr(), self.len()) }
+    }
+
+    /// All of it, for the program.
+    ///
+    /// # Safety
+    /// No region was made of it.
+    #[must_use]
+    pub unsafe fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the memory is this value's and was written when it was allocated. The caller promised that no region is of it.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len()) }
     }
 
     /// Gives it back to the firmware.

@@ -2,13 +2,14 @@
 //!
 //! It is strict where the specification is, and has the quirks of boards that tests switch on.
 
+use crate::handles;
 use driver_mlx::Platform;
 use harness::{ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
 use platform_uefi::{Clock, Device, Error, Firmware, functions};
 use r_efi::efi::{
     AllocateType, Boolean, BootServices, Event, EventNotify, Guid, Handle, LocateSearchType, MemoryType,
-    OPEN_PROTOCOL_BY_DRIVER, PhysicalAddress, Status, SystemTable, Tpl,
+    OPEN_PROTOCOL_BY_CHILD_CONTROLLER, OPEN_PROTOCOL_BY_DRIVER, PhysicalAddress, Status, SystemTable, Tpl,
 };
 use r_efi::protocols::{device_path, pci_io};
 use std::alloc::{Layout, alloc, dealloc};
@@ -78,8 +79,28 @@ pub fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
 const PCI: Handle = 0x1000 as Handle;
 const IMAGE: Handle = 0x2000 as Handle;
 
+/// Device path of the function.
+static PATH: [u8; 10] = [1, 1, 6, 0, 0, 0x10, 0x7f, 0xff, 4, 0];
+
+/// The function's handle.
+pub fn function() -> Handle {
+    PCI
+}
+
+/// The program's handle.
+pub fn image() -> Handle {
+    IMAGE
+}
+
 /// The firmware, with its HCA.
 pub fn firmware(profile: Profile, quirks: Quirks) -> Firmware {
+    firmware_and_table(profile, quirks).0
+}
+
+/// The same, and the system table.
+pub fn firmware_and_table(profile: Profile, quirks: Quirks) -> (Firmware, *mut SystemTable) {
+    handles::clear();
+    handles::add(PCI, device_path::PROTOCOL_GUID, PATH.as_ptr().cast());
     let world = World::new(&WorldConfig::new(7));
     let (platform, _) = world.attach(profile, MEMORY);
     // As at power-on: firmware that decodes registers and does not let the function master the bus.
@@ -118,6 +139,8 @@ pub fn firmware(profile: Profile, quirks: Quirks) -> Firmware {
         (&raw mut (*table).close_protocol).write(close_protocol);
         (&raw mut (*table).connect_controller).write(connect_controller);
         (&raw mut (*table).locate_handle_buffer).write(locate_handle_buffer);
+        (&raw mut (*table).install_protocol_interface).write(handles::install);
+        (&raw mut (*table).uninstall_protocol_interface).write(handles::uninstall);
     }
     Box::leak(services);
     let mut system: Box<MaybeUninit<SystemTable>> = Box::new(MaybeUninit::zeroed());
@@ -129,8 +152,9 @@ pub fn firmware(profile: Profile, quirks: Quirks) -> Firmware {
             .cast::<*mut BootServices>()
             .write(table)
     };
+    let system = Box::leak(system).as_mut_ptr();
     // SAFETY: the tables are leaked, and each test has one thread.
-    unsafe { Firmware::new(IMAGE, Box::leak(system).as_mut_ptr()) }.expect("boot services")
+    (unsafe { Firmware::new(IMAGE, system) }.expect("boot services"), system)
 }
 
 /// The world's clock.
@@ -290,18 +314,31 @@ unsafe extern "efiapi" fn locate_handle_buffer(
 
 unsafe extern "efiapi" fn open_protocol(
     handle: Handle,
-    _: *mut Guid,
+    guid: *mut Guid,
     protocol: *mut *mut c_void,
     agent: Handle,
     controller: Handle,
     attributes: u32,
 ) -> Status {
-    assert_eq!((handle, agent), (PCI, IMAGE));
+    assert_eq!(agent, IMAGE);
+    // SAFETY: the caller's variable.
+    let guid = unsafe { guid.read() };
+    if guid != pci_io::PROTOCOL_GUID {
+        let Some(found) = handles::find(handle, &guid) else { return Status::UNSUPPORTED };
+        // SAFETY: the caller's variable.
+        unsafe { protocol.write(found) };
+        return Status::SUCCESS;
+    }
+    assert_eq!(handle, PCI);
+    if attributes == OPEN_PROTOCOL_BY_CHILD_CONTROLLER {
+        handles::adopt(controller);
+    }
     let by_driver = attributes & OPEN_PROTOCOL_BY_DRIVER != 0;
     if by_driver && controller != PCI {
         return Status::INVALID_PARAMETER;
     }
-    if with(|state| by_driver && state.quirks.kept) {
+    let is_taken = |state: &mut State| state.quirks.kept || state.opened == [OPEN_PROTOCOL_BY_DRIVER];
+    if by_driver && with(is_taken) {
         return Status::ACCESS_DENIED;
     }
     if by_driver {
@@ -318,7 +355,11 @@ unsafe extern "efiapi" fn close_protocol(
     agent: Handle,
     controller: Handle,
 ) -> Status {
-    assert_eq!((agent, controller), (IMAGE, PCI));
+    assert_eq!(agent, IMAGE);
+    if handles::orphan(controller) {
+        return Status::SUCCESS;
+    }
+    assert_eq!(controller, PCI);
     with(|state| state.opened.pop()).expect("opened before");
     Status::SUCCESS
 }

@@ -1,6 +1,8 @@
 //! The platform on a firmware whose `Map` returns other addresses, with an emulated HCA.
 
+mod boot_option;
 mod fake;
+mod handles;
 
 use apps::rds::Generation;
 use apps::selftest::{self, Level, Storage, Verdict};
